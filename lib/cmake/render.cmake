@@ -1,0 +1,33 @@
+# The rendered sources: lib/api + templates -> build/gen. Defines GEN_DIR and gpufence_render.
+set(GPUFENCE_GEN_OUTPUTS
+  driver_abi.h symbols.h real.h lookup.h passthrough.cpp entries.cpp trampolines.S exports.map
+  sim_exports.cpp sim_nvml_exports.cpp sim_data.cpp sim_symbols.h
+  sim_cuda.map sim_nvml.map sim_cuda_latest.map sim_nvml_latest.map)
+
+set(standalone_gen ${CMAKE_CURRENT_SOURCE_DIR}/../gen)
+if(NOT GPUFENCE_GEN_DIR AND EXISTS ${standalone_gen}/driver_abi.h)
+  set(GPUFENCE_GEN_DIR ${standalone_gen})
+endif()
+
+if(GPUFENCE_GEN_DIR)
+  set(GEN_DIR ${GPUFENCE_GEN_DIR})
+  add_custom_target(gpufence_render)
+else()
+  set(GEN_DIR ${CMAKE_BINARY_DIR}/gen)
+  find_package(Python3 3.10 REQUIRED COMPONENTS Interpreter)
+  set(outputs ${GPUFENCE_GEN_OUTPUTS})
+  list(TRANSFORM outputs PREPEND ${GEN_DIR}/)
+  # One command renders everything; it touches only what changed, hence the stamp.
+  add_custom_command(
+    OUTPUT ${GEN_DIR}/render.stamp
+    BYPRODUCTS ${outputs}
+    COMMAND ${CMAKE_COMMAND} -E env PYTHONPATH=${CMAKE_CURRENT_SOURCE_DIR}/../tools
+            ${Python3_EXECUTABLE} -B -m gen render --out ${GEN_DIR}
+            --depfile ${GEN_DIR}/render.d
+    COMMAND ${CMAKE_COMMAND} -E touch ${GEN_DIR}/render.stamp
+    DEPFILE ${GEN_DIR}/render.d
+    COMMENT "Rendering the library from lib/api"
+    VERBATIM)
+  add_custom_target(gpufence_render DEPENDS ${GEN_DIR}/render.stamp)
+  set_source_files_properties(${outputs} PROPERTIES GENERATED TRUE)
+endif()

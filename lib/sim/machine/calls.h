@@ -1,0 +1,91 @@
+// What happens at the door of every simulated function: counting, logging, injected faults and the
+// "not initialised" answer.
+//
+// Owns the SIM_CALL macros, the per-symbol counters, the log file and the fault plan.  Must not know
+// what any function does.
+//
+//   extern "C" CUresult cuMemAlloc_v2(CUdeviceptr* dptr, size_t bytesize) {
+//     SIM_CALL(cuMemAlloc_v2, dptr, bytesize);   // always the first statement
+//     ...
+#ifndef GPUFENCE_LIB_SIM_MACHINE_CALLS_H_
+#define GPUFENCE_LIB_SIM_MACHINE_CALLS_H_
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <type_traits>
+
+#include "symbols.h"
+
+// The door of the rendered weak bodies, which know no arguments.  0 = go on; otherwise the code that
+// the caller must return (an injected fault, or "not initialised").
+extern "C" int gpufence_sim_call(uint16_t sym);
+
+namespace sim {
+
+// An answer decided at the door.  Converts to CUresult and nvmlReturn_t alike.
+class Refusal {
+ public:
+  constexpr explicit Refusal(int code) : code_(code) {}
+  constexpr explicit operator bool() const { return code_ != 0; }
+  template <typename Enum, std::enable_if_t<std::is_enum_v<Enum>, int> = 0>
+  constexpr operator Enum() const {  // NOLINT(google-explicit-constructor): both result types
+    return static_cast<Enum>(code_);
+  }
+
+ private:
+  int code_;
+};
+
+// Whether a function works before cuInit / nvmlInit.
+enum class Door { kInitialized, kAnytime };
+
+// Counts the call, appends it to the log with its raw arguments, executes a fault planned for it and
+// answers whether it may go on.  Thread-safe; takes no lock.
+Refusal Enter(Door door, uint16_t sym, const uint64_t* args, size_t arg_count);
+
+// Marks this library initialised (cuInit, nvmlInit) or not (last nvmlShutdown).  With
+// `lost_by_fork`, a forked child is refused with "not initialised" for ever, as CUDA does.
+void SetInitialized(bool initialized, bool lost_by_fork);
+
+// True in a process forked from one that was initialised with lost_by_fork.
+bool IsOrphanedByFork();
+
+// Calls of this symbol in this process so far.
+uint64_t CallCount(uint16_t sym);
+
+// An argument as the 64 bits that a test sees: value, address, or the first bytes of a struct.
+template <typename Arg>
+uint64_t RawArgument(const Arg& arg) {
+  if constexpr (std::is_array_v<Arg>) {
+    return reinterpret_cast<uintptr_t>(&arg[0]);
+  } else {
+    uint64_t raw = 0;
+    memcpy(&raw, &arg, sizeof(arg) < sizeof(raw) ? sizeof(arg) : sizeof(raw));
+    return raw;
+  }
+}
+
+template <typename... Args>
+Refusal EnterWith(Door door, uint16_t sym, const Args&... args) {
+  const uint64_t raw[sizeof...(args) + 1] = {RawArgument(args)...};
+  return Enter(door, sym, raw, sizeof...(args));
+}
+
+}  // namespace sim
+
+#define SIM_DOOR(door, name, ...)                                                              \
+  if (const ::sim::Refusal sim_refusal =                                                       \
+          ::sim::EnterWith(door, kSym_##name __VA_OPT__(, ) __VA_ARGS__))                      \
+  return sim_refusal
+
+// First statement of an override; the arguments are optional and only logged.
+#define SIM_CALL(name, ...) \
+  SIM_DOOR(::sim::Door::kInitialized, name __VA_OPT__(, ) __VA_ARGS__)
+
+// The same for functions that work before cuInit or nvmlInit (cuInit, cuGetErrorName, ...).
+#define SIM_CALL_ANYTIME(name, ...) \
+  SIM_DOOR(::sim::Door::kAnytime, name __VA_OPT__(, ) __VA_ARGS__)
+
+#endif  // GPUFENCE_LIB_SIM_MACHINE_CALLS_H_

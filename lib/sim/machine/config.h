@@ -1,0 +1,51 @@
+// The simulator's configuration: every GPUFENCE_SIM_* variable, parsed once per process and library.
+//
+// Owns the names, grammars and defaults of the variables.  Must not know what they are used for:
+// it includes nothing of the simulator and touches no file.
+#ifndef GPUFENCE_LIB_SIM_MACHINE_CONFIG_H_
+#define GPUFENCE_LIB_SIM_MACHINE_CONFIG_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+namespace sim {
+
+inline constexpr int kMaxDevices = 16;
+inline constexpr int kMaxMigInstances = 7;
+
+// A path or list taken from the environment; text that does not fit is refused, never cut.
+inline constexpr size_t kMaxPathBytes = 512;
+inline constexpr size_t kMaxFaultsBytes = 4096;
+
+struct Config {
+  char driver[32];         // DRIVER: "", "latest", a branch ("550") or a version ("550.163.01")
+  char state[kMaxPathBytes];   // STATE: stem of the machine file's name
+  char log[kMaxPathBytes];     // LOG: one line per call is appended here; "" = no log
+  char faults[kMaxFaultsBytes];  // FAULTS: parsed by calls.cpp, which knows the symbols
+  int gpu_count;           // GPUS: 0 to kMaxDevices; 0 = a driver without a device
+  int sm_count;            // SMS per GPU
+  int mig_instances;       // MIG: instances per GPU, 0 = MIG off
+  double speed;            // SPEED: simulated nanoseconds per real nanosecond
+  uint64_t memory_bytes;   // MEMORY per GPU, a multiple of 2 MiB
+  uint64_t context_bytes;  // CONTEXT_BYTES: what an empty context takes
+  uint64_t kernel_ns;      // KERNEL_NS: duration of a kernel that declares none
+};
+
+// The parsed configuration, or nullptr when a variable cannot be understood: the reason was then
+// printed as one line, once, and cuInit and nvmlInit must fail.  Thread-safe; later changes of the
+// environment are not seen.
+const Config* GetConfig();
+
+// Parses "123", "64k", "1.5g", "2GiB" (1024-based, any case) into bytes.  False on anything else,
+// on a negative number and on overflow; *bytes is then untouched.
+bool ParseBytes(const char* text, uint64_t* bytes);
+
+// Parses a whole decimal number in [low, high].  False on anything else; *value then untouched.
+bool ParseInteger(const char* text, int64_t low, int64_t high, int64_t* value);
+
+// Prints "gpufence-sim: VARIABLE='VALUE' refused: WHY" with one write to stderr.
+void Complain(const char* variable, const char* value, const char* why);
+
+}  // namespace sim
+
+#endif  // GPUFENCE_LIB_SIM_MACHINE_CONFIG_H_

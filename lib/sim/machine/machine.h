@@ -1,0 +1,118 @@
+// The simulated machine: one file mapped by every process of a uid that shares GPUFENCE_SIM_STATE.
+//
+// Owns the devices' identity and capacity, who uses how much of them, and the words from which the
+// GPU's time is made.  Must not know CUDA or NVML: it speaks of devices, slots, bytes, nanoseconds.
+//
+// A process owns a slot as long as it holds an open-file-description lock on the slot's byte, so the
+// kernel itself gives the slot back, also after kill -9; whoever finds the lock free clears the slot.
+// Every change of who owns what happens under one gate, which is such a lock too.
+#ifndef GPUFENCE_LIB_SIM_MACHINE_MACHINE_H_
+#define GPUFENCE_LIB_SIM_MACHINE_MACHINE_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <atomic>
+
+#include "config.h"
+
+namespace sim::machine {
+
+inline constexpr int kMaxSlots = 512;
+inline constexpr int kNoSlot = -1;
+inline constexpr uint64_t kGranuleBytes = uint64_t{2} << 20;  // physical memory is dealt in these
+
+// How long a device was busy lately: a ring of 20 ms buckets, each one word (bucket number in the
+// upper 36 bits, busy nanoseconds in the lower 28) so that writers need no lock and a killed one
+// leaves no half-written entry.  Holds the last 20 seconds.
+inline constexpr int kBusyBuckets = 1024;
+inline constexpr int64_t kBusyBucketNs = 20'000'000;
+struct BusyHistory {
+  std::atomic<uint64_t> buckets[kBusyBuckets];
+};
+
+// A device, the same for all processes.  Times are CLOCK_MONOTONIC nanoseconds (NowNs).
+struct DeviceRecord {
+  uint8_t uuid[16];
+  uint32_t pci_domain;
+  uint32_t pci_bus;
+  uint32_t pci_device;
+  uint32_t sm_count;
+  uint64_t memory_bytes;
+  std::atomic<int64_t> free_at_ns;     // when the GPU has finished all that is queued on it
+  std::atomic<int64_t> timeline[15];   // for the GPU timeline alone; zero in a fresh machine
+  BusyHistory busy;                    // all processes together, dead ones included
+};
+
+// One process's part of one device.
+struct SlotDevice {
+  std::atomic<uint64_t> used_bytes;
+  std::atomic<uint64_t> busy_ns;       // GPU time since the process started
+  std::atomic<uint32_t> contexts;
+  std::atomic<uint32_t> reserved;
+  std::atomic<int64_t> timeline[13];   // for the GPU timeline alone; zero in a fresh slot
+  BusyHistory busy;
+};
+
+struct Slot {
+  std::atomic<uint32_t> pid;           // 0 = nobody; written last when claimed, first when cleared
+  uint32_t reserved;
+  uint64_t started_ticks;              // /proc/PID/stat field 22: tells reused pids apart
+  int64_t claimed_at_ns;
+  char name[104];                      // /proc/PID/comm or the executable's path
+  SlotDevice devices[kMaxDevices];
+};
+
+// Opens and maps the machine file, creating or healing it.  Idempotent, thread-safe.  False when it
+// cannot (one line was printed) or when the configuration is unusable.
+bool Open();
+
+// Opens and takes a slot for this process.  False: no machine, or all slots are taken (one line).
+// A forked child owns nothing and may claim its own.
+bool ClaimSlot();
+
+// This process's slot index, or kNoSlot.  The slot itself: Slots()[index].
+int OwnSlot();
+
+// Valid after Open().  Slots() has kMaxSlots entries; entries with pid 0 are free.
+int DeviceCount();
+DeviceRecord& Device(int device);
+Slot& SlotAt(int slot);
+
+// Takes bytes of a device for this process, all or nothing: false when the live processes' bytes and
+// these would exceed the device.  Exact under any number of racing processes and threads.
+bool Reserve(int device, uint64_t bytes);
+
+// Takes as much of `bytes` as is free, in whole granules; returns what was taken.
+uint64_t ReserveUpTo(int device, uint64_t bytes);
+
+// Gives bytes back.  More than this process holds is a defect of the caller and is clamped to it.
+void Release(int device, uint64_t bytes);
+
+// Bytes in use by live processes; dead ones are cleared on the way.
+uint64_t UsedBytes(int device);
+
+// Adds to the context count that process lists are made of (delta +1 or -1).
+void CountContext(int device, int delta);
+
+// Fills `slots` with the indices of live processes and returns how many; dead ones are cleared on
+// the way.  Works without an own slot.
+int LiveSlots(int* slots, int capacity);
+
+// Books [start_ns, end_ns) as busy: for this process's slot and for the device as a whole.
+void RecordBusy(int device, int64_t start_ns, int64_t end_ns);
+
+// Busy nanoseconds of a history within [from_ns, to_ns); both are rounded to buckets' parts
+// proportionally.
+int64_t BusyNs(const BusyHistory& history, int64_t from_ns, int64_t to_ns);
+
+// CLOCK_MONOTONIC, comparable between the processes of this machine.
+int64_t NowNs();
+
+// A boot-independent random number written when the machine file was made: two processes share a
+// machine exactly if they read the same value.
+uint64_t MachineId();
+
+}  // namespace sim::machine
+
+#endif  // GPUFENCE_LIB_SIM_MACHINE_MACHINE_H_

@@ -1,0 +1,53 @@
+// Log lines: where they go, which levels are on, and how often one cause may speak.
+// Must not know who logs, nor touch stdout, locale, allocation or any lock.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace gpufence {
+
+enum class LogLevel : int { kError = 0, kWarn = 1, kInfo = 2, kDebug = 3, kTrace = 4 };
+
+// True when lines of this level are written. Reads GPUFENCE_LOG_LEVEL (error, warn, info, debug,
+// trace; default warn) once; one relaxed load afterwards, so it may guard a warm path.
+bool LogEnabled(LogLevel level);
+
+// One cause of a line: says the first kBurst lines at once, then at most one a minute with the
+// number it swallowed in between, so that a failing loop cannot flood a host program's stderr.
+class LogThrottle {
+ public:
+  // True when the caller may write now; *swallowed is how many lines were withheld before.
+  bool Admit(uint64_t now_seconds, uint32_t* swallowed);
+
+ private:
+  static constexpr uint32_t kBurst = 3;
+  static constexpr uint64_t kPauseSeconds = 60;
+  std::atomic<uint32_t> said_{0};
+  std::atomic<uint32_t> swallowed_{0};
+  std::atomic<uint64_t> last_seconds_{0};
+};
+
+// Writes "gpufence: <text>\n" in one write(2) to GPUFENCE_LOG_FILE, else to stderr. Keeps errno.
+// Longer lines are cut. Safe in any thread and after fork; not meant for signal handlers.
+void LogLine(LogLevel level, LogThrottle* throttle, const char* format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+}  // namespace gpufence
+
+// Logs with a throttle of its own per place in the code; costs one load when the level is off.
+#define GPUFENCE_LOG(level, ...)                                                    \
+  do {                                                                              \
+    if (::gpufence::LogEnabled(::gpufence::LogLevel::level)) {                      \
+      static constinit ::gpufence::LogThrottle log_throttle;                        \
+      ::gpufence::LogLine(::gpufence::LogLevel::level, &log_throttle, __VA_ARGS__); \
+    }                                                                               \
+  } while (false)
+
+// Debug and trace lines describe every event, so they are not throttled.
+#define GPUFENCE_TRACE(level, ...)                                             \
+  do {                                                                         \
+    if (::gpufence::LogEnabled(::gpufence::LogLevel::level)) {                 \
+      ::gpufence::LogLine(::gpufence::LogLevel::level, nullptr, __VA_ARGS__);  \
+    }                                                                          \
+  } while (false)

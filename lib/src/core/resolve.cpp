@@ -1,0 +1,169 @@
+#include "core/resolve.h"
+
+#include <dlfcn.h>
+#include <string.h>
+
+#include <atomic>
+
+#include "core/entries.h"
+#include "core/log.h"
+#include "core/translate.h"
+#include "lookup.h"
+
+extern "C" {
+constinit gpufence::DlsymFn gpufence_next_dlsym = nullptr;
+constinit gpufence::DlvsymFn gpufence_next_dlvsym = nullptr;
+
+// What a function that the driver lacks answers. The caller's arguments are ignored.
+static int MissingCuda() { return gpufence::kCudaNotFound; }
+static int MissingNvml() { return gpufence::kNvmlNotFound; }
+static const char* MissingText() { return "Function Not Found"; }
+}
+
+namespace gpufence {
+namespace {
+
+struct DriverLibrary {
+  const char* soname;
+  uint32_t first;
+  uint32_t end;
+  std::atomic<bool> bound;
+};
+
+constinit DriverLibrary libraries[] = {
+    {"libcuda.so.1", kCudaFirst, kCudaEnd, {false}},
+    {"libnvidia-ml.so.1", kNvmlFirst, kNvmlEnd, {false}},
+};
+
+DriverLibrary* LibraryOf(uint32_t sym) {
+  for (DriverLibrary& library : libraries) {
+    if (sym >= library.first && sym < library.end) return &library;
+  }
+  return nullptr;
+}
+
+void* MissingStub(uint32_t sym) {
+  if (sym == kSym_nvmlErrorString) return reinterpret_cast<void*>(&MissingText);
+  return sym >= kNvmlFirst && sym < kNvmlEnd ? reinterpret_cast<void*>(&MissingNvml)
+                                             : reinterpret_cast<void*>(&MissingCuda);
+}
+
+// The first definition of `name` in an object after us.
+struct NextSearch {
+  const char* name;
+  bool passed_us;
+  void* found;
+};
+
+int VisitForNext(dl_phdr_info* info, size_t /*size*/, void* data) {
+  auto* search = static_cast<NextSearch*>(data);
+  if (!search->passed_us) {
+    search->passed_us = Contains(*info, libraries);
+    return 0;
+  }
+  const LoadedObject object = ReadObject(*info);
+  if (object.usable()) search->found = FindFunction(object, search->name);
+  return search->found != nullptr;
+}
+
+void* NextDefinition(const char* name) {
+  NextSearch search{name, false, nullptr};
+  dl_iterate_phdr(VisitForNext, &search);
+  return search.found;
+}
+
+// Every slot first gets the driver's function or, at the end, the "not found" stub: a caller that
+// reads the table meanwhile finds either the lazy stub, which leads back here, or the final word.
+void FillEntries(DriverLibrary* library, const LoadedObject& object) {
+  uint32_t count = 0;
+  ForEachFunction(object, [&](const char* name, void* address) {
+    const Sym sym = FindSym(name);
+    if (sym == kNoSym || LibraryOf(sym) != library) return;
+    RememberAddress(address, sym);
+    gpufence_entry[sym].store(address, std::memory_order_relaxed);
+    ++count;
+  });
+  for (uint32_t sym = library->first; sym < library->end; ++sym) {
+    void* lazy = kLazyStub[sym];
+    gpufence_entry[sym].compare_exchange_strong(lazy, MissingStub(sym), std::memory_order_relaxed);
+  }
+  // Pairs with the acquire in DriverHas: whoever sees the flag sees the table.
+  library->bound.store(true, std::memory_order_release);
+  GPUFENCE_TRACE(kDebug, "%s bound: %u of %u known functions", library->soname, count,
+                 library->end - library->first);
+}
+
+bool BindHandle(DriverLibrary* library, void* handle) {
+  link_map* map = nullptr;
+  if (dlinfo(handle, RTLD_DI_LINKMAP, &map) != 0 || map == nullptr) return false;
+  const LoadedObject object = ReadObject(map->l_addr, map->l_ld);
+  if (!object.usable()) return false;
+  FillEntries(library, object);
+  return true;
+}
+
+// The handle is never closed: the tables point into the driver for the rest of the process.
+bool BindIfLoaded(DriverLibrary* library) {
+  if (library->bound.load(std::memory_order_acquire)) return true;
+  void* handle = dlopen(library->soname, RTLD_LAZY | RTLD_NOLOAD);
+  return handle != nullptr && BindHandle(library, handle);
+}
+
+bool Bind(DriverLibrary* library) {
+  if (BindIfLoaded(library)) return true;
+  void* handle = dlopen(library->soname, RTLD_LAZY);
+  if (handle != nullptr && BindHandle(library, handle)) return true;
+  const char* why = dlerror();  // also clears it: the program did not make this call
+  GPUFENCE_LOG(kWarn, "%s cannot be opened: %s. Install the driver or mount it into the container",
+               library->soname, why != nullptr ? why : "it has no symbol table");
+  return false;
+}
+
+}  // namespace
+
+DlsymFn RealDlsym() {
+  if (gpufence_next_dlsym == nullptr) {
+    gpufence_next_dlsym = reinterpret_cast<DlsymFn>(NextDefinition("dlsym"));
+  }
+  return gpufence_next_dlsym;
+}
+
+DlvsymFn RealDlvsym() {
+  if (gpufence_next_dlvsym == nullptr) {
+    gpufence_next_dlvsym = reinterpret_cast<DlvsymFn>(NextDefinition("dlvsym"));
+  }
+  return gpufence_next_dlvsym;
+}
+
+bool IsOwn(const void* address) {
+  Dl_info own{};
+  Dl_info other{};
+  return dladdr(libraries, &own) != 0 && dladdr(address, &other) != 0 &&
+         own.dli_fbase == other.dli_fbase;
+}
+
+bool BindLoaded(const LoadedObject& object) {
+  if (object.soname == nullptr) return false;
+  for (DriverLibrary& library : libraries) {
+    if (strcmp(object.soname, library.soname) != 0) continue;
+    if (!library.bound.load(std::memory_order_acquire)) FillEntries(&library, object);
+    return true;
+  }
+  return false;
+}
+
+bool DriverHas(Sym sym) {
+  DriverLibrary* library = LibraryOf(sym);
+  if (library == nullptr || !BindIfLoaded(library)) return false;
+  return gpufence_entry[sym].load(std::memory_order_relaxed) != MissingStub(sym);
+}
+
+}  // namespace gpufence
+
+void* gpufence_resolve(uint32_t sym) {
+  using namespace gpufence;
+  DriverLibrary* library = LibraryOf(sym);
+  if (library == nullptr || !Bind(library)) return MissingStub(sym);
+  void* target = gpufence_entry[sym].load(std::memory_order_relaxed);
+  return target == kLazyStub[sym] ? MissingStub(sym) : target;
+}

@@ -1,0 +1,64 @@
+// cuGetProcAddress, both arities. The driver answers first, with the caller's arguments; then a
+// pointer of the driver becomes our wrapper of exactly that symbol. Status, codes and NULL pass
+// unchanged, so a name that is absent in the driver is absent through us.
+#include <string.h>
+
+#include "core/log.h"
+#include "core/translate.h"
+#include "core/entries.h"
+#include "core/resolve.h"
+#include "lookup.h"
+#include "real.h"
+
+namespace gpufence {
+namespace {
+
+constexpr cuuint64_t kPerThreadDefaultStream = 2;
+
+bool IsEnforced(Kind kind) {
+  return kind == Kind::kAlloc || kind == Kind::kFree || kind == Kind::kLaunch ||
+         kind == Kind::kQuery || kind == Kind::kContext || kind == Kind::kLookup;
+}
+
+// Some later driver may answer with an address that is no export. An enforced function must not be
+// reachable past us then: the headers' own table says which variant was meant.
+void* WrapperByThreshold(const char* name, int cuda_version, cuuint64_t flags, void* found) {
+  const Sym sym =
+      FindThreshold(name, static_cast<unsigned>(cuda_version), (flags & kPerThreadDefaultStream) != 0);
+  if (sym == kNoSym || !IsEnforced(kSymInfo[sym].kind) || !DriverHas(sym)) return found;
+  GPUFENCE_LOG(kWarn,
+               "cuGetProcAddress(\"%s\", %d) gave an address that the driver does not export; "
+               "answered with %s. Run findsyms on this driver",
+               name, cuda_version, kSymInfo[sym].name);
+  return kWrapper[sym];
+}
+
+void* Translate(const char* name, int cuda_version, cuuint64_t flags, void* found) {
+  const Sym sym = SymAt(found);
+  GPUFENCE_TRACE(kTrace, "cuGetProcAddress(\"%s\", %d, %llu): %s", name, cuda_version,
+                 static_cast<unsigned long long>(flags),
+                 sym != kNoSym ? kSymInfo[sym].name : "not an export");
+  return sym != kNoSym ? kWrapper[sym] : WrapperByThreshold(name, cuda_version, flags, found);
+}
+
+}  // namespace
+}  // namespace gpufence
+
+extern "C" CUresult cuGetProcAddress(const char* symbol, void** pfn, int cudaVersion,
+                                     cuuint64_t flags) {
+  const CUresult rc = real::cuGetProcAddress(symbol, pfn, cudaVersion, flags);
+  if (rc == CUDA_SUCCESS && pfn != nullptr && *pfn != nullptr) {
+    *pfn = gpufence::Translate(symbol, cudaVersion, flags, *pfn);
+  }
+  return rc;
+}
+
+extern "C" CUresult cuGetProcAddress_v2(const char* symbol, void** pfn, int cudaVersion,
+                                        cuuint64_t flags,
+                                        CUdriverProcAddressQueryResult* symbolStatus) {
+  const CUresult rc = real::cuGetProcAddress_v2(symbol, pfn, cudaVersion, flags, symbolStatus);
+  if (rc == CUDA_SUCCESS && pfn != nullptr && *pfn != nullptr) {
+    *pfn = gpufence::Translate(symbol, cudaVersion, flags, *pfn);
+  }
+  return rc;
+}

@@ -25,7 +25,7 @@ struct Config {
   int gpu_count;           // GPUS: 0 to kMaxDevices; 0 = a driver without a device
   int sm_count;            // SMS per GPU
   int mig_instances;       // MIG: instances per GPU, 0 = MIG off
-  double speed;            // SPEED: simulated nanoseconds per real nanosecond
+  uint32_t speed_permille; // SPEED: 1000 = as fast as real; 0 = a virtual clock ("virtual")
   uint64_t memory_bytes;   // MEMORY per GPU, a multiple of 2 MiB
   uint64_t context_bytes;  // CONTEXT_BYTES: what an empty context takes
   uint64_t kernel_ns;      // KERNEL_NS: duration of a kernel that declares none

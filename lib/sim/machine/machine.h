@@ -15,6 +15,7 @@
 #include <atomic>
 
 #include "config.h"
+#include "timeline.h"
 
 namespace sim::machine {
 
@@ -24,14 +25,14 @@ inline constexpr uint64_t kGranuleBytes = uint64_t{2} << 20;  // physical memory
 
 // How long a device was busy lately: a ring of 20 ms buckets, each one word (bucket number in the
 // upper 36 bits, busy nanoseconds in the lower 28) so that writers need no lock and a killed one
-// leaves no half-written entry.  Holds the last 20 seconds.
+// leaves no half-written entry.  Holds the last 20 seconds of the machine's clock.
 inline constexpr int kBusyBuckets = 1024;
-inline constexpr int64_t kBusyBucketNs = 20'000'000;
+inline constexpr uint64_t kBusyBucketNs = 20'000'000;
 struct BusyHistory {
   std::atomic<uint64_t> buckets[kBusyBuckets];
 };
 
-// A device, the same for all processes.  Times are CLOCK_MONOTONIC nanoseconds (NowNs).
+// A device, the same for all processes.
 struct DeviceRecord {
   uint8_t uuid[16];
   uint32_t pci_domain;
@@ -39,9 +40,8 @@ struct DeviceRecord {
   uint32_t pci_device;
   uint32_t sm_count;
   uint64_t memory_bytes;
-  std::atomic<int64_t> free_at_ns;     // when the GPU has finished all that is queued on it
-  std::atomic<int64_t> timeline[15];   // for the GPU timeline alone; zero in a fresh machine
-  BusyHistory busy;                    // all processes together, dead ones included
+  DeviceTimeline compute;  // the engine that processes take turns on
+  BusyHistory busy;        // all processes together, dead ones included
 };
 
 // One process's part of one device.
@@ -49,8 +49,7 @@ struct SlotDevice {
   std::atomic<uint64_t> used_bytes;
   std::atomic<uint64_t> busy_ns;       // GPU time since the process started
   std::atomic<uint32_t> contexts;
-  std::atomic<uint32_t> reserved;
-  std::atomic<int64_t> timeline[13];   // for the GPU timeline alone; zero in a fresh slot
+  uint32_t reserved;
   BusyHistory busy;
 };
 
@@ -58,7 +57,7 @@ struct Slot {
   std::atomic<uint32_t> pid;           // 0 = nobody; written last when claimed, first when cleared
   uint32_t reserved;
   uint64_t started_ticks;              // /proc/PID/stat field 22: tells reused pids apart
-  int64_t claimed_at_ns;
+  uint64_t claimed_ns;
   char name[104];                      // /proc/PID/comm or the executable's path
   SlotDevice devices[kMaxDevices];
 };
@@ -76,6 +75,7 @@ int OwnSlot();
 
 // Valid after Open().  Slots() has kMaxSlots entries; entries with pid 0 are free.
 int DeviceCount();
+MachineClock& Clock();
 DeviceRecord& Device(int device);
 Slot& SlotAt(int slot);
 
@@ -99,15 +99,12 @@ void CountContext(int device, int delta);
 // the way.  Works without an own slot.
 int LiveSlots(int* slots, int capacity);
 
-// Books [start_ns, end_ns) as busy: for this process's slot and for the device as a whole.
-void RecordBusy(int device, int64_t start_ns, int64_t end_ns);
+// Books [start_ns, end_ns) of the machine's clock as busy: for this process's slot and for the device as a whole.
+void RecordBusy(int device, uint64_t start_ns, uint64_t end_ns);
 
 // Busy nanoseconds of a history within [from_ns, to_ns); both are rounded to buckets' parts
 // proportionally.
-int64_t BusyNs(const BusyHistory& history, int64_t from_ns, int64_t to_ns);
-
-// CLOCK_MONOTONIC, comparable between the processes of this machine.
-int64_t NowNs();
+uint64_t BusyNs(const BusyHistory& history, uint64_t from_ns, uint64_t to_ns);
 
 // A boot-independent random number written when the machine file was made: two processes share a
 // machine exactly if they read the same value.

@@ -1,0 +1,29 @@
+// Devices as the CUDA API numbers them: the machine's devices after CUDA_VISIBLE_DEVICES.
+//
+// Owns the mapping logical to physical.  Must not know contexts or memory.
+#ifndef GPUFENCE_LIB_SIM_CUDA_DEVICE_H_
+#define GPUFENCE_LIB_SIM_CUDA_DEVICE_H_
+
+#include "driver_abi.h"
+
+namespace sim::device {
+
+// Reads CUDA_VISIBLE_DEVICES once, at cuInit.  Returns the number of visible devices.
+int Enumerate();
+
+int VisibleCount();
+
+// Whether a CUdevice names a visible device; everything else here requires it.
+bool IsValid(CUdevice device);
+
+// The machine's index of a visible device.
+int Physical(CUdevice device);
+
+// The logical device of a machine index, or -1 when it is not visible.
+int Logical(int physical);
+
+int SmCount(CUdevice device);
+
+}  // namespace sim::device
+
+#endif  // GPUFENCE_LIB_SIM_CUDA_DEVICE_H_

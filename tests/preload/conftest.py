@@ -1,0 +1,118 @@
+"""Fixtures of the preload tests: built programs over the simulated driver, each test on its own machine.
+
+A test that takes `sim` gets a simulated machine nobody else sees (its own state file), so tests may
+run in parallel and leave nothing behind.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+REPO = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A program that ended: its status (negative: killed by that signal) and what it wrote."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+    @property
+    def facts(self) -> Any:  # noqa: ANN401 - whatever JSON the program printed
+        """Stdout as JSON; the assertion carries stderr when the program failed."""
+        assert self.returncode == 0, f"status {self.returncode}\n{self.stdout}\n{self.stderr}"
+        return json.loads(self.stdout)
+
+
+@dataclass(frozen=True, slots=True)
+class Sim:
+    """One simulated machine.
+
+    `env` holds the GPUFENCE_SIM_* variables; `run` and `spawn` start a program of build/tests by
+    name, or any command when given a path. `preload` puts libgpufence.so in front.
+    """
+
+    build: Path
+    state: Path
+    env: Mapping[str, str] = field(default_factory=dict)
+    latest: bool = False
+
+    def with_env(self, **variables: str | int) -> Sim:
+        """The same machine file, other settings: `sim.with_env(GPUS=2, DRIVER=535)`."""
+        named = {f"GPUFENCE_SIM_{name}": str(value) for name, value in variables.items()}
+        return Sim(self.build, self.state, {**self.env, **named}, self.latest)
+
+    def environment(self, preload: bool, extra: Mapping[str, str]) -> dict[str, str]:
+        """The child's environment: the simulated driver first on the loader's path."""
+        folder = self.build / "sim" / "latest" if self.latest else self.build / "sim"
+        result = {k: v for k, v in os.environ.items() if not k.startswith(("GPUFENCE_", "LD_"))}
+        result |= {"LD_LIBRARY_PATH": str(folder), "GPUFENCE_SIM_STATE": str(self.state)}
+        if preload:
+            result["LD_PRELOAD"] = str(self.build / "lib" / "libgpufence.so")
+        return {**result, **self.env, **extra}
+
+    def command(self, program: str | Path, arguments: tuple[str | int | Path, ...]) -> list[str]:
+        """The program's path and arguments as text."""
+        path = program if "/" in str(program) else self.build / "tests" / program
+        return [str(path), *map(str, arguments)]
+
+    def run(
+        self,
+        program: str | Path,
+        *arguments: str | int | Path,
+        preload: bool = False,
+        env: Mapping[str, str] | None = None,
+        timeout: float = 60,
+    ) -> Finished:
+        """Run to the end; a hang fails the test after `timeout` seconds."""
+        done = subprocess.run(
+            self.command(program, arguments),
+            env=self.environment(preload, env or {}),
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+        return Finished(done.returncode, done.stdout, done.stderr)
+
+    def spawn(
+        self,
+        program: str | Path,
+        *arguments: str | int | Path,
+        preload: bool = False,
+        env: Mapping[str, str] | None = None,
+    ) -> subprocess.Popen[str]:
+        """Start and return at once, with all three streams as pipes."""
+        return subprocess.Popen(
+            self.command(program, arguments),
+            env=self.environment(preload, env or {}),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+
+@pytest.fixture(scope="session")
+def build() -> Path:
+    """The build folder (GPUFENCE_BUILD, default build/)."""
+    folder = Path(os.environ.get("GPUFENCE_BUILD", REPO / "build"))
+    if not (folder / "lib" / "libgpufence.so").exists():
+        pytest.skip(f"{folder} holds no build: run ci/build first")
+    return folder
+
+
+@pytest.fixture
+def sim(build: Path, tmp_path: Path) -> Sim:
+    """A fresh simulated machine with one GPU of the default driver."""
+    return Sim(build, tmp_path / "machine")

@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #include "driver_abi.h"
-#include "objects.h"
+#include "machine/objects.h"
 
 namespace sim {
 

@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "context.h"
+#include "cuda/context.h"
 #include "driver_abi.h"
 
 namespace sim::memory {

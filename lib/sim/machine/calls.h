@@ -29,6 +29,7 @@ class Refusal {
  public:
   constexpr explicit Refusal(int code) : code_(code) {}
   constexpr explicit operator bool() const { return code_ != 0; }
+  constexpr int code() const { return code_; }
   template <typename Enum, std::enable_if_t<std::is_enum_v<Enum>, int> = 0>
   constexpr operator Enum() const {  // NOLINT(google-explicit-constructor): both result types
     return static_cast<Enum>(code_);

@@ -1,7 +1,7 @@
 // The simulator's configuration: every GPUFENCE_SIM_* variable, parsed once per process and library.
 //
-// Owns the names, grammars and defaults of the variables.  Must not know what they are used for:
-// it includes nothing of the simulator and touches no file.
+// Owns the names, grammars and defaults of the variables (but DRIVER, which version.h reads at load
+// and which is only checked here).  Must not know what they are used for; touches no file.
 #ifndef GPUFENCE_LIB_SIM_MACHINE_CONFIG_H_
 #define GPUFENCE_LIB_SIM_MACHINE_CONFIG_H_
 
@@ -15,18 +15,15 @@ inline constexpr int kMaxMigInstances = 7;
 
 // A path or list taken from the environment; text that does not fit is refused, never cut.
 inline constexpr size_t kMaxPathBytes = 512;
-inline constexpr size_t kMaxFaultsBytes = 4096;
 
 struct Config {
-  char driver[32];         // DRIVER: "", "latest", a branch ("550") or a version ("550.163.01")
   char state[kMaxPathBytes];   // STATE: stem of the machine file's name
   char log[kMaxPathBytes];     // LOG: one line per call is appended here; "" = no log
-  char faults[kMaxFaultsBytes];  // FAULTS: parsed by calls.cpp, which knows the symbols
   int gpu_count;           // GPUS: 0 to kMaxDevices; 0 = a driver without a device
   int sm_count;            // SMS per GPU
   int mig_instances;       // MIG: instances per GPU, 0 = MIG off
   uint32_t speed_permille; // SPEED: 1000 = as fast as real; 0 = a virtual clock ("virtual")
-  uint64_t memory_bytes;   // MEMORY per GPU, a multiple of 2 MiB
+  uint64_t memory_bytes;   // MEMORY per GPU, a multiple of 1 MiB
   uint64_t context_bytes;  // CONTEXT_BYTES: what an empty context takes
   uint64_t kernel_ns;      // KERNEL_NS: duration of a kernel that declares none
 };

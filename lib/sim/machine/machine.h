@@ -14,8 +14,8 @@
 
 #include <atomic>
 
-#include "config.h"
-#include "timeline.h"
+#include "machine/config.h"
+#include "machine/timeline.h"
 
 namespace sim::machine {
 

@@ -1,0 +1,32 @@
+// The fault plan: GPUFENCE_SIM_FAULTS="NAME@N=CODE;NAME@N=block:MS;NAME@N=kill".
+//
+// Owns the grammar.  Must not know how a fault is carried out (calls.cpp).  N counts the calls of one
+// symbol in one process from 1; '*' means every call.  The first matching entry wins.
+#ifndef GPUFENCE_LIB_SIM_MACHINE_FAULTS_H_
+#define GPUFENCE_LIB_SIM_MACHINE_FAULTS_H_
+
+#include <stdint.h>
+
+namespace sim {
+
+enum class FaultAction : uint8_t { kCode, kBlock, kKill };
+
+struct Fault {
+  uint64_t call;   // 0 = every call
+  uint64_t value;  // result code, or milliseconds
+  uint16_t sym;
+  FaultAction action;
+};
+
+namespace faults {
+
+// Reads the plan.  False when it cannot be understood; *why then names the entry's defect.
+bool Parse(const char* text, const char** why);
+
+// The fault planned for the count-th call of a symbol, or nullptr.
+const Fault* Planned(uint16_t sym, uint64_t count);
+
+}  // namespace faults
+}  // namespace sim
+
+#endif  // GPUFENCE_LIB_SIM_MACHINE_FAULTS_H_

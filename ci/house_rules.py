@@ -1,0 +1,145 @@
+"""The house rules that no other linter knows: sizes, banners, words, paths, and what must stay out.
+
+Reads the files that git tracks (and untracked ones that it does not ignore); prints one
+`path:line: message` each and exits 1 when a rule is broken. Owns rules; must not change a file.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+LINES_AIM, LINES_LIMIT, TEMPLATE_LIMIT, FUNCTION_LIMIT = 400, 600, 250, 60
+# Tables of data, lock files and legal text may be as long as they are.
+DATA = ("lib/api/", "ci/locks/", "tests/golden/", "LICENSE")
+CODE = (".py", ".c", ".cpp", ".h", ".S", ".j2", ".sh", ".cmake")
+
+# Spelled in pieces, so that this file does not break its own rules.
+UNFINISHED = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK|NotImplemented" r"Error)\b")
+MACHINE_PATH = re.compile(r"(?:^|[^\w.])/(?:wor" r"k|far" r"m|ro" r"ot|home/\w+)/")
+PARENT_INCLUDE = re.compile(r'^\s*#\s*include\s*[<"](?:[^>"]*/)?\.\./')
+NVIDIA_TEXT = re.compile(r"Copyright.*NVI" r"DIA|NVI" r"DIA.*(?:Copyright|All rights reserved)", re.I)
+NVIDIA_FILE = re.compile(
+    r"(?:^|/)(?:cuda|nvml|cudaProfiler|cuda\w*Typedefs|cuda(?:GL|EGL|VDPAU))\.h$"
+    r"|libcuda\.so\.\d{3}|libnvidia-ml\.so\.\d{3}"
+)
+# A fact is short and on one line; a sentence of documentation is neither.
+FACT_LENGTH = 160
+HEADER_PROSE = re.compile(r"\\(?:param|return|brief|sa|note)\b|/\*|\*/|\n")
+
+Complaint = tuple[int, str]
+
+
+def main() -> int:
+    """Apply every rule to every file; returns the exit status."""
+    broken = 0
+    for path in _files():
+        for line, message in _complaints(path):
+            print(f"{path}:{line}: {message}")
+            broken += not message.startswith("warning")
+    return 1 if broken else 0
+
+
+def _files() -> Iterator[Path]:
+    listing = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    for name in sorted(filter(None, listing.split("\0"))):
+        path = Path(name)
+        if path.is_file() and not path.is_symlink():
+            yield path
+
+
+def _complaints(path: Path) -> Iterator[Complaint]:
+    if NVIDIA_FILE.search(str(path)):
+        yield 1, "a file of NVIDIA's must not be in the repository"
+    content = path.read_bytes()
+    if content[:4] in (b"\x7fELF", b"!<ar", b"PK\x03\x04"):
+        yield 1, "binaries must not be in the repository"
+        return
+    text = content.decode(errors="replace")
+    if path.name == "LICENSE":
+        return
+    rules: list[Callable[[Path, str], Iterator[Complaint]]] = [_lines]
+    if str(path).startswith("lib/api/"):
+        rules.append(_facts_only)
+    if not str(path).startswith(DATA) and path.suffix in CODE:
+        rules += [_size, _banner]
+    if path.suffix == ".py":
+        rules.append(_function_size)
+    for rule in rules:
+        yield from rule(path, text)
+
+
+def _lines(path: Path, text: str) -> Iterator[Complaint]:
+    """Words and paths that do not belong in any line."""
+    for number, line in enumerate(text.splitlines(), 1):
+        if UNFINISHED.search(line):
+            yield number, "unfinished work: finish it, or file it"
+        if MACHINE_PATH.search(line):
+            yield number, "a path of one machine"
+        if NVIDIA_TEXT.search(line):
+            yield number, "text of NVIDIA's"
+        if path.suffix in CODE and PARENT_INCLUDE.search(line):
+            yield number, "an #include through '..' gets around the layers"
+
+
+def _size(path: Path, text: str) -> Iterator[Complaint]:
+    lines = text.count("\n")
+    if path.suffix == ".j2" and lines > TEMPLATE_LIMIT:
+        yield lines, f"{lines} lines; a template has at most {TEMPLATE_LIMIT}"
+    elif lines > LINES_LIMIT:
+        yield lines, f"{lines} lines; a file has at most {LINES_LIMIT}"
+    elif lines > LINES_AIM:
+        yield lines, f"warning: {lines} lines; aim for {LINES_AIM}"
+
+
+def _banner(path: Path, text: str) -> Iterator[Complaint]:
+    """Every file says first what it owns: in Python ruff checks that, in a pair the header says it."""
+    openings = {".j2": ("{#",), ".cmake": ("#",), ".sh": ("#!",), ".S": ("//", "#", "/*")}
+    expected = openings.get(path.suffix, ("//", "/*"))
+    explained = path.suffix == ".py" or (path.suffix == ".cpp" and path.with_suffix(".h").exists())
+    if not explained and not text.startswith(expected):
+        yield 1, f"no banner: the file must open with a comment ({expected[0]} …)"
+
+
+def _function_size(path: Path, text: str) -> Iterator[Complaint]:
+    for node in ast.walk(ast.parse(text, str(path))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = (node.end_lineno or node.lineno) - node.lineno + 1
+            if length > FUNCTION_LIMIT:
+                yield node.lineno, f"{node.name} has {length} lines; at most {FUNCTION_LIMIT}"
+
+
+def _facts_only(path: Path, text: str) -> Iterator[Complaint]:
+    """lib/api holds names, types, sizes and our own reasons, never the headers' text."""
+    if path.suffix != ".json":
+        return
+    for value in _strings(json.loads(text)):
+        if len(value) > FACT_LENGTH or HEADER_PROSE.search(value):
+            line = text[: text.find(json.dumps(value)) + 1].count("\n") + 1
+            yield line, f"not a fact but prose: {value[:40]!r} …"
+
+
+def _strings(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield key
+            yield from _strings(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _strings(inner)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

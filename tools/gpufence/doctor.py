@@ -1,0 +1,206 @@
+"""Prove that the library is loaded in a process, and say which driver that process uses.
+
+Without PID the process checked is doctor itself: `gpufence run -- gpufence doctor`. It then also
+asks the loader where a lookup of cuInit ends, and opens the driver without initialising it.
+Exit status: 0 fenced, 3 fenced but no driver to be found, 5 not fenced.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import process
+from .errors import ExitCode, ToolError
+
+HELP = "prove that a process is fenced"
+USAGE_STATUS = ExitCode.USAGE
+
+_LIBRARY = "libgpufence.so"
+_DRIVERS = ("libcuda.so.1", "libnvidia-ml.so.1")
+# Every simulated device carries this name, so no other file has it.
+_SIMULATOR_MARK = b"gpufence simulated GPU"
+
+
+@dataclass(frozen=True, slots=True)
+class Driver:
+    """A driver library that the process has open."""
+
+    soname: str
+    path: str
+    version: str  # from the file's name; '' if it carries none
+    simulated: bool
+
+    def __str__(self) -> str:
+        return f"{self.path} ({'simulated' if self.simulated else self.version or 'real'})"
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What doctor knows of one process."""
+
+    subject: process.Process
+    library: process.MappedFile | None
+    fenced_lookups: bool | None  # None: not askable, in another process or without a driver
+    drivers: tuple[Driver, ...]
+    problems: tuple[ToolError, ...]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("pid", nargs="?", type=int, metavar="PID", help="default: doctor itself")
+    parser.add_argument("--json", action="store_true", help="one object, schema 1")
+
+
+def run(args: argparse.Namespace) -> ExitCode:
+    """Print the findings to stdout.
+
+    Returns:
+        OK, NO_DRIVER or CHECK_FAILED, as the module says.
+
+    Raises:
+        ToolError: exit 1, when the process cannot be read.
+    """
+    found = _examine_self() if args.pid in (None, os.getpid()) else _examine(args.pid)
+    print(json.dumps(_as_dict(found), indent=2) if args.json else _as_text(found))
+    if found.problems:
+        return found.problems[0].status
+    return ExitCode.OK
+
+
+def _examine(pid: int) -> Findings:
+    """Look at another process from outside; a driver it has not opened yet is no problem."""
+    subject = process.read(pid)
+    library = subject.find(_LIBRARY)
+    problems = () if library else (_why_not_loaded(subject),)
+    return Findings(subject, library, None, _drivers(subject), problems)
+
+
+def _examine_self() -> Findings:
+    """Look at this process from inside, where the loader itself can be asked."""
+    missing = [soname for soname in _DRIVERS if not _opens(soname)]
+    subject = process.read(os.getpid())
+    library = subject.find(_LIBRARY)
+    lookups = _lookup_is_fenced(library) if library else None
+    problems = []
+    if library is None:
+        problems.append(_why_not_loaded(subject))
+    elif lookups is False:
+        problems.append(
+            ToolError(
+                what="cuInit is not fenced",
+                why=f"a lookup finds another definition before {_LIBRARY}",
+                fix="Take other CUDA wrappers out of LD_PRELOAD",
+                status=ExitCode.CHECK_FAILED,
+            )
+        )
+    if missing:
+        problems.append(
+            ToolError(
+                what="no driver",
+                why=f"the loader finds no {' and no '.join(missing)}",
+                fix="Install the NVIDIA driver, or try `gpufence run --sim`",
+                status=ExitCode.NO_DRIVER,
+            )
+        )
+    return Findings(subject, library, lookups, _drivers(subject), tuple(problems))
+
+
+def _opens(soname: str) -> bool:
+    """Let the loader open the driver; nothing in it is called, so no GPU is touched."""
+    try:
+        ctypes.CDLL(soname)
+    except OSError:
+        return False
+    return True
+
+
+def _lookup_is_fenced(library: process.MappedFile) -> bool | None:
+    """Whether the process-wide lookup of cuInit ends in our library; None if nothing has it."""
+    try:
+        function = ctypes.CDLL(None).cuInit
+    except AttributeError:
+        return None
+    return library.holds(ctypes.cast(function, ctypes.c_void_p).value or 0)
+
+
+def _drivers(subject: process.Process) -> tuple[Driver, ...]:
+    found = []
+    for soname in _DRIVERS:
+        file = subject.find(soname.removesuffix("1"))
+        if file is not None:
+            version = file.name.removeprefix(soname.removesuffix("1"))
+            simulated = _is_simulated(subject.pid, file)
+            found.append(Driver(soname, file.path, version if "." in version else "", simulated))
+    return tuple(found)
+
+
+def _is_simulated(pid: int, file: process.MappedFile) -> bool:
+    """Whether the file is gpufence's own driver, read through the process's view of the disk."""
+    try:
+        return _SIMULATOR_MARK in Path(f"/proc/{pid}/root{file.path}").read_bytes()
+    except OSError:
+        return False
+
+
+def _why_not_loaded(subject: process.Process) -> ToolError:
+    """The most likely reason, most certain first."""
+    ours = [entry for entry in subject.preloads if entry.rpartition("/")[2] == _LIBRARY]
+    fix = "Start it with `gpufence run -- COMMAND`"
+    if not any(file.name.startswith(("ld-linux", "ld-2.")) for file in subject.files):
+        why = "it is not a dynamically linked glibc program, so nothing can be preloaded"
+        fix = "Use a dynamically linked build of the program"
+    elif subject.secure:
+        why = "it runs set-uid or with file capabilities, where the loader ignores LD_PRELOAD"
+        fix = "Run it without extra privileges"
+    elif not subject.preloads:
+        why = "it was started without LD_PRELOAD"
+    elif not ours:
+        why = f"its LD_PRELOAD does not name {_LIBRARY}"
+    elif not Path(ours[0]).exists():
+        why = f"LD_PRELOAD names {ours[0]}, which does not exist"
+    else:
+        why = f"the loader could not use {ours[0]}; its warning is on the program's stderr"
+    return ToolError(
+        what=f"process {subject.pid} ({subject.command}) is not fenced",
+        why=why,
+        fix=fix,
+        status=ExitCode.CHECK_FAILED,
+    )
+
+
+def _as_text(found: Findings) -> str:
+    library = found.library
+    state = f"{library.path}{' (replaced since)' if library.deleted else ''}" if library else "no"
+    lines = [f"process  {found.subject.pid} ({found.subject.command})", f"library  {state}"]
+    if found.fenced_lookups is not None:
+        lines.append(f"lookups  {'fenced' if found.fenced_lookups else 'NOT fenced'}")
+    lines += [f"driver   {driver}" for driver in found.drivers]
+    if not found.drivers:
+        lines.append("driver   none is open")
+    lines += [f"problem  {problem}" for problem in found.problems]
+    return "\n".join(lines)
+
+
+def _as_dict(found: Findings) -> dict[str, object]:
+    return {
+        "schema": 1,
+        "pid": found.subject.pid,
+        "command": found.subject.command,
+        "library": found.library.path if found.library else None,
+        "lookups_fenced": found.fenced_lookups,
+        "drivers": [
+            {
+                "soname": driver.soname,
+                "path": driver.path,
+                "version": driver.version or None,
+                "simulated": driver.simulated,
+            }
+            for driver in found.drivers
+        ],
+        "problems": [problem.as_dict() for problem in found.problems],
+    }

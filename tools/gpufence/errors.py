@@ -1,0 +1,45 @@
+"""Exit statuses of `gpufence` and the one error type that carries them.
+
+Owns how a failure is worded; must not know any subcommand.
+"""
+
+from __future__ import annotations
+
+import enum
+
+
+class ExitCode(enum.IntEnum):
+    """What the process returns; the last three belong to `run`, as in env(1) and timeout(1)."""
+
+    OK = 0
+    ERROR = 1
+    USAGE = 2
+    NO_DRIVER = 3
+    INVALID_LIMIT = 4
+    CHECK_FAILED = 5
+    WRAPPER_FAILED = 125
+    NOT_EXECUTABLE = 126
+    NOT_FOUND = 127
+
+
+class ToolError(Exception):
+    """A failure that a user can understand: what failed, why, and how to fix it."""
+
+    def __init__(self, *, what: str, why: str, fix: str, status: ExitCode = ExitCode.ERROR) -> None:
+        """Keep the three parts apart, so that `--json` can print them as fields.
+
+        Args:
+            what: the thing that failed, with the user's own text quoted.
+            why: the cause, without a final full stop.
+            fix: one imperative sentence, without a final full stop.
+            status: what the process returns.
+        """
+        super().__init__(f"{what}: {why}. {fix}.")
+        self.what = what
+        self.why = why
+        self.fix = fix
+        self.status = status
+
+    def as_dict(self) -> dict[str, str]:
+        """The three parts, for `--json`."""
+        return {"what": self.what, "why": self.why, "fix": self.fix}

@@ -1,0 +1,118 @@
+"""Where the built library and the simulated driver are, installed or in a checkout.
+
+Owns the folder layout; must not know what anybody does with the files.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from .errors import ExitCode, ToolError
+
+_PACKAGE = Path(__file__).resolve().parent
+# An installed package carries its files inside; a checkout has them where CMake left them.
+_CHECKOUT = _PACKAGE.parent.parent
+_LIBRARY = (_PACKAGE / "lib" / "libgpufence.so", _CHECKOUT / "build" / "lib" / "libgpufence.so")
+_SIMULATOR = (_PACKAGE / "sim", _CHECKOUT / "build" / "sim")
+_API = (_PACKAGE / "api", _CHECKOUT / "lib" / "api")
+
+# ELF header: e_ident[EI_CLASS] = 64 bit, then e_machine at byte 18 (little endian on both).
+_ELF_MACHINE = {"x86_64": 62, "aarch64": 183}
+# The library starts each of its own lines with this, so its file holds the text.
+_LOG_PREFIX = b"gpufence: "
+
+
+def library(explicit: str | None) -> Path:
+    """The libgpufence.so to preload.
+
+    Args:
+        explicit: the user's own path, or None for the installed or built one.
+
+    Returns:
+        An absolute path that the loader will accept.
+
+    Raises:
+        ToolError: status 125. The loader only warns about a preload file that it cannot use and
+            then runs the program unfenced, so everything it would refuse is refused here.
+    """
+    path = Path(os.path.abspath(explicit)) if explicit else _first_existing(_LIBRARY)
+    if path is None:
+        raise ToolError(
+            what="libgpufence.so not found",
+            why=f"neither {_LIBRARY[0]} nor {_LIBRARY[1]} exists",
+            fix="Build it with `ci/build`, or name it with --lib PATH",
+            status=ExitCode.WRAPPER_FAILED,
+        )
+    problem = _unusable(path) or _unnameable(path)
+    if problem:
+        raise ToolError(
+            what=f"library '{explicit or path}' refused",
+            why=problem,
+            fix="Name a libgpufence.so for this machine with --lib PATH",
+            status=ExitCode.WRAPPER_FAILED,
+        )
+    return path
+
+
+def simulator() -> Path:
+    """The folder with the simulated libcuda.so.1 and libnvidia-ml.so.1.
+
+    Raises:
+        ToolError: status 125, when there is none, or when LD_LIBRARY_PATH cannot name it.
+    """
+    folder = _first_existing(tuple(path / "libcuda.so.1" for path in _SIMULATOR))
+    if folder is None:
+        raise ToolError(
+            what="simulated driver not found",
+            why=f"neither {_SIMULATOR[0]} nor {_SIMULATOR[1]} holds a libcuda.so.1",
+            fix="Build it with `ci/build`",
+            status=ExitCode.WRAPPER_FAILED,
+        )
+    problem = _unnameable(folder.parent)
+    if problem:
+        raise ToolError(
+            what=f"simulated driver in '{folder.parent}' refused",
+            why=problem,
+            fix="Move the installation to another path",
+            status=ExitCode.WRAPPER_FAILED,
+        )
+    return folder.parent
+
+
+def known_drivers() -> list[str]:
+    """Driver versions that the simulator can imitate, oldest first; [] if no list is shipped."""
+    folder = _first_existing(tuple(path / "symbols" for path in _API))
+    if folder is None:
+        return []
+    names = (path.name.removeprefix("libcuda-") for path in folder.glob("libcuda-*.txt"))
+    versions = {name.removesuffix(".txt") for name in names if not name.endswith("-arm64.txt")}
+    return sorted(versions, key=lambda version: [int(part) for part in version.split(".")])
+
+
+def _first_existing(candidates: tuple[Path, ...]) -> Path | None:
+    return next((path for path in candidates if path.exists()), None)
+
+
+def _unusable(path: Path) -> str:
+    """Why the loader could not map the file; '' if it can."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        return (error.strerror or "unreadable").lower()
+    if content[:4] != b"\x7fELF":
+        return "not an ELF file"
+    if content[4:5] != b"\x02":
+        return "a 32-bit library"
+    machine = os.uname().machine
+    if int.from_bytes(content[18:20], "little") != _ELF_MACHINE.get(machine):
+        return f"built for another machine than this {machine}"
+    return "" if _LOG_PREFIX in content else "another library"
+
+
+def _unnameable(path: Path) -> str:
+    """Why LD_PRELOAD and LD_LIBRARY_PATH cannot hold the path; '' if they can (ld.so(8))."""
+    for character, meaning in ((":", "a colon"), (" ", "a space"), (";", "a semicolon")):
+        if character in str(path):
+            return f"its path has {meaning}, which the loader takes for a separator"
+    return "its path has a '$', which the loader expands" if "$" in str(path) else ""

@@ -1,0 +1,134 @@
+"""Become another program with libgpufence.so preloaded.
+
+The program keeps its own exit status; 125 means that gpufence itself failed, 126 that the command
+cannot be executed, 127 that it was not found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NoReturn
+
+from . import locate
+from .errors import ExitCode, ToolError
+
+HELP = "run a program with the library preloaded"
+USAGE_STATUS = ExitCode.WRAPPER_FAILED
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments; everything from the first positional on belongs to the program."""
+    parser.add_argument("--lib", metavar="PATH", help="libgpufence.so to preload")
+    parser.add_argument("--sim", action="store_true", help="use the simulated driver")
+    parser.add_argument(
+        "--sim-driver", metavar="VERSION", help="driver to imitate, such as 550; implies --sim"
+    )
+    parser.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- COMMAND [ARGUMENT ...]")
+
+
+def run(args: argparse.Namespace) -> NoReturn:
+    """Replace this process by the command.
+
+    Raises:
+        ToolError: 125 when the library, the simulator or the command line is unusable, 126 and 127
+            when the command is.
+    """
+    command: list[str] = args.argv[1:] if args.argv[:1] == ["--"] else args.argv
+    if not command:
+        raise ToolError(
+            what="nothing to run",
+            why="no command was given",
+            fix="Write `gpufence run -- COMMAND [ARGUMENT ...]`",
+            status=ExitCode.WRAPPER_FAILED,
+        )
+    library = locate.library(args.lib)
+    simulator = locate.simulator() if args.sim or args.sim_driver else None
+    environment = fenced(_inherited(), library, simulator, _driver(args.sim_driver))
+    if simulator:
+        driver = environment.get("GPUFENCE_SIM_DRIVER", "the newest one it knows")
+        print(f"gpufence: simulated driver ({driver}), no real GPU is used", file=sys.stderr)
+    _become(command, environment)
+
+
+def fenced(
+    base: Mapping[str, str], library: Path, simulator: Path | None, sim_driver: str | None
+) -> dict[str, str]:
+    """The environment of the fenced program.
+
+    Args:
+        base: the environment to start from; it is not changed.
+        library: appended to LD_PRELOAD, behind what is already there (a user's own malloc stays
+            first), and not a second time under a fenced parent.
+        simulator: put in front of LD_LIBRARY_PATH; None leaves the real driver in place.
+        sim_driver: the version that the simulator imitates; None keeps an inherited choice.
+    """
+    environment = dict(base)
+    preloads = base.get("LD_PRELOAD", "")
+    if str(library) not in preloads.replace(" ", ":").split(":"):
+        environment["LD_PRELOAD"] = f"{preloads}:{library}" if preloads else str(library)
+    if simulator:
+        folders = base.get("LD_LIBRARY_PATH", "")
+        if folders.split(":")[0] != str(simulator):
+            environment["LD_LIBRARY_PATH"] = f"{simulator}:{folders}" if folders else str(simulator)
+    if sim_driver:
+        environment["GPUFENCE_SIM_DRIVER"] = sim_driver
+    return environment
+
+
+def _driver(version: str | None) -> str | None:
+    """Refuse a version that the simulator would not understand; a bare branch is enough."""
+    known = locate.known_drivers()
+    if version is None or not known or any(_matches(version, each) for each in known):
+        return version
+    raise ToolError(
+        what=f"simulated driver '{version}' refused",
+        why="no driver of that version is known",
+        fix=f"Choose one of {', '.join(known)}, or a bare branch such as 550",
+        status=ExitCode.WRAPPER_FAILED,
+    )
+
+
+def _matches(version: str, known: str) -> bool:
+    return known == version or known.startswith(f"{version}.")
+
+
+def _inherited() -> dict[str, str]:
+    """The environment as our parent gave it.
+
+    In the C locale Python adds LC_CTYPE to its own environment (PEP 538); the program must not
+    inherit that, so it is taken back unless the kernel's copy of the environment has it too.
+    """
+    environment = dict(os.environ)
+    try:
+        given = Path("/proc/self/environ").read_bytes().split(b"\0")
+    except OSError:
+        return environment
+    if not any(entry.startswith(b"LC_CTYPE=") for entry in given):
+        environment.pop("LC_CTYPE", None)
+    return environment
+
+
+def _become(command: list[str], environment: dict[str, str]) -> NoReturn:
+    # Python ignores these two for itself, and an ignored signal stays ignored across exec:
+    # without this, `gpufence run -- yes | head` would not end as `yes | head` does.
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
+    sys.stderr.flush()
+    try:
+        os.execvpe(command[0], command, environment)
+    except FileNotFoundError:
+        reason, fix = "no such command", "Check the spelling and PATH"
+        status = ExitCode.NOT_FOUND
+    except OSError as error:
+        reason = (error.strerror or "cannot be executed").lower()
+        fix = "Name a file that this machine can execute"
+        status = ExitCode.NOT_EXECUTABLE
+    except ValueError:
+        reason, fix = "an empty name or a NUL byte", "Name a command"
+        status = ExitCode.NOT_FOUND
+    raise ToolError(what=f"cannot run '{command[0]}'", why=reason, fix=fix, status=status)

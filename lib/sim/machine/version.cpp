@@ -3,37 +3,25 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include <array>
+#include "sim_symbols.h"
 
 namespace sim {
 namespace {
 
-// The branches whose exported names are on record (lib/api/symbols), each with its newest release
-// there. Patch releases of one branch export the same names.
-constexpr std::array<Driver, 10> kBranches{{{340, 108, kNoPatch, 6050},
-                                            {390, 157, kNoPatch, 9010},
-                                            {418, 226, 0, 10010},
-                                            {450, 248, 2, 11000},
-                                            {460, 106, 0, 11020},
-                                            {470, 256, 2, 11040},
-                                            {525, 147, 5, 12000},
-                                            {535, 274, 2, 12020},
-                                            {550, 163, 1, 12040},
-                                            {580, 159, 4, 13000}}};
+// What cuDriverGetVersion answers in each branch whose exported names are on record.
+struct Generation {
+  uint16_t branch;
+  int32_t cuda_version;
+};
+constexpr Generation kGenerations[] = {
+    {340, 6050},  {390, 9010},  {418, 10010}, {450, 11000}, {460, 11020},           {470, 11040},
+    {525, 12000}, {535, 12020}, {550, 12040}, {580, 13000}, {kLatestBranch, 13050},
+};
 
-constexpr Driver kLatest{kLatestBranch, 13, 5, 13050};
+constinit Driver g_configured = {};
 
-#ifdef GPUFENCE_SIM_LATEST
-constexpr Driver kFileDriver = kLatest;
-#else
-constexpr Driver kFileDriver = kBranches.back();
-#endif
-
-constinit Driver configured = kFileDriver;
-
-// One number of a version: 1 to 5 digits. Returns what follows it, null when there is none.
+// One number of a version: decimal digits.  Returns what follows it, nullptr when there is none.
 const char* ReadNumber(const char* text, uint16_t* value) {
   uint32_t sum = 0;
   const char* at = text;
@@ -46,6 +34,31 @@ const char* ReadNumber(const char* text, uint16_t* value) {
   return at;
 }
 
+// ".163.01" or ".108"; nothing may follow.
+bool ReadRelease(const char* text, Driver* driver) {
+  if (*text != '.') return false;
+  const char* rest = ReadNumber(text + 1, &driver->minor);
+  driver->patch = kNoPatch;
+  if (rest != nullptr && *rest == '.') rest = ReadNumber(rest + 1, &driver->patch);
+  return rest != nullptr && *rest == '\0';
+}
+
+// A bare branch means its newest release on record.
+void UseNewestRelease(Driver* driver) {
+  for (const ListedDriver& listed : kListedDrivers) {
+    if (listed.branch != driver->branch) continue;
+    driver->minor = listed.minor;
+    driver->patch = listed.patch;
+  }
+}
+
+// The file's own branch: simulating a newer driver would need names that the file lacks.
+uint16_t FileBranch() {
+  uint16_t branch = 0;
+  ReadNumber(kFileDriver, &branch);
+  return branch;
+}
+
 size_t AppendNumber(char* text, size_t at, size_t size, uint16_t value, int least_digits) {
   char digits[8];
   int count = 0;
@@ -56,40 +69,35 @@ size_t AppendNumber(char* text, size_t at, size_t size, uint16_t value, int leas
   return at;
 }
 
-void Complain(const char* text) {
-  constexpr char kWhat[] = "gpufence-sim: GPUFENCE_SIM_DRIVER='";
-  constexpr char kWhy[] =
-      "' refused: no such driver's names are on record. Use 340, 390, 418, 450, 460, 470, 525, 535, "
-      "550, 580, a full version of one of these, or latest; going on as the newest.\n";
-  char line[sizeof(kWhat) + sizeof(kWhy) + 64];
-  const size_t shown = strnlen(text, 64);
-  char* at = static_cast<char*>(mempcpy(line, kWhat, sizeof(kWhat) - 1));
-  at = static_cast<char*>(mempcpy(at, text, shown));
-  at = static_cast<char*>(mempcpy(at, kWhy, sizeof(kWhy) - 1));
-  if (write(STDERR_FILENO, line, static_cast<size_t>(at - line)) < 0) return;  // nobody listens
+size_t AppendDot(char* text, size_t at, size_t size) {
+  if (at + 1 < size) text[at++] = '.';
+  return at;
 }
 
 }  // namespace
 
+const Driver& ConfiguredDriver() { return g_configured; }
+
+void ConfigureDriver() {
+  const char* asked = getenv("GPUFENCE_SIM_DRIVER");
+  if (asked != nullptr && ParseDriver(asked, &g_configured)) return;
+  ParseDriver(kFileDriver, &g_configured);
+}
+
 bool ParseDriver(const char* text, Driver* driver) {
-  if (strcmp(text, "latest") == 0) {
-    *driver = kLatest;
-    return true;
-  }
-  Driver read{};
+  if (strcmp(text, "latest") == 0) text = kFileDriver;
+  Driver read = {};
   const char* rest = ReadNumber(text, &read.branch);
-  if (rest == nullptr) return false;
-  for (const Driver& known : kBranches) {
-    if (known.branch != read.branch) continue;
-    read = known;
-    if (*rest == '\0') break;
-    read.patch = kNoPatch;
-    if (*rest != '.' || (rest = ReadNumber(rest + 1, &read.minor)) == nullptr) return false;
-    if (*rest == '.' && (rest = ReadNumber(rest + 1, &read.patch)) == nullptr) return false;
-    if (*rest != '\0') return false;
-    break;
+  if (rest == nullptr || read.branch > FileBranch()) return false;
+  for (const Generation& generation : kGenerations) {
+    if (generation.branch == read.branch) read.cuda_version = generation.cuda_version;
   }
   if (read.cuda_version == 0) return false;
+  if (*rest == '\0') {
+    UseNewestRelease(&read);
+  } else if (!ReadRelease(rest, &read)) {
+    return false;
+  }
   *driver = read;
   return true;
 }
@@ -97,16 +105,14 @@ bool ParseDriver(const char* text, Driver* driver) {
 size_t FormatDriver(const Driver& driver, char* text, size_t size) {
   if (size == 0) return 0;
   size_t at = AppendNumber(text, 0, size, driver.branch, 1);
-  if (at + 1 < size) text[at++] = '.';
+  at = AppendDot(text, at, size);
   at = AppendNumber(text, at, size, driver.minor, 1);
   if (driver.patch != kNoPatch) {
-    if (at + 1 < size) text[at++] = '.';
+    at = AppendDot(text, at, size);
     at = AppendNumber(text, at, size, driver.patch, 2);
   }
   text[at] = '\0';
   return at;
 }
-
-const Driver& ConfiguredDriver() { return configured; }
 
 }  // namespace sim

@@ -1,9 +1,10 @@
 // Which driver this process simulates: its version, the CUDA version it brings, its name as text.
 //
-// Owns GPUFENCE_SIM_DRIVER. Must not know which symbols a driver exports (rendered, see hide.h).
-// Versions are kept as numbers and spelled on demand: findsyms and others tell a driver's version by
-// the one version-shaped string in the file, so there may be only one (kFileVersion).
-#pragma once
+// Owns the reading of GPUFENCE_SIM_DRIVER.  Must not know which symbols a driver exports (hide.h).
+// Versions are numbers here, spelled on demand: tools tell a driver's version by the version-shaped
+// text in its file, so there must be no other (file_driver.cpp).
+#ifndef GPUFENCE_LIB_SIM_MACHINE_VERSION_H_
+#define GPUFENCE_LIB_SIM_MACHINE_VERSION_H_
 
 #include <stddef.h>
 #include <stdint.h>
@@ -17,23 +18,33 @@ struct Driver {
   int32_t cuda_version;  // 12040, as cuDriverGetVersion reports it
 };
 
-constexpr uint16_t kNoPatch = 0xffff;
+inline constexpr uint16_t kNoPatch = 0xffff;
 
-// The branch of "latest": everything that the newest headers know. No driver carries this number.
-constexpr uint16_t kLatestBranch = 999;
+// The branch of a driver that has everything the newest headers declare.  No real one is numbered so.
+inline constexpr uint16_t kLatestBranch = 999;
 
-// Longest text that FormatDriver writes, with its NUL ("65535.65535.65535" and some air).
-constexpr size_t kDriverTextBytes = 24;
+// Longest text that FormatDriver writes, with its NUL.
+inline constexpr size_t kDriverTextBytes = 24;
 
-// The driver that GPUFENCE_SIM_DRIVER names, or the one whose names the file on disk carries.
-// Decided once, at load; safe from any thread and after fork.
+// The driver whose names the file on disk exports, and NVML's name for it: "580.159.04",
+// "13.580.159.04".
+extern const char kFileDriver[];
+extern const char kFileNvml[];
+
+// The driver that GPUFENCE_SIM_DRIVER names; the file's own when it names none, or none that
+// ParseDriver knows (the configuration then refuses to work).  Thread-safe.
 const Driver& ConfiguredDriver();
 
-// Reads "550", "550.163.01" or "latest". False when it is none of these, or of a branch whose names
-// are not on record; `driver` is then untouched.
+// Reads the environment; called once, at load, before anything else of the library.
+void ConfigureDriver();
+
+// Reads "550", "550.163.01" or "latest" (the file's driver).  False when it is none of these, of a
+// branch whose names are not on record, or newer than the file; *driver is then untouched.
 bool ParseDriver(const char* text, Driver* driver);
 
-// Writes "550.163.01" and a NUL, at most `size` bytes. Returns the length without the NUL.
+// Writes "550.163.01" and a NUL, at most `size` bytes.  Returns the length without the NUL.
 size_t FormatDriver(const Driver& driver, char* text, size_t size);
 
 }  // namespace sim
+
+#endif  // GPUFENCE_LIB_SIM_MACHINE_VERSION_H_

@@ -1,0 +1,77 @@
+// See hide.h.
+#include "machine/hide.h"
+
+#include <string.h>
+
+#include "machine/own_elf.h"
+#include "machine/version.h"
+#include "sim_symbols.h"
+
+namespace sim {
+namespace {
+
+#if defined(__x86_64__)
+constexpr Architecture kOwnArchitecture = kX86_64;
+#elif defined(__aarch64__)
+constexpr Architecture kOwnArchitecture = kAarch64;
+#else
+#error "No driver of this architecture is on record"
+#endif
+
+constinit void* g_addresses[gpufence::kSymCount] = {};
+
+// Patch releases of a branch export the same names, so branches are all that counts.
+bool IsInRange(uint8_t first, uint8_t last, uint16_t branch) {
+  if (first == kNeverListed) return branch == kLatestBranch;
+  if (branch < kListedDrivers[first].branch) return false;
+  const bool is_still_there = last + 1u == kListedDriverCount;
+  return is_still_there || branch <= kListedDrivers[last].branch;
+}
+
+bool IsInDriver(const Presence& presence, uint16_t branch) {
+  if (!IsInRange(presence.first, presence.last, branch)) return false;
+  return branch == kLatestBranch || (presence.architectures & kOwnArchitecture) != 0;
+}
+
+bool IsInDriver(const char* debugger_export, uint16_t branch) {
+  for (uint32_t i = 0; i < kExtraExportCount; ++i) {
+    const ExtraExport& extra = kExtraExports[i];
+    if (strcmp(extra.name, debugger_export) == 0) return IsInRange(extra.first, extra.last, branch);
+  }
+  return true;  // none of a driver's names: what a sanitizer or profiler adds to the file
+}
+
+// Sorts the file's names into those that the driver has, whose addresses are kept, and the others,
+// which are turned into what an undefined reference looks like.
+void FitNamesToDriver() {
+  const OwnSymbols own = FindOwnSymbols();
+  const uint16_t branch = ConfiguredDriver().branch;
+  const WritableSymbols writable(own);
+  for (size_t i = 1; i < own.count; ++i) {
+    ElfW(Sym)& entry = own.table[i];
+    if (entry.st_shndx == SHN_UNDEF) continue;
+    const char* name = own.strings + entry.st_name;
+    const gpufence::Sym sym = gpufence::FindSym(name);
+    const bool keep = sym == gpufence::kNoSym ? IsInDriver(name, branch)
+                                              : IsInDriver(kPresence[sym], branch);
+    if (keep && sym != gpufence::kNoSym) {
+      g_addresses[sym] = reinterpret_cast<void*>(own.bias + entry.st_value);
+    } else if (!keep && writable.ok()) {
+      entry.st_shndx = SHN_UNDEF;
+      entry.st_value = 0;
+      entry.st_size = 0;
+    }
+  }
+}
+
+// The one constructor: names must be gone before anybody can look them up.
+[[gnu::constructor]] void AtLoad() {
+  ConfigureDriver();
+  FitNamesToDriver();
+}
+
+}  // namespace
+
+void* ExportAddress(uint16_t sym) { return g_addresses[sym]; }
+
+}  // namespace sim

@@ -17,7 +17,6 @@ from pathlib import Path
 from . import process
 from .errors import ExitCode, ToolError
 
-HELP = "prove that a process is fenced"
 USAGE_STATUS = ExitCode.USAGE
 
 _LIBRARY = "libgpufence.so"

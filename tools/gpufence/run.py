@@ -17,7 +17,6 @@ from typing import NoReturn
 from . import locate
 from .errors import ExitCode, ToolError
 
-HELP = "run a program with the library preloaded"
 USAGE_STATUS = ExitCode.WRAPPER_FAILED
 
 
@@ -28,7 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sim-driver", metavar="VERSION", help="driver to imitate, such as 550; implies --sim"
     )
-    parser.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- COMMAND [ARGUMENT ...]")
+    parser.usage = f"{parser.prog} [OPTION ...] [--] COMMAND [ARGUMENT ...]"
+    parser.add_argument("argv", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
 
 
 def run(args: argparse.Namespace) -> NoReturn:

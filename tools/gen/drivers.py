@@ -1,0 +1,98 @@
+"""What real drivers export: the lists under lib/api/symbols, and which exports stay the driver's.
+
+Owns reading those two sources. Must not know headers or prototypes.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from .errors import HookgenError
+from .ir import Span
+
+_LIBRARIES = {"cuda": "libcuda", "nvml": "libnvidia-ml"}
+_ARCHITECTURES = {"": "x86_64", "-arm64": "aarch64"}
+_LIST = re.compile(r"(?P<driver>\d+(?:\.\d+)+)(?P<arch>-arm64)?\.txt")
+
+
+@dataclass(frozen=True, slots=True)
+class Exports:
+    """The names of one library file; data symbols are among them."""
+
+    driver: str
+    architecture: str
+    names: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Where a name was seen: first and last driver, and every architecture."""
+
+    drivers: Span
+    architectures: tuple[str, ...]
+
+
+def version_key(version: str) -> tuple[int, ...]:
+    """Order `535.261.03` and `13.5` by number."""
+    return tuple(int(part) for part in version.split("."))
+
+
+def read_exports(folder: Path, library: str) -> tuple[Exports, ...]:
+    """Every list of one library, oldest driver first.
+
+    Raises:
+        HookgenError: exit 1; there is none, or a file name is not understood.
+    """
+    prefix = _LIBRARIES[library] + "-"
+    lists = []
+    for path in sorted(folder.glob(prefix + "*.txt")):
+        match = _LIST.fullmatch(path.name.removeprefix(prefix))
+        if match is None:
+            raise HookgenError(
+                f"symbol list '{path.name}' is not understood",
+                "its name is not <library>-<driver>[-arm64].txt",
+                "Rename or remove it.",
+            )
+        names = frozenset(path.read_text(encoding="ascii").split())
+        lists.append(Exports(match["driver"], _ARCHITECTURES[match["arch"] or ""], names))
+    if not lists:
+        raise HookgenError(
+            f"no symbol list of {_LIBRARIES[library]} in '{folder}'",
+            "first and last driver of a name come from those lists",
+            "Restore lib/api/symbols or name another folder with --api.",
+        )
+    return tuple(sorted(lists, key=lambda item: (version_key(item.driver), item.architecture)))
+
+
+def read_left_to_driver(path: Path) -> tuple[str, ...]:
+    """The patterns of left-to-driver.txt (`pattern : reason`, `#` comments)."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return tuple(
+        line.partition(" : ")[0].strip()
+        for line in lines
+        if line.strip() and not line.startswith("#")
+    )
+
+
+def is_left(name: str, patterns: Iterable[str]) -> bool:
+    """Whether an export stays the driver's own."""
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def seen(exports: Iterable[Exports]) -> Mapping[str, Seen]:
+    """First and last driver and the architectures of every exported name."""
+    where: dict[str, list[Exports]] = {}
+    for item in exports:
+        for name in item.names:
+            where.setdefault(name, []).append(item)
+    return {
+        name: Seen(
+            Span(items[0].driver, items[-1].driver),
+            tuple(sorted({item.architecture for item in items})),
+        )
+        for name, items in where.items()
+    }

@@ -1,0 +1,340 @@
+"""Model plus symbol lists, as templates see them: symbols in their final order, spelled in C++.
+
+Owns the order of the index space (CUDA, then NVML; by name inside each), which names a simulated
+driver exports, and the hash that banners carry. Must not know jinja2 nor any output file.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+
+from . import ir
+from .errors import HookgenError
+from .filters import cpp_type, param_list, param_names, type_list
+from .type_order import OrderedTypes, order_types
+
+LIBRARIES = ("cuda", "nvml")
+
+# The debugger's functions; every other export that is left to the driver is data.
+# Source: facts on the exports of 340 to 580; symbol lists have no kind column.
+DEBUGGER_FUNCTIONS = frozenset(
+    {
+        "cudbgApiAttach",
+        "cudbgApiDetach",
+        "cudbgApiInit",
+        "cudbgGetAPI",
+        "cudbgGetAPIVersion",
+        "cudbgMain",
+        "cudbgReportDriverApiError",
+        "cudbgReportDriverInternalError",
+    }
+)
+_DEBUGGER_DATA_BYTES = {"cudbgInjectionPath": 4096}
+_SMALL_DATA_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """One exported name with its place in the index space.
+
+    `returns`, `params`, `types` and `names` are C++ text, all empty for an untyped export.
+    """
+
+    index: int
+    name: str
+    library: str
+    kind: str
+    reason: str
+    typed: bool
+    gives_result: bool
+    returns: str
+    params: str
+    types: str
+    names: str
+    function: ir.Function | None
+    alias_of: str
+    drivers: ir.Span | None
+    architectures: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DataSymbol:
+    """A data export of the driver that only the simulator defines."""
+
+    name: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """One of the two libraries; its symbols fill the index range [first, end)."""
+
+    api: ir.Api
+    first: int
+    symbols: tuple[Symbol, ...]
+    debugger_functions: tuple[str, ...]
+    data: tuple[DataSymbol, ...]
+    newest_names: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """`cuda` or `nvml`."""
+        return self.api.library
+
+    @property
+    def stem(self) -> str:
+        """The soname without its suffix: how symbol lists are named."""
+        return self.api.soname.partition(".so")[0]
+
+    @property
+    def end(self) -> int:
+        """One past the index of the last symbol."""
+        return self.first + len(self.symbols)
+
+    @property
+    def latest_names(self) -> tuple[str, ...]:
+        """Every name that the headers know or the newest driver exports, byte-sorted."""
+        return tuple(sorted({symbol.name for symbol in self.symbols} | set(self.newest_names)))
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """All that templates may read."""
+
+    libraries: tuple[Library, ...]
+    types: OrderedTypes
+    drivers: tuple[str, ...]
+    lists: Mapping[str, frozenset[str]]
+    digest: str
+
+    @property
+    def cuda(self) -> Library:
+        """The driver API."""
+        return self.libraries[0]
+
+    @property
+    def nvml(self) -> Library:
+        """The management library."""
+        return self.libraries[1]
+
+    @property
+    def symbols(self) -> tuple[Symbol, ...]:
+        """Every symbol, in index order."""
+        return tuple(symbol for library in self.libraries for symbol in library.symbols)
+
+    @property
+    def constants(self) -> tuple[ir.Constant, ...]:
+        """The integer macros of both libraries, by name."""
+        found = {c for library in self.libraries for c in library.api.constants}
+        return tuple(sorted(found, key=lambda constant: constant.name))
+
+    def find(self, name: str) -> Symbol | None:
+        """The symbol with exactly this name."""
+        return next((symbol for symbol in self.symbols if symbol.name == name), None)
+
+    def span_in_lists(self, library: Library, name: str) -> ir.Span | None:
+        """First and last listed driver that exports `name`, on any architecture."""
+        having = [
+            driver
+            for driver in self.drivers
+            if any(
+                name in self.lists.get(f"{library.stem}-{driver}{arch}", ())
+                for arch in ("", "-arm64")
+            )
+        ]
+        return ir.Span(having[0], having[-1]) if having else None
+
+
+def input_files(api_dir: Path) -> tuple[Path, ...]:
+    """The files that `load` reads, sorted: what a build must watch."""
+    named = (api_dir / "cuda.json", api_dir / "nvml.json", api_dir / "left-to-driver.txt")
+    return (*named, *sorted((api_dir / "symbols").glob("*.txt")))
+
+
+def load(api_dir: Path) -> Model:
+    """Read the model folder.
+
+    Raises:
+        HookgenError: a file is missing or damaged, or the libraries contradict each other.
+    """
+    texts = {path: _read(path) for path in input_files(api_dir)}
+    digest = hashlib.sha256()
+    for path, text in texts.items():
+        digest.update(f"{path.name}\0{text}\0".encode())
+    apis = tuple(_parse(api_dir / f"{name}.json", texts) for name in LIBRARIES)
+    lists = {path.stem: tuple(text.split()) for path, text in texts.items() if _is_list(path)}
+    left = _patterns(texts[api_dir / "left-to-driver.txt"])
+    return build(apis, lists, left, digest.hexdigest()[:16])
+
+
+def build(
+    apis: tuple[ir.Api, ...],
+    lists: Mapping[str, tuple[str, ...]],
+    left_to_driver: tuple[str, ...],
+    digest: str,
+) -> Model:
+    """Put the parts together; pure.
+
+    Args:
+        apis: CUDA, then NVML.
+        lists: `libcuda-580.159.04` (and `…-arm64`) to exported names.
+        left_to_driver: name patterns of exports that are never ours.
+        digest: hash of everything that was read.
+    """
+    libraries: list[Library] = []
+    first = 0
+    for api in apis:
+        libraries.append(_library(api, first, lists, left_to_driver))
+        first = libraries[-1].end
+    versions = {stem.split("-")[-1] for stem in lists if not stem.endswith("-arm64")}
+    return Model(
+        libraries=tuple(libraries),
+        types=order_types(
+            (decl for api in apis for decl in api.types),
+            tuple(function for api in apis for function in api.functions),
+        ),
+        drivers=tuple(sorted(versions, key=version_key)),
+        lists={stem: frozenset(names) for stem, names in lists.items()},
+        digest=digest,
+    )
+
+
+def version_key(version: str) -> tuple[int, ...]:
+    """Sorts `470.256.02` before `580.159.04`, and headers `12.9` before `13.0`."""
+    return tuple(int(part) for part in version.split("."))
+
+
+# Implementation.
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeError) as error:
+        raise HookgenError(
+            f"model file {path} cannot be read",
+            getattr(error, "strerror", None) or str(error),
+            "Name the folder with --api, or run `hookgen extract`.",
+        ) from error
+
+
+def _parse(path: Path, texts: Mapping[Path, str]) -> ir.Api:
+    try:
+        return ir.loads(texts[path])
+    except ValueError as error:
+        raise HookgenError(
+            f"model file {path} is damaged", str(error), "Restore it or run `hookgen extract`."
+        ) from error
+
+
+def _is_list(path: Path) -> bool:
+    return path.parent.name == "symbols"
+
+
+def _patterns(text: str) -> tuple[str, ...]:
+    lines = (line.partition("#")[0].partition(" :")[0].strip() for line in text.splitlines())
+    return tuple(line for line in lines if line)
+
+
+def _library(
+    api: ir.Api, first: int, lists: Mapping[str, tuple[str, ...]], left: tuple[str, ...]
+) -> Library:
+    stem = api.soname.partition(".so")[0]
+    versions = sorted(
+        (name[len(stem) + 1 :] for name in lists if _lists_library(name, stem)), key=version_key
+    )
+    newest = versions[-1] if versions else ""
+    names = lists.get(f"{stem}-{newest}", ())
+    kept = [name for name in names if any(fnmatch.fnmatchcase(name, one) for one in left)]
+    data = [name for name in kept if _is_debugger_data(name)]
+    spelled = sorted(_symbols(api), key=lambda symbol: symbol.name)
+    _refuse_duplicates(spelled)
+    return Library(
+        api=api,
+        first=first,
+        symbols=tuple(
+            replace(symbol, index=first + offset) for offset, symbol in enumerate(spelled)
+        ),
+        debugger_functions=tuple(name for name in kept if not _is_debugger_data(name)),
+        data=tuple(
+            DataSymbol(name, _DEBUGGER_DATA_BYTES.get(name, _SMALL_DATA_BYTES)) for name in data
+        ),
+        newest_names=names,
+    )
+
+
+def _is_debugger_data(name: str) -> bool:
+    return name.startswith("cudbg") and name not in DEBUGGER_FUNCTIONS
+
+
+def _refuse_duplicates(symbols: list[Symbol]) -> None:
+    for one, other in pairwise(symbols):
+        if one.name == other.name:
+            raise HookgenError(
+                f"symbol {one.name} cannot be rendered",
+                "the model has it twice (as function, alias or untyped export)",
+                "Run `hookgen extract`.",
+            )
+
+
+def _lists_library(name: str, stem: str) -> bool:
+    return name.startswith(f"{stem}-") and not name.endswith("-arm64")
+
+
+def _symbols(api: ir.Api) -> Iterator[Symbol]:
+    functions = {function.name: function for function in api.functions}
+    for function in api.functions:
+        yield _typed(api, function.name, function, function.drivers, "")
+    for alias in api.aliases:
+        if alias.target not in functions:
+            raise HookgenError(
+                f"alias {alias.name} cannot be rendered",
+                f"its target {alias.target} is no function of {api.soname}",
+                "Run `hookgen extract`.",
+            )
+        yield _typed(api, alias.name, functions[alias.target], alias.drivers, alias.target)
+    for untyped in api.untyped:
+        yield Symbol(
+            index=0,
+            name=untyped.name,
+            library=api.library,
+            kind=untyped.kind,
+            reason=untyped.reason,
+            typed=False,
+            gives_result=True,
+            returns="",
+            params="",
+            types="",
+            names="",
+            function=None,
+            alias_of="",
+            drivers=untyped.drivers,
+            architectures=untyped.architectures,
+        )
+
+
+def _typed(
+    api: ir.Api, name: str, function: ir.Function, drivers: ir.Span | None, alias_of: str
+) -> Symbol:
+    return Symbol(
+        index=0,
+        name=name,
+        library=api.library,
+        kind=function.kind,
+        reason=function.reason,
+        typed=True,
+        gives_result=function.returns == api.result.type,
+        returns=cpp_type(function.returns),
+        params=param_list(function.params),
+        types=type_list(function.params),
+        names=", ".join(param_names(function.params)),
+        function=function,
+        alias_of=alias_of,
+        drivers=drivers,
+        architectures=function.architectures,
+    )

@@ -46,12 +46,13 @@ def run(args: argparse.Namespace) -> NoReturn:
             fix="Write `gpufence run -- COMMAND [ARGUMENT ...]`",
             status=ExitCode.WRAPPER_FAILED,
         )
+    driver = _driver(args.sim_driver)
     library = locate.library(args.lib)
-    simulator = locate.simulator() if args.sim or args.sim_driver else None
-    environment = fenced(_inherited(), library, simulator, _driver(args.sim_driver))
+    simulator = locate.simulator() if args.sim or driver else None
+    environment = fenced(_inherited(), library, simulator, driver)
     if simulator:
-        driver = environment.get("GPUFENCE_SIM_DRIVER", "the newest one it knows")
-        print(f"gpufence: simulated driver ({driver}), no real GPU is used", file=sys.stderr)
+        imitated = environment.get("GPUFENCE_SIM_DRIVER", "the newest it knows")
+        print(f"gpufence: simulated driver ({imitated}), no real GPU is used", file=sys.stderr)
     _become(command, environment)
 
 

@@ -1,0 +1,92 @@
+"""Who may know whom among the Python tools, read from every import statement (design, section 5).
+
+The walls are checked on the syntax tree, so a lazy import inside a function counts as well.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+REPO = Path(__file__).resolve().parents[2]
+TOOLS = REPO / "tools"
+
+# Each costs a slow import or brings foreign types in; exactly one file may know it.
+ONLY_HOME = {
+    "lief": "findsyms/elf.py",
+    "clang": "gen/headers.py",
+    "jinja2": "gen/render.py",
+}
+
+
+def modules(package: str) -> list[Path]:
+    """Every Python file of a package under tools/."""
+    return sorted((TOOLS / package).rglob("*.py"))
+
+
+def imports(path: Path) -> Iterator[tuple[str, bool]]:
+    """Every imported module of a file, absolute, and whether it is imported as the file loads."""
+    package = list(path.relative_to(TOOLS).parent.parts)
+    tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
+    lazy = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) or is_type_checking(node)
+        for inner in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        eager = id(node) not in lazy
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, eager
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            yield ".".join([*base, *((node.module or "").split("."))]).rstrip("."), eager
+
+
+def is_type_checking(node: ast.AST) -> bool:
+    """Whether the node is an `if TYPE_CHECKING:` block, which never runs."""
+    return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+
+
+@pytest.mark.parametrize(("module", "home"), sorted(ONLY_HOME.items()))
+def test_a_heavy_module_has_one_home_and_is_imported_lazily(module: str, home: str) -> None:
+    uses = {
+        (str(path.relative_to(TOOLS)), eager)
+        for package in ("findsyms", "gen", "gpufence")
+        for path in modules(package)
+        for name, eager in imports(path)
+        if name.split(".")[0] == module
+    }
+
+    assert uses == {(home, False)}
+
+
+@pytest.mark.parametrize(
+    ("package", "strangers"),
+    [("gen", {"findsyms", "gpufence"}), ("findsyms", {"gen", "gpufence"})],
+)
+def test_gen_and_findsyms_know_neither_each_other_nor_the_product(
+    package: str, strangers: set[str]
+) -> None:
+    # CMake runs both straight from tools/, before anything called gpufence is installed.
+    known = {name.split(".")[0] for path in modules(package) for name, _ in imports(path)}
+
+    assert modules(package)
+    assert known & strangers == set()
+
+
+def test_the_command_in_front_of_every_program_needs_the_standard_library_only() -> None:
+    roots = {
+        name.split(".")[0]
+        for path in modules("gpufence")
+        for name, _ in imports(path)
+        if name != "gpufence" and not name.startswith("gpufence.")
+    }
+
+    assert roots <= sys.stdlib_module_names
+    assert "os" in roots

@@ -10,18 +10,13 @@
 #include "core/entries.h"
 #include "core/resolve.h"
 #include "core/translate.h"
-#include "hooks/lookup.h"
+#include "hooks/dlsym.h"
 #include "lookup.h"
 
 namespace gpufence {
 namespace {
 
-// Returned in two registers. handled == 0: the stub jumps on to the next dlsym itself.
-struct Answer {
-  void* address;
-  uintptr_t handled;
-};
-
+using Answer = LookupAnswer;
 constexpr Answer kAskNext{nullptr, 0};
 
 Answer Answered(void* address) { return {address, 1}; }
@@ -76,6 +71,20 @@ bool FindObjectAround(const void* address, LoadedObject* object) {
   return search.found;
 }
 
+// The answer for a program that looked up `sym` by name and was given `found` by the loader:
+// `found` itself when it is neither the driver's nor ours; nullptr stays nullptr.
+void* Substitute(Sym sym, void* found) {
+  if (found == nullptr) return nullptr;
+  Sym exact = SymAt(found);
+  if (exact != kNoSym) return kWrapper[exact];
+  // Not bound yet, or a second copy of the driver under another path: its soname tells. A lookup
+  // is the moment before the first call, so this is also where binding starts.
+  LoadedObject object;
+  if (!FindObjectAround(found, &object) || !BindLoaded(object)) return found;
+  exact = SymAt(found);
+  return kWrapper[exact != kNoSym ? exact : sym];
+}
+
 // RTLD_DEFAULT and dlopen(nullptr) search the global scope, where a preloaded library comes first:
 // finding our own export there says nothing about the driver.
 Answer AnswerForOwnExport(Sym sym, const char* name, void* handle) {
@@ -107,41 +116,27 @@ bool IsLookupName(const char* name, void** ours) {
 }
 
 // dlsym asked for itself. An object that defines the name is an interposer looking for the one
-// behind it: given ours, it would call itself for ever. Everybody else keeps going through us.
+// behind it, whatever handle it thought of: given ours or its own, it would call itself for ever.
+// Everybody else keeps going through us.
 Answer AnswerLookupName(void* ours, void* handle, const char* name, const void* caller) {
-  if (handle == RTLD_NEXT) {
+  LoadedObject object;
+  const bool interposer =
+      FindObjectAround(caller, &object) && FindFunction(object, name) != nullptr;
+  if (handle == RTLD_NEXT || interposer) {
     AfterCaller search{caller, name, false, /*skip_us=*/false, false, false, nullptr};
     dl_iterate_phdr(VisitAfterCaller, &search);
     return search.found != nullptr ? Answered(search.found) : kAskNext;
   }
-  LoadedObject object;
-  const bool interposer =
-      FindObjectAround(caller, &object) && FindFunction(object, name) != nullptr;
-  if (interposer) return kAskNext;
   void* found = RealDlsym()(handle, name);
   return Answered(found != nullptr ? ours : nullptr);
 }
 
 }  // namespace
-
-void* Substitute(Sym sym, void* found) {
-  if (found == nullptr) return nullptr;
-  Sym exact = SymAt(found);
-  if (exact != kNoSym) return kWrapper[exact];
-  // Not bound yet, or a second copy of the driver under another path: its soname tells. A lookup
-  // is the moment before the first call, so this is also where binding starts.
-  LoadedObject object;
-  if (!FindObjectAround(found, &object) || !BindLoaded(object)) return found;
-  exact = SymAt(found);
-  return kWrapper[exact != kNoSym ? exact : sym];
-}
-
 }  // namespace gpufence
 
 extern "C" {
 
-// Called by the stub of dlsym when the name begins like one of ours.
-gpufence::Answer gpufence_filter_dlsym(void* handle, const char* name, const void* caller) {
+gpufence::LookupAnswer gpufence_filter_dlsym(void* handle, const char* name, const void* caller) {
   using namespace gpufence;
   if (RealDlsym() == nullptr) return Answered(nullptr);
   const Sym sym = FindSym(name);
@@ -155,8 +150,7 @@ gpufence::Answer gpufence_filter_dlsym(void* handle, const char* name, const voi
   return Answered(Substitute(sym, found));
 }
 
-// The same for dlvsym. The driver's symbols carry no version, so nearly all answers are nullptr.
-gpufence::Answer gpufence_filter_dlvsym(void* handle, const char* name, const char* version,
+gpufence::LookupAnswer gpufence_filter_dlvsym(void* handle, const char* name, const char* version,
                                         const void* caller) {
   using namespace gpufence;
   if (RealDlvsym() == nullptr) return Answered(nullptr);

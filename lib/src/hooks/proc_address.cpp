@@ -1,12 +1,10 @@
 // cuGetProcAddress, both arities. The driver answers first, with the caller's arguments; then a
 // pointer of the driver becomes our wrapper of exactly that symbol. Status, codes and NULL pass
 // unchanged, so a name that is absent in the driver is absent through us.
-#include <string.h>
-
-#include "core/log.h"
-#include "core/translate.h"
 #include "core/entries.h"
+#include "core/log.h"
 #include "core/resolve.h"
+#include "core/translate.h"
 #include "lookup.h"
 #include "real.h"
 
@@ -15,17 +13,13 @@ namespace {
 
 constexpr cuuint64_t kPerThreadDefaultStream = 2;
 
-bool IsEnforced(Kind kind) {
-  return kind == Kind::kAlloc || kind == Kind::kFree || kind == Kind::kLaunch ||
-         kind == Kind::kQuery || kind == Kind::kContext || kind == Kind::kLookup;
-}
-
 // Some later driver may answer with an address that is no export. An enforced function must not be
 // reachable past us then: the headers' own table says which variant was meant.
 void* WrapperByThreshold(const char* name, int cuda_version, cuuint64_t flags, void* found) {
-  const Sym sym =
-      FindThreshold(name, static_cast<unsigned>(cuda_version), (flags & kPerThreadDefaultStream) != 0);
-  if (sym == kNoSym || !IsEnforced(kSymInfo[sym].kind) || !DriverHas(sym)) return found;
+  const Sym sym = FindVariant(name, static_cast<uint32_t>(cuda_version),
+                              (flags & kPerThreadDefaultStream) != 0, DriverHas)
+                      .sym;
+  if (sym == kNoSym || !IsEnforced(kSymInfo[sym].kind)) return found;
   GPUFENCE_LOG(kWarn,
                "cuGetProcAddress(\"%s\", %d) gave an address that the driver does not export; "
                "answered with %s. Run findsyms on this driver",

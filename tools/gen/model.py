@@ -79,6 +79,7 @@ class Library:
     symbols: tuple[Symbol, ...]
     debugger_functions: tuple[str, ...]
     data: tuple[DataSymbol, ...]
+    newest_driver: str
     newest_names: tuple[str, ...]
 
     @property
@@ -264,6 +265,7 @@ def _library(
         data=tuple(
             DataSymbol(name, _DEBUGGER_DATA_BYTES.get(name, _SMALL_DATA_BYTES)) for name in data
         ),
+        newest_driver=newest,
         newest_names=names,
     )
 

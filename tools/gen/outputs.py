@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from . import lookup_tables
+from . import coverage, lookup_tables
 from .errors import HookgenError
 from .ir import KINDS, Constant, EnumType, Span, Threshold
 from .model import Library, Model
@@ -96,6 +96,11 @@ def sim_symbols(model: Model) -> Context:
     return {"presence": presence, "extras": extras}
 
 
+def echo_driver(library: str) -> Callable[[Model], Context]:
+    """The library that one fake driver pretends to be."""
+    return lambda model: {"library": _library(model, library)}
+
+
 OUTPUTS = (
     Output("driver_abi.h", "driver_abi.h.j2", nothing),
     Output("symbols.h", "symbols.h.j2", names),
@@ -113,6 +118,11 @@ OUTPUTS = (
     Output("sim_nvml.map", "sim.map.j2", sim_map("nvml", latest=False)),
     Output("sim_cuda_latest.map", "sim.map.j2", sim_map("cuda", latest=True)),
     Output("sim_nvml_latest.map", "sim.map.j2", sim_map("nvml", latest=True)),
+    Output("echo.h", "echo.h.j2", nothing),
+    Output("echo_cuda.cpp", "echo_driver.cpp.j2", echo_driver("cuda")),
+    Output("echo_nvml.cpp", "echo_driver.cpp.j2", echo_driver("nvml")),
+    Output("echo_caller.cpp", "echo_caller.cpp.j2", nothing),
+    Output("coverage.md", "coverage.md.j2", coverage.context),
 )
 
 

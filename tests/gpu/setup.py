@@ -60,12 +60,15 @@ class Setup:
 
 
 def run(
-    command: Sequence[str | Path],
+    command: Sequence[object],
     env: Mapping[str, str],
     timeout_s: float,
     cwd: Path = REPO,
 ) -> Ran:
-    """Runs a command to its end; a command that outlives `timeout_s` seconds is killed."""
+    """Runs a command to its end; a command that outlives `timeout_s` seconds is killed.
+
+    Words of the command may be paths.
+    """
     started = time.monotonic()
     status: int | None
     try:

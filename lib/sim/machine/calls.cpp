@@ -22,7 +22,7 @@ constexpr int kCudaNotInitialized = 3;
 constexpr int kNvmlUninitialized = 1;
 constexpr int kCudaUnknown = 999;  // NVML_ERROR_UNKNOWN has the same number
 
-constinit std::atomic<uint64_t> g_counts[kSymCount] = {};
+constinit std::atomic<uint64_t> g_counts[gpufence::kSymCount] = {};
 constinit std::atomic<bool> g_initialized{false};
 
 // A page that the kernel zeroes in a forked child, whichever way it was forked; it holds 1 in the
@@ -30,7 +30,7 @@ constinit std::atomic<bool> g_initialized{false};
 constinit std::atomic<volatile unsigned char*> g_wiped_page{nullptr};
 
 int NotInitializedCode(uint16_t sym) {
-  return sym >= kNvmlFirst && sym < kNvmlEnd ? kNvmlUninitialized : kCudaNotInitialized;
+  return sym >= gpufence::kNvmlFirst && sym < gpufence::kNvmlEnd ? kNvmlUninitialized : kCudaNotInitialized;
 }
 
 char* AppendText(char* at, const char* end, const char* text) {
@@ -52,7 +52,7 @@ void Log(const char* path, uint16_t sym, const uint64_t* args, size_t arg_count)
   const int saved_errno = errno;
   char line[512];
   const char* end = line + sizeof(line) - 32;
-  char* at = AppendText(line, end, kSymInfo[sym].name);
+  char* at = AppendText(line, end, gpufence::kSymInfo[sym].name);
   for (size_t index = 0; index < arg_count; ++index) at = AppendHex(at, end, args[index]);
   at += snprintf(at, 24, " #%d\n", static_cast<int>(getpid()));
   const int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);

@@ -78,7 +78,7 @@ Refusal EnterWith(Door door, uint16_t sym, const Args&... args) {
 
 #define SIM_DOOR(door, name, ...)                                                              \
   if (const ::sim::Refusal sim_refusal =                                                       \
-          ::sim::EnterWith(door, kSym_##name __VA_OPT__(, ) __VA_ARGS__))                      \
+          ::sim::EnterWith(door, ::gpufence::kSym_##name __VA_OPT__(, ) __VA_ARGS__))                      \
   return sim_refusal
 
 // First statement of an override; the arguments are optional and only logged.

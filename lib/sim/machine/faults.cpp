@@ -50,8 +50,8 @@ bool ToNumber(Piece piece, int64_t low, int64_t high, uint64_t* value) {
 }
 
 bool ToSymbol(Piece piece, uint16_t* sym) {
-  for (uint16_t index = 0; index < kSymCount; ++index) {
-    if (Equals(piece, kSymInfo[index].name)) {
+  for (uint16_t index = 0; index < gpufence::kSymCount; ++index) {
+    if (Equals(piece, gpufence::kSymInfo[index].name)) {
       *sym = index;
       return true;
     }

@@ -1,0 +1,238 @@
+"""The scripts of ci/: their form, their pins, and what they do where something is missing.
+
+Each script runs from a copy in an empty folder, with its neighbours replaced, so that no test
+installs or downloads anything.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+REPO = Path(__file__).resolve().parents[2]
+SCRIPTS = sorted(
+    path for path in (REPO / "ci").iterdir() if path.is_file() and path.suffix != ".py"
+)
+LOCKS = sorted((REPO / "ci" / "locks").glob("*.txt"))
+PIN = re.compile(r"^([a-z0-9-]+)==(\S+)(?: ; (.*?))? \\$")
+ELF = b"\x7fELF and more"
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """An empty checkout with the real scripts in ci/ and no .venv."""
+    shutil.copytree(REPO / "ci", tmp_path / "ci")
+    return tmp_path
+
+
+def replace(script: Path, body: str) -> None:
+    """Put another shell script in a script's place."""
+    script.parent.mkdir(parents=True, exist_ok=True)
+    script.write_text(f"#!/bin/sh\n{body}\n", encoding="utf-8")
+    script.chmod(0o755)
+
+
+def run(script: Path, *arguments: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run a script with PATH and the given variables only."""
+    return subprocess.run(
+        [str(script), *map(str, arguments)],
+        env={"PATH": os.environ["PATH"], **env},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def path_with(tmp_path: Path, *tools: str) -> str:
+    """A PATH that holds the named tools and nothing else."""
+    folder = tmp_path / "bin"
+    folder.mkdir(exist_ok=True)
+    for tool in tools:
+        found = shutil.which(tool)
+        assert found, f"this machine has no {tool}"
+        (folder / tool).symlink_to(found)
+    return str(folder)
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+def test_a_script_is_short_executable_and_says_what_it_does(script: Path) -> None:
+    lines = script.read_text(encoding="utf-8").splitlines()
+
+    assert os.access(script, os.X_OK)
+    assert lines[0] == "#!/bin/sh"
+    assert lines[1].startswith(f"# ci/{script.name}: ")
+    assert any("Usage:" in line for line in lines[1:3])
+    assert "set -eu" in lines
+    assert len(lines) <= 40
+
+
+def test_every_dependency_is_pinned_with_a_hash() -> None:
+    for lock in LOCKS:
+        text = lock.read_text(encoding="utf-8")
+        for entry in text.replace("\\\n", "").splitlines():
+            if entry and not entry.startswith("#"):
+                assert re.search(r"==\S+ .*--hash=sha256:[0-9a-f]{64}", entry), entry[:60]
+
+
+def test_every_group_has_its_lock_and_the_lock_has_the_group() -> None:
+    project = tomllib.loads((REPO / "pyproject.toml").read_text(encoding="utf-8"))
+    groups = project["dependency-groups"]
+
+    assert {lock.stem for lock in LOCKS} == set(groups)
+    for lock in LOCKS:
+        pinned = {
+            found[1] for found in map(PIN.match, lock.read_text("utf-8").splitlines()) if found
+        }
+        wanted = {re.split(r"[=<>;\[ ]", name.lower())[0] for name in groups[lock.stem]}
+        assert wanted <= pinned, lock.name
+
+
+def test_a_package_has_the_same_version_in_every_lock() -> None:
+    versions: dict[tuple[str, str], set[str]] = {}
+    for lock in LOCKS:
+        for found in filter(None, map(PIN.match, lock.read_text(encoding="utf-8").splitlines())):
+            versions.setdefault((found[1], found[3] or ""), set()).add(found[2])
+
+    assert {name: seen for name, seen in versions.items() if len(seen) > 1} == {}
+
+
+def test_setup_refuses_an_old_python_in_one_line(checkout: Path) -> None:
+    replace(checkout / "old-python", "exit 1")
+
+    done = run(checkout / "ci" / "setup", PYTHON=str(checkout / "old-python"))
+
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert "Install Python 3.10 or newer" in done.stderr
+
+
+def test_setup_names_the_package_that_debian_leaves_out(checkout: Path) -> None:
+    replace(checkout / "bare-python", 'case "$2" in *ensurepip*) exit 1 ;; esac')
+
+    done = run(checkout / "ci" / "setup", PYTHON=str(checkout / "bare-python"))
+
+    assert done.returncode == 1
+    assert "apt install python3-venv" in done.stderr
+
+
+def test_setup_installs_each_lock_once(checkout: Path) -> None:
+    shutil.copy(REPO / "pyproject.toml", checkout)
+    calls = checkout / "calls"
+    replace(checkout / ".venv" / "bin" / "python", f'echo "$@" >>"{calls}"')
+
+    first = run(checkout / "ci" / "setup", "test")
+    after_first = calls.read_text(encoding="utf-8").splitlines()
+    second = run(checkout / "ci" / "setup", "test")
+    unchanged = calls.read_text(encoding="utf-8").splitlines()
+    with (checkout / "ci" / "locks" / "test.txt").open("a", encoding="utf-8") as lock:
+        lock.write("# changed\n")
+    run(checkout / "ci" / "setup", "test")
+    after_change = calls.read_text(encoding="utf-8").splitlines()
+
+    assert (first.returncode, second.returncode) == (0, 0)
+    assert [line.split()[-1] for line in after_first] == [
+        "ci/locks/build.txt",
+        "ci/locks/test.txt",
+        ".",
+    ]
+    assert unchanged == after_first
+    assert [line.split()[-1] for line in after_change[3:]] == ["ci/locks/test.txt"]
+
+
+def test_setup_does_not_take_a_failed_install_for_done(checkout: Path) -> None:
+    shutil.copy(REPO / "pyproject.toml", checkout)
+    replace(checkout / ".venv" / "bin" / "python", "exit 1")
+
+    assert run(checkout / "ci" / "setup").returncode == 1
+    assert run(checkout / "ci" / "setup").returncode == 1
+
+
+def test_setup_knows_no_group_without_a_lock(checkout: Path) -> None:
+    replace(checkout / ".venv" / "bin" / "python", ":")
+
+    done = run(checkout / "ci" / "setup", "bogus")
+
+    assert done.returncode == 1
+    assert "no group 'bogus'" in done.stderr
+
+
+def test_a_chosen_compiler_is_left_to_cmake(checkout: Path) -> None:
+    done = run(checkout / "ci" / "compiler", checkout / "zig", CXX="my-c++")
+
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_a_system_compiler_is_used_when_it_knows_cpp20(checkout: Path) -> None:
+    tools = checkout / "bin"
+    replace(tools / "gcc", ":")
+    replace(tools / "g++", "cat >/dev/null")
+    replace(tools / "c++", "cat >/dev/null; exit 1")  # too old, or without its headers
+    replace(tools / "cc", ":")
+    path = path_with(checkout, "dirname", "cat", "sh")
+
+    done = run(checkout / "ci" / "compiler", checkout / "zig", PATH=path)
+
+    assert done.stdout == "-DCMAKE_C_COMPILER=gcc\n-DCMAKE_CXX_COMPILER=g++\n"
+
+
+def test_zig_stands_in_where_there_is_no_compiler(checkout: Path) -> None:
+    path = path_with(checkout, "dirname", "mkdir", "uname", "chmod", "ln", "sh")
+    wheel = checkout / "it's" / "ziglang"
+    replace(checkout / "ci" / "setup", f'echo "$@" >"{checkout}/groups"')
+    replace(checkout / ".venv" / "bin" / "python", f'echo "{wheel}"')
+    replace(wheel / "zig", 'printf "%s|" "$@"')
+    folder = checkout / "a folder"
+
+    done = run(checkout / "ci" / "compiler", folder, PATH=path)
+    compiled = run(folder / "c++", "-c", "a b.cpp", PATH=path)
+
+    assert done.stdout.splitlines() == [
+        f"-DCMAKE_C_COMPILER={folder}/cc",
+        f"-DCMAKE_CXX_COMPILER={folder}/c++",
+        f"-DCMAKE_AR={folder}/ar",
+        f"-DCMAKE_RANLIB={folder}/ranlib",
+    ]
+    assert (checkout / "groups").read_text(encoding="utf-8") == "zig\n"
+    assert compiled.stdout == f"c++|-target|{os.uname().machine}-linux-gnu.2.28|-c|a b.cpp|"
+
+
+def test_drivers_that_are_there_are_kept_without_asking_anyone(tmp_path: Path) -> None:
+    for branch in ("470", "525", "535", "550"):
+        for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
+            (tmp_path / branch).mkdir(exist_ok=True)
+            (tmp_path / branch / name).write_bytes(ELF)
+    path = path_with(tmp_path, "head", "tail", "mkdir", "sh")
+
+    done = run(REPO / "ci" / "fetch-drivers", tmp_path, PATH=path)
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("damage", [b"", b"404 Not Found"])
+def test_a_damaged_driver_does_not_count_as_there(tmp_path: Path, damage: bytes) -> None:
+    for branch in ("470", "525", "535", "550"):
+        for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
+            (tmp_path / branch).mkdir(exist_ok=True)
+            (tmp_path / branch / name).write_bytes(ELF)
+    (tmp_path / "535" / "libcuda.so.1").write_bytes(damage)
+    path = path_with(tmp_path, "head", "tail", "mkdir", "sh")
+
+    done = run(REPO / "ci" / "fetch-drivers", tmp_path, PATH=path)
+
+    assert done.returncode == 3
+    assert "ci/fetch-drivers: skipped: not a Debian system" in done.stderr
+
+
+def test_fetch_drivers_says_how_it_is_used() -> None:
+    assert run(REPO / "ci" / "fetch-drivers").returncode == 2

@@ -142,8 +142,10 @@ class TypeReader:
             declaration = target.get_declaration()
             if self._tag_names[declaration.get_usr()] != name:
                 return AliasType(name, self.spell(target))
-            return self._enum(name, declaration) if target.kind.name == "ENUM" else self._record(
-                name, target
+            return (
+                self._enum(name, declaration)
+                if target.kind.name == "ENUM"
+                else self._record(name, target)
             )
         if _is_function(target):
             returns, *params = self.shape(target)
@@ -183,13 +185,13 @@ class TypeReader:
         while ctype.kind.name in _ARRAYS:
             dims.append(ctype.element_count)
             ctype = _unwrap(ctype.element_type)
-        anonymous = ctype.kind.name == "RECORD" and quirks.is_untagged(ctype.get_declaration(), self._tag_names)
+        inline = quirks.is_nameless_record(ctype, self._tag_names)
         count = 1
         for dim in dims:
             count *= dim
         return Field(
             name=quirks.member_name(cursor),
-            type=self._inline(ctype, full=True) if anonymous else self.spell(ctype),
+            type=self._inline(ctype, full=True) if inline else self.spell(ctype),
             offset=cursor.get_field_offsetof() // 8,
             size=size,
             count=count if dims else 0,

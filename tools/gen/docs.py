@@ -7,8 +7,13 @@ from __future__ import annotations
 
 import re
 
-_PARAM = re.compile(r"[\\@]param\s*(?:\[([a-z, ]+)\])?\s+(\w+)(.*?)(?=[\\@](?:param|return|note|sa|see)|\n[ *]*\n|\Z)", re.S)
-_RETURNED = re.compile(r"\b(?:return(?:s|ed)?|(?:reference|pointer|location) (?:in|to) which)\b", re.I)
+_PARAM = re.compile(
+    r"[\\@]param\s*(?:\[([a-z, ]+)\])?\s+(\w+)(.*?)(?=[\\@](?:param|return|note|sa|see)|\n[ *]*\n|\Z)",
+    re.S,
+)
+_RETURNED = re.compile(
+    r"\b(?:return(?:s|ed)?|(?:reference|pointer|location) (?:in|to) which)\b", re.I
+)
 _BOTH_WAYS = re.compile(r"\bin which to provide\b|\[in, ?out\]|\bupdated\b", re.I)
 
 

@@ -1,264 +1,104 @@
-"""Header facts + driver lists → the model of each library.
+"""`hookgen extract`: header wheels (or an installed toolkit) become `lib/api/{cuda,nvml}.json`.
 
-Owns the joining: families, kinds, spans, aliases, untyped names, what is written in full. Pure but
-for `load_inputs`; must not know libclang or where headers come from.
+Owns the order of the steps and the figures it reports. Must not know how any of them works.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import argparse
+import sys
+import time
+from collections.abc import Sequence
 from pathlib import Path
 
-from . import kinds
-from .drivers import Exports, Seen, is_left, read_exports, read_left_to_driver, seen
-from .errors import HookgenError
-from .facts import HeaderFacts, RawFunction, Touched
-from .ir import (
-    AliasType,
-    Api,
-    Constant,
-    EnumType,
-    Function,
-    FunctionType,
-    MacroAlias,
-    RecordType,
-    Result,
-    Source,
-    Span,
-    TypeDecl,
-    Untyped,
-)
-from .layouts import layouts, members
-from .macros import value_of
-from .naming import split
-from .typedefs import WORD, thresholds
-
-LIBRARIES = ("cuda", "nvml")
-_SONAMES = {"cuda": "libcuda.so.1", "nvml": "libnvidia-ml.so.1"}
-_PREFIXES = {"cuda": ("CU", "cu"), "nvml": ("nvml", "NVML")}
-_RESULTS = {
-    "cuda": ("CUresult", "CUDA_SUCCESS", "CUDA_ERROR_NOT_FOUND", "CUDA_ERROR_INVALID_VALUE"),
-    "nvml": (
-        "nvmlReturn_t",
-        "NVML_SUCCESS",
-        "NVML_ERROR_FUNCTION_NOT_FOUND",
-        "NVML_ERROR_INVALID_ARGUMENT",
-    ),
-}
+from . import headers, ir, join, wheels
+from .errors import ExitCode, HookgenError
+from .facts import HeaderSet
+from .render import default_api_dir, write_if_changed
 
 
-@dataclass(frozen=True, slots=True)
-class Inputs:
-    """What a person or a driver says about one library."""
-
-    touched: Touched
-    exports: tuple[Exports, ...]
-    left: tuple[str, ...]
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of `hookgen extract`."""
+    parser.add_argument("--api", type=Path, metavar="DIR", help="the inputs (default: lib/api)")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="write here (default: as --api)")
+    add_header_arguments(parser)
 
 
-def load_inputs(api: Path, library: str) -> Inputs:
-    """Read touched.json, left-to-driver.txt and the symbol lists of one library.
-
-    Raises:
-        HookgenError: exit 1; a file is missing or malformed.
-    """
-    try:
-        raw = json.loads((api / "touched.json").read_text(encoding="utf-8"))
-        own = {key: _own(raw[key], library) for key in ("records", "enums", "macros")}
-        left = read_left_to_driver(api / "left-to-driver.txt")
-    except (OSError, ValueError, KeyError) as error:
-        raise HookgenError(
-            f"the inputs in '{api}' cannot be read",
-            str(error),
-            "Name the folder that holds touched.json with --api.",
-        ) from error
-    touched = Touched(own["records"], own["enums"], own["macros"])
-    return Inputs(touched, read_exports(api / "symbols", library), left)
-
-
-def _own(names: Sequence[str], library: str) -> tuple[str, ...]:
-    return tuple(name for name in names if name.startswith(_PREFIXES[library]))
-
-
-def build(
-    library: str, history: Sequence[HeaderFacts], inputs: Inputs, sources: Sequence[Source]
-) -> Api:
-    """Join everything known about one library.
-
-    Args:
-        library: cuda or nvml.
-        history: one parse a header set, oldest first; the last is the source of truth.
-        inputs: from `load_inputs`.
-        sources: the pinned wheels, empty for an installed toolkit.
-
-    Raises:
-        HookgenError: exit 1; a touched name does not exist, or a rule of the model is broken.
-    """
-    newest = history[-1]
-    where = seen(inputs.exports)
-    types = _types(newest, history, inputs.touched)
-    aliases = _aliases(history, where)
-    known = newest.functions.keys() | {alias.name for alias in aliases}
-    return Api(
-        library=library,
-        soname=_SONAMES[library],
-        header_version=newest.version,
-        sources=tuple(sources),
-        result=_result(library, newest),
-        functions=tuple(
-            _function(newest.functions[name], history, where.get(name))
-            for name in sorted(newest.functions)
-        ),
-        aliases=aliases,
-        untyped=_untyped(where, known, inputs.left),
-        thresholds=thresholds(newest.pointers, newest.functions, newest.types)
-        if library == "cuda"
-        else (),
-        types=tuple(types[name] for name in sorted(types)),
-        constants=_constants(newest, inputs.touched),
+def add_header_arguments(parser: argparse.ArgumentParser) -> None:
+    """Where headers come from; shared with `hookgen verify`."""
+    parser.add_argument(
+        "--cuda-include",
+        type=Path,
+        metavar="DIR",
+        help="read an installed toolkit instead of the pinned wheels: no history, no layouts of "
+        "older headers",
+    )
+    parser.add_argument(
+        "--nvml-include", type=Path, metavar="DIR", help="where its nvml.h is, if elsewhere"
     )
 
 
-# Implementation.
+def run(args: argparse.Namespace) -> int:
+    """Write the models and say on stderr what they hold.
 
-
-def _function(raw: RawFunction, history: Sequence[HeaderFacts], where: Seen | None) -> Function:
-    name = split(raw.name)
-    kind, reason = kinds.classify(name.base)
-    declared = [facts.version for facts in history if raw.name in facts.functions]
-    return Function(
-        name=raw.name,
-        base=name.base,
-        version=name.version,
-        stream=name.stream,
-        header=raw.header,
-        returns=raw.returns,
-        params=raw.params,
-        kind=kind,
-        reason=reason,
-        deprecated=raw.deprecated,
-        headers=Span(declared[0], declared[-1]),
-        drivers=where.drivers if where else None,
-        architectures=where.architectures if where else (),
-    )
-
-
-def _aliases(
-    history: Sequence[HeaderFacts], where: Mapping[str, Seen]
-) -> tuple[MacroAlias, ...]:
-    newest = history[-1]
-    found = []
-    for name, target in newest.macros.items():
-        if name in newest.functions or target not in newest.functions or name not in where:
-            continue
-        defined = [facts.version for facts in history if facts.macros.get(name) == target]
-        span = Span(defined[0], defined[-1])
-        found.append(MacroAlias(name, target, span, where[name].drivers))
-    return tuple(sorted(found, key=lambda alias: alias.name))
-
-
-def _untyped(
-    where: Mapping[str, Seen], known: set[str], left: Sequence[str]
-) -> tuple[Untyped, ...]:
-    out = []
-    for name in sorted(where.keys() - known):
-        if is_left(name, left):
-            continue
-        kind, reason = kinds.classify(split(name).base)
-        out.append(Untyped(name, kind, reason, where[name].drivers, where[name].architectures))
-    return tuple(out)
-
-
-def _result(library: str, facts: HeaderFacts) -> Result:
-    type_name, *constants = _RESULTS[library]
-    values = {item.name: item.value for item in getattr(facts.types[type_name], "constants", ())}
-    return Result(type_name, *(values[name] for name in constants))
-
-
-def _constants(facts: HeaderFacts, touched: Touched) -> tuple[Constant, ...]:
-    values = {name: value_of(name, facts.macros) for name in sorted(touched.macros)}
-    wrong = sorted(name for name, value in values.items() if value is None)
-    if wrong:
-        raise HookgenError(
-            f"touched.json names {', '.join(repr(name) for name in wrong)}",
-            f"headers {facts.version} give no such macro an integer value",
-            "Correct the names in touched.json, or teach tools/gen/macros.py the expression.",
-        )
-    return tuple(Constant(name, value) for name, value in values.items() if value is not None)
-
-
-def _types(
-    newest: HeaderFacts, history: Sequence[HeaderFacts], touched: Touched
-) -> dict[str, TypeDecl]:
-    _check_touched(newest, touched)
-    sized = _by_value(newest)
-    out: dict[str, TypeDecl] = {}
-    for name in _reachable(newest, touched):
-        decl = newest.types[name]
-        if isinstance(decl, RecordType):
-            if name in touched.records:
-                decl = replace(decl, layouts=layouts(name, history))
-            elif name not in sized:
-                decl = replace(decl, size=0, align=0)
-        out[name] = decl
-    return out
-
-
-def _reachable(facts: HeaderFacts, touched: Touched) -> set[str]:
-    """Named types that a signature, a touched name, or another reachable type mentions.
-
-    The facts hold more: names that only a PFN typedef uses.
+    Raises:
+        HookgenError: exit 1 for anything that keeps a model from being whole; nothing is written
+            then. Exit 2 for --nvml-include alone.
     """
-    found: set[str] = set()
-    todo = [kind for function in facts.functions.values() for kind in function.shape]
-    todo += [*touched.records, *touched.enums]
-    while todo:
-        for name in WORD.findall(todo.pop()):
-            if name in facts.types and name not in found:
-                found.add(name)
-                todo += _mentions(facts.types[name])
-    return found
+    started = time.monotonic()
+    api = args.api or default_api_dir()
+    sets, pins = load_headers(args, api)
+    models = extract(api, sets, pins)
+    for library, model in models.items():
+        write_if_changed((args.out or api) / f"{library}.json", ir.dumps(model))
+        print(_summary(model), file=sys.stderr)
+    print(
+        f"hookgen: {len(sets)} header sets in {time.monotonic() - started:.1f} s", file=sys.stderr
+    )
+    return ExitCode.OK
 
 
-def _mentions(decl: TypeDecl) -> list[str]:
-    match decl:
-        case AliasType():
-            return [decl.of]
-        case FunctionType():
-            return [decl.returns, *decl.params]
-        case RecordType():
-            return [member.spelling for member in members(decl.fields)]
-        case _:
-            return []
+def load_headers(
+    args: argparse.Namespace, api: Path
+) -> tuple[tuple[HeaderSet, ...], tuple[ir.Source, ...]]:
+    """Header sets, oldest first, and the wheels they came from (none for a toolkit)."""
+    if args.cuda_include is None:
+        if args.nvml_include is not None:
+            raise HookgenError(
+                "--nvml-include refused",
+                "it belongs to --cuda-include, which is not given",
+                "Give both, or neither for the pinned wheels.",
+                ExitCode.USAGE,
+            )
+        pins = wheels.read_pins(api / "headers.json")
+        sets = wheels.header_sets(pins, wheels.cache_folder())
+        return sets, tuple(pin.source() for pin in pins)
+    found = wheels.installed(args.cuda_include, args.nvml_include or args.cuda_include)
+    print(
+        f"hookgen: toolkit {found.version}: one header set, so every name has first = last = "
+        f"{found.version} and no wheel is recorded",
+        file=sys.stderr,
+    )
+    return (found,), ()
 
 
-def _check_touched(facts: HeaderFacts, touched: Touched) -> None:
-    """Every touched name is the first typedef name of a record or an enum of the newest headers."""
-    wrong = [name for name in touched.records if not isinstance(facts.types.get(name), RecordType)]
-    wrong += [name for name in touched.enums if not isinstance(facts.types.get(name), EnumType)]
-    if wrong:
-        raise HookgenError(
-            f"touched.json names {', '.join(repr(name) for name in wrong)}",
-            f"headers {facts.version} have no such record or enum, or only as another name of one",
-            "Correct the names in touched.json.",
-        )
+def extract(api: Path, sets: Sequence[HeaderSet], pins: Sequence[ir.Source]) -> dict[str, ir.Api]:
+    """The model of each library, from header sets (oldest first) and the inputs in `api`."""
+    models = {}
+    for library in join.LIBRARIES:
+        inputs = join.load_inputs(api, library)
+        history = [
+            headers.read(item, library, inputs.touched, full=item is sets[-1]) for item in sets
+        ]
+        models[library] = join.build(library, history, inputs, pins)
+    return models
 
 
-def _by_value(facts: HeaderFacts) -> set[str]:
-    """Records that a function passes, or a touched record embeds, by value."""
-    spellings = [kind for function in facts.functions.values() for kind in function.shape]
-    for decl in facts.types.values():
-        if isinstance(decl, RecordType):
-            spellings += [member.spelling for member in members(decl.fields)]
-    found = set()
-    for spelling in spellings:
-        name = spelling.removeprefix("const ")
-        decl_or_none = facts.types.get(name)
-        while isinstance(decl_or_none, AliasType):
-            name = decl_or_none.of
-            decl_or_none = facts.types.get(name)
-        if isinstance(decl_or_none, RecordType):
-            found.add(name)
-    return found
+def _summary(model: ir.Api) -> str:
+    forecast = sum(function.drivers is None for function in model.functions)
+    return (
+        f"hookgen: {model.library} {model.header_version}: {len(model.functions)} functions "
+        f"({forecast} in no listed driver), {len(model.aliases)} aliases, "
+        f"{len(model.untyped)} untyped, {len(model.thresholds)} thresholds, "
+        f"{len(model.types)} types"
+    )

@@ -8,7 +8,8 @@ drivers or wheels.
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from .ctype import TypeReader
@@ -36,25 +37,26 @@ _ROOT = "/hookgen"
 _ARGUMENTS = ("-x", "c", "-std=c11", "-nostdinc", f"-I{_ROOT}/headers", f"-I{_ROOT}/stubs")
 
 
-def read(headers: HeaderSet, library: str, touched: Touched, typedefs: bool = True) -> HeaderFacts:
+def read(headers: HeaderSet, library: str, touched: Touched, full: bool = True) -> HeaderFacts:
     """Parse the headers of one library.
 
     Args:
         headers: the text of the headers; names that the set lacks are left out.
         library: cuda or nvml.
         touched: what to read in full.
-        typedefs: also read the PFN typedef headers.
+        full: False for a header set that serves as history only: function names, macros and
+            touched types, without prototypes and PFN typedefs.
 
     Raises:
         HookgenError: exit 1; libclang is missing or broken, a header has an error, or a type
             cannot be modelled.
     """
-    wanted = HEADERS[library] + (TYPEDEF_HEADERS if typedefs and library == "cuda" else ())
-    names = [name for name in wanted if name in headers.files]
     cindex = _load_libclang()
-    variants = _parse(cindex, headers, names, _ALL_VARIANTS)
-    default = _parse(cindex, headers, [name for name in names if name in HEADERS[library]], ())
-    return _collect(variants, default, headers, touched)
+    own = [name for name in HEADERS[library] if name in headers.files]
+    extra = [name for name in TYPEDEF_HEADERS if full and library == "cuda"]
+    variants = _parse(cindex, headers, [*own, *extra], _ALL_VARIANTS)
+    default = _parse(cindex, headers, own, ())
+    return _collect(variants, default, headers, touched, full)
 
 
 def _load_libclang() -> Any:
@@ -84,7 +86,7 @@ def _diagnose(error: Exception) -> tuple[str, str]:
     )
 
 
-def _parse(cindex: Any, headers: HeaderSet, names: Iterable[str], macros: Iterable[str]) -> Any:
+def _parse(cindex: Any, headers: HeaderSet, names: Iterable[str], macros: Iterable[str]) -> _Unit:
     main = f"{_ROOT}/main.c"
     # cudaVDPAU.h uses the types of vdpau.h without including it.
     text = "".join(f"#include <{name}>\n" for name in ("vdpau/vdpau.h", *names))
@@ -104,7 +106,7 @@ def _parse(cindex: Any, headers: HeaderSet, names: Iterable[str], macros: Iterab
     for diagnostic in unit.diagnostics:
         if diagnostic.severity >= cindex.Diagnostic.Error:
             raise _fatal(headers.version, diagnostic)
-    return unit
+    return _sort(unit, headers)
 
 
 def _fatal(version: str, diagnostic: Any) -> HookgenError:
@@ -118,59 +120,83 @@ def _fatal(version: str, diagnostic: Any) -> HookgenError:
     )
 
 
-def _declared(unit: Any, headers: HeaderSet) -> Iterator[tuple[str, Any]]:
-    """Top-level cursors inside the header set, with the name of their header, in source order."""
-    known = {f"{_ROOT}/headers/{name}": name for name in headers.files}
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    """The top-level cursors of one parse that lie inside the header set, by kind."""
+
+    functions: list[tuple[str, Any]]
+    typedefs: list[Any]
+    macros: list[tuple[str, Any]]
+
+
+def _sort(unit: Any, headers: HeaderSet) -> _Unit:
+    """Sort cursors by kind, each with the name of its header; typedefs of the stubs stay in."""
+    sorted_unit = _Unit([], [], [])
+    prefix = f"{_ROOT}/headers/"
     for cursor in unit.cursor.get_children():
-        file = cursor.location.file
-        if file is not None and file.name in known:
-            yield known[file.name], cursor
+        kind = cursor.kind.name
+        if kind == "TYPEDEF_DECL":
+            sorted_unit.typedefs.append(cursor)
+        elif kind in ("FUNCTION_DECL", "MACRO_DEFINITION"):
+            file = cursor.location.file  # the costly question of this loop
+            if file is not None and file.name.startswith(prefix):
+                header = file.name.removeprefix(prefix)
+                into = sorted_unit.functions if kind[0] == "F" else sorted_unit.macros
+                into.append((header, cursor))
+    return sorted_unit
 
 
-def _deprecated(unit: Any) -> frozenset[str]:
-    """Functions with a deprecation attribute; only the default mode spells it out."""
-    return frozenset(
-        cursor.spelling
-        for cursor in unit.cursor.get_children()
-        if cursor.kind.name == "FUNCTION_DECL" and cursor.availability.name == "DEPRECATED"
-    )
-
-
-def _collect(variants: Any, default: Any, headers: HeaderSet, touched: Touched) -> HeaderFacts:
+def _collect(
+    variants: _Unit, default: _Unit, headers: HeaderSet, touched: Touched, full: bool
+) -> HeaderFacts:
     reader = TypeReader((*touched.records, *touched.enums))
-    for cursor in variants.cursor.get_children():
-        if cursor.kind.name == "TYPEDEF_DECL":
-            reader.note_typedef(cursor)
+    for cursor in variants.typedefs:
+        reader.note_typedef(cursor)
     deprecated = _deprecated(default)
-    functions: dict[str, RawFunction] = {}
-    pointers: dict[str, tuple[str, ...]] = {}
-    # nvml.h defines some names for an older spelling of a function in the default mode only.
-    macros = dict(_macros(default, headers))
-    macros.update(_macros(variants, headers))
-    for header, cursor in _declared(variants, headers):
-        kind, name = cursor.kind.name, cursor.spelling
-        if kind == "FUNCTION_DECL" and cursor.storage_class.name != "STATIC":
-            functions[name] = _function(header, cursor, reader, name in deprecated)
-        elif kind == "TYPEDEF_DECL" and name.startswith("PFN_"):
-            pointers[name] = reader.shape(cursor.underlying_typedef_type)
+    functions = {
+        cursor.spelling: _function(header, cursor, reader, deprecated, full)
+        for header, cursor in variants.functions
+        if cursor.storage_class.name != "STATIC"
+    }
+    pointers = {
+        cursor.spelling: reader.shape(cursor.underlying_typedef_type)
+        for cursor in variants.typedefs
+        if cursor.spelling.startswith("PFN_")
+    }
+    # nvml.h gives some functions an older name by a macro in the default mode only.
+    macros = _macros(default, headers) | _macros(variants, headers)
     for name in (*touched.records, *touched.enums):
         reader.want(name)
     return HeaderFacts(headers.version, functions, pointers, macros, reader.declarations())
 
 
-def _macros(unit: Any, headers: HeaderSet) -> Iterator[tuple[str, str]]:
-    """Macros with their tokens; a function-like one has a parenthesis where a name would be."""
-    for _, cursor in _declared(unit, headers):
-        if cursor.kind.name == "MACRO_DEFINITION":
-            tokens = [token.spelling for token in cursor.get_tokens()]
-            yield cursor.spelling, " ".join(tokens[1:])
+def _deprecated(unit: _Unit) -> frozenset[str]:
+    """Functions with a deprecation attribute; only the default mode spells it out."""
+    return frozenset(
+        cursor.spelling for _, cursor in unit.functions if cursor.availability.name == "DEPRECATED"
+    )
 
 
-def _function(header: str, cursor: Any, reader: TypeReader, deprecated: bool) -> RawFunction:
+def _macros(unit: _Unit, headers: HeaderSet) -> dict[str, str]:
+    """Macros with what follows their name, blanks folded; tokens would cost ten times as much."""
+    found = {}
+    for header, cursor in unit.macros:
+        extent = cursor.extent
+        text = headers.files[header][extent.start.offset : extent.end.offset].decode("utf-8")
+        name = cursor.spelling
+        found[name] = " ".join(text.removeprefix(name).replace("\\\n", " ").split())
+    return found
+
+
+def _function(
+    header: str, cursor: Any, reader: TypeReader, deprecated: frozenset[str], full: bool
+) -> RawFunction:
+    name = cursor.spelling
+    if not full:
+        return RawFunction(name, header, "", (), False)
     returned = returned_params(cursor.raw_comment)
     params = tuple(_param(child, reader, returned) for child in cursor.get_arguments())
-    returns = reader.spell(cursor.result_type)
-    return RawFunction(cursor.spelling, header, returns, params, deprecated)
+    return RawFunction(name, header, reader.spell(cursor.result_type), params, name in deprecated)
 
 
 def _param(cursor: Any, reader: TypeReader, returned: frozenset[str]) -> Param:

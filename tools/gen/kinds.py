@@ -127,9 +127,7 @@ RULES: tuple[Rule, ...] = (
         "a multicast object and what is bound to it hold memory on every device of the team",
         "cuMulticastCreate cuMulticastAddDevice cuMulticastBind*",
     ),
-    _rule(
-        "multicast release", "free", "drops the references of a binding", "cuMulticastUnbind"
-    ),
+    _rule("multicast release", "free", "drops the references of a binding", "cuMulticastUnbind"),
     _rule("multicast view", "plain", "a size without state", "cuMulticastGetGranularity"),
     _rule(
         "logical endpoint",

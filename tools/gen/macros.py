@@ -1,4 +1,4 @@
-"""The integer value of an object-like macro, from its tokens.
+"""The integer value of an object-like macro, from its replacement text.
 
 Owns a very small expression language: integers, other macros, casts to a type name (ignored),
 parentheses and the operators + - * | << ~. Anything else has no value.
@@ -10,7 +10,7 @@ import ast
 import re
 from collections.abc import Mapping
 
-_CAST = re.compile(r"\( \w*[A-Za-z_]\w*( \*)* \) (?=\S)")
+_CAST = re.compile(r"\(\s*([A-Za-z_]\w*)[\s*]*\)\s*(?=[\w(~+-])")
 _NUMBER = re.compile(r"\b(0[xX][0-9a-fA-F]+|\d+)[uUlL]*\b")
 _OCTAL = re.compile(r"\b0+(?=\d)")
 _NAME = re.compile(r"\b[A-Za-z_]\w*\b")
@@ -21,7 +21,7 @@ def value_of(name: str, macros: Mapping[str, str]) -> int | None:
 
     Args:
         name: the macro.
-        macros: its tokens, and those of every other macro, joined by blanks.
+        macros: its replacement text, and that of every other macro.
     """
     return _value(name, macros, frozenset())
 
@@ -30,7 +30,7 @@ def _value(name: str, macros: Mapping[str, str], busy: frozenset[str]) -> int | 
     if name in busy or name not in macros:
         return None
     text = _OCTAL.sub("0o", _NUMBER.sub(r"\1", macros[name]))
-    text = _CAST.sub(lambda match: match[0] if _is_macro(match[0], macros) else "", text)
+    text = _CAST.sub(lambda match: match[0] if match[1] in macros else "", text)
     for used in sorted(set(_NAME.findall(re.sub(r"\b0[xXo]\w+", "", text)))):
         inner = _value(used, macros, busy | {name})
         if inner is None:
@@ -40,10 +40,6 @@ def _value(name: str, macros: Mapping[str, str], busy: frozenset[str]) -> int | 
         return _evaluate(ast.parse(text.strip(), mode="eval").body)
     except SyntaxError:
         return None
-
-
-def _is_macro(cast: str, macros: Mapping[str, str]) -> bool:
-    return cast.strip("()* ") in macros
 
 
 def _evaluate(node: ast.expr) -> int | None:

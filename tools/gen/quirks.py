@@ -9,16 +9,16 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def is_untagged(declaration: Any, tag_names: Mapping[str, str]) -> bool:
-    """Whether a struct or union has neither a tag nor a typedef, so that it is spelled inline.
+def is_nameless_record(ctype: Any, tag_names: Mapping[str, str]) -> bool:
+    """Whether a member's struct or union has no typedef, so that it is spelled inline.
 
-    libclang 14 spells such a record '', 16 and later 'union (unnamed at FILE:LINE)' or
-    '(anonymous ...)', with an absolute path: 25 of the 575 records of 13.5 differ so. No C tag
-    holds a parenthesis.
+    Most such records are anonymous, and no spelling of theirs can be used: libclang 14 says '',
+    16 and later 'union (unnamed at FILE:LINE)' with an absolute path (25 of 575 records of 13.5).
+    The members of CUstreamBatchMemOpParams have tags but no typedefs; nobody else uses the tags.
     """
-    if declaration.get_usr() in tag_names:
+    if ctype.kind.name != "RECORD":
         return False
-    return declaration.spelling == "" or "(" in declaration.spelling
+    return ctype.get_declaration().get_usr() not in tag_names
 
 
 def member_name(cursor: Any) -> str:

@@ -61,9 +61,9 @@ def run(args: argparse.Namespace) -> int:
         return ExitCode.OK
     api_dir = args.api or default_api_dir()
     if args.standalone is not None:
-        from . import standalone
+        from .standalone import write_tree
 
-        standalone.write(args.standalone, api_dir)
+        write_tree(args.standalone, api_dir)
         return ExitCode.OK
     texts = render(model.load(api_dir), outputs)
     for name, text in texts.items():

@@ -10,14 +10,6 @@
 namespace sim {
 namespace {
 
-#if defined(__x86_64__)
-constexpr Architecture kOwnArchitecture = kX86_64;
-#elif defined(__aarch64__)
-constexpr Architecture kOwnArchitecture = kAarch64;
-#else
-#error "No driver of this architecture is on record"
-#endif
-
 constinit void* g_addresses[gpufence::kSymCount] = {};
 
 // Patch releases of a branch export the same names, so branches are all that counts.
@@ -30,7 +22,11 @@ bool IsInRange(uint8_t first, uint8_t last, uint16_t branch) {
 
 bool IsInDriver(const Presence& presence, uint16_t branch) {
   if (!IsInRange(presence.first, presence.last, branch)) return false;
-  return branch == kLatestBranch || (presence.architectures & kOwnArchitecture) != 0;
+#if defined(__x86_64__)
+  // Where both architectures are on record, aarch64 exports what x86-64 does and some more.
+  if (branch != kLatestBranch && (presence.architectures & kX86_64) == 0) return false;
+#endif
+  return true;
 }
 
 bool IsInDriver(const char* debugger_export, uint16_t branch) {

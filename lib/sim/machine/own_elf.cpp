@@ -4,9 +4,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-// The linker's own names for our ELF header and dynamic section.
+// The linker's own name for our ELF header; <link.h> declares _DYNAMIC, that of the dynamic section.
 extern "C" [[gnu::visibility("hidden")]] const ElfW(Ehdr) __ehdr_start;
-extern "C" [[gnu::visibility("hidden")]] ElfW(Dyn) _DYNAMIC[];
 
 namespace sim {
 namespace {

@@ -1,0 +1,55 @@
+// The machine's devices as NVML hands them out.
+//
+// Owns handles and the shapes in which NVML answers text. Must not know what is asked about a device.
+#ifndef GPUFENCE_LIB_SIM_NVML_BOARD_H_
+#define GPUFENCE_LIB_SIM_NVML_BOARD_H_
+
+#include <stdint.h>
+
+#include "driver_abi.h"
+#include "machine/machine.h"
+
+namespace sim::nvml {
+
+inline constexpr int kNoDevice = -1;
+
+// What a field holds where NVML has no figure: instance ids of a device without MIG.
+inline constexpr unsigned kNotAvailable = 0xffffffffu;
+
+// The handle of a machine index, which must be below machine::DeviceCount().
+nvmlDevice_t HandleOf(int index);
+
+// The machine index behind a handle, or kNoDevice when it is none of ours.
+int IndexOf(nvmlDevice_t device);
+
+// The version word of NVML's versioned structs: their size, and in the upper byte their number.
+template <typename Struct>
+constexpr unsigned VersionOf(unsigned number) {
+  return static_cast<unsigned>(sizeof(Struct)) | number << 24;
+}
+
+// Copies text and its NUL when they fit into `length` bytes. NVML_ERROR_INSUFFICIENT_SIZE otherwise,
+// NVML_ERROR_INVALID_ARGUMENT without a buffer; nothing is then written.
+nvmlReturn_t PutText(const char* text, char* buffer, unsigned length);
+
+// Writes one value through a caller's pointer, or refuses a null one.
+template <typename Value>
+nvmlReturn_t Put(Value* out, Value value) {
+  if (out == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
+  *out = value;
+  return NVML_SUCCESS;
+}
+
+// The same for a function about one device, whose handle is looked at first.
+template <typename Value>
+nvmlReturn_t PutFor(nvmlDevice_t device, Value* out, Value value) {
+  return IndexOf(device) == kNoDevice ? NVML_ERROR_INVALID_ARGUMENT : Put(out, value);
+}
+
+// "GPU-01234567-89ab-cdef-0123-456789abcdef" and its NUL.
+inline constexpr unsigned kUuidTextBytes = 41;
+void FormatUuid(const machine::DeviceRecord& record, char text[kUuidTextBytes]);
+
+}  // namespace sim::nvml
+
+#endif  // GPUFENCE_LIB_SIM_NVML_BOARD_H_

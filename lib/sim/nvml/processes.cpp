@@ -1,0 +1,169 @@
+// Who is on a device, with how much memory: the process lists in their three forms, and accounting.
+#include "driver_abi.h"
+#include "machine/calls.h"
+#include "nvml/board.h"
+
+namespace {
+
+using sim::machine::kMaxSlots;
+using sim::machine::LiveSlots;
+using sim::machine::Slot;
+using sim::machine::SlotAt;
+using sim::machine::SlotDevice;
+using sim::nvml::IndexOf;
+using sim::nvml::kNoDevice;
+using sim::nvml::kNotAvailable;
+using sim::nvml::PutFor;
+
+// Records of one process that a device keeps; the figure of real boards.
+constexpr unsigned kAccountingBuffer = 4000;
+
+void Fill(const Slot& slot, const SlotDevice& part, nvmlProcessInfo_v1_t* info) {
+  info->pid = slot.pid.load(std::memory_order_relaxed);
+  info->usedGpuMemory = part.used_bytes.load(std::memory_order_relaxed);
+}
+
+void Fill(const Slot& slot, const SlotDevice& part, nvmlProcessInfo_v2_t* info) {
+  info->pid = slot.pid.load(std::memory_order_relaxed);
+  info->usedGpuMemory = part.used_bytes.load(std::memory_order_relaxed);
+  info->gpuInstanceId = kNotAvailable;
+  info->computeInstanceId = kNotAvailable;
+}
+
+void Fill(const Slot& slot, const SlotDevice& part, nvmlProcessDetail_v1_t* info) {
+  info->pid = slot.pid.load(std::memory_order_relaxed);
+  info->usedGpuMemory = part.used_bytes.load(std::memory_order_relaxed);
+  info->gpuInstanceId = kNotAvailable;
+  info->computeInstanceId = kNotAvailable;
+  info->usedGpuCcProtectedMemory = 0;
+}
+
+// Live processes with a context on the device: into `slots`; returns how many.
+int ProcessesOn(int index, int (&slots)[kMaxSlots]) {
+  int live[kMaxSlots];
+  const int live_count = LiveSlots(live, kMaxSlots);
+  int count = 0;
+  for (int i = 0; i < live_count; ++i) {
+    const SlotDevice& part = SlotAt(live[i]).devices[index];
+    if (part.contexts.load(std::memory_order_acquire) > 0) slots[count++] = live[i];
+  }
+  return count;
+}
+
+// The manners that all lists share: *count comes in as the room and goes out as the need. Too little
+// room is NVML_ERROR_INSUFFICIENT_SIZE with nothing else written, so a count of 0 asks for the need.
+template <typename Info>
+nvmlReturn_t PutProcesses(nvmlDevice_t device, unsigned* count, Info* infos) {
+  const int index = IndexOf(device);
+  if (index == kNoDevice || count == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
+  if (*count > 0 && infos == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
+  int slots[kMaxSlots];
+  const unsigned found = static_cast<unsigned>(ProcessesOn(index, slots));
+  const unsigned room = *count;
+  *count = found;
+  if (found > room) return NVML_ERROR_INSUFFICIENT_SIZE;
+  for (unsigned i = 0; i < found; ++i) {
+    const Slot& slot = SlotAt(slots[i]);
+    Fill(slot, slot.devices[index], &infos[i]);
+  }
+  return NVML_SUCCESS;
+}
+
+// Simulated processes neither draw nor use the multi-process server.
+nvmlReturn_t PutNobody(nvmlDevice_t device, unsigned* count) { return PutFor(device, count, 0u); }
+
+}  // namespace
+
+extern "C" nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device,
+                                                             unsigned int* infoCount,
+                                                             nvmlProcessInfo_v1_t* infos) {
+  SIM_CALL(nvmlDeviceGetComputeRunningProcesses, device, infoCount, infos);
+  return PutProcesses(device, infoCount, infos);
+}
+
+extern "C" nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t device,
+                                                                unsigned int* infoCount,
+                                                                nvmlProcessInfo_v2_t* infos) {
+  SIM_CALL(nvmlDeviceGetComputeRunningProcesses_v2, device, infoCount, infos);
+  return PutProcesses(device, infoCount, infos);
+}
+
+extern "C" nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device,
+                                                                unsigned int* infoCount,
+                                                                nvmlProcessInfo_t* infos) {
+  SIM_CALL(nvmlDeviceGetComputeRunningProcesses_v3, device, infoCount, infos);
+  return PutProcesses(device, infoCount, infos);
+}
+
+extern "C" nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses(nvmlDevice_t device,
+                                                              unsigned int* infoCount,
+                                                              nvmlProcessInfo_v1_t* infos) {
+  SIM_CALL(nvmlDeviceGetGraphicsRunningProcesses, device, infoCount, infos);
+  return PutNobody(device, infoCount);
+}
+
+extern "C" nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v2(nvmlDevice_t device,
+                                                                 unsigned int* infoCount,
+                                                                 nvmlProcessInfo_v2_t* infos) {
+  SIM_CALL(nvmlDeviceGetGraphicsRunningProcesses_v2, device, infoCount, infos);
+  return PutNobody(device, infoCount);
+}
+
+extern "C" nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device,
+                                                                 unsigned int* infoCount,
+                                                                 nvmlProcessInfo_t* infos) {
+  SIM_CALL(nvmlDeviceGetGraphicsRunningProcesses_v3, device, infoCount, infos);
+  return PutNobody(device, infoCount);
+}
+
+extern "C" nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses(nvmlDevice_t device,
+                                                                unsigned int* infoCount,
+                                                                nvmlProcessInfo_v1_t* infos) {
+  SIM_CALL(nvmlDeviceGetMPSComputeRunningProcesses, device, infoCount, infos);
+  return PutNobody(device, infoCount);
+}
+
+extern "C" nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v2(nvmlDevice_t device,
+                                                                   unsigned int* infoCount,
+                                                                   nvmlProcessInfo_v2_t* infos) {
+  SIM_CALL(nvmlDeviceGetMPSComputeRunningProcesses_v2, device, infoCount, infos);
+  return PutNobody(device, infoCount);
+}
+
+extern "C" nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t device,
+                                                                   unsigned int* infoCount,
+                                                                   nvmlProcessInfo_t* infos) {
+  SIM_CALL(nvmlDeviceGetMPSComputeRunningProcesses_v3, device, infoCount, infos);
+  return PutNobody(device, infoCount);
+}
+
+extern "C" nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device,
+                                                              nvmlProcessDetailList_t* plist) {
+  SIM_CALL(nvmlDeviceGetRunningProcessDetailList, device, plist);
+  if (plist == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
+  if (plist->version != sim::nvml::VersionOf<nvmlProcessDetailList_v1_t>(1)) {
+    return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+  }
+  constexpr unsigned kModeCompute = 0;
+  if (plist->mode == kModeCompute) {
+    return PutProcesses(device, &plist->numProcArrayEntries, plist->procArray);
+  }
+  return PutNobody(device, &plist->numProcArrayEntries);
+}
+
+extern "C" nvmlReturn_t nvmlDeviceGetAccountingMode(nvmlDevice_t device, nvmlEnableState_t* mode) {
+  SIM_CALL(nvmlDeviceGetAccountingMode, device, mode);
+  return PutFor(device, mode, NVML_FEATURE_DISABLED);
+}
+
+extern "C" nvmlReturn_t nvmlDeviceGetAccountingBufferSize(nvmlDevice_t device,
+                                                          unsigned int* bufferSize) {
+  SIM_CALL(nvmlDeviceGetAccountingBufferSize, device, bufferSize);
+  return PutFor(device, bufferSize, kAccountingBuffer);
+}
+
+extern "C" nvmlReturn_t nvmlDeviceGetAccountingPids(nvmlDevice_t device, unsigned int* count,
+                                                    unsigned int* pids) {
+  SIM_CALL(nvmlDeviceGetAccountingPids, device, count, pids);
+  return PutNobody(device, count);
+}

@@ -7,13 +7,16 @@ Owns layout only: sorted keys, two-space indent, and a value on one line wheneve
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+JsonValue: TypeAlias = "Mapping[str, JsonValue] | Sequence[JsonValue] | str | int | None"
 
 _COLUMNS = 100
 _INDENT = "  "
 
 
-def dumps_json(value: Any) -> str:
+def dumps_json(value: JsonValue) -> str:
     """Spell a JSON value canonically, with a trailing newline.
 
     Args:
@@ -25,7 +28,7 @@ def dumps_json(value: Any) -> str:
     return _spell(value, "", 0) + "\n"
 
 
-def _spell(value: Any, indent: str, used: int) -> str:
+def _spell(value: JsonValue, indent: str, used: int) -> str:
     """Spell `value` at `indent`; `used` columns of its first line are taken already."""
     flat = json.dumps(value, sort_keys=True)
     if not isinstance(value, dict | list) or len(indent) + used + len(flat) < _COLUMNS:

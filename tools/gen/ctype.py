@@ -8,9 +8,9 @@ exist or which files were parsed.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from . import quirks
+from .clang_protocols import Cursor, Type
 from .errors import HookgenError
 from .ir import (
     AliasType,
@@ -52,20 +52,16 @@ def pointer_to(spelling: str) -> str:
 
 
 class TypeReader:
-    """Spells types and remembers each named type it met, to declare them all at the end.
-
-    `Any` stands for cindex Cursor and Type throughout: clang.cindex has no type information, and
-    only headers.py may import it.
-    """
+    """Spells types and remembers each named type it met, to declare them all at the end."""
 
     def __init__(self, touched: Iterable[str]) -> None:
         """`touched`: names of the records and enums to read in full."""
         self._touched = frozenset(touched)
         self._tag_names: dict[str, str] = {}
-        self._typedefs: dict[str, Any] = {}
-        self._wanted: dict[str, Any] = {}
+        self._typedefs: dict[str, Cursor] = {}
+        self._wanted: dict[str, Cursor] = {}
 
-    def note_typedef(self, cursor: Any) -> None:
+    def note_typedef(self, cursor: Cursor) -> None:
         """Record a typedef in header order: the first one that names a tag is its name."""
         target = _unwrap(cursor.underlying_typedef_type)
         if target.kind.name in ("RECORD", "ENUM"):
@@ -77,7 +73,7 @@ class TypeReader:
         if name in self._typedefs:
             self._wanted.setdefault(name, self._typedefs[name])
 
-    def spell(self, ctype: Any) -> str:
+    def spell(self, ctype: Type) -> str:
         """The model's spelling of a type; an array decays to a pointer, as in a parameter."""
         constant = ctype.is_const_qualified()  # ELABORATED carries it, what it wraps does not
         ctype = _unwrap(ctype)
@@ -94,7 +90,7 @@ class TypeReader:
             return const + _SCALARS[kind]
         return const + self._named(ctype)
 
-    def shape(self, ctype: Any) -> tuple[str, ...]:
+    def shape(self, ctype: Type) -> tuple[str, ...]:
         """Return type and parameter types of a function type or a pointer to one."""
         ctype = _unwrap(ctype)
         if ctype.kind.name == "POINTER":
@@ -102,7 +98,7 @@ class TypeReader:
         arguments = () if ctype.kind.name == "FUNCTIONNOPROTO" else ctype.argument_types()
         return (self.spell(ctype.get_result()), *(self.spell_param(item) for item in arguments))
 
-    def spell_param(self, ctype: Any) -> str:
+    def spell_param(self, ctype: Type) -> str:
         """As `spell`, without a const on the parameter itself: no caller can tell.
 
         cudaTypedefs.h 13.5 has one that cuda.h lacks (cuLogicalEndpointExport).
@@ -111,6 +107,17 @@ class TypeReader:
         if spelling.endswith("*const"):
             return spelling.removesuffix("const")
         return spelling if "*" in spelling else spelling.removeprefix("const ")
+
+    def is_versioned(self, ctype: Type) -> bool:
+        """Whether a pointer leads to a record that starts with `version`, set by the caller."""
+        pointee = _unwrap(ctype)
+        while pointee.kind.name == "POINTER":
+            pointee = _unwrap(pointee.get_pointee())
+        canonical = pointee.get_canonical()
+        if canonical.kind.name != "RECORD":
+            return False
+        first = next(iter(canonical.get_fields()), None)
+        return first is not None and first.spelling == "version"
 
     def declarations(self) -> dict[str, TypeDecl]:
         """Declare every named type met so far and all that those mention."""
@@ -122,7 +129,7 @@ class TypeReader:
 
     # Implementation.
 
-    def _named(self, ctype: Any) -> str:
+    def _named(self, ctype: Type) -> str:
         declaration = ctype.get_declaration()
         name = declaration.spelling
         if ctype.kind.name in ("RECORD", "ENUM"):
@@ -136,7 +143,7 @@ class TypeReader:
         self._wanted.setdefault(name, declaration)
         return str(name)
 
-    def _declare(self, name: str, cursor: Any) -> TypeDecl:
+    def _declare(self, name: str, cursor: Cursor) -> TypeDecl:
         target = _unwrap(cursor.underlying_typedef_type)
         if target.kind.name in ("RECORD", "ENUM"):
             declaration = target.get_declaration()
@@ -160,7 +167,7 @@ class TypeReader:
                 return HandleType(name, tag.spelling)
         return AliasType(name, self.spell(target))
 
-    def _enum(self, name: str, declaration: Any) -> EnumType:
+    def _enum(self, name: str, declaration: Cursor) -> EnumType:
         constants = [
             Constant(child.spelling, child.enum_value)
             for child in (declaration.get_children() if name in self._touched else ())
@@ -168,17 +175,17 @@ class TypeReader:
         constants.sort(key=lambda constant: (constant.value, constant.name))
         return EnumType(name, self.spell(declaration.enum_type), tuple(constants))
 
-    def _record(self, name: str, ctype: Any) -> RecordType:
+    def _record(self, name: str, ctype: Type) -> RecordType:
         inline = self._inline(ctype, full=name in self._touched)
         return RecordType(name, inline.union, inline.size, inline.align, inline.fields, ())
 
-    def _inline(self, ctype: Any, full: bool) -> Inline:
+    def _inline(self, ctype: Type, full: bool) -> Inline:
         union = ctype.get_declaration().kind.name == "UNION_DECL"
         fields = tuple(self._field(item) for item in (ctype.get_fields() if full else ()))
         # libclang answers a negative number for a struct that no header defines.
         return Inline(union, max(ctype.get_size(), 0), max(ctype.get_align(), 0), fields)
 
-    def _field(self, cursor: Any) -> Field:
+    def _field(self, cursor: Cursor) -> Field:
         ctype = _unwrap(cursor.type)
         size = ctype.get_size()
         dims = []
@@ -200,18 +207,18 @@ class TypeReader:
         )
 
 
-def _unwrap(ctype: Any) -> Any:
+def _unwrap(ctype: Type) -> Type:
     """Take off ELABORATED, which libclang 14 to 18 put in different places; drops its const."""
     while ctype.kind.name == "ELABORATED":
         ctype = ctype.get_named_type()
     return ctype
 
 
-def _is_function(ctype: Any) -> bool:
+def _is_function(ctype: Type) -> bool:
     return _unwrap(ctype).kind.name in ("FUNCTIONPROTO", "FUNCTIONNOPROTO")
 
 
-def _unsupported(ctype: Any, why: str) -> HookgenError:
+def _unsupported(ctype: Type, why: str) -> HookgenError:
     return HookgenError(
         f"type '{ctype.spelling}' cannot be modelled", why, "Teach tools/gen/ctype.py about it."
     )

@@ -10,10 +10,11 @@ from __future__ import annotations
 import importlib.metadata
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from types import ModuleType
 
+from .clang_protocols import Cursor, Diagnostic, Unit
 from .ctype import TypeReader
-from .docs import returned_params
+from .docs import comment_before, returned_params
 from .errors import HookgenError
 from .facts import HeaderFacts, HeaderSet, RawFunction, Touched
 from .ir import Param
@@ -59,11 +60,12 @@ def read(headers: HeaderSet, library: str, touched: Touched, full: bool = True) 
     return _collect(variants, default, headers, touched, full)
 
 
-def _load_libclang() -> Any:
+def _load_libclang() -> ModuleType:
     try:
-        import clang.cindex as cindex
+        import clang.cindex
 
-        cindex.conf.lib  # noqa: B018  (loads the shared object and binds every function)
+        cindex: ModuleType = clang.cindex
+        _ = cindex.conf.lib  # loads the shared object and binds every function
     except ImportError as error:
         raise HookgenError(
             "libclang cannot be imported", str(error), "Install it with `pip install libclang`."
@@ -86,7 +88,9 @@ def _diagnose(error: Exception) -> tuple[str, str]:
     )
 
 
-def _parse(cindex: Any, headers: HeaderSet, names: Iterable[str], macros: Iterable[str]) -> _Unit:
+def _parse(
+    cindex: ModuleType, headers: HeaderSet, names: Iterable[str], macros: Iterable[str]
+) -> _Unit:
     main = f"{_ROOT}/main.c"
     # cudaVDPAU.h uses the types of vdpau.h without including it.
     text = "".join(f"#include <{name}>\n" for name in ("vdpau/vdpau.h", *names))
@@ -109,7 +113,7 @@ def _parse(cindex: Any, headers: HeaderSet, names: Iterable[str], macros: Iterab
     return _sort(unit, headers)
 
 
-def _fatal(version: str, diagnostic: Any) -> HookgenError:
+def _fatal(version: str, diagnostic: Diagnostic) -> HookgenError:
     where = diagnostic.location
     file = where.file.name.removeprefix(_ROOT + "/") if where.file else "command line"
     return HookgenError(
@@ -124,12 +128,12 @@ def _fatal(version: str, diagnostic: Any) -> HookgenError:
 class _Unit:
     """The top-level cursors of one parse that lie inside the header set, by kind."""
 
-    functions: list[tuple[str, Any]]
-    typedefs: list[Any]
-    macros: list[tuple[str, Any]]
+    functions: list[tuple[str, Cursor]]
+    typedefs: list[Cursor]
+    macros: list[tuple[str, Cursor]]
 
 
-def _sort(unit: Any, headers: HeaderSet) -> _Unit:
+def _sort(unit: Unit, headers: HeaderSet) -> _Unit:
     """Sort cursors by kind, each with the name of its header; typedefs of the stubs stay in."""
     sorted_unit = _Unit([], [], [])
     prefix = f"{_ROOT}/headers/"
@@ -154,7 +158,9 @@ def _collect(
         reader.note_typedef(cursor)
     deprecated = _deprecated(default)
     functions = {
-        cursor.spelling: _function(header, cursor, reader, deprecated, full)
+        cursor.spelling: _function(cursor, header, headers.files[header], reader, deprecated)
+        if full
+        else RawFunction(cursor.spelling, header, "", (), deprecated=False, documented=False)
         for header, cursor in variants.functions
         if cursor.storage_class.name != "STATIC"
     }
@@ -189,20 +195,25 @@ def _macros(unit: _Unit, headers: HeaderSet) -> dict[str, str]:
 
 
 def _function(
-    header: str, cursor: Any, reader: TypeReader, deprecated: frozenset[str], full: bool
+    cursor: Cursor, header: str, text: bytes, reader: TypeReader, deprecated: frozenset[str]
 ) -> RawFunction:
-    name = cursor.spelling
-    if not full:
-        return RawFunction(name, header, "", (), False)
-    returned = returned_params(cursor.raw_comment)
-    params = tuple(_param(child, reader, returned) for child in cursor.get_arguments())
-    return RawFunction(name, header, reader.spell(cursor.result_type), params, name in deprecated)
+    comment = comment_before(text, cursor.extent.start.offset)
+    returned = returned_params(comment)
+    return RawFunction(
+        name=cursor.spelling,
+        header=header,
+        returns=reader.spell(cursor.result_type),
+        params=tuple(_param(child, reader, returned) for child in cursor.get_arguments()),
+        deprecated=cursor.spelling in deprecated,
+        documented=comment != "",
+    )
 
 
-def _param(cursor: Any, reader: TypeReader, returned: frozenset[str]) -> Param:
+def _param(cursor: Cursor, reader: TypeReader, returned: frozenset[str]) -> Param:
     spelling = reader.spell_param(cursor.type)
-    if not spelling.endswith("*") or spelling.startswith("const ") and spelling.count("*") == 1:
+    direction = "inout"
+    if not spelling.endswith("*") or (spelling.startswith("const ") and spelling.count("*") == 1):
         direction = "in"
-    else:
-        direction = "out" if cursor.spelling in returned else "inout"
+    elif cursor.spelling in returned and not reader.is_versioned(cursor.type):
+        direction = "out"
     return Param(cursor.spelling, spelling, direction)

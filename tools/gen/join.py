@@ -23,6 +23,7 @@ from .ir import (
     Function,
     FunctionType,
     MacroAlias,
+    Param,
     RecordType,
     Result,
     Source,
@@ -135,13 +136,35 @@ def _function(raw: RawFunction, history: Sequence[HeaderFacts], where: Seen | No
         stream=name.stream,
         header=raw.header,
         returns=raw.returns,
-        params=raw.params,
+        params=_directions(raw, history[-1].functions),
         kind=kind,
         reason=reason,
         deprecated=raw.deprecated,
         headers=Span(declared[0], declared[-1]),
         drivers=where.drivers if where else None,
         architectures=where.architectures if where else (),
+    )
+
+
+def _directions(raw: RawFunction, functions: Mapping[str, RawFunction]) -> tuple[Param, ...]:
+    """The parameters; one variant of a base carries the comment, the others learn from it."""
+    if raw.documented:
+        return raw.params
+    base = split(raw.name).base
+    candidates = [base, *(f"{base}_v{version}" for version in range(2, 10))]
+    siblings = [functions[name] for name in candidates if name in functions]
+    returned = {
+        param.name
+        for sibling in siblings
+        if sibling.documented
+        for param in sibling.params
+        if param.direction == "out"
+    }
+    return tuple(
+        replace(param, direction="out")
+        if param.direction == "inout" and param.name in returned
+        else param
+        for param in raw.params
     )
 
 

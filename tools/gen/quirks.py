@@ -6,10 +6,11 @@ Each docstring holds the evidence. Must not be called for anything that is not a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+
+from .clang_protocols import Cursor, Type
 
 
-def is_nameless_record(ctype: Any, tag_names: Mapping[str, str]) -> bool:
+def is_nameless_record(ctype: Type, tag_names: Mapping[str, str]) -> bool:
     """Whether a member's struct or union has no typedef, so that it is spelled inline.
 
     Most such records are anonymous, and no spelling of theirs can be used: libclang 14 says '',
@@ -21,7 +22,7 @@ def is_nameless_record(ctype: Any, tag_names: Mapping[str, str]) -> bool:
     return ctype.get_declaration().get_usr() not in tag_names
 
 
-def member_name(cursor: Any) -> str:
+def member_name(cursor: Cursor) -> str:
     """The name of a member, '' for an anonymous one.
 
     libclang 17 and later may spell an anonymous member like its unnamed type instead of ''.

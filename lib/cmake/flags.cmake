@@ -41,9 +41,11 @@ function(gpufence_shared_library name)
                                              NO_SONAME ON)
     target_link_options(${name} PRIVATE -Wl,-soname,${arg_SONAME})
   endif()
+  # Not -Bsymbolic-functions, which zig's linker does not know; the only data that we export are the
+  # simulator's copies of the debugger's variables, and the driver binds those inside itself, too.
   target_link_options(${name} PRIVATE ${GPUFENCE_LINK_OPTIONS}
     -Wl,--version-script=${arg_EXPORTS}
-    $<$<BOOL:${arg_SYMBOLIC}>:-Wl,-Bsymbolic-functions>)
+    $<$<BOOL:${arg_SYMBOLIC}>:-Wl,-Bsymbolic>)
   target_link_libraries(${name} PRIVATE ${CMAKE_DL_LIBS})
   add_dependencies(${name} gpufence_render)
 endfunction()

@@ -14,6 +14,7 @@ from pathlib import Path
 from . import headers, ir, join, wheels
 from .errors import ExitCode, HookgenError
 from .facts import HeaderSet
+from .join import LIBRARIES
 from .render import default_api_dir, write_if_changed
 
 
@@ -21,11 +22,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `hookgen extract`."""
     parser.add_argument("--api", type=Path, metavar="DIR", help="the inputs (default: lib/api)")
     parser.add_argument("--out", type=Path, metavar="DIR", help="write here (default: as --api)")
-    add_header_arguments(parser)
-
-
-def add_header_arguments(parser: argparse.ArgumentParser) -> None:
-    """Where headers come from; shared with `hookgen verify`."""
     parser.add_argument(
         "--cuda-include",
         type=Path,
@@ -85,7 +81,7 @@ def load_headers(
 def extract(api: Path, sets: Sequence[HeaderSet], pins: Sequence[ir.Source]) -> dict[str, ir.Api]:
     """The model of each library, from header sets (oldest first) and the inputs in `api`."""
     models = {}
-    for library in join.LIBRARIES:
+    for library in LIBRARIES:
         inputs = join.load_inputs(api, library)
         history = [
             headers.read(item, library, inputs.touched, full=item is sets[-1]) for item in sets

@@ -33,7 +33,7 @@ TYPEDEF_HEADERS = (
 )
 # One pass in which every variant is declared: v1, vN, _ptds and _ptsz (both are needed: see
 # cuda.h and nvml.h, where the default mode renames or hides the older ones).
-_ALL_VARIANTS = ("-D__CUDA_API_VERSION_INTERNAL", "-DNVML_NO_UNVERSIONED_FUNC_DEFS")
+ALL_VARIANTS = ("-D__CUDA_API_VERSION_INTERNAL", "-DNVML_NO_UNVERSIONED_FUNC_DEFS")
 _ROOT = "/hookgen"
 _ARGUMENTS = ("-x", "c", "-std=c11", "-nostdinc", f"-I{_ROOT}/headers", f"-I{_ROOT}/stubs")
 
@@ -55,7 +55,7 @@ def read(headers: HeaderSet, library: str, touched: Touched, full: bool = True) 
     cindex = _load_libclang()
     own = [name for name in HEADERS[library] if name in headers.files]
     extra = [name for name in TYPEDEF_HEADERS if full and library == "cuda"]
-    variants = _parse(cindex, headers, [*own, *extra], _ALL_VARIANTS)
+    variants = _parse(cindex, headers, [*own, *extra], ALL_VARIANTS)
     default = _parse(cindex, headers, own, ())
     return _collect(variants, default, headers, touched, full)
 

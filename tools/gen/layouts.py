@@ -14,10 +14,11 @@ from .ir import Constant, Field, Layout, RecordType
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A member at any depth: dotted path from the record, absolute offset, type spelling."""
+    """A leaf at any depth: dotted path from the record, absolute offset, and its field."""
 
     path: str
     offset: int
+    field: Field
     spelling: str
 
 
@@ -26,7 +27,7 @@ def members(fields: Iterable[Field], offset: int = 0, prefix: str = "") -> Itera
     for field in fields:
         at = offset + field.offset
         if isinstance(field.type, str):
-            yield Member(prefix + field.name, at, field.type)
+            yield Member(prefix + field.name, at, field, field.type)
         else:
             inner = f"{prefix}{field.name}." if field.name else prefix
             yield from members(field.type.fields, at, inner)

@@ -1,0 +1,272 @@
+// link: cuda
+// flags: -pthread -Wl,-z,lazy
+// Facts: stream capture: what may be called meanwhile, what breaks it, and what it records.
+
+#include <functional>
+#include <string>
+#include <thread>
+
+#include "gpu.h"
+
+namespace conformance {
+namespace {
+
+CUstreamCaptureStatus StatusOf(CUstream stream) {
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  cuStreamIsCapturing(stream, &status);
+  return status;
+}
+
+void Discard(CUstream stream) {
+  CUgraph graph = nullptr;
+  if (StatusOf(stream) == CU_STREAM_CAPTURE_STATUS_NONE) return;
+  if (cuStreamEndCapture(stream, &graph) == CUDA_SUCCESS) cuGraphDestroy(graph);
+}
+
+void Beginning(Facts& facts) {
+  Stream stream;
+  CUgraph graph = reinterpret_cast<CUgraph>(kPoison);
+  facts.Code("begin.legacy_stream",
+             cuStreamBeginCapture_v2(nullptr, CU_STREAM_CAPTURE_MODE_GLOBAL));
+  facts.Code("begin.bad_mode",
+             cuStreamBeginCapture_v2(stream.get(), static_cast<CUstreamCaptureMode>(9)));
+  facts.Code("end.not_capturing", cuStreamEndCapture(stream.get(), &graph));
+  facts.Is("end.refused_gives_null", graph == nullptr);
+  facts.Number("status.idle", StatusOf(stream.get()));
+  facts.Code("begin", cuStreamBeginCapture_v2(stream.get(), CU_STREAM_CAPTURE_MODE_GLOBAL));
+  facts.Number("status.capturing", StatusOf(stream.get()));
+  facts.Code("begin.again", cuStreamBeginCapture_v2(stream.get(), CU_STREAM_CAPTURE_MODE_GLOBAL));
+  facts.Number("status.after_begin_again", StatusOf(stream.get()));
+  Discard(stream.get());
+  cuStreamBeginCapture_v2(stream.get(), CU_STREAM_CAPTURE_MODE_GLOBAL);
+  facts.Code("end.empty", cuStreamEndCapture(stream.get(), &graph));
+  size_t count = 77;
+  cuGraphGetNodes(graph, nullptr, &count);
+  facts.Number("end.empty_has_nodes", static_cast<long long>(count));
+  cuGraphDestroy(graph);
+  CUresult code = CUDA_SUCCESS;
+  cuStreamBeginCapture_v2(stream.get(), CU_STREAM_CAPTURE_MODE_GLOBAL);
+  std::thread([&] { code = cuStreamEndCapture(stream.get(), &graph); }).join();
+  facts.Code("end.on_another_thread", code);
+  facts.Number("status.after_end_on_another_thread", StatusOf(stream.get()));
+  Discard(stream.get());
+}
+
+// One call during a capture: its code, and what became of the capture.
+void During(Facts& facts, const std::string& name, CUstreamCaptureMode mode,
+            const std::function<CUresult(CUstream)>& call) {
+  Stream stream;
+  cuStreamBeginCapture_v2(stream.get(), mode);
+  facts.Code("during." + name, call(stream.get()));
+  facts.Number("during." + name + ".status", StatusOf(stream.get()));
+  CUgraph graph = nullptr;
+  facts.Code("during." + name + ".end", cuStreamEndCapture(stream.get(), &graph));
+  if (graph != nullptr) cuGraphDestroy(graph);
+}
+
+void Forbidden(Facts& facts, const Kernels& kernels) {
+  Event event;
+  Stream other;
+  CUdeviceptr memory = 0;
+  size_t bytes = 0;
+  void* host = nullptr;
+  unsigned char pageable[64] = {};
+  CUmodule module = nullptr;
+  CUdeviceptr existing = 0;
+  cuMemAlloc_v2(&existing, kMib);
+  const auto drop = [&](CUresult code) {
+    if (code == CUDA_SUCCESS) cuMemFree_v2(memory);
+    return code;
+  };
+  struct Call {
+    const char* name;
+    std::function<CUresult(CUstream)> call;
+  };
+  const Call calls[] = {
+      {"cuMemAlloc", [&](CUstream) { return drop(cuMemAlloc_v2(&memory, kMib)); }},
+      {"cuMemFree", [&](CUstream) { return cuMemFree_v2(0); }},
+      {"cuMemAllocPitch",
+       [&](CUstream) { return drop(cuMemAllocPitch_v2(&memory, &bytes, 64, 4, 4)); }},
+      {"cuMemAllocManaged",
+       [&](CUstream) { return drop(cuMemAllocManaged(&memory, kMib, CU_MEM_ATTACH_GLOBAL)); }},
+      {"cuMemHostAlloc", [&](CUstream) { return cuMemHostAlloc(&host, 4096, 0); }},
+      {"cuMemGetInfo", [&](CUstream) { return cuMemGetInfo_v2(&bytes, &bytes); }},
+      {"cuMemcpyHtoD", [&](CUstream) { return cuMemcpyHtoD_v2(existing, pageable, 64); }},
+      {"cuMemsetD8", [&](CUstream) { return cuMemsetD8_v2(existing, 0, 64); }},
+      {"cuCtxSynchronize", [](CUstream) { return cuCtxSynchronize(); }},
+      {"cuStreamSynchronize of it", [](CUstream s) { return cuStreamSynchronize(s); }},
+      {"cuStreamSynchronize of another",
+       [&](CUstream) { return cuStreamSynchronize(other.get()); }},
+      {"cuStreamQuery of it", [](CUstream s) { return cuStreamQuery(s); }},
+      {"cuStreamQuery of null", [](CUstream) { return cuStreamQuery(nullptr); }},
+      {"cuEventQuery of another", [&](CUstream) { return cuEventQuery(event.get()); }},
+      {"cuEventSynchronize of another",
+       [&](CUstream) { return cuEventSynchronize(event.get()); }},
+      {"cuLaunchKernel on legacy",
+       [&](CUstream) { return LaunchEmpty(kernels, nullptr); }},
+      {"cuLaunchKernel on another",
+       [&](CUstream) { return LaunchEmpty(kernels, other.get()); }},
+      {"cuModuleLoadData", [&](CUstream) { return cuModuleLoadData(&module, kKernels); }},
+      {"cuMemAllocAsync on another",
+       [&](CUstream) { return cuMemAllocAsync(&memory, kMib, other.get()); }},
+      {"cuMemAllocAsync on null",
+       [&](CUstream) { return cuMemAllocAsync(&memory, kMib, nullptr); }},
+      {"cuStreamAddCallback",
+       [](CUstream s) {
+         return cuStreamAddCallback(s, [](CUstream, CUresult, void*) {}, nullptr, 0);
+       }},
+      {"cuStreamWaitEvent outside",
+       [&](CUstream s) { return cuStreamWaitEvent(s, event.get(), 0); }},
+      {"cuCtxGetCurrent",
+       [](CUstream) {
+         CUcontext context = nullptr;
+         return cuCtxGetCurrent(&context);
+       }},
+  };
+  cuEventRecord(event.get(), other.get());
+  cuCtxSynchronize();
+  for (const Call& one : calls) {
+    During(facts, std::string("global.") + one.name, CU_STREAM_CAPTURE_MODE_GLOBAL, one.call);
+    cuCtxSynchronize();
+  }
+  for (const Call& one : {calls[0], calls[8], calls[15]}) {
+    During(facts, std::string("relaxed.") + one.name, CU_STREAM_CAPTURE_MODE_RELAXED, one.call);
+    cuCtxSynchronize();
+  }
+  cuMemFree_v2(existing);
+}
+
+// What other threads may do depends on the mode.
+void OtherThreads(Facts& facts) {
+  for (const auto mode : {CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
+                          CU_STREAM_CAPTURE_MODE_RELAXED}) {
+    During(facts, "another_thread_allocates.mode_" + std::to_string(mode), mode, [](CUstream) {
+      CUcontext context = nullptr;
+      CUresult code = CUDA_SUCCESS;
+      cuCtxGetCurrent(&context);
+      std::thread([&] {
+        CUdeviceptr memory = 0;
+        cuCtxSetCurrent(context);
+        code = cuMemAlloc_v2(&memory, kMib);
+        if (code == CUDA_SUCCESS) cuMemFree_v2(memory);
+      }).join();
+      return code;
+    });
+  }
+  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+  facts.Code("exchange_mode", cuThreadExchangeStreamCaptureMode(&mode));
+  facts.Number("exchange_mode.was", mode);
+  During(facts, "global.cuMemAlloc_in_relaxed_thread", CU_STREAM_CAPTURE_MODE_GLOBAL, [](CUstream) {
+    CUdeviceptr memory = 0;
+    const CUresult code = cuMemAlloc_v2(&memory, kMib);
+    if (code == CUDA_SUCCESS) cuMemFree_v2(memory);
+    return code;
+  });
+  cuThreadExchangeStreamCaptureMode(&mode);
+}
+
+void ForkAndJoin(Facts& facts, const Kernels& kernels) {
+  Stream first;
+  Stream second;
+  Event fork;
+  Event join;
+  CUgraph graph = nullptr;
+  cuStreamBeginCapture_v2(first.get(), CU_STREAM_CAPTURE_MODE_GLOBAL);
+  LaunchEmpty(kernels, first.get());
+  facts.Code("fork.record", cuEventRecord(fork.get(), first.get()));
+  facts.Code("fork.query_captured_event", cuEventQuery(fork.get()));
+  facts.Number("fork.status_after_query", StatusOf(first.get()));
+  Discard(first.get());
+
+  cuStreamBeginCapture_v2(first.get(), CU_STREAM_CAPTURE_MODE_GLOBAL);
+  LaunchEmpty(kernels, first.get());
+  cuEventRecord(fork.get(), first.get());
+  facts.Code("fork.wait", cuStreamWaitEvent(second.get(), fork.get(), 0));
+  facts.Number("fork.second_status", StatusOf(second.get()));
+  LaunchEmpty(kernels, second.get());
+  facts.Code("fork.end_unjoined", cuStreamEndCapture(first.get(), &graph));
+  facts.Number("fork.second_status_afterwards", StatusOf(second.get()));
+  Discard(second.get());
+
+  cuStreamBeginCapture_v2(first.get(), CU_STREAM_CAPTURE_MODE_GLOBAL);
+  LaunchEmpty(kernels, first.get());
+  cuEventRecord(fork.get(), first.get());
+  cuStreamWaitEvent(second.get(), fork.get(), 0);
+  LaunchEmpty(kernels, second.get());
+  facts.Code("fork.end_by_second", cuStreamEndCapture(second.get(), &graph));
+  Discard(first.get());
+
+  cuStreamBeginCapture_v2(first.get(), CU_STREAM_CAPTURE_MODE_GLOBAL);
+  LaunchEmpty(kernels, first.get());
+  cuEventRecord(fork.get(), first.get());
+  cuStreamWaitEvent(second.get(), fork.get(), 0);
+  LaunchEmpty(kernels, second.get());
+  cuEventRecord(join.get(), second.get());
+  cuStreamWaitEvent(first.get(), join.get(), 0);
+  facts.Code("fork.end_joined", cuStreamEndCapture(first.get(), &graph));
+  size_t nodes = 0;
+  size_t roots = 0;
+  size_t edges = 0;
+  cuGraphGetNodes(graph, nullptr, &nodes);
+  cuGraphGetRootNodes(graph, nullptr, &roots);
+  cuGraphGetEdges(graph, nullptr, nullptr, &edges);
+  facts.Number("fork.nodes", static_cast<long long>(nodes));
+  facts.Number("fork.roots", static_cast<long long>(roots));
+  facts.Number("fork.edges", static_cast<long long>(edges));
+  cuGraphDestroy(graph);
+}
+
+// Everything that capture records, as node types in the order of recording.
+void Recorded(Facts& facts, const Kernels& kernels) {
+  Stream stream;
+  CUdeviceptr memory = 0;
+  CUdeviceptr captured = 0;
+  unsigned char host[64] = {};
+  cuMemAlloc_v2(&memory, kMib);
+  cuStreamBeginCapture_v2(stream.get(), CU_STREAM_CAPTURE_MODE_GLOBAL);
+  LaunchEmpty(kernels, stream.get());
+  cuMemsetD8Async(memory, 0, 64, stream.get());
+  cuMemcpyHtoDAsync_v2(memory, host, 64, stream.get());
+  cuLaunchHostFunc(stream.get(), [](void*) {}, nullptr);
+  facts.Code("recorded.cuMemAllocAsync", cuMemAllocAsync(&captured, kMib, stream.get()));
+  facts.Is("recorded.cuMemAllocAsync_gives_address", captured != 0);
+  facts.Code("recorded.cuMemFreeAsync", cuMemFreeAsync(captured, stream.get()));
+  CUgraph graph = nullptr;
+  facts.Code("recorded.end", cuStreamEndCapture(stream.get(), &graph));
+  CUgraphNode nodes[16] = {};
+  size_t count = 16;
+  cuGraphGetNodes(graph, nodes, &count);
+  std::string types;
+  for (size_t i = 0; i < count && i < 16; ++i) {
+    CUgraphNodeType type{};
+    cuGraphNodeGetType(nodes[i], &type);
+    types += (i == 0 ? "" : " ") + std::to_string(static_cast<int>(type));
+  }
+  facts.Text("recorded.types", types);
+  CUgraphExec exec = nullptr;
+  facts.Code("recorded.instantiate", cuGraphInstantiateWithFlags(&exec, graph, 0));
+  facts.Code("recorded.launch", cuGraphLaunch(exec, stream.get()));
+  facts.Code("recorded.synchronize", cuStreamSynchronize(stream.get()));
+  facts.Code("recorded.address_is_not_plain_memory", cuMemFree_v2(captured));
+  cuGraphExecDestroy(exec);
+  cuGraphDestroy(graph);
+  cuMemFree_v2(memory);
+}
+
+}  // namespace
+}  // namespace conformance
+
+int main() {
+  using namespace conformance;
+  Facts facts("graphs_capture");
+  UsePrimary(FirstDevice(facts));
+  const Kernels kernels = LoadKernels();
+  LaunchEmpty(kernels, nullptr);
+  cuCtxSynchronize();
+  Beginning(facts);
+  Forbidden(facts, kernels);
+  OtherThreads(facts);
+  ForkAndJoin(facts, kernels);
+  Recorded(facts, kernels);
+  return 0;
+}

@@ -24,7 +24,9 @@ void SpoilVectors() {
 
 }  // namespace
 
-extern "C" void* gpufence_resolve(uint32_t sym) {
+extern "C" void* gpufence_resolve(uint32_t sym);
+
+void* gpufence_resolve(uint32_t sym) {
   const gpufence::SymInfo& info = gpufence::kSymInfo[sym];
   const bool is_cuda = info.library == gpufence::kLibraryCuda;
   void* driver = dlopen(is_cuda ? "libcuda.so.1" : "libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);

@@ -26,7 +26,9 @@ if(GPUFENCE_HAS_EXCLUDE_LIBS)
 endif()
 
 # gpufence_shared_library(NAME OBJECTS … EXPORTS map FOLDER dir [OUTPUT file] [SONAME name] [SYMBOLIC])
-# Linked by the C driver, so that an accidental use of the C++ runtime is a link error.
+# Linked by the C driver, so that an accidental use of the C++ runtime is a link error; CMake would
+# hand that runtime to the C driver unasked, because the objects are C++.
+set(CMAKE_CXX_IMPLICIT_LINK_LIBRARIES "")
 function(gpufence_shared_library name)
   cmake_parse_arguments(arg "SYMBOLIC" "EXPORTS;FOLDER;OUTPUT;SONAME" "OBJECTS" ${ARGN})
   set(objects ${arg_OBJECTS})

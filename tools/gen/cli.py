@@ -53,6 +53,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output has seen enough
         sys.stderr.close()
         return ExitCode.OK
+    except Exception as error:
+        if args.debug:
+            raise
+        what = f"{type(error).__name__}: {error}".splitlines()[0]
+        print(
+            f"hookgen: {args.command} failed: {what}. This is a defect of hookgen; "
+            f"`hookgen --debug {args.command} ...` shows where.",
+            file=sys.stderr,
+        )
+        return ExitCode.ERROR
 
 
 def _load(name: str) -> _Command:

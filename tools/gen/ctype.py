@@ -99,14 +99,8 @@ class TypeReader:
         return (self.spell(ctype.get_result()), *(self.spell_param(item) for item in arguments))
 
     def spell_param(self, ctype: Type) -> str:
-        """As `spell`, without a const on the parameter itself: no caller can tell.
-
-        cudaTypedefs.h 13.5 has one that cuda.h lacks (cuLogicalEndpointExport).
-        """
-        spelling = self.spell(ctype)
-        if spelling.endswith("*const"):
-            return spelling.removesuffix("const")
-        return spelling if "*" in spelling else spelling.removeprefix("const ")
+        """As `spell`, for a parameter."""
+        return quirks.without_own_const(self.spell(ctype))
 
     def is_versioned(self, ctype: Type) -> bool:
         """Whether a pointer leads to a record that starts with `version`, set by the caller."""

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from types import ModuleType
 
+from . import quirks
 from .clang_protocols import Cursor, Diagnostic, Unit
 from .ctype import TypeReader
 from .docs import comment_before, returned_params
@@ -42,7 +43,7 @@ def read(headers: HeaderSet, library: str, touched: Touched, full: bool = True) 
     """Parse the headers of one library.
 
     Args:
-        headers: the text of the headers; names that the set lacks are left out.
+        headers: the text of the headers; a missing one is an error, never fewer functions.
         library: cuda or nvml.
         touched: what to read in full.
         full: False for a header set that serves as history only: function names, macros and
@@ -53,7 +54,7 @@ def read(headers: HeaderSet, library: str, touched: Touched, full: bool = True) 
             cannot be modelled.
     """
     cindex = _load_libclang()
-    own = [name for name in HEADERS[library] if name in headers.files]
+    own = HEADERS[library]
     extra = [name for name in TYPEDEF_HEADERS if full and library == "cuda"]
     variants = _parse(cindex, headers, [*own, *extra], ALL_VARIANTS)
     default = _parse(cindex, headers, own, ())
@@ -92,8 +93,7 @@ def _parse(
     cindex: ModuleType, headers: HeaderSet, names: Iterable[str], macros: Iterable[str]
 ) -> _Unit:
     main = f"{_ROOT}/main.c"
-    # cudaVDPAU.h uses the types of vdpau.h without including it.
-    text = "".join(f"#include <{name}>\n" for name in ("vdpau/vdpau.h", *names))
+    text = "".join(f"#include <{name}>\n" for name in quirks.include_list(names))
     files = [(main, text.encode())]
     files += [(f"{_ROOT}/headers/{name}", body) for name, body in sorted(headers.files.items())]
     files += [(f"{_ROOT}/stubs/{name}", body) for name, body in STUBS.items()]
@@ -169,8 +169,7 @@ def _collect(
         for cursor in variants.typedefs
         if cursor.spelling.startswith("PFN_")
     }
-    # nvml.h gives some functions an older name by a macro in the default mode only.
-    macros = _macros(default, headers) | _macros(variants, headers)
+    macros = quirks.all_macros(_macros(default, headers), _macros(variants, headers))
     for name in (*touched.records, *touched.enums):
         reader.want(name)
     return HeaderFacts(headers.version, functions, pointers, macros, reader.declarations())

@@ -16,25 +16,21 @@ from .drivers import Exports, Seen, is_left, read_exports, read_left_to_driver, 
 from .errors import HookgenError
 from .facts import HeaderFacts, RawFunction, Touched
 from .ir import (
-    AliasType,
     Api,
     Constant,
     EnumType,
     Function,
-    FunctionType,
     MacroAlias,
     Param,
-    RecordType,
     Result,
     Source,
     Span,
-    TypeDecl,
     Untyped,
 )
-from .layouts import layouts, members
 from .macros import value_of
 from .naming import split
-from .typedefs import WORD, thresholds
+from .selection import check_touched, select_types
+from .typedefs import check_prefixes, thresholds
 
 LIBRARIES = ("cuda", "nvml")
 _SONAMES = {"cuda": "libcuda.so.1", "nvml": "libnvidia-ml.so.1"}
@@ -99,7 +95,10 @@ def build(
     """
     newest = history[-1]
     where = seen(inputs.exports)
-    types = _types(newest, history, inputs.touched)
+    check_touched(newest, inputs.touched)
+    if library == "cuda":
+        check_prefixes(newest.functions, inputs.exports)
+    types = select_types(history, inputs.touched)
     aliases = _aliases(history, where)
     known = newest.functions.keys() | {alias.name for alias in aliases}
     return Api(
@@ -194,7 +193,17 @@ def _untyped(
 
 def _result(library: str, facts: HeaderFacts) -> Result:
     type_name, *constants = _RESULTS[library]
-    values = {item.name: item.value for item in getattr(facts.types[type_name], "constants", ())}
+    decl = facts.types.get(type_name)
+    values = (
+        {item.name: item.value for item in decl.constants} if isinstance(decl, EnumType) else {}
+    )
+    missing = [name for name in constants if name not in values]
+    if missing:
+        raise HookgenError(
+            f"{type_name} has no {missing[0]}",
+            "rendered code answers with it",
+            f"List {type_name} under enums in touched.json.",
+        )
     return Result(type_name, *(values[name] for name in constants))
 
 
@@ -208,78 +217,3 @@ def _constants(facts: HeaderFacts, touched: Touched) -> tuple[Constant, ...]:
             "Correct the names in touched.json, or teach tools/gen/macros.py the expression.",
         )
     return tuple(Constant(name, value) for name, value in values.items() if value is not None)
-
-
-def _types(
-    newest: HeaderFacts, history: Sequence[HeaderFacts], touched: Touched
-) -> dict[str, TypeDecl]:
-    _check_touched(newest, touched)
-    sized = _by_value(newest)
-    out: dict[str, TypeDecl] = {}
-    for name in _reachable(newest, touched):
-        decl = newest.types[name]
-        if isinstance(decl, RecordType):
-            if name in touched.records:
-                decl = replace(decl, layouts=layouts(name, history))
-            elif name not in sized:
-                decl = replace(decl, size=0, align=0)
-        out[name] = decl
-    return out
-
-
-def _reachable(facts: HeaderFacts, touched: Touched) -> set[str]:
-    """Named types that a signature, a touched name, or another reachable type mentions.
-
-    The facts hold more: names that only a PFN typedef uses.
-    """
-    found: set[str] = set()
-    todo = [kind for function in facts.functions.values() for kind in function.shape]
-    todo += [*touched.records, *touched.enums]
-    while todo:
-        for name in WORD.findall(todo.pop()):
-            if name in facts.types and name not in found:
-                found.add(name)
-                todo += _mentions(facts.types[name])
-    return found
-
-
-def _mentions(decl: TypeDecl) -> list[str]:
-    match decl:
-        case AliasType():
-            return [decl.of]
-        case FunctionType():
-            return [decl.returns, *decl.params]
-        case RecordType():
-            return [member.spelling for member in members(decl.fields)]
-        case _:
-            return []
-
-
-def _check_touched(facts: HeaderFacts, touched: Touched) -> None:
-    """Every touched name is the first typedef name of a record or an enum of the newest headers."""
-    wrong = [name for name in touched.records if not isinstance(facts.types.get(name), RecordType)]
-    wrong += [name for name in touched.enums if not isinstance(facts.types.get(name), EnumType)]
-    if wrong:
-        raise HookgenError(
-            f"touched.json names {', '.join(repr(name) for name in wrong)}",
-            f"headers {facts.version} have no such record or enum, or only as another name of one",
-            "Correct the names in touched.json.",
-        )
-
-
-def _by_value(facts: HeaderFacts) -> set[str]:
-    """Records that a function passes, or a touched record embeds, by value."""
-    spellings = [kind for function in facts.functions.values() for kind in function.shape]
-    for decl in facts.types.values():
-        if isinstance(decl, RecordType):
-            spellings += [member.spelling for member in members(decl.fields)]
-    found = set()
-    for spelling in spellings:
-        name = spelling.removeprefix("const ")
-        decl_or_none = facts.types.get(name)
-        while isinstance(decl_or_none, AliasType):
-            name = decl_or_none.of
-            decl_or_none = facts.types.get(name)
-        if isinstance(decl_or_none, RecordType):
-            found.add(name)
-    return found

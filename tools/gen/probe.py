@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from . import quirks
 from .facts import HeaderSet
 from .headers import ALL_VARIANTS, HEADERS
 from .ir import (
@@ -68,8 +69,7 @@ def complaints(api: Api, headers: HeaderSet, compiler: list[str]) -> list[str]:
 
 def program(api: Api) -> str:
     """The text of the probe."""
-    # cudaVDPAU.h uses the types of vdpau.h without including it.
-    includes = ["stddef.h", "vdpau/vdpau.h", *HEADERS[api.library]]
+    includes = ["stddef.h", *quirks.include_list(HEADERS[api.library])]
     lines = [f"#include <{name}>" for name in includes]
     lines += [_prototype(function) for function in api.functions]
     for decl in api.types:

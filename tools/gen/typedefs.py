@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
+from .drivers import Exports
 from .errors import HookgenError
 from .facts import RawFunction
 from .ir import AliasType, Threshold, TypeDecl
@@ -51,6 +52,25 @@ def thresholds(
             stream = split(symbol).stream if per_thread else ""
             out.append(Threshold(base, cuda_version, stream, symbol))
     return tuple(out)
+
+
+def check_prefixes(functions: Iterable[str], exports: Iterable[Exports]) -> None:
+    """The pairing holds for a driver only if it exports the oldest variants of each base.
+
+    Raises:
+        HookgenError: exit 1; a driver lacks a variant between two that it exports.
+    """
+    declared = _by_family((_variant(name), name) for name in functions)
+    for driver in exports:
+        for family, variants in sorted(declared.items()):
+            present = [name in driver.names for _, name in variants]
+            if present != sorted(present, reverse=True):
+                raise HookgenError(
+                    f"driver {driver.driver} exports {family[0]} with a gap",
+                    "cuGetProcAddress thresholds are paired with variants from the oldest on",
+                    "Check the symbol list; if it is right, the pairing rule is not: see "
+                    "tools/gen/typedefs.py.",
+                )
 
 
 # Implementation. A family is (base, per-thread?); ptds and ptsz never meet in one base.

@@ -7,12 +7,13 @@ and a C probe compiled against the real headers. Must not write anything.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from . import extract, ir, probe, wheels
+from . import extract, ir, probe, signatures, wheels
 from .errors import ExitCode, HookgenError
 from .facts import HeaderSet
 from .join import LIBRARIES
@@ -44,69 +45,70 @@ def run(args: argparse.Namespace) -> int:
     api = args.api or default_api_dir()
     pins = wheels.read_pins(api / "headers.json")
     sets = wheels.header_sets(pins, wheels.cache_folder())
-    findings = [*check_model(api, sets, [pin.source() for pin in pins])]
-    findings += check_golden(args.golden or _golden_folder())
-    findings += check_headers(api, sets[-1])
+    texts = {library: _read(api / f"{library}.json") for library in LIBRARIES}
+    now = extract.extract(api, sets, [pin.source() for pin in pins])
+    findings = list(compare(texts, {library: ir.dumps(now[library]) for library in now}))
+    models = _whole(texts)
+    findings += check_golden(args.golden or _golden_folder(), models)
+    findings += check_headers(models, sets[-1])
     for finding in findings:
         print(finding)
-    if findings:
-        print(
-            f"hookgen: {len(findings)} difference(s) in '{api}' or the goldens: if they are "
-            "meant, run `hookgen extract` or `pytest --update-golden`, and commit the result",
-            file=sys.stderr,
-        )
-        return ExitCode.DIFFERS
-    print("hookgen: the model and the goldens are what would be written now", file=sys.stderr)
-    return ExitCode.OK
+    _say(
+        f"{len(findings)} difference(s). If they are meant: `hookgen extract` for the model, "
+        "`pytest --update-golden` for the goldens, then commit the result"
+        if findings
+        else "the model and the goldens are what would be written now"
+    )
+    return ExitCode.DIFFERS if findings else ExitCode.OK
 
 
-def check_model(api: Path, sets: tuple[HeaderSet, ...], sources: list[ir.Source]) -> Iterator[str]:
-    """Extract again; a diff for each model file that is not exactly that."""
-    for library, model in extract.extract(api, sets, sources).items():
-        name = f"{library}.json"
-        yield from _difference(name, _read(api / name), ir.dumps(model), "extracted")
-
-
-def check_golden(folder: Path) -> Iterator[str]:
-    """Render the golden API again; a diff for each file that is not exactly that."""
+def check_golden(folder: Path, models: Sequence[ir.Api]) -> Iterator[str]:
+    """Render the golden API and list the signatures again; a diff for each file that differs."""
     if not (folder / "api").is_dir():
-        print(f"hookgen: no golden files in '{folder}': not compared", file=sys.stderr)
+        _say(f"no golden files in '{folder}': not compared")
         return
-    committed = {
-        path.name: path.read_text(encoding="utf-8")
-        for path in sorted((folder / "rendered").iterdir())
-    }
-    yield from compare(committed, _render(folder / "api"), "rendered")
+    rendered = folder / "rendered"
+    committed = {path.name: _read(path) for path in sorted(rendered.iterdir())}
+    now = _render(folder / "api")
+    if len(models) == len(LIBRARIES):
+        committed["signatures.txt"] = _read(folder / "signatures.txt")
+        now["signatures.txt"] = signatures.listing(models)
+    yield from compare(committed, now)
 
 
-def compare(committed: Mapping[str, str], now: Mapping[str, str], label: str) -> Iterator[str]:
-    """A diff for each text that differs, is missing or is left over."""
-    for name in sorted(committed.keys() | now.keys()):
-        yield from _difference(name, committed.get(name, ""), now.get(name, ""), label)
-
-
-def check_headers(api: Path, headers: HeaderSet) -> Iterator[str]:
+def check_headers(models: Sequence[ir.Api], headers: HeaderSet) -> Iterator[str]:
     """Compile the probe of each committed model against the newest headers."""
     compiler = probe.find_compiler()
     if not compiler:
-        print(
-            "hookgen: no C compiler (CC, cc, gcc, clang): sizes, offsets and prototypes are not "
-            "probed",
-            file=sys.stderr,
-        )
+        _say("no C compiler (CC, cc, gcc, clang): sizes, offsets and prototypes are not probed")
         return
-    for library in LIBRARIES:
-        try:
-            model = ir.loads(_read(api / f"{library}.json"))
-        except ValueError:
-            continue  # damaged, which check_model has shown line by line
+    for model in models:
         complaints = probe.complaints(model, headers, compiler)
         if complaints:
-            head = f"{library}.json contradicts the headers {headers.version}, says {compiler[0]}:"
-            yield "\n".join([head, *complaints])
+            what = f"{model.library} model against headers {headers.version}, by {compiler[0]}:"
+            yield "\n".join([what, *complaints])
+
+
+def compare(committed: Mapping[str, str], now: Mapping[str, str]) -> Iterator[str]:
+    """A diff for each text that differs, is missing or is left over."""
+    for name in sorted(committed.keys() | now.keys()):
+        yield from _difference(name, committed.get(name, ""), now.get(name, ""))
 
 
 # Implementation.
+
+
+def _say(text: str) -> None:
+    print(f"hookgen: {text}", file=sys.stderr)
+
+
+def _whole(texts: Mapping[str, str]) -> list[ir.Api]:
+    """The committed models that can be read; a damaged one has been shown line by line."""
+    models = []
+    for text in texts.values():
+        with contextlib.suppress(ValueError):
+            models.append(ir.loads(text))
+    return models
 
 
 def _golden_folder() -> Path:
@@ -124,11 +126,13 @@ def _read(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeError) as error:
         raise HookgenError(
-            f"'{path}' cannot be read", str(error), "Run `hookgen extract`."
+            f"'{path}' cannot be read",
+            str(error),
+            "Restore it, or write it with `hookgen extract`.",
         ) from error
 
 
-def _difference(name: str, committed: str, now: str, label: str) -> Iterator[str]:
+def _difference(name: str, committed: str, now: str) -> Iterator[str]:
     """A unified diff, or nothing.
 
     Equal heads and tails are cut off first: difflib needs a second for 20,000 lines.
@@ -147,7 +151,7 @@ def _difference(name: str, committed: str, now: str, label: str) -> Iterator[str
         old[first : len(old) - keep],
         new[first : len(new) - keep],
         f"committed/{name} (from line {first + 1})",
-        f"{label}/{name}",
+        f"now/{name}",
         n=_CONTEXT,
         lineterm="",
     )

@@ -23,8 +23,10 @@ CODE = (".py", ".c", ".cpp", ".h", ".S", ".j2", ".sh", ".cmake")
 UNFINISHED = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X|HA" r"CK|NotImplemented" r"Error)\b")
 MACHINE_PATH = re.compile(r"(?:^|[^\w.])/(?:wor" r"k|far" r"m|ro" r"ot|home/\w+)/")
 PARENT_INCLUDE = re.compile(r'^\s*#\s*include\s*[<"](?:[^>"]*/)?\.\./')
-NVIDIA_TEXT = re.compile(r"Copyright.*NVI" r"DIA|NVI" r"DIA.*(?:Copyright|All rights reserved)", re.I)
-NVIDIA_FILE = re.compile(
+FOREIGN_TEXT = re.compile(
+    r"Copyright.*NVI" r"DIA|NVI" r"DIA.*(?:Copyright|All rights reserved)", re.I
+)
+FOREIGN_FILE = re.compile(
     r"(?:^|/)(?:cuda|nvml|cudaProfiler|cuda\w*Typedefs|cuda(?:GL|EGL|VDPAU))\.h$"
     r"|libcuda\.so\.\d{3}|libnvidia-ml\.so\.\d{3}"
 )
@@ -59,7 +61,7 @@ def _files() -> Iterator[Path]:
 
 
 def _complaints(path: Path) -> Iterator[Complaint]:
-    if NVIDIA_FILE.search(str(path)):
+    if FOREIGN_FILE.search(str(path)):
         yield 1, "a file of NVIDIA's must not be in the repository"
     content = path.read_bytes()
     if content[:4] in (b"\x7fELF", b"!<ar", b"PK\x03\x04"):
@@ -86,7 +88,7 @@ def _lines(path: Path, text: str) -> Iterator[Complaint]:
             yield number, "unfinished work: finish it, or file it"
         if MACHINE_PATH.search(line):
             yield number, "a path of one machine"
-        if NVIDIA_TEXT.search(line):
+        if FOREIGN_TEXT.search(line):
             yield number, "text of NVIDIA's"
         if path.suffix in CODE and PARENT_INCLUDE.search(line):
             yield number, "an #include through '..' gets around the layers"
@@ -103,7 +105,7 @@ def _size(path: Path, text: str) -> Iterator[Complaint]:
 
 
 def _banner(path: Path, text: str) -> Iterator[Complaint]:
-    """Every file says first what it owns: in Python ruff checks that, in a pair the header says it."""
+    """Every file says first what it owns; ruff checks Python, and a header speaks for its pair."""
     openings = {".j2": ("{#",), ".cmake": ("#",), ".sh": ("#!",), ".S": ("//", "#", "/*")}
     expected = openings.get(path.suffix, ("//", "/*"))
     explained = path.suffix == ".py" or (path.suffix == ".cpp" and path.with_suffix(".h").exists())

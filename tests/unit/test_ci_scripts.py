@@ -21,9 +21,7 @@ else:
     import tomli as tomllib
 
 REPO = Path(__file__).resolve().parents[2]
-SCRIPTS = sorted(
-    path for path in (REPO / "ci").iterdir() if path.is_file() and not path.suffix
-)
+SCRIPTS = sorted(path for path in (REPO / "ci").iterdir() if path.is_file() and not path.suffix)
 LOCKS = sorted((REPO / "ci" / "locks").glob("*.txt"))
 PIN = re.compile(r"^([a-z0-9-]+)==(\S+)(?: ; (.*?))? \\$")
 ELF = b"\x7fELF and more"

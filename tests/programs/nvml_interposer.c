@@ -10,11 +10,9 @@ static void* Real(const char* name) {
   return dlsym(library, name);
 }
 
-#define FORWARD(name, parameters, arguments)                     \
-  int name parameters;                                           \
-  int name parameters {                                          \
-    return ((int(*) parameters)Real(#name)) arguments;           \
-  }
+#define FORWARD(name, parameters, arguments) \
+  int name parameters;                       \
+  int name parameters { return ((int(*) parameters)Real(#name))arguments; }
 
 FORWARD(nvmlInit, (void), ())
 FORWARD(nvmlInit_v2, (void), ())

@@ -44,12 +44,12 @@ void FitNamesToDriver() {
   const uint16_t branch = ConfiguredDriver().branch;
   const WritableSymbols writable(own);
   for (size_t i = 1; i < own.count; ++i) {
-    ElfW(Sym)& entry = own.table[i];
+    ElfW(Sym) & entry = own.table[i];
     if (entry.st_shndx == SHN_UNDEF) continue;
     const char* name = own.strings + entry.st_name;
     const gpufence::Sym sym = gpufence::FindSym(name);
-    const bool keep = sym == gpufence::kNoSym ? IsInDriver(name, branch)
-                                              : IsInDriver(kPresence[sym], branch);
+    const bool keep =
+        sym == gpufence::kNoSym ? IsInDriver(name, branch) : IsInDriver(kPresence[sym], branch);
     if (keep && sym != gpufence::kNoSym) {
       g_addresses[sym] = reinterpret_cast<void*>(own.bias + entry.st_value);
     } else if (!keep && writable.ok()) {

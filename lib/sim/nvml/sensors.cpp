@@ -157,16 +157,16 @@ extern "C" nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t device,
   return PutFor(device, temp, kIdleCelsius + kFullLoadCelsius * Load(device) / 100);
 }
 
-extern "C" nvmlReturn_t nvmlDeviceGetTemperatureThreshold(
-    nvmlDevice_t device, nvmlTemperatureThresholds_t thresholdType, unsigned int* temp) {
+extern "C" nvmlReturn_t nvmlDeviceGetTemperatureThreshold(nvmlDevice_t device,
+                                                          nvmlTemperatureThresholds_t thresholdType,
+                                                          unsigned int* temp) {
   SIM_CALL(nvmlDeviceGetTemperatureThreshold, device, thresholdType, temp);
   constexpr unsigned kSlowdown = 1;
   if (static_cast<unsigned>(thresholdType) != kSlowdown) return NVML_ERROR_NOT_SUPPORTED;
   return PutFor(device, temp, kSlowdownCelsius);
 }
 
-extern "C" nvmlReturn_t nvmlDeviceGetPersistenceMode(nvmlDevice_t device,
-                                                     nvmlEnableState_t* mode) {
+extern "C" nvmlReturn_t nvmlDeviceGetPersistenceMode(nvmlDevice_t device, nvmlEnableState_t* mode) {
   SIM_CALL(nvmlDeviceGetPersistenceMode, device, mode);
   return PutFor(device, mode, NVML_FEATURE_ENABLED);
 }

@@ -14,7 +14,7 @@ CODES = range(-2, 1010)
 
 
 def errors(cuda: ctypes.CDLL) -> dict[int, list[object]]:
-    """Return code, name and text of every CUresult that the driver knows, and of some it does not."""
+    """Return code, name and text of every CUresult that it knows, and of some unknown."""
     found: dict[int, list[object]] = {}
     for code in CODES:
         answers: list[object] = []

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ..conftest import Sim
+from ..conftest import Sim  # noqa: TID252 - the fixtures are one folder up
 from .lookup_rule import API, exports_of, newest_listed
 from .test_lookup import CUDA_VERSIONS, DRIVERS, REAL_BRANCHES
 
@@ -88,14 +88,15 @@ def test_asked_for_nothing_it_is_the_driver_of_the_file(sim: Sim, asked: str) ->
 )
 def test_an_unknown_driver_is_refused_and_nothing_works(sim: Sim, asked: str) -> None:
     program = (
-        "import ctypes; cuda = ctypes.CDLL('libcuda.so.1'); nvml = ctypes.CDLL('libnvidia-ml.so.1');"
-        "print(cuda.cuInit(0), nvml.nvmlInit_v2())"
+        "import ctypes\n"
+        "print(ctypes.CDLL('libcuda.so.1').cuInit(0))\n"
+        "print(ctypes.CDLL('libnvidia-ml.so.1').nvmlInit_v2())\n"
     )
 
     done = sim.with_env(DRIVER=asked).run(sys.executable, "-c", program)
 
     assert f"GPUFENCE_SIM_DRIVER='{asked}' refused" in done.stderr
-    assert done.stdout == "999 999\n"
+    assert done.stdout == "999\n999\n"
 
 
 @pytest.mark.parametrize("latest", [False, True])

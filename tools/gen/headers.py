@@ -32,11 +32,16 @@ TYPEDEF_HEADERS = (
     "cudaVDPAUTypedefs.h",
     "cudaProfilerTypedefs.h",
 )
+EVERY_HEADER = frozenset({*HEADERS["cuda"], *HEADERS["nvml"], *TYPEDEF_HEADERS})
 # One pass in which every variant is declared: v1, vN, _ptds and _ptsz (both are needed: see
 # cuda.h and nvml.h, where the default mode renames or hides the older ones).
 ALL_VARIANTS = ("-D__CUDA_API_VERSION_INTERNAL", "-DNVML_NO_UNVERSIONED_FUNC_DEFS")
 _ROOT = "/hookgen"
-_ARGUMENTS = ("-x", "c", "-std=c11", "-nostdinc", f"-I{_ROOT}/headers", f"-I{_ROOT}/stubs")
+# The target is fixed: the widths of the model are those of 64-bit Linux on every machine.
+_ARGUMENTS = (
+    *("-x", "c", "-std=c11", "-nostdinc", "--target=x86_64-linux-gnu"),
+    *(f"-I{_ROOT}/headers", f"-I{_ROOT}/stubs"),
+)
 
 
 def read(headers: HeaderSet, library: str, touched: Touched, full: bool = True) -> HeaderFacts:
@@ -183,13 +188,14 @@ def _deprecated(unit: _Unit) -> frozenset[str]:
 
 
 def _macros(unit: _Unit, headers: HeaderSet) -> dict[str, str]:
-    """Macros with what follows their name, blanks folded; tokens would cost ten times as much."""
+    """Object-like macros: what follows the name, blanks folded; tokens cost ten times as much."""
     found = {}
     for header, cursor in unit.macros:
-        extent = cursor.extent
+        name, extent = cursor.spelling, cursor.extent
         text = headers.files[header][extent.start.offset : extent.end.offset].decode("utf-8")
-        name = cursor.spelling
-        found[name] = " ".join(text.removeprefix(name).replace("\\\n", " ").split())
+        value = text.removeprefix(name)
+        if not value.startswith("("):  # a blank parts an object-like one from its value
+            found[name] = " ".join(value.replace("\\\n", " ").split())
     return found
 
 

@@ -157,8 +157,6 @@ void WrongArguments(Facts& facts, const Kernels& kernels) {
   facts.Code("argument.ex_null_config", cuLaunchKernelEx(nullptr, kernels.empty, nullptr, nullptr));
   CUlaunchConfig config = OneThread(stream.get());
   config.numAttrs = 1;
-  facts.Code("argument.ex_null_attributes",
-             cuLaunchKernelEx(&config, kernels.empty, nullptr, nullptr));
   CUlaunchAttribute attribute{};
   attribute.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
   attribute.value.cooperative = 1;

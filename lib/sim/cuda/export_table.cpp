@@ -1,4 +1,5 @@
-// The driver's private function tables, of which the simulated one has none.
+// What lies outside the documented API: private function tables, and exports that no header
+// declares.
 #include "driver_abi.h"
 #include "machine/calls.h"
 
@@ -8,4 +9,20 @@
 extern "C" CUresult cuGetExportTable(const void** ppExportTable, const CUuuid* pExportTableId) {
   SIM_CALL_ANYTIME(cuGetExportTable, ppExportTable, pExportTableId);
   return CUDA_ERROR_INVALID_VALUE;
+}
+
+// Every real driver says so, before cuInit too, whatever the arguments, whose types nobody knows.
+extern "C" {
+[[gnu::visibility("default")]] CUresult cuMemGetAttribute();
+[[gnu::visibility("default")]] CUresult cuMemGetAttribute_v2();
+}
+
+extern "C" CUresult cuMemGetAttribute() {
+  SIM_CALL_ANYTIME(cuMemGetAttribute);
+  return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+extern "C" CUresult cuMemGetAttribute_v2() {
+  SIM_CALL_ANYTIME(cuMemGetAttribute_v2);
+  return CUDA_ERROR_NOT_SUPPORTED;
 }

@@ -87,7 +87,7 @@ extern "C" CUresult cuModuleUnload(CUmodule hmod) {
 }
 
 extern "C" CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode* mode) {
-  SIM_CALL_ANYTIME(cuModuleGetLoadingMode, mode);
+  SIM_CALL(cuModuleGetLoadingMode, mode);
   if (mode == nullptr) return CUDA_ERROR_INVALID_VALUE;
   *mode = module::IsLazy() ? CU_MODULE_LAZY_LOADING : CU_MODULE_EAGER_LOADING;
   return CUDA_SUCCESS;

@@ -26,3 +26,15 @@ extern "C" CUresult cuMemGetAttribute_v2() {
   SIM_CALL_ANYTIME(cuMemGetAttribute_v2);
   return CUDA_ERROR_NOT_SUPPORTED;
 }
+
+// Given up by driver 525, which says so before cuInit too.
+extern "C" CUresult cuProfilerInitialize(const char* configFile, const char* outputFile,
+                                         CUoutput_mode outputMode) {
+  constexpr uint16_t kGaveUpBranch = 525;
+  if (sim::ConfiguredDriver().branch < kGaveUpBranch) {
+    SIM_CALL(cuProfilerInitialize, configFile, outputFile, outputMode);
+    return CUDA_SUCCESS;
+  }
+  SIM_CALL_ANYTIME(cuProfilerInitialize, configFile, outputFile, outputMode);
+  return CUDA_ERROR_NOT_SUPPORTED;
+}

@@ -157,7 +157,7 @@ def _download(missing: Sequence[Pin], cache: Path) -> None:
             for batch in _batches(missing):
                 _pip_download(batch, Path(scratch))
             arrived = {_sha256(path): path for path in sorted(Path(scratch).iterdir())}
-            for pin in missing:
+            for pin in {pin.sha256: pin for pin in missing}.values():
                 if pin.sha256 in arrived:
                     arrived[pin.sha256].replace(_cached(pin, cache))
             _refuse_strangers([pin for pin in missing if pin.sha256 not in arrived])
@@ -202,7 +202,7 @@ def _pip_download(batch: Sequence[Pin], folder: Path) -> None:
 def _refuse_strangers(pins: Sequence[Pin]) -> None:
     if pins:
         raise HookgenError(
-            f"{pins[0].project}=={pins[0].version} has not its pinned sha256",
+            f"{pins[0].project}=={pins[0].version} does not have its pinned sha256",
             f"the index served another file than {pins[0].sha256[:16]}... "
             f"({len(pins)} such wheels)",
             "Check the index; if the new file is right, update lib/api/headers.json.",

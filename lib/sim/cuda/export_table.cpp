@@ -1,7 +1,8 @@
-// What lies outside the documented API: private function tables, and exports that no header
-// declares.
+// What a driver exports but does not serve: private function tables, exports that no header declares,
+// functions that newer drivers gave up.
 #include "driver_abi.h"
 #include "machine/calls.h"
+#include "machine/version.h"
 
 // A real driver answers an unknown identifier like this. The known ones are NVIDIA's private
 // agreement with its own libraries, above all the CUDA runtime, which therefore needs a real

@@ -1,5 +1,5 @@
-// What a driver exports but does not serve: private function tables, exports that no header declares,
-// functions that newer drivers gave up.
+// What a driver exports but does not serve: private function tables, exports that no header
+// declares, functions that newer drivers gave up.
 #include "driver_abi.h"
 #include "machine/calls.h"
 #include "machine/version.h"

@@ -77,6 +77,12 @@ def test_answer_holds(symbol: str, line: str, capsys: pytest.CaptureFixture[str]
     assert line in explained(capsys, symbol, "--api", str(API))
 
 
+def test_committed_hooks_are_found_beside_the_model(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = explained(capsys, "cuGetProcAddress_v2")
+
+    assert any(line.startswith("overridden  in hooks/proc_address.cpp") for line in lines)
+
+
 def test_hook_in_the_tree_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "gadget.cpp").write_text(
         '#include "real.h"\n\nextern "C" CUresult cuGadgetFree(void* p) {\n'
@@ -86,6 +92,16 @@ def test_hook_in_the_tree_is_named(capsys: pytest.CaptureFixture[str], tmp_path:
     lines = explained(capsys, "cuGadgetFree", "--api", str(API), "--hooks", str(tmp_path))
 
     assert "overridden  in hooks/gadget.cpp, line 3" in lines
+
+
+def test_without_hooks_nobody_claims_that_there_are_none(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    nowhere = str(tmp_path / "nowhere")
+
+    lines = explained(capsys, "cuGadgetFree", "--api", str(API), "--hooks", nowhere)
+
+    assert "overridden  unknown: name the folder of the hooks with --hooks" in lines
 
 
 @pytest.mark.parametrize(

@@ -82,6 +82,21 @@ def test_no_passthrough_calls_or_builds_a_frame(bodies: dict[str, list[str]]) ->
     assert heavy == {}
 
 
+def test_export_without_a_prototype_is_one_jump(
+    workshop: Workshop, real_texts: dict[str, str]
+) -> None:
+    folder = workshop.write("lib", real_texts)
+    workshop.compile(folder, "trampolines.S", flags=())
+    untyped = {s.name for s in model.load(REPO / "lib" / "api").symbols if not s.typed}
+
+    bodies = dict(disassemble(folder / "trampolines.S.o"))
+
+    assert {"cuEGLApiInit", "cuMemGetAttribute_v2", "nvmlInternalGetExportTable"} <= untyped
+    for name in untyped:
+        (only,) = bodies[name]
+        assert re.match(r"jmp +\*0x\w+\(%rip\)", only)
+
+
 def large_records(loaded: model.Model) -> set[str]:
     """Records that travel in memory, with their aliases."""
     declared = {decl.name: decl for library in loaded.libraries for decl in library.api.types}

@@ -21,10 +21,9 @@ void Answer(const char* question) {
     puts(sym != gpufence::kNoSym ? gpufence::kSymInfo[sym].name : "-");
     return;
   }
-  const gpufence::Variant found =
-      gpufence::FindVariant(base, version, per_thread != 0, [driver](gpufence::Sym sym) {
-        return sim::kPresence[sym].first <= driver;
-      });
+  const gpufence::Variant found = gpufence::FindVariant(
+      base, version, per_thread != 0,
+      [driver](gpufence::Sym sym) { return sim::kPresence[sym].first <= driver; });
   puts(found.sym != gpufence::kNoSym ? gpufence::kSymInfo[found.sym].name
                                      : kWords[static_cast<int>(found.status)]);
 }

@@ -88,6 +88,37 @@ def test_every_process_of_a_machine_sees_the_same_devices(sim: Sim) -> None:
     assert first == second
 
 
+def test_cuda_and_nvml_speak_of_the_same_devices(sim: Sim) -> None:
+    source = (
+        "import ctypes, json, uuid\n"
+        "c = ctypes.CDLL('libcuda.so.1')\n"
+        "c.cuInit(0)\n"
+        "def ask(function, size, *rest):\n"
+        "    out = ctypes.create_string_buffer(size)\n"
+        "    assert function(out, *rest) == 0\n"
+        "    return out.raw\n"
+        "print(json.dumps([{\n"
+        "    'name': ask(c.cuDeviceGetName, 96, 96, device).rstrip(b'\\0').decode(),\n"
+        "    'uuid': f'GPU-{uuid.UUID(bytes=ask(c.cuDeviceGetUuid_v2, 16, device))}',\n"
+        "    'bus': ask(c.cuDeviceGetPCIBusId, 32, 32, device).rstrip(b'\\0').decode(),\n"
+        "    'total': int.from_bytes(ask(c.cuDeviceTotalMem_v2, 8, device), 'little'),\n"
+        "} for device in range(2)]))\n"
+    )
+    sim = sim.with_env(GPUS=2)
+
+    cuda = sim.run(sys.executable, "-c", source).facts
+
+    assert cuda == [
+        {
+            "name": device["name"],
+            "uuid": device["uuid"],
+            "bus": device["bus_id_legacy"],
+            "total": device["total"] - device["reserved"],
+        }
+        for device in query(sim, "devices")
+    ]
+
+
 def test_without_a_gpu_nvml_finds_no_driver(sim: Sim) -> None:
     assert query(sim.with_env(GPUS=0), "devices") == {"nvmlInit_v2": DRIVER_NOT_LOADED}
 

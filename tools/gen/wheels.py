@@ -67,11 +67,20 @@ def read_pins(path: Path) -> tuple[Pin, ...]:
 
 
 def cache_folder() -> Path:
-    """Where wheels are kept: `$XDG_CACHE_HOME/gpufence/headers`, else below `~/.cache`."""
+    """Where wheels are kept: `$XDG_CACHE_HOME/gpufence/headers`, else below `~/.cache`.
+
+    Raises:
+        HookgenError: exit 1; neither is set and the user has no home.
+    """
     base = os.environ.get("XDG_CACHE_HOME", "")
-    # The specification tells to ignore a relative path.
-    home = Path(base) if base.startswith("/") else Path.home() / ".cache"
-    return home / "gpufence" / "headers"
+    if base.startswith("/"):  # the specification tells to ignore a relative path
+        return Path(base) / "gpufence" / "headers"
+    try:
+        return Path.home() / ".cache" / "gpufence" / "headers"
+    except RuntimeError as error:
+        raise HookgenError(
+            "there is no place for the header cache", str(error), "Set XDG_CACHE_HOME or HOME."
+        ) from error
 
 
 def header_sets(pins: Sequence[Pin], cache: Path) -> tuple[HeaderSet, ...]:

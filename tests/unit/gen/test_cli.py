@@ -90,3 +90,17 @@ def test_reading_the_help_loads_neither_clang_nor_jinja2() -> None:
     )
 
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_reader_that_stops_early_sees_no_complaint() -> None:
+    env = {**os.environ, "PYTHONPATH": str(REPO / "tools")}
+    command = [sys.executable, "-m", "gen", "explain", "cuMemAlloc"]
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+
+    done = subprocess.run(
+        command, env=env, stdout=write_end, stderr=subprocess.PIPE, text=True, check=False
+    )
+    os.close(write_end)
+
+    assert done.stderr == ""

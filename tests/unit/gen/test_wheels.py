@@ -184,6 +184,17 @@ def test_cache_lies_where_the_desktop_specification_says(
     assert wheels.cache_folder() == expected(tmp_path)
 
 
+def test_user_without_a_home_is_told_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", nowhere)
+
+    with pytest.raises(HookgenError, match="Set XDG_CACHE_HOME"):
+        wheels.cache_folder()
+
+
 @pytest.mark.parametrize(
     "text", ["", "{}", '{"schema": 2, "wheels": []}', '{"schema": 1, "wheels": [{"size": 1}]}']
 )

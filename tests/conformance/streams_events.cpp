@@ -125,15 +125,13 @@ void Busy(Facts& facts, const Kernels& kernels) {
   facts.Code("busy.elapsed", cuEventElapsedTime(&milliseconds, start.get(), end.get()));
   facts.Code("busy.event_synchronize", cuEventSynchronize(end.get()));
   facts.Code("busy.query_afterwards", cuStreamQuery(stream.get()));
-  facts.Code("busy.elapsed_afterwards",
-             cuEventElapsedTime(&milliseconds, start.get(), end.get()));
+  facts.Code("busy.elapsed_afterwards", cuEventElapsedTime(&milliseconds, start.get(), end.get()));
   // The kernel ends at the first look at the clock after its time: never early, hardly late.
   facts.Is("busy.elapsed_not_less_than_declared", milliseconds >= 59.9f);
   facts.Is("busy.elapsed_about_as_declared", milliseconds < 90.f);
   facts.Measured("busy.elapsed_us", static_cast<long long>(milliseconds * 1000));
   float v2_milliseconds = 0;
-  facts.Code("busy.elapsed_v2",
-             cuEventElapsedTime_v2(&v2_milliseconds, start.get(), end.get()));
+  facts.Code("busy.elapsed_v2", cuEventElapsedTime_v2(&v2_milliseconds, start.get(), end.get()));
   facts.Is("busy.elapsed_v2_agrees", v2_milliseconds == milliseconds);
   // An event names the last record only.
   LaunchSpin(kernels, stream.get(), kSpinNs);
@@ -234,9 +232,9 @@ void Callbacks(Facts& facts, const Kernels& kernels) {
   facts.Code("callback.bad_flags", cuStreamAddCallback(stream.get(), nullptr, &seen, 7));
 
   bool ran = false;
-  facts.Code("host_function.launch",
-             cuLaunchHostFunc(
-                 stream.get(), [](void* data) { *static_cast<bool*>(data) = true; }, &ran));
+  facts.Code(
+      "host_function.launch",
+      cuLaunchHostFunc(stream.get(), [](void* data) { *static_cast<bool*>(data) = true; }, &ran));
   cuStreamSynchronize(stream.get());
   facts.Is("host_function.ran", ran);
   facts.Code("host_function.null", cuLaunchHostFunc(stream.get(), nullptr, nullptr));

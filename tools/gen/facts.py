@@ -31,14 +31,13 @@ class Touched:
 
 @dataclass(frozen=True, slots=True)
 class RawFunction:
-    """A declaration as the header has it; `documented` if a comment stands before it."""
+    """A declaration as the header has it."""
 
     name: str
     header: str
     returns: str
     params: tuple[Param, ...]
     deprecated: bool
-    documented: bool
 
     @property
     def shape(self) -> tuple[str, ...]:

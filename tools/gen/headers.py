@@ -19,6 +19,7 @@ from .docs import comment_before, returned_params
 from .errors import HookgenError
 from .facts import HeaderFacts, HeaderSet, RawFunction, Touched
 from .ir import Param
+from .naming import split
 from .stubs import STUBS
 
 HEADERS = {
@@ -161,14 +162,11 @@ def _collect(
     reader = TypeReader((*touched.records, *touched.enums))
     for cursor in variants.typedefs:
         reader.note_typedef(cursor)
-    deprecated = _deprecated(default)
-    functions = {
-        cursor.spelling: _function(cursor, header, headers.files[header], reader, deprecated)
-        if full
-        else RawFunction(cursor.spelling, header, "", (), deprecated=False, documented=False)
-        for header, cursor in variants.functions
-        if cursor.storage_class.name != "STATIC"
-    }
+    exported = [(h, c) for h, c in variants.functions if c.storage_class.name != "STATIC"]
+    if full:
+        functions = _functions(exported, headers, reader, _deprecated(default))
+    else:
+        functions = {c.spelling: RawFunction(c.spelling, h, "", (), False) for h, c in exported}
     pointers = {
         cursor.spelling: reader.shape(cursor.underlying_typedef_type)
         for cursor in variants.typedefs
@@ -199,19 +197,34 @@ def _macros(unit: _Unit, headers: HeaderSet) -> dict[str, str]:
     return found
 
 
-def _function(
-    cursor: Cursor, header: str, text: bytes, reader: TypeReader, deprecated: frozenset[str]
-) -> RawFunction:
-    comment = comment_before(text, cursor.extent.start.offset)
-    returned = returned_params(comment)
-    return RawFunction(
-        name=cursor.spelling,
-        header=header,
-        returns=reader.spell(cursor.result_type),
-        params=tuple(_param(child, reader, returned) for child in cursor.get_arguments()),
-        deprecated=cursor.spelling in deprecated,
-        documented=comment != "",
-    )
+def _functions(
+    exported: Iterable[tuple[str, Cursor]],
+    headers: HeaderSet,
+    reader: TypeReader,
+    deprecated: frozenset[str],
+) -> dict[str, RawFunction]:
+    """Every prototype. One variant of a base carries the comment, the others learn from it."""
+    exported = list(exported)
+    own: dict[str, frozenset[str]] = {}
+    of_base: dict[str, frozenset[str]] = {}
+    for header, cursor in exported:
+        comment = comment_before(headers.files[header], cursor.extent.start.offset)
+        if comment:
+            name, base = cursor.spelling, split(cursor.spelling).base
+            own[name] = returned_params(comment)
+            of_base[base] = of_base.get(base, frozenset()) | own[name]
+    functions = {}
+    for header, cursor in exported:
+        name = cursor.spelling
+        returned = own.get(name, of_base.get(split(name).base, frozenset()))
+        functions[name] = RawFunction(
+            name=name,
+            header=header,
+            returns=reader.spell(cursor.result_type),
+            params=tuple(_param(child, reader, returned) for child in cursor.get_arguments()),
+            deprecated=name in deprecated,
+        )
+    return functions
 
 
 def _param(cursor: Cursor, reader: TypeReader, returned: frozenset[str]) -> Param:

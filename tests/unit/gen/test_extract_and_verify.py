@@ -249,6 +249,16 @@ def test_unknown_touched_name_writes_nothing(
         extract.extract(api_copy, pinned[-1:], [])
 
 
+def test_touched_name_of_no_library_is_refused(api_copy: Path, pinned: Sets) -> None:
+    path = api_copy / "touched.json"
+    raw = json.loads(path.read_text(encoding="utf-8"))
+    raw["records"].append("EGLint")
+    path.write_text(json.dumps(raw), encoding="utf-8")
+
+    with pytest.raises(HookgenError, match=r"'EGLint' in touched\.json belongs to no library"):
+        extract.extract(api_copy, pinned[-1:], [])
+
+
 def test_record_in_registers_needs_its_fields(api_copy: Path, pinned: Sets) -> None:
     # CUmemLocation travels by value in 8 bytes: opaque, the compiler could not know how.
     path = api_copy / "touched.json"

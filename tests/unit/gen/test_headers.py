@@ -210,6 +210,20 @@ def test_comment_of_another_function_says_nothing(read_invented: Reader) -> None
     assert found == {"f": "out", "g": "inout", "h": "inout"}
 
 
+def test_variant_without_a_comment_learns_from_the_one_that_has_it(
+    read_invented: Reader,
+) -> None:
+    facts = read_invented(
+        "typedef struct { unsigned int version; } info_t;\n"
+        "int f(unsigned *p, int *q);\n"
+        "/** \\param p - Returned value\n * \\param q - A value */\nint f_v2(int *p, int *q);\n"
+        "int f_v3(info_t *p, int *q);\n"
+    )
+
+    found = {name: item.params[0].direction for name, item in facts.functions.items()}
+    assert found == {"f": "out", "f_v2": "out", "f_v3": "inout"}
+
+
 def test_deprecation_is_read_from_the_default_mode(read_invented: Reader) -> None:
     facts = read_invented(
         "#ifdef NVML_NO_UNVERSIONED_FUNC_DEFS\n"

@@ -62,7 +62,6 @@ def function(name: str, *params: str) -> RawFunction:
         returns="CUresult",
         params=tuple(Param(f"p{index}", spelling, "in") for index, spelling in enumerate(params)),
         deprecated=False,
-        documented=False,
     )
 
 

@@ -4,6 +4,7 @@
 #include "cuda/array.h"
 
 #include "cuda/arena.h"
+#include "cuda/ranges.h"
 #include "cuda/vmm.h"
 
 namespace sim {
@@ -19,6 +20,19 @@ bool OwnsMemory(const CUDA_ARRAY3D_DESCRIPTOR& descriptor) {
   return (descriptor.Flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING)) == 0;
 }
 
+// Puts an array's block on the address map, where copies look up what they may touch.
+CUresult AddBytes(Storage* storage, uint64_t bytes) {
+  memory::Range range = {};
+  range.base = arena::AddressOf(storage->block.offset);
+  range.bytes = bytes;
+  range.family = memory::Family::kArray;
+  range.accessible = true;
+  range.device = storage->device;
+  if (ranges::Add(range) != nullptr) return CUDA_SUCCESS;
+  heap::Give(storage->block);
+  return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 CUresult Fill(Storage* storage, const context::Context& context,
               const CUDA_ARRAY3D_DESCRIPTOR& descriptor, const Shape& shape,
               unsigned level_count) {
@@ -30,7 +44,8 @@ CUresult Fill(Storage* storage, const context::Context& context,
   if (!OwnsMemory(descriptor)) return CUDA_SUCCESS;
   const uint64_t bytes = LevelOffset(*storage, level_count);
   if (bytes == 0) return CUDA_ERROR_OUT_OF_MEMORY;
-  const CUresult rc = heap::Take(context.device, context.handle, bytes, &storage->block);
+  CUresult rc = heap::Take(context.device, context.handle, bytes, &storage->block);
+  if (rc == CUDA_SUCCESS) rc = AddBytes(storage, bytes);
   storage->has_block = rc == CUDA_SUCCESS;
   return rc;
 }
@@ -38,7 +53,9 @@ CUresult Fill(Storage* storage, const context::Context& context,
 void Drain(Storage* storage) {
   for (const Mapping& mapping : storage->mappings) vmm::DropMapping(mapping.handle);
   storage->mappings.Free();
-  if (storage->has_block) heap::Give(storage->block);
+  if (!storage->has_block) return;
+  ranges::Remove(memory::FindRange(arena::AddressOf(storage->block.offset)));
+  heap::Give(storage->block);
   storage->has_block = false;
 }
 

@@ -23,6 +23,7 @@ enum class Family : uint8_t {
   kHost,        // cuMemHostAlloc
   kRegistered,  // cuMemHostRegister
   kGraph,       // memory of graph nodes
+  kArray,       // what an array's view points to; no pointer of the API leads there
 };
 
 struct Range {

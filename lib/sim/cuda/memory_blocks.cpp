@@ -100,6 +100,7 @@ void EndRange(Range* range) {
     case Family::kMapped:
     case Family::kReserved:
     case Family::kRegistered:
+    case Family::kArray:  // its array gives the block back
       break;
   }
   ranges::Remove(range);

@@ -36,6 +36,7 @@ Node* NewNode(Graph& graph, const Operation& operation) {
 void FreeNode(Node* node) {
   DisposeOperation(&node->operation);
   node->before.Free();
+  node->parameter_pointers.Free();
   node->edges.Free();
   nodes.Destroy(node->handle);
 }

@@ -21,10 +21,11 @@ struct Node {
   uint32_t local_id;
   bool disabled;
   Operation operation;
-  Vec<uint64_t> before;        // handles of the nodes that it depends on
-  Vec<CUgraphEdgeData> edges;  // one per `before`
-  uint32_t unplaced;           // while sorting: predecessors that are not in order yet
-  Work* done;                  // while launching: its last work
+  Vec<uint64_t> before;           // handles of the nodes that it depends on
+  Vec<CUgraphEdgeData> edges;     // one per `before`
+  uint32_t unplaced;              // while sorting: predecessors that are not in order yet
+  Work* done;                     // while launching: its last work
+  Vec<void*> parameter_pointers;  // what a query of a kernel node hands out
 };
 
 struct Graph {

@@ -28,3 +28,4 @@ FORWARD(nvmlDeviceGetMemoryInfo_v2, (void* device, void* memory), (device, memor
 FORWARD(nvmlDeviceGetPciInfo, (void* device, void* pci), (device, pci))
 FORWARD(nvmlDeviceGetPciInfo_v2, (void* device, void* pci), (device, pci))
 FORWARD(nvmlDeviceGetPciInfo_v3, (void* device, void* pci), (device, pci))
+FORWARD(nvmlDeviceGetUtilizationRates, (void* device, void* rates), (device, rates))

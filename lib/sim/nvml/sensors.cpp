@@ -4,12 +4,12 @@
 #include "driver_abi.h"
 #include "machine/calls.h"
 #include "nvml/board.h"
+#include "nvml/utilization.h"
 
 namespace {
 
 using sim::nvml::IndexOf;
 using sim::nvml::kNoDevice;
-using sim::nvml::Put;
 using sim::nvml::PutFor;
 
 constexpr unsigned kMaxSmMhz = 1980;
@@ -27,10 +27,10 @@ constexpr unsigned kPcieLanes = 16;
 
 constexpr unsigned long long kClocksIdle = 1;  // reason: nothing runs
 
-// Percent of the last sample period; 0 when there is none.
+// 0 for what is no device; the answer is then refused anyway.
 unsigned Load(nvmlDevice_t device) {
-  nvmlUtilization_t rates = {};
-  return nvmlDeviceGetUtilizationRates(device, &rates) == NVML_SUCCESS ? rates.gpu : 0;
+  const int index = IndexOf(device);
+  return index == kNoDevice ? 0 : sim::nvml::LoadPercent(index);
 }
 
 unsigned MaxMhz(nvmlClockType_t type) {

@@ -3,6 +3,8 @@
 // A sample is taken at every multiple of kSampleNs of the machine's clock and looks back: a
 // device's over one period, a process's over a second. Nothing newer can be seen, whoever asks how
 // often. Times come out as microseconds since 1970. Must not know what made anybody busy.
+#include "nvml/utilization.h"
+
 #include <time.h>
 
 #include <atomic>
@@ -129,12 +131,16 @@ bool IsSampled(nvmlSamplingType_t type) {
 
 }  // namespace
 
+unsigned sim::nvml::LoadPercent(int index) {
+  return Percent(Device(index).busy, NewestSampleNs(), kSampleNs);
+}
+
 extern "C" nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device,
                                                       nvmlUtilization_t* utilization) {
   SIM_CALL(nvmlDeviceGetUtilizationRates, device, utilization);
   const int index = IndexOf(device);
   if (index == kNoDevice || utilization == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
-  utilization->gpu = Percent(Device(index).busy, NewestSampleNs(), kSampleNs);
+  utilization->gpu = sim::nvml::LoadPercent(index);
   utilization->memory = 0;
   return NVML_SUCCESS;
 }

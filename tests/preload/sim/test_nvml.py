@@ -315,6 +315,7 @@ def interposed(sim: Sim, program: str) -> list[str]:
         ("n.nvmlDeviceGetHandleByPciBusId(b'0:0.0', out)", ["nvmlDeviceGetHandleByPciBusId_v2"]),
         ("n.nvmlDeviceGetMemoryInfo(device, out)", ["nvmlDeviceGetMemoryInfo_v2"]),
         ("n.nvmlDeviceGetMemoryInfo_v2(device, out)", []),
+        ("n.nvmlDeviceGetPowerUsage(device, out)", []),
         (
             "n.nvmlDeviceGetPciInfo(device, out)",
             ["nvmlDeviceGetPciInfo_v2", "nvmlDeviceGetPciInfo_v3"],

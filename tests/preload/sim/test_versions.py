@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ..conftest import Sim  # noqa: TID252 - the fixtures are one folder up
+from ..conftest import REPO, Sim  # noqa: TID252 - the fixtures are one folder up
 from .lookup_rule import API, exports_of, newest_listed
 from .test_lookup import CUDA_VERSIONS, DRIVERS, REAL_BRANCHES
 
@@ -165,3 +165,14 @@ def test_the_file_of_580_exports_what_580_exports(sim: Sim, tmp_path: Path) -> N
         done = sim.run("lookup_names", asked, f"{library}.so.1")
 
         assert set(done.stdout.splitlines()) == listed
+
+
+def test_the_manual_lists_exactly_the_variables_that_are_read() -> None:
+    sources = (REPO / "lib" / "sim").rglob("*.cpp")
+    quoted = re.compile(r'"(GPUFENCE_SIM_[A-Z_]+)"')
+    read = {name for path in sources for name in quoted.findall(path.read_text(encoding="utf-8"))}
+
+    manual = (REPO / "docs" / "simulator.md").read_text(encoding="utf-8")
+    listed = set(re.findall(r"^\| `(GPUFENCE_SIM_[A-Z_]+)` \|", manual, re.MULTILINE))
+
+    assert listed == read

@@ -81,6 +81,15 @@ done:
 }
 )";
 
+// What a refused call has left in an output that held kPoison.
+inline const char* Left(CUdeviceptr output) {
+  if (output == kPoison) return "untouched";
+  return output == 0 ? "null" : "written";
+}
+inline const char* Left(const void* output) {
+  return Left(reinterpret_cast<CUdeviceptr>(output));
+}
+
 inline long long NowNs() {
   timespec now{};
   clock_gettime(CLOCK_MONOTONIC, &now);

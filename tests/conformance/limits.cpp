@@ -71,7 +71,7 @@ void Heap(Facts& facts) {
   facts.Measured("heap.taken_after_a_launch", DroppedSince(before));
   facts.Code("heap.set_after_launch", cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, 128 * kMib));
   facts.Code("heap.set_beyond_total", cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, 2 * TotalBytes()));
-  facts.Number("heap.after_beyond_total", ValueOf(CU_LIMIT_MALLOC_HEAP_SIZE));
+  facts.Measured("heap.after_beyond_total", ValueOf(CU_LIMIT_MALLOC_HEAP_SIZE));
 }
 
 void StackCosts(Facts& facts) {

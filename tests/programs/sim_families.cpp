@@ -5,9 +5,9 @@
 //   sim_families hold FAMILY BYTES     prints "held PID", then for each line the bytes in use
 //   sim_families fill FAMILY STEP      waits for a line, takes STEP bytes until refused, prints
 //                                      {"granted": .., "code": ..}, waits for a line
-#include <unistd.h>
-
 #include "sim_families.h"
+
+#include <unistd.h>
 
 namespace {
 

@@ -118,6 +118,10 @@ def read_shape(path: Path) -> Shape:
     stack = segments.get(kind.GNU_STACK)
     rpaths = (elf.DynamicEntryRpath, elf.DynamicEntryRunPath)
     paths = [entry for entry in binary.dynamic_entries if isinstance(entry, rpaths)]
+    start_arrays = (
+        (tag.PREINIT_ARRAY, tag.PREINIT_ARRAYSZ),
+        (tag.INIT_ARRAY, tag.INIT_ARRAYSZ),
+    )
     indirect = {elf.Relocation.TYPE.X86_64_IRELATIVE, elf.Relocation.TYPE.AARCH64_IRELATIVE}
     return Shape(
         needed=tuple(
@@ -127,8 +131,8 @@ def read_shape(path: Path) -> Shape:
         imports=tuple(sorted(_imports(binary))),
         required_versions=_required_versions(binary),
         defined_versions=_defined_versions(binary),
-        initialisers=_array(binary, entries, (tag.PREINIT_ARRAY, tag.INIT_ARRAY)),
-        finalisers=_array(binary, entries, (tag.FINI_ARRAY,)),
+        initialisers=_array(binary, entries, start_arrays),
+        finalisers=_array(binary, entries, ((tag.FINI_ARRAY, tag.FINI_ARRAYSZ),)),
         relro=kind.GNU_RELRO in segments,
         bind_now=tag.BIND_NOW in entries or bool(flags & 0x8) or bool(flags_1 & 0x1),
         text_relocations=tag.TEXTREL in entries or bool(flags & 0x4),
@@ -204,20 +208,22 @@ def _defined_versions(binary: lief.ELF.Binary) -> tuple[str, ...]:
 def _array(
     binary: lief.ELF.Binary,
     entries: dict[lief.ELF.DynamicEntry.TAG, lief.ELF.DynamicEntry],
-    tags: tuple[lief.ELF.DynamicEntry.TAG, ...],
+    tags: tuple[tuple[lief.ELF.DynamicEntry.TAG, lief.ELF.DynamicEntry.TAG], ...],
 ) -> tuple[str, ...]:
-    """The functions of initialiser arrays, by name, or by address where .symtab is stripped."""
-    import lief
+    """The functions of initialiser arrays, by name, or by address where .symtab is stripped.
 
+    Each tag comes with the one that holds the array's bytes: lief's own list of an array leaves out
+    words that are zero in the file, as they are where a relocation's addend is the function.
+    """
     names = {s.value: str(s.name) for s in binary.symtab_symbols if s.information & 15 == 2}
     addends = {r.address: r.addend for r in binary.relocations}
     found = []
-    for tag in tags:
-        entry = entries.get(tag)
-        if not isinstance(entry, lief.ELF.DynamicEntryArray):
+    for start, size in tags:
+        if start not in entries or size not in entries:
             continue
-        for index, value in enumerate(entry.array):
-            # With RELA the word in the file may be zero; the relocation's addend is the function.
-            address = addends.get(entry.value + 8 * index, 0) or value
+        first = entries[start].value
+        for slot in range(first, first + entries[size].value, 8):
+            word = bytes(binary.get_content_from_virtual_address(slot, 8))
+            address = addends.get(slot, 0) or int.from_bytes(word, "little")
             found.append(names.get(address, f"{address:#x}"))
     return tuple(found)

@@ -42,8 +42,7 @@ void* MapAligned(size_t bytes, size_t alignment, int protection, int flags, int 
   const size_t behind = start + alignment - aligned;
   if (behind > 0) munmap(reinterpret_cast<void*>(aligned + bytes), behind);
   void* wanted = reinterpret_cast<void*>(aligned);
-  void* map =
-      mmap(wanted, bytes, protection, flags | MAP_FIXED, fd, static_cast<off_t>(offset));
+  void* map = mmap(wanted, bytes, protection, flags | MAP_FIXED, fd, static_cast<off_t>(offset));
   if (map != MAP_FAILED) return map;
   munmap(wanted, bytes);
   return nullptr;
@@ -55,8 +54,8 @@ bool Prepare() {
   if (g_fd < 0) return false;
   for (const size_t bytes : kWindowBytes) {
     if (ftruncate(g_fd, static_cast<off_t>(bytes)) != 0) continue;
-    void* map = MapAligned(bytes, kGranuleBytes, PROT_READ | PROT_WRITE,
-                           MAP_SHARED | MAP_NORESERVE, g_fd, 0);
+    void* map = MapAligned(bytes, kGranuleBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
+                           g_fd, 0);
     if (map == nullptr) continue;
     madvise(map, bytes, MADV_DONTDUMP);
     g_base = reinterpret_cast<uintptr_t>(map);
@@ -146,9 +145,9 @@ uintptr_t MapFileLow(size_t bytes, int fd, uint64_t offset) {
   constexpr uintptr_t kFrom = uintptr_t{1} << 28;
   constexpr uintptr_t kTo = uintptr_t{1} << 32;
   for (uintptr_t at = kFrom; at + bytes <= kTo; at += kGranuleBytes) {
-    void* map = mmap(reinterpret_cast<void*>(at), bytes, PROT_READ | PROT_WRITE,
-                     MAP_SHARED | MAP_NORESERVE | MAP_FIXED_NOREPLACE, fd,
-                     static_cast<off_t>(offset));
+    void* map =
+        mmap(reinterpret_cast<void*>(at), bytes, PROT_READ | PROT_WRITE,
+             MAP_SHARED | MAP_NORESERVE | MAP_FIXED_NOREPLACE, fd, static_cast<off_t>(offset));
     if (map == reinterpret_cast<void*>(at)) return at;
     if (map != MAP_FAILED) munmap(map, bytes);  // a kernel before 4.17 takes it for a hint
   }

@@ -35,8 +35,8 @@ uintptr_t MapFile(uintptr_t address, size_t bytes, int fd, uint64_t offset);
 // The same below 4 GiB, for callers whose addresses have 32 bits.
 uintptr_t MapFileLow(size_t bytes, int fd, uint64_t offset);
 
-// Reserves addresses without memory, aligned as asked (a power of two, at least the granule); `wish`
-// is tried first unless 0.  Returns the address, or 0.
+// Reserves addresses without memory, aligned as asked (a power of two, at least the granule);
+// `wish` is tried first unless 0.  Returns the address, or 0.
 uintptr_t ReserveAddresses(size_t bytes, size_t alignment, uintptr_t wish);
 
 // Turns mapped memory back into reserved addresses.

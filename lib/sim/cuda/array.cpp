@@ -1,6 +1,7 @@
 // CUDA arrays and mipmapped arrays: creation, levels, end, and where their bytes are.
 //
-// Must not know the entry points (array_api.cpp) nor how sparse arrays are mapped (array_sparse.cpp).
+// Must not know the entry points (array_api.cpp) nor how sparse arrays are mapped
+// (array_sparse.cpp).
 #include "cuda/array.h"
 
 #include "cuda/arena.h"
@@ -34,8 +35,7 @@ CUresult AddBytes(Storage* storage, uint64_t bytes) {
 }
 
 CUresult Fill(Storage* storage, const context::Context& context,
-              const CUDA_ARRAY3D_DESCRIPTOR& descriptor, const Shape& shape,
-              unsigned level_count) {
+              const CUDA_ARRAY3D_DESCRIPTOR& descriptor, const Shape& shape, unsigned level_count) {
   storage->descriptor = descriptor;
   storage->shape = shape;
   storage->context = context.handle;
@@ -181,8 +181,8 @@ bool ViewArray(CUarray handle, ArrayView* view) {
   const array::Storage* storage = array::StorageOf(array);
   if (!storage->has_block) return false;
   const array::Shape shape = array::LevelOf(storage->shape, array->level);
-  *view = {.address = arena::AddressOf(storage->block.offset +
-                                       array::LevelOffset(*storage, array->level)),
+  *view = {.address =
+               arena::AddressOf(storage->block.offset + array::LevelOffset(*storage, array->level)),
            .row_bytes = shape.width * shape.element_bytes,
            .pitch = array::PitchOf(shape),
            .height = shape.height,

@@ -6,7 +6,7 @@
 namespace sim::array {
 namespace {
 
-constexpr size_t kRowAlignment = 64;   // a block of the hardware's tiling is 64 bytes by 8 rows
+constexpr size_t kRowAlignment = 64;  // a block of the hardware's tiling is 64 bytes by 8 rows
 constexpr size_t kBlockRows = 8;
 constexpr size_t kMaxWidth = 131072;
 constexpr size_t kMaxHeight = 65536;
@@ -95,8 +95,7 @@ CUresult Measure(const CUDA_ARRAY3D_DESCRIPTOR& descriptor, Shape* shape) {
             .width = descriptor.Width,
             .height = std::max<size_t>(descriptor.Height, 1),
             .depth = std::max<size_t>(descriptor.Depth, 1),
-            .is_layered =
-                (descriptor.Flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP)) != 0};
+            .is_layered = (descriptor.Flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP)) != 0};
   return CUDA_SUCCESS;
 }
 
@@ -105,9 +104,8 @@ size_t PitchOf(const Shape& shape) {
 }
 
 uint64_t BytesOf(const Shape& shape) {
-  const size_t rows = shape.height == 1
-                          ? 1
-                          : (shape.height + kBlockRows - 1) / kBlockRows * kBlockRows;
+  const size_t rows =
+      shape.height == 1 ? 1 : (shape.height + kBlockRows - 1) / kBlockRows * kBlockRows;
   uint64_t bytes = 0;
   if (__builtin_mul_overflow(PitchOf(shape), rows, &bytes) ||
       __builtin_mul_overflow(bytes, shape.depth, &bytes)) {

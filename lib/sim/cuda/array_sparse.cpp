@@ -141,8 +141,7 @@ CUresult MapList(const CUarrayMapInfo* list, unsigned count, CUstream stream, bo
 
 extern "C" {
 
-CUresult cuArrayGetSparseProperties(CUDA_ARRAY_SPARSE_PROPERTIES* sparseProperties,
-                                    CUarray array) {
+CUresult cuArrayGetSparseProperties(CUDA_ARRAY_SPARSE_PROPERTIES* sparseProperties, CUarray array) {
   SIM_CALL(cuArrayGetSparseProperties, sparseProperties, array);
   sim::DriverLock lock;
   sim::array::Array* found = sim::array::Find(array);

@@ -12,6 +12,7 @@ namespace {
 
 // Answers by attribute number, from 1; kUnknown where the simulator has no constant answer.
 constexpr int kUnknown = INT_MIN;
+// clang-format off: one row per group, its first number at the end
 constexpr int kAnswers[] = {
     kUnknown,  // 0 is no attribute
     1024, 1024, 1024, 64, INT_MAX, 65535, 65535, 49152,             // 1: block, grid, shared memory
@@ -31,6 +32,7 @@ constexpr int kAnswers[] = {
     0, -1, 0, 0, 0, 0, 0, 0, 0,                                     // 130: NUMA, no multicast
     kUnknown, 0, 1, 1, 0, 1, 1, 0, 0, 1,                            // 139: host pools
 };
+// clang-format on
 constexpr int kAnswerCount = static_cast<int>(sizeof(kAnswers) / sizeof(kAnswers[0]));
 
 static_assert(kAnswers[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT] == kUnknown);

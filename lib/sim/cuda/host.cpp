@@ -49,8 +49,8 @@ CUresult Allocate(void** pp, size_t bytes, unsigned flags) {
   if (pp == nullptr || bytes == 0 || bytes > SIZE_MAX - kPageBytes || (flags & ~kAllocFlags) != 0) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  void* map = mmap(nullptr, InPages(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-                   -1, 0);
+  void* map =
+      mmap(nullptr, InPages(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (map == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
   rc = AddRange(*context, AddressOf(map), bytes, Family::kHost, flags | CU_MEMHOSTALLOC_DEVICEMAP);
   if (rc != CUDA_SUCCESS) {
@@ -79,8 +79,8 @@ CUresult Register(void* pointer, size_t bytes, unsigned flags) {
 // The pinned range that holds a host pointer, or nullptr.
 Range* FindPinned(const void* pointer) {
   Range* range = memory::FindRange(AddressOf(pointer));
-  const bool pinned = range != nullptr && (range->family == Family::kHost ||
-                                           range->family == Family::kRegistered);
+  const bool pinned =
+      range != nullptr && (range->family == Family::kHost || range->family == Family::kRegistered);
   return pinned ? range : nullptr;
 }
 

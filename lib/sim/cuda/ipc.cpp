@@ -95,8 +95,8 @@ CUresult Open(CUdeviceptr* address, const CUipcMemHandle& handle, unsigned flags
   if (rc != CUDA_SUCCESS) return rc;
   Ticket ticket;
   memcpy(&ticket, &handle, sizeof(ticket));
-  if (address == nullptr || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS ||
-      ticket.magic != kMagic || ticket.machine_id != sim::machine::MachineId()) {
+  if (address == nullptr || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS || ticket.magic != kMagic ||
+      ticket.machine_id != sim::machine::MachineId()) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   if (ticket.pid == getpid()) return CUDA_ERROR_INVALID_CONTEXT;  // the exporter's own handle
@@ -106,7 +106,8 @@ CUresult Open(CUdeviceptr* address, const CUipcMemHandle& handle, unsigned flags
     rc = MapTicket(ticket, *context, &mapped);
     if (rc != CUDA_SUCCESS) return rc;
     opened = sim::memory::FindRange(mapped);
-    opened->charged_bytes = ticket.inode;  // imports are never charged: the field tells exporters apart
+    opened->charged_bytes =
+        ticket.inode;  // imports are never charged: the field tells exporters apart
   }
   ++opened->flags;  // how often it is open
   *address = opened->base;

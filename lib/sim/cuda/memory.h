@@ -1,7 +1,7 @@
 // The process's simulated device memory: ranges of addresses, their bytes and whom they belong to.
 //
-// Owns the address map (ranges.cpp), the arena that gives device addresses real bytes (arena.cpp) and
-// the moving of bytes.  Must not know streams or time: it acts at once, on what it is told.
+// Owns the address map (ranges.cpp), the arena that gives device addresses real bytes (arena.cpp)
+// and the moving of bytes.  Must not know streams or time: it acts at once, on what it is told.
 #ifndef GPUFENCE_LIB_SIM_CUDA_MEMORY_H_
 #define GPUFENCE_LIB_SIM_CUDA_MEMORY_H_
 
@@ -14,7 +14,7 @@
 namespace sim::memory {
 
 enum class Family : uint8_t {
-  kLinear,      // cuMemAlloc, cuMemAllocPitch
+  kLinear,  // cuMemAlloc, cuMemAllocPitch
   kManaged,
   kPool,        // stream-ordered
   kMapped,      // VMM mapping
@@ -28,17 +28,17 @@ enum class Family : uint8_t {
 
 struct Range {
   uintptr_t base;
-  size_t bytes;          // as asked for
+  size_t bytes;  // as asked for
   Family family;
-  bool accessible;       // by the device: false for reserved or not-yet-allowed VMM addresses
-  int device;            // logical; -1 for host memory
-  uint64_t context;      // owning context's handle, or 0
-  uint64_t pool;         // owning pool's handle, or 0
-  uint64_t buffer_id;    // CU_POINTER_ATTRIBUTE_BUFFER_ID
+  bool accessible;     // by the device: false for reserved or not-yet-allowed VMM addresses
+  int device;          // logical; -1 for host memory
+  uint64_t context;    // owning context's handle, or 0
+  uint64_t pool;       // owning pool's handle, or 0
+  uint64_t buffer_id;  // CU_POINTER_ATTRIBUTE_BUFFER_ID
   uint64_t charged_bytes;
   uint64_t arena_offset;
-  unsigned flags;        // of the call that made it
-  uint64_t detail;       // the family's own
+  unsigned flags;   // of the call that made it
+  uint64_t detail;  // the family's own
 };
 
 // The range that holds an address, or nullptr.  DriverLock held; valid while it is held.
@@ -63,10 +63,10 @@ bool Memset2D(CUdeviceptr dst, size_t pitch, uint32_t value, size_t element_byte
 // copies.  False for a handle that is no array or has no memory (sparse, deferred).
 struct ArrayView {
   uint64_t address;
-  size_t row_bytes;     // of one row of elements
-  size_t pitch;         // from row to row
-  size_t height;        // at least 1
-  size_t depth;         // at least 1; layers count as depth
+  size_t row_bytes;  // of one row of elements
+  size_t pitch;      // from row to row
+  size_t height;     // at least 1
+  size_t depth;      // at least 1; layers count as depth
   size_t element_bytes;
 };
 bool ViewArray(CUarray array, ArrayView* view);

@@ -66,8 +66,7 @@ CUresult AddLinear(const context::Context& context, const heap::Block& block, si
 
 CUresult AddLow(const context::Context& context, const heap::Block& block, size_t bytes,
                 CUdeviceptr* address) {
-  const uintptr_t base =
-      arena::MapFileLow(block.granule_bytes, arena::Descriptor(), block.offset);
+  const uintptr_t base = arena::MapFileLow(block.granule_bytes, arena::Descriptor(), block.offset);
   const CUresult rc = AddBlock(context, block, base, bytes, address);
   if (rc != CUDA_SUCCESS && base != 0) arena::Unmap(base, block.granule_bytes);
   return rc;

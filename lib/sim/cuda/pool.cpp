@@ -188,9 +188,8 @@ CUresult Allocate(Pool* pool, size_t bytes, memory::Family family, CUdeviceptr* 
   if (bytes > SIZE_MAX / 2) return CUDA_ERROR_OUT_OF_MEMORY;
   const uint64_t unit_bytes = InUnits(bytes);
   uint64_t offset = 0;
-  if (!ReserveHole(pool) ||
-      (!Cut(pool, unit_bytes, &offset) &&
-       !(Grow(pool, unit_bytes) && Cut(pool, unit_bytes, &offset)))) {
+  if (!ReserveHole(pool) || (!Cut(pool, unit_bytes, &offset) &&
+                             !(Grow(pool, unit_bytes) && Cut(pool, unit_bytes, &offset)))) {
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   memory::Range range = {};

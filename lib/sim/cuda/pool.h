@@ -25,26 +25,26 @@ struct Hole {
 
 struct Pool {
   uint64_t handle;
-  int device;                 // logical; -1 = host memory, which costs nothing
+  int device;  // logical; -1 = host memory, which costs nothing
   CUmemLocationType location_type;
   int location_id;
   CUmemAllocationType allocation_type;
   CUmemAllocationHandleType handle_types;
-  uint64_t max_bytes;         // 0 = no limit
+  uint64_t max_bytes;  // 0 = no limit
   uint64_t release_threshold;
   uint64_t reserved_bytes;
   uint64_t reserved_high_bytes;
   uint64_t used_bytes;
   uint64_t used_high_bytes;
-  size_t piece_count;         // live allocations
-  uint32_t reuse_flags;       // one bit per CU_MEMPOOL_ATTR_REUSE_*, by number
-  uint16_t accessible_mask;   // devices given access by cuMemPoolSetAccess
-  bool is_default;            // of a device: cannot be destroyed
-  bool is_graph;              // of a device's graphs: no handle leads to it
-  bool is_destroyed;          // waits for its last allocation
-  int imported_fd;            // an imported pool's memory file, or -1
+  size_t piece_count;        // live allocations
+  uint32_t reuse_flags;      // one bit per CU_MEMPOOL_ATTR_REUSE_*, by number
+  uint16_t accessible_mask;  // devices given access by cuMemPoolSetAccess
+  bool is_default;           // of a device: cannot be destroyed
+  bool is_graph;             // of a device's graphs: no handle leads to it
+  bool is_destroyed;         // waits for its last allocation
+  int imported_fd;           // an imported pool's memory file, or -1
   Vec<Segment> segments;
-  Vec<Hole> holes;            // by offset; never across segments
+  Vec<Hole> holes;  // by offset; never across segments
 };
 
 // The pool behind a handle, destroyed ones excepted; nullptr if it is none.

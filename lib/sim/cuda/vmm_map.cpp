@@ -37,8 +37,8 @@ CUresult Reserve(CUdeviceptr* address, size_t bytes, size_t alignment, CUdevicep
   if (bytes == 0 || !IsAligned(bytes)) return CUDA_ERROR_INVALID_VALUE;
   if ((alignment & (alignment - 1)) != 0) return CUDA_ERROR_INVALID_VALUE;
   if (!g_reservations.Reserve(g_reservations.size() + 1)) return CUDA_ERROR_OUT_OF_MEMORY;
-  const uintptr_t base = arena::ReserveAddresses(
-      bytes, std::max<size_t>(alignment, kGranularity), IsAligned(wish) ? wish : 0);
+  const uintptr_t base = arena::ReserveAddresses(bytes, std::max<size_t>(alignment, kGranularity),
+                                                 IsAligned(wish) ? wish : 0);
   if (base == 0) return CUDA_ERROR_OUT_OF_MEMORY;
   g_reservations.Push({base, bytes});
   *address = base;
@@ -70,9 +70,8 @@ CUresult Map(CUdeviceptr address, size_t bytes, size_t offset, Physical* physica
   range.bytes = bytes;
   range.family = Family::kMapped;
   range.accessible = false;  // until cuMemSetAccess
-  range.device = physical->prop.location.type == CU_MEM_LOCATION_TYPE_DEVICE
-                     ? physical->prop.location.id
-                     : -1;
+  range.device =
+      physical->prop.location.type == CU_MEM_LOCATION_TYPE_DEVICE ? physical->prop.location.id : -1;
   range.arena_offset = physical->offset + offset;
   range.detail = physical->handle;
   Range* added = ranges::Add(range);
@@ -208,8 +207,7 @@ CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc* des
   return whole ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location,
-                        CUdeviceptr ptr) {
+CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location, CUdeviceptr ptr) {
   SIM_CALL(cuMemGetAccess, flags, location, ptr);
   if (flags == nullptr || location == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (location->type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_INVALID_VALUE;

@@ -30,7 +30,8 @@ constinit std::atomic<bool> g_initialized{false};
 constinit std::atomic<volatile unsigned char*> g_wiped_page{nullptr};
 
 int NotInitializedCode(uint16_t sym) {
-  return sym >= gpufence::kNvmlFirst && sym < gpufence::kNvmlEnd ? kNvmlUninitialized : kCudaNotInitialized;
+  return sym >= gpufence::kNvmlFirst && sym < gpufence::kNvmlEnd ? kNvmlUninitialized
+                                                                 : kCudaNotInitialized;
 }
 
 char* AppendText(char* at, const char* end, const char* text) {

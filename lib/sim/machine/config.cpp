@@ -226,8 +226,8 @@ void Complain(const char* variable, const char* value, const char* why) {
   char line[1024];
   const int length = snprintf(line, sizeof(line), "gpufence-sim: %s='%.400s' refused: %s.\n",
                               variable, value, why);
-  const size_t bytes = static_cast<size_t>(length) < sizeof(line) ? static_cast<size_t>(length)
-                                                                   : sizeof(line) - 1;
+  const size_t bytes =
+      static_cast<size_t>(length) < sizeof(line) ? static_cast<size_t>(length) : sizeof(line) - 1;
   if (write(STDERR_FILENO, line, bytes) < 0) return;  // a closed stderr is nobody's fault here
 }
 

@@ -74,8 +74,8 @@ bool LockByte(int fd, int operation, short type, off_t byte) {
 bool IsStillAtPath(int fd) {
   struct stat opened;
   struct stat named;
-  return fstat(fd, &opened) == 0 && stat(g_path, &named) == 0 &&
-         opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
+  return fstat(fd, &opened) == 0 && stat(g_path, &named) == 0 && opened.st_dev == named.st_dev &&
+         opened.st_ino == named.st_ino;
 }
 
 uint64_t Scramble(uint64_t value) {  // splitmix64: neighbours get unrelated identities
@@ -191,8 +191,8 @@ void CarryOver(const MachineFile& old_file, int old_slot, MachineFile* file) {
   }
 }
 
-// (Re)opens the file if this process has no descriptor or the name leads elsewhere by now, and enters
-// its gate.  The old mapping stays: other threads may still read it.
+// (Re)opens the file if this process has no descriptor or the name leads elsewhere by now, and
+// enters its gate.  The old mapping stays: other threads may still read it.
 bool EnterLocked(const Config& config) {
   if (g_fd >= 0 && LockByte(g_fd, F_OFD_SETLKW, F_WRLCK, kGateByte)) {
     if (IsStillAtPath(g_fd)) return true;

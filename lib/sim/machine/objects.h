@@ -112,8 +112,8 @@ class Table {
     return Destroy(static_cast<uint64_t>(reinterpret_cast<uintptr_t>(handle)));
   }
 
-  // Calls visit(handle, object) for each live object.  `visit` may destroy objects of this table and
-  // create others; those created meanwhile may or may not be visited.
+  // Calls visit(handle, object) for each live object.  `visit` may destroy objects of this table
+  // and create others; those created meanwhile may or may not be visited.
   template <typename Visit>
   void ForEach(Visit visit) {
     for (uint32_t index = 0; index < Used(); ++index) {

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from .vet import Vetted
 
 _TYPES = {0: "notype", 1: "object", 2: "func", 5: "object", 6: "tls", 10: "ifunc"}
+# Far more initialisers than any library has; a damaged size must not keep us busy.
+_MAX_ARRAY_BYTES = 1 << 16
+
 _BINDINGS = {1: "global", 2: "weak", 10: "unique"}
 
 
@@ -222,6 +225,8 @@ def _array(
         if start not in entries or size not in entries:
             continue
         first = entries[start].value
+        if entries[size].value > _MAX_ARRAY_BYTES:
+            raise UnreadableError("corrupt dynamic section: an impossible array", COPY_AGAIN)
         for slot in range(first, first + entries[size].value, 8):
             word = bytes(binary.get_content_from_virtual_address(slot, 8))
             address = addends.get(slot, 0) or int.from_bytes(word, "little")

@@ -114,7 +114,8 @@ def test_a_section_header_that_contradicts_ld_so_is_refused(compile_library: Com
 
 def test_initialisers_are_named_by_their_relocations(compile_library: Compile) -> None:
     path = compile_library(
-        "int cuInit(void) { return 0; } __attribute__((constructor)) static void starter(void) { }"
+        "static int started; int cuInit(void) { return started; }"
+        "__attribute__((constructor)) static void starter(void) { started = 1; }"
     )
     data = bytearray(path.read_bytes())
     # With RELA, what stands in the array itself may be anything; aarch64 linkers leave zeros.

@@ -20,8 +20,8 @@ void Launches(const Gpu& gpu, Facts& facts) {
   facts.Code("block", Launch(plain, 1, 1, 1025, 1, 0, nullptr, nullptr));
   facts.Code("block z", Launch(plain, 1, 1, 1, 65, 0, nullptr, nullptr));
   facts.Code("shared", Launch(plain, 1, 1, 1, 1, 49 << 10, nullptr, nullptr));
-  facts.Code("set shared", cuFuncSetAttribute(
-                               plain, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 100 << 10));
+  facts.Code("set shared",
+             cuFuncSetAttribute(plain, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 100 << 10));
   facts.Code("shared after opting in", Launch(plain, 1, 1, 1, 1, 49 << 10, nullptr, nullptr));
   facts.Code("no parameters", Launch(gpu.spin, 1, 1, 1, 1, 0, nullptr, nullptr));
   facts.Code("no function", Launch(nullptr, 1, 1, 1, 1, 0, nullptr, nullptr));
@@ -31,10 +31,10 @@ void Launches(const Gpu& gpu, Facts& facts) {
   void* extra[] = {reinterpret_cast<void*>(1), &ns, reinterpret_cast<void*>(2), &bytes, nullptr};
   facts.Code("packed parameters", Launch(gpu.spin, 1, 1, 1, 1, 0, nullptr, nullptr, extra));
   facts.Code("both forms", Launch(gpu.spin, 1, 1, 1, 1, 0, nullptr, params, extra));
-  facts.Code("cooperative", cuLaunchCooperativeKernel(plain, 8, 1, 1, 32, 1, 1, 0, nullptr,
-                                                      nullptr));
-  facts.Code("cooperative too large", cuLaunchCooperativeKernel(plain, 1 << 20, 1, 1, 32, 1, 1, 0,
-                                                                nullptr, nullptr));
+  facts.Code("cooperative",
+             cuLaunchCooperativeKernel(plain, 8, 1, 1, 32, 1, 1, 0, nullptr, nullptr));
+  facts.Code("cooperative too large",
+             cuLaunchCooperativeKernel(plain, 1 << 20, 1, 1, 32, 1, 1, 0, nullptr, nullptr));
   MUST(cuCtxSynchronize());
 }
 
@@ -58,8 +58,8 @@ void Streams(const Gpu& gpu, Facts& facts) {
   facts.Code("destroy busy", cuStreamDestroy_v2(stream));
   facts.Code("use after destroy", cuStreamQuery(stream));
   facts.Code("synchronise the rest", cuCtxSynchronize());
-  facts.Code("callback flags", cuStreamAddCallback(nullptr, [](CUstream, CUresult, void*) {},
-                                                   nullptr, 1));
+  facts.Code("callback flags",
+             cuStreamAddCallback(nullptr, [](CUstream, CUresult, void*) {}, nullptr, 1));
 }
 
 void Events(const Gpu& gpu, Facts& facts) {

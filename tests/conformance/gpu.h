@@ -86,9 +86,7 @@ inline const char* Left(CUdeviceptr output) {
   if (output == kPoison) return "untouched";
   return output == 0 ? "null" : "written";
 }
-inline const char* Left(const void* output) {
-  return Left(reinterpret_cast<CUdeviceptr>(output));
-}
+inline const char* Left(const void* output) { return Left(reinterpret_cast<CUdeviceptr>(output)); }
 
 inline long long NowNs() {
   timespec now{};

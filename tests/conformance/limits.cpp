@@ -33,7 +33,11 @@ void Defaults(Facts& facts) {
   for (const Named& one : kLimits) {
     size_t value = 77;
     facts.Code(std::string("default.") + one.name, cuCtxGetLimit(&value, one.limit));
-    facts.Number(std::string("default.") + one.name + ".is", static_cast<long long>(value));
+    if (one.limit == CU_LIMIT_PERSISTING_L2_CACHE_SIZE) {
+      facts.Measured("default.persisting_l2.is", static_cast<long long>(value));
+    } else {
+      facts.Number(std::string("default.") + one.name + ".is", static_cast<long long>(value));
+    }
   }
   size_t value = 77;
   facts.Code("get.bad_limit", cuCtxGetLimit(&value, static_cast<CUlimit>(99)));

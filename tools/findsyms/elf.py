@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from .vet import Vetted
 
 _TYPES = {0: "notype", 1: "object", 2: "func", 5: "object", 6: "tls", 10: "ifunc"}
-# Far more initialisers than any library has; a damaged size must not keep us busy.
-_MAX_ARRAY_BYTES = 1 << 16
-
 _BINDINGS = {1: "global", 2: "weak", 10: "unique"}
 
 
@@ -121,10 +118,6 @@ def read_shape(path: Path) -> Shape:
     stack = segments.get(kind.GNU_STACK)
     rpaths = (elf.DynamicEntryRpath, elf.DynamicEntryRunPath)
     paths = [entry for entry in binary.dynamic_entries if isinstance(entry, rpaths)]
-    start_arrays = (
-        (tag.PREINIT_ARRAY, tag.PREINIT_ARRAYSZ),
-        (tag.INIT_ARRAY, tag.INIT_ARRAYSZ),
-    )
     indirect = {elf.Relocation.TYPE.X86_64_IRELATIVE, elf.Relocation.TYPE.AARCH64_IRELATIVE}
     return Shape(
         needed=tuple(
@@ -134,8 +127,8 @@ def read_shape(path: Path) -> Shape:
         imports=tuple(sorted(_imports(binary))),
         required_versions=_required_versions(binary),
         defined_versions=_defined_versions(binary),
-        initialisers=_array(binary, entries, start_arrays),
-        finalisers=_array(binary, entries, ((tag.FINI_ARRAY, tag.FINI_ARRAYSZ),)),
+        initialisers=_array(binary, entries, (tag.PREINIT_ARRAY, tag.INIT_ARRAY)),
+        finalisers=_array(binary, entries, (tag.FINI_ARRAY,)),
         relro=kind.GNU_RELRO in segments,
         bind_now=tag.BIND_NOW in entries or bool(flags & 0x8) or bool(flags_1 & 0x1),
         text_relocations=tag.TEXTREL in entries or bool(flags & 0x4),
@@ -211,24 +204,20 @@ def _defined_versions(binary: lief.ELF.Binary) -> tuple[str, ...]:
 def _array(
     binary: lief.ELF.Binary,
     entries: dict[lief.ELF.DynamicEntry.TAG, lief.ELF.DynamicEntry],
-    tags: tuple[tuple[lief.ELF.DynamicEntry.TAG, lief.ELF.DynamicEntry.TAG], ...],
+    tags: tuple[lief.ELF.DynamicEntry.TAG, ...],
 ) -> tuple[str, ...]:
-    """The functions of initialiser arrays, by name, or by address where .symtab is stripped.
+    """The functions of initialiser arrays, by name, or by address where .symtab is stripped."""
+    import lief
 
-    Each tag comes with the one that holds the array's bytes: lief's own list of an array leaves out
-    words that are zero in the file, as they are where a relocation's addend is the function.
-    """
     names = {s.value: str(s.name) for s in binary.symtab_symbols if s.information & 15 == 2}
     addends = {r.address: r.addend for r in binary.relocations}
     found = []
-    for start, size in tags:
-        if start not in entries or size not in entries:
+    for tag in tags:
+        entry = entries.get(tag)
+        if not isinstance(entry, lief.ELF.DynamicEntryArray):
             continue
-        first = entries[start].value
-        if entries[size].value > _MAX_ARRAY_BYTES:
-            raise UnreadableError("corrupt dynamic section: an impossible array", COPY_AGAIN)
-        for slot in range(first, first + entries[size].value, 8):
-            word = bytes(binary.get_content_from_virtual_address(slot, 8))
-            address = addends.get(slot, 0) or int.from_bytes(word, "little")
+        for index, word in enumerate(entry.array):
+            # The word in the file may be zero: with RELA, the relocation's addend is the function.
+            address = addends.get(entry.value + 8 * index, 0) or word
             found.append(names.get(address, f"{address:#x}"))
     return tuple(found)

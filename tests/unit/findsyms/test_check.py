@@ -207,6 +207,10 @@ def test_the_glibc_ceiling_names_the_culprits(api_folder: Path) -> None:
     assert verdict(api_folder, SHAPE, "glibc").ok
     assert verdict(api_folder, SHAPE, "glibc", "2.34").ok
     assert verdict(api_folder, SHAPE, "glibc", "2.17").items == ("dlopen@GLIBC_2.34",)
+    assert verdict(api_folder, SHAPE, "glibc", "2.4").items == (
+        "dlopen@GLIBC_2.34",
+        "memcpy@GLIBC_2.14",
+    )
 
 
 @pytest.mark.parametrize("version", ["GLIBC_PRIVATE", "GLIBCXX_3.4", "CXXABI_1.3", "GCC_3.0"])

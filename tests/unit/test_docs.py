@@ -11,7 +11,7 @@ import pytest
 REPO = Path(__file__).resolve().parents[2]
 PAGES = [REPO / "README.md", REPO / "CONTRIBUTING.md", *sorted((REPO / "docs").rglob("*.md"))]
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
-SCRIPT = re.compile(r"\bci/[a-z][a-z-]*\b(?![./])")
+SCRIPT = re.compile(r"(?<![\w.])ci/[a-z][a-z-]*\b(?![./])")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPO)))

@@ -14,7 +14,8 @@ namespace {
 using namespace simtest;  // NOLINT(google-build-using-namespace): a test program's own helpers
 
 void Cycle(const Family& family, uint64_t bytes) {
-  const CUcontext context = UseDevice(0);
+  const bool is_low = strcmp(family.name, "low") == 0;
+  const CUcontext context = is_low ? UseDeviceIn32Bits(0) : UseDevice(0);
   const uint64_t empty_bytes = UsedBytes();
   Held held = {};
   Facts facts;

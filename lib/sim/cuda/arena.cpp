@@ -28,7 +28,8 @@ constinit int g_fd = -1;
 constinit uintptr_t g_base = 0;
 constinit size_t g_window_bytes = 0;
 constinit uint64_t g_untouched = 0;  // everything from this offset on was never taken
-constinit Vec<Extent> g_free = {};   // by offset, no two adjacent
+constinit uint64_t g_next_mark = 1;
+constinit Vec<Extent> g_free = {};  // by offset, no two adjacent
 
 // Maps `bytes` on a granule: asks for one granule more and cuts the rest off.
 void* MapAligned(size_t bytes, size_t alignment, int protection, int flags, int fd,
@@ -60,10 +61,13 @@ bool Prepare() {
     madvise(map, bytes, MADV_DONTDUMP);
     g_base = reinterpret_cast<uintptr_t>(map);
     g_window_bytes = bytes;
+    g_untouched = kGranuleBytes;  // the first granule holds the marks
     return true;
   }
   return false;
 }
+
+uint64_t* Marks() { return reinterpret_cast<uint64_t*>(g_base); }
 
 // Index of the first free extent behind an offset.
 size_t FirstBehind(uint64_t offset) {
@@ -121,6 +125,26 @@ void Give(uint64_t offset, size_t bytes) {
   } else {
     g_free.Insert(at, {offset, bytes});  // on failure these addresses are never reused: harmless
   }
+}
+
+uint32_t MakeMark() {
+  constexpr uint32_t kPlaces = kGranuleBytes / sizeof(uint64_t);
+  for (uint32_t place = 1; place < kPlaces; ++place) {
+    if (Marks()[place] != 0) continue;
+    Marks()[place] = g_next_mark++;
+    return place;
+  }
+  return 0;
+}
+
+uint64_t MarkAt(uint32_t place) { return Marks()[place]; }
+
+void ClearMark(uint32_t place) { Marks()[place] = 0; }
+
+bool IsMarked(int fd, uint32_t place, uint64_t value) {
+  uint64_t found = 0;
+  const auto at = static_cast<off_t>(place * sizeof(found));
+  return pread(fd, &found, sizeof(found), at) == sizeof(found) && found == value;
 }
 
 uintptr_t AddressOf(uint64_t offset) { return g_base + offset; }

@@ -4,6 +4,8 @@
 // (array_sparse.cpp).
 #include "cuda/array.h"
 
+#include <algorithm>
+
 #include "cuda/arena.h"
 #include "cuda/ranges.h"
 #include "cuda/vmm.h"
@@ -109,8 +111,7 @@ CUresult CreateMipmap(const context::Context& context, const CUDA_ARRAY3D_DESCRI
   Shape shape = {};
   CUresult rc = Measure(descriptor, &shape);
   if (rc != CUDA_SUCCESS) return rc;
-  if (level_count == 0) return CUDA_ERROR_INVALID_VALUE;
-  level_count = level_count < MaxLevels(shape) ? level_count : MaxLevels(shape);
+  level_count = std::clamp(level_count, 1u, MaxLevels(shape));
   uint64_t handle = 0;
   Mipmap* mipmap = g_mipmaps.Create(&handle);
   if (mipmap == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;

@@ -62,6 +62,11 @@ Format Describe(CUarray_format format) {
   }
 }
 
+// Packed, block-compressed and planar formats: real, but not modelled.
+bool IsOtherFormat(CUarray_format format) {
+  return format >= CU_AD_FORMAT_UNORM_INT_101010_2 && format <= CU_AD_FORMAT_YUV444_8bit_SemiPlanar;
+}
+
 bool IsCubeValid(const CUDA_ARRAY3D_DESCRIPTOR& descriptor) {
   const bool layered = (descriptor.Flags & CUDA_ARRAY3D_LAYERED) != 0;
   return descriptor.Width == descriptor.Height && descriptor.Depth >= kCubeFaces &&
@@ -89,7 +94,9 @@ CUresult Measure(const CUDA_ARRAY3D_DESCRIPTOR& descriptor, Shape* shape) {
   const unsigned channels = descriptor.NumChannels;
   if (channels != 1 && channels != 2 && channels != 4) return CUDA_ERROR_INVALID_VALUE;
   const Format format = Describe(descriptor.Format);
-  if (format.channel_bytes == 0) return CUDA_ERROR_NOT_SUPPORTED;
+  if (format.channel_bytes == 0) {
+    return IsOtherFormat(descriptor.Format) ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
+  }
   if (format.channels != 0 && format.channels != channels) return CUDA_ERROR_INVALID_VALUE;
   *shape = {.element_bytes = format.channel_bytes * channels,
             .width = descriptor.Width,

@@ -36,8 +36,10 @@ CUresult CreateCurrent(CUcontext* pctx, unsigned flags, CUdevice dev, unsigned a
 }
 
 CUresult DestroyContext(CUcontext ctx) {
+  if (ctx == nullptr) return CUDA_ERROR_INVALID_VALUE;
   DriverLock lock;
   Context* context = sim::context::Find(ctx);
+  if (sim::context::HasEnded(ctx)) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
   if (context == nullptr || context->is_primary || context->green != 0) {
     return CUDA_ERROR_INVALID_CONTEXT;
   }
@@ -46,6 +48,7 @@ CUresult DestroyContext(CUcontext ctx) {
 }
 
 CUresult PushContext(CUcontext ctx) {
+  if (ctx == nullptr) return CUDA_ERROR_INVALID_VALUE;
   DriverLock lock;
   if (sim::context::Find(ctx) == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   return sim::context::Push(sim::HandleValue(ctx)) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;

@@ -17,6 +17,12 @@ CUresult Begin(context::Context** context) {
   return stream::RefuseIfCapturing != nullptr ? stream::RefuseIfCapturing() : CUDA_SUCCESS;
 }
 
+CUresult BeginLow(context::Context** context) {
+  const CUresult rc = Begin(context);
+  if (rc != CUDA_SUCCESS) return rc;
+  return (*context)->api_version < 3020 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+
 bool ChargeHidden(int device, uint64_t bytes) {
   const int physical = device::Physical(device);
   if (bytes == 0 || machine::Reserve(physical, bytes)) return true;
@@ -76,6 +82,7 @@ void EndRange(Range* range) {
   switch (range->family) {
     case Family::kLinear: {
       const heap::Block block = BlockOf(*range);
+      if (range->flags != 0) arena::ClearMark(range->flags);  // it was exported
       if (range->base != arena::AddressOf(block.offset)) {
         arena::Unmap(range->base, block.granule_bytes);
       }

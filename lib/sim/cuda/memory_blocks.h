@@ -13,6 +13,15 @@ namespace sim::memory {
 // that it would break.
 CUresult Begin(context::Context** context);
 
+// What the driver does before anything else, cuInit included: a refused allocation gives null.
+inline void ClearResult(CUdeviceptr* result) {
+  if (result != nullptr) *result = 0;
+}
+
+// The same question for the 32-bit forms, which work only in a context of cuCtxCreate's own 32-bit
+// form: others are refused with CUDA_ERROR_INVALID_CONTEXT.
+CUresult BeginLow(context::Context** context);
+
 // Puts a block on the address map as `bytes` of the current context's linear memory.
 CUresult AddLinear(const context::Context& context, const heap::Block& block, size_t bytes,
                    CUdeviceptr* address);

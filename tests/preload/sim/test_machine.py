@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -321,7 +322,7 @@ def test_descriptors_and_environment_are_the_programs_own(sim: Sim) -> None:
     with holding(sim, "linear", MIB) as process:
         folder = f"/proc/{process.pid}/fd"
         flags = {
-            os.readlink(f"{folder}/{fd}"): open(f"/proc/{process.pid}/fdinfo/{fd}").read()
+            os.readlink(f"{folder}/{fd}"): Path(f"/proc/{process.pid}/fdinfo/{fd}").read_text()
             for fd in os.listdir(folder)
             if int(fd) > 2
         }

@@ -28,7 +28,7 @@ constexpr char kEmptyKernel[] = R"(
 .visible .entry gpufence_empty() { ret; }
 )";
 
-double ClockNs() {
+double NowNs() {
   timespec now{};
   clock_gettime(CLOCK_MONOTONIC, &now);
   return static_cast<double>(now.tv_sec) * 1e9 + static_cast<double>(now.tv_nsec);
@@ -83,9 +83,9 @@ class Table {
       double ns[2] = {};
       for (int turn = 0; turn < 2; ++turn) {
         const int which = (turn + round + 2) % 2;
-        const double start = ClockNs();
+        const double start = NowNs();
         for (int i = 0; i < calls; ++i) call(which);
-        ns[which] = (ClockNs() - start) / calls;
+        ns[which] = (NowNs() - start) / calls;
         settle();
       }
       if (round < 0) continue;  // the first round fills caches

@@ -88,7 +88,7 @@ inline const char* Left(CUdeviceptr output) {
 }
 inline const char* Left(const void* output) { return Left(reinterpret_cast<CUdeviceptr>(output)); }
 
-inline long long ClockNs() {
+inline long long NowNs() {
   timespec now{};
   clock_gettime(CLOCK_MONOTONIC, &now);
   return now.tv_sec * 1'000'000'000LL + now.tv_nsec;

@@ -63,22 +63,22 @@ class Worker {
       CUdeviceptr memory = 0;
       return Name(cuMemAlloc_v2(&memory, 512 * kMib));
     }
-    const long long start_ns = ClockNs();
+    const long long start_ns = NowNs();
     if (command == "spin") {
       for (int i = 0; i < kSpins; ++i) LaunchSpin(kernels_, nullptr, kSpinNs);
       cuCtxSynchronize();
-      return std::to_string((ClockNs() - start_ns) / 1000);
+      return std::to_string((NowNs() - start_ns) / 1000);
     }
     int batches = 0;
     Event ends[2];
-    for (; ClockNs() - start_ns < kWorkNs; ++batches) {
+    for (; NowNs() - start_ns < kWorkNs; ++batches) {
       Launch();
       cuEventRecord(ends[batches % 2].get(), nullptr);
       // The batch before: so the GPU always has one more, and never waits for us.
       if (batches > 0) cuEventSynchronize(ends[(batches - 1) % 2].get());
     }
     cuCtxSynchronize();
-    return std::to_string(batches * 1'000'000LL / ((ClockNs() - start_ns) / 1000));
+    return std::to_string(batches * 1'000'000LL / ((NowNs() - start_ns) / 1000));
   }
 
  private:
@@ -92,10 +92,10 @@ class Worker {
 
   // Nanoseconds of one batch from launch to end.
   long long Batch() {
-    const long long start_ns = ClockNs();
+    const long long start_ns = NowNs();
     Launch();
     cuCtxSynchronize();
-    return ClockNs() - start_ns;
+    return NowNs() - start_ns;
   }
 
   Kernels kernels_;

@@ -26,12 +26,12 @@ bool Waits(const Kernels& kernels, CUstream first, CUstream second) {
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     Event spin_end(CU_EVENT_DEFAULT);
     Event other_end(CU_EVENT_DEFAULT);
-    const long long start_ns = ClockNs();
+    const long long start_ns = NowNs();
     LaunchSpin(kernels, first, kSpinNs);
     cuEventRecord(spin_end.get(), first);
     LaunchEmpty(kernels, second);
     cuEventRecord(other_end.get(), second);
-    const bool in_time = ClockNs() - start_ns < static_cast<long long>(kSpinNs) / 2;
+    const bool in_time = NowNs() - start_ns < static_cast<long long>(kSpinNs) / 2;
     cuCtxSynchronize();
     waits = !Overtook(other_end, spin_end);
     if (in_time) break;
@@ -192,11 +192,11 @@ void Order(Facts& facts, const Kernels& kernels) {
 void Together(Facts& facts, const Kernels& kernels) {
   Stream one;
   Stream two;
-  const long long start_ns = ClockNs();
+  const long long start_ns = NowNs();
   LaunchSpin(kernels, one.get(), kSpinNs);
   LaunchSpin(kernels, two.get(), kSpinNs);
   cuCtxSynchronize();
-  const long long both_ns = ClockNs() - start_ns;
+  const long long both_ns = NowNs() - start_ns;
   facts.Is("together.small_kernels_overlap", both_ns < static_cast<long long>(kSpinNs) * 17 / 10);
   facts.Measured("together.two_spins_of_60ms_us", both_ns / 1000);
 }

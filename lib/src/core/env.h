@@ -1,5 +1,5 @@
-// Reading the environment. Owns the rule that a privileged process ignores variables an unprivileged
-// caller could have set. Must not know what any variable means.
+// Reading the environment. Owns the rule that a privileged process ignores variables an
+// unprivileged caller could have set. Must not know what any variable means.
 #pragma once
 
 namespace gpufence {

@@ -95,8 +95,7 @@ void LogLine(LogLevel level, LogThrottle* throttle, const char* format, ...) {
   const int saved_errno = errno;
   const uint64_t now_seconds = NowSeconds();
   uint32_t swallowed = 0;
-  if (!LogEnabled(level) ||
-      (throttle != nullptr && !throttle->Admit(now_seconds, &swallowed))) {
+  if (!LogEnabled(level) || (throttle != nullptr && !throttle->Admit(now_seconds, &swallowed))) {
     errno = saved_errno;
     return;
   }

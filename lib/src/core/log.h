@@ -45,9 +45,9 @@ void LogLine(LogLevel level, LogThrottle* throttle, const char* format, ...)
   } while (false)
 
 // Debug and trace lines describe every event, so they are not throttled.
-#define GPUFENCE_TRACE(level, ...)                                             \
-  do {                                                                         \
-    if (::gpufence::LogEnabled(::gpufence::LogLevel::level)) {                 \
-      ::gpufence::LogLine(::gpufence::LogLevel::level, nullptr, __VA_ARGS__);  \
-    }                                                                          \
+#define GPUFENCE_TRACE(level, ...)                                            \
+  do {                                                                        \
+    if (::gpufence::LogEnabled(::gpufence::LogLevel::level)) {                \
+      ::gpufence::LogLine(::gpufence::LogLevel::level, nullptr, __VA_ARGS__); \
+    }                                                                         \
   } while (false)

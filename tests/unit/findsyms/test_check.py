@@ -171,7 +171,9 @@ def test_a_stripped_library_may_keep_the_c_runtimes_initialiser(
     good = compile_library(source(api_folder, strong=WHOLE), *LINK, "-s")
     bad = compile_library(source(api_folder, strong=WHOLE, extra=extra), *LINK, "-s")
 
-    bare = compile_library(source(api_folder, strong=WHOLE, extra=extra), *LINK, "-s", "-nostartfiles")
+    bare = compile_library(
+        source(api_folder, strong=WHOLE, extra=extra), *LINK, "-s", "-nostartfiles"
+    )
 
     assert broken(run_tool, bare) == {"constructors"}
     assert broken(run_tool, good) == set()

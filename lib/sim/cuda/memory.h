@@ -126,4 +126,13 @@ namespace sim::stream {
 
 }  // namespace sim::stream
 
+// Asked of the graphs, likewise.
+namespace sim::graph {
+
+// The program frees memory of a graph's allocation node.  True when a graph still holds the node:
+// the memory is then merely no longer allocated, and stays the graph's.
+[[gnu::weak]] bool FreeForProgram(CUdeviceptr address);
+
+}  // namespace sim::graph
+
 #endif  // GPUFENCE_LIB_SIM_CUDA_MEMORY_H_

@@ -99,8 +99,11 @@ void EndRange(Range* range) {
       // A mapping begins at a granule, the memory in it perhaps later.
       arena::Unmap(range->base / machine::kGranuleBytes * machine::kGranuleBytes, range->detail);
       break;
-    case Family::kPool:
     case Family::kGraph:
+      if (graph::FreeForProgram != nullptr && graph::FreeForProgram(range->base)) return;
+      pool::End(range);
+      return;
+    case Family::kPool:
       pool::End(range);
       return;  // the pool forgets the range itself
     case Family::kMapped:

@@ -155,7 +155,10 @@ def test_bytes_move_within_bounds_only(sim: Sim) -> None:
         "managed from the host": 1,
         "across two mappings": 1,
         "mapped without access": 1,
+        "released but mapped": 1,
         "unmapped": 1,
+        "unmapped gives back": 1,
+        "freed pages go back": 1,
         "array round trip": 1,
         "fresh memory is zero": 1,
     }

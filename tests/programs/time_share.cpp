@@ -1,10 +1,10 @@
 // One tenant among others: keeps a stream busy with kernels and says how long they took.
+// link: cuda
 //
 //   time_share KERNELS KERNEL_US [STREAM_OF_TINY]
 //
 // Says "ready" on stdout when it can begin and begins when a line arrives on stdin. Then prints
 // its GPU's time from first to last kernel, and whether the last events were in order.
-// link: cuda
 #include "time_program.h"
 
 using namespace timing;

@@ -43,7 +43,6 @@ void ForkAndJoin(const Gpu& gpu, Facts& facts) {
   MUST(cuEventRecord(join, other));
   MUST(cuStreamWaitEvent(stream, join, 0));
   MUST(gpu.Spin(stream, 100 * kUs));
-  facts.Code("query of a captured event", cuEventQuery(join));
   CUgraph graph = nullptr;
   facts.Code("end", EndCapture(stream, &graph));
   facts.Say("captured nodes", NodeCount(graph));
@@ -66,9 +65,14 @@ void Unjoined(const Gpu& gpu, Facts& facts) {
   MUST(cuEventRecord(fork, stream));
   MUST(cuStreamWaitEvent(other, fork, 0));
   MUST(gpu.Spin(other, kUs));
-  facts.Code("end in the forked stream", EndCapture(other));
   facts.Code("unjoined", EndCapture(stream));
   facts.Code("event of an ended capture", cuStreamWaitEvent(other, fork, 0));
+
+  stream = BeginCapture();
+  MUST(cuEventRecord(fork, stream));
+  MUST(cuStreamWaitEvent(other, fork, 0));
+  facts.Code("end in the forked stream", EndCapture(other));
+  facts.Code("end after that attempt", EndCapture(stream));
 }
 
 // Each of these is refused and spoils the capture.
@@ -78,6 +82,12 @@ void Forbidden(const Gpu& gpu, Facts& facts) {
   facts.Code("launch afterwards", gpu.Spin(stream, kUs));
   facts.Code("end after synchronise", EndCapture(stream));
   facts.Code("the stream again", gpu.Spin(stream, kUs));
+
+  CUevent captured = NewEvent();
+  stream = BeginCapture();
+  MUST(cuEventRecord(captured, stream));
+  facts.Code("query of a captured event", cuEventQuery(captured));
+  facts.Code("end after that query", EndCapture(stream));
 
   stream = BeginCapture();
   facts.Code("query", cuStreamQuery(stream));
@@ -161,9 +171,10 @@ void Modes(const Gpu& gpu, Facts& facts) {
              Unsafe(CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_RELAXED));
   const Other global = FromAnotherThread(gpu, CU_STREAM_CAPTURE_MODE_GLOBAL);
   facts.Code("another thread's global capture", global.query);
-  facts.Code("end by another thread", global.end);
+  facts.Code("end of a spoilt one by another thread", global.end);
   const Other local = FromAnotherThread(gpu, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
   facts.Code("another thread's local capture", local.query);
+  facts.Code("end by another thread", local.end);
 }
 
 // Copies, fills and stream-ordered memory become nodes; nothing happens before the launch.

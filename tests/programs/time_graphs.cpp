@@ -186,27 +186,61 @@ double Attribute(CUgraphMem_attribute attribute) {
   return static_cast<double>(value);
 }
 
-void Memory(const Gpu&, Facts& facts) {
-  CUgraph graph = nullptr;
-  MUST(cuGraphCreate(&graph, 0));
+CUDA_MEM_ALLOC_NODE_PARAMS_v1 AllocationOf(size_t bytes) {
   CUDA_MEM_ALLOC_NODE_PARAMS_v1 params = {};
   params.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
   params.poolProps.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-  params.bytesize = 64 << 20;
+  params.bytesize = bytes;
+  return params;
+}
+
+void Memory(const Gpu&, Facts& facts) {
+  CUgraph graph = nullptr;
+  MUST(cuGraphCreate(&graph, 0));
+  CUDA_MEM_ALLOC_NODE_PARAMS_v1 params = AllocationOf(64 << 20);
   CUgraphNode allocated = nullptr;
   MUST(cuGraphAddMemAllocNode(&allocated, graph, nullptr, 0, &params));
   CUgraphExec executable = Instantiate(graph);
   facts.Code("first launch", cuGraphLaunch(executable, nullptr));
   facts.Code("launch with memory still there", cuGraphLaunch(executable, nullptr));
-  CUgraphExec freeing = Instantiate(graph, CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH);
-  facts.Code("launch that frees first", cuGraphLaunch(freeing, nullptr));
-  facts.Say("reserved", Attribute(CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT));
+  CUgraphExec freeing = nullptr;
+  constexpr auto kAutoFree = CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH;
+  facts.Code("second executable with memory",
+             cuGraphInstantiateWithFlags(&freeing, graph, kAutoFree));
+  CUgraph clone = nullptr;
+  facts.Code("clone with memory", cuGraphClone(&clone, graph));
   MUST(cuGraphExecDestroy(executable));
+  freeing = Instantiate(graph, kAutoFree);
+  facts.Code("first launch of the next executable", cuGraphLaunch(freeing, nullptr));
+  facts.Code("launch that frees first", cuGraphLaunch(freeing, nullptr));
+  MUST(cuCtxSynchronize());
+  facts.Code("the program frees it", cuMemFree_v2(params.dptr));
+  facts.Code("the program frees it twice", cuMemFree_v2(params.dptr));
   MUST(cuGraphExecDestroy(freeing));
   MUST(cuGraphDestroy(graph));
-  facts.Say("reserved after the graphs", Attribute(CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT));
+}
+
+// Allocated and freed within the graph: the device keeps the bytes until they are trimmed.
+void BalancedMemory(const Gpu&, Facts& facts) {
   MUST(cuDeviceGraphMemTrim(0));
-  facts.Say("reserved after the trim", Attribute(CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT));
+  const double before = Attribute(CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT);
+  CUgraph graph = nullptr;
+  MUST(cuGraphCreate(&graph, 0));
+  CUDA_MEM_ALLOC_NODE_PARAMS_v1 params = AllocationOf(64 << 20);
+  CUgraphNode allocated = nullptr;
+  CUgraphNode freed = nullptr;
+  MUST(cuGraphAddMemAllocNode(&allocated, graph, nullptr, 0, &params));
+  MUST(cuGraphAddMemFreeNode(&freed, graph, &allocated, 1, params.dptr));
+  CUgraphExec executable = Instantiate(graph);
+  MUST(cuGraphLaunch(executable, nullptr));
+  MUST(cuGraphLaunch(executable, nullptr));
+  MUST(cuCtxSynchronize());
+  facts.Say("reserved", Attribute(CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT) - before);
+  MUST(cuGraphExecDestroy(executable));
+  MUST(cuGraphDestroy(graph));
+  facts.Say("reserved after the graph", Attribute(CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT) - before);
+  MUST(cuDeviceGraphMemTrim(0));
+  facts.Say("reserved after the trim", Attribute(CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT) - before);
 }
 
 void UserObjects(const Gpu&, Facts& facts) {
@@ -237,6 +271,7 @@ int main() {
   ChildrenAndClones(gpu, facts);
   Bytes(gpu, facts);
   Memory(gpu, facts);
+  BalancedMemory(gpu, facts);
   UserObjects(gpu, facts);
   return 0;
 }

@@ -84,9 +84,14 @@ CUresult End(stream::Stream& stream, uint64_t* graph) {
   *graph = 0;
   Capture* capture = stream.capture;
   if (capture == nullptr) return CUDA_ERROR_ILLEGAL_STATE;
-  if (capture->origin != stream.handle) return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
+  if (capture->origin != stream.handle) {
+    capture->invalidated = true;
+    return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
+  }
   const bool relaxed = capture->mode == CU_STREAM_CAPTURE_MODE_RELAXED;
-  if (!relaxed && !IsOwn(*capture)) return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+  if (!relaxed && !IsOwn(*capture) && !capture->invalidated) {
+    return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+  }
 
   CUresult result = CUDA_SUCCESS;
   if (capture->invalidated) {

@@ -89,6 +89,9 @@ Work* PerformNodes(TimelineLock& lock, uint64_t graph, Work* after, int priority
 Work* PerformCondition(TimelineLock& lock, const Condition& condition, Work* after, int priority,
                        CUresult* result);
 
+// Whether nodes allocate or free memory. Such a graph has one executable at a time and no clones.
+bool HasMemoryNodes(const Graph& graph);
+
 // Kernels in a graph, children included, for the launch queue.
 uint32_t CountKernels(const Graph& graph);
 

@@ -44,7 +44,8 @@ void RetainMemory(CUdeviceptr address) {
 void ReleaseMemory(CUdeviceptr address) {
   Block* block = BlockAt(address);
   if (block == nullptr || --block->references != 0) return;
-  memory::FreeForGraph(address);
+  // What a launch left allocated outlives the graph: it is the program's to free.
+  if (!block->is_allocated) memory::FreeForGraph(address);
   blocks.Erase(static_cast<size_t>(block - blocks.begin()));
 }
 
@@ -56,6 +57,17 @@ void NoteAllocated(CUdeviceptr address) {
 void NoteFreed(CUdeviceptr address) {
   Block* block = BlockAt(address);
   if (block != nullptr) block->is_allocated = false;
+}
+
+bool FreeForProgram(CUdeviceptr address) {
+  Block* block = BlockAt(address);
+  if (block != nullptr) block->is_allocated = false;
+  return block != nullptr;
+}
+
+bool IsIdle(CUdeviceptr address) {
+  const Block* block = BlockAt(address);
+  return block != nullptr && !block->is_allocated;
 }
 
 bool IsAllocated(CUdeviceptr address) {

@@ -133,6 +133,9 @@ namespace sim::graph {
 // the memory is then merely no longer allocated, and stays the graph's.
 [[gnu::weak]] bool FreeForProgram(CUdeviceptr address);
 
+// Whether a graph holds the memory and no launch has left it allocated: nothing to free.
+[[gnu::weak]] bool IsIdle(CUdeviceptr address);
+
 }  // namespace sim::graph
 
 #endif  // GPUFENCE_LIB_SIM_CUDA_MEMORY_H_

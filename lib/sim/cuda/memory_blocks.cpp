@@ -119,6 +119,7 @@ CUresult FreeAny(CUdeviceptr address) {
   if (address == 0) return CUDA_SUCCESS;
   Range* range = FindRange(address);
   if (range == nullptr || range->base != address) return CUDA_ERROR_INVALID_VALUE;
+  if (graph::IsIdle != nullptr && graph::IsIdle(address)) return CUDA_ERROR_INVALID_VALUE;
   switch (range->family) {
     case Family::kLinear:
     case Family::kManaged:

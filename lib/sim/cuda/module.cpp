@@ -20,21 +20,45 @@ constinit Table<Function, Kind::kFunction> functions;
 // Drivers from CUDA 12.2 on load lazily by default, as CUDA_MODULE_LOADING=LAZY did before.
 constexpr int kLazyByDefaultSince = 12020;
 
-// Code shares the device's granules with nobody: a module takes whole ones.
-uint64_t CodeBytes(const Module& module) {
-  const uint64_t granules =
-      (module.image->code_bytes + machine::kGranuleBytes - 1) / machine::kGranuleBytes;
-  return granules * machine::kGranuleBytes;
+// The code of a context's modules lies together. What fits beside the context itself costs nothing
+// (measured: small modules do not change the free memory), the rest comes in granules.
+struct CodeArea {
+  uint64_t context;
+  uint64_t used_bytes;
+  uint64_t charged_bytes;
+};
+constinit Vec<CodeArea> areas{};
+
+CodeArea* AreaOf(uint64_t context) {
+  for (CodeArea& area : areas) {
+    if (area.context == context) return &area;
+  }
+  return areas.Push({context, 0, 0}) ? &areas.back() : nullptr;
+}
+
+// Adds to or takes from a context's code. False when the device has no room; nothing changed then.
+bool ResizeCode(uint64_t context_handle, int64_t delta_bytes) {
+  const context::Context* context = context::Find(AsHandle<CUcontext>(context_handle));
+  CodeArea* area = AreaOf(context_handle);
+  if (context == nullptr || area == nullptr) return false;
+  const uint64_t used = area->used_bytes + static_cast<uint64_t>(delta_bytes);
+  const uint64_t wanted = used / machine::kGranuleBytes * machine::kGranuleBytes;
+  if (wanted > area->charged_bytes &&
+      !memory::ChargeHidden(context->device, wanted - area->charged_bytes)) {
+    return false;
+  }
+  if (wanted < area->charged_bytes) {
+    memory::ReleaseHidden(context->device, area->charged_bytes - wanted);
+  }
+  area->used_bytes = used;
+  area->charged_bytes = wanted;
+  return true;
 }
 
 bool Charge(Module* module) {
   if (module->is_charged) return true;
-  const context::Context* context = context::Find(AsHandle<CUcontext>(module->context));
-  if (context == nullptr) return false;
-  module->charged_bytes = CodeBytes(*module);
-  if (!memory::ChargeHidden(context->device, module->charged_bytes)) return false;
-  module->is_charged = true;
-  return true;
+  module->is_charged = ResizeCode(module->context, static_cast<int64_t>(module->image->code_bytes));
+  return module->is_charged;
 }
 
 Function* NewFunction(const Module& module, const image::Entry* entry) {
@@ -88,7 +112,7 @@ CUresult GetFunction(Module* module, const char* name, Function** found) {
     if (function->module == module->handle && function->entry == entry) *found = function;
   });
   if (*found == nullptr) *found = NewFunction(*module, entry);
-  return *found != nullptr ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+  return *found != nullptr ? LoadFunction(*found) : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUresult GetVariable(Module* module, const char* name, CUdeviceptr* address, size_t* bytes) {
@@ -127,9 +151,8 @@ void Unload(Module* module) {
   });
   for (const Placed& placed : module->variables) memory::FreeLinear(placed.address);
   module->variables.Free();
-  const context::Context* context = context::Find(AsHandle<CUcontext>(module->context));
-  if (module->is_charged && context != nullptr) {
-    memory::ReleaseHidden(context->device, module->charged_bytes);
+  if (module->is_charged) {
+    ResizeCode(module->context, -static_cast<int64_t>(module->image->code_bytes));
   }
   image::Release(module->image);
   modules.Destroy(module->handle);
@@ -177,6 +200,9 @@ void EndModulesOf(context::Context* context) {
   module::modules.ForEach([&](uint64_t, module::Module* module) {
     if (module->context == context->handle) module::Unload(module);
   });
+  for (size_t i = 0; i < module::areas.size(); ++i) {
+    if (module::areas[i].context == context->handle) module::areas.Erase(i--);
+  }
 }
 
 }  // namespace sim

@@ -27,7 +27,6 @@ struct Module {
   uint64_t library;  // that it is a view of, or 0
   image::Image* image;
   bool is_charged;  // its code lies on the device
-  uint64_t charged_bytes;
   Vec<Placed> variables;
 };
 
@@ -59,7 +58,8 @@ struct Kernel {
   const image::Entry* entry;
 };
 
-// Whether code comes to the device at its first use (CUDA_MODULE_LOADING, else the driver's habit).
+// Whether code comes to the device when a function is first asked for (CUDA_MODULE_LOADING, else
+// the driver's habit).
 bool IsLazy();
 
 Module* Find(CUmodule handle);
@@ -77,8 +77,8 @@ CUresult FunctionOfKernel(const Kernel& kernel, context::Context* context, Funct
 // The view of a library in a context, made at the first request.
 CUresult ModuleOfLibrary(const Library& library, context::Context* context, Module** found);
 
-// A module over an image, which it takes over. Code lies on the device from now on, or from its
-// first use when loading is lazy.
+// A module over an image, which it takes over. Code lies on the device from now on, or from when a
+// function is first asked for when loading is lazy.
 CUresult Create(image::Image* image, context::Context* context, uint64_t library, Module** created);
 CUresult GetFunction(Module* module, const char* name, Function** found);
 CUresult GetVariable(Module* module, const char* name, CUdeviceptr* address, size_t* bytes);

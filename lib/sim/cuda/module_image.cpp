@@ -46,6 +46,7 @@ CUresult ReadFatbin(const void* blob, Image* image) {
   FatbinHeader header;
   memcpy(&header, blob, sizeof(header));
   if (header.magic != kFatbinMagic) return CUDA_ERROR_INVALID_IMAGE;
+  if (header.payload_bytes == 0) return CUDA_ERROR_NO_BINARY_FOR_GPU;
   image->is_opaque = true;
   image->code_bytes = header.payload_bytes;
   return CUDA_SUCCESS;

@@ -42,8 +42,8 @@ struct Image {
   Vec<Variable> variables;
 };
 
-// Reads an image of any kind. 1: null; 200: of no known kind; 218: PTX that does not parse; 2: out
-// of memory. On success *loaded has one reference.
+// Reads an image of any kind. 1: null; 200: of no known kind; 209: a fat binary without content;
+// 218: PTX that does not parse; 2: out of memory. On success *loaded has one reference.
 CUresult Load(const void* data, Image** loaded);
 
 // The same from a file; 301 when it cannot be read.

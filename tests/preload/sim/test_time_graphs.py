@@ -14,6 +14,7 @@ from ..conftest import Sim  # noqa: TID252 - the fixtures are one folder up
 OK = 0
 INVALID_VALUE = 1
 ILLEGAL_STATE = 401
+NOT_SUPPORTED = 801
 CAPTURE_UNSUPPORTED = 900
 CAPTURE_INVALIDATED = 901
 CAPTURE_MERGE = 902
@@ -58,9 +59,14 @@ GRAPHS = {
     "host calls": 2,
     "first launch": OK,
     "launch with memory still there": INVALID_VALUE,
+    "second executable with memory": NOT_SUPPORTED,
+    "clone with memory": NOT_SUPPORTED,
+    "first launch of the next executable": OK,
     "launch that frees first": OK,
+    "the program frees it": OK,
+    "the program frees it twice": INVALID_VALUE,
     "reserved": 64 * MIB,
-    "reserved after the graphs": 64 * MIB,
+    "reserved after the graph": 64 * MIB,
     "reserved after the trim": 0,
     "kept by the executable": 0,
     "destroyed at last": 1,
@@ -68,18 +74,20 @@ GRAPHS = {
 
 CAPTURE = {
     "forked stream captures": 1,
-    "query of a captured event": CAPTURED_EVENT,
     "end": OK,
     "captured nodes": 4,
     "forked stream after the end": 0,
     "fork and join": 100 + 400 + 100,
-    "end in the forked stream": CAPTURE_UNMATCHED,
     "unjoined": CAPTURE_UNJOINED,
-    "event of an ended capture": CAPTURED_EVENT,
+    "event of an ended capture": INVALID_VALUE,
+    "end in the forked stream": CAPTURE_UNMATCHED,
+    "end after that attempt": CAPTURE_INVALIDATED,
     "synchronise": CAPTURE_UNSUPPORTED,
     "launch afterwards": CAPTURE_INVALIDATED,
     "end after synchronise": CAPTURE_INVALIDATED,
     "the stream again": OK,
+    "query of a captured event": CAPTURED_EVENT,
+    "end after that query": CAPTURE_INVALIDATED,
     "query": CAPTURE_UNSUPPORTED,
     "end after query": CAPTURE_INVALIDATED,
     "synchronise the context": CAPTURE_UNSUPPORTED,
@@ -100,8 +108,9 @@ CAPTURE = {
     "own relaxed capture": OK,
     "relaxed thread": OK,
     "another thread's global capture": CAPTURE_UNSUPPORTED,
-    "end by another thread": CAPTURE_WRONG_THREAD,
+    "end of a spoilt one by another thread": CAPTURE_INVALIDATED,
     "another thread's local capture": OK,
+    "end by another thread": CAPTURE_WRONG_THREAD,
     "nodes of everything": 5,
     "first node": 10,  # an allocation
     "before the launch": 0,

@@ -1,5 +1,5 @@
-// A second library that hooks dlsym, as profilers and GL shims do. Counts calls in
-// interposed_calls. flags: -shared -fPIC
+// A second library that hooks dlsym, as profilers and GL shims do; counts in interposed_calls.
+// flags: -shared -fPIC
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stddef.h>

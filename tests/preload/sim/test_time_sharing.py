@@ -63,10 +63,10 @@ def test_two_busy_processes_get_half_each_and_pay_for_switching(sim: Sim, kernel
     took = [took_us(tenant) for tenant in tenants]
 
     # Each turn of 2 ms is followed by one of the other and two switches. What remains open is the
-    # moment at which the second one begins (the machine may be busy), and turns that are missed
-    # when a process is not scheduled for milliseconds.
+    # moment at which the second one begins, and turns that a process misses when the machine does
+    # not let it run for milliseconds.
     alternating = 400_000 * 2 * (SLICE_US + SWITCH_US) / SLICE_US
-    assert max(took) == pytest.approx(alternating, rel=0.25)
+    assert 0.97 * alternating <= max(took) <= 1.25 * alternating
     assert min(took) == pytest.approx(max(took), rel=0.25)
 
 

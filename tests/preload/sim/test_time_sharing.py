@@ -124,3 +124,21 @@ def test_speed_changes_the_clock_and_not_the_durations(sim: Sim) -> None:
     took = took_us(tenant)
 
     assert 10_000_000 <= took < 10_000_000 + 100 * 20_000
+
+
+def test_an_event_is_waited_for_in_another_process(sim: Sim) -> None:
+    owner = sim.spawn("time_ipc_event", "owner")
+    assert owner.stdout is not None
+    handle = owner.stdout.readline().strip()
+
+    facts = sim.run("time_ipc_event", handle).facts
+
+    owner.communicate("end\n", timeout=60)
+    assert facts == {
+        "before": 600,
+        "stream before": 600,
+        "after": 0,
+        "synchronise": 0,
+        "handle of a plain event": 400,
+        "invented handle": 400,
+    }

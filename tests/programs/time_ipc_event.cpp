@@ -1,10 +1,9 @@
 // An event between two processes.
+// link: cuda
 //
 //   time_ipc_event owner     records an event behind 200 ms of work, prints its handle in hex,
-//   waits
-//                            for a line on stdin and ends
+//                            waits for a line on stdin and ends
 //   time_ipc_event HANDLE    opens it, asks, lets a stream wait for it and says what it saw
-// link: cuda
 #include "time_program.h"
 
 using namespace timing;

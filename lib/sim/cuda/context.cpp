@@ -91,6 +91,9 @@ Context* PrimaryOf(int device) {
 }  // namespace
 
 CUresult Current(Context** current) {
+  if (stream::IsInHostFunction != nullptr && stream::IsInHostFunction()) {
+    return CUDA_ERROR_NOT_PERMITTED;
+  }
   const uint64_t handle = CurrentHandle();
   if (handle == 0) return CUDA_ERROR_INVALID_CONTEXT;
   Context* context = g_contexts.Find(handle);

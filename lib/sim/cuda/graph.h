@@ -100,8 +100,9 @@ uint32_t CountKernels(const Graph& graph);
 CUresult AllocateMemory(int device, size_t bytes, CUdeviceptr* address);
 void RetainMemory(CUdeviceptr address);
 void ReleaseMemory(CUdeviceptr address);
-void NoteAllocated(CUdeviceptr address);  // a launch passed the allocation node
+bool NoteAllocated(CUdeviceptr address);  // a launch passes the allocation node; false: no room
 void NoteFreed(CUdeviceptr address);      // ... the free node
+bool IsNodeMemory(CUdeviceptr address);   // of any allocation node
 bool IsAllocated(CUdeviceptr address);    // passed by the former, not yet by the latter
 
 }  // namespace sim::graph

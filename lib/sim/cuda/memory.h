@@ -80,10 +80,14 @@ void AfterSynchronize(int device);
 CUresult AllocateFromPool(int device, uint64_t pool, size_t bytes, CUdeviceptr* address);
 CUresult FreeToPool(CUdeviceptr address);
 
-// Device memory that belongs to a graph's allocation nodes.  It comes from a pool of its own, which
-// keeps what it reserved until TrimGraphMemory (cuDeviceGraphMemTrim).
+// Memory of graphs' allocation nodes, from a pool of its own that keeps what it reserved until
+// TrimGraphMemory (cuDeviceGraphMemTrim).  A node's address stands from AllocateForGraph to
+// FreeForGraph; bytes are taken from the device at TakeForGraph (a launch; false: no room) and stay
+// until GiveForGraph or FreeForGraph.
 CUresult AllocateForGraph(int device, size_t bytes, CUdeviceptr* address);
 CUresult FreeForGraph(CUdeviceptr address);
+bool TakeForGraph(CUdeviceptr address);
+void GiveForGraph(CUdeviceptr address);
 
 // What cuDeviceGetGraphMemAttribute tells of a logical device.  False: out of host memory.
 struct GraphMemory {
@@ -123,6 +127,9 @@ namespace sim::stream {
 // True when the calling thread may not make a call that would synchronise, because a stream it can
 // see is capturing (cuMemAlloc in global capture mode gives 900 and invalidates the capture).
 [[gnu::weak]] CUresult RefuseIfCapturing();
+
+// Whether this thread runs a host function or callback, in which most calls are not permitted.
+[[gnu::weak]] bool IsInHostFunction();
 
 }  // namespace sim::stream
 

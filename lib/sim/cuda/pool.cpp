@@ -70,8 +70,14 @@ void CountUse(Pool* pool, uint64_t bytes) {
   ++pool->piece_count;
 }
 
+// Memory of a graph's node has its address from the start, but bytes only while `detail` is set.
+bool IsCounted(const memory::Range& range) {
+  return range.family != memory::Family::kGraph || range.detail != 0;
+}
+
 void Return(Pool* pool, const memory::Range& range) {
   arena::Give(range.arena_offset, heap::InGranules(range.bytes));
+  if (!IsCounted(range)) return;
   pool->used_bytes -= range.bytes;
   --pool->piece_count;
 }
@@ -125,7 +131,10 @@ void Destroy(Pool* pool) {
 CUresult Allocate(Pool* pool, size_t bytes, memory::Family family, CUdeviceptr* address) {
   *address = 0;
   if (bytes == 0) return CUDA_SUCCESS;
-  if (bytes > SIZE_MAX / 2 || !MakeRoom(pool, bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
+  const bool counted = family != memory::Family::kGraph;
+  if (bytes > SIZE_MAX / 2 || (counted && !MakeRoom(pool, bytes))) {
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
   memory::Range range = {};
   if (!arena::Take(heap::InGranules(bytes), &range.arena_offset)) return CUDA_ERROR_OUT_OF_MEMORY;
   range.base = arena::AddressOf(range.arena_offset);
@@ -135,7 +144,7 @@ CUresult Allocate(Pool* pool, size_t bytes, memory::Family family, CUdeviceptr* 
   range.device = pool->device;
   range.context = CurrentContext();
   range.pool = pool->handle;
-  CountUse(pool, bytes);
+  if (counted) CountUse(pool, bytes);
   if (ranges::Add(range) == nullptr) {
     Return(pool, range);
     return CUDA_ERROR_OUT_OF_MEMORY;
@@ -205,6 +214,26 @@ CUresult FreeForGraph(CUdeviceptr address) {
   }
   pool::End(range);
   return CUDA_SUCCESS;
+}
+
+bool TakeForGraph(CUdeviceptr address) {
+  Range* range = FindRange(address);
+  if (range == nullptr || range->family != Family::kGraph) return false;
+  if (range->detail != 0) return true;
+  pool::Pool* pool = pool::GraphPoolOf(range->device);
+  if (!pool::MakeRoom(pool, range->bytes)) return false;
+  pool::CountUse(pool, range->bytes);
+  range->detail = 1;
+  return true;
+}
+
+void GiveForGraph(CUdeviceptr address) {
+  Range* range = FindRange(address);
+  if (range == nullptr || range->family != Family::kGraph || range->detail == 0) return;
+  pool::Pool* pool = pool::GraphPoolOf(range->device);
+  pool->used_bytes -= range->bytes;
+  --pool->piece_count;
+  range->detail = 0;
 }
 
 bool ReadGraphMemory(int device, GraphMemory* result) {

@@ -130,13 +130,6 @@ CUresult Resolve(CUstream handle, bool per_thread, Stream** found) {
   return *found != nullptr ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-CUresult RequireContext(CUstream handle, bool per_thread, uint64_t context) {
-  Stream* stream = nullptr;
-  const CUresult result = Resolve(handle, per_thread, &stream);
-  if (result != CUDA_SUCCESS) return result;
-  return stream->context == context ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
-}
-
 Work* EndOf(TimelineLock& lock, const Stream& stream) {
   Gathering end;
   end.Add(stream.tail);

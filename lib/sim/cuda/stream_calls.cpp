@@ -6,6 +6,8 @@
 
 namespace sim {
 
+bool stream::IsInHostFunction() { return TimelineLock::in_host_function(); }
+
 namespace {
 
 using stream::Stream;
@@ -68,6 +70,7 @@ CUresult QueryStream(bool per_thread, CUstream handle) {
   if (result != CUDA_SUCCESS) return result;
   result = capture::RefuseCapturing(*stream);
   if (result == CUDA_SUCCESS && stream->is_legacy) result = capture::RefuseLegacy(stream->context);
+  if (result == CUDA_SUCCESS) result = capture::RefuseUnsafe();
   if (result != CUDA_SUCCESS) return result;
   Work* end = stream::EndOf(lock, *stream);
   if (end == nullptr) return CUDA_SUCCESS;
@@ -84,6 +87,7 @@ CUresult SynchronizeStream(bool per_thread, CUstream handle) {
   if (result != CUDA_SUCCESS) return result;
   result = capture::RefuseCapturing(*stream);
   if (result == CUDA_SUCCESS && stream->is_legacy) result = capture::RefuseLegacy(stream->context);
+  if (result == CUDA_SUCCESS) result = capture::RefuseUnsafe();
   if (result != CUDA_SUCCESS) return result;
   const int device = stream->device;
   Work* end = stream::EndOf(lock, *stream);

@@ -10,7 +10,12 @@ if(GPUFENCE_GEN_DIR)
 else()
   set(GEN_DIR ${CMAKE_BINARY_DIR}/gen)
   find_package(Python3 3.10 REQUIRED COMPONENTS Interpreter)
-  set(hookgen ${CMAKE_COMMAND} -E env PYTHONPATH=${CMAKE_CURRENT_SOURCE_DIR}/../tools
+  # pip's isolated builds bring jinja2 in through PYTHONPATH, so that is added to and not replaced.
+  set(python_path ${CMAKE_CURRENT_SOURCE_DIR}/../tools)
+  if(NOT "$ENV{PYTHONPATH}" STREQUAL "")
+    string(APPEND python_path ":$ENV{PYTHONPATH}")
+  endif()
+  set(hookgen ${CMAKE_COMMAND} -E env "PYTHONPATH=${python_path}"
               ${Python3_EXECUTABLE} -B -m gen)
   # The generator's own table says what it writes.
   execute_process(COMMAND ${hookgen} render --list OUTPUT_VARIABLE outputs

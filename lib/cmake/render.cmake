@@ -10,15 +10,12 @@ if(GPUFENCE_GEN_DIR)
 else()
   set(GEN_DIR ${CMAKE_BINARY_DIR}/gen)
   find_package(Python3 3.10 REQUIRED COMPONENTS Interpreter)
-  # pip's isolated builds bring jinja2 in through PYTHONPATH, so that is added to and not replaced.
-  set(python_path ${CMAKE_CURRENT_SOURCE_DIR}/../tools)
-  if(NOT "$ENV{PYTHONPATH}" STREQUAL "")
-    string(APPEND python_path ":$ENV{PYTHONPATH}")
-  endif()
-  set(hookgen ${CMAKE_COMMAND} -E env "PYTHONPATH=${python_path}"
-              ${Python3_EXECUTABLE} -B -m gen)
+  # Run where `gen` lies, not through PYTHONPATH: that is how pip's isolated builds bring jinja2 in.
+  set(tools ${CMAKE_CURRENT_SOURCE_DIR}/../tools)
+  set(hookgen ${Python3_EXECUTABLE} -B -m gen)
   # The generator's own table says what it writes.
   execute_process(COMMAND ${hookgen} render --list OUTPUT_VARIABLE outputs
+                  WORKING_DIRECTORY ${tools}
                   OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
   string(REPLACE "\n" ";" outputs "${outputs}")
   list(TRANSFORM outputs PREPEND ${GEN_DIR}/)
@@ -29,6 +26,7 @@ else()
     COMMAND ${hookgen} render --out ${GEN_DIR} --depfile ${GEN_DIR}/render.d
     COMMAND ${CMAKE_COMMAND} -E touch ${GEN_DIR}/render.stamp
     DEPFILE ${GEN_DIR}/render.d
+    WORKING_DIRECTORY ${tools}
     COMMENT "Rendering the library from lib/api"
     VERBATIM)
   add_custom_target(gpufence_render DEPENDS ${GEN_DIR}/render.stamp)

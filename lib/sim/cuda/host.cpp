@@ -127,6 +127,7 @@ CUresult cuMemHostAlloc(void** pp, size_t bytesize, unsigned int Flags) {
 
 CUresult cuMemFreeHost(void* p) {
   SIM_CALL(cuMemFreeHost, p);
+  sim::memory::AwaitUse(sim::host::AddressOf(p));
   sim::DriverLock lock;
   sim::context::Context* context = nullptr;
   const CUresult rc = sim::memory::Begin(&context);
@@ -153,6 +154,7 @@ CUresult cuMemHostRegister_v2(void* p, size_t bytesize, unsigned int Flags) {
 
 CUresult cuMemHostUnregister(void* p) {
   SIM_CALL(cuMemHostUnregister, p);
+  sim::memory::AwaitUse(sim::host::AddressOf(p));
   sim::DriverLock lock;
   sim::context::Context* context = nullptr;
   const CUresult rc = sim::memory::Begin(&context);

@@ -101,6 +101,10 @@ extern "C" {
 
 CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
   SIM_CALL(cuCtxSetLimit, limit, value);
+  // Stacks move when their size changes: nothing may run on them.
+  if (limit == CU_LIMIT_STACK_SIZE && sim::stream::WaitForContext != nullptr) {
+    sim::stream::WaitForContext(0);
+  }
   sim::DriverLock lock;
   sim::context::Context* context = nullptr;
   const CUresult rc = sim::context::Current(&context);

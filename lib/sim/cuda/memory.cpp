@@ -33,10 +33,13 @@ CUresult ReadInfo(MemoryInfo* info) {
   return CUDA_SUCCESS;
 }
 
-CUresult Free(CUdeviceptr address) {
+// What an address is matters first, the context only then. `begin` is one of memory::Begin*.
+CUresult Free(CUdeviceptr address, CUresult (*begin)(Context**)) {
+  sim::memory::AwaitUse(address);
   DriverLock lock;
+  if (address != 0 && !sim::memory::IsFreeable(address)) return CUDA_ERROR_INVALID_VALUE;
   Context* context = nullptr;
-  const CUresult rc = sim::memory::Begin(&context);
+  const CUresult rc = begin(&context);
   return rc == CUDA_SUCCESS ? sim::memory::FreeAny(address) : rc;
 }
 
@@ -114,15 +117,12 @@ CUresult cuMemAlloc(CUdeviceptr_v1* dptr, unsigned int bytesize) {
 
 CUresult cuMemFree_v2(CUdeviceptr dptr) {
   SIM_CALL(cuMemFree_v2, dptr);
-  return Free(dptr);
+  return Free(dptr, sim::memory::Begin);
 }
 
 CUresult cuMemFree(CUdeviceptr_v1 dptr) {
   SIM_CALL(cuMemFree, dptr);
-  DriverLock lock;
-  Context* context = nullptr;
-  const CUresult rc = sim::memory::BeginLow(&context);
-  return rc == CUDA_SUCCESS ? sim::memory::FreeAny(dptr) : rc;
+  return Free(dptr, sim::memory::BeginLow);
 }
 
 CUresult cuMemGetAddressRange_v2(CUdeviceptr* pbase, size_t* psize, CUdeviceptr dptr) {

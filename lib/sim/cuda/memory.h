@@ -24,6 +24,7 @@ enum class Family : uint8_t {
   kRegistered,  // cuMemHostRegister
   kGraph,       // memory of graph nodes
   kArray,       // what an array's view points to; no pointer of the API leads there
+  kGlobal,      // a module's variable
 };
 
 struct Range {
@@ -104,9 +105,12 @@ void TrimGraphMemory(int device);
 bool ChargeHidden(int device, uint64_t bytes);
 void ReleaseHidden(int device, uint64_t bytes);
 
-// Device memory for module globals: an ordinary linear range that belongs to a context.
+// Ordinary device memory of a context.
 CUresult AllocateLinear(context::Context* context, size_t bytes, CUdeviceptr* address);
-CUresult FreeLinear(CUdeviceptr address);
+
+// Addresses for a module's variable. Its bytes are part of the module, which pays for them.
+CUresult AllocateGlobal(const context::Context& context, size_t bytes, CUdeviceptr* address);
+void FreeGlobal(CUdeviceptr address);
 
 }  // namespace sim::memory
 
@@ -130,6 +134,12 @@ namespace sim::stream {
 
 // Whether this thread runs a host function or callback, in which most calls are not permitted.
 [[gnu::weak]] bool IsInHostFunction();
+
+// Returns when all work that this process has given so far to a context (a handle; 0 = the current
+// one, if any) or to a logical device is done. No DriverLock may be held: others go on meanwhile.
+// Host functions are such work themselves and return at once.
+[[gnu::weak]] void WaitForContext(uint64_t context);
+[[gnu::weak]] void WaitForDevice(int device);
 
 }  // namespace sim::stream
 

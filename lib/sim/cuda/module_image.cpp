@@ -90,7 +90,7 @@ CUresult Read(const void* data, Image* image) {
   if (memcmp(text, ELFMAG, SELFMAG) == 0) return ReadElf(data, image);
   image->code_bytes = strlen(text);
   if (strstr(text, ".version") == nullptr) return CUDA_ERROR_INVALID_IMAGE;
-  return ReadPtx(text, image) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_PTX;
+  return ReadPtx(text, image);
 }
 
 }  // namespace

@@ -192,6 +192,32 @@ CUresult DeviceOf(CUstream stream, bool per_thread, int* device) {
   return result;
 }
 
+void WaitForContext(uint64_t context) {
+  if (IsInHostFunction()) return;
+  TimelineLock lock;
+  context::Context* current = nullptr;
+  if (context == 0 && context::Current(&current) == CUDA_SUCCESS) context = current->handle;
+  Work* end = EndOfContext(lock, context);
+  lock.Wait(end);
+  ReleaseWork(end);
+}
+
+void WaitForDevice(int device) {
+  if (IsInHostFunction()) return;
+  TimelineLock lock;
+  Gathering pending;
+  ForEach([&](Stream* stream) {
+    if (stream->device == device) pending.Add(stream->tail);
+  });
+  for (const Defaults& defaults : all_defaults) {
+    const context::Context* context = context::Find(AsHandle<CUcontext>(defaults.context));
+    if (context != nullptr && context->device == device) pending.Add(defaults.orphans);
+  }
+  Work* end = pending.End(lock);
+  lock.Wait(end);
+  ReleaseWork(end);
+}
+
 // Shared with the exports: the table entry goes, the work goes on.
 void Forget(TimelineLock& lock, Stream& stream) {
   capture::Abandon(stream);

@@ -47,7 +47,8 @@ enum class Door { kInitialized, kAnytime };
 Refusal Enter(Door door, uint16_t sym, const uint64_t* args, size_t arg_count);
 
 // Marks this library initialised (cuInit, nvmlInit) or not (last nvmlShutdown).  With
-// `lost_by_fork`, a forked child is refused with "not initialised" for ever, as CUDA does.
+// `lost_by_fork`, a forked child is refused with "not initialised" until it does so itself, which
+// nvmlInit grants and cuInit never does.
 void SetInitialized(bool initialized, bool lost_by_fork);
 
 // True in a process forked from one that was initialised with lost_by_fork.

@@ -12,7 +12,6 @@
 namespace sim {
 
 inline constexpr int kMaxDevices = 16;
-inline constexpr int kMaxMigInstances = 7;
 
 // A path or list taken from the environment; text that does not fit is refused, never cut.
 inline constexpr size_t kMaxPathBytes = 512;
@@ -22,7 +21,6 @@ struct Config {
   char log[kMaxPathBytes];    // LOG: one line per call is appended here; "" = no log
   int gpu_count;              // GPUS: 0 to kMaxDevices; 0 = a driver without a device
   int sm_count;               // SMS per GPU
-  int mig_instances;          // MIG: instances per GPU, 0 = MIG off
   uint32_t speed_permille;    // SPEED: 1000 = as fast as real; 0 = a virtual clock ("virtual")
   uint64_t memory_bytes;      // MEMORY per GPU, a multiple of 1 MiB
   uint64_t context_bytes;     // CONTEXT_BYTES: what an empty context takes

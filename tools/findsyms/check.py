@@ -126,7 +126,7 @@ def _dependency_rules(shape: Shape, ceiling: str) -> Iterator[Verdict]:
     if ceiling and floor and version_key(floor) > version_key(ceiling):
         versions = [v for v in shape.required_versions if version_key(v) > version_key(ceiling)]
         users = [f"{i.name}@{i.version}" for i in shape.imports if i.version in versions]
-        too_new = _sorted(users or versions)
+        too_new = _sorted(users or versions or [f"glibc {floor}"])
     limit = f", at most {ceiling} allowed" if ceiling else ""
     yield Verdict("glibc", 15, f"needs glibc {floor or 'of any version'}{limit}", too_new)
 

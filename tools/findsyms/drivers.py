@@ -65,9 +65,9 @@ def _belongs(soname: str, wanted: str) -> bool:
 
 
 def _refuse_look_alikes(path: Path, library: str, vetted: Vetted) -> None:
-    size = path.stat().st_size
-    data = path.read_bytes() if size < _SMALL_BYTES else b""
-    if b"dxcore" in data or b"libcuda.so.1.1\0" in data:
+    data = path.read_bytes() if path.stat().st_size < _SMALL_BYTES else b""
+    names_another = b"libcuda.so.1.1\0" in data and vetted.soname != "libcuda.so.1.1"
+    if b"dxcore" in data or names_another:
         raise UnreadableError(
             "it is WSL's shim, which loads the real driver",
             f"Name {SONAMES[library]}.1 below /usr/lib/wsl/drivers.",

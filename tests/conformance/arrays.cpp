@@ -93,12 +93,9 @@ void Costs(Facts& facts) {
     CUDA_ARRAY3D_DESCRIPTOR shape;
   };
   const Case cases[] = {
-      {"4MiB_2d", Shape(1024, 1024, 0)},
-      {"64MiB_2d", Shape(4096, 4096, 0)},
-      {"odd_2d", Shape(1000, 1000, 0)},
-      {"odd_3d", Shape(100, 100, 100)},
-      {"64MiB_3d", Shape(256, 256, 256)},
-      {"layers", Shape(512, 512, 64, CUDA_ARRAY3D_LAYERED)},
+      {"4MiB_2d", Shape(1024, 1024, 0)},  {"64MiB_2d", Shape(4096, 4096, 0)},
+      {"odd_2d", Shape(1000, 1000, 0)},   {"odd_3d", Shape(100, 100, 100)},
+      {"64MiB_3d", Shape(256, 256, 256)}, {"layers", Shape(512, 512, 64, CUDA_ARRAY3D_LAYERED)},
       {"1d_16KiB", Shape(4096, 0, 0)},
   };
   for (const Case& one : cases) {

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gpu.h"
@@ -11,8 +12,12 @@
 namespace conformance {
 namespace {
 
-// Long against every call's own time, also on a loaded machine.
-constexpr unsigned long long kSpinNs = 150'000'000;
+// A call that outlasts the short kernel is asked again with the long one: being slow, or held up by
+// a loaded machine, is not waiting.
+constexpr unsigned long long kShortSpinNs = 60'000'000;
+constexpr unsigned long long kLongSpinNs = 500'000'000;
+
+using Action = std::function<void()>;
 
 class Watcher {
  public:
@@ -20,20 +25,24 @@ class Watcher {
       : facts_(facts), kernels_(kernels), where_(where), stream_(stream) {}
 
   // Makes the call while a kernel runs and says whether the kernel was over when it returned.
-  // `prepare` runs before, `finish` after, both with the GPU idle.
-  void Try(const char* name, const std::function<CUresult()>& call,
-           const std::function<void()>& prepare = [] {},
-           const std::function<void()>& finish = [] {}) {
-    prepare();
-    cuCtxSynchronize();
-    Event end;
-    LaunchSpin(kernels_, stream_, kSpinNs);
-    cuEventRecord(end.get(), stream_);
-    const CUresult code = call();
-    const bool waited = end.done();
-    cuCtxSynchronize();
-    finish();
-    facts_.Is(where_ + name, waited);
+  // `prepare` runs before, `finish` after, both with the GPU idle; together they undo the call.
+  void Try(
+      const char* name, const std::function<CUresult()>& call, const Action& prepare = [] {},
+      const Action& finish = [] {}) {
+    CUresult code = CUDA_SUCCESS;
+    const auto outlasts = [&](unsigned long long spin_ns) {
+      prepare();
+      cuCtxSynchronize();
+      Event end;
+      LaunchSpin(kernels_, stream_, spin_ns);
+      cuEventRecord(end.get(), stream_);
+      code = call();
+      const bool waited = end.done();
+      cuCtxSynchronize();
+      finish();
+      return waited;
+    };
+    facts_.Is(where_ + name, outlasts(kShortSpinNs) && outlasts(kLongSpinNs));
     if (code != CUDA_SUCCESS) facts_.Code(where_ + name + ".code", code);
   }
 
@@ -54,10 +63,8 @@ struct Things {
 void LinearMemory(Watcher& watch, Things& things) {
   const auto make = [&] { cuMemAlloc_v2(&things.extra, 4 * kMib); };
   const auto drop = [&] { cuMemFree_v2(things.extra); };
-  watch.Try(
-      "cuMemAlloc", [&] { return cuMemAlloc_v2(&things.extra, 4 * kMib); }, [] {}, drop);
-  watch.Try(
-      "cuMemFree", [&] { return cuMemFree_v2(things.extra); }, make);
+  watch.Try("cuMemAlloc", [&] { return cuMemAlloc_v2(&things.extra, 4 * kMib); }, [] {}, drop);
+  watch.Try("cuMemFree", [&] { return cuMemFree_v2(things.extra); }, make);
   size_t bytes = 0;
   watch.Try("cuMemGetInfo", [&] { return cuMemGetInfo_v2(&bytes, &bytes); });
   watch.Try(
@@ -74,9 +81,8 @@ void LinearMemory(Watcher& watch, Things& things) {
       "cuMemFreeHost", [&] { return cuMemFreeHost(host); },
       [&] { cuMemHostAlloc(&host, kMib, 0); });
   watch.Try(
-      "cuMemHostRegister",
-      [&] { return cuMemHostRegister_v2(things.pageable.data(), kMib, 0); }, [] {},
-      [&] { cuMemHostUnregister(things.pageable.data()); });
+      "cuMemHostRegister", [&] { return cuMemHostRegister_v2(things.pageable.data(), kMib, 0); },
+      [] {}, [&] { cuMemHostUnregister(things.pageable.data()); });
   watch.Try(
       "cuMemHostUnregister", [&] { return cuMemHostUnregister(things.pageable.data()); },
       [&] { cuMemHostRegister_v2(things.pageable.data(), kMib, 0); });
@@ -144,10 +150,8 @@ void StreamOrdered(Watcher& watch, Things& things, CUstream other) {
   watch.Try(
       "cuMemAllocAsync elsewhere", [&] { return cuMemAllocAsync(&things.extra, 4 * kMib, other); },
       [] {}, [&] { cuMemFreeAsync(things.extra, other); });
-  watch.Try(
-      "cuMemFreeAsync elsewhere", [&] { return cuMemFreeAsync(things.extra, other); }, make);
-  watch.Try(
-      "cuMemFree of stream-ordered", [&] { return cuMemFree_v2(things.extra); }, make);
+  watch.Try("cuMemFreeAsync elsewhere", [&] { return cuMemFreeAsync(things.extra, other); }, make);
+  watch.Try("cuMemFree of stream-ordered", [&] { return cuMemFree_v2(things.extra); }, make);
   CUmemoryPool pool = nullptr;
   cuDeviceGetDefaultMemPool(&pool, 0);
   watch.Try("cuMemPoolTrimTo", [&] { return cuMemPoolTrimTo(pool, 0); });
@@ -162,12 +166,17 @@ void Vmm(Watcher& watch) {
   CUdeviceptr range = 0;
   const size_t bytes = 2 * kMib;
   cuMemAddressReserve(&range, bytes, 0, 0, 0);
-  watch.Try(
-      "cuMemCreate", [&] { return cuMemCreate(&handle, bytes, &prop, 0); });
-  watch.Try("cuMemMap", [&] { return cuMemMap(range, bytes, 0, handle, 0); });
-  watch.Try("cuMemSetAccess", [&] { return cuMemSetAccess(range, bytes, &access, 1); });
-  watch.Try("cuMemUnmap", [&] { return cuMemUnmap(range, bytes); });
-  watch.Try("cuMemRelease", [&] { return cuMemRelease(handle); });
+  const auto create = [&] { return cuMemCreate(&handle, bytes, &prop, 0); };
+  const auto release = [&] { return cuMemRelease(handle); };
+  const auto map = [&] { return cuMemMap(range, bytes, 0, handle, 0); };
+  const auto unmap = [&] { return cuMemUnmap(range, bytes); };
+  const auto allow = [&] { return cuMemSetAccess(range, bytes, &access, 1); };
+  const auto end = [&] { unmap(), release(); };
+  watch.Try("cuMemCreate", create, [] {}, release);
+  watch.Try("cuMemMap", map, create, end);
+  watch.Try("cuMemSetAccess", allow, [&] { create(), map(); }, end);
+  watch.Try("cuMemUnmap", unmap, [&] { create(), map(), allow(); }, release);
+  watch.Try("cuMemRelease", release, create);
   cuMemAddressFree(range, bytes);
 }
 
@@ -178,36 +187,34 @@ void Arrays(Watcher& watch) {
   wanted.Format = CU_AD_FORMAT_FLOAT;
   wanted.NumChannels = 1;
   CUarray array = nullptr;
-  watch.Try("cuArrayCreate", [&] { return cuArrayCreate_v2(&array, &wanted); });
-  watch.Try("cuArrayDestroy", [&] { return cuArrayDestroy(array); });
+  const auto create = [&] { return cuArrayCreate_v2(&array, &wanted); };
+  const auto destroy = [&] { return cuArrayDestroy(array); };
+  watch.Try("cuArrayCreate", create, [] {}, destroy);
+  watch.Try("cuArrayDestroy", destroy, create);
 }
 
 void Contexts(Watcher& watch, CUdevice device, CUcontext primary) {
   CUcontext extra = nullptr;
-  const auto leave = [&] { cuCtxSetCurrent(primary); };
-  watch.Try(
-      "cuCtxCreate and back",
-      [&] {
-        const CUresult code = cuCtxCreate_v2(&extra, 0, device);
-        CUcontext popped = nullptr;
-        cuCtxPopCurrent_v2(&popped);
-        return code;
-      },
-      [] {}, leave);
-  watch.Try("cuCtxDestroy of another", [&] { return cuCtxDestroy_v2(extra); });
+  const auto create = [&] {
+    const CUresult code = cuCtxCreate_v2(&extra, 0, device);
+    cuCtxSetCurrent(primary);
+    return code;
+  };
+  const auto destroy = [&] { return cuCtxDestroy_v2(extra); };
+  watch.Try("cuCtxCreate and back", create, [] {}, destroy);
+  watch.Try("cuCtxDestroy of another", destroy, create);
   watch.Try("cuDeviceGetCount", [] {
     int count = 0;
     return cuDeviceGetCount(&count);
   });
-  size_t bytes = 0;
-  watch.Try("cuCtxSetLimit printf heap", [&] {
-    cuCtxGetLimit(&bytes, CU_LIMIT_PRINTF_FIFO_SIZE);
-    return cuCtxSetLimit(CU_LIMIT_PRINTF_FIFO_SIZE, 2 * bytes);
-  });
-  watch.Try("cuCtxSetLimit stack", [&] {
-    cuCtxGetLimit(&bytes, CU_LIMIT_STACK_SIZE);
-    return cuCtxSetLimit(CU_LIMIT_STACK_SIZE, 2 * bytes);
-  });
+  for (const auto& [name, limit] : {std::pair{"printf heap", CU_LIMIT_PRINTF_FIFO_SIZE},
+                                    std::pair{"stack", CU_LIMIT_STACK_SIZE}}) {
+    size_t bytes = 0;
+    cuCtxGetLimit(&bytes, limit);
+    watch.Try((std::string("cuCtxSetLimit ") + name).c_str(),
+              [&] { return cuCtxSetLimit(limit, 2 * bytes); }, [] {},
+              [&] { cuCtxSetLimit(limit, bytes); });
+  }
 }
 
 }  // namespace

@@ -44,9 +44,7 @@ std::string WorkFromScratch() {
   return Name(init) + " " + Name(cuMemAlloc_v2(&memory, kMib));
 }
 
-void BeforeInit(Facts& facts) {
-  facts.Text("before_init.child_can_work", InFork(WorkFromScratch));
-}
+void BeforeInit(Facts& facts) { facts.Text("before_init.child_can_work", InFork(WorkFromScratch)); }
 
 void AfterInit(Facts& facts) {
   facts.Text("after_init.child_cuInit", InFork([] { return Name(cuInit(0)); }));

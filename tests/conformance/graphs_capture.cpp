@@ -5,6 +5,7 @@
 #include <functional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "gpu.h"
 
@@ -64,76 +65,95 @@ void During(Facts& facts, const std::string& name, CUstreamCaptureMode mode,
   if (graph != nullptr) cuGraphDestroy(graph);
 }
 
-void Forbidden(Facts& facts, const Kernels& kernels) {
+// What calls during a capture need around them.
+struct Around {
+  explicit Around(const Kernels& loaded) : kernels(loaded) {}
+
+  Kernels kernels;
   Event event;
   Stream other;
+  CUdeviceptr existing = 0;
   CUdeviceptr memory = 0;
   size_t bytes = 0;
   void* host = nullptr;
-  unsigned char pageable[64] = {};
   CUmodule module = nullptr;
-  CUdeviceptr existing = 0;
-  cuMemAlloc_v2(&existing, kMib);
-  const auto drop = [&](CUresult code) {
+  unsigned char pageable[64] = {};
+
+  CUresult Drop(CUresult code) const {
     if (code == CUDA_SUCCESS) cuMemFree_v2(memory);
     return code;
-  };
-  struct Call {
-    const char* name;
-    std::function<CUresult(CUstream)> call;
-  };
-  const Call calls[] = {
-      {"cuMemAlloc", [&](CUstream) { return drop(cuMemAlloc_v2(&memory, kMib)); }},
+  }
+};
+
+struct Call {
+  const char* name;
+  std::function<CUresult(CUstream)> call;
+  bool also_relaxed = false;
+};
+
+std::vector<Call> MemoryCalls(Around& o) {
+  return {
+      {"cuMemAlloc", [&](CUstream) { return o.Drop(cuMemAlloc_v2(&o.memory, kMib)); }, true},
       {"cuMemFree", [&](CUstream) { return cuMemFree_v2(0); }},
       {"cuMemAllocPitch",
-       [&](CUstream) { return drop(cuMemAllocPitch_v2(&memory, &bytes, 64, 4, 4)); }},
+       [&](CUstream) { return o.Drop(cuMemAllocPitch_v2(&o.memory, &o.bytes, 64, 4, 4)); }},
       {"cuMemAllocManaged",
-       [&](CUstream) { return drop(cuMemAllocManaged(&memory, kMib, CU_MEM_ATTACH_GLOBAL)); }},
-      {"cuMemHostAlloc", [&](CUstream) { return cuMemHostAlloc(&host, 4096, 0); }},
-      {"cuMemGetInfo", [&](CUstream) { return cuMemGetInfo_v2(&bytes, &bytes); }},
-      {"cuMemcpyHtoD", [&](CUstream) { return cuMemcpyHtoD_v2(existing, pageable, 64); }},
-      {"cuMemsetD8", [&](CUstream) { return cuMemsetD8_v2(existing, 0, 64); }},
-      {"cuCtxSynchronize", [](CUstream) { return cuCtxSynchronize(); }},
+       [&](CUstream) { return o.Drop(cuMemAllocManaged(&o.memory, kMib, CU_MEM_ATTACH_GLOBAL)); }},
+      {"cuMemHostAlloc", [&](CUstream) { return cuMemHostAlloc(&o.host, 4096, 0); }},
+      {"cuMemGetInfo", [&](CUstream) { return cuMemGetInfo_v2(&o.bytes, &o.bytes); }},
+      {"cuMemcpyHtoD", [&](CUstream) { return cuMemcpyHtoD_v2(o.existing, o.pageable, 64); }},
+      {"cuMemsetD8", [&](CUstream) { return cuMemsetD8_v2(o.existing, 0, 64); }},
+      {"cuMemAllocAsync on another",
+       [&](CUstream) { return cuMemAllocAsync(&o.memory, kMib, o.other.get()); }},
+      {"cuMemAllocAsync on null",
+       [&](CUstream) { return cuMemAllocAsync(&o.memory, kMib, nullptr); }},
+      {"cuModuleLoadData", [&](CUstream) { return cuModuleLoadData(&o.module, kKernels); }},
+  };
+}
+
+std::vector<Call> OrderCalls(Around& o) {
+  return {
+      {"cuCtxSynchronize", [](CUstream) { return cuCtxSynchronize(); }, true},
       {"cuStreamSynchronize of it", [](CUstream s) { return cuStreamSynchronize(s); }},
       {"cuStreamSynchronize of another",
-       [&](CUstream) { return cuStreamSynchronize(other.get()); }},
+       [&](CUstream) { return cuStreamSynchronize(o.other.get()); }},
       {"cuStreamQuery of it", [](CUstream s) { return cuStreamQuery(s); }},
       {"cuStreamQuery of null", [](CUstream) { return cuStreamQuery(nullptr); }},
-      {"cuEventQuery of another", [&](CUstream) { return cuEventQuery(event.get()); }},
+      {"cuEventQuery of another", [&](CUstream) { return cuEventQuery(o.event.get()); }},
       {"cuEventSynchronize of another",
-       [&](CUstream) { return cuEventSynchronize(event.get()); }},
-      {"cuLaunchKernel on legacy",
-       [&](CUstream) { return LaunchEmpty(kernels, nullptr); }},
+       [&](CUstream) { return cuEventSynchronize(o.event.get()); }},
+      {"cuLaunchKernel on legacy", [&](CUstream) { return LaunchEmpty(o.kernels, nullptr); }, true},
       {"cuLaunchKernel on another",
-       [&](CUstream) { return LaunchEmpty(kernels, other.get()); }},
-      {"cuModuleLoadData", [&](CUstream) { return cuModuleLoadData(&module, kKernels); }},
-      {"cuMemAllocAsync on another",
-       [&](CUstream) { return cuMemAllocAsync(&memory, kMib, other.get()); }},
-      {"cuMemAllocAsync on null",
-       [&](CUstream) { return cuMemAllocAsync(&memory, kMib, nullptr); }},
+       [&](CUstream) { return LaunchEmpty(o.kernels, o.other.get()); }},
       {"cuStreamAddCallback",
        [](CUstream s) {
          return cuStreamAddCallback(s, [](CUstream, CUresult, void*) {}, nullptr, 0);
        }},
       {"cuStreamWaitEvent outside",
-       [&](CUstream s) { return cuStreamWaitEvent(s, event.get(), 0); }},
+       [&](CUstream s) { return cuStreamWaitEvent(s, o.event.get(), 0); }},
       {"cuCtxGetCurrent",
        [](CUstream) {
          CUcontext context = nullptr;
          return cuCtxGetCurrent(&context);
        }},
   };
-  cuEventRecord(event.get(), other.get());
+}
+
+void Forbidden(Facts& facts, const Kernels& kernels) {
+  Around around(kernels);
+  cuMemAlloc_v2(&around.existing, kMib);
+  cuEventRecord(around.event.get(), around.other.get());
   cuCtxSynchronize();
-  for (const Call& one : calls) {
-    During(facts, std::string("global.") + one.name, CU_STREAM_CAPTURE_MODE_GLOBAL, one.call);
-    cuCtxSynchronize();
+  for (const auto& calls : {MemoryCalls(around), OrderCalls(around)}) {
+    for (const Call& one : calls) {
+      During(facts, std::string("global.") + one.name, CU_STREAM_CAPTURE_MODE_GLOBAL, one.call);
+      cuCtxSynchronize();
+      if (!one.also_relaxed) continue;
+      During(facts, std::string("relaxed.") + one.name, CU_STREAM_CAPTURE_MODE_RELAXED, one.call);
+      cuCtxSynchronize();
+    }
   }
-  for (const Call& one : {calls[0], calls[8], calls[15]}) {
-    During(facts, std::string("relaxed.") + one.name, CU_STREAM_CAPTURE_MODE_RELAXED, one.call);
-    cuCtxSynchronize();
-  }
-  cuMemFree_v2(existing);
+  cuMemFree_v2(around.existing);
 }
 
 // What other threads may do depends on the mode.
@@ -165,11 +185,19 @@ void OtherThreads(Facts& facts) {
   cuThreadExchangeStreamCaptureMode(&mode);
 }
 
-void ForkAndJoin(Facts& facts, const Kernels& kernels) {
+// Records a kernel on `first`, forks `second` off it and records another there.
+void Fork(const Kernels& kernels, const Event& fork, CUstream first, CUstream second) {
+  cuStreamBeginCapture_v2(first, CU_STREAM_CAPTURE_MODE_GLOBAL);
+  LaunchEmpty(kernels, first);
+  cuEventRecord(fork.get(), first);
+  cuStreamWaitEvent(second, fork.get(), 0);
+  LaunchEmpty(kernels, second);
+}
+
+void WrongForks(Facts& facts, const Kernels& kernels) {
   Stream first;
   Stream second;
   Event fork;
-  Event join;
   CUgraph graph = nullptr;
   cuStreamBeginCapture_v2(first.get(), CU_STREAM_CAPTURE_MODE_GLOBAL);
   LaunchEmpty(kernels, first.get());
@@ -178,41 +206,36 @@ void ForkAndJoin(Facts& facts, const Kernels& kernels) {
   facts.Number("fork.status_after_query", StatusOf(first.get()));
   Discard(first.get());
 
-  cuStreamBeginCapture_v2(first.get(), CU_STREAM_CAPTURE_MODE_GLOBAL);
-  LaunchEmpty(kernels, first.get());
-  cuEventRecord(fork.get(), first.get());
-  facts.Code("fork.wait", cuStreamWaitEvent(second.get(), fork.get(), 0));
+  Fork(kernels, fork, first.get(), second.get());
   facts.Number("fork.second_status", StatusOf(second.get()));
-  LaunchEmpty(kernels, second.get());
   facts.Code("fork.end_unjoined", cuStreamEndCapture(first.get(), &graph));
   facts.Number("fork.second_status_afterwards", StatusOf(second.get()));
   Discard(second.get());
 
-  cuStreamBeginCapture_v2(first.get(), CU_STREAM_CAPTURE_MODE_GLOBAL);
-  LaunchEmpty(kernels, first.get());
-  cuEventRecord(fork.get(), first.get());
-  cuStreamWaitEvent(second.get(), fork.get(), 0);
-  LaunchEmpty(kernels, second.get());
+  Fork(kernels, fork, first.get(), second.get());
   facts.Code("fork.end_by_second", cuStreamEndCapture(second.get(), &graph));
   Discard(first.get());
+}
 
-  cuStreamBeginCapture_v2(first.get(), CU_STREAM_CAPTURE_MODE_GLOBAL);
-  LaunchEmpty(kernels, first.get());
-  cuEventRecord(fork.get(), first.get());
-  cuStreamWaitEvent(second.get(), fork.get(), 0);
-  LaunchEmpty(kernels, second.get());
+void Joined(Facts& facts, const Kernels& kernels) {
+  Stream first;
+  Stream second;
+  Event fork;
+  Event join;
+  CUgraph graph = nullptr;
+  Fork(kernels, fork, first.get(), second.get());
   cuEventRecord(join.get(), second.get());
-  cuStreamWaitEvent(first.get(), join.get(), 0);
-  facts.Code("fork.end_joined", cuStreamEndCapture(first.get(), &graph));
+  facts.Code("join.wait", cuStreamWaitEvent(first.get(), join.get(), 0));
+  facts.Code("join.end", cuStreamEndCapture(first.get(), &graph));
   size_t nodes = 0;
   size_t roots = 0;
   size_t edges = 0;
   cuGraphGetNodes(graph, nullptr, &nodes);
   cuGraphGetRootNodes(graph, nullptr, &roots);
   cuGraphGetEdges(graph, nullptr, nullptr, &edges);
-  facts.Number("fork.nodes", static_cast<long long>(nodes));
-  facts.Number("fork.roots", static_cast<long long>(roots));
-  facts.Number("fork.edges", static_cast<long long>(edges));
+  facts.Number("join.nodes", static_cast<long long>(nodes));
+  facts.Number("join.roots", static_cast<long long>(roots));
+  facts.Number("join.edges", static_cast<long long>(edges));
   cuGraphDestroy(graph);
 }
 
@@ -266,7 +289,8 @@ int main() {
   Beginning(facts);
   Forbidden(facts, kernels);
   OtherThreads(facts);
-  ForkAndJoin(facts, kernels);
+  WrongForks(facts, kernels);
+  Joined(facts, kernels);
   Recorded(facts, kernels);
   return 0;
 }

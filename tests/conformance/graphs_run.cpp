@@ -57,6 +57,23 @@ void Building(Facts& facts, const Kernels& kernels) {
   }());
 }
 
+// Two kernels of one graph without an edge between them run together.
+void Overlap(Facts& facts, CUgraph graph, const CUDA_KERNEL_NODE_PARAMS_v2& wanted,
+             CUstream stream) {
+  CUgraphNode beside = nullptr;
+  CUgraphExec wide = nullptr;
+  cuGraphAddKernelNode_v2(&beside, graph, nullptr, 0, &wanted);
+  cuGraphInstantiateWithFlags(&wide, graph, 0);
+  cuGraphUpload(wide, stream);
+  cuCtxSynchronize();
+  const long long wide_start_ns = NowNs();
+  cuGraphLaunch(wide, stream);
+  cuCtxSynchronize();
+  facts.Is("launch.independent_nodes_overlap",
+           NowNs() - wide_start_ns < static_cast<long long>(kSpinNs) * 17 / 10);
+  cuGraphExecDestroy(wide);
+}
+
 // Launches of one executable graph follow each other, whatever the stream.
 void Timing(Facts& facts, const Kernels& kernels) {
   CUgraph graph = nullptr;
@@ -84,20 +101,7 @@ void Timing(Facts& facts, const Kernels& kernels) {
   cuCtxSynchronize();
   facts.Is("launch.two_take_two_times",
            NowNs() - start_ns >= 2 * static_cast<long long>(kSpinNs) - 1'000'000);
-
-  // Two kernels of one graph without an edge between them run together.
-  CUgraphNode beside = nullptr;
-  CUgraphExec wide = nullptr;
-  cuGraphAddKernelNode_v2(&beside, graph, nullptr, 0, &wanted);
-  cuGraphInstantiateWithFlags(&wide, graph, 0);
-  cuGraphUpload(wide, first.get());
-  cuCtxSynchronize();
-  const long long wide_start_ns = NowNs();
-  cuGraphLaunch(wide, first.get());
-  cuCtxSynchronize();
-  facts.Is("launch.independent_nodes_overlap",
-           NowNs() - wide_start_ns < static_cast<long long>(kSpinNs) * 17 / 10);
-  cuGraphExecDestroy(wide);
+  Overlap(facts, graph, wanted, first.get());
 
   cuGraphLaunch(exec, first.get());
   facts.Code("exec.destroy_while_running", cuGraphExecDestroy(exec));
@@ -145,10 +149,10 @@ unsigned long long GraphMemory(CUgraphMem_attribute attribute) {
 }
 
 void Report(Facts& facts, const std::string& moment, size_t before) {
-  facts.Number(moment + ".used", static_cast<long long>(
-                                     GraphMemory(CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT)));
-  facts.Number(moment + ".reserved", static_cast<long long>(
-                                         GraphMemory(CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT)));
+  facts.Number(moment + ".used",
+               static_cast<long long>(GraphMemory(CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT)));
+  facts.Number(moment + ".reserved",
+               static_cast<long long>(GraphMemory(CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT)));
   facts.Number(moment + ".device_bytes", DroppedSince(before));
 }
 
@@ -194,7 +198,8 @@ void MemoryNodes(Facts& facts) {
   cuGraphCreate(&graph, 0);
   wanted.bytesize = 0;
   facts.Code("memory.zero", cuGraphAddMemAllocNode(&node, graph, nullptr, 0, &wanted));
-  facts.Code("memory.free_node_of_garbage", cuGraphAddMemFreeNode(&node, graph, nullptr, 0, 0x1000));
+  facts.Code("memory.free_node_of_garbage",
+             cuGraphAddMemFreeNode(&node, graph, nullptr, 0, 0x1000));
   cuGraphDestroy(graph);
 }
 

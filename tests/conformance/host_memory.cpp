@@ -30,8 +30,8 @@ void Allocating(Facts& facts) {
   facts.Is("alloc.device_pointer_is_host_pointer", device == AddressOf(host));
   facts.Code("alloc.device_pointer_bad_flags", cuMemHostGetDevicePointer_v2(&device, host, 1));
   unsigned type = 77;
-  facts.Code("alloc.type", cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-                                                 AddressOf(host)));
+  facts.Code("alloc.type",
+             cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, AddressOf(host)));
   facts.Number("alloc.type_is", type);
   CUdeviceptr base = 0;
   size_t bytes = 0;

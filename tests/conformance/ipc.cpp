@@ -35,54 +35,66 @@ Handle FromText(const std::string& text) {
   return handle;
 }
 
-// The second process: answers one line to each command line until told to end.
-int Importer() {
+// The second process and what it has opened.
+struct Importer {
+  CUdeviceptr memory = 0;
+  CUdeviceptr again = 0;
+  size_t free_before = FreeBytes();
+
+  std::string Answer(const std::string& verb, const std::string& handle);
+  std::string AboutEvent(const std::string& handle) const;
+};
+
+std::string Importer::Answer(const std::string& verb, const std::string& handle) {
+  if (verb == "open") {
+    free_before = FreeBytes();
+    return Name(cuIpcOpenMemHandle_v2(&memory, FromText<CUipcMemHandle>(handle), 1));
+  }
+  if (verb == "open-flagless") {
+    return Name(cuIpcOpenMemHandle_v2(&again, FromText<CUipcMemHandle>(handle), 0));
+  }
+  if (verb == "open-again") {
+    const CUresult code = cuIpcOpenMemHandle_v2(&again, FromText<CUipcMemHandle>(handle), 1);
+    return Name(code) + (again == memory ? " same address" : " another address");
+  }
+  if (verb == "taken") return std::to_string(DroppedSince(free_before));
+  if (verb == "range") {
+    CUdeviceptr base = 0;
+    size_t bytes = 0;
+    const CUresult code = cuMemGetAddressRange_v2(&base, &bytes, memory);
+    return Name(code) + " " + std::to_string(bytes);
+  }
+  if (verb == "fill") {
+    const CUresult code = cuMemsetD8_v2(memory, 0x5c, kSharedBytes);
+    cuCtxSynchronize();
+    return Name(code);
+  }
+  if (verb == "free") return Name(cuMemFree_v2(memory));
+  if (verb == "close") return Name(cuIpcCloseMemHandle(memory));
+  if (verb == "export-again") {
+    CUipcMemHandle exported{};
+    return Name(cuIpcGetMemHandle(&exported, memory));
+  }
+  return verb == "event" ? AboutEvent(handle) : "what?";
+}
+
+std::string Importer::AboutEvent(const std::string& handle) const {
+  CUevent event = nullptr;
+  std::string answer = Name(cuIpcOpenEventHandle(&event, FromText<CUipcEventHandle>(handle)));
+  answer += " " + Name(cuEventQuery(event));
+  answer += " " + Name(cuEventSynchronize(event));
+  return answer + " " + Name(cuEventDestroy_v2(event));
+}
+
+// Answers one line to each line "VERB HANDLE" until told to end.
+int Import() {
   alarm(60);
   cuInit(0);
   UsePrimary(0);
-  CUdeviceptr memory = 0;
-  CUdeviceptr again = 0;
-  size_t before = FreeBytes();
-  for (std::string command = HearParent(); !command.empty() && command != "end";
-       command = HearParent()) {
-    const std::string verb = command.substr(0, command.find(' '));
-    const std::string rest = command.substr(command.find(' ') + 1);
-    if (verb == "open") {
-      before = FreeBytes();
-      Tell(Name(cuIpcOpenMemHandle_v2(&memory, FromText<CUipcMemHandle>(rest), 1)));
-    } else if (verb == "open-flagless") {
-      Tell(Name(cuIpcOpenMemHandle_v2(&again, FromText<CUipcMemHandle>(rest), 0)));
-    } else if (verb == "open-again") {
-      const CUresult code = cuIpcOpenMemHandle_v2(&again, FromText<CUipcMemHandle>(rest), 1);
-      Tell(Name(code) + (again == memory ? " same address" : " another address"));
-    } else if (verb == "taken") {
-      Tell(std::to_string(DroppedSince(before)));
-    } else if (verb == "range") {
-      CUdeviceptr base = 0;
-      size_t bytes = 0;
-      const CUresult code = cuMemGetAddressRange_v2(&base, &bytes, memory);
-      Tell(Name(code) + " " + std::to_string(bytes));
-    } else if (verb == "fill") {
-      const CUresult code = cuMemsetD8_v2(memory, 0x5c, kSharedBytes);
-      cuCtxSynchronize();
-      Tell(Name(code));
-    } else if (verb == "free") {
-      Tell(Name(cuMemFree_v2(memory)));
-    } else if (verb == "export-again") {
-      CUipcMemHandle handle{};
-      Tell(Name(cuIpcGetMemHandle(&handle, memory)));
-    } else if (verb == "close") {
-      Tell(Name(cuIpcCloseMemHandle(memory)));
-    } else if (verb == "event") {
-      CUevent event = nullptr;
-      const CUresult code = cuIpcOpenEventHandle(&event, FromText<CUipcEventHandle>(rest));
-      const CUresult query = cuEventQuery(event);
-      const CUresult wait = cuEventSynchronize(event);
-      const CUresult gone = cuEventDestroy_v2(event);
-      Tell(Name(code) + " " + Name(query) + " " + Name(wait) + " " + Name(gone));
-    } else {
-      Tell("what?");
-    }
+  Importer importer;
+  for (std::string line = HearParent(); !line.empty() && line != "end"; line = HearParent()) {
+    const size_t space = line.find(' ');
+    Tell(importer.Answer(line.substr(0, space), line.substr(space + 1)));
   }
   return 0;
 }
@@ -184,7 +196,7 @@ void Events(Facts& facts) {
 
 int main(int argc, char**) {
   using namespace conformance;
-  if (argc > 1) return Importer();
+  if (argc > 1) return Import();
   Facts facts("ipc");
   UsePrimary(FirstDevice(facts));
   Exporting(facts);

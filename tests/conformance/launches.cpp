@@ -40,21 +40,18 @@ void ModernDoors(Facts& facts, const Kernels& kernels) {
   unsigned long long spin_ns = kSpinNs;
   void* params[] = {&spin_ns};
   CUfunction spin = kernels.spin;
-  Door(facts, "cuLaunchKernel", stream.get(), [&] {
-    return cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, stream.get(), params, nullptr);
-  });
+  Door(facts, "cuLaunchKernel", stream.get(),
+       [&] { return cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, stream.get(), params, nullptr); });
   Door(facts, "cuLaunchKernel_ptsz", stream.get(), [&] {
     return cuLaunchKernel_ptsz(spin, 1, 1, 1, 1, 1, 1, 0, stream.get(), params, nullptr);
   });
-  Door(facts, "cuLaunchKernel_ptsz on null", reinterpret_cast<CUstream>(2), [&] {
-    return cuLaunchKernel_ptsz(spin, 1, 1, 1, 1, 1, 1, 0, nullptr, params, nullptr);
-  });
+  Door(facts, "cuLaunchKernel_ptsz on null", reinterpret_cast<CUstream>(2),
+       [&] { return cuLaunchKernel_ptsz(spin, 1, 1, 1, 1, 1, 1, 0, nullptr, params, nullptr); });
   const CUlaunchConfig config = OneThread(stream.get());
   Door(facts, "cuLaunchKernelEx", stream.get(),
        [&] { return cuLaunchKernelEx(&config, spin, params, nullptr); });
-  Door(facts, "cuLaunchCooperativeKernel", stream.get(), [&] {
-    return cuLaunchCooperativeKernel(spin, 1, 1, 1, 1, 1, 1, 0, stream.get(), params);
-  });
+  Door(facts, "cuLaunchCooperativeKernel", stream.get(),
+       [&] { return cuLaunchCooperativeKernel(spin, 1, 1, 1, 1, 1, 1, 0, stream.get(), params); });
   CUDA_LAUNCH_PARAMS one{};
   one.function = spin;
   one.gridDimX = one.gridDimY = one.gridDimZ = 1;
@@ -66,9 +63,8 @@ void ModernDoors(Facts& facts, const Kernels& kernels) {
   size_t bytes = sizeof spin_ns;
   void* extra[] = {reinterpret_cast<void*>(1), &spin_ns, reinterpret_cast<void*>(2), &bytes,
                    reinterpret_cast<void*>(0)};
-  Door(facts, "cuLaunchKernel with a packed buffer", stream.get(), [&] {
-    return cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, stream.get(), nullptr, extra);
-  });
+  Door(facts, "cuLaunchKernel with a packed buffer", stream.get(),
+       [&] { return cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, stream.get(), nullptr, extra); });
 }
 
 void LegacyDoors(Facts& facts, const Kernels& kernels) {
@@ -94,8 +90,8 @@ void LibraryKernel(Facts& facts) {
   Stream stream;
   unsigned long long spin_ns = kSpinNs;
   void* params[] = {&spin_ns};
-  facts.Code("library.load", cuLibraryLoadData(&library, kKernels, nullptr, nullptr, 0, nullptr,
-                                               nullptr, 0));
+  facts.Code("library.load",
+             cuLibraryLoadData(&library, kKernels, nullptr, nullptr, 0, nullptr, nullptr, 0));
   facts.Code("library.kernel", cuLibraryGetKernel(&kernel, library, "gpufence_spin_ns"));
   facts.Code("library.function", cuKernelGetFunction(&function, kernel));
   Door(facts, "cuLaunchKernel of a CUkernel", stream.get(), [&] {
@@ -157,8 +153,6 @@ void WrongArguments(Facts& facts, const Kernels& kernels) {
   facts.Code("argument.ex_null_config", cuLaunchKernelEx(nullptr, kernels.empty, nullptr, nullptr));
   CUlaunchConfig config = OneThread(stream.get());
   config.numAttrs = 1;
-  facts.Code("argument.ex_null_attributes",
-             cuLaunchKernelEx(&config, kernels.empty, nullptr, nullptr));
   CUlaunchAttribute attribute{};
   attribute.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
   attribute.value.cooperative = 1;
@@ -167,9 +161,9 @@ void WrongArguments(Facts& facts, const Kernels& kernels) {
   config.gridDimX = 1u << 20;
   facts.Code("argument.ex_cooperative_too_large",
              cuLaunchKernelEx(&config, kernels.empty, nullptr, nullptr));
-  facts.Code("argument.cooperative_too_large",
-             cuLaunchCooperativeKernel(kernels.empty, 1u << 20, 1, 1, 1, 1, 1, 0, stream.get(),
-                                       nullptr));
+  facts.Code(
+      "argument.cooperative_too_large",
+      cuLaunchCooperativeKernel(kernels.empty, 1u << 20, 1, 1, 1, 1, 1, 0, stream.get(), nullptr));
   facts.Code("argument.nothing_is_sticky", cuStreamSynchronize(stream.get()));
   CUcontext popped = nullptr;
   cuCtxPopCurrent_v2(&popped);

@@ -121,12 +121,24 @@ void Agreement(Facts& facts, void* driver) {
 }
 
 void ByName(Facts& facts, void* driver) {
-  constexpr const char* kNames[] = {
-      "cuInit",           "cuMemAlloc",        "cuMemAlloc_v2",        "cuMemAlloc_v3",
-      "cuMemAlloc_ptsz",  "cuLaunchKernel_ptsz", "cuMemcpyDtoH_v2_ptds", "cuNoSuchFunction",
-      "cuMemGetAttribute", "cuEGLApiInit",      "cudbgApiInit",         "cudbgIpcFlag",
-      "cuGetProcAddress", "cuGetProcAddress_v2", "cuLogicalEndpointCreate", "nvmlInit_v2",
-      "cuStreamWaitValue32", "cuEventCreateFromEGLSync"};
+  constexpr const char* kNames[] = {"cuInit",
+                                    "cuMemAlloc",
+                                    "cuMemAlloc_v2",
+                                    "cuMemAlloc_v3",
+                                    "cuMemAlloc_ptsz",
+                                    "cuLaunchKernel_ptsz",
+                                    "cuMemcpyDtoH_v2_ptds",
+                                    "cuNoSuchFunction",
+                                    "cuMemGetAttribute",
+                                    "cuEGLApiInit",
+                                    "cudbgApiInit",
+                                    "cudbgIpcFlag",
+                                    "cuGetProcAddress",
+                                    "cuGetProcAddress_v2",
+                                    "cuLogicalEndpointCreate",
+                                    "nvmlInit_v2",
+                                    "cuStreamWaitValue32",
+                                    "cuEventCreateFromEGLSync"};
   for (const char* name : kNames) {
     facts.Text(std::string("dlsym.") + name, Kind(dlsym(driver, name)));
   }

@@ -97,10 +97,8 @@ void Threshold(Facts& facts, CUmemoryPool pool) {
   facts.Number("high.used_after_reset",
                static_cast<long long>(PoolNumber(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH)));
   value = 5;
-  facts.Code("high.set_to_5",
-             cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &value));
-  facts.Code("used.set",
-             cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &value));
+  facts.Code("high.set_to_5", cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_HIGH, &value));
+  facts.Code("used.set", cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &value));
 }
 
 void Refusals(Facts& facts) {
@@ -163,7 +161,7 @@ CUmemPoolProps DeviceProps(int device) {
   return props;
 }
 
-void OwnPool(Facts& facts, CUdevice device, CUmemoryPool default_pool) {
+void RefusedPools(Facts& facts, CUdevice device) {
   CUmemoryPool pool = nullptr;
   CUmemPoolProps props = DeviceProps(device);
   props.allocType = static_cast<CUmemAllocationType>(77);
@@ -171,7 +169,11 @@ void OwnPool(Facts& facts, CUdevice device, CUmemoryPool default_pool) {
   props = DeviceProps(4711);
   facts.Code("pool.bad_device", cuMemPoolCreate(&pool, &props));
   facts.Code("pool.null_props", cuMemPoolCreate(&pool, nullptr));
-  props = DeviceProps(device);
+}
+
+void OwnPool(Facts& facts, CUdevice device, CUmemoryPool default_pool) {
+  CUmemoryPool pool = nullptr;
+  const CUmemPoolProps props = DeviceProps(device);
   const size_t before = FreeBytes();
   facts.Code("pool.create", cuMemPoolCreate(&pool, &props));
   facts.Number("pool.create_takes", DroppedSince(before));
@@ -181,18 +183,18 @@ void OwnPool(Facts& facts, CUdevice device, CUmemoryPool default_pool) {
   facts.Code("pool.alloc", cuMemAllocFromPoolAsync(&memory, 5 * kMib, pool, stream.get()));
   Report(facts, "pool.after_5MiB", pool);
   facts.Number("pool.default_pool_unchanged",
-               static_cast<long long>(
-                   PoolNumber(default_pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT)));
+               static_cast<long long>(PoolNumber(default_pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT)));
 
   CUmemAccess_flags access = CU_MEM_ACCESS_FLAGS_PROT_NONE;
-  facts.Code("pool.access", cuMemPoolGetAccess(&access, pool, &props.location));
+  CUmemLocation location = props.location;
+  facts.Code("pool.access", cuMemPoolGetAccess(&access, pool, &location));
   facts.Number("pool.access_is", access);
   CUmemAccessDesc wanted{props.location, CU_MEM_ACCESS_FLAGS_PROT_NONE};
   facts.Code("pool.revoke_own_access", cuMemPoolSetAccess(pool, &wanted, 1));
   int fd = -1;
-  facts.Code("pool.export_without_handle_type",
-             cuMemPoolExportToShareableHandle(
-                 &fd, pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+  facts.Code(
+      "pool.export_without_handle_type",
+      cuMemPoolExportToShareableHandle(&fd, pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
 
   facts.Code("pool.make_current", cuDeviceSetMemPool(device, pool));
   CUmemoryPool current = nullptr;
@@ -241,6 +243,7 @@ int main() {
   Threshold(facts, pool);
   Refusals(facts);
   Pointers(facts, pool);
+  RefusedPools(facts, device);
   OwnPool(facts, device, pool);
   BoundedPool(facts, device);
   return 0;

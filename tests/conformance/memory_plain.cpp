@@ -68,8 +68,7 @@ void Pitched(Facts& facts) {
     memory = kPoison;
     pitch_bytes = 77;
   }
-  facts.Code("pitch.beyond_total",
-             cuMemAllocPitch_v2(&memory, &pitch_bytes, TotalBytes(), 4, 4));
+  facts.Code("pitch.beyond_total", cuMemAllocPitch_v2(&memory, &pitch_bytes, TotalBytes(), 4, 4));
   facts.Is("pitch.refused_leaves_outputs", memory == kPoison && pitch_bytes == 77);
   facts.Code("pitch.null_pitch", cuMemAllocPitch_v2(&memory, nullptr, 512, 4, 4));
   for (const size_t width : {1, 511, 512, 513, 1000, 4096, 4097, 100000}) {
@@ -143,9 +142,9 @@ void PointerAttributes(Facts& facts, CUcontext context) {
   facts.Code("pointer.type",
              cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, memory));
   facts.Number("pointer.type_is", type);
-  facts.Code("pointer.device_pointer", cuPointerGetAttribute(
-                                           &device_pointer, CU_POINTER_ATTRIBUTE_DEVICE_POINTER,
-                                           memory + 100));
+  facts.Code(
+      "pointer.device_pointer",
+      cuPointerGetAttribute(&device_pointer, CU_POINTER_ATTRIBUTE_DEVICE_POINTER, memory + 100));
   facts.Is("pointer.device_pointer_is_itself", device_pointer == memory + 100);
   facts.Code("pointer.host_pointer",
              cuPointerGetAttribute(&host_pointer, CU_POINTER_ATTRIBUTE_HOST_POINTER, memory));
@@ -155,8 +154,15 @@ void PointerAttributes(Facts& facts, CUcontext context) {
   facts.Code("pointer.ordinal",
              cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, memory));
   facts.Number("pointer.ordinal_is", ordinal);
+  cuMemFree_v2(memory);
+}
+
+void PointersOfThePast(Facts& facts) {
+  CUdeviceptr memory = 0;
+  unsigned type = 77;
   unsigned long long id_one = 0;
   unsigned long long id_two = 0;
+  cuMemAlloc_v2(&memory, kMib);
   facts.Code("pointer.buffer_id",
              cuPointerGetAttribute(&id_one, CU_POINTER_ATTRIBUTE_BUFFER_ID, memory));
   cuMemFree_v2(memory);
@@ -167,6 +173,7 @@ void PointerAttributes(Facts& facts, CUcontext context) {
   facts.Is("pointer.buffer_ids_are_not_reused", id_one != id_two);
   cuMemFree_v2(memory);
 
+  CUcontext owner = nullptr;
   int on_stack = 0;
   const auto plain_host = reinterpret_cast<CUdeviceptr>(&on_stack);
   facts.Code("pointer.plain_host",
@@ -245,6 +252,7 @@ int main() {
   Managed(facts);
   AddressRanges(facts);
   PointerAttributes(facts, context);
+  PointersOfThePast(facts);
   MovingBytes(facts);
   FirstGeneration(facts);
   BeyondTheEnd(facts);

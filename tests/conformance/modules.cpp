@@ -16,8 +16,9 @@ void BadImages(Facts& facts) {
   facts.Code("load.null", cuModuleLoadData(&module, nullptr));
   facts.Code("load.garbage", cuModuleLoadData(&module, garbage));
   facts.Code("load.empty_text", cuModuleLoadData(&module, ""));
-  facts.Code("load.ptx_syntax_error",
-             cuModuleLoadData(&module, ".version 7.0\n.target sm_50\n.address_size 64\nnonsense;\n"));
+  facts.Code(
+      "load.ptx_syntax_error",
+      cuModuleLoadData(&module, ".version 7.0\n.target sm_50\n.address_size 64\nnonsense;\n"));
   facts.Code("load.ptx_from_the_future",
              cuModuleLoadData(&module, ".version 99.0\n.target sm_50\n.address_size 64\n"));
   facts.Code("load.ptx_for_future_gpu",
@@ -88,20 +89,19 @@ void FunctionAttributes(Facts& facts) {
                AttributeOf(kernels.spin, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES));
   facts.Number("attribute.local_bytes",
                AttributeOf(kernels.spin, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES));
-  facts.Number("attribute.ptx_version",
-               AttributeOf(kernels.spin, CU_FUNC_ATTRIBUTE_PTX_VERSION));
+  facts.Number("attribute.ptx_version", AttributeOf(kernels.spin, CU_FUNC_ATTRIBUTE_PTX_VERSION));
   facts.Measured("attribute.registers", AttributeOf(kernels.spin, CU_FUNC_ATTRIBUTE_NUM_REGS));
   int value = 0;
   facts.Code("attribute.bad",
              cuFuncGetAttribute(&value, static_cast<CUfunction_attribute>(999), kernels.spin));
   facts.Code("attribute.set_read_only",
              cuFuncSetAttribute(kernels.spin, CU_FUNC_ATTRIBUTE_NUM_REGS, 1));
-  facts.Code("attribute.set_dynamic_shared",
-             cuFuncSetAttribute(kernels.spin, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                                64 * 1024));
-  facts.Code("attribute.set_dynamic_shared_too_large",
-             cuFuncSetAttribute(kernels.spin, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                                1 << 30));
+  facts.Code(
+      "attribute.set_dynamic_shared",
+      cuFuncSetAttribute(kernels.spin, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 64 * 1024));
+  facts.Code(
+      "attribute.set_dynamic_shared_too_large",
+      cuFuncSetAttribute(kernels.spin, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 1 << 30));
   int blocks = -77;
   facts.Code("occupancy",
              cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernels.empty, 1024, 0));

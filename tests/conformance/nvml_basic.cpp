@@ -179,8 +179,8 @@ void Sensors(Facts& facts, nvmlDevice_t device) {
   facts.Code("minor_number", nvmlDeviceGetMinorNumber(device, &value));
   unsigned sample_count = 0;
   nvmlValueType_t type{};
-  facts.Code("samples.no_room", nvmlDeviceGetSamples(device, NVML_GPU_UTILIZATION_SAMPLES, 0,
-                                                     &type, &sample_count, nullptr));
+  facts.Code("samples.no_room", nvmlDeviceGetSamples(device, NVML_GPU_UTILIZATION_SAMPLES, 0, &type,
+                                                     &sample_count, nullptr));
   facts.Measured("samples.count", sample_count);
 }
 

@@ -72,11 +72,18 @@ class Workshop:
                 *("-o", str(sources / (Path(file).name + ".o"))),
             )
 
-    def library(self, sources: Path, *extra_flags: str) -> Path:
-        """The rendered library with the smallest resolver, linked as CMake links the real one."""
-        files = ("passthrough.cpp", "entries.cpp", "trampolines.S", "resolver.cpp")
-        flags = (*LIBRARY_FLAGS, *extra_flags)
-        self.compile(sources, *files[:2], str(PROGRAMS / "resolver.cpp"), flags=flags)
+    def library(self, sources: Path, *extra_flags: str, compiled: Path | None = None) -> Path:
+        """The rendered library with the smallest resolver, linked as CMake links the real one.
+
+        `compiled` names a folder of equal C++ sources whose objects are taken instead.
+        """
+        files = ("passthrough.cpp", "entries.cpp", "resolver.cpp", "trampolines.S")
+        if compiled is None:
+            flags = (*LIBRARY_FLAGS, *extra_flags)
+            self.compile(sources, *files[:2], str(PROGRAMS / "resolver.cpp"), flags=flags)
+        else:
+            for file in files[:3]:
+                shutil.copyfile(compiled / f"{file}.o", sources / f"{file}.o")
         self.compile(sources, "trampolines.S", flags=())
         # dlsym and dlvsym are the hooks' business, which this library does without.
         lines = (sources / "exports.map").read_text(encoding="utf-8").splitlines()
@@ -109,13 +116,11 @@ class Workshop:
         self._run(*PROGRAM_FLAGS, *caller, "-o", str(sources / "echo_caller"))
         return sources
 
-    def program(self, sources: Path, text: str, *flags: str) -> Path:
-        """A small program around the rendered headers."""
-        source = sources / "program.cpp"
-        source.write_text(text, encoding="utf-8")
+    def program(self, sources: Path, name: str, *flags: str) -> Path:
+        """One of tests/golden/programs around the rendered headers."""
+        target = sources / Path(name).stem
         include = ("-I", str(sources), "-I", str(REPO / "lib" / "src"))
-        target = sources / "program"
-        self._run(*PROGRAM_FLAGS, *include, *flags, str(source), "-o", str(target))
+        self._run(*PROGRAM_FLAGS, *include, *flags, str(PROGRAMS / name), "-o", str(target))
         return target
 
     def _run(self, *arguments: str) -> None:

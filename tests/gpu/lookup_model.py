@@ -18,7 +18,7 @@ TOO_LOW_V2 = "0/2/null"
 
 PER_THREAD_FLAG = 2
 FIRST_BAD_FLAG = 4
-# From CUDA 13.0 on a version whose minor is above the driver's is refused; read on a 580.
+# From CUDA 13.0 on a version above the driver's own is refused; read on a 580.
 FIRST_DRIVER_THAT_REFUSES = 13000
 
 Row = tuple[int, str, int]
@@ -35,7 +35,7 @@ class Table:
     def answer(self, entry: int, name: str, version: int, flags: int) -> str:
         """RC/STATUS/SYMBOL as the program prints it; entry 1 has four arguments, 2 has five."""
         unsigned = version & 0xFFFFFFFF
-        if flags >= FIRST_BAD_FLAG or self._refuses(unsigned):
+        if flags >= FIRST_BAD_FLAG or self._refuses(version):
             return REFUSED
         pairs: Sequence[tuple[int, str]] = ()
         if flags & PER_THREAD_FLAG:
@@ -48,9 +48,9 @@ class Table:
             return NOT_FOUND_V1 if entry == 1 else TOO_LOW_V2
         return f"0/{'-' if entry == 1 else '0'}/{reached[-1]}"
 
-    def _refuses(self, unsigned: int) -> bool:
-        newest = self.driver_version // 10 * 10 + 9
-        return self.driver_version >= FIRST_DRIVER_THAT_REFUSES and unsigned > newest
+    def _refuses(self, version: int) -> bool:
+        # Signed, unlike the comparison with thresholds: -1 is the newest version to every driver.
+        return FIRST_DRIVER_THAT_REFUSES <= self.driver_version < version
 
 
 def table_of(model: Mapping[str, Any], exported: set[str], driver_version: int) -> Table:

@@ -7,6 +7,7 @@ evidence) and its log shows that it bound the driver's functions.
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import shutil
@@ -31,7 +32,7 @@ class Workload:
     """A command, its own variables, and how to read its output.
 
     `blur` replaces what changes between any two runs; `has_evidence` is False for programs of
-    others, which leave none.
+    others, which leave none; `alone` is True for those that show what runs on the GPU.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Workload:
     env: dict[str, str] = field(default_factory=dict)
     blur: str = ""
     has_evidence: bool = True
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,16 +76,12 @@ def workloads(programs: dict[str, Path]) -> list[Workload]:
     smi = shutil.which("nvidia-smi")
     if smi is not None:
         query = "--query-gpu=name,uuid,driver_version,memory.total,pci.bus_id,compute_mode"
+        monitor = functools.partial(Workload, has_evidence=False, alone=True)
         found += [
-            Workload("nvidia-smi", (smi,), blur=r"[\d.]+|\s+", has_evidence=False),
-            Workload("nvidia-smi -L", (smi, "-L"), has_evidence=False),
-            Workload(
-                "nvidia-smi -q",
-                (smi, "-q", "-d", "MEMORY,COMPUTE"),
-                blur=r"\d+",
-                has_evidence=False,
-            ),
-            Workload("nvidia-smi query", (smi, query, "--format=csv"), has_evidence=False),
+            monitor("nvidia-smi", (smi,), blur=r"[\d.]+|\s+"),
+            monitor("nvidia-smi -L", (smi, "-L")),
+            monitor("nvidia-smi -q", (smi, "-q", "-d", "MEMORY,COMPUTE"), blur=r"\d+"),
+            monitor("nvidia-smi query", (smi, query, "--format=csv")),
         ]
     return found
 
@@ -193,11 +191,17 @@ def judge(report: Report, workload: Workload, pair: Pair) -> None:
 
 def run_part(setup: Setup, report: Report) -> None:
     """Runs all workloads, some at once; verdicts come as pairs end."""
-    with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor(AT_ONCE) as pool:
+    with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        pending: dict[Future[Pair], Workload] = {
-            pool.submit(compare, setup, workload, folder): workload
-            for workload in workloads(compile_static(setup, report, folder))
-        }
-        for done in as_completed(pending):
-            judge(report, pending[done], done.result())
+        found = workloads(compile_static(setup, report, folder))
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            pending: dict[Future[Pair], Workload] = {
+                pool.submit(compare, setup, workload, folder): workload
+                for workload in found
+                if not workload.alone
+            }
+            for done in as_completed(pending):
+                judge(report, pending[done], done.result())
+        for workload in found:
+            if workload.alone:
+                judge(report, workload, compare(setup, workload, folder))

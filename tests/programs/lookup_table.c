@@ -1,5 +1,6 @@
 // flags: -D_GNU_SOURCE
-// What cuGetProcAddress answers: for every name in a file, both entry points, every flag and version.
+// What cuGetProcAddress answers: for every name in a file, both entry points, every flag and
+// version.
 //
 //   lookup_table NAMES [LIBRARY]     NAMES: one a line; LIBRARY: default libcuda.so.1
 //
@@ -21,11 +22,11 @@ enum { kUntouched = 77, kAnswerBytes = 300 };
 
 // Around every threshold, the ends of the range, and what no driver has.
 static const int kVersions[] = {
-    0,     1,     999,   1999,  2000,  2010,  2020,  3000,  3009,  3010,  3020,  4000,  4010,
-    4020,  5000,  5050,  6000,  6050,  6999,  7000,  7050,  8000,  9000,  9010,  9020,  10000,
-    10010, 10020, 11000, 11010, 11020, 11029, 11030, 11040, 11050, 11060, 11070, 11080, 12000,
-    12010, 12020, 12030, 12040, 12050, 12060, 12080, 12090, 12999, 13000, 13001, 13010, 13020,
-    13030, 13040, 13050, 14000, 99999, INT32_MAX, INT32_MIN, -1};
+    0,     1,     999,   1999,  2000,  2010,  2020,  3000,  3009,  3010,      3020,      4000,
+    4010,  4020,  5000,  5050,  6000,  6050,  6999,  7000,  7050,  8000,      9000,      9010,
+    9020,  10000, 10010, 10020, 11000, 11010, 11020, 11029, 11030, 11040,     11050,     11060,
+    11070, 11080, 12000, 12010, 12020, 12030, 12040, 12050, 12060, 12080,     12090,     12999,
+    13000, 13001, 13010, 13020, 13030, 13040, 13050, 14000, 99999, INT32_MAX, INT32_MIN, -1};
 static const uint64_t kFlags[] = {0, 1, 2, 3, 4, (uint64_t)1 << 32};
 
 static char kNobody;  // no driver's pointer
@@ -47,9 +48,8 @@ static void Ask(void* function, int entry, const char* name, int version, uint64
                 char answer[kAnswerBytes]) {
   void* pfn = &kNobody;
   int status = kUntouched;
-  const int rc = entry == 1
-                     ? ((GetProcAddress1)function)(name, &pfn, version, flags)
-                     : ((GetProcAddress2)function)(name, &pfn, version, flags, &status);
+  const int rc = entry == 1 ? ((GetProcAddress1)function)(name, &pfn, version, flags)
+                            : ((GetProcAddress2)function)(name, &pfn, version, flags, &status);
   Describe(rc, status, pfn, answer);
 }
 

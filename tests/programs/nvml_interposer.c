@@ -10,11 +10,9 @@ static void* Real(const char* name) {
   return dlsym(library, name);
 }
 
-#define FORWARD(name, parameters, arguments)                     \
-  int name parameters;                                           \
-  int name parameters {                                          \
-    return ((int(*) parameters)Real(#name)) arguments;           \
-  }
+#define FORWARD(name, parameters, arguments) \
+  int name parameters;                       \
+  int name parameters { return ((int(*) parameters)Real(#name))arguments; }
 
 FORWARD(nvmlInit, (void), ())
 FORWARD(nvmlInit_v2, (void), ())
@@ -30,3 +28,4 @@ FORWARD(nvmlDeviceGetMemoryInfo_v2, (void* device, void* memory), (device, memor
 FORWARD(nvmlDeviceGetPciInfo, (void* device, void* pci), (device, pci))
 FORWARD(nvmlDeviceGetPciInfo_v2, (void* device, void* pci), (device, pci))
 FORWARD(nvmlDeviceGetPciInfo_v3, (void* device, void* pci), (device, pci))
+FORWARD(nvmlDeviceGetUtilizationRates, (void* device, void* rates), (device, rates))

@@ -30,9 +30,7 @@ constexpr unsigned VersionOf(unsigned number) {
 // Builds {"a": 1, "b": "x", ...} without any escaping: what NVML says needs none.
 class Json {
  public:
-  Json& Add(const char* name, unsigned long long value) {
-    return Raw(name, std::to_string(value));
-  }
+  Json& Add(const char* name, unsigned long long value) { return Raw(name, std::to_string(value)); }
   Json& Add(const char* name, const char* value) {
     return Raw(name, "\"" + std::string(value) + "\"");
   }
@@ -199,8 +197,7 @@ std::string Watch(nvmlDevice_t device, int milliseconds) {
                              samples) == NVML_SUCCESS) {
       for (unsigned i = 0; i < count; ++i) {
         last_us = samples[i].timeStamp;
-        seen.push_back(
-            Json().Add("us", last_us).Add("gpu", samples[i].sampleValue.uiVal).str());
+        seen.push_back(Json().Add("us", last_us).Add("gpu", samples[i].sampleValue.uiVal).str());
       }
     }
     usleep(5000);
@@ -257,7 +254,8 @@ void AddMisuseOfStructs(nvmlDevice_t device, Json* json) {
   json->Add("pci v2 keeps to 36 bytes", static_cast<unsigned>(shorter.busId[0] == 'z'));
   memset(&shorter, 'z', sizeof shorter);
   json->Add("pci v1", nvmlDeviceGetPciInfo(device, &shorter));
-  json->Add("pci v1 keeps to 32 bytes", static_cast<unsigned>(shorter.pciSubSystemId == 0x7a7a7a7a));
+  json->Add("pci v1 keeps to 32 bytes",
+            static_cast<unsigned>(shorter.pciSubSystemId == 0x7a7a7a7a));
 }
 
 void AddRest(nvmlDevice_t device, Json* json) {

@@ -21,9 +21,9 @@ LIBRARY = Path("/opt/gpufence/libgpufence.so")
 
 
 def header(bits: int = 2, machine: int = MACHINE) -> bytes:
-    """The first bytes of an ELF shared object, and the text every libgpufence.so holds."""
+    """The first bytes of an ELF shared object, and our library's own soname."""
     start = b"\x7fELF" + bytes([bits, 1, 1]) + bytes(9)
-    return start + (3).to_bytes(2, "little") + machine.to_bytes(2, "little") + b"gpufence: "
+    return start + (3).to_bytes(2, "little") + machine.to_bytes(2, "little") + b"\0libgpufence.so\0"
 
 
 @pytest.fixture

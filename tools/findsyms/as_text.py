@@ -117,24 +117,17 @@ def _holes(report: Report, style: Style) -> list[str]:
     groups = hole_groups(report.holes)
     if not groups:
         return []
-    table = [
-        (_Cell(g.base), _Cell(g.kind), _Cell(str(len(g.names))), _Cell(g.why, _RED)) for g in groups
-    ]
+    families = "family" if len(groups) == 1 else "families"
+    title = f"Holes ({len(report.holes)} in {len(groups)} {families})"
+    lines = ["", style.paint(title, _BOLD), f"  {_tally(group.kind for group in groups)}"]
     if style.verbose:
-        table = [
-            (_Cell(name), _Cell(group.kind), _Cell("1"), _Cell(group.why, _RED))
-            for group in groups
-            for name in group.names
-        ]
-    shown = table if style.verbose else table[:_SHOWN]
-    title = f"Holes ({len(report.holes)} in {plural(len(groups), 'family')})"
-    title = title.replace("familys", "families")
-    lines = ["", style.paint(title, _BOLD)]
-    lines += _table(("base", "kind", "open", "why it matters"), shown, style)
-    rest = groups[len(shown) :] if not style.verbose else ()
-    if rest:
-        kinds = _tally(group.kind for group in rest)
-        lines.append(style.paint(f"  ... {len(rest)} more families ({kinds}); see --verbose", _DIM))
+        named = [(name, group, "1") for group in groups for name in group.names]
+    else:
+        named = [(g.base, g, str(len(g.names))) for g in groups[:_SHOWN]]
+    rows = [(_Cell(n), _Cell(g.kind), _Cell(count), _Cell(g.why, _RED)) for n, g, count in named]
+    lines += _table(("base", "kind", "open", "why it matters"), rows, style)
+    if len(rows) < len(groups):
+        lines.append(style.paint(f"  ... {len(groups) - len(rows)} more; see --verbose", _DIM))
     return lines
 
 

@@ -26,17 +26,33 @@ _LIBC_FAMILY = re.compile(
     r"(?:libc\.so\.6|libm\.so\.6|libpthread\.so\.0|libdl\.so\.2|librt\.so\.1|ld-linux[\w.-]*\.so\.\d)"
 )
 
-# Number of the invariant that an import would break, and the imports.
-_FORBIDDEN = {
-    1: """exit _exit _Exit quick_exit abort raise pthread_exit longjmp _longjmp siglongjmp
+# Rule, number of the invariant that such an import would break, and the imports.
+_FORBIDDEN = (
+    (
+        "process-end",
+        1,
+        """exit _exit _Exit quick_exit abort raise pthread_exit longjmp _longjmp siglongjmp
         __longjmp_chk __assert __assert_fail __assert_perror_fail err errx verr verrx""",
-    2: """printf vprintf __printf_chk __vprintf_chk puts putchar putchar_unlocked stdout perror
+    ),
+    (
+        "stdout",
+        2,
+        """printf vprintf __printf_chk __vprintf_chk puts putchar putchar_unlocked stdout perror
         psignal""",
-    3: """umask signal sigaction bsd_signal __sysv_signal sigset sigignore atexit __cxa_atexit
+    ),
+    (
+        "process-state",
+        3,
+        """umask signal sigaction bsd_signal __sysv_signal sigset sigignore atexit __cxa_atexit
         on_exit setenv putenv unsetenv clearenv chdir fchdir system popen""",
-    9: "pthread_mutexattr_setpshared pthread_mutexattr_setrobust sem_init sem_open",
-    16: "__cxa_thread_atexit __cxa_thread_atexit_impl",
-}
+    ),
+    (
+        "shared-locks",
+        9,
+        "pthread_mutexattr_setpshared pthread_mutexattr_setrobust sem_init sem_open",
+    ),
+    ("tls-destructors", 16, "__cxa_thread_atexit __cxa_thread_atexit_impl"),
+)
 # The C++ runtime: exceptions, operator new, mangled functions. crtbegin imports one such name.
 _CXX_RUNTIME = re.compile(r"_Z\w+|__cxa_\w+|__gxx_\w+|_Unwind_\w+|__dynamic_cast")
 _CRT_IMPORTS = frozenset({"__cxa_finalize"})
@@ -150,11 +166,12 @@ def _start_rules(shape: Shape) -> Iterator[Verdict]:
 
 def _import_rules(shape: Shape) -> Iterator[Verdict]:
     names = {entry.name for entry in shape.imports}
-    for invariant, words in _FORBIDDEN.items():
+    judged = set(_CRT_IMPORTS)
+    for rule, invariant, words in _FORBIDDEN:
         found = names & set(words.split())
-        yield Verdict(f"imports-{invariant}", invariant, "none of the forbidden", _sorted(found))
-    found = {name for name in names - _CRT_IMPORTS if _CXX_RUNTIME.fullmatch(name)}
-    found -= set(_FORBIDDEN[3].split()) | set(_FORBIDDEN[16].split())
+        judged |= found
+        yield Verdict(rule, invariant, "no forbidden import", _sorted(found))
+    found = {name for name in names - judged if _CXX_RUNTIME.fullmatch(name)}
     yield Verdict("cxx-runtime", 1, "no exceptions, no operator new", _sorted(found))
 
 

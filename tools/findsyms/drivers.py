@@ -74,8 +74,9 @@ def _refuse_look_alikes(path: Path, library: str, vetted: Vetted) -> None:
             look_further=True,
         )
     # A real libcuda has always exported the debugger's variables; the toolkit's link stub does not.
+    # (Every libcuda holds the text: it is the name of an error, and a simulated driver is small.)
     debugger = any(name.startswith("cudbg") for name in vetted.exported)
-    if (library == "cuda" and not debugger) or b"is a stub library" in data:
+    if not debugger if library == "cuda" else b"is a stub library" in data:
         raise UnreadableError(
             "it is the CUDA toolkit's stub, made for linking only",
             "Name the driver's own library; stubs must not be on LD_LIBRARY_PATH.",

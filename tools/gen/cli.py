@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
+import signal
 import sys
 from collections.abc import Sequence
 from typing import Protocol, cast
@@ -44,15 +46,19 @@ def main(argv: Sequence[str] | None = None) -> int:
             _load(name).add_arguments(subparser)
     args = parser.parse_args(words)
     try:
-        return _load(args.command).run(args)
+        status = _load(args.command).run(args)
+        sys.stdout.flush()
+        return status
     except HookgenError as error:
         if args.debug:
             raise
         print(f"hookgen: {error}", file=sys.stderr)
         return error.code
     except BrokenPipeError:  # the reader of our output has seen enough
-        sys.stderr.close()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at exit
         return ExitCode.OK
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
     except Exception as error:
         if args.debug:
             raise

@@ -144,6 +144,8 @@ def _overridden(symbol: Symbol, api_dir: Path, hooks_dir: Path) -> str:
     reason = hooks.passthrough_reason(api_dir, symbol.name)
     if reason:
         return f"no, on purpose: {reason}"
+    if not hooks_dir.is_dir():
+        return "unknown: name the folder of the hooks with --hooks"
     return "no, passed through"
 
 

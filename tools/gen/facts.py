@@ -31,14 +31,13 @@ class Touched:
 
 @dataclass(frozen=True, slots=True)
 class RawFunction:
-    """A declaration as the header has it; `documented` if a comment stands before it."""
+    """A declaration as the header has it."""
 
     name: str
     header: str
     returns: str
     params: tuple[Param, ...]
     deprecated: bool
-    documented: bool
 
     @property
     def shape(self) -> tuple[str, ...]:
@@ -52,8 +51,8 @@ class HeaderFacts:
 
     `pointers` maps a PFN typedef name to (return type, parameter types...). `types` holds every
     named type reachable from a function or a touched name, records with their true size, and
-    fields for the touched ones. `macros` map a name to its replacement text (for a
-    function-like one the parameter list comes first). A set read as history has empty prototypes.
+    fields for the touched ones. `macros` are the object-like ones, with their
+    replacement text. A set read as history has empty prototypes.
     """
 
     version: str

@@ -19,6 +19,7 @@ from .docs import comment_before, returned_params
 from .errors import HookgenError
 from .facts import HeaderFacts, HeaderSet, RawFunction, Touched
 from .ir import Param
+from .naming import split
 from .stubs import STUBS
 
 HEADERS = {
@@ -32,11 +33,16 @@ TYPEDEF_HEADERS = (
     "cudaVDPAUTypedefs.h",
     "cudaProfilerTypedefs.h",
 )
+EVERY_HEADER = frozenset({*HEADERS["cuda"], *HEADERS["nvml"], *TYPEDEF_HEADERS})
 # One pass in which every variant is declared: v1, vN, _ptds and _ptsz (both are needed: see
 # cuda.h and nvml.h, where the default mode renames or hides the older ones).
 ALL_VARIANTS = ("-D__CUDA_API_VERSION_INTERNAL", "-DNVML_NO_UNVERSIONED_FUNC_DEFS")
 _ROOT = "/hookgen"
-_ARGUMENTS = ("-x", "c", "-std=c11", "-nostdinc", f"-I{_ROOT}/headers", f"-I{_ROOT}/stubs")
+# The target is fixed: the widths of the model are those of 64-bit Linux on every machine.
+_ARGUMENTS = (
+    *("-x", "c", "-std=c11", "-nostdinc", "--target=x86_64-linux-gnu"),
+    *(f"-I{_ROOT}/headers", f"-I{_ROOT}/stubs"),
+)
 
 
 def read(headers: HeaderSet, library: str, touched: Touched, full: bool = True) -> HeaderFacts:
@@ -156,14 +162,11 @@ def _collect(
     reader = TypeReader((*touched.records, *touched.enums))
     for cursor in variants.typedefs:
         reader.note_typedef(cursor)
-    deprecated = _deprecated(default)
-    functions = {
-        cursor.spelling: _function(cursor, header, headers.files[header], reader, deprecated)
-        if full
-        else RawFunction(cursor.spelling, header, "", (), deprecated=False, documented=False)
-        for header, cursor in variants.functions
-        if cursor.storage_class.name != "STATIC"
-    }
+    exported = [(h, c) for h, c in variants.functions if c.storage_class.name != "STATIC"]
+    if full:
+        functions = _functions(exported, headers, reader, _deprecated(default))
+    else:
+        functions = {c.spelling: RawFunction(c.spelling, h, "", (), False) for h, c in exported}
     pointers = {
         cursor.spelling: reader.shape(cursor.underlying_typedef_type)
         for cursor in variants.typedefs
@@ -183,29 +186,45 @@ def _deprecated(unit: _Unit) -> frozenset[str]:
 
 
 def _macros(unit: _Unit, headers: HeaderSet) -> dict[str, str]:
-    """Macros with what follows their name, blanks folded; tokens would cost ten times as much."""
+    """Object-like macros: what follows the name, blanks folded; tokens cost ten times as much."""
     found = {}
     for header, cursor in unit.macros:
-        extent = cursor.extent
+        name, extent = cursor.spelling, cursor.extent
         text = headers.files[header][extent.start.offset : extent.end.offset].decode("utf-8")
-        name = cursor.spelling
-        found[name] = " ".join(text.removeprefix(name).replace("\\\n", " ").split())
+        value = text.removeprefix(name)
+        if not value.startswith("("):  # a blank parts an object-like one from its value
+            found[name] = " ".join(value.replace("\\\n", " ").split())
     return found
 
 
-def _function(
-    cursor: Cursor, header: str, text: bytes, reader: TypeReader, deprecated: frozenset[str]
-) -> RawFunction:
-    comment = comment_before(text, cursor.extent.start.offset)
-    returned = returned_params(comment)
-    return RawFunction(
-        name=cursor.spelling,
-        header=header,
-        returns=reader.spell(cursor.result_type),
-        params=tuple(_param(child, reader, returned) for child in cursor.get_arguments()),
-        deprecated=cursor.spelling in deprecated,
-        documented=comment != "",
-    )
+def _functions(
+    exported: Iterable[tuple[str, Cursor]],
+    headers: HeaderSet,
+    reader: TypeReader,
+    deprecated: frozenset[str],
+) -> dict[str, RawFunction]:
+    """Every prototype. One variant of a base carries the comment, the others learn from it."""
+    exported = list(exported)
+    own: dict[str, frozenset[str]] = {}
+    of_base: dict[str, frozenset[str]] = {}
+    for header, cursor in exported:
+        comment = comment_before(headers.files[header], cursor.extent.start.offset)
+        if comment:
+            name, base = cursor.spelling, split(cursor.spelling).base
+            own[name] = returned_params(comment)
+            of_base[base] = of_base.get(base, frozenset()) | own[name]
+    functions = {}
+    for header, cursor in exported:
+        name = cursor.spelling
+        returned = own.get(name, of_base.get(split(name).base, frozenset()))
+        functions[name] = RawFunction(
+            name=name,
+            header=header,
+            returns=reader.spell(cursor.result_type),
+            params=tuple(_param(child, reader, returned) for child in cursor.get_arguments()),
+            deprecated=name in deprecated,
+        )
+    return functions
 
 
 def _param(cursor: Cursor, reader: TypeReader, returned: frozenset[str]) -> Param:

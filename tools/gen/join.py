@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from . import kinds
@@ -21,7 +21,6 @@ from .ir import (
     EnumType,
     Function,
     MacroAlias,
-    Param,
     Result,
     Source,
     Span,
@@ -65,7 +64,7 @@ def load_inputs(api: Path, library: str) -> Inputs:
         raw = json.loads((api / "touched.json").read_text(encoding="utf-8"))
         own = {key: _own(raw[key], library) for key in ("records", "enums", "macros")}
         left = read_left_to_driver(api / "left-to-driver.txt")
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise HookgenError(
             f"the inputs in '{api}' cannot be read",
             str(error),
@@ -76,6 +75,10 @@ def load_inputs(api: Path, library: str) -> Inputs:
 
 
 def _own(names: Sequence[str], library: str) -> tuple[str, ...]:
+    """The names of one library; ValueError for one that belongs to neither."""
+    strangers = [name for name in names if not name.startswith(sum(_PREFIXES.values(), ()))]
+    if strangers:
+        raise ValueError(f"'{strangers[0]}' in touched.json belongs to no library")
     return tuple(name for name in names if name.startswith(_PREFIXES[library]))
 
 
@@ -135,35 +138,13 @@ def _function(raw: RawFunction, history: Sequence[HeaderFacts], where: Seen | No
         stream=name.stream,
         header=raw.header,
         returns=raw.returns,
-        params=_directions(raw, history[-1].functions),
+        params=raw.params,
         kind=kind,
         reason=reason,
         deprecated=raw.deprecated,
         headers=Span(declared[0], declared[-1]),
         drivers=where.drivers if where else None,
         architectures=where.architectures if where else (),
-    )
-
-
-def _directions(raw: RawFunction, functions: Mapping[str, RawFunction]) -> tuple[Param, ...]:
-    """The parameters; one variant of a base carries the comment, the others learn from it."""
-    if raw.documented:
-        return raw.params
-    base = split(raw.name).base
-    candidates = [base, *(f"{base}_v{version}" for version in range(2, 10))]
-    siblings = [functions[name] for name in candidates if name in functions]
-    returned = {
-        param.name
-        for sibling in siblings
-        if sibling.documented
-        for param in sibling.params
-        if param.direction == "out"
-    }
-    return tuple(
-        replace(param, direction="out")
-        if param.direction == "inout" and param.name in returned
-        else param
-        for param in raw.params
     )
 
 

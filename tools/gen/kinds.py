@@ -20,7 +20,7 @@ _SOUNDS_LIKE = (
     ("context", r"Ctx"),
     ("alloc", r"Alloc|Create|Import|Map|Bind|Load|Pool|Register|Instantiate|Mem[A-Z]"),
     ("lookup", r"ProcAddress|ExportTable"),
-    ("query", r"Memory|Fb[A-Z]"),
+    ("query", r"Memory|Usage|Process|Fb[A-Z]"),
 )
 # Even where a wildcard says "plain": such a name has to be written out in the table.
 _DOUBTFUL = re.compile(

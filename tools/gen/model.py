@@ -16,7 +16,7 @@ from pathlib import Path
 from . import ir
 from .errors import HookgenError
 from .filters import cpp_type, param_list, param_names, type_list
-from .type_order import OrderedTypes, order_types
+from .type_order import OrderedTypes, order_types, record_takers
 
 LIBRARIES = ("cuda", "nvml")
 
@@ -42,7 +42,9 @@ _SMALL_DATA_BYTES = 8
 class Symbol:
     """One exported name with its place in the index space.
 
-    `returns`, `params`, `types` and `names` are C++ text, all empty for an untyped export.
+    `returns`, `params`, `types` and `names` are C++ text, all empty for an untyped export. `tail`
+    is false where a record is passed by value: where that means the address of a copy (aarch64),
+    clang's guaranteed tail call passes the address of a frame that is gone.
     """
 
     index: int
@@ -52,6 +54,7 @@ class Symbol:
     reason: str
     typed: bool
     gives_result: bool
+    tail: bool
     returns: str
     params: str
     types: str
@@ -290,8 +293,10 @@ def _lists_library(name: str, stem: str) -> bool:
 
 def _symbols(api: ir.Api) -> Iterator[Symbol]:
     functions = {function.name: function for function in api.functions}
+    takers = record_takers(api.types, api.functions)
     for function in api.functions:
-        yield _typed(api, function.name, function, function.drivers, "")
+        tail = function.name not in takers
+        yield _typed(api, function.name, function, function.drivers, tail=tail)
     for alias in api.aliases:
         if alias.target not in functions:
             raise HookgenError(
@@ -299,7 +304,14 @@ def _symbols(api: ir.Api) -> Iterator[Symbol]:
                 f"its target {alias.target} is no function of {api.soname}",
                 "Run `hookgen extract`.",
             )
-        yield _typed(api, alias.name, functions[alias.target], alias.drivers, alias.target)
+        yield _typed(
+            api,
+            alias.name,
+            functions[alias.target],
+            alias.drivers,
+            tail=alias.target not in takers,
+            alias_of=alias.target,
+        )
     for untyped in api.untyped:
         yield Symbol(
             index=0,
@@ -309,6 +321,7 @@ def _symbols(api: ir.Api) -> Iterator[Symbol]:
             reason=untyped.reason,
             typed=False,
             gives_result=True,
+            tail=True,
             returns="",
             params="",
             types="",
@@ -321,7 +334,13 @@ def _symbols(api: ir.Api) -> Iterator[Symbol]:
 
 
 def _typed(
-    api: ir.Api, name: str, function: ir.Function, drivers: ir.Span | None, alias_of: str
+    api: ir.Api,
+    name: str,
+    function: ir.Function,
+    drivers: ir.Span | None,
+    *,
+    tail: bool,
+    alias_of: str = "",
 ) -> Symbol:
     return Symbol(
         index=0,
@@ -331,6 +350,7 @@ def _typed(
         reason=function.reason,
         typed=True,
         gives_result=function.returns == api.result.type,
+        tail=tail,
         returns=cpp_type(function.returns),
         params=param_list(function.params),
         types=type_list(function.params),

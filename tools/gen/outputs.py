@@ -177,7 +177,17 @@ def _presence(
         return Presence(name, _NEVER, _NEVER, 0)
     return Presence(
         name,
-        model.drivers.index(span.first),
-        model.drivers.index(span.last),
+        _driver_position(model, name, span.first),
+        _driver_position(model, name, span.last),
         sum(_ARCHITECTURES[architecture] for architecture in architectures),
     )
+
+
+def _driver_position(model: Model, name: str, driver: str) -> int:
+    if driver not in model.drivers:
+        raise HookgenError(
+            f"symbol {name} cannot be rendered",
+            f"the model says that driver {driver} has it, and no list of that driver is there",
+            "Restore lib/api/symbols, or run `hookgen extract`.",
+        )
+    return model.drivers.index(driver)

@@ -59,6 +59,16 @@ def order_types(types: Iterable[TypeDecl], functions: Sequence[Function]) -> Ord
     )
 
 
+def record_takers(types: Iterable[TypeDecl], functions: Sequence[Function]) -> frozenset[str]:
+    """The names of the functions that a record is passed to by value."""
+    known = {decl.name: decl for decl in types}
+    return frozenset(
+        function.name
+        for function in functions
+        if any(_record_behind(known, param.type) for param in function.params)
+    )
+
+
 # Implementation.
 
 

@@ -45,9 +45,9 @@ def run(args: argparse.Namespace) -> int:
     api = args.api or default_api_dir()
     pins = wheels.read_pins(api / "headers.json")
     sets = wheels.header_sets(pins, wheels.cache_folder())
-    texts = {library: _read(api / f"{library}.json") for library in LIBRARIES}
+    texts = {f"{library}.json": _read(api / f"{library}.json") for library in LIBRARIES}
     now = extract.extract(api, sets, [pin.source() for pin in pins])
-    findings = list(compare(texts, {library: ir.dumps(now[library]) for library in now}))
+    findings = list(compare(texts, {f"{name}.json": ir.dumps(now[name]) for name in now}))
     models = _whole(texts)
     findings += check_golden(args.golden or _golden_folder(), models)
     findings += check_headers(models, sets[-1])

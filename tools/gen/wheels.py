@@ -21,9 +21,10 @@ from pathlib import Path
 from .drivers import version_key
 from .errors import HookgenError
 from .facts import HeaderSet
+from .headers import EVERY_HEADER
 from .ir import Source
 
-_HEADER = re.compile(r"nvidia/\w+/include/(?P<name>(?:cuda\w*|nvml)\.h)")
+_INCLUDE = re.compile(r"nvidia/\w+/include/(?P<name>\w+\.h)")
 _CUDA_VERSION = re.compile(rb"^#define\s+CUDA_VERSION\s+(\d+)", re.MULTILINE)
 _SCHEMA = 1
 # The headers are the same for every machine, so that every machine asks for the same file.
@@ -66,11 +67,20 @@ def read_pins(path: Path) -> tuple[Pin, ...]:
 
 
 def cache_folder() -> Path:
-    """Where wheels are kept: `$XDG_CACHE_HOME/gpufence/headers`, else below `~/.cache`."""
+    """Where wheels are kept: `$XDG_CACHE_HOME/gpufence/headers`, else below `~/.cache`.
+
+    Raises:
+        HookgenError: exit 1; neither is set and the user has no home.
+    """
     base = os.environ.get("XDG_CACHE_HOME", "")
-    # The specification tells to ignore a relative path.
-    home = Path(base) if base.startswith("/") else Path.home() / ".cache"
-    return home / "gpufence" / "headers"
+    if base.startswith("/"):  # the specification tells to ignore a relative path
+        return Path(base) / "gpufence" / "headers"
+    try:
+        return Path.home() / ".cache" / "gpufence" / "headers"
+    except RuntimeError as error:
+        raise HookgenError(
+            "there is no place for the header cache", str(error), "Set XDG_CACHE_HOME or HOME."
+        ) from error
 
 
 def header_sets(pins: Sequence[Pin], cache: Path) -> tuple[HeaderSet, ...]:
@@ -94,18 +104,8 @@ def installed(cuda_include: Path, nvml_include: Path) -> HeaderSet:
     Raises:
         HookgenError: exit 1; a folder lacks its main header, or cuda.h states no version.
     """
-    files = {}
-    for folder, pattern, needed in (
-        (cuda_include, "cuda*.h", "cuda.h"),
-        (nvml_include, "nvml.h", "nvml.h"),
-    ):
-        if not (folder / needed).is_file():
-            raise HookgenError(
-                f"no {needed} in '{folder}'",
-                "that folder is not the include folder of a CUDA toolkit",
-                "Name the folders that hold cuda.h and nvml.h.",
-            )
-        files.update({path.name: path.read_bytes() for path in sorted(folder.glob(pattern))})
+    files = _read_folder(cuda_include, EVERY_HEADER - {"nvml.h"}, "cuda.h")
+    files |= _read_folder(nvml_include, frozenset({"nvml.h"}), "nvml.h")
     stated = _CUDA_VERSION.search(files["cuda.h"])
     if stated is None:
         raise HookgenError(
@@ -118,6 +118,17 @@ def installed(cuda_include: Path, nvml_include: Path) -> HeaderSet:
 
 
 # Implementation.
+
+
+def _read_folder(folder: Path, names: Iterable[str], needed: str) -> dict[str, bytes]:
+    found = {name: folder / name for name in sorted(names) if (folder / name).is_file()}
+    if needed not in found:
+        raise HookgenError(
+            f"no {needed} in '{folder}'",
+            "that is not the include folder of a CUDA toolkit",
+            "Name the folders that hold cuda.h and nvml.h.",
+        )
+    return {name: path.read_bytes() for name, path in found.items()}
 
 
 def _cached(pin: Pin, cache: Path) -> Path:
@@ -139,8 +150,12 @@ def _sha256(path: Path) -> str:
 
 def _headers_in(wheel: Path) -> dict[str, bytes]:
     with zipfile.ZipFile(wheel) as archive:
-        matches = [_HEADER.fullmatch(name) for name in archive.namelist()]
-        return {match["name"]: archive.read(match[0]) for match in matches if match}
+        matches = [_INCLUDE.fullmatch(name) for name in archive.namelist()]
+        return {
+            match["name"]: archive.read(match[0])
+            for match in matches
+            if match and match["name"] in EVERY_HEADER
+        }
 
 
 def _download(missing: Sequence[Pin], cache: Path) -> None:
@@ -151,7 +166,7 @@ def _download(missing: Sequence[Pin], cache: Path) -> None:
             for batch in _batches(missing):
                 _pip_download(batch, Path(scratch))
             arrived = {_sha256(path): path for path in sorted(Path(scratch).iterdir())}
-            for pin in missing:
+            for pin in {pin.sha256: pin for pin in missing}.values():
                 if pin.sha256 in arrived:
                     arrived[pin.sha256].replace(_cached(pin, cache))
             _refuse_strangers([pin for pin in missing if pin.sha256 not in arrived])
@@ -196,7 +211,7 @@ def _pip_download(batch: Sequence[Pin], folder: Path) -> None:
 def _refuse_strangers(pins: Sequence[Pin]) -> None:
     if pins:
         raise HookgenError(
-            f"{pins[0].project}=={pins[0].version} has not its pinned sha256",
+            f"{pins[0].project}=={pins[0].version} does not have its pinned sha256",
             f"the index served another file than {pins[0].sha256[:16]}... "
             f"({len(pins)} such wheels)",
             "Check the index; if the new file is right, update lib/api/headers.json.",

@@ -19,8 +19,8 @@ _API = (_PACKAGE / "api", _CHECKOUT / "lib" / "api")
 
 # ELF header: e_ident[EI_CLASS] = 64 bit, then e_machine at byte 18 (little endian on both).
 _ELF_MACHINE = {"x86_64": 62, "aarch64": 183}
-# The library starts each of its own lines with this, so its file holds the text.
-_LOG_PREFIX = b"gpufence: "
+# An entry of the dynamic string table: the library's own soname.
+_SONAME = b"\0libgpufence.so\0"
 
 
 def library(explicit: str | None) -> Path:
@@ -107,7 +107,7 @@ def _unusable(path: Path) -> str:
     machine = os.uname().machine
     if int.from_bytes(content[18:20], "little") != _ELF_MACHINE.get(machine):
         return f"built for another machine than this {machine}"
-    return "" if _LOG_PREFIX in content else "another library"
+    return "" if _SONAME in content else "another library"
 
 
 def _unnameable(path: Path) -> str:

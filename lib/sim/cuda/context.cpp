@@ -74,6 +74,7 @@ void Stop(Context* context) {
   if (EndModulesOf != nullptr) EndModulesOf(context);
   if (EndStreamsOf != nullptr) EndStreamsOf(context);
   EndArraysOf(context);
+  EndPeersOf(context);
   EndMemoryOf(context);
   ReleaseLimits(context);
   memory::ReleaseHidden(context->device, context->footprint_bytes);

@@ -2,7 +2,7 @@
 // under which the driver's own objects change.
 //
 // Owns the context table, the per-thread stack and the primary contexts.  Must not know what lives in
-// a context: families that keep something per context clean up in a function listed in `kAtContextEnd`.
+// a context: families that keep something per context end it in one of the functions declared at the bottom.
 #ifndef GPUFENCE_LIB_SIM_CUDA_CONTEXT_H_
 #define GPUFENCE_LIB_SIM_CUDA_CONTEXT_H_
 
@@ -70,6 +70,7 @@ CUresult RetainPrimary(int device, Context** primary);
 // back.  Each frees whatever it keeps for this context.
 void EndMemoryOf(context::Context* context);           // memory.cpp
 void EndArraysOf(context::Context* context);           // array.cpp
+void EndPeersOf(context::Context* context);            // peer.cpp
 [[gnu::weak]] void EndStreamsOf(context::Context* context);   // streams, events
 [[gnu::weak]] void EndModulesOf(context::Context* context);   // modules, functions
 

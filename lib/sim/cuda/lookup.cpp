@@ -29,9 +29,10 @@ bool IsAcceptable(int cuda_version, cuuint64_t flags) {
 }
 
 gpufence::Variant Find(const char* base, int cuda_version, cuuint64_t flags) {
-  return gpufence::FindVariant(base, static_cast<uint32_t>(cuda_version),
-                               (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0,
-                               [](gpufence::Sym sym) { return sim::ExportAddress(sym) != nullptr; });
+  return gpufence::FindVariant(
+      base, static_cast<uint32_t>(cuda_version),
+      (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0,
+      [](gpufence::Sym sym) { return sim::ExportAddress(sym) != nullptr; });
 }
 
 }  // namespace

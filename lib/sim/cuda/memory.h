@@ -23,6 +23,7 @@ enum class Family : uint8_t {
   kHost,        // cuMemHostAlloc
   kRegistered,  // cuMemHostRegister
   kGraph,       // memory of graph nodes
+  kArray,       // what an array's view points to; no pointer of the API leads there
 };
 
 struct Range {
@@ -79,9 +80,21 @@ void AfterSynchronize(int device);
 CUresult AllocateFromPool(int device, uint64_t pool, size_t bytes, CUdeviceptr* address);
 CUresult FreeToPool(CUdeviceptr address);
 
-// Device memory that belongs to a graph's allocation nodes: charged while alive, apart from pools.
+// Device memory that belongs to a graph's allocation nodes.  It comes from a pool of its own, which
+// keeps what it reserved until TrimGraphMemory (cuDeviceGraphMemTrim).
 CUresult AllocateForGraph(int device, size_t bytes, CUdeviceptr* address);
 CUresult FreeForGraph(CUdeviceptr address);
+
+// What cuDeviceGetGraphMemAttribute tells of a logical device.  False: out of host memory.
+struct GraphMemory {
+  uint64_t used_bytes;
+  uint64_t used_high_bytes;
+  uint64_t reserved_bytes;
+  uint64_t reserved_high_bytes;
+};
+bool ReadGraphMemory(int device, GraphMemory* result);
+void ResetGraphMemoryPeaks(int device, bool used, bool reserved);
+void TrimGraphMemory(int device);
 
 // Charges or gives back device bytes that no address shows: code, heaps, stacks.
 bool ChargeHidden(int device, uint64_t bytes);

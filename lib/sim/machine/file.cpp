@@ -117,6 +117,16 @@ bool IsWhole(const MachineFile& file, const Config& config) {
          file.device_count == static_cast<uint32_t>(config.gpu_count);
 }
 
+// Maps the file through a descriptor of its own.  A mapping keeps the description it was made from
+// open, also in a forked child: made from the one that holds the locks, it would keep them held.
+void* MapAgain() {
+  const int fd = open(g_path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+  if (fd < 0) return MAP_FAILED;
+  void* map = mmap(nullptr, sizeof(MachineFile), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  close(fd);
+  return map;
+}
+
 enum class Opened { kReady, kReplaced, kFailed };
 
 // Maps an open file whose gate is held, laying it out if it is new.  kReplaced: it was foreign or
@@ -129,7 +139,7 @@ Opened MapLocked(int fd, const Config& config, MachineFile** file) {
   if (!IsStillAtPath(fd)) return Opened::kReplaced;
   if (fresh && ftruncate(fd, whole_bytes) != 0) return Fail("size"), Opened::kFailed;
   if (!fresh && status.st_size != whole_bytes) return unlink(g_path), Opened::kReplaced;
-  void* map = mmap(nullptr, sizeof(MachineFile), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  void* map = MapAgain();
   if (map == MAP_FAILED) return Fail("map"), Opened::kFailed;
   *file = static_cast<MachineFile*>(map);
   // A zero magic in a sized file: its maker was killed between sizing and the last line of LayOut.

@@ -1,8 +1,10 @@
 // See hide.h.
 #include "machine/hide.h"
 
+#include <stdlib.h>
 #include <string.h>
 
+#include "machine/config.h"
 #include "machine/own_elf.h"
 #include "machine/version.h"
 #include "sim_symbols.h"
@@ -37,27 +39,50 @@ bool IsInDriver(const char* debugger_export, uint16_t branch) {
   return true;  // none of a driver's names: what a sanitizer or profiler adds to the file
 }
 
-// Sorts the file's names into those that the driver has, whose addresses are kept, and the others,
-// which are turned into what an undefined reference looks like.
+bool IsWanted(const char* name, uint16_t branch) {
+  const gpufence::Sym sym = gpufence::FindSym(name);
+  return sym == gpufence::kNoSym ? IsInDriver(name, branch) : IsInDriver(kPresence[sym], branch);
+}
+
+// Calls visit(entry, name) for each symbol that the file defines.
+template <typename Visit>
+void ForEachExport(const OwnSymbols& own, Visit visit) {
+  for (size_t i = 1; i < own.count; ++i) {
+    ElfW(Sym) & entry = own.table[i];
+    if (entry.st_shndx != SHN_UNDEF) visit(entry, own.strings + entry.st_name);
+  }
+}
+
+// Makes the entries of unwanted names look like undefined references.
+void Hide(const OwnSymbols& own, uint16_t branch) {
+  const WritableSymbols writable(own);
+  if (!writable.ok()) {
+    const char* asked = getenv("GPUFENCE_SIM_DRIVER");
+    Complain("GPUFENCE_SIM_DRIVER", asked != nullptr ? asked : kFileDriver,
+             "this system forbids what hiding newer names takes, so they stay visible");
+    return;
+  }
+  ForEachExport(own, [branch](ElfW(Sym) & entry, const char* name) {
+    if (IsWanted(name, branch)) return;
+    entry.st_shndx = SHN_UNDEF;
+    entry.st_value = 0;
+    entry.st_size = 0;
+  });
+}
+
 void FitNamesToDriver() {
   const OwnSymbols own = FindOwnSymbols();
   const uint16_t branch = ConfiguredDriver().branch;
-  const WritableSymbols writable(own);
-  for (size_t i = 1; i < own.count; ++i) {
-    ElfW(Sym)& entry = own.table[i];
-    if (entry.st_shndx == SHN_UNDEF) continue;
-    const char* name = own.strings + entry.st_name;
+  bool has_unwanted = false;
+  ForEachExport(own, [&](const ElfW(Sym) & entry, const char* name) {
     const gpufence::Sym sym = gpufence::FindSym(name);
-    const bool keep = sym == gpufence::kNoSym ? IsInDriver(name, branch)
-                                              : IsInDriver(kPresence[sym], branch);
-    if (keep && sym != gpufence::kNoSym) {
+    if (!IsWanted(name, branch)) {
+      has_unwanted = true;
+    } else if (sym != gpufence::kNoSym) {
       g_addresses[sym] = reinterpret_cast<void*>(own.bias + entry.st_value);
-    } else if (!keep && writable.ok()) {
-      entry.st_shndx = SHN_UNDEF;
-      entry.st_value = 0;
-      entry.st_size = 0;
     }
-  }
+  });
+  if (has_unwanted) Hide(own, branch);
 }
 
 // The one constructor: names must be gone before anybody can look them up.

@@ -4,7 +4,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-// The linker's own name for our ELF header; <link.h> declares _DYNAMIC, that of the dynamic section.
+// The linker's own name for our ELF header; <link.h> declares _DYNAMIC, that of the dynamic
+// section.
 extern "C" [[gnu::visibility("hidden")]] const ElfW(Ehdr) __ehdr_start;
 
 namespace sim {
@@ -15,7 +16,8 @@ uintptr_t Bias() {
   const auto header = reinterpret_cast<uintptr_t>(&__ehdr_start);
   const auto* segment = reinterpret_cast<const ElfW(Phdr)*>(header + __ehdr_start.e_phoff);
   for (int i = 0; i < __ehdr_start.e_phnum; ++i) {
-    if (segment[i].p_type == PT_LOAD && segment[i].p_offset == 0) return header - segment[i].p_vaddr;
+    if (segment[i].p_type == PT_LOAD && segment[i].p_offset == 0)
+      return header - segment[i].p_vaddr;
   }
   return header;
 }

@@ -11,10 +11,10 @@
 namespace sim {
 
 struct OwnSymbols {
-  ElfW(Sym) * table;    // mapped read-only, unless inside a WritableSymbols
-  size_t count;         // entries, the null entry included
+  ElfW(Sym) * table;  // mapped read-only, unless inside a WritableSymbols
+  size_t count;       // entries, the null entry included
   const char* strings;
-  uintptr_t bias;       // what to add to st_value
+  uintptr_t bias;  // what to add to st_value
 };
 
 // Where our tables are. `count` is 0 when the file has no hash table to count by (never, in a file

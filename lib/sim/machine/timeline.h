@@ -68,14 +68,14 @@ inline uint64_t NowNs(const MachineClock& clock) {
 inline void AdvanceClock(MachineClock& clock, uint64_t simulated_ns) {
   if (clock.is_virtual == 0) return;
   uint64_t seen = clock.virtual_ns.load(std::memory_order_relaxed);
-  while (seen < simulated_ns && !clock.virtual_ns.compare_exchange_weak(
-                                    seen, simulated_ns, std::memory_order_acq_rel)) {
+  while (seen < simulated_ns &&
+         !clock.virtual_ns.compare_exchange_weak(seen, simulated_ns, std::memory_order_acq_rel)) {
   }
 }
 
 // Reserves the next free `length_ns` of the engine for process `owner`, not before `ready_ns`
-// (which may lie in the past: an engine runs on while its process is stopped). The owner hint may be
-// one reservation old under a race; that costs or saves one switch, never order.
+// (which may lie in the past: an engine runs on while its process is stopped). The owner hint may
+// be one reservation old under a race; that costs or saves one switch, never order.
 inline Turn ReserveTurn(DeviceTimeline& engine, uint32_t owner, uint64_t ready_ns,
                         uint64_t length_ns) {
   uint64_t free_ns = engine.free_ns.load(std::memory_order_acquire);

@@ -20,7 +20,8 @@ struct Driver {
 
 inline constexpr uint16_t kNoPatch = 0xffff;
 
-// The branch of a driver that has everything the newest headers declare.  No real one is numbered so.
+// The branch of a driver that has everything the newest headers declare.  No real one is numbered
+// so.
 inline constexpr uint16_t kLatestBranch = 999;
 
 // Longest text that FormatDriver writes, with its NUL.

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include <initializer_list>
+
 namespace sim::nvml {
 namespace {
 

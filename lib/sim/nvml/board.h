@@ -1,6 +1,7 @@
 // The machine's devices as NVML hands them out.
 //
-// Owns handles and the shapes in which NVML answers text. Must not know what is asked about a device.
+// Owns handles and the shapes in which NVML answers text. Must not know what is asked about a
+// device.
 #ifndef GPUFENCE_LIB_SIM_NVML_BOARD_H_
 #define GPUFENCE_LIB_SIM_NVML_BOARD_H_
 
@@ -28,8 +29,8 @@ constexpr unsigned VersionOf(unsigned number) {
   return static_cast<unsigned>(sizeof(Struct)) | number << 24;
 }
 
-// Copies text and its NUL when they fit into `length` bytes. NVML_ERROR_INSUFFICIENT_SIZE otherwise,
-// NVML_ERROR_INVALID_ARGUMENT without a buffer; nothing is then written.
+// Copies text and its NUL when they fit into `length` bytes. NVML_ERROR_INSUFFICIENT_SIZE
+// otherwise, NVML_ERROR_INVALID_ARGUMENT without a buffer; nothing is then written.
 nvmlReturn_t PutText(const char* text, char* buffer, unsigned length);
 
 // Writes one value through a caller's pointer, or refuses a null one.

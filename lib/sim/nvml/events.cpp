@@ -1,4 +1,5 @@
-// Event sets: they can be made, filled and waited on, but nothing ever happens to simulated devices.
+// Event sets: they can be made, filled and waited on, but nothing ever happens to simulated
+// devices.
 #include <errno.h>
 #include <stdlib.h>
 #include <time.h>
@@ -59,8 +60,7 @@ extern "C" nvmlReturn_t nvmlDeviceGetSupportedEventTypes(nvmlDevice_t device,
   return PutFor(device, eventTypes, kSupportedEvents);
 }
 
-extern "C" nvmlReturn_t nvmlDeviceRegisterEvents(nvmlDevice_t device,
-                                                 unsigned long long eventTypes,
+extern "C" nvmlReturn_t nvmlDeviceRegisterEvents(nvmlDevice_t device, unsigned long long eventTypes,
                                                  nvmlEventSet_t set) {
   SIM_CALL(nvmlDeviceRegisterEvents, device, eventTypes, set);
   if (IndexOf(device) == kNoDevice || set == nullptr) return NVML_ERROR_INVALID_ARGUMENT;

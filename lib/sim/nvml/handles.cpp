@@ -93,8 +93,7 @@ extern "C" nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char* pciBusId,
   });
 }
 
-extern "C" nvmlReturn_t nvmlDeviceGetHandleByPciBusId(const char* pciBusId,
-                                                      nvmlDevice_t* device) {
+extern "C" nvmlReturn_t nvmlDeviceGetHandleByPciBusId(const char* pciBusId, nvmlDevice_t* device) {
   SIM_CALL(nvmlDeviceGetHandleByPciBusId, pciBusId, device);
   return nvmlDeviceGetHandleByPciBusId_v2(pciBusId, device);
 }

@@ -1,8 +1,10 @@
 // Memory as NVML counts it, and its error counters.
 //
-// GPUFENCE_SIM_MEMORY is what CUDA calls the total. NVML shows the whole board: that and a part that
-// the driver keeps to itself, which the second form of the query tells apart and the first counts as
-// used. An H200 keeps 616 of 143771 MiB.
+// GPUFENCE_SIM_MEMORY is what CUDA calls the total. NVML shows the whole board: that and a part
+// that the driver keeps to itself, which the second form of the query tells apart and the first
+// counts as used. An H200 keeps 616 of 143771 MiB.
+#include <initializer_list>
+
 #include "driver_abi.h"
 #include "machine/calls.h"
 #include "nvml/board.h"

@@ -50,8 +50,9 @@ int ProcessesOn(int index, int (&slots)[kMaxSlots]) {
   return count;
 }
 
-// The manners that all lists share: *count comes in as the room and goes out as the need. Too little
-// room is NVML_ERROR_INSUFFICIENT_SIZE with nothing else written, so a count of 0 asks for the need.
+// The manners that all lists share: *count comes in as the room and goes out as the need. Too
+// little room is NVML_ERROR_INSUFFICIENT_SIZE with nothing else written, so a count of 0 asks for
+// the need.
 template <typename Info>
 nvmlReturn_t PutProcesses(nvmlDevice_t device, unsigned* count, Info* infos) {
   const int index = IndexOf(device);

@@ -4,12 +4,12 @@
 #include "driver_abi.h"
 #include "machine/calls.h"
 #include "nvml/board.h"
+#include "nvml/utilization.h"
 
 namespace {
 
 using sim::nvml::IndexOf;
 using sim::nvml::kNoDevice;
-using sim::nvml::Put;
 using sim::nvml::PutFor;
 
 constexpr unsigned kMaxSmMhz = 1980;
@@ -27,10 +27,10 @@ constexpr unsigned kPcieLanes = 16;
 
 constexpr unsigned long long kClocksIdle = 1;  // reason: nothing runs
 
-// Percent of the last sample period; 0 when there is none.
+// 0 for what is no device; the answer is then refused anyway.
 unsigned Load(nvmlDevice_t device) {
-  nvmlUtilization_t rates = {};
-  return nvmlDeviceGetUtilizationRates(device, &rates) == NVML_SUCCESS ? rates.gpu : 0;
+  const int index = IndexOf(device);
+  return index == kNoDevice ? 0 : sim::nvml::LoadPercent(index);
 }
 
 unsigned MaxMhz(nvmlClockType_t type) {
@@ -157,16 +157,16 @@ extern "C" nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t device,
   return PutFor(device, temp, kIdleCelsius + kFullLoadCelsius * Load(device) / 100);
 }
 
-extern "C" nvmlReturn_t nvmlDeviceGetTemperatureThreshold(
-    nvmlDevice_t device, nvmlTemperatureThresholds_t thresholdType, unsigned int* temp) {
+extern "C" nvmlReturn_t nvmlDeviceGetTemperatureThreshold(nvmlDevice_t device,
+                                                          nvmlTemperatureThresholds_t thresholdType,
+                                                          unsigned int* temp) {
   SIM_CALL(nvmlDeviceGetTemperatureThreshold, device, thresholdType, temp);
   constexpr unsigned kSlowdown = 1;
   if (static_cast<unsigned>(thresholdType) != kSlowdown) return NVML_ERROR_NOT_SUPPORTED;
   return PutFor(device, temp, kSlowdownCelsius);
 }
 
-extern "C" nvmlReturn_t nvmlDeviceGetPersistenceMode(nvmlDevice_t device,
-                                                     nvmlEnableState_t* mode) {
+extern "C" nvmlReturn_t nvmlDeviceGetPersistenceMode(nvmlDevice_t device, nvmlEnableState_t* mode) {
   SIM_CALL(nvmlDeviceGetPersistenceMode, device, mode);
   return PutFor(device, mode, NVML_FEATURE_ENABLED);
 }

@@ -17,8 +17,8 @@ using sim::nvml::PutText;
 // From this branch on, NVML tells its own version before nvmlInit too.
 constexpr uint16_t kVersionAnytimeBranch = 535;
 
-// The first argument of a process's command line, as the real library names processes. Reads at most
-// `size` bytes; 0 when there is no such process.
+// The first argument of a process's command line, as the real library names processes. Reads at
+// most `size` bytes; 0 when there is no such process.
 size_t ReadProcessName(unsigned pid, char* name, size_t size) {
   char path[40];
   snprintf(path, sizeof(path), "/proc/%u/cmdline", pid);

@@ -145,8 +145,7 @@ extern "C" nvmlReturn_t nvmlDeviceIsMigDeviceHandle(nvmlDevice_t device,
   return PutFor(device, isMigDevice, 0u);
 }
 
-extern "C" nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device,
-                                                            unsigned int index,
+extern "C" nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned int index,
                                                             nvmlDevice_t* migDevice) {
   SIM_CALL(nvmlDeviceGetMigDeviceHandleByIndex, device, index, migDevice);
   if (IndexOf(device) == kNoDevice || migDevice == nullptr) return NVML_ERROR_INVALID_ARGUMENT;

@@ -1,8 +1,10 @@
 // How busy devices and processes were, as NVML samples it: late, coarse and only now and then.
 //
-// A sample is taken at every multiple of kSampleNs of the machine's clock and looks back: a device's
-// over one period, a process's over a second. Nothing newer can be seen, whoever asks how often.
-// Times come out as microseconds since 1970. Must not know what made anybody busy.
+// A sample is taken at every multiple of kSampleNs of the machine's clock and looks back: a
+// device's over one period, a process's over a second. Nothing newer can be seen, whoever asks how
+// often. Times come out as microseconds since 1970. Must not know what made anybody busy.
+#include "nvml/utilization.h"
+
 #include <time.h>
 
 #include <atomic>
@@ -89,9 +91,9 @@ void Fill(unsigned pid, uint64_t sample_ns, unsigned percent,
   sample->smUtil = percent;
 }
 
-// One sample for each process that was busy in the last window. Without a buffer, or with one that is
-// too small, their number and NVML_ERROR_INSUFFICIENT_SIZE; NVML_ERROR_NOT_FOUND when nobody was busy
-// or the caller has seen the newest sample.
+// One sample for each process that was busy in the last window. Without a buffer, or with one that
+// is too small, their number and NVML_ERROR_INSUFFICIENT_SIZE; NVML_ERROR_NOT_FOUND when nobody was
+// busy or the caller has seen the newest sample.
 template <typename Sample>
 nvmlReturn_t PutProcessSamples(int index, uint64_t last_seen_us, unsigned* count, Sample* samples) {
   int slots[kMaxSlots];
@@ -129,19 +131,24 @@ bool IsSampled(nvmlSamplingType_t type) {
 
 }  // namespace
 
+unsigned sim::nvml::LoadPercent(int index) {
+  return Percent(Device(index).busy, NewestSampleNs(), kSampleNs);
+}
+
 extern "C" nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device,
                                                       nvmlUtilization_t* utilization) {
   SIM_CALL(nvmlDeviceGetUtilizationRates, device, utilization);
   const int index = IndexOf(device);
   if (index == kNoDevice || utilization == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
-  utilization->gpu = Percent(Device(index).busy, NewestSampleNs(), kSampleNs);
+  utilization->gpu = sim::nvml::LoadPercent(index);
   utilization->memory = 0;
   return NVML_SUCCESS;
 }
 
-extern "C" nvmlReturn_t nvmlDeviceGetProcessUtilization(
-    nvmlDevice_t device, nvmlProcessUtilizationSample_t* utilization,
-    unsigned int* processSamplesCount, unsigned long long lastSeenTimeStamp) {
+extern "C" nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
+                                                        nvmlProcessUtilizationSample_t* utilization,
+                                                        unsigned int* processSamplesCount,
+                                                        unsigned long long lastSeenTimeStamp) {
   SIM_CALL(nvmlDeviceGetProcessUtilization, device, utilization, processSamplesCount,
            lastSeenTimeStamp);
   const int index = IndexOf(device);
@@ -154,13 +161,11 @@ extern "C" nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(
   SIM_CALL(nvmlDeviceGetProcessesUtilizationInfo, device, procesesUtilInfo);
   const int index = IndexOf(device);
   if (index == kNoDevice || procesesUtilInfo == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
-  if (procesesUtilInfo->version !=
-      sim::nvml::VersionOf<nvmlProcessesUtilizationInfo_v1_t>(1)) {
+  if (procesesUtilInfo->version != sim::nvml::VersionOf<nvmlProcessesUtilizationInfo_v1_t>(1)) {
     return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
   }
   return PutProcessSamples(index, procesesUtilInfo->lastSeenTimeStamp,
-                           &procesesUtilInfo->processSamplesCount,
-                           procesesUtilInfo->procUtilArray);
+                           &procesesUtilInfo->processSamplesCount, procesesUtilInfo->procUtilArray);
 }
 
 extern "C" nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t device, nvmlSamplingType_t type,
@@ -187,8 +192,8 @@ extern "C" nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t device, nvmlSamplingTy
     if (TimestampUs(sample_ns) <= lastSeenTimeStamp) continue;
     samples[written].timeStamp = TimestampUs(sample_ns);
     samples[written].sampleValue = {};
-    samples[written].sampleValue.uiVal =
-        type == NVML_GPU_UTILIZATION_SAMPLES ? Percent(Device(index).busy, sample_ns, kSampleNs)
+    samples[written].sampleValue.uiVal = type == NVML_GPU_UTILIZATION_SAMPLES
+                                             ? Percent(Device(index).busy, sample_ns, kSampleNs)
                                              : 0u;
     ++written;
   }

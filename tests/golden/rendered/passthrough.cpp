@@ -11,12 +11,12 @@ extern "C" {
 [[gnu::weak]] CUresult cuGadgetFill(void* p, float value, double scale, CUstream hStream) { GPUFENCE_TAIL return real::cuGadgetFill(p, value, scale, hStream); }
 [[gnu::weak]] CUresult cuGadgetFill_ptsz(void* p, float value, double scale, CUstream hStream) { GPUFENCE_TAIL return real::cuGadgetFill_ptsz(p, value, scale, hStream); }
 [[gnu::weak]] CUresult cuGadgetFree(void* p) { GPUFENCE_TAIL return real::cuGadgetFree(p); }
-[[gnu::weak]] CUresult cuGadgetImport(CUgadget* gadget, CUtoken token, unsigned int flags) { GPUFENCE_TAIL return real::cuGadgetImport(gadget, token, flags); }
+[[gnu::weak]] CUresult cuGadgetImport(CUgadget* gadget, CUtoken token, unsigned int flags) { return real::cuGadgetImport(gadget, token, flags); }
 [[gnu::weak]] CUresult cuGadgetMany(const CUplan* plan, int a, unsigned int b, long long c, size_t d, float e, double f, unsigned char g, CUcolor h, void* i, const void* const* j, unsigned short k, float l, uint64_t m, CUgadget n, CUstream o) { GPUFENCE_TAIL return real::cuGadgetMany(plan, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o); }
 [[gnu::weak]] CUresult cuGadgetName(char name[32], int len) { GPUFENCE_TAIL return real::cuGadgetName(name, len); }
 [[gnu::weak]] CUresult cuGadgetOnDone(CUstream hStream, CUdoneFn fn, void* userData) { GPUFENCE_TAIL return real::cuGadgetOnDone(hStream, fn, userData); }
 [[gnu::weak]] CUresult cuGadgetOpen(CUgadget* gadget, unsigned int bytes) { GPUFENCE_TAIL return real::cuGadgetOpen(gadget, bytes); }
-[[gnu::weak]] CUresult cuGadgetOpen_v2(CUgadget* gadget, size_t bytes, CUshape shape, unsigned long long flags) { GPUFENCE_TAIL return real::cuGadgetOpen_v2(gadget, bytes, shape, flags); }
+[[gnu::weak]] CUresult cuGadgetOpen_v2(CUgadget* gadget, size_t bytes, CUshape shape, unsigned long long flags) { return real::cuGadgetOpen_v2(gadget, bytes, shape, flags); }
 [[gnu::weak]] CUresult cuGadgetOpen_v3(CUgadget* gadget, const CUplan* plan) { GPUFENCE_TAIL return real::cuGadgetOpen_v3(gadget, plan); }
 [[gnu::weak]] CUresult cuGadgetRelease(void* p) { GPUFENCE_TAIL return real::cuGadgetRelease(p); }
 [[gnu::weak]] unsigned long long cuGadgetVersion() { GPUFENCE_TAIL return real::cuGadgetVersion(); }

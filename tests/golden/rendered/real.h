@@ -6,7 +6,7 @@
 #include "core/entries.h"
 #include "driver_abi.h"
 
-// A forwarded call leaves no frame behind, whatever is passed; g++ does so from -O2 on by itself.
+// A forwarded call leaves no frame behind; g++ does so from -O2 on by itself.
 #ifndef GPUFENCE_TAIL
 #if __has_cpp_attribute(clang::musttail)
 #define GPUFENCE_TAIL [[clang::musttail]]
@@ -30,12 +30,12 @@ inline CUresult cuGadgetCopy_ptds(void* dst, const void* src, size_t bytes) { GP
 inline CUresult cuGadgetFill(void* p, float value, double scale, CUstream hStream) { GPUFENCE_TAIL return Entry<CUresult(void*, float, double, CUstream)>(gpufence::kSym_cuGadgetFill)(p, value, scale, hStream); }
 inline CUresult cuGadgetFill_ptsz(void* p, float value, double scale, CUstream hStream) { GPUFENCE_TAIL return Entry<CUresult(void*, float, double, CUstream)>(gpufence::kSym_cuGadgetFill_ptsz)(p, value, scale, hStream); }
 inline CUresult cuGadgetFree(void* p) { GPUFENCE_TAIL return Entry<CUresult(void*)>(gpufence::kSym_cuGadgetFree)(p); }
-inline CUresult cuGadgetImport(CUgadget* gadget, CUtoken token, unsigned int flags) { GPUFENCE_TAIL return Entry<CUresult(CUgadget*, CUtoken, unsigned int)>(gpufence::kSym_cuGadgetImport)(gadget, token, flags); }
+inline CUresult cuGadgetImport(CUgadget* gadget, CUtoken token, unsigned int flags) { return Entry<CUresult(CUgadget*, CUtoken, unsigned int)>(gpufence::kSym_cuGadgetImport)(gadget, token, flags); }
 inline CUresult cuGadgetMany(const CUplan* plan, int a, unsigned int b, long long c, size_t d, float e, double f, unsigned char g, CUcolor h, void* i, const void* const* j, unsigned short k, float l, uint64_t m, CUgadget n, CUstream o) { GPUFENCE_TAIL return Entry<CUresult(const CUplan*, int, unsigned int, long long, size_t, float, double, unsigned char, CUcolor, void*, const void* const*, unsigned short, float, uint64_t, CUgadget, CUstream)>(gpufence::kSym_cuGadgetMany)(plan, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o); }
 inline CUresult cuGadgetName(char name[32], int len) { GPUFENCE_TAIL return Entry<CUresult(char[32], int)>(gpufence::kSym_cuGadgetName)(name, len); }
 inline CUresult cuGadgetOnDone(CUstream hStream, CUdoneFn fn, void* userData) { GPUFENCE_TAIL return Entry<CUresult(CUstream, CUdoneFn, void*)>(gpufence::kSym_cuGadgetOnDone)(hStream, fn, userData); }
 inline CUresult cuGadgetOpen(CUgadget* gadget, unsigned int bytes) { GPUFENCE_TAIL return Entry<CUresult(CUgadget*, unsigned int)>(gpufence::kSym_cuGadgetOpen)(gadget, bytes); }
-inline CUresult cuGadgetOpen_v2(CUgadget* gadget, size_t bytes, CUshape shape, unsigned long long flags) { GPUFENCE_TAIL return Entry<CUresult(CUgadget*, size_t, CUshape, unsigned long long)>(gpufence::kSym_cuGadgetOpen_v2)(gadget, bytes, shape, flags); }
+inline CUresult cuGadgetOpen_v2(CUgadget* gadget, size_t bytes, CUshape shape, unsigned long long flags) { return Entry<CUresult(CUgadget*, size_t, CUshape, unsigned long long)>(gpufence::kSym_cuGadgetOpen_v2)(gadget, bytes, shape, flags); }
 inline CUresult cuGadgetOpen_v3(CUgadget* gadget, const CUplan* plan) { GPUFENCE_TAIL return Entry<CUresult(CUgadget*, const CUplan*)>(gpufence::kSym_cuGadgetOpen_v3)(gadget, plan); }
 inline CUresult cuGadgetRelease(void* p) { GPUFENCE_TAIL return Entry<CUresult(void*)>(gpufence::kSym_cuGadgetRelease)(p); }
 inline unsigned long long cuGadgetVersion() { GPUFENCE_TAIL return Entry<unsigned long long()>(gpufence::kSym_cuGadgetVersion)(); }

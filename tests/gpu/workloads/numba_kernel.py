@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import evidence
+
+
+def restore_removed_names(numpy: Any) -> None:  # noqa: ANN401
+    """Give numpy back the names that numba-cuda still imports and numpy 2.5 no longer has."""
+    for removed, successor in (("row_stack", "vstack"), ("in1d", "isin"), ("trapz", "trapezoid")):
+        if not hasattr(numpy, removed):
+            setattr(numpy, removed, getattr(numpy, successor))
 
 
 def main() -> None:
     """A vector sum with device arrays, a stream and memory information."""
-    cuda, numpy = evidence.need("numba.cuda", "numpy")
+    (numpy,) = evidence.need("numpy")
+    restore_removed_names(numpy)
+    (cuda,) = evidence.need("numba.cuda")
     if not cuda.is_available():
         print("Numba sees no GPU")
         raise SystemExit(evidence.SKIPPED)

@@ -1,4 +1,4 @@
-"""Lookups answer as the simulated driver's generation does: cuGetProcAddress, dlsym, hidden names."""
+"""Lookups answer as the simulated driver's generation does, dlsym and cuGetProcAddress alike."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ..conftest import REPO, Finished, Sim
+from ..conftest import REPO, Finished, Sim  # noqa: TID252 - the fixtures are one folder up
 from . import lookup_rule
 from .lookup_rule import API, Answer, Query
 
@@ -64,9 +64,7 @@ def ask(sim: Sim, branch: str, tmp_path: Path, name: str) -> dict[tuple[int, int
 
 
 @pytest.mark.parametrize("branch", REAL_BRANCHES)
-def test_every_lookup_is_answered_as_by_the_real_driver(
-    sim: Sim, branch: str, names: Path
-) -> None:
+def test_every_lookup_is_answered_as_by_the_real_driver(sim: Sim, branch: str, names: Path) -> None:
     real = DRIVERS / branch / "libcuda.so.1"
     if not real.exists():
         pytest.skip(f"no real driver at {real}: run ci/fetch-drivers .drivers")
@@ -119,9 +117,7 @@ def test_a_driver_of_the_newest_headers_has_every_variant(sim: Sim, names: Path)
 
 
 @pytest.mark.parametrize("branch", ["470", "550", "580"])
-def test_the_entry_point_decides_how_a_miss_is_told(
-    sim: Sim, branch: str, tmp_path: Path
-) -> None:
+def test_the_entry_point_decides_how_a_miss_is_told(sim: Sim, branch: str, tmp_path: Path) -> None:
     answers = ask(sim, branch, tmp_path, "cuMemAlloc_v2")
 
     assert answers[1, 0, 0] == Answer(500, "-", "-")

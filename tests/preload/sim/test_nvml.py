@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ..conftest import Sim
+from ..conftest import Sim  # noqa: TID252 - the fixtures are one folder up
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -86,6 +86,37 @@ def test_every_process_of_a_machine_sees_the_same_devices(sim: Sim) -> None:
     first, second = query(sim, "devices"), query(sim, "devices")
 
     assert first == second
+
+
+def test_cuda_and_nvml_speak_of_the_same_devices(sim: Sim) -> None:
+    source = (
+        "import ctypes, json, uuid\n"
+        "c = ctypes.CDLL('libcuda.so.1')\n"
+        "c.cuInit(0)\n"
+        "def ask(function, size, *rest):\n"
+        "    out = ctypes.create_string_buffer(size)\n"
+        "    assert function(out, *rest) == 0\n"
+        "    return out.raw\n"
+        "print(json.dumps([{\n"
+        "    'name': ask(c.cuDeviceGetName, 96, 96, device).rstrip(b'\\0').decode(),\n"
+        "    'uuid': f'GPU-{uuid.UUID(bytes=ask(c.cuDeviceGetUuid_v2, 16, device))}',\n"
+        "    'bus': ask(c.cuDeviceGetPCIBusId, 32, 32, device).rstrip(b'\\0').decode(),\n"
+        "    'total': int.from_bytes(ask(c.cuDeviceTotalMem_v2, 8, device), 'little'),\n"
+        "} for device in range(2)]))\n"
+    )
+    sim = sim.with_env(GPUS=2)
+
+    cuda = sim.run(sys.executable, "-c", source).facts
+
+    assert cuda == [
+        {
+            "name": device["name"],
+            "uuid": device["uuid"],
+            "bus": device["bus_id_legacy"],
+            "total": device["total"] - device["reserved"],
+        }
+        for device in query(sim, "devices")
+    ]
 
 
 def test_without_a_gpu_nvml_finds_no_driver(sim: Sim) -> None:
@@ -192,7 +223,7 @@ def test_samples_come_at_their_own_pace_whoever_asks_how_often(sim: Sim) -> None
 
     times = [sample["us"] for sample in samples]
     assert times == sorted(set(times))
-    steps = {later - earlier for earlier, later in zip(times[:-1], times[1:], strict=True)}
+    steps = {times[i + 1] - times[i] for i in range(len(times) - 1)}
     assert steps <= {SAMPLE_US - 1, SAMPLE_US, SAMPLE_US + 1}  # in whole microseconds
     assert samples[-1]["gpu"] >= 40
     assert all(sample["gpu"] <= 100 for sample in samples)
@@ -284,6 +315,7 @@ def interposed(sim: Sim, program: str) -> list[str]:
         ("n.nvmlDeviceGetHandleByPciBusId(b'0:0.0', out)", ["nvmlDeviceGetHandleByPciBusId_v2"]),
         ("n.nvmlDeviceGetMemoryInfo(device, out)", ["nvmlDeviceGetMemoryInfo_v2"]),
         ("n.nvmlDeviceGetMemoryInfo_v2(device, out)", []),
+        ("n.nvmlDeviceGetPowerUsage(device, out)", []),
         (
             "n.nvmlDeviceGetPciInfo(device, out)",
             ["nvmlDeviceGetPciInfo_v2", "nvmlDeviceGetPciInfo_v3"],

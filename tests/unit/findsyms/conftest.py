@@ -5,18 +5,19 @@ The ELF writer needs no compiler, so that damage can be placed byte by byte.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import shutil
 import struct
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from findsyms import cli
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 FUNC, OBJECT = 2, 1
@@ -201,19 +202,30 @@ RunTool = Callable[..., Finished]
 
 
 @pytest.fixture
-def run_tool(api_folder: Path, tmp_path: Path) -> RunTool:
-    """`run_tool(argument, ..., env=...)` runs `python -m findsyms` on the small API in tmp_path."""
+def run_tool(
+    api_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> RunTool:
+    """`run_tool(argument, ..., env=...)` runs the tool on the small API in tmp_path.
+
+    In this process, where lief is loaded already: its children then start in no time.
+    """
+    importlib.import_module("lief")
+    monkeypatch.chdir(tmp_path)
+    for name in ("LD_LIBRARY_PATH", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
 
     def run(*arguments: str | Path, env: dict[str, str] | None = None) -> Finished:
-        environ = {k: v for k, v in os.environ.items() if k not in ("LD_LIBRARY_PATH", "NO_COLOR")}
-        environ |= {"PYTHONPATH": str(REPOSITORY / "tools"), **(env or {})}
-        given = [str(argument) for argument in arguments]
-        place = ["--api", str(api_folder)]
-        command = [sys.executable, "-m", "findsyms", *given, *place]
-        done = subprocess.run(
-            command, capture_output=True, text=True, env=environ, cwd=tmp_path, check=False
-        )
-        return Finished(done.returncode, done.stdout, done.stderr)
+        for name, value in (env or {}).items():
+            monkeypatch.setenv(name, value)
+        try:
+            status = cli.main([*map(str, arguments), "--api", str(api_folder)])
+        except SystemExit as end:  # argparse's own way out
+            status = int(end.code or 0)
+        shown = capsys.readouterr()
+        return Finished(status, shown.out, shown.err)
 
     return run
 

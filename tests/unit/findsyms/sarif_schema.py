@@ -1,7 +1,7 @@
-"""The part of SARIF 2.1.0 that findsyms uses, as JSON Schema; tighter than the standard.
+"""The part of SARIF 2.1.0 that findsyms uses, as JSON Schema, tighter than the standard.
 
-Written from the standard's text (OASIS SARIF 2.1.0, section 3): required properties, allowed values,
-and no property that the standard does not have.
+Written from the standard's text (OASIS SARIF 2.1.0, section 3): required properties, allowed
+values, and no property that the standard does not have.
 """
 
 from __future__ import annotations

@@ -54,12 +54,12 @@ EXTRA = {
     "driver-owned": "int cudbgApiInit(void) { return 0; }",
     "constructors": "static int n; __attribute__((constructor)) static void c(void) { n++; }",
     "destructors": "static int n; __attribute__((destructor)) static void c(void) { n++; }",
-    "imports-1": "void exit(int); static void c(void) { exit(1); } int nvmlInit_v2(void) { c(); }",
-    "imports-2": 'int puts(const char *); int nvmlInit_v2(void) { return puts(""); }',
-    "imports-3": "int umask(int); int nvmlInit_v2(void) { return umask(0); }",
-    "imports-9": "int sem_init(void *, int, int);"
+    "process-end": "void exit(int); int nvmlInit_v2(void) { exit(1); }",
+    "stdout": 'int puts(const char *); int nvmlInit_v2(void) { return puts(""); }',
+    "process-state": "int umask(int); int nvmlInit_v2(void) { return umask(0); }",
+    "shared-locks": "int sem_init(void *, int, int);"
     " int nvmlInit_v2(void) { return sem_init(0, 1, 1); }",
-    "imports-16": "int __cxa_thread_atexit_impl(void *); int nvmlInit_v2(void)"
+    "tls-destructors": "int __cxa_thread_atexit_impl(void *); int nvmlInit_v2(void)"
     " { return __cxa_thread_atexit_impl(0); }",
     "cxx-runtime": "void *_Znwm(unsigned long); int nvmlInit_v2(void) { return _Znwm(8) != 0; }",
 }

@@ -1,0 +1,38 @@
+// Device memory as the driver deals it: whole granules, and small blocks cut out of shared ones.
+//
+// Owns the charging of blocks to the device.  Must not know addresses' users or the API.
+// DriverLock held throughout.
+#ifndef GPUFENCE_LIB_SIM_CUDA_HEAP_H_
+#define GPUFENCE_LIB_SIM_CUDA_HEAP_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "driver_abi.h"
+
+namespace sim::heap {
+
+inline constexpr size_t kUnitBytes = 512;  // alignment of every device address
+
+struct Block {
+  uint64_t offset;         // in the arena
+  uint64_t granule_bytes;  // charged for this block alone; 0 = it shares a granule
+  uint32_t units;          // of a shared granule
+  int device;
+};
+
+// Blocks of up to half a granule share granules with others of the same owner (a context's handle)
+// and device.  CUDA_ERROR_OUT_OF_MEMORY: nothing is taken.
+CUresult Take(int device, uint64_t owner, size_t bytes, Block* block);
+
+// A block with granules of its own, whatever its size.
+CUresult TakeWhole(int device, size_t bytes, Block* block);
+
+void Give(const Block& block);
+
+// `bytes` in whole granules; 0 when that does not fit in 64 bits.
+uint64_t InGranules(uint64_t bytes);
+
+}  // namespace sim::heap
+
+#endif  // GPUFENCE_LIB_SIM_CUDA_HEAP_H_

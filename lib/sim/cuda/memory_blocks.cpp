@@ -1,0 +1,156 @@
+// See memory_blocks.h; also how device bytes are charged and what ends with a context.
+#include "cuda/memory_blocks.h"
+
+#include "cuda/arena.h"
+#include "cuda/device.h"
+#include "cuda/host.h"
+#include "cuda/managed.h"
+#include "cuda/pool.h"
+#include "cuda/ranges.h"
+#include "machine/machine.h"
+
+namespace sim::memory {
+
+CUresult Begin(context::Context** context) {
+  const CUresult rc = context::Current(context);
+  if (rc != CUDA_SUCCESS) return rc;
+  return stream::RefuseIfCapturing != nullptr ? stream::RefuseIfCapturing() : CUDA_SUCCESS;
+}
+
+bool ChargeHidden(int device, uint64_t bytes) {
+  const int physical = device::Physical(device);
+  if (bytes == 0 || machine::Reserve(physical, bytes)) return true;
+  // Managed pages of our own make room for memory that cannot move.
+  return managed::Evict(device, bytes) > 0 && machine::Reserve(physical, bytes);
+}
+
+void ReleaseHidden(int device, uint64_t bytes) {
+  if (bytes > 0) machine::Release(device::Physical(device), bytes);
+}
+
+heap::Block BlockOf(const Range& range) {
+  return {.offset = range.arena_offset,
+          .granule_bytes = range.charged_bytes,
+          .units = static_cast<uint32_t>(range.detail),
+          .device = range.device};
+}
+
+namespace {
+
+CUresult AddBlock(const context::Context& context, const heap::Block& block, uintptr_t base,
+                  size_t bytes, CUdeviceptr* address) {
+  Range range = {};
+  range.base = base;
+  range.bytes = bytes;
+  range.family = Family::kLinear;
+  range.accessible = true;
+  range.device = context.device;
+  range.context = context.handle;
+  range.charged_bytes = block.granule_bytes;
+  range.arena_offset = block.offset;
+  range.detail = block.units;
+  if (base == 0 || ranges::Add(range) == nullptr) {
+    heap::Give(block);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  *address = base;
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+CUresult AddLinear(const context::Context& context, const heap::Block& block, size_t bytes,
+                   CUdeviceptr* address) {
+  return AddBlock(context, block, arena::AddressOf(block.offset), bytes, address);
+}
+
+CUresult AddLow(const context::Context& context, const heap::Block& block, size_t bytes,
+                CUdeviceptr* address) {
+  const uintptr_t base =
+      arena::MapFileLow(block.granule_bytes, arena::Descriptor(), block.offset);
+  const CUresult rc = AddBlock(context, block, base, bytes, address);
+  if (rc != CUDA_SUCCESS && base != 0) arena::Unmap(base, block.granule_bytes);
+  return rc;
+}
+
+void EndRange(Range* range) {
+  switch (range->family) {
+    case Family::kLinear: {
+      const heap::Block block = BlockOf(*range);
+      if (range->base != arena::AddressOf(block.offset)) {
+        arena::Unmap(range->base, block.granule_bytes);
+      }
+      heap::Give(block);
+      break;
+    }
+    case Family::kManaged:
+      managed::End(range);
+      break;
+    case Family::kHost:
+      host::Unmap(*range);
+      break;
+    case Family::kImported:
+      // A mapping begins at a granule, the memory in it perhaps later.
+      arena::Unmap(range->base / machine::kGranuleBytes * machine::kGranuleBytes, range->detail);
+      break;
+    case Family::kPool:
+    case Family::kGraph:
+      pool::End(range);
+      return;  // the pool forgets the range itself
+    case Family::kMapped:
+    case Family::kReserved:
+    case Family::kRegistered:
+    case Family::kArray:  // its array gives the block back
+      break;
+  }
+  ranges::Remove(range);
+}
+
+CUresult FreeAny(CUdeviceptr address) {
+  if (address == 0) return CUDA_SUCCESS;
+  Range* range = FindRange(address);
+  if (range == nullptr || range->base != address) return CUDA_ERROR_INVALID_VALUE;
+  switch (range->family) {
+    case Family::kLinear:
+    case Family::kManaged:
+    case Family::kPool:
+    case Family::kGraph: {
+      const int device = range->family == Family::kPool ? range->device : -1;
+      EndRange(range);
+      if (device >= 0) AfterSynchronize(device);  // the synchronous form waits for the stream
+      return CUDA_SUCCESS;
+    }
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
+  }
+}
+
+CUresult AllocateLinear(context::Context* context, size_t bytes, CUdeviceptr* address) {
+  heap::Block block = {};
+  const CUresult rc = heap::Take(context->device, context->handle, bytes, &block);
+  return rc == CUDA_SUCCESS ? AddLinear(*context, block, bytes, address) : rc;
+}
+
+CUresult FreeLinear(CUdeviceptr address) {
+  Range* range = FindRange(address);
+  if (range == nullptr || range->base != address || range->family != Family::kLinear) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  EndRange(range);
+  return CUDA_SUCCESS;
+}
+
+}  // namespace sim::memory
+
+namespace sim {
+
+void EndMemoryOf(context::Context* context) {
+  uintptr_t from = 0;
+  while (memory::Range* range = ranges::FirstFrom(from)) {
+    from = range->base + 1;
+    if (range->context == context->handle) memory::EndRange(range);
+  }
+  pool::AfterContext(context->device);
+}
+
+}  // namespace sim

@@ -1,0 +1,79 @@
+// Memory pools as the rest of memory sees them.  DriverLock held.
+#ifndef GPUFENCE_LIB_SIM_CUDA_POOL_H_
+#define GPUFENCE_LIB_SIM_CUDA_POOL_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cuda/memory.h"
+#include "machine/vec.h"
+
+namespace sim::pool {
+
+// A stretch of a pool's memory that was taken from the device at once, and goes back at once.
+struct Segment {
+  uint64_t offset;  // in the arena
+  uint64_t bytes;
+  uint64_t used_bytes;
+};
+
+// A free stretch inside one segment.
+struct Hole {
+  uint64_t offset;
+  uint64_t bytes;
+};
+
+struct Pool {
+  uint64_t handle;
+  int device;                 // logical; -1 = host memory, which costs nothing
+  CUmemLocationType location_type;
+  int location_id;
+  CUmemAllocationType allocation_type;
+  CUmemAllocationHandleType handle_types;
+  uint64_t max_bytes;         // 0 = no limit
+  uint64_t release_threshold;
+  uint64_t reserved_bytes;
+  uint64_t reserved_high_bytes;
+  uint64_t used_bytes;
+  uint64_t used_high_bytes;
+  size_t piece_count;         // live allocations
+  uint32_t reuse_flags;       // one bit per CU_MEMPOOL_ATTR_REUSE_*, by number
+  uint16_t accessible_mask;   // devices given access by cuMemPoolSetAccess
+  bool is_default;            // of a device: cannot be destroyed
+  bool is_graph;              // of a device's graphs: no handle leads to it
+  bool is_destroyed;          // waits for its last allocation
+  int imported_fd;            // an imported pool's memory file, or -1
+  Vec<Segment> segments;
+  Vec<Hole> holes;            // by offset; never across segments
+};
+
+// The pool behind a handle, destroyed ones excepted; nullptr if it is none.
+Pool* Find(CUmemoryPool handle);
+
+// The pool that cuMemAllocAsync uses on a device now; nullptr when memory is exhausted.
+Pool* CurrentOf(int device);
+Pool* DefaultOf(int device);
+void SetCurrent(int device, const Pool& pool);
+
+// A new pool with everything zero or default but its handle.
+Pool* Create();
+void Destroy(Pool* pool);
+
+// Takes `bytes` from a pool and puts them on the address map as `family`.
+CUresult Allocate(Pool* pool, size_t bytes, memory::Family family, CUdeviceptr* address);
+
+// Gives an allocation back to its pool and forgets the range.
+void End(memory::Range* range);
+
+// Gives unused segments back to the device while more than `keep_bytes` are reserved.
+void Trim(Pool* pool, uint64_t keep_bytes);
+
+// Trims the pools of a device to nothing: its last allocations ended with a context.
+void AfterContext(int device);
+
+// The pool from which the allocation nodes of a device's graphs are served.
+Pool* GraphPoolOf(int device);
+
+}  // namespace sim::pool
+
+#endif  // GPUFENCE_LIB_SIM_CUDA_POOL_H_

@@ -1,0 +1,121 @@
+// Pools between processes: the pool as a descriptor, its allocations as 64 opaque bytes.
+#include <string.h>
+#include <unistd.h>
+
+#include "cuda/arena.h"
+#include "cuda/device.h"
+#include "cuda/import.h"
+#include "cuda/pool.h"
+#include "cuda/shared_file.h"
+#include "machine/calls.h"
+#include "machine/machine.h"
+
+namespace {
+
+using sim::DriverLock;
+using sim::pool::Pool;
+
+constexpr uint64_t kMagic = 0x314c4f4f46504721;
+
+// What fills a CUmemPoolPtrExportData.
+struct PoolTicket {
+  uint64_t magic;
+  uint64_t machine_id;
+  uint64_t inode;
+  uint64_t offset;
+  uint64_t bytes;
+  int32_t physical_device;
+  int32_t padding[5];
+};
+static_assert(sizeof(PoolTicket) == 64 && sizeof(CUmemPoolPtrExportData) == 64);
+
+}  // namespace
+
+extern "C" {
+
+CUresult cuMemPoolExportToShareableHandle(void* handle_out, CUmemoryPool pool,
+                                          CUmemAllocationHandleType handleType,
+                                          unsigned long long flags) {
+  SIM_CALL(cuMemPoolExportToShareableHandle, handle_out, pool, handleType, flags);
+  DriverLock lock;
+  const Pool* found = sim::pool::Find(pool);
+  if (handle_out == nullptr || found == nullptr || flags != 0 ||
+      handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
+      (found->handle_types & handleType) == 0) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (!sim::arena::Open()) return CUDA_ERROR_OUT_OF_MEMORY;
+  const int fd = sim::shared_file::Duplicate(sim::arena::Descriptor());
+  if (fd < 0) return CUDA_ERROR_OPERATING_SYSTEM;
+  *static_cast<int*>(handle_out) = fd;
+  return CUDA_SUCCESS;
+}
+
+// The imported pool is only a way to its exporter's allocations: nothing is allocated from it.
+CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool* pool_out, void* handle,
+                                            CUmemAllocationHandleType handleType,
+                                            unsigned long long flags) {
+  SIM_CALL(cuMemPoolImportFromShareableHandle, pool_out, handle, handleType, flags);
+  const int given_fd = static_cast<int>(reinterpret_cast<intptr_t>(handle));
+  if (pool_out == nullptr || flags != 0 ||
+      handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
+      !sim::shared_file::IsArena(given_fd)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  DriverLock lock;
+  const int fd = sim::shared_file::Duplicate(given_fd);
+  Pool* pool = fd >= 0 ? sim::pool::Create() : nullptr;
+  if (pool == nullptr) {
+    if (fd >= 0) close(fd);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  pool->location_type = CU_MEM_LOCATION_TYPE_DEVICE;
+  pool->imported_fd = fd;
+  *pool_out = sim::AsHandle<CUmemoryPool>(pool->handle);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData* shareData_out, CUdeviceptr ptr) {
+  SIM_CALL(cuMemPoolExportPointer, shareData_out, ptr);
+  DriverLock lock;
+  const sim::memory::Range* range = sim::memory::FindRange(ptr);
+  if (shareData_out == nullptr || range == nullptr || range->base != ptr ||
+      range->family != sim::memory::Family::kPool) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  const Pool* pool = sim::pool::Find(sim::AsHandle<CUmemoryPool>(range->pool));
+  if (pool == nullptr || pool->handle_types == CU_MEM_HANDLE_TYPE_NONE) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  const PoolTicket ticket = {
+      .magic = kMagic,
+      .machine_id = sim::machine::MachineId(),
+      .inode = sim::shared_file::InodeOf(sim::arena::Descriptor()),
+      .offset = range->arena_offset,
+      .bytes = range->bytes,
+      .physical_device = range->device >= 0 ? sim::device::Physical(range->device) : -1,
+      .padding = {}};
+  memcpy(shareData_out, &ticket, sizeof(ticket));
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemPoolImportPointer(CUdeviceptr* ptr_out, CUmemoryPool pool,
+                                CUmemPoolPtrExportData* shareData) {
+  SIM_CALL(cuMemPoolImportPointer, ptr_out, pool, shareData);
+  DriverLock lock;
+  const Pool* found = sim::pool::Find(pool);
+  if (ptr_out == nullptr || shareData == nullptr || found == nullptr || found->imported_fd < 0) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  PoolTicket ticket;
+  memcpy(&ticket, shareData, sizeof(ticket));
+  if (ticket.magic != kMagic || ticket.machine_id != sim::machine::MachineId() ||
+      ticket.inode != sim::shared_file::InodeOf(found->imported_fd)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  return sim::import::Map(
+      {found->imported_fd, ticket.offset, ticket.bytes, ticket.physical_device}, 0,
+      found->handle, ptr_out);
+}
+
+}  // extern "C"

@@ -1,0 +1,82 @@
+// See shared_file.h.
+#include "cuda/shared_file.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cuda/device.h"
+#include "machine/machine.h"
+
+namespace sim::shared_file {
+namespace {
+
+// The kernel shows a memory file's name as "/memfd:NAME (deleted)".
+constexpr char kFormat[] = "gpufence-sim-shared-%016llx-%d";
+constexpr char kShown[] = "/memfd:gpufence-sim-shared-%16llx-%d";
+constexpr char kArenaShown[] = "/memfd:gpufence-sim-device-memory";
+
+bool ReadShownName(int fd, char* name, size_t capacity) {
+  char path[64];
+  snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+  const ssize_t bytes = readlink(path, name, capacity - 1);
+  name[bytes > 0 ? bytes : 0] = '\0';
+  return bytes > 0;
+}
+
+}  // namespace
+
+int Create(int device, uint64_t bytes) {
+  char name[64];
+  const int physical = device >= 0 ? device::Physical(device) : -1;
+  snprintf(name, sizeof(name), kFormat, static_cast<unsigned long long>(machine::MachineId()),
+           physical);
+  const int fd = memfd_create(name, MFD_CLOEXEC);
+  if (fd < 0) return -1;
+  if (ftruncate(fd, static_cast<off_t>(bytes)) == 0) return fd;
+  close(fd);
+  return -1;
+}
+
+int Duplicate(int fd) { return fcntl(fd, F_DUPFD_CLOEXEC, 0); }
+
+bool Identify(int fd, int* physical_device, uint64_t* bytes) {
+  char name[128];
+  unsigned long long machine_id = 0;
+  int physical = 0;
+  struct stat status;
+  if (!ReadShownName(fd, name, sizeof(name)) || fstat(fd, &status) != 0 ||
+      sscanf(name, kShown, &machine_id, &physical) != 2 || machine_id != machine::MachineId() ||
+      physical >= machine::DeviceCount()) {
+    return false;
+  }
+  *physical_device = physical;
+  *bytes = static_cast<uint64_t>(status.st_size);
+  return true;
+}
+
+bool IsArena(int fd) {
+  char name[128];
+  return ReadShownName(fd, name, sizeof(name)) &&
+         strncmp(name, kArenaShown, sizeof(kArenaShown) - 1) == 0;
+}
+
+int OpenForeign(int pid, int fd, uint64_t inode) {
+  char path[64];
+  snprintf(path, sizeof(path), "/proc/%d/fd/%d", pid, fd);
+  const int opened = open(path, O_RDWR | O_CLOEXEC);
+  if (opened < 0) return -1;
+  if (InodeOf(opened) == inode && IsArena(opened)) return opened;
+  close(opened);
+  return -1;
+}
+
+uint64_t InodeOf(int fd) {
+  struct stat status;
+  return fstat(fd, &status) == 0 ? status.st_ino : 0;
+}
+
+}  // namespace sim::shared_file

@@ -1,0 +1,71 @@
+// One piece of device work: what it occupies, for how long, and what it must wait for.
+//
+// Streams, events and graphs are nothing but edges between such pieces, so this is the whole
+// vocabulary of time in the simulator.
+// Must not know: streams, CUDA types, threads.
+#pragma once
+
+#include <stdint.h>
+
+namespace sim {
+
+// What a piece of work occupies while it runs.
+enum class Engine : uint8_t {
+  kNone,       // takes no time: markers, events, writes
+  kCompute,    // the SMs of a device, shared with other processes by turns
+  kCopyIn,     // host to device \.
+  kCopyOut,    // device to host  } one DMA engine each
+  kCopyLocal,  // on the device  /
+  kHost,       // a function of the program, on the worker thread
+  kPoll,       // waits until a condition in memory holds
+};
+constexpr int kCopyEngines = 3;
+
+enum class WorkState : uint8_t { kNew, kWaiting, kReady, kRunning, kDone };
+
+struct Work;
+
+// An effect of work. Runs with the timeline locked, in the order of simulated time, so it must not
+// call back into the timeline; the one exception is Engine::kHost, which runs unlocked.
+using WorkAction = void (*)(Work& work);
+// Whether an Engine::kPoll is over. Called with the timeline locked.
+using WorkCondition = bool (*)(Work& work);
+
+// Filled in by its maker up to the marked line and then handed to the timeline. Derive from it to
+// carry a payload; payloads must be trivially destructible, `dispose` frees what they own.
+struct Work {
+  Engine engine;
+  uint8_t device_index;
+  int8_t priority;  // CUDA's sign: lower runs first
+  uint16_t sms;     // kCompute: streaming multiprocessors it fills
+  WorkState state;  // the timeline's from here on, except `action`, `condition`, `dispose`
+  uint32_t references;
+  uint32_t waits_for;  // predecessors not done yet
+  uint32_t successor_count;
+  uint32_t successor_room;
+  uint64_t duration_ns;
+  uint64_t sequence;      // order of submission
+  uint64_t ready_ns;      // when everything it waits for was done
+  uint64_t remaining_ns;  // kCompute: work left
+  uint64_t start_ns;      // valid from kRunning on
+  uint64_t end_ns;        // valid once kDone (copies: from kRunning on)
+  WorkAction action;      // when done; may be null
+  WorkCondition condition;
+  WorkAction dispose;  // just before the memory goes; may be null
+  Work** successors;
+  Work* next;  // in whichever one list its state puts it
+};
+
+// A list of work in a fixed order, linked through Work::next.
+struct WorkList {
+  Work* first = nullptr;
+
+  bool empty() const { return first == nullptr; }
+  void PushBack(Work* work);
+  // Before the first element that `work` precedes: by priority, then by readiness, then by age.
+  void PushReady(Work* work);
+  Work* PopFirst();
+  void Remove(Work* work);
+};
+
+}  // namespace sim

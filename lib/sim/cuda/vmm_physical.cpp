@@ -1,0 +1,232 @@
+// Physical memory without an address: cuMemCreate, cuMemRelease and what is asked of handles.
+//
+// Must not know where handles are mapped (vmm_map.cpp).
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "cuda/arena.h"
+#include "cuda/device.h"
+#include "cuda/shared_file.h"
+#include "cuda/vmm.h"
+#include "cuda/vmm_state.h"
+#include "machine/calls.h"
+
+namespace sim::vmm {
+namespace {
+
+constinit Table<Physical, Kind::kPhysical> g_physical;
+
+void GiveMemory(const Physical& physical) {
+  if (physical.owns_fd) {
+    close(physical.fd);
+  } else {
+    arena::Give(physical.offset, physical.bytes);
+  }
+  memory::ReleaseHidden(physical.prop.location.id, physical.charged_bytes);
+}
+
+void EndIfUnused(Physical* physical) {
+  if (physical->references > 0 || physical->mappings > 0) return;
+  GiveMemory(*physical);
+  g_physical.Destroy(physical->handle);
+}
+
+// Bytes for a handle: a part of the arena, or a file of its own where another process may get it.
+bool TakeMemory(Physical* physical, int device) {
+  if (physical->prop.requestedHandleTypes == CU_MEM_HANDLE_TYPE_NONE) {
+    if (!arena::Take(physical->bytes, &physical->offset)) return false;
+    physical->fd = arena::Descriptor();
+    return true;
+  }
+  physical->fd = shared_file::Create(device, physical->bytes);
+  physical->owns_fd = true;
+  return physical->fd >= 0;
+}
+
+CUresult CreateMemory(CUmemGenericAllocationHandle* handle, size_t bytes,
+                      const CUmemAllocationProp& prop, int device) {
+  Physical* physical = Create();
+  if (physical == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  const uint64_t charged_bytes = device >= 0 ? bytes : 0;
+  physical->prop = prop;
+  physical->bytes = bytes;
+  if (charged_bytes > 0 && !memory::ChargeHidden(device, charged_bytes)) {
+    g_physical.Destroy(physical->handle);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  if (!TakeMemory(physical, device)) {
+    memory::ReleaseHidden(device, charged_bytes);
+    g_physical.Destroy(physical->handle);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  physical->charged_bytes = charged_bytes;
+  *handle = physical->handle;
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+Physical* Find(CUmemGenericAllocationHandle handle) {
+  Physical* physical = g_physical.Find(static_cast<uint64_t>(handle));
+  return physical != nullptr && physical->references > 0 ? physical : nullptr;
+}
+
+Physical* Create() {
+  uint64_t handle = 0;
+  Physical* physical = g_physical.Create(&handle);
+  if (physical == nullptr) return nullptr;
+  physical->handle = handle;
+  physical->references = 1;
+  return physical;
+}
+
+void Release(Physical* physical) {
+  --physical->references;
+  EndIfUnused(physical);
+}
+
+bool AddMapping(uint64_t handle) {
+  Physical* physical = Find(handle);
+  if (physical != nullptr) ++physical->mappings;
+  return physical != nullptr;
+}
+
+void DropMapping(uint64_t handle) {
+  Physical* physical = g_physical.Find(handle);
+  if (physical == nullptr) return;
+  --physical->mappings;
+  EndIfUnused(physical);
+}
+
+CUresult ResolveProp(const CUmemAllocationProp* prop, int* device) {
+  constexpr unsigned kShareable = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  if (prop == nullptr || prop->type != CU_MEM_ALLOCATION_TYPE_PINNED) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if ((prop->requestedHandleTypes & ~kShareable) != 0) return CUDA_ERROR_NOT_SUPPORTED;
+  switch (prop->location.type) {
+    case CU_MEM_LOCATION_TYPE_DEVICE:
+      *device = prop->location.id;
+      return device::IsValid(*device) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+    case CU_MEM_LOCATION_TYPE_HOST:
+    case CU_MEM_LOCATION_TYPE_HOST_NUMA:
+    case CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT:
+      *device = -1;
+      return CUDA_SUCCESS;
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
+  }
+}
+
+}  // namespace sim::vmm
+
+extern "C" {
+
+CUresult cuMemGetAllocationGranularity(size_t* granularity, const CUmemAllocationProp* prop,
+                                       CUmemAllocationGranularity_flags option) {
+  SIM_CALL(cuMemGetAllocationGranularity, granularity, prop, option);
+  if (granularity == nullptr || option > CU_MEM_ALLOC_GRANULARITY_RECOMMENDED) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  int device = 0;
+  const CUresult rc = sim::vmm::ResolveProp(prop, &device);
+  if (rc == CUDA_SUCCESS) *granularity = sim::vmm::kGranularity;
+  return rc;
+}
+
+CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t size,
+                     const CUmemAllocationProp* prop, unsigned long long flags) {
+  SIM_CALL(cuMemCreate, handle, size, prop, flags);
+  if (handle == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  int device = 0;
+  const CUresult rc = sim::vmm::ResolveProp(prop, &device);
+  if (rc != CUDA_SUCCESS) return rc;
+  if (size == 0 || size % sim::vmm::kGranularity != 0) return CUDA_ERROR_INVALID_VALUE;
+  sim::DriverLock lock;
+  return sim::vmm::CreateMemory(handle, size, *prop, device);
+}
+
+CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
+  SIM_CALL(cuMemRelease, handle);
+  sim::DriverLock lock;
+  sim::vmm::Physical* physical = sim::vmm::Find(handle);
+  if (physical == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  sim::vmm::Release(physical);
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp* prop,
+                                                CUmemGenericAllocationHandle handle) {
+  SIM_CALL(cuMemGetAllocationPropertiesFromHandle, prop, handle);
+  sim::DriverLock lock;
+  const sim::vmm::Physical* physical = sim::vmm::Find(handle);
+  if (prop == nullptr || physical == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *prop = physical->prop;
+  return CUDA_SUCCESS;
+}
+
+// Finds the handle by any address that it is mapped to, even after its last cuMemRelease.
+CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void* addr) {
+  SIM_CALL(cuMemRetainAllocationHandle, handle, addr);
+  sim::DriverLock lock;
+  const sim::memory::Range* range =
+      sim::memory::FindRange(static_cast<CUdeviceptr>(reinterpret_cast<uintptr_t>(addr)));
+  if (handle == nullptr || range == nullptr || range->family != sim::memory::Family::kMapped) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  sim::vmm::Physical* physical = sim::vmm::g_physical.Find(range->detail);
+  ++physical->references;
+  *handle = physical->handle;
+  return CUDA_SUCCESS;
+}
+
+CUresult cuMemExportToShareableHandle(void* shareableHandle, CUmemGenericAllocationHandle handle,
+                                      CUmemAllocationHandleType handleType,
+                                      unsigned long long flags) {
+  SIM_CALL(cuMemExportToShareableHandle, shareableHandle, handle, handleType, flags);
+  sim::DriverLock lock;
+  const sim::vmm::Physical* physical = sim::vmm::Find(handle);
+  if (shareableHandle == nullptr || flags != 0 || physical == nullptr) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_NOT_SUPPORTED;
+  if ((physical->prop.requestedHandleTypes & handleType) == 0) return CUDA_ERROR_INVALID_VALUE;
+  const int fd = sim::shared_file::Duplicate(physical->fd);
+  if (fd < 0) return CUDA_ERROR_OPERATING_SYSTEM;
+  *static_cast<int*>(shareableHandle) = fd;
+  return CUDA_SUCCESS;
+}
+
+// The exporter goes on paying; the importer's copy of the descriptor keeps the bytes alive.
+CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, void* osHandle,
+                                        CUmemAllocationHandleType shHandleType) {
+  SIM_CALL(cuMemImportFromShareableHandle, handle, osHandle, shHandleType);
+  if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (shHandleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_NOT_SUPPORTED;
+  const int given_fd = static_cast<int>(reinterpret_cast<intptr_t>(osHandle));
+  int physical_device = 0;
+  uint64_t bytes = 0;
+  if (!sim::shared_file::Identify(given_fd, &physical_device, &bytes)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  sim::DriverLock lock;
+  const int fd = sim::shared_file::Duplicate(given_fd);
+  sim::vmm::Physical* physical = fd >= 0 ? sim::vmm::Create() : nullptr;
+  if (physical == nullptr) {
+    if (fd >= 0) close(fd);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  const bool on_device = physical_device >= 0;
+  physical->prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  physical->prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  physical->prop.location.type =
+      on_device ? CU_MEM_LOCATION_TYPE_DEVICE : CU_MEM_LOCATION_TYPE_HOST;
+  physical->prop.location.id = on_device ? sim::device::Logical(physical_device) : 0;
+  physical->bytes = bytes;
+  physical->fd = fd;
+  physical->owns_fd = true;
+  *handle = physical->handle;
+  return CUDA_SUCCESS;
+}
+
+}  // extern "C"

@@ -79,8 +79,8 @@ bool OpenShared(const Claims& claims, RegionFile* file, char* why, size_t why_by
 }
 
 bool MakeRoomOn(uint32_t device) {
-  Fence* fence = ActiveFence();
-  if (fence == nullptr || device >= fence->device_count) return false;
+  Fence* fence = the_fence.load(std::memory_order_acquire);
+  if (device >= fence->device_count) return false;
   ReadOverheadNow(&fence->devices[device]);
   return true;
 }
@@ -146,9 +146,16 @@ FenceState Decide(Fence* fence, Workspace* work) {
 
 Fence* ActiveFence() {
   Fence* fence = the_fence.load(std::memory_order_acquire);
-  return fence != nullptr && fence->state.load(std::memory_order_acquire) == FenceState::kFenced
-             ? fence
-             : nullptr;
+  FenceState state = FenceState::kUnread;
+  if (fence != nullptr) state = fence->state.load(std::memory_order_acquire);
+  if (state == FenceState::kUnread) {
+    // The program reached the driver's cuInit around us, or this is a forked child.
+    OpenFence();
+    fence = the_fence.load(std::memory_order_acquire);
+    if (fence == nullptr) return nullptr;
+    state = fence->state.load(std::memory_order_acquire);
+  }
+  return state == FenceState::kFenced ? fence : nullptr;
 }
 
 bool IsRefused() {
@@ -176,8 +183,25 @@ CUresult OpenFence() {
   return IsRefused() ? kRefusalCode : CUDA_SUCCESS;
 }
 
-HookScope::HookScope() : outermost_(hook_depth++ == 0) {}
-HookScope::~HookScope() { --hook_depth; }
+Hook::Hook() : fence_(nullptr), refused_(false) {
+  if (hook_depth++ != 0) return;
+  fence_ = ActiveFence();
+  refused_ = fence_ == nullptr && IsRefused();
+}
+
+Hook::~Hook() { --hook_depth; }
+
+FencedDevice* Hook::current_device() const {
+  if (fence_ == nullptr) return nullptr;
+  const uint32_t ordinal = CurrentDevice();
+  return ordinal == kNoDevice ? nullptr : FencedOrdinal(fence_, ordinal);
+}
+
+uint64_t Hook::context() const {
+  CUcontext current = nullptr;
+  real::cuCtxGetCurrent(&current);
+  return reinterpret_cast<uint64_t>(current);
+}
 
 FencedDevice* FencedOrdinal(Fence* fence, uint32_t ordinal) {
   for (uint32_t i = 0; i < fence->device_count; ++i) {
@@ -208,7 +232,7 @@ void Reservation::Commit(Holding holding) {
   if (device_ == nullptr) return;
   Fence* fence = the_fence.load(std::memory_order_relaxed);
   holding.device = static_cast<uint16_t>(device_ - fence->devices);
-  holding.small = linear_ && IsSmall(bytes_);
+  if (linear_) holding.family = Family::kLinear;
   holding.bytes = bytes_;
   if (!fence->holdings.Put(holding)) {
     // Charged for good rather than lost: the process's end gives it back.
@@ -220,8 +244,7 @@ void Reservation::Commit(Holding holding) {
 
 void Discharge(Fence* fence, const Holding& holding) {
   Account* account = &fence->devices[holding.device].account;
-  const bool linear = holding.kind == HoldingKind::kLinear;
-  if (linear) {
+  if (holding.family == Family::kLinear) {
     account->ReleaseLinear(holding.bytes);
   } else {
     account->Release(holding.bytes);

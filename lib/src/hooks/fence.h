@@ -41,7 +41,7 @@ struct Fence {
   Holdings holdings;
 };
 
-// Null unless a limit holds: the only question on the common path.
+// Null unless a limit holds. Decides first, if nobody has.
 Fence* ActiveFence();
 
 // Decides, if nobody has. Called by cuInit and by any hook that finds kUnread.
@@ -52,18 +52,31 @@ CUresult OpenFence();
 bool IsRefused();
 inline constexpr CUresult kRefusalCode = CUDA_ERROR_INVALID_VALUE;
 
-// Depth of our own hooks on this thread. Calls from inside a hook, and calls that a driver library
-// makes into our exports meanwhile, go straight to the driver.
-class HookScope {
+// What every hook makes first: who is asking, and does a limit hold for it.
+// Also counts the depth of our own hooks on this thread: calls made from inside a hook, and calls
+// that a driver library makes into our exports meanwhile, go straight to the driver.
+class Hook {
  public:
-  HookScope();
-  ~HookScope();
-  HookScope(const HookScope&) = delete;
-  HookScope& operator=(const HookScope&) = delete;
-  bool outermost() const { return outermost_; }
+  Hook();
+  ~Hook();
+  Hook(const Hook&) = delete;
+  Hook& operator=(const Hook&) = delete;
+
+  // Null: nothing to do, call the driver.
+  Fence* fence() const { return fence_; }
+
+  // A limit was asked for and cannot be held: enforced calls return kRefusalCode.
+  bool refused() const { return refused_; }
+
+  // The fenced device of the calling thread's context; null when no limit holds there.
+  FencedDevice* current_device() const;
+
+  // The calling thread's context as a holding's `context`.
+  uint64_t context() const;
 
  private:
-  bool outermost_;
+  Fence* fence_;
+  bool refused_;
 };
 
 // The fenced device of an ordinal; null when it has no limit or is none of ours.

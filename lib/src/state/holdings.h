@@ -10,31 +10,38 @@
 
 namespace gpufence {
 
-// Pointers and handles of different kinds may have the same number.
+// Which space of numbers a key is from: the same number may be an address and a handle.
 enum class HoldingKind : uint8_t {
   kNone = 0,
-  kLinear,         // key: device address
-  kManaged,        // key: device address
-  kStreamOrdered,  // key: device address; owner: pool
-  kPhysical,       // key: allocation handle of cuMemCreate
-  kMapping,        // key: mapped address; owner: allocation handle
-  kArray,          // key: array handle
-  kMipmap,         // key: mipmapped array handle
-  kPool,           // key: pool handle
-  kGraphExec,      // key: executable graph; bytes: what its allocation nodes need
-  kContext,        // key: context handle
-  kImport,         // key: address or handle of memory that another process pays for
+  kAddress,    // device address: linear, managed, stream-ordered or imported memory
+  kPhysical,   // allocation handle of cuMemCreate
+  kMapping,    // mapped address; owner: allocation handle
+  kArray,      // array handle
+  kMipmap,     // mipmapped array handle
+  kPool,       // pool handle
+  kGraphExec,  // executable graph; bytes: what its allocation nodes need
+  kContext,    // context handle
+};
+
+// What an address is, so that any free gives back the right charge.
+enum class Family : uint8_t {
+  kPlain = 0,      // charged as it is
+  kLinear,         // small sizes share chunks
+  kManaged,
+  kStreamOrdered,  // owner: its pool, which carries the charge
+  kGraph,          // owned by graph memory, which carries the charge
+  kImport,         // another process pays
 };
 
 struct Holding {
   uint64_t key;
-  uint64_t bytes;    // charged; for small linear memory: its 512-byte-rounded size
+  uint64_t bytes;    // as reserved; for linear memory the requested size
   uint64_t context;  // that ends it, or 0
-  uint64_t owner;    // see HoldingKind
+  uint64_t owner;    // see HoldingKind and Family
   uint32_t count;    // references, where a kind has them
   uint16_t device;   // index in this process's device table
   HoldingKind kind;
-  bool small;        // its place is in a shared chunk (docs/memory-limiter.md section 1)
+  Family family;
 };
 
 class Holdings {

@@ -1,0 +1,36 @@
+// One free: the holding leaves the table before the driver's call, since the address may be somebody
+// else's the moment the call returns; its bytes leave the ledger after the call succeeded.
+#pragma once
+
+#include "hooks/fence.h"
+
+namespace gpufence {
+
+class Freed {
+ public:
+  // Takes the holding out, if there is one. A null fence, or a key nobody charged, does nothing.
+  Freed(Fence* fence, HoldingKind kind, uint64_t key) : fence_(fence) {
+    found_ = fence != nullptr && fence->holdings.Take(kind, key, &holding_);
+  }
+
+  // Gives the bytes back, or the holding when the driver refused. Returns the driver's code.
+  CUresult Settle(CUresult rc) {
+    if (!found_) return rc;
+    if (rc == CUDA_SUCCESS) {
+      Discharge(fence_, holding_);
+    } else {
+      fence_->holdings.Put(holding_);
+    }
+    return rc;
+  }
+
+  bool found() const { return found_; }
+  const Holding& holding() const { return holding_; }
+
+ private:
+  Fence* fence_;
+  Holding holding_ = {};
+  bool found_;
+};
+
+}  // namespace gpufence

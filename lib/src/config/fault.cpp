@@ -27,7 +27,11 @@ constexpr Wording kWordings[] = {
     {Fault::kAboveHundred, "is above 100 percent", "Write 1 to 100, or unset it for no limit"},
     {Fault::kZero, "would forbid every allocation", "Unset it for no limit"},
     {Fault::kBelowOne, "is below 1", "Write 1 or more, such as 1.5"},
-    {Fault::kWord, "is not one of the words it may be", "See docs/configuration.md"},
+    {Fault::kWord, "is none of the words it may be", "See docs/configuration.md"},
+    {Fault::kUuid, "is no GPU UUID", "Write GPU-<uuid> as nvidia-smi -L prints it"},
+    {Fault::kJson, "is no JSON object of whole numbers", "Write {\"0\": 2147483648}"},
+    {Fault::kDeviceKey, "names a GPU by neither index nor UUID", "Write {\"0\": 2147483648}"},
+    {Fault::kTwice, "names a GPU twice", "Name it once"},
 };
 
 const Wording& WordingOf(Fault fault) {

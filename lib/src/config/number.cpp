@@ -1,12 +1,12 @@
 #include "config/number.h"
 
+#include "config/text.h"
+
 namespace gpufence {
 namespace {
 
 constexpr uint64_t kLargest = (uint64_t{1} << 63) - 1;
 constexpr size_t kWholeDigits = 19;  // as many as 2^63 - 1 has
-
-bool IsDigit(char character) { return character >= '0' && character <= '9'; }
 
 std::string_view TakeDigits(std::string_view* text) {
   size_t length = 0;
@@ -14,11 +14,6 @@ std::string_view TakeDigits(std::string_view* text) {
   const std::string_view digits = text->substr(0, length);
   text->remove_prefix(length);
   return digits;
-}
-
-void TrimBlanks(std::string_view* text) {
-  while (!text->empty() && text->front() == ' ') text->remove_prefix(1);
-  while (!text->empty() && text->back() == ' ') text->remove_suffix(1);
 }
 
 bool IsAllZeros(std::string_view digits) {
@@ -39,7 +34,7 @@ Fault WhyNoNumber(std::string_view text) {
 bool Number::IsZero() const { return IsAllZeros(whole) && IsAllZeros(fraction); }
 
 Fault ReadNumber(std::string_view text, Number* number) {
-  TrimBlanks(&text);
+  text = Trim(text);
   const std::string_view all = text;
   *number = Number{};
   number->whole = TakeDigits(&text);
@@ -50,8 +45,7 @@ Fault ReadNumber(std::string_view text, Number* number) {
     number->fraction = TakeDigits(&text);
     if (number->fraction.empty()) return Fault::kNoFraction;
   }
-  TrimBlanks(&text);
-  number->rest = text;
+  number->rest = Trim(text);
   return Fault::kNone;
 }
 

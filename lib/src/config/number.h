@@ -28,6 +28,10 @@ enum class Fault : uint8_t {
   kZero,
   kBelowOne,
   kWord,
+  kUuid,
+  kJson,
+  kDeviceKey,
+  kTwice,
 };
 
 // Digits of a number and what follows it. Views into the parsed text.
@@ -39,7 +43,8 @@ struct Number {
   bool IsZero() const;
 };
 
-// number := digit+ ( "." digit+ )?, blanks before and behind. No sign, exponent, hex or leading zero.
+// number := digit+ ( "." digit+ )?, blanks before and behind. No sign, exponent, hex or leading
+// zero.
 Fault ReadNumber(std::string_view text, Number* number);
 
 // floor(number x factor). `exact` tells whether nothing was cut. factor <= 2^40.

@@ -1,20 +1,9 @@
 #include "config/size.h"
 
+#include "config/text.h"
+
 namespace gpufence {
 namespace {
-
-char Lower(char character) {
-  return character >= 'A' && character <= 'Z' ? static_cast<char>(character - 'A' + 'a')
-                                              : character;
-}
-
-bool EqualsIgnoringCase(std::string_view text, std::string_view lower) {
-  if (text.size() != lower.size()) return false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (Lower(text[i]) != lower[i]) return false;
-  }
-  return true;
-}
 
 // Bytes in one `unit`; 0: no such unit.
 uint64_t UnitBytes(std::string_view unit) {

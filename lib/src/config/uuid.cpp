@@ -1,5 +1,7 @@
 #include "config/uuid.h"
 
+#include "config/text.h"
+
 namespace gpufence {
 namespace {
 
@@ -10,24 +12,12 @@ int HexDigit(char character) {
   return -1;
 }
 
-bool StartsIgnoringCase(std::string_view text, std::string_view upper) {
-  if (text.size() < upper.size()) return false;
-  for (size_t i = 0; i < upper.size(); ++i) {
-    const char character = text[i];
-    const bool is_lower = character >= 'a' && character <= 'z';
-    if ((is_lower ? static_cast<char>(character - 'a' + 'A') : character) != upper[i]) return false;
-  }
-  return true;
-}
-
 }  // namespace
 
 bool ParseUuid(std::string_view text, uint8_t uuid[16]) {
-  for (const std::string_view prefix : {"GPU-", "MIG-"}) {
-    if (StartsIgnoringCase(text, prefix)) {
-      text.remove_prefix(prefix.size());
-      break;
-    }
+  const std::string_view prefix = text.substr(0, 4);
+  if (EqualsIgnoringCase(prefix, "gpu-") || EqualsIgnoringCase(prefix, "mig-")) {
+    text.remove_prefix(prefix.size());
   }
   if (text.size() != 36) return false;
   size_t byte = 0;

@@ -81,6 +81,7 @@ bool OpenShared(const Claims& claims, RegionFile* file, char* why, size_t why_by
 bool MakeRoomOn(uint32_t device) {
   Fence* fence = the_fence.load(std::memory_order_acquire);
   if (device >= fence->device_count) return false;
+  TrimPools(fence, &fence->devices[device]);
   ReadOverheadNow(&fence->devices[device]);
   return true;
 }
@@ -232,7 +233,7 @@ void Reservation::Commit(Holding holding) {
   if (device_ == nullptr) return;
   Fence* fence = the_fence.load(std::memory_order_relaxed);
   holding.device = static_cast<uint16_t>(device_ - fence->devices);
-  if (linear_) holding.family = Family::kLinear;
+  if (linear_ && holding.family == Family::kPlain) holding.family = Family::kLinear;
   holding.bytes = bytes_;
   if (!fence->holdings.Put(holding)) {
     // Charged for good rather than lost: the process's end gives it back.
@@ -244,10 +245,17 @@ void Reservation::Commit(Holding holding) {
 
 void Discharge(Fence* fence, const Holding& holding) {
   Account* account = &fence->devices[holding.device].account;
-  if (holding.family == Family::kLinear) {
-    account->ReleaseLinear(holding.bytes);
-  } else {
-    account->Release(holding.bytes);
+  switch (holding.family) {
+    case Family::kPlain:
+      return account->Release(holding.bytes);
+    case Family::kLinear:
+    case Family::kManaged:
+      return account->ReleaseLinear(holding.bytes);
+    case Family::kStreamOrdered:
+      return ReturnToPool(reinterpret_cast<PoolAccount*>(holding.owner), holding.bytes);
+    case Family::kGraph:
+    case Family::kImport:
+      return;  // charged elsewhere
   }
 }
 

@@ -9,6 +9,7 @@
 #include "config/limits.h"
 #include "device/ids.h"
 #include "driver_abi.h"
+#include "hooks/pool_account.h"
 #include "policy/account.h"
 #include "state/holdings.h"
 
@@ -28,7 +29,6 @@ struct FencedDevice {
   Account account;
   std::atomic<bool> overhead_stale;   // something grew that no reservation knew about
   std::atomic<uint32_t> contexts;     // living contexts of this process, primary included
-  std::atomic<uint64_t> pool_bytes;   // charged for stream-ordered pools
   std::atomic<uint64_t> graph_bytes;  // charged for graph memory
 };
 
@@ -39,6 +39,7 @@ struct Fence {
   uint32_t device_count;
   FencedDevice devices[kMaxDevices];
   Holdings holdings;
+  PoolTable pools;
 };
 
 // Null unless a limit holds. Decides first, if nobody has.

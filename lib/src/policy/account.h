@@ -32,6 +32,9 @@ class Account {
   // False: over the limit, after dead processes were reclaimed and make_room was tried.
   bool Reserve(uint64_t bytes);
 
+  // Takes bytes that the driver has given out already, whether they fit or not.
+  void Book(uint64_t bytes) { ledger_.Book(bytes); }
+
   // Gives physical bytes back.
   void Release(uint64_t bytes);
 
@@ -52,6 +55,13 @@ class Account {
 
   // Sum over the container, saturated. Includes what is being asked for.
   uint64_t UsedBytes() const;
+
+  // What could still be taken now; a moment's view.
+  uint64_t FreeBytes() {
+    const uint64_t limit_bytes = LimitBytes();
+    const uint64_t used_bytes = UsedBytes();
+    return limit_bytes > used_bytes ? limit_bytes - used_bytes : 0;
+  }
 
   const RegionFile& file() const { return file_; }
   uint32_t row() const { return ledger_.row(); }

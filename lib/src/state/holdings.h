@@ -18,7 +18,7 @@ enum class HoldingKind : uint8_t {
   kMapping,    // mapped address; owner: allocation handle
   kArray,      // array handle
   kMipmap,     // mipmapped array handle
-  kPool,       // pool handle
+  kPool,       // pool handle; owner: its account
   kGraphExec,  // executable graph; bytes: what its allocation nodes need
   kContext,    // context handle
 };
@@ -27,21 +27,21 @@ enum class HoldingKind : uint8_t {
 enum class Family : uint8_t {
   kPlain = 0,      // charged as it is
   kLinear,         // small sizes share chunks
-  kManaged,
-  kStreamOrdered,  // owner: its pool, which carries the charge
+  kManaged,        // as linear
+  kStreamOrdered,  // owner: its pool's account, which carries the charge
   kGraph,          // owned by graph memory, which carries the charge
   kImport,         // another process pays
 };
 
 struct Holding {
-  uint64_t key;
-  uint64_t bytes;    // as reserved; for linear memory the requested size
-  uint64_t context;  // that ends it, or 0
-  uint64_t owner;    // see HoldingKind and Family
-  uint32_t count;    // references, where a kind has them
-  uint16_t device;   // index in this process's device table
-  HoldingKind kind;
-  Family family;
+  uint64_t key = 0;
+  uint64_t bytes = 0;    // as reserved; for linear memory the requested size
+  uint64_t context = 0;  // that ends it, or 0
+  uint64_t owner = 0;    // see HoldingKind and Family
+  uint32_t count = 0;    // references, where a kind has them
+  uint16_t device = 0;   // index in this process's device table
+  HoldingKind kind = HoldingKind::kNone;
+  Family family = Family::kPlain;
 };
 
 class Holdings {

@@ -1,0 +1,330 @@
+#include "hooks/pool_account.h"
+
+#include <algorithm>
+
+#include "core/forked.h"
+#include "hooks/capture_mode.h"
+#include "hooks/fence.h"
+#include "policy/charge.h"
+#include "real.h"
+
+namespace gpufence {
+
+constinit std::atomic<bool> pools_freed{false};
+
+namespace {
+
+constexpr int kChargeBits = 40;
+constexpr uint64_t kChargeMask = (uint64_t{1} << kChargeBits) - 1;
+constexpr uint64_t kNextVersion = uint64_t{1} << kChargeBits;
+constexpr int kSettleAttempts = 16;
+
+uint64_t ChargedBytes(uint64_t state) { return (state & kChargeMask) * kChunkBytes; }
+
+// A word with another charge, and as the driver's answer it was made from is now used up, a newer
+// version. Bytes are multiples of the chunk.
+uint64_t WithCharge(uint64_t state, uint64_t bytes) {
+  return ((state & ~kChargeMask) + kNextVersion) | bytes / kChunkBytes;
+}
+
+uint64_t Blocks(uint64_t bytes) { return RoundUp(bytes, kPoolBlockBytes); }
+
+bool ReadReserved(PoolAccount* account, uint64_t* bytes) {
+  const uint64_t handle = account->handle.load(std::memory_order_acquire);
+  if (handle == 0) return false;
+  cuuint64_t answer = 0;
+  if (real::cuMemPoolGetAttribute(reinterpret_cast<CUmemoryPool>(handle),
+                                  CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
+                                  &answer) != CUDA_SUCCESS) {
+    return false;
+  }
+  *bytes = RoundUp(answer, kChunkBytes);
+  return true;
+}
+
+PoolAccount* Slab(PoolTable* table, size_t index) {
+  PoolAccount* slab = table->slabs[index].load(std::memory_order_acquire);
+  if (slab != nullptr) return slab;
+  slab = static_cast<PoolAccount*>(
+      MapWipedOnFork((PoolTable::kFirstSlab << index) * sizeof(PoolAccount)));
+  table->slabs[index].store(slab, std::memory_order_release);
+  return slab;
+}
+
+// The n-th account ever made; slab k begins at kFirstSlab * (2^k - 1).
+PoolAccount* Nth(PoolTable* table, uint32_t n) {
+  const uint64_t shifted = n / PoolTable::kFirstSlab + 1;
+  const size_t index = 63 - static_cast<size_t>(__builtin_clzll(shifted));
+  if (index >= PoolTable::kSlabs) return nullptr;
+  PoolAccount* slab = Slab(table, index);
+  if (slab == nullptr) return nullptr;
+  return &slab[n - PoolTable::kFirstSlab * ((uint64_t{1} << index) - 1)];
+}
+
+// Lock held.
+PoolAccount* NewAccount(PoolTable* table) {
+  PoolAccount* account = table->free;
+  if (account != nullptr) {
+    table->free = account->next_free;
+    return account;
+  }
+  const uint32_t made = table->made.load(std::memory_order_relaxed);
+  account = Nth(table, made);
+  if (account != nullptr) table->made.store(made + 1, std::memory_order_release);
+  return account;
+}
+
+// Lock held.
+PoolAccount* Register(Fence* fence, CUmemoryPool pool, int32_t ordinal) {
+  PoolAccount* account = NewAccount(&fence->pools);
+  if (account == nullptr) return nullptr;
+  account->ordinal = ordinal;
+  account->destroyed.store(false, std::memory_order_relaxed);
+  account->handle.store(reinterpret_cast<uint64_t>(pool), std::memory_order_release);
+  Holding holding = {};
+  holding.key = reinterpret_cast<uint64_t>(pool);
+  holding.owner = reinterpret_cast<uint64_t>(account);
+  holding.kind = HoldingKind::kPool;
+  if (fence->holdings.Put(holding)) return account;
+  account->handle.store(0, std::memory_order_relaxed);
+  account->next_free = fence->pools.free;
+  fence->pools.free = account;
+  return nullptr;
+}
+
+template <typename Use>
+void ForEachAccount(PoolTable* table, Use use) {
+  const uint32_t made = table->made.load(std::memory_order_acquire);
+  for (uint32_t n = 0; n < made; ++n) use(Nth(table, n));
+}
+
+// A destroyed pool answers no questions; its memory goes with its last allocation.
+void SettleDestroyed(Fence* fence, FencedDevice* payer, PoolAccount* account) {
+  if (account->used.load(std::memory_order_acquire) != 0) return;
+  if (!account->destroyed.exchange(false, std::memory_order_acq_rel)) return;
+  const uint64_t charged = ChargedBytes(account->state.exchange(0, std::memory_order_acq_rel));
+  if (payer != nullptr) payer->account.Release(charged);
+  account->freed.store(false, std::memory_order_relaxed);
+  SpinGuard guard(&fence->pools.lock);
+  account->next_free = fence->pools.free;
+  fence->pools.free = account;
+}
+
+// Lowers the charge to what the driver reported at `state`. False: something else happened since.
+bool Lower(FencedDevice* payer, PoolAccount* account, uint64_t state, uint64_t reserved) {
+  const uint64_t charged = ChargedBytes(state);
+  const bool flying = account->flying.load(std::memory_order_seq_cst) != 0;
+  const uint64_t claimed = flying ? Blocks(account->used.load(std::memory_order_seq_cst)) : 0;
+  const uint64_t target = std::max(reserved, claimed);
+  if (target >= charged) return true;
+  if (!account->state.compare_exchange_strong(state, WithCharge(state, target),
+                                              std::memory_order_seq_cst)) {
+    return false;
+  }
+  // A thread may have counted on the old charge before it saw the new one. What is still in our
+  // hand, nobody else could have taken meanwhile.
+  uint64_t kept = target;
+  if (account->flying.load(std::memory_order_seq_cst) != 0) {
+    const uint64_t now = Blocks(account->used.load(std::memory_order_seq_cst));
+    kept = std::clamp(now, target, charged);
+    account->state.fetch_add((kept - target) / kChunkBytes, std::memory_order_seq_cst);
+  }
+  payer->account.Release(charged - kept);
+  return true;
+}
+
+// Raises the charge to `reserved`: by a request that may be refused, or (forced) by booking what the
+// driver has given out already.
+bool Raise(FencedDevice* payer, PoolAccount* account, uint64_t reserved, bool forced) {
+  uint64_t state = account->state.load(std::memory_order_seq_cst);
+  while (ChargedBytes(state) < reserved) {
+    const uint64_t missing = reserved - ChargedBytes(state);
+    if (forced) {
+      payer->account.Book(missing);
+    } else if (!payer->account.Reserve(missing)) {
+      return false;
+    }
+    if (account->state.compare_exchange_strong(state, WithCharge(state, reserved),
+                                               std::memory_order_seq_cst)) {
+      return true;
+    }
+    payer->account.Release(missing);
+  }
+  return true;
+}
+
+void Trim(FencedDevice* payer, PoolAccount* account) {
+  const uint64_t handle = account->handle.load(std::memory_order_acquire);
+  if (handle == 0) return;
+  const CaptureRelaxed relaxed;
+  real::cuMemPoolTrimTo(reinterpret_cast<CUmemoryPool>(handle), 0);
+  SettlePool(payer, account);
+}
+
+// Raises the charge to whole blocks that hold `used` bytes, of which `bytes` are new. Whole blocks,
+// because that is how the driver grows a pool: where a block does not fit, its part does not either.
+bool Cover(FencedDevice* payer, PoolAccount* account, uint64_t used, uint64_t bytes) {
+  bool trimmed = false;
+  uint64_t state = account->state.load(std::memory_order_seq_cst);
+  while (used > ChargedBytes(state)) {
+    // The driver may find no use for what the pool keeps and grow by the whole request. Where that
+    // would pass the limit, the pool lets go of it first.
+    const bool keeps = ChargedBytes(state) > RoundUp(used - bytes, kChunkBytes);
+    if (keeps && !trimmed && Blocks(bytes) > payer->account.FreeBytes()) {
+      trimmed = true;
+      Trim(payer, account);
+      state = account->state.load(std::memory_order_seq_cst);
+      continue;
+    }
+    const uint64_t missing = Blocks(used) - ChargedBytes(state);
+    if (!payer->account.Reserve(missing)) return false;
+    if (account->state.compare_exchange_strong(state, WithCharge(state, Blocks(used)),
+                                               std::memory_order_seq_cst)) {
+      return true;
+    }
+    payer->account.Release(missing);  // another thread was first; `state` says how far it got
+  }
+  return true;
+}
+
+void NoteFreed(PoolAccount* account) {
+  if (!account->freed.load(std::memory_order_relaxed)) {
+    account->freed.store(true, std::memory_order_relaxed);
+  }
+  if (!pools_freed.load(std::memory_order_relaxed)) {
+    pools_freed.store(true, std::memory_order_release);
+  }
+}
+
+void SettleIfFreed(Fence* fence, PoolAccount* account) {
+  if (!account->freed.exchange(false, std::memory_order_acq_rel)) return;
+  FencedDevice* payer = PayerOf(fence, account);
+  if (account->destroyed.load(std::memory_order_acquire)) {
+    SettleDestroyed(fence, payer, account);
+    return;
+  }
+  if (payer == nullptr) return;
+  SettlePool(payer, account);
+  // Memory that the pool still keeps may go at the next synchronisation.
+  const uint64_t charged = ChargedBytes(account->state.load(std::memory_order_relaxed));
+  if (charged > Blocks(account->used.load(std::memory_order_relaxed))) NoteFreed(account);
+}
+
+}  // namespace
+
+bool AddPool(Fence* fence, CUmemoryPool pool, int32_t ordinal) {
+  SpinGuard guard(&fence->pools.lock);
+  return Register(fence, pool, ordinal) != nullptr;
+}
+
+PoolAccount* AccountOf(Fence* fence, CUmemoryPool pool, int32_t default_ordinal) {
+  const auto key = reinterpret_cast<uint64_t>(pool);
+  Holding holding;
+  if (!fence->holdings.Get(HoldingKind::kPool, key, &holding)) {
+    SpinGuard guard(&fence->pools.lock);
+    if (!fence->holdings.Get(HoldingKind::kPool, key, &holding)) {
+      return Register(fence, pool, default_ordinal);
+    }
+  }
+  return reinterpret_cast<PoolAccount*>(holding.owner);
+}
+
+PoolAccount* ForgetPool(Fence* fence, CUmemoryPool pool) {
+  Holding holding;
+  if (!fence->holdings.Take(HoldingKind::kPool, reinterpret_cast<uint64_t>(pool), &holding)) {
+    return nullptr;
+  }
+  return reinterpret_cast<PoolAccount*>(holding.owner);
+}
+
+void RestorePool(Fence* fence, CUmemoryPool pool, PoolAccount* account) {
+  Holding holding = {};
+  holding.key = reinterpret_cast<uint64_t>(pool);
+  holding.owner = reinterpret_cast<uint64_t>(account);
+  holding.kind = HoldingKind::kPool;
+  fence->holdings.Put(holding);
+}
+
+void PoolDestroyed(Fence* fence, PoolAccount* account) {
+  account->handle.store(0, std::memory_order_release);
+  account->destroyed.store(true, std::memory_order_release);
+  SettleDestroyed(fence, PayerOf(fence, account), account);
+}
+
+FencedDevice* PayerOf(Fence* fence, const PoolAccount* account) {
+  return account->ordinal == kHostPool
+             ? nullptr
+             : FencedOrdinal(fence, static_cast<uint32_t>(account->ordinal));
+}
+
+bool ClaimFromPool(FencedDevice* payer, PoolAccount* account, uint64_t bytes) {
+  if (bytes > payer->account.LimitBytes()) return false;
+  account->flying.fetch_add(1, std::memory_order_seq_cst);
+  const uint64_t used = account->used.fetch_add(bytes, std::memory_order_seq_cst) + bytes;
+  if (Cover(payer, account, used, bytes)) return true;
+  account->used.fetch_sub(bytes, std::memory_order_seq_cst);
+  account->flying.fetch_sub(1, std::memory_order_seq_cst);
+  return false;
+}
+
+bool LandedInPool(FencedDevice* payer, PoolAccount* account) {
+  const uint64_t state = account->state.fetch_add(kNextVersion, std::memory_order_seq_cst);
+  account->flying.fetch_sub(1, std::memory_order_seq_cst);
+  uint64_t reserved = 0;
+  if (!ReadReserved(account, &reserved) || reserved == ChargedBytes(state)) return true;
+  if (reserved < ChargedBytes(state)) {
+    SettlePool(payer, account);
+    return true;
+  }
+  if (Raise(payer, account, reserved, /*forced=*/false)) return true;
+  // Making room has trimmed the pool: it may have shrunk to what is covered.
+  return ReadReserved(account, &reserved) &&
+         Raise(payer, account, reserved, /*forced=*/false);
+}
+
+void ReturnToPool(PoolAccount* account, uint64_t bytes) {
+  account->used.fetch_sub(bytes, std::memory_order_seq_cst);
+  NoteFreed(account);
+}
+
+void SettlePool(FencedDevice* payer, PoolAccount* account) {
+  for (int attempt = 0; attempt < kSettleAttempts; ++attempt) {
+    const uint64_t state = account->state.load(std::memory_order_seq_cst);
+    uint64_t reserved = 0;
+    if (!ReadReserved(account, &reserved)) return;
+    if (reserved > ChargedBytes(state)) {
+      Raise(payer, account, reserved, /*forced=*/true);
+      return;
+    }
+    if (Lower(payer, account, state, reserved)) return;
+  }
+}
+
+void SettlePool(Fence* fence, CUmemoryPool pool) {
+  Holding holding;
+  if (!fence->holdings.Get(HoldingKind::kPool, reinterpret_cast<uint64_t>(pool), &holding)) return;
+  auto* account = reinterpret_cast<PoolAccount*>(holding.owner);
+  FencedDevice* payer = PayerOf(fence, account);
+  if (payer == nullptr) return;
+  const CaptureRelaxed relaxed;
+  SettlePool(payer, account);
+}
+
+void SettleFreedPools(Fence* fence) {
+  const CaptureRelaxed relaxed;
+  pools_freed.store(false, std::memory_order_seq_cst);
+  ForEachAccount(&fence->pools, [&](PoolAccount* account) { SettleIfFreed(fence, account); });
+}
+
+void TrimPools(Fence* fence, FencedDevice* payer) {
+  ForEachAccount(&fence->pools, [&](PoolAccount* account) {
+    if (account->ordinal != payer->ordinal) return;
+    if (account->destroyed.load(std::memory_order_acquire)) {
+      SettleDestroyed(fence, payer, account);
+    } else {
+      Trim(payer, account);
+    }
+  });
+}
+
+}  // namespace gpufence

@@ -6,8 +6,9 @@
 namespace gpufence {
 namespace {
 
-// About two milliseconds in all: far longer than any process needs between asking and deciding,
-// short enough for a caller when a stopped process keeps asking.
+// Some twenty milliseconds in all, since the kernel stretches a short sleep to sixty microseconds: far
+// longer than any process needs between asking and deciding, short enough for a caller when a stopped
+// process keeps asking.
 constexpr int kAttempts = 400;
 constexpr long kPauseNs = 5000;
 
@@ -48,31 +49,38 @@ Totals Ledger::Sum() const {
 }
 
 Verdict Ledger::Reserve(uint64_t bytes, uint64_t limit_bytes) const {
-  Cell& own = cell();
   if (bytes > limit_bytes) return Verdict::kNoRoom;
+  Word& asking = cell().asking;
   uint64_t seed = reinterpret_cast<uint64_t>(&seed) ^ slot_;
-  bool published = false;
+  asking.fetch_add(bytes, std::memory_order_seq_cst);
+  bool published = true;
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
-    if (!published) own.asking.fetch_add(bytes, std::memory_order_seq_cst);
-    published = true;
     // Sequentially consistent on both sides of two racers: one of them sees the other's request.
     std::atomic_thread_fence(std::memory_order_seq_cst);
     const Totals totals = Sum();
-    if (AddSaturating(totals.held, totals.asking) <= limit_bytes) {
-      own.held.fetch_add(bytes, std::memory_order_relaxed);
-      own.asking.fetch_sub(bytes, std::memory_order_release);
+    if (AddSaturating(totals.held, bytes) > limit_bytes) break;
+    const uint64_t unasked = published ? 0 : bytes;
+    const bool fits =
+        AddSaturating(AddSaturating(totals.held, totals.asking), unasked) <= limit_bytes;
+    if (fits && published) {
+      cell().held.fetch_add(bytes, std::memory_order_relaxed);
+      asking.fetch_sub(bytes, std::memory_order_release);
       return Verdict::kGranted;
     }
-    if (AddSaturating(totals.held, bytes) > limit_bytes) break;
-    // Only other requests stand in the way. Whoever throws heads steps back, so that of any
-    // number of equals one soon stands alone.
-    if (Coin(&seed)) {
-      own.asking.fetch_sub(bytes, std::memory_order_relaxed);
+    // Only other requests stand in the way. Whoever throws heads steps back and asks again only when
+    // the rest would let it in: however many equals there are, after a few throws one stands alone.
+    if (fits) {
+      asking.fetch_add(bytes, std::memory_order_seq_cst);
+      published = true;
+      continue;
+    }
+    if (published && Coin(&seed)) {
+      asking.fetch_sub(bytes, std::memory_order_relaxed);
       published = false;
     }
     Pause(attempt);
   }
-  if (published) own.asking.fetch_sub(bytes, std::memory_order_relaxed);
+  if (published) asking.fetch_sub(bytes, std::memory_order_relaxed);
   return Verdict::kNoRoom;
 }
 

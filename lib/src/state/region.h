@@ -16,7 +16,11 @@ struct RegionPlaces {
 };
 
 // Maps the region; true on success. On failure `why` holds one clause a person can act on.
+// One thread at a time. In a forked child it first lets go of what the parent had open.
 bool OpenRegion(const RegionPlaces& places, RegionFile* file, char* why, size_t why_bytes);
+
+// Maps the region read-only where there is one, and makes nothing: for onlookers.
+bool FindRegion(const RegionPlaces& places, RegionFile* file);
 
 // A region in memory that only this process sees.
 bool OpenPrivateRegion(RegionFile* file);

@@ -2,64 +2,16 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
-
-#ifndef F_OFD_SETLK
-#define F_OFD_SETLK 37
-#endif
 
 namespace gpufence {
 namespace {
 
-// Far behind the file's bytes, so that a lock never covers data.
-constexpr off_t kLockBase = off_t{1} << 40;
-
-bool SetLock(int fd, uint32_t slot, short type) {
-  struct flock lock = {};
-  lock.l_type = type;
-  lock.l_whence = SEEK_SET;
-  lock.l_start = kLockBase + slot;
-  lock.l_len = 1;
-  return fcntl(fd, F_OFD_SETLK, &lock) == 0;
-}
-
-// Field 22 of a process's stat line: the clock tick of its start; 0 when it cannot be read.
-uint64_t StartTicks(uint32_t pid) {
-  char path[32];
-  snprintf(path, sizeof path, "/proc/%u/stat", pid);
-  const int file = open(path, O_RDONLY | O_CLOEXEC);
-  if (file < 0) return 0;
-  char text[1024];
-  const ssize_t got = read(file, text, sizeof text - 1);
-  close(file);
-  if (got <= 0) return 0;
-  text[got] = '\0';
-  const char* field = strrchr(text, ')');  // the command's name may hold blanks and brackets
-  for (int skipped = 2; field != nullptr && skipped < 22; ++skipped) {
-    field = strchr(field + 1, ' ');
-  }
-  return field != nullptr ? strtoull(field + 1, nullptr, 10) : 0;
-}
-
-uint64_t OwnPidNamespace() {
-  struct stat found = {};
-  return stat("/proc/self/ns/pid", &found) == 0 ? found.st_ino : 0;
-}
-
-// A child that inherited the descriptor keeps a dead owner's lock alive. Its pid tells then, but
-// only in our own namespace, where the number means the same process.
-bool OwnerIsGone(const ProcessRecord& record, uint64_t own_namespace) {
-  const uint32_t pid = record.pid.load(std::memory_order_acquire);
-  if (pid == 0 || own_namespace == 0 || record.pid_namespace != own_namespace) return false;
-  if (kill(static_cast<pid_t>(pid), 0) != 0) return errno == ESRCH;
-  const uint64_t started = StartTicks(pid);
-  return started != 0 && record.start_ticks != 0 && started != record.start_ticks;
-}
+// A second byte per slot: held for a moment by whoever zeroes the slot of an owner whose lock still
+// stands, and by whoever claims it, so that nobody zeroes what was just claimed. Nobody waits for it.
+constexpr uint32_t kZeroingBase = kMaxProcesses;
 
 void ZeroSlot(Region* region, uint32_t slot) {
   for (uint32_t row = 0; row < kMaxDevices; ++row) {
@@ -86,62 +38,131 @@ void Sign(Region* region, uint32_t slot) {
   ProcessRecord& record = region->processes[slot];
   const auto pid = static_cast<uint32_t>(getpid());
   record.uid = getuid();
-  record.start_ticks = StartTicks(pid);
+  record.start_ticks = OwnStartTicks();
   record.pid_namespace = OwnPidNamespace();
   record.pid.store(pid, std::memory_order_release);
+}
+
+// Takes the slot's lock. A lock that nobody holds means death, except where the owner closed its own
+// descriptor, as daemons do with all of theirs: then its pid says that it lives.
+bool TakeDeadSlot(const RegionFile& file, uint32_t slot, uint64_t own_namespace) {
+  if (!SetLock(file.fd, slot, F_WRLCK)) return false;
+  const ProcessRecord& record = file.region->processes[slot];
+  if (AskPid(record, own_namespace, Effort::kThorough) != Owner::kAlive) return true;
+  SetLock(file.fd, slot, F_UNLCK);
+  return false;
+}
+
+// A child that inherited the descriptor keeps a dead owner's lock alive.
+bool ZeroOrphanedSlot(const RegionFile& file, uint32_t slot, uint64_t own_namespace,
+                      Effort effort) {
+  const ProcessRecord& record = file.region->processes[slot];
+  if (AskPid(record, own_namespace, effort) != Owner::kGone) return false;
+  if (!SetLock(file.fd, kZeroingBase + slot, F_WRLCK)) return false;
+  // Again, now that nobody can claim it: the slot may have a new owner since.
+  const bool gone = record.pid.load(std::memory_order_acquire) != 0 &&
+                    AskPid(record, own_namespace, effort) == Owner::kGone;
+  if (gone) ZeroSlot(file.region, slot);
+  SetLock(file.fd, kZeroingBase + slot, F_UNLCK);
+  return gone;
+}
+
+// All locks of this process belong to one open file, so a second thread would take the first one's
+// lock and could zero a slot that was meanwhile claimed anew.
+constinit std::atomic<bool> reclaiming{false};
+constexpr int kReclaimTurns = 1000;
+
+bool TakeReclaimTurn(bool* waited) {
+  for (int turn = 0; reclaiming.exchange(true, std::memory_order_acquire); ++turn) {
+    if (turn == kReclaimTurns) return false;
+    *waited = true;
+    const timespec pause{0, 5000};
+    nanosleep(&pause, nullptr);
+  }
+  return true;
+}
+
+bool AllocateRange(int fd, size_t offset, size_t bytes) {
+  return fallocate(fd, 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) == 0 ||
+         errno == EOPNOTSUPP || errno == ENOSYS;
+}
+
+// The file is sparse, and writing to a hole of a full file system is a fatal signal.
+bool AllocateRow(const RegionFile& file, uint32_t row) {
+  if (file.fd < 0) return true;
+  constexpr size_t kWords = sizeof(Region::limits[0]);
+  constexpr size_t kCells = sizeof(Region::cells[0]);
+  return AllocateRange(file.fd, offsetof(Region, limits) + row * kWords, kWords) &&
+         AllocateRange(file.fd, offsetof(Region, overhead) + row * kWords, kWords) &&
+         AllocateRange(file.fd, offsetof(Region, cells) + row * kCells, kCells);
 }
 
 }  // namespace
 
 uint32_t ClaimSlot(const RegionFile& file) {
+  // In a forked child the flag may be that of a thread which stayed behind.
+  reclaiming.store(false, std::memory_order_relaxed);
+  const uint64_t own_namespace = OwnPidNamespace();
   for (uint32_t slot = 0; slot < kMaxProcesses; ++slot) {
-    if (file.fd >= 0 && !SetLock(file.fd, slot, F_WRLCK)) {
-      if (errno == EAGAIN || errno == EACCES) continue;
-      return kNoSlot;
+    if (file.fd >= 0) {
+      errno = 0;
+      if (!TakeDeadSlot(file, slot, own_namespace)) {
+        if (errno == EINVAL || errno == ENOLCK || errno == EBADF) return kNoSlot;
+        continue;
+      }
+      if (!SetLock(file.fd, kZeroingBase + slot, F_WRLCK)) {
+        SetLock(file.fd, slot, F_UNLCK);
+        continue;
+      }
     }
     ZeroSlot(file.region, slot);
     Sign(file.region, slot);
     RaiseHighSlot(file.region, slot);
+    if (file.fd >= 0) SetLock(file.fd, kZeroingBase + slot, F_UNLCK);
     return slot;
   }
   return kNoSlot;
 }
 
-uint64_t ReclaimDead(const RegionFile& file, uint32_t own_slot, uint32_t row) {
+uint32_t ReclaimDead(const RegionFile& file, uint32_t own_slot, Effort effort) {
   if (file.fd < 0) return 0;
-  // All locks of this process belong to one open file, so a second thread would take the first
-  // one's lock and could zero a slot that was meanwhile claimed anew.
-  static constinit std::atomic<bool> busy{false};
-  if (busy.exchange(true, std::memory_order_acquire)) return 0;
-  const uint64_t own_namespace = OwnPidNamespace();
-  uint64_t freed = 0;
-  const uint32_t end = file.region->header.high_slot.load(std::memory_order_acquire);
-  for (uint32_t slot = 0; slot < end && slot < kMaxProcesses; ++slot) {
-    const ProcessRecord& record = file.region->processes[slot];
-    if (slot == own_slot || record.pid.load(std::memory_order_relaxed) == 0) continue;
-    const Cell& cell = file.region->cells[row][slot];
-    const uint64_t held = cell.held.load(std::memory_order_relaxed);
-    if (SetLock(file.fd, slot, F_WRLCK)) {
-      ZeroSlot(file.region, slot);
-      SetLock(file.fd, slot, F_UNLCK);
-      freed += held;
-    } else if (OwnerIsGone(record, own_namespace)) {
-      ZeroSlot(file.region, slot);
-      freed += held;
+  bool waited = false;
+  if (!TakeReclaimTurn(&waited)) return 0;
+  uint32_t reclaimed = 0;
+  if (!waited) {
+    const uint64_t own_namespace = OwnPidNamespace();
+    const uint32_t end = file.region->header.high_slot.load(std::memory_order_acquire);
+    for (uint32_t slot = 0; slot < end && slot < kMaxProcesses; ++slot) {
+      const ProcessRecord& record = file.region->processes[slot];
+      if (slot == own_slot || record.pid.load(std::memory_order_relaxed) == 0) continue;
+      if (TakeDeadSlot(file, slot, own_namespace)) {
+        ZeroSlot(file.region, slot);
+        SetLock(file.fd, slot, F_UNLCK);
+        ++reclaimed;
+      } else if (ZeroOrphanedSlot(file, slot, own_namespace, effort)) {
+        ++reclaimed;
+      }
     }
   }
-  busy.store(false, std::memory_order_release);
-  return freed;
+  reclaiming.store(false, std::memory_order_release);
+  return waited ? 1 : reclaimed;
 }
 
-uint32_t FindRow(Region* region, const uint8_t uuid[16]) {
+uint64_t RowKey(const uint8_t uuid[16]) {
   uint64_t key = 0;
   memcpy(&key, uuid, sizeof key);
   if (key == 0) memcpy(&key, uuid + 8, sizeof key);
-  if (key == 0) key = 1;
+  return key != 0 ? key : 1;
+}
+
+uint32_t FindRow(const RegionFile& file, const uint8_t uuid[16]) {
+  const uint64_t key = RowKey(uuid);
   for (uint32_t row = 0; row < kMaxDevices; ++row) {
-    uint64_t seen = 0;
-    DeviceRow& device = region->rows[row];
+    DeviceRow& device = file.region->rows[row];
+    uint64_t seen = device.key.load(std::memory_order_acquire);
+    if (seen != 0 && seen != key) continue;
+    if (!AllocateRow(file, row)) return kMaxDevices;
+    if (seen == key) return row;
     if (device.key.compare_exchange_strong(seen, key, std::memory_order_acq_rel)) {
       memcpy(device.uuid, uuid, sizeof device.uuid);
       return row;

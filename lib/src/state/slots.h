@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "state/layout.h"
+#include "state/owner.h"
 
 namespace gpufence {
 
@@ -20,15 +21,19 @@ struct RegionFile {
 };
 
 // Takes the lowest free slot, zeroes it and signs it. kNoSlot when all are taken by living
-// processes, or when the file system knows no such locks.
+// processes, or when the file system knows no such locks. Once per process, before all else.
 uint32_t ClaimSlot(const RegionFile& file);
 
-// Zeroes the slots of dead processes. Returns how many bytes that freed in `row`.
-// One thread of a process at a time; a second one returns 0 at once.
-uint64_t ReclaimDead(const RegionFile& file, uint32_t own_slot, uint32_t row);
+// Zeroes the slots of dead processes. Returns how many there were. While another thread of this
+// process does the same, waits for it (a moment, bounded) and counts its work as one.
+uint32_t ReclaimDead(const RegionFile& file, uint32_t own_slot, Effort effort);
 
-// The device's row by the first eight bytes of its UUID, made if need be; kMaxDevices when full.
-uint32_t FindRow(Region* region, const uint8_t uuid[16]);
+// What a row is found by: the first eight bytes of the UUID, never 0.
+uint64_t RowKey(const uint8_t uuid[16]);
+
+// The device's row, made if need be; kMaxDevices when there are
+// 64 others, or no space in the file's folder: better now than by a signal at the first write.
+uint32_t FindRow(const RegionFile& file, const uint8_t uuid[16]);
 
 // Publishes what this process resolved as the limit of a row (kNoLimit: it has none).
 void PublishLimit(Region* region, uint32_t row, uint32_t slot, uint64_t limit_bytes);

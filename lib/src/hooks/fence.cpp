@@ -4,10 +4,8 @@
 
 #include "core/forked.h"
 #include "core/log.h"
-#include "device/usage.h"
+#include "hooks/region_places.h"
 #include "real.h"
-#include "state/identity.h"
-#include "state/region.h"
 
 namespace gpufence {
 namespace {
@@ -70,12 +68,12 @@ bool OpenShared(const Claims& claims, RegionFile* file, char* why, size_t why_by
     return false;
   }
   char name[kContainerNameBytes];
-  NameContainer(claims.container, name);
-  RegionPlaces places{{"/run/gpufence", "/dev/shm", "/tmp", nullptr}, name};
-  if (claims.state_folder[0] != '\0') {
-    places = {{claims.state_folder, "/run/gpufence", "/dev/shm", "/tmp"}, name};
-  }
-  return OpenRegion(places, file, why, why_bytes);
+  return OpenRegion(PlacesOf(claims, name), file, why, why_bytes);
+}
+
+void ReadStaleOn(uint32_t device) {
+  Fence* fence = the_fence.load(std::memory_order_acquire);
+  if (device < fence->device_count) ReadOverheadNow(&fence->devices[device]);
 }
 
 bool MakeRoomOn(uint32_t device) {
@@ -104,8 +102,12 @@ FenceState FenceDevices(Fence* fence, const Claims& claims, const DeviceIdentity
         "no free slot in the container's region (4096 processes). End a process of this container");
   }
   for (size_t i = 0; i < count; ++i) {
-    const uint32_t row = FindRow(file.region, devices[i].uuid);
-    if (row == kMaxDevices) return Refuse("the container's region holds 64 other GPUs already");
+    const uint32_t row = FindRow(file, devices[i].uuid);
+    if (row == kMaxDevices) {
+      return Refuse(
+          "the container's region has no room for another GPU (64 at most, and its folder must not "
+          "be full). Free space there, or name another folder in GPUFENCE_STATE_DIR");
+    }
     FencedDevice* device = &fence->devices[i];
     for (size_t byte = 0; byte < sizeof device->uuid; ++byte) {
       device->uuid[byte] = devices[i].uuid[byte];
@@ -114,6 +116,7 @@ FenceState FenceDevices(Fence* fence, const Claims& claims, const DeviceIdentity
     device->total_bytes = devices[i].total_bytes;
     device->account.Open(file, row, slot, static_cast<uint32_t>(i), limits[i].memory_bytes,
                          MakeRoomOn);
+    device->account.ReadStaleWith(ReadStaleOn);
     GPUFENCE_LOG(kInfo, "device %u: memory limit %llu bytes (%s)", devices[i].ordinal,
                  static_cast<unsigned long long>(limits[i].memory_bytes),
                  limits[i].memory_source);
@@ -159,6 +162,12 @@ Fence* ActiveFence() {
   return state == FenceState::kFenced ? fence : nullptr;
 }
 
+Fence* DecidedFence() {
+  Fence* fence = the_fence.load(std::memory_order_acquire);
+  if (fence == nullptr) return nullptr;
+  return fence->state.load(std::memory_order_acquire) == FenceState::kFenced ? fence : nullptr;
+}
+
 bool IsRefused() {
   Fence* fence = the_fence.load(std::memory_order_acquire);
   return fence != nullptr && fence->state.load(std::memory_order_acquire) == FenceState::kRefused;
@@ -171,6 +180,7 @@ CUresult OpenFence() {
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   if (fence->state.load(std::memory_order_acquire) == FenceState::kUnread) {
+    const InsideHook inside;
     SpinGuard guard(&fence->opening);
     if (fence->state.load(std::memory_order_relaxed) == FenceState::kUnread) {
       void* memory = MapWipedOnFork(sizeof(Workspace));
@@ -191,6 +201,10 @@ Hook::Hook() : fence_(nullptr), refused_(false) {
 }
 
 Hook::~Hook() { --hook_depth; }
+
+InsideHook::InsideHook() : is_outermost_(hook_depth++ == 0) {}
+
+InsideHook::~InsideHook() { --hook_depth; }
 
 FencedDevice* Hook::current_device() const {
   if (fence_ == nullptr) return nullptr;
@@ -217,7 +231,13 @@ FencedDevice* FencedOrdinal(Fence* fence, uint32_t ordinal) {
 Reservation::Reservation(FencedDevice* device, uint64_t bytes, bool linear)
     : device_(device), bytes_(bytes), linear_(linear), granted_(true) {
   if (device == nullptr) return;
+  move_.Begin(&device->moves);
   granted_ = linear ? device->account.ReserveLinear(bytes) : device->account.Reserve(bytes);
+  if (granted_) {
+    move_.Granted();
+  } else {
+    move_.End();
+  }
 }
 
 Reservation::~Reservation() {
@@ -235,6 +255,7 @@ void Reservation::Commit(Holding holding) {
   holding.device = static_cast<uint16_t>(device_ - fence->devices);
   if (linear_ && holding.family == Family::kPlain) holding.family = Family::kLinear;
   holding.bytes = bytes_;
+  if (holding.family == Family::kManaged) device_->managed_bytes.fetch_add(bytes_);
   if (!fence->holdings.Put(holding)) {
     // Charged for good rather than lost: the process's end gives it back.
     GPUFENCE_LOG(kError, "no memory to remember an allocation of %llu bytes; it stays charged",
@@ -248,8 +269,10 @@ void Discharge(Fence* fence, const Holding& holding) {
   switch (holding.family) {
     case Family::kPlain:
       return account->Release(holding.bytes);
-    case Family::kLinear:
     case Family::kManaged:
+      fence->devices[holding.device].managed_bytes.fetch_sub(holding.bytes);
+      [[fallthrough]];
+    case Family::kLinear:
       return account->ReleaseLinear(holding.bytes);
     case Family::kStreamOrdered:
       return ReturnToPool(reinterpret_cast<PoolAccount*>(holding.owner), holding.bytes);
@@ -257,18 +280,6 @@ void Discharge(Fence* fence, const Holding& holding) {
     case Family::kImport:
       return;  // charged elsewhere
   }
-}
-
-void OverheadChanged(FencedDevice* device) {
-  device->overhead_stale.store(true, std::memory_order_relaxed);
-}
-
-void ReadOverheadNow(FencedDevice* device) {
-  uint64_t used_bytes = 0;
-  if (OwnUsage(device->uuid, &used_bytes) == UsageSource::kNone) return;
-  device->overhead_stale.store(false, std::memory_order_relaxed);
-  const uint64_t charged_bytes = device->account.charged_bytes();
-  device->account.SetOverhead(used_bytes > charged_bytes ? used_bytes - charged_bytes : 0);
 }
 
 }  // namespace gpufence

@@ -9,6 +9,7 @@
 #include "config/limits.h"
 #include "device/ids.h"
 #include "driver_abi.h"
+#include "hooks/ledger_move.h"
 #include "hooks/pool_account.h"
 #include "policy/account.h"
 #include "state/holdings.h"
@@ -27,8 +28,12 @@ struct FencedDevice {
   CUdevice ordinal;
   uint64_t total_bytes;
   Account account;
-  std::atomic<bool> overhead_stale;   // something grew that no reservation knew about
-  std::atomic<uint32_t> contexts;     // living contexts of this process, primary included
+  std::atomic<uint64_t> moves;          // see LedgerMove
+  std::atomic<uint64_t> managed_bytes;  // charged in full, though resident only where touched
+  std::atomic<bool> listed;             // the process list knows us here
+  std::atomic<uint32_t> contexts;       // living contexts of this process, primary included
+  std::atomic<uint64_t> primary;        // handle of the primary context, once it is known
+  SpinLock contexts_lock;               // guards the booking of contexts, never a driver call
   std::atomic<uint64_t> graph_bytes;  // charged for graph memory
 };
 
@@ -44,6 +49,9 @@ struct Fence {
 
 // Null unless a limit holds. Decides first, if nobody has.
 Fence* ActiveFence();
+
+// The same without deciding: for those who must not wake CUDA.
+Fence* DecidedFence();
 
 // Decides, if nobody has. Called by cuInit and by any hook that finds kUnread.
 // CUDA_SUCCESS, or the code that enforced calls return from now on.
@@ -80,6 +88,22 @@ class Hook {
   bool refused_;
 };
 
+// Counts the depth like a hook and asks for nothing: around calls of ours into NVML, which calls its
+// own exports and so enters our hooks, and in the hooks of NVML, which also serve without CUDA.
+class InsideHook {
+ public:
+  InsideHook();
+  ~InsideHook();
+  InsideHook(const InsideHook&) = delete;
+  InsideHook& operator=(const InsideHook&) = delete;
+
+  // False when called from inside another hook: the answer is adjusted there.
+  bool is_outermost() const { return is_outermost_; }
+
+ private:
+  bool is_outermost_;
+};
+
 // The fenced device of an ordinal; null when it has no limit or is none of ours.
 FencedDevice* FencedOrdinal(Fence* fence, uint32_t ordinal);
 
@@ -107,13 +131,14 @@ class Reservation {
   bool linear_;
   bool granted_;
   bool keep_ = false;
+  LedgerMove move_;
 };
 
 // Gives back what a holding was charged.
 void Discharge(Fence* fence, const Holding& holding);
 
-// Marks that the driver may hold more than was reserved (a module, a first launch, a context), and
-// reads it now, or at the next request that does not fit.
+// The driver may hold more than was reserved (code loaded late, a first launch): read at the next
+// request that comes near the limit, or at once.
 void OverheadChanged(FencedDevice* device);
 void ReadOverheadNow(FencedDevice* device);
 

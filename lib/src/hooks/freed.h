@@ -10,7 +10,11 @@ class Freed {
  public:
   // Takes the holding out, if there is one. A null fence, or a key nobody charged, does nothing.
   Freed(Fence* fence, HoldingKind kind, uint64_t key) : fence_(fence) {
-    found_ = fence != nullptr && fence->holdings.Take(kind, key, &holding_);
+    if (fence == nullptr) return;
+    found_ = fence->holdings.Take(kind, key, &holding_);
+    if (!found_) return;
+    move_.Begin(&fence->devices[holding_.device].moves);
+    move_.Granted();
   }
 
   // Gives the bytes back, or the holding when the driver refused. Returns the driver's code.
@@ -30,7 +34,8 @@ class Freed {
  private:
   Fence* fence_;
   Holding holding_ = {};
-  bool found_;
+  bool found_ = false;
+  LedgerMove move_;
 };
 
 }  // namespace gpufence

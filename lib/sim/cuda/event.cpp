@@ -114,7 +114,9 @@ CUresult SynchronizeEvent(CUevent handle) {
   if (result == CUDA_SUCCESS) result = capture::RefuseUnsafe();
   if (result != CUDA_SUCCESS) return result;
   if (!event->imported) {
+    const int device = event->device;
     lock.Wait(event->record);
+    memory::AfterSynchronize(device);
     return CUDA_SUCCESS;
   }
   Work* wait = NewSharedWait(*event);

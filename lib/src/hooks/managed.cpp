@@ -8,9 +8,9 @@ extern "C" CUresult cuMemAllocManaged(CUdeviceptr* dptr, size_t bytesize, unsign
   const gpufence::Hook hook;
   if (hook.refused()) return gpufence::kRefusalCode;
   gpufence::FencedDevice* device = hook.current_device();
-  const bool is_valid = dptr != nullptr && bytesize != 0 &&
-                        (flags == CU_MEM_ATTACH_GLOBAL || flags == CU_MEM_ATTACH_HOST);
-  if (device == nullptr || !is_valid) return real::cuMemAllocManaged(dptr, bytesize, flags);
+  if (device == nullptr || dptr == nullptr || bytesize == 0) {
+    return real::cuMemAllocManaged(dptr, bytesize, flags);
+  }
 
   Reservation held(device, bytesize, /*linear=*/true);
   if (!held) return CUDA_ERROR_OUT_OF_MEMORY;

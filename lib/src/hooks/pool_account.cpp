@@ -153,38 +153,81 @@ bool Raise(FencedDevice* payer, PoolAccount* account, uint64_t reserved, bool fo
   return true;
 }
 
+// Lowers the charge to what the driver reports. False: it reports more than is charged.
+bool LowerToReserved(FencedDevice* payer, PoolAccount* account, uint64_t* reserved) {
+  for (int attempt = 0; attempt < kSettleAttempts; ++attempt) {
+    const uint64_t state = account->state.load(std::memory_order_seq_cst);
+    if (!ReadReserved(account, reserved)) return true;
+    if (*reserved > ChargedBytes(state)) return false;
+    if (Lower(payer, account, state, *reserved)) return true;
+  }
+  return true;
+}
+
 void Trim(FencedDevice* payer, PoolAccount* account) {
   const uint64_t handle = account->handle.load(std::memory_order_acquire);
   if (handle == 0) return;
   const CaptureRelaxed relaxed;
   real::cuMemPoolTrimTo(reinterpret_cast<CUmemoryPool>(handle), 0);
-  SettlePool(payer, account);
+  uint64_t reserved = 0;
+  LowerToReserved(payer, account, &reserved);
 }
 
-// Raises the charge to whole blocks that hold `used` bytes, of which `bytes` are new. Whole blocks,
+// What the charge must be before `bytes` more are asked of the driver, `used` in all. Whole blocks,
 // because that is how the driver grows a pool: where a block does not fit, its part does not either.
+uint64_t CoverFor(PoolAccount* account, uint64_t charged, uint64_t used, uint64_t bytes) {
+  const uint64_t misfit = account->misfit.load(std::memory_order_relaxed);
+  const uint64_t least = used > charged ? Blocks(used) : charged;
+  if (misfit == 0 || bytes < misfit) return least;
+  return std::max(least, charged + Blocks(bytes));
+}
+
+// Raises the charge to the cover.
 bool Cover(FencedDevice* payer, PoolAccount* account, uint64_t used, uint64_t bytes) {
   bool trimmed = false;
-  uint64_t state = account->state.load(std::memory_order_seq_cst);
-  while (used > ChargedBytes(state)) {
+  for (;;) {
+    uint64_t state = account->state.load(std::memory_order_seq_cst);
+    const uint64_t charged = ChargedBytes(state);
+    const uint64_t cover = CoverFor(account, charged, used, bytes);
+    if (cover == charged) return true;
     // The driver may find no use for what the pool keeps and grow by the whole request. Where that
     // would pass the limit, the pool lets go of it first.
-    const bool keeps = ChargedBytes(state) > RoundUp(used - bytes, kChunkBytes);
+    const bool keeps = charged > RoundUp(used - bytes, kChunkBytes);
     if (keeps && !trimmed && Blocks(bytes) > payer->account.FreeBytes()) {
       trimmed = true;
       Trim(payer, account);
-      state = account->state.load(std::memory_order_seq_cst);
       continue;
     }
-    const uint64_t missing = Blocks(used) - ChargedBytes(state);
-    if (!payer->account.Reserve(missing)) return false;
-    if (account->state.compare_exchange_strong(state, WithCharge(state, Blocks(used)),
+    if (!payer->account.Reserve(cover - charged)) return false;
+    if (account->state.compare_exchange_strong(state, WithCharge(state, cover),
                                                std::memory_order_seq_cst)) {
       return true;
     }
-    payer->account.Release(missing);  // another thread was first; `state` says how far it got
+    payer->account.Release(cover - charged);  // another thread was first
   }
-  return true;
+}
+
+// A request of this size did not fit into what the pool had.
+void NoteMisfit(PoolAccount* account, uint64_t bytes) {
+  uint64_t misfit = account->misfit.load(std::memory_order_relaxed);
+  while ((misfit == 0 || bytes < misfit) &&
+         !account->misfit.compare_exchange_weak(misfit, bytes, std::memory_order_relaxed)) {
+  }
+}
+
+// Something changed that may let larger requests fit.
+void ForgetMisfit(PoolAccount* account) {
+  if (account->misfit.load(std::memory_order_relaxed) != 0) {
+    account->misfit.store(0, std::memory_order_relaxed);
+  }
+}
+
+// The pool holds more than is charged: growth that no reservation foresaw. Takes it like a request.
+bool TakeUnforeseen(FencedDevice* payer, PoolAccount* account, uint64_t reserved) {
+  if (Raise(payer, account, reserved, /*forced=*/false)) return true;
+  // Making room has trimmed the pool: it may have shrunk to what is covered.
+  return ReadReserved(account, &reserved) &&
+         Raise(payer, account, reserved, /*forced=*/false);
 }
 
 void NoteFreed(PoolAccount* account) {
@@ -267,36 +310,39 @@ bool ClaimFromPool(FencedDevice* payer, PoolAccount* account, uint64_t bytes) {
   return false;
 }
 
-bool LandedInPool(FencedDevice* payer, PoolAccount* account) {
-  const uint64_t state = account->state.fetch_add(kNextVersion, std::memory_order_seq_cst);
-  account->flying.fetch_sub(1, std::memory_order_seq_cst);
+bool LandedInPool(FencedDevice* payer, PoolAccount* account, uint64_t bytes) {
+  const uint64_t charged =
+      ChargedBytes(account->state.fetch_add(kNextVersion, std::memory_order_seq_cst));
   uint64_t reserved = 0;
-  if (!ReadReserved(account, &reserved) || reserved == ChargedBytes(state)) return true;
-  if (reserved < ChargedBytes(state)) {
-    SettlePool(payer, account);
-    return true;
+  const bool is_read = ReadReserved(account, &reserved);
+  bool fits = true;
+  if (is_read && reserved > charged) {
+    NoteMisfit(account, bytes);
+    fits = TakeUnforeseen(payer, account, reserved);
   }
-  if (Raise(payer, account, reserved, /*forced=*/false)) return true;
-  // Making room has trimmed the pool: it may have shrunk to what is covered.
-  return ReadReserved(account, &reserved) &&
-         Raise(payer, account, reserved, /*forced=*/false);
+  // Still counted until here, so that a thread that settles the pool does not book for us.
+  account->flying.fetch_sub(1, std::memory_order_seq_cst);
+  if (is_read && reserved < charged) LowerToReserved(payer, account, &reserved);
+  // A block that was taken for this request has a rest.
+  if (Blocks(bytes) - bytes >= account->misfit.load(std::memory_order_relaxed)) {
+    ForgetMisfit(account);
+  }
+  return fits;
 }
 
 void ReturnToPool(PoolAccount* account, uint64_t bytes) {
   account->used.fetch_sub(bytes, std::memory_order_seq_cst);
+  ForgetMisfit(account);
   NoteFreed(account);
 }
 
 void SettlePool(FencedDevice* payer, PoolAccount* account) {
-  for (int attempt = 0; attempt < kSettleAttempts; ++attempt) {
-    const uint64_t state = account->state.load(std::memory_order_seq_cst);
-    uint64_t reserved = 0;
-    if (!ReadReserved(account, &reserved)) return;
-    if (reserved > ChargedBytes(state)) {
-      Raise(payer, account, reserved, /*forced=*/true);
-      return;
-    }
-    if (Lower(payer, account, state, reserved)) return;
+  ForgetMisfit(account);
+  uint64_t reserved = 0;
+  if (LowerToReserved(payer, account, &reserved)) return;
+  // Who is about to land asks for its own growth, and may be refused.
+  if (account->flying.load(std::memory_order_seq_cst) == 0) {
+    Raise(payer, account, reserved, /*forced=*/true);
   }
 }
 

@@ -2,7 +2,9 @@
 // blocks, and keeps them after a free until a synchronisation or a trim lets them go.
 //
 // One word per pool says how much is charged. It rises before a driver call that may make the pool
-// grow, and falls only to what the driver itself reports. Must not know streams or captures.
+// grow, and falls only to what the driver itself reports. Whether a request fits into what a pool
+// keeps is the driver's affair: we learn from the first time that it does not, until something is
+// freed. Must not know streams.
 #pragma once
 
 #include <stddef.h>
@@ -24,6 +26,7 @@ struct PoolAccount {
   std::atomic<uint64_t> handle;   // 0: destroyed, or no pool at all
   std::atomic<uint64_t> used;     // live allocations, and those being asked for
   std::atomic<uint64_t> state;    // charged granules (low 40 bits) and a version (high 24)
+  std::atomic<uint64_t> misfit;   // requests from this size on make it grow; 0: unknown
   std::atomic<uint32_t> flying;   // driver calls under way that may make it grow
   std::atomic<bool> freed;        // may hold more than it needs: look after a synchronisation
   std::atomic<bool> destroyed;    // ends with its last allocation
@@ -66,19 +69,20 @@ bool ClaimFromPool(FencedDevice* payer, PoolAccount* account, uint64_t bytes);
 // After the driver call, successful or not. False: the pool grew further than anybody could have
 // foreseen (fragments, memory still in use by another stream) and there is no room for it; the
 // caller gives its allocation back.
-bool LandedInPool(FencedDevice* payer, PoolAccount* account);
+bool LandedInPool(FencedDevice* payer, PoolAccount* account, uint64_t bytes);
 
 // An allocation ended, or never came to be. Its bytes stay charged until the pool is settled.
 void ReturnToPool(PoolAccount* account, uint64_t bytes);
 
-// Charges a pool what the driver reports now.
+// Charges a pool what the driver reports now, whether or not there is room for it.
 void SettlePool(FencedDevice* payer, PoolAccount* account);
 void SettlePool(Fence* fence, CUmemoryPool pool);
 
 // The same for every pool from which something was freed, after a synchronisation.
 void SettleFreedPools(Fence* fence);
 
-// The same for every pool of a device, after asking it to let go of what it does not use.
+// Asks every pool of a device to let go of what it does not use, and lowers the charges to what is
+// left.
 void TrimPools(Fence* fence, FencedDevice* payer);
 
 // Set by ReturnToPool: the one load that a synchronisation costs when nothing was freed.

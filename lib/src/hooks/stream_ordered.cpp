@@ -88,7 +88,7 @@ CUresult Allocate(CUdeviceptr* dptr, size_t bytesize, CUmemoryPool pool, CUstrea
   if (!ClaimFromPool(payer, account, bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
   CUdeviceptr address = 0;
   const CUresult rc = call(&address);
-  const bool fits = LandedInPool(payer, account);
+  const bool fits = LandedInPool(payer, account, bytes);
   if (rc != CUDA_SUCCESS) {
     ReturnToPool(account, bytes);
     return rc;
@@ -97,6 +97,7 @@ CUresult Allocate(CUdeviceptr* dptr, size_t bytesize, CUmemoryPool pool, CUstrea
     Stream::Free(address, stream);
     ReturnToPool(account, bytes);
     TrimPools(fence, payer);
+    SettlePool(payer, account);  // what it does not let go of yet
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   fence->holdings.Put({.key = address,

@@ -31,7 +31,7 @@ const char* ReadStableRecord(Reading* reading, bool* missing, VgpuRecord* record
     *missing = result == FileResult::kMissing;
     if (*missing) return nullptr;
     if (result == FileResult::kUnreadable) return "cannot be read";
-    now = {buffers[turn % 2], result == FileResult::kTooLarge ? sizeof buffers[0] : now.size()};
+    if (result == FileResult::kTooLarge) return "is too large";
     const char* wrong = ReadVgpuRecord(now, record);
     if (turn > 0 && now == before && (wrong != nullptr || record->stable)) return wrong;
     before = now;

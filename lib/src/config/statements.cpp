@@ -225,6 +225,10 @@ bool Complaint::Say(const char* format, ...) {
   va_start(arguments, format);
   vsnprintf(text, bytes, format, arguments);
   va_end(arguments);
+  // One line of ASCII, whatever a path or a name holds.
+  for (char* character = text; *character != '\0'; ++character) {
+    if (*character < ' ' || *character > '~') *character = '?';
+  }
   return false;
 }
 

@@ -76,6 +76,13 @@ CUresult Create(image::Image* image, context::Context* context, uint64_t library
     Unload(module);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
+  // Globals are there from the start, however late the code comes; a library's wait for a context.
+  for (const image::Variable& variable : image->variables) {
+    const CUresult result = GetVariable(module, variable.name, nullptr, nullptr);
+    if (result == CUDA_SUCCESS) continue;
+    Unload(module);
+    return result;
+  }
   *created = module;
   return CUDA_SUCCESS;
 }

@@ -50,6 +50,9 @@ CUresult LookedUp(Call call) {
   return rc;
 }
 
+// No thread of any GPU has more; the driver refuses it in its own words.
+constexpr size_t kMostStackBytes = 512 << 10;
+
 // Bytes that the context grows by, for the limits that are sizes. A value below the present one
 // gives memory back, which is measured.
 uint64_t ForeseenBytes(const Hook& hook, FencedDevice* device, CUlimit limit, size_t value) {
@@ -57,6 +60,7 @@ uint64_t ForeseenBytes(const Hook& hook, FencedDevice* device, CUlimit limit, si
   uint64_t stack_now = 0;
   switch (limit) {
     case CU_LIMIT_STACK_SIZE:
+      if (value > kMostStackBytes) return 0;
       return StackGrowthBytes(hook.fence(), device, hook.context(), value, &stack_now);
     case CU_LIMIT_PRINTF_FIFO_SIZE:
     case CU_LIMIT_MALLOC_HEAP_SIZE:

@@ -4,6 +4,7 @@
 
 #include "core/forked.h"
 #include "core/log.h"
+#include "hooks/graph_memory.h"
 #include "hooks/region_places.h"
 #include "real.h"
 
@@ -80,6 +81,7 @@ bool MakeRoomOn(uint32_t device) {
   Fence* fence = the_fence.load(std::memory_order_acquire);
   if (device >= fence->device_count) return false;
   TrimPools(fence, &fence->devices[device]);
+  TrimGraphs(&fence->devices[device]);
   ReadOverheadNow(&fence->devices[device]);
   return true;
 }

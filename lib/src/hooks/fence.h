@@ -10,6 +10,7 @@
 #include "device/ids.h"
 #include "driver_abi.h"
 #include "hooks/ledger_move.h"
+#include "hooks/graph_account.h"
 #include "hooks/pool_account.h"
 #include "policy/account.h"
 #include "state/holdings.h"
@@ -34,7 +35,7 @@ struct FencedDevice {
   std::atomic<uint32_t> contexts;       // living contexts of this process, primary included
   std::atomic<uint64_t> primary;        // handle of the primary context, once it is known
   SpinLock contexts_lock;               // guards the booking of contexts, never a driver call
-  std::atomic<uint64_t> graph_bytes;  // charged for graph memory
+  GraphAccount graph;                   // charged for graph memory
 };
 
 // All that is the process's own; wiped on fork.

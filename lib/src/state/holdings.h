@@ -21,6 +21,8 @@ enum class HoldingKind : uint8_t {
   kPool,       // pool handle; owner: its account
   kGraphExec,  // executable graph; bytes: what its allocation nodes need
   kContext,    // context handle
+  kLink,       // place in an array or multicast object (`context`); owner: allocation handle
+  kExported,   // allocation handle that another process may hold, too
 };
 
 // What an address is, so that any free gives back the right charge.

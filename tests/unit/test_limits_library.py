@@ -144,7 +144,8 @@ LINES = st.one_of(
         ["memory_limit = 1g", "memory_limit_1=2g", "core_limit = 30", "memory_limit: 10m # x",
          "memoryLimit: '1g'", "device_name: \"a b\"", "x:", "  y: 1", "- z", "---", "# c",
          "vmem:1g", "vmem: 7", "CUDA_DEVICE_MEMORY_LIMIT=1g", "CUDA_DEVICE_SM_LIMIT_0=5",
-         "container = a", "memory_limit:", "'memory_limit': 3m", "target_device: x#y", "log_level = info", ""]
+         "container = a", "memory_limit:", "'memory_limit': 3m", "target_device: x#y",
+         "log_level = info", ""]
     ),
     st.text(BYTES, max_size=20),
     st.builds("memory_limit: {}".format, SIZE_LIKE | st.text(BYTES, max_size=12)),

@@ -12,10 +12,12 @@ from dataclasses import dataclass
 
 from . import sizes
 from .sizes import Fault, TextError
-from .sources import split_list
+from .sources import FileResult, read_file, split_list
 
 VGPU_DEVICES = 16
 _RECORD_BYTES = 2560
+_RECORD_FILE_BYTES = 8192
+_MOST_READS = 100
 _MAGIC = 0x56474346
 _FLAG = "has a flag that is neither 0 nor 1"
 
@@ -71,6 +73,30 @@ def read_vgpu_record(content: bytes) -> VgpuRecord:
     stable = all(struct.unpack_from("<I", content, at)[0] % 2 == 0 for at in places)
     devices = tuple(_read_vgpu_device(content, at) for at in places) if stable else ()
     return VgpuRecord(stable, _field(content[128:176]), _field(content[304:368]), devices)
+
+
+def stable_vgpu_record(root: str, path: str) -> VgpuRecord | None:
+    """vgpu.config once two reads of it agree; None: there is none.
+
+    Raises:
+        FileError: when it is not what vgpu-manager writes, or never stable.
+    """
+    before: bytes | None = None
+    for _ in range(_MOST_READS):
+        # One byte more than the library's buffer, which a file may fill.
+        content = read_file(root, path, _RECORD_FILE_BYTES + 1)
+        if content is FileResult.MISSING:
+            return None
+        if content is FileResult.TOO_LARGE:
+            raise FileError("is too large")
+        if isinstance(content, FileResult):
+            raise FileError("cannot be read")
+        if content == before:
+            record = read_vgpu_record(content)
+            if record.stable:
+                return record
+        before = content
+    raise FileError("is being written all the time")
 
 
 def _field(raw: bytes) -> str:

@@ -5,18 +5,17 @@ The same as lib/src/config/{amounts,maps,host_devices,dialect_files,switches,cla
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, replace
 
-from . import sizes, sources
+from . import amounts, log_levels, sizes, sources
 from .dialect_files import (
     VGPU_DEVICES,
     FileError,
     VgpuDevice,
     VgpuRecord,
     json_numbers,
-    read_vgpu_record,
     read_yaml_map,
+    stable_vgpu_record,
 )
 from .limits import Claim, Claims, Kind
 from .options import Dialect, Option, Setting
@@ -28,8 +27,6 @@ VCUDA_PATH = "/etc/vcuda/config.yaml"
 ALNAIR_FOLDER = "/var/lib/alnair/workspace"
 _MOST_CLAIMS = 512
 _MOST_DEVICES = 64
-_MOST_READS = 100
-_RECORD_FILE_BYTES = 8192
 _NO_UUID = bytes(16)
 
 
@@ -93,7 +90,7 @@ class _Reading:
     # Words rather than amounts.
 
     def _read_log_level(self) -> None:
-        level = _log_level(self._statements)
+        level = log_levels.asked_for(self._statements)
         self._claims.log_level = level.name or "warn"
         if level.unreadable:
             self._claims.note(f"{level.unreadable} is no log level")
@@ -143,7 +140,7 @@ class _Reading:
 
     def _read_vgpu_config(self) -> None:
         try:
-            record = _stable_record(self._system.root)
+            record = stable_vgpu_record(self._system.root, VGPU_CONFIG_PATH)
         except FileError as error:
             raise ConfigError(
                 f"{VGPU_CONFIG_PATH} {error}. Have vgpu-manager write it anew, or take it away"
@@ -274,14 +271,14 @@ class _Reading:
         host = None if self._hidden.vgpu_manager else self._host_devices()
         for statement in self._statements.all:
             option = statement.option
-            if option.setting not in _AMOUNTS or self._is_hidden(option):
+            if option.setting not in amounts.SETTINGS or self._is_hidden(option):
                 continue
             keyed = statement.target is not Target.EVERY
             empty_is_off = keyed and option.dialect is Dialect.VGPU_MANAGER
             if not statement.text and not empty_is_off:
                 continue
             try:
-                kind, amount, percent = _parse_amount(statement.text, option)
+                kind, amount, percent = amounts.parse(statement.text, option)
             except TextError as error:
                 raise self._refuse(statement, error.fault) from None
             if keyed and not amount and option.dialect is Dialect.HAMI:
@@ -388,71 +385,6 @@ class _Reading:
                 self._claims.note(f"{each.source} has no effect without CUDA_CORE_LIMIT")
 
 
-_AMOUNTS = frozenset(
-    {
-        Setting.MEMORY,
-        Setting.MEMORY_MEGABYTES,
-        Setting.CORES,
-        Setting.SOFT_CORES,
-        Setting.RATIO,
-        Setting.SPILL,
-        Setting.OVERSUBSCRIBE,
-    }
-)
-
-
-def _parse_amount(text: str, option: Option) -> tuple[Kind, int, bool]:
-    """Kind, amount, and whether it is a part of the device; an empty text is 0."""
-    setting = option.setting
-    if setting is Setting.MEMORY:
-        size = sizes.parse_size(text) if text else sizes.Size(0, False)
-        if text and size.amount == 0 and option.dialect is Dialect.VGPU_MANAGER:
-            raise TextError(Fault.ZERO)
-        return Kind.MEMORY, size.amount, size.percent_of_device
-    if setting is Setting.MEMORY_MEGABYTES:
-        return Kind.MEMORY, sizes.parse_megabytes(text) if text else 0, False
-    if setting in (Setting.CORES, Setting.SOFT_CORES):
-        kind = Kind.CORES if setting is Setting.CORES else Kind.SOFT_CORES
-        return kind, _parse_share(text, option) if text else 0, False
-    if setting is Setting.OVERSUBSCRIBE:
-        return Kind.OVERSUBSCRIBE, _parse_oversubscribe(text) if text else 0, False
-    if setting is Setting.SPILL:
-        return Kind.OVERSUBSCRIBE, int(sizes.parse_switch(text)) if text else 0, False
-    return Kind.OVERSUBSCRIBE, _parse_memory_ratio(text) if text else 0, False
-
-
-def _parse_share(text: str, option: Option) -> int:
-    share = sizes.parse_percent(text)
-    if option.dialect is Dialect.ALNAIR and share == 0:
-        raise TextError(Fault.BELOW_ONE)
-    return 0 if option.setting is Setting.CORES and share == 100 * THOUSAND else share
-
-
-def _parse_oversubscribe(text: str) -> int:
-    if not re.match(r"[0-9 ]", text):
-        return int(sizes.parse_switch(text))
-    try:
-        ratio = sizes.parse_ratio(text)
-    except TextError as error:
-        if error.fault is Fault.ROUNDS_TO_ZERO:
-            raise TextError(Fault.BELOW_ONE) from None
-        raise
-    if 0 < ratio < THOUSAND:
-        raise TextError(Fault.BELOW_ONE)
-    return 0 if ratio == THOUSAND else ratio
-
-
-def _parse_memory_ratio(text: str) -> int:
-    """vgpu-manager's: up to 1 it has no effect."""
-    try:
-        ratio = sizes.parse_ratio(text)
-    except TextError as error:
-        if error.fault is Fault.ROUNDS_TO_ZERO:
-            return 0
-        raise
-    return ratio if ratio > THOUSAND else 0
-
-
 def _c_text(text: str) -> str:
     """A text as the library keeps it: up to a NUL that a file may hold."""
     return text.split("\0", 1)[0]
@@ -479,91 +411,3 @@ def _uuid_list(text: str) -> dict[int, bytes] | None:
         return {i: sizes.parse_uuid(part.strip(" ")) for i, part in enumerate(parts)}
     except TextError:
         return None
-
-
-def _stable_record(root: str) -> VgpuRecord | None:
-    """vgpu.config once two reads of it agree; None: there is none."""
-    before: bytes | None = None
-    for _ in range(_MOST_READS):
-        # One byte more than the library's buffer, which a file may fill.
-        content = sources.read_file(root, VGPU_CONFIG_PATH, _RECORD_FILE_BYTES + 1)
-        if content is FileResult.MISSING:
-            return None
-        if content is FileResult.TOO_LARGE:
-            raise FileError("is too large")
-        if isinstance(content, FileResult):
-            raise FileError("cannot be read")
-        if content == before:
-            record = read_vgpu_record(content)
-            if record.stable:
-                return record
-        before = content
-    raise FileError("is being written all the time")
-
-
-@dataclass(frozen=True, slots=True)
-class _Level:
-    name: str  # "" when nobody says anything readable
-    unreadable: str
-
-
-_LEVELS = ("off", "error", "warn", "info", "debug", "trace")
-_WORDS = {
-    "none": "off",
-    "err": "error",
-    "critical": "error",
-    "crit": "error",
-    "fatal": "error",
-    "warning": "warn",
-} | {level: level for level in _LEVELS}
-
-
-def _log_level(statements: Statements) -> _Level:
-    """Our own level, else the most verbose that a dialect asks for."""
-    switch = statements.text_of(Dialect.VGPU_RS, Setting.LOG_SWITCH)
-    silenced = switch.lower() in ("off", "false", "0") if switch.isascii() else False
-    levels: list[str] = []
-    unreadable = ""
-    for each in statements.all:
-        if each.option.setting is not Setting.LOG_LEVEL or not each.text:
-            continue
-        level = _level_of(each)
-        if level is None:
-            unreadable = unreadable or statements.describe(each)
-        elif each.option.dialect is Dialect.GPUFENCE:
-            return _Level(level, unreadable)
-        elif not (silenced and each.option.dialect is Dialect.VGPU_RS):
-            levels.append(level)
-    if not levels and not silenced:
-        return _Level("", unreadable)
-    return _Level(max(levels, key=_LEVELS.index, default="off"), unreadable)
-
-
-def _level_of(statement: Statement) -> str | None:
-    dialect, text = statement.option.dialect, statement.text
-    if dialect is Dialect.HAMI:
-        return _numbered_level(text, "warn")
-    if dialect is Dialect.VGPU_MANAGER:
-        return _numbered_level(text, "error")
-    if dialect is not Dialect.VGPU_RS:
-        return _worded_level(text)
-    directives = [_worded_level(part.rpartition("=")[2]) for part in sources.split_list(text, ",")]
-    known = [level for level in directives if level is not None]
-    if not known or len(known) < len(directives):
-        return None
-    return max(known, key=_LEVELS.index)
-
-
-def _numbered_level(text: str, one: str) -> str | None:
-    match = re.fullmatch(r"(-?)([0-9]{1,9})", text.strip(" "))
-    if match is None:
-        return None
-    number = int(match[2])
-    if match[1]:
-        return "warn"
-    return ("error", one, "warn", "info", "debug", "trace")[min(number, 5)]
-
-
-def _worded_level(text: str) -> str | None:
-    word = text.strip(" ")
-    return _WORDS.get(word.lower()) if word.isascii() else None

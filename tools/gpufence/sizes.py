@@ -10,7 +10,6 @@ from __future__ import annotations
 import enum
 import re
 from dataclasses import dataclass
-from fractions import Fraction
 
 LARGEST = 2**63 - 1
 PERCENT_STEPS = 10**9  # a part of a device's memory is counted in billionths of a percent
@@ -69,22 +68,29 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class _Number:
-    value: Fraction
-    has_fraction: bool
+    """digits / 10^decimals, exactly; `fractions` would cost every start of the command."""
+
+    digits: int
+    decimals: int
     rest: str
 
     def scaled(self, factor: int) -> int:
-        """floor(value x factor).
+        """floor(number x factor).
 
         Raises:
             TextError: above 2^63 - 1, or when something became nothing.
         """
-        result = int(self.value * factor)
+        result = self.digits * factor // self.divisor
         if result > LARGEST:
             raise TextError(Fault.TOO_LARGE)
-        if result == 0 and self.value != 0:
+        if result == 0 and self.digits != 0:
             raise TextError(Fault.ROUNDS_TO_ZERO)
         return result
+
+    @property
+    def divisor(self) -> int:
+        """What the digits are divided by."""
+        return int(10**self.decimals)
 
 
 def quote(text: str) -> str:
@@ -117,14 +123,14 @@ def parse_size(text: str) -> Size:
     """
     number = _read_number(text)
     if number.rest == "%":
-        fine = number.value * PERCENT_STEPS
-        if int(fine) > LARGEST:
+        steps, cut = divmod(number.digits * PERCENT_STEPS, number.divisor)
+        if steps > LARGEST:
             raise TextError(Fault.TOO_LARGE)
-        if fine.denominator != 1:
+        if cut:
             raise TextError(Fault.TOO_FINE)
-        return Size(int(fine), True)
+        return Size(steps, True)
     unit_bytes = _unit_bytes(number.rest)
-    if unit_bytes == 1 and number.has_fraction:
+    if unit_bytes == 1 and number.decimals:
         raise TextError(Fault.FRACTION_OF_BYTE)
     return Size(number.scaled(unit_bytes), False)
 
@@ -134,7 +140,7 @@ def parse_percent(text: str) -> int:
     number = _read_number(text)
     if number.rest not in ("", "%"):
         raise TextError(Fault.UNIT)
-    if number.value > 100:
+    if number.digits > 100 * number.divisor:
         raise TextError(Fault.ABOVE_HUNDRED)
     return number.scaled(THOUSAND)
 
@@ -150,7 +156,7 @@ def parse_ratio(text: str) -> int:
 def parse_megabytes(text: str) -> int:
     """A whole number of MiB, in bytes."""
     number = _read_number(text)
-    if number.rest or number.has_fraction:
+    if number.rest or number.decimals:
         raise TextError(Fault.UNIT)
     return number.scaled(1 << 20)
 
@@ -193,8 +199,8 @@ def _read_number(text: str) -> _Number:
         raise TextError(Fault.LEADING_ZERO)
     if point and not fraction:
         raise TextError(Fault.NO_FRACTION)
-    value = Fraction(_integer(whole + (fraction or "")), 10 ** len(fraction or ""))
-    return _Number(value, bool(point), text[match.end() :].strip(" "))
+    fraction = fraction or ""
+    return _Number(_integer(whole + fraction), len(fraction), text[match.end() :].strip(" "))
 
 
 def _integer(digits: str) -> int:

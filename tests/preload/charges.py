@@ -57,13 +57,17 @@ class Allocator:
     answers: IO[str]
     folder: Path
 
-    def ask(self, *words: str | int) -> list[int]:
-        """One command, its numbers: the driver's code first."""
+    def tell(self, *words: str | int) -> list[str]:
+        """One command, its answer's words."""
         self.to.write(" ".join(map(str, words)) + "\n")
         self.to.flush()
         answer = self.answers.readline()
         assert answer, f"the program ended at {words}"
-        return [int(word) for word in answer.split()]
+        return answer.split()
+
+    def ask(self, *words: str | int) -> list[int]:
+        """One command, its numbers: the driver's code first."""
+        return [int(word) for word in self.tell(*words)]
 
     def take(self, family: str, size: int) -> int:
         """Allocate, which must succeed; the address."""

@@ -118,9 +118,7 @@ def test_an_own_pool_ends_with_its_charge(bare: Sim, state: Path) -> None:
         assert fence.charged() == before
 
 
-def test_a_destroyed_pool_is_charged_until_its_last_allocation_goes(
-    bare: Sim, state: Path
-) -> None:
+def test_a_destroyed_pool_is_charged_until_its_last_allocation_goes(bare: Sim, state: Path) -> None:
     with allocator(bare, state) as fence:
         before = fence.charged()
         fence.does("pool", "device")
@@ -146,9 +144,7 @@ def test_hundreds_of_pools_come_and_go(bare: Sim, state: Path) -> None:
         assert fence.charged() == before
 
 
-def test_the_default_pool_cannot_be_destroyed_and_keeps_its_charge(
-    bare: Sim, state: Path
-) -> None:
+def test_the_default_pool_cannot_be_destroyed_and_keeps_its_charge(bare: Sim, state: Path) -> None:
     with allocator(bare, state) as fence:
         before = fence.charged()
         address = fence.take("async", MIB)

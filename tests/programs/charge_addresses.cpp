@@ -15,9 +15,15 @@
 //   begin | end                   of a capture of the stream
 //   race FAMILY BYTES THREADS     allocates until refused: last code, grants
 //   churn FAMILY DOOR BYTES THREADS ROUNDS   code of the worst failure, how many
-//   time FAMILY DOOR BYTES ROUNDS code, nanoseconds a pair
+//   time FAMILY BYTES ROUNDS      code, nanoseconds a pair
+//   export ADDRESS                code; then the handle in hexadecimal
+//   import HEX                    code, address
+//   export_pool                   code, descriptor, process.   import_pool DESCRIPTOR PROCESS
+//   export_pointer, import_pointer   as export and import, for pool memory
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdlib>
@@ -35,6 +41,7 @@ std::string way;
 CUcontext context = nullptr;
 CUstream stream = nullptr;
 CUmemoryPool pool = nullptr;
+CUmemoryPool imported = nullptr;
 
 // The function behind a name, by the chosen way. `version` is a cuGetProcAddress threshold.
 template <typename Function>
@@ -153,6 +160,7 @@ CUresult MakePool(const std::string& where) {
   props.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
   props.location.type =
       where == "host" ? CU_MEM_LOCATION_TYPE_HOST : CU_MEM_LOCATION_TYPE_DEVICE;
+  if (where == "shared") props.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   if (where == "limited") props.maxSize = 8 * simtest::kMiB;
   return FIND(cuMemPoolCreate, cuMemPoolCreate, 11020)(&pool, &props);
 }
@@ -229,6 +237,67 @@ void Time(const std::string& family, size_t bytes, int rounds) {
   std::cout << rc << " " << (NowNs() - start) / static_cast<uint64_t>(rounds) << std::endl;
 }
 
+template <typename Bytes>
+std::string Hex(const Bytes& bytes) {
+  std::string text;
+  for (size_t i = 0; i < sizeof(bytes); ++i) {
+    char digits[3];
+    snprintf(digits, sizeof(digits), "%02x", reinterpret_cast<const unsigned char*>(&bytes)[i]);
+    text += digits;
+  }
+  return text;
+}
+
+template <typename Bytes>
+Bytes FromHex(const std::string& text) {
+  Bytes bytes = {};
+  for (size_t i = 0; i < sizeof(bytes); ++i) {
+    reinterpret_cast<unsigned char*>(&bytes)[i] =
+        static_cast<unsigned char>(std::stoi(text.substr(2 * i, 2), nullptr, 16));
+  }
+  return bytes;
+}
+
+// Between processes; false for a command that is none of these.
+bool Share(const std::string& command) {
+  std::string text;
+  CUdeviceptr address = 0;
+  if (command == "export") {
+    CUipcMemHandle handle = {};
+    std::cin >> address;
+    std::cout << cuIpcGetMemHandle(&handle, address) << " " << Hex(handle) << std::endl;
+  } else if (command == "import") {
+    std::cin >> text;
+    const auto open = FIND(cuIpcOpenMemHandle_v2, cuIpcOpenMemHandle, 11000);
+    std::cout << open(&address, FromHex<CUipcMemHandle>(text), 1) << " " << address << std::endl;
+  } else if (command == "export_pool") {
+    int fd = -1;
+    std::cout << cuMemPoolExportToShareableHandle(
+                     &fd, pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0)
+              << " " << fd << " " << getpid() << std::endl;
+  } else if (command == "import_pool") {
+    std::string process;
+    std::cin >> text >> process;
+    const int fd = open(("/proc/" + process + "/fd/" + text).c_str(), O_RDWR);
+    std::cout << cuMemPoolImportFromShareableHandle(
+                     &imported, reinterpret_cast<void*>(static_cast<intptr_t>(fd)),
+                     CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0)
+              << std::endl;
+  } else if (command == "export_pointer") {
+    CUmemPoolPtrExportData ticket = {};
+    std::cin >> address;
+    std::cout << cuMemPoolExportPointer(&ticket, address) << " " << Hex(ticket) << std::endl;
+  } else if (command == "import_pointer") {
+    std::cin >> text;
+    auto ticket = FromHex<CUmemPoolPtrExportData>(text);
+    std::cout << cuMemPoolImportPointer(&address, imported, &ticket) << " " << address
+              << std::endl;
+  } else {
+    return false;
+  }
+  return true;
+}
+
 bool Obey(const std::string& command) {
   std::string family;
   std::string door;
@@ -288,7 +357,7 @@ bool Obey(const std::string& command) {
     CUgraph graph = nullptr;
     rc = cuStreamEndCapture(stream, &graph);
   } else {
-    return false;
+    return Share(command);
   }
   std::cout << rc << std::endl;
   return true;

@@ -112,6 +112,8 @@ void ContextEnded(Fence* fence, uint64_t context) {
   }
   fence->holdings.TakeWhere([&](const Holding& holding) { return holding.context == context; },
                             [&](const Holding& holding) { Discharge(fence, holding); });
+  ForgetLateFrees(fence, context);
+  SettleFreed(fence);
   ForgetLaunches();
   for (uint32_t i = 0; i < fence->device_count; ++i) {
     if (fence->devices[i].account.limited()) ReadOverheadNow(&fence->devices[i]);

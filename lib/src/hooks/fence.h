@@ -9,6 +9,7 @@
 #include "config/limits.h"
 #include "device/ids.h"
 #include "driver_abi.h"
+#include "hooks/late_frees.h"
 #include "hooks/ledger_move.h"
 #include "hooks/graph_account.h"
 #include "hooks/pool_account.h"
@@ -46,6 +47,7 @@ struct Fence {
   FencedDevice devices[kMaxDevices];
   Holdings holdings;
   PoolTable pools;
+  LateFrees late_frees;
 };
 
 // Null unless a limit holds. Decides first, if nobody has.

@@ -12,7 +12,8 @@ class Freed {
   Freed(Fence* fence, HoldingKind kind, uint64_t key) : fence_(fence) {
     if (fence == nullptr) return;
     found_ = fence->holdings.Take(kind, key, &holding_);
-    if (!found_) return;
+    // The pool carries the charge, which stays: nothing moves.
+    if (!found_ || holding_.family == Family::kStreamOrdered) return;
     move_.Begin(&fence->devices[holding_.device].moves);
     move_.Granted();
   }
@@ -27,6 +28,9 @@ class Freed {
     }
     return rc;
   }
+
+  // The driver's free succeeded, and the bytes are somebody else's to give back.
+  void Keep() { found_ = false; }
 
   bool found() const { return found_; }
   const Holding& holding() const { return holding_; }

@@ -95,7 +95,7 @@ CUresult Free(Pointer dptr, FreeCall<Pointer> call) {
   const CUresult rc = freed.Settle(call(dptr));
   // This form waits for the stream and lets the pool's memory go at once.
   if (rc == CUDA_SUCCESS && freed.found() && freed.holding().family == Family::kStreamOrdered) {
-    SettleFreedPools(hook.fence());
+    SettleFreed(hook.fence());
   }
   return rc;
 }

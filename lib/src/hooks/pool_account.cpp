@@ -10,7 +10,7 @@
 
 namespace gpufence {
 
-constinit std::atomic<bool> pools_freed{false};
+constinit std::atomic<bool> frees_unsettled{false};
 
 namespace {
 
@@ -183,8 +183,10 @@ uint64_t CoverFor(PoolAccount* account, uint64_t charged, uint64_t used, uint64_
 }
 
 // Raises the charge to the cover.
-bool Cover(FencedDevice* payer, PoolAccount* account, uint64_t used, uint64_t bytes) {
+bool Cover(FencedDevice* payer, PoolAccount* account, uint64_t used, uint64_t bytes,
+           LedgerMove* move) {
   bool trimmed = false;
+  bool moving = false;
   for (;;) {
     uint64_t state = account->state.load(std::memory_order_seq_cst);
     const uint64_t charged = ChargedBytes(state);
@@ -198,9 +200,12 @@ bool Cover(FencedDevice* payer, PoolAccount* account, uint64_t used, uint64_t by
       Trim(payer, account);
       continue;
     }
+    if (!moving) move->Begin(&payer->moves);
+    moving = true;
     if (!payer->account.Reserve(cover - charged)) return false;
     if (account->state.compare_exchange_strong(state, WithCharge(state, cover),
                                                std::memory_order_seq_cst)) {
+      move->Granted();
       return true;
     }
     payer->account.Release(cover - charged);  // another thread was first
@@ -234,8 +239,8 @@ void NoteFreed(PoolAccount* account) {
   if (!account->freed.load(std::memory_order_relaxed)) {
     account->freed.store(true, std::memory_order_relaxed);
   }
-  if (!pools_freed.load(std::memory_order_relaxed)) {
-    pools_freed.store(true, std::memory_order_release);
+  if (!frees_unsettled.load(std::memory_order_relaxed)) {
+    frees_unsettled.store(true, std::memory_order_release);
   }
 }
 
@@ -300,11 +305,11 @@ FencedDevice* PayerOf(Fence* fence, const PoolAccount* account) {
              : FencedOrdinal(fence, static_cast<uint32_t>(account->ordinal));
 }
 
-bool ClaimFromPool(FencedDevice* payer, PoolAccount* account, uint64_t bytes) {
+bool ClaimFromPool(FencedDevice* payer, PoolAccount* account, uint64_t bytes, LedgerMove* move) {
   if (bytes > payer->account.LimitBytes()) return false;
   account->flying.fetch_add(1, std::memory_order_seq_cst);
   const uint64_t used = account->used.fetch_add(bytes, std::memory_order_seq_cst) + bytes;
-  if (Cover(payer, account, used, bytes)) return true;
+  if (Cover(payer, account, used, bytes, move)) return true;
   account->used.fetch_sub(bytes, std::memory_order_seq_cst);
   account->flying.fetch_sub(1, std::memory_order_seq_cst);
   return false;
@@ -356,9 +361,10 @@ void SettlePool(Fence* fence, CUmemoryPool pool) {
   SettlePool(payer, account);
 }
 
-void SettleFreedPools(Fence* fence) {
+void SettleFreed(Fence* fence) {
+  if (!frees_unsettled.exchange(false, std::memory_order_seq_cst)) return;
   const CaptureRelaxed relaxed;
-  pools_freed.store(false, std::memory_order_seq_cst);
+  SettleLateFrees(fence);
   ForEachAccount(&fence->pools, [&](PoolAccount* account) { SettleIfFreed(fence, account); });
 }
 

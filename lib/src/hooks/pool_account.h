@@ -17,6 +17,7 @@
 
 namespace gpufence {
 
+class LedgerMove;
 struct Fence;
 struct FencedDevice;
 
@@ -63,8 +64,8 @@ void PoolDestroyed(Fence* fence, PoolAccount* account);
 FencedDevice* PayerOf(Fence* fence, const PoolAccount* account);
 
 // Before the driver call: makes sure that the pool's charge covers `bytes` more. False: no room, and
-// nothing has changed.
-bool ClaimFromPool(FencedDevice* payer, PoolAccount* account, uint64_t bytes);
+// nothing has changed. Begins `move` when the charge rises.
+bool ClaimFromPool(FencedDevice* payer, PoolAccount* account, uint64_t bytes, LedgerMove* move);
 
 // After the driver call, successful or not. False: the pool grew further than anybody could have
 // foreseen (fragments, memory still in use by another stream) and there is no room for it; the
@@ -79,13 +80,14 @@ void SettlePool(FencedDevice* payer, PoolAccount* account);
 void SettlePool(Fence* fence, CUmemoryPool pool);
 
 // The same for every pool from which something was freed, after a synchronisation.
-void SettleFreedPools(Fence* fence);
+// Late frees of plain memory are looked after as well.
+void SettleFreed(Fence* fence);
 
 // Asks every pool of a device to let go of what it does not use, and lowers the charges to what is
 // left.
 void TrimPools(Fence* fence, FencedDevice* payer);
 
-// Set by ReturnToPool: the one load that a synchronisation costs when nothing was freed.
-extern std::atomic<bool> pools_freed;
+// Set by every free whose memory the driver still holds: the one load that a synchronisation costs when nothing was freed.
+extern std::atomic<bool> frees_unsettled;
 
 }  // namespace gpufence

@@ -2,8 +2,10 @@
 //
 // While a stream is captured, an allocation is a node of the graph and costs nothing yet.
 #include "device/ids.h"
+#include "hooks/capture_mode.h"
 #include "hooks/fence.h"
 #include "hooks/freed.h"
+#include "hooks/late_frees.h"
 #include "hooks/pool_account.h"
 #include "policy/charge.h"
 #include "real.h"
@@ -25,6 +27,9 @@ struct LegacyStream {
   static CUresult Free(CUdeviceptr address, CUstream stream) {
     return real::cuMemFreeAsync(address, stream);
   }
+  static CUresult Record(CUevent event, CUstream stream) {
+    return real::cuEventRecord(event, stream);
+  }
 };
 
 struct PerThreadStream {
@@ -36,6 +41,9 @@ struct PerThreadStream {
   }
   static CUresult Free(CUdeviceptr address, CUstream stream) {
     return real::cuMemFreeAsync_ptsz(address, stream);
+  }
+  static CUresult Record(CUevent event, CUstream stream) {
+    return real::cuEventRecord_ptsz(event, stream);
   }
 };
 
@@ -85,14 +93,18 @@ CUresult Allocate(CUdeviceptr* dptr, size_t bytesize, CUmemoryPool pool, CUstrea
   if (payer == nullptr) return call(dptr);
 
   const uint64_t bytes = RoundUp(bytesize, kPoolStep);
-  if (!ClaimFromPool(payer, account, bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
+  LedgerMove move;
+  if (!ClaimFromPool(payer, account, bytes, &move)) return CUDA_ERROR_OUT_OF_MEMORY;
   CUdeviceptr address = 0;
   const CUresult rc = call(&address);
-  const bool fits = LandedInPool(payer, account, bytes);
   if (rc != CUDA_SUCCESS) {
+    // Perhaps because a capture is under way that forbids it: then it forbids to look as well.
+    const CaptureRelaxed relaxed;
+    LandedInPool(payer, account, bytes);
     ReturnToPool(account, bytes);
     return rc;
   }
+  const bool fits = LandedInPool(payer, account, bytes);
   if (!fits) {
     Stream::Free(address, stream);
     ReturnToPool(account, bytes);
@@ -115,7 +127,13 @@ template <typename Stream>
 CUresult Free(CUdeviceptr dptr, CUstream stream) {
   const Hook hook;
   Freed freed(hook.fence(), HoldingKind::kAddress, dptr);
-  return freed.Settle(Stream::Free(dptr, stream));
+  const CUresult rc = Stream::Free(dptr, stream);
+  if (rc == CUDA_SUCCESS && freed.found() &&
+      freed.holding().family != Family::kStreamOrdered) {
+    freed.Keep();
+    FreeLater(hook.fence(), freed.holding(), stream, Stream::Record);
+  }
+  return freed.Settle(rc);
 }
 
 }  // namespace

@@ -7,9 +7,9 @@
 namespace {
 
 CUresult Synchronized(CUresult rc) {
-  if (rc != CUDA_SUCCESS || !gpufence::pools_freed.load(std::memory_order_relaxed)) return rc;
+  if (rc != CUDA_SUCCESS || !gpufence::frees_unsettled.load(std::memory_order_relaxed)) return rc;
   gpufence::Fence* fence = gpufence::ActiveFence();
-  if (fence != nullptr) gpufence::SettleFreedPools(fence);
+  if (fence != nullptr) gpufence::SettleFreed(fence);
   return rc;
 }
 

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-LINES_AIM, LINES_LIMIT, TEMPLATE_LIMIT, FUNCTION_LIMIT = 400, 600, 250, 60
+COLUMNS, LINES_AIM, LINES_LIMIT, TEMPLATE_LIMIT, FUNCTION_LIMIT = 100, 400, 600, 250, 60
 # Tables of data, lock files and legal text may be as long as they are.
 DATA = ("lib/api/", "ci/locks/", "tests/golden/", "LICENSE")
 CODE = (".py", ".c", ".cpp", ".h", ".S", ".j2", ".sh", ".cmake")
@@ -74,7 +74,7 @@ def _complaints(path: Path) -> Iterator[Complaint]:
     if str(path).startswith("lib/api/"):
         rules.append(_facts_only)
     if not str(path).startswith(DATA) and path.suffix in CODE:
-        rules += [_size, _banner]
+        rules += [_size, _banner, _columns]
     if path.suffix == ".py":
         rules.append(_function_size)
     for rule in rules:
@@ -102,6 +102,14 @@ def _size(path: Path, text: str) -> Iterator[Complaint]:
         yield lines, f"{lines} lines; a file has at most {LINES_LIMIT}"
     elif lines > LINES_AIM:
         yield lines, f"warning: {lines} lines; aim for {LINES_AIM}"
+
+
+def _columns(path: Path, text: str) -> Iterator[Complaint]:
+    """clang-format leaves comments and strings as they are, and ruff measures Python."""
+    if path.suffix in (".c", ".cpp", ".h"):
+        for number, line in enumerate(text.splitlines(), 1):
+            if len(line) > COLUMNS:
+                yield number, f"{len(line)} columns; at most {COLUMNS}"
 
 
 def _banner(path: Path, text: str) -> Iterator[Complaint]:

@@ -1,9 +1,4 @@
 # The rendered sources: lib/api + templates -> build/gen. Defines GEN_DIR and gpufence_render.
-set(GPUFENCE_GEN_OUTPUTS
-  driver_abi.h symbols.h real.h lookup.h passthrough.cpp entries.cpp trampolines.S exports.map
-  sim_exports.cpp sim_nvml_exports.cpp sim_data.cpp sim_symbols.h
-  sim_cuda.map sim_nvml.map sim_cuda_latest.map sim_nvml_latest.map)
-
 set(standalone_gen ${CMAKE_CURRENT_SOURCE_DIR}/../gen)
 if(NOT GPUFENCE_GEN_DIR AND EXISTS ${standalone_gen}/driver_abi.h)
   set(GPUFENCE_GEN_DIR ${standalone_gen})
@@ -15,17 +10,23 @@ if(GPUFENCE_GEN_DIR)
 else()
   set(GEN_DIR ${CMAKE_BINARY_DIR}/gen)
   find_package(Python3 3.10 REQUIRED COMPONENTS Interpreter)
-  set(outputs ${GPUFENCE_GEN_OUTPUTS})
+  # Run where `gen` lies, not through PYTHONPATH: that is how pip's isolated builds bring jinja2 in.
+  set(tools ${CMAKE_CURRENT_SOURCE_DIR}/../tools)
+  set(hookgen ${Python3_EXECUTABLE} -B -m gen)
+  # The generator's own table says what it writes.
+  execute_process(COMMAND ${hookgen} render --list OUTPUT_VARIABLE outputs
+                  WORKING_DIRECTORY ${tools}
+                  OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+  string(REPLACE "\n" ";" outputs "${outputs}")
   list(TRANSFORM outputs PREPEND ${GEN_DIR}/)
   # One command renders everything; it touches only what changed, hence the stamp.
   add_custom_command(
     OUTPUT ${GEN_DIR}/render.stamp
     BYPRODUCTS ${outputs}
-    COMMAND ${CMAKE_COMMAND} -E env PYTHONPATH=${CMAKE_CURRENT_SOURCE_DIR}/../tools
-            ${Python3_EXECUTABLE} -B -m gen render --out ${GEN_DIR}
-            --depfile ${GEN_DIR}/render.d
+    COMMAND ${hookgen} render --out ${GEN_DIR} --depfile ${GEN_DIR}/render.d
     COMMAND ${CMAKE_COMMAND} -E touch ${GEN_DIR}/render.stamp
     DEPFILE ${GEN_DIR}/render.d
+    WORKING_DIRECTORY ${tools}
     COMMENT "Rendering the library from lib/api"
     VERBATIM)
   add_custom_target(gpufence_render DEPENDS ${GEN_DIR}/render.stamp)

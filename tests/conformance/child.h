@@ -33,9 +33,11 @@ class Child {
       posix_spawn_file_actions_addclose(&actions, fd);
     }
     std::vector<char*> argv{const_cast<char*>("/proc/self/exe")};
-    for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.data()));
+    for (const std::string& argument : arguments)
+      argv.push_back(const_cast<char*>(argument.data()));
     argv.push_back(nullptr);
-    if (posix_spawn(&pid_, "/proc/self/exe", &actions, nullptr, argv.data(), environ) != 0) pid_ = -1;
+    if (posix_spawn(&pid_, "/proc/self/exe", &actions, nullptr, argv.data(), environ) != 0)
+      pid_ = -1;
     posix_spawn_file_actions_destroy(&actions);
     close(to_child[0]);
     close(from_child[1]);

@@ -82,20 +82,13 @@ inline constexpr CodeName kCudaCodes[] = {
 
 // NVML's codes, without the NVML_ and ERROR_ prefixes.
 inline constexpr CodeName kNvmlCodes[] = {
-    {0, "SUCCESS"},
-    {1, "UNINITIALIZED"},
-    {2, "INVALID_ARGUMENT"},
-    {3, "NOT_SUPPORTED"},
-    {4, "NO_PERMISSION"},
-    {6, "NOT_FOUND"},
-    {7, "INSUFFICIENT_SIZE"},
-    {9, "DRIVER_NOT_LOADED"},
-    {10, "TIMEOUT"},
-    {13, "FUNCTION_NOT_FOUND"},
-    {17, "OPERATING_SYSTEM"},
-    {25, "ARGUMENT_VERSION_MISMATCH"},
-    {26, "DEPRECATED"},
-    {27, "NOT_READY"},
+    {0, "SUCCESS"},           {1, "UNINITIALIZED"},
+    {2, "INVALID_ARGUMENT"},  {3, "NOT_SUPPORTED"},
+    {4, "NO_PERMISSION"},     {6, "NOT_FOUND"},
+    {7, "INSUFFICIENT_SIZE"}, {9, "DRIVER_NOT_LOADED"},
+    {10, "TIMEOUT"},          {13, "FUNCTION_NOT_FOUND"},
+    {17, "OPERATING_SYSTEM"}, {25, "ARGUMENT_VERSION_MISMATCH"},
+    {26, "DEPRECATED"},       {27, "NOT_READY"},
     {999, "UNKNOWN"},
 };
 
@@ -127,6 +120,11 @@ class Facts {
 
   void Code(const std::string& name, CUresult code) { Text(name, Name(code)); }
   void Code(const std::string& name, nvmlReturn_t code) { Text(name, Name(code)); }
+
+  // A refusal: its code and what it left in the output ("untouched", "null", "written").
+  void Refused(const std::string& name, CUresult code, const char* left) {
+    Text(name, Name(code) + " " + left);
+  }
   void Is(const std::string& name, bool truth) { Raw(name, truth ? "true" : "false"); }
   void Number(const std::string& name, long long value) { Raw(name, std::to_string(value)); }
 

@@ -49,7 +49,8 @@ again:
 
 .visible .global .align 4 .b8 gpufence_global[4096];
 
-.visible .entry gpufence_vector_add(.param .u64 a, .param .u64 b, .param .u64 out, .param .u32 count)
+.visible .entry gpufence_vector_add(.param .u64 a, .param .u64 b, .param .u64 out,
+                                    .param .u32 count)
 {
     .reg .pred %p<2>;
     .reg .f32 %f<4>;
@@ -80,6 +81,13 @@ done:
     ret;
 }
 )";
+
+// What a refused call has left in an output that held kPoison.
+inline const char* Left(CUdeviceptr output) {
+  if (output == kPoison) return "untouched";
+  return output == 0 ? "null" : "written";
+}
+inline const char* Left(const void* output) { return Left(reinterpret_cast<CUdeviceptr>(output)); }
 
 inline long long NowNs() {
   timespec now{};

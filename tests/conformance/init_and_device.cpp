@@ -36,9 +36,9 @@ void BeforeInit(Facts& facts) {
   facts.Code("before_init.cuCtxGetCurrent", cuCtxGetCurrent(&context));
   facts.Code("before_init.cuCtxCreate", cuCtxCreate_v2(&context, 0, 0));
   facts.Code("before_init.cuDevicePrimaryCtxRetain", cuDevicePrimaryCtxRetain(&context, 0));
-  facts.Code("before_init.cuMemAlloc", cuMemAlloc_v2(&memory, kMib));
-  facts.Is("before_init.cuMemAlloc.pointer_untouched", memory == kPoison);
-  facts.Code("before_init.cuMemFree", cuMemFree_v2(memory));
+  const CUresult refused = cuMemAlloc_v2(&memory, kMib);
+  facts.Refused("before_init.cuMemAlloc", refused, Left(memory));
+  facts.Code("before_init.cuMemFree", cuMemFree_v2(kPoison));
   facts.Code("before_init.cuMemGetInfo", cuMemGetInfo_v2(&bytes, &bytes));
   facts.Code("before_init.cuStreamCreate", cuStreamCreate(&stream, 0));
   facts.Code("before_init.cuModuleLoadData", cuModuleLoadData(&module, kKernels));
@@ -187,8 +187,8 @@ void WithoutContext(Facts& facts) {
   facts.Code("no_context.cuCtxGetDevice", cuCtxGetDevice(&device));
   facts.Code("no_context.cuCtxGetFlags", cuCtxGetFlags(&flags));
   facts.Code("no_context.cuCtxSynchronize", cuCtxSynchronize());
-  facts.Code("no_context.cuMemAlloc", cuMemAlloc_v2(&memory, kMib));
-  facts.Is("no_context.cuMemAlloc.pointer_untouched", memory == kPoison);
+  const CUresult refused = cuMemAlloc_v2(&memory, kMib);
+  facts.Refused("no_context.cuMemAlloc", refused, Left(memory));
   facts.Code("no_context.cuMemAlloc.zero", cuMemAlloc_v2(&memory, 0));
   facts.Code("no_context.cuMemAllocAsync", cuMemAllocAsync(&memory, kMib, nullptr));
   facts.Code("no_context.cuMemAllocManaged",

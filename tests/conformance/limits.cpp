@@ -33,7 +33,11 @@ void Defaults(Facts& facts) {
   for (const Named& one : kLimits) {
     size_t value = 77;
     facts.Code(std::string("default.") + one.name, cuCtxGetLimit(&value, one.limit));
-    facts.Number(std::string("default.") + one.name + ".is", static_cast<long long>(value));
+    if (one.limit == CU_LIMIT_PERSISTING_L2_CACHE_SIZE) {
+      facts.Measured("default.persisting_l2.is", static_cast<long long>(value));
+    } else {
+      facts.Number(std::string("default.") + one.name + ".is", static_cast<long long>(value));
+    }
   }
   size_t value = 77;
   facts.Code("get.bad_limit", cuCtxGetLimit(&value, static_cast<CUlimit>(99)));
@@ -71,7 +75,7 @@ void Heap(Facts& facts) {
   facts.Measured("heap.taken_after_a_launch", DroppedSince(before));
   facts.Code("heap.set_after_launch", cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, 128 * kMib));
   facts.Code("heap.set_beyond_total", cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, 2 * TotalBytes()));
-  facts.Number("heap.after_beyond_total", ValueOf(CU_LIMIT_MALLOC_HEAP_SIZE));
+  facts.Measured("heap.after_beyond_total", ValueOf(CU_LIMIT_MALLOC_HEAP_SIZE));
 }
 
 void StackCosts(Facts& facts) {

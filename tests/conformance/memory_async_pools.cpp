@@ -101,22 +101,28 @@ void Threshold(Facts& facts, CUmemoryPool pool) {
   facts.Code("used.set", cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &value));
 }
 
-void Refusals(Facts& facts) {
+// `used` after each step shows whether the pool has let go of the memory.
+void Refusals(Facts& facts, CUmemoryPool pool) {
   Stream stream;
   CUdeviceptr memory = kPoison;
-  facts.Code("async.zero", cuMemAllocAsync(&memory, 0, stream.get()));
-  facts.Is("async.zero_leaves_output", memory == kPoison);
+  const auto used = [&](const char* moment) {
+    cuStreamSynchronize(stream.get());
+    facts.Number(std::string("refusals.used_after_") + moment,
+                 static_cast<long long>(PoolNumber(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT)));
+  };
+  CUresult code = cuMemAllocAsync(&memory, 0, stream.get());
+  facts.Refused("async.zero", code, Left(memory));
   facts.Code("async.null", cuMemAllocAsync(nullptr, kMib, stream.get()));
-  facts.Code("async.beyond_total", cuMemAllocAsync(&memory, 2 * TotalBytes(), stream.get()));
-  facts.Is("async.refused_is_null_or_untouched", memory == kPoison || memory == 0);
-  facts.Is("async.refused_leaves_output", memory == kPoison);
+  memory = kPoison;
+  code = cuMemAllocAsync(&memory, 2 * TotalBytes(), stream.get());
+  facts.Refused("async.beyond_total", code, Left(memory));
   facts.Code("async.free_null", cuMemFreeAsync(0, stream.get()));
   facts.Code("async.free_garbage", cuMemFreeAsync(0x1000, stream.get()));
   cuMemAllocAsync(&memory, kMib, stream.get());
   facts.Code("async.free_interior", cuMemFreeAsync(memory + 4096, stream.get()));
   facts.Code("async.free_once", cuMemFreeAsync(memory, stream.get()));
   facts.Code("async.free_twice", cuMemFreeAsync(memory, stream.get()));
-  cuStreamSynchronize(stream.get());
+  used("free_twice");
   cuMemAlloc_v2(&memory, kMib);
   facts.Code("async.free_of_plain", cuMemFreeAsync(memory, stream.get()));
   cuStreamSynchronize(stream.get());
@@ -124,9 +130,10 @@ void Refusals(Facts& facts) {
   cuMemAllocAsync(&memory, kMib, stream.get());
   facts.Code("plain_free_of_async", cuMemFree_v2(memory));
   facts.Code("plain_free_of_async_again", cuMemFree_v2(memory));
+  used("plain_free");
   facts.Code("async.on_legacy_stream", cuMemAllocAsync(&memory, kMib, nullptr));
   facts.Code("async.free_on_another_stream", cuMemFreeAsync(memory, stream.get()));
-  cuStreamSynchronize(stream.get());
+  used("free_on_another_stream");
 }
 
 void Pointers(Facts& facts, CUmemoryPool pool) {
@@ -179,7 +186,8 @@ void OwnPool(Facts& facts, CUdevice device, CUmemoryPool default_pool) {
   facts.Number("pool.create_takes", DroppedSince(before));
   Stream stream;
   CUdeviceptr memory = kPoison;
-  facts.Code("pool.zero", cuMemAllocFromPoolAsync(&memory, 0, pool, stream.get()));
+  const CUresult code = cuMemAllocFromPoolAsync(&memory, 0, pool, stream.get());
+  facts.Refused("pool.zero", code, Left(memory));
   facts.Code("pool.alloc", cuMemAllocFromPoolAsync(&memory, 5 * kMib, pool, stream.get()));
   Report(facts, "pool.after_5MiB", pool);
   facts.Number("pool.default_pool_unchanged",
@@ -241,7 +249,7 @@ int main() {
   DefaultPool(facts, pool);
   UsedAndReserved(facts, pool);
   Threshold(facts, pool);
-  Refusals(facts);
+  Refusals(facts, pool);
   Pointers(facts, pool);
   RefusedPools(facts, device);
   OwnPool(facts, device, pool);

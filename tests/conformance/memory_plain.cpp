@@ -11,14 +11,19 @@
 namespace conformance {
 namespace {
 
-void RefusedRequests(Facts& facts) {
+void Ask(Facts& facts, const char* name, size_t bytes) {
   CUdeviceptr memory = kPoison;
-  facts.Code("alloc.zero", cuMemAlloc_v2(&memory, 0));
+  const CUresult code = cuMemAlloc_v2(&memory, bytes);
+  facts.Refused(name, code, Left(memory));
+}
+
+void RefusedRequests(Facts& facts) {
+  CUdeviceptr memory = 0;
+  Ask(facts, "alloc.zero", 0);
+  Ask(facts, "alloc.beyond_total", 2 * TotalBytes());
+  Ask(facts, "alloc.just_beyond_total", TotalBytes() + 1);
+  Ask(facts, "alloc.size_max", ~size_t{0});
   facts.Code("alloc.null", cuMemAlloc_v2(nullptr, kMib));
-  facts.Code("alloc.beyond_total", cuMemAlloc_v2(&memory, 2 * TotalBytes()));
-  facts.Code("alloc.just_beyond_total", cuMemAlloc_v2(&memory, TotalBytes() + 1));
-  facts.Code("alloc.size_max", cuMemAlloc_v2(&memory, ~size_t{0}));
-  facts.Is("alloc.refused_leaves_output", memory == kPoison);
 
   facts.Code("free.null", cuMemFree_v2(0));
   facts.Code("free.garbage", cuMemFree_v2(0x1000));
@@ -56,20 +61,28 @@ void Granularity(Facts& facts) {
   }
 }
 
-void Pitched(Facts& facts) {
+void AskPitched(Facts& facts, const std::string& name, size_t width, size_t height,
+                unsigned element_bytes) {
   CUdeviceptr memory = kPoison;
-  size_t pitch_bytes = 77;
-  facts.Code("pitch.zero_width", cuMemAllocPitch_v2(&memory, &pitch_bytes, 0, 4, 4));
-  facts.Code("pitch.zero_height", cuMemAllocPitch_v2(&memory, &pitch_bytes, 4, 0, 4));
-  for (const unsigned element_bytes : {0u, 1u, 2u, 3u, 32u}) {
-    const CUresult code = cuMemAllocPitch_v2(&memory, &pitch_bytes, 512, 4, element_bytes);
-    facts.Code("pitch.element_bytes." + std::to_string(element_bytes), code);
-    if (code == CUDA_SUCCESS) cuMemFree_v2(memory);
-    memory = kPoison;
-    pitch_bytes = 77;
+  size_t pitch_bytes = kPoison;
+  const CUresult code = cuMemAllocPitch_v2(&memory, &pitch_bytes, width, height, element_bytes);
+  facts.Code("pitch." + name, code);
+  if (code == CUDA_SUCCESS) {
+    cuMemFree_v2(memory);
+    return;
   }
-  facts.Code("pitch.beyond_total", cuMemAllocPitch_v2(&memory, &pitch_bytes, TotalBytes(), 4, 4));
-  facts.Is("pitch.refused_leaves_outputs", memory == kPoison && pitch_bytes == 77);
+  facts.Text("pitch." + name + ".leaves", std::string(Left(memory)) + " " + Left(pitch_bytes));
+}
+
+void Pitched(Facts& facts) {
+  CUdeviceptr memory = 0;
+  size_t pitch_bytes = 0;
+  AskPitched(facts, "zero_width", 0, 4, 4);
+  AskPitched(facts, "zero_height", 4, 0, 4);
+  AskPitched(facts, "beyond_total", TotalBytes(), 4, 4);
+  for (const unsigned element_bytes : {0u, 1u, 2u, 3u, 32u}) {
+    AskPitched(facts, "element_bytes." + std::to_string(element_bytes), 512, 4, element_bytes);
+  }
   facts.Code("pitch.null_pitch", cuMemAllocPitch_v2(&memory, nullptr, 512, 4, 4));
   for (const size_t width : {1, 511, 512, 513, 1000, 4096, 4097, 100000}) {
     cuMemAllocPitch_v2(&memory, &pitch_bytes, width, 16, 4);
@@ -86,18 +99,16 @@ void Pitched(Facts& facts) {
 }
 
 void Managed(Facts& facts) {
-  CUdeviceptr memory = kPoison;
-  facts.Code("managed.no_flags", cuMemAllocManaged(&memory, kMib, 0));
-  facts.Code("managed.bad_flags", cuMemAllocManaged(&memory, kMib, 0x80));
-  facts.Code("managed.two_flags", cuMemAllocManaged(&memory, kMib, 3));
-  facts.Code("managed.zero", cuMemAllocManaged(&memory, 0, CU_MEM_ATTACH_GLOBAL));
-  facts.Is("managed.refused_leaves_output", memory == kPoison);
-  for (const unsigned flag : {CU_MEM_ATTACH_GLOBAL, CU_MEM_ATTACH_HOST, CU_MEM_ATTACH_SINGLE}) {
-    memory = 0;
-    const CUresult code = cuMemAllocManaged(&memory, kMib, flag);
-    facts.Code("managed.flag." + std::to_string(flag), code);
+  CUdeviceptr memory = 0;
+  for (const unsigned flags : {0u, 1u, 2u, 3u, 4u, 0x80u}) {
+    memory = kPoison;
+    const CUresult code = cuMemAllocManaged(&memory, kMib, flags);
+    facts.Refused("managed.flags." + std::to_string(flags), code, Left(memory));
     if (code == CUDA_SUCCESS) cuMemFree_v2(memory);
   }
+  memory = kPoison;
+  const CUresult code = cuMemAllocManaged(&memory, 0, CU_MEM_ATTACH_GLOBAL);
+  facts.Refused("managed.zero", code, Left(memory));
   facts.Code("managed.global", cuMemAllocManaged(&memory, 4 * kMib, CU_MEM_ATTACH_GLOBAL));
   unsigned is_managed = 77;
   unsigned type = 77;

@@ -32,15 +32,20 @@ void BadImages(Facts& facts) {
   facts.Code("unload.null", cuModuleUnload(nullptr));
 }
 
-void Names(Facts& facts) {
-  CUmodule module = nullptr;
+void AskFunction(Facts& facts, const char* label, CUmodule module, const char* name) {
   CUfunction function = reinterpret_cast<CUfunction>(kPoison);
+  const CUresult code = cuModuleGetFunction(&function, module, name);
+  facts.Refused(std::string("function.") + label, code, Left(function));
+}
+
+void Functions(Facts& facts) {
+  CUmodule module = nullptr;
+  CUfunction function = nullptr;
   facts.Code("load", cuModuleLoadData(&module, kKernels));
-  facts.Code("function.missing", cuModuleGetFunction(&function, module, "no_such_kernel"));
-  facts.Code("function.empty_name", cuModuleGetFunction(&function, module, ""));
-  facts.Code("function.null_name", cuModuleGetFunction(&function, module, nullptr));
-  facts.Code("function.of_null_module", cuModuleGetFunction(&function, nullptr, "gpufence_empty"));
-  facts.Is("function.refused_leaves_output", function == reinterpret_cast<CUfunction>(kPoison));
+  AskFunction(facts, "missing", module, "no_such_kernel");
+  AskFunction(facts, "empty_name", module, "");
+  AskFunction(facts, "null_name", module, nullptr);
+  AskFunction(facts, "of_null_module", nullptr, "gpufence_empty");
   facts.Code("function", cuModuleGetFunction(&function, module, "gpufence_spin_ns"));
   CUfunction again = nullptr;
   cuModuleGetFunction(&again, module, "gpufence_spin_ns");
@@ -60,19 +65,32 @@ void Names(Facts& facts) {
   unsigned count = 77;
   facts.Code("module.function_count", cuModuleGetFunctionCount(&count, module));
   facts.Number("module.function_count_is", count);
+  facts.Code("unload", cuModuleUnload(module));
+}
 
+void AskGlobal(Facts& facts, const char* label, CUmodule module, const char* name) {
+  CUdeviceptr address = kPoison;
+  size_t bytes = 0;
+  const CUresult code = cuModuleGetGlobal_v2(&address, &bytes, module, name);
+  facts.Refused(std::string("global.") + label, code, Left(address));
+}
+
+void Globals(Facts& facts) {
+  CUmodule module = nullptr;
+  cuModuleLoadData(&module, kKernels);
   CUdeviceptr address = 0;
+  size_t bytes = 0;
   facts.Code("global", cuModuleGetGlobal_v2(&address, &bytes, module, "gpufence_global"));
   facts.Number("global.bytes", static_cast<long long>(bytes));
-  facts.Code("global.missing", cuModuleGetGlobal_v2(&address, &bytes, module, "no_such_global"));
-  facts.Code("global.kernel_is_none",
-             cuModuleGetGlobal_v2(&address, &bytes, module, "gpufence_empty"));
+  AskGlobal(facts, "missing", module, "no_such_global");
+  AskGlobal(facts, "kernel_is_none", module, "gpufence_empty");
   facts.Code("global.only_size", cuModuleGetGlobal_v2(nullptr, &bytes, module, "gpufence_global"));
   facts.Code("global.write", cuMemsetD8_v2(address, 1, 4096));
   facts.Code("global.free", cuMemFree_v2(address));
   CUdeviceptr base = 0;
   facts.Code("global.range", cuMemGetAddressRange_v2(&base, &bytes, address + 1));
-  facts.Code("unload", cuModuleUnload(module));
+  cuModuleUnload(module);
+  facts.Code("global.range_after_unload", cuMemGetAddressRange_v2(&base, &bytes, address));
 }
 
 int AttributeOf(CUfunction function, CUfunction_attribute attribute) {
@@ -164,7 +182,8 @@ int main() {
   Facts facts("modules");
   UsePrimary(FirstDevice(facts));
   BadImages(facts);
-  Names(facts);
+  Functions(facts);
+  Globals(facts);
   FunctionAttributes(facts);
   Libraries(facts);
   Costs(facts);

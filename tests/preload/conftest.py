@@ -1,4 +1,4 @@
-"""Fixtures of the preload tests: built programs over the simulated driver, each test on its own machine.
+"""Fixtures of the preload tests: built programs over the simulated driver, a machine per test.
 
 A test that takes `sim` gets a simulated machine nobody else sees (its own state file), so tests may
 run in parallel and leave nothing behind.

@@ -143,7 +143,7 @@ def test_a_driver_newer_than_the_build_works(sim: Sim, odd: dict[str, str]) -> N
         "alloc_works": 55,
         "unknown_untouched": True,
     }
-    assert "cuGetProcAddress(\"cuMemAlloc\", 12000) gave an address" in done.stderr
+    assert 'cuGetProcAddress("cuMemAlloc", 12000) gave an address' in done.stderr
 
 
 def test_a_program_that_uses_no_gpu_opens_no_driver(sim: Sim) -> None:

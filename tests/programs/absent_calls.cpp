@@ -13,8 +13,9 @@ int main() {
   const int absent_tensor = cuCtxGetDevice_v2(nullptr, nullptr);
   const char* text = nvmlErrorString(NVML_SUCCESS);
   const int absent_nvml = nvmlDeviceGetUnrepairableMemoryFlag_v1(nullptr, nullptr);
-  printf("{\"version\": %d, \"known\": %d, \"proc_v2\": %d, \"ctx_v2\": %d, \"nvml\": %d, "
-         "\"text\": \"%s\"}\n",
-         version, known, absent, absent_tensor, absent_nvml, text);
+  printf(
+      "{\"version\": %d, \"known\": %d, \"proc_v2\": %d, \"ctx_v2\": %d, \"nvml\": %d, "
+      "\"text\": \"%s\"}\n",
+      version, known, absent, absent_tensor, absent_nvml, text);
   return 0;
 }

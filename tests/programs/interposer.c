@@ -1,4 +1,4 @@
-// A second library that hooks dlsym, as profilers and GL shims do. Counts calls in interposed_calls.
+// A second library that hooks dlsym, as profilers and GL shims do; counts in interposed_calls.
 // flags: -shared -fPIC
 #define _GNU_SOURCE
 #include <dlfcn.h>

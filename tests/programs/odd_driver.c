@@ -10,11 +10,14 @@ typedef int (*init_fn)(unsigned);
 
 int cuInit(unsigned flags) { return flags == 7 ? 77 : 0; }
 int cuBrandNew(int value) { return value + 1; }
-static int Hidden(void* pointer, unsigned long bytes) { return pointer != NULL && bytes == 5 ? 55 : 0; }
+static int Hidden(void* pointer, unsigned long bytes) {
+  return pointer != NULL && bytes == 5 ? 55 : 0;
+}
 
 // Answers cuMemAlloc with an address that is no export, as a later driver might.
 int cuMemAlloc_v2(void* pointer, unsigned long bytes) { return Hidden(pointer, bytes); }
-int cuGetProcAddress_v2(const char* name, void** pfn, int version, unsigned long flags, int* status) {
+int cuGetProcAddress_v2(const char* name, void** pfn, int version, unsigned long flags,
+                        int* status) {
   (void)version;
   (void)flags;
   if (status != NULL) *status = 0;

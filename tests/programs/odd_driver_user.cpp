@@ -18,11 +18,12 @@ int main() {
   proc("cuBrandNew", &unknown, 12000, 0, nullptr);
   Dl_info info{};
   dladdr(alloc, &info);
-  printf("{\"init\": %d, \"brand_new\": %d, \"absent\": %s, \"alloc_is_ours\": %s, "
-         "\"alloc_works\": %d, \"unknown_untouched\": %s}\n",
-         init(7), brand_new(41), dlsym(driver, "cuLaunchKernel") == nullptr ? "true" : "false",
-         info.dli_fname != nullptr && strstr(info.dli_fname, "gpufence") != nullptr ? "true" : "false",
-         reinterpret_cast<int (*)(void*, unsigned long)>(alloc)(driver, 5),
-         unknown == reinterpret_cast<void*>(brand_new) ? "true" : "false");
+  printf(
+      "{\"init\": %d, \"brand_new\": %d, \"absent\": %s, \"alloc_is_ours\": %s, "
+      "\"alloc_works\": %d, \"unknown_untouched\": %s}\n",
+      init(7), brand_new(41), dlsym(driver, "cuLaunchKernel") == nullptr ? "true" : "false",
+      info.dli_fname != nullptr && strstr(info.dli_fname, "gpufence") != nullptr ? "true" : "false",
+      reinterpret_cast<int (*)(void*, unsigned long)>(alloc)(driver, 5),
+      unknown == reinterpret_cast<void*>(brand_new) ? "true" : "false");
   return 0;
 }

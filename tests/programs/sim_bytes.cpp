@@ -35,6 +35,30 @@ void TryLinear(Facts* facts, unsigned char* sent, unsigned char* got) {
   facts->Say("freed", cuMemcpyHtoD_v2(address, sent, 8) != CUDA_SUCCESS);
 }
 
+// Kilobytes of shared pages that this process has mapped and touched.
+uint64_t TouchedKiB() {
+  FILE* file = fopen("/proc/self/status", "r");
+  char line[128];
+  unsigned long long kib = 0;
+  while (file != nullptr && fgets(line, sizeof(line), file) != nullptr) {
+    if (sscanf(line, "RssShmem: %llu", &kib) == 1) break;
+  }
+  if (file != nullptr) fclose(file);
+  return kib;
+}
+
+// A program that allocates, fills and frees all day must not eat the host's memory.
+void TryHygiene(Facts* facts) {
+  const uint64_t before_kib = TouchedKiB();
+  CUdeviceptr address = 0;
+  MUST(cuMemAlloc_v2(&address, 4 * kBytes));
+  MUST(cuMemsetD8_v2(address, 1, 4 * kBytes));
+  const uint64_t filled_kib = TouchedKiB();
+  MUST(cuMemFree_v2(address));
+  facts->Say("freed pages go back",
+             filled_kib - before_kib > 8192 && TouchedKiB() - before_kib < 1024);
+}
+
 void TryManaged(Facts* facts, unsigned char* sent) {
   CUdeviceptr address = 0;
   MUST(cuMemAllocManaged(&address, kBytes, CU_MEM_ATTACH_GLOBAL));
@@ -60,10 +84,14 @@ void TryMapped(Facts* facts, unsigned char* sent, unsigned char* got) {
   MUST(cuMemcpyHtoD_v2(address, sent, kBytes));
   MUST(cuMemcpyDtoH_v2(got, address, kBytes));
   facts->Say("across two mappings", memcmp(sent, got, kBytes) == 0);
-  MUST(cuMemUnmap(address, kBytes));
-  facts->Say("unmapped", cuMemcpyHtoD_v2(address, sent, 8) != CUDA_SUCCESS);
+  const uint64_t held_bytes = UsedBytes();
   MUST(cuMemRelease(parts[0]));
   MUST(cuMemRelease(parts[1]));
+  MUST(cuMemcpyDtoH_v2(got, address, kBytes));
+  facts->Say("released but mapped", memcmp(sent, got, kBytes) == 0 && UsedBytes() == held_bytes);
+  MUST(cuMemUnmap(address, kBytes));
+  facts->Say("unmapped gives back", held_bytes - UsedBytes() == kBytes);
+  facts->Say("unmapped", cuMemcpyHtoD_v2(address, sent, 8) != CUDA_SUCCESS);
   MUST(cuMemAddressFree(address, kBytes));
 }
 
@@ -102,6 +130,7 @@ int main() {
   FillHost(sent, kBytes);
   UseDevice(0);
   Facts facts;
+  TryHygiene(&facts);
   TryLinear(&facts, sent, got);
   TryManaged(&facts, sent);
   TryMapped(&facts, sent, got);

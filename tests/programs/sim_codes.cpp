@@ -8,13 +8,13 @@ namespace {
 
 using namespace simtest;  // NOLINT(google-build-using-namespace): a test program's own helpers
 
-constexpr CUdeviceptr kUntouched = 0x1234;
+constexpr CUdeviceptr kGarbage = 0x1234;
 
 void Ask(Facts* facts) {
   size_t a = 0;
   size_t b = 0;
   int count = 0;
-  CUdeviceptr address = kUntouched;
+  CUdeviceptr address = kGarbage;
   CUcontext context = nullptr;
   facts->Code("cuDeviceGetCount", cuDeviceGetCount(&count));
   facts->Code("cuCtxGetCurrent", cuCtxGetCurrent(&context));
@@ -23,12 +23,13 @@ void Ask(Facts* facts) {
   facts->Code("cuMemGetInfo", cuMemGetInfo_v2(&a, &b));
   facts->Code("cuMemAllocManaged", cuMemAllocManaged(&address, 1024, CU_MEM_ATTACH_GLOBAL));
   facts->Code("cuCtxPopCurrent", cuCtxPopCurrent_v2(&context));
-  facts->Say("untouched", address == kUntouched);
+  facts->Say("result is null", address == 0);
 }
 
 void AskWrong(Facts* facts) {
   const CUcontext context = UseDevice(0);
-  CUdeviceptr address = kUntouched;
+  CUdeviceptr address = kGarbage;
+  CUdeviceptr_v1 low = 0;
   size_t pitch = 0;
   CUdevice device = 0;
   facts->Code("zero bytes", cuMemAlloc_v2(&address, 0));
@@ -40,7 +41,8 @@ void AskWrong(Facts* facts) {
   facts->Code("pool zero bytes", cuMemAllocAsync(&address, 0, nullptr));
   facts->Code("pitch of 3 bytes", cuMemAllocPitch_v2(&address, &pitch, 1000, 10, 3));
   facts->Code("managed without attachment", cuMemAllocManaged(&address, 1024, 0));
-  facts->Say("untouched", address == kUntouched);
+  facts->Say("result is null", address == 0);
+  facts->Code("32-bit form", cuMemAlloc(&low, 4096));
   facts->Code("free of null", cuMemFree_v2(0));
   facts->Code("free of nonsense", cuMemFree_v2(0x1000));
   MUST(cuMemAlloc_v2(&address, 4096));

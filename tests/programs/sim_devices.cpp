@@ -21,9 +21,10 @@ void PrintDevice(int ordinal) {
   MUST(cuDeviceTotalMem_v2(&bytes, device));
   MUST(cuDeviceGetAttribute(&sm_count, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device));
   MUST(cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device));
-  printf("%s{\"name\": \"%s\", \"bus\": \"%s\", \"by_bus\": %d, \"bytes\": %zu, \"sms\": %d, "
-         "\"major\": %d, \"uuid\": \"",
-         ordinal > 0 ? ", " : "", name, bus, by_bus, bytes, sm_count, major);
+  printf(
+      "%s{\"name\": \"%s\", \"bus\": \"%s\", \"by_bus\": %d, \"bytes\": %zu, \"sms\": %d, "
+      "\"major\": %d, \"uuid\": \"",
+      ordinal > 0 ? ", " : "", name, bus, by_bus, bytes, sm_count, major);
   for (const char byte : uuid.bytes) printf("%02x", static_cast<unsigned char>(byte));
   printf("\"}");
 }

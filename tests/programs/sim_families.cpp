@@ -5,16 +5,17 @@
 //   sim_families hold FAMILY BYTES     prints "held PID", then for each line the bytes in use
 //   sim_families fill FAMILY STEP      waits for a line, takes STEP bytes until refused, prints
 //                                      {"granted": .., "code": ..}, waits for a line
-#include <unistd.h>
-
 #include "sim_families.h"
+
+#include <unistd.h>
 
 namespace {
 
 using namespace simtest;  // NOLINT(google-build-using-namespace): a test program's own helpers
 
 void Cycle(const Family& family, uint64_t bytes) {
-  const CUcontext context = UseDevice(0);
+  const bool is_low = strcmp(family.name, "low") == 0;
+  const CUcontext context = is_low ? UseDeviceIn32Bits(0) : UseDevice(0);
   const uint64_t empty_bytes = UsedBytes();
   Held held = {};
   Facts facts;

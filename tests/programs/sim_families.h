@@ -26,7 +26,9 @@ struct Family {
   Give give;
 };
 
-inline CUresult TakeLinear(uint64_t bytes, Held* held) { return cuMemAlloc_v2(&held->address, bytes); }
+inline CUresult TakeLinear(uint64_t bytes, Held* held) {
+  return cuMemAlloc_v2(&held->address, bytes);
+}
 inline CUresult GiveLinear(const Held& held) { return cuMemFree_v2(held.address); }
 
 inline CUresult TakeLow(uint64_t bytes, Held* held) {
@@ -145,7 +147,9 @@ inline CUresult TakeSparse(uint64_t bytes, Held* held) {
   return TakeArray(FloatArray(1024, bytes / 4096, 0, CUDA_ARRAY3D_SPARSE), held);
 }
 
-inline CUresult TakeHost(uint64_t bytes, Held* held) { return cuMemHostAlloc(&held->host, bytes, 0); }
+inline CUresult TakeHost(uint64_t bytes, Held* held) {
+  return cuMemHostAlloc(&held->host, bytes, 0);
+}
 inline CUresult GiveHost(const Held& held) { return cuMemFreeHost(held.host); }
 
 inline CUresult TakeRegistered(uint64_t bytes, Held* held) {

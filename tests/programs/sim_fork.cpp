@@ -56,10 +56,15 @@ void Orphan() {
   UseDevice(0);
   CUdeviceptr address = 0;
   MUST(cuMemAlloc_v2(&address, kBytes));
-  if (fork() == 0) {
+  int born[2];
+  if (pipe(born) != 0) exit(1);
+  if (fork() == 0) {  // lets go of what it inherited before it gets here
+    if (write(born[1], "x", 1) != 1) _exit(1);
     AwaitLine();
     _exit(0);
   }
+  char mark = 0;
+  if (read(born[0], &mark, 1) != 1) exit(1);
   printf("held %d\n", static_cast<int>(getpid()));
   fflush(stdout);
   pause();

@@ -39,6 +39,14 @@ class Facts {
   const char* separator_ = "";
 };
 
+// A context in which the 32-bit calls work too.
+inline CUcontext UseDeviceIn32Bits(CUdevice device) {
+  CUcontext context = nullptr;
+  MUST(cuInit(0));
+  MUST(cuCtxCreate(&context, 0, device));
+  return context;
+}
+
 inline CUcontext UseDevice(CUdevice device) {
   CUcontext context = nullptr;
   MUST(cuInit(0));

@@ -3,6 +3,7 @@
 //
 //   sim_share ipc | virtual | pool    the exporter lives on
 //   sim_share ipc_dead                the exporter ends before the handle is opened
+//   sim_share ipc_freed               the exporter frees the memory before that
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -124,6 +125,7 @@ void RunExporter(const char* way, int socket) {
   int fd = -1;
   const CUdeviceptr address = Export(way, ticket, &fd);
   MUST(cuMemcpyHtoD_v2(address, &kExported, sizeof(kExported)));
+  if (strcmp(way, "ipc_freed") == 0) MUST(cuMemFree_v2(address));
   Send(socket, ticket, fd);
   if (strcmp(way, "ipc_dead") == 0) return;
   char go = 0;
@@ -162,6 +164,7 @@ int main(int argc, char** argv) {
   int sockets[2];
   if (argc != 2 || socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) != 0) return 2;
   const pid_t exporter = fork();
+  close(sockets[exporter == 0 ? 0 : 1]);  // so that the other's end is seen
   if (exporter == 0) {
     RunExporter(argv[1], sockets[1]);
     return 0;

@@ -19,7 +19,8 @@ static void* Run(void* seed) {
   ready.fetch_add(1);
   while (ready.load() < thread_count) {
   }
-  auto version = reinterpret_cast<decltype(&cuDriverGetVersion)>(dlsym(driver, "cuDriverGetVersion"));
+  auto version =
+      reinterpret_cast<decltype(&cuDriverGetVersion)>(dlsym(driver, "cuDriverGetVersion"));
   auto proc = reinterpret_cast<decltype(&cuGetProcAddress)>(dlsym(driver, "cuGetProcAddress"));
   void* again = nullptr;
   int first = 0;

@@ -199,32 +199,57 @@ def test_zig_stands_in_where_there_is_no_compiler(checkout: Path) -> None:
     assert compiled.stdout == "c++|-c|a b.cpp|cache|"
 
 
-def test_drivers_that_are_there_are_kept_without_asking_anyone(tmp_path: Path) -> None:
+def drivers(folder: Path) -> Path:
+    """All four branches, as far as the script looks."""
     for branch in ("470", "525", "535", "550"):
+        (folder / branch).mkdir(parents=True)
         for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
-            (tmp_path / branch).mkdir(exist_ok=True)
-            (tmp_path / branch / name).write_bytes(ELF)
-    path = path_with(tmp_path, "head", "tail", "mkdir", "sh")
+            (folder / branch / name).write_bytes(ELF)
+    return folder
 
-    done = run(REPO / "ci" / "fetch-drivers", tmp_path, PATH=path)
+
+def without_apt(tmp_path: Path) -> str:
+    """A PATH on which no package can be fetched."""
+    path = path_with(tmp_path, "dirname", "sh")
+    (Path(path) / "python3").symlink_to(sys.executable)
+    return path
+
+
+def test_drivers_that_are_there_are_kept_without_asking_anyone(tmp_path: Path) -> None:
+    folder = drivers(tmp_path / "drivers")
+
+    done = run(REPO / "ci" / "fetch-drivers", folder, PATH=without_apt(tmp_path))
 
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-@pytest.mark.parametrize("damage", [b"", b"404 Not Found"])
-def test_a_damaged_driver_does_not_count_as_there(tmp_path: Path, damage: bytes) -> None:
-    for branch in ("470", "525", "535", "550"):
-        for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
-            (tmp_path / branch).mkdir(exist_ok=True)
-            (tmp_path / branch / name).write_bytes(ELF)
-    (tmp_path / "535" / "libcuda.so.1").write_bytes(damage)
-    path = path_with(tmp_path, "head", "tail", "mkdir", "sh")
+@pytest.mark.parametrize("damage", [b"", b"404 Not Found", None])
+def test_a_damaged_driver_does_not_count_as_there(tmp_path: Path, damage: bytes | None) -> None:
+    folder = drivers(tmp_path / "drivers")
+    library = folder / "535" / "libcuda.so.1"
+    library.unlink()
+    if damage is None:
+        library.symlink_to("libcuda.so.535.261.03")  # a link without its target
+    else:
+        library.write_bytes(damage)
 
-    done = run(REPO / "ci" / "fetch-drivers", tmp_path, PATH=path)
+    done = run(REPO / "ci" / "fetch-drivers", folder, PATH=without_apt(tmp_path))
 
-    assert done.returncode == 3
-    assert "ci/fetch-drivers: skipped: not a Debian system" in done.stderr
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr == "ci/fetch-drivers: skipped: not a Debian system\n"
 
 
-def test_fetch_drivers_says_how_it_is_used() -> None:
-    assert run(REPO / "ci" / "fetch-drivers").returncode == 2
+@pytest.mark.skipif(not shutil.which("apt-get"), reason="this machine has no apt-get")
+def test_an_archive_that_cannot_be_reached_is_a_reason_and_no_error(tmp_path: Path) -> None:
+    nowhere = {"http_proxy": "http://127.0.0.1:9", "https_proxy": "http://127.0.0.1:9"}
+
+    done = run(REPO / "ci" / "fetch-drivers", tmp_path / "drivers", **nowhere)
+
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.startswith("ci/fetch-drivers: skipped: ")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [(), ("a", "b")])
+def test_fetch_drivers_says_how_it_is_used(arguments: tuple[str, ...]) -> None:
+    assert run(REPO / "ci" / "fetch-drivers", *arguments).returncode == 2

@@ -45,6 +45,7 @@ BROKEN = {
     "wheel": ("a.whl", b"PK\x03\x04", 1, "binaries"),
     "include": ("a.cpp", '// A.\n#include "../b.h"\n', 2, "'..'"),
     "inner include": ("a.cpp", "// A.\n#  include <x/../b.h>\n", 2, "'..'"),
+    "long comment": ("a.cpp", "// " + "A" * 98 + "\n", 1, "101 columns"),
     "no banner": ("a.cpp", "#include <x>\n", 1, "no banner"),
     "no template banner": ("a.j2", "text\n", 1, "no banner"),
     "long file": ("a.cpp", "// A.\n" * 601, 601, "601 lines"),
@@ -78,6 +79,7 @@ ALLOWED = {
     "a template at the limit": ("a.j2", "{# A #}\n" * 250),
     "a function at the limit": ("a.py", "def f():\n" + "    x = 1\n" * 59),
     "a long table of data": ("lib/api/symbols/x.txt", "name\n" * 1000),
+    "a full line": ("a.cpp", "// " + "A" * 97 + "\n"),
     "the header speaks": ("a.cpp", '#include "a.h"\n'),
     "a fact": ("lib/api/cuda.json", '{"type": "unsigned long long"}\n'),
 }

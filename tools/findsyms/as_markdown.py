@@ -103,4 +103,5 @@ def _code(text: str) -> str:
 
 
 def _escape(text: str) -> str:
-    return text.replace("|", "\\|").replace("<", "&lt;") if "`" not in text else text
+    safe = text.replace("|", "\\|")  # GitHub splits cells even inside code
+    return safe if "`" in text else safe.replace("<", "&lt;")

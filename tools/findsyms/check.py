@@ -154,10 +154,9 @@ def _start_rules(shape: Shape) -> Iterator[Verdict]:
         ("destructors", shape.finalisers),
     ):
         ours = [name for name in functions if name not in _CRT_FUNCTIONS]
-        # Stripped, crtbegin's one entry has no name; where crtbegin was linked, one is its own.
-        unnamed = [name for name in ours if name.startswith("0x")]
-        if has_crt and len(functions) == 1 and unnamed:
-            ours.remove(unnamed[0])
+        # Stripped, no entry has a name; where crtbegin was linked, the first one is its own.
+        if has_crt and ours and all(name.startswith("0x") for name in functions):
+            ours.pop(0)
         yield Verdict(rule, 16, "the C runtime's only", _sorted(ours))
     count = shape.indirect_functions
     items = (f"{count} relocations",) if count else ()

@@ -216,8 +216,8 @@ def _array(
         entry = entries.get(tag)
         if not isinstance(entry, lief.ELF.DynamicEntryArray):
             continue
-        for index, value in enumerate(entry.array):
-            # With RELA the word in the file may be zero; the relocation's addend is the function.
-            address = addends.get(entry.value + 8 * index, 0) or value
+        for index, word in enumerate(entry.array):
+            # The word in the file may be zero: with RELA, the relocation's addend is the function.
+            address = addends.get(entry.value + 8 * index, 0) or word
             found.append(names.get(address, f"{address:#x}"))
     return tuple(found)

@@ -66,7 +66,7 @@ def _all_places(
 ) -> Iterator[Path]:
     listed = environ.get("LD_LIBRARY_PATH", "")
     for folder in listed.replace(";", ":").split(":") if listed else ():
-        yield Path(folder or ".") / soname
+        yield Path(folder) / soname
     for target in cached(soname, root / "etc/ld.so.cache"):
         yield root / target.lstrip("/")
     for folder in (*_SYSTEM_FOLDERS, *_DRIVER_FOLDERS):

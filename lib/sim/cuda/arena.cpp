@@ -28,7 +28,8 @@ constinit int g_fd = -1;
 constinit uintptr_t g_base = 0;
 constinit size_t g_window_bytes = 0;
 constinit uint64_t g_untouched = 0;  // everything from this offset on was never taken
-constinit Vec<Extent> g_free = {};   // by offset, no two adjacent
+constinit uint64_t g_next_mark = 1;
+constinit Vec<Extent> g_free = {};  // by offset, no two adjacent
 
 // Maps `bytes` on a granule: asks for one granule more and cuts the rest off.
 void* MapAligned(size_t bytes, size_t alignment, int protection, int flags, int fd,
@@ -42,8 +43,7 @@ void* MapAligned(size_t bytes, size_t alignment, int protection, int flags, int 
   const size_t behind = start + alignment - aligned;
   if (behind > 0) munmap(reinterpret_cast<void*>(aligned + bytes), behind);
   void* wanted = reinterpret_cast<void*>(aligned);
-  void* map =
-      mmap(wanted, bytes, protection, flags | MAP_FIXED, fd, static_cast<off_t>(offset));
+  void* map = mmap(wanted, bytes, protection, flags | MAP_FIXED, fd, static_cast<off_t>(offset));
   if (map != MAP_FAILED) return map;
   munmap(wanted, bytes);
   return nullptr;
@@ -55,16 +55,19 @@ bool Prepare() {
   if (g_fd < 0) return false;
   for (const size_t bytes : kWindowBytes) {
     if (ftruncate(g_fd, static_cast<off_t>(bytes)) != 0) continue;
-    void* map = MapAligned(bytes, kGranuleBytes, PROT_READ | PROT_WRITE,
-                           MAP_SHARED | MAP_NORESERVE, g_fd, 0);
+    void* map = MapAligned(bytes, kGranuleBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
+                           g_fd, 0);
     if (map == nullptr) continue;
     madvise(map, bytes, MADV_DONTDUMP);
     g_base = reinterpret_cast<uintptr_t>(map);
     g_window_bytes = bytes;
+    g_untouched = kGranuleBytes;  // the first granule holds the marks
     return true;
   }
   return false;
 }
+
+uint64_t* Marks() { return reinterpret_cast<uint64_t*>(g_base); }
 
 // Index of the first free extent behind an offset.
 size_t FirstBehind(uint64_t offset) {
@@ -124,6 +127,26 @@ void Give(uint64_t offset, size_t bytes) {
   }
 }
 
+uint32_t MakeMark() {
+  constexpr uint32_t kPlaces = kGranuleBytes / sizeof(uint64_t);
+  for (uint32_t place = 1; place < kPlaces; ++place) {
+    if (Marks()[place] != 0) continue;
+    Marks()[place] = g_next_mark++;
+    return place;
+  }
+  return 0;
+}
+
+uint64_t MarkAt(uint32_t place) { return Marks()[place]; }
+
+void ClearMark(uint32_t place) { Marks()[place] = 0; }
+
+bool IsMarked(int fd, uint32_t place, uint64_t value) {
+  uint64_t found = 0;
+  const auto at = static_cast<off_t>(place * sizeof(found));
+  return pread(fd, &found, sizeof(found), at) == sizeof(found) && found == value;
+}
+
 uintptr_t AddressOf(uint64_t offset) { return g_base + offset; }
 
 bool Contains(uintptr_t address) {
@@ -146,9 +169,9 @@ uintptr_t MapFileLow(size_t bytes, int fd, uint64_t offset) {
   constexpr uintptr_t kFrom = uintptr_t{1} << 28;
   constexpr uintptr_t kTo = uintptr_t{1} << 32;
   for (uintptr_t at = kFrom; at + bytes <= kTo; at += kGranuleBytes) {
-    void* map = mmap(reinterpret_cast<void*>(at), bytes, PROT_READ | PROT_WRITE,
-                     MAP_SHARED | MAP_NORESERVE | MAP_FIXED_NOREPLACE, fd,
-                     static_cast<off_t>(offset));
+    void* map =
+        mmap(reinterpret_cast<void*>(at), bytes, PROT_READ | PROT_WRITE,
+             MAP_SHARED | MAP_NORESERVE | MAP_FIXED_NOREPLACE, fd, static_cast<off_t>(offset));
     if (map == reinterpret_cast<void*>(at)) return at;
     if (map != MAP_FAILED) munmap(map, bytes);  // a kernel before 4.17 takes it for a hint
   }

@@ -1,7 +1,10 @@
 // CUDA arrays and mipmapped arrays: creation, levels, end, and where their bytes are.
 //
-// Must not know the entry points (array_api.cpp) nor how sparse arrays are mapped (array_sparse.cpp).
+// Must not know the entry points (array_api.cpp) nor how sparse arrays are mapped
+// (array_sparse.cpp).
 #include "cuda/array.h"
+
+#include <algorithm>
 
 #include "cuda/arena.h"
 #include "cuda/ranges.h"
@@ -34,8 +37,7 @@ CUresult AddBytes(Storage* storage, uint64_t bytes) {
 }
 
 CUresult Fill(Storage* storage, const context::Context& context,
-              const CUDA_ARRAY3D_DESCRIPTOR& descriptor, const Shape& shape,
-              unsigned level_count) {
+              const CUDA_ARRAY3D_DESCRIPTOR& descriptor, const Shape& shape, unsigned level_count) {
   storage->descriptor = descriptor;
   storage->shape = shape;
   storage->context = context.handle;
@@ -109,8 +111,7 @@ CUresult CreateMipmap(const context::Context& context, const CUDA_ARRAY3D_DESCRI
   Shape shape = {};
   CUresult rc = Measure(descriptor, &shape);
   if (rc != CUDA_SUCCESS) return rc;
-  if (level_count == 0) return CUDA_ERROR_INVALID_VALUE;
-  level_count = level_count < MaxLevels(shape) ? level_count : MaxLevels(shape);
+  level_count = std::clamp(level_count, 1u, MaxLevels(shape));
   uint64_t handle = 0;
   Mipmap* mipmap = g_mipmaps.Create(&handle);
   if (mipmap == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -181,8 +182,8 @@ bool ViewArray(CUarray handle, ArrayView* view) {
   const array::Storage* storage = array::StorageOf(array);
   if (!storage->has_block) return false;
   const array::Shape shape = array::LevelOf(storage->shape, array->level);
-  *view = {.address = arena::AddressOf(storage->block.offset +
-                                       array::LevelOffset(*storage, array->level)),
+  *view = {.address =
+               arena::AddressOf(storage->block.offset + array::LevelOffset(*storage, array->level)),
            .row_bytes = shape.width * shape.element_bytes,
            .pitch = array::PitchOf(shape),
            .height = shape.height,

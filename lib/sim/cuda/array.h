@@ -9,7 +9,7 @@ namespace sim::array {
 CUresult Create(const context::Context& context, const CUDA_ARRAY3D_DESCRIPTOR& descriptor,
                 CUarray* result);
 
-// More levels than the shape has are cut to what it has.
+// More levels than the shape has are cut to what it has, none are taken for one.
 CUresult CreateMipmap(const context::Context& context, const CUDA_ARRAY3D_DESCRIPTOR& descriptor,
                       unsigned level_count, CUmipmappedArray* result);
 

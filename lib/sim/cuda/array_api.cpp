@@ -49,6 +49,16 @@ CUresult Create(CUarray* result, const Descriptor* descriptor) {
   return sim::array::Create(*context, Widen(*descriptor), result);
 }
 
+// Arrays end when nothing that runs can use them.
+template <typename Handle>
+CUresult Destroy(Handle handle) {
+  if (sim::stream::WaitForContext != nullptr) sim::stream::WaitForContext(0);
+  DriverLock lock;
+  Context* context = nullptr;
+  const CUresult rc = sim::memory::Begin(&context);
+  return rc == CUDA_SUCCESS ? sim::array::Destroy(handle) : rc;
+}
+
 CUresult Describe(CUarray handle, const void* result, CUDA_ARRAY3D_DESCRIPTOR* descriptor) {
   DriverLock lock;
   Context* context = nullptr;
@@ -86,10 +96,7 @@ CUresult cuArray3DCreate_v2(CUarray* pHandle, const CUDA_ARRAY3D_DESCRIPTOR* pAl
 
 CUresult cuArrayDestroy(CUarray hArray) {
   SIM_CALL(cuArrayDestroy, hArray);
-  DriverLock lock;
-  Context* context = nullptr;
-  const CUresult rc = sim::memory::Begin(&context);
-  return rc == CUDA_SUCCESS ? sim::array::Destroy(hArray) : rc;
+  return Destroy(hArray);
 }
 
 CUresult cuArrayGetDescriptor(CUDA_ARRAY_DESCRIPTOR_v1* pArrayDescriptor, CUarray hArray) {
@@ -163,10 +170,7 @@ CUresult cuMipmappedArrayGetLevel(CUarray* pLevelArray, CUmipmappedArray hMipmap
 
 CUresult cuMipmappedArrayDestroy(CUmipmappedArray hMipmappedArray) {
   SIM_CALL(cuMipmappedArrayDestroy, hMipmappedArray);
-  DriverLock lock;
-  Context* context = nullptr;
-  const CUresult rc = sim::memory::Begin(&context);
-  return rc == CUDA_SUCCESS ? sim::array::Destroy(hMipmappedArray) : rc;
+  return Destroy(hMipmappedArray);
 }
 
 }  // extern "C"

@@ -6,7 +6,7 @@
 namespace sim::array {
 namespace {
 
-constexpr size_t kRowAlignment = 64;   // a block of the hardware's tiling is 64 bytes by 8 rows
+constexpr size_t kRowAlignment = 64;  // a block of the hardware's tiling is 64 bytes by 8 rows
 constexpr size_t kBlockRows = 8;
 constexpr size_t kMaxWidth = 131072;
 constexpr size_t kMaxHeight = 65536;
@@ -62,6 +62,11 @@ Format Describe(CUarray_format format) {
   }
 }
 
+// Packed, block-compressed and planar formats: real, but not modelled.
+bool IsOtherFormat(CUarray_format format) {
+  return format >= CU_AD_FORMAT_UNORM_INT_101010_2 && format <= CU_AD_FORMAT_YUV444_8bit_SemiPlanar;
+}
+
 bool IsCubeValid(const CUDA_ARRAY3D_DESCRIPTOR& descriptor) {
   const bool layered = (descriptor.Flags & CUDA_ARRAY3D_LAYERED) != 0;
   return descriptor.Width == descriptor.Height && descriptor.Depth >= kCubeFaces &&
@@ -89,14 +94,15 @@ CUresult Measure(const CUDA_ARRAY3D_DESCRIPTOR& descriptor, Shape* shape) {
   const unsigned channels = descriptor.NumChannels;
   if (channels != 1 && channels != 2 && channels != 4) return CUDA_ERROR_INVALID_VALUE;
   const Format format = Describe(descriptor.Format);
-  if (format.channel_bytes == 0) return CUDA_ERROR_NOT_SUPPORTED;
+  if (format.channel_bytes == 0) {
+    return IsOtherFormat(descriptor.Format) ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
+  }
   if (format.channels != 0 && format.channels != channels) return CUDA_ERROR_INVALID_VALUE;
   *shape = {.element_bytes = format.channel_bytes * channels,
             .width = descriptor.Width,
             .height = std::max<size_t>(descriptor.Height, 1),
             .depth = std::max<size_t>(descriptor.Depth, 1),
-            .is_layered =
-                (descriptor.Flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP)) != 0};
+            .is_layered = (descriptor.Flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP)) != 0};
   return CUDA_SUCCESS;
 }
 
@@ -105,9 +111,8 @@ size_t PitchOf(const Shape& shape) {
 }
 
 uint64_t BytesOf(const Shape& shape) {
-  const size_t rows = shape.height == 1
-                          ? 1
-                          : (shape.height + kBlockRows - 1) / kBlockRows * kBlockRows;
+  const size_t rows =
+      shape.height == 1 ? 1 : (shape.height + kBlockRows - 1) / kBlockRows * kBlockRows;
   uint64_t bytes = 0;
   if (__builtin_mul_overflow(PitchOf(shape), rows, &bytes) ||
       __builtin_mul_overflow(bytes, shape.depth, &bytes)) {

@@ -3,7 +3,6 @@
 // A mapping keeps its physical memory alive until it is unmapped or the array ends; which bytes it
 // stands for is not modelled, so copies from and to such arrays are refused.
 #include "cuda/array_state.h"
-#include "cuda/device.h"
 #include "cuda/vmm.h"
 #include "cuda/vmm_state.h"
 #include "machine/calls.h"
@@ -31,24 +30,24 @@ unsigned FirstTailLevel(const Storage& storage) {
 CUresult WriteSparseProperties(const Storage& storage, CUDA_ARRAY_SPARSE_PROPERTIES* result) {
   if (result == nullptr || !HasFlag(storage, CUDA_ARRAY3D_SPARSE)) return CUDA_ERROR_INVALID_VALUE;
   const Tile tile = TileOf(storage.shape);
-  const unsigned first = FirstTailLevel(storage);
+  const bool has_tail = storage.level_count > 1;  // an array that is no mipmap tells zeros
+  const unsigned first = has_tail ? FirstTailLevel(storage) : 0;
   *result = {};
   result->tileExtent.width = tile.width;
   result->tileExtent.height = tile.height;
   result->tileExtent.depth = tile.depth;
   result->miptailFirstLevel = first;
-  result->miptailSize = first < storage.level_count ? kTileBytes : 0;
+  result->miptailSize = has_tail && first < storage.level_count ? kTileBytes : 0;
   return CUDA_SUCCESS;
 }
 
-CUresult WriteRequirements(const Storage& storage, CUdevice device,
-                           CUDA_ARRAY_MEMORY_REQUIREMENTS* result) {
+// The driver does not look at the device that it is given.
+CUresult WriteRequirements(const Storage& storage, CUDA_ARRAY_MEMORY_REQUIREMENTS* result) {
   if (result == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (!device::IsValid(device)) return CUDA_ERROR_INVALID_DEVICE;
   if (!HasFlag(storage, CUDA_ARRAY3D_DEFERRED_MAPPING)) return CUDA_ERROR_INVALID_VALUE;
   *result = {};
   result->size = heap::InGranules(LevelOffset(storage, storage.level_count));
-  result->alignment = vmm::kGranularity;
+  result->alignment = kTileBytes;
   return CUDA_SUCCESS;
 }
 
@@ -141,8 +140,7 @@ CUresult MapList(const CUarrayMapInfo* list, unsigned count, CUstream stream, bo
 
 extern "C" {
 
-CUresult cuArrayGetSparseProperties(CUDA_ARRAY_SPARSE_PROPERTIES* sparseProperties,
-                                    CUarray array) {
+CUresult cuArrayGetSparseProperties(CUDA_ARRAY_SPARSE_PROPERTIES* sparseProperties, CUarray array) {
   SIM_CALL(cuArrayGetSparseProperties, sparseProperties, array);
   sim::DriverLock lock;
   sim::array::Array* found = sim::array::Find(array);
@@ -165,7 +163,7 @@ CUresult cuArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS* memoryRequ
   sim::DriverLock lock;
   sim::array::Array* found = sim::array::Find(array);
   if (found == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  return sim::array::WriteRequirements(*sim::array::StorageOf(found), device, memoryRequirements);
+  return sim::array::WriteRequirements(*sim::array::StorageOf(found), memoryRequirements);
 }
 
 CUresult cuMipmappedArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS* memoryRequirements,
@@ -174,7 +172,7 @@ CUresult cuMipmappedArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS* m
   sim::DriverLock lock;
   const sim::array::Mipmap* found = sim::array::Find(mipmap);
   if (found == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  return sim::array::WriteRequirements(found->storage, device, memoryRequirements);
+  return sim::array::WriteRequirements(found->storage, memoryRequirements);
 }
 
 CUresult cuMemMapArrayAsync(CUarrayMapInfo* mapInfoList, unsigned int count, CUstream hStream) {

@@ -30,8 +30,8 @@ struct Storage {
 };
 
 struct Array {
-  Storage storage;      // of an array of its own
-  uint64_t mipmap;      // the mipmapped array that this is a level of, or 0
+  Storage storage;  // of an array of its own
+  uint64_t mipmap;  // the mipmapped array that this is a level of, or 0
   unsigned level;
 };
 

@@ -84,13 +84,17 @@ CUresult End(stream::Stream& stream, uint64_t* graph) {
   *graph = 0;
   Capture* capture = stream.capture;
   if (capture == nullptr) return CUDA_ERROR_ILLEGAL_STATE;
-  if (capture->origin != stream.handle) return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
+  if (capture->origin != stream.handle) {
+    capture->invalidated = true;
+    return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
+  }
   const bool relaxed = capture->mode == CU_STREAM_CAPTURE_MODE_RELAXED;
-  if (!relaxed && !IsOwn(*capture)) return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
 
   CUresult result = CUDA_SUCCESS;
   if (capture->invalidated) {
     result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+  } else if (!relaxed && !IsOwn(*capture)) {
+    result = CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;  // and it ends nevertheless
   } else if (!IsJoined(*capture, stream)) {
     result = CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
   }
@@ -263,7 +267,13 @@ CUresult CaptureAllocate(CUstream handle, bool per_thread, int device, size_t by
   DriverLock lock;
   Stream* stream = nullptr;
   CUresult result = Resolve(handle, per_thread, &stream);
-  *captured = result == CUDA_SUCCESS && stream->capture != nullptr;
+  if (result == CUDA_SUCCESS && stream->capture == nullptr) {
+    // Allocating elsewhere may synchronise. A refusal is the answer, as if it had been captured.
+    result = capture::RefuseUnsafe();
+    *captured = result != CUDA_SUCCESS;
+    return result;
+  }
+  *captured = result == CUDA_SUCCESS;
   if (!*captured) return result;
   if (stream->capture->invalidated) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
   const context::Context* context = context::Find(AsHandle<CUcontext>(stream->context));

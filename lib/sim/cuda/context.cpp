@@ -91,6 +91,9 @@ Context* PrimaryOf(int device) {
 }  // namespace
 
 CUresult Current(Context** current) {
+  if (stream::IsInHostFunction != nullptr && stream::IsInHostFunction()) {
+    return CUDA_ERROR_NOT_PERMITTED;
+  }
   const uint64_t handle = CurrentHandle();
   if (handle == 0) return CUDA_ERROR_INVALID_CONTEXT;
   Context* context = g_contexts.Find(handle);
@@ -100,6 +103,8 @@ CUresult Current(Context** current) {
 }
 
 Context* Find(CUcontext handle) { return g_contexts.Find(handle); }
+
+bool HasEnded(CUcontext handle) { return g_contexts.HasEnded(HandleValue(handle)); }
 
 int PhysicalDevice(const Context& context) { return device::Physical(context.device); }
 
@@ -156,25 +161,28 @@ CUresult RetainPrimary(int device, Context** primary) {
     context->is_primary = true;
     g_primaries[device] = handle;
   }
-  if (context->active) {
-    ++context->references;
-  } else if (!Start(context, device, g_primary_flags[device])) {
+  const uint32_t references = context->references;  // a reset leaves them
+  if (!context->active && !Start(context, device, g_primary_flags[device])) {
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
+  context->references = references + 1;
   *primary = context;
   return CUDA_SUCCESS;
 }
 
 CUresult ReleasePrimary(int device) {
   Context* context = PrimaryOf(device);
-  if (context == nullptr || !context->active) return CUDA_ERROR_INVALID_CONTEXT;
-  if (--context->references == 0) Stop(context);
+  if (context == nullptr || context->references == 0) return CUDA_ERROR_INVALID_CONTEXT;
+  if (--context->references == 0 && context->active) Stop(context);
   return CUDA_SUCCESS;
 }
 
 void ResetPrimary(int device) {
   Context* context = PrimaryOf(device);
-  if (context != nullptr && context->active) Stop(context);
+  if (context == nullptr || !context->active) return;
+  const uint32_t references = context->references;
+  Stop(context);
+  context->references = references;
 }
 
 void SetPrimaryFlags(int device, unsigned flags) {

@@ -1,8 +1,9 @@
 // Contexts of the simulated driver: what they are, which one a thread works in, and the one lock
 // under which the driver's own objects change.
 //
-// Owns the context table, the per-thread stack and the primary contexts.  Must not know what lives in
-// a context: families that keep something per context end it in one of the functions declared at the bottom.
+// Owns the context table, the per-thread stack and the primary contexts.  Must not know what lives
+// in a context: families that keep something per context end it in one of the functions declared at
+// the bottom.
 #ifndef GPUFENCE_LIB_SIM_CUDA_CONTEXT_H_
 #define GPUFENCE_LIB_SIM_CUDA_CONTEXT_H_
 
@@ -30,16 +31,16 @@ inline constexpr int kLimitCount = 16;
 
 struct Context {
   uint64_t handle;
-  int device;           // logical: position after CUDA_VISIBLE_DEVICES
+  int device;  // logical: position after CUDA_VISIBLE_DEVICES
   unsigned flags;
   bool is_primary;
   bool active;          // false: a primary context that nobody retains
   uint32_t references;  // retains of a primary; attachments of another
   unsigned api_version;
-  uint64_t green;       // the green context it was made from, or 0
-  int sm_count;         // SMs it may use
-  uint64_t footprint_bytes;        // what it takes beside its limits
-  uint64_t limits[kLimitCount];    // indexed by CUlimit
+  uint64_t green;                     // the green context it was made from, or 0
+  int sm_count;                       // SMs it may use
+  uint64_t footprint_bytes;           // what it takes beside its limits
+  uint64_t limits[kLimitCount];       // indexed by CUlimit
   uint64_t limit_bytes[kLimitCount];  // device memory that each limit takes
   unsigned cache_config;
   unsigned shared_config;
@@ -68,11 +69,11 @@ CUresult RetainPrimary(int device, Context** primary);
 
 // Implemented by the families; called with DriverLock held, before the context's bytes are given
 // back.  Each frees whatever it keeps for this context.
-void EndMemoryOf(context::Context* context);           // memory.cpp
-void EndArraysOf(context::Context* context);           // array.cpp
-void EndPeersOf(context::Context* context);            // peer.cpp
-[[gnu::weak]] void EndStreamsOf(context::Context* context);   // streams, events
-[[gnu::weak]] void EndModulesOf(context::Context* context);   // modules, functions
+void EndMemoryOf(context::Context* context);                 // memory.cpp
+void EndArraysOf(context::Context* context);                 // array.cpp
+void EndPeersOf(context::Context* context);                  // peer.cpp
+[[gnu::weak]] void EndStreamsOf(context::Context* context);  // streams, events
+[[gnu::weak]] void EndModulesOf(context::Context* context);  // modules, functions
 
 }  // namespace sim
 

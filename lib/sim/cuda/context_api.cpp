@@ -3,6 +3,7 @@
 // Must not know how contexts are kept (context.cpp).
 #include "cuda/context_state.h"
 #include "cuda/device.h"
+#include "cuda/memory.h"
 #include "machine/calls.h"
 
 namespace {
@@ -35,9 +36,23 @@ CUresult CreateCurrent(CUcontext* pctx, unsigned flags, CUdevice dev, unsigned a
   return CUDA_SUCCESS;
 }
 
+// The device stands still for the end of a context: whatever runs on it, in any, is waited for.
+void AwaitDeviceOf(CUcontext ctx) {
+  int device = -1;
+  {
+    DriverLock lock;
+    const Context* context = sim::context::Find(ctx);
+    if (context != nullptr) device = context->device;
+  }
+  if (device >= 0 && sim::stream::WaitForDevice != nullptr) sim::stream::WaitForDevice(device);
+}
+
 CUresult DestroyContext(CUcontext ctx) {
+  if (ctx == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  AwaitDeviceOf(ctx);
   DriverLock lock;
   Context* context = sim::context::Find(ctx);
+  if (sim::context::HasEnded(ctx)) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
   if (context == nullptr || context->is_primary || context->green != 0) {
     return CUDA_ERROR_INVALID_CONTEXT;
   }
@@ -46,6 +61,7 @@ CUresult DestroyContext(CUcontext ctx) {
 }
 
 CUresult PushContext(CUcontext ctx) {
+  if (ctx == nullptr) return CUDA_ERROR_INVALID_VALUE;
   DriverLock lock;
   if (sim::context::Find(ctx) == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   return sim::context::Push(sim::HandleValue(ctx)) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;

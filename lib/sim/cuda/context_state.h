@@ -15,11 +15,16 @@ CUresult Create(int device, unsigned flags, Context** created);
 // A context that stands for a green context.  It takes no bytes: the primary it needs has them.
 Context* CreateGreenView(uint64_t green, int device, int sm_count);
 
+// Whether a handle was a context once.
+bool HasEnded(CUcontext handle);
+
 // Ends a context that is no primary and pops it if it is the thread's current one.
 void Destroy(Context* context);
 
 // CUDA_ERROR_INVALID_CONTEXT when nobody retains it.
 CUresult ReleasePrimary(int device);
+
+// Ends what the primary context holds; its retains still count, as releases will.
 void ResetPrimary(int device);
 void SetPrimaryFlags(int device, unsigned flags);
 unsigned PrimaryFlags(int device);

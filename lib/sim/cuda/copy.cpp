@@ -47,8 +47,7 @@ CUresult RefuseSynchronous(bool per_thread) {
   stream::Stream* stream = nullptr;
   CUresult result = stream::Resolve(nullptr, per_thread, &stream);
   if (result == CUDA_SUCCESS && stream->is_legacy) result = capture::RefuseLegacy(stream->context);
-  if (result == CUDA_SUCCESS) result = capture::RefuseCapturing(*stream);
-  return result == CUDA_SUCCESS ? capture::RefuseUnsafe() : result;
+  return result == CUDA_SUCCESS ? capture::RefuseCapturing(*stream) : result;
 }
 
 CUresult IssueSynchronous(bool per_thread, const CUDA_MEMCPY3D_v2& copy) {

@@ -27,11 +27,6 @@ CUresult WriteUuid(CUuuid* uuid, CUdevice dev) {
   return CUDA_SUCCESS;
 }
 
-// As much of a text as fits, always terminated, as the driver does.
-void WriteText(char* result, int capacity, const char* text) {
-  snprintf(result, static_cast<size_t>(capacity), "%s", text);
-}
-
 }  // namespace
 
 extern "C" {
@@ -55,7 +50,7 @@ CUresult cuDeviceGetName(char* name, int len, CUdevice dev) {
   SIM_CALL(cuDeviceGetName, name, len, dev);
   if (name == nullptr || len <= 0) return CUDA_ERROR_INVALID_VALUE;
   if (!sim::device::IsValid(dev)) return CUDA_ERROR_INVALID_DEVICE;
-  WriteText(name, len, kName);
+  snprintf(name, static_cast<size_t>(len), "%s", kName);  // as much as fits
   return CUDA_SUCCESS;
 }
 
@@ -103,7 +98,8 @@ CUresult cuDeviceGetPCIBusId(char* pciBusId, int len, CUdevice dev) {
   const sim::machine::DeviceRecord& record = RecordOf(dev);
   snprintf(text, sizeof(text), "%04X:%02X:%02X.0", record.pci_domain, record.pci_bus,
            record.pci_device);
-  WriteText(pciBusId, len, text);
+  if (strlen(text) >= static_cast<size_t>(len)) return CUDA_ERROR_INVALID_VALUE;
+  strcpy(pciBusId, text);
   return CUDA_SUCCESS;
 }
 

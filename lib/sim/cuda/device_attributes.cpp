@@ -1,6 +1,6 @@
 // cuDeviceGetAttribute: what the simulated GPU says it can do.
 //
-// Owns the table of answers, which are an H200's where the simulator does not lack the feature.
+// Owns the table of answers: an H200's with driver 580, but 0 for what the simulator lacks.
 #include <limits.h>
 #include <stddef.h>
 
@@ -12,25 +12,27 @@ namespace {
 
 // Answers by attribute number, from 1; kUnknown where the simulator has no constant answer.
 constexpr int kUnknown = INT_MIN;
+// clang-format off: one row per group, its first number at the end
 constexpr int kAnswers[] = {
     kUnknown,  // 0 is no attribute
     1024, 1024, 1024, 64, INT_MAX, 65535, 65535, 49152,             // 1: block, grid, shared memory
     65536, 32, INT_MAX, 65536, 1980000, 512, 1, kUnknown,           // 9: warp, pitch, clock, SMs
     0, 0, 1, 0, 131072, 131072, 65536, 16384, 16384, 16384,         // 17: textures
     32768, 32768, 2048, 512, 1, 1, kUnknown, kUnknown, 0,           // 27: ECC, PCI bus and device
-    3201000, 6144, 62914560, 2048, 3, 1, 32768, 2048, 1,            // 36: memory, L2, engines
+    3201000, 6016, 62914560, 2048, 3, 1, 32768, 2048, 1,            // 36: memory, L2, engines
     32768, 32768, 8192, 8192, 32768, kUnknown, 32, 32768, 32768,    // 45: PCI domain
     2046, 32768, 131072, 65536, 16384, 16384, 16384, 32768, 2048,   // 54: surfaces
     32768, 32768, 2048, 32768, 32768, 2046, 268435456, 131072,      // 63
     65000, 2097120, 32768, 32768, 9, 0, 32768, 1, 1, 1,             // 71: compute capability 9.0
     233472, 65536, 1, 0, kUnknown, 0, 2, 0, 1, 1, 1,                // 81: managed memory
-    1, 1, 1, 1, 0, 232448, 1, 1, 0, 0,                              // 92: stream memory operations
-    1, 1, 0, 0, 32, 1, 39321600, 134213632, 1, 1024,                // 102: virtual memory
+    0, 0, 0, 1, 1, 232448, 0, 1, 0, 0,                              // 92: cooperative launches
+    1, 1, 0, 0, 32, 1, 39321600, 134217728, 1, 1024,                // 102: virtual memory
     1, 1, 1, 1, 1, 1, 100, 1,                                       // 112: sparse arrays, pools
     1, 1, 1, 1, 0, 1, 4, 1, 0, 1,                                   // 120: clusters
     0, -1, 0, 0, 0, 0, 0, 0, 0,                                     // 130: NUMA, no multicast
-    kUnknown, 0, 1, 1, 0, 1, 1, 0, 0, 1,                            // 139: host pools
+    kUnknown, 0, 1, 1, 0, 1, 1, 0, 0,                               // 139: host pools
 };
+// clang-format on
 constexpr int kAnswerCount = static_cast<int>(sizeof(kAnswers) / sizeof(kAnswers[0]));
 
 static_assert(kAnswers[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT] == kUnknown);

@@ -84,7 +84,7 @@ CUresult WaitIn(bool per_thread, CUstream handle, CUevent event_handle, unsigned
   const bool external = (flags & CU_EVENT_WAIT_EXTERNAL) != 0;
   if (IsCaptured(*event) && !external) {
     capture::Capture* captured = capture::Find(event->capture_id);
-    if (captured == nullptr) return CUDA_ERROR_CAPTURED_EVENT;
+    if (captured == nullptr) return CUDA_ERROR_INVALID_VALUE;
     return capture::Join(*stream, captured, event->capture_nodes);
   }
   if (stream->capture != nullptr && !external) return capture::RefuseIsolated(*stream);
@@ -95,12 +95,20 @@ CUresult WaitIn(bool per_thread, CUstream handle, CUevent event_handle, unsigned
   return stream::Issue(lock, handle, per_thread, operation);
 }
 
+// The program cannot look at an event that stands for nodes; trying spoils their capture. Nor may
+// it look at any other while a capture forbids this thread to synchronise.
+CUresult RefuseHostUse(const Event& event) {
+  if (!IsCaptured(event)) return capture::RefuseUnsafe();
+  capture::Capture* captured = capture::Find(event.capture_id);
+  if (captured != nullptr) captured->invalidated = true;
+  return CUDA_ERROR_CAPTURED_EVENT;
+}
+
 CUresult QueryEvent(CUevent handle) {
   TimelineLock lock;
   Event* event = nullptr;
   CUresult result = FindOrRefuse(handle, &event);
-  if (result == CUDA_SUCCESS && IsCaptured(*event)) result = CUDA_ERROR_CAPTURED_EVENT;
-  if (result == CUDA_SUCCESS) result = capture::RefuseUnsafe();
+  if (result == CUDA_SUCCESS) result = RefuseHostUse(*event);
   if (result != CUDA_SUCCESS || IsDone(*event)) return result;
   lock.NoteUnfinished();
   return CUDA_ERROR_NOT_READY;
@@ -110,8 +118,7 @@ CUresult SynchronizeEvent(CUevent handle) {
   TimelineLock lock;
   Event* event = nullptr;
   CUresult result = FindOrRefuse(handle, &event);
-  if (result == CUDA_SUCCESS && IsCaptured(*event)) result = CUDA_ERROR_CAPTURED_EVENT;
-  if (result == CUDA_SUCCESS) result = capture::RefuseUnsafe();
+  if (result == CUDA_SUCCESS) result = RefuseHostUse(*event);
   if (result != CUDA_SUCCESS) return result;
   if (!event->imported) {
     const int device = event->device;
@@ -157,43 +164,6 @@ CUresult DestroyEvent(CUevent handle) {
   return result;
 }
 
-// Everything in the context before the record, or everything in it after the wait.
-CUresult RecordContext(CUcontext context_handle, CUevent event_handle) {
-  TimelineLock lock;
-  const context::Context* context = context::Find(context_handle);
-  if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-  Event* event = nullptr;
-  CUresult result = FindOrRefuse(event_handle, &event);
-  if (result == CUDA_SUCCESS) result = capture::RefuseContext(context->handle);
-  if (result != CUDA_SUCCESS) return result;
-  Work* before = stream::EndOfContext(lock, context->handle);
-  Work* record = sim::Join(lock, &before, 1);
-  ReleaseWork(before);
-  if (record == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-  NoteRecord(lock, event->handle, record);
-  ReleaseWork(record);
-  return CUDA_SUCCESS;
-}
-
-CUresult AwaitInContext(CUcontext context_handle, CUevent event_handle) {
-  TimelineLock lock;
-  const context::Context* context = context::Find(context_handle);
-  if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-  Event* event = nullptr;
-  CUresult result = FindOrRefuse(event_handle, &event);
-  if (result == CUDA_SUCCESS) result = capture::RefuseContext(context->handle);
-  if (result != CUDA_SUCCESS || event->record == nullptr) return result;
-  stream::ForEach([&](stream::Stream* stream) {
-    if (stream->context != context->handle) return;
-    Work* const both[] = {stream->tail, event->record};
-    Work* wait = sim::Join(lock, both, 2);
-    if (wait == nullptr) return;
-    stream::Append(*stream, wait);
-    ReleaseWork(wait);
-  });
-  return CUDA_SUCCESS;
-}
-
 }  // namespace
 
 Event* Find(uint64_t handle) { return events.Find(handle); }
@@ -236,6 +206,42 @@ void NoteRecord(TimelineLock& lock, uint64_t handle, Work* work) {
   event->record = work;
   event->capture_id = 0;
   if (event->shared != nullptr) PublishRecord(lock, *event, work);
+}
+
+CUresult RecordContext(CUcontext context_handle, CUevent event_handle) {
+  TimelineLock lock;
+  const context::Context* context = context::Find(context_handle);
+  if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  Event* event = nullptr;
+  CUresult result = FindOrRefuse(event_handle, &event);
+  if (result == CUDA_SUCCESS) result = capture::RefuseContext(context->handle);
+  if (result != CUDA_SUCCESS) return result;
+  Work* before = stream::EndOfContext(lock, context->handle);
+  Work* record = sim::Join(lock, &before, 1);
+  ReleaseWork(before);
+  if (record == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  NoteRecord(lock, event->handle, record);
+  ReleaseWork(record);
+  return CUDA_SUCCESS;
+}
+
+CUresult AwaitInContext(CUcontext context_handle, CUevent event_handle) {
+  TimelineLock lock;
+  const context::Context* context = context::Find(context_handle);
+  if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  Event* event = nullptr;
+  CUresult result = FindOrRefuse(event_handle, &event);
+  if (result == CUDA_SUCCESS) result = capture::RefuseContext(context->handle);
+  if (result != CUDA_SUCCESS || event->record == nullptr) return result;
+  stream::ForEach([&](stream::Stream* stream) {
+    if (stream->context != context->handle) return;
+    Work* const both[] = {stream->tail, event->record};
+    Work* wait = sim::Join(lock, both, 2);
+    if (wait == nullptr) return;
+    stream::Append(*stream, wait);
+    ReleaseWork(wait);
+  });
+  return CUDA_SUCCESS;
 }
 
 void ForgetContext(uint64_t context) {

@@ -36,6 +36,10 @@ void Await(TimelineLock& lock, Work* work, uint64_t handle);
 // Makes `work`, submitted, the event's latest record.
 void NoteRecord(TimelineLock& lock, uint64_t handle, Work* work);
 
+// Everything in the context before the event, or everything put into it later behind the event.
+CUresult RecordContext(CUcontext context, CUevent event);
+CUresult AwaitInContext(CUcontext context, CUevent event);
+
 // The context ends, and its events with it.
 void ForgetContext(uint64_t context);
 

@@ -11,8 +11,13 @@ using module::Function;
 
 // Plausible for a small kernel compiled for the simulated GPU.
 constexpr int kRegisters = 32;
-constexpr int kBinaryVersion = 90;
-constexpr int kPtxVersion = 70;
+
+// What it is called: the virtual GPU that the text was written for.
+int PtxVersionOf(const Function& function) {
+  const module::Module* module = module::FindByHandle(function.module);
+  const int target = module != nullptr ? module->image->target : 0;
+  return target != 0 ? target : image::kGpuTarget;
+}
 
 int AttributeOf(const Function& function, CUfunction_attribute attribute) {
   const image::Entry& entry = *function.entry;
@@ -27,9 +32,9 @@ int AttributeOf(const Function& function, CUfunction_attribute attribute) {
     case CU_FUNC_ATTRIBUTE_NUM_REGS:
       return kRegisters;
     case CU_FUNC_ATTRIBUTE_PTX_VERSION:
-      return kPtxVersion;
+      return PtxVersionOf(function);
     case CU_FUNC_ATTRIBUTE_BINARY_VERSION:
-      return kBinaryVersion;
+      return image::kGpuTarget;
     case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES: {
       const int set = function.attributes[attribute];
       return set != 0 ? set : static_cast<int>(launch::kSharedPerBlock - entry.shared_bytes);
@@ -214,4 +219,15 @@ extern "C" CUresult cuKernelGetParamInfo(CUkernel kernel, size_t paramIndex, siz
   const module::Kernel* found = module::FindKernel(kernel);
   if (paramOffset == nullptr || found == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return ParameterAt(*found->entry, paramIndex, paramOffset, paramSize);
+}
+
+// The profiler's switches have nothing to switch here.
+extern "C" CUresult cuProfilerStart() {
+  SIM_CALL(cuProfilerStart);
+  return CUDA_SUCCESS;
+}
+
+extern "C" CUresult cuProfilerStop() {
+  SIM_CALL(cuProfilerStop);
+  return CUDA_SUCCESS;
 }

@@ -194,6 +194,14 @@ bool Sort(const Graph& graph, Vec<Node*>* order) {
   return order->size() == graph.nodes.size();
 }
 
+bool HasMemoryNodes(const Graph& graph) {
+  for (const Node* node : graph.nodes) {
+    const CUgraphNodeType type = node->operation.type;
+    if (type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || type == CU_GRAPH_NODE_TYPE_MEM_FREE) return true;
+  }
+  return false;
+}
+
 uint32_t CountKernels(const Graph& graph) {
   uint32_t count = 0;
   for (const Node* node : graph.nodes) {

@@ -89,6 +89,9 @@ Work* PerformNodes(TimelineLock& lock, uint64_t graph, Work* after, int priority
 Work* PerformCondition(TimelineLock& lock, const Condition& condition, Work* after, int priority,
                        CUresult* result);
 
+// Whether nodes allocate or free memory. Such a graph has one executable at a time and no clones.
+bool HasMemoryNodes(const Graph& graph);
+
 // Kernels in a graph, children included, for the launch queue.
 uint32_t CountKernels(const Graph& graph);
 
@@ -97,8 +100,9 @@ uint32_t CountKernels(const Graph& graph);
 CUresult AllocateMemory(int device, size_t bytes, CUdeviceptr* address);
 void RetainMemory(CUdeviceptr address);
 void ReleaseMemory(CUdeviceptr address);
-void NoteAllocated(CUdeviceptr address);  // a launch passed the allocation node
+bool NoteAllocated(CUdeviceptr address);  // a launch passes the allocation node; false: no room
 void NoteFreed(CUdeviceptr address);      // ... the free node
+bool IsNodeMemory(CUdeviceptr address);   // of any allocation node
 bool IsAllocated(CUdeviceptr address);    // passed by the former, not yet by the latter
 
 }  // namespace sim::graph

@@ -22,6 +22,15 @@ bool HasCycle(const Graph& graph) {
   return !sorted;
 }
 
+bool HasExecutable(const Graph& graph) {
+  bool found = false;
+  executables.ForEach([&](uint64_t, Executable* executable) {
+    const Graph* snapshot = FindByHandle(executable->graph);
+    found = found || (snapshot != nullptr && snapshot->origin == graph.handle);
+  });
+  return found;
+}
+
 // Memory that a launch left allocated, and nobody freed since, cannot be allocated again.
 CUresult CheckAllocations(const Executable& executable, const Graph& graph) {
   const bool frees = (executable.flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH) != 0;
@@ -74,6 +83,7 @@ CUresult Instantiate(CUgraph handle, uint64_t flags, Executable** created) {
   Graph* graph = Find(handle);
   if (graph == nullptr || (flags & ~kKnownFlags) != 0) return CUDA_ERROR_INVALID_VALUE;
   if (HasCycle(*graph)) return CUDA_ERROR_INVALID_VALUE;
+  if (HasMemoryNodes(*graph) && HasExecutable(*graph)) return CUDA_ERROR_NOT_SUPPORTED;
   context::Context* context = nullptr;
   const CUresult result = context::Current(&context);
   if (result != CUDA_SUCCESS) return result;

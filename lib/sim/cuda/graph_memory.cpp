@@ -44,18 +44,34 @@ void RetainMemory(CUdeviceptr address) {
 void ReleaseMemory(CUdeviceptr address) {
   Block* block = BlockAt(address);
   if (block == nullptr || --block->references != 0) return;
-  memory::FreeForGraph(address);
+  // What a launch left allocated outlives the graph: it is the program's to free.
+  if (!block->is_allocated) memory::FreeForGraph(address);
   blocks.Erase(static_cast<size_t>(block - blocks.begin()));
 }
 
-void NoteAllocated(CUdeviceptr address) {
+bool NoteAllocated(CUdeviceptr address) {
   Block* block = BlockAt(address);
-  if (block != nullptr) block->is_allocated = true;
+  if (block == nullptr || !memory::TakeForGraph(address)) return false;
+  block->is_allocated = true;
+  return true;
 }
 
 void NoteFreed(CUdeviceptr address) {
   Block* block = BlockAt(address);
   if (block != nullptr) block->is_allocated = false;
+}
+
+bool IsNodeMemory(CUdeviceptr address) { return BlockAt(address) != nullptr; }
+
+bool FreeForProgram(CUdeviceptr address) {
+  Block* block = BlockAt(address);
+  if (block != nullptr) block->is_allocated = false;
+  return block != nullptr;
+}
+
+bool IsIdle(CUdeviceptr address) {
+  const Block* block = BlockAt(address);
+  return block != nullptr && !block->is_allocated;
 }
 
 bool IsAllocated(CUdeviceptr address) {
@@ -115,6 +131,9 @@ extern "C" CUresult cuDeviceGraphMemTrim(CUdevice device) {
   SIM_CALL(cuDeviceGraphMemTrim, device);
   DriverLock lock;
   if (!device::IsValid(device)) return CUDA_ERROR_INVALID_DEVICE;
+  for (const graph::Block& block : graph::blocks) {
+    if (!block.is_allocated) memory::GiveForGraph(block.address);
+  }
   memory::TrimGraphMemory(device);
   return CUDA_SUCCESS;
 }

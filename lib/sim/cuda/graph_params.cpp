@@ -207,7 +207,7 @@ CUresult OperationOf(CUgraphNodeParams* params, Operation* operation) {
       return AllocationOperation(&params->alloc, operation);
     case CU_GRAPH_NODE_TYPE_MEM_FREE:
       operation->freed = params->free.dptr;
-      return operation->freed != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+      return IsNodeMemory(operation->freed) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     case CU_GRAPH_NODE_TYPE_CONDITIONAL:
       return ConditionOperation(&params->conditional, operation);
     default:

@@ -180,9 +180,9 @@ extern "C" CUresult cuGraphDestroy(CUgraph hGraph) {
 extern "C" CUresult cuGraphClone(CUgraph* phGraphClone, CUgraph originalGraph) {
   SIM_CALL(cuGraphClone, phGraphClone, originalGraph);
   DriverLock lock;
-  if (phGraphClone == nullptr || graph::Find(originalGraph) == nullptr) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
+  const graph::Graph* original = graph::Find(originalGraph);
+  if (phGraphClone == nullptr || original == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (graph::HasMemoryNodes(*original)) return CUDA_ERROR_NOT_SUPPORTED;
   const uint64_t clone = graph::Clone(HandleValue(originalGraph));
   if (clone == 0) return CUDA_ERROR_OUT_OF_MEMORY;
   *phGraphClone = AsHandle<CUgraph>(clone);

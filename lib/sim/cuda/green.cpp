@@ -73,10 +73,9 @@ CUresult Create(CUgreenCtx* result, const Descriptor& descriptor, CUdevice devic
   if (rc != CUDA_SUCCESS) return rc;
   uint64_t handle = 0;
   GreenContext* green = g_greens.Create(&handle);
-  Context* view =
-      green != nullptr
-          ? context::CreateGreenView(handle, device, static_cast<int>(descriptor.sm_count))
-          : nullptr;
+  Context* view = green != nullptr ? context::CreateGreenView(handle, device,
+                                                              static_cast<int>(descriptor.sm_count))
+                                   : nullptr;
   if (view == nullptr) {
     if (green != nullptr) g_greens.Destroy(handle);
     context::ReleasePrimary(device);

@@ -46,11 +46,13 @@ CUresult Allocate(void** pp, size_t bytes, unsigned flags) {
   Context* context = nullptr;
   CUresult rc = memory::Begin(&context);
   if (rc != CUDA_SUCCESS) return rc;
-  if (pp == nullptr || bytes == 0 || bytes > SIZE_MAX - kPageBytes || (flags & ~kAllocFlags) != 0) {
+  if (pp == nullptr || bytes > SIZE_MAX - kPageBytes || (flags & ~kAllocFlags) != 0) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  void* map = mmap(nullptr, InPages(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
-                   -1, 0);
+  *pp = nullptr;
+  if (bytes == 0) return CUDA_SUCCESS;
+  void* map =
+      mmap(nullptr, InPages(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (map == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
   rc = AddRange(*context, AddressOf(map), bytes, Family::kHost, flags | CU_MEMHOSTALLOC_DEVICEMAP);
   if (rc != CUDA_SUCCESS) {
@@ -59,6 +61,14 @@ CUresult Allocate(void** pp, size_t bytes, unsigned flags) {
   }
   *pp = map;
   return CUDA_SUCCESS;
+}
+
+// The pinned range that holds a host pointer, or nullptr.
+Range* FindPinned(const void* pointer) {
+  Range* range = memory::FindRange(AddressOf(pointer));
+  const bool pinned =
+      range != nullptr && (range->family == Family::kHost || range->family == Family::kRegistered);
+  return pinned ? range : nullptr;
 }
 
 CUresult Register(void* pointer, size_t bytes, unsigned flags) {
@@ -70,18 +80,12 @@ CUresult Register(void* pointer, size_t bytes, unsigned flags) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   if (ranges::Overlaps(AddressOf(pointer), bytes)) {
-    return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+    const Range* pinned = FindPinned(pointer);
+    const bool allocated = pinned != nullptr && pinned->family == Family::kHost;
+    return allocated ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
   }
   return AddRange(*context, AddressOf(pointer), bytes, Family::kRegistered,
                   flags | CU_MEMHOSTREGISTER_DEVICEMAP);
-}
-
-// The pinned range that holds a host pointer, or nullptr.
-Range* FindPinned(const void* pointer) {
-  Range* range = memory::FindRange(AddressOf(pointer));
-  const bool pinned = range != nullptr && (range->family == Family::kHost ||
-                                           range->family == Family::kRegistered);
-  return pinned ? range : nullptr;
 }
 
 CUresult FindDevicePointer(const void* pointer, unsigned flags, CUdeviceptr* address) {
@@ -108,12 +112,12 @@ extern "C" {
 
 CUresult cuMemAllocHost(void** pp, unsigned int bytesize) {
   SIM_CALL(cuMemAllocHost, pp, bytesize);
-  return sim::host::Allocate(pp, bytesize, CU_MEMHOSTALLOC_PORTABLE);
+  return sim::host::Allocate(pp, bytesize, 0);
 }
 
 CUresult cuMemAllocHost_v2(void** pp, size_t bytesize) {
   SIM_CALL(cuMemAllocHost_v2, pp, bytesize);
-  return sim::host::Allocate(pp, bytesize, CU_MEMHOSTALLOC_PORTABLE);
+  return sim::host::Allocate(pp, bytesize, 0);
 }
 
 CUresult cuMemHostAlloc(void** pp, size_t bytesize, unsigned int Flags) {
@@ -123,6 +127,7 @@ CUresult cuMemHostAlloc(void** pp, size_t bytesize, unsigned int Flags) {
 
 CUresult cuMemFreeHost(void* p) {
   SIM_CALL(cuMemFreeHost, p);
+  sim::memory::AwaitUse(sim::host::AddressOf(p));
   sim::DriverLock lock;
   sim::context::Context* context = nullptr;
   const CUresult rc = sim::memory::Begin(&context);
@@ -149,15 +154,16 @@ CUresult cuMemHostRegister_v2(void* p, size_t bytesize, unsigned int Flags) {
 
 CUresult cuMemHostUnregister(void* p) {
   SIM_CALL(cuMemHostUnregister, p);
+  sim::memory::AwaitUse(sim::host::AddressOf(p));
   sim::DriverLock lock;
   sim::context::Context* context = nullptr;
   const CUresult rc = sim::memory::Begin(&context);
   if (rc != CUDA_SUCCESS) return rc;
   if (p == nullptr) return CUDA_ERROR_INVALID_VALUE;
   sim::memory::Range* range = sim::host::FindPinned(p);
-  if (range == nullptr || range->base != sim::host::AddressOf(p) ||
-      range->family != sim::memory::Family::kRegistered) {
-    return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+  if (range == nullptr) return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+  if (range->base != sim::host::AddressOf(p) || range->family != sim::memory::Family::kRegistered) {
+    return CUDA_ERROR_INVALID_VALUE;
   }
   sim::memory::EndRange(range);
   return CUDA_SUCCESS;

@@ -8,7 +8,7 @@ namespace sim::import {
 
 // A piece of another process's arena.
 struct Piece {
-  int fd;              // of the arena; not taken over
+  int fd;  // of the arena; not taken over
   uint64_t offset;
   uint64_t bytes;
   int physical_device;

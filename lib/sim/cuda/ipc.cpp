@@ -58,10 +58,11 @@ struct Ticket {
   uint64_t inode;
   uint64_t offset;
   uint64_t bytes;
+  uint64_t mark;
+  uint32_t mark_place;
   int32_t pid;
   int32_t fd;
   int32_t physical_device;
-  int32_t padding[3];
 };
 static_assert(sizeof(Ticket) == 64 && sizeof(CUipcMemHandle) == 64);
 
@@ -82,6 +83,10 @@ Range* FindOpened(const Context& context, const Ticket& ticket) {
 CUresult MapTicket(const Ticket& ticket, const Context& context, CUdeviceptr* address) {
   const int fd = sim::shared_file::OpenForeign(ticket.pid, ticket.fd, ticket.inode);
   if (fd < 0) return CUDA_ERROR_INVALID_VALUE;
+  if (!sim::arena::IsMarked(fd, ticket.mark_place, ticket.mark)) {  // freed meanwhile
+    close(fd);
+    return CUDA_ERROR_INVALID_VALUE;
+  }
   const CUresult rc = sim::import::Map({fd, ticket.offset, ticket.bytes, ticket.physical_device},
                                        context.handle, 0, address);
   close(fd);
@@ -95,8 +100,8 @@ CUresult Open(CUdeviceptr* address, const CUipcMemHandle& handle, unsigned flags
   if (rc != CUDA_SUCCESS) return rc;
   Ticket ticket;
   memcpy(&ticket, &handle, sizeof(ticket));
-  if (address == nullptr || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS ||
-      ticket.magic != kMagic || ticket.machine_id != sim::machine::MachineId()) {
+  if (address == nullptr || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS || ticket.magic != kMagic ||
+      ticket.machine_id != sim::machine::MachineId()) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   if (ticket.pid == getpid()) return CUDA_ERROR_INVALID_CONTEXT;  // the exporter's own handle
@@ -106,7 +111,8 @@ CUresult Open(CUdeviceptr* address, const CUipcMemHandle& handle, unsigned flags
     rc = MapTicket(ticket, *context, &mapped);
     if (rc != CUDA_SUCCESS) return rc;
     opened = sim::memory::FindRange(mapped);
-    opened->charged_bytes = ticket.inode;  // imports are never charged: the field tells exporters apart
+    opened->charged_bytes =
+        ticket.inode;  // imports are never charged: the field tells exporters apart
   }
   ++opened->flags;  // how often it is open
   *address = opened->base;
@@ -124,19 +130,22 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle* pHandle, CUdeviceptr dptr) {
   Context* context = nullptr;
   const CUresult rc = sim::context::Current(&context);
   if (rc != CUDA_SUCCESS) return rc;
-  const Range* range = sim::memory::FindRange(dptr);
+  Range* range = sim::memory::FindRange(dptr);
   if (pHandle == nullptr || range == nullptr || range->family != Family::kLinear) {
     return CUDA_ERROR_INVALID_VALUE;
   }
+  if (range->flags == 0) range->flags = sim::arena::MakeMark();
+  if (range->flags == 0) return CUDA_ERROR_OUT_OF_MEMORY;
   const Ticket ticket = {.magic = kMagic,
                          .machine_id = sim::machine::MachineId(),
                          .inode = sim::shared_file::InodeOf(sim::arena::Descriptor()),
                          .offset = range->arena_offset,
                          .bytes = range->bytes,
+                         .mark = sim::arena::MarkAt(range->flags),
+                         .mark_place = range->flags,
                          .pid = getpid(),
                          .fd = sim::arena::Descriptor(),
-                         .physical_device = sim::device::Physical(range->device),
-                         .padding = {}};
+                         .physical_device = sim::device::Physical(range->device)};
   memcpy(pHandle, &ticket, sizeof(ticket));
   return CUDA_SUCCESS;
 }

@@ -13,12 +13,14 @@ using launch::Request;
 
 CUresult Enter(bool per_thread, const Request& request, CUstream stream) {
   TimelineLock lock;
+  stream::Stream* into = nullptr;
+  CUresult result = stream::Resolve(stream, per_thread, &into);
+  if (result != CUDA_SUCCESS) return result;
   ParameterRoom room;
   Operation operation;
-  CUresult result = launch::Prepare(request, &room, &operation);
+  result = launch::Prepare(request, &room, &operation);
   if (result != CUDA_SUCCESS) return result;
-  result = stream::RequireContext(stream, per_thread, operation.context);
-  if (result != CUDA_SUCCESS) return result;
+  if (into->context != operation.context) return CUDA_ERROR_INVALID_HANDLE;
   // Waiting lets the lock go; what was resolved by handle is resolved again behind it.
   lock.WaitForRoom(operation.device);
   return stream::Issue(lock, stream, per_thread, operation);
@@ -168,6 +170,8 @@ extern "C" CUresult cuFuncSetBlockShape(CUfunction hfunc, int x, int y, int z) {
   const CUresult result = module::ResolveFunction(hfunc, &function);
   if (result != CUDA_SUCCESS) return result;
   if (x <= 0 || y <= 0 || z <= 0) return CUDA_ERROR_INVALID_VALUE;
+  constexpr int64_t kMost = launch::kMaxThreadsPerBlock;
+  if (x > kMost || y > kMost || int64_t{x} * y * z > kMost) return CUDA_ERROR_INVALID_VALUE;
   function->block[0] = x;
   function->block[1] = y;
   function->block[2] = z;

@@ -189,8 +189,10 @@ Work* Perform(TimelineLock& lock, const Operation& operation, Work* after, int p
   if (operation.type == CU_GRAPH_NODE_TYPE_CONDITIONAL) {
     return graph::PerformCondition(lock, operation.condition, after, priority, result);
   }
-  if (operation.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
-    graph::NoteAllocated(operation.allocation.dptr);
+  if (operation.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC &&
+      !graph::NoteAllocated(operation.allocation.dptr)) {
+    return nullptr;
+  }
   if (operation.type == CU_GRAPH_NODE_TYPE_MEM_FREE) graph::NoteFreed(operation.freed);
   Work* work = MakeWork(lock, operation, result);
   if (work == nullptr) return nullptr;

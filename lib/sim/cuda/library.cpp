@@ -11,19 +11,35 @@ namespace {
 constinit Table<Library, Kind::kLibrary> libraries;
 constinit Table<Kernel, Kind::kKernel> kernels;
 
-// Takes the image over.
-CUresult CreateLibrary(image::Image* image, CUlibrary* out) {
+// Whether a library may be made of an image that was refused so: with lazy loading nobody has looked
+// into it yet.
+bool IsToldLater(CUresult refusal) {
+  return IsLazy() &&
+         (refusal == CUDA_ERROR_INVALID_IMAGE || refusal == CUDA_ERROR_INVALID_PTX ||
+          refusal == CUDA_ERROR_UNSUPPORTED_PTX_VERSION || refusal == CUDA_ERROR_NO_BINARY_FOR_GPU);
+}
+
+// Makes a library of an image, which it takes over, or of what became of loading it.
+CUresult CreateLibrary(CUresult loaded, image::Image* image, CUlibrary* out) {
+  if (loaded != CUDA_SUCCESS && !IsToldLater(loaded)) return loaded;
   DriverLock lock;
   uint64_t handle = 0;
   Library* library = libraries.Create(&handle);
   if (library == nullptr) {
-    image::Release(image);
+    if (image != nullptr) image::Release(image);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   library->handle = handle;
   library->image = image;
+  library->refusal = loaded;
   *out = AsHandle<CUlibrary>(handle);
   return CUDA_SUCCESS;
+}
+
+// The library behind a handle, once something in it is wanted.
+CUresult FindLoaded(CUlibrary handle, const Library** found) {
+  *found = libraries.Find(handle);
+  return *found != nullptr ? (*found)->refusal : CUDA_ERROR_INVALID_HANDLE;
 }
 
 CUresult KernelOf(const Library& library, const image::Entry* entry, CUkernel* out) {
@@ -45,16 +61,17 @@ CUresult VariableOf(CUlibrary handle, const char* name, bool managed, CUdevicept
                     size_t* bytes) {
   if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
   DriverLock lock;
-  const Library* library = libraries.Find(handle);
-  if (library == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  const Library* library = nullptr;
+  CUresult result = FindLoaded(handle, &library);
+  if (result != CUDA_SUCCESS) return result;
   const image::Variable* variable = image::FindVariable(library->image, name);
   if (variable == nullptr || variable->is_managed != managed) return CUDA_ERROR_NOT_FOUND;
   context::Context* context = nullptr;
-  CUresult result = context::Current(&context);
+  result = context::Current(&context);
   if (result != CUDA_SUCCESS) return result;
   Module* module = nullptr;
   result = ModuleOfLibrary(*library, context, &module);
-  return result != CUDA_SUCCESS ? result : GetVariable(module, name, address, bytes);
+  return result != CUDA_SUCCESS ? result : GetVariable(*module, name, address, bytes);
 }
 
 }  // namespace
@@ -77,8 +94,8 @@ extern "C" CUresult cuLibraryLoadData(CUlibrary* library, const void* code,
            libraryOptions, libraryOptionValues, numLibraryOptions);
   if (library == nullptr) return CUDA_ERROR_INVALID_VALUE;
   image::Image* image = nullptr;
-  const CUresult result = image::Load(code, &image);
-  return result != CUDA_SUCCESS ? result : module::CreateLibrary(image, library);
+  const CUresult loaded = image::Load(code, &image);
+  return module::CreateLibrary(loaded, image, library);
 }
 
 extern "C" CUresult cuLibraryLoadFromFile(CUlibrary* library, const char* fileName,
@@ -91,8 +108,8 @@ extern "C" CUresult cuLibraryLoadFromFile(CUlibrary* library, const char* fileNa
            libraryOptions, libraryOptionValues, numLibraryOptions);
   if (library == nullptr) return CUDA_ERROR_INVALID_VALUE;
   image::Image* image = nullptr;
-  const CUresult result = image::LoadFile(fileName, &image);
-  return result != CUDA_SUCCESS ? result : module::CreateLibrary(image, library);
+  const CUresult loaded = image::LoadFile(fileName, &image);
+  return module::CreateLibrary(loaded, image, library);
 }
 
 extern "C" CUresult cuLibraryUnload(CUlibrary library) {
@@ -104,7 +121,7 @@ extern "C" CUresult cuLibraryUnload(CUlibrary library) {
   module::kernels.ForEach([&](uint64_t handle, module::Kernel* kernel) {
     if (kernel->library == found->handle) module::kernels.Destroy(handle);
   });
-  image::Release(found->image);
+  if (found->image != nullptr) image::Release(found->image);
   module::libraries.Destroy(library);
   return CUDA_SUCCESS;
 }
@@ -113,8 +130,9 @@ extern "C" CUresult cuLibraryGetKernel(CUkernel* pKernel, CUlibrary library, con
   SIM_CALL(cuLibraryGetKernel, pKernel, library, name);
   if (pKernel == nullptr || name == nullptr) return CUDA_ERROR_INVALID_VALUE;
   DriverLock lock;
-  const module::Library* found = module::libraries.Find(library);
-  if (found == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  const module::Library* found = nullptr;
+  const CUresult result = module::FindLoaded(library, &found);
+  if (result != CUDA_SUCCESS) return result;
   const image::Entry* entry = image::FindEntry(found->image, name);
   return entry == nullptr ? CUDA_ERROR_NOT_FOUND : module::KernelOf(*found, entry, pKernel);
 }
@@ -124,6 +142,7 @@ extern "C" CUresult cuLibraryGetKernelCount(unsigned int* count, CUlibrary lib) 
   DriverLock lock;
   const module::Library* found = module::libraries.Find(lib);
   if (count == nullptr || found == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (found->image == nullptr) return found->refusal;
   *count = static_cast<unsigned>(found->image->entries.size());
   return CUDA_SUCCESS;
 }
@@ -134,6 +153,7 @@ extern "C" CUresult cuLibraryEnumerateKernels(CUkernel* kernels, unsigned int nu
   DriverLock lock;
   const module::Library* found = module::libraries.Find(lib);
   if (kernels == nullptr || found == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (found->image == nullptr) return found->refusal;
   for (unsigned i = 0; i < numKernels && i < found->image->entries.size(); ++i) {
     const CUresult result = module::KernelOf(*found, found->image->entries[i], &kernels[i]);
     if (result != CUDA_SUCCESS) return result;

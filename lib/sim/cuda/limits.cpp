@@ -12,6 +12,7 @@ namespace {
 
 constexpr uint64_t kThreadsPerSm = 2048;
 constexpr uint64_t kMaxStackBytes = 512 << 10;
+constexpr uint64_t kLeastPrintfBytes = 512 << 10;
 
 struct LimitRule {
   uint64_t default_value;
@@ -21,16 +22,16 @@ struct LimitRule {
 
 // Indexed by CUlimit.
 constexpr LimitRule kRules[] = {
-    {1024, 1, true},        // stack size per thread
-    {1 << 20, 1, true},     // printf FIFO
-    {8 << 20, 1, true},     // malloc heap
-    {2, 0, true},           // device runtime sync depth
-    {2048, 0, true},        // device runtime pending launches
-    {64, 0, true},          // L2 fetch granularity
-    {0, 0, true},           // persisting L2 cache
-    {0, 0, false},          // shared memory of graphics contexts
-    {0, 0, false},          // graphics contexts
-    {0, 0, false},          // graphics contexts
+    {1024, 1, true},      // stack size per thread
+    {8650752, 1, true},   // printf FIFO
+    {8 << 20, 1, true},   // malloc heap
+    {0, 0, false},        // device runtime sync depth: gone since compute capability 9.0
+    {2048, 0, true},      // device runtime pending launches
+    {64, 0, true},        // L2 fetch granularity
+    {11796480, 0, true},  // persisting L2 cache
+    {0, 0, false},        // shared memory of graphics contexts
+    {0, 0, false},        // graphics contexts
+    {0, 0, false},        // graphics contexts
 };
 constexpr int kRuleCount = static_cast<int>(sizeof(kRules) / sizeof(kRules[0]));
 static_assert(kRuleCount <= kLimitCount);
@@ -57,6 +58,7 @@ bool Accept(CUlimit limit, uint64_t* value) {
     if (*value > kMaxStackBytes) return false;
     *value = (*value + 15) / 16 * 16;
   }
+  if (limit == CU_LIMIT_PRINTF_FIFO_SIZE && *value < kLeastPrintfBytes) *value = kLeastPrintfBytes;
   if (limit == CU_LIMIT_MALLOC_HEAP_SIZE || limit == CU_LIMIT_PRINTF_FIFO_SIZE) {
     return *value < uint64_t{1} << 46;
   }
@@ -108,6 +110,10 @@ extern "C" {
 
 CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
   SIM_CALL(cuCtxSetLimit, limit, value);
+  // Stacks move when their size changes: nothing may run on them.
+  if (limit == CU_LIMIT_STACK_SIZE && sim::stream::WaitForContext != nullptr) {
+    sim::stream::WaitForContext(0);
+  }
   sim::DriverLock lock;
   sim::context::Context* context = nullptr;
   const CUresult rc = sim::context::Current(&context);
@@ -126,6 +132,7 @@ CUresult cuCtxGetLimit(size_t* pvalue, CUlimit limit) {
   const CUresult rc = sim::context::Current(&context);
   if (rc != CUDA_SUCCESS) return rc;
   if (pvalue == nullptr || !sim::context::IsKnown(limit)) return CUDA_ERROR_INVALID_VALUE;
+  if (limit == CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH) return CUDA_ERROR_UNSUPPORTED_LIMIT;
   *pvalue = context->limits[limit];
   return CUDA_SUCCESS;
 }

@@ -20,12 +20,11 @@ constexpr cuuint64_t kKnownFlags =
 // From this branch on, a version above the driver's own is refused instead of meaning "newest".
 constexpr uint16_t kStrictVersionBranch = 580;
 
-// Versions are compared unsigned: -1 is the newest there is.
+// Negative versions are never above the driver's own and mean the newest there is.
 bool IsAcceptable(int cuda_version, cuuint64_t flags) {
   if ((flags & ~kKnownFlags) != 0) return false;
   const sim::Driver& driver = sim::ConfiguredDriver();
-  return driver.branch < kStrictVersionBranch ||
-         static_cast<uint32_t>(cuda_version) <= static_cast<uint32_t>(driver.cuda_version);
+  return driver.branch < kStrictVersionBranch || cuda_version <= driver.cuda_version;
 }
 
 gpufence::Variant Find(const char* base, int cuda_version, cuuint64_t flags) {

@@ -121,9 +121,8 @@ CUresult RunBatch(const Batch& batch, CUstream stream, bool per_thread) {
       batch.sizes == nullptr) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  if (batch.location_count > 0 &&
-      (batch.locations == nullptr || batch.location_starts == nullptr ||
-       batch.location_starts[0] != 0)) {
+  if (batch.location_count > 0 && (batch.locations == nullptr || batch.location_starts == nullptr ||
+                                   batch.location_starts[0] != 0)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   for (size_t index = 0; index < batch.count; ++index) {
@@ -203,13 +202,13 @@ CUmemLocation LocationOf(CUdevice device) {
 extern "C" {
 
 CUresult cuMemAllocManaged(CUdeviceptr* dptr, size_t bytesize, unsigned int flags) {
+  sim::memory::ClearResult(dptr);
   SIM_CALL(cuMemAllocManaged, dptr, bytesize, flags);
   sim::DriverLock lock;
   sim::context::Context* context = nullptr;
   const CUresult rc = sim::memory::Begin(&context);
   if (rc != CUDA_SUCCESS) return rc;
-  const bool known = flags == CU_MEM_ATTACH_GLOBAL || flags == CU_MEM_ATTACH_HOST ||
-                     flags == CU_MEM_ATTACH_SINGLE;
+  const bool known = flags == CU_MEM_ATTACH_GLOBAL || flags == CU_MEM_ATTACH_HOST;
   if (dptr == nullptr || bytesize == 0 || !known) return CUDA_ERROR_INVALID_VALUE;
   return sim::managed::Allocate(dptr, bytesize, flags, *context);
 }

@@ -17,7 +17,7 @@ struct State {
   uint64_t resident_bytes;  // charged there
   int preferred_place;
   int prefetched_place;
-  uint32_t accessed_by;     // one bit per logical device, bit 31 for the host
+  uint32_t accessed_by;  // one bit per logical device, bit 31 for the host
   bool is_read_mostly;
 };
 

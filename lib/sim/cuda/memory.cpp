@@ -33,10 +33,13 @@ CUresult ReadInfo(MemoryInfo* info) {
   return CUDA_SUCCESS;
 }
 
-CUresult Free(CUdeviceptr address) {
+// What an address is matters first, the context only then. `begin` is one of memory::Begin*.
+CUresult Free(CUdeviceptr address, CUresult (*begin)(Context**)) {
+  sim::memory::AwaitUse(address);
   DriverLock lock;
+  if (address != 0 && !sim::memory::IsFreeable(address)) return CUDA_ERROR_INVALID_VALUE;
   Context* context = nullptr;
-  const CUresult rc = sim::memory::Begin(&context);
+  const CUresult rc = begin(&context);
   return rc == CUDA_SUCCESS ? sim::memory::FreeAny(address) : rc;
 }
 
@@ -65,16 +68,19 @@ CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {
   MemoryInfo info = {};
   const CUresult rc = ReadInfo(&info);
   if (rc != CUDA_SUCCESS) return rc;
-  if (free == nullptr || total == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *free = info.free_bytes;
-  *total = info.total_bytes;
+  if (free != nullptr) *free = info.free_bytes;
+  if (total != nullptr) *total = info.total_bytes;
   return CUDA_SUCCESS;
 }
 
 CUresult cuMemGetInfo(unsigned int* free, unsigned int* total) {
   SIM_CALL(cuMemGetInfo, free, total);
+  DriverLock lock;
+  Context* context = nullptr;
+  CUresult rc = sim::memory::BeginLow(&context);
+  if (rc != CUDA_SUCCESS) return rc;
   MemoryInfo info = {};
-  const CUresult rc = ReadInfo(&info);
+  rc = ReadInfo(&info);
   if (rc != CUDA_SUCCESS) return rc;
   if (free == nullptr || total == nullptr) return CUDA_ERROR_INVALID_VALUE;
   *free = Clamp(info.free_bytes);
@@ -83,6 +89,7 @@ CUresult cuMemGetInfo(unsigned int* free, unsigned int* total) {
 }
 
 CUresult cuMemAlloc_v2(CUdeviceptr* dptr, size_t bytesize) {
+  sim::memory::ClearResult(dptr);
   SIM_CALL(cuMemAlloc_v2, dptr, bytesize);
   DriverLock lock;
   Context* context = nullptr;
@@ -96,7 +103,7 @@ CUresult cuMemAlloc(CUdeviceptr_v1* dptr, unsigned int bytesize) {
   SIM_CALL(cuMemAlloc, dptr, bytesize);
   DriverLock lock;
   Context* context = nullptr;
-  CUresult rc = sim::memory::Begin(&context);
+  CUresult rc = sim::memory::BeginLow(&context);
   if (rc != CUDA_SUCCESS) return rc;
   if (dptr == nullptr || bytesize == 0) return CUDA_ERROR_INVALID_VALUE;
   sim::heap::Block block = {};
@@ -110,12 +117,12 @@ CUresult cuMemAlloc(CUdeviceptr_v1* dptr, unsigned int bytesize) {
 
 CUresult cuMemFree_v2(CUdeviceptr dptr) {
   SIM_CALL(cuMemFree_v2, dptr);
-  return Free(dptr);
+  return Free(dptr, sim::memory::Begin);
 }
 
 CUresult cuMemFree(CUdeviceptr_v1 dptr) {
   SIM_CALL(cuMemFree, dptr);
-  return Free(dptr);
+  return Free(dptr, sim::memory::BeginLow);
 }
 
 CUresult cuMemGetAddressRange_v2(CUdeviceptr* pbase, size_t* psize, CUdeviceptr dptr) {

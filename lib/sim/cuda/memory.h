@@ -1,7 +1,7 @@
 // The process's simulated device memory: ranges of addresses, their bytes and whom they belong to.
 //
-// Owns the address map (ranges.cpp), the arena that gives device addresses real bytes (arena.cpp) and
-// the moving of bytes.  Must not know streams or time: it acts at once, on what it is told.
+// Owns the address map (ranges.cpp), the arena that gives device addresses real bytes (arena.cpp)
+// and the moving of bytes.  Must not know streams or time: it acts at once, on what it is told.
 #ifndef GPUFENCE_LIB_SIM_CUDA_MEMORY_H_
 #define GPUFENCE_LIB_SIM_CUDA_MEMORY_H_
 
@@ -14,7 +14,7 @@
 namespace sim::memory {
 
 enum class Family : uint8_t {
-  kLinear,      // cuMemAlloc, cuMemAllocPitch
+  kLinear,  // cuMemAlloc, cuMemAllocPitch
   kManaged,
   kPool,        // stream-ordered
   kMapped,      // VMM mapping
@@ -24,21 +24,22 @@ enum class Family : uint8_t {
   kRegistered,  // cuMemHostRegister
   kGraph,       // memory of graph nodes
   kArray,       // what an array's view points to; no pointer of the API leads there
+  kGlobal,      // a module's variable
 };
 
 struct Range {
   uintptr_t base;
-  size_t bytes;          // as asked for
+  size_t bytes;  // as asked for
   Family family;
-  bool accessible;       // by the device: false for reserved or not-yet-allowed VMM addresses
-  int device;            // logical; -1 for host memory
-  uint64_t context;      // owning context's handle, or 0
-  uint64_t pool;         // owning pool's handle, or 0
-  uint64_t buffer_id;    // CU_POINTER_ATTRIBUTE_BUFFER_ID
+  bool accessible;     // by the device: false for reserved or not-yet-allowed VMM addresses
+  int device;          // logical; -1 for host memory
+  uint64_t context;    // owning context's handle, or 0
+  uint64_t pool;       // owning pool's handle, or 0
+  uint64_t buffer_id;  // CU_POINTER_ATTRIBUTE_BUFFER_ID
   uint64_t charged_bytes;
   uint64_t arena_offset;
-  unsigned flags;        // of the call that made it
-  uint64_t detail;       // the family's own
+  unsigned flags;   // of the call that made it
+  uint64_t detail;  // the family's own
 };
 
 // The range that holds an address, or nullptr.  DriverLock held; valid while it is held.
@@ -63,10 +64,10 @@ bool Memset2D(CUdeviceptr dst, size_t pitch, uint32_t value, size_t element_byte
 // copies.  False for a handle that is no array or has no memory (sparse, deferred).
 struct ArrayView {
   uint64_t address;
-  size_t row_bytes;     // of one row of elements
-  size_t pitch;         // from row to row
-  size_t height;        // at least 1
-  size_t depth;         // at least 1; layers count as depth
+  size_t row_bytes;  // of one row of elements
+  size_t pitch;      // from row to row
+  size_t height;     // at least 1
+  size_t depth;      // at least 1; layers count as depth
   size_t element_bytes;
 };
 bool ViewArray(CUarray array, ArrayView* view);
@@ -80,10 +81,14 @@ void AfterSynchronize(int device);
 CUresult AllocateFromPool(int device, uint64_t pool, size_t bytes, CUdeviceptr* address);
 CUresult FreeToPool(CUdeviceptr address);
 
-// Device memory that belongs to a graph's allocation nodes.  It comes from a pool of its own, which
-// keeps what it reserved until TrimGraphMemory (cuDeviceGraphMemTrim).
+// Memory of graphs' allocation nodes, from a pool of its own that keeps what it reserved until
+// TrimGraphMemory (cuDeviceGraphMemTrim).  A node's address stands from AllocateForGraph to
+// FreeForGraph; bytes are taken from the device at TakeForGraph (a launch; false: no room) and stay
+// until GiveForGraph or FreeForGraph.
 CUresult AllocateForGraph(int device, size_t bytes, CUdeviceptr* address);
 CUresult FreeForGraph(CUdeviceptr address);
+bool TakeForGraph(CUdeviceptr address);
+void GiveForGraph(CUdeviceptr address);
 
 // What cuDeviceGetGraphMemAttribute tells of a logical device.  False: out of host memory.
 struct GraphMemory {
@@ -100,9 +105,12 @@ void TrimGraphMemory(int device);
 bool ChargeHidden(int device, uint64_t bytes);
 void ReleaseHidden(int device, uint64_t bytes);
 
-// Device memory for module globals: an ordinary linear range that belongs to a context.
+// Ordinary device memory of a context.
 CUresult AllocateLinear(context::Context* context, size_t bytes, CUdeviceptr* address);
-CUresult FreeLinear(CUdeviceptr address);
+
+// Addresses for a module's variable. Its bytes are part of the module, which pays for them.
+CUresult AllocateGlobal(const context::Context& context, size_t bytes, CUdeviceptr* address);
+void FreeGlobal(CUdeviceptr address);
 
 }  // namespace sim::memory
 
@@ -124,6 +132,27 @@ namespace sim::stream {
 // see is capturing (cuMemAlloc in global capture mode gives 900 and invalidates the capture).
 [[gnu::weak]] CUresult RefuseIfCapturing();
 
+// Whether this thread runs a host function or callback, in which most calls are not permitted.
+[[gnu::weak]] bool IsInHostFunction();
+
+// Returns when all work that this process has given so far to a context (a handle; 0 = the current
+// one, if any) or to a logical device is done. No DriverLock may be held: others go on meanwhile.
+// Host functions are such work themselves and return at once.
+[[gnu::weak]] void WaitForContext(uint64_t context);
+[[gnu::weak]] void WaitForDevice(int device);
+
 }  // namespace sim::stream
+
+// Asked of the graphs, likewise.
+namespace sim::graph {
+
+// The program frees memory of a graph's allocation node.  True when a graph still holds the node:
+// the memory is then merely no longer allocated, and stays the graph's.
+[[gnu::weak]] bool FreeForProgram(CUdeviceptr address);
+
+// Whether a graph holds the memory and no launch has left it allocated: nothing to free.
+[[gnu::weak]] bool IsIdle(CUdeviceptr address);
+
+}  // namespace sim::graph
 
 #endif  // GPUFENCE_LIB_SIM_CUDA_MEMORY_H_

@@ -17,6 +17,25 @@ CUresult Begin(context::Context** context) {
   return stream::RefuseIfCapturing != nullptr ? stream::RefuseIfCapturing() : CUDA_SUCCESS;
 }
 
+void AwaitUse(uintptr_t address) {
+  uint64_t context = 0;
+  {
+    DriverLock lock;
+    const Range* range = FindRange(address);
+    if (range == nullptr || range->base != address) return;
+    const bool is_awaited = range->family == Family::kLinear || range->family == Family::kManaged ||
+                            range->family == Family::kHost || range->family == Family::kRegistered;
+    if (is_awaited) context = range->context;
+  }
+  if (context != 0 && stream::WaitForContext != nullptr) stream::WaitForContext(context);
+}
+
+CUresult BeginLow(context::Context** context) {
+  const CUresult rc = Begin(context);
+  if (rc != CUDA_SUCCESS) return rc;
+  return (*context)->api_version < 3020 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+}
+
 bool ChargeHidden(int device, uint64_t bytes) {
   const int physical = device::Physical(device);
   if (bytes == 0 || machine::Reserve(physical, bytes)) return true;
@@ -66,8 +85,7 @@ CUresult AddLinear(const context::Context& context, const heap::Block& block, si
 
 CUresult AddLow(const context::Context& context, const heap::Block& block, size_t bytes,
                 CUdeviceptr* address) {
-  const uintptr_t base =
-      arena::MapFileLow(block.granule_bytes, arena::Descriptor(), block.offset);
+  const uintptr_t base = arena::MapFileLow(block.granule_bytes, arena::Descriptor(), block.offset);
   const CUresult rc = AddBlock(context, block, base, bytes, address);
   if (rc != CUDA_SUCCESS && base != 0) arena::Unmap(base, block.granule_bytes);
   return rc;
@@ -77,6 +95,7 @@ void EndRange(Range* range) {
   switch (range->family) {
     case Family::kLinear: {
       const heap::Block block = BlockOf(*range);
+      if (range->flags != 0) arena::ClearMark(range->flags);  // it was exported
       if (range->base != arena::AddressOf(block.offset)) {
         arena::Unmap(range->base, block.granule_bytes);
       }
@@ -93,10 +112,16 @@ void EndRange(Range* range) {
       // A mapping begins at a granule, the memory in it perhaps later.
       arena::Unmap(range->base / machine::kGranuleBytes * machine::kGranuleBytes, range->detail);
       break;
-    case Family::kPool:
     case Family::kGraph:
+      if (graph::FreeForProgram != nullptr && graph::FreeForProgram(range->base)) return;
+      pool::End(range);
+      return;
+    case Family::kPool:
       pool::End(range);
       return;  // the pool forgets the range itself
+    case Family::kGlobal:
+      arena::Give(range->arena_offset, heap::InGranules(range->bytes));
+      break;
     case Family::kMapped:
     case Family::kReserved:
     case Family::kRegistered:
@@ -106,23 +131,22 @@ void EndRange(Range* range) {
   ranges::Remove(range);
 }
 
+bool IsFreeable(CUdeviceptr address) {
+  const Range* range = FindRange(address);
+  if (range == nullptr || range->base != address) return false;
+  if (graph::IsIdle != nullptr && graph::IsIdle(address)) return false;
+  return range->family == Family::kLinear || range->family == Family::kManaged ||
+         range->family == Family::kPool || range->family == Family::kGraph;
+}
+
 CUresult FreeAny(CUdeviceptr address) {
   if (address == 0) return CUDA_SUCCESS;
+  if (!IsFreeable(address)) return CUDA_ERROR_INVALID_VALUE;
   Range* range = FindRange(address);
-  if (range == nullptr || range->base != address) return CUDA_ERROR_INVALID_VALUE;
-  switch (range->family) {
-    case Family::kLinear:
-    case Family::kManaged:
-    case Family::kPool:
-    case Family::kGraph: {
-      const int device = range->family == Family::kPool ? range->device : -1;
-      EndRange(range);
-      if (device >= 0) AfterSynchronize(device);  // the synchronous form waits for the stream
-      return CUDA_SUCCESS;
-    }
-    default:
-      return CUDA_ERROR_INVALID_VALUE;
-  }
+  const int device = range->family == Family::kPool ? range->device : -1;
+  EndRange(range);
+  if (device >= 0) AfterSynchronize(device);  // the synchronous form waits for the stream
+  return CUDA_SUCCESS;
 }
 
 CUresult AllocateLinear(context::Context* context, size_t bytes, CUdeviceptr* address) {
@@ -131,13 +155,26 @@ CUresult AllocateLinear(context::Context* context, size_t bytes, CUdeviceptr* ad
   return rc == CUDA_SUCCESS ? AddLinear(*context, block, bytes, address) : rc;
 }
 
-CUresult FreeLinear(CUdeviceptr address) {
-  Range* range = FindRange(address);
-  if (range == nullptr || range->base != address || range->family != Family::kLinear) {
-    return CUDA_ERROR_INVALID_VALUE;
+CUresult AllocateGlobal(const context::Context& context, size_t bytes, CUdeviceptr* address) {
+  Range range = {};
+  if (!arena::Take(heap::InGranules(bytes), &range.arena_offset)) return CUDA_ERROR_OUT_OF_MEMORY;
+  range.base = arena::AddressOf(range.arena_offset);
+  range.bytes = bytes;
+  range.family = Family::kGlobal;
+  range.accessible = true;
+  range.device = context.device;
+  range.context = context.handle;
+  if (ranges::Add(range) == nullptr) {
+    arena::Give(range.arena_offset, heap::InGranules(bytes));
+    return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  EndRange(range);
+  *address = range.base;
   return CUDA_SUCCESS;
+}
+
+void FreeGlobal(CUdeviceptr address) {
+  Range* range = FindRange(address);
+  if (range != nullptr && range->family == Family::kGlobal) EndRange(range);
 }
 
 }  // namespace sim::memory

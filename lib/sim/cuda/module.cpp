@@ -20,20 +20,66 @@ constinit Table<Function, Kind::kFunction> functions;
 // Drivers from CUDA 12.2 on load lazily by default, as CUDA_MODULE_LOADING=LAZY did before.
 constexpr int kLazyByDefaultSince = 12020;
 
-// Code shares the device's granules with nobody: a module takes whole ones.
-uint64_t CodeBytes(const Module& module) {
-  const uint64_t granules =
-      (module.image->code_bytes + machine::kGranuleBytes - 1) / machine::kGranuleBytes;
-  return granules * machine::kGranuleBytes;
+// What the modules of a context hold lies together: code and variables. What fits beside the context
+// itself costs nothing (measured: small modules do not change the free memory), the rest comes in
+// granules.
+struct Area {
+  uint64_t context;
+  uint64_t used_bytes;
+  uint64_t charged_bytes;
+};
+constinit Vec<Area> areas{};
+
+Area* AreaOf(uint64_t context) {
+  for (Area& area : areas) {
+    if (area.context == context) return &area;
+  }
+  return areas.Push({context, 0, 0}) ? &areas.back() : nullptr;
 }
 
-bool Charge(Module* module) {
-  if (module->is_charged) return true;
-  const context::Context* context = context::Find(AsHandle<CUcontext>(module->context));
-  if (context == nullptr) return false;
-  module->charged_bytes = CodeBytes(*module);
-  if (!memory::ChargeHidden(context->device, module->charged_bytes)) return false;
-  module->is_charged = true;
+// Adds to or takes from a context's area. False when the device has no room; nothing changed then.
+bool Resize(uint64_t context_handle, int64_t delta_bytes) {
+  const context::Context* context = context::Find(AsHandle<CUcontext>(context_handle));
+  Area* area = AreaOf(context_handle);
+  if (context == nullptr || area == nullptr) return false;
+  const uint64_t used = area->used_bytes + static_cast<uint64_t>(delta_bytes);
+  const uint64_t wanted = used / machine::kGranuleBytes * machine::kGranuleBytes;
+  if (wanted > area->charged_bytes &&
+      !memory::ChargeHidden(context->device, wanted - area->charged_bytes)) {
+    return false;
+  }
+  if (wanted < area->charged_bytes) {
+    memory::ReleaseHidden(context->device, area->charged_bytes - wanted);
+  }
+  area->used_bytes = used;
+  area->charged_bytes = wanted;
+  return true;
+}
+
+bool Hold(Module* module, uint64_t bytes) {
+  if (!Resize(module->context, static_cast<int64_t>(bytes))) return false;
+  module->held_bytes += bytes;
+  return true;
+}
+
+bool PlaceCode(Module* module) {
+  if (!module->has_code) module->has_code = Hold(module, module->image->code_bytes);
+  return module->has_code;
+}
+
+// False when there is no room; what was placed then goes with the module.
+bool PlaceVariables(Module* module, const context::Context& context) {
+  for (const image::Variable& variable : module->image->variables) {
+    Placed placed = {&variable, 0};
+    if (!Hold(module, variable.bytes) ||
+        memory::AllocateGlobal(context, variable.bytes, &placed.address) != CUDA_SUCCESS) {
+      return false;
+    }
+    if (!module->variables.Push(placed)) {
+      memory::FreeGlobal(placed.address);
+      return false;
+    }
+  }
   return true;
 }
 
@@ -72,7 +118,7 @@ CUresult Create(image::Image* image, context::Context* context, uint64_t library
   module->context = context->handle;
   module->library = library;
   module->image = image;
-  if (!IsLazy() && !Charge(module)) {
+  if (!PlaceVariables(module, *context) || (!IsLazy() && !PlaceCode(module))) {
     Unload(module);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
@@ -97,33 +143,25 @@ CUresult GetFunction(Module* module, const char* name, Function** found) {
     if (function->module == module->handle && function->entry == entry) *found = function;
   });
   if (*found == nullptr) *found = NewFunction(*module, entry);
-  return *found != nullptr ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+  return *found != nullptr ? LoadFunction(*found) : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-CUresult GetVariable(Module* module, const char* name, CUdeviceptr* address, size_t* bytes) {
-  const image::Variable* variable = image::FindVariable(module->image, name);
-  if (variable == nullptr) return CUDA_ERROR_NOT_FOUND;
-  const Placed* placed = nullptr;
-  for (const Placed& candidate : module->variables) {
-    if (candidate.variable == variable) placed = &candidate;
+CUresult GetVariable(const Module& module, const char* name, CUdeviceptr* address, size_t* bytes) {
+  for (const Placed& placed : module.variables) {
+    if (strcmp(placed.variable->name, name) != 0) continue;
+    if (address != nullptr) *address = placed.address;
+    if (bytes != nullptr) *bytes = placed.variable->bytes;
+    return CUDA_SUCCESS;
   }
-  if (placed == nullptr) {
-    context::Context* context = context::Find(AsHandle<CUcontext>(module->context));
-    if (context == nullptr) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-    Placed fresh = {variable, 0};
-    const CUresult result = memory::AllocateLinear(context, variable->bytes, &fresh.address);
-    if (result != CUDA_SUCCESS) return result;
-    if (!module->variables.Push(fresh)) return CUDA_ERROR_OUT_OF_MEMORY;
-    placed = &module->variables.back();
+  for (const image::Entry* entry : module.image->entries) {
+    if (strcmp(entry->name, name) == 0) return CUDA_ERROR_INVALID_VALUE;  // found, but a kernel
   }
-  if (address != nullptr) *address = placed->address;
-  if (bytes != nullptr) *bytes = variable->bytes;
-  return CUDA_SUCCESS;
+  return CUDA_ERROR_NOT_FOUND;
 }
 
 CUresult LoadFunction(Function* function) {
   Module* module = modules.Find(function->module);
-  if (module == nullptr || !Charge(module)) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (module == nullptr || !PlaceCode(module)) return CUDA_ERROR_OUT_OF_MEMORY;
   function->is_loaded = true;
   return CUDA_SUCCESS;
 }
@@ -134,12 +172,9 @@ void Unload(Module* module) {
     function->parameters.Free();
     functions.Destroy(handle);
   });
-  for (const Placed& placed : module->variables) memory::FreeLinear(placed.address);
+  for (const Placed& placed : module->variables) memory::FreeGlobal(placed.address);
   module->variables.Free();
-  const context::Context* context = context::Find(AsHandle<CUcontext>(module->context));
-  if (module->is_charged && context != nullptr) {
-    memory::ReleaseHidden(context->device, module->charged_bytes);
-  }
+  Resize(module->context, -static_cast<int64_t>(module->held_bytes));
   image::Release(module->image);
   modules.Destroy(module->handle);
 }
@@ -150,6 +185,7 @@ CUresult ModuleOfLibrary(const Library& library, context::Context* context, Modu
     if (module->library == library.handle && module->context == context->handle) *found = module;
   });
   if (*found != nullptr) return CUDA_SUCCESS;
+  if (library.image == nullptr) return library.refusal;
   image::Retain(library.image);
   return Create(library.image, context, library.handle, found);
 }
@@ -186,6 +222,9 @@ void EndModulesOf(context::Context* context) {
   module::modules.ForEach([&](uint64_t, module::Module* module) {
     if (module->context == context->handle) module::Unload(module);
   });
+  for (size_t i = 0; i < module::areas.size(); ++i) {
+    if (module::areas[i].context == context->handle) module::areas.Erase(i--);
+  }
 }
 
 }  // namespace sim

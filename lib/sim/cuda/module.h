@@ -26,9 +26,9 @@ struct Module {
   uint64_t context;
   uint64_t library;  // that it is a view of, or 0
   image::Image* image;
-  bool is_charged;  // its code lies on the device
-  uint64_t charged_bytes;
-  Vec<Placed> variables;
+  bool has_code;          // its code lies on the device
+  uint64_t held_bytes;    // of the device: by variables and code
+  Vec<Placed> variables;  // all of the image's
 };
 
 // A kernel in a module.
@@ -49,7 +49,8 @@ struct Function {
 
 struct Library {
   uint64_t handle;
-  image::Image* image;
+  image::Image* image;  // null when it was no good, which is told when something of it is wanted
+  CUresult refusal;     // why
 };
 
 // A kernel of a library, in no context yet.
@@ -59,7 +60,8 @@ struct Kernel {
   const image::Entry* entry;
 };
 
-// Whether code comes to the device at its first use (CUDA_MODULE_LOADING, else the driver's habit).
+// Whether code comes to the device when a function is first asked for (CUDA_MODULE_LOADING, else
+// the driver's habit).
 bool IsLazy();
 
 Module* Find(CUmodule handle);
@@ -77,11 +79,11 @@ CUresult FunctionOfKernel(const Kernel& kernel, context::Context* context, Funct
 // The view of a library in a context, made at the first request.
 CUresult ModuleOfLibrary(const Library& library, context::Context* context, Module** found);
 
-// A module over an image, which it takes over. Code lies on the device from now on, or from its
-// first use when loading is lazy.
+// A module over an image, which it takes over. Variables lie on the device from now on, code too
+// unless loading is lazy: then from when a function is first asked for.
 CUresult Create(image::Image* image, context::Context* context, uint64_t library, Module** created);
 CUresult GetFunction(Module* module, const char* name, Function** found);
-CUresult GetVariable(Module* module, const char* name, CUdeviceptr* address, size_t* bytes);
+CUresult GetVariable(const Module& module, const char* name, CUdeviceptr* address, size_t* bytes);
 void Unload(Module* module);
 
 // Brings a function's code to the device. 2 when there is no room.

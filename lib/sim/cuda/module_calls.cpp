@@ -1,4 +1,5 @@
-// The exports about modules. Must not know streams or time.
+// The exports about modules. Must not know time, only that loading and unloading wait for the GPU.
+#include "cuda/memory.h"
 #include "cuda/module.h"
 #include "machine/calls.h"
 
@@ -9,8 +10,13 @@ namespace {
 using module::Function;
 using module::Module;
 
-// Takes the image over.
+void AwaitContext() {
+  if (stream::WaitForContext != nullptr) stream::WaitForContext(0);
+}
+
+// Takes the image over. Code and variables are put where nothing runs.
 CUresult Adopt(image::Image* image, CUmodule* out) {
+  AwaitContext();
   DriverLock lock;
   context::Context* context = nullptr;
   CUresult result = context::Current(&context);
@@ -39,8 +45,11 @@ CUresult GetGlobal(Address* address, Size* bytes, CUmodule handle, const char* n
   if (module == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   CUdeviceptr found = 0;
   size_t found_bytes = 0;
-  const CUresult result = module::GetVariable(module, name, &found, &found_bytes);
-  if (result != CUDA_SUCCESS) return result;
+  const CUresult result = module::GetVariable(*module, name, &found, &found_bytes);
+  if (result != CUDA_SUCCESS) {
+    if (address != nullptr) *address = 0;
+    return result;
+  }
   if (address != nullptr) *address = static_cast<Address>(found);
   if (bytes != nullptr) *bytes = static_cast<Size>(found_bytes);
   return CUDA_SUCCESS;
@@ -79,6 +88,7 @@ extern "C" CUresult cuModuleLoadFatBinary(CUmodule* module, const void* fatCubin
 
 extern "C" CUresult cuModuleUnload(CUmodule hmod) {
   SIM_CALL(cuModuleUnload, hmod);
+  AwaitContext();
   DriverLock lock;
   Module* module = module::Find(hmod);
   if (module == nullptr) return CUDA_ERROR_INVALID_HANDLE;
@@ -95,13 +105,13 @@ extern "C" CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode* mode) {
 
 extern "C" CUresult cuModuleGetFunction(CUfunction* hfunc, CUmodule hmod, const char* name) {
   SIM_CALL(cuModuleGetFunction, hfunc, hmod, name);
-  if (hfunc == nullptr || name == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (hfunc == nullptr || name == nullptr || name[0] == '\0') return CUDA_ERROR_INVALID_VALUE;
   DriverLock lock;
   Module* module = module::Find(hmod);
   if (module == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   Function* function = nullptr;
   const CUresult result = module::GetFunction(module, name, &function);
-  if (result == CUDA_SUCCESS) *hfunc = AsHandle<CUfunction>(function->handle);
+  *hfunc = result == CUDA_SUCCESS ? AsHandle<CUfunction>(function->handle) : nullptr;
   return result;
 }
 

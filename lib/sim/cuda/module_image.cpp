@@ -46,6 +46,7 @@ CUresult ReadFatbin(const void* blob, Image* image) {
   FatbinHeader header;
   memcpy(&header, blob, sizeof(header));
   if (header.magic != kFatbinMagic) return CUDA_ERROR_INVALID_IMAGE;
+  if (header.payload_bytes == 0) return CUDA_ERROR_NO_BINARY_FOR_GPU;
   image->is_opaque = true;
   image->code_bytes = header.payload_bytes;
   return CUDA_SUCCESS;
@@ -89,7 +90,7 @@ CUresult Read(const void* data, Image* image) {
   if (memcmp(text, ELFMAG, SELFMAG) == 0) return ReadElf(data, image);
   image->code_bytes = strlen(text);
   if (strstr(text, ".version") == nullptr) return CUDA_ERROR_INVALID_IMAGE;
-  return ReadPtx(text, image) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_PTX;
+  return ReadPtx(text, image);
 }
 
 }  // namespace

@@ -38,13 +38,18 @@ struct Variable {
 struct Image {
   uint32_t references;
   bool is_opaque;
+  int target;  // compute capability that it was written for, times ten; 0 = it does not say
   uint64_t code_bytes;
   Vec<Entry*> entries;
   Vec<Variable> variables;
 };
 
-// Reads an image of any kind. 1: null; 200: of no known kind; 218: PTX that does not parse; 2: out
-// of memory. On success *loaded has one reference.
+// The compute capability of the simulated GPU, times ten.
+inline constexpr int kGpuTarget = 90;
+
+// Reads an image of any kind. 1: null; 200: of no known kind; 209: a fat binary without content;
+// 218: PTX that does not parse or is for a newer GPU; 222: PTX newer than the driver; 2: out of
+// memory. On success *loaded has one reference.
 CUresult Load(const void* data, Image** loaded);
 
 // The same from a file; 301 when it cannot be read.
@@ -63,7 +68,7 @@ bool AddVariable(Image* image, const char* name, size_t name_length, uint64_t by
                  bool is_managed);
 bool AddParameter(Entry* entry, uint32_t bytes, uint32_t alignment);
 
-// PTX (module_ptx.cpp). False when the text is no PTX.
-bool ReadPtx(const char* text, Image* image);
+// PTX (module_ptx.cpp), with the codes of Load.
+CUresult ReadPtx(const char* text, Image* image);
 
 }  // namespace sim::image

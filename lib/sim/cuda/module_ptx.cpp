@@ -9,6 +9,10 @@ namespace sim::image {
 
 namespace {
 
+// What driver 580 reads.
+constexpr long kNewestMajor = 9;
+constexpr long kNewestMinor = 0;
+
 bool IsWordByte(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
          c == '$' || c == '.' || c == '%';
@@ -191,24 +195,70 @@ bool ReadVariable(Tokens& tokens, Image* image, bool is_external) {
                                     variable.is_managed);
 }
 
+// Whether the driver is too old for a version such as 8.3.
+bool IsFromTheFuture(const Token& version) {
+  char* point = nullptr;
+  const long major = strtol(version.text, &point, 10);
+  const long minor = *point == '.' ? strtol(point + 1, nullptr, 10) : 0;
+  return major > kNewestMajor || (major == kNewestMajor && minor > kNewestMinor);
+}
+
+// `sm_90a, texmode_independent`. False when the GPU is older than that.
+bool ReadTarget(Tokens& tokens, Image* image) {
+  const Token target = tokens.Next();
+  if (target.length > 3 && memcmp(target.text, "sm_", 3) == 0) {
+    image->target = static_cast<int>(strtol(target.text + 3, nullptr, 10));
+  }
+  while (tokens.Peek().Is(",")) {
+    tokens.Next();
+    tokens.Next();
+  }
+  return image->target <= kGpuTarget;
+}
+
+// What stands behind a directive that says nothing here, up to the next: `1 "file.cu"`, `a, b;`,
+// `{ .b8 1 }`.
+bool SkipArguments(Tokens& tokens) {
+  for (;;) {
+    const Token token = tokens.Peek();
+    if (token.empty() || token.text[0] == '.' || token.text[0] == '@') return true;
+    tokens.Next();
+    if (!token.Is("{")) continue;
+    while (!tokens.Next().Is("}")) {
+      if (tokens.Peek().empty()) return false;
+    }
+  }
+}
+
+// One directive of a module and what belongs to it. False when that is no PTX.
+bool ReadStatement(Tokens& tokens, const Token& directive, Image* image, bool is_external) {
+  if (directive.Is(".entry")) return ReadEntry(tokens, image);
+  if (directive.Is(".func")) return SkipBody(tokens);
+  if (directive.Is(".global") || directive.Is(".const")) {
+    return ReadVariable(tokens, image, is_external);
+  }
+  if (directive.Is(".target")) return ReadTarget(tokens, image);
+  if (directive.Is(".address_size")) return NumberIn(tokens.Next()) != 0;
+  if (directive.Is(".visible") || directive.Is(".weak") || directive.Is(".extern")) return true;
+  return SkipArguments(tokens);
+}
+
 }  // namespace
 
-bool ReadPtx(const char* text, Image* image) {
+CUresult ReadPtx(const char* text, Image* image) {
   Tokens tokens(text);
   bool is_external = false;
   for (;;) {
     const Token token = tokens.Next();
-    if (token.empty()) return true;
-    if (token.Is(".extern")) {
-      is_external = true;
-      continue;
+    if (token.empty()) return CUDA_SUCCESS;
+    if (token.text[0] != '.' && token.text[0] != '@') return CUDA_ERROR_INVALID_PTX;
+    if (token.Is(".version")) {
+      if (IsFromTheFuture(tokens.Next())) return CUDA_ERROR_UNSUPPORTED_PTX_VERSION;
+    } else if (!ReadStatement(tokens, token, image, is_external)) {
+      return CUDA_ERROR_INVALID_PTX;
     }
-    if (token.Is(".entry") && !ReadEntry(tokens, image)) return false;
-    if (token.Is(".func") && !SkipBody(tokens)) return false;
-    if ((token.Is(".global") || token.Is(".const")) && !ReadVariable(tokens, image, is_external)) {
-      return false;
-    }
-    is_external = is_external && (token.Is(".visible") || token.Is(".weak"));
+    is_external =
+        token.Is(".extern") || (is_external && (token.Is(".visible") || token.Is(".weak")));
   }
 }
 

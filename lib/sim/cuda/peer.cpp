@@ -28,16 +28,19 @@ size_t FindPair(const Pair& pair) {
   return index;
 }
 
-// The pair of the current context and a peer on another device.
+bool IsOneDevice(const Pair& pair) {
+  const Context* from = sim::context::Find(sim::AsHandle<CUcontext>(pair.from));
+  const Context* to = sim::context::Find(sim::AsHandle<CUcontext>(pair.to));
+  return from->device == to->device;
+}
+
+// The pair of the current context and a peer.
 CUresult ResolvePair(CUcontext peer, Pair* pair) {
   Context* current = nullptr;
   const CUresult rc = sim::context::Current(&current);
   if (rc != CUDA_SUCCESS) return rc;
   const Context* other = sim::context::Find(peer);
-  if (other == nullptr || !other->active || other->handle == current->handle) {
-    return CUDA_ERROR_INVALID_CONTEXT;
-  }
-  if (other->device == current->device) return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+  if (other == nullptr || !other->active) return CUDA_ERROR_INVALID_CONTEXT;
   *pair = {current->handle, other->handle};
   return CUDA_SUCCESS;
 }
@@ -92,6 +95,7 @@ CUresult cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags) {
   Pair pair = {};
   const CUresult rc = ResolvePair(peerContext, &pair);
   if (rc != CUDA_SUCCESS) return rc;
+  if (IsOneDevice(pair)) return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
   if (FindPair(pair) != g_pairs.size()) return CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
   return g_pairs.Push(pair) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }

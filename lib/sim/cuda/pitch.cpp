@@ -23,6 +23,8 @@ extern "C" {
 
 CUresult cuMemAllocPitch_v2(CUdeviceptr* dptr, size_t* pPitch, size_t WidthInBytes, size_t Height,
                             unsigned int ElementSizeBytes) {
+  sim::memory::ClearResult(dptr);
+  if (pPitch != nullptr) *pPitch = 0;
   SIM_CALL(cuMemAllocPitch_v2, dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
   sim::DriverLock lock;
   sim::context::Context* context = nullptr;
@@ -34,9 +36,8 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr* dptr, size_t* pPitch, size_t WidthInByt
       !Measure(WidthInBytes, Height, ElementSizeBytes, &pitch, &bytes)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  rc = sim::memory::AllocateLinear(context, bytes, dptr);
-  if (rc == CUDA_SUCCESS) *pPitch = pitch;
-  return rc;
+  *pPitch = pitch;  // told even when there is no room
+  return sim::memory::AllocateLinear(context, bytes, dptr);
 }
 
 CUresult cuMemAllocPitch(CUdeviceptr_v1* dptr, unsigned int* pPitch, unsigned int WidthInBytes,
@@ -44,7 +45,7 @@ CUresult cuMemAllocPitch(CUdeviceptr_v1* dptr, unsigned int* pPitch, unsigned in
   SIM_CALL(cuMemAllocPitch, dptr, pPitch, WidthInBytes, Height, ElementSizeBytes);
   sim::DriverLock lock;
   sim::context::Context* context = nullptr;
-  CUresult rc = sim::memory::Begin(&context);
+  CUresult rc = sim::memory::BeginLow(&context);
   if (rc != CUDA_SUCCESS) return rc;
   size_t pitch = 0;
   size_t bytes = 0;

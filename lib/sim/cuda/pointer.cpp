@@ -57,7 +57,7 @@ Answer MappingAnswer(const Range& range, CUpointer_attribute attribute) {
 Answer Ask(const Range& range, CUpointer_attribute attribute, CUdeviceptr ptr) {
   switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
-      return range.family == Family::kMapped ? kNone : Wide(range.context);
+      return Wide(range.context);
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
       return Word(IsHost(range) ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE);
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:

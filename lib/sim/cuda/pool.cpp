@@ -1,7 +1,10 @@
-// Memory pools: segments taken from the device, dealt in small pieces, given back when unused.
+// Memory pools: bytes reserved from the device in large steps, used in small pieces, kept or given
+// back.
 //
-// Must not know streams: a freed piece is reusable at once, and its segment goes back at the next
-// synchronisation or trim.  Nor the API's entry points (pool_api.cpp and its siblings).
+// Physical memory is counted, not placed: a real pool remaps it to any address, so fragments cost
+// nothing.  Must not know streams: a freed piece is reusable at once, and what was reserved for it
+// goes back at the next synchronisation or trim.  Nor the API's entry points (pool_api.cpp and its
+// siblings).
 #include "cuda/pool.h"
 
 #include <unistd.h>
@@ -18,7 +21,7 @@ namespace sim::pool {
 namespace {
 
 // A pool grows by this much at a time, as an H200's does; by less only where that would not fit.
-constexpr uint64_t kSegmentBytes = uint64_t{32} << 20;
+constexpr uint64_t kStepBytes = uint64_t{32} << 20;
 constexpr uint32_t kAllReuseFlags = ~0u;
 
 constinit Table<Pool, Kind::kMemoryPool> g_pools;
@@ -38,102 +41,45 @@ Pool* DevicePool(uint64_t* handle, int device) {
   return pool;
 }
 
-// Index of the segment that holds an offset.
-size_t SegmentOf(Pool* pool, uint64_t offset) {
-  size_t index = 0;
-  while (offset - pool->segments[index].offset >= pool->segments[index].bytes) ++index;
-  return index;
+// Bytes in whole steps; saturates, which no device can hold.
+uint64_t InSteps(uint64_t bytes) {
+  if (bytes > UINT64_MAX - kStepBytes) return UINT64_MAX;
+  return (bytes + kStepBytes - 1) / kStepBytes * kStepBytes;
 }
 
-// Index of the first hole behind an offset.
-size_t HoleBehind(Pool* pool, uint64_t offset) {
-  const Hole* hole = std::upper_bound(
-      pool->holes.begin(), pool->holes.end(), offset,
-      [](uint64_t wanted, const Hole& candidate) { return wanted < candidate.offset; });
-  return static_cast<size_t>(hole - pool->holes.begin());
-}
-
-// There are never more holes than pieces and segments together; room for one more of either.
-bool ReserveHole(Pool* pool) {
-  return pool->holes.Reserve(pool->piece_count + pool->segments.size() + 2);
-}
-
-bool AddSegment(Pool* pool, uint64_t bytes) {
-  if (pool->max_bytes != 0 && pool->reserved_bytes + bytes > pool->max_bytes) return false;
-  if (!pool->segments.Reserve(pool->segments.size() + 1) || !ReserveHole(pool)) return false;
-  if (pool->device >= 0 && !memory::ChargeHidden(pool->device, bytes)) return false;
-  uint64_t offset = 0;
-  if (!arena::Take(bytes, &offset)) {
-    if (pool->device >= 0) memory::ReleaseHidden(pool->device, bytes);
-    return false;
-  }
-  pool->holes.Insert(HoleBehind(pool, offset), {offset, bytes});
-  pool->segments.Push({.offset = offset, .bytes = bytes, .used_bytes = 0});
-  pool->reserved_bytes += bytes;
-  pool->reserved_high_bytes = std::max(pool->reserved_high_bytes, pool->reserved_bytes);
+bool GrowTo(Pool* pool, uint64_t reserved_bytes) {
+  if (reserved_bytes <= pool->reserved_bytes) return true;
+  if (pool->max_bytes != 0 && reserved_bytes > pool->max_bytes) return false;
+  const uint64_t more_bytes = reserved_bytes - pool->reserved_bytes;
+  if (pool->device >= 0 && !memory::ChargeHidden(pool->device, more_bytes)) return false;
+  pool->reserved_bytes = reserved_bytes;
+  pool->reserved_high_bytes = std::max(pool->reserved_high_bytes, reserved_bytes);
   return true;
 }
 
-void DropSegment(Pool* pool, size_t index) {
-  const Segment segment = pool->segments[index];
-  pool->holes.Erase(HoleBehind(pool, segment.offset) - 1);
-  pool->segments.Erase(index);
-  pool->reserved_bytes -= segment.bytes;
-  arena::Give(segment.offset, segment.bytes);
-  if (pool->device >= 0) memory::ReleaseHidden(pool->device, segment.bytes);
+// Makes room for `bytes` more: in whole steps, or where they do not fit in no more than granules.
+bool MakeRoom(Pool* pool, uint64_t bytes) {
+  const uint64_t wanted_bytes = pool->used_bytes + bytes;
+  const uint64_t least_bytes = heap::InGranules(wanted_bytes);
+  return GrowTo(pool, InSteps(wanted_bytes)) || GrowTo(pool, least_bytes);
 }
 
-bool Grow(Pool* pool, uint64_t bytes) {
-  const uint64_t least_bytes = heap::InGranules(bytes);
-  if (least_bytes == 0 || least_bytes > UINT64_MAX - kSegmentBytes) return false;
-  const uint64_t usual_bytes = (bytes + kSegmentBytes - 1) / kSegmentBytes * kSegmentBytes;
-  if (AddSegment(pool, usual_bytes) || AddSegment(pool, least_bytes)) return true;
-  Trim(pool, 0);  // unused segments that are each too small
-  return AddSegment(pool, usual_bytes) || AddSegment(pool, least_bytes);
+void CountUse(Pool* pool, uint64_t bytes) {
+  pool->used_bytes += bytes;
+  pool->used_high_bytes = std::max(pool->used_high_bytes, pool->used_bytes);
+  ++pool->piece_count;
 }
 
-// Cuts a piece out of the first hole that has room.
-bool Cut(Pool* pool, uint64_t bytes, uint64_t* offset) {
-  for (size_t index = 0; index < pool->holes.size(); ++index) {
-    Hole& hole = pool->holes[index];
-    if (hole.bytes < bytes) continue;
-    *offset = hole.offset;
-    hole.offset += bytes;
-    hole.bytes -= bytes;
-    if (hole.bytes == 0) pool->holes.Erase(index);
-    pool->segments[SegmentOf(pool, *offset)].used_bytes += bytes;
-    pool->used_bytes += bytes;
-    ++pool->piece_count;
-    pool->used_high_bytes = std::max(pool->used_high_bytes, pool->used_bytes);
-    return true;
-  }
-  return false;
+// Memory of a graph's node has its address from the start, but bytes only while `detail` is set.
+bool IsCounted(const memory::Range& range) {
+  return range.family != memory::Family::kGraph || range.detail != 0;
 }
 
-// Makes a piece a hole again, joined with its neighbours in the same segment.
-void Return(Pool* pool, uint64_t offset, uint64_t bytes) {
-  Segment& segment = pool->segments[SegmentOf(pool, offset)];
-  segment.used_bytes -= bytes;
-  pool->used_bytes -= bytes;
+void Return(Pool* pool, const memory::Range& range) {
+  arena::Give(range.arena_offset, heap::InGranules(range.bytes));
+  if (!IsCounted(range)) return;
+  pool->used_bytes -= range.bytes;
   --pool->piece_count;
-  size_t at = HoleBehind(pool, offset);
-  const bool has_right = at < pool->holes.size() && pool->holes[at].offset == offset + bytes &&
-                         pool->holes[at].offset - segment.offset < segment.bytes;
-  if (has_right) {
-    bytes += pool->holes[at].bytes;
-    pool->holes.Erase(at);
-  }
-  const bool has_left = at > 0 && pool->holes[at - 1].offset >= segment.offset &&
-                        pool->holes[at - 1].offset + pool->holes[at - 1].bytes == offset;
-  if (has_left) {
-    pool->holes[at - 1].bytes += bytes;
-  } else {
-    pool->holes.Insert(at, {offset, bytes});  // cannot fail: Allocate reserved the room
-  }
-}
-
-uint64_t InUnits(uint64_t bytes) {
-  return (bytes + heap::kUnitBytes - 1) / heap::kUnitBytes * heap::kUnitBytes;
 }
 
 uint64_t CurrentContext() {
@@ -177,34 +123,30 @@ Pool* Create() {
 void Destroy(Pool* pool) {
   pool->is_destroyed = true;
   Trim(pool, 0);
-  if (pool->used_bytes > 0) return;  // the last of its allocations comes back here
+  if (pool->piece_count > 0) return;  // the last of its allocations comes back here
   if (pool->imported_fd >= 0) close(pool->imported_fd);
-  pool->segments.Free();
-  pool->holes.Free();
   g_pools.Destroy(pool->handle);
 }
 
 CUresult Allocate(Pool* pool, size_t bytes, memory::Family family, CUdeviceptr* address) {
-  if (bytes > SIZE_MAX / 2) return CUDA_ERROR_OUT_OF_MEMORY;
-  const uint64_t unit_bytes = InUnits(bytes);
-  uint64_t offset = 0;
-  if (!ReserveHole(pool) ||
-      (!Cut(pool, unit_bytes, &offset) &&
-       !(Grow(pool, unit_bytes) && Cut(pool, unit_bytes, &offset)))) {
+  *address = 0;
+  if (bytes == 0) return CUDA_SUCCESS;
+  const bool counted = family != memory::Family::kGraph;
+  if (bytes > SIZE_MAX / 2 || (counted && !MakeRoom(pool, bytes))) {
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   memory::Range range = {};
-  range.base = arena::AddressOf(offset);
+  if (!arena::Take(heap::InGranules(bytes), &range.arena_offset)) return CUDA_ERROR_OUT_OF_MEMORY;
+  range.base = arena::AddressOf(range.arena_offset);
   range.bytes = bytes;
   range.family = family;
   range.accessible = true;
   range.device = pool->device;
   range.context = CurrentContext();
   range.pool = pool->handle;
-  range.arena_offset = offset;
-  range.detail = unit_bytes;
+  if (counted) CountUse(pool, bytes);
   if (ranges::Add(range) == nullptr) {
-    Return(pool, offset, unit_bytes);
+    Return(pool, range);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   *address = range.base;
@@ -213,15 +155,17 @@ CUresult Allocate(Pool* pool, size_t bytes, memory::Family family, CUdeviceptr* 
 
 void End(memory::Range* range) {
   Pool* pool = g_pools.Find(range->pool);
-  Return(pool, range->arena_offset, range->detail);
+  Return(pool, *range);
   ranges::Remove(range);
   if (pool->is_destroyed) Destroy(pool);
 }
 
 void Trim(Pool* pool, uint64_t keep_bytes) {
-  for (size_t index = pool->segments.size(); index-- > 0 && pool->reserved_bytes > keep_bytes;) {
-    if (pool->segments[index].used_bytes == 0) DropSegment(pool, index);
-  }
+  const uint64_t floor_bytes = InSteps(std::max(pool->used_bytes, keep_bytes));
+  if (floor_bytes >= pool->reserved_bytes) return;
+  const uint64_t freed_bytes = pool->reserved_bytes - floor_bytes;
+  pool->reserved_bytes = floor_bytes;
+  if (pool->device >= 0) memory::ReleaseHidden(pool->device, freed_bytes);
 }
 
 void AfterContext(int device) {
@@ -274,6 +218,26 @@ CUresult FreeForGraph(CUdeviceptr address) {
   }
   pool::End(range);
   return CUDA_SUCCESS;
+}
+
+bool TakeForGraph(CUdeviceptr address) {
+  Range* range = FindRange(address);
+  if (range == nullptr || range->family != Family::kGraph) return false;
+  if (range->detail != 0) return true;
+  pool::Pool* pool = pool::GraphPoolOf(range->device);
+  if (!pool::MakeRoom(pool, range->bytes)) return false;
+  pool::CountUse(pool, range->bytes);
+  range->detail = 1;
+  return true;
+}
+
+void GiveForGraph(CUdeviceptr address) {
+  Range* range = FindRange(address);
+  if (range == nullptr || range->family != Family::kGraph || range->detail == 0) return;
+  pool::Pool* pool = pool::GraphPoolOf(range->device);
+  pool->used_bytes -= range->bytes;
+  --pool->piece_count;
+  range->detail = 0;
 }
 
 bool ReadGraphMemory(int device, GraphMemory* result) {

@@ -6,45 +6,29 @@
 #include <stdint.h>
 
 #include "cuda/memory.h"
-#include "machine/vec.h"
 
 namespace sim::pool {
 
-// A stretch of a pool's memory that was taken from the device at once, and goes back at once.
-struct Segment {
-  uint64_t offset;  // in the arena
-  uint64_t bytes;
-  uint64_t used_bytes;
-};
-
-// A free stretch inside one segment.
-struct Hole {
-  uint64_t offset;
-  uint64_t bytes;
-};
-
 struct Pool {
   uint64_t handle;
-  int device;                 // logical; -1 = host memory, which costs nothing
+  int device;  // logical; -1 = host memory, which costs nothing
   CUmemLocationType location_type;
   int location_id;
   CUmemAllocationType allocation_type;
   CUmemAllocationHandleType handle_types;
-  uint64_t max_bytes;         // 0 = no limit
+  uint64_t max_bytes;  // 0 = no limit
   uint64_t release_threshold;
   uint64_t reserved_bytes;
   uint64_t reserved_high_bytes;
   uint64_t used_bytes;
   uint64_t used_high_bytes;
-  size_t piece_count;         // live allocations
-  uint32_t reuse_flags;       // one bit per CU_MEMPOOL_ATTR_REUSE_*, by number
-  uint16_t accessible_mask;   // devices given access by cuMemPoolSetAccess
-  bool is_default;            // of a device: cannot be destroyed
-  bool is_graph;              // of a device's graphs: no handle leads to it
-  bool is_destroyed;          // waits for its last allocation
-  int imported_fd;            // an imported pool's memory file, or -1
-  Vec<Segment> segments;
-  Vec<Hole> holes;            // by offset; never across segments
+  size_t piece_count;        // live allocations
+  uint32_t reuse_flags;      // one bit per CU_MEMPOOL_ATTR_REUSE_*, by number
+  uint16_t accessible_mask;  // devices given access by cuMemPoolSetAccess
+  bool is_default;           // of a device: cannot be destroyed
+  bool is_graph;             // of a device's graphs: no handle leads to it
+  bool is_destroyed;         // waits for its last allocation
+  int imported_fd;           // an imported pool's memory file, or -1
 };
 
 // The pool behind a handle, destroyed ones excepted; nullptr if it is none.
@@ -59,13 +43,15 @@ void SetCurrent(int device, const Pool& pool);
 Pool* Create();
 void Destroy(Pool* pool);
 
-// Takes `bytes` from a pool and puts them on the address map as `family`.
+// Takes `bytes` from a pool and puts them on the address map as `family`; none of no bytes, which
+// is null and no error.
 CUresult Allocate(Pool* pool, size_t bytes, memory::Family family, CUdeviceptr* address);
 
 // Gives an allocation back to its pool and forgets the range.
 void End(memory::Range* range);
 
-// Gives unused segments back to the device while more than `keep_bytes` are reserved.
+// Gives back to the device what is reserved beyond the bytes in use and `keep_bytes`, both rounded
+// up to whole steps of growth.
 void Trim(Pool* pool, uint64_t keep_bytes);
 
 // Trims the pools of a device to nothing: its last allocations ended with a context.

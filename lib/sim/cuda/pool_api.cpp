@@ -27,10 +27,10 @@ CUresult Allocate(CUdeviceptr* dptr, size_t bytes, CUmemoryPool handle, CUstream
   int device = 0;
   CUresult rc = DeviceOfStream(stream, per_thread, &device);
   if (rc != CUDA_SUCCESS) return rc;
-  if (dptr == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (dptr == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Pool* pool = handle != nullptr ? sim::pool::Find(handle) : sim::pool::CurrentOf(device);
   if (pool == nullptr || pool->imported_fd >= 0) return CUDA_ERROR_INVALID_VALUE;
-  if (sim::stream::CaptureAllocate != nullptr && pool->device >= 0) {
+  if (sim::stream::CaptureAllocate != nullptr && pool->device >= 0 && bytes > 0) {
     bool captured = false;
     rc = sim::stream::CaptureAllocate(stream, per_thread, pool->device, bytes, dptr, &captured);
     if (captured) return rc;
@@ -50,7 +50,7 @@ CUresult Free(CUdeviceptr dptr, CUstream stream, bool per_thread) {
   int device = 0;
   CUresult rc = DeviceOfStream(stream, per_thread, &device);
   if (rc != CUDA_SUCCESS) return rc;
-  if (dptr == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (dptr == 0) return CUDA_SUCCESS;
   if (sim::stream::CaptureFree != nullptr) {
     bool captured = false;
     rc = sim::stream::CaptureFree(stream, per_thread, dptr, &captured);
@@ -153,8 +153,9 @@ CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* poolProps) {
   constexpr unsigned kShareable = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   if ((poolProps->handleTypes & ~kShareable) != 0) return CUDA_ERROR_NOT_SUPPORTED;
   int device = 0;
-  const CUresult rc = ResolveLocation(poolProps->location, &device);
-  if (rc != CUDA_SUCCESS) return rc;
+  if (ResolveLocation(poolProps->location, &device) != CUDA_SUCCESS) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
   DriverLock lock;
   Pool* created = sim::pool::Create();
   if (created == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;

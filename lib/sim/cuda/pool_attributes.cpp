@@ -125,7 +125,7 @@ CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc* map, size_
     if (access.location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_INVALID_VALUE;
     if (!sim::device::IsValid(access.location.id)) return CUDA_ERROR_INVALID_DEVICE;
     const bool allowed = access.flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    if (!allowed && access.location.id == found->device) return CUDA_ERROR_INVALID_VALUE;
+    if (!allowed && access.location.id == found->device) return CUDA_ERROR_INVALID_DEVICE;
     const auto bit = static_cast<uint16_t>(1u << access.location.id);
     found->accessible_mask = static_cast<uint16_t>(allowed ? found->accessible_mask | bit
                                                            : found->accessible_mask & ~bit);

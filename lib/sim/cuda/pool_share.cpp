@@ -57,8 +57,7 @@ CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool* pool_out, void* handle
                                             unsigned long long flags) {
   SIM_CALL(cuMemPoolImportFromShareableHandle, pool_out, handle, handleType, flags);
   const int given_fd = static_cast<int>(reinterpret_cast<intptr_t>(handle));
-  if (pool_out == nullptr || flags != 0 ||
-      handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
+  if (pool_out == nullptr || flags != 0 || handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
       !sim::shared_file::IsArena(given_fd)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
@@ -113,9 +112,8 @@ CUresult cuMemPoolImportPointer(CUdeviceptr* ptr_out, CUmemoryPool pool,
       ticket.inode != sim::shared_file::InodeOf(found->imported_fd)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  return sim::import::Map(
-      {found->imported_fd, ticket.offset, ticket.bytes, ticket.physical_device}, 0,
-      found->handle, ptr_out);
+  return sim::import::Map({found->imported_fd, ticket.offset, ticket.bytes, ticket.physical_device},
+                          0, found->handle, ptr_out);
 }
 
 }  // extern "C"

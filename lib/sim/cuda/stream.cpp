@@ -130,13 +130,6 @@ CUresult Resolve(CUstream handle, bool per_thread, Stream** found) {
   return *found != nullptr ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-CUresult RequireContext(CUstream handle, bool per_thread, uint64_t context) {
-  Stream* stream = nullptr;
-  const CUresult result = Resolve(handle, per_thread, &stream);
-  if (result != CUDA_SUCCESS) return result;
-  return stream->context == context ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
-}
-
 Work* EndOf(TimelineLock& lock, const Stream& stream) {
   Gathering end;
   end.Add(stream.tail);
@@ -197,6 +190,32 @@ CUresult DeviceOf(CUstream stream, bool per_thread, int* device) {
   const CUresult result = Resolve(stream, per_thread, &found);
   if (result == CUDA_SUCCESS) *device = found->device;
   return result;
+}
+
+void WaitForContext(uint64_t context) {
+  if (IsInHostFunction()) return;
+  TimelineLock lock;
+  context::Context* current = nullptr;
+  if (context == 0 && context::Current(&current) == CUDA_SUCCESS) context = current->handle;
+  Work* end = EndOfContext(lock, context);
+  lock.Wait(end);
+  ReleaseWork(end);
+}
+
+void WaitForDevice(int device) {
+  if (IsInHostFunction()) return;
+  TimelineLock lock;
+  Gathering pending;
+  ForEach([&](Stream* stream) {
+    if (stream->device == device) pending.Add(stream->tail);
+  });
+  for (const Defaults& defaults : all_defaults) {
+    const context::Context* context = context::Find(AsHandle<CUcontext>(defaults.context));
+    if (context != nullptr && context->device == device) pending.Add(defaults.orphans);
+  }
+  Work* end = pending.End(lock);
+  lock.Wait(end);
+  ReleaseWork(end);
 }
 
 // Shared with the exports: the table entry goes, the work goes on.

@@ -86,9 +86,6 @@ void Append(Stream& stream, Work* work);
 CUresult Issue(TimelineLock& lock, CUstream handle, bool per_thread, const Operation& operation,
                Work** done = nullptr);
 
-// Refuses (400) a stream argument whose context is not `context`, which a launch requires.
-CUresult RequireContext(CUstream handle, bool per_thread, uint64_t context);
-
 // The current context of the calling thread, for operations that name no other.
 CUresult CurrentContext(context::Context** current);
 

@@ -1,22 +1,18 @@
 // The exports that make, ask, wait for and end streams. Must not know what operations do.
 #include "cuda/capture.h"
+#include "cuda/event.h"
 #include "cuda/memory.h"
 #include "cuda/stream.h"
 
 namespace sim {
 
+bool stream::IsInHostFunction() { return TimelineLock::in_host_function(); }
+
 namespace {
 
 using stream::Stream;
 
-CUresult CreateStream(CUstream* out, unsigned flags, int priority) {
-  if (out == nullptr || (flags & ~unsigned{CU_STREAM_NON_BLOCKING}) != 0) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  TimelineLock lock;
-  context::Context* context = nullptr;
-  const CUresult result = context::Current(&context);
-  if (result != CUDA_SUCCESS) return result;
+CUresult CreateIn(const context::Context* context, CUstream* out, unsigned flags, int priority) {
   uint64_t handle = 0;
   Stream* stream = stream::Streams().Create(&handle);
   if (stream == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -30,6 +26,31 @@ CUresult CreateStream(CUstream* out, unsigned flags, int priority) {
   stream->id = stream::NextId();
   *out = AsHandle<CUstream>(handle);
   return CUDA_SUCCESS;
+}
+
+CUresult CreateStream(CUstream* out, unsigned flags, int priority) {
+  if (out == nullptr || (flags & ~unsigned{CU_STREAM_NON_BLOCKING}) != 0) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  DriverLock lock;
+  context::Context* context = nullptr;
+  const CUresult result = context::Current(&context);
+  return result != CUDA_SUCCESS ? result : CreateIn(context, out, flags, priority);
+}
+
+// The context that stands for a green context; null when that is none.
+context::Context* ViewOf(CUgreenCtx green) {
+  struct Search {
+    uint64_t green;
+    context::Context* found;
+  } search = {HandleValue(green), nullptr};
+  context::ForEach(
+      [](context::Context* context, void* argument) {
+        auto* wanted = static_cast<Search*>(argument);
+        if (wanted->green != 0 && context->green == wanted->green) wanted->found = context;
+      },
+      &search);
+  return search.found;
 }
 
 CUresult DestroyStream(CUstream handle) {
@@ -49,6 +70,7 @@ CUresult QueryStream(bool per_thread, CUstream handle) {
   if (result != CUDA_SUCCESS) return result;
   result = capture::RefuseCapturing(*stream);
   if (result == CUDA_SUCCESS && stream->is_legacy) result = capture::RefuseLegacy(stream->context);
+  if (result == CUDA_SUCCESS) result = capture::RefuseUnsafe();
   if (result != CUDA_SUCCESS) return result;
   Work* end = stream::EndOf(lock, *stream);
   if (end == nullptr) return CUDA_SUCCESS;
@@ -65,6 +87,7 @@ CUresult SynchronizeStream(bool per_thread, CUstream handle) {
   if (result != CUDA_SUCCESS) return result;
   result = capture::RefuseCapturing(*stream);
   if (result == CUDA_SUCCESS && stream->is_legacy) result = capture::RefuseLegacy(stream->context);
+  if (result == CUDA_SUCCESS) result = capture::RefuseUnsafe();
   if (result != CUDA_SUCCESS) return result;
   const int device = stream->device;
   Work* end = stream::EndOf(lock, *stream);
@@ -226,3 +249,36 @@ SIM_TWINS(cuStreamSetAttribute, SetAttribute,
           (CUstream hStream, CUlaunchAttributeID attr, const CUlaunchAttributeValue* value),
           hStream, attr, value);
 SIM_TWINS(cuStreamCopyAttributes, CopyAttributes, (CUstream dst, CUstream src), dst, src);
+
+extern "C" CUresult cuGreenCtxStreamCreate(CUstream* phStream, CUgreenCtx greenCtx,
+                                           unsigned int flags, int priority) {
+  SIM_CALL(cuGreenCtxStreamCreate, phStream, greenCtx, flags, priority);
+  // Streams of green contexts do not take part in the legacy stream's rule.
+  if (phStream == nullptr || flags != CU_STREAM_NON_BLOCKING) return CUDA_ERROR_INVALID_VALUE;
+  DriverLock lock;
+  const context::Context* view = ViewOf(greenCtx);
+  if (view == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  return CreateIn(view, phStream, flags, priority);
+}
+
+extern "C" CUresult cuGreenCtxRecordEvent(CUgreenCtx hCtx, CUevent hEvent) {
+  SIM_CALL(cuGreenCtxRecordEvent, hCtx, hEvent);
+  DriverLock lock;
+  const context::Context* view = ViewOf(hCtx);
+  if (view == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  return event::RecordContext(AsHandle<CUcontext>(view->handle), hEvent);
+}
+
+extern "C" CUresult cuGreenCtxWaitEvent(CUgreenCtx hCtx, CUevent hEvent) {
+  SIM_CALL(cuGreenCtxWaitEvent, hCtx, hEvent);
+  DriverLock lock;
+  const context::Context* view = ViewOf(hCtx);
+  if (view == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  return event::AwaitInContext(AsHandle<CUcontext>(view->handle), hEvent);
+}
+
+extern "C" CUresult cuStreamGetGreenCtx(CUstream hStream, CUgreenCtx* phCtx) {
+  SIM_CALL(cuStreamGetGreenCtx, hStream, phCtx);
+  CUcontext context = nullptr;
+  return phCtx == nullptr ? CUDA_ERROR_INVALID_VALUE : GetContexts(false, hStream, &context, phCtx);
+}

@@ -38,6 +38,8 @@ constinit uint64_t worker_wakes_real_ns = 0;  // while it sleeps: until when
 // Changes when something happened that sleepers could not foresee.
 constinit std::atomic<uint32_t> surprise{0};
 
+constinit thread_local bool calling_host = false;
+
 void FutexWait(uint32_t seen, uint64_t real_deadline_ns) {
   timespec deadline{static_cast<time_t>(real_deadline_ns / 1'000'000'000u),
                     static_cast<long>(real_deadline_ns % 1'000'000'000u)};
@@ -111,6 +113,8 @@ void TimelineLock::Let() {
   if (wake) WakeSleepers();
 }
 
+bool TimelineLock::in_host_function() { return calling_host; }
+
 void TimelineLock::Submit(Work* work) {
   if (!worker_started && work->engine != Engine::kNone) StartWorker();
   scheduler.Submit(work);
@@ -166,7 +170,9 @@ void TimelineLock::NoteUnfinished() {
 void TimelineLock::CallHostFunctions() {
   while (Work* work = scheduler.TakeHost()) {
     Let();
+    calling_host = true;
     if (work->action != nullptr) work->action(*work);
+    calling_host = false;
     Acquire();
     scheduler.FinishHost(work);
     WakeSleepers();

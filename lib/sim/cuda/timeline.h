@@ -41,6 +41,9 @@ class TimelineLock {
   // launch blocks as it does on hardware. Lets go of the lock like Wait.
   void WaitForRoom(int device_index);
 
+  // Whether this thread is calling a function of the program for the timeline.
+  static bool in_host_function();
+
   // What a query that found work unfinished calls: a virtual clock must not stand still for it.
   void NoteUnfinished();
 

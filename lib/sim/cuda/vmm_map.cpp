@@ -37,8 +37,8 @@ CUresult Reserve(CUdeviceptr* address, size_t bytes, size_t alignment, CUdevicep
   if (bytes == 0 || !IsAligned(bytes)) return CUDA_ERROR_INVALID_VALUE;
   if ((alignment & (alignment - 1)) != 0) return CUDA_ERROR_INVALID_VALUE;
   if (!g_reservations.Reserve(g_reservations.size() + 1)) return CUDA_ERROR_OUT_OF_MEMORY;
-  const uintptr_t base = arena::ReserveAddresses(
-      bytes, std::max<size_t>(alignment, kGranularity), IsAligned(wish) ? wish : 0);
+  const uintptr_t base = arena::ReserveAddresses(bytes, std::max<size_t>(alignment, kGranularity),
+                                                 IsAligned(wish) ? wish : 0);
   if (base == 0) return CUDA_ERROR_OUT_OF_MEMORY;
   g_reservations.Push({base, bytes});
   *address = base;
@@ -61,23 +61,22 @@ CUresult FreeReservation(CUdeviceptr address, size_t bytes) {
 CUresult Map(CUdeviceptr address, size_t bytes, size_t offset, Physical* physical) {
   const Reservation* reservation = ReservationOf(address);
   if (reservation == nullptr || bytes > reservation->bytes - (address - reservation->base) ||
-      offset > physical->bytes || bytes > physical->bytes - offset ||
       ranges::Overlaps(address, bytes)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
+  if (offset != 0 || bytes != physical->bytes) return CUDA_ERROR_NOT_SUPPORTED;  // only as a whole
   Range range = {};
   range.base = address;
   range.bytes = bytes;
   range.family = Family::kMapped;
   range.accessible = false;  // until cuMemSetAccess
-  range.device = physical->prop.location.type == CU_MEM_LOCATION_TYPE_DEVICE
-                     ? physical->prop.location.id
-                     : -1;
-  range.arena_offset = physical->offset + offset;
+  range.device =
+      physical->prop.location.type == CU_MEM_LOCATION_TYPE_DEVICE ? physical->prop.location.id : -1;
+  range.arena_offset = physical->offset;
   range.detail = physical->handle;
   Range* added = ranges::Add(range);
   if (added == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-  if (arena::MapFile(address, bytes, physical->fd, physical->offset + offset) == 0) {
+  if (arena::MapFile(address, bytes, physical->fd, physical->offset) == 0) {
     ranges::Remove(added);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
@@ -107,15 +106,30 @@ bool ForMappings(CUdeviceptr address, size_t bytes, Visit visit) {
   return true;
 }
 
+// Addresses without a mapping are left as they are; a mapping goes as a whole or not at all.
+bool MayUnmap(uintptr_t address, size_t bytes) {
+  const Reservation* reservation = ReservationOf(address);
+  if (reservation == nullptr || bytes > reservation->bytes - (address - reservation->base)) {
+    return false;
+  }
+  const Range* first = memory::FindRange(address);
+  const Range* last = memory::FindRange(address + bytes - 1);
+  return (first == nullptr || first->base == address) &&
+         (last == nullptr || last->base + last->bytes == address + bytes);
+}
+
 CUresult Unmap(CUdeviceptr address, size_t bytes) {
-  if (bytes == 0 || !IsAligned(address) || !IsAligned(bytes)) return CUDA_ERROR_INVALID_VALUE;
-  const bool whole = ForMappings(address, bytes, [](Range* range) {
+  if (bytes == 0 || !IsAligned(address) || !IsAligned(bytes) || !MayUnmap(address, bytes)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  while (Range* range = ranges::FirstFrom(address)) {
+    if (range->base - address >= bytes) break;
     const uint64_t handle = range->detail;
     arena::MakeBlank(range->base, range->bytes);
     ranges::Remove(range);
     DropMapping(handle);
-  });
-  return whole ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  }
+  return CUDA_SUCCESS;
 }
 
 // Access is kept per device (flags, one bit each for read and write) and as one answer.
@@ -208,8 +222,7 @@ CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc* des
   return whole ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location,
-                        CUdeviceptr ptr) {
+CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location, CUdeviceptr ptr) {
   SIM_CALL(cuMemGetAccess, flags, location, ptr);
   if (flags == nullptr || location == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (location->type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_INVALID_VALUE;

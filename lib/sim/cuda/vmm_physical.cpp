@@ -128,10 +128,9 @@ CUresult cuMemGetAllocationGranularity(size_t* granularity, const CUmemAllocatio
   if (granularity == nullptr || option > CU_MEM_ALLOC_GRANULARITY_RECOMMENDED) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  int device = 0;
-  const CUresult rc = sim::vmm::ResolveProp(prop, &device);
-  if (rc == CUDA_SUCCESS) *granularity = sim::vmm::kGranularity;
-  return rc;
+  if (prop == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *granularity = sim::vmm::kGranularity;  // of any device and type, as the driver answers
+  return CUDA_SUCCESS;
 }
 
 CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t size,
@@ -207,7 +206,7 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, vo
   int physical_device = 0;
   uint64_t bytes = 0;
   if (!sim::shared_file::Identify(given_fd, &physical_device, &bytes)) {
-    return CUDA_ERROR_INVALID_VALUE;
+    return CUDA_ERROR_UNKNOWN;
   }
   sim::DriverLock lock;
   const int fd = sim::shared_file::Duplicate(given_fd);

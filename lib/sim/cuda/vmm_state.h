@@ -8,8 +8,8 @@
 
 namespace sim::vmm {
 
-// Physical memory of cuMemCreate or of an imported handle.  It lives until it has neither references
-// (cuMemCreate, cuMemRetainAllocationHandle) nor mappings.
+// Physical memory of cuMemCreate or of an imported handle.  It lives until it has neither
+// references (cuMemCreate, cuMemRetainAllocationHandle) nor mappings.
 struct Physical {
   uint64_t handle;
   CUmemAllocationProp prop;

@@ -30,7 +30,8 @@ constinit std::atomic<bool> g_initialized{false};
 constinit std::atomic<volatile unsigned char*> g_wiped_page{nullptr};
 
 int NotInitializedCode(uint16_t sym) {
-  return sym >= gpufence::kNvmlFirst && sym < gpufence::kNvmlEnd ? kNvmlUninitialized : kCudaNotInitialized;
+  return sym >= gpufence::kNvmlFirst && sym < gpufence::kNvmlEnd ? kNvmlUninitialized
+                                                                 : kCudaNotInitialized;
 }
 
 char* AppendText(char* at, const char* end, const char* text) {
@@ -99,13 +100,16 @@ Refusal Enter(Door door, uint16_t sym, const uint64_t* args, size_t arg_count) {
 }
 
 void SetInitialized(bool initialized, bool lost_by_fork) {
-  if (initialized && lost_by_fork && g_wiped_page.load(std::memory_order_acquire) == nullptr) {
+  volatile unsigned char* mark = g_wiped_page.load(std::memory_order_acquire);
+  if (initialized && lost_by_fork && mark == nullptr) {
     void* page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (page != MAP_FAILED && madvise(page, 4096, MADV_WIPEONFORK) == 0) {
-      auto* mark = static_cast<volatile unsigned char*>(page);
-      *mark = 1;
-      g_wiped_page.store(mark, std::memory_order_release);
+      mark = static_cast<volatile unsigned char*>(page);
     }
+  }
+  if (initialized && mark != nullptr) {
+    *mark = 1;
+    g_wiped_page.store(mark, std::memory_order_release);
   }
   g_initialized.store(initialized, std::memory_order_release);
 }

@@ -1,8 +1,8 @@
 // What happens at the door of every simulated function: counting, logging, injected faults and the
 // "not initialised" answer.
 //
-// Owns the SIM_CALL macros, the per-symbol counters, the log file and the fault plan.  Must not know
-// what any function does.
+// Owns the SIM_CALL macros, the per-symbol counters, the log file and the fault plan.  Must not
+// know what any function does.
 //
 //   extern "C" CUresult cuMemAlloc_v2(CUdeviceptr* dptr, size_t bytesize) {
 //     SIM_CALL(cuMemAlloc_v2, dptr, bytesize);   // always the first statement
@@ -18,8 +18,8 @@
 
 #include "symbols.h"
 
-// The door of the rendered weak bodies, which know no arguments.  0 = go on; otherwise the code that
-// the caller must return (an injected fault, or "not initialised").
+// The door of the rendered weak bodies, which know no arguments.  0 = go on; otherwise the code
+// that the caller must return (an injected fault, or "not initialised").
 extern "C" int gpufence_sim_call(uint16_t sym);
 
 namespace sim {
@@ -42,12 +42,13 @@ class Refusal {
 // Whether a function works before cuInit / nvmlInit.
 enum class Door { kInitialized, kAnytime };
 
-// Counts the call, appends it to the log with its raw arguments, executes a fault planned for it and
-// answers whether it may go on.  Thread-safe; takes no lock.
+// Counts the call, appends it to the log with its raw arguments, executes a fault planned for it
+// and answers whether it may go on.  Thread-safe; takes no lock.
 Refusal Enter(Door door, uint16_t sym, const uint64_t* args, size_t arg_count);
 
 // Marks this library initialised (cuInit, nvmlInit) or not (last nvmlShutdown).  With
-// `lost_by_fork`, a forked child is refused with "not initialised" for ever, as CUDA does.
+// `lost_by_fork`, a forked child is refused with "not initialised" until it does so itself, which
+// nvmlInit grants and cuInit never does.
 void SetInitialized(bool initialized, bool lost_by_fork);
 
 // True in a process forked from one that was initialised with lost_by_fork.
@@ -76,17 +77,15 @@ Refusal EnterWith(Door door, uint16_t sym, const Args&... args) {
 
 }  // namespace sim
 
-#define SIM_DOOR(door, name, ...)                                                              \
-  if (const ::sim::Refusal sim_refusal =                                                       \
-          ::sim::EnterWith(door, ::gpufence::kSym_##name __VA_OPT__(, ) __VA_ARGS__))                      \
+#define SIM_DOOR(door, name, ...)                                                     \
+  if (const ::sim::Refusal sim_refusal =                                              \
+          ::sim::EnterWith(door, ::gpufence::kSym_##name __VA_OPT__(, ) __VA_ARGS__)) \
   return sim_refusal
 
 // First statement of an override; the arguments are optional and only logged.
-#define SIM_CALL(name, ...) \
-  SIM_DOOR(::sim::Door::kInitialized, name __VA_OPT__(, ) __VA_ARGS__)
+#define SIM_CALL(name, ...) SIM_DOOR(::sim::Door::kInitialized, name __VA_OPT__(, ) __VA_ARGS__)
 
 // The same for functions that work before cuInit or nvmlInit (cuInit, cuGetErrorName, ...).
-#define SIM_CALL_ANYTIME(name, ...) \
-  SIM_DOOR(::sim::Door::kAnytime, name __VA_OPT__(, ) __VA_ARGS__)
+#define SIM_CALL_ANYTIME(name, ...) SIM_DOOR(::sim::Door::kAnytime, name __VA_OPT__(, ) __VA_ARGS__)
 
 #endif  // GPUFENCE_LIB_SIM_MACHINE_CALLS_H_

@@ -23,7 +23,6 @@ constinit Config g_config = {
     .log = {},
     .gpu_count = 1,
     .sm_count = 132,
-    .mig_instances = 0,
     .speed_permille = 1000,
     .memory_bytes = 143155 * kMiB,
     .context_bytes = 526 * kMiB,
@@ -137,8 +136,9 @@ void ReadAll() {
               &g_config.gpu_count);
   ReadInteger("GPUFENCE_SIM_SMS", 1, 1024, "write a whole number from 1 to 1024",
               &g_config.sm_count);
-  ReadInteger("GPUFENCE_SIM_MIG", 0, kMaxMigInstances,
-              "write the number of instances per GPU, 0 to 7", &g_config.mig_instances);
+  int mig_instances = 0;
+  ReadInteger("GPUFENCE_SIM_MIG", 0, 0, "instances are not simulated, leave it unset or write 0",
+              &mig_instances);
   ReadBytes("GPUFENCE_SIM_MEMORY", kGranule, kMaxMemory,
             "write bytes with an optional k, m, g or t, from 2m to 4t", &g_config.memory_bytes);
   ReadBytes("GPUFENCE_SIM_CONTEXT_BYTES", 0, kMaxMemory,
@@ -226,8 +226,8 @@ void Complain(const char* variable, const char* value, const char* why) {
   char line[1024];
   const int length = snprintf(line, sizeof(line), "gpufence-sim: %s='%.400s' refused: %s.\n",
                               variable, value, why);
-  const size_t bytes = static_cast<size_t>(length) < sizeof(line) ? static_cast<size_t>(length)
-                                                                   : sizeof(line) - 1;
+  const size_t bytes =
+      static_cast<size_t>(length) < sizeof(line) ? static_cast<size_t>(length) : sizeof(line) - 1;
   if (write(STDERR_FILENO, line, bytes) < 0) return;  // a closed stderr is nobody's fault here
 }
 

@@ -1,4 +1,5 @@
-// The simulator's configuration: every GPUFENCE_SIM_* variable, parsed once per process and library.
+// The simulator's configuration: every GPUFENCE_SIM_* variable, parsed once per process and
+// library.
 //
 // Owns the names, grammars and defaults of the variables (but DRIVER, which version.h reads at load
 // and which is only checked here).  Must not know what they are used for; touches no file.
@@ -11,21 +12,19 @@
 namespace sim {
 
 inline constexpr int kMaxDevices = 16;
-inline constexpr int kMaxMigInstances = 7;
 
 // A path or list taken from the environment; text that does not fit is refused, never cut.
 inline constexpr size_t kMaxPathBytes = 512;
 
 struct Config {
-  char state[kMaxPathBytes];   // STATE: stem of the machine file's name
-  char log[kMaxPathBytes];     // LOG: one line per call is appended here; "" = no log
-  int gpu_count;           // GPUS: 0 to kMaxDevices; 0 = a driver without a device
-  int sm_count;            // SMS per GPU
-  int mig_instances;       // MIG: instances per GPU, 0 = MIG off
-  uint32_t speed_permille; // SPEED: 1000 = as fast as real; 0 = a virtual clock ("virtual")
-  uint64_t memory_bytes;   // MEMORY per GPU, a multiple of 1 MiB
-  uint64_t context_bytes;  // CONTEXT_BYTES: what an empty context takes
-  uint64_t kernel_ns;      // KERNEL_NS: duration of a kernel that declares none
+  char state[kMaxPathBytes];  // STATE: stem of the machine file's name
+  char log[kMaxPathBytes];    // LOG: one line per call is appended here; "" = no log
+  int gpu_count;              // GPUS: 0 to kMaxDevices; 0 = a driver without a device
+  int sm_count;               // SMS per GPU
+  uint32_t speed_permille;    // SPEED: 1000 = as fast as real; 0 = a virtual clock ("virtual")
+  uint64_t memory_bytes;      // MEMORY per GPU, a multiple of 1 MiB
+  uint64_t context_bytes;     // CONTEXT_BYTES: what an empty context takes
+  uint64_t kernel_ns;         // KERNEL_NS: duration of a kernel that declares none
 };
 
 // The parsed configuration, or nullptr when a variable cannot be understood: the reason was then

@@ -25,9 +25,8 @@ struct Piece {
 // Cuts `text` at the first `mark`: what is before it, with `text` moved behind it.
 Piece CutAt(Piece* text, char mark) {
   const void* hit = memchr(text->at, mark, text->bytes);
-  const size_t bytes = hit != nullptr
-                           ? static_cast<size_t>(static_cast<const char*>(hit) - text->at)
-                           : text->bytes;
+  const size_t bytes =
+      hit != nullptr ? static_cast<size_t>(static_cast<const char*>(hit) - text->at) : text->bytes;
   const Piece head = {text->at, bytes};
   const size_t skipped = hit != nullptr ? bytes + 1 : bytes;
   *text = {text->at + skipped, text->bytes - skipped};

@@ -1,7 +1,7 @@
 // The fault plan: GPUFENCE_SIM_FAULTS="NAME@N=CODE;NAME@N=block:MS;NAME@N=kill".
 //
-// Owns the grammar.  Must not know how a fault is carried out (calls.cpp).  N counts the calls of one
-// symbol in one process from 1; '*' means every call.  The first matching entry wins.
+// Owns the grammar.  Must not know how a fault is carried out (calls.cpp).  N counts the calls of
+// one symbol in one process from 1; '*' means every call.  The first matching entry wins.
 #ifndef GPUFENCE_LIB_SIM_MACHINE_FAULTS_H_
 #define GPUFENCE_LIB_SIM_MACHINE_FAULTS_H_
 

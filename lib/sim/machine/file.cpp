@@ -45,7 +45,6 @@ uint32_t MachineKey(const Config& config) {
                             sizeof(MachineFile),
                             static_cast<uint64_t>(config.gpu_count),
                             static_cast<uint64_t>(config.sm_count),
-                            static_cast<uint64_t>(config.mig_instances),
                             config.speed_permille,
                             config.memory_bytes};
   uint32_t hash = 2166136261u;
@@ -74,8 +73,8 @@ bool LockByte(int fd, int operation, short type, off_t byte) {
 bool IsStillAtPath(int fd) {
   struct stat opened;
   struct stat named;
-  return fstat(fd, &opened) == 0 && stat(g_path, &named) == 0 &&
-         opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
+  return fstat(fd, &opened) == 0 && stat(g_path, &named) == 0 && opened.st_dev == named.st_dev &&
+         opened.st_ino == named.st_ino;
 }
 
 uint64_t Scramble(uint64_t value) {  // splitmix64: neighbours get unrelated identities
@@ -191,8 +190,8 @@ void CarryOver(const MachineFile& old_file, int old_slot, MachineFile* file) {
   }
 }
 
-// (Re)opens the file if this process has no descriptor or the name leads elsewhere by now, and enters
-// its gate.  The old mapping stays: other threads may still read it.
+// (Re)opens the file if this process has no descriptor or the name leads elsewhere by now, and
+// enters its gate.  The old mapping stays: other threads may still read it.
 bool EnterLocked(const Config& config) {
   if (g_fd >= 0 && LockByte(g_fd, F_OFD_SETLKW, F_WRLCK, kGateByte)) {
     if (IsStillAtPath(g_fd)) return true;

@@ -1,7 +1,7 @@
 // The machine file itself: its layout, its mapping and its locks.
 //
-// Owns creating, healing and mapping the file, and the gate.  Must not know what slots or bytes mean
-// (slots.cpp, usage.cpp).  Private to lib/sim/machine.
+// Owns creating, healing and mapping the file, and the gate.  Must not know what slots or bytes
+// mean (slots.cpp, usage.cpp).  Private to lib/sim/machine.
 #ifndef GPUFENCE_LIB_SIM_MACHINE_FILE_H_
 #define GPUFENCE_LIB_SIM_MACHINE_FILE_H_
 

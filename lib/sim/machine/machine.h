@@ -3,9 +3,9 @@
 // Owns the devices' identity and capacity, who uses how much of them, and the words from which the
 // GPU's time is made.  Must not know CUDA or NVML: it speaks of devices, slots, bytes, nanoseconds.
 //
-// A process owns a slot as long as it holds an open-file-description lock on the slot's byte, so the
-// kernel itself gives the slot back, also after kill -9; whoever finds the lock free clears the slot.
-// Every change of who owns what happens under one gate, which is such a lock too.
+// A process owns a slot as long as it holds an open-file-description lock on the slot's byte, so
+// the kernel itself gives the slot back, also after kill -9; whoever finds the lock free clears the
+// slot. Every change of who owns what happens under one gate, which is such a lock too.
 #ifndef GPUFENCE_LIB_SIM_MACHINE_MACHINE_H_
 #define GPUFENCE_LIB_SIM_MACHINE_MACHINE_H_
 
@@ -47,18 +47,18 @@ struct DeviceRecord {
 // One process's part of one device.
 struct SlotDevice {
   std::atomic<uint64_t> used_bytes;
-  std::atomic<uint64_t> busy_ns;       // GPU time since the process started
+  std::atomic<uint64_t> busy_ns;  // GPU time since the process started
   std::atomic<uint32_t> contexts;
   uint32_t reserved;
   BusyHistory busy;
 };
 
 struct Slot {
-  std::atomic<uint32_t> pid;           // 0 = nobody; written last when claimed, first when cleared
+  std::atomic<uint32_t> pid;  // 0 = nobody; written last when claimed, first when cleared
   uint32_t reserved;
-  uint64_t started_ticks;              // /proc/PID/stat field 22: tells reused pids apart
+  uint64_t started_ticks;  // /proc/PID/stat field 22: tells reused pids apart
   uint64_t claimed_ns;
-  char name[104];                      // /proc/PID/comm or the executable's path
+  char name[104];  // /proc/PID/comm or the executable's path
   SlotDevice devices[kMaxDevices];
 };
 
@@ -79,8 +79,8 @@ MachineClock& Clock();
 DeviceRecord& Device(int device);
 Slot& SlotAt(int slot);
 
-// Takes bytes of a device for this process, all or nothing: false when the live processes' bytes and
-// these would exceed the device.  Exact under any number of racing processes and threads.
+// Takes bytes of a device for this process, all or nothing: false when the live processes' bytes
+// and these would exceed the device.  Exact under any number of racing processes and threads.
 bool Reserve(int device, uint64_t bytes);
 
 // Takes as much of `bytes` as is free, in whole granules; returns what was taken.
@@ -99,7 +99,8 @@ void CountContext(int device, int delta);
 // the way.  Works without an own slot.
 int LiveSlots(int* slots, int capacity);
 
-// Books [start_ns, end_ns) of the machine's clock as busy: for this process's slot and for the device as a whole.
+// Books [start_ns, end_ns) of the machine's clock as busy: for this process's slot and for the
+// device as a whole.
 void RecordBusy(int device, uint64_t start_ns, uint64_t end_ns);
 
 // Busy nanoseconds of a history within [from_ns, to_ns); both are rounded to buckets' parts

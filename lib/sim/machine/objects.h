@@ -94,6 +94,17 @@ class Table {
     return Find(static_cast<uint64_t>(reinterpret_cast<uintptr_t>(handle)));
   }
 
+  // Whether a handle was live once and is no more.
+  bool HasEnded(uint64_t handle) {
+    Lock lock(&mutex_);
+    const uint32_t index = IndexOf(handle);
+    if (index >= used_ || Locate(handle) != nullptr) return false;
+    const uint32_t generation =
+        static_cast<uint32_t>(handle >> kHandleGenerationShift) & kMaxGeneration;
+    return Encode(index, generation) == handle && generation >= 1 &&
+           generation <= At(index)->generation;
+  }
+
   // False when the handle is not live.  The object's own resources are the caller's to give back.
   bool Destroy(uint64_t handle) {
     Lock lock(&mutex_);
@@ -112,8 +123,8 @@ class Table {
     return Destroy(static_cast<uint64_t>(reinterpret_cast<uintptr_t>(handle)));
   }
 
-  // Calls visit(handle, object) for each live object.  `visit` may destroy objects of this table and
-  // create others; those created meanwhile may or may not be visited.
+  // Calls visit(handle, object) for each live object.  `visit` may destroy objects of this table
+  // and create others; those created meanwhile may or may not be visited.
   template <typename Visit>
   void ForEach(Visit visit) {
     for (uint32_t index = 0; index < Used(); ++index) {

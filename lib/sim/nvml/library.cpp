@@ -12,6 +12,9 @@ namespace {
 // nvmlInitWithFlags: succeed although there is no GPU.
 constexpr unsigned kInitNoGpus = 1;
 
+// Ending more often than beginning is an error from here on, and was none up to 550.
+constexpr uint16_t kStrictEndBranch = 580;
+
 constinit pthread_mutex_t g_lock = PTHREAD_MUTEX_INITIALIZER;
 constinit unsigned g_initialized = 0;  // nested nvmlInit calls; under g_lock
 
@@ -55,6 +58,11 @@ constexpr ErrorText kErrors[] = {
     {NVML_ERROR_INVALID_STATE, 550, "Resource not in correct state to perform requested operation"},
 };
 
+// A forked child starts anew, as if nobody had called nvmlInit. Under g_lock.
+void ForgetParent() {
+  if (sim::IsOrphanedByFork()) g_initialized = 0;
+}
+
 // Opens the machine for the first of nested initialisations.
 nvmlReturn_t Attach(unsigned flags) {
   if (!sim::machine::Open()) return NVML_ERROR_UNKNOWN;
@@ -68,8 +76,11 @@ nvmlReturn_t Attach(unsigned flags) {
 extern "C" nvmlReturn_t nvmlInitWithFlags(unsigned int flags) {
   SIM_CALL_ANYTIME(nvmlInitWithFlags, flags);
   pthread_mutex_lock(&g_lock);
+  ForgetParent();
   const nvmlReturn_t result = g_initialized > 0 ? NVML_SUCCESS : Attach(flags);
-  if (result == NVML_SUCCESS && ++g_initialized == 1) sim::SetInitialized(true, false);
+  if (result == NVML_SUCCESS && ++g_initialized == 1) {
+    sim::SetInitialized(true, /*lost_by_fork=*/true);
+  }
   pthread_mutex_unlock(&g_lock);
   return result;
 }
@@ -85,13 +96,15 @@ extern "C" nvmlReturn_t nvmlInit(void) {
   return nvmlInit_v2();
 }
 
-// Ending more often than beginning is no error.
 extern "C" nvmlReturn_t nvmlShutdown(void) {
   SIM_CALL_ANYTIME(nvmlShutdown);
   pthread_mutex_lock(&g_lock);
-  if (g_initialized > 0 && --g_initialized == 0) sim::SetInitialized(false, false);
+  ForgetParent();
+  const bool was_initialized = g_initialized > 0;
+  if (was_initialized && --g_initialized == 0) sim::SetInitialized(false, false);
   pthread_mutex_unlock(&g_lock);
-  return NVML_SUCCESS;
+  const bool is_refused = !was_initialized && sim::ConfiguredDriver().branch >= kStrictEndBranch;
+  return is_refused ? NVML_ERROR_UNINITIALIZED : NVML_SUCCESS;
 }
 
 extern "C" const char* nvmlErrorString(nvmlReturn_t result) {

@@ -56,7 +56,7 @@ extern "C" nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemo
   const int index = IndexOf(device);
   if (index == kNoDevice || memory == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
   if (memory->version != sim::nvml::VersionOf<nvmlMemory_v2_t>(2)) {
-    return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    return NVML_ERROR_FUNCTION_NOT_FOUND;  // as if each version were a function
   }
   const Memory now = Read(index);
   memory->total = now.total;

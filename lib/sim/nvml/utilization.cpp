@@ -92,8 +92,8 @@ void Fill(unsigned pid, uint64_t sample_ns, unsigned percent,
 }
 
 // One sample for each process that was busy in the last window. Without a buffer, or with one that
-// is too small, their number and NVML_ERROR_INSUFFICIENT_SIZE; NVML_ERROR_NOT_FOUND when nobody was
-// busy or the caller has seen the newest sample.
+// is too small, their number and NVML_ERROR_INSUFFICIENT_SIZE; with one, NVML_ERROR_NOT_FOUND when
+// nobody was busy or the caller has seen the newest sample.
 template <typename Sample>
 nvmlReturn_t PutProcessSamples(int index, uint64_t last_seen_us, unsigned* count, Sample* samples) {
   int slots[kMaxSlots];
@@ -112,8 +112,8 @@ nvmlReturn_t PutProcessSamples(int index, uint64_t last_seen_us, unsigned* count
     ++found;
   }
   *count = found;
-  if (found == 0) return NVML_ERROR_NOT_FOUND;
-  return found > room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
+  if (found > room || room == 0) return NVML_ERROR_INSUFFICIENT_SIZE;
+  return found == 0 ? NVML_ERROR_NOT_FOUND : NVML_SUCCESS;
 }
 
 nvmlReturn_t PutMedia(nvmlDevice_t device, unsigned* utilization, unsigned* period_us) {

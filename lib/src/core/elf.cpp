@@ -85,13 +85,26 @@ LoadedObject ReadObject(uintptr_t base, const ElfW(Dyn) * dynamic) {
   for (; dynamic->d_tag != DT_NULL; ++dynamic) {
     const ElfW(Addr) value = dynamic->d_un.d_ptr;
     switch (dynamic->d_tag) {
-      case DT_SYMTAB: object.symbols = TableAt<ElfW(Sym)>(base, value); break;
-      case DT_STRTAB: object.strings = TableAt<char>(base, value); break;
-      case DT_GNU_HASH: object.gnu_hash = TableAt<uint32_t>(base, value); break;
-      case DT_HASH: object.sysv_hash = TableAt<uint32_t>(base, value); break;
-      case DT_VERSYM: object.versions = TableAt<ElfW(Half)>(base, value); break;
-      case DT_SONAME: soname_offset = dynamic->d_un.d_val; break;
-      default: break;
+      case DT_SYMTAB:
+        object.symbols = TableAt<ElfW(Sym)>(base, value);
+        break;
+      case DT_STRTAB:
+        object.strings = TableAt<char>(base, value);
+        break;
+      case DT_GNU_HASH:
+        object.gnu_hash = TableAt<uint32_t>(base, value);
+        break;
+      case DT_HASH:
+        object.sysv_hash = TableAt<uint32_t>(base, value);
+        break;
+      case DT_VERSYM:
+        object.versions = TableAt<ElfW(Half)>(base, value);
+        break;
+      case DT_SONAME:
+        soname_offset = dynamic->d_un.d_val;
+        break;
+      default:
+        break;
     }
   }
   if (soname_offset != 0 && object.strings != nullptr) {
@@ -102,7 +115,7 @@ LoadedObject ReadObject(uintptr_t base, const ElfW(Dyn) * dynamic) {
 
 LoadedObject ReadObject(const dl_phdr_info& info) {
   for (size_t i = 0; i < info.dlpi_phnum; ++i) {
-    const ElfW(Phdr)& segment = info.dlpi_phdr[i];
+    const ElfW(Phdr) & segment = info.dlpi_phdr[i];
     if (segment.p_type != PT_DYNAMIC) continue;
     return ReadObject(info.dlpi_addr,
                       reinterpret_cast<const ElfW(Dyn)*>(info.dlpi_addr + segment.p_vaddr));
@@ -113,7 +126,7 @@ LoadedObject ReadObject(const dl_phdr_info& info) {
 bool Contains(const dl_phdr_info& info, const void* address) {
   const auto wanted = reinterpret_cast<uintptr_t>(address);
   for (size_t i = 0; i < info.dlpi_phnum; ++i) {
-    const ElfW(Phdr)& segment = info.dlpi_phdr[i];
+    const ElfW(Phdr) & segment = info.dlpi_phdr[i];
     const uintptr_t start = info.dlpi_addr + segment.p_vaddr;
     if (segment.p_type == PT_LOAD && wanted >= start && wanted - start < segment.p_memsz) {
       return true;

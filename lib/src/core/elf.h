@@ -49,7 +49,7 @@ template <typename Visit>
 void ForEachFunction(const LoadedObject& object, Visit visit) {
   const size_t count = SymbolCount(object);
   for (size_t i = 0; i < count; ++i) {
-    const ElfW(Sym)& symbol = object.symbols[i];
+    const ElfW(Sym) & symbol = object.symbols[i];
     if (!IsExportedFunction(symbol)) continue;
     visit(object.strings + symbol.st_name, reinterpret_cast<void*>(object.base + symbol.st_value));
   }

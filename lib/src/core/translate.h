@@ -1,5 +1,5 @@
-// Driver address -> symbol, so that a lookup's answer can be exchanged for our wrapper of that exact
-// function. Identity decides, never a name: version and per-thread flavour are then right by
+// Driver address -> symbol, so that a lookup's answer can be exchanged for our wrapper of that
+// exact function. Identity decides, never a name: version and per-thread flavour are then right by
 // construction. Must not know what a wrapper does.
 #pragma once
 

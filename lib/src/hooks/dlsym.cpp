@@ -3,6 +3,8 @@
 //
 // Rule: ask the real one, then exchange a driver address for our wrapper. What the driver does not
 // export stays not found, and no lookup ever loads a driver.
+#include "hooks/dlsym.h"
+
 #include <dlfcn.h>
 #include <string.h>
 
@@ -10,7 +12,6 @@
 #include "core/entries.h"
 #include "core/resolve.h"
 #include "core/translate.h"
-#include "hooks/dlsym.h"
 #include "lookup.h"
 
 namespace gpufence {
@@ -151,7 +152,7 @@ gpufence::LookupAnswer gpufence_filter_dlsym(void* handle, const char* name, con
 }
 
 gpufence::LookupAnswer gpufence_filter_dlvsym(void* handle, const char* name, const char* version,
-                                        const void* caller) {
+                                              const void* caller) {
   using namespace gpufence;
   if (RealDlvsym() == nullptr) return Answered(nullptr);
   const Sym sym = FindSym(name);

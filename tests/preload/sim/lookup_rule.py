@@ -75,9 +75,9 @@ class Rule:
     per_thread: dict[str, tuple[tuple[int, str], ...]]
 
     def answer(self, query: Query) -> Answer:
-        """What the driver says to one question."""
+        """What the driver says to one question. Negative versions are the newest to all of them."""
+        too_new = self.cuda_version >= STRICT_CUDA_VERSION and query.version > self.cuda_version
         version = query.version % UINT32
-        too_new = self.cuda_version >= STRICT_CUDA_VERSION and version > self.cuda_version
         if query.flags > 3 or too_new:
             return REFUSED
         pairs = self.plain.get(query.name, ())

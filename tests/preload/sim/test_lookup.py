@@ -154,6 +154,15 @@ def test_driver_580_refuses_versions_above_its_own(sim: Sim, tmp_path: Path) -> 
         assert (entry, 0, 13001) not in lenient
 
 
+def test_negative_versions_are_the_newest_to_580_too(sim: Sim, tmp_path: Path) -> None:
+    answers = ask(sim, "580", tmp_path, "cuMemAlloc")
+
+    for entry, status in ((1, "-"), (2, "0")):
+        # Asked after the versions that are refused, and the answer that -1 gets as well.
+        assert answers[entry, 0, -(1 << 31)] == Answer(0, status, "cuMemAlloc_v2")
+        assert (entry, 0, -1) not in answers
+
+
 @pytest.mark.parametrize("library", ["libcuda", "libnvidia-ml"])
 @pytest.mark.parametrize("latest", [False, True], ids=["file of 580", "file of the headers"])
 @pytest.mark.parametrize("branch", CUDA_VERSIONS)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -86,8 +88,7 @@ def test_a_child_forked_before_cuinit_has_its_own_account(sim: Sim) -> None:
 
 
 def test_racing_processes_fill_the_device_exactly(sim: Sim) -> None:
-    # Eight contexts of 2 MiB and 240 MiB to race for, in steps that one process alone would not end
-    # exactly either if the sum were ever wrong by one.
+    # Eight contexts of 2 MiB and 240 MiB to race for.
     small = sim.with_env(MEMORY="256m", CONTEXT_BYTES="2m")
     racers = [small.spawn("sim_families", "fill", "linear", 2 * MIB) for _ in range(8)]
     for racer in racers:
@@ -102,6 +103,22 @@ def test_racing_processes_fill_the_device_exactly(sim: Sim) -> None:
     granted = [int(answer.split('"granted": ')[1].split(",")[0]) for answer in answers]
     assert sum(granted) == 240 * MIB
     assert all(f'"code": {OUT_OF_MEMORY}' in answer for answer in answers)
+
+
+def test_racing_processes_never_pass_capacity(sim: Sim) -> None:
+    # Eight contexts of 2 MiB, and room for one block more: whoever has it is alone.
+    small = sim.with_env(MEMORY="64m", CONTEXT_BYTES="2m")
+    lock = sim.state.parent / "lock"
+    duellists = [small.spawn("sim_duel", 48 * MIB, 1000, lock) for _ in range(8)]
+    for duellist in duellists:
+        assert read_line(duellist) == "ready"
+
+    for duellist in duellists:
+        say(duellist)
+    facts = [json.loads(duellist.communicate(timeout=60)[0]) for duellist in duellists]
+
+    assert sum(fact["won"] for fact in facts) > 0
+    assert sum(fact["doubled"] for fact in facts) == 0
 
 
 def test_killing_racers_at_random_never_loses_a_byte(sim: Sim) -> None:
@@ -185,7 +202,7 @@ def test_a_state_folder_that_is_missing_fails_cuinit_with_one_line(sim: Sim) -> 
         ("SPEED", "1e9"),
         ("KERNEL_NS", "1us"),
         ("CONTEXT_BYTES", "0x10"),
-        ("MIG", "8"),
+        ("MIG", "1"),
         ("FAULTS", "cuMemAlloc_v2"),
         ("FAULTS", "cuMemAlloc_v2@0=2"),
         ("FAULTS", "cuMemAlloc_v9@1=2"),
@@ -321,7 +338,7 @@ def test_descriptors_and_environment_are_the_programs_own(sim: Sim) -> None:
     with holding(sim, "linear", MIB) as process:
         folder = f"/proc/{process.pid}/fd"
         flags = {
-            os.readlink(f"{folder}/{fd}"): open(f"/proc/{process.pid}/fdinfo/{fd}").read()
+            os.readlink(f"{folder}/{fd}"): Path(f"/proc/{process.pid}/fdinfo/{fd}").read_text()
             for fd in os.listdir(folder)
             if int(fd) > 2
         }

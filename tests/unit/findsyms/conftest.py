@@ -36,6 +36,7 @@ class ElfSpec:
     machine: int = 62
     symbolic: bool = False
     self_calls: Sequence[str] = ()  # exports with a JUMP_SLOT of the library's own
+    hidden: Sequence[str] = ()  # of the exports, those that visibility takes back
     text: bytes = b""  # bytes that stand for .rodata
     extra_dynamic: Sequence[tuple[int, int]] = field(default=())
 
@@ -49,7 +50,8 @@ def elf_bytes(spec: ElfSpec) -> bytes:
         strings += name.encode() + b"\0"
     symbols = bytes(24)
     for name, kind, binding in spec.exports:
-        symbols += struct.pack("<IBBHQQ", offsets[name], binding << 4 | kind, 0, 1, 0x1000, 8)
+        other = 2 if name in spec.hidden else 0
+        symbols += struct.pack("<IBBHQQ", offsets[name], binding << 4 | kind, other, 1, 0x1000, 8)
     count = len(spec.exports) + 1
     order = [e[0] for e in spec.exports]
     relocations = b"".join(

@@ -171,6 +171,11 @@ def test_a_stripped_library_may_keep_the_c_runtimes_initialiser(
     good = compile_library(source(api_folder, strong=WHOLE), *LINK, "-s")
     bad = compile_library(source(api_folder, strong=WHOLE, extra=extra), *LINK, "-s")
 
+    bare = compile_library(
+        source(api_folder, strong=WHOLE, extra=extra), *LINK, "-s", "-nostartfiles"
+    )
+
+    assert broken(run_tool, bare) == {"constructors"}
     assert broken(run_tool, good) == set()
     assert broken(run_tool, bad) == {"constructors"}
 
@@ -207,6 +212,10 @@ def test_the_glibc_ceiling_names_the_culprits(api_folder: Path) -> None:
     assert verdict(api_folder, SHAPE, "glibc").ok
     assert verdict(api_folder, SHAPE, "glibc", "2.34").ok
     assert verdict(api_folder, SHAPE, "glibc", "2.17").items == ("dlopen@GLIBC_2.34",)
+    assert verdict(api_folder, SHAPE, "glibc", "2.4").items == (
+        "dlopen@GLIBC_2.34",
+        "memcpy@GLIBC_2.14",
+    )
 
 
 @pytest.mark.parametrize("version", ["GLIBC_PRIVATE", "GLIBCXX_3.4", "CXXABI_1.3", "GCC_3.0"])

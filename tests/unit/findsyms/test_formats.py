@@ -123,7 +123,12 @@ def test_sarif_is_valid_and_complete(run_tool: RunTool, newer: Path, built: Path
     assert len(run["invocations"][0]["toolExecutionNotifications"]) == 1
 
 
-def test_markdown_tables_are_rectangular(run_tool: RunTool, newer: Path, built: Path) -> None:
+def test_markdown_tables_are_rectangular(
+    run_tool: RunTool, newer: Path, built: Path, api_folder: Path
+) -> None:
+    model = api_folder / "cuda.json"
+    model.write_text(model.read_text().replace("launch of cuLaunchKernel", "a <b> | c"))
+
     done = run_tool(newer, "--hooked", built, "--markdown")
 
     lines = done.out.splitlines()
@@ -138,6 +143,7 @@ def test_markdown_tables_are_rectangular(run_tool: RunTool, newer: Path, built: 
         width = columns
     assert done.out.count("<details>") == done.out.count("</details>") == 5
     assert "* `cuMemcpyHtoD_v2`" in lines
+    assert "| a &lt;b> \\| c |" in done.out
 
 
 def test_text_in_a_pipe_is_plain(run_tool: RunTool, newer: Path, built: Path) -> None:

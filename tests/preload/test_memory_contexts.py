@@ -179,14 +179,14 @@ def test_in_a_foreign_pid_namespace_a_neighbour_is_not_taken_for_us(
     unshare = ["unshare", "-p", "-f"]
     if subprocess.run([*unshare, "true"], capture_output=True, check=False).returncode != 0:
         pytest.skip("no right to make a pid namespace")
-    # A neighbour in another container, whom NVML lists beside us under a pid that says nothing.
-    neighbour = sim.spawn("memory_contexts", "hold")
+    # A neighbour in another container. Both have the pid 1, each in a namespace of its own.
+    program = str(sim.build / "tests" / "memory_contexts")
+    command = ["/usr/bin/env", *unshare, program]
+    neighbour = sim.spawn(command[0], *command[1:], "hold")
     assert neighbour.stdout is not None
     assert neighbour.stdout.readline() == "held\n"
-    program = str(sim.build / "tests" / "memory_contexts")
-    command = ["/usr/bin/env", *unshare, program, "contents"]
 
-    done = sim.run(command[0], *command[1:], preload=True, env=limited(tmp_path))
+    done = sim.run(command[0], *command[1:], "contents", preload=True, env=limited(tmp_path))
 
     neighbour.communicate("end\n", timeout=30)
     assert done.facts == {

@@ -103,7 +103,7 @@ bool FindVmem(std::string_view text, std::string_view* amount) {
   std::string_view line;
   while (NextPart(&text, '\n', &line)) {
     if (!StartsWith(line, kVmem)) continue;
-    *amount = Trim(line.substr(kVmem.size()), " \t\r");
+    *amount = Trim(After(line, kVmem.size()), " \t\r");
     return true;
   }
   return false;

@@ -25,7 +25,7 @@ bool JsonNumbers::TakeKey(std::string_view* key) {
     if (character == '\\' || character < ' ' || character > '~') return false;
   }
   if (length == rest_.size()) return false;
-  *key = rest_.substr(0, length);
+  *key = First(rest_, length);
   rest_.remove_prefix(length + 1);
   return true;
 }
@@ -36,7 +36,7 @@ JsonNumbers::Step JsonNumbers::TakeNumber(uint64_t* number) {
   while (length < rest_.size() && IsDigit(rest_[length])) ++length;
   if (length == 0 || (length > 1 && rest_.front() == '0')) return Step::kBroken;
   *number = 0;
-  const std::string_view digits = rest_.substr(0, length);
+  const std::string_view digits = First(rest_, length);
   rest_.remove_prefix(length);
   for (const char digit : digits) {
     if (__builtin_mul_overflow(*number, uint64_t{10}, number) ||

@@ -11,7 +11,7 @@ constexpr size_t kWholeDigits = 19;  // as many as 2^63 - 1 has
 std::string_view TakeDigits(std::string_view* text) {
   size_t length = 0;
   while (length < text->size() && IsDigit((*text)[length])) ++length;
-  const std::string_view digits = text->substr(0, length);
+  const std::string_view digits = First(*text, length);
   text->remove_prefix(length);
   return digits;
 }

@@ -99,12 +99,12 @@ constexpr std::string_view kOwnPrefix = "GPUFENCE_";
 // The part of `name` behind `base`: nothing, or a key with its '_'. False: another name.
 bool SplitKey(std::string_view name, std::string_view base, bool in_lower_case, Keys keys,
               std::string_view* key) {
-  const std::string_view start = name.substr(0, base.size());
+  const std::string_view start = First(name, base.size());
   if (start.size() < base.size()) return false;
   for (size_t i = 0; i < base.size(); ++i) {
     if (start[i] != (in_lower_case ? Lower(base[i]) : base[i])) return false;
   }
-  *key = name.substr(base.size());
+  *key = After(name, base.size());
   if (key->empty()) return true;
   return keys != Keys::kNone && key->front() == '_';
 }

@@ -2,6 +2,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -67,8 +68,8 @@ bool ReadEntry(std::string_view entry, Origin origin, Statement* statement, bool
   if (equals == std::string_view::npos) return true;
   *statement = Statement{};
   statement->origin = origin;
-  statement->name = entry.substr(0, equals);
-  statement->text = entry.substr(equals + 1);
+  statement->name = First(entry, equals);
+  statement->text = After(entry, equals + 1);
   std::string_view key;
   statement->option = FindOption(statement->name, &key);
   if (statement->option == nullptr) return true;
@@ -175,8 +176,8 @@ bool ReadConfigLine(std::string_view line, size_t number, Statements* statements
   }
   Statement statement{};
   statement.origin = Origin::kConfigFile;
-  statement.name = Trim(line.substr(0, equals), kLineBlanks);
-  statement.text = Trim(line.substr(equals + 1), kLineBlanks);
+  statement.name = Trim(First(line, equals), kLineBlanks);
+  statement.text = Trim(After(line, equals + 1), kLineBlanks);
   std::string_view key;
   statement.option = FindFileOption(statement.name, &key);
   char quoted[kQuoteBytes];
@@ -202,7 +203,7 @@ bool GatherConfigFile(const char* root, Scratch* scratch, Complaint complaint) {
   if (path.size() >= sizeof statements->config_path) {
     return complaint.Say("GPUFENCE_CONFIG is too long. Name a shorter path");
   }
-  path.copy(statements->config_path, path.size());
+  memcpy(statements->config_path, path.data(), path.size());
   statements->config_path[path.size()] = '\0';
   std::string_view rest;
   if (!ReadOrComplain(root, statements->config_path, !named.empty(), scratch->config_file,

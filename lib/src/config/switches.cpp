@@ -68,7 +68,7 @@ bool DirectiveLevel(std::string_view text, LogLevel* level) {
   while (NextPart(&text, ',', &part)) {
     const size_t equals = part.rfind('=');
     LogLevel one = LogLevel::kOff;
-    if (!WordedLevel(Trim(part.substr(equals == std::string_view::npos ? 0 : equals + 1)), &one)) {
+    if (!WordedLevel(Trim(After(part, equals == std::string_view::npos ? 0 : equals + 1)), &one)) {
       return false;
     }
     if (!found || one > *level) *level = one;

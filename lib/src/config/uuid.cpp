@@ -15,7 +15,7 @@ int HexDigit(char character) {
 }  // namespace
 
 bool ParseUuid(std::string_view text, uint8_t uuid[16]) {
-  const std::string_view prefix = text.substr(0, 4);
+  const std::string_view prefix = First(text, 4);
   if (EqualsIgnoringCase(prefix, "gpu-") || EqualsIgnoringCase(prefix, "mig-")) {
     text.remove_prefix(prefix.size());
   }

@@ -18,7 +18,7 @@ bool TakeQuoted(std::string_view* text, std::string_view* inner) {
   const char quote = text->front();
   const size_t end = text->find(quote, 1);
   if (end == std::string_view::npos) return false;
-  *inner = text->substr(1, end - 1);
+  *inner = After(First(*text, end), 1);
   text->remove_prefix(end + 1);
   const bool doubled = !text->empty() && text->front() == quote;
   return !doubled && (quote == '\'' || inner->find('\\') == std::string_view::npos);
@@ -38,7 +38,7 @@ bool TakeScalar(std::string_view text, std::string_view* scalar) {
          text[comment - 1] != '\t') {
     comment = text.find('#', comment + 1);
   }
-  *scalar = Trim(text.substr(0, comment), kBlanks);
+  *scalar = Trim(First(text, comment), kBlanks);
   const bool has_colon = scalar->find(": ") != std::string_view::npos || scalar->back() == ':';
   return !has_colon;
 }
@@ -57,7 +57,7 @@ bool TakeKey(std::string_view line, std::string_view* key, std::string_view* res
       colon = line.find(':', colon + 1);
     }
     if (colon == std::string_view::npos) return false;
-    *key = Trim(line.substr(0, colon), kBlanks);
+    *key = Trim(First(line, colon), kBlanks);
     line.remove_prefix(colon + 1);
   }
   *rest = line;

@@ -1,8 +1,6 @@
 #include "hooks/onlooker.h"
 
 #include <string.h>
-#include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -59,8 +57,9 @@ constinit std::atomic<Onlooker*> the_onlooker{nullptr};
 // The container's region, mapped read-only at the first question that finds it. Not wiped: looking on
 // is the same for a child.
 struct Sight {
-  std::atomic<Region*> region;
-  std::atomic<int> fd;
+  std::atomic<bool> found;
+  RegionFile file;  // written once, before `found`
+  SpinLock publishing;
   std::atomic<uint64_t> looked_ns;
 };
 constinit Sight sight = {};
@@ -156,9 +155,10 @@ const Onlooker* DecidedOnlooker() {
 }
 
 bool FindSight(const Onlooker& onlooker, RegionFile* file) {
-  file->region = sight.region.load(std::memory_order_acquire);
-  file->fd = sight.fd.load(std::memory_order_relaxed);
-  if (file->region != nullptr) return true;
+  if (sight.found.load(std::memory_order_acquire)) {
+    *file = sight.file;
+    return true;
+  }
   uint64_t looked_ns = sight.looked_ns.load(std::memory_order_relaxed);
   const uint64_t now_ns = CoarseNowNs();
   if (looked_ns != 0 && now_ns - looked_ns < kLookPauseNs) return false;
@@ -171,9 +171,10 @@ bool FindSight(const Onlooker& onlooker, RegionFile* file) {
   const bool found = FindRegion(PlacesOf(*claims, name), file);
   UnmapWipedOnFork(claims, sizeof(Claims));
   if (!found) return false;
-  // Alone here: the next one to look may do so only after the pause.
-  sight.fd.store(file->fd, std::memory_order_relaxed);
-  sight.region.store(file->region, std::memory_order_release);
+  // Another thread may have come as far, if this one was held up beyond the pause.
+  SpinGuard guard(&sight.publishing);
+  if (!sight.found.load(std::memory_order_relaxed)) sight.file = *file;
+  sight.found.store(true, std::memory_order_release);
   return true;
 }
 
@@ -224,8 +225,7 @@ bool IsOurs(uint32_t pid) {
   if (Fence* fence = DecidedFence()) {
     return KnowsProcess(fence->devices[0].account.file().region, pid);
   }
-  const Region* region = sight.region.load(std::memory_order_acquire);
-  return region != nullptr && KnowsProcess(region, pid);
+  return sight.found.load(std::memory_order_acquire) && KnowsProcess(sight.file.region, pid);
 }
 
 const char* GivenName() {

@@ -25,9 +25,8 @@ uint32_t LookRow(const Region* region, const uint8_t uuid[16]) {
 bool IsAlive(const RegionFile& file, uint32_t slot) {
   const ProcessRecord& record = file.region->processes[slot];
   if (record.pid.load(std::memory_order_acquire) == 0) return false;
-  const Owner owner = AskPid(record, OwnPidNamespace(), Effort::kThorough);
-  if (owner != Owner::kUnknown) return owner == Owner::kAlive;
-  return file.fd < 0 || IsLocked(file.fd, slot);
+  if (IsOurFile(file) && !IsLocked(file.fd, slot)) return false;
+  return AskPid(record, OwnPidNamespace(), Effort::kThorough) != Owner::kGone;
 }
 
 RowSeen LookAtRow(const RegionFile& file, uint32_t row) {

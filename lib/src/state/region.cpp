@@ -47,6 +47,8 @@ Opened MapFile(int fd, int protection, RegionFile* file) {
   if (address == MAP_FAILED) return Opened::kUnusable;
   file->region = static_cast<Region*>(address);
   file->fd = fd;
+  file->device = found.st_dev;
+  file->inode = found.st_ino;
   if (IsReady(*file->region)) return Opened::kReady;
   munmap(address, sizeof(Region));
   return Opened::kDamaged;
@@ -161,19 +163,13 @@ bool MakeInFirst(const RegionPlaces& places, RegionFile* file, char* why, size_t
   return false;
 }
 
-// What this process opened, or, in a forked child, what its parent had open: the descriptor would
-// keep the parent's lock alive when the parent is dead.
-struct Inherited {
-  pid_t owner;
-  int fd;
-  Region* region;
-  dev_t device;
-  ino_t inode;
-};
-constinit Inherited opened = {};
+// What this process opened, or, in a forked child, what its parent had open: descriptor and mapping
+// would keep the parent's lock alive when the parent is dead.
+constinit pid_t opener = 0;
+constinit RegionFile opened = {};
 
 void CloseInherited() {
-  if (opened.region == nullptr || opened.owner == getpid()) return;
+  if (opened.region == nullptr || opener == getpid()) return;
   munmap(opened.region, sizeof(Region));
   struct stat found = {};
   // The number may be another file's by now: daemons close all they have.
@@ -184,12 +180,6 @@ void CloseInherited() {
   opened = {};
 }
 
-void Remember(const RegionFile& file) {
-  struct stat found = {};
-  if (fstat(file.fd, &found) != 0) return;
-  opened = {getpid(), file.fd, file.region, found.st_dev, found.st_ino};
-}
-
 }  // namespace
 
 bool OpenRegion(const RegionPlaces& places, RegionFile* file, char* why, size_t why_bytes) {
@@ -197,7 +187,8 @@ bool OpenRegion(const RegionPlaces& places, RegionFile* file, char* why, size_t 
   if (!FindExisting(places, O_RDWR, file) && !MakeInFirst(places, file, why, why_bytes)) {
     return false;
   }
-  Remember(*file);
+  opener = getpid();
+  opened = *file;
   return true;
 }
 

@@ -3,8 +3,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+
+#include <initializer_list>
 
 namespace gpufence {
 namespace {
@@ -34,26 +37,18 @@ void RaiseHighSlot(Region* region, uint32_t slot) {
   }
 }
 
-void Sign(Region* region, uint32_t slot) {
+void SignSlot(Region* region, uint32_t slot) {
+  ZeroSlot(region, slot);
   ProcessRecord& record = region->processes[slot];
   const auto pid = static_cast<uint32_t>(getpid());
   record.uid = getuid();
   record.start_ticks = OwnStartTicks();
   record.pid_namespace = OwnPidNamespace();
   record.pid.store(pid, std::memory_order_release);
+  RaiseHighSlot(region, slot);
 }
 
-// Takes the slot's lock. A lock that nobody holds means death, except where the owner closed its own
-// descriptor, as daemons do with all of theirs: then its pid says that it lives.
-bool TakeDeadSlot(const RegionFile& file, uint32_t slot, uint64_t own_namespace) {
-  if (!SetLock(file.fd, slot, F_WRLCK)) return false;
-  const ProcessRecord& record = file.region->processes[slot];
-  if (AskPid(record, own_namespace, Effort::kThorough) != Owner::kAlive) return true;
-  SetLock(file.fd, slot, F_UNLCK);
-  return false;
-}
-
-// A child that inherited the descriptor keeps a dead owner's lock alive.
+// A child that inherited descriptor and mapping keeps a dead owner's lock alive.
 bool ZeroOrphanedSlot(const RegionFile& file, uint32_t slot, uint64_t own_namespace,
                       Effort effort) {
   const ProcessRecord& record = file.region->processes[slot];
@@ -97,35 +92,45 @@ bool AllocateRow(const RegionFile& file, uint32_t row) {
          AllocateRange(file.fd, offsetof(Region, cells) + row * kCells, kCells);
 }
 
+// The first pass passes over what looks taken, since asking for a lock takes the longer the more of
+// them there are; the second asks everywhere.
+bool LooksTaken(const ProcessRecord& record, uint64_t own_namespace) {
+  return record.pid.load(std::memory_order_acquire) != 0 &&
+         AskPid(record, own_namespace, Effort::kQuick) != Owner::kGone;
+}
+
+bool Claim(const RegionFile& file, uint32_t slot) {
+  if (!SetLock(file.fd, slot, F_WRLCK)) return false;
+  if (!SetLock(file.fd, kZeroingBase + slot, F_WRLCK)) {
+    SetLock(file.fd, slot, F_UNLCK);
+    return false;
+  }
+  SignSlot(file.region, slot);
+  SetLock(file.fd, kZeroingBase + slot, F_UNLCK);
+  return true;
+}
+
 }  // namespace
 
 uint32_t ClaimSlot(const RegionFile& file) {
   // In a forked child the flag may be that of a thread which stayed behind.
   reclaiming.store(false, std::memory_order_relaxed);
+  if (file.fd < 0) {
+    SignSlot(file.region, 0);
+    return 0;
+  }
   const uint64_t own_namespace = OwnPidNamespace();
-  for (uint32_t slot = 0; slot < kMaxProcesses; ++slot) {
-    if (file.fd >= 0) {
-      errno = 0;
-      if (!TakeDeadSlot(file, slot, own_namespace)) {
-        if (errno == EINVAL || errno == ENOLCK || errno == EBADF) return kNoSlot;
-        continue;
-      }
-      if (!SetLock(file.fd, kZeroingBase + slot, F_WRLCK)) {
-        SetLock(file.fd, slot, F_UNLCK);
-        continue;
-      }
+  for (const bool thorough : {false, true}) {
+    for (uint32_t slot = 0; slot < kMaxProcesses; ++slot) {
+      if (!thorough && LooksTaken(file.region->processes[slot], own_namespace)) continue;
+      if (Claim(file, slot)) return slot;
     }
-    ZeroSlot(file.region, slot);
-    Sign(file.region, slot);
-    RaiseHighSlot(file.region, slot);
-    if (file.fd >= 0) SetLock(file.fd, kZeroingBase + slot, F_UNLCK);
-    return slot;
   }
   return kNoSlot;
 }
 
 uint32_t ReclaimDead(const RegionFile& file, uint32_t own_slot, Effort effort) {
-  if (file.fd < 0) return 0;
+  if (!IsOurFile(file)) return 0;
   bool waited = false;
   if (!TakeReclaimTurn(&waited)) return 0;
   uint32_t reclaimed = 0;
@@ -135,7 +140,7 @@ uint32_t ReclaimDead(const RegionFile& file, uint32_t own_slot, Effort effort) {
     for (uint32_t slot = 0; slot < end && slot < kMaxProcesses; ++slot) {
       const ProcessRecord& record = file.region->processes[slot];
       if (slot == own_slot || record.pid.load(std::memory_order_relaxed) == 0) continue;
-      if (TakeDeadSlot(file, slot, own_namespace)) {
+      if (SetLock(file.fd, slot, F_WRLCK)) {
         ZeroSlot(file.region, slot);
         SetLock(file.fd, slot, F_UNLCK);
         ++reclaimed;
@@ -146,6 +151,12 @@ uint32_t ReclaimDead(const RegionFile& file, uint32_t own_slot, Effort effort) {
   }
   reclaiming.store(false, std::memory_order_release);
   return waited ? 1 : reclaimed;
+}
+
+bool IsOurFile(const RegionFile& file) {
+  struct stat found = {};
+  return file.fd >= 0 && fstat(file.fd, &found) == 0 && found.st_dev == file.device &&
+         found.st_ino == file.inode;
 }
 
 uint64_t RowKey(const uint8_t uuid[16]) {

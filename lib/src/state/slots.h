@@ -1,8 +1,8 @@
 // Slots: which process owns which column of the region, who is dead, and what becomes of the dead.
 //
-// Alive means holding an open-file-description lock on the slot's byte. The kernel drops it at the
-// owner's death, in every pid namespace; taking it is therefore proof of death, and nobody ever
-// waits for it. Must not know what the cells count.
+// Alive means holding an open-file-description lock on the slot's byte. The kernel drops it with the
+// owner's last reference to the open file, its mapping included: at death or exec, in every pid
+// namespace. Taking it is therefore proof of death, and nobody ever waits for it. Must not know what the cells count.
 #pragma once
 
 #include <stdint.h>
@@ -18,6 +18,8 @@ inline constexpr uint32_t kNoSlot = UINT32_MAX;
 struct RegionFile {
   Region* region = nullptr;
   int fd = -1;
+  uint64_t device = 0;  // which file the descriptor was opened for
+  uint64_t inode = 0;
 };
 
 // Takes the lowest free slot, zeroes it and signs it. kNoSlot when all are taken by living
@@ -27,6 +29,10 @@ uint32_t ClaimSlot(const RegionFile& file);
 // Zeroes the slots of dead processes. Returns how many there were. While another thread of this
 // process does the same, waits for it (a moment, bounded) and counts its work as one.
 uint32_t ReclaimDead(const RegionFile& file, uint32_t own_slot, Effort effort);
+
+// True while the descriptor is still the region's. Daemons close all descriptors they have; the lock
+// lives on with the mapping, but another file's locks would prove nothing.
+bool IsOurFile(const RegionFile& file);
 
 // What a row is found by: the first eight bytes of the UUID, never 0.
 uint64_t RowKey(const uint8_t uuid[16]);

@@ -47,49 +47,52 @@ def hold(sim: Sim, tmp_path: Path) -> subprocess.Popen[str]:
     return process
 
 
-def test_context_is_counted_once_with_the_driver_s_own_figure(sim: Sim, tmp_path: Path) -> None:
-    assert facts(sim, tmp_path, "one") == {"room": ROOM, "listed": CONTEXT}
-
-
-def test_each_context_is_paid_until_it_is_destroyed(sim: Sim, tmp_path: Path) -> None:
-    assert facts(sim, tmp_path, "two") == {"both": ROOM - CONTEXT, "one": ROOM}
-
-
-def test_what_was_allocated_in_a_context_ends_with_it_and_only_once(
-    sim: Sim, tmp_path: Path
-) -> None:
-    assert facts(sim, tmp_path, "contents") == {
+# What each case of the program must find.
+EXPECTED = {
+    "one": {"room": ROOM, "listed": CONTEXT},
+    # Each context is paid until it is destroyed.
+    "two": {"both": ROOM - CONTEXT, "one": ROOM},
+    # What was allocated in a context ends with it, and only once.
+    "contents": {
         "both": ROOM - CONTEXT - GIB,
         "second": ROOM,
         "second with 1 GiB": ROOM - GIB,
         "third": ROOM,
-    }
-
-
-def test_primary_context_lives_as_long_as_somebody_retains_it(sim: Sim, tmp_path: Path) -> None:
-    assert facts(sim, tmp_path, "primary") == {
+    },
+    # A primary context lives as long as somebody retains it.
+    "primary": {
         "retained": ROOM,
         "retained twice": ROOM,
         "released once": ROOM - GIB,
         "released twice": ROOM,
-    }
+    },
+    # A reset releases everything at once.
+    "reset": {"room": ROOM},
+    # A context ends with the last detachment.
+    "attached": {"detached once": ROOM - CONTEXT - GIB, "detached twice": ROOM},
+    # A green context pays for the primary that it brings to life.
+    "green": {"green": ROOM - GIB, "destroyed": ROOM},
+}
 
 
-def test_reset_of_the_primary_context_releases_everything_at_once(
-    sim: Sim, tmp_path: Path
+@pytest.mark.parametrize("case", EXPECTED)
+def test_contexts_are_paid_once_while_they_live(sim: Sim, tmp_path: Path, case: str) -> None:
+    assert facts(sim, tmp_path, case) == EXPECTED[case]
+
+
+@pytest.mark.parametrize("case", [case for case in EXPECTED if case != "one"])
+@pytest.mark.parametrize(
+    "faults",
+    [
+        "nvmlDeviceGetComputeRunningProcesses_v3@*=3",
+        "nvmlInit_v2@*=9;nvmlInitWithFlags@*=9",
+    ],
+    ids=["no process list", "no NVML"],
+)
+def test_without_a_process_list_free_memory_tells(
+    sim: Sim, tmp_path: Path, faults: str, case: str
 ) -> None:
-    assert facts(sim, tmp_path, "reset") == {"room": ROOM}
-
-
-def test_attached_context_ends_with_its_last_detachment(sim: Sim, tmp_path: Path) -> None:
-    assert facts(sim, tmp_path, "attached") == {
-        "detached once": ROOM - CONTEXT - GIB,
-        "detached twice": ROOM,
-    }
-
-
-def test_green_context_pays_for_the_primary_it_brings_to_life(sim: Sim, tmp_path: Path) -> None:
-    assert facts(sim, tmp_path, "green") == {"green": ROOM - GIB, "destroyed": ROOM}
+    assert facts(sim, tmp_path, case, GPUFENCE_SIM_FAULTS=faults) == EXPECTED[case]
 
 
 REFUSED = {
@@ -155,24 +158,6 @@ def test_processes_that_start_together_never_pass_the_limit(sim: Sim, tmp_path: 
     assert facts(sim, tmp_path, "one", limit="2g")["room"] == 2048 - CONTEXT
 
 
-@pytest.mark.parametrize(
-    "faults",
-    [
-        "nvmlDeviceGetComputeRunningProcesses_v3@*=3",
-        "nvmlInit_v2@*=9;nvmlInitWithFlags@*=9",
-    ],
-    ids=["no process list", "no NVML"],
-)
-def test_without_a_process_list_free_memory_tells(
-    sim: Sim, tmp_path: Path, faults: str
-) -> None:
-    env = limited(tmp_path, GPUFENCE_SIM_FAULTS=faults)
-
-    done = sim.run("memory_contexts", "two", preload=True, env=env)
-
-    assert done.facts == {"both": ROOM - CONTEXT, "one": ROOM}
-
-
 def test_in_a_foreign_pid_namespace_a_neighbour_is_not_taken_for_us(
     sim: Sim, tmp_path: Path
 ) -> None:
@@ -189,9 +174,4 @@ def test_in_a_foreign_pid_namespace_a_neighbour_is_not_taken_for_us(
     done = sim.run(command[0], *command[1:], "contents", preload=True, env=limited(tmp_path))
 
     neighbour.communicate("end\n", timeout=30)
-    assert done.facts == {
-        "both": ROOM - CONTEXT - GIB,
-        "second": ROOM,
-        "second with 1 GiB": ROOM - GIB,
-        "third": ROOM,
-    }
+    assert done.facts == EXPECTED["contents"]

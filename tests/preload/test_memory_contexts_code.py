@@ -92,9 +92,7 @@ def test_every_launch_refuses_a_stack_that_does_not_fit(sim: Sim, tmp_path: Path
     assert not [name for name in log.read_text(encoding="utf-8").split() if "cuLaunch" in name]
 
 
-def test_without_a_process_list_every_step_is_measured_by_itself(
-    sim: Sim, tmp_path: Path
-) -> None:
+def test_without_a_process_list_every_step_is_measured_by_itself(sim: Sim, tmp_path: Path) -> None:
     blind = {"GPUFENCE_SIM_FAULTS": "nvmlDeviceGetComputeRunningProcesses_v3@*=3"}
 
     assert facts(sim, tmp_path, "globals", **blind)["loaded"] == ROOM - 64

@@ -47,8 +47,8 @@ CUresult CreateMeasured(FencedDevice* device, Holding holding, const Handle* out
 
 // `undo` destroys what an array of unknown layout turned out to be too large for.
 template <typename Handle, typename Descriptor, typename Call, typename Undo>
-CUresult Create(HoldingKind kind, Handle* out, const Descriptor* wanted, unsigned levels,
-                Call call, Undo undo) {
+CUresult Create(HoldingKind kind, Handle* out, const Descriptor* wanted, unsigned levels, Call call,
+                Undo undo) {
   const Hook hook;
   if (hook.refused()) return kRefusalCode;
   FencedDevice* device = hook.current_device();
@@ -80,8 +80,8 @@ CUresult Create(HoldingKind kind, Handle* out, const Descriptor* wanted, unsigne
 template <typename Descriptor, typename Call>
 CUresult CreateArray(CUarray* out, const Descriptor* wanted, Call call) {
   return Create(
-      HoldingKind::kArray, out, wanted, 1,
-      [&](CUarray* result) { return call(result, wanted); }, real::cuArrayDestroy);
+      HoldingKind::kArray, out, wanted, 1, [&](CUarray* result) { return call(result, wanted); },
+      real::cuArrayDestroy);
 }
 
 // Physical memory that is mapped to it lives until the array ends at the latest.
@@ -115,9 +115,7 @@ uint64_t PlaceOf(const CUarrayMapInfo& info) {
   return PlaceKey(words, 4);
 }
 
-bool Maps(const CUarrayMapInfo& info) {
-  return info.memOperationType == CU_MEM_OPERATION_TYPE_MAP;
-}
+bool Maps(const CUarrayMapInfo& info) { return info.memOperationType == CU_MEM_OPERATION_TYPE_MAP; }
 
 // References first, so that nothing ends under the driver's hands.
 void Hold(Fence* fence, const CUarrayMapInfo* list, unsigned count) {
@@ -130,7 +128,8 @@ void Hold(Fence* fence, const CUarrayMapInfo* list, unsigned count) {
 
 void LetGo(Fence* fence, const CUarrayMapInfo* list, unsigned count) {
   for (unsigned i = 0; i < count; ++i) {
-    if (Maps(list[i])) SettleDropped(fence, DropReference(fence, list[i].memHandle.memHandle), true);
+    if (Maps(list[i]))
+      SettleDropped(fence, DropReference(fence, list[i].memHandle.memHandle), true);
   }
 }
 
@@ -203,16 +202,14 @@ CUresult cuMipmappedArrayDestroy(CUmipmappedArray hMipmappedArray) {
 }
 
 CUresult cuMemMapArrayAsync(CUarrayMapInfo* mapInfoList, unsigned int count, CUstream hStream) {
-  return MapArrays(mapInfoList, count, [&] {
-    return real::cuMemMapArrayAsync(mapInfoList, count, hStream);
-  });
+  return MapArrays(mapInfoList, count,
+                   [&] { return real::cuMemMapArrayAsync(mapInfoList, count, hStream); });
 }
 
 CUresult cuMemMapArrayAsync_ptsz(CUarrayMapInfo* mapInfoList, unsigned int count,
                                  CUstream hStream) {
-  return MapArrays(mapInfoList, count, [&] {
-    return real::cuMemMapArrayAsync_ptsz(mapInfoList, count, hStream);
-  });
+  return MapArrays(mapInfoList, count,
+                   [&] { return real::cuMemMapArrayAsync_ptsz(mapInfoList, count, hStream); });
 }
 
 }  // extern "C"

@@ -1,5 +1,5 @@
-// What an array takes of the device's memory: the driver lays it out in blocks of 64 bytes by 8 rows,
-// stacked in both directions until they cover the array or are 16 high. Pure arithmetic.
+// What an array takes of the device's memory: the driver lays it out in blocks of 64 bytes by 8
+// rows, stacked in both directions until they cover the array or are 16 high. Pure arithmetic.
 // Source: measured on an H200 with driver 580; the table at the end holds what it took.
 #pragma once
 
@@ -69,8 +69,7 @@ constexpr uint64_t Multiply(uint64_t one, uint64_t other) {
 // Saturates: what cannot exist is refused, not wrapped to something small.
 constexpr uint64_t LevelBytes(const ArrayShape& shape) {
   const uint64_t slices = shape.layered ? 1 : Stack(shape.depth, kMostBlocks);
-  const uint64_t high =
-      Stack((shape.height + kBlockRows - 1) / kBlockRows, kMostBlocks / slices);
+  const uint64_t high = Stack((shape.height + kBlockRows - 1) / kBlockRows, kMostBlocks / slices);
   const uint64_t rows = RoundUp(shape.height, high * kBlockRows);
   return Multiply(Multiply(RoundUp(shape.row_bytes, kBlockRowBytes), rows),
                   RoundUp(shape.depth, slices));
@@ -87,8 +86,7 @@ constexpr ArrayShape NextLevel(const ArrayShape& shape, uint64_t element_bytes) 
 
 // Physical bytes of an array (`levels` 1) or mipmapped array: 0 for one without memory of its own.
 // False when the format's layout is unknown.
-constexpr bool ArrayBytes(const CUDA_ARRAY3D_DESCRIPTOR& wanted, unsigned levels,
-                          uint64_t* bytes) {
+constexpr bool ArrayBytes(const CUDA_ARRAY3D_DESCRIPTOR& wanted, unsigned levels, uint64_t* bytes) {
   constexpr unsigned kUnbacked = CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING;
   constexpr unsigned kLayers = CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP;
   *bytes = 0;
@@ -102,8 +100,8 @@ constexpr bool ArrayBytes(const CUDA_ARRAY3D_DESCRIPTOR& wanted, unsigned levels
   for (unsigned level = 0; level < AtLeastOne(levels); ++level) {
     const uint64_t more = LevelBytes(shape);
     *bytes = more > UINT64_MAX - *bytes ? UINT64_MAX : *bytes + more;
-    const bool was_last = shape.width <= 1 && shape.height <= 1 &&
-                          (shape.layered || shape.depth <= 1);
+    const bool was_last =
+        shape.width <= 1 && shape.height <= 1 && (shape.layered || shape.depth <= 1);
     if (was_last) break;  // more levels than there can be
     shape = NextLevel(shape, element_bytes);
   }

@@ -15,12 +15,12 @@ inline constexpr uint64_t kGraphBlockBytes = uint64_t{32} << 20;
 // can make the driver take more than is charged.
 struct GraphAccount {
   SpinLock lock;
-  uint32_t flying;         // launches under way
-  uint32_t version;        // changes with every one, and with every trim
+  uint32_t flying;   // launches under way
+  uint32_t version;  // changes with every one, and with every trim
   uint32_t trims;
-  bool unsettled;          // the charge may differ from what the driver holds
+  bool unsettled;  // the charge may differ from what the driver holds
   uint64_t charged_bytes;
-  uint64_t backed_bytes;   // needed by the executables launched since the last trim
+  uint64_t backed_bytes;  // needed by the executables launched since the last trim
 };
 
 }  // namespace gpufence

@@ -92,9 +92,8 @@ CUresult cuGraphInstantiate_v2(CUgraphExec* phGraphExec, CUgraph hGraph, CUgraph
 
 CUresult cuGraphInstantiateWithFlags(CUgraphExec* phGraphExec, CUgraph hGraph,
                                      unsigned long long flags) {
-  return Instantiate(phGraphExec, hGraph, Uploads(flags), [&] {
-    return real::cuGraphInstantiateWithFlags(phGraphExec, hGraph, flags);
-  });
+  return Instantiate(phGraphExec, hGraph, Uploads(flags),
+                     [&] { return real::cuGraphInstantiateWithFlags(phGraphExec, hGraph, flags); });
 }
 
 CUresult cuGraphInstantiateWithParams(CUgraphExec* phGraphExec, CUgraph hGraph,

@@ -1,6 +1,6 @@
-// Memory of graphs: nothing when an allocation node is added or instantiated, its bytes at the first
-// launch or upload, kept until cuDeviceGraphMemTrim. A launch reserves what its executable needs and
-// then charges what the driver reports. Must not know streams.
+// Memory of graphs: nothing when an allocation node is added or instantiated, its bytes at the
+// first launch or upload, kept until cuDeviceGraphMemTrim. A launch reserves what its executable
+// needs and then charges what the driver reports. Must not know streams.
 #pragma once
 
 #include <stddef.h>
@@ -42,7 +42,9 @@ class GraphRun {
     bool newly_backed = false;
   };
 
-  FencedDevice* DeviceOf(const Share& share) const { return &fence_->devices[share.holding.device]; }
+  FencedDevice* DeviceOf(const Share& share) const {
+    return &fence_->devices[share.holding.device];
+  }
   void Add(const Holding& holding);
   bool ClaimShare(Share* share);
   bool Enter(Share* share, uint64_t in_hand, uint64_t* difference);

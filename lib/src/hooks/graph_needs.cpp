@@ -7,6 +7,7 @@
 #include "core/forked.h"
 #include "hooks/fence.h"
 #include "hooks/graph_account.h"
+#include "policy/charge.h"
 #include "real.h"
 
 namespace gpufence {
@@ -73,8 +74,7 @@ bool Visit(CUgraphNode node, int depth, Events* events) {
     CUDA_MEM_ALLOC_NODE_PARAMS allocation = {};
     if (real::cuGraphMemAllocNodeGetParams(node, &allocation) != CUDA_SUCCESS) return true;
     const uint32_t ordinal = DeviceOfLocation(allocation.poolProps.location);
-    return ordinal == kNoDevice ||
-           events->Push({allocation.dptr, allocation.bytesize, ordinal});
+    return ordinal == kNoDevice || events->Push({allocation.dptr, allocation.bytesize, ordinal});
   }
   if (type == CU_GRAPH_NODE_TYPE_MEM_FREE) {
     CUdeviceptr address = 0;
@@ -103,18 +103,20 @@ bool Walk(CUgraph graph, int depth, Events* events) {
   return true;
 }
 
-// Blocks of one device, counted once each. `events` by address.
+// Blocks of one device, counted once each: a graph's addresses begin with a block, and fill it
+// before the next. `events` by address.
 void Add(uint32_t ordinal, Events* events, GraphNeed* need) {
-  uint64_t next_block = 0;
+  uint64_t covered = 0;  // end of the last block
   uint64_t count = 0;
   for (const Event& event : *events) {
     if (event.bytes == 0 || event.ordinal != ordinal) continue;
     ++count;
-    const uint64_t last = (event.address + event.bytes - 1) / kGraphBlockBytes;
-    const uint64_t first = std::max(event.address / kGraphBlockBytes, next_block);
-    if (last < first) continue;
-    need->bytes += (last - first + 1) * kGraphBlockBytes;
-    next_block = last + 1;
+    const uint64_t from = std::max(event.address, covered);
+    const uint64_t end = event.address + event.bytes;
+    if (end <= from) continue;
+    const uint64_t more = RoundUp(end - from, kGraphBlockBytes);
+    need->bytes += more;
+    covered = from + more;
   }
   need->scattered = count > 1 && need->bytes > kGraphBlockBytes;
 }

@@ -1,6 +1,6 @@
-// Multicast objects: addresses through which several GPUs write at once. They hold no memory of their
-// own; what is bound to one stays alive, and charged where it was created, until it is unbound or
-// the object ends. Must not know how physical memory is counted (physical.h).
+// Multicast objects: addresses through which several GPUs write at once. They hold no memory of
+// their own; what is bound to one stays alive, and charged where it was created, until it is
+// unbound or the object ends. Must not know how physical memory is counted (physical.h).
 #include "hooks/physical.h"
 #include "real.h"
 
@@ -28,8 +28,8 @@ CUresult Bind(uint64_t object, uint64_t memory, const CUdevice* dev, size_t offs
   return rc;
 }
 
-// The handle behind a mapped address; 0 when there is none. The reference that asking takes is given
-// back at once: the mapping keeps the memory.
+// The handle behind a mapped address; 0 when there is none. The reference that asking takes is
+// given back at once: the mapping keeps the memory.
 uint64_t HandleAt(CUdeviceptr address) {
   const Hook hook;
   if (hook.fence() == nullptr) return 0;
@@ -70,9 +70,9 @@ CUresult cuMulticastBindMem(CUmemGenericAllocationHandle mcHandle, size_t mcOffs
   });
 }
 
-CUresult cuMulticastBindMem_v2(CUmemGenericAllocationHandle mcHandle, CUdevice dev,
-                               size_t mcOffset, CUmemGenericAllocationHandle memHandle,
-                               size_t memOffset, size_t size, unsigned long long flags) {
+CUresult cuMulticastBindMem_v2(CUmemGenericAllocationHandle mcHandle, CUdevice dev, size_t mcOffset,
+                               CUmemGenericAllocationHandle memHandle, size_t memOffset,
+                               size_t size, unsigned long long flags) {
   return Bind(mcHandle, memHandle, &dev, mcOffset, [&] {
     return real::cuMulticastBindMem_v2(mcHandle, dev, mcOffset, memHandle, memOffset, size, flags);
   });
@@ -80,9 +80,8 @@ CUresult cuMulticastBindMem_v2(CUmemGenericAllocationHandle mcHandle, CUdevice d
 
 CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle mcHandle, size_t mcOffset,
                              CUdeviceptr memptr, size_t size, unsigned long long flags) {
-  return Bind(mcHandle, HandleAt(memptr), nullptr, mcOffset, [&] {
-    return real::cuMulticastBindAddr(mcHandle, mcOffset, memptr, size, flags);
-  });
+  return Bind(mcHandle, HandleAt(memptr), nullptr, mcOffset,
+              [&] { return real::cuMulticastBindAddr(mcHandle, mcOffset, memptr, size, flags); });
 }
 
 CUresult cuMulticastBindAddr_v2(CUmemGenericAllocationHandle mcHandle, CUdevice dev,

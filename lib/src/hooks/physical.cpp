@@ -54,8 +54,8 @@ void SettleDropped(Fence* fence, const DroppedReference& dropped, bool succeeded
     return;
   }
   Holding restored = dropped.physical;
-  if (!dropped.last && fence->holdings.AddReference(HoldingKind::kPhysical, restored.key, 1,
-                                                    &restored) > 0) {
+  if (!dropped.last &&
+      fence->holdings.AddReference(HoldingKind::kPhysical, restored.key, 1, &restored) > 0) {
     return;
   }
   restored.count = 1;
@@ -65,8 +65,7 @@ void SettleDropped(Fence* fence, const DroppedReference& dropped, bool succeeded
 void AddLink(Fence* fence, uint64_t group, uint64_t key, uint64_t handle) {
   DroppedLink(fence, key).Settle(CUDA_SUCCESS);
   links_made.fetch_add(1, std::memory_order_relaxed);
-  fence->holdings.Put(
-      {.key = key, .context = group, .owner = handle, .kind = HoldingKind::kLink});
+  fence->holdings.Put({.key = key, .context = group, .owner = handle, .kind = HoldingKind::kLink});
 }
 
 DroppedLink::DroppedLink(Fence* fence, uint64_t key) : fence_(fence) {

@@ -58,6 +58,10 @@ inline CUresult GiveAsync(const Held& held) {
   const CUresult rc = cuMemFreeAsync(held.address, nullptr);
   return rc == CUDA_SUCCESS ? cuStreamSynchronize(nullptr) : rc;
 }
+inline CUresult GiveAsyncPlainly(const Held& held) {
+  const CUresult rc = cuMemFree_v2(held.address);
+  return rc == CUDA_SUCCESS ? cuCtxSynchronize() : rc;
+}
 
 inline CUresult TakePool(uint64_t bytes, Held* held) {
   CUmemPoolProps props = {};
@@ -184,7 +188,7 @@ inline constexpr Family kFamilies[] = {
     {"pitch", TakePitch, GiveLinear},
     {"managed", TakeManaged, GiveLinear},
     {"async", TakeAsync, GiveAsync},
-    {"async_freed_at_once", TakeAsync, GiveLinear},
+    {"async_freed_plainly", TakeAsync, GiveAsyncPlainly},
     {"pool", TakePool, GivePool},
     {"virtual", TakeVirtual, GiveVirtual},
     {"virtual_host", TakeVirtualHost, GiveVirtual},

@@ -25,7 +25,18 @@ void TryLimited(Facts* facts) {
   MUST(cuMemPoolCreate(&pool, &props));
   facts->Code("beyond its size", cuMemAllocFromPoolAsync(&address, 9 * kMiB, pool, nullptr));
   facts->Code("within its size", cuMemAllocFromPoolAsync(&address, 8 * kMiB, pool, nullptr));
-  MUST(cuMemFreeAsync(address, nullptr));
+  // cuMemFree is ordered in the legacy stream: waiting for another one does not complete it.
+  CUstream other = nullptr;
+  MUST(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+  MUST(cuMemFree_v2(address));
+  MUST(cuStreamSynchronize(other));
+  facts->Say("used after plain free", Used(pool));
+  facts->Code("in need of it", cuMemAllocFromPoolAsync(&address, 8 * kMiB, pool, other));
+  facts->Say("used again", Used(pool));
+  MUST(cuMemFree_v2(address));
+  MUST(cuStreamSynchronize(nullptr));
+  facts->Say("used in the end", Used(pool));
+  MUST(cuStreamDestroy_v2(other));
   MUST(cuMemPoolDestroy(pool));
 }
 

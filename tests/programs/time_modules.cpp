@@ -82,6 +82,29 @@ void Libraries(Facts& facts) {
   facts.Code("kernel of an unloaded library", cuKernelGetFunction(&function, kernel));
 }
 
+// Whatever compilers write around their kernels; the code itself is nonsense.
+constexpr char kCompiled[] = R"(
+.version 8.4
+.target sm_90a, debug
+.address_size 64
+.file 1 "kernel.cu", 1700000000, 99
+.extern .func (.param .b32 result) vprintf (.param .b64 format, .param .b64 list);
+.extern .shared .align 16 .b8 dynamic[];
+.shared .align 4 .b8 fixed[128];
+.const .align 4 .f32 table[2] = {0f3F800000, 0f40000000};
+.weak .global .align 8 .u64 counter = 5;
+.func (.param .b32 out) twice (.param .b32 in) { ret; }
+.pragma "nounroll";
+.visible .entry compiled(.param .u64 .ptr .global .align 16 a)
+.maxntid 128, 1, 1
+{
+  .loc 1 5 0
+  call (retval0), vprintf, (param0, param1);
+  { ret; }
+}
+.section .debug_abbrev { .b8 1 .b8 17 }
+)";
+
 struct FatBinary {
   unsigned magic;
   unsigned short version;
@@ -113,6 +136,27 @@ void OpaqueImages(Facts& facts) {
   CUevent start = Mark(stream);
   MUST(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, nullptr, nullptr));
   facts.Say("at least 2 ms", ElapsedUs(start, Mark(stream)) >= 2000 ? 1 : 0);
+  CUlibrary library = nullptr;
+  CUkernel kernel = nullptr;
+  MUST(cuLibraryLoadData(&library, "hello", nullptr, nullptr, 0, nullptr, nullptr, 0));
+  facts.Code("kernel of no known image", cuLibraryGetKernel(&kernel, library, "any"));
+  facts.Code("module of no known image", cuLibraryGetModule(&module, library));
+  MUST(cuLibraryUnload(library));
+}
+
+void CompiledText(Facts& facts) {
+  CUmodule module = nullptr;
+  facts.Code("compiler's text", cuModuleLoadData(&module, kCompiled));
+  unsigned count = 0;
+  MUST(cuModuleGetFunctionCount(&count, module));
+  facts.Say("functions in it", count);
+  CUfunction function = nullptr;
+  int value = 0;
+  MUST(cuModuleGetFunction(&function, module, "compiled"));
+  MUST(cuFuncGetAttribute(&value, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, function));
+  facts.Say("threads in it", value);
+  size_t bytes = 0;
+  facts.Code("variable in it", cuModuleGetGlobal_v2(nullptr, &bytes, module, "counter"));
 }
 
 }  // namespace
@@ -124,6 +168,9 @@ int main(int argc, char**) {
   Lifetimes(gpu, facts);
   Libraries(facts);
   Images(facts);
-  if (argc > 1) OpaqueImages(facts);
+  if (argc > 1) {
+    OpaqueImages(facts);
+    CompiledText(facts);
+  }
   return 0;
 }

@@ -143,9 +143,11 @@ CUresult FreeAny(CUdeviceptr address) {
   if (address == 0) return CUDA_SUCCESS;
   if (!IsFreeable(address)) return CUDA_ERROR_INVALID_VALUE;
   Range* range = FindRange(address);
-  const int device = range->family == Family::kPool ? range->device : -1;
-  EndRange(range);
-  if (device >= 0) AfterSynchronize(device);  // the synchronous form waits for the stream
+  if (range->family == Family::kPool) {
+    pool::EndLate(range);
+  } else {
+    EndRange(range);
+  }
   return CUDA_SUCCESS;
 }
 

@@ -57,11 +57,19 @@ bool GrowTo(Pool* pool, uint64_t reserved_bytes) {
   return true;
 }
 
+void SettleLate(Pool* pool) {
+  pool->used_bytes -= pool->late_bytes;
+  pool->late_bytes = 0;
+}
+
 // Makes room for `bytes` more: in whole steps, or where they do not fit in no more than granules.
 bool MakeRoom(Pool* pool, uint64_t bytes) {
   const uint64_t wanted_bytes = pool->used_bytes + bytes;
   const uint64_t least_bytes = heap::InGranules(wanted_bytes);
-  return GrowTo(pool, InSteps(wanted_bytes)) || GrowTo(pool, least_bytes);
+  if (GrowTo(pool, InSteps(wanted_bytes)) || GrowTo(pool, least_bytes)) return true;
+  if (pool->late_bytes == 0) return false;
+  SettleLate(pool);
+  return MakeRoom(pool, bytes);
 }
 
 void CountUse(Pool* pool, uint64_t bytes) {
@@ -122,6 +130,7 @@ Pool* Create() {
 
 void Destroy(Pool* pool) {
   pool->is_destroyed = true;
+  SettleLate(pool);
   Trim(pool, 0);
   if (pool->piece_count > 0) return;  // the last of its allocations comes back here
   if (pool->imported_fd >= 0) close(pool->imported_fd);
@@ -160,6 +169,16 @@ void End(memory::Range* range) {
   if (pool->is_destroyed) Destroy(pool);
 }
 
+void EndLate(memory::Range* range) {
+  Pool* pool = g_pools.Find(range->pool);
+  const uint64_t bytes = range->bytes;
+  const bool is_kept = !pool->is_destroyed;
+  End(range);
+  if (!is_kept) return;
+  pool->used_bytes += bytes;
+  pool->late_bytes += bytes;
+}
+
 void Trim(Pool* pool, uint64_t keep_bytes) {
   const uint64_t floor_bytes = InSteps(std::max(pool->used_bytes, keep_bytes));
   if (floor_bytes >= pool->reserved_bytes) return;
@@ -170,7 +189,9 @@ void Trim(Pool* pool, uint64_t keep_bytes) {
 
 void AfterContext(int device) {
   g_pools.ForEach([&](uint64_t, Pool* pool) {
-    if (pool->device == device) Trim(pool, 0);
+    if (pool->device != device) return;
+    SettleLate(pool);
+    Trim(pool, 0);
   });
 }
 
@@ -182,10 +203,12 @@ CUresult RefuseIfCapturing() {
 
 namespace sim::memory {
 
-void AfterSynchronize(int device) {
+void AfterSynchronize(int device, bool with_legacy) {
   DriverLock lock;
   pool::g_pools.ForEach([&](uint64_t, pool::Pool* pool) {
-    if (pool->device == device && !pool->is_graph) pool::Trim(pool, pool->release_threshold);
+    if (pool->device != device || pool->is_graph) return;
+    if (with_legacy) pool::SettleLate(pool);
+    pool::Trim(pool, pool->release_threshold);
   });
 }
 

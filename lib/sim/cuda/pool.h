@@ -22,6 +22,7 @@ struct Pool {
   uint64_t reserved_high_bytes;
   uint64_t used_bytes;
   uint64_t used_high_bytes;
+  uint64_t late_bytes;       // of the used: freed, but nobody has waited for that yet
   size_t piece_count;        // live allocations
   uint32_t reuse_flags;      // one bit per CU_MEMPOOL_ATTR_REUSE_*, by number
   uint16_t accessible_mask;  // devices given access by cuMemPoolSetAccess
@@ -49,6 +50,10 @@ CUresult Allocate(Pool* pool, size_t bytes, memory::Family family, CUdeviceptr* 
 
 // Gives an allocation back to its pool and forgets the range.
 void End(memory::Range* range);
+
+// The same as cuMemFree does it: ordered in the legacy stream, so the bytes count as used until that
+// stream or the context is synchronised, or an allocation finds no other room.
+void EndLate(memory::Range* range);
 
 // Gives back to the device what is reserved beyond the bytes in use and `keep_bytes`, both rounded
 // up to whole steps of growth.

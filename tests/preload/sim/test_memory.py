@@ -18,7 +18,7 @@ PRICES = {
     "pitch": 16 * MIB,
     "managed": 16 * MIB,
     "async": 32 * MIB,
-    "async_freed_at_once": 32 * MIB,
+    "async_freed_plainly": 32 * MIB,
     "pool": 32 * MIB,
     "virtual": 16 * MIB,
     "virtual_host": 0,
@@ -202,4 +202,8 @@ def test_pools_count_what_they_use_and_keep_what_they_may(sim: Sim) -> None:
         "destroyed default": 1,
         "beyond its size": OUT_OF_MEMORY,
         "within its size": 0,
+        "used after plain free": 8 * MIB,
+        "in need of it": 0,
+        "used again": 8 * MIB,
+        "used in the end": 0,
     }

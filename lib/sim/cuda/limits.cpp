@@ -21,16 +21,16 @@ struct LimitRule {
 
 // Indexed by CUlimit.
 constexpr LimitRule kRules[] = {
-    {1024, 1, true},        // stack size per thread
-    {1 << 20, 1, true},     // printf FIFO
-    {8 << 20, 1, true},     // malloc heap
-    {2, 0, true},           // device runtime sync depth
-    {2048, 0, true},        // device runtime pending launches
-    {64, 0, true},          // L2 fetch granularity
-    {0, 0, true},           // persisting L2 cache
-    {0, 0, false},          // shared memory of graphics contexts
-    {0, 0, false},          // graphics contexts
-    {0, 0, false},          // graphics contexts
+    {1024, 1, true},     // stack size per thread
+    {1 << 20, 1, true},  // printf FIFO
+    {8 << 20, 1, true},  // malloc heap
+    {2, 0, true},        // device runtime sync depth
+    {2048, 0, true},     // device runtime pending launches
+    {64, 0, true},       // L2 fetch granularity
+    {0, 0, true},        // persisting L2 cache
+    {0, 0, false},       // shared memory of graphics contexts
+    {0, 0, false},       // graphics contexts
+    {0, 0, false},       // graphics contexts
 };
 constexpr int kRuleCount = static_cast<int>(sizeof(kRules) / sizeof(kRules[0]));
 static_assert(kRuleCount <= kLimitCount);

@@ -1,4 +1,4 @@
-"""What the charge tests share: a region file read from outside, and a program driven line by line."""
+"""What the charge tests share: the region read from outside, a program driven line by line."""
 
 from __future__ import annotations
 
@@ -105,7 +105,9 @@ def allocator(
         env["GPUFENCE_SIM_FAULTS"] = ";".join(f"{name}@{what}" for name, what in faults.items())
     folder.mkdir(exist_ok=True)
     process = sim.spawn("charge_addresses", way, preload=True, env=env)
-    assert process.stdin and process.stdout and process.stderr
+    assert process.stdin
+    assert process.stdout
+    assert process.stderr
     try:
         ready = process.stdout.readline()
         assert ready == "ready\n", process.stderr.read()

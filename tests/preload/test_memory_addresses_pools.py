@@ -207,6 +207,44 @@ def test_a_captured_allocation_costs_nothing_yet(bare: Sim, state: Path) -> None
         assert fence.charged() == before
 
 
+def test_a_refusal_inside_a_capture_leaves_the_capture_whole(bare: Sim, state: Path) -> None:
+    """Looking for room reads and trims pools, which a global capture forbids."""
+    with allocator(bare, state) as fence:
+        fence.does("threshold", GIB)
+        fence.give("free_async", fence.take("async", 900 * MIB))
+        fence.does("begin")
+
+        fence.does("physical", 900 * MIB)
+
+        fence.does("end")
+
+
+@pytest.mark.parametrize("family", ["linear", "pitch"])
+@pytest.mark.parametrize("door", ["free_async", "free_async_ptsz"])
+def test_plain_memory_freed_in_stream_order_is_charged_until_the_stream_gets_there(
+    bare: Sim, state: Path, family: str, door: str
+) -> None:
+    with allocator(bare.with_env(SPEED=1), state) as fence:
+        before = fence.charged()
+        address = fence.take(family, 600 * MIB)
+        fence.does("hold")
+
+        fence.give(door, address)
+        fence.refused("linear", 600 * MIB)
+        assert fence.charged() == before + 600 * MIB
+        fence.does("go")
+        fence.does("sync", "stream_ptsz" if door.endswith("ptsz") else "stream")
+        assert fence.charged() == before
+
+
+def test_plain_memory_freed_in_stream_order_makes_room_without_a_synchronisation(
+    bare: Sim, state: Path
+) -> None:
+    with allocator(bare, state) as fence:
+        for _ in range(50):
+            fence.give("free_async", fence.take("linear", 600 * MIB))
+
+
 def fill(fence: Allocator) -> int:
     code, grants = fence.ask("race", "async", BLOCK, 8)
     assert code == OUT_OF_MEMORY

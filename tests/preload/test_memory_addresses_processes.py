@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -48,20 +48,40 @@ def test_processes_fill_the_limit_together_and_not_more(
         assert charged(state) == GIB - room + room // size * size
 
 
-@pytest.mark.parametrize(("family", "door"), [("linear", "free"), ("async", "free_async")])
+@contextmanager
+def watched(sim: Sim) -> Iterator[list[int]]:
+    """What the machine held at most meanwhile, as NVML saw it without us: bytes and readings."""
+    seen: list[int] = []
+    watcher = sim.spawn("charge_watch")
+    assert watcher.stdout
+    assert watcher.stdout.readline() == "ready\n"
+    try:
+        yield seen
+    finally:
+        answer, _ = watcher.communicate(timeout=60)
+        seen += [int(word) for word in answer.split()]
+
+
+@pytest.mark.parametrize(
+    ("family", "door", "size"),
+    [("linear", "free", 40 * MIB), ("async", "free_async", 32 * MIB), ("pitch", "free", MIB)],
+)
 def test_a_storm_never_passes_the_limit_and_leaves_nothing(
-    bare: Sim, state: Path, family: str, door: str
+    bare: Sim, state: Path, family: str, door: str, size: int
 ) -> None:
     with ExitStack() as stack:
         fences = [stack.enter_context(allocator(bare, state)) for _ in range(PROCESSES)]
         before = charged(state)
 
-        for fence in fences:
-            fence.to.write(f"churn {family} {door} {40 * MIB} {THREADS} 300\n")
-            fence.to.flush()
-        codes = {int(fence.answers.readline().split()[0]) for fence in fences}
+        with watched(bare) as seen:
+            for fence in fences:
+                fence.to.write(f"churn {family} {door} {size} {THREADS} 300\n")
+                fence.to.flush()
+            codes = {int(fence.answers.readline().split()[0]) for fence in fences}
 
         assert codes <= {0, OUT_OF_MEMORY}
+        assert seen[0] <= GIB
+        assert seen[1] > 100
         for fence in fences:
             fence.does("sync", "context")
         assert charged(state) == before

@@ -1,7 +1,7 @@
 """What a container pays for contexts, and that their end gives everything back exactly once.
 
-Every figure is what still fits below a limit of 4 GiB, in MiB, found by filling it. An empty context
-of the simulated driver takes 526 MiB.
+Every figure is what still fits below a limit of 4 GiB, in MiB, found by filling it. An empty
+context of the simulated driver takes 526 MiB.
 """
 
 from __future__ import annotations

@@ -83,6 +83,16 @@ def test_stack_of_a_first_launch_is_reserved_and_paid_once(sim: Sim, tmp_path: P
     }
 
 
+def test_capture_survives_first_launches_and_their_refusal(sim: Sim, tmp_path: Path) -> None:
+    assert facts(sim, tmp_path, "captured") == {
+        "plain": 0,
+        "deep": 0,
+        "deepest": 2,
+        "end": 0,
+        "nodes": 2,
+    }
+
+
 def test_every_launch_refuses_a_stack_that_does_not_fit(sim: Sim, tmp_path: Path) -> None:
     log = tmp_path / "calls"
 

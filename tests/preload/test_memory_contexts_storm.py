@@ -1,9 +1,9 @@
-"""The container's sum, as the driver itself reports it, never passes the limit, and nothing is lost.
+"""The container's sum, as the driver itself reports it, never passes the limit; nothing is lost.
 
 Processes and threads make and end contexts, load modules and allocate at random while another
 process reads the device's memory in use as fast as NVML answers. The size of a module's globals is
-not known before it is loaded, so while one is loaded, measured and undone, its 64 MiB may stand above
-the limit, once for each process.
+not known before it is loaded, so while one is loaded, measured and undone, its 64 MiB may stand
+above the limit, once for each thread.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .test_memory_contexts import CONTEXT, facts, limited
 LIMIT = 4096
 
 
-@pytest.mark.parametrize(("kind", "unforeseen"), [("plain", 0), ("modules", 5 * 64)])
+@pytest.mark.parametrize(("kind", "unforeseen"), [("plain", 0), ("modules", 5 * 4 * 64)])
 def test_sum_of_all_processes_never_passes_the_limit(
     sim: Sim, tmp_path: Path, kind: str, unforeseen: int
 ) -> None:

@@ -168,7 +168,13 @@ def test_an_upload_at_instantiation_is_charged_there(bare: Sim, state: Path) -> 
         assert fence.charged() == start
         fitting = executable(fence, 256 * MIB, form="upload")
         fence.does("run", "launch", fitting)
-        assert fence.charged() == start + 256 * MIB
+        fence.does("sync")
+        fence.does("trim")
+        assert fence.charged() == start
+
+        # Known from then on: without room for it, it is not launched again.
+        fence.make("create", "device", GIB - 128 * MIB)
+        fence.refused("run", "launch", fitting)
 
 
 @pytest.mark.parametrize("form", ["v1", "v2"])
@@ -241,6 +247,20 @@ def test_processes_share_the_limit_for_graphs(bare: Sim, state: Path) -> None:
 
         second.does("run", "launch", other)
         assert second.charged() == start + 512 * MIB
+
+
+@pytest.mark.parametrize("what", ["keep", "free"])
+def test_after_a_context_the_charge_is_what_the_driver_holds(
+    bare: Sim, state: Path, what: str
+) -> None:
+    with handles(bare, state) as fence:
+        graph = executable(fence, 512 * MIB, what)
+        fence.does("run", "launch", graph)
+        fence.make("array", "deep", 2048, 2048, 0, 0, 1)
+
+        fence.does("leave")
+
+        assert fence.charged() == fence.used() == fence.ask("attribute")[1]
 
 
 def test_graphs_without_memory_are_none_of_our_business(bare: Sim, state: Path) -> None:

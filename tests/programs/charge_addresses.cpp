@@ -13,6 +13,8 @@
 //   pool WHERE                    makes the pool that the family "pool" uses
 //   destroy | trim | threshold B  of that pool, or of the device's default one
 //   begin | end                   of a capture of the stream
+//   hold | go                     keeps the stream busy in between
+//   physical BYTES                cuMemCreate
 //   race FAMILY BYTES THREADS     allocates until refused: last code, grants
 //   churn FAMILY DOOR BYTES THREADS ROUNDS   code of the worst failure, how many
 //   time FAMILY BYTES ROUNDS      code, nanoseconds a pair
@@ -42,6 +44,7 @@ CUcontext context = nullptr;
 CUstream stream = nullptr;
 CUmemoryPool pool = nullptr;
 CUmemoryPool imported = nullptr;
+std::atomic<bool> held{false};
 
 // The function behind a name, by the chosen way. `version` is a cuGetProcAddress threshold.
 template <typename Function>
@@ -351,6 +354,23 @@ bool Obey(const std::string& command) {
   } else if (command == "threshold") {
     std::cin >> bytes;
     rc = cuMemPoolSetAttribute(ThePool(), CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &bytes);
+  } else if (command == "hold") {
+    held = true;
+    rc = cuLaunchHostFunc(
+        stream,
+        [](void*) {
+          while (held) usleep(1000);
+        },
+        nullptr);
+  } else if (command == "go") {
+    held = false;
+  } else if (command == "physical") {
+    CUmemAllocationProp prop = {};
+    prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    CUmemGenericAllocationHandle handle = 0;
+    std::cin >> bytes;
+    rc = cuMemCreate(&handle, bytes, &prop, 0);
   } else if (command == "begin") {
     rc = cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
   } else if (command == "end") {

@@ -12,6 +12,7 @@
 //   ("keep") record BYTES                 the same by capturing cuMemAllocAsync and cuMemFreeAsync
 //   instantiate FORM G           code, executable, written
 //   run FORM E | in_capture E | update FORM E G | end E | end_graph G | trim | give | sync
+//   leave                        destroys the context
 //   multicast                    codes of every call on garbage
 //   attribute                    code, reserved bytes of the device's graphs
 //
@@ -289,6 +290,11 @@ void Perform(const std::string& what, Words& words) {
   if (what == "trim") return Answer(cuDeviceGraphMemTrim(0));
   if (what == "give") return GiveKept();
   if (what == "sync") return Answer(cuCtxSynchronize());
+  if (what == "leave") {
+    CUcontext context = nullptr;
+    MUST(cuCtxGetCurrent(&context));
+    return Answer(cuCtxDestroy_v2(context));
+  }
   if (what == "multicast") return TryMulticast();
   if (what == "attribute") return ReadAttribute();
   Physical(what, words);

@@ -81,6 +81,24 @@ void Launches(Facts* facts) {
   facts->Say("after deep once more", RoomMiB());
 }
 
+// A first launch inside a capture asks the driver nothing that would end the capture.
+void Captured(Facts* facts) {
+  CUmodule module = nullptr;
+  CUstream stream = nullptr;
+  CUgraph graph = nullptr;
+  MUST(cuModuleLoadData(&module, kKernels));
+  MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  MUST(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+  for (const char* name : {"plain", "deep", "deepest"}) {
+    facts->Code(name, cuLaunchKernel(Function(module, name), 1, 1, 1, 32, 1, 1, 0, stream, nullptr,
+                                     nullptr));
+  }
+  facts->Code("end", cuStreamEndCapture(stream, &graph));
+  size_t nodes = 0;
+  MUST(cuGraphGetNodes(graph, nullptr, &nodes));
+  facts->Say("nodes", nodes);
+}
+
 // Every door to a launch refuses the same kernel.
 void Doors(Facts* facts) {
   CUmodule module = nullptr;
@@ -122,6 +140,7 @@ int main(int argc, char** argv) {
   if (is("library")) Library(&facts);
   if (is("heap")) Heap(&facts);
   if (is("launches")) Launches(&facts);
+  if (is("captured")) Captured(&facts);
   if (is("doors")) Doors(&facts);
   return 0;
 }

@@ -1,6 +1,6 @@
-"""The files of vgpu-manager, vcuda-hook and vgpu.rs's JSON texts, as grammars: text in, facts out.
+"""Files and longer texts of the dialects as grammars: vgpu.config, YAML, JSON, lists of UUIDs.
 
-The same as lib/src/config/{vgpu_config,yaml,json}.cpp, equally strict.
+The same as lib/src/config/{vgpu_config,yaml,json,host_devices}.cpp, equally strict.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from . import sizes
 from .sizes import Fault, TextError
 from .sources import FileResult, read_file, split_list
 
+MOST_DEVICES = 64
 VGPU_DEVICES = 16
 _RECORD_BYTES = 2560
 _RECORD_FILE_BYTES = 8192
@@ -245,3 +246,16 @@ def _quoted(text: str) -> tuple[str, str]:
     if end < 0 or rest[:1] == quote or (quote == '"' and "\\" in inner):
         raise FileError
     return inner, rest
+
+
+def uuid_list(text: str) -> dict[int, bytes] | None:
+    """Position -> UUID; None: the text is no such list."""
+    parts = split_list(text, ",")
+    if parts and not parts[-1].strip(" "):
+        parts = parts[:-1]
+    if len(parts) > MOST_DEVICES:
+        return None
+    try:
+        return {i: sizes.parse_uuid(part.strip(" ")) for i, part in enumerate(parts)}
+    except TextError:
+        return None

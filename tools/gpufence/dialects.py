@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from . import amounts, log_levels, sizes, sources
 from .dialect_files import (
+    MOST_DEVICES,
     VGPU_DEVICES,
     FileError,
     VgpuDevice,
@@ -16,6 +17,7 @@ from .dialect_files import (
     json_numbers,
     read_yaml_map,
     stable_vgpu_record,
+    uuid_list,
 )
 from .limits import Claim, Claims, Kind
 from .options import Dialect, Option, Setting
@@ -26,7 +28,6 @@ VGPU_CONFIG_PATH = "/etc/vgpu-manager/config/vgpu.config"
 VCUDA_PATH = "/etc/vcuda/config.yaml"
 ALNAIR_FOLDER = "/var/lib/alnair/workspace"
 _MOST_CLAIMS = 512
-_MOST_DEVICES = 64
 _NO_UUID = bytes(16)
 
 
@@ -47,9 +48,7 @@ def read_claims(system: System) -> Claims:
     Raises:
         ConfigError: where the library would make cuInit fail.
     """
-    statements = sources.gather(system)
-    reading = _Reading(system, statements)
-    return reading.run()
+    return _Reading(system, sources.gather(system)).run()
 
 
 class _Reading:
@@ -319,7 +318,7 @@ class _Reading:
         listed = self._text(manager, Setting.HOST_DEVICES) or self._text(
             manager, Setting.OLD_HOST_DEVICES
         )
-        host = _uuid_list(listed) if listed else None
+        host = uuid_list(listed) if listed else None
         if listed and host is None:
             raise ConfigError(
                 "MANAGER_VISIBLE_DEVICES or GPU_DEVICES_UUID is no list of at most 64 GPU UUIDs. "
@@ -328,7 +327,7 @@ class _Reading:
         # The last resort may also say "all" or count GPUs as NVML does; then NVML's order is meant.
         visible = self._text(manager, Setting.VISIBLE_DEVICES)
         if host is None and visible:
-            host = _uuid_list(visible)
+            host = uuid_list(visible)
         for each in self._statements.all:
             if (
                 each.option.setting is Setting.HOST_DEVICE
@@ -339,7 +338,7 @@ class _Reading:
                     uuid = sizes.parse_uuid(each.text.strip(" "))
                 except TextError:
                     raise self._refuse(each, Fault.UUID) from None
-                if each.index >= _MOST_DEVICES:
+                if each.index >= MOST_DEVICES:
                     raise self._refuse(each, Fault.UUID)
                 host = {**(host or {}), each.index: uuid}
         return host
@@ -398,16 +397,3 @@ def _map_key(key: str) -> tuple[Target, int, bytes]:
     if index is None:
         raise TextError(Fault.DEVICE_KEY)
     return Target.NVML_INDEX, index, _NO_UUID
-
-
-def _uuid_list(text: str) -> dict[int, bytes] | None:
-    """Position -> UUID; None: the text is no such list."""
-    parts = sources.split_list(text, ",")
-    if parts and not parts[-1].strip(" "):
-        parts = parts[:-1]
-    if len(parts) > _MOST_DEVICES:
-        return None
-    try:
-        return {i: sizes.parse_uuid(part.strip(" ")) for i, part in enumerate(parts)}
-    except TextError:
-        return None

@@ -147,7 +147,8 @@ bool ReadParameters(Tokens& tokens, Entry* entry) {
   }
 }
 
-// From behind the parameters to the end of the body: limits, and what it keeps in shared and local memory.
+// From behind the parameters to the end of the body: limits, and what it keeps in shared and local
+// memory.
 bool ReadBody(Tokens& tokens, Entry* entry) {
   int depth = 0;
   for (;;) {

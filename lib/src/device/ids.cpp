@@ -10,7 +10,9 @@
 namespace gpufence {
 namespace {
 
-bool AreEqual(const uint8_t one[16], const uint8_t other[16]) { return memcmp(one, other, 16) == 0; }
+bool AreEqual(const uint8_t one[16], const uint8_t other[16]) {
+  return memcmp(one, other, 16) == 0;
+}
 
 bool HandleByText(const char* prefix, const uint8_t uuid[16], nvmlDevice_t* handle) {
   char text[kUuidText];

@@ -208,8 +208,8 @@ CUresult cuGLCtxCreate_v2(CUcontext* pCtx, unsigned int Flags, CUdevice device) 
       pCtx, device, [&](CUcontext* made) { return real::cuGLCtxCreate_v2(made, Flags, device); });
 }
 
-CUresult cuVDPAUCtxCreate(CUcontext* pCtx, unsigned int flags, CUdevice device,
-                          VdpDevice vdpDevice, VdpGetProcAddress* vdpGetProcAddress) {
+CUresult cuVDPAUCtxCreate(CUcontext* pCtx, unsigned int flags, CUdevice device, VdpDevice vdpDevice,
+                          VdpGetProcAddress* vdpGetProcAddress) {
   return gpufence::Create(pCtx, device, [&](CUcontext* made) {
     return real::cuVDPAUCtxCreate(made, flags, device, vdpDevice, vdpGetProcAddress);
   });
@@ -224,13 +224,9 @@ CUresult cuVDPAUCtxCreate_v2(CUcontext* pCtx, unsigned int flags, CUdevice devic
 
 CUresult cuCtxDestroy(CUcontext ctx) { return gpufence::Destroyed(ctx, real::cuCtxDestroy); }
 
-CUresult cuCtxDestroy_v2(CUcontext ctx) {
-  return gpufence::Destroyed(ctx, real::cuCtxDestroy_v2);
-}
+CUresult cuCtxDestroy_v2(CUcontext ctx) { return gpufence::Destroyed(ctx, real::cuCtxDestroy_v2); }
 
-CUresult cuCtxAttach(CUcontext* pctx, unsigned int flags) {
-  return gpufence::Attach(pctx, flags);
-}
+CUresult cuCtxAttach(CUcontext* pctx, unsigned int flags) { return gpufence::Attach(pctx, flags); }
 
 CUresult cuCtxDetach(CUcontext ctx) { return gpufence::Detach(ctx); }
 

@@ -2,6 +2,7 @@
 
 #include <time.h>
 
+#include "hooks/graph_memory.h"
 #include "hooks/launch_memory.h"
 #include "real.h"
 
@@ -116,7 +117,9 @@ void ContextEnded(Fence* fence, uint64_t context) {
   SettleFreed(fence);
   ForgetLaunches();
   for (uint32_t i = 0; i < fence->device_count; ++i) {
-    if (fence->devices[i].account.limited()) ReadOverheadNow(&fence->devices[i]);
+    if (!fence->devices[i].account.limited()) continue;
+    SettleGraphs(&fence->devices[i]);
+    ReadOverheadNow(&fence->devices[i]);
   }
 }
 

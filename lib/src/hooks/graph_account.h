@@ -10,9 +10,9 @@ namespace gpufence {
 // The driver keeps graph memory in blocks of this size, reserved at a launch and kept until a trim.
 inline constexpr uint64_t kGraphBlockBytes = uint64_t{32} << 20;
 
-// Executables may take turns with the same memory until two of them run at once, so the charge is
-// never below what all of those launched since the last trim need together: then no launch of them
-// can make the driver take more than is charged.
+// Executables take turns with the same memory until two of them run at once. While the charge covers
+// what all of those launched since the last trim need together, no launch of them can make the
+// driver take more; otherwise each launch brings its own need along until the driver has spoken.
 struct GraphAccount {
   SpinLock lock;
   uint32_t flying;   // launches under way

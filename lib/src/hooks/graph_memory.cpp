@@ -28,13 +28,16 @@ bool IsBacked(const GraphAccount& account, const Holding& holding) {
   return holding.count == account.trims + 1;
 }
 
-// What the driver could come to hold beyond the charge when this executable is launched.
+// What the driver could come to hold beyond the charge when this executable is launched: no more
+// than it needs itself, and nothing when the charge covers all that may run.
 uint64_t MissingBytes(const GraphAccount& account, const Holding& holding) {
+  uint64_t own = holding.bytes;
   uint64_t worst = account.backed_bytes;
   if (!IsBacked(account, holding)) {
-    worst += holding.bytes + ((holding.owner & kScattered) != 0 ? kGraphBlockBytes : 0);
+    if ((holding.owner & kScattered) != 0) own += kGraphBlockBytes;
+    worst += own;
   }
-  return worst > account.charged_bytes ? worst - account.charged_bytes : 0;
+  return worst > account.charged_bytes ? std::min(worst - account.charged_bytes, own) : 0;
 }
 
 bool ReadReserved(const FencedDevice& device, uint64_t* bytes) {
@@ -61,11 +64,10 @@ void SettleAccount(FencedDevice* device) {
   if (!ReadReserved(*device, &reserved)) return;
   SpinGuard guard(&account->lock);
   if (account->version != version) return;
-  const uint64_t wanted = std::max(reserved, account->backed_bytes);
   const uint64_t before = account->charged_bytes;
-  if (wanted > before) device->account.Book(wanted - before);
-  if (wanted < before) device->account.Release(before - wanted);
-  account->charged_bytes = wanted;
+  if (reserved > before) device->account.Book(reserved - before);
+  if (reserved < before) device->account.Release(before - reserved);
+  account->charged_bytes = reserved;
   account->unsettled = false;
 }
 
@@ -244,6 +246,15 @@ void GraphsTrimmed(FencedDevice* device) {
     ++device->graph.trims;
     ++device->graph.version;
     device->graph.backed_bytes = 0;
+    device->graph.unsettled = true;
+  }
+  SettleAccount(device);
+}
+
+void SettleGraphs(FencedDevice* device) {
+  {
+    SpinGuard guard(&device->graph.lock);
+    if (device->graph.charged_bytes == 0) return;
     device->graph.unsettled = true;
   }
   SettleAccount(device);

@@ -76,6 +76,9 @@ class EndedGraph {
 // After the driver trimmed a device's graph memory.
 void GraphsTrimmed(FencedDevice* device);
 
+// After the end of a context, which may have ended graphs with it.
+void SettleGraphs(FencedDevice* device);
+
 // Asks it to: what no running graph needs goes back. For requests that would not fit otherwise.
 void TrimGraphs(FencedDevice* device);
 

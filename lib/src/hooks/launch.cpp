@@ -7,9 +7,28 @@
 namespace gpufence {
 namespace {
 
-// Also the driver's late loading of the function's code is seen here, since it happens in the launch.
+// The null stream of a per-thread call.
+CUstream PerThread(CUstream stream) {
+  constexpr uintptr_t kPerThreadStream = 2;  // CU_STREAM_PER_THREAD
+  return stream != nullptr ? stream : reinterpret_cast<CUstream>(kPerThreadStream);
+}
+
+CUstream StreamOf(const CUlaunchConfig* config) {
+  return config != nullptr ? config->hStream : nullptr;
+}
+
+bool IsCapturing(CUstream stream) {
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  const CUresult rc = real::cuStreamIsCapturing(stream, &status);
+  return rc != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+// Also the driver's late loading of the function's code is seen here, since it happens in the
+// launch. A captured launch takes nothing yet: what it asks for must fit, and the next launch is
+// the first.
 template <typename Launch>
-[[gnu::noinline]] CUresult FirstLaunch(const Hook& hook, CUfunction function, Launch launch) {
+[[gnu::noinline]] CUresult FirstLaunch(const Hook& hook, CUfunction function, CUstream stream,
+                                       Launch launch) {
   FencedDevice* device = hook.current_device();
   if (device == nullptr) return launch();
   const uint64_t context = hook.context();
@@ -18,17 +37,17 @@ template <typename Launch>
   const uint64_t growth_bytes =
       StackGrowthBytes(hook.fence(), device, context, stack_bytes, &stack_now);
   const CUresult rc = CallThatGrows(device, growth_bytes, launch);
-  if (rc != CUDA_SUCCESS) return rc;
+  if (rc != CUDA_SUCCESS || (growth_bytes > 0 && IsCapturing(stream))) return rc;
   if (growth_bytes > 0) SetLaunchedStack(hook.fence(), device, context, stack_bytes);
   RememberLaunch(function);
   return rc;
 }
 
 template <typename Launch>
-CUresult Launched(CUfunction function, Launch launch) {
+CUresult Launched(CUfunction function, CUstream stream, Launch launch) {
   const Hook hook;
   if (hook.fence() == nullptr) return hook.refused() ? kRefusalCode : launch();
-  return WasLaunched(function) ? launch() : FirstLaunch(hook, function, launch);
+  return WasLaunched(function) ? launch() : FirstLaunch(hook, function, stream, launch);
 }
 
 // One launch on each of several devices. What it takes is read afterwards: each stack belongs to
@@ -54,7 +73,7 @@ CUresult cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDi
                         unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY,
                         unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream,
                         void** kernelParams, void** extra) {
-  return gpufence::Launched(f, [&] {
+  return gpufence::Launched(f, hStream, [&] {
     return real::cuLaunchKernel(f, gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ,
                                 sharedMemBytes, hStream, kernelParams, extra);
   });
@@ -64,7 +83,7 @@ CUresult cuLaunchKernel_ptsz(CUfunction f, unsigned int gridDimX, unsigned int g
                              unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY,
                              unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream,
                              void** kernelParams, void** extra) {
-  return gpufence::Launched(f, [&] {
+  return gpufence::Launched(f, gpufence::PerThread(hStream), [&] {
     return real::cuLaunchKernel_ptsz(f, gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY,
                                      blockDimZ, sharedMemBytes, hStream, kernelParams, extra);
   });
@@ -72,14 +91,15 @@ CUresult cuLaunchKernel_ptsz(CUfunction f, unsigned int gridDimX, unsigned int g
 
 CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction f, void** kernelParams,
                           void** extra) {
-  return gpufence::Launched(f,
+  return gpufence::Launched(f, gpufence::StreamOf(config),
                             [&] { return real::cuLaunchKernelEx(config, f, kernelParams, extra); });
 }
 
 CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig* config, CUfunction f, void** kernelParams,
                                void** extra) {
-  return gpufence::Launched(
-      f, [&] { return real::cuLaunchKernelEx_ptsz(config, f, kernelParams, extra); });
+  return gpufence::Launched(f, gpufence::PerThread(gpufence::StreamOf(config)), [&] {
+    return real::cuLaunchKernelEx_ptsz(config, f, kernelParams, extra);
+  });
 }
 
 CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY,
@@ -87,7 +107,7 @@ CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX, unsigned
                                    unsigned int blockDimY, unsigned int blockDimZ,
                                    unsigned int sharedMemBytes, CUstream hStream,
                                    void** kernelParams) {
-  return gpufence::Launched(f, [&] {
+  return gpufence::Launched(f, hStream, [&] {
     return real::cuLaunchCooperativeKernel(f, gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY,
                                            blockDimZ, sharedMemBytes, hStream, kernelParams);
   });
@@ -98,7 +118,7 @@ CUresult cuLaunchCooperativeKernel_ptsz(CUfunction f, unsigned int gridDimX, uns
                                         unsigned int blockDimY, unsigned int blockDimZ,
                                         unsigned int sharedMemBytes, CUstream hStream,
                                         void** kernelParams) {
-  return gpufence::Launched(f, [&] {
+  return gpufence::Launched(f, gpufence::PerThread(hStream), [&] {
     return real::cuLaunchCooperativeKernel_ptsz(f, gridDimX, gridDimY, gridDimZ, blockDimX,
                                                 blockDimY, blockDimZ, sharedMemBytes, hStream,
                                                 kernelParams);
@@ -113,16 +133,17 @@ CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS* launchParamsLi
 }
 
 CUresult cuLaunch(CUfunction f) {
-  return gpufence::Launched(f, [&] { return real::cuLaunch(f); });
+  return gpufence::Launched(f, nullptr, [&] { return real::cuLaunch(f); });
 }
 
 CUresult cuLaunchGrid(CUfunction f, int grid_width, int grid_height) {
-  return gpufence::Launched(f, [&] { return real::cuLaunchGrid(f, grid_width, grid_height); });
+  return gpufence::Launched(f, nullptr,
+                            [&] { return real::cuLaunchGrid(f, grid_width, grid_height); });
 }
 
 CUresult cuLaunchGridAsync(CUfunction f, int grid_width, int grid_height, CUstream hStream) {
   return gpufence::Launched(
-      f, [&] { return real::cuLaunchGridAsync(f, grid_width, grid_height, hStream); });
+      f, hStream, [&] { return real::cuLaunchGridAsync(f, grid_width, grid_height, hStream); });
 }
 
 }  // extern "C"

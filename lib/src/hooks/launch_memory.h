@@ -1,5 +1,5 @@
-// Device memory that a kernel's first launch makes the driver take: a stack for every thread that the
-// device can hold at once. Asked once for each function; a launch seen before costs one load.
+// Device memory that a kernel's first launch makes the driver take: a stack for every thread that
+// the device can hold at once. Asked once for each function; a launch seen before costs one load.
 #pragma once
 
 #include <stdint.h>

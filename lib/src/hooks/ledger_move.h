@@ -13,8 +13,8 @@ namespace gpufence {
 extern constinit thread_local uint32_t own_moves;
 extern constinit thread_local uint32_t own_asking_moves;
 
-// One move on a device. The word counts moves under way (low half) and moves ever begun (high half):
-// two equal readings without moves under way mean that there was none in between either.
+// One move on a device. The word counts moves under way (low half) and moves ever begun (high
+// half): two equal readings without moves under way mean that there was none in between either.
 class LedgerMove {
  public:
   static constexpr uint64_t kBegun = (uint64_t{1} << 32) + 1;

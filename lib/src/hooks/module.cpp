@@ -1,7 +1,8 @@
-// Code and its globals, and the sizes of heaps, buffers and stacks: what the driver takes for them it
-// does not say beforehand. Loading is heavy, so it is measured at once, and undone when it brought
-// the container above its limit. Looking something up is light: where the process list knows us, it
-// is read later; only without that list the difference in free memory must be taken at the call.
+// Code and its globals, and the sizes of heaps, buffers and stacks: what the driver takes for them
+// it does not say beforehand. Loading is heavy, so it is measured at once, and undone when it
+// brought the container above its limit. Looking something up is light: where the process list
+// knows us, it is read later; only without that list the difference in free memory must be taken at
+// the call.
 #include "hooks/context_cost.h"
 #include "hooks/launch_memory.h"
 #include "hooks/overhead.h"
@@ -174,8 +175,7 @@ CUresult cuLibraryGetModule(CUmodule* pMod, CUlibrary library) {
   return gpufence::LookedUp([&] { return real::cuLibraryGetModule(pMod, library); });
 }
 
-CUresult cuLibraryGetGlobal(CUdeviceptr* dptr, size_t* bytes, CUlibrary library,
-                            const char* name) {
+CUresult cuLibraryGetGlobal(CUdeviceptr* dptr, size_t* bytes, CUlibrary library, const char* name) {
   return gpufence::LookedUp([&] { return real::cuLibraryGetGlobal(dptr, bytes, library, name); });
 }
 

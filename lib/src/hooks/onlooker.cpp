@@ -60,10 +60,8 @@ struct Sight {
   std::atomic<bool> found;
   RegionFile file;  // written once, before `found`
   SpinLock publishing;
-  std::atomic<uint64_t> looked_ns;
 };
 constinit Sight sight = {};
-constexpr uint64_t kLookPauseNs = 100'000'000;
 
 void Warn(const char* text) { GPUFENCE_LOG(kWarn, "%s", text); }
 
@@ -159,10 +157,6 @@ bool FindSight(const Onlooker& onlooker, RegionFile* file) {
     *file = sight.file;
     return true;
   }
-  uint64_t looked_ns = sight.looked_ns.load(std::memory_order_relaxed);
-  const uint64_t now_ns = CoarseNowNs();
-  if (looked_ns != 0 && now_ns - looked_ns < kLookPauseNs) return false;
-  if (!sight.looked_ns.compare_exchange_strong(looked_ns, now_ns)) return false;
   auto* claims = static_cast<Claims*>(MapWipedOnFork(sizeof(Claims)));
   if (claims == nullptr) return false;
   memcpy(claims->container, onlooker.container, sizeof onlooker.container);
@@ -171,10 +165,14 @@ bool FindSight(const Onlooker& onlooker, RegionFile* file) {
   const bool found = FindRegion(PlacesOf(*claims, name), file);
   UnmapWipedOnFork(claims, sizeof(Claims));
   if (!found) return false;
-  // Another thread may have come as far, if this one was held up beyond the pause.
   SpinGuard guard(&sight.publishing);
-  if (!sight.found.load(std::memory_order_relaxed)) sight.file = *file;
-  sight.found.store(true, std::memory_order_release);
+  if (sight.found.load(std::memory_order_relaxed)) {
+    CloseRegion(file);  // another thread came as far
+    *file = sight.file;
+  } else {
+    sight.file = *file;
+    sight.found.store(true, std::memory_order_release);
+  }
   return true;
 }
 

@@ -19,7 +19,8 @@ bool HasContext(FencedDevice* device) {
           active != 0);
 }
 
-// Free memory tells about neighbours, too, so it is asked for only where the process list is silent.
+// Free memory tells about neighbours, too, so it is asked for only where the process list is
+// silent.
 Look LookAt(FencedDevice* device, bool has_context) {
   Look look = {};
   look.moves = device->moves.load(std::memory_order_seq_cst);
@@ -86,8 +87,12 @@ bool Growth::Settle() {
   int64_t grown = static_cast<int64_t>(foreseen_bytes_);
   const bool measured = change_.Measure(/*has_context=*/false, &grown);
   device_->account.LooseOverhead(foreseen_bytes_, grown);
-  if (!measured) OverheadChanged(device_);
-  if (grown <= static_cast<int64_t>(foreseen_bytes_)) return true;
+  if (measured && grown <= static_cast<int64_t>(foreseen_bytes_)) return true;
+  if (!measured) {
+    // Other threads moved memory meanwhile: raise the figure now, look again when near the limit.
+    ReadOverheadNow(device_);
+    OverheadChanged(device_);
+  }
   return device_->account.UsedBytes() <= device_->account.LimitBytes();
 }
 
@@ -103,12 +108,11 @@ void ReadOverheadNow(FencedDevice* device) {
     const uint64_t charged_before = device->account.charged_bytes();
     const Look look = LookAt(device, HasContext(device));
     if (look.source == UsageSource::kNone) return;
-    const uint64_t charged = charged_before > look.charged_bytes ? charged_before
-                                                                 : look.charged_bytes;
+    const uint64_t charged =
+        charged_before > look.charged_bytes ? charged_before : look.charged_bytes;
     const uint64_t overhead = look.used_bytes > charged ? look.used_bytes - charged : 0;
     if (look.moves == device->moves.load(std::memory_order_seq_cst) &&
-        LedgerMove::UnderWay(look.moves) == own_asking_moves &&
-        device->managed_bytes.load() == 0) {
+        LedgerMove::UnderWay(look.moves) == own_asking_moves && device->managed_bytes.load() == 0) {
       return device->account.SetOverhead(overhead);
     }
     if (overhead < least) least = overhead;

@@ -14,7 +14,7 @@ namespace gpufence {
 
 // What driver and ledger say about a device at one moment.
 struct Look {
-  UsageSource source;      // of used_bytes
+  UsageSource source;  // of used_bytes
   bool knows_free;
   uint64_t used_bytes;     // by this process
   uint64_t free_bytes;     // of the device
@@ -27,8 +27,8 @@ class Change {
  public:
   explicit Change(FencedDevice* device);
 
-  // After the call. `has_context`: the process has a context on the device now, whatever was counted.
-  // False: nothing can be said, or other threads moved memory at the same time.
+  // After the call. `has_context`: the process has a context on the device now, whatever was
+  // counted. False: nothing can be said, or other threads moved memory at the same time.
   bool Measure(bool has_context, int64_t* bytes) const;
 
  private:

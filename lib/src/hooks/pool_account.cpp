@@ -1,5 +1,7 @@
 #include "hooks/pool_account.h"
 
+#include <sched.h>
+
 #include <algorithm>
 
 #include "core/forked.h"
@@ -18,6 +20,7 @@ constexpr int kChargeBits = 40;
 constexpr uint64_t kChargeMask = (uint64_t{1} << kChargeBits) - 1;
 constexpr uint64_t kNextVersion = uint64_t{1} << kChargeBits;
 constexpr int kSettleAttempts = 16;
+constexpr int kCoverAttempts = 32;
 
 uint64_t ChargedBytes(uint64_t state) { return (state & kChargeMask) * kChunkBytes; }
 
@@ -113,23 +116,15 @@ void SettleDestroyed(Fence* fence, FencedDevice* payer, PoolAccount* account) {
 // Lowers the charge to what the driver reported at `state`. False: something else happened since.
 bool Lower(FencedDevice* payer, PoolAccount* account, uint64_t state, uint64_t reserved) {
   const uint64_t charged = ChargedBytes(state);
-  const bool flying = account->flying.load(std::memory_order_seq_cst) != 0;
-  const uint64_t claimed = flying ? Blocks(account->used.load(std::memory_order_seq_cst)) : 0;
-  const uint64_t target = std::max(reserved, claimed);
+  // Who asks the driver now may have grown the pool before it was read, or not yet.
+  const uint64_t target = reserved + account->growing.load(std::memory_order_seq_cst);
   if (target >= charged) return true;
+  account->holes.Clear();
   if (!account->state.compare_exchange_strong(state, WithCharge(state, target),
                                               std::memory_order_seq_cst)) {
     return false;
   }
-  // A thread may have counted on the old charge before it saw the new one. What is still in our
-  // hand, nobody else could have taken meanwhile.
-  uint64_t kept = target;
-  if (account->flying.load(std::memory_order_seq_cst) != 0) {
-    const uint64_t now = Blocks(account->used.load(std::memory_order_seq_cst));
-    kept = std::clamp(now, target, charged);
-    account->state.fetch_add((kept - target) / kChunkBytes, std::memory_order_seq_cst);
-  }
-  payer->account.Release(charged - kept);
+  payer->account.Release(charged - target);
   return true;
 }
 
@@ -173,58 +168,43 @@ void Trim(FencedDevice* payer, PoolAccount* account) {
   LowerToReserved(payer, account, &reserved);
 }
 
-// What the charge must be before `bytes` more are asked of the driver, `used` in all. Whole blocks,
-// because that is how the driver grows a pool: where a block does not fit, its part does not either.
-uint64_t CoverFor(PoolAccount* account, uint64_t charged, uint64_t used, uint64_t bytes) {
-  const uint64_t misfit = account->misfit.load(std::memory_order_relaxed);
-  const uint64_t least = used > charged ? Blocks(used) : charged;
-  if (misfit == 0 || bytes < misfit) return least;
-  return std::max(least, charged + Blocks(bytes));
-}
-
-// Raises the charge to the cover.
-bool Cover(FencedDevice* payer, PoolAccount* account, uint64_t used, uint64_t bytes,
-           LedgerMove* move) {
+// Raises the charge by whole blocks, because that is how the driver grows a pool: where a block does
+// not fit, its part does not either. Whatever a request may cost is reserved, since the driver cannot
+// be asked beforehand; what it did not cost goes back right after.
+bool Cover(FencedDevice* payer, PoolAccount* account, PoolRequest* request) {
+  const uint64_t growth = Blocks(request->bytes);
   bool trimmed = false;
-  bool moving = false;
-  for (;;) {
+  for (int attempt = 0; attempt < kCoverAttempts; ++attempt) {
     uint64_t state = account->state.load(std::memory_order_seq_cst);
     const uint64_t charged = ChargedBytes(state);
-    const uint64_t cover = CoverFor(account, charged, used, bytes);
-    if (cover == charged) return true;
-    // The driver may find no use for what the pool keeps and grow by the whole request. Where that
-    // would pass the limit, the pool lets go of it first.
-    const bool keeps = charged > RoundUp(used - bytes, kChunkBytes);
-    if (keeps && !trimmed && Blocks(bytes) > payer->account.FreeBytes()) {
+    const bool keeps = charged > account->used.load(std::memory_order_relaxed);
+    if (keeps && !trimmed && growth > payer->account.FreeBytes()) {
       trimmed = true;
       Trim(payer, account);
       continue;
     }
-    if (!moving) move->Begin(&payer->moves);
-    moving = true;
-    if (!payer->account.Reserve(cover - charged)) return false;
-    if (account->state.compare_exchange_strong(state, WithCharge(state, cover),
-                                               std::memory_order_seq_cst)) {
-      move->Granted();
-      return true;
+    if (payer->account.Reserve(growth)) {
+      account->growing.fetch_add(growth, std::memory_order_seq_cst);
+      if (account->state.compare_exchange_strong(state, WithCharge(state, charged + growth),
+                                                 std::memory_order_seq_cst)) {
+        request->charged = charged;
+        request->growth_bytes = growth;
+        return true;
+      }
+      account->growing.fetch_sub(growth, std::memory_order_seq_cst);
+      payer->account.Release(growth);  // another thread was first
+      continue;
     }
-    payer->account.Release(cover - charged);  // another thread was first
+    request->hole = account->holes.Claim(request->bytes, request->stream);
+    if (request->hole != PoolHoles::kUnsure) return true;
+    // Another thread's request may be about to leave a rest that serves this one.
+    if (account->growing.load(std::memory_order_seq_cst) == 0 &&
+        account->state.load(std::memory_order_seq_cst) == state) {
+      return false;
+    }
+    sched_yield();
   }
-}
-
-// A request of this size did not fit into what the pool had.
-void NoteMisfit(PoolAccount* account, uint64_t bytes) {
-  uint64_t misfit = account->misfit.load(std::memory_order_relaxed);
-  while ((misfit == 0 || bytes < misfit) &&
-         !account->misfit.compare_exchange_weak(misfit, bytes, std::memory_order_relaxed)) {
-  }
-}
-
-// Something changed that may let larger requests fit.
-void ForgetMisfit(PoolAccount* account) {
-  if (account->misfit.load(std::memory_order_relaxed) != 0) {
-    account->misfit.store(0, std::memory_order_relaxed);
-  }
+  return false;
 }
 
 // The pool holds more than is charged: growth that no reservation foresaw. Takes it like a request.
@@ -305,48 +285,46 @@ FencedDevice* PayerOf(Fence* fence, const PoolAccount* account) {
              : FencedOrdinal(fence, static_cast<uint32_t>(account->ordinal));
 }
 
-bool ClaimFromPool(FencedDevice* payer, PoolAccount* account, uint64_t bytes, LedgerMove* move) {
-  if (bytes > payer->account.LimitBytes()) return false;
-  account->flying.fetch_add(1, std::memory_order_seq_cst);
-  const uint64_t used = account->used.fetch_add(bytes, std::memory_order_seq_cst) + bytes;
-  if (Cover(payer, account, used, bytes, move)) return true;
-  account->used.fetch_sub(bytes, std::memory_order_seq_cst);
-  account->flying.fetch_sub(1, std::memory_order_seq_cst);
-  return false;
+bool ClaimFromPool(FencedDevice* payer, PoolAccount* account, PoolRequest* request,
+                   LedgerMove* move) {
+  if (request->bytes > payer->account.LimitBytes()) return false;
+  request->growth_bytes = 0;
+  request->hole = account->holes.Claim(request->bytes, request->stream);
+  if (request->hole != PoolHoles::kUnsure) return true;
+  move->Begin(&payer->moves);
+  if (!Cover(payer, account, request)) return false;
+  move->Granted();
+  return true;
 }
 
-bool LandedInPool(FencedDevice* payer, PoolAccount* account, uint64_t bytes) {
+bool LandedInPool(FencedDevice* payer, PoolAccount* account, const PoolRequest& request,
+                  uint64_t address) {
+  if (address != 0) account->used.fetch_add(request.bytes, std::memory_order_seq_cst);
   const uint64_t charged =
       ChargedBytes(account->state.fetch_add(kNextVersion, std::memory_order_seq_cst));
   uint64_t reserved = 0;
   const bool is_read = ReadReserved(account, &reserved);
-  bool fits = true;
-  if (is_read && reserved > charged) {
-    NoteMisfit(account, bytes);
-    fits = TakeUnforeseen(payer, account, reserved);
-  }
+  const bool fits =
+      !is_read || reserved <= charged || TakeUnforeseen(payer, account, reserved);
   // Still counted until here, so that a thread that settles the pool does not book for us.
-  account->flying.fetch_sub(1, std::memory_order_seq_cst);
+  account->growing.fetch_sub(request.growth_bytes, std::memory_order_seq_cst);
   if (is_read && reserved < charged) LowerToReserved(payer, account, &reserved);
-  // A block that was taken for this request has a rest.
-  if (Blocks(bytes) - bytes >= account->misfit.load(std::memory_order_relaxed)) {
-    ForgetMisfit(account);
-  }
+  const bool grew = request.growth_bytes != 0 && is_read &&
+                    reserved >= request.charged + request.growth_bytes;
+  account->holes.Landed(request.hole, address, request.bytes, grew ? request.growth_bytes : 0);
   return fits;
 }
 
 void ReturnToPool(PoolAccount* account, uint64_t bytes) {
   account->used.fetch_sub(bytes, std::memory_order_seq_cst);
-  ForgetMisfit(account);
   NoteFreed(account);
 }
 
 void SettlePool(FencedDevice* payer, PoolAccount* account) {
-  ForgetMisfit(account);
   uint64_t reserved = 0;
   if (LowerToReserved(payer, account, &reserved)) return;
   // Who is about to land asks for its own growth, and may be refused.
-  if (account->flying.load(std::memory_order_seq_cst) == 0) {
+  if (account->growing.load(std::memory_order_seq_cst) == 0) {
     Raise(payer, account, reserved, /*forced=*/true);
   }
 }

@@ -3,8 +3,7 @@
 //
 // One word per pool says how much is charged. It rises before a driver call that may make the pool
 // grow, and falls only to what the driver itself reports. Whether a request fits into what a pool
-// keeps is the driver's affair: we learn from the first time that it does not, until something is
-// freed. Must not know streams.
+// keeps is the driver's affair: it is charged as growth unless a hole is known that serves it.
 #pragma once
 
 #include <stddef.h>
@@ -14,6 +13,7 @@
 
 #include "core/spin.h"
 #include "driver_abi.h"
+#include "hooks/pool_holes.h"
 
 namespace gpufence {
 
@@ -25,14 +25,14 @@ inline constexpr int32_t kHostPool = -1;
 
 struct PoolAccount {
   std::atomic<uint64_t> handle;   // 0: destroyed, or no pool at all
-  std::atomic<uint64_t> used;     // live allocations, and those being asked for
+  std::atomic<uint64_t> used;     // live allocations
   std::atomic<uint64_t> state;    // charged granules (low 40 bits) and a version (high 24)
-  std::atomic<uint64_t> misfit;   // requests from this size on make it grow; 0: unknown
-  std::atomic<uint32_t> flying;   // driver calls under way that may make it grow
+  std::atomic<uint64_t> growing;  // part of the charge that the driver has yet to take, at most
   std::atomic<bool> freed;        // may hold more than it needs: look after a synchronisation
   std::atomic<bool> destroyed;    // ends with its last allocation
   int32_t ordinal;                // the device that pays, or kHostPool
   PoolAccount* next_free;
+  PoolHoles holes;
 };
 
 // All pools of the process; in memory that is wiped on fork. Accounts never move and are never
@@ -63,14 +63,24 @@ void PoolDestroyed(Fence* fence, PoolAccount* account);
 // The device that pays for a pool; null for host memory and where no limit holds.
 FencedDevice* PayerOf(Fence* fence, const PoolAccount* account);
 
-// Before the driver call: makes sure that the pool's charge covers `bytes` more. False: no room, and
-// nothing has changed. Begins `move` when the charge rises.
-bool ClaimFromPool(FencedDevice* payer, PoolAccount* account, uint64_t bytes, LedgerMove* move);
+// One request on its way: what was claimed for it, and what the pool was charged before.
+struct PoolRequest {
+  uint64_t bytes;
+  uint64_t stream;  // the handle; only told apart from others
+  int hole;
+  uint64_t charged;       // before
+  uint64_t growth_bytes;  // reserved in addition
+};
 
-// After the driver call, successful or not. False: the pool grew further than anybody could have
-// foreseen (fragments, memory still in use by another stream) and there is no room for it; the
-// caller gives its allocation back.
-bool LandedInPool(FencedDevice* payer, PoolAccount* account, uint64_t bytes);
+// Before the driver call: makes sure that the pool's charge covers the request, growth included.
+// False: no room, and nothing has changed. Begins `move` when the charge rises.
+bool ClaimFromPool(FencedDevice* payer, PoolAccount* account, PoolRequest* request,
+                   LedgerMove* move);
+
+// After the driver call; address 0: it failed. False: the pool grew although a hole was known, and
+// there is no room for it; the caller gives its allocation back.
+bool LandedInPool(FencedDevice* payer, PoolAccount* account, const PoolRequest& request,
+                  uint64_t address);
 
 // An allocation ended, or never came to be. Its bytes stay charged until the pool is settled.
 void ReturnToPool(PoolAccount* account, uint64_t bytes);

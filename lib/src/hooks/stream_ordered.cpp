@@ -93,18 +93,20 @@ CUresult Allocate(CUdeviceptr* dptr, size_t bytesize, CUmemoryPool pool, CUstrea
   if (payer == nullptr) return call(dptr);
 
   const uint64_t bytes = RoundUp(bytesize, kPoolStep);
+  PoolRequest request = {};
+  request.bytes = bytes;
+  request.stream = reinterpret_cast<uint64_t>(stream);
   LedgerMove move;
-  if (!ClaimFromPool(payer, account, bytes, &move)) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (!ClaimFromPool(payer, account, &request, &move)) return CUDA_ERROR_OUT_OF_MEMORY;
   CUdeviceptr address = 0;
   const CUresult rc = call(&address);
   if (rc != CUDA_SUCCESS) {
     // Perhaps because a capture is under way that forbids it: then it forbids to look as well.
     const CaptureRelaxed relaxed;
-    LandedInPool(payer, account, bytes);
-    ReturnToPool(account, bytes);
+    if (!LandedInPool(payer, account, request, 0)) SettlePool(payer, account);
     return rc;
   }
-  const bool fits = LandedInPool(payer, account, bytes);
+  const bool fits = LandedInPool(payer, account, request, address);
   if (!fits) {
     Stream::Free(address, stream);
     ReturnToPool(account, bytes);
@@ -112,6 +114,8 @@ CUresult Allocate(CUdeviceptr* dptr, size_t bytesize, CUmemoryPool pool, CUstrea
     SettlePool(payer, account);  // what it does not let go of yet
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
+  *dptr = address;
+  if (address == 0) return rc;  // nothing was asked for
   fence->holdings.Put({.key = address,
                        .bytes = bytes,
                        .context = hook.context(),
@@ -119,7 +123,6 @@ CUresult Allocate(CUdeviceptr* dptr, size_t bytesize, CUmemoryPool pool, CUstrea
                        .device = static_cast<uint16_t>(payer - fence->devices),
                        .kind = HoldingKind::kAddress,
                        .family = Family::kStreamOrdered});
-  *dptr = address;
   return CUDA_SUCCESS;
 }
 
@@ -127,13 +130,21 @@ template <typename Stream>
 CUresult Free(CUdeviceptr dptr, CUstream stream) {
   const Hook hook;
   Freed freed(hook.fence(), HoldingKind::kAddress, dptr);
+  const Holding& holding = freed.holding();
+  const bool pooled = freed.found() && holding.family == Family::kStreamOrdered;
+  PoolHoles* holes =
+      pooled ? &reinterpret_cast<PoolAccount*>(holding.owner)->holes : nullptr;
+  const uint64_t before = pooled ? holes->BeforeFree() : 0;
+
   const CUresult rc = Stream::Free(dptr, stream);
-  if (rc == CUDA_SUCCESS && freed.found() &&
-      freed.holding().family != Family::kStreamOrdered) {
-    freed.Keep();
-    FreeLater(hook.fence(), freed.holding(), stream, Stream::Record);
+  if (rc != CUDA_SUCCESS || !freed.found()) return freed.Settle(rc);
+  if (pooled) {
+    holes->Freed(before, dptr, holding.bytes, reinterpret_cast<uint64_t>(stream));
+    return freed.Settle(rc);
   }
-  return freed.Settle(rc);
+  freed.Keep();
+  FreeLater(hook.fence(), holding, stream, Stream::Record);
+  return rc;
 }
 
 }  // namespace

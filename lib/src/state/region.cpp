@@ -196,6 +196,12 @@ bool FindRegion(const RegionPlaces& places, RegionFile* file) {
   return FindExisting(places, O_RDONLY, file);
 }
 
+void CloseRegion(RegionFile* file) {
+  munmap(file->region, sizeof(Region));
+  close(file->fd);
+  *file = {};
+}
+
 bool OpenPrivateRegion(RegionFile* file) {
   void* address = MapWipedOnFork(sizeof(Region));
   if (address == nullptr) return false;

@@ -22,6 +22,9 @@ bool OpenRegion(const RegionPlaces& places, RegionFile* file, char* why, size_t 
 // Maps the region read-only where there is one, and makes nothing: for onlookers.
 bool FindRegion(const RegionPlaces& places, RegionFile* file);
 
+// Lets go of what FindRegion mapped.
+void CloseRegion(RegionFile* file);
+
 // A region in memory that only this process sees.
 bool OpenPrivateRegion(RegionFile* file);
 

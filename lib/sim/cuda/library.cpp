@@ -11,8 +11,8 @@ namespace {
 constinit Table<Library, Kind::kLibrary> libraries;
 constinit Table<Kernel, Kind::kKernel> kernels;
 
-// Whether a library may be made of an image that was refused so: with lazy loading nobody has looked
-// into it yet.
+// Whether a library may be made of an image that was refused so: with lazy loading, nobody has
+// looked into it yet.
 bool IsToldLater(CUresult refusal) {
   return IsLazy() &&
          (refusal == CUDA_ERROR_INVALID_IMAGE || refusal == CUDA_ERROR_INVALID_PTX ||

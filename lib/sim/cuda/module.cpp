@@ -20,9 +20,9 @@ constinit Table<Function, Kind::kFunction> functions;
 // Drivers from CUDA 12.2 on load lazily by default, as CUDA_MODULE_LOADING=LAZY did before.
 constexpr int kLazyByDefaultSince = 12020;
 
-// What the modules of a context hold lies together: code and variables. What fits beside the context
-// itself costs nothing (measured: small modules do not change the free memory), the rest comes in
-// granules.
+// What the modules of a context hold lies together: code and variables. What fits beside the
+// context itself costs nothing (measured: small modules do not change the free memory), the rest
+// comes in granules.
 struct Area {
   uint64_t context;
   uint64_t used_bytes;

@@ -51,8 +51,8 @@ CUresult Allocate(Pool* pool, size_t bytes, memory::Family family, CUdeviceptr* 
 // Gives an allocation back to its pool and forgets the range.
 void End(memory::Range* range);
 
-// The same as cuMemFree does it: ordered in the legacy stream, so the bytes count as used until that
-// stream or the context is synchronised, or an allocation finds no other room.
+// The same as cuMemFree does it: ordered in the legacy stream, so the bytes count as used until
+// that stream or the context is synchronised, or an allocation finds no other room.
 void EndLate(memory::Range* range);
 
 // Gives back to the device what is reserved beyond the bytes in use and `keep_bytes`, both rounded

@@ -120,6 +120,26 @@ def test_cuda_and_nvml_speak_of_the_same_devices(sim: Sim) -> None:
     ]
 
 
+def test_a_forked_child_begins_and_ends_nvml_for_itself(sim: Sim) -> None:
+    source = (
+        "import ctypes, json, os\n"
+        "n = ctypes.CDLL('libnvidia-ml.so.1')\n"
+        "count = lambda: n.nvmlDeviceGetCount_v2(ctypes.byref(ctypes.c_uint()))\n"
+        "n.nvmlInit_v2()\n"
+        "if os.fork() == 0:\n"
+        "    calls = (count, n.nvmlShutdown, n.nvmlInit_v2, count, n.nvmlShutdown, count)\n"
+        "    print(json.dumps([call() for call in calls]), flush=True)\n"
+        "    os._exit(0)\n"
+        "os.wait()\n"
+        "os._exit(count())\n"
+    )
+
+    done = sim.run(sys.executable, "-c", source)
+
+    assert done.returncode == SUCCESS
+    assert done.facts == [UNINITIALIZED, UNINITIALIZED, SUCCESS, SUCCESS, SUCCESS, UNINITIALIZED]
+
+
 def test_without_a_gpu_nvml_finds_no_driver(sim: Sim) -> None:
     assert query(sim.with_env(GPUS=0), "devices") == {"nvmlInit_v2": DRIVER_NOT_LOADED}
 

@@ -1,7 +1,7 @@
-"""Processes of one container, killed and stopped at any instruction: no hang, no byte lost or gained.
+"""Processes of one container, killed and stopped anywhere: no hang, no byte lost or gained.
 
-The real library over the simulated driver. GPUFENCE_KILL_ROUNDS sets the number of rounds (1000 for a
-release; a few by default, because each takes about a tenth of a second).
+The real library over the simulated driver. GPUFENCE_KILL_ROUNDS sets the number of rounds (1000 for
+a release; a few by default, because each takes a good part of a second).
 """
 
 from __future__ import annotations

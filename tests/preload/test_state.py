@@ -1,7 +1,7 @@
-"""State and policy without any driver: random operations against a model, threads, processes that die.
+"""State and policy without any driver: a model, threads, processes that die at any instruction.
 
-GPUFENCE_STATE_ROUNDS and GPUFENCE_STATE_OPERATIONS make the real run (1000 and 2000000); the defaults
-are a short one. The same programs are built and run under the thread and address sanitizers.
+GPUFENCE_STATE_ROUNDS and GPUFENCE_STATE_OPERATIONS make the real run (1000 and 2000000); the
+default is a short one. The same programs are built and run under the thread and address sanitizers.
 """
 
 from __future__ import annotations

@@ -224,9 +224,7 @@ def test_an_unreadable_limit_leaves_nvml_alone_and_says_so_once(sim: Sim, state:
     assert "-1g" in lines[0]
 
 
-def test_ordinals_mean_what_they_mean_to_the_processes_that_use_cuda(
-    sim: Sim, state: Path
-) -> None:
+def test_ordinals_mean_what_they_mean_to_the_processes_that_use_cuda(sim: Sim, state: Path) -> None:
     two = sim.with_env(GPUS=2)
     env = {"GPUFENCE_MEMORY_LIMIT_0": "2g"}
     with viewer(two, state, None, env) as monitor:
@@ -266,7 +264,9 @@ def test_lists_hold_the_containers_processes_only(
             assert (rc, count, set(pids)) == (0, 2, {first.pid, second.pid})
 
 
-def test_a_list_without_room_tells_how_many_of_ours_there_are(sim: Sim, state: Path, tmp_path: Path) -> None:
+def test_a_list_without_room_tells_how_many_of_ours_there_are(
+    sim: Sim, state: Path, tmp_path: Path
+) -> None:
     other = tmp_path / "other"
     other.mkdir()
     with ExitStack() as stack:

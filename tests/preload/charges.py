@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import IO
 
 from .conftest import Sim
+from .region_file import charged
 
 KIB = 1 << 10
 MIB = 1 << 20
@@ -19,34 +19,6 @@ BLOCK = 32 * MIB
 
 OUT_OF_MEMORY = 2
 INVALID_VALUE = 1
-
-# The layout of lib/src/state/layout.h.
-_PROCESSES = 4096
-_DEVICES = 64
-_LIMITS_AT = 64 + 64 * _DEVICES + 64 * _PROCESSES
-_CELLS_AT = _LIMITS_AT + 2 * 8 * _DEVICES * _PROCESSES
-
-
-@dataclass(frozen=True, slots=True)
-class Charge:
-    """Bytes of one process on one device."""
-
-    held: int
-    asking: int
-
-
-def read_charges(folder: Path, row: int = 0) -> list[Charge]:
-    """Every slot's cell in a row of the only region under `folder`, up to the last slot used."""
-    (region,) = folder.glob("gpufence-*")
-    with region.open("rb") as file:
-        (slots,) = struct.unpack_from("<I", file.read(64), 20)
-        file.seek(_CELLS_AT + 16 * _PROCESSES * row)
-        return [Charge(*struct.unpack("<QQ", file.read(16))) for _ in range(slots)]
-
-
-def charged(folder: Path, row: int = 0) -> int:
-    """The row's sum."""
-    return sum(charge.held + charge.asking for charge in read_charges(folder, row))
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,9 @@ class Herd:
         self.state = state
         self.dice = dice
         self.workers: list[Popen[str]] = []
+        # Started since the last roll call. Nobody waits for them while others are stopped, who may
+        # hold the memory that a context needs, or a lock of the simulated driver.
+        self.newcomers: set[int] = set()
         for _ in range(PROCESSES):
             self.workers.append(self.start())
         for worker in self.workers:
@@ -109,13 +112,19 @@ class Herd:
                 continue
             worker.kill()
             worker.communicate()
+            self.newcomers.discard(worker.pid)
             self.workers[index] = self.start()
-            self.await_ready(self.workers[index])
+            self.newcomers.add(self.workers[index].pid)
 
     def roll_call(self) -> None:
         """Everybody stands still; the region must say exactly what they hold."""
         for worker in self.workers:
             worker.send_signal(signal.SIGCONT)
+        for worker in self.workers:
+            if worker.pid in self.newcomers:
+                self.await_ready(worker)
+        self.newcomers.clear()
+        for worker in self.workers:
             self.say(worker, "stand")
         expected = {}
         for worker in self.workers:

@@ -46,6 +46,27 @@ def test_freed_memory_is_charged_until_the_driver_lets_it_go(
         assert fence.charged() == before
 
 
+def test_the_synchronous_free_lets_pool_memory_go_at_once(bare: Sim, state: Path) -> None:
+    with allocator(bare, state) as fence:
+        before = fence.charged()
+
+        fence.give("free", fence.take("async", 100 * MIB))
+
+        assert fence.charged() == before
+
+
+@pytest.mark.parametrize("threads", [1, 8])
+@pytest.mark.parametrize("size", [MIB, 3 * MIB])
+def test_small_pieces_fill_every_block(bare: Sim, state: Path, size: int, threads: int) -> None:
+    """The last block's rest is given out, too, though no further block fits."""
+    with allocator(bare, state) as fence:
+        blocks = (GIB - fence.charged()) // BLOCK
+
+        code, grants = fence.ask("race", "async", size, threads)
+
+        assert (code, grants) == (OUT_OF_MEMORY, blocks * (BLOCK // size))
+
+
 def test_what_a_threshold_keeps_stays_charged_until_a_trim(bare: Sim, state: Path) -> None:
     with allocator(bare, state) as fence:
         before = fence.charged()

@@ -16,6 +16,10 @@ constinit std::atomic<bool> frees_unsettled{false};
 
 namespace {
 
+// The pool that this thread used last. Accounts are never unmapped, and a forked child finds its
+// handle wiped.
+constinit thread_local PoolAccount* last_account = nullptr;
+
 constexpr int kChargeBits = 40;
 constexpr uint64_t kChargeMask = (uint64_t{1} << kChargeBits) - 1;
 constexpr uint64_t kNextVersion = uint64_t{1} << kChargeBits;
@@ -247,6 +251,8 @@ bool AddPool(Fence* fence, CUmemoryPool pool, int32_t ordinal) {
 
 PoolAccount* AccountOf(Fence* fence, CUmemoryPool pool, int32_t default_ordinal) {
   const auto key = reinterpret_cast<uint64_t>(pool);
+  PoolAccount* last = last_account;
+  if (last != nullptr && last->handle.load(std::memory_order_acquire) == key) return last;
   Holding holding;
   if (!fence->holdings.Get(HoldingKind::kPool, key, &holding)) {
     SpinGuard guard(&fence->pools.lock);
@@ -254,7 +260,8 @@ PoolAccount* AccountOf(Fence* fence, CUmemoryPool pool, int32_t default_ordinal)
       return Register(fence, pool, default_ordinal);
     }
   }
-  return reinterpret_cast<PoolAccount*>(holding.owner);
+  last_account = reinterpret_cast<PoolAccount*>(holding.owner);
+  return last_account;
 }
 
 PoolAccount* ForgetPool(Fence* fence, CUmemoryPool pool) {
@@ -289,6 +296,7 @@ bool ClaimFromPool(FencedDevice* payer, PoolAccount* account, PoolRequest* reque
                    LedgerMove* move) {
   if (request->bytes > payer->account.LimitBytes()) return false;
   request->growth_bytes = 0;
+  request->charged = ChargedBytes(account->state.load(std::memory_order_acquire));
   request->hole = account->holes.Claim(request->bytes, request->stream);
   if (request->hole != PoolHoles::kUnsure) return true;
   move->Begin(&payer->moves);
@@ -300,6 +308,12 @@ bool ClaimFromPool(FencedDevice* payer, PoolAccount* account, PoolRequest* reque
 bool LandedInPool(FencedDevice* payer, PoolAccount* account, const PoolRequest& request,
                   uint64_t address) {
   if (address != 0) account->used.fetch_add(request.bytes, std::memory_order_seq_cst);
+  // Served by a hole, unless the pool lost memory meanwhile and perhaps that hole with it.
+  if (request.hole != PoolHoles::kUnsure && address != 0 &&
+      ChargedBytes(account->state.load(std::memory_order_acquire)) >= request.charged) {
+    account->holes.Landed(request.hole, address, request.bytes, 0);
+    return true;
+  }
   const uint64_t charged =
       ChargedBytes(account->state.fetch_add(kNextVersion, std::memory_order_seq_cst));
   uint64_t reserved = 0;

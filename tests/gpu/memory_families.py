@@ -38,7 +38,6 @@ ADDRESSES = {
     "pitch_v1": "free_v1",
     "managed_global": "free",
     "managed_host": "free",
-    "managed_single": "free",
     "async": "free_async",
     "async_ptsz": "free_async_ptsz",
     "pool": "free_async",

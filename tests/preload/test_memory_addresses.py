@@ -19,7 +19,6 @@ FREED_BY = {
     "pitch_v1": "free_v1",
     "managed_global": "free",
     "managed_host": "free",
-    "managed_single": "free",
     "async": "free_async",
     "async_ptsz": "free_async_ptsz",
     "pool": "free_async",
@@ -159,7 +158,7 @@ def test_other_doors_give_the_same_charge_back(
 
         for _ in range(3):
             fence.give(door, fence.take(family, 100 * MIB))
-            fence.does("sync", "stream")
+            fence.does("sync", "context")
             assert fence.charged() == before
 
 

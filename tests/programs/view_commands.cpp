@@ -49,7 +49,7 @@ void StartCuda(std::istream& words) {
   words >> ordinal;
   CUcontext context = nullptr;
   CUresult rc = cuInit(0);
-  if (rc == CUDA_SUCCESS) rc = cuCtxCreate_v2(&context, 0, ordinal);
+  if (rc == CUDA_SUCCESS) rc = cuCtxCreate(&context, 0, ordinal);  // so that the 32-bit forms work
   Say(rc);
 }
 

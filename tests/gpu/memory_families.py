@@ -91,6 +91,8 @@ class Filled:
             found.append("output written")
         if self.early() > EARLY_MOST + block:
             found.append(f"early by {self.early() / MIB:.0f} MiB")
+        if self.family not in UNTOLD_SIZE and self.granted > LIMIT:
+            found.append(f"granted {self.granted / MIB:.0f} MiB")
         if self.nvml_full > LIMIT:
             found.append(f"NVML says {self.nvml_full / MIB:.1f} MiB")
         if self.freed != 0:
@@ -255,20 +257,42 @@ def run_families(setup: Setup, report: Report, static: dict[str, Path]) -> None:
         for name, path in static.items():
             results, bad = _try_families(setup, [path], list(RUNTIME), fill_handles, nvml)
             _judge(report, name, results, [], bad)
-        _deep_launch(setup, report, nvml)
+        for special in (_deep_launch, _fragments):
+            try:
+                special(setup, report, nvml)
+            except DrivenError as error:  # noqa: PERF203 - twice is not often
+                report.judge("memory", special.__name__.strip("_"), "failed", str(error))
+
+
+def _fragments(setup: Setup, report: Report, nvml: Driven) -> None:
+    """Small pieces share chunks, which the driver keeps until the last piece in them is freed."""
+    with container(setup) as (env, state):
+        command = [setup.build / "tests" / "charge_addresses", "linked"]
+        with driven(command, env, "charge_addresses") as program:
+            pieces = [program.ask("alloc", "linear", MIB)[1] for _ in range(1024)]
+            for address in pieces[::2]:
+                program.ask("free", "free", address)
+            freed, freed_nvml = charged(state), int(nvml.tell("used", program.pid))
+            code, _, _ = fill_lines(program, "linear", 2 * MIB, [])
+            full, full_nvml = charged(state), int(nvml.tell("used", program.pid))
+    right = code == OUT_OF_MEMORY and full_nvml <= LIMIT
+    report.judge(
+        "memory",
+        "half-freed chunks",
+        "same" if right else "different",
+        f"code {code}; 512 of 1024 pieces of 1 MiB freed: charged {freed / MIB:.0f}, NVML "
+        f"{freed_nvml / MIB:.0f} MiB; filled up: charged {full / MIB:.0f}, NVML "
+        f"{full_nvml / MIB:.0f} of {LIMIT / MIB:.0f} MiB",
+    )
 
 
 def _deep_launch(setup: Setup, report: Report, nvml: Driven) -> None:
     """A kernel that needs 16 GiB of local memory is refused at its launch."""
     with container(setup) as (env, state):
         command = [setup.build / "tests" / "memory_handles", "linked"]
-        try:
-            with driven(command, env, "memory_handles") as program:
-                code = program.ask("fill", "deep_launch", MIB)[0]
-                used = int(nvml.tell("used", program.pid))
-                text = f"code {code}, NVML {used / MIB:.1f} MiB, charged {charged(state) / MIB:.1f}"
-        except DrivenError as error:
-            report.judge("memory", "deep launch", "failed", str(error))
-            return
+        with driven(command, env, "memory_handles") as program:
+            code = program.ask("fill", "deep_launch", MIB)[0]
+            used = int(nvml.tell("used", program.pid))
+            text = f"code {code}, NVML {used / MIB:.1f} MiB, charged {charged(state) / MIB:.1f}"
     right = code == OUT_OF_MEMORY and used <= LIMIT
     report.judge("memory", "deep launch", "same" if right else "different", text)

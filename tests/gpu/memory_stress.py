@@ -40,7 +40,7 @@ def _stress(setup: Setup, report: Report, limit_text: str, limit: int) -> None:
             stack.enter_context(driven([program, SECONDS, THREADS, seed], env, f"stress {seed}"))
             for seed in range(1, PROCESSES + 1)
         ]
-        nvml.say("sample", *(worker.pid for worker in workers))
+        nvml.say("sample", limit, *(worker.pid for worker in workers))
         for worker in workers:
             worker.say("go")
         counts = [json.loads(worker.line(SECONDS + 60)) for worker in workers]
@@ -56,7 +56,10 @@ def _stress(setup: Setup, report: Report, limit_text: str, limit: int) -> None:
             odd[code] = odd.get(code, 0) + times
     complaints = []
     if seen["max_bytes"] > limit:
-        complaints.append(f"OVER THE LIMIT by {(seen['max_bytes'] - limit) / MIB:.1f} MiB")
+        complaints.append(
+            f"OVER THE LIMIT by {(seen['max_bytes'] - limit) / MIB:.1f} MiB in "
+            f"{seen['samples_over']} samples, for {seen['longest_over_ms']} ms at most"
+        )
     if left:
         complaints.append(f"{left} bytes stay charged")
     if odd:

@@ -12,7 +12,7 @@ import sys
 from report import Report
 from setup import REPO, Setup, run
 
-TIMEOUT_S = 150.0
+TIMEOUT_S = 240.0
 
 
 def run_part(setup: Setup, report: Report) -> None:

@@ -4,7 +4,7 @@ Reads commands from stdin, one a line, and answers each with one line of JSON:
 
   used PID...      bytes of these processes together
   device           bytes of the GPU that are used, whoever holds them
-  sample PID...    asks as fast as it can until the next line, then tells what it saw
+  sample LIMIT PID...   asks as fast as it can until the next line, then tells what it saw
 
 Where the process list knows none of the pids (another pid namespace), every listed process counts:
 the GPU is ours alone.
@@ -63,22 +63,33 @@ class Nvml:
         return sum(ours), len(ours)
 
 
-def sample(nvml: Nvml, pids: set[int]) -> dict[str, object]:
-    """Asks until a line waits on stdin."""
-    most, worst_gap, samples, processes = 0, 0.0, 0, 0
-    started = last = time.monotonic()
+def sample(nvml: Nvml, limit: int, pids: set[int]) -> dict[str, object]:
+    """Asks until a line waits on stdin.
+
+    A list need not be one moment's picture: bytes that change hands while it is made may count
+    twice. So beside the highest sum the length of the longest time above the limit is told.
+    """
+    most = samples = processes = over = 0
+    worst_gap = longest_over = 0.0
+    started = last = within = time.monotonic()
     while samples % BETWEEN_LOOKS or not select.select([sys.stdin], [], [], 0)[0]:
         total, listed = nvml.used(pids)
         now = time.monotonic()
-        most, worst_gap = max(most, total), max(worst_gap, now - last)
-        processes = max(processes, listed)
-        last = now
+        most, processes = max(most, total), max(processes, listed)
+        worst_gap, last = max(worst_gap, now - last), now
         samples += 1
+        if total <= limit:
+            within = now
+        else:
+            over += 1
+            longest_over = max(longest_over, now - within)
     sys.stdin.readline()
     seconds = last - started
     return {
         "max_bytes": most,
         "samples": samples,
+        "samples_over": over,
+        "longest_over_ms": round(longest_over * 1000, 3),
         "seconds": round(seconds, 3),
         "samples_per_second": round(samples / seconds) if seconds else 0,
         "longest_gap_ms": round(worst_gap * 1000, 3),
@@ -92,13 +103,13 @@ def main() -> None:
     print("ready", flush=True)
     for line in iter(sys.stdin.readline, ""):
         command, *words = line.split()
-        pids = {int(word) for word in words}
+        numbers = [int(word) for word in words]
         if command == "used":
-            answer: object = nvml.used(pids)[0]
+            answer: object = nvml.used(set(numbers))[0]
         elif command == "device":
             answer = nvml.device_used()
         else:
-            answer = sample(nvml, pids)
+            answer = sample(nvml, numbers[0], set(numbers[1:]))
         print(json.dumps(answer), flush=True)
 
 

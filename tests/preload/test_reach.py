@@ -158,7 +158,8 @@ def test_a_missing_driver_is_one_clear_line(sim: Sim, tmp_path: Path) -> None:
     """A linked program cannot start without a driver; one that holds only our export can."""
     code = (
         "import ctypes; lib = ctypes.CDLL('libgpufence.so');"
-        "print(lib.cuInit(0), lib.nvmlInit_v2(), lib.cuInit(0))"
+        "lib.nvmlErrorString.restype = ctypes.c_char_p;"
+        "print(lib.cuInit(0), lib.nvmlInit_v2(), lib.cuInit(0), lib.nvmlErrorString(0).decode())"
     )
     env = {**os.environ, "LD_LIBRARY_PATH": str(sim.build / "lib")}
 
@@ -166,6 +167,6 @@ def test_a_missing_driver_is_one_clear_line(sim: Sim, tmp_path: Path) -> None:
         ["python3", "-c", code], env=env, capture_output=True, text=True, check=False
     )
 
-    assert done.stdout == "500 13 500\n"
+    assert done.stdout == "500 13 500 Function Not Found\n"
     assert "gpufence: libcuda.so.1 cannot be opened: " in done.stderr
     assert "libnvidia-ml.so.1 cannot be opened: " in done.stderr

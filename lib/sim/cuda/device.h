@@ -24,6 +24,9 @@ int Logical(int physical);
 
 int SmCount(CUdevice device);
 
+// Who pays for memory at a location: a visible device, or -1 for host memory of any kind.
+CUresult ResolveLocation(const CUmemLocation& location, int* device);
+
 }  // namespace sim::device
 
 #endif  // GPUFENCE_LIB_SIM_CUDA_DEVICE_H_

@@ -109,4 +109,19 @@ int SmCount(CUdevice device) {
   return static_cast<int>(machine::Device(Physical(device)).sm_count);
 }
 
+CUresult ResolveLocation(const CUmemLocation& location, int* device) {
+  switch (location.type) {
+    case CU_MEM_LOCATION_TYPE_DEVICE:
+      *device = location.id;
+      return IsValid(location.id) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+    case CU_MEM_LOCATION_TYPE_HOST:
+    case CU_MEM_LOCATION_TYPE_HOST_NUMA:
+    case CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT:
+      *device = -1;
+      return CUDA_SUCCESS;
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
+  }
+}
+
 }  // namespace sim::device

@@ -79,7 +79,7 @@ CUresult CheckStream(CUstream stream, bool per_thread) {
 
 CUresult Prefetch(CUdeviceptr address, size_t bytes, const CUmemLocation& location) {
   int place = kNoPlace;
-  const CUresult rc = ResolvePlace(location, &place);
+  const CUresult rc = device::ResolveLocation(location, &place);
   if (rc != CUDA_SUCCESS) return rc;
   Range* range = Find(address, bytes);
   if (range == nullptr || place == kNoPlace) return CUDA_ERROR_INVALID_VALUE;
@@ -172,21 +172,6 @@ void End(Range* range) {
   PushOut(state, state->resident_bytes);
   arena::Give(range->arena_offset, heap::InGranules(range->bytes));
   free(state);
-}
-
-CUresult ResolvePlace(const CUmemLocation& location, int* place) {
-  switch (location.type) {
-    case CU_MEM_LOCATION_TYPE_DEVICE:
-      *place = location.id;
-      return device::IsValid(location.id) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
-    case CU_MEM_LOCATION_TYPE_HOST:
-    case CU_MEM_LOCATION_TYPE_HOST_NUMA:
-    case CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT:
-      *place = kHostPlace;
-      return CUDA_SUCCESS;
-    default:
-      return CUDA_ERROR_INVALID_VALUE;
-  }
 }
 
 CUmemLocation LocationOf(CUdevice device) {

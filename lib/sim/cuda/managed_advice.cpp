@@ -3,6 +3,7 @@
 // Advice is remembered and changes nothing else: the simulator has no faults to avoid.
 #include <string.h>
 
+#include "cuda/device.h"
 #include "cuda/managed_state.h"
 #include "machine/calls.h"
 
@@ -48,7 +49,7 @@ CUresult Advise(CUdeviceptr address, size_t bytes, CUmem_advise advice,
                 const CUmemLocation& location) {
   DriverLock lock;
   int place = kNoPlace;
-  const CUresult rc = TakesPlace(advice) ? ResolvePlace(location, &place) : CUDA_SUCCESS;
+  const CUresult rc = TakesPlace(advice) ? device::ResolveLocation(location, &place) : CUDA_SUCCESS;
   if (rc != CUDA_SUCCESS) return rc;
   const Range* range = Find(address, bytes);
   if (range == nullptr) return CUDA_ERROR_INVALID_VALUE;

@@ -8,7 +8,7 @@
 
 namespace sim::managed {
 
-// A place as the API names it: a logical device, the host, or none.
+// A place: a logical device, the host (as device::ResolveLocation names it), or none.
 inline constexpr int kHostPlace = -1;
 inline constexpr int kNoPlace = -2;
 
@@ -28,9 +28,6 @@ State& StateOf(const memory::Range& range);
 
 // The managed range that holds [address, address+bytes) entirely, or nullptr.
 memory::Range* Find(CUdeviceptr address, size_t bytes);
-
-// The place that a location names; CUDA_ERROR_INVALID_DEVICE or _VALUE when it names none.
-CUresult ResolvePlace(const CUmemLocation& location, int* place);
 
 // The location that a device number of the older calls names (CU_DEVICE_CPU = host).
 CUmemLocation LocationOf(CUdevice device);

@@ -66,22 +66,6 @@ CUresult Free(CUdeviceptr dptr, CUstream stream, bool per_thread) {
   return CUDA_SUCCESS;
 }
 
-// Where a pool may live, and the device that then pays (-1 = host).
-CUresult ResolveLocation(const CUmemLocation& location, int* device) {
-  switch (location.type) {
-    case CU_MEM_LOCATION_TYPE_DEVICE:
-      *device = location.id;
-      return sim::device::IsValid(location.id) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
-    case CU_MEM_LOCATION_TYPE_HOST:
-    case CU_MEM_LOCATION_TYPE_HOST_NUMA:
-    case CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT:
-      *device = -1;
-      return CUDA_SUCCESS;
-    default:
-      return CUDA_ERROR_INVALID_VALUE;
-  }
-}
-
 CUresult GivePool(Pool* pool, CUmemoryPool* result) {
   if (pool == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   *result = sim::AsHandle<CUmemoryPool>(pool->handle);
@@ -153,7 +137,7 @@ CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* poolProps) {
   constexpr unsigned kShareable = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   if ((poolProps->handleTypes & ~kShareable) != 0) return CUDA_ERROR_NOT_SUPPORTED;
   int device = 0;
-  if (ResolveLocation(poolProps->location, &device) != CUDA_SUCCESS) {
+  if (sim::device::ResolveLocation(poolProps->location, &device) != CUDA_SUCCESS) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   DriverLock lock;

@@ -104,18 +104,7 @@ CUresult ResolveProp(const CUmemAllocationProp* prop, int* device) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   if ((prop->requestedHandleTypes & ~kShareable) != 0) return CUDA_ERROR_NOT_SUPPORTED;
-  switch (prop->location.type) {
-    case CU_MEM_LOCATION_TYPE_DEVICE:
-      *device = prop->location.id;
-      return device::IsValid(*device) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
-    case CU_MEM_LOCATION_TYPE_HOST:
-    case CU_MEM_LOCATION_TYPE_HOST_NUMA:
-    case CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT:
-      *device = -1;
-      return CUDA_SUCCESS;
-    default:
-      return CUDA_ERROR_INVALID_VALUE;
-  }
+  return device::ResolveLocation(prop->location, device);
 }
 
 }  // namespace sim::vmm

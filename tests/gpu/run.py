@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "preload"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "conformance"))
 
 import part_bench
@@ -24,6 +25,9 @@ import part_build
 import part_conformance
 import part_frameworks
 import part_lookup
+import part_memory
+import part_memory_cost
+import part_memory_frameworks
 from report import Report
 from setup import REPO, Setup, describe_machine
 
@@ -34,7 +38,10 @@ PARTS: dict[str, Part] = {
     "lookup": part_lookup.run_part,
     "conformance": part_conformance.run_part,
     "bench": part_bench.run_part,
+    "memory": part_memory.run_part,
+    "memory_cost": part_memory_cost.run_part,
     "frameworks": part_frameworks.run_part,
+    "memory_frameworks": part_memory_frameworks.run_part,
 }
 
 

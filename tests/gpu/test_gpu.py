@@ -14,7 +14,15 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).resolve().parent
-PARTS = ("lookup", "conformance", "bench", "frameworks")
+PARTS = (
+    "lookup",
+    "conformance",
+    "bench",
+    "memory",
+    "memory_cost",
+    "frameworks",
+    "memory_frameworks",
+)
 
 
 @pytest.fixture(scope="module")

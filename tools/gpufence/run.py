@@ -1,7 +1,8 @@
-"""Become another program with libgpufence.so preloaded.
+"""Become another program with libgpufence.so preloaded, inside a memory limit if one is given.
 
-The program keeps its own exit status; 125 means that gpufence itself failed, 126 that the command
-cannot be executed, 127 that it was not found.
+Limits are read here as the library will read them, so that an unreadable one is told before
+anything starts. The program keeps its own exit status; 125 means that gpufence itself failed, 126
+that the command cannot be executed, 127 that it was not found.
 """
 
 from __future__ import annotations
@@ -10,18 +11,33 @@ import argparse
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from . import locate
+from . import dialects, locate, sizes, sources
+from .config import refused
 from .errors import ExitCode, ToolError
 
 USAGE_STATUS = ExitCode.WRAPPER_FAILED
 
+_MEMORY = "GPUFENCE_MEMORY_LIMIT"
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments; everything from the first positional on belongs to the program."""
+    parser.add_argument(
+        "--memory",
+        action="append",
+        default=[],
+        metavar="[GPU=]SIZE",
+        help="bytes of every GPU, or of the one with this index or UUID; may be repeated",
+    )
+    parser.add_argument(
+        "--container",
+        metavar="NAME",
+        help="share the limit with everything of that name; default with --memory: a new one",
+    )
     parser.add_argument("--lib", metavar="PATH", help="libgpufence.so to preload")
     parser.add_argument("--sim", action="store_true", help="use the simulated driver")
     parser.add_argument(
@@ -46,10 +62,15 @@ def run(args: argparse.Namespace) -> NoReturn:
             fix="Write `gpufence run -- COMMAND [ARGUMENT ...]`",
             status=ExitCode.WRAPPER_FAILED,
         )
+    limits = memory_variables(args.memory)
+    if args.container == "":
+        raise _wrong("container '' refused", "a container needs a name", "Give one or leave it out")
     driver = _driver(args.sim_driver)
     library = locate.library(args.lib)
     simulator = locate.simulator() if args.sim or driver else None
     environment = fenced(_inherited(), library, simulator, driver)
+    environment = limited(environment, limits, args.container)
+    _check(environment)
     if simulator:
         imitated = environment.get("GPUFENCE_SIM_DRIVER", "the newest it knows")
         print(f"gpufence: simulated driver ({imitated}), no real GPU is used", file=sys.stderr)
@@ -79,6 +100,76 @@ def fenced(
     if sim_driver:
         environment["GPUFENCE_SIM_DRIVER"] = sim_driver
     return environment
+
+
+def memory_variables(arguments: Sequence[str]) -> dict[str, str]:
+    """The variables that `--memory` arguments stand for.
+
+    Args:
+        arguments: each SIZE, INDEX=SIZE or UUID=SIZE.
+
+    Raises:
+        ToolError: 125, for a size or a GPU that the library would not read, or a GPU named twice.
+    """
+    variables: dict[str, str] = {}
+    for argument in arguments:
+        gpu, equals, text = argument.rpartition("=")
+        name = f"{_MEMORY}_{gpu}" if equals else _MEMORY
+        what = f"memory limit '{sizes.quote(argument)}' refused"
+        try:
+            sizes.parse_size(text)
+        except sizes.TextError as error:
+            clause, fix = error.fault.value
+            raise _wrong(what, f"'{sizes.quote(text)}' {clause}", fix) from None
+        if equals and not _names_gpu(gpu):
+            raise _wrong(what, "it names a GPU by neither index nor UUID", "Write 0=10GiB")
+        if name in variables:
+            raise _wrong(what, "another one is for the same GPU", "Give one for each GPU")
+        variables[name] = text
+    return variables
+
+
+def limited(
+    base: Mapping[str, str], variables: Mapping[str, str], container: str | None
+) -> dict[str, str]:
+    """The environment with our limits in it.
+
+    Args:
+        base: the environment to start from; it is not changed.
+        variables: GPUFENCE_MEMORY_LIMIT*; when there are any, inherited ones go, because a special
+            one of them would beat a general one of ours.
+        container: whom the limit is shared with; None makes a new name where there are variables.
+    """
+    kept = {
+        name: text
+        for name, text in base.items()
+        if not variables or not (name == _MEMORY or name.startswith(_MEMORY + "_"))
+    }
+    if container is None and variables:
+        container = f"run-{os.urandom(8).hex()}"
+    return {**kept, **variables, **({"GPUFENCE_CONTAINER": container} if container else {})}
+
+
+def _names_gpu(text: str) -> bool:
+    if sizes.parse_index(text) is not None:
+        return True
+    try:
+        return bool(sizes.parse_uuid(text))
+    except sizes.TextError:
+        return False
+
+
+def _check(environment: Mapping[str, str]) -> None:
+    """Refuse what the library would refuse at cuInit, wherever it stands."""
+    entries = tuple(os.fsencode(f"{k}={v}").decode("latin-1") for k, v in environment.items())
+    try:
+        dialects.read_claims(sources.System("", entries))
+    except sources.ConfigError as error:
+        raise refused(error, ExitCode.WRAPPER_FAILED) from None
+
+
+def _wrong(what: str, why: str, fix: str) -> ToolError:
+    return ToolError(what=what, why=why, fix=fix, status=ExitCode.WRAPPER_FAILED)
 
 
 def _driver(version: str | None) -> str | None:

@@ -1,6 +1,7 @@
 // How contexts change: creation, ending, the thread's stack, limits.
 //
-// Private to lib/sim/cuda/context*, green.cpp; others see context.h.  DriverLock held throughout.
+// Private to lib/sim/cuda/context*, green.cpp, and launch.cpp for stacks; others see context.h.
+// DriverLock held throughout.
 #ifndef GPUFENCE_LIB_SIM_CUDA_CONTEXT_STATE_H_
 #define GPUFENCE_LIB_SIM_CUDA_CONTEXT_STATE_H_
 
@@ -38,6 +39,10 @@ bool Replace(uint64_t handle);
 // Default limits, which an empty context's bytes include.
 void ResetLimits(Context* context);
 void ReleaseLimits(Context* context);
+
+// Makes the stack of every thread that can be resident hold `bytes`, as a launch needs it; it stays
+// until the stack limit is set.  False: out of memory.
+bool GrowStack(Context* context, uint64_t bytes);
 
 // The SMs of a device are dealt in groups of this many.
 inline constexpr unsigned kSmGroup = 8;

@@ -121,7 +121,9 @@ CUresult SynchronizeEvent(CUevent handle) {
   if (result == CUDA_SUCCESS) result = RefuseHostUse(*event);
   if (result != CUDA_SUCCESS) return result;
   if (!event->imported) {
+    const int device = event->device;
     lock.Wait(event->record);
+    memory::AfterSynchronize(device, /*with_legacy=*/false);
     return CUDA_SUCCESS;
   }
   Work* wait = NewSharedWait(*event);

@@ -27,6 +27,8 @@ int AttributeOf(const Function& function, CUfunction_attribute attribute) {
                                                      : launch::kMaxThreadsPerBlock);
     case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES:
       return static_cast<int>(entry.shared_bytes);
+    case CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES:
+      return static_cast<int>(entry.local_bytes);
     case CU_FUNC_ATTRIBUTE_NUM_REGS:
       return kRegisters;
     case CU_FUNC_ATTRIBUTE_PTX_VERSION:

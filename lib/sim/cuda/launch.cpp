@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cuda/context_state.h"
 #include "machine/config.h"
 
 namespace sim::launch {
@@ -119,7 +120,7 @@ CUresult Prepare(const Request& request, ParameterRoom* room, Operation* operati
   module::Function* function = nullptr;
   CUresult result = module::ResolveFunction(request.function, &function);
   if (result != CUDA_SUCCESS) return result;
-  const context::Context* context = context::Find(AsHandle<CUcontext>(function->context));
+  context::Context* context = context::Find(AsHandle<CUcontext>(function->context));
   if (context == nullptr) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
   if (!IsShapeValid(request, *function) || !IsSharedValid(request, *function)) {
     return CUDA_ERROR_INVALID_VALUE;
@@ -143,6 +144,7 @@ CUresult Prepare(const Request& request, ParameterRoom* room, Operation* operati
                               static_cast<uint64_t>(context->sm_count);
     if (blocks > room_for) return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
   }
+  if (!context::GrowStack(context, function->entry->local_bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
   return module::LoadFunction(function);
 }
 

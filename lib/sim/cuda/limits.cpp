@@ -88,6 +88,15 @@ void ResetLimits(Context* context) {
   }
 }
 
+bool GrowStack(Context* context, uint64_t bytes) {
+  const uint64_t held_bytes = context->limit_bytes[CU_LIMIT_STACK_SIZE];
+  const uint64_t wanted_bytes = PriceOf(*context, CU_LIMIT_STACK_SIZE, bytes);
+  if (wanted_bytes <= held_bytes) return true;
+  if (!memory::ChargeHidden(context->device, wanted_bytes - held_bytes)) return false;
+  context->limit_bytes[CU_LIMIT_STACK_SIZE] = wanted_bytes;
+  return true;
+}
+
 void ReleaseLimits(Context* context) {
   for (uint64_t& bytes : context->limit_bytes) {
     memory::ReleaseHidden(context->device, bytes);

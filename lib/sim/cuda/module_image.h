@@ -24,6 +24,7 @@ struct Entry {
   bool has_signature;  // false: the image did not say what the parameters are
   uint32_t parameter_bytes;
   uint32_t shared_bytes;  // static
+  uint32_t local_bytes;   // of each thread
   uint32_t max_threads;   // per block; 0 = as many as the device allows
   Vec<Parameter> parameters;
 };

@@ -147,7 +147,8 @@ bool ReadParameters(Tokens& tokens, Entry* entry) {
   }
 }
 
-// From behind the parameters to the end of the body: limits, and what it keeps in shared memory.
+// From behind the parameters to the end of the body: limits, and what it keeps in shared and local
+// memory.
 bool ReadBody(Tokens& tokens, Entry* entry) {
   int depth = 0;
   for (;;) {
@@ -161,6 +162,8 @@ bool ReadBody(Tokens& tokens, Entry* entry) {
       }
     } else if (token.Is(".shared")) {
       entry->shared_bytes += static_cast<uint32_t>(ReadDeclaration(tokens).bytes);
+    } else if (token.Is(".local")) {
+      entry->local_bytes += static_cast<uint32_t>(ReadDeclaration(tokens).bytes);
     } else if (token.Is("{")) {
       ++depth;
     } else if (token.Is("}") && --depth == 0) {

@@ -195,6 +195,10 @@ void AfterContext(int device) {
   });
 }
 
+CUresult RefuseIfCapturing() {
+  return stream::RefuseIfCapturing != nullptr ? stream::RefuseIfCapturing() : CUDA_SUCCESS;
+}
+
 }  // namespace sim::pool
 
 namespace sim::memory {

@@ -62,6 +62,10 @@ void Trim(Pool* pool, uint64_t keep_bytes);
 // Trims the pools of a device to nothing: its last allocations ended with a context.
 void AfterContext(int device);
 
+// 900 where a global capture forbids this thread to look at pools, and the capture is invalid then,
+// as an H200 does it (cuMemPoolGetAttribute, cuMemPoolTrimTo).
+CUresult RefuseIfCapturing();
+
 // The pool from which the allocation nodes of a device's graphs are served.
 Pool* GraphPoolOf(int device);
 

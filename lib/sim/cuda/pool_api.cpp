@@ -163,6 +163,8 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool) {
 CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep) {
   SIM_CALL(cuMemPoolTrimTo, pool, minBytesToKeep);
   DriverLock lock;
+  const CUresult capturing = sim::pool::RefuseIfCapturing();
+  if (capturing != CUDA_SUCCESS) return capturing;
   Pool* found = sim::pool::Find(pool);
   if (found == nullptr) return CUDA_ERROR_INVALID_VALUE;
   sim::pool::Trim(found, minBytesToKeep);

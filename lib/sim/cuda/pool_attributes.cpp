@@ -97,6 +97,8 @@ extern "C" {
 CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void* value) {
   SIM_CALL(cuMemPoolGetAttribute, pool, attr, value);
   DriverLock lock;
+  const CUresult capturing = sim::pool::RefuseIfCapturing();
+  if (capturing != CUDA_SUCCESS) return capturing;
   const Pool* found = sim::pool::Find(pool);
   if (found == nullptr || value == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const bool known = ReadBytes(*found, attr, static_cast<uint64_t*>(value)) ||

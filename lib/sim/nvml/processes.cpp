@@ -1,6 +1,7 @@
 // Who is on a device, with how much memory: the process lists in their three forms, and accounting.
 #include "driver_abi.h"
 #include "machine/calls.h"
+#include "machine/file.h"
 #include "nvml/board.h"
 
 namespace {
@@ -63,6 +64,7 @@ nvmlReturn_t PutProcesses(nvmlDevice_t device, unsigned* count, Info* infos) {
   const unsigned room = *count;
   *count = found;
   if (found > room) return NVML_ERROR_INSUFFICIENT_SIZE;
+  const sim::machine::Gate one_moment;  // else bytes that change hands meanwhile count twice
   for (unsigned i = 0; i < found; ++i) {
     const Slot& slot = SlotAt(slots[i]);
     Fill(slot, slot.devices[index], &infos[i]);

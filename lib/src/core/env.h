@@ -8,4 +8,8 @@ namespace gpufence {
 // (secure execution). The text belongs to the environment: read it, never keep it across setenv.
 const char* EnvText(const char* name);
 
+// All of it, as "NAME=TEXT" up to a null pointer, for whoever cannot name what it looks for;
+// nullptr in a process with raised privileges. The same care as above.
+char** Environment();
+
 }  // namespace gpufence

@@ -14,7 +14,7 @@
 namespace gpufence {
 namespace {
 
-constexpr int kUnread = -1;
+constexpr int kUnread = -2;
 constexpr size_t kLineBytes = 512;
 
 struct LevelName {
@@ -22,24 +22,17 @@ struct LevelName {
   LogLevel level;
 };
 
-constexpr LevelName kLevelNames[] = {{"error", LogLevel::kError},
-                                     {"warn", LogLevel::kWarn},
-                                     {"info", LogLevel::kInfo},
-                                     {"debug", LogLevel::kDebug},
-                                     {"trace", LogLevel::kTrace}};
+constexpr LevelName kLevelNames[] = {{"off", LogLevel::kOff},     {"error", LogLevel::kError},
+                                     {"warn", LogLevel::kWarn},   {"info", LogLevel::kInfo},
+                                     {"debug", LogLevel::kDebug}, {"trace", LogLevel::kTrace}};
 
 constinit std::atomic<int> enabled_level{kUnread};
 
 // An unknown word must not silence errors, and a wrong log level is no reason to say anything
 // in somebody else's program: the default stands.
-int ReadLevel() {
+bool ReadOwnLevel(LogLevel* level) {
   const char* text = EnvText("GPUFENCE_LOG_LEVEL");
-  if (text != nullptr) {
-    for (const LevelName& entry : kLevelNames) {
-      if (strcasecmp(text, entry.name) == 0) return static_cast<int>(entry.level);
-    }
-  }
-  return static_cast<int>(LogLevel::kWarn);
+  return text != nullptr && LogLevelNamed(text, strlen(text), level);
 }
 
 // Opened for every line: a program may close any descriptor it did not open itself (daemons close
@@ -64,10 +57,27 @@ size_t Clamp(int printed, size_t room) {
 
 }  // namespace
 
+bool LogLevelNamed(const char* word, size_t length, LogLevel* level) {
+  for (const LevelName& entry : kLevelNames) {
+    if (strlen(entry.name) == length && strncasecmp(word, entry.name, length) == 0) {
+      *level = entry.level;
+      return true;
+    }
+  }
+  return false;
+}
+
+void SuggestLogLevel(LogLevel level) {
+  ReadOwnLevel(&level);
+  enabled_level.store(static_cast<int>(level), std::memory_order_relaxed);
+}
+
 bool LogEnabled(LogLevel level) {
   int enabled = enabled_level.load(std::memory_order_relaxed);
   if (enabled == kUnread) {
-    enabled = ReadLevel();
+    LogLevel own = LogLevel::kWarn;
+    ReadOwnLevel(&own);
+    enabled = static_cast<int>(own);
     enabled_level.store(enabled, std::memory_order_relaxed);
   }
   return static_cast<int>(level) <= enabled;

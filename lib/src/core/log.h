@@ -2,16 +2,25 @@
 // Must not know who logs, nor touch stdout, locale, allocation or any lock.
 #pragma once
 
+#include <stddef.h>
+
 #include <atomic>
 #include <cstdint>
 
 namespace gpufence {
 
-enum class LogLevel : int { kError = 0, kWarn = 1, kInfo = 2, kDebug = 3, kTrace = 4 };
+enum class LogLevel : int { kOff = -1, kError = 0, kWarn = 1, kInfo = 2, kDebug = 3, kTrace = 4 };
 
-// True when lines of this level are written. Reads GPUFENCE_LOG_LEVEL (error, warn, info, debug,
-// trace; default warn) once; one relaxed load afterwards, so it may guard a warm path.
+// True when lines of this level are written. Reads GPUFENCE_LOG_LEVEL (off, error, warn, info,
+// debug, trace; default warn) once; one relaxed load afterwards, so it may guard a warm path.
 bool LogEnabled(LogLevel level);
+
+// The level that a word names, in any case; false: none.
+bool LogLevelNamed(const char* word, size_t length, LogLevel* level);
+
+// Another default than warn, from sources that this layer does not know. A readable
+// GPUFENCE_LOG_LEVEL of the process beats it.
+void SuggestLogLevel(LogLevel level);
 
 // One cause of a line: says the first kBurst lines at once, then at most one a minute with the
 // number it swallowed in between, so that a failing loop cannot flood a host program's stderr.

@@ -1,0 +1,128 @@
+// ReadClaims: every source read in order, every dialect asked.
+#include "config/claims.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "config/fault.h"
+#include "config/reading.h"
+#include "core/env.h"
+#include "core/forked.h"
+#include "core/log.h"
+
+namespace gpufence {
+namespace {
+
+// A burst above no limit means nothing; its authors ignore it, we say so.
+void DropSoftWithoutHard(Claims* claims) {
+  bool hard = false;
+  for (size_t i = 0; i < claims->count; ++i) {
+    const Claim& claim = claims->claims[i];
+    hard = hard || (claim.kind == ClaimKind::kCores && claim.amount > 0 &&
+                    claim.dialect == static_cast<uint8_t>(Dialect::kVgpuManager));
+  }
+  for (size_t i = 0; i < claims->count && !hard; ++i) {
+    Claim* claim = &claims->claims[i];
+    if (claim->kind != ClaimKind::kSoftCores || claim->amount == 0) continue;
+    claim->amount = 0;
+    AddNote(claims, "%s has no effect without CUDA_CORE_LIMIT", claim->source);
+  }
+}
+
+bool ReadEverything(Reading* reading) {
+  Hidden hidden{};
+  if (!Gather(*reading->sources, reading->scratch, reading->complaint)) return false;
+  char unreadable[kSourceBytes];
+  if (!ApplyLogLevel(reading->statements(), unreadable)) {
+    AddNote(reading->claims, "%s is no log level", unreadable);
+  }
+  ReadIdentity(reading);
+  ReadSwitches(reading, &hidden);
+  if (!ReadVgpuConfig(reading, &hidden) || !ReadVcudaFile(reading, &hidden) ||
+      !ReadAlnairWorkspace(reading, &hidden) || !ReadAmounts(reading, hidden) ||
+      !ReadMaps(reading, hidden)) {
+    return false;
+  }
+  DropSoftWithoutHard(reading->claims);
+  return true;
+}
+
+bool ClaimsAnything(const Claims& claims) {
+  for (size_t i = 0; i < claims.count; ++i) {
+    if (claims.claims[i].amount > 0) return true;
+  }
+  return false;
+}
+
+void NameIgnored(const Statements& statements) {
+  for (size_t i = 0; i < statements.count; ++i) {
+    if (statements.all[i].option->setting != Setting::kIgnored) continue;
+    GPUFENCE_LOG(kInfo, "%s and its like are accepted without effect",
+                 statements.all[i].option->name);
+    return;
+  }
+}
+
+void Clear(Claims* claims) {
+  // The claims themselves are written before they are read: clearing 100 KiB would touch them all.
+  claims->count = 0;
+  claims->note_count = 0;
+  claims->process_scope = false;
+  claims->container[0] = '\0';
+  claims->state_folder[0] = '\0';
+  claims->device_name[0] = '\0';
+}
+
+}  // namespace
+
+bool AddClaim(Reading* reading, const Claim& claim) {
+  Claims* claims = reading->claims;
+  if (claims->count == kMostClaims) {
+    return reading->complaint.Say("more than %zu limits are set. Set fewer", kMostClaims);
+  }
+  claims->claims[claims->count++] = claim;
+  return true;
+}
+
+void AddNote(Claims* claims, const char* format, ...) {
+  if (claims->note_count == kMostNotes) return;
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(claims->notes[claims->note_count++], kNoteBytes, format, arguments);
+  va_end(arguments);
+}
+
+bool Refuse(Reading* reading, const Statement& statement, Fault fault) {
+  char name[kSourceBytes];
+  char quoted[kQuoteBytes];
+  Quote(statement.name, quoted);
+  const bool in_file = statement.origin == Origin::kConfigFile;
+  snprintf(name, sizeof name, "%s%s%.90s", quoted, in_file ? " in " : "",
+           in_file ? reading->statements().config_path : "");
+  DescribeFault(name, statement.text, fault, reading->complaint.text, reading->complaint.bytes);
+  return false;
+}
+
+ConfigResult ReadClaimsFrom(const Sources& sources, Scratch* scratch, Claims* claims, char* why,
+                            size_t why_bytes) {
+  Clear(claims);
+  Reading reading{&sources, scratch, claims, {why, why_bytes}};
+  if (!ReadEverything(&reading)) return ConfigResult::kInvalid;
+  if (!ClaimsAnything(*claims)) return ConfigResult::kNothing;
+  return ReadScope(&reading) ? ConfigResult::kLimits : ConfigResult::kInvalid;
+}
+
+ConfigResult ReadClaims(Claims* claims, char* why, size_t why_bytes) {
+  auto* scratch = static_cast<Scratch*>(MapWipedOnFork(sizeof(Scratch)));
+  if (scratch == nullptr) {
+    snprintf(why, why_bytes, "no memory to read the limits. Free some");
+    return ConfigResult::kInvalid;
+  }
+  const Sources sources{"", Environment()};
+  const ConfigResult result = ReadClaimsFrom(sources, scratch, claims, why, why_bytes);
+  if (result == ConfigResult::kLimits) NameIgnored(scratch->statements);
+  UnmapWipedOnFork(scratch, sizeof(Scratch));
+  return result;
+}
+
+}  // namespace gpufence

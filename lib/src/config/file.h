@@ -1,0 +1,18 @@
+// Reading a whole small file without surprises: no blocking on a pipe, no allocation, a bound.
+#pragma once
+
+#include <stddef.h>
+
+#include <string_view>
+
+namespace gpufence {
+
+enum class FileResult { kRead, kMissing, kUnreadable, kTooLarge };
+
+// Reads root + path into `buffer`. kMissing: nothing is there. kUnreadable: something is, but it
+// cannot be opened, is no regular file, or fails to be read. kTooLarge: `bytes` were not enough;
+// the buffer is filled then.
+FileResult ReadWholeFile(const char* root, const char* path, char* buffer, size_t bytes,
+                         std::string_view* content);
+
+}  // namespace gpufence

@@ -1,0 +1,90 @@
+// From names and texts to limits per device. Reads the environment and files, knows every dialect
+// (docs/configuration.md), never changes either. Must not know CUDA, state or who enforces.
+//
+// Two steps, because the first needs no device and can refuse before the driver is even
+// initialised: claims (what was written, where, for which device), then limits (joined to the
+// devices by UUID).
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+namespace gpufence {
+
+inline constexpr uint64_t kUnlimitedBytes = UINT64_MAX;
+inline constexpr size_t kMostClaims = 512;
+inline constexpr size_t kMostLimitedDevices = 64;
+inline constexpr size_t kSourceBytes = 256;
+inline constexpr size_t kMostNotes = 8;
+inline constexpr size_t kNoteBytes = 360;
+
+enum class ClaimKind : uint8_t { kMemory, kCores, kSoftCores, kOversubscribe };
+
+// Which device a claim is for.
+enum class ClaimTarget : uint8_t {
+  kEvery,
+  kOrdinal,    // CUDA ordinal, after CUDA_VISIBLE_DEVICES
+  kNvmlIndex,  // position in NVML's list
+  kUuid,
+};
+
+// One readable statement of one source. Amounts: bytes; shares in thousandths of a percent; for
+// kOversubscribe the ratio in thousandths, 1 for "on" without a ratio. Inside a layer what names
+// the device hides what names every device.
+struct Claim {
+  ClaimKind kind;
+  ClaimTarget target;
+  bool percent_of_device;  // amount is billionths of a percent of the device's memory
+  uint8_t dialect;         // equal numbers come from the same system
+  uint8_t layer;           // inside a dialect, a device's lowest layer hides the others
+  uint32_t index;          // ordinal or NVML index
+  uint8_t uuid[16];
+  uint64_t amount;            // 0: an explicit "no limit" of this dialect
+  char source[kSourceBytes];  // "GPUFENCE_MEMORY_LIMIT=4g", for messages
+};
+
+struct Claims {
+  size_t count;
+  Claim claims[kMostClaims];
+  bool process_scope;      // GPUFENCE_SCOPE=process
+  char container[129];     // GPUFENCE_CONTAINER or a dialect's identity; "" when none is given
+  char state_folder[256];  // GPUFENCE_STATE_DIR; "" when not set
+  char device_name[96];    // VCUDA_DEVICE_NAME; "" when not set
+  size_t note_count;
+  char notes[kMostNotes][kNoteBytes];  // warnings for the moment when limits take effect
+};
+
+enum class ConfigResult : uint8_t {
+  kNothing,  // nobody set a limit: the library does nothing at all
+  kLimits,
+  kInvalid,  // `why` says what, why and what to do, on one line, without the "gpufence: "
+};
+
+// Reads every source. Takes nothing from the heap; `claims` is some 100 KiB, so give it mapped
+// memory. Sets the log level that a dialect's variable asks for.
+ConfigResult ReadClaims(Claims* claims, char* why, size_t why_bytes);
+
+// A device as the driver reports it.
+struct DeviceIdentity {
+  uint8_t uuid[16];
+  uint32_t ordinal;
+  int32_t nvml_index;  // -1: unknown
+  uint64_t total_bytes;
+};
+
+struct DeviceLimits {
+  uint64_t memory_bytes;  // kUnlimitedBytes: no limit; never above total_bytes
+  char memory_source[kSourceBytes];
+  // Read and checked, not enforced by this build. 0: no limit.
+  uint32_t core_share;     // thousandths of a percent of GPU time
+  uint32_t core_burst;     // up to this while the GPU is otherwise idle; 0: core_share
+  uint64_t oversubscribe;  // ratio in thousandths; 1: on, without a ratio
+};
+
+// Joins claims to devices. Warnings (a conflict between dialects, a limit above the card, a device
+// nobody has) go to warn, one call each; never more than once per process.
+ConfigResult ResolveLimits(const Claims& claims, const DeviceIdentity* devices, size_t count,
+                           DeviceLimits* limits, void (*warn)(const char* text), char* why,
+                           size_t why_bytes);
+
+}  // namespace gpufence

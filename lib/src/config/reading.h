@@ -1,0 +1,51 @@
+// What the readers of the dialects share: where they read, where they write, how they complain.
+#pragma once
+
+#include "config/number.h"
+#include "config/statements.h"
+
+namespace gpufence {
+
+struct Reading {
+  const Sources* sources;
+  Scratch* scratch;
+  Claims* claims;
+  Complaint complaint;
+
+  const Statements& statements() const { return scratch->statements; }
+};
+
+// Appends a claim; false, with a complaint, when there are too many.
+bool AddClaim(Reading* reading, const Claim& claim);
+
+// Keeps a warning for later; more than kMostNotes are dropped.
+void AddNote(Claims* claims, const char* format, ...) __attribute__((format(printf, 2, 3)));
+
+// Complains about the text of a statement: "NAME='TEXT' is negative. …". Returns false.
+bool Refuse(Reading* reading, const Statement& statement, Fault fault);
+
+// The readers. Each adds the claims of its dialect; false: the complaint says why not.
+// vgpu.config, when valid, hides the dialect's variables; vcuda's file hides single ones.
+struct Hidden {
+  bool vgpu_manager;  // a valid vgpu.config
+  bool vcuda_memory;  // memory_limit in the YAML file
+  bool hami_cores;    // GPU_CORE_UTILIZATION_POLICY=disable
+  bool alnair;        // no ALNAIR_ID
+  bool vgpu_rs;       // ENABLE_CUDA_HOOKS=false
+};
+
+// In this order: who we are, what is switched off, files, texts.
+void ReadIdentity(Reading* reading);
+bool ReadScope(Reading* reading);
+void ReadSwitches(Reading* reading, Hidden* hidden);
+bool ReadVgpuConfig(Reading* reading, Hidden* hidden);
+bool ReadVcudaFile(Reading* reading, Hidden* hidden);
+bool ReadAlnairWorkspace(Reading* reading, Hidden* hidden);
+bool ReadAmounts(Reading* reading, const Hidden& hidden);
+bool ReadMaps(Reading* reading, const Hidden& hidden);
+
+// Hands the log level that the sources ask for to core/log. False: `unreadable` names one that no
+// dialect understands; it never counts as an invalid limit.
+bool ApplyLogLevel(const Statements& statements, char unreadable[kSourceBytes]);
+
+}  // namespace gpufence

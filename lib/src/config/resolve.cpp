@@ -1,0 +1,218 @@
+// ResolveLimits: claims joined to devices. Inside a dialect its own order; between dialects the
+// lower number, with one warning.
+#include <stdio.h>
+#include <string.h>
+
+#include <atomic>
+
+#include "config/claims.h"
+#include "config/options.h"
+#include "config/size.h"
+
+namespace gpufence {
+namespace {
+
+constexpr size_t kDialects = static_cast<size_t>(Dialect::kAlnair) + 1;
+
+// One resolution: its inputs, and what was said already.
+struct Resolution {
+  const Claims& claims;
+  const DeviceIdentity* devices;
+  size_t device_count;
+  void (*warn)(const char* text);
+  Complaint complaint;
+  bool warned_conflict;
+  bool warned_clamp;
+  const Claim* not_enforced;
+};
+
+// A claim and what it amounts to on one device.
+struct Chosen {
+  const Claim* claim;
+  uint64_t amount;
+};
+
+bool Concerns(const Claim& claim, const DeviceIdentity& device) {
+  switch (claim.target) {
+    case ClaimTarget::kEvery:
+      return true;
+    case ClaimTarget::kOrdinal:
+      return claim.index == device.ordinal;
+    case ClaimTarget::kNvmlIndex:
+      return device.nvml_index >= 0 && claim.index == static_cast<uint32_t>(device.nvml_index);
+    case ClaimTarget::kUuid:
+      return memcmp(claim.uuid, device.uuid, sizeof claim.uuid) == 0;
+  }
+  return false;
+}
+
+uint64_t AmountOn(const Claim& claim, const DeviceIdentity& device) {
+  return claim.percent_of_device ? PartOf(device.total_bytes, claim.amount) : claim.amount;
+}
+
+// True when `claim` hides `chosen`, both of one dialect.
+bool Hides(const Claim& claim, uint64_t amount, const Chosen& chosen) {
+  if (chosen.claim == nullptr) return true;
+  if (claim.layer != chosen.claim->layer) return claim.layer < chosen.claim->layer;
+  if (claim.target != chosen.claim->target) return claim.target > chosen.claim->target;
+  return amount != 0 && (chosen.amount == 0 || amount < chosen.amount);
+}
+
+void WarnOfConflict(Resolution* resolution, const Chosen& lower, const Chosen& higher) {
+  if (resolution->warned_conflict) return;
+  resolution->warned_conflict = true;
+  char text[2 * kSourceBytes + 64];
+  snprintf(text, sizeof text, "%s holds, because it is lower than %s", lower.claim->source,
+           higher.claim->source);
+  resolution->warn(text);
+}
+
+// What the dialects agree on for a device: the lowest of those that name a limit.
+Chosen Choose(Resolution* resolution, ClaimKind kind, const DeviceIdentity& device) {
+  Chosen of_dialect[kDialects] = {};
+  const Claims& claims = resolution->claims;
+  for (size_t i = 0; i < claims.count; ++i) {
+    const Claim& claim = claims.claims[i];
+    if (claim.kind != kind || !Concerns(claim, device)) continue;
+    const uint64_t amount = AmountOn(claim, device);
+    Chosen* chosen = &of_dialect[claim.dialect];
+    if (Hides(claim, amount, *chosen)) *chosen = {&claim, amount};
+  }
+  Chosen lowest = {};
+  for (const Chosen& chosen : of_dialect) {
+    if (chosen.claim == nullptr || chosen.claim->amount == 0) continue;
+    if (lowest.claim == nullptr) {
+      lowest = chosen;
+    } else if (chosen.amount != lowest.amount) {
+      const bool is_lower = chosen.amount < lowest.amount;
+      WarnOfConflict(resolution, is_lower ? chosen : lowest, is_lower ? lowest : chosen);
+      if (is_lower) lowest = chosen;
+    }
+  }
+  return lowest;
+}
+
+bool LimitMemory(Resolution* resolution, const DeviceIdentity& device, DeviceLimits* limits) {
+  const Chosen chosen = Choose(resolution, ClaimKind::kMemory, device);
+  if (chosen.claim == nullptr) return true;
+  if (chosen.amount == 0) {
+    return resolution->complaint.Say("%s is less than one byte of the GPU. Write more",
+                                     chosen.claim->source);
+  }
+  limits->memory_bytes = chosen.amount;
+  if (device.total_bytes > 0 && chosen.amount > device.total_bytes) {
+    limits->memory_bytes = device.total_bytes;
+    if (!resolution->warned_clamp) {
+      char text[kNoteBytes];
+      snprintf(text, sizeof text, "%s is more than the GPU has: its %llu bytes are the limit",
+               chosen.claim->source, static_cast<unsigned long long>(device.total_bytes));
+      resolution->warn(text);
+    }
+    resolution->warned_clamp = true;
+  }
+  memcpy(limits->memory_source, chosen.claim->source, sizeof limits->memory_source);
+  return true;
+}
+
+void LimitCores(Resolution* resolution, const DeviceIdentity& device, DeviceLimits* limits) {
+  const Chosen hard = Choose(resolution, ClaimKind::kCores, device);
+  const Chosen soft = Choose(resolution, ClaimKind::kSoftCores, device);
+  const Chosen ratio = Choose(resolution, ClaimKind::kOversubscribe, device);
+  limits->core_share = static_cast<uint32_t>(hard.amount);
+  limits->core_burst =
+      hard.claim != nullptr && soft.amount > hard.amount ? static_cast<uint32_t>(soft.amount) : 0;
+  limits->oversubscribe = ratio.amount;
+  const Claim* claim = hard.claim != nullptr ? hard.claim : ratio.claim;
+  if (resolution->not_enforced == nullptr) resolution->not_enforced = claim;
+}
+
+bool AnyDevice(const Resolution& resolution, const Claim& claim) {
+  for (size_t d = 0; d < resolution.device_count; ++d) {
+    if (Concerns(claim, resolution.devices[d])) return true;
+  }
+  return false;
+}
+
+bool NvmlKnown(const Resolution& resolution) {
+  for (size_t d = 0; d < resolution.device_count; ++d) {
+    if (resolution.devices[d].nvml_index >= 0) return true;
+  }
+  return false;
+}
+
+// A limit for a GPU that is not here is worth a word; where no limit of vgpu.rs finds a GPU, its
+// whole map is wrong.
+bool CheckTargets(Resolution* resolution) {
+  const Claim* stray = nullptr;
+  const Claim* stray_of_map = nullptr;
+  bool map_fits = false;
+  for (size_t i = 0; i < resolution->claims.count; ++i) {
+    const Claim& claim = resolution->claims.claims[i];
+    const bool of_map = claim.dialect == static_cast<uint8_t>(Dialect::kVgpuRs);
+    if (claim.target == ClaimTarget::kNvmlIndex && !NvmlKnown(*resolution)) {
+      return resolution->complaint.Say(
+          "%s counts GPUs as NVML does, which is not to be had. Name "
+          "them by UUID",
+          claim.source);
+    }
+    if (AnyDevice(*resolution, claim)) {
+      map_fits = map_fits || of_map;
+    } else {
+      if (stray == nullptr && claim.amount > 0) stray = &claim;
+      if (of_map) stray_of_map = &claim;
+    }
+  }
+  if (stray_of_map != nullptr && !map_fits) {
+    return resolution->complaint.Say("%s names none of this process's GPUs. Name them by UUID",
+                                     stray_of_map->source);
+  }
+  if (stray != nullptr) {
+    char text[kNoteBytes];
+    snprintf(text, sizeof text, "%s is for a GPU that this process does not have", stray->source);
+    resolution->warn(text);
+  }
+  return true;
+}
+
+}  // namespace
+
+ConfigResult ResolveAndWarn(const Claims& claims, const DeviceIdentity* devices, size_t count,
+                            DeviceLimits* limits, void (*warn)(const char* text), char* why,
+                            size_t why_bytes) {
+  Resolution resolution{claims, devices, count, warn, {why, why_bytes}, false, false, nullptr};
+  for (size_t i = 0; i < claims.note_count; ++i) warn(claims.notes[i]);
+  if (!CheckTargets(&resolution)) return ConfigResult::kInvalid;
+  bool limited = false;
+  for (size_t d = 0; d < count; ++d) {
+    limits[d] = DeviceLimits{};
+    limits[d].memory_bytes = kUnlimitedBytes;
+    if (!LimitMemory(&resolution, devices[d], &limits[d])) return ConfigResult::kInvalid;
+    LimitCores(&resolution, devices[d], &limits[d]);
+    limited = limited || limits[d].memory_bytes != kUnlimitedBytes;
+  }
+  if (resolution.not_enforced != nullptr) {
+    char text[kNoteBytes];
+    snprintf(text, sizeof text, "%s is read, but this build enforces memory limits only",
+             resolution.not_enforced->source);
+    warn(text);
+  }
+  return limited ? ConfigResult::kLimits : ConfigResult::kNothing;
+}
+
+namespace {
+
+constinit std::atomic<bool> has_warned{false};
+
+void SayNothing(const char*) {}
+
+}  // namespace
+
+ConfigResult ResolveLimits(const Claims& claims, const DeviceIdentity* devices, size_t count,
+                           DeviceLimits* limits, void (*warn)(const char* text), char* why,
+                           size_t why_bytes) {
+  // A forked child resolves again; what it would say its parent has said.
+  const bool again = has_warned.exchange(true, std::memory_order_relaxed);
+  return ResolveAndWarn(claims, devices, count, limits, again ? SayNothing : warn, why, why_bytes);
+}
+
+}  // namespace gpufence

@@ -1,0 +1,65 @@
+#include "config/share.h"
+
+#include "config/text.h"
+
+namespace gpufence {
+
+Fault ParsePercent(std::string_view text, uint64_t* thousandths) {
+  Number number;
+  const Fault fault = ReadNumber(text, &number);
+  if (fault != Fault::kNone) return fault;
+  if (!number.rest.empty() && number.rest != "%") return Fault::kUnit;
+  bool exact = false;
+  const Fault scaled = Scale(number, kThousand, thousandths, &exact);
+  const uint64_t all = 100 * kThousand;
+  if (scaled == Fault::kTooLarge || *thousandths > all || (*thousandths == all && !exact)) {
+    return Fault::kAboveHundred;
+  }
+  return scaled;
+}
+
+Fault ParseRatio(std::string_view text, uint64_t* thousandths) {
+  Number number;
+  const Fault fault = ReadNumber(text, &number);
+  if (fault != Fault::kNone) return fault;
+  if (!number.rest.empty()) return Fault::kUnit;
+  bool exact = false;
+  return Scale(number, kThousand, thousandths, &exact);
+}
+
+Fault ParseMegabytes(std::string_view text, uint64_t* bytes) {
+  Number number;
+  const Fault fault = ReadNumber(text, &number);
+  if (fault != Fault::kNone) return fault;
+  if (!number.rest.empty() || !number.fraction.empty()) return Fault::kUnit;
+  bool exact = false;
+  return Scale(number, uint64_t{1} << 20, bytes, &exact);
+}
+
+Fault ParseSwitch(std::string_view text, bool* on) {
+  for (const std::string_view word : {"1", "true", "yes", "on"}) {
+    if (EqualsIgnoringCase(text, word)) {
+      *on = true;
+      return Fault::kNone;
+    }
+  }
+  for (const std::string_view word : {"0", "false", "no", "off"}) {
+    if (EqualsIgnoringCase(text, word)) {
+      *on = false;
+      return Fault::kNone;
+    }
+  }
+  return Fault::kWord;
+}
+
+bool ParseIndex(std::string_view text, uint32_t* index) {
+  if (text.empty() || text.size() > 4 || (text.size() > 1 && text.front() == '0')) return false;
+  *index = 0;
+  for (const char digit : text) {
+    if (!IsDigit(digit)) return false;
+    *index = *index * 10 + static_cast<uint32_t>(digit - '0');
+  }
+  return true;
+}
+
+}  // namespace gpufence

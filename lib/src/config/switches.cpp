@@ -1,0 +1,183 @@
+// Words rather than amounts: policies, identity, folders, and the log level of every dialect.
+#include <stdio.h>
+
+#include "config/fault.h"
+#include "config/reading.h"
+#include "config/text.h"
+#include "core/log.h"
+
+namespace gpufence {
+namespace {
+
+void Copy(std::string_view text, char* to, size_t bytes) {
+  snprintf(to, bytes, "%.*s", static_cast<int>(text.size()), text.data());
+}
+
+bool HasLimit(const Statements& statements, Dialect dialect) {
+  for (size_t i = 0; i < statements.count; ++i) {
+    const Option& option = *statements.all[i].option;
+    if (option.dialect == dialect && option.setting < Setting::kHooks &&
+        !statements.all[i].text.empty()) {
+      return true;
+    }
+  }
+  return false;
+}
+
+LogLevel FromNumber(uint32_t number, LogLevel zero, LogLevel one) {
+  if (number == 0) return zero;
+  if (number == 1) return one;
+  return number >= 5 ? LogLevel::kTrace : static_cast<LogLevel>(number - 1);
+}
+
+bool NumberedLevel(std::string_view text, LogLevel one, LogLevel* level) {
+  text = Trim(text);
+  const bool negative = !text.empty() && text.front() == '-';
+  if (negative) text.remove_prefix(1);
+  if (text.empty() || text.size() > 9) return false;
+  uint32_t number = 0;
+  for (const char digit : text) {
+    if (!IsDigit(digit)) return false;
+    number = number * 10 + static_cast<uint32_t>(digit - '0');
+  }
+  *level = negative ? LogLevel::kWarn : FromNumber(number, LogLevel::kError, one);
+  return true;
+}
+
+bool WordedLevel(std::string_view text, LogLevel* level) {
+  struct Word {
+    std::string_view word;
+    LogLevel level;
+  };
+  constexpr Word kWords[] = {{"none", LogLevel::kOff},       {"err", LogLevel::kError},
+                             {"critical", LogLevel::kError}, {"crit", LogLevel::kError},
+                             {"fatal", LogLevel::kError},    {"warning", LogLevel::kWarn}};
+  for (const Word& word : kWords) {
+    if (EqualsIgnoringCase(text, word.word)) {
+      *level = word.level;
+      return true;
+    }
+  }
+  return LogLevelNamed(text.data(), text.size(), level);
+}
+
+// "a=debug,info": the most verbose of its directives.
+bool DirectiveLevel(std::string_view text, LogLevel* level) {
+  bool found = false;
+  std::string_view part;
+  while (NextPart(&text, ',', &part)) {
+    const size_t equals = part.rfind('=');
+    LogLevel one = LogLevel::kOff;
+    if (!WordedLevel(Trim(After(part, equals == std::string_view::npos ? 0 : equals + 1)), &one)) {
+      return false;
+    }
+    if (!found || one > *level) *level = one;
+    found = true;
+  }
+  return found;
+}
+
+bool IsOffWord(std::string_view text) {
+  return EqualsIgnoringCase(text, "off") || EqualsIgnoringCase(text, "false") || text == "0";
+}
+
+bool ReadLogLevel(const Statement& statement, LogLevel* level) {
+  switch (statement.option->dialect) {
+    case Dialect::kHami:
+      return NumberedLevel(statement.text, LogLevel::kWarn, level);
+    case Dialect::kVgpuManager:
+      return NumberedLevel(statement.text, LogLevel::kError, level);
+    case Dialect::kVgpuRs:
+      return DirectiveLevel(statement.text, level);
+    default:
+      return WordedLevel(Trim(statement.text), level);
+  }
+}
+
+}  // namespace
+
+bool ApplyLogLevel(const Statements& statements, char unreadable[kSourceBytes]) {
+  const std::string_view log_switch = TextOf(statements, Dialect::kVgpuRs, Setting::kLogSwitch);
+  const bool silenced = IsOffWord(log_switch);
+  bool found = false;
+  LogLevel level = LogLevel::kOff;
+  unreadable[0] = '\0';
+  for (size_t i = 0; i < statements.count; ++i) {
+    const Statement& statement = statements.all[i];
+    const Option& option = *statement.option;
+    if (option.setting != Setting::kLogLevel || statement.text.empty()) continue;
+    LogLevel one = LogLevel::kOff;
+    if (!ReadLogLevel(statement, &one)) {
+      if (unreadable[0] == '\0') DescribeStatement(statements, statement, unreadable);
+      continue;
+    }
+    // Our own, from process 1 or the config file, beats every dialect's.
+    if (option.dialect == Dialect::kGpufence) {
+      SuggestLogLevel(one);
+      return unreadable[0] == '\0';
+    }
+    if (silenced && option.dialect == Dialect::kVgpuRs) continue;
+    if (!found || one > level) level = one;
+    found = true;
+  }
+  if (found || silenced) SuggestLogLevel(level);
+  return unreadable[0] == '\0';
+}
+
+void ReadSwitches(Reading* reading, Hidden* hidden) {
+  const Statements& statements = reading->statements();
+  const std::string_view policy = TextOf(statements, Dialect::kHami, Setting::kCorePolicy);
+  char quoted[kQuoteBytes];
+  Quote(policy, quoted);
+  hidden->hami_cores = EqualsIgnoringCase(policy, "disable");
+  if (!hidden->hami_cores && !policy.empty() && !EqualsIgnoringCase(policy, "force") &&
+      !EqualsIgnoringCase(policy, "default")) {
+    AddNote(reading->claims, "GPU_CORE_UTILIZATION_POLICY=%s is unknown: the limit holds", quoted);
+  }
+  hidden->vgpu_rs = TextOf(statements, Dialect::kVgpuRs, Setting::kHooks) == "false";
+  if (hidden->vgpu_rs && HasLimit(statements, Dialect::kVgpuRs)) {
+    AddNote(reading->claims, "ENABLE_CUDA_HOOKS=false takes the limits of vgpu.rs away");
+  }
+}
+
+bool ReadScope(Reading* reading) {
+  const Statements& statements = reading->statements();
+  Claims* claims = reading->claims;
+  const std::string_view scope = TextOf(statements, Dialect::kGpufence, Setting::kScope);
+  claims->process_scope = scope == "process";
+  if (!scope.empty() && !claims->process_scope && scope != "container") {
+    char quoted[kQuoteBytes];
+    Quote(scope, quoted);
+    return reading->complaint.Say(
+        "GPUFENCE_SCOPE='%s' is neither container nor process. Write one of them", quoted);
+  }
+  const std::string_view folder = TextOf(statements, Dialect::kGpufence, Setting::kStateFolder);
+  if (!folder.empty() && (folder.front() != '/' || folder.size() >= sizeof claims->state_folder)) {
+    return reading->complaint.Say(
+        "GPUFENCE_STATE_DIR is no absolute path of at most %zu bytes. Write /run/gpufence",
+        sizeof claims->state_folder - 1);
+  }
+  Copy(folder, claims->state_folder, sizeof claims->state_folder);
+  return true;
+}
+
+void ReadIdentity(Reading* reading) {
+  const Statements& statements = reading->statements();
+  Claims* claims = reading->claims;
+  Copy(TextOf(statements, Dialect::kVcuda, Setting::kDeviceName), claims->device_name,
+       sizeof claims->device_name);
+  const std::string_view own = TextOf(statements, Dialect::kGpufence, Setting::kContainer);
+  const std::string_view pod = TextOf(statements, Dialect::kVgpuManager, Setting::kPodUid);
+  const std::string_view name = TextOf(statements, Dialect::kVgpuManager, Setting::kContainerName);
+  const std::string_view id = TextOf(statements, Dialect::kAlnair, Setting::kId);
+  if (!own.empty()) {
+    Copy(own, claims->container, sizeof claims->container);
+  } else if (!pod.empty() && !name.empty()) {
+    snprintf(claims->container, sizeof claims->container, "%.*s_%.*s", static_cast<int>(pod.size()),
+             pod.data(), static_cast<int>(name.size()), name.data());
+  } else {
+    Copy(id, claims->container, sizeof claims->container);
+  }
+}
+
+}  // namespace gpufence

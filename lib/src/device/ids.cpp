@@ -1,0 +1,127 @@
+#include "device/ids.h"
+
+#include <string.h>
+
+#include <atomic>
+
+#include "device/nvml.h"
+#include "real.h"
+
+namespace gpufence {
+namespace {
+
+bool AreEqual(const uint8_t one[16], const uint8_t other[16]) {
+  return memcmp(one, other, 16) == 0;
+}
+
+bool HandleByText(const char* prefix, const uint8_t uuid[16], nvmlDevice_t* handle) {
+  char text[kUuidText];
+  FormatUuid(prefix, uuid, text);
+  return real::nvmlDeviceGetHandleByUUID(text, handle) == NVML_SUCCESS;
+}
+
+// Handles that were found before: finding one by its text takes longer than what is asked of it.
+// Never forgotten, since a device keeps its handle as long as NVML is open.
+struct KnownHandle {
+  std::atomic<uint64_t> tag;  // 0: free
+  std::atomic<nvmlDevice_t> handle;
+};
+constexpr size_t kMostHandles = 64;
+constinit KnownHandle known_handles[kMostHandles] = {};
+
+// Never 0; different for different UUIDs in all likelihood, since half of their bits are random.
+uint64_t TagOf(const uint8_t uuid[16]) {
+  uint64_t halves[2];
+  memcpy(halves, uuid, sizeof halves);
+  return (halves[0] * 0x9e3779b97f4a7c15u ^ halves[1]) | 1;
+}
+
+nvmlDevice_t KnownHandleOf(uint64_t tag) {
+  for (const KnownHandle& known : known_handles) {
+    const uint64_t seen = known.tag.load(std::memory_order_acquire);
+    if (seen == tag) return known.handle.load(std::memory_order_acquire);
+    if (seen == 0) return nullptr;
+  }
+  return nullptr;
+}
+
+// A reader that comes between the two stores finds no handle yet and asks NVML itself.
+void RememberHandle(uint64_t tag, nvmlDevice_t handle) {
+  for (KnownHandle& known : known_handles) {
+    uint64_t seen = 0;
+    if (known.tag.compare_exchange_strong(seen, tag, std::memory_order_acq_rel) || seen == tag) {
+      known.handle.store(handle, std::memory_order_release);
+      return;
+    }
+  }
+}
+
+int32_t IndexInList(const uint8_t uuid[16]) {
+  unsigned count = 0;
+  if (real::nvmlDeviceGetCount_v2(&count) != NVML_SUCCESS) return -1;
+  for (unsigned index = 0; index < count; ++index) {
+    nvmlDevice_t device = nullptr;
+    uint8_t found[16];
+    if (real::nvmlDeviceGetHandleByIndex_v2(index, &device) == NVML_SUCCESS &&
+        UuidOf(device, found) && AreEqual(found, uuid)) {
+      return static_cast<int32_t>(index);
+    }
+  }
+  return -1;
+}
+
+}  // namespace
+
+bool UuidOf(CUdevice device, uint8_t uuid[16]) {
+  CUuuid answer = {};
+  CUresult rc = real::cuDeviceGetUuid_v2(&answer, device);
+  // Drivers before 11.4 have the first form only.
+  if (rc != CUDA_SUCCESS) rc = real::cuDeviceGetUuid(&answer, device);
+  if (rc != CUDA_SUCCESS) return false;
+  memcpy(uuid, answer.bytes, sizeof answer.bytes);
+  return true;
+}
+
+bool UuidOf(nvmlDevice_t device, uint8_t uuid[16]) {
+  char text[NVML_DEVICE_UUID_V2_BUFFER_SIZE] = {};
+  return real::nvmlDeviceGetUUID(device, text, sizeof text) == NVML_SUCCESS &&
+         ParseUuid(text, uuid);
+}
+
+bool NvmlHandleOf(const uint8_t uuid[16], nvmlDevice_t* handle) {
+  if (!NvmlReady()) return false;
+  const uint64_t tag = TagOf(uuid);
+  *handle = KnownHandleOf(tag);
+  if (*handle != nullptr) return true;
+  if (!HandleByText("GPU", uuid, handle) && !HandleByText("MIG", uuid, handle)) return false;
+  RememberHandle(tag, *handle);
+  return true;
+}
+
+// An instance has no place in NVML's list: its board has.
+int32_t NvmlIndexOf(const uint8_t uuid[16]) {
+  if (!NvmlReady()) return -1;
+  const int32_t index = IndexInList(uuid);
+  if (index >= 0) return index;
+  nvmlDevice_t instance = nullptr;
+  nvmlDevice_t board = nullptr;
+  uint8_t found[16];
+  if (HandleByText("MIG", uuid, &instance) &&
+      real::nvmlDeviceGetDeviceHandleFromMigDeviceHandle(instance, &board) == NVML_SUCCESS &&
+      UuidOf(board, found)) {
+    return IndexInList(found);
+  }
+  return -1;
+}
+
+uint32_t CurrentDevice() {
+  CUdevice device = 0;
+  return real::cuCtxGetDevice(&device) == CUDA_SUCCESS ? static_cast<uint32_t>(device) : kNoDevice;
+}
+
+uint32_t DeviceOfLocation(const CUmemLocation_v1& location) {
+  return location.type == CU_MEM_LOCATION_TYPE_DEVICE ? static_cast<uint32_t>(location.id)
+                                                      : kNoDevice;
+}
+
+}  // namespace gpufence

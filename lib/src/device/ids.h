@@ -1,0 +1,31 @@
+// Which GPU is meant: CUDA ordinal, UUID, NVML handle, and the GPU of a context, pointer or pool.
+// Must not know limits, state or policy.
+#pragma once
+
+#include <stdint.h>
+
+#include "driver_abi.h"
+
+namespace gpufence {
+
+inline constexpr uint32_t kNoDevice = UINT32_MAX;
+
+// The UUID of a CUDA device (its own UUID for a MIG instance). False when the driver will not say.
+bool UuidOf(CUdevice device, uint8_t uuid[16]);
+
+// The UUID of an NVML device handle (nvmlDeviceGetUUID's text, parsed). False when unknown.
+bool UuidOf(nvmlDevice_t device, uint8_t uuid[16]);
+
+// Position of the UUID in NVML's list, or -1.
+int32_t NvmlIndexOf(const uint8_t uuid[16]);
+
+// The NVML handle of a UUID; false when NVML is absent or does not know it.
+bool NvmlHandleOf(const uint8_t uuid[16], nvmlDevice_t* handle);
+
+// The calling thread's device: its ordinal, or kNoDevice without a current context.
+uint32_t CurrentDevice();
+
+// Where a memory location is: an ordinal, or kNoDevice for host memory and whatever is unknown.
+uint32_t DeviceOfLocation(const CUmemLocation_v1& location);
+
+}  // namespace gpufence

@@ -1,0 +1,139 @@
+#include "hooks/context_cost.h"
+
+#include <time.h>
+
+#include "hooks/graph_memory.h"
+#include "hooks/launch_memory.h"
+#include "real.h"
+
+namespace gpufence {
+namespace {
+
+// More than any context measured so far (543 MB on an H200 with driver 580); reserved while nobody
+// in this container has measured one.
+constexpr uint64_t kUnknownContextBytes = uint64_t{640} << 20;
+
+// While the container's first context is being made, others that do not fit by that guess wait for
+// its figure: it takes about 100 ms.
+constexpr int kWaits = 400;
+constexpr timespec kWait{0, 1'000'000};
+
+DeviceRow& RowOf(FencedDevice* device) {
+  return device->account.file().region->rows[device->account.row()];
+}
+
+uint64_t KnownCost(FencedDevice* device) {
+  return RowOf(device).context_bytes.load(std::memory_order_relaxed);
+}
+
+// All that is not free on the device bounds what a new context can have taken, when neither the
+// process list nor a figure from before the call is to be had.
+uint64_t BoundedGuess(CUcontext made) {
+  size_t free_bytes = 0;
+  size_t total_bytes = 0;
+  if (real::cuCtxPushCurrent_v2(made) != CUDA_SUCCESS) return kUnknownContextBytes;
+  const CUresult rc = real::cuMemGetInfo_v2(&free_bytes, &total_bytes);
+  CUcontext popped = nullptr;
+  real::cuCtxPopCurrent_v2(&popped);
+  const uint64_t used_bytes = total_bytes - free_bytes;
+  return rc == CUDA_SUCCESS && used_bytes < kUnknownContextBytes ? used_bytes
+                                                                 : kUnknownContextBytes;
+}
+
+}  // namespace
+
+NewContext::NewContext(FencedDevice* device) : device_(device), change_(nullptr) {
+  if (device == nullptr) return;
+  move_.Begin(&device->moves);
+  for (int waits = 0;; ++waits) {
+    reserved_bytes_ = KnownCost(device);
+    known_ = reserved_bytes_ != 0;
+    if (!known_) reserved_bytes_ = kUnknownContextBytes;
+    granted_ = device->account.Reserve(reserved_bytes_);
+    // Alone, an unknown cost is tried: it is measured, and undone if it does not fit.
+    if (granted_ || known_ || waits == kWaits || device->account.UsedBytes() == 0) break;
+    nanosleep(&kWait, nullptr);
+  }
+  if (!granted_ && known_) {
+    move_.End();
+    return;
+  }
+  if (!granted_) reserved_bytes_ = 0;
+  granted_ = true;
+  move_.Granted();
+  change_ = Change(device);
+}
+
+NewContext::~NewContext() {
+  if (device_ != nullptr && granted_ && !settled_) device_->account.Release(reserved_bytes_);
+}
+
+uint64_t NewContext::MeasuredBytes(CUcontext made) {
+  int64_t grown = 0;
+  if (change_.Measure(/*has_context=*/true, &grown) && grown >= 0) {
+    RowOf(device_).context_bytes.store(static_cast<uint64_t>(grown), std::memory_order_relaxed);
+    return static_cast<uint64_t>(grown);
+  }
+  // Somebody moved memory meanwhile: another reading will set right what is left of the difference.
+  OverheadChanged(device_);
+  return known_ ? reserved_bytes_ : BoundedGuess(made);
+}
+
+bool NewContext::Settle(Fence* fence, CUcontext made) {
+  if (device_ == nullptr) return true;
+  const uint64_t bytes = MeasuredBytes(made);
+  Account* account = &device_->account;
+  if (bytes > reserved_bytes_) {
+    const uint64_t missing = bytes - reserved_bytes_;
+    if (!account->Reserve(missing)) return false;
+    reserved_bytes_ = bytes;
+  }
+  Holding context = {};
+  context.key = reinterpret_cast<uint64_t>(made);
+  context.kind = HoldingKind::kContext;
+  context.bytes = bytes;
+  context.count = 1;
+  context.device = static_cast<uint16_t>(device_ - fence->devices);
+  SpinGuard guard(&device_->contexts_lock);
+  Holding present;
+  if (fence->holdings.Get(HoldingKind::kContext, context.key, &present)) return true;
+  if (!fence->holdings.Put(context)) return true;  // found as loose overhead, later
+  settled_ = true;
+  account->OwnOverhead(reserved_bytes_, bytes);
+  device_->contexts.fetch_add(1, std::memory_order_relaxed);
+  return true;
+}
+
+void ContextEnded(Fence* fence, uint64_t context) {
+  Holding ended;
+  if (fence->holdings.Take(HoldingKind::kContext, context, &ended)) {
+    FencedDevice* device = &fence->devices[ended.device];
+    device->account.ReleaseOverhead(ended.bytes);
+    device->contexts.fetch_sub(1, std::memory_order_relaxed);
+  }
+  fence->holdings.TakeWhere([&](const Holding& holding) { return holding.context == context; },
+                            [&](const Holding& holding) { Discharge(fence, holding); });
+  ForgetLateFrees(fence, context);
+  SettleFreed(fence);
+  ForgetLaunches();
+  for (uint32_t i = 0; i < fence->device_count; ++i) {
+    if (!fence->devices[i].account.limited()) continue;
+    SettleGraphs(&fence->devices[i]);
+    ReadOverheadNow(&fence->devices[i]);
+  }
+}
+
+uint64_t LaunchedStack(Fence* fence, uint64_t context) {
+  Holding found;
+  return fence->holdings.Get(HoldingKind::kContext, context, &found) ? found.owner : 0;
+}
+
+void SetLaunchedStack(Fence* fence, FencedDevice* device, uint64_t context, uint64_t stack_bytes) {
+  SpinGuard guard(&device->contexts_lock);
+  Holding found;
+  if (!fence->holdings.Get(HoldingKind::kContext, context, &found)) return;
+  found.owner = stack_bytes;
+  fence->holdings.Put(found);
+}
+
+}  // namespace gpufence

@@ -1,0 +1,48 @@
+// What contexts cost, and what ends with them. Must not know through which call a context was made.
+#pragma once
+
+#include <stdint.h>
+
+#include "driver_abi.h"
+#include "hooks/fence.h"
+#include "hooks/ledger_move.h"
+#include "hooks/overhead.h"
+
+namespace gpufence {
+
+// A context that is about to be made: its last known cost is reserved, then the measured one kept.
+class NewContext {
+ public:
+  // Null device: no limit there.
+  explicit NewContext(FencedDevice* device);
+  ~NewContext();
+  NewContext(const NewContext&) = delete;
+  NewContext& operator=(const NewContext&) = delete;
+
+  // False: it does not fit.
+  explicit operator bool() const { return granted_; }
+
+  // After the driver made it. False: it costs more than is left, and the caller must undo it. A
+  // context that another thread booked meanwhile (the primary) is not booked twice.
+  bool Settle(Fence* fence, CUcontext made);
+
+ private:
+  uint64_t MeasuredBytes(CUcontext made);
+
+  FencedDevice* device_;
+  uint64_t reserved_bytes_ = 0;
+  bool known_ = false;  // reserved at a cost that was measured once
+  bool granted_ = true;
+  bool settled_ = false;
+  LedgerMove move_;
+  Change change_;
+};
+
+// After the driver ended a context: its cost and every holding that ended with it go back.
+void ContextEnded(Fence* fence, uint64_t context);
+
+// The stack, in bytes per thread, that a context's launches have made the driver provide so far.
+uint64_t LaunchedStack(Fence* fence, uint64_t context);
+void SetLaunchedStack(Fence* fence, FencedDevice* device, uint64_t context, uint64_t stack_bytes);
+
+}  // namespace gpufence

@@ -1,0 +1,290 @@
+#include "hooks/fence.h"
+
+#include <stdio.h>
+
+#include "core/forked.h"
+#include "core/log.h"
+#include "hooks/graph_memory.h"
+#include "hooks/region_places.h"
+#include "real.h"
+
+namespace gpufence {
+namespace {
+
+constinit std::atomic<Fence*> the_fence{nullptr};
+constinit thread_local uint32_t hook_depth = 0;
+
+constexpr size_t kWhyBytes = 400;
+
+Fence* FenceMemory() {
+  Fence* fence = the_fence.load(std::memory_order_acquire);
+  if (fence != nullptr) return fence;
+  auto* made = static_cast<Fence*>(MapWipedOnFork(sizeof(Fence)));
+  if (made == nullptr) return nullptr;
+  if (the_fence.compare_exchange_strong(fence, made, std::memory_order_acq_rel)) return made;
+  UnmapWipedOnFork(made, sizeof(Fence));
+  return fence;
+}
+
+void Warn(const char* text) { GPUFENCE_LOG(kWarn, "%s", text); }
+
+// The text reaches the user once: a process that retries cuInit in a loop is told three times.
+FenceState Refuse(const char* why) {
+  GPUFENCE_LOG(kError, "cuInit fails on purpose: %s", why);
+  return FenceState::kRefused;
+}
+
+size_t ListDevices(DeviceIdentity* devices) {
+  int count = 0;
+  if (real::cuDeviceGetCount(&count) != CUDA_SUCCESS) return 0;
+  size_t listed = 0;
+  for (int ordinal = 0; ordinal < count && listed < kMostLimitedDevices; ++ordinal) {
+    CUdevice device = 0;
+    DeviceIdentity* identity = &devices[listed];
+    if (real::cuDeviceGet(&device, ordinal) != CUDA_SUCCESS) continue;
+    size_t total_bytes = 0;
+    real::cuDeviceTotalMem_v2(&total_bytes, device);
+    if (!UuidOf(device, identity->uuid)) continue;
+    identity->ordinal = static_cast<uint32_t>(device);
+    identity->nvml_index = -1;
+    identity->total_bytes = total_bytes;
+    ++listed;
+  }
+  return listed;
+}
+
+// NVML is opened only where a claim names its indices: it costs milliseconds.
+void JoinNvml(const Claims& claims, DeviceIdentity* devices, size_t count) {
+  for (size_t i = 0; i < claims.count; ++i) {
+    if (claims.claims[i].target != ClaimTarget::kNvmlIndex) continue;
+    for (size_t d = 0; d < count; ++d) devices[d].nvml_index = NvmlIndexOf(devices[d].uuid);
+    return;
+  }
+}
+
+bool OpenShared(const Claims& claims, RegionFile* file, char* why, size_t why_bytes) {
+  if (claims.process_scope) {
+    if (OpenPrivateRegion(file)) return true;
+    snprintf(why, why_bytes, "no memory for the process's own region");
+    return false;
+  }
+  char name[kContainerNameBytes];
+  return OpenRegion(PlacesOf(claims, name), file, why, why_bytes);
+}
+
+void ReadStaleOn(uint32_t device) {
+  Fence* fence = the_fence.load(std::memory_order_acquire);
+  if (device >= fence->device_count) return;
+  SettleFreed(fence);
+  ReadOverheadNow(&fence->devices[device]);
+}
+
+bool MakeRoomOn(uint32_t device) {
+  Fence* fence = the_fence.load(std::memory_order_acquire);
+  if (device >= fence->device_count) return false;
+  SettleLateFrees(fence);
+  TrimPools(fence, &fence->devices[device]);
+  TrimGraphs(&fence->devices[device]);
+  ReadOverheadNow(&fence->devices[device]);
+  return true;
+}
+
+FenceState FenceDevices(Fence* fence, const Claims& claims, const DeviceIdentity* devices,
+                        size_t count, const DeviceLimits* limits) {
+  char why[kWhyBytes];
+  RegionFile file;
+  if (!OpenShared(claims, &file, why, sizeof why)) {
+    char line[kWhyBytes + 160];
+    snprintf(line, sizeof line,
+             "%s. Mount a writable folder and name it in GPUFENCE_STATE_DIR, or set "
+             "GPUFENCE_SCOPE=process to limit each process by itself",
+             why);
+    return Refuse(line);
+  }
+  const uint32_t slot = ClaimSlot(file);
+  if (slot == kNoSlot) {
+    return Refuse(
+        "no free slot in the container's region (4096 processes). End a process of this container");
+  }
+  for (size_t i = 0; i < count; ++i) {
+    const uint32_t row = FindRow(file, devices[i].uuid);
+    if (row == kMaxDevices) {
+      return Refuse(
+          "the container's region has no room for another GPU (64 at most, and its folder must not "
+          "be full). Free space there, or name another folder in GPUFENCE_STATE_DIR");
+    }
+    FencedDevice* device = &fence->devices[i];
+    for (size_t byte = 0; byte < sizeof device->uuid; ++byte) {
+      device->uuid[byte] = devices[i].uuid[byte];
+    }
+    device->ordinal = static_cast<CUdevice>(devices[i].ordinal);
+    device->total_bytes = devices[i].total_bytes;
+    device->account.Open(file, row, slot, static_cast<uint32_t>(i), limits[i].memory_bytes,
+                         MakeRoomOn);
+    device->account.ReadStaleWith(ReadStaleOn);
+    GPUFENCE_LOG(kInfo, "device %u: memory limit %llu bytes (%s)", devices[i].ordinal,
+                 static_cast<unsigned long long>(limits[i].memory_bytes),
+                 limits[i].memory_source);
+  }
+  fence->device_count = static_cast<uint32_t>(count);
+  return FenceState::kFenced;
+}
+
+// What ReadClaims and ResolveLimits need, off the caller's stack.
+struct Workspace {
+  Claims claims;
+  DeviceIdentity devices[kMostLimitedDevices];
+  DeviceLimits limits[kMostLimitedDevices];
+};
+
+FenceState Decide(Fence* fence, Workspace* work) {
+  char why[kWhyBytes];
+  ConfigResult result = ReadClaims(&work->claims, why, sizeof why);
+  if (result == ConfigResult::kNothing) return FenceState::kOpen;
+  if (result == ConfigResult::kInvalid) return Refuse(why);
+  const size_t count = ListDevices(work->devices);
+  if (count == 0) return FenceState::kUnread;  // the driver is not initialised yet: ask again
+  JoinNvml(work->claims, work->devices, count);
+  result = ResolveLimits(work->claims, work->devices, count, work->limits, Warn, why, sizeof why);
+  if (result == ConfigResult::kInvalid) return Refuse(why);
+  if (result == ConfigResult::kNothing) return FenceState::kOpen;
+  return FenceDevices(fence, work->claims, work->devices, count, work->limits);
+}
+
+}  // namespace
+
+Fence* ActiveFence() {
+  Fence* fence = the_fence.load(std::memory_order_acquire);
+  FenceState state = FenceState::kUnread;
+  if (fence != nullptr) state = fence->state.load(std::memory_order_acquire);
+  if (state == FenceState::kUnread) {
+    // The program reached the driver's cuInit around us, or this is a forked child.
+    OpenFence();
+    fence = the_fence.load(std::memory_order_acquire);
+    if (fence == nullptr) return nullptr;
+    state = fence->state.load(std::memory_order_acquire);
+  }
+  return state == FenceState::kFenced ? fence : nullptr;
+}
+
+Fence* DecidedFence() {
+  Fence* fence = the_fence.load(std::memory_order_acquire);
+  if (fence == nullptr) return nullptr;
+  return fence->state.load(std::memory_order_acquire) == FenceState::kFenced ? fence : nullptr;
+}
+
+bool IsRefused() {
+  Fence* fence = the_fence.load(std::memory_order_acquire);
+  return fence != nullptr && fence->state.load(std::memory_order_acquire) == FenceState::kRefused;
+}
+
+CUresult OpenFence() {
+  Fence* fence = FenceMemory();
+  if (fence == nullptr) {
+    GPUFENCE_LOG(kError, "cuInit fails on purpose: no memory to keep the limits in");
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  if (fence->state.load(std::memory_order_acquire) == FenceState::kUnread) {
+    const InsideHook inside;
+    SpinGuard guard(&fence->opening);
+    if (fence->state.load(std::memory_order_relaxed) == FenceState::kUnread) {
+      void* memory = MapWipedOnFork(sizeof(Workspace));
+      const FenceState state = memory != nullptr
+                                   ? Decide(fence, static_cast<Workspace*>(memory))
+                                   : Refuse("no memory to read the limits");
+      if (memory != nullptr) UnmapWipedOnFork(memory, sizeof(Workspace));
+      fence->state.store(state, std::memory_order_release);
+    }
+  }
+  return IsRefused() ? kRefusalCode : CUDA_SUCCESS;
+}
+
+Hook::Hook() : fence_(nullptr), refused_(false) {
+  if (hook_depth++ != 0) return;
+  fence_ = ActiveFence();
+  refused_ = fence_ == nullptr && IsRefused();
+}
+
+Hook::~Hook() { --hook_depth; }
+
+InsideHook::InsideHook() : is_outermost_(hook_depth++ == 0) {}
+
+InsideHook::~InsideHook() { --hook_depth; }
+
+FencedDevice* Hook::current_device() const {
+  if (fence_ == nullptr) return nullptr;
+  const uint32_t ordinal = CurrentDevice();
+  return ordinal == kNoDevice ? nullptr : FencedOrdinal(fence_, ordinal);
+}
+
+uint64_t Hook::context() const {
+  CUcontext current = nullptr;
+  real::cuCtxGetCurrent(&current);
+  return reinterpret_cast<uint64_t>(current);
+}
+
+FencedDevice* FencedOrdinal(Fence* fence, uint32_t ordinal) {
+  for (uint32_t i = 0; i < fence->device_count; ++i) {
+    FencedDevice* device = &fence->devices[i];
+    if (static_cast<uint32_t>(device->ordinal) == ordinal) {
+      return device->account.limited() ? device : nullptr;
+    }
+  }
+  return nullptr;
+}
+
+Reservation::Reservation(FencedDevice* device, uint64_t bytes, bool linear)
+    : device_(device), bytes_(bytes), linear_(linear), granted_(true) {
+  if (device == nullptr) return;
+  move_.Begin(&device->moves);
+  granted_ = linear ? device->account.ReserveLinear(bytes) : device->account.Reserve(bytes);
+  if (granted_) {
+    move_.Granted();
+  } else {
+    move_.End();
+  }
+}
+
+Reservation::~Reservation() {
+  if (device_ == nullptr || !granted_ || keep_) return;
+  if (linear_) {
+    device_->account.ReleaseLinear(bytes_);
+  } else {
+    device_->account.Release(bytes_);
+  }
+}
+
+void Reservation::Commit(Holding holding) {
+  if (device_ == nullptr) return;
+  Fence* fence = the_fence.load(std::memory_order_relaxed);
+  holding.device = static_cast<uint16_t>(device_ - fence->devices);
+  if (linear_ && holding.family == Family::kPlain) holding.family = Family::kLinear;
+  holding.bytes = bytes_;
+  if (holding.family == Family::kManaged) device_->managed_bytes.fetch_add(bytes_);
+  if (!fence->holdings.Put(holding)) {
+    // Charged for good rather than lost: the process's end gives it back.
+    GPUFENCE_LOG(kError, "no memory to remember an allocation of %llu bytes; it stays charged",
+                 static_cast<unsigned long long>(bytes_));
+  }
+  keep_ = true;
+}
+
+void Discharge(Fence* fence, const Holding& holding) {
+  Account* account = &fence->devices[holding.device].account;
+  switch (holding.family) {
+    case Family::kPlain:
+      return account->Release(holding.bytes);
+    case Family::kManaged:
+      fence->devices[holding.device].managed_bytes.fetch_sub(holding.bytes);
+      [[fallthrough]];
+    case Family::kLinear:
+      return account->ReleaseLinear(holding.bytes);
+    case Family::kStreamOrdered:
+      return ReturnToPool(reinterpret_cast<PoolAccount*>(holding.owner), holding.bytes);
+    case Family::kGraph:
+    case Family::kImport:
+      return;  // charged elsewhere
+  }
+}
+
+}  // namespace gpufence

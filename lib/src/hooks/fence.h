@@ -1,0 +1,148 @@
+// The fence of this process: decided once, at the first driver call that needs it, and what every
+// hook asks first. Without a limit every question costs one relaxed load.
+#pragma once
+
+#include <stdint.h>
+
+#include <atomic>
+
+#include "config/limits.h"
+#include "device/ids.h"
+#include "driver_abi.h"
+#include "hooks/late_frees.h"
+#include "hooks/ledger_move.h"
+#include "hooks/graph_account.h"
+#include "hooks/pool_account.h"
+#include "policy/account.h"
+#include "state/holdings.h"
+
+namespace gpufence {
+
+enum class FenceState : uint32_t {
+  kUnread = 0,
+  kOpen,     // no limit: every hook is a jump
+  kFenced,   // a limit holds on at least one device
+  kRefused,  // a limit was set and cannot be held: enforced calls fail with RefusalCode()
+};
+
+struct FencedDevice {
+  uint8_t uuid[16];
+  CUdevice ordinal;
+  uint64_t total_bytes;
+  Account account;
+  std::atomic<uint64_t> moves;          // see LedgerMove
+  std::atomic<uint64_t> managed_bytes;  // charged in full, though resident only where touched
+  std::atomic<bool> listed;             // the process list knows us here
+  std::atomic<uint32_t> contexts;       // living contexts of this process, primary included
+  std::atomic<uint64_t> primary;        // handle of the primary context, once it is known
+  SpinLock contexts_lock;               // guards the booking of contexts, never a driver call
+  GraphAccount graph;                   // charged for graph memory
+};
+
+// All that is the process's own; wiped on fork.
+struct Fence {
+  std::atomic<FenceState> state;
+  SpinLock opening;
+  uint32_t device_count;
+  FencedDevice devices[kMaxDevices];
+  Holdings holdings;
+  PoolTable pools;
+  LateFrees late_frees;
+};
+
+// Null unless a limit holds. Decides first, if nobody has.
+Fence* ActiveFence();
+
+// The same without deciding: for those who must not wake CUDA.
+Fence* DecidedFence();
+
+// Decides, if nobody has. Called by cuInit and by any hook that finds kUnread.
+// CUDA_SUCCESS, or the code that enforced calls return from now on.
+CUresult OpenFence();
+
+// True when enforced calls must fail: a limit was asked for and cannot be held.
+bool IsRefused();
+inline constexpr CUresult kRefusalCode = CUDA_ERROR_INVALID_VALUE;
+
+// What every hook makes first: who is asking, and does a limit hold for it.
+// Also counts the depth of our own hooks on this thread: calls made from inside a hook, and calls
+// that a driver library makes into our exports meanwhile, go straight to the driver.
+class Hook {
+ public:
+  Hook();
+  ~Hook();
+  Hook(const Hook&) = delete;
+  Hook& operator=(const Hook&) = delete;
+
+  // Null: nothing to do, call the driver.
+  Fence* fence() const { return fence_; }
+
+  // A limit was asked for and cannot be held: enforced calls return kRefusalCode.
+  bool refused() const { return refused_; }
+
+  // The fenced device of the calling thread's context; null when no limit holds there.
+  FencedDevice* current_device() const;
+
+  // The calling thread's context as a holding's `context`.
+  uint64_t context() const;
+
+ private:
+  Fence* fence_;
+  bool refused_;
+};
+
+// Counts the depth like a hook and asks for nothing: around calls of ours into NVML, which calls its
+// own exports and so enters our hooks, and in the hooks of NVML, which also serve without CUDA.
+class InsideHook {
+ public:
+  InsideHook();
+  ~InsideHook();
+  InsideHook(const InsideHook&) = delete;
+  InsideHook& operator=(const InsideHook&) = delete;
+
+  // False when called from inside another hook: the answer is adjusted there.
+  bool is_outermost() const { return is_outermost_; }
+
+ private:
+  bool is_outermost_;
+};
+
+// The fenced device of an ordinal; null when it has no limit or is none of ours.
+FencedDevice* FencedOrdinal(Fence* fence, uint32_t ordinal);
+
+// A grant that goes back unless it is committed. Empty (true, nothing to give back) for a device
+// without a limit.
+class Reservation {
+ public:
+  // `linear`: small sizes share chunks. `bytes` as the driver takes them otherwise.
+  Reservation(FencedDevice* device, uint64_t bytes, bool linear);
+  ~Reservation();
+  Reservation(const Reservation&) = delete;
+  Reservation& operator=(const Reservation&) = delete;
+
+  explicit operator bool() const { return granted_; }
+
+  // Keeps the charge and books it under `holding.key`; fills its bytes, small and device.
+  void Commit(Holding holding);
+
+  // Keeps the charge without a holding; the caller gives it back.
+  void Keep() { keep_ = true; }
+
+ private:
+  FencedDevice* device_;
+  uint64_t bytes_;
+  bool linear_;
+  bool granted_;
+  bool keep_ = false;
+  LedgerMove move_;
+};
+
+// Gives back what a holding was charged.
+void Discharge(Fence* fence, const Holding& holding);
+
+// The driver may hold more than was reserved (code loaded late, a first launch): read at the next
+// request that comes near the limit, or at once.
+void OverheadChanged(FencedDevice* device);
+void ReadOverheadNow(FencedDevice* device);
+
+}  // namespace gpufence

@@ -1,0 +1,45 @@
+// One free: the holding leaves the table before the driver's call, since the address may be somebody
+// else's the moment the call returns; its bytes leave the ledger after the call succeeded.
+#pragma once
+
+#include "hooks/fence.h"
+
+namespace gpufence {
+
+class Freed {
+ public:
+  // Takes the holding out, if there is one. A null fence, or a key nobody charged, does nothing.
+  Freed(Fence* fence, HoldingKind kind, uint64_t key) : fence_(fence) {
+    if (fence == nullptr) return;
+    found_ = fence->holdings.Take(kind, key, &holding_);
+    // The pool carries the charge, which stays: nothing moves.
+    if (!found_ || holding_.family == Family::kStreamOrdered) return;
+    move_.Begin(&fence->devices[holding_.device].moves);
+    move_.Granted();
+  }
+
+  // Gives the bytes back, or the holding when the driver refused. Returns the driver's code.
+  CUresult Settle(CUresult rc) {
+    if (!found_) return rc;
+    if (rc == CUDA_SUCCESS) {
+      Discharge(fence_, holding_);
+    } else {
+      fence_->holdings.Put(holding_);
+    }
+    return rc;
+  }
+
+  // The driver's free succeeded, and the bytes are somebody else's to give back.
+  void Keep() { found_ = false; }
+
+  bool found() const { return found_; }
+  const Holding& holding() const { return holding_; }
+
+ private:
+  Fence* fence_;
+  Holding holding_ = {};
+  bool found_ = false;
+  LedgerMove move_;
+};
+
+}  // namespace gpufence

@@ -1,0 +1,34 @@
+// Plain memory that was freed in the order of a stream: the driver holds it until the stream gets
+// there, and so does its charge. An event behind the free tells when that is. Rare, so it may cost
+// driver calls; must not know pools.
+#pragma once
+
+#include <stdint.h>
+
+#include <atomic>
+
+#include "driver_abi.h"
+#include "state/holdings.h"
+
+namespace gpufence {
+
+struct Fence;
+
+struct LateFrees {
+  Holdings waiting;  // key: a number of its own; owner: the event
+  std::atomic<uint64_t> numbers;
+  std::atomic<uint32_t> count;
+};
+
+// Discharges `holding` once `record(event)` says that the stream got so far; at once when no event
+// can be had.
+using RecordCall = CUresult (*)(CUevent, CUstream);
+void FreeLater(Fence* fence, Holding holding, CUstream stream, RecordCall record);
+
+// Discharges what was reached by now. Calls the driver only when something waits.
+void SettleLateFrees(Fence* fence);
+
+// Discharges what waits in a context that is gone, and its events with it.
+void ForgetLateFrees(Fence* fence, uint64_t context);
+
+}  // namespace gpufence

@@ -1,0 +1,149 @@
+// The doors through which kernels enter streams. Here: the memory that a first launch takes.
+#include "hooks/context_cost.h"
+#include "hooks/launch_memory.h"
+#include "hooks/overhead.h"
+#include "real.h"
+
+namespace gpufence {
+namespace {
+
+// The null stream of a per-thread call.
+CUstream PerThread(CUstream stream) {
+  constexpr uintptr_t kPerThreadStream = 2;  // CU_STREAM_PER_THREAD
+  return stream != nullptr ? stream : reinterpret_cast<CUstream>(kPerThreadStream);
+}
+
+CUstream StreamOf(const CUlaunchConfig* config) {
+  return config != nullptr ? config->hStream : nullptr;
+}
+
+bool IsCapturing(CUstream stream) {
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  const CUresult rc = real::cuStreamIsCapturing(stream, &status);
+  return rc != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+// Also the driver's late loading of the function's code is seen here, since it happens in the
+// launch. A captured launch takes nothing yet: what it asks for must fit, and the next launch is
+// the first.
+template <typename Launch>
+[[gnu::noinline]] CUresult FirstLaunch(const Hook& hook, CUfunction function, CUstream stream,
+                                       Launch launch) {
+  FencedDevice* device = hook.current_device();
+  if (device == nullptr) return launch();
+  const uint64_t context = hook.context();
+  const uint64_t stack_bytes = StackOf(function);
+  uint64_t stack_now = 0;
+  const uint64_t growth_bytes =
+      StackGrowthBytes(hook.fence(), device, context, stack_bytes, &stack_now);
+  const CUresult rc = CallThatGrows(device, growth_bytes, launch);
+  if (rc != CUDA_SUCCESS || (growth_bytes > 0 && IsCapturing(stream))) return rc;
+  if (growth_bytes > 0) SetLaunchedStack(hook.fence(), device, context, stack_bytes);
+  RememberLaunch(function);
+  return rc;
+}
+
+template <typename Launch>
+CUresult Launched(CUfunction function, CUstream stream, Launch launch) {
+  const Hook hook;
+  if (hook.fence() == nullptr) return hook.refused() ? kRefusalCode : launch();
+  return WasLaunched(function) ? launch() : FirstLaunch(hook, function, stream, launch);
+}
+
+// One launch on each of several devices. What it takes is read afterwards: each stack belongs to
+// another context, none of them the caller's. Drivers from CUDA 13 on have no such call.
+template <typename Launch>
+CUresult LaunchedOnMany(Launch launch) {
+  const Hook hook;
+  if (hook.fence() == nullptr) return hook.refused() ? kRefusalCode : launch();
+  const CUresult rc = launch();
+  for (uint32_t i = 0; i < hook.fence()->device_count; ++i) {
+    FencedDevice* device = &hook.fence()->devices[i];
+    if (device->account.limited()) ReadOverheadNow(device);
+  }
+  return rc;
+}
+
+}  // namespace
+}  // namespace gpufence
+
+extern "C" {
+
+CUresult cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY,
+                        unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY,
+                        unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream,
+                        void** kernelParams, void** extra) {
+  return gpufence::Launched(f, hStream, [&] {
+    return real::cuLaunchKernel(f, gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ,
+                                sharedMemBytes, hStream, kernelParams, extra);
+  });
+}
+
+CUresult cuLaunchKernel_ptsz(CUfunction f, unsigned int gridDimX, unsigned int gridDimY,
+                             unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY,
+                             unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream,
+                             void** kernelParams, void** extra) {
+  return gpufence::Launched(f, gpufence::PerThread(hStream), [&] {
+    return real::cuLaunchKernel_ptsz(f, gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY,
+                                     blockDimZ, sharedMemBytes, hStream, kernelParams, extra);
+  });
+}
+
+CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction f, void** kernelParams,
+                          void** extra) {
+  return gpufence::Launched(f, gpufence::StreamOf(config),
+                            [&] { return real::cuLaunchKernelEx(config, f, kernelParams, extra); });
+}
+
+CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig* config, CUfunction f, void** kernelParams,
+                               void** extra) {
+  return gpufence::Launched(f, gpufence::PerThread(gpufence::StreamOf(config)), [&] {
+    return real::cuLaunchKernelEx_ptsz(config, f, kernelParams, extra);
+  });
+}
+
+CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY,
+                                   unsigned int gridDimZ, unsigned int blockDimX,
+                                   unsigned int blockDimY, unsigned int blockDimZ,
+                                   unsigned int sharedMemBytes, CUstream hStream,
+                                   void** kernelParams) {
+  return gpufence::Launched(f, hStream, [&] {
+    return real::cuLaunchCooperativeKernel(f, gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY,
+                                           blockDimZ, sharedMemBytes, hStream, kernelParams);
+  });
+}
+
+CUresult cuLaunchCooperativeKernel_ptsz(CUfunction f, unsigned int gridDimX, unsigned int gridDimY,
+                                        unsigned int gridDimZ, unsigned int blockDimX,
+                                        unsigned int blockDimY, unsigned int blockDimZ,
+                                        unsigned int sharedMemBytes, CUstream hStream,
+                                        void** kernelParams) {
+  return gpufence::Launched(f, gpufence::PerThread(hStream), [&] {
+    return real::cuLaunchCooperativeKernel_ptsz(f, gridDimX, gridDimY, gridDimZ, blockDimX,
+                                                blockDimY, blockDimZ, sharedMemBytes, hStream,
+                                                kernelParams);
+  });
+}
+
+CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS* launchParamsList,
+                                              unsigned int numDevices, unsigned int flags) {
+  return gpufence::LaunchedOnMany([&] {
+    return real::cuLaunchCooperativeKernelMultiDevice(launchParamsList, numDevices, flags);
+  });
+}
+
+CUresult cuLaunch(CUfunction f) {
+  return gpufence::Launched(f, nullptr, [&] { return real::cuLaunch(f); });
+}
+
+CUresult cuLaunchGrid(CUfunction f, int grid_width, int grid_height) {
+  return gpufence::Launched(f, nullptr,
+                            [&] { return real::cuLaunchGrid(f, grid_width, grid_height); });
+}
+
+CUresult cuLaunchGridAsync(CUfunction f, int grid_width, int grid_height, CUstream hStream) {
+  return gpufence::Launched(
+      f, hStream, [&] { return real::cuLaunchGridAsync(f, grid_width, grid_height, hStream); });
+}
+
+}  // extern "C"

@@ -1,0 +1,29 @@
+// Device memory that a kernel's first launch makes the driver take: a stack for every thread that
+// the device can hold at once. Asked once for each function; a launch seen before costs one load.
+#pragma once
+
+#include <stdint.h>
+
+#include "driver_abi.h"
+#include "hooks/fence.h"
+
+namespace gpufence {
+
+// True when the function was launched before. Direct-mapped: two functions may push each other out,
+// which costs another look and nothing else.
+bool WasLaunched(CUfunction function);
+void RememberLaunch(CUfunction function);
+
+// After anything that lets a handle be used again or a context shrink its stack.
+void ForgetLaunches();
+
+// Bytes by which a context grows when its threads get `stack_bytes` each instead of what they have:
+// the difference times the most threads that the device can hold. `stack_now` receives the latter.
+uint64_t StackGrowthBytes(Fence* fence, FencedDevice* device, uint64_t context,
+                          uint64_t stack_bytes, uint64_t* stack_now);
+
+// What a function wants of it, in bytes per thread; 0 when the driver will not say. The handle may
+// be a CUkernel in a CUfunction's place.
+uint64_t StackOf(CUfunction function);
+
+}  // namespace gpufence

@@ -1,0 +1,202 @@
+// Code and its globals, and the sizes of heaps, buffers and stacks: what the driver takes for them
+// it does not say beforehand. Loading is heavy, so it is measured at once, and undone when it
+// brought the container above its limit. Looking something up is light: where the process list
+// knows us, it is read later; only without that list the difference in free memory must be taken at
+// the call.
+#include "hooks/context_cost.h"
+#include "hooks/launch_memory.h"
+#include "hooks/overhead.h"
+#include "real.h"
+
+namespace gpufence {
+namespace {
+
+template <typename Load, typename Undo>
+CUresult Loaded(Load load, Undo undo) {
+  const Hook hook;
+  if (hook.refused()) return kRefusalCode;
+  return CallThatGrows(hook.current_device(), 0, load, undo);
+}
+
+template <typename Handle, typename Load, typename Unload>
+CUresult LoadedInto(Handle* out, Load load, Unload unload) {
+  if (out == nullptr) return load(out);  // the driver's own complaint
+  Handle made = nullptr;
+  const CUresult rc = Loaded([&] { return load(&made); }, [&] { return unload(made); });
+  if (rc == CUDA_SUCCESS) *out = made;
+  return rc;
+}
+
+// Handles of an unloaded module may be dealt again, for functions with other needs.
+template <typename Call>
+CUresult Unloaded(Call call) {
+  const Hook hook;
+  FencedDevice* device = hook.current_device();
+  const CUresult rc = CallThatGrows(device, 0, call);
+  if (hook.fence() == nullptr || rc != CUDA_SUCCESS) return rc;
+  ForgetLaunches();
+  if (device != nullptr) ReadOverheadNow(device);
+  return rc;
+}
+
+template <typename Call>
+CUresult LookedUp(Call call) {
+  const Hook hook;
+  if (hook.refused()) return kRefusalCode;
+  FencedDevice* device = hook.current_device();
+  if (device == nullptr) return call();
+  if (!device->listed.load(std::memory_order_relaxed)) return CallThatGrows(device, 0, call);
+  const CUresult rc = call();
+  OverheadChanged(device);
+  return rc;
+}
+
+// No thread of any GPU has more; the driver refuses it in its own words.
+constexpr size_t kMostStackBytes = 512 << 10;
+
+// Bytes that the context grows by, for the limits that are sizes. A value below the present one
+// gives memory back, which is measured.
+uint64_t ForeseenBytes(const Hook& hook, FencedDevice* device, CUlimit limit, size_t value) {
+  size_t present = 0;
+  uint64_t stack_now = 0;
+  switch (limit) {
+    case CU_LIMIT_STACK_SIZE:
+      if (value > kMostStackBytes) return 0;
+      return StackGrowthBytes(hook.fence(), device, hook.context(), value, &stack_now);
+    case CU_LIMIT_PRINTF_FIFO_SIZE:
+    case CU_LIMIT_MALLOC_HEAP_SIZE:
+      if (real::cuCtxGetLimit(&present, limit) != CUDA_SUCCESS) return 0;
+      return value > present ? value - present : 0;
+    default:
+      return 0;
+  }
+}
+
+CUresult SetLimit(CUlimit limit, size_t value) {
+  const Hook hook;
+  if (hook.refused()) return kRefusalCode;
+  FencedDevice* device = hook.current_device();
+  const auto call = [&] { return real::cuCtxSetLimit(limit, value); };
+  if (device == nullptr) return call();
+  const CUresult rc = CallThatGrows(device, ForeseenBytes(hook, device, limit, value), call);
+  if (rc == CUDA_SUCCESS && limit == CU_LIMIT_STACK_SIZE) {
+    SetLaunchedStack(hook.fence(), device, hook.context(), value);
+    ForgetLaunches();
+  }
+  return rc;
+}
+
+}  // namespace
+}  // namespace gpufence
+
+extern "C" {
+
+CUresult cuModuleLoad(CUmodule* module, const char* fname) {
+  return gpufence::LoadedInto(
+      module, [&](CUmodule* made) { return real::cuModuleLoad(made, fname); },
+      real::cuModuleUnload);
+}
+
+CUresult cuModuleLoadData(CUmodule* module, const void* image) {
+  return gpufence::LoadedInto(
+      module, [&](CUmodule* made) { return real::cuModuleLoadData(made, image); },
+      real::cuModuleUnload);
+}
+
+CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned int numOptions,
+                            CUjit_option* options, void** optionValues) {
+  return gpufence::LoadedInto(
+      module,
+      [&](CUmodule* made) {
+        return real::cuModuleLoadDataEx(made, image, numOptions, options, optionValues);
+      },
+      real::cuModuleUnload);
+}
+
+CUresult cuModuleLoadFatBinary(CUmodule* module, const void* fatCubin) {
+  return gpufence::LoadedInto(
+      module, [&](CUmodule* made) { return real::cuModuleLoadFatBinary(made, fatCubin); },
+      real::cuModuleUnload);
+}
+
+CUresult cuModuleUnload(CUmodule hmod) {
+  return gpufence::Unloaded([&] { return real::cuModuleUnload(hmod); });
+}
+
+CUresult cuModuleGetFunction(CUfunction* hfunc, CUmodule hmod, const char* name) {
+  return gpufence::LookedUp([&] { return real::cuModuleGetFunction(hfunc, hmod, name); });
+}
+
+CUresult cuModuleGetGlobal(CUdeviceptr_v1* dptr, unsigned int* bytes, CUmodule hmod,
+                           const char* name) {
+  return gpufence::LookedUp([&] { return real::cuModuleGetGlobal(dptr, bytes, hmod, name); });
+}
+
+CUresult cuModuleGetGlobal_v2(CUdeviceptr* dptr, size_t* bytes, CUmodule hmod, const char* name) {
+  return gpufence::LookedUp([&] { return real::cuModuleGetGlobal_v2(dptr, bytes, hmod, name); });
+}
+
+CUresult cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_option* jitOptions,
+                           void** jitOptionsValues, unsigned int numJitOptions,
+                           CUlibraryOption* libraryOptions, void** libraryOptionValues,
+                           unsigned int numLibraryOptions) {
+  return gpufence::LoadedInto(
+      library,
+      [&](CUlibrary* made) {
+        return real::cuLibraryLoadData(made, code, jitOptions, jitOptionsValues, numJitOptions,
+                                       libraryOptions, libraryOptionValues, numLibraryOptions);
+      },
+      real::cuLibraryUnload);
+}
+
+CUresult cuLibraryLoadFromFile(CUlibrary* library, const char* fileName, CUjit_option* jitOptions,
+                               void** jitOptionsValues, unsigned int numJitOptions,
+                               CUlibraryOption* libraryOptions, void** libraryOptionValues,
+                               unsigned int numLibraryOptions) {
+  return gpufence::LoadedInto(
+      library,
+      [&](CUlibrary* made) {
+        return real::cuLibraryLoadFromFile(made, fileName, jitOptions, jitOptionsValues,
+                                           numJitOptions, libraryOptions, libraryOptionValues,
+                                           numLibraryOptions);
+      },
+      real::cuLibraryUnload);
+}
+
+CUresult cuLibraryUnload(CUlibrary library) {
+  return gpufence::Unloaded([&] { return real::cuLibraryUnload(library); });
+}
+
+CUresult cuLibraryGetKernel(CUkernel* pKernel, CUlibrary library, const char* name) {
+  return gpufence::LookedUp([&] { return real::cuLibraryGetKernel(pKernel, library, name); });
+}
+
+CUresult cuLibraryGetModule(CUmodule* pMod, CUlibrary library) {
+  return gpufence::LookedUp([&] { return real::cuLibraryGetModule(pMod, library); });
+}
+
+CUresult cuLibraryGetGlobal(CUdeviceptr* dptr, size_t* bytes, CUlibrary library, const char* name) {
+  return gpufence::LookedUp([&] { return real::cuLibraryGetGlobal(dptr, bytes, library, name); });
+}
+
+CUresult cuLibraryGetManaged(CUdeviceptr* dptr, size_t* bytes, CUlibrary library,
+                             const char* name) {
+  return gpufence::LookedUp([&] { return real::cuLibraryGetManaged(dptr, bytes, library, name); });
+}
+
+CUresult cuLibraryGetUnifiedFunction(void** fptr, CUlibrary library, const char* symbol) {
+  return gpufence::LookedUp(
+      [&] { return real::cuLibraryGetUnifiedFunction(fptr, library, symbol); });
+}
+
+CUresult cuKernelGetFunction(CUfunction* pFunc, CUkernel kernel) {
+  return gpufence::LookedUp([&] { return real::cuKernelGetFunction(pFunc, kernel); });
+}
+
+CUresult cuFuncLoad(CUfunction function) {
+  return gpufence::LookedUp([&] { return real::cuFuncLoad(function); });
+}
+
+CUresult cuCtxSetLimit(CUlimit limit, size_t value) { return gpufence::SetLimit(limit, value); }
+
+}  // extern "C"

@@ -1,0 +1,235 @@
+#include "hooks/onlooker.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include <atomic>
+
+#include "config/limits.h"
+#include "core/forked.h"
+#include "core/log.h"
+#include "core/spin.h"
+#include "device/ids.h"
+#include "hooks/clock.h"
+#include "hooks/fence.h"
+#include "hooks/region_places.h"
+#include "real.h"
+#include "state/onlook.h"
+
+namespace gpufence {
+namespace {
+
+constexpr size_t kWhyBytes = 400;
+
+enum class Settings : uint32_t {
+  kUnread = 0,
+  kNone,  // nobody set a limit, or it cannot be read
+  kLimits,
+};
+
+struct LimitOf {
+  uint8_t uuid[16];
+  uint64_t bytes;
+};
+
+// What the settings say, read once. Wiped on fork: a child may have others.
+struct Onlooker {
+  std::atomic<Settings> settings;
+  SpinLock publishing;
+  bool process_scope;
+  char device_name[sizeof Claims::device_name];
+  char container[sizeof Claims::container];
+  char state_folder[sizeof Claims::state_folder];
+  uint32_t count;
+  LimitOf limits[kMostLimitedDevices];
+};
+
+// Off the caller's stack.
+struct Workspace {
+  Onlooker read;
+  Claims claims;
+  DeviceIdentity devices[kMostLimitedDevices];
+  DeviceLimits limits[kMostLimitedDevices];
+};
+
+constinit std::atomic<Onlooker*> the_onlooker{nullptr};
+
+// The container's region, mapped read-only at the first question that finds it. Not wiped: looking on
+// is the same for a child.
+struct Sight {
+  std::atomic<bool> found;
+  RegionFile file;  // written once, before `found`
+  SpinLock publishing;
+};
+constinit Sight sight = {};
+
+void Warn(const char* text) { GPUFENCE_LOG(kWarn, "%s", text); }
+
+Onlooker* OnlookerMemory() {
+  Onlooker* onlooker = the_onlooker.load(std::memory_order_acquire);
+  if (onlooker != nullptr) return onlooker;
+  auto* made = static_cast<Onlooker*>(MapWipedOnFork(sizeof(Onlooker)));
+  if (made == nullptr) return nullptr;
+  if (the_onlooker.compare_exchange_strong(onlooker, made, std::memory_order_acq_rel)) return made;
+  UnmapWipedOnFork(made, sizeof(Onlooker));
+  return onlooker;
+}
+
+size_t ListDevices(DeviceIdentity* devices) {
+  unsigned count = 0;
+  if (real::nvmlDeviceGetCount_v2(&count) != NVML_SUCCESS) return 0;
+  size_t listed = 0;
+  for (unsigned index = 0; index < count && listed < kMostLimitedDevices; ++index) {
+    nvmlDevice_t device = nullptr;
+    nvmlMemory_t memory = {};
+    DeviceIdentity* identity = &devices[listed];
+    if (real::nvmlDeviceGetHandleByIndex_v2(index, &device) != NVML_SUCCESS ||
+        real::nvmlDeviceGetMemoryInfo(device, &memory) != NVML_SUCCESS ||
+        !UuidOf(device, identity->uuid)) {
+      continue;
+    }
+    identity->ordinal = index;
+    identity->nvml_index = static_cast<int32_t>(index);
+    identity->total_bytes = memory.total;
+    ++listed;
+  }
+  return listed;
+}
+
+// kUnread: NVML said nothing, so ask again.
+Settings ReadSettings(Workspace* work) {
+  char why[kWhyBytes];
+  Onlooker* read = &work->read;
+  ConfigResult result = ReadClaims(&work->claims, why, sizeof why);
+  memcpy(read->device_name, work->claims.device_name, sizeof read->device_name);
+  memcpy(read->container, work->claims.container, sizeof read->container);
+  memcpy(read->state_folder, work->claims.state_folder, sizeof read->state_folder);
+  read->process_scope = work->claims.process_scope;
+  if (result == ConfigResult::kLimits) {
+    const size_t count = ListDevices(work->devices);
+    if (count == 0) return Settings::kUnread;
+    result =
+        ResolveLimits(work->claims, work->devices, count, work->limits, Warn, why, sizeof why);
+    for (size_t i = 0; result == ConfigResult::kLimits && i < count; ++i) {
+      memcpy(read->limits[i].uuid, work->devices[i].uuid, sizeof read->limits[i].uuid);
+      read->limits[i].bytes = work->limits[i].memory_bytes;
+      read->count = static_cast<uint32_t>(i + 1);
+    }
+  }
+  if (result == ConfigResult::kInvalid) {
+    GPUFENCE_LOG(kWarn, "NVML shows the whole GPU: %s", why);
+  }
+  return result == ConfigResult::kLimits ? Settings::kLimits : Settings::kNone;
+}
+
+// No lock is held while NVML is asked: threads that come first at once all read, one is kept.
+void Decide(Onlooker* onlooker) {
+  void* memory = MapWipedOnFork(sizeof(Workspace));
+  if (memory == nullptr) return;
+  auto* work = static_cast<Workspace*>(memory);
+  const Settings settings = ReadSettings(work);
+  if (settings != Settings::kUnread) {
+    SpinGuard guard(&onlooker->publishing);
+    if (onlooker->settings.load(std::memory_order_relaxed) == Settings::kUnread) {
+      onlooker->process_scope = work->read.process_scope;
+      memcpy(onlooker->device_name, work->read.device_name, sizeof onlooker->device_name);
+      memcpy(onlooker->container, work->read.container, sizeof onlooker->container);
+      memcpy(onlooker->state_folder, work->read.state_folder, sizeof onlooker->state_folder);
+      memcpy(onlooker->limits, work->read.limits, sizeof onlooker->limits);
+      onlooker->count = work->read.count;
+      onlooker->settings.store(settings, std::memory_order_release);
+    }
+  }
+  UnmapWipedOnFork(memory, sizeof(Workspace));
+}
+
+// Null: not decided yet, or no memory.
+const Onlooker* DecidedOnlooker() {
+  Onlooker* onlooker = OnlookerMemory();
+  if (onlooker == nullptr) return nullptr;
+  if (onlooker->settings.load(std::memory_order_acquire) == Settings::kUnread) Decide(onlooker);
+  return onlooker->settings.load(std::memory_order_acquire) == Settings::kUnread ? nullptr
+                                                                                  : onlooker;
+}
+
+bool FindSight(const Onlooker& onlooker, RegionFile* file) {
+  if (sight.found.load(std::memory_order_acquire)) {
+    *file = sight.file;
+    return true;
+  }
+  auto* claims = static_cast<Claims*>(MapWipedOnFork(sizeof(Claims)));
+  if (claims == nullptr) return false;
+  memcpy(claims->container, onlooker.container, sizeof onlooker.container);
+  memcpy(claims->state_folder, onlooker.state_folder, sizeof onlooker.state_folder);
+  char name[kContainerNameBytes];
+  const bool found = FindRegion(PlacesOf(*claims, name), file);
+  UnmapWipedOnFork(claims, sizeof(Claims));
+  if (!found) return false;
+  SpinGuard guard(&sight.publishing);
+  if (sight.found.load(std::memory_order_relaxed)) {
+    CloseRegion(file);  // another thread came as far
+    *file = sight.file;
+  } else {
+    sight.file = *file;
+    sight.found.store(true, std::memory_order_release);
+  }
+  return true;
+}
+
+bool LookFromOutside(const uint8_t uuid[16], LimitSeen* seen) {
+  const Onlooker* onlooker = DecidedOnlooker();
+  if (onlooker == nullptr ||
+      onlooker->settings.load(std::memory_order_relaxed) != Settings::kLimits) {
+    return false;
+  }
+  *seen = {kUnlimitedBytes, 0};
+  for (uint32_t i = 0; i < onlooker->count; ++i) {
+    if (memcmp(onlooker->limits[i].uuid, uuid, 16) == 0) {
+      seen->limit_bytes = onlooker->limits[i].bytes;
+    }
+  }
+  RegionFile file;
+  if (!onlooker->process_scope && FindSight(*onlooker, &file)) {
+    const uint32_t row = LookRow(file.region, uuid);
+    const RowSeen found = row == kMaxDevices ? RowSeen{0, kNoLimit, 0} : LookAtRow(file, row);
+    seen->used_bytes = found.used_bytes;
+    if (found.processes > 0) seen->limit_bytes = found.limit_bytes;
+  }
+  return seen->limit_bytes != kUnlimitedBytes;
+}
+
+}  // namespace
+
+bool LookAt(nvmlDevice_t device, LimitSeen* seen) {
+  uint8_t uuid[16];
+  Fence* fence = DecidedFence();
+  if (fence == nullptr) {
+    const Onlooker* onlooker = DecidedOnlooker();
+    if (onlooker == nullptr || onlooker->settings == Settings::kNone) return false;
+  }
+  if (!UuidOf(device, uuid)) return false;
+  for (uint32_t i = 0; fence != nullptr && i < fence->device_count; ++i) {
+    FencedDevice* fenced = &fence->devices[i];
+    if (memcmp(fenced->uuid, uuid, sizeof uuid) != 0) continue;
+    fenced->account.ReclaimAt(CoarseNowNs());
+    *seen = {fenced->account.LimitBytes(), fenced->account.UsedBytes()};
+    return seen->limit_bytes != kNoLimit;
+  }
+  return LookFromOutside(uuid, seen);
+}
+
+bool IsOurs(uint32_t pid) {
+  if (pid == static_cast<uint32_t>(getpid())) return true;
+  if (Fence* fence = DecidedFence()) {
+    return KnowsProcess(fence->devices[0].account.file().region, pid);
+  }
+  return sight.found.load(std::memory_order_acquire) && KnowsProcess(sight.file.region, pid);
+}
+
+const char* GivenName() {
+  const Onlooker* onlooker = DecidedOnlooker();
+  return onlooker == nullptr || onlooker->device_name[0] == '\0' ? nullptr
+                                                                 : onlooker->device_name;
+}
+
+}  // namespace gpufence

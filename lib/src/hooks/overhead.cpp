@@ -1,0 +1,123 @@
+#include "hooks/overhead.h"
+
+#include "real.h"
+
+namespace gpufence {
+
+constinit thread_local uint32_t own_moves = 0;
+constinit thread_local uint32_t own_asking_moves = 0;
+
+namespace {
+
+// The driver is asked as well: its own libraries may retain the primary context without our hearing
+// of it.
+bool HasContext(FencedDevice* device) {
+  unsigned int flags = 0;
+  int active = 0;
+  return device->contexts.load(std::memory_order_relaxed) > 0 ||
+         (real::cuDevicePrimaryCtxGetState(device->ordinal, &flags, &active) == CUDA_SUCCESS &&
+          active != 0);
+}
+
+// Free memory tells about neighbours, too, so it is asked for only where the process list is
+// silent.
+Look LookAt(FencedDevice* device, bool has_context) {
+  Look look = {};
+  look.moves = device->moves.load(std::memory_order_seq_cst);
+  look.source = OwnUsage(device->uuid, has_context, &look.used_bytes);
+  if (has_context) device->listed.store(look.source != UsageSource::kNone);
+  if (look.source == UsageSource::kNone || !has_context) {
+    look.knows_free = DeviceFreeBytes(device->uuid, &look.free_bytes);
+    if (!look.knows_free && CurrentDevice() == static_cast<uint32_t>(device->ordinal)) {
+      look.free_bytes = DriverFreeBytes();
+      look.knows_free = look.free_bytes != 0;
+    }
+  }
+  look.charged_bytes = device->account.charged_bytes();
+  return look;
+}
+
+int64_t Difference(uint64_t from, uint64_t to) { return static_cast<int64_t>(to - from); }
+
+constexpr int kLooks = 3;
+
+}  // namespace
+
+Change::Change(FencedDevice* device) : device_(device), before_{} {
+  if (device != nullptr) before_ = LookAt(device, HasContext(device));
+}
+
+bool Change::Measure(bool has_context, int64_t* bytes) const {
+  const Look after = LookAt(device_, has_context || HasContext(device_));
+  if (after.moves != before_.moves || LedgerMove::UnderWay(after.moves) != own_moves) return false;
+  int64_t grown = 0;
+  if (before_.source != UsageSource::kNone && after.source != UsageSource::kNone) {
+    grown = Difference(before_.used_bytes, after.used_bytes);
+  } else if (before_.knows_free && after.knows_free) {
+    grown = Difference(after.free_bytes, before_.free_bytes);
+  } else {
+    return false;
+  }
+  *bytes = grown - Difference(before_.charged_bytes, after.charged_bytes);
+  return true;
+}
+
+Growth::Growth(FencedDevice* device, uint64_t foreseen_bytes)
+    : device_(device), foreseen_bytes_(foreseen_bytes), granted_(true), change_(nullptr) {
+  if (device == nullptr) return;
+  if (foreseen_bytes > 0) {
+    move_.Begin(&device->moves);
+    granted_ = device->account.Reserve(foreseen_bytes);
+    if (!granted_) {
+      move_.End();
+      return;
+    }
+    move_.Granted();
+  }
+  change_ = Change(device);
+}
+
+Growth::~Growth() {
+  if (device_ != nullptr && granted_ && !settled_) device_->account.Release(foreseen_bytes_);
+}
+
+bool Growth::Settle() {
+  if (device_ == nullptr) return true;
+  settled_ = true;
+  int64_t grown = static_cast<int64_t>(foreseen_bytes_);
+  const bool measured = change_.Measure(/*has_context=*/false, &grown);
+  device_->account.LooseOverhead(foreseen_bytes_, grown);
+  if (measured && grown <= static_cast<int64_t>(foreseen_bytes_)) return true;
+  if (!measured) {
+    // Other threads moved memory meanwhile: raise the figure now, look again when near the limit.
+    ReadOverheadNow(device_);
+    OverheadChanged(device_);
+  }
+  return device_->account.UsedBytes() <= device_->account.LimitBytes();
+}
+
+void OverheadChanged(FencedDevice* device) { device->account.MarkStale(); }
+
+// Lowers the figure only after a look during which nobody moved memory: otherwise bytes that are
+// charged and not yet held would hide as many bytes of overhead. The same holds for managed memory,
+// which is charged before it is touched.
+void ReadOverheadNow(FencedDevice* device) {
+  device->account.ClearStale();
+  uint64_t least = UINT64_MAX;
+  for (int i = 0; i < kLooks; ++i) {
+    const uint64_t charged_before = device->account.charged_bytes();
+    const Look look = LookAt(device, HasContext(device));
+    if (look.source == UsageSource::kNone) return;
+    const uint64_t charged =
+        charged_before > look.charged_bytes ? charged_before : look.charged_bytes;
+    const uint64_t overhead = look.used_bytes > charged ? look.used_bytes - charged : 0;
+    if (look.moves == device->moves.load(std::memory_order_seq_cst) &&
+        LedgerMove::UnderWay(look.moves) == own_asking_moves && device->managed_bytes.load() == 0) {
+      return device->account.SetOverhead(overhead);
+    }
+    if (overhead < least) least = overhead;
+  }
+  if (least > device->account.overhead_bytes()) device->account.SetOverhead(least);
+}
+
+}  // namespace gpufence

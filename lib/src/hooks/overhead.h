@@ -1,0 +1,89 @@
+// What the driver holds for this process although no request asked for it: contexts, code, stacks,
+// heaps. Reserved as far as it can be foreseen, then measured around the call that caused it.
+// Must not know which call that is.
+#pragma once
+
+#include <stdint.h>
+
+#include "device/usage.h"
+#include "driver_abi.h"
+#include "hooks/fence.h"
+#include "hooks/ledger_move.h"
+
+namespace gpufence {
+
+// What driver and ledger say about a device at one moment.
+struct Look {
+  UsageSource source;  // of used_bytes
+  bool knows_free;
+  uint64_t used_bytes;     // by this process
+  uint64_t free_bytes;     // of the device
+  uint64_t charged_bytes;  // to this process, without overhead
+  uint64_t moves;
+};
+
+// By how much a call changes what the driver holds for us, apart from what the ledger knows.
+class Change {
+ public:
+  explicit Change(FencedDevice* device);
+
+  // After the call. `has_context`: the process has a context on the device now, whatever was
+  // counted. False: nothing can be said, or other threads moved memory at the same time.
+  bool Measure(bool has_context, int64_t* bytes) const;
+
+ private:
+  FencedDevice* device_;
+  Look before_;
+};
+
+// A call that may make the driver hold `foreseen_bytes` more, or something else.
+class Growth {
+ public:
+  // Reserves what is foreseen. A null device has no limit: everything is granted.
+  Growth(FencedDevice* device, uint64_t foreseen_bytes);
+  ~Growth();
+  Growth(const Growth&) = delete;
+  Growth& operator=(const Growth&) = delete;
+
+  explicit operator bool() const { return granted_; }
+
+  // After the driver succeeded: books what it took, or what was foreseen where that cannot be
+  // measured. False: it took more than was foreseen, and the container stands above its limit.
+  bool Settle();
+
+ private:
+  FencedDevice* device_;
+  uint64_t foreseen_bytes_;
+  bool granted_;
+  bool settled_ = false;
+  LedgerMove move_;
+  Change change_;
+};
+
+// Makes such a call: CUDA_ERROR_OUT_OF_MEMORY when what is foreseen does not fit.
+template <typename Call>
+CUresult CallThatGrows(FencedDevice* device, uint64_t foreseen_bytes, Call call) {
+  if (device == nullptr) return call();
+  Growth growth(device, foreseen_bytes);
+  if (!growth) return CUDA_ERROR_OUT_OF_MEMORY;
+  const CUresult rc = call();
+  if (rc == CUDA_SUCCESS) growth.Settle();
+  return rc;
+}
+
+// The same for what can be undone: when it brought the container above its limit, undo() is called
+// and CUDA_ERROR_OUT_OF_MEMORY returned.
+template <typename Call, typename Undo>
+CUresult CallThatGrows(FencedDevice* device, uint64_t foreseen_bytes, Call call, Undo undo) {
+  if (device == nullptr) return call();
+  {
+    Growth growth(device, foreseen_bytes);
+    if (!growth) return CUDA_ERROR_OUT_OF_MEMORY;
+    const CUresult rc = call();
+    if (rc != CUDA_SUCCESS || growth.Settle()) return rc;
+  }
+  CallThatGrows(device, 0, undo);
+  return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+}  // namespace gpufence

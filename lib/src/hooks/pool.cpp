@@ -1,0 +1,64 @@
+// Pools as things that are made, trimmed and destroyed; what they cost is pool_account's.
+#include "device/ids.h"
+#include "hooks/fence.h"
+#include "hooks/pool_account.h"
+#include "real.h"
+
+using gpufence::Fence;
+using gpufence::Hook;
+using gpufence::PoolAccount;
+
+namespace {
+
+// Who pays for a pool at this location. Managed pools may be nowhere in particular: then the device
+// of the stream that allocates pays, as for a pool that we did not see being made.
+bool KnowsPayer(const CUmemPoolProps& props, int32_t* ordinal) {
+  const uint32_t device = gpufence::DeviceOfLocation(props.location);
+  if (device != gpufence::kNoDevice) {
+    *ordinal = static_cast<int32_t>(device);
+    return true;
+  }
+  *ordinal = gpufence::kHostPool;
+  return props.location.type != CU_MEM_LOCATION_TYPE_INVALID;
+}
+
+}  // namespace
+
+extern "C" {
+
+CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* poolProps) {
+  const Hook hook;
+  if (hook.refused()) return gpufence::kRefusalCode;
+  const CUresult rc = real::cuMemPoolCreate(pool, poolProps);
+  Fence* fence = hook.fence();
+  int32_t ordinal = 0;
+  if (rc != CUDA_SUCCESS || fence == nullptr || !KnowsPayer(*poolProps, &ordinal)) return rc;
+  if (gpufence::AddPool(fence, *pool, ordinal)) return rc;
+  real::cuMemPoolDestroy(*pool);
+  return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult cuMemPoolDestroy(CUmemoryPool pool) {
+  const Hook hook;
+  Fence* fence = hook.fence();
+  if (fence == nullptr) return real::cuMemPoolDestroy(pool);
+  // Out of the table first: the handle may be another pool's the moment the call returns.
+  PoolAccount* account = gpufence::ForgetPool(fence, pool);
+  const CUresult rc = real::cuMemPoolDestroy(pool);
+  if (account == nullptr) return rc;
+  if (rc == CUDA_SUCCESS) {
+    gpufence::PoolDestroyed(fence, account);
+  } else {
+    gpufence::RestorePool(fence, pool, account);
+  }
+  return rc;
+}
+
+CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep) {
+  const Hook hook;
+  const CUresult rc = real::cuMemPoolTrimTo(pool, minBytesToKeep);
+  if (rc == CUDA_SUCCESS && hook.fence() != nullptr) gpufence::SettlePool(hook.fence(), pool);
+  return rc;
+}
+
+}  // extern "C"

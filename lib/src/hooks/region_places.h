@@ -1,0 +1,19 @@
+// Where the container's region may be: the same places for those who join it and those who look on.
+#pragma once
+
+#include "config/limits.h"
+#include "state/identity.h"
+#include "state/region.h"
+
+namespace gpufence {
+
+// Points into `claims` and `name`.
+inline RegionPlaces PlacesOf(const Claims& claims, char name[kContainerNameBytes]) {
+  NameContainer(claims.container, name);
+  if (claims.state_folder[0] != '\0') {
+    return {{claims.state_folder, "/run/gpufence", "/dev/shm", "/tmp"}, name};
+  }
+  return {{"/run/gpufence", "/dev/shm", "/tmp", nullptr}, name};
+}
+
+}  // namespace gpufence

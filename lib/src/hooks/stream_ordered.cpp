@@ -1,0 +1,195 @@
+// Stream-ordered memory: taken from a pool, which carries the charge, and given back to it.
+//
+// While a stream is captured, an allocation is a node of the graph and costs nothing yet.
+#include "device/ids.h"
+#include "hooks/capture_mode.h"
+#include "hooks/fence.h"
+#include "hooks/freed.h"
+#include "hooks/late_frees.h"
+#include "hooks/pool_account.h"
+#include "policy/charge.h"
+#include "real.h"
+
+namespace gpufence {
+namespace {
+
+// How the driver rounds inside a pool.
+constexpr uint64_t kPoolStep = 512;
+
+// The two default streams that one handle may mean.
+struct LegacyStream {
+  static CUresult IsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
+    return real::cuStreamIsCapturing(stream, status);
+  }
+  static CUresult Device(CUstream stream, CUdevice* device) {
+    return real::cuStreamGetDevice(stream, device);
+  }
+  static CUresult Free(CUdeviceptr address, CUstream stream) {
+    return real::cuMemFreeAsync(address, stream);
+  }
+  static CUresult Record(CUevent event, CUstream stream) {
+    return real::cuEventRecord(event, stream);
+  }
+};
+
+struct PerThreadStream {
+  static CUresult IsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
+    return real::cuStreamIsCapturing_ptsz(stream, status);
+  }
+  static CUresult Device(CUstream stream, CUdevice* device) {
+    return real::cuStreamGetDevice_ptsz(stream, device);
+  }
+  static CUresult Free(CUdeviceptr address, CUstream stream) {
+    return real::cuMemFreeAsync_ptsz(address, stream);
+  }
+  static CUresult Record(CUevent event, CUstream stream) {
+    return real::cuEventRecord_ptsz(event, stream);
+  }
+};
+
+// The device whose pool serves the stream. With one device there is nothing to ask; drivers before
+// 580 cannot be asked, and programs make a stream's context current there to use it.
+template <typename Stream>
+uint32_t DeviceOfStream(const Fence* fence, CUstream stream) {
+  if (fence->device_count == 1) return static_cast<uint32_t>(fence->devices[0].ordinal);
+  CUdevice device = 0;
+  if (Stream::Device(stream, &device) == CUDA_SUCCESS) return static_cast<uint32_t>(device);
+  return CurrentDevice();
+}
+
+template <typename Stream>
+bool IsCaptured(CUstream stream) {
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  return Stream::IsCapturing(stream, &status) == CUDA_SUCCESS &&
+         status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+// The account that pays for an allocation on the stream; null when nobody does. `pool` is null for
+// the device's current one.
+template <typename Stream>
+bool FindAccount(Fence* fence, CUmemoryPool pool, CUstream stream, PoolAccount** account) {
+  *account = nullptr;
+  const uint32_t ordinal = DeviceOfStream<Stream>(fence, stream);
+  if (ordinal == kNoDevice) return true;
+  if (pool == nullptr && real::cuDeviceGetMemPool(&pool, static_cast<CUdevice>(ordinal)) !=
+                             CUDA_SUCCESS) {
+    return true;
+  }
+  *account = AccountOf(fence, pool, static_cast<int32_t>(ordinal));
+  return *account != nullptr;
+}
+
+// Call: CUresult(CUdeviceptr*), the driver's own function on the caller's arguments.
+template <typename Stream, typename Call>
+CUresult Allocate(CUdeviceptr* dptr, size_t bytesize, CUmemoryPool pool, CUstream stream,
+                  Call call) {
+  const Hook hook;
+  if (hook.refused()) return kRefusalCode;
+  Fence* fence = hook.fence();
+  if (fence == nullptr || dptr == nullptr || IsCaptured<Stream>(stream)) return call(dptr);
+  PoolAccount* account = nullptr;
+  if (!FindAccount<Stream>(fence, pool, stream, &account)) return CUDA_ERROR_OUT_OF_MEMORY;
+  FencedDevice* payer = account != nullptr ? PayerOf(fence, account) : nullptr;
+  if (payer == nullptr) return call(dptr);
+
+  const uint64_t bytes = RoundUp(bytesize, kPoolStep);
+  PoolRequest request = {};
+  request.bytes = bytes;
+  request.stream = reinterpret_cast<uint64_t>(stream);
+  LedgerMove move;
+  if (!ClaimFromPool(payer, account, &request, &move)) return CUDA_ERROR_OUT_OF_MEMORY;
+  CUdeviceptr address = 0;
+  const CUresult rc = call(&address);
+  if (rc != CUDA_SUCCESS) {
+    // Perhaps because a capture is under way that forbids it: then it forbids to look as well.
+    const CaptureRelaxed relaxed;
+    if (!LandedInPool(payer, account, request, 0)) SettlePool(payer, account);
+    return rc;
+  }
+  const bool fits = LandedInPool(payer, account, request, address);
+  if (!fits) {
+    Stream::Free(address, stream);
+    ReturnToPool(account, bytes);
+    TrimPools(fence, payer);
+    SettlePool(payer, account);  // what it does not let go of yet
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  *dptr = address;
+  if (address == 0) return rc;  // nothing was asked for
+  fence->holdings.Put({.key = address,
+                       .bytes = bytes,
+                       .context = hook.context(),
+                       .owner = reinterpret_cast<uint64_t>(account),
+                       .device = static_cast<uint16_t>(payer - fence->devices),
+                       .kind = HoldingKind::kAddress,
+                       .family = Family::kStreamOrdered});
+  return CUDA_SUCCESS;
+}
+
+template <typename Stream>
+CUresult Free(CUdeviceptr dptr, CUstream stream) {
+  const Hook hook;
+  Freed freed(hook.fence(), HoldingKind::kAddress, dptr);
+  const Holding& holding = freed.holding();
+  const bool pooled = freed.found() && holding.family == Family::kStreamOrdered;
+  PoolHoles* holes =
+      pooled ? &reinterpret_cast<PoolAccount*>(holding.owner)->holes : nullptr;
+  const uint64_t before = pooled ? holes->BeforeFree() : 0;
+
+  const CUresult rc = Stream::Free(dptr, stream);
+  if (rc != CUDA_SUCCESS || !freed.found()) return freed.Settle(rc);
+  if (pooled) {
+    holes->Freed(before, dptr, holding.bytes, reinterpret_cast<uint64_t>(stream));
+    return freed.Settle(rc);
+  }
+  freed.Keep();
+  FreeLater(hook.fence(), holding, stream, Stream::Record);
+  return rc;
+}
+
+}  // namespace
+}  // namespace gpufence
+
+using gpufence::LegacyStream;
+using gpufence::PerThreadStream;
+
+extern "C" {
+
+CUresult cuMemAllocAsync(CUdeviceptr* dptr, size_t bytesize, CUstream hStream) {
+  return gpufence::Allocate<LegacyStream>(dptr, bytesize, nullptr, hStream, [=](CUdeviceptr* out) {
+    return real::cuMemAllocAsync(out, bytesize, hStream);
+  });
+}
+
+CUresult cuMemAllocAsync_ptsz(CUdeviceptr* dptr, size_t bytesize, CUstream hStream) {
+  return gpufence::Allocate<PerThreadStream>(
+      dptr, bytesize, nullptr, hStream, [=](CUdeviceptr* out) {
+        return real::cuMemAllocAsync_ptsz(out, bytesize, hStream);
+      });
+}
+
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr* dptr, size_t bytesize, CUmemoryPool pool,
+                                 CUstream hStream) {
+  if (pool == nullptr) return real::cuMemAllocFromPoolAsync(dptr, bytesize, pool, hStream);
+  return gpufence::Allocate<LegacyStream>(dptr, bytesize, pool, hStream, [=](CUdeviceptr* out) {
+    return real::cuMemAllocFromPoolAsync(out, bytesize, pool, hStream);
+  });
+}
+
+CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr* dptr, size_t bytesize, CUmemoryPool pool,
+                                      CUstream hStream) {
+  if (pool == nullptr) return real::cuMemAllocFromPoolAsync_ptsz(dptr, bytesize, pool, hStream);
+  return gpufence::Allocate<PerThreadStream>(dptr, bytesize, pool, hStream, [=](CUdeviceptr* out) {
+    return real::cuMemAllocFromPoolAsync_ptsz(out, bytesize, pool, hStream);
+  });
+}
+
+CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream) {
+  return gpufence::Free<LegacyStream>(dptr, hStream);
+}
+
+CUresult cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStream) {
+  return gpufence::Free<PerThreadStream>(dptr, hStream);
+}
+
+}  // extern "C"

@@ -1,0 +1,227 @@
+// Physical memory of the virtual memory API: created, mapped, shared, let go. Addresses alone cost
+// nothing. The device is the one that prop names, not the current context's: these calls work on
+// threads without a context. Must not know arrays or multicast objects (physical.h joins them).
+#include "core/forked.h"
+#include "core/log.h"
+#include "hooks/physical.h"
+#include "policy/charge.h"
+#include "real.h"
+
+namespace gpufence {
+namespace {
+
+FencedDevice* DeviceOf(Fence* fence, const CUmemAllocationProp* prop) {
+  if (fence == nullptr || prop == nullptr) return nullptr;
+  return FencedOrdinal(fence, DeviceOfLocation(prop->location));
+}
+
+// One mapping that goes, and the reference it held.
+struct Piece {
+  Holding mapping;
+  DroppedReference dropped;
+};
+
+// The mappings in a range, taken out before the driver unmaps them. A range may hold many, and
+// stretches without any; where it starts inside one, the driver refuses it as a whole.
+class Unmapping {
+ public:
+  Unmapping(Fence* fence, uint64_t address, uint64_t bytes);
+  ~Unmapping();
+  Unmapping(const Unmapping&) = delete;
+  Unmapping& operator=(const Unmapping&) = delete;
+
+  CUresult Settle(CUresult rc);
+
+ private:
+  static constexpr size_t kInline = 8;
+
+  size_t Count(uint64_t address, uint64_t end);
+  void Take(uint64_t address, uint64_t end);
+
+  Fence* fence_;
+  size_t room_ = kInline;
+  size_t used_ = 0;
+  Piece* pieces_ = inline_;
+  Piece inline_[kInline];
+  LedgerMove move_;
+};
+
+// The next place where a mapping can begin behind one of `bytes` (0: none known here).
+uint64_t Behind(uint64_t address, uint64_t bytes) {
+  return address + (bytes != 0 ? bytes : kChunkBytes);
+}
+
+Unmapping::Unmapping(Fence* fence, uint64_t address, uint64_t bytes) : fence_(fence) {
+  if (fence == nullptr || bytes > UINT64_MAX - kChunkBytes - address) return;
+  const uint64_t end = address + bytes;
+  const size_t count = Count(address, end);
+  if (count > kInline) {
+    void* memory = MapWipedOnFork(count * sizeof(Piece));
+    if (memory == nullptr) {
+      GPUFENCE_LOG(kError, "no memory to unmap %zu mappings; they stay charged", count);
+      return;
+    }
+    pieces_ = static_cast<Piece*>(memory);
+    room_ = count;
+  }
+  if (count != 0) Take(address, end);
+}
+
+Unmapping::~Unmapping() {
+  if (pieces_ != inline_) UnmapWipedOnFork(pieces_, room_ * sizeof(Piece));
+}
+
+size_t Unmapping::Count(uint64_t address, uint64_t end) {
+  size_t count = 0;
+  while (address < end) {
+    Holding mapping;
+    const bool found = fence_->holdings.Get(HoldingKind::kMapping, address, &mapping);
+    if (found) ++count;
+    address = Behind(address, mapping.bytes);
+  }
+  return count;
+}
+
+void Unmapping::Take(uint64_t address, uint64_t end) {
+  while (address < end && used_ < room_) {
+    Piece* piece = &pieces_[used_];
+    piece->mapping = {};
+    if (fence_->holdings.Take(HoldingKind::kMapping, address, &piece->mapping)) {
+      if (used_ == 0) {
+        move_.Begin(&fence_->devices[piece->mapping.device].moves);
+        move_.Granted();
+      }
+      ++used_;
+      piece->dropped = DropReference(fence_, piece->mapping.owner);
+    }
+    address = Behind(address, piece->mapping.bytes);
+  }
+}
+
+CUresult Unmapping::Settle(CUresult rc) {
+  const bool succeeded = rc == CUDA_SUCCESS;
+  // Backwards: of two mappings of one handle the later one was the last reference.
+  while (used_ > 0) {
+    const Piece& piece = pieces_[--used_];
+    SettleDropped(fence_, piece.dropped, succeeded);
+    if (!succeeded) fence_->holdings.Put(piece.mapping);
+  }
+  return rc;
+}
+
+// An imported handle: its owner pays, here or in another process. It is known only so that its end
+// can be seen.
+void RememberImport(Fence* fence, uint64_t handle) {
+  AddedReference again(fence, handle);
+  if (again.added()) return again.Keep();
+  CUmemAllocationProp prop = {};
+  if (real::cuMemGetAllocationPropertiesFromHandle(&prop, handle) != CUDA_SUCCESS) return;
+  const FencedDevice* device = DeviceOf(fence, &prop);
+  if (device == nullptr) return;
+  const auto index = static_cast<uint16_t>(device - fence->devices);
+  fence->holdings.Put({.key = handle,
+                       .count = 1,
+                       .device = index,
+                       .kind = HoldingKind::kPhysical,
+                       .family = Family::kImport});
+  fence->holdings.Put(
+      {.key = handle, .device = index, .kind = HoldingKind::kExported, .family = Family::kImport});
+}
+
+}  // namespace
+}  // namespace gpufence
+
+using namespace gpufence;
+
+extern "C" {
+
+CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t size,
+                     const CUmemAllocationProp* prop, unsigned long long flags) {
+  const Hook hook;
+  if (hook.refused()) return kRefusalCode;
+  FencedDevice* device = DeviceOf(hook.fence(), prop);
+  if (device == nullptr || handle == nullptr) return real::cuMemCreate(handle, size, prop, flags);
+
+  Reservation held(device, RoundUp(size, kChunkBytes), /*linear=*/false);
+  if (!held) return CUDA_ERROR_OUT_OF_MEMORY;
+
+  const CUresult rc = real::cuMemCreate(handle, size, prop, flags);
+  if (rc == CUDA_SUCCESS) {
+    held.Commit({.key = *handle, .count = 1, .kind = HoldingKind::kPhysical});
+  }
+  return rc;
+}
+
+CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
+  const Hook hook;
+  const DroppedReference dropped = DropReference(hook.fence(), handle);
+  LedgerMove move;
+  if (dropped.last) {
+    move.Begin(&hook.fence()->devices[dropped.physical.device].moves);
+    move.Granted();
+  }
+  const CUresult rc = real::cuMemRelease(handle);
+  SettleDropped(hook.fence(), dropped, rc == CUDA_SUCCESS);
+  return rc;
+}
+
+CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
+                  unsigned long long flags) {
+  const Hook hook;
+  if (hook.refused()) return kRefusalCode;
+  AddedReference mapped(hook.fence(), handle);
+  const CUresult rc = real::cuMemMap(ptr, size, offset, handle, flags);
+  if (rc != CUDA_SUCCESS || !mapped.added()) return rc;
+  if (!hook.fence()->holdings.Put({.key = ptr,
+                                   .bytes = size,
+                                   .owner = handle,
+                                   .device = mapped.physical().device,
+                                   .kind = HoldingKind::kMapping})) {
+    GPUFENCE_LOG(kError, "no memory to remember a mapping of %zu bytes; they stay charged", size);
+  }
+  mapped.Keep();
+  return rc;
+}
+
+CUresult cuMemUnmap(CUdeviceptr ptr, size_t size) {
+  const Hook hook;
+  Unmapping unmapping(hook.fence(), ptr, size);
+  return unmapping.Settle(real::cuMemUnmap(ptr, size));
+}
+
+// The handle that the driver gives is the one that was mapped.
+CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void* addr) {
+  const Hook hook;
+  if (hook.refused()) return kRefusalCode;
+  const CUresult rc = real::cuMemRetainAllocationHandle(handle, addr);
+  if (rc != CUDA_SUCCESS) return rc;
+  AddedReference retained(hook.fence(), *handle);
+  retained.Keep();
+  return rc;
+}
+
+CUresult cuMemExportToShareableHandle(void* shareableHandle, CUmemGenericAllocationHandle handle,
+                                      CUmemAllocationHandleType handleType,
+                                      unsigned long long flags) {
+  const Hook hook;
+  const CUresult rc =
+      real::cuMemExportToShareableHandle(shareableHandle, handle, handleType, flags);
+  Holding physical;
+  if (rc == CUDA_SUCCESS && hook.fence() != nullptr &&
+      hook.fence()->holdings.Get(HoldingKind::kPhysical, handle, &physical)) {
+    hook.fence()->holdings.Put(
+        {.key = handle, .device = physical.device, .kind = HoldingKind::kExported});
+  }
+  return rc;
+}
+
+CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, void* osHandle,
+                                        CUmemAllocationHandleType shHandleType) {
+  const Hook hook;
+  if (hook.refused()) return kRefusalCode;
+  const CUresult rc = real::cuMemImportFromShareableHandle(handle, osHandle, shHandleType);
+  if (rc == CUDA_SUCCESS && hook.fence() != nullptr) RememberImport(hook.fence(), *handle);
+  return rc;
+}
+
+}  // extern "C"

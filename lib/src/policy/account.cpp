@@ -1,0 +1,162 @@
+#include "policy/account.h"
+
+#include <sched.h>
+
+namespace gpufence {
+namespace {
+
+// Bounds how often a thread waits for another one's chunk; each time somebody got on.
+constexpr int kChunkAttempts = 64;
+
+constexpr uint64_t kReclaimPauseNs = 100'000'000;
+
+}  // namespace
+
+void Account::Open(const RegionFile& file, uint32_t row, uint32_t slot, uint32_t device,
+                   uint64_t own_limit_bytes, MakeRoom make_room) {
+  file_ = file;
+  ledger_ = Ledger(file.region, row, slot);
+  slot_ = slot;
+  device_ = device;
+  make_room_ = make_room;
+  PublishLimit(file.region, row, slot, own_limit_bytes);
+  limit_bytes_.store(own_limit_bytes, std::memory_order_relaxed);
+  limit_epoch_.store(0, std::memory_order_relaxed);
+}
+
+uint64_t Account::LimitBytes() {
+  // Pairs with the release in PublishLimit: a new epoch comes with the new limits.
+  const std::atomic<uint32_t>& epoch = file_.region->header.limit_epoch;
+  if (epoch.load(std::memory_order_acquire) != limit_epoch_.load(std::memory_order_acquire)) {
+    // One thread at a time: a slow one must not put an old limit under a new epoch.
+    SpinGuard guard(&limit_lock_);
+    const uint32_t now = epoch.load(std::memory_order_acquire);
+    limit_bytes_.store(LowestLimit(file_.region, row()), std::memory_order_relaxed);
+    limit_epoch_.store(now, std::memory_order_release);
+  }
+  return limit_bytes_.load(std::memory_order_relaxed);
+}
+
+uint64_t Account::UsedBytes() const {
+  const Totals totals = ledger_.Sum();
+  return totals.held > UINT64_MAX - totals.asking ? UINT64_MAX : totals.held + totals.asking;
+}
+
+bool Account::IsNearLimit(uint64_t bytes) {
+  const uint64_t limit_bytes = LimitBytes();
+  const uint64_t used_bytes = UsedBytes();
+  return used_bytes >= limit_bytes || bytes >= limit_bytes - used_bytes ||
+         limit_bytes - used_bytes - bytes < kStaleMarginBytes;
+}
+
+bool Account::Reserve(uint64_t bytes) {
+  if (stale() && read_stale_ != nullptr && IsNearLimit(bytes)) read_stale_(device_);
+  if (ledger_.Reserve(bytes, LimitBytes()) == Verdict::kGranted) return true;
+  // The dead first: their bytes are free for the asking. Then what costs a driver call.
+  if (ReclaimDead(file_, slot_, Effort::kThorough) > 0 &&
+      ledger_.Reserve(bytes, LimitBytes()) == Verdict::kGranted) {
+    return true;
+  }
+  return make_room_ != nullptr && make_room_(device_) &&
+         ledger_.Reserve(bytes, LimitBytes()) == Verdict::kGranted;
+}
+
+void Account::ReclaimAt(uint64_t now_ns) {
+  uint64_t last_ns = reclaimed_ns_.load(std::memory_order_relaxed);
+  if (last_ns != 0 && now_ns - last_ns < kReclaimPauseNs) return;
+  if (!reclaimed_ns_.compare_exchange_strong(last_ns, now_ns, std::memory_order_relaxed)) return;
+  ReclaimDead(file_, slot_, Effort::kQuick);
+}
+
+void Account::Release(uint64_t bytes) { ledger_.Release(bytes); }
+
+// The charge is always ChunksFor(small_bytes_): whoever moves small_bytes_ across a chunk's border
+// brings that chunk's bytes, or takes them away, and nobody else has to know.
+bool Account::ReserveLinear(uint64_t bytes) {
+  const uint64_t step = LinearCharge(bytes);
+  if (!IsSmall(bytes)) return Reserve(step);
+  uint64_t small = small_bytes_.load(std::memory_order_relaxed);
+  while (ChunksFor(small + step) == ChunksFor(small)) {
+    if (small_bytes_.compare_exchange_weak(small, small + step)) return true;
+  }
+  return OpenChunk(step);
+}
+
+bool Account::OpenChunk(uint64_t step) {
+  for (int attempt = 0; attempt < kChunkAttempts; ++attempt) {
+    opening_chunks_.fetch_add(1, std::memory_order_seq_cst);
+    const bool granted = Reserve(kChunkBytes);
+    uint64_t small = small_bytes_.load(std::memory_order_relaxed);
+    while (granted || ChunksFor(small + step) == ChunksFor(small)) {
+      const bool opens = ChunksFor(small + step) != ChunksFor(small);
+      if (!small_bytes_.compare_exchange_weak(small, small + step)) continue;
+      if (granted && !opens) Release(kChunkBytes);  // another thread opened one meanwhile
+      opening_chunks_.fetch_sub(1, std::memory_order_seq_cst);
+      return true;
+    }
+    // Refused for good, unless another thread is about to open a chunk that has a place for us.
+    if (opening_chunks_.fetch_sub(1, std::memory_order_seq_cst) == 1 &&
+        small_bytes_.load(std::memory_order_seq_cst) == small) {
+      return false;
+    }
+    sched_yield();
+  }
+  return false;
+}
+
+void Account::ReleaseLinear(uint64_t bytes) {
+  const uint64_t step = LinearCharge(bytes);
+  if (!IsSmall(bytes)) return Release(step);
+  const uint64_t before = small_bytes_.fetch_sub(step, std::memory_order_seq_cst);
+  const uint64_t closed = ChunksFor(before) - ChunksFor(before - step);
+  if (closed > 0) Release(closed);
+}
+
+// Under the lock. Bytes that were reserved for overhead already are part of the ledger.
+void Account::ChangeOverhead(uint64_t reserved, uint64_t owned, uint64_t loose) {
+  const uint64_t before = owned_overhead_ + loose_overhead_ + reserved;
+  const uint64_t after = owned + loose;
+  owned_overhead_ = owned;
+  loose_overhead_ = loose;
+  if (after > before) ledger_.Book(after - before);
+  if (after < before) ledger_.Release(before - after);
+  ledger_.ShowOverhead(after);
+}
+
+void Account::OwnOverhead(uint64_t reserved, uint64_t actual) {
+  SpinGuard guard(&overhead_lock_);
+  ChangeOverhead(reserved, owned_overhead_ + actual, loose_overhead_);
+}
+
+void Account::LooseOverhead(uint64_t reserved, int64_t actual) {
+  SpinGuard guard(&overhead_lock_);
+  const uint64_t given_back = actual < 0 ? 0 - static_cast<uint64_t>(actual) : 0;
+  const uint64_t grown = actual > 0 ? static_cast<uint64_t>(actual) : 0;
+  const uint64_t kept = loose_overhead_ > given_back ? loose_overhead_ - given_back : 0;
+  ChangeOverhead(reserved, owned_overhead_, kept + grown);
+}
+
+void Account::ReleaseOverhead(uint64_t bytes) {
+  SpinGuard guard(&overhead_lock_);
+  const uint64_t kept = owned_overhead_ > bytes ? owned_overhead_ - bytes : 0;
+  ChangeOverhead(0, kept, loose_overhead_);
+}
+
+void Account::SetOverhead(uint64_t bytes) {
+  SpinGuard guard(&overhead_lock_);
+  ChangeOverhead(0, owned_overhead_, bytes > owned_overhead_ ? bytes - owned_overhead_ : 0);
+}
+
+uint64_t Account::overhead_bytes() {
+  SpinGuard guard(&overhead_lock_);
+  return owned_overhead_ + loose_overhead_;
+}
+
+uint64_t Account::charged_bytes() {
+  SpinGuard guard(&overhead_lock_);
+  const uint64_t held = ledger_.Own();
+  const uint64_t overhead = owned_overhead_ + loose_overhead_;
+  return held > overhead ? held - overhead : 0;
+}
+
+}  // namespace gpufence

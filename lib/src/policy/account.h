@@ -1,0 +1,126 @@
+// One process's account on one device: turns requests into charges in the ledger and decides them
+// against the limit. Must not know CUDA, NVML, file paths or the clock.
+//
+// Lives in memory that is wiped on fork. Any thread; nothing is held across a driver call.
+#pragma once
+
+#include <stdint.h>
+
+#include <atomic>
+
+#include "core/spin.h"
+#include "policy/charge.h"
+#include "state/ledger.h"
+#include "state/slots.h"
+
+namespace gpufence {
+
+// What a caller can still try when a request does not fit. Returns true when something changed, so
+// that asking again makes sense. Called without any lock; may call the driver.
+using MakeRoom = bool (*)(uint32_t device);
+
+class Account {
+ public:
+  // Before first use. `device` is passed to make_room.
+  void Open(const RegionFile& file, uint32_t row, uint32_t slot, uint32_t device,
+            uint64_t own_limit_bytes, MakeRoom make_room);
+
+  // True when a limit holds here: this process's own, or a sibling's.
+  bool limited() { return LimitBytes() != kNoLimit; }
+
+  // Takes physical bytes (multiples of what the driver takes; see policy/charge.h).
+  // False: over the limit, after dead processes were reclaimed and make_room was tried.
+  bool Reserve(uint64_t bytes);
+
+  // Takes bytes that the driver has given out already, whether they fit or not.
+  void Book(uint64_t bytes) { ledger_.Book(bytes); }
+
+  // Gives physical bytes back.
+  void Release(uint64_t bytes);
+
+  // The same for linear memory of a requested size: small sizes share chunks. The charge to give
+  // back later is LinearCharge(bytes), whether small or not.
+  bool ReserveLinear(uint64_t bytes);
+  void ReleaseLinear(uint64_t bytes);
+
+  // Overhead: what the driver holds for this process and no request asked for. It is counted like
+  // any charge. Part of it has an owner whose end is seen (a context); the rest is what the driver
+  // was found to hold beyond everything known.
+
+  // Turns `reserved` bytes into overhead of `actual` bytes, booking or giving back the difference.
+  void OwnOverhead(uint64_t reserved, uint64_t actual);
+  void LooseOverhead(uint64_t reserved, int64_t actual);
+
+  // Gives owned overhead back.
+  void ReleaseOverhead(uint64_t bytes);
+
+  // Sets all overhead; never below its owned part.
+  void SetOverhead(uint64_t bytes);
+
+  uint64_t overhead_bytes();
+
+  // What this process is charged without overhead.
+  uint64_t charged_bytes();
+
+  // Something grew that no reservation knew about: a request that comes near the limit calls `read`
+  // first, which clears the mark.
+  void ReadStaleWith(void (*read)(uint32_t device)) { read_stale_ = read; }
+  void MarkStale() { stale_.store(true, std::memory_order_relaxed); }
+  void ClearStale() { stale_.store(false, std::memory_order_relaxed); }
+  bool stale() const { return stale_.load(std::memory_order_relaxed); }
+
+  // The limit in force: the lowest among the living processes of the container.
+  uint64_t LimitBytes();
+
+  // Sum over the container, saturated. Includes what is being asked for.
+  uint64_t UsedBytes() const;
+
+  // What could still be taken now; a moment's view.
+  uint64_t FreeBytes() {
+    const uint64_t limit_bytes = LimitBytes();
+    const uint64_t used_bytes = UsedBytes();
+    return limit_bytes > used_bytes ? limit_bytes - used_bytes : 0;
+  }
+
+  // Gives back what dead processes held, at most every 100 ms: for queries, which must not show the
+  // dead's bytes but are asked thousands of times a second. `now_ns`: any steady clock, not 0.
+  void ReclaimAt(uint64_t now_ns);
+
+  const RegionFile& file() const { return file_; }
+  uint32_t row() const { return ledger_.row(); }
+  uint32_t slot() const { return slot_; }
+
+ private:
+  // Takes a chunk for `step` small bytes, or a place in one that another thread opens meanwhile.
+  bool OpenChunk(uint64_t step);
+
+  // Within this much of the limit a stale figure is read again: code and local memory of one kernel
+  // seldom take more.
+  static constexpr uint64_t kStaleMarginBytes = uint64_t{512} << 20;
+  bool IsNearLimit(uint64_t bytes);
+  void ChangeOverhead(uint64_t reserved, uint64_t owned, uint64_t loose);
+
+  RegionFile file_;
+  Ledger ledger_;
+  uint32_t slot_;
+  uint32_t device_;
+  MakeRoom make_room_;
+  std::atomic<uint64_t> limit_bytes_;
+  std::atomic<uint32_t> limit_epoch_;
+  SpinLock limit_lock_;
+  std::atomic<uint64_t> small_bytes_;      // linear memory that shares chunks
+  std::atomic<uint32_t> opening_chunks_;  // threads between a chunk's charge and its first use
+  std::atomic<uint64_t> reclaimed_ns_;    // of the last ReclaimAt that looked; 0: never
+  void (*read_stale_)(uint32_t device);
+  std::atomic<bool> stale_;
+  SpinLock overhead_lock_;   // the two below and their part of the ledger change together
+  uint64_t owned_overhead_;
+  uint64_t loose_overhead_;
+};
+
+// What linear memory of a requested size counts in a holding.
+constexpr uint64_t LinearCharge(uint64_t bytes) {
+  return IsSmall(bytes) ? RoundUp(bytes, kSmallStep) : RoundUp(bytes, kChunkBytes);
+}
+
+}  // namespace gpufence

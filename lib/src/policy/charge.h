@@ -1,0 +1,30 @@
+// What a request costs in physical memory, as the driver rounds it. Pure arithmetic.
+// Source: measured on an H200 with driver 580 (docs/memory-limiter.md section 1).
+#pragma once
+
+#include <stdint.h>
+
+namespace gpufence {
+
+inline constexpr uint64_t kChunkBytes = uint64_t{2} << 20;   // the driver's unit of physical memory
+inline constexpr uint64_t kSmallBytes = uint64_t{1} << 20;   // up to here, several share a chunk
+inline constexpr uint64_t kSmallStep = 512;                  // alignment inside a shared chunk
+inline constexpr uint64_t kPoolBlockBytes = uint64_t{32} << 20;  // how stream-ordered pools grow
+
+// Saturates, so that an absurd size is refused instead of wrapping to a small one.
+constexpr uint64_t RoundUp(uint64_t bytes, uint64_t step) {
+  return bytes > UINT64_MAX - (step - 1) ? UINT64_MAX - UINT64_MAX % step
+                                         : (bytes + step - 1) / step * step;
+}
+
+constexpr bool IsSmall(uint64_t bytes) { return bytes <= kSmallBytes; }
+
+// Bytes of chunks that `small_bytes` of small allocations need at least.
+constexpr uint64_t ChunksFor(uint64_t small_bytes) { return RoundUp(small_bytes, kChunkBytes); }
+
+static_assert(RoundUp(1, kChunkBytes) == kChunkBytes);
+static_assert(RoundUp(kChunkBytes, kChunkBytes) == kChunkBytes);
+static_assert(RoundUp(UINT64_MAX, kChunkBytes) >= uint64_t{1} << 63);
+static_assert(RoundUp(5 << 20, kChunkBytes) == uint64_t{6} << 20);
+
+}  // namespace gpufence

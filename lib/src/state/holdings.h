@@ -1,0 +1,114 @@
+// What this process holds: driver pointer or handle -> the charge behind it.
+// A hash table that costs the same with ten and with a million entries; process-local, wiped on
+// fork. Must not know CUDA: keys are numbers, kinds are the caller's.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/spin.h"
+
+namespace gpufence {
+
+// Which space of numbers a key is from: the same number may be an address and a handle.
+enum class HoldingKind : uint8_t {
+  kNone = 0,
+  kAddress,    // device address: linear, managed, stream-ordered or imported memory
+  kPhysical,   // allocation handle of cuMemCreate
+  kMapping,    // mapped address; owner: allocation handle
+  kArray,      // array handle
+  kMipmap,     // mipmapped array handle
+  kPool,       // pool handle; owner: its account
+  kGraphExec,  // executable graph; bytes: what its allocation nodes need
+  kContext,    // context handle
+  kLink,       // place in an array or multicast object (`context`); owner: allocation handle
+  kExported,   // allocation handle that another process may hold, too
+};
+
+// What an address is, so that any free gives back the right charge.
+enum class Family : uint8_t {
+  kPlain = 0,      // charged as it is
+  kLinear,         // small sizes share chunks
+  kManaged,        // as linear
+  kStreamOrdered,  // owner: its pool's account, which carries the charge
+  kGraph,          // owned by graph memory, which carries the charge
+  kImport,         // another process pays
+};
+
+struct Holding {
+  uint64_t key = 0;
+  uint64_t bytes = 0;    // as reserved; for linear memory the requested size
+  uint64_t context = 0;  // that ends it, or 0
+  uint64_t owner = 0;    // see HoldingKind and Family
+  uint32_t count = 0;    // references, where a kind has them
+  uint16_t device = 0;   // index in this process's device table
+  HoldingKind kind = HoldingKind::kNone;
+  Family family = Family::kPlain;
+};
+
+class Holdings {
+ public:
+  // Adds or replaces; false when no memory could be had for the table.
+  bool Put(const Holding& holding);
+
+  // Removes and returns it; false when there is none.
+  bool Take(HoldingKind kind, uint64_t key, Holding* out);
+
+  // Reads it; false when there is none.
+  bool Get(HoldingKind kind, uint64_t key, Holding* out);
+
+  // Adds `delta` to the references of a holding and returns the new count; -1 when there is none.
+  // At zero the holding is removed and copied to *out.
+  int64_t AddReference(HoldingKind kind, uint64_t key, int delta, Holding* out);
+
+  // Removes, one after the other, all for which matches(holding) is true, handing each to
+  // use(holding) outside of any lock. O(table).
+  template <typename Matches, typename Use>
+  void TakeWhere(Matches matches, Use use);
+
+ private:
+  static constexpr size_t kShards = 64;
+  static constexpr size_t kFirstRoom = 64;
+
+  struct Shard {
+    SpinLock lock;
+    Holding* places;
+    size_t room;  // a power of two, or 0
+    size_t used;
+  };
+
+  static Holding* Find(Shard* shard, HoldingKind kind, uint64_t key);
+  static bool Grow(Shard* shard);
+  static void Insert(Shard* shard, const Holding& holding);
+  static void Erase(Shard* shard, Holding* place);
+  Shard* ShardOf(HoldingKind kind, uint64_t key);
+
+  Shard shards_[kShards];
+};
+
+// Implementation.
+
+template <typename Matches, typename Use>
+void Holdings::TakeWhere(Matches matches, Use use) {
+  for (Shard& shard : shards_) {
+    for (size_t i = 0;;) {
+      Holding taken;
+      bool found = false;
+      {
+        SpinGuard guard(&shard.lock);
+        for (; i < shard.room && !found; ++i) {
+          Holding* place = &shard.places[i];
+          if (place->kind == HoldingKind::kNone || !matches(*place)) continue;
+          taken = *place;
+          found = true;
+          Erase(&shard, place);
+          --i;  // erasing may have moved another holding into this place
+        }
+      }
+      if (!found) break;
+      use(taken);
+    }
+  }
+}
+
+}  // namespace gpufence

@@ -1,0 +1,56 @@
+#include "state/identity.h"
+
+#include <ctype.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+namespace gpufence {
+namespace {
+
+constexpr size_t kLongest = 64;
+
+uint64_t Fnv1a(const char* text) {
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (; *text != '\0'; ++text) hash = (hash ^ static_cast<unsigned char>(*text)) * 0x100000001b3u;
+  return hash;
+}
+
+bool IsPlain(char character) {
+  return isalnum(static_cast<unsigned char>(character)) != 0 || character == '.' ||
+         character == '_' || character == '-';
+}
+
+uint64_t InodeOf(const char* path) {
+  struct stat found = {};
+  return stat(path, &found) == 0 ? static_cast<uint64_t>(found.st_ino) : 0;
+}
+
+}  // namespace
+
+void NameContainer(const char* given, char name[kContainerNameBytes]) {
+  if (given[0] == '\0') {
+    struct stat root = {};
+    if (stat("/", &root) != 0) root = {};
+    snprintf(name, kContainerNameBytes, "ns%llx-%llx-%llx",
+             static_cast<unsigned long long>(InodeOf("/proc/self/ns/pid")),
+             static_cast<unsigned long long>(root.st_dev),
+             static_cast<unsigned long long>(root.st_ino));
+    return;
+  }
+  bool changed = false;
+  size_t length = 0;
+  for (; given[length] != '\0' && length < kLongest; ++length) {
+    name[length] = IsPlain(given[length]) ? given[length] : '_';
+    changed = changed || name[length] != given[length];
+  }
+  name[length] = '\0';
+  // Two names that look alike after the reduction stay two containers.
+  if (changed || given[length] != '\0' || name[0] == '.') {
+    snprintf(name + length, kContainerNameBytes - length, "-%016llx",
+             static_cast<unsigned long long>(Fnv1a(given)));
+  }
+}
+
+}  // namespace gpufence

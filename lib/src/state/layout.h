@@ -1,0 +1,69 @@
+// The bytes of a region file: shared by every process of a container, across library versions.
+// Changing anything here means a new kLayoutVersion, which is part of the file's name, so that old
+// and new libraries never read each other's bytes. Must not know how the file is found.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <atomic>
+
+namespace gpufence {
+
+inline constexpr uint64_t kRegionMagic = 0x3165636e65667067;  // "gpfence1"
+inline constexpr uint32_t kLayoutVersion = 1;
+inline constexpr uint32_t kMaxProcesses = 4096;
+inline constexpr uint32_t kMaxDevices = 64;
+inline constexpr uint64_t kNoLimit = UINT64_MAX;
+
+using Word = std::atomic<uint64_t>;
+static_assert(Word::is_always_lock_free && sizeof(Word) == 8);
+
+// One process on one device. The sum of a row never needs more than these two words.
+struct Cell {
+  Word held;    // bytes the process may hold: granted, whether or not the driver call is done
+  Word asking;  // bytes it is deciding about right now
+};
+
+// Who owns a slot. For display and for the second proof of death (state/slots.h); the first is the
+// lock on the slot's byte.
+struct ProcessRecord {
+  std::atomic<uint32_t> pid;  // 0: nobody
+  uint32_t uid;
+  uint64_t start_ticks;       // field 22 of /proc/<pid>/stat
+  uint64_t pid_namespace;     // inode of /proc/<pid>/ns/pid
+  uint64_t reserved[5];
+};
+static_assert(sizeof(ProcessRecord) == 64);
+
+struct DeviceRow {
+  Word key;           // first eight bytes of the UUID, never 0: claims the row in one step
+  uint8_t uuid[16];   // for display
+  Word context_bytes; // last measured footprint of an empty context
+  uint64_t reserved[4];
+};
+static_assert(sizeof(DeviceRow) == 64);
+
+struct RegionHeader {
+  Word magic;  // stored last by the maker
+  uint32_t layout_version;
+  uint32_t max_processes;
+  uint32_t max_devices;
+  std::atomic<uint32_t> high_slot;    // no slot at or above this one was ever claimed
+  std::atomic<uint32_t> limit_epoch;  // changes whenever a process publishes a limit
+  uint32_t reserved[9];
+};
+static_assert(sizeof(RegionHeader) == 64);
+
+struct Region {
+  RegionHeader header;
+  DeviceRow rows[kMaxDevices];
+  ProcessRecord processes[kMaxProcesses];
+  Word limits[kMaxDevices][kMaxProcesses];    // as each process resolved it; 0: no claim
+  Word overhead[kMaxDevices][kMaxProcesses];  // the part of `held` that no allocation explains
+  Cell cells[kMaxDevices][kMaxProcesses];
+};
+static_assert(offsetof(Region, rows) == 64);
+static_assert(offsetof(Region, processes) == 64 + 64 * kMaxDevices);
+
+}  // namespace gpufence

@@ -1,0 +1,201 @@
+#include "state/slots.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <initializer_list>
+
+namespace gpufence {
+namespace {
+
+// A second byte per slot: held for a moment by whoever zeroes the slot of an owner whose lock still
+// stands, and by whoever claims it, so that nobody zeroes what was just claimed. Nobody waits for it.
+constexpr uint32_t kZeroingBase = kMaxProcesses;
+
+void ZeroSlot(Region* region, uint32_t slot) {
+  for (uint32_t row = 0; row < kMaxDevices; ++row) {
+    if (region->rows[row].key.load(std::memory_order_relaxed) == 0) break;
+    Cell& cell = region->cells[row][slot];
+    cell.asking.store(0, std::memory_order_relaxed);
+    cell.held.store(0, std::memory_order_relaxed);
+    region->overhead[row][slot].store(0, std::memory_order_relaxed);
+    if (region->limits[row][slot].exchange(0, std::memory_order_relaxed) != 0) {
+      region->header.limit_epoch.fetch_add(1, std::memory_order_release);
+    }
+  }
+  region->processes[slot].pid.store(0, std::memory_order_release);
+}
+
+void RaiseHighSlot(Region* region, uint32_t slot) {
+  uint32_t seen = region->header.high_slot.load(std::memory_order_relaxed);
+  while (seen <= slot && !region->header.high_slot.compare_exchange_weak(
+                             seen, slot + 1, std::memory_order_seq_cst)) {
+  }
+}
+
+void SignSlot(Region* region, uint32_t slot) {
+  ZeroSlot(region, slot);
+  ProcessRecord& record = region->processes[slot];
+  const auto pid = static_cast<uint32_t>(getpid());
+  record.uid = getuid();
+  record.start_ticks = OwnStartTicks();
+  record.pid_namespace = OwnPidNamespace();
+  record.pid.store(pid, std::memory_order_release);
+  RaiseHighSlot(region, slot);
+}
+
+// A child that inherited descriptor and mapping keeps a dead owner's lock alive.
+bool ZeroOrphanedSlot(const RegionFile& file, uint32_t slot, uint64_t own_namespace,
+                      Effort effort) {
+  const ProcessRecord& record = file.region->processes[slot];
+  if (AskPid(record, own_namespace, effort) != Owner::kGone) return false;
+  if (!SetLock(file.fd, kZeroingBase + slot, F_WRLCK)) return false;
+  // Again, now that nobody can claim it: the slot may have a new owner since.
+  const bool gone = record.pid.load(std::memory_order_acquire) != 0 &&
+                    AskPid(record, own_namespace, effort) == Owner::kGone;
+  if (gone) ZeroSlot(file.region, slot);
+  SetLock(file.fd, kZeroingBase + slot, F_UNLCK);
+  return gone;
+}
+
+// All locks of this process belong to one open file, so a second thread would take the first one's
+// lock and could zero a slot that was meanwhile claimed anew.
+constinit std::atomic<bool> reclaiming{false};
+constexpr int kReclaimTurns = 1000;
+
+bool TakeReclaimTurn(bool* waited) {
+  for (int turn = 0; reclaiming.exchange(true, std::memory_order_acquire); ++turn) {
+    if (turn == kReclaimTurns) return false;
+    *waited = true;
+    const timespec pause{0, 5000};
+    nanosleep(&pause, nullptr);
+  }
+  return true;
+}
+
+bool AllocateRange(int fd, size_t offset, size_t bytes) {
+  return fallocate(fd, 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) == 0 ||
+         errno == EOPNOTSUPP || errno == ENOSYS;
+}
+
+// The file is sparse, and writing to a hole of a full file system is a fatal signal.
+bool AllocateRow(const RegionFile& file, uint32_t row) {
+  if (file.fd < 0) return true;
+  constexpr size_t kWords = sizeof(Region::limits[0]);
+  constexpr size_t kCells = sizeof(Region::cells[0]);
+  return AllocateRange(file.fd, offsetof(Region, limits) + row * kWords, kWords) &&
+         AllocateRange(file.fd, offsetof(Region, overhead) + row * kWords, kWords) &&
+         AllocateRange(file.fd, offsetof(Region, cells) + row * kCells, kCells);
+}
+
+// The first pass passes over what looks taken, since asking for a lock takes the longer the more of
+// them there are; the second asks everywhere.
+bool LooksTaken(const ProcessRecord& record, uint64_t own_namespace) {
+  return record.pid.load(std::memory_order_acquire) != 0 &&
+         AskPid(record, own_namespace, Effort::kQuick) != Owner::kGone;
+}
+
+bool Claim(const RegionFile& file, uint32_t slot) {
+  if (!SetLock(file.fd, slot, F_WRLCK)) return false;
+  if (!SetLock(file.fd, kZeroingBase + slot, F_WRLCK)) {
+    SetLock(file.fd, slot, F_UNLCK);
+    return false;
+  }
+  SignSlot(file.region, slot);
+  SetLock(file.fd, kZeroingBase + slot, F_UNLCK);
+  return true;
+}
+
+}  // namespace
+
+uint32_t ClaimSlot(const RegionFile& file) {
+  // In a forked child the flag may be that of a thread which stayed behind.
+  reclaiming.store(false, std::memory_order_relaxed);
+  if (file.fd < 0) {
+    SignSlot(file.region, 0);
+    return 0;
+  }
+  const uint64_t own_namespace = OwnPidNamespace();
+  for (const bool thorough : {false, true}) {
+    for (uint32_t slot = 0; slot < kMaxProcesses; ++slot) {
+      if (!thorough && LooksTaken(file.region->processes[slot], own_namespace)) continue;
+      if (Claim(file, slot)) return slot;
+    }
+  }
+  return kNoSlot;
+}
+
+uint32_t ReclaimDead(const RegionFile& file, uint32_t own_slot, Effort effort) {
+  if (!IsOurFile(file)) return 0;
+  bool waited = false;
+  if (!TakeReclaimTurn(&waited)) return 0;
+  uint32_t reclaimed = 0;
+  if (!waited) {
+    const uint64_t own_namespace = OwnPidNamespace();
+    const uint32_t end = file.region->header.high_slot.load(std::memory_order_acquire);
+    for (uint32_t slot = 0; slot < end && slot < kMaxProcesses; ++slot) {
+      const ProcessRecord& record = file.region->processes[slot];
+      if (slot == own_slot || record.pid.load(std::memory_order_relaxed) == 0) continue;
+      if (SetLock(file.fd, slot, F_WRLCK)) {
+        ZeroSlot(file.region, slot);
+        SetLock(file.fd, slot, F_UNLCK);
+        ++reclaimed;
+      } else if (ZeroOrphanedSlot(file, slot, own_namespace, effort)) {
+        ++reclaimed;
+      }
+    }
+  }
+  reclaiming.store(false, std::memory_order_release);
+  return waited ? 1 : reclaimed;
+}
+
+bool IsOurFile(const RegionFile& file) {
+  struct stat found = {};
+  return file.fd >= 0 && fstat(file.fd, &found) == 0 && found.st_dev == file.device &&
+         found.st_ino == file.inode;
+}
+
+uint64_t RowKey(const uint8_t uuid[16]) {
+  uint64_t key = 0;
+  memcpy(&key, uuid, sizeof key);
+  if (key == 0) memcpy(&key, uuid + 8, sizeof key);
+  return key != 0 ? key : 1;
+}
+
+uint32_t FindRow(const RegionFile& file, const uint8_t uuid[16]) {
+  const uint64_t key = RowKey(uuid);
+  for (uint32_t row = 0; row < kMaxDevices; ++row) {
+    DeviceRow& device = file.region->rows[row];
+    uint64_t seen = device.key.load(std::memory_order_acquire);
+    if (seen != 0 && seen != key) continue;
+    if (!AllocateRow(file, row)) return kMaxDevices;
+    if (seen == key) return row;
+    if (device.key.compare_exchange_strong(seen, key, std::memory_order_acq_rel)) {
+      memcpy(device.uuid, uuid, sizeof device.uuid);
+      return row;
+    }
+    if (seen == key) return row;
+  }
+  return kMaxDevices;
+}
+
+void PublishLimit(Region* region, uint32_t row, uint32_t slot, uint64_t limit_bytes) {
+  region->limits[row][slot].store(limit_bytes, std::memory_order_relaxed);
+  region->header.limit_epoch.fetch_add(1, std::memory_order_release);
+}
+
+uint64_t LowestLimit(const Region* region, uint32_t row) {
+  uint64_t lowest = kNoLimit;
+  const uint32_t end = region->header.high_slot.load(std::memory_order_acquire);
+  for (uint32_t slot = 0; slot < end && slot < kMaxProcesses; ++slot) {
+    const uint64_t limit = region->limits[row][slot].load(std::memory_order_relaxed);
+    if (limit != 0 && limit < lowest) lowest = limit;
+  }
+  return lowest;
+}
+
+}  // namespace gpufence

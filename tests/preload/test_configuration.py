@@ -1,0 +1,217 @@
+"""Limits from every kind of source, in the real library: what is granted, refused and said.
+
+How texts are read is the business of tests/unit/test_limits*; here the sources are the machine's.
+"""
+
+from __future__ import annotations
+
+import shutil
+import struct
+import subprocess
+import uuid
+from pathlib import Path
+
+import pytest
+
+from .conftest import Finished, Sim
+
+MIB = 1 << 20
+GIB = 1 << 30
+OOM = 2
+INVALID_VALUE = 1
+
+
+@pytest.fixture
+def two(sim: Sim) -> Sim:
+    """Two GPUs whose contexts cost nothing, so that a limit is granted to the last byte."""
+    return sim.with_env(GPUS=2, MEMORY="8GiB", CONTEXT_BYTES=0)
+
+
+def probe(sim: Sim, tmp_path: Path, *before: str | Path, **env: str) -> Finished:
+    """Run limit_probe under the library, in a container of its own, behind `before`."""
+    own = {"GPUFENCE_CONTAINER": uuid.uuid4().hex, "GPUFENCE_STATE_DIR": str(tmp_path), **env}
+    program = sim.build / "tests" / "limit_probe"
+    if before:
+        return sim.run(before[0], *before[1:], program, preload=True, env=own)
+    return sim.run(program, preload=True, env=own)
+
+
+def granted(done: Finished) -> list[int]:
+    """Bytes granted by each device; the rest must have been refused as out of memory."""
+    facts = done.facts
+    assert facts["init"] == 0, done.stderr
+    sizes = [facts[f"granted {device}"] for device in range(2)]
+    codes = [facts[f"refused {device}"] for device in range(2)]
+    assert codes == [OOM if size < 4 * GIB else 0 for size in sizes]
+    return sizes
+
+
+@pytest.mark.parametrize(
+    ("env", "expected"),
+    [
+        ({}, [4 * GIB, 4 * GIB]),
+        ({"GPUFENCE_MEMORY_LIMIT": "1GiB"}, [GIB, GIB]),
+        ({"GPUFENCE_MEMORY_LIMIT": "1g", "GPUFENCE_MEMORY_LIMIT_1": "12.5%"}, [GIB, GIB]),
+        ({"GPUFENCE_MEMORY_LIMIT_1": "512m"}, [4 * GIB, 512 * MIB]),
+        ({"CUDA_DEVICE_MEMORY_LIMIT_0": "1024m", "CUDA_DEVICE_MEMORY_LIMIT_1": "2048m"},
+         [GIB, 2 * GIB]),
+        ({"VCUDA_MEMORY_LIMIT": "1g"}, [GIB, GIB]),
+        ({"TF_CUDA_MEMORY_LIMIT": "1024"}, [GIB, GIB]),
+        ({"GPUFENCE_MEMORY_LIMIT": "0"}, [4 * GIB, 4 * GIB]),
+    ],
+)  # fmt: skip
+def test_a_limit_is_granted_to_the_last_piece_and_no_further(
+    two: Sim, tmp_path: Path, env: dict[str, str], expected: list[int]
+) -> None:
+    done = probe(two, tmp_path, **env)
+
+    assert granted(done) == expected
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        {"GPUFENCE_MEMORY_LIMIT": "10GBB"},
+        {"CUDA_MEM_LIMIT_0": "0"},
+        {"CUDA_DEVICE_SM_LIMIT": "101"},
+        {"TENSOR_FUSION_CUDA_MEM_LIMIT": '{"0": "2g"}'},
+        {"VCUDA_MEMORY_LIMIT": "(1024 * 1024 * 1024 * 10)"},
+        {"ALNAIR_ID": "abcde"},
+        {"GPUFENCE_CONFIG": "/does/not/exist"},
+        {"GPUFENCE_OVERSUBSCRIBE": "sometimes"},
+    ],
+)
+def test_what_cannot_be_read_fails_cuinit_with_one_line(
+    two: Sim, tmp_path: Path, env: dict[str, str]
+) -> None:
+    done = probe(two, tmp_path, **env)
+
+    assert done.facts == {"init": INVALID_VALUE}
+    assert done.stderr.startswith("gpufence: cuInit fails on purpose: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_program_without_the_gpu_does_not_notice_an_unreadable_limit(sim: Sim) -> None:
+    done = sim.run("/bin/echo", "x", preload=True, env={"GPUFENCE_MEMORY_LIMIT": "x"})
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "x\n", "")
+
+
+def test_of_two_dialects_the_lower_holds_with_one_warning(two: Sim, tmp_path: Path) -> None:
+    done = probe(two, tmp_path, CUDA_DEVICE_MEMORY_LIMIT="2g", VCUDA_MEMORY_LIMIT="1g")
+
+    assert granted(done) == [GIB, GIB]
+    assert done.stderr == (
+        "gpufence: VCUDA_MEMORY_LIMIT=1g holds, because it is lower than "
+        "CUDA_DEVICE_MEMORY_LIMIT=2g\n"
+    )
+
+
+def test_what_is_not_enforced_is_said_once(two: Sim, tmp_path: Path) -> None:
+    done = probe(two, tmp_path, GPUFENCE_CORE_LIMIT="25", GPUFENCE_OVERSUBSCRIBE="1.5")
+
+    assert granted(done) == [4 * GIB, 4 * GIB]
+    assert done.stderr == (
+        "gpufence: GPUFENCE_CORE_LIMIT=25 is read, but this build enforces memory limits only\n"
+    )
+
+
+def test_the_config_file_holds_where_the_environment_is_silent(two: Sim, tmp_path: Path) -> None:
+    file = tmp_path / "gpufence.conf"
+    file.write_text("memory_limit = 1g\nlog_level = info\n", encoding="utf-8")
+
+    done = probe(two, tmp_path, GPUFENCE_CONFIG=str(file))
+    overruled = probe(two, tmp_path, GPUFENCE_CONFIG=str(file), GPUFENCE_MEMORY_LIMIT="2g")
+
+    assert granted(done) == [GIB, GIB]
+    assert f"(memory_limit = 1g in {file}"[:60] in done.stderr  # the file's level lets info pass
+    assert granted(overruled) == [2 * GIB, 2 * GIB]
+
+
+def test_alnairs_workspace_is_read(two: Sim, tmp_path: Path) -> None:
+    (tmp_path / "limits").write_text("vmem:1073741824", encoding="utf-8")
+
+    done = probe(two, tmp_path, ALNAIR_ID="abcde", ALNAIR_WORKSPACE_PATH=str(tmp_path))
+
+    assert granted(done) == [GIB, GIB]
+
+
+def test_vgpu_rs_names_gpus_as_nvml_does(two: Sim, tmp_path: Path) -> None:
+    limits = {"TENSOR_FUSION_CUDA_MEM_LIMIT": '{"1": 1073741824}'}
+
+    done = probe(two, tmp_path, **limits)
+
+    assert granted(done) == [4 * GIB, GIB]
+
+
+@pytest.mark.parametrize(
+    "level", ["LIBCUDA_LOG_LEVEL=0", "VCUDA_LOG_LEVEL=off", "TF_LOG_LEVEL=error"]
+)
+def test_a_dialects_log_level_silences_warnings(two: Sim, tmp_path: Path, level: str) -> None:
+    name, _, text = level.partition("=")
+
+    done = probe(two, tmp_path, GPUFENCE_MEMORY_LIMIT="100g", **{name: text})
+    ours = probe(two, tmp_path, GPUFENCE_MEMORY_LIMIT="100g", GPUFENCE_LOG_LEVEL="warn",
+                 **{name: text})  # fmt: skip
+
+    assert done.stderr == ""
+    assert "is more than the GPU has" in ours.stderr
+
+
+def namespaces_or_skip(*options: str) -> list[str]:
+    """unshare(1) with these options, where this machine allows it."""
+    tool = shutil.which("unshare")
+    if tool is None or subprocess.run([tool, *options, "true"], check=False).returncode != 0:
+        pytest.skip(f"this machine does not allow `unshare {' '.join(options)}`")
+    return [str(tool), *options]
+
+
+def test_a_shell_beside_the_first_process_falls_back_to_its_variables(
+    two: Sim, tmp_path: Path
+) -> None:
+    unshare = namespaces_or_skip("--user", "--map-root-user", "--mount", "--pid", "--fork",
+                                 "--mount-proc")  # fmt: skip
+    # The shell is process 1 and keeps the variable; the program starts without it.
+    script = 'env -u GPUFENCE_MEMORY_LIMIT "$0"; true'
+
+    done = probe(two, tmp_path, *unshare, "sh", "-c", script, GPUFENCE_MEMORY_LIMIT="1g")
+
+    assert granted(done) == [GIB, GIB]
+
+
+def in_etc(two: Sim, tmp_path: Path, name: str, content: bytes, **env: str) -> Finished:
+    """Probe with one more file in /etc, which only that process sees."""
+    unshare = namespaces_or_skip("--user", "--map-root-user", "--mount")
+    etc = tmp_path / "etc"
+    (etc / name).parent.mkdir(parents=True)
+    (etc / name).write_bytes(content)
+    for kept in ("passwd", "ld.so.cache"):
+        if Path("/etc", kept).exists():
+            shutil.copy(Path("/etc", kept), etc / kept)
+    script = f'mount --bind {etc} /etc && exec "$0"'
+    return probe(two, tmp_path, *unshare, "sh", "-c", script, **env)
+
+
+def test_vcudas_file_beats_its_variable(two: Sim, tmp_path: Path) -> None:
+    content = b"# of the node\nmemory_limit: 1g\n"
+
+    done = in_etc(two, tmp_path, "vcuda/config.yaml", content, VCUDA_MEMORY_LIMIT="2g")
+
+    assert granted(done) == [GIB, GIB]
+
+
+def test_vgpu_managers_file_is_joined_by_uuid(two: Sim, tmp_path: Path) -> None:
+    second = uuid.UUID(two.run("sim_devices").facts["devices"][1]["uuid"])
+    content = bytearray(8192)
+    struct.pack_into("<4I", content, 0, 0x56474346, 1, 2560, 16)
+    # The host's GPU 9 is our second one.
+    at = 512 + 9 * 128
+    content[at + 8 : at + 48] = f"GPU-{second}".encode()
+    struct.pack_into("<Q", content, at + 56, GIB)
+    struct.pack_into("<I", content, at + 88, 1)
+    struct.pack_into("<I", content, at + 96, 1)
+
+    done = in_etc(two, tmp_path, "vgpu-manager/config/vgpu.config", bytes(content))
+
+    assert granted(done) == [4 * GIB, GIB]

@@ -1,0 +1,289 @@
+"""Pools are charged what the driver reserves for them, for as long as it does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .charges import BLOCK, GIB, INVALID_VALUE, MIB, OUT_OF_MEMORY, Allocator, allocator
+from .conftest import Sim
+
+
+@pytest.fixture
+def bare(sim: Sim) -> Sim:
+    """A machine on which a context costs nothing."""
+    return sim.with_env(CONTEXT_BYTES=0)
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    return tmp_path / "state"
+
+
+def test_a_pool_is_charged_in_the_drivers_blocks(bare: Sim, state: Path) -> None:
+    with allocator(bare, state) as fence:
+        before = fence.charged()
+
+        fence.take("async", 1)
+        assert fence.charged() == before + BLOCK
+        fence.take("async", 31 * MIB)
+        assert fence.charged() == before + BLOCK
+        fence.take("async", 100 * MIB)
+        assert fence.charged() == before + 5 * BLOCK
+
+
+@pytest.mark.parametrize("kind", ["stream", "stream_ptsz", "context", "context_v2", "event"])
+def test_freed_memory_is_charged_until_the_driver_lets_it_go(
+    bare: Sim, state: Path, kind: str
+) -> None:
+    with allocator(bare, state) as fence:
+        before = fence.charged()
+
+        fence.give("free_async", fence.take("async", 100 * MIB))
+        assert fence.charged() == before + 4 * BLOCK
+        fence.does("sync", kind)
+        assert fence.charged() == before
+
+
+def test_the_synchronous_free_lets_pool_memory_go_at_once(bare: Sim, state: Path) -> None:
+    with allocator(bare, state) as fence:
+        before = fence.charged()
+
+        fence.give("free", fence.take("async", 100 * MIB))
+
+        assert fence.charged() == before
+
+
+@pytest.mark.parametrize("threads", [1, 8])
+@pytest.mark.parametrize("size", [MIB, 3 * MIB])
+def test_small_pieces_fill_every_block(bare: Sim, state: Path, size: int, threads: int) -> None:
+    """The last block's rest is given out, too, though no further block fits."""
+    with allocator(bare, state) as fence:
+        blocks = (GIB - fence.charged()) // BLOCK
+
+        code, grants = fence.ask("race", "async", size, threads)
+
+        assert (code, grants) == (OUT_OF_MEMORY, blocks * (BLOCK // size))
+
+
+def test_what_a_threshold_keeps_stays_charged_until_a_trim(bare: Sim, state: Path) -> None:
+    with allocator(bare, state) as fence:
+        before = fence.charged()
+        fence.does("threshold", GIB)
+
+        fence.give("free_async", fence.take("async", 100 * MIB))
+        fence.does("sync", "stream")
+        assert fence.charged() == before + 4 * BLOCK
+        fence.does("trim", 0)
+        assert fence.charged() == before
+
+
+def test_a_full_pool_still_serves_what_it_keeps(bare: Sim, state: Path) -> None:
+    with allocator(bare, state) as fence:
+        fence.does("threshold", 4 * GIB)
+        most = (GIB - fence.charged()) // BLOCK * BLOCK
+
+        for _ in range(20):
+            fence.give("free_async", fence.take("async", most))
+
+        fence.refused("async", most + BLOCK)
+
+
+@pytest.mark.parametrize("family", ["linear", "managed_host", "pool", "linear_v1"])
+def test_idle_pool_memory_makes_way_before_anybody_is_refused(
+    bare: Sim, state: Path, family: str
+) -> None:
+    with allocator(bare, state) as fence:
+        fence.does("threshold", 4 * GIB)
+        fence.give("free_async", fence.take("async", 800 * MIB))
+        fence.does("pool", "device")
+
+        fence.take(family, 900 * MIB)
+
+
+def test_a_pool_drops_fragments_before_it_outgrows_the_limit(bare: Sim, state: Path) -> None:
+    """512 MiB kept in one piece cannot serve 800 MiB, and both together are too much."""
+    with allocator(bare, state) as fence:
+        fence.does("threshold", 4 * GIB)
+        before = fence.charged()
+        fence.give("free_async", fence.take("async", 512 * MIB))
+
+        fence.take("async", 800 * MIB)
+
+        assert fence.charged() == before + 800 * MIB
+
+
+def test_growth_that_nobody_could_foresee_is_taken_back(bare: Sim, state: Path) -> None:
+    """20 MiB in blocks of 32 leave 12 that no further 20 fit in, though their sum is plenty."""
+    with allocator(bare, state) as fence:
+        blocks = (GIB - fence.charged()) // BLOCK
+
+        code, grants = fence.ask("race", "async", 20 * MIB, 1)
+
+        assert (code, grants) == (OUT_OF_MEMORY, blocks)
+        fence.does("sync", "stream")
+        assert fence.charged() <= GIB
+
+
+def test_an_own_pool_ends_with_its_charge(bare: Sim, state: Path) -> None:
+    with allocator(bare, state) as fence:
+        before = fence.charged()
+        fence.does("pool", "device")
+        fence.does("threshold", GIB)
+        fence.give("free_async", fence.take("pool", 200 * MIB))
+        assert fence.charged() == before + 7 * BLOCK
+
+        fence.does("destroy")
+
+        assert fence.charged() == before
+
+
+def test_a_destroyed_pool_is_charged_until_its_last_allocation_goes(bare: Sim, state: Path) -> None:
+    with allocator(bare, state) as fence:
+        before = fence.charged()
+        fence.does("pool", "device")
+        first, second = fence.take("pool", 40 * MIB), fence.take("pool", 40 * MIB)
+        held = fence.charged()
+
+        fence.does("destroy")
+        assert fence.charged() == held
+        fence.give("free_async", first)
+        fence.give("free_async", second)
+        fence.does("sync", "stream")
+        assert fence.charged() == before
+
+
+def test_hundreds_of_pools_come_and_go(bare: Sim, state: Path) -> None:
+    """More than one slab of accounts, every one used again."""
+    with allocator(bare, state) as fence:
+        before = fence.charged()
+        for _ in range(300):
+            fence.does("pool", "device")
+            fence.give("free_async", fence.take("pool", MIB))
+            fence.does("destroy")
+        assert fence.charged() == before
+
+
+def test_the_default_pool_cannot_be_destroyed_and_keeps_its_charge(bare: Sim, state: Path) -> None:
+    with allocator(bare, state) as fence:
+        before = fence.charged()
+        address = fence.take("async", MIB)
+
+        assert fence.ask("destroy") == [INVALID_VALUE]
+        assert fence.charged() == before + BLOCK
+        fence.give("free_async", address)
+        fence.does("sync", "stream")
+        assert fence.charged() == before
+
+
+def test_the_current_pool_of_the_device_pays(bare: Sim, state: Path) -> None:
+    with allocator(bare, state) as fence:
+        before = fence.charged()
+        fence.does("pool", "device")
+        fence.does("threshold", GIB)
+        fence.does("use")
+
+        fence.give("free_async", fence.take("async", 64 * MIB))
+        fence.does("sync", "stream")
+        assert fence.charged() == before + 64 * MIB
+        fence.does("destroy")
+        assert fence.charged() == before
+
+
+def test_host_pools_are_free_of_charge(bare: Sim, state: Path) -> None:
+    with allocator(bare, state) as fence:
+        before = fence.charged()
+        fence.does("pool", "host")
+
+        address = fence.take("pool", 2 * GIB)
+
+        assert fence.charged() == before
+        fence.give("free_async", address)
+        assert fence.charged() == before
+
+
+def test_a_pool_with_a_ceiling_is_charged_what_it_has(bare: Sim, state: Path) -> None:
+    with allocator(bare, state) as fence:
+        before = fence.charged()
+        fence.does("pool", "limited")
+
+        fence.take("pool", 8 * MIB)
+
+        assert fence.charged() == before + 8 * MIB
+        fence.refused("pool", MIB)
+        assert fence.charged() == before + 8 * MIB
+
+
+def test_a_captured_allocation_costs_nothing_yet(bare: Sim, state: Path) -> None:
+    with allocator(bare, state) as fence:
+        before = fence.charged()
+        fence.does("begin")
+
+        address = fence.take("async", 64 * MIB)
+
+        assert fence.charged() == before
+        fence.give("free_async", address)
+        fence.does("end")
+        assert fence.charged() == before
+
+
+def test_a_refusal_inside_a_capture_leaves_the_capture_whole(bare: Sim, state: Path) -> None:
+    """Looking for room reads and trims pools, which a global capture forbids."""
+    with allocator(bare, state) as fence:
+        fence.does("threshold", GIB)
+        fence.give("free_async", fence.take("async", 900 * MIB))
+        fence.does("begin")
+
+        fence.does("physical", 900 * MIB)
+
+        fence.does("end")
+
+
+@pytest.mark.parametrize("family", ["linear", "pitch"])
+@pytest.mark.parametrize("door", ["free_async", "free_async_ptsz"])
+def test_plain_memory_freed_in_stream_order_is_charged_until_the_stream_gets_there(
+    bare: Sim, state: Path, family: str, door: str
+) -> None:
+    with allocator(bare.with_env(SPEED=1), state) as fence:
+        before = fence.charged()
+        address = fence.take(family, 600 * MIB)
+        fence.does("hold")
+
+        fence.give(door, address)
+        fence.refused("linear", 600 * MIB)
+        assert fence.charged() == before + 600 * MIB
+        fence.does("go")
+        fence.does("sync", "stream_ptsz" if door.endswith("ptsz") else "stream")
+        assert fence.charged() == before
+
+
+def test_plain_memory_freed_in_stream_order_makes_room_without_a_synchronisation(
+    bare: Sim, state: Path
+) -> None:
+    with allocator(bare, state) as fence:
+        for _ in range(50):
+            fence.give("free_async", fence.take("linear", 600 * MIB))
+
+
+def fill(fence: Allocator) -> int:
+    code, grants = fence.ask("race", "async", BLOCK, 8)
+    assert code == OUT_OF_MEMORY
+    return grants
+
+
+def test_threads_fill_the_limit_and_not_more(bare: Sim, state: Path) -> None:
+    with allocator(bare, state) as fence:
+        blocks = (GIB - fence.charged()) // BLOCK
+
+        assert fill(fence) == blocks
+
+
+def test_threads_on_one_pool_leave_nothing(bare: Sim, state: Path) -> None:
+    with allocator(bare, state) as fence:
+        before = fence.charged()
+
+        assert fence.ask("churn", "async", "free_async", 5 * MIB, 8, 500) == [0, 0]
+        fence.does("sync", "stream")
+
+        assert fence.charged() == before

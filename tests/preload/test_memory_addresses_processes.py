@@ -1,0 +1,145 @@
+"""Several processes of a container: one limit, shared memory paid once, and nothing lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from .charges import BLOCK, GIB, INVALID_VALUE, MIB, OUT_OF_MEMORY, Allocator, allocator, charged
+from .conftest import Sim
+
+PROCESSES = 8
+THREADS = 4
+
+
+@pytest.fixture
+def bare(sim: Sim) -> Sim:
+    """A machine on which a context costs nothing."""
+    return sim.with_env(CONTEXT_BYTES=0)
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    return tmp_path / "state"
+
+
+@pytest.mark.parametrize(
+    ("family", "size"),
+    [("linear", 6 * MIB), ("async", 3 * BLOCK), ("managed_global", 2 * MIB), ("pitch", 10 * MIB)],
+)
+def test_processes_fill_the_limit_together_and_not_more(
+    bare: Sim, state: Path, family: str, size: int
+) -> None:
+    """Whoever is first: the sum of what was granted is all that fits."""
+    with ExitStack() as stack:
+        fences = [stack.enter_context(allocator(bare, state)) for _ in range(PROCESSES)]
+        room = GIB - charged(state)
+
+        for fence in fences:
+            fence.to.write(f"race {family} {size} {THREADS}\n")
+            fence.to.flush()
+        answers = [[int(word) for word in fence.answers.readline().split()] for fence in fences]
+
+        assert [code for code, _ in answers] == [OUT_OF_MEMORY] * PROCESSES
+        assert sum(grants for _, grants in answers) == room // size
+        assert charged(state) == GIB - room + room // size * size
+
+
+@contextmanager
+def watched(sim: Sim) -> Iterator[list[int]]:
+    """What the machine held at most meanwhile, as NVML saw it without us: bytes and readings."""
+    seen: list[int] = []
+    watcher = sim.spawn("charge_watch")
+    assert watcher.stdout
+    assert watcher.stdout.readline() == "ready\n"
+    try:
+        yield seen
+    finally:
+        answer, _ = watcher.communicate(timeout=60)
+        seen += [int(word) for word in answer.split()]
+
+
+@pytest.mark.parametrize(
+    ("family", "door", "size"),
+    [("linear", "free", 40 * MIB), ("async", "free_async", 32 * MIB), ("pitch", "free", MIB)],
+)
+def test_a_storm_never_passes_the_limit_and_leaves_nothing(
+    bare: Sim, state: Path, family: str, door: str, size: int
+) -> None:
+    with ExitStack() as stack:
+        fences = [stack.enter_context(allocator(bare, state)) for _ in range(PROCESSES)]
+        before = charged(state)
+
+        with watched(bare) as seen:
+            for fence in fences:
+                fence.to.write(f"churn {family} {door} {size} {THREADS} 300\n")
+                fence.to.flush()
+            codes = {int(fence.answers.readline().split()[0]) for fence in fences}
+
+        assert codes <= {0, OUT_OF_MEMORY}
+        assert seen[0] <= GIB
+        assert seen[1] > 100
+        for fence in fences:
+            fence.does("sync", "context")
+        assert charged(state) == before
+
+
+def test_a_killed_process_makes_room(bare: Sim, state: Path) -> None:
+    with allocator(bare, state) as survivor:
+        before = survivor.charged()
+        victim = bare.spawn(
+            "charge_addresses",
+            "linked",
+            preload=True,
+            env={"GPUFENCE_STATE_DIR": str(state), "GPUFENCE_MEMORY_LIMIT": "1g"},
+        )
+        assert victim.stdin
+        assert victim.stdout
+        assert victim.stdout.readline() == "ready\n"
+        held = Allocator(victim.stdin, victim.stdout, state)
+        held.take("async", 400 * MIB)
+        held.take("linear", 400 * MIB)
+        victim.kill()
+        victim.communicate()
+
+        survivor.take("linear", GIB - before)
+
+
+@pytest.mark.parametrize("door", ["close", "free", "free_async"])
+def test_the_exporter_pays_for_memory_between_processes(bare: Sim, state: Path, door: str) -> None:
+    with allocator(bare, state) as owner, allocator(bare, state) as guest:
+        address = owner.take("linear", 700 * MIB)
+        exported, handle = owner.tell("export", address)
+        assert exported == "0"
+        held = charged(state)
+
+        code, mapped = guest.ask("import", handle)
+        assert code == 0
+        assert charged(state) == held
+        freed = guest.ask("free", door, mapped)[0]
+
+        # The driver closes it by its own door only; none gives anything back.
+        assert freed == (0 if door == "close" else INVALID_VALUE)
+        assert charged(state) == held
+        owner.give("free", address)
+        assert charged(state) == held - 700 * MIB
+
+
+def test_the_exporter_pays_for_pool_memory_between_processes(bare: Sim, state: Path) -> None:
+    with allocator(bare, state) as owner, allocator(bare, state) as guest:
+        owner.does("pool", "shared")
+        address = owner.take("pool", 640 * MIB)
+        _, descriptor, process = owner.ask("export_pool")
+        _, ticket = owner.tell("export_pointer", address)
+        held = charged(state)
+
+        guest.does("import_pool", descriptor, process)
+        code, mapped = guest.ask("import_pointer", ticket)
+        assert code == 0
+        assert charged(state) == held
+        guest.give("free_async", mapped)
+        guest.does("sync", "stream")
+        assert charged(state) == held

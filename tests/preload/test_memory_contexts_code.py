@@ -1,0 +1,112 @@
+"""What a container pays for code, heaps, stacks and first launches.
+
+Every figure is what still fits below a limit of 4 GiB, in MiB. An empty context of the simulated
+driver takes 526 MiB, code 2 MiB when it is first used; a byte of stack costs 132 x 2048 bytes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .conftest import Sim
+from .test_memory_contexts import limited
+
+ROOM = 4096 - 526
+CODE = 2
+DEEP = 1848  # 7 KiB above the 1 KiB that every context has, for 132 x 2048 threads
+
+
+def facts(sim: Sim, tmp_path: Path, case: str, **more: str) -> dict[str, int]:
+    """Run one case of the program under a limit of 4 GiB."""
+    done = sim.run("memory_code", case, preload=True, env=limited(tmp_path, **more))
+    assert done.stderr == ""
+    answer: dict[str, int] = done.facts
+    return answer
+
+
+def test_globals_are_paid_while_their_module_is_loaded(sim: Sim, tmp_path: Path) -> None:
+    assert facts(sim, tmp_path, "globals") == {
+        "before": ROOM,
+        "loaded": ROOM - 64,
+        "unloaded": ROOM,
+    }
+
+
+def test_module_that_brings_the_container_above_its_limit_is_undone(
+    sim: Sim, tmp_path: Path
+) -> None:
+    assert facts(sim, tmp_path, "globals_refused") == {
+        "module": 2,
+        "untouched": 1,
+        "room": 32,
+        "listed": 4096 - 32,
+    }
+
+
+def test_globals_of_a_library_are_paid_when_they_appear(sim: Sim, tmp_path: Path) -> None:
+    assert facts(sim, tmp_path, "library") == {
+        "loaded": ROOM,
+        "asked": ROOM - 64,
+        "unloaded": ROOM,
+    }
+
+
+def test_heap_and_stack_limits_are_refused_before_and_paid_while_set(
+    sim: Sim, tmp_path: Path
+) -> None:
+    assert facts(sim, tmp_path, "heap") == {
+        "before": ROOM,
+        "heap of 264 MiB": ROOM - 256,
+        "heap of 8 MiB": ROOM,
+        "heap of 8 GiB": 2,
+        "stack of 64 KiB": 2,
+        "heap": 8,
+        "driver's own refusal": 1,
+        "after": ROOM,
+    }
+
+
+def test_stack_of_a_first_launch_is_reserved_and_paid_once(sim: Sim, tmp_path: Path) -> None:
+    assert facts(sim, tmp_path, "launches") == {
+        "plain": 0,
+        "after plain": ROOM - CODE,
+        "deep": 0,
+        "after deep": ROOM - CODE - DEEP,
+        "deep again": 0,
+        "deep_too": 0,
+        "after deep_too": ROOM - CODE - DEEP,
+        "deepest": 2,
+        "after deepest": ROOM - CODE - DEEP,
+        "stack back": ROOM - CODE,
+        "deep once more": 0,
+        "after deep once more": ROOM - CODE - DEEP,
+    }
+
+
+def test_capture_survives_first_launches_and_their_refusal(sim: Sim, tmp_path: Path) -> None:
+    assert facts(sim, tmp_path, "captured") == {
+        "plain": 0,
+        "deep": 0,
+        "deepest": 2,
+        "end": 0,
+        "nodes": 2,
+    }
+
+
+def test_every_launch_refuses_a_stack_that_does_not_fit(sim: Sim, tmp_path: Path) -> None:
+    log = tmp_path / "calls"
+
+    codes = facts(sim, tmp_path, "doors", GPUFENCE_SIM_LOG=str(log))
+
+    assert set(codes.values()) == {2}
+    assert not [name for name in log.read_text(encoding="utf-8").split() if "cuLaunch" in name]
+
+
+def test_without_a_process_list_every_step_is_measured_by_itself(sim: Sim, tmp_path: Path) -> None:
+    blind = {"GPUFENCE_SIM_FAULTS": "nvmlDeviceGetComputeRunningProcesses_v3@*=3"}
+
+    assert facts(sim, tmp_path, "globals", **blind)["loaded"] == ROOM - 64
+    assert facts(sim, tmp_path, "globals", **blind)["unloaded"] == ROOM
+    assert facts(sim, tmp_path, "library", **blind)["asked"] == ROOM - 64
+    assert facts(sim, tmp_path, "heap", **blind)["after"] == ROOM
+    assert facts(sim, tmp_path, "launches", **blind)["after deep once more"] == ROOM - CODE - DEEP

@@ -1,0 +1,274 @@
+"""Graph memory: nothing until a launch, then charged until the device's graphs are trimmed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .charges import GIB, MIB
+from .conftest import Sim
+from .handles import Handles, handles
+
+FORMS = ["v1", "v2", "flags", "params", "params_ptsz"]
+RUNS = ["launch", "launch_ptsz", "upload", "upload_ptsz"]
+
+
+@pytest.fixture
+def bare(sim: Sim) -> Sim:
+    """A machine on which a context costs nothing."""
+    return sim.with_env(CONTEXT_BYTES=0)
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    return tmp_path / "state"
+
+
+def executable(fence: Handles, size: int, what: str = "free", form: str = "flags") -> int:
+    return fence.make("instantiate", form, fence.make("graph", what, size))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_instantiation_is_charged_at_its_launch(bare: Sim, state: Path, form: str) -> None:
+    with handles(bare, state) as fence:
+        start = fence.charged()
+        graph = executable(fence, 512 * MIB, form=form)
+        assert fence.charged() == start
+
+        fence.does("run", "launch", graph)
+        assert fence.charged() == start + 512 * MIB
+        fence.does("sync")
+        fence.does("end", graph)
+        fence.does("trim")
+
+        assert fence.charged() == start
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_a_launch_beyond_the_limit_is_refused_and_runs_nothing(
+    bare: Sim, state: Path, run: str
+) -> None:
+    with handles(bare, state) as fence:
+        start = fence.charged()
+        graph = executable(fence, GIB + 32 * MIB)
+
+        fence.refused("run", run, graph)
+
+        assert fence.charged() == start
+        assert fence.ask("attribute") == [0, 0]
+
+
+def test_graphs_are_held_at_the_limit_exactly(bare: Sim, state: Path) -> None:
+    with handles(bare, state) as fence:
+        start = fence.charged()
+        small = fence.make("create", "device", 32 * MIB - start) if start else 0
+        graph = executable(fence, GIB - (32 * MIB if start else 0), "keep")
+        too_much = executable(fence, 32 * MIB, "keep")
+
+        fence.does("run", "launch", graph)
+
+        assert fence.charged() == GIB
+        fence.refused("run", "launch", too_much)
+        assert fence.ask("attribute") == [0, GIB - (32 * MIB if small else 0)]
+
+
+def test_captured_allocations_are_charged_at_the_launch(bare: Sim, state: Path) -> None:
+    with handles(bare, state) as fence:
+        start = fence.charged()
+        graph = fence.make("record", 256 * MIB)
+        assert fence.charged() == start
+        launched = fence.make("instantiate", "flags", graph)
+
+        fence.does("run", "launch", launched)
+
+        assert fence.charged() == start + 256 * MIB
+        assert fence.used() + start >= 256 * MIB
+
+
+def test_a_graph_that_runs_again_costs_nothing_more(bare: Sim, state: Path) -> None:
+    with handles(bare, state) as fence:
+        start = fence.charged()
+        graph = executable(fence, 768 * MIB)
+        fence.does("run", "launch", graph)
+        fence.make("create", "device", 256 * MIB - start)
+
+        for _ in range(20):
+            fence.does("run", "launch", graph)
+            assert fence.charged() == GIB
+        fence.does("sync")
+
+
+def test_freed_graph_memory_stays_charged_until_it_is_trimmed(bare: Sim, state: Path) -> None:
+    with handles(bare, state) as fence:
+        start = fence.charged()
+        graph = executable(fence, 256 * MIB, "keep")
+        fence.does("run", "launch", graph)
+        fence.does("sync")
+
+        fence.does("trim")  # still the program's
+        assert fence.charged() == start + 256 * MIB
+        fence.does("give")
+        fence.does("sync")
+        assert fence.charged() == start + 256 * MIB
+        fence.does("trim")
+
+        assert fence.charged() == start
+
+
+def test_idle_graph_memory_makes_room_for_others(bare: Sim, state: Path) -> None:
+    # Nobody is refused for a cache: what no graph needs now is trimmed first.
+    with handles(bare, state) as fence:
+        start = fence.charged()
+        graph = executable(fence, 768 * MIB)
+        fence.does("run", "launch", graph)
+        fence.does("sync")
+
+        handle = fence.make("create", "device", 512 * MIB)
+
+        assert fence.charged() == start + 512 * MIB
+        fence.refused("run", "launch", graph)
+        fence.does("release", handle)
+        fence.does("run", "launch", graph)
+
+
+def test_an_idle_graph_makes_room_for_another_graph(bare: Sim, state: Path) -> None:
+    with handles(bare, state) as fence:
+        start = fence.charged()
+        first = executable(fence, 640 * MIB)
+        second = executable(fence, 640 * MIB)
+        for _ in range(3):
+            for graph in (first, second):
+                fence.does("run", "launch", graph)
+                fence.does("sync")
+                assert fence.charged() == start + 640 * MIB
+
+
+def test_cycles_of_graphs_return_to_the_start(bare: Sim, state: Path) -> None:
+    with handles(bare, state) as fence:
+        start = fence.charged()
+        for _ in range(10):
+            graph = fence.make("graph", "free", 256 * MIB)
+            launched = fence.make("instantiate", "flags", graph)
+            fence.does("run", "launch", launched)
+            fence.does("sync")
+            fence.does("end", launched)
+            fence.does("end_graph", graph)
+            fence.does("trim")
+            assert fence.charged() == start
+
+
+def test_an_upload_at_instantiation_is_charged_there(bare: Sim, state: Path) -> None:
+    with handles(bare, state) as fence:
+        start = fence.charged()
+        too_much = fence.make("graph", "free", GIB + 32 * MIB)
+
+        fence.refused("instantiate", "upload", too_much)
+
+        assert fence.charged() == start
+        fitting = executable(fence, 256 * MIB, form="upload")
+        fence.does("run", "launch", fitting)
+        fence.does("sync")
+        fence.does("trim")
+        assert fence.charged() == start
+
+        # Known from then on: without room for it, it is not launched again.
+        fence.make("create", "device", GIB - 128 * MIB)
+        fence.refused("run", "launch", fitting)
+
+
+@pytest.mark.parametrize("form", ["v1", "v2"])
+def test_an_updated_graph_is_charged_as_before(bare: Sim, state: Path, form: str) -> None:
+    with handles(bare, state) as fence:
+        start = fence.charged()
+        graph = fence.make("graph", "free", 256 * MIB)
+        launched = fence.make("instantiate", "flags", graph)
+        fence.does("run", "launch", launched)
+        fence.does("sync")
+
+        fence.does("update", form, launched, graph)
+        fence.does("run", "launch", launched)
+
+        assert fence.charged() == start + 256 * MIB
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        ("cuGraphLaunch", ("run", "launch")),
+        ("cuGraphLaunch_ptsz", ("run", "launch_ptsz")),
+        ("cuGraphUpload", ("run", "upload")),
+        ("cuGraphUpload_ptsz", ("run", "upload_ptsz")),
+    ],
+)
+def test_a_launch_that_fails_in_the_driver_gives_back(
+    bare: Sim, state: Path, call: str, words: tuple[str, str]
+) -> None:
+    with handles(bare, state, **{call: "1=999"}) as fence:
+        start = fence.charged()
+        graph = executable(fence, 256 * MIB)
+
+        assert fence.ask(*words, graph) == [999]
+        assert fence.charged() == start
+
+        fence.does("run", "launch", graph)
+        assert fence.charged() == start + 256 * MIB
+
+
+def test_a_graph_whose_end_the_driver_refuses_is_still_known(bare: Sim, state: Path) -> None:
+    with handles(bare, state, cuGraphExecDestroy="1=999") as fence:
+        graph = executable(fence, GIB + 32 * MIB)
+
+        assert fence.ask("end", graph) == [999]
+
+        fence.refused("run", "launch", graph)
+
+
+def test_a_launch_beside_a_capture_leaves_the_capture_alive(bare: Sim, state: Path) -> None:
+    with handles(bare, state) as fence:
+        start = fence.charged()
+        graph = executable(fence, 64 * MIB)
+
+        assert fence.ask("in_capture", graph) == [0, 0]
+
+        assert fence.charged() == start + 64 * MIB
+
+
+def test_processes_share_the_limit_for_graphs(bare: Sim, state: Path) -> None:
+    with handles(bare, state) as first, handles(bare, state) as second:
+        start = first.charged()
+        graph = executable(first, 768 * MIB, "keep")
+        other = executable(second, 512 * MIB, "keep")
+        first.does("run", "launch", graph)
+
+        second.refused("run", "launch", other)
+        first.does("give")
+        first.does("trim")
+
+        second.does("run", "launch", other)
+        assert second.charged() == start + 512 * MIB
+
+
+@pytest.mark.parametrize("what", ["keep", "free"])
+def test_after_a_context_the_charge_is_what_the_driver_holds(
+    bare: Sim, state: Path, what: str
+) -> None:
+    with handles(bare, state) as fence:
+        graph = executable(fence, 512 * MIB, what)
+        fence.does("run", "launch", graph)
+        fence.make("array", "deep", 2048, 2048, 0, 0, 1)
+
+        fence.does("leave")
+
+        assert fence.charged() == fence.used() == fence.ask("attribute")[1]
+
+
+def test_graphs_without_memory_are_none_of_our_business(bare: Sim, state: Path) -> None:
+    with handles(bare, state) as fence:
+        start = fence.charged()
+        graph = fence.make("instantiate", "flags", fence.make("graph", "free"))
+
+        fence.does("run", "launch", graph)
+        fence.does("end", graph)
+
+        assert fence.charged() == start

@@ -1,0 +1,156 @@
+"""State and policy without any driver: a model, threads, processes that die at any instruction.
+
+GPUFENCE_STATE_ROUNDS and GPUFENCE_STATE_OPERATIONS make the real run (1000 and 2000000); the
+default is a short one. The same programs are built and run under the thread and address sanitizers.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .conftest import REPO
+
+ROUNDS = int(os.environ.get("GPUFENCE_STATE_ROUNDS", "25"))
+OPERATIONS = int(os.environ.get("GPUFENCE_STATE_OPERATIONS", "100000"))
+
+CASES = (
+    "exhaustion",
+    "fork_threads",
+    "spawned",
+    "exec",
+    "raw_clone",
+    "orphan",
+    "pid_reuse",
+    "closed_descriptor",
+    "dead_asking",
+    "stopped_asking",
+    "damaged",
+    "truncated",
+    "empty",
+    "foreign_layout",
+    "damaged_together",
+    "next_folder",
+    "neighbours",
+    "look_on",
+)
+
+needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can change its uid or mount")
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Where the region lies: unlike pytest's own folders, another uid can reach it."""
+    made = Path(tempfile.mkdtemp())
+    made.chmod(0o1777)
+    yield made
+    shutil.rmtree(made)
+
+
+def run(program: Path, *arguments: str | int | Path, timeout: float = 300) -> str:
+    """Run to the end; what it printed."""
+    done = subprocess.run(
+        [str(program), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_region_keeps_its_promise(build: Path, folder: Path, case: str) -> None:
+    assert run(build / "tests" / "state_cases", case, folder).endswith("ok\n")
+
+
+@needs_root
+def test_two_users_share_a_region(build: Path, folder: Path) -> None:
+    run(build / "tests" / "state_cases", "other_uid", folder)
+
+
+@needs_root
+@pytest.mark.parametrize("kib", [4, 64, 300, 340, 380])
+def test_a_full_folder_is_an_error_and_no_signal(build: Path, folder: Path, kib: int) -> None:
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={kib}k", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        pytest.skip("no right to mount a file system")
+    try:
+        run(build / "tests" / "state_cases", "full_folder", folder)
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_random_operations_agree_with_a_model(build: Path, folder: Path) -> None:
+    run(build / "tests" / "state_model", folder, OPERATIONS, 1, timeout=1200)
+
+
+@pytest.mark.parametrize(
+    ("what", "threads", "amount"),
+    [("random", 8, 20000), ("random", 64, 1000), ("last", 16, 200), ("holdings", 8, 50000)],
+)
+def test_threads_get_exactly_what_there_is(
+    build: Path, folder: Path, what: str, threads: int, amount: int
+) -> None:
+    run(build / "tests" / "state_threads", what, folder, threads, amount)
+
+
+def test_nothing_is_lost_when_processes_are_killed_and_stopped(build: Path, folder: Path) -> None:
+    run(build / "tests" / "state_storm", folder, 32, ROUNDS, 1, timeout=1800)
+
+
+@pytest.fixture(scope="session")
+def compiler() -> str:
+    """The system's C++ compiler."""
+    found = shutil.which("g++") or shutil.which("c++")
+    if found is None:
+        pytest.skip("no C++ compiler")
+    return found
+
+
+def build_sanitized(compiler: str, sanitizer: str, program: str, folder: Path) -> Path:
+    """The program with state and policy, all under one sanitizer."""
+    source = REPO / "lib" / "src"
+    out = folder / f"{program}-{sanitizer}"
+    sources = sorted((*source.glob("state/*.cpp"), *source.glob("policy/*.cpp")))
+    flags = ["-std=c++20", "-g", "-O1", f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all"]
+    # The fences of the ledger are beyond what the thread sanitizer models, and gcc says so.
+    flags += ["-fno-rtti", "-pthread", "-Wno-tsan", f"-I{source}", f"-I{REPO / 'tests/programs'}"]
+    inputs = [*sources, source / "core/forked.cpp", REPO / f"tests/programs/{program}.cpp"]
+    command = [compiler, *flags, *map(str, inputs), "-o", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0 and "cannot find -l" in done.stderr:
+        pytest.skip(f"the compiler has no {sanitizer} sanitizer")
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+@pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])
+@pytest.mark.parametrize(
+    ("program", "before", "after"),
+    [
+        ("state_threads", ["random"], [8, 2000]),
+        ("state_threads", ["last"], [8, 40]),
+        ("state_threads", ["holdings"], [8, 5000]),
+        ("state_model", [], [20000, 3]),
+    ],
+)
+def test_sanitizers_find_nothing(
+    compiler: str,
+    folder: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    sanitizer: str,
+    program: str,
+    before: list[str],
+    after: list[int],
+) -> None:
+    binary = build_sanitized(compiler, sanitizer, program, tmp_path_factory.mktemp("sanitized"))
+
+    run(binary, *before, folder, *after)

@@ -1,0 +1,319 @@
+// link: cuda
+// flags: -Wl,-z,lazy
+// Memory behind handles and in graphs, on command. One command a line on stdin, one line of numbers
+// as the answer, the driver's code first; addresses and handles are numbers.
+//
+//   create WHERE BYTES           code, handle, whether the output was written
+//   release H | map VA BYTES H | unmap VA BYTES | reserve BYTES | retain VA | export H | import FD
+//   array FORM WIDTH HEIGHT DEPTH FLAGS LEVELS    code, handle, written (elements of four floats)
+//   drop FORM H                  destroys an array
+//   tile OPERATION ARRAY H X     maps (1) or unmaps (2) a tile of a sparse array
+//   graph WHAT BYTES...          code, graph: allocation nodes, freed in it ("free") or not
+//   ("keep") record BYTES                 the same by capturing cuMemAllocAsync and cuMemFreeAsync
+//   instantiate FORM G           code, executable, written
+//   run FORM E | in_capture E | update FORM E G | end E | end_graph G | trim | give | sync
+//   leave                        destroys the context
+//   multicast                    codes of every call on garbage
+//   attribute                    code, reserved bytes of the device's graphs
+//
+// With the argument "look" it says how many bytes of the device are in use, and ends.
+#include <iostream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "sim_program.h"
+
+namespace {
+
+constexpr uint64_t kUntouched = 0xabad1deaabad1dea;
+
+CUstream stream = nullptr;
+std::vector<CUdeviceptr> kept;
+
+template <typename Handle>
+Handle As(uint64_t number) {
+  return reinterpret_cast<Handle>(number);
+}
+
+template <typename Handle>
+uint64_t Number(Handle handle) {
+  return reinterpret_cast<uint64_t>(handle);
+}
+
+struct Words {
+  std::istringstream line;
+  std::string Text() {
+    std::string text;
+    line >> text;
+    return text;
+  }
+  uint64_t Next() {
+    uint64_t number = 0;
+    line >> number;
+    return number;
+  }
+  bool More() { return line.good() && line.peek() != EOF; }
+};
+
+void Answer(CUresult code) { std::cout << static_cast<int>(code) << std::endl; }
+void Answer(CUresult code, uint64_t one) {
+  std::cout << static_cast<int>(code) << ' ' << one << std::endl;
+}
+void AnswerOutput(CUresult code, uint64_t output) {
+  std::cout << static_cast<int>(code) << ' ' << output << ' ' << (output != kUntouched)
+            << std::endl;
+}
+
+void Create(Words& words) {
+  const std::string where = words.Text();
+  CUmemAllocationProp prop = {};
+  prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  if (where == "host") prop.location.type = CU_MEM_LOCATION_TYPE_HOST;
+  if (where == "host_numa") prop.location.type = CU_MEM_LOCATION_TYPE_HOST_NUMA;
+  if (where == "device1") prop.location.id = 1;
+  if (where == "shared") prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  CUmemGenericAllocationHandle handle = kUntouched;
+  const CUresult code = cuMemCreate(&handle, words.Next(), where == "null" ? nullptr : &prop, 0);
+  AnswerOutput(code, handle);
+}
+
+void Physical(const std::string& what, Words& words) {
+  const uint64_t first = words.Next();
+  const uint64_t second = words.Next();
+  CUdeviceptr address = 0;
+  CUmemGenericAllocationHandle handle = 0;
+  int fd = -1;
+  if (what == "release") return Answer(cuMemRelease(first));
+  if (what == "unmap") return Answer(cuMemUnmap(first, second));
+  if (what == "map") return Answer(cuMemMap(first, second, 0, words.Next(), 0));
+  if (what == "reserve") {
+    const CUresult code = cuMemAddressReserve(&address, first, 0, 0, 0);
+    return Answer(code, address);
+  }
+  if (what == "retain") {
+    const CUresult code = cuMemRetainAllocationHandle(&handle, As<void*>(first));
+    return Answer(code, handle);
+  }
+  if (what == "export") {
+    const CUresult code =
+        cuMemExportToShareableHandle(&fd, first, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+    return Answer(code, static_cast<uint64_t>(fd));
+  }
+  const CUresult code = cuMemImportFromShareableHandle(&handle, As<void*>(first),
+                                                       CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+  Answer(code, handle);
+}
+
+template <typename Descriptor>
+Descriptor Describe(const uint64_t (&numbers)[4]) {
+  Descriptor wanted = {};
+  wanted.Width = static_cast<decltype(wanted.Width)>(numbers[0]);
+  wanted.Height = static_cast<decltype(wanted.Height)>(numbers[1]);
+  wanted.Format = CU_AD_FORMAT_FLOAT;
+  wanted.NumChannels = 4;
+  if constexpr (requires { wanted.Depth; }) {
+    wanted.Depth = static_cast<decltype(wanted.Depth)>(numbers[2]);
+    wanted.Flags = static_cast<unsigned>(numbers[3]);
+  }
+  return wanted;
+}
+
+void MakeArray(Words& words) {
+  const std::string form = words.Text();
+  uint64_t numbers[4];
+  for (uint64_t& number : numbers) number = words.Next();
+  const auto levels = static_cast<unsigned>(words.Next());
+  const auto flat_v1 = Describe<CUDA_ARRAY_DESCRIPTOR_v1>(numbers);
+  const auto flat = Describe<CUDA_ARRAY_DESCRIPTOR>(numbers);
+  const auto deep_v1 = Describe<CUDA_ARRAY3D_DESCRIPTOR_v1>(numbers);
+  const auto deep = Describe<CUDA_ARRAY3D_DESCRIPTOR>(numbers);
+  uint64_t handle = kUntouched;
+  auto* array = reinterpret_cast<CUarray*>(&handle);
+  CUresult code = CUDA_ERROR_UNKNOWN;
+  if (form == "flat_v1") code = cuArrayCreate(array, &flat_v1);
+  if (form == "flat") code = cuArrayCreate_v2(array, &flat);
+  if (form == "deep_v1") code = cuArray3DCreate(array, &deep_v1);
+  if (form == "deep") code = cuArray3DCreate_v2(array, &deep);
+  if (form == "mipmap") {
+    code = cuMipmappedArrayCreate(reinterpret_cast<CUmipmappedArray*>(&handle), &deep, levels);
+  }
+  AnswerOutput(code, handle);
+}
+
+void DropArray(Words& words) {
+  const std::string form = words.Text();
+  const uint64_t handle = words.Next();
+  Answer(form == "mipmap" ? cuMipmappedArrayDestroy(As<CUmipmappedArray>(handle))
+                          : cuArrayDestroy(As<CUarray>(handle)));
+}
+
+void MapTile(Words& words) {
+  CUarrayMapInfo info = {};
+  info.memOperationType = static_cast<CUmemOperationType>(words.Next());
+  info.resourceType = CU_RESOURCE_TYPE_ARRAY;
+  info.resource.array = As<CUarray>(words.Next());
+  info.memHandle.memHandle = words.Next();
+  info.subresource.sparseLevel.offsetX = static_cast<unsigned>(words.Next());
+  info.subresource.sparseLevel.extentWidth = 64;
+  info.subresource.sparseLevel.extentHeight = 64;
+  info.subresource.sparseLevel.extentDepth = 1;
+  info.deviceBitMask = 1;
+  Answer(cuMemMapArrayAsync(&info, 1, stream));
+}
+
+void MakeGraph(Words& words) {
+  const bool keep = words.Text() == "keep";
+  CUgraph graph = nullptr;
+  MUST(cuGraphCreate(&graph, 0));
+  CUresult code = CUDA_SUCCESS;
+  while (words.More() && code == CUDA_SUCCESS) {
+    CUgraphNode node = nullptr;
+    CUDA_MEM_ALLOC_NODE_PARAMS wanted = {};
+    wanted.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+    wanted.poolProps.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    wanted.bytesize = words.Next();
+    code = cuGraphAddMemAllocNode(&node, graph, nullptr, 0, &wanted);
+    if (code != CUDA_SUCCESS) break;
+    if (keep) kept.push_back(wanted.dptr);
+    CUgraphNode freed = nullptr;
+    if (!keep) code = cuGraphAddMemFreeNode(&freed, graph, &node, 1, wanted.dptr);
+  }
+  Answer(code, Number(graph));
+}
+
+void RecordGraph(Words& words) {
+  CUdeviceptr address = 0;
+  CUgraph graph = nullptr;
+  MUST(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+  const CUresult code = cuMemAllocAsync(&address, words.Next(), stream);
+  if (code == CUDA_SUCCESS) MUST(cuMemFreeAsync(address, stream));
+  MUST(cuStreamEndCapture(stream, &graph));
+  Answer(code, Number(graph));
+}
+
+void Instantiate(Words& words) {
+  const std::string form = words.Text();
+  const auto graph = As<CUgraph>(words.Next());
+  uint64_t handle = kUntouched;
+  auto* exec = reinterpret_cast<CUgraphExec*>(&handle);
+  CUDA_GRAPH_INSTANTIATE_PARAMS params = {};
+  if (form == "upload")
+    params = {.flags = CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD,
+              .hUploadStream = stream,
+              .hErrNode_out = nullptr,
+              .result_out = CUDA_GRAPH_INSTANTIATE_SUCCESS};
+  CUresult code = CUDA_ERROR_UNKNOWN;
+  if (form == "v1") code = cuGraphInstantiate(exec, graph, nullptr, nullptr, 0);
+  if (form == "v2") code = cuGraphInstantiate_v2(exec, graph, nullptr, nullptr, 0);
+  if (form == "flags") code = cuGraphInstantiateWithFlags(exec, graph, 0);
+  if (form == "params" || form == "upload") {
+    code = cuGraphInstantiateWithParams(exec, graph, &params);
+  }
+  if (form == "params_ptsz") code = cuGraphInstantiateWithParams_ptsz(exec, graph, &params);
+  AnswerOutput(code, handle);
+}
+
+void Run(Words& words) {
+  const std::string form = words.Text();
+  const auto exec = As<CUgraphExec>(words.Next());
+  if (form == "launch") return Answer(cuGraphLaunch(exec, stream));
+  if (form == "launch_ptsz") return Answer(cuGraphLaunch_ptsz(exec, stream));
+  if (form == "upload") return Answer(cuGraphUpload(exec, stream));
+  Answer(cuGraphUpload_ptsz(exec, stream));
+}
+
+// What a launch into a capturing stream says, and whether the capture is alive afterwards.
+void RunInCapture(Words& words) {
+  const auto exec = As<CUgraphExec>(words.Next());
+  CUstream other = nullptr;
+  MUST(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+  MUST(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+  const CUresult code = cuGraphLaunch(exec, other);
+  CUgraph graph = nullptr;
+  Answer(code, cuStreamEndCapture(stream, &graph));
+  MUST(cuStreamSynchronize(other));
+}
+
+void Update(Words& words) {
+  const std::string form = words.Text();
+  const auto exec = As<CUgraphExec>(words.Next());
+  const auto graph = As<CUgraph>(words.Next());
+  if (form == "v1") {
+    CUgraphNode node = nullptr;
+    CUgraphExecUpdateResult result;
+    return Answer(cuGraphExecUpdate(exec, graph, &node, &result));
+  }
+  CUgraphExecUpdateResultInfo info = {};
+  Answer(cuGraphExecUpdate_v2(exec, graph, &info));
+}
+
+void GiveKept() {
+  CUresult worst = CUDA_SUCCESS;
+  for (const CUdeviceptr address : kept) {
+    const CUresult code = cuMemFreeAsync(address, stream);
+    if (code != CUDA_SUCCESS) worst = code;
+  }
+  kept.clear();
+  Answer(worst);
+}
+
+void TryMulticast() {
+  CUmemGenericAllocationHandle object = 0;
+  CUmulticastObjectProp prop = {};
+  std::cout << cuMulticastCreate(&object, &prop) << ' ' << cuMulticastBindMem(1, 0, 2, 0, 3, 0)
+            << ' ' << cuMulticastBindAddr(1, 0, 2, 3, 0) << ' ' << cuMulticastUnbind(1, 0, 0, 3)
+            << std::endl;
+}
+
+void ReadAttribute() {
+  cuuint64_t bytes = 0;
+  const CUresult code =
+      cuDeviceGetGraphMemAttribute(0, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &bytes);
+  Answer(code, bytes);
+}
+
+void Perform(const std::string& what, Words& words) {
+  if (what == "create") return Create(words);
+  if (what == "array") return MakeArray(words);
+  if (what == "drop") return DropArray(words);
+  if (what == "tile") return MapTile(words);
+  if (what == "graph") return MakeGraph(words);
+  if (what == "record") return RecordGraph(words);
+  if (what == "instantiate") return Instantiate(words);
+  if (what == "run") return Run(words);
+  if (what == "in_capture") return RunInCapture(words);
+  if (what == "update") return Update(words);
+  if (what == "end") return Answer(cuGraphExecDestroy(As<CUgraphExec>(words.Next())));
+  if (what == "end_graph") return Answer(cuGraphDestroy(As<CUgraph>(words.Next())));
+  if (what == "trim") return Answer(cuDeviceGraphMemTrim(0));
+  if (what == "give") return GiveKept();
+  if (what == "sync") return Answer(cuCtxSynchronize());
+  if (what == "leave") {
+    CUcontext context = nullptr;
+    MUST(cuCtxGetCurrent(&context));
+    return Answer(cuCtxDestroy_v2(context));
+  }
+  if (what == "multicast") return TryMulticast();
+  if (what == "attribute") return ReadAttribute();
+  Physical(what, words);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  simtest::UseDevice(0);
+  if (argc > 1 && std::string(argv[1]) == "look") {
+    std::cout << simtest::UsedBytes() << std::endl;
+    return 0;
+  }
+  MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  std::cout << "ready" << std::endl;
+  for (std::string line; std::getline(std::cin, line);) {
+    Words words{std::istringstream(line)};
+    const std::string what = words.Text();
+    Perform(what, words);
+  }
+  return 0;
+}

@@ -1,0 +1,146 @@
+// link: cuda nvml
+// Modules, heap and stack limits and first launches under a limit. `memory_code CASE` prints facts;
+// room: MiB that still fit.
+#include "fence_program.h"
+
+namespace {
+
+using namespace fencetest;  // NOLINT(google-build-using-namespace): a test program's own helpers
+using simtest::Facts;
+
+// Leaves `room_mib` below the limit.
+void LeaveMiB(uint64_t room_mib) {
+  CUdeviceptr address = 0;
+  MUST(cuMemAlloc_v2(&address, (RoomMiB() - room_mib) * kMiB));
+}
+
+void Globals(Facts* facts) {
+  CUmodule module = nullptr;
+  facts->Say("before", RoomMiB());
+  MUST(cuModuleLoadData(&module, kGlobals));
+  facts->Say("loaded", RoomMiB());
+  MUST(cuModuleUnload(module));
+  facts->Say("unloaded", RoomMiB());
+}
+
+void GlobalsRefused(Facts* facts) {
+  LeaveMiB(32);
+  auto* const untouched = reinterpret_cast<CUmodule>(0x77);
+  CUmodule module = untouched;
+  facts->Code("module", cuModuleLoadData(&module, kGlobals));
+  facts->Say("untouched", module == untouched);
+  facts->Say("room", RoomMiB());
+  facts->Say("listed", ListedMiB());
+}
+
+// A library's variables come with the first context that asks for one of them.
+void Library(Facts* facts) {
+  CUlibrary library = nullptr;
+  CUdeviceptr address = 0;
+  size_t bytes = 0;
+  MUST(cuLibraryLoadData(&library, kGlobals, nullptr, nullptr, 0, nullptr, nullptr, 0));
+  facts->Say("loaded", RoomMiB());
+  MUST(cuLibraryGetGlobal(&address, &bytes, library, "table"));
+  facts->Say("asked", RoomMiB());
+  MUST(cuLibraryUnload(library));
+  facts->Say("unloaded", RoomMiB());
+}
+
+void Heap(Facts* facts) {
+  facts->Say("before", RoomMiB());
+  MUST(cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, 264 * kMiB));
+  facts->Say("heap of 264 MiB", RoomMiB());
+  MUST(cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, 8 * kMiB));
+  facts->Say("heap of 8 MiB", RoomMiB());
+  facts->Code("heap of 8 GiB", cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, 8192 * kMiB));
+  facts->Code("stack of 64 KiB", cuCtxSetLimit(CU_LIMIT_STACK_SIZE, 65536));
+  size_t heap = 0;
+  MUST(cuCtxGetLimit(&heap, CU_LIMIT_MALLOC_HEAP_SIZE));
+  facts->Say("heap", heap / kMiB);
+  facts->Code("driver's own refusal", cuCtxSetLimit(CU_LIMIT_STACK_SIZE, size_t{1} << 30));
+  facts->Say("after", RoomMiB());
+}
+
+// 7 KiB more for each of 132 x 2048 threads: 1848 MiB.
+void Launches(Facts* facts) {
+  CUmodule module = nullptr;
+  MUST(cuModuleLoadData(&module, kKernels));
+  facts->Code("plain", Launch(Function(module, "plain")));
+  facts->Say("after plain", RoomMiB());
+  facts->Code("deep", Launch(Function(module, "deep")));
+  facts->Say("after deep", RoomMiB());
+  facts->Code("deep again", Launch(Function(module, "deep")));
+  facts->Code("deep_too", Launch(Function(module, "deep_too")));
+  facts->Say("after deep_too", RoomMiB());
+  facts->Code("deepest", Launch(Function(module, "deepest")));
+  facts->Say("after deepest", RoomMiB());
+  MUST(cuCtxSynchronize());
+  MUST(cuCtxSetLimit(CU_LIMIT_STACK_SIZE, 1024));
+  facts->Say("stack back", RoomMiB());
+  facts->Code("deep once more", Launch(Function(module, "deep")));
+  facts->Say("after deep once more", RoomMiB());
+}
+
+// A first launch inside a capture asks the driver nothing that would end the capture.
+void Captured(Facts* facts) {
+  CUmodule module = nullptr;
+  CUstream stream = nullptr;
+  CUgraph graph = nullptr;
+  MUST(cuModuleLoadData(&module, kKernels));
+  MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  MUST(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+  for (const char* name : {"plain", "deep", "deepest"}) {
+    facts->Code(name, cuLaunchKernel(Function(module, name), 1, 1, 1, 32, 1, 1, 0, stream, nullptr,
+                                     nullptr));
+  }
+  facts->Code("end", cuStreamEndCapture(stream, &graph));
+  size_t nodes = 0;
+  MUST(cuGraphGetNodes(graph, nullptr, &nodes));
+  facts->Say("nodes", nodes);
+}
+
+// Every door to a launch refuses the same kernel.
+void Doors(Facts* facts) {
+  CUmodule module = nullptr;
+  CUlibrary library = nullptr;
+  CUkernel kernel = nullptr;
+  MUST(cuModuleLoadData(&module, kKernels));
+  MUST(cuLibraryLoadData(&library, kKernels, nullptr, nullptr, 0, nullptr, nullptr, 0));
+  MUST(cuLibraryGetKernel(&kernel, library, "deepest"));
+  CUfunction f = Function(module, "deepest");
+  CUlaunchConfig config = {};
+  config.gridDimX = config.gridDimY = config.gridDimZ = 1;
+  config.blockDimX = 32;
+  config.blockDimY = config.blockDimZ = 1;
+  facts->Code("cuLaunchKernel", Launch(f));
+  facts->Code("CUkernel", Launch(reinterpret_cast<CUfunction>(kernel)));
+  facts->Code("cuLaunchKernel_ptsz",
+              cuLaunchKernel_ptsz(f, 1, 1, 1, 32, 1, 1, 0, nullptr, nullptr, nullptr));
+  facts->Code("cuLaunchKernelEx", cuLaunchKernelEx(&config, f, nullptr, nullptr));
+  facts->Code("cuLaunchKernelEx_ptsz", cuLaunchKernelEx_ptsz(&config, f, nullptr, nullptr));
+  facts->Code("cuLaunchCooperativeKernel",
+              cuLaunchCooperativeKernel(f, 1, 1, 1, 32, 1, 1, 0, nullptr, nullptr));
+  facts->Code("cuLaunchCooperativeKernel_ptsz",
+              cuLaunchCooperativeKernel_ptsz(f, 1, 1, 1, 32, 1, 1, 0, nullptr, nullptr));
+  MUST(cuFuncSetBlockShape(f, 32, 1, 1));
+  facts->Code("cuLaunch", cuLaunch(f));
+  facts->Code("cuLaunchGrid", cuLaunchGrid(f, 1, 1));
+  facts->Code("cuLaunchGridAsync", cuLaunchGridAsync(f, 1, 1, nullptr));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 2) return 2;
+  const auto is = [&](const char* name) { return strcmp(argv[1], name) == 0; };
+  simtest::UseDevice(0);
+  Facts facts;
+  if (is("globals")) Globals(&facts);
+  if (is("globals_refused")) GlobalsRefused(&facts);
+  if (is("library")) Library(&facts);
+  if (is("heap")) Heap(&facts);
+  if (is("launches")) Launches(&facts);
+  if (is("captured")) Captured(&facts);
+  if (is("doors")) Doors(&facts);
+  return 0;
+}

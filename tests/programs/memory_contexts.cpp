@@ -1,0 +1,163 @@
+// link: cuda nvml
+// What contexts cost under a limit, and what they give back. `memory_contexts CASE` prints facts;
+// room: MiB that still fit.
+#include <unistd.h>
+
+#include "fence_program.h"
+
+namespace {
+
+using namespace fencetest;  // NOLINT(google-build-using-namespace): a test program's own helpers
+using simtest::Facts;
+
+CUcontext Create(CUdevice device = 0) {
+  CUcontext context = nullptr;
+  MUST(cuCtxCreate_v2(&context, 0, device));
+  return context;
+}
+
+CUcontext RetainPrimary() {
+  CUcontext primary = nullptr;
+  MUST(cuDevicePrimaryCtxRetain(&primary, 0));
+  MUST(cuCtxSetCurrent(primary));
+  return primary;
+}
+
+void TakeGiB() {
+  CUdeviceptr address = 0;
+  MUST(cuMemAlloc_v2(&address, 1024 * kMiB));
+}
+
+void One(Facts* facts) {
+  Create();
+  facts->Say("room", RoomMiB());
+  facts->Say("listed", ListedMiB());
+}
+
+void Two(Facts* facts) {
+  Create();
+  CUcontext second = Create();
+  facts->Say("both", RoomMiB());
+  MUST(cuCtxDestroy_v2(second));
+  facts->Say("one", RoomMiB());
+}
+
+// Memory that nobody freed ends with its context; a second look finds nothing given back twice.
+void Contents(Facts* facts) {
+  CUcontext first = Create();
+  TakeGiB();
+  CUcontext second = Create();
+  facts->Say("both", RoomMiB());
+  MUST(cuCtxDestroy_v2(first));
+  facts->Say("second", RoomMiB());
+  TakeGiB();
+  facts->Say("second with 1 GiB", RoomMiB());
+  MUST(cuCtxDestroy(second));
+  Create();
+  facts->Say("third", RoomMiB());
+}
+
+void Primary(Facts* facts) {
+  RetainPrimary();
+  facts->Say("retained", RoomMiB());
+  RetainPrimary();
+  facts->Say("retained twice", RoomMiB());
+  TakeGiB();
+  MUST(cuDevicePrimaryCtxRelease_v2(0));
+  facts->Say("released once", RoomMiB());
+  MUST(cuDevicePrimaryCtxRelease(0));
+  Create();
+  facts->Say("released twice", RoomMiB());
+}
+
+void Reset(Facts* facts) {
+  RetainPrimary();
+  RetainPrimary();
+  TakeGiB();
+  MUST(cuDevicePrimaryCtxReset_v2(0));
+  Create();
+  facts->Say("room", RoomMiB());
+}
+
+void Attached(Facts* facts) {
+  CUcontext other = Create();
+  CUcontext context = Create();
+  CUcontext attached = nullptr;
+  TakeGiB();
+  MUST(cuCtxAttach(&attached, 0));
+  MUST(cuCtxDetach(context));
+  facts->Say("detached once", RoomMiB());
+  MUST(cuCtxDetach(context));
+  MUST(cuCtxSetCurrent(other));
+  facts->Say("detached twice", RoomMiB());
+}
+
+void Green(Facts* facts) {
+  CUdevResource all = {};
+  CUdevResource part = {};
+  CUdevResourceDesc desc = nullptr;
+  unsigned groups = 1;
+  MUST(cuDeviceGetDevResource(0, &all, CU_DEV_RESOURCE_TYPE_SM));
+  MUST(cuDevSmResourceSplitByCount(&part, &groups, &all, nullptr, 0, 8));
+  MUST(cuDevResourceGenerateDesc(&desc, &part, 1));
+  CUgreenCtx green = nullptr;
+  CUcontext view = nullptr;
+  MUST(cuGreenCtxCreate(&green, desc, 0, CU_GREEN_CTX_DEFAULT_STREAM));
+  MUST(cuCtxFromGreenCtx(&view, green));
+  MUST(cuCtxSetCurrent(view));
+  TakeGiB();
+  facts->Say("green", RoomMiB());
+  MUST(cuGreenCtxDestroy(green));
+  Create();
+  facts->Say("destroyed", RoomMiB());
+}
+
+// The output stays as it was, and nothing is left of the attempt.
+void Refused(Facts* facts) {
+  auto* const untouched = reinterpret_cast<CUcontext>(0x77);
+  CUcontext context = untouched;
+  facts->Code("v1", cuCtxCreate(&context, 0, 0));
+  facts->Code("v2", cuCtxCreate_v2(&context, 0, 0));
+  facts->Code("v3", cuCtxCreate_v3(&context, nullptr, 0, 0, 0));
+  facts->Code("v4", cuCtxCreate_v4(&context, nullptr, 0, 0));
+  facts->Code("primary", cuDevicePrimaryCtxRetain(&context, 0));
+  unsigned flags = 0;
+  int active = 0;
+  MUST(cuDevicePrimaryCtxGetState(0, &flags, &active));
+  facts->Say("primary active", static_cast<uint64_t>(active));
+  facts->Say("untouched", context == untouched);
+  facts->Code("wrong device", cuCtxCreate_v2(&context, 0, 99));
+  facts->Code("null", cuCtxCreate_v2(nullptr, 0, 0));
+  facts->Say("listed", ListedMiB());
+}
+
+// Says "held", then waits to be told to end, or to be killed.
+void Hold() {
+  Create();
+  TakeGiB();
+  printf("held\n");
+  fflush(stdout);
+  simtest::AwaitLine();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 2) return 2;
+  const auto is = [&](const char* name) { return strcmp(argv[1], name) == 0; };
+  MUST(cuInit(0));
+  if (is("hold")) {
+    Hold();
+    return 0;
+  }
+  Facts facts;
+  if (is("one")) One(&facts);
+  if (is("two")) Two(&facts);
+  if (is("contents")) Contents(&facts);
+  if (is("primary")) Primary(&facts);
+  if (is("reset")) Reset(&facts);
+  if (is("attached")) Attached(&facts);
+  if (is("green")) Green(&facts);
+  if (is("refused")) Refused(&facts);
+  return 0;
+}

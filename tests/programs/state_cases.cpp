@@ -1,0 +1,398 @@
+// link: state
+// flags: -pthread
+// One promise about regions and slots a run; fails with the place that was not true.
+//
+//   state_cases NAME FOLDER
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#include <atomic>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "state_program.h"
+
+extern char** environ;
+
+namespace {
+
+using namespace statetest;  // NOLINT(google-build-using-namespace): a test program's own helpers
+
+constexpr uint64_t kLimitBytes = 64 * kMiB;
+const char* folder = nullptr;
+
+std::string RegionPath() {
+  char path[512];
+  snprintf(path, sizeof path, "%s/gpufence-test.v%u", folder, kLayoutVersion);
+  return path;
+}
+
+template <typename Body>
+pid_t InChild(Body body) {
+  const pid_t child = fork();
+  CHECK(child >= 0);
+  if (child == 0) {
+    body();
+    _exit(0);
+  }
+  return child;
+}
+
+int StatusOf(pid_t child) {
+  int status = 0;
+  CHECK(waitpid(child, &status, 0) == child);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+uint32_t ReclaimBy(Member* member) {
+  return ReclaimDead(member->file, member->slot, Effort::kThorough);
+}
+
+// Every slot can be taken, the next process is told, and a death makes room again.
+void Exhaustion() {
+  const rlimit files = {kMaxProcesses + 64, kMaxProcesses + 64};
+  CHECK(setrlimit(RLIMIT_NOFILE, &files) == 0);
+  std::vector<RegionFile> members;
+  for (uint32_t i = 0; i < kMaxProcesses; ++i) {
+    members.push_back(MustOpen(folder));
+    CHECK_EQ(ClaimSlot(members.back()), i);
+    // A descriptor alone keeps its lock, and so many mappings would be too much.
+    munmap(members.back().region, sizeof(Region));
+  }
+  const RegionFile late = MustOpen(folder);
+  CHECK_EQ(ClaimSlot(late), kNoSlot);
+  close(members[1000].fd);
+  CHECK_EQ(ClaimSlot(late), 1000);
+}
+
+void OtherUid() {
+  Member* member = NewMember(folder, kLimitBytes);
+  CHECK(member->account.Reserve(40 * kMiB));
+  CHECK_EQ(StatusOf(InChild([] {
+             CHECK(setgid(65534) == 0 && setuid(65534) == 0);
+             Member* other = NewMember(folder, kLimitBytes);
+             CHECK(!other->account.Reserve(40 * kMiB));
+             CHECK(other->account.Reserve(20 * kMiB));
+             _exit(7);
+           })),
+           7);
+  CHECK(member->account.Reserve(24 * kMiB));
+}
+
+// A fork while threads allocate: the child owns nothing, hangs nowhere, and its end changes nothing.
+void ForkAmongThreads() {
+  Member* member = NewMember(folder, kLimitBytes);
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> threads;
+  for (uint64_t i = 0; i < 4; ++i) {
+    threads.emplace_back([&, i] {
+      Random random(i + 1);
+      while (!stop.load()) {
+        const uint64_t bytes = 1 + random.Below(4 * kMiB);
+        if (member->account.ReserveLinear(bytes)) member->account.ReleaseLinear(bytes);
+      }
+    });
+  }
+  for (int i = 0; i < 50; ++i) {
+    CHECK_EQ(StatusOf(InChild([member] {
+               CHECK(member->file.region == nullptr);  // wiped
+               Member* own = NewMember(folder, kLimitBytes);
+               CHECK_EQ(HeldBy(*own, own->slot), 0);
+               CHECK(own->slot != 0);
+               if (own->account.ReserveLinear(5 * kMiB)) own->account.ReleaseLinear(3 * kMiB);
+               ReclaimBy(own);
+             })),
+             0);
+  }
+  stop.store(true);
+  for (std::thread& thread : threads) thread.join();
+  ReclaimBy(member);
+  CHECK_EQ(member->account.UsedBytes(), 0);
+}
+
+// Programs that are started from a member own nothing of it and hold no lock of it.
+void Spawned() {
+  const pid_t member_pid = InChild([] {
+    Member* member = NewMember(folder, kLimitBytes);
+    CHECK(member->account.Reserve(32 * kMiB));
+    const char* const arguments[] = {"sleep", "30", nullptr};
+    pid_t spawned = 0;
+    CHECK(posix_spawnp(&spawned, "sleep", nullptr, nullptr, const_cast<char**>(arguments),
+                       environ) == 0);
+    printf("%d\n", spawned);
+    fflush(stdout);
+  });
+  CHECK_EQ(StatusOf(member_pid), 0);
+  Member* next = NewMember(folder, kLimitBytes);
+  CHECK(next->account.Reserve(64 * kMiB));
+}
+
+// exec ends what the process held, though it goes on under its number.
+void Exec() {
+  const pid_t child = InChild([] {
+    Member* member = NewMember(folder, kLimitBytes);
+    CHECK(member->account.Reserve(32 * kMiB));
+    execlp("sleep", "sleep", "30", nullptr);
+  });
+  Member* next = NewMember(folder, kLimitBytes);
+  for (int i = 0; i < 2000 && !next->account.Reserve(64 * kMiB); ++i) usleep(1000);
+  CHECK_EQ(next->account.UsedBytes(), 64 * kMiB);
+  CHECK(kill(child, 0) == 0);
+  kill(child, SIGKILL);
+  StatusOf(child);
+}
+
+// A raw clone runs no fork handlers and starts just as empty.
+void RawClone() {
+  Member* member = NewMember(folder, kLimitBytes);
+  CHECK(member->account.Reserve(32 * kMiB));
+  const long child = syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, nullptr);
+  CHECK(child >= 0);
+  if (child == 0) {
+    CHECK(member->file.region == nullptr);
+    Member* own = NewMember(folder, kLimitBytes);
+    CHECK(!own->account.Reserve(40 * kMiB));
+    _exit(0);
+  }
+  CHECK_EQ(StatusOf(static_cast<pid_t>(child)), 0);
+  CHECK_EQ(HeldBy(*member, member->slot), 32 * kMiB);
+}
+
+// A child that inherited descriptor and mapping outlives its parent: the parent counts as dead, as a
+// zombie first and when it is gone.
+void Orphan() {
+  int parent_to_us[2];
+  CHECK(pipe(parent_to_us) == 0);
+  const pid_t parent = InChild([&] {
+    Member* member = NewMember(folder, kLimitBytes);
+    CHECK(member->account.Reserve(48 * kMiB));
+    const pid_t orphan = InChild([] { pause(); });
+    CHECK(write(parent_to_us[1], &orphan, sizeof orphan) == sizeof orphan);
+  });
+  pid_t orphan = 0;
+  CHECK(read(parent_to_us[0], &orphan, sizeof orphan) == sizeof orphan);
+  siginfo_t ended;
+  CHECK(waitid(P_PID, static_cast<id_t>(parent), &ended, WEXITED | WNOWAIT) == 0);
+  Member* next = NewMember(folder, kLimitBytes);
+  CHECK(next->account.Reserve(64 * kMiB));
+  StatusOf(parent);
+  kill(orphan, SIGKILL);
+}
+
+// A number that belongs to another process by now proves nothing; an older start does.
+void PidReuse() {
+  Member* member = NewMember(folder, kLimitBytes);
+  const pid_t other = InChild([] {
+    Member* own = NewMember(folder, kLimitBytes);
+    CHECK(own->account.Reserve(48 * kMiB));
+    pause();
+  });
+  while (HeldBy(*member, 1) != 48 * kMiB) usleep(1000);
+  CHECK_EQ(ReclaimBy(member), 0);
+  CHECK(!member->account.Reserve(32 * kMiB));
+  member->file.region->processes[1].start_ticks -= 1;
+  CHECK_EQ(ReclaimBy(member), 1);
+  CHECK(member->account.Reserve(64 * kMiB));
+  kill(other, SIGKILL);
+  StatusOf(other);
+}
+
+// A daemon closes all descriptors: it stays alive and charged, and other files stay untouched.
+void ClosedDescriptor() {
+  Member* member = NewMember(folder, kLimitBytes);
+  CHECK(member->account.Reserve(48 * kMiB));
+  const int number = member->file.fd;
+  close(number);
+  CHECK_EQ(StatusOf(InChild([] {
+             Member* own = NewMember(folder, kLimitBytes);
+             CHECK(!own->account.Reserve(32 * kMiB));
+           })),
+           0);
+  const std::string other_path = std::string(folder) + "/other";
+  CHECK_EQ(dup2(open(other_path.c_str(), O_RDWR | O_CREAT, 0600), number), number);
+  const pid_t sibling = InChild([] {
+    Member* own = NewMember(folder, kLimitBytes);
+    CHECK(own->account.Reserve(16 * kMiB));
+    pause();
+  });
+  while (member->account.UsedBytes() != 64 * kMiB) usleep(1000);
+  CHECK_EQ(ReclaimBy(member), 0);
+  CHECK_EQ(member->account.UsedBytes(), 64 * kMiB);
+  kill(sibling, SIGKILL);
+  StatusOf(sibling);
+}
+
+// What a process was asking for when it died is as free as what it held, and so is its limit.
+void DeadAsking() {
+  Member* member = NewMember(folder, kLimitBytes);
+  const pid_t asker = InChild([] {
+    Member* own = NewMember(folder, 8 * kMiB);
+    own->file.region->cells[own->row][own->slot].asking.store(60 * kMiB);
+    kill(getpid(), SIGKILL);
+  });
+  CHECK_EQ(StatusOf(asker), 128 + SIGKILL);
+  CHECK_EQ(member->account.LimitBytes(), 8 * kMiB);
+  CHECK(member->account.Reserve(64 * kMiB));
+  CHECK_EQ(member->account.LimitBytes(), kLimitBytes);
+}
+
+// A stopped process that is asking holds nobody up for long, and costs no more than it asks for.
+void StoppedAsking() {
+  Member* member = NewMember(folder, kLimitBytes);
+  const pid_t asker = InChild([] {
+    Member* own = NewMember(folder, kLimitBytes);
+    own->file.region->cells[own->row][own->slot].asking.store(32 * kMiB);
+    kill(getpid(), SIGSTOP);
+  });
+  int status = 0;
+  CHECK(waitpid(asker, &status, WUNTRACED) == asker && WIFSTOPPED(status));
+  timespec start;
+  timespec end;
+  clock_gettime(CLOCK_MONOTONIC, &start);
+  CHECK(!member->account.Reserve(40 * kMiB));
+  clock_gettime(CLOCK_MONOTONIC, &end);
+  CHECK(end.tv_sec - start.tv_sec <= 2);
+  CHECK(member->account.Reserve(32 * kMiB));
+  kill(asker, SIGKILL);
+  StatusOf(asker);
+}
+
+template <typename Damage>
+void HealAfter(Damage damage) {
+  const RegionFile first = MustOpen(folder);
+  munmap(first.region, sizeof(Region));
+  close(first.fd);
+  damage();
+  Member* member = NewMember(folder, kLimitBytes);
+  CHECK(member->account.Reserve(kLimitBytes));
+  CHECK_EQ(member->file.region->header.layout_version, kLayoutVersion);
+}
+
+void Overwrite(off_t offset, const void* bytes, size_t count) {
+  const int file = open(RegionPath().c_str(), O_RDWR);
+  CHECK(file >= 0 && pwrite(file, bytes, count, offset) == static_cast<ssize_t>(count));
+  close(file);
+}
+
+void Damaged() {
+  HealAfter([] { Overwrite(0, "rubbish!", 8); });
+}
+void Truncated() {
+  HealAfter([] { CHECK(truncate(RegionPath().c_str(), 100) == 0); });
+}
+void Empty() {
+  HealAfter([] { CHECK(truncate(RegionPath().c_str(), 0) == 0); });
+}
+void ForeignLayout() {
+  const uint32_t version = kLayoutVersion + 1;
+  HealAfter([&] { Overwrite(offsetof(RegionHeader, layout_version), &version, sizeof version); });
+}
+
+// Many who find a damaged region at once meet in one.
+void DamagedTogether() {
+  HealAfter([] { Overwrite(0, "rubbish!", 8); });
+  Overwrite(0, "rubbish!", 8);
+  std::vector<pid_t> children;
+  for (int i = 0; i < 16; ++i) {
+    children.push_back(InChild([] {
+      Member* own = NewMember(folder, kLimitBytes);
+      CHECK(own->account.Reserve(1 * kMiB));
+      usleep(300000);
+      CHECK_EQ(own->account.UsedBytes(), 16 * kMiB);
+      usleep(300000);
+    }));
+  }
+  for (const pid_t child : children) CHECK_EQ(StatusOf(child), 0);
+}
+
+// The first folder cannot be used: the next one is, by everybody.
+void NextFolder() {
+  const std::string absent = std::string(folder) + "/file/below";
+  close(open((std::string(folder) + "/file").c_str(), O_CREAT | O_WRONLY, 0600));
+  RegionFile file;
+  char why[400];
+  CHECK(OpenRegion({{absent.c_str(), folder}, "test"}, &file, why, sizeof why));
+  CHECK(access(RegionPath().c_str(), F_OK) == 0);
+  RegionFile none;
+  CHECK(!OpenRegion({{absent.c_str()}, "test"}, &none, why, sizeof why));
+  CHECK(strstr(why, absent.c_str()) != nullptr);
+}
+
+void Neighbours() {
+  Member* member = NewMember(folder, kLimitBytes);
+  CHECK(member->account.Reserve(kLimitBytes));
+  RegionFile other;
+  char why[400];
+  CHECK(OpenRegion({{folder}, "neighbour"}, &other, why, sizeof why));
+  Account account = {};
+  const uint32_t slot = ClaimSlot(other);
+  account.Open(other, FindRow(other, kUuid), slot, 0, kLimitBytes, nullptr);
+  CHECK(account.Reserve(kLimitBytes));
+  CHECK_EQ(member->account.UsedBytes(), kLimitBytes);
+}
+
+// Looking on works read-only, takes no slot and makes nothing.
+void LookOn() {
+  RegionFile seen;
+  CHECK(!FindRegion(PlacesIn(folder), &seen));
+  CHECK(access(RegionPath().c_str(), F_OK) != 0);
+  Member* member = NewMember(folder, kLimitBytes);
+  CHECK(member->account.Reserve(5 * kMiB));
+  CHECK(FindRegion(PlacesIn(folder), &seen));
+  const RowSeen row = LookAtRow(seen, LookRow(seen.region, kUuid));
+  CHECK_EQ(row.used_bytes, 5 * kMiB);
+  CHECK_EQ(row.limit_bytes, kLimitBytes);
+  CHECK(KnowsProcess(seen.region, static_cast<uint32_t>(getpid())));
+  CHECK(!KnowsProcess(seen.region, static_cast<uint32_t>(getppid())));
+  CHECK_EQ(seen.region->header.high_slot.load(), 1);
+}
+
+// A full folder is an error when the region is made or a GPU joins it, never a signal later.
+void FullFolder() {
+  char why[400] = "";
+  RegionFile file;
+  if (!OpenRegion(PlacesIn(folder), &file, why, sizeof why)) {
+    CHECK(strstr(why, strerror(ENOSPC)) != nullptr);
+    return;
+  }
+  CHECK(ClaimSlot(file) != kNoSlot);
+  CHECK_EQ(FindRow(file, kUuid), kMaxDevices);
+}
+
+struct Case {
+  const char* name;
+  void (*run)();
+};
+constexpr Case kCases[] = {
+    {"exhaustion", Exhaustion},   {"other_uid", OtherUid},
+    {"fork_threads", ForkAmongThreads}, {"spawned", Spawned},
+    {"exec", Exec},               {"raw_clone", RawClone},
+    {"orphan", Orphan},           {"pid_reuse", PidReuse},
+    {"closed_descriptor", ClosedDescriptor}, {"dead_asking", DeadAsking},
+    {"stopped_asking", StoppedAsking}, {"damaged", Damaged},
+    {"truncated", Truncated},     {"empty", Empty},
+    {"foreign_layout", ForeignLayout}, {"damaged_together", DamagedTogether},
+    {"next_folder", NextFolder},  {"neighbours", Neighbours},
+    {"look_on", LookOn},          {"full_folder", FullFolder},
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 3) return 2;
+  folder = argv[2];
+  for (const Case& one : kCases) {
+    if (strcmp(one.name, argv[1]) != 0) continue;
+    one.run();
+    printf("ok\n");
+    return 0;
+  }
+  return 2;
+}

@@ -1,0 +1,231 @@
+// link: state
+// Random operations on the accounts of a few processes, each compared with a model that is nothing but
+// sums: granted exactly when it fits, charged exactly what is held, zero at the end.
+//
+//   state_model FOLDER OPERATIONS SEED
+#include <deque>
+#include <map>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "state/holdings.h"
+#include "state_program.h"
+
+namespace {
+
+using namespace statetest;  // NOLINT(google-build-using-namespace): a test program's own helpers
+
+constexpr size_t kProcesses = 12;
+constexpr uint64_t kLimits[] = {96 * kMiB, 160 * kMiB, 256 * kMiB, kNoLimit};
+
+struct Piece {
+  uint64_t key;
+  uint64_t bytes;
+};
+
+// What the model knows of one process.
+struct Process {
+  Member* member;
+  uint64_t limit_bytes;
+  uint64_t plain_bytes;
+  uint64_t small_bytes;
+  uint64_t overhead_bytes;
+  std::vector<Piece> linear;
+  std::vector<uint64_t> plain;
+
+  uint64_t Held() const { return plain_bytes + ChunksFor(small_bytes) + overhead_bytes; }
+};
+
+class World {
+ public:
+  World(const char* folder, uint64_t seed) : folder_(folder), random_(seed) {
+    processes_.resize(kProcesses);
+    for (Process& process : processes_) Start(&process);
+  }
+
+  void Step() {
+    Process* process = &processes_[random_.Below(kProcesses)];
+    switch (random_.Below(20)) {
+      case 0: return ReservePlain(process);
+      case 1: return ReleasePlain(process);
+      case 2: return ChangeOverhead(process);
+      case 3: return random_.Below(2000) == 0 ? Restart(process) : Compare();
+      case 4: case 5: case 6: return TouchHoldings();
+      case 7: case 8: case 9: case 10: case 11: case 12: return ReserveLinear(process);
+      default: return ReleaseLinear(process);
+    }
+  }
+
+  void Finish() {
+    for (Process& process : processes_) {
+      while (!process.linear.empty()) ReleaseLinear(&process);
+      while (!process.plain.empty()) ReleasePlain(&process);
+      process.member->account.SetOverhead(0);
+      process.overhead_bytes = 0;
+      CHECK_EQ(process.member->account.charged_bytes(), 0);
+    }
+    Compare();
+    CHECK_EQ(Living(), 0);
+  }
+
+  uint64_t refused() const { return refused_; }
+  uint64_t granted() const { return granted_; }
+
+ private:
+  void Start(Process* process) {
+    *process = {};
+    process->limit_bytes = kLimits[random_.Below(4)];
+    process->member = NewMember(folder_, process->limit_bytes);
+  }
+
+  // The dead one's bytes stay in the row until somebody needs them.
+  void Restart(Process* process) {
+    Die(process->member);
+    dead_bytes_ += process->Held();
+    // The newcomer may get the dead one's slot and clears it then.
+    Start(process);
+    ReclaimDead(process->member->file, process->member->slot, Effort::kThorough);
+    dead_bytes_ = 0;
+  }
+
+  uint64_t Living() const {
+    uint64_t bytes = 0;
+    for (const Process& process : processes_) bytes += process.Held();
+    return bytes;
+  }
+
+  uint64_t LimitBytes() const {
+    uint64_t lowest = kNoLimit;
+    for (const Process& process : processes_) lowest = std::min(lowest, process.limit_bytes);
+    return lowest;
+  }
+
+  bool Fits(uint64_t bytes) const {
+    const uint64_t limit = LimitBytes();
+    return bytes <= limit && Living() <= limit - bytes;
+  }
+
+  void Note(bool granted, bool fits) {
+    CHECK_EQ(granted, fits);
+    ++(granted ? granted_ : refused_);
+  }
+
+  void ReservePlain(Process* process) {
+    const uint64_t bytes = random_.Below(16) * kMiB;
+    const bool fits = Fits(bytes);
+    const bool granted = process->member->account.Reserve(bytes);
+    Note(granted, fits);
+    if (!granted) return;
+    process->plain.push_back(bytes);
+    process->plain_bytes += bytes;
+  }
+
+  void ReleasePlain(Process* process) {
+    if (process->plain.empty()) return;
+    const uint64_t bytes = TakeAny(&process->plain);
+    process->member->account.Release(bytes);
+    process->plain_bytes -= bytes;
+  }
+
+  uint64_t AnySize() {
+    if (random_.Below(4) == 0) return 1 * kMiB + random_.Below(12 * kMiB);
+    return 1 + random_.Below(random_.Below(2) == 0 ? kMiB : 64 * 1024);
+  }
+
+  void ReserveLinear(Process* process) {
+    const uint64_t bytes = AnySize();
+    const uint64_t step = LinearCharge(bytes);
+    const uint64_t need = IsSmall(bytes) ? ChunksFor(process->small_bytes + step) -
+                                               ChunksFor(process->small_bytes)
+                                         : step;
+    const bool fits = need == 0 || Fits(need);
+    const bool granted = process->member->account.ReserveLinear(bytes);
+    Note(granted, fits);
+    if (!granted) return;
+    process->linear.push_back({0, bytes});
+    *PartOf(process, bytes) += step;
+  }
+
+  void ReleaseLinear(Process* process) {
+    if (process->linear.empty()) return;
+    const Piece piece = TakeAny(&process->linear);
+    process->member->account.ReleaseLinear(piece.bytes);
+    *PartOf(process, piece.bytes) -= LinearCharge(piece.bytes);
+  }
+
+  static uint64_t* PartOf(Process* process, uint64_t bytes) {
+    return IsSmall(bytes) ? &process->small_bytes : &process->plain_bytes;
+  }
+
+  void ChangeOverhead(Process* process) {
+    const uint64_t bytes = random_.Below(8) * kMiB + random_.Below(3);
+    process->member->account.SetOverhead(bytes);
+    process->overhead_bytes = bytes;
+    CHECK_EQ(process->member->account.charged_bytes(), process->Held() - bytes);
+  }
+
+  void Compare() {
+    const Process& process = processes_[random_.Below(kProcesses)];
+    CHECK_EQ(HeldBy(*process.member, process.member->slot), process.Held());
+    CHECK_EQ(process.member->account.UsedBytes(), Living() + dead_bytes_);
+    CHECK_EQ(process.member->account.LimitBytes(), LimitBytes());
+  }
+
+  // The table of holdings against the standard library's.
+  void TouchHoldings() {
+    static std::unordered_map<uint64_t, Holding> expected;
+    static auto* holdings = static_cast<Holdings*>(MapWipedOnFork(sizeof(Holdings)));
+    const uint64_t key = random_.Below(4096) * 512;
+    Holding found = {};
+    const auto known = expected.find(key);
+    switch (random_.Below(3)) {
+      case 0: {
+        const Holding holding = {.key = key, .bytes = random_.Next(), .count = 1,
+                                 .kind = HoldingKind::kAddress};
+        CHECK(holdings->Put(holding));
+        expected[key] = holding;
+        return;
+      }
+      case 1:
+        CHECK_EQ(holdings->Take(HoldingKind::kAddress, key, &found), known != expected.end());
+        if (known == expected.end()) return;
+        CHECK_EQ(found.bytes, known->second.bytes);
+        expected.erase(known);
+        return;
+      default:
+        CHECK_EQ(holdings->Get(HoldingKind::kAddress, key, &found), known != expected.end());
+        if (known != expected.end()) CHECK_EQ(found.bytes, known->second.bytes);
+        CHECK(!holdings->Get(HoldingKind::kArray, key, &found));
+    }
+  }
+
+  template <typename Item>
+  Item TakeAny(std::vector<Item>* items) {
+    std::swap((*items)[random_.Below(items->size())], items->back());
+    const Item item = items->back();
+    items->pop_back();
+    return item;
+  }
+
+  const char* folder_;
+  Random random_;
+  std::vector<Process> processes_;
+  uint64_t dead_bytes_ = 0;
+  uint64_t granted_ = 0;
+  uint64_t refused_ = 0;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 4) return 2;
+  const uint64_t operations = strtoull(argv[2], nullptr, 10);
+  World world(argv[1], strtoull(argv[3], nullptr, 10));
+  for (uint64_t i = 0; i < operations; ++i) world.Step();
+  world.Finish();
+  printf("{\"granted\": %llu, \"refused\": %llu}\n",
+         static_cast<unsigned long long>(world.granted()),
+         static_cast<unsigned long long>(world.refused()));
+  return 0;
+}

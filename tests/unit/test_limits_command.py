@@ -1,0 +1,180 @@
+"""`gpufence run --memory` and `gpufence config`: limits on the command line, and what applies."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from gpufence import run
+from gpufence.errors import ToolError
+
+REPO = Path(__file__).resolve().parents[2]
+UUID = "GPU-22222222-2222-2222-2222-222222222222"
+MACHINE = {"x86_64": 62, "aarch64": 183}[os.uname().machine]
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Path:
+    """A file that looks like our library to us; the loader ignores it with a warning."""
+    path = tmp_path / "libgpufence.so"
+    start = b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x03\0" + MACHINE.to_bytes(2, "little")
+    path.write_bytes(start + b"\0libgpufence.so\0")
+    return path
+
+
+def gpufence(*arguments: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run the command as its own process, with nothing inherited but PATH."""
+    return subprocess.run(
+        [sys.executable, "-m", "gpufence", *map(str, arguments)],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(REPO / "tools"), **env},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def variables(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
+    """The GPUFENCE_* variables of what env(1) printed."""
+    assert done.returncode == 0, done.stderr
+    pairs = (line.split("=", 1) for line in done.stdout.splitlines())
+    return {pair[0]: pair[1] for pair in pairs if pair[0].startswith("GPUFENCE_")}
+
+
+def test_a_limit_makes_a_container_of_its_own(library: Path) -> None:
+    first, second = (
+        variables(gpufence("run", "--memory", "4g", "--lib", library, "--", "env"))
+        for _ in range(2)
+    )
+
+    assert first["GPUFENCE_MEMORY_LIMIT"] == second["GPUFENCE_MEMORY_LIMIT"] == "4g"
+    assert re.fullmatch(r"run-[0-9a-f]{16}", first["GPUFENCE_CONTAINER"])
+    assert first["GPUFENCE_CONTAINER"] != second["GPUFENCE_CONTAINER"]
+
+
+def test_limits_by_gpu_replace_every_inherited_one(library: Path) -> None:
+    inherited = {"GPUFENCE_MEMORY_LIMIT": "9g", "GPUFENCE_MEMORY_LIMIT_7": "9g",
+                 "GPUFENCE_CONTAINER": "outer"}  # fmt: skip
+
+    done = gpufence("run", "--memory", "1=2g", "--memory", f"{UUID}=50%", "--container", "mine",
+                    "--lib", library, "--", "env", **inherited)  # fmt: skip
+
+    assert variables(done) == {
+        "GPUFENCE_MEMORY_LIMIT_1": "2g",
+        f"GPUFENCE_MEMORY_LIMIT_{UUID}": "50%",
+        "GPUFENCE_CONTAINER": "mine",
+    }
+
+
+def test_without_a_limit_the_inherited_ones_stay(library: Path) -> None:
+    inherited = {"GPUFENCE_MEMORY_LIMIT_7": "9g", "GPUFENCE_CONTAINER": "outer"}
+
+    assert variables(gpufence("run", "--lib", library, "--", "env", **inherited)) == inherited
+
+
+@pytest.mark.parametrize("limit", ["1x", "-1g", "", "0=1x", "a=1g", "=1g", "01=1g", "GPU-1=1g"])
+def test_a_limit_that_cannot_be_read_starts_nothing(library: Path, limit: str) -> None:
+    done = gpufence("run", f"--memory={limit}", "--lib", library, "--", "echo", "started")
+
+    assert (done.returncode, done.stdout) == (125, "")
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.startswith(f"gpufence: memory limit '{limit}' refused: ")
+
+
+def test_two_limits_for_one_gpu_are_refused() -> None:
+    with pytest.raises(ToolError, match="another one is for the same GPU"):
+        run.memory_variables(["0=1g", "0=2g"])
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        {"GPUFENCE_MEMORY_LIMIT": "1gg"},
+        {"CUDA_MEM_LIMIT": "0"},
+        {"TENSOR_FUSION_CUDA_MEM_LIMIT": "{"},
+        {"CUDA_DEVICE_SM_LIMIT": "101"},
+        {"ALNAIR_ID": "abcde"},
+        {"GPUFENCE_CONFIG": "/does/not/exist"},
+    ],
+)
+def test_an_inherited_limit_that_cannot_be_read_starts_nothing(
+    library: Path, env: dict[str, str]
+) -> None:
+    done = gpufence("run", "--lib", library, "--", "echo", "started", **env)
+
+    assert (done.returncode, done.stdout) == (125, "")
+    assert done.stderr.count("\n") == 1
+
+
+def test_config_tells_what_applies() -> None:
+    done = gpufence("config", CUDA_DEVICE_MEMORY_LIMIT="4g", VCUDA_MEMORY_LIMIT="2g",
+                    GPUFENCE_CORE_LIMIT_1="12.5")  # fmt: skip
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
+        "memory        every GPU: 2 GiB  VCUDA_MEMORY_LIMIT=2g",
+        "cores         GPU 1: 12.5 %  GPUFENCE_CORE_LIMIT_1=12.5 (not enforced by this build)",
+    ]
+
+
+def test_config_explain_tells_what_was_overruled_and_where_it_looked(tmp_path: Path) -> None:
+    file = tmp_path / "own.conf"
+    file.write_text("memory_limit = 8g\nscope = process\n", encoding="utf-8")
+
+    done = gpufence("config", "--explain", GPUFENCE_CONFIG=str(file), GPUFENCE_MEMORY_LIMIT="3g",
+                    CUDA_DEVICE_MEMORY_LIMIT="4g", CUDA_REDIRECT="x")  # fmt: skip
+
+    assert done.returncode == 0
+    lines = done.stdout.splitlines()
+    assert lines[:3] == [
+        "memory        every GPU: 3 GiB  GPUFENCE_MEMORY_LIMIT=3g",
+        "              not 4 GiB  CUDA_DEVICE_MEMORY_LIMIT=4g [HAMi-core]",
+        f"              not 8 GiB  memory_limit = 8g in {file} [gpufence]",
+    ]
+    assert "scope         process" in lines
+    assert f"file          {file} read" in lines
+    assert "no effect     CUDA_REDIRECT: internal to HAMi-core" in lines
+
+
+def test_config_as_json_counts_bytes() -> None:
+    done = gpufence("config", "--json", GPUFENCE_MEMORY_LIMIT_0="1g", GPUFENCE_CONTAINER="mine")
+    report = json.loads(done.stdout)
+
+    assert (report["schema"], report["container"]) == (1, "mine")
+    assert [(each["gpu"], each["applies"]) for each in report["limits"]] == [
+        ("GPU 0", {"bytes": 1 << 30, "source": "GPUFENCE_MEMORY_LIMIT_0=1g", "dialect": "gpufence"})
+    ]
+
+
+def test_a_part_and_bytes_of_two_dialects_wait_for_the_gpu() -> None:
+    done = gpufence("config", GPUFENCE_MEMORY_LIMIT="50%", VCUDA_MEMORY_LIMIT="2g")
+
+    assert done.stdout.splitlines() == [
+        "memory        every GPU: the lowest  of the following, which depends on the GPU",
+        "              or 50 % of the GPU  GPUFENCE_MEMORY_LIMIT=50% [gpufence]",
+        "              or 2 GiB  VCUDA_MEMORY_LIMIT=2g [vcuda-hook]",
+    ]
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_limits_that_cannot_be_read_are_status_four(as_json: bool) -> None:
+    done = gpufence("config", *(["--json"] if as_json else []), GPUFENCE_MEMORY_LIMIT="-1g")
+
+    line = "GPUFENCE_MEMORY_LIMIT='-1g' is negative"
+    assert done.returncode == 4
+    if as_json:
+        assert json.loads(done.stdout)["problem"] == {
+            "what": "limits refused", "why": line, "fix": "Unset it for no limit"
+        }  # fmt: skip
+    else:
+        expected = f"gpufence: limits refused: {line}. Unset it for no limit.\n"
+        assert (done.stdout, done.stderr) == ("", expected)
+
+
+def test_nothing_set_is_told_as_such() -> None:
+    assert gpufence("config").stdout == "no limit is set\n"

@@ -1,0 +1,213 @@
+"""Show which limits apply here, and where each comes from.
+
+Reads what the library would read: the environment, the container's first process, the config file
+and the files of the other dialects. Asks no driver, so that parts of a GPU stay parts.
+Exit status: 0 readable, 4 the library would refuse them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import dialects, limits, options, sources
+from .errors import ExitCode, ToolError
+from .limits import Claim, Claims, Device, Kind
+from .sources import ConfigError, Target
+
+USAGE_STATUS = ExitCode.USAGE
+
+_KIND_NAMES = {
+    Kind.MEMORY: "memory",
+    Kind.CORES: "cores",
+    Kind.SOFT_CORES: "cores, idle",
+    Kind.OVERSUBSCRIBE: "oversubscribe",
+}
+_FILES = (
+    sources.OVERRIDE_PATH,
+    dialects.VGPU_CONFIG_PATH,
+    dialects.VCUDA_PATH,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One GPU, or all, and what is claimed for it.
+
+    `applies` is None where no limit is the answer, or where parts and bytes cannot be compared
+    without the GPU; `depends` tells the latter.
+    """
+
+    kind: Kind
+    gpu: str
+    applies: Claim | None
+    depends: bool
+    overruled: tuple[Claim, ...]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("--json", action="store_true", help="one object, schema 1")
+    parser.add_argument(
+        "--explain", action="store_true", help="also what was overruled, and where was looked"
+    )
+
+
+def run(args: argparse.Namespace) -> ExitCode:
+    """Print to stdout.
+
+    Returns:
+        OK, or with --json INVALID_LIMIT when the limits are refused.
+
+    Raises:
+        ToolError: INVALID_LIMIT, when the limits are refused.
+    """
+    system = sources.System.own()
+    try:
+        claims = dialects.read_claims(system)
+        statements = sources.gather(system)
+    except ConfigError as error:
+        refusal = refused(error, ExitCode.INVALID_LIMIT)
+        if not args.json:
+            raise refusal from None
+        print(json.dumps({"schema": 1, "problem": refusal.as_dict()}, indent=2))
+        return ExitCode.INVALID_LIMIT
+    rows = rows_of(claims)
+    if args.json:
+        print(json.dumps(_as_dict(claims, rows), indent=2))
+        return ExitCode.OK
+    print("\n".join(_as_text(claims, rows, args.explain)))
+    if args.explain:
+        print("\n".join(_background(claims, statements)))
+    return ExitCode.OK
+
+
+def refused(error: ConfigError, status: ExitCode) -> ToolError:
+    """The library's line "what why. fix" as a failure of this tool."""
+    head, _, fix = str(error).rpartition(". ")
+    return ToolError(what="limits refused", why=head, fix=fix, status=status)
+
+
+def rows_of(claims: Claims) -> list[Row]:
+    """What applies, for all GPUs and for each that is named."""
+    rows = []
+    for kind in Kind:
+        mine = [claim for claim in claims.claims if claim.kind is kind]
+        named = {_identity(claim): claim for claim in mine}
+        rows += [_row(kind, mine, claim) for _, claim in sorted(named.items(), key=lambda i: i[0])]
+    return rows
+
+
+def _identity(claim: Claim) -> tuple[int, int, bytes]:
+    index = claim.index if claim.target in (Target.ORDINAL, Target.NVML_INDEX) else 0
+    return claim.target, index, claim.uuid
+
+
+def _row(kind: Kind, mine: list[Claim], example: Claim) -> Row:
+    ordinal = example.index if example.target is Target.ORDINAL else -1
+    nvml_index = example.index if example.target is Target.NVML_INDEX else None
+    uuid = example.uuid if example.target is Target.UUID else b""
+    gpu = Device(uuid, ordinal, nvml_index, 0)
+    said = [one.claim for one in limits.of_dialects(mine, gpu) if one.claim.amount]
+    depends = len(said) > 1 and any(claim.percent_of_device for claim in said)
+    applies = None if depends or not said else min(said, key=lambda claim: claim.amount)
+    others = tuple(c for c in mine if c.concerns(gpu) and c is not applies)
+    return Row(kind, _gpu_name(example), applies, depends, others)
+
+
+def _gpu_name(claim: Claim) -> str:
+    if claim.target is Target.EVERY:
+        return "every GPU"
+    if claim.target is Target.UUID:
+        text = claim.uuid.hex()
+        parts = (text[:8], text[8:12], text[12:16], text[16:20], text[20:])
+        return "GPU-" + "-".join(parts)
+    return f"GPU {claim.index}" + (" of NVML" if claim.target is Target.NVML_INDEX else "")
+
+
+def _amount(claim: Claim) -> str:
+    """The amount for people: "4 GiB", "30 %", "ratio 1.5"."""
+    if not claim.amount:
+        return "no limit"
+    if claim.kind is Kind.OVERSUBSCRIBE:
+        return "on" if claim.amount == 1 else f"ratio {claim.amount / 1000:g}"
+    if claim.kind is not Kind.MEMORY:
+        return f"{claim.amount / 1000:g} %"
+    if claim.percent_of_device:
+        return f"{claim.amount / 10**9:.12g} % of the GPU"
+    for power, unit in ((4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
+        if claim.amount % 1024**power == 0:
+            return f"{claim.amount // 1024**power} {unit}"
+    return f"{claim.amount} bytes"
+
+
+def _as_text(claims: Claims, rows: list[Row], explain: bool) -> list[str]:
+    lines = []
+    for row in rows:
+        amount, source = "no limit", ""
+        if row.depends:
+            amount, source = "the lowest", "of the following, which depends on the GPU"
+        elif row.applies:
+            amount, source = _amount(row.applies), row.applies.source
+            if row.kind is not Kind.MEMORY:
+                source += " (not enforced by this build)"
+        lines.append(f"{_KIND_NAMES[row.kind]:13} {row.gpu}: {amount}  {source}".rstrip())
+        if explain or row.depends:
+            lines += [
+                f"{'':13} {'or' if row.depends else 'not'} {_amount(claim)}  {claim.source}"
+                f" [{claim.dialect.title}]"
+                for claim in row.overruled
+            ]
+    return lines + [f"warning       {note}" for note in claims.notes] or ["no limit is set"]
+
+
+def _background(claims: Claims, statements: sources.Statements) -> list[str]:
+    """Identity, and every place that was looked at."""
+    lines = [
+        f"scope         {'process' if claims.process_scope else 'container'}",
+        f"container     {claims.container or '(by pid namespace and root file system)'}",
+        f"state         {claims.state_folder or '(first of /run/gpufence, /dev/shm, /tmp)'}",
+        f"log level     {claims.log_level}",
+    ]
+    lines += [
+        f"file          {path} {'read' if Path(path).exists() else 'absent'}"
+        for path in (statements.config_path, *_FILES)
+    ]
+    lines += [
+        f"no effect     {each.name}: {each.option.meaning}"
+        for each in statements.all
+        if each.option.setting is options.Setting.IGNORED
+    ]
+    return lines
+
+
+def _claim_as_dict(claim: Claim) -> dict[str, object]:
+    unit = {Kind.MEMORY: "bytes", Kind.OVERSUBSCRIBE: "ratio_thousandths"}
+    name = unit.get(claim.kind, "percent_thousandths")
+    if claim.percent_of_device:
+        name = "percent_of_gpu_billionths"
+    return {name: claim.amount, "source": claim.source, "dialect": claim.dialect.title}
+
+
+def _as_dict(claims: Claims, rows: list[Row]) -> dict[str, object]:
+    return {
+        "schema": 1,
+        "limits": [
+            {
+                "kind": row.kind.name.lower(),
+                "gpu": row.gpu,
+                "enforced": row.kind is Kind.MEMORY,
+                "applies": _claim_as_dict(row.applies) if row.applies else None,
+                "depends_on_gpu": row.depends,
+                "overruled": [_claim_as_dict(claim) for claim in row.overruled],
+            }
+            for row in rows
+        ],
+        "scope": "process" if claims.process_scope else "container",
+        "container": claims.container or None,
+        "state_folder": claims.state_folder or None,
+        "log_level": claims.log_level,
+        "warnings": claims.notes,
+    }

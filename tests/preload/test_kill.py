@@ -28,7 +28,7 @@ ROUNDS = int(os.environ.get("GPUFENCE_KILL_ROUNDS", "15"))
 PATIENCE_S = 60.0
 
 # lib/src/state/layout.h, first row.
-_RECORDS_AT = 64 + 64 * 64
+_RECORDS_AT = 64 + 128 * 64
 _OVERHEAD_AT = _RECORDS_AT + 64 * 4096 + 8 * 64 * 4096
 _CELLS_AT = _OVERHEAD_AT + 8 * 64 * 4096
 

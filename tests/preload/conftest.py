@@ -6,9 +6,13 @@ run in parallel and leave nothing behind.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import signal
+import struct
 import subprocess
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +21,8 @@ from typing import Any
 import pytest
 
 REPO = Path(__file__).resolve().parents[2]
+
+_GATE_BYTE = 1 << 40  # lib/sim/machine/file.cpp
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +107,36 @@ class Sim:
             stderr=subprocess.PIPE,
             text=True,
         )
+
+    def stop(self, process: subprocess.Popen[str]) -> bool:
+        """SIGSTOP it anywhere but inside the driver; False when it has ended instead.
+
+        A real driver's critical sections are the kernel's, where no process can be stopped: the
+        signal takes effect on its way out. The simulated one's are ordinary code.
+        """
+        while True:
+            process.send_signal(signal.SIGSTOP)
+            seen = os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+            if seen is None or seen.si_code != os.CLD_STOPPED:
+                return False
+            if self._gate_opens():
+                return True
+            process.send_signal(signal.SIGCONT)
+            time.sleep(0.001)
+
+    def _gate_opens(self) -> bool:
+        """Whether the driver's gate is seen open within a moment, so that nobody stopped has it."""
+        (machine,) = self.state.parent.glob(self.state.name + ".*")
+        wanted = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, _GATE_BYTE, 1, 0)
+        with machine.open("r+b") as file:
+            for _ in range(1000):
+                try:
+                    fcntl.fcntl(file, fcntl.F_OFD_SETLK, wanted)
+                except BlockingIOError:
+                    time.sleep(0.0001)
+                else:
+                    return True
+        return False
 
 
 @pytest.fixture(scope="session")

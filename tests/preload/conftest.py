@@ -127,16 +127,22 @@ class Sim:
     def _gate_opens(self) -> bool:
         """Whether the driver's gate is seen open within a moment, so that nobody stopped has it."""
         (machine,) = self.state.parent.glob(self.state.name + ".*")
-        wanted = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, _GATE_BYTE, 1, 0)
         with machine.open("r+b") as file:
             for _ in range(1000):
-                try:
-                    fcntl.fcntl(file, fcntl.F_OFD_SETLK, wanted)
-                except BlockingIOError:
-                    time.sleep(0.0001)
-                else:
+                if _try_gate(file.fileno()):
                     return True
+                time.sleep(0.0001)
         return False
+
+
+def _try_gate(machine: int) -> bool:
+    """Take the gate of a machine file if it is free; closing the file opens it again."""
+    wanted = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, _GATE_BYTE, 1, 0)
+    try:
+        fcntl.fcntl(machine, fcntl.F_OFD_SETLK, wanted)
+    except BlockingIOError:
+        return False
+    return True
 
 
 @pytest.fixture(scope="session")

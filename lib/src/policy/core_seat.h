@@ -1,7 +1,7 @@
-// The shared file of GPU time: tenants (containers), members (their processes) and whose turn it is.
-// It lies in the operator's node folder, shared by all containers of a GPU, or, without one, beside
-// the container's own region. Atomics only; a member that dies or stops anywhere holds up nobody.
-// Must not know CUDA, where the shares come from, or who measures.
+// A process's seat on one device: what its container pays for GPU time, and whose turn it is. The words
+// are in a shared file (state/core_region.h): in the operator's node folder, or beside the container's
+// own region. Atomics only; a process that dies or stops anywhere holds up nobody.
+// Must not know CUDA, the clock, or who measures.
 #pragma once
 
 #include <stddef.h>

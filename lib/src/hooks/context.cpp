@@ -1,6 +1,7 @@
 // Contexts: each is paid for while it lives, and takes with it what was allocated in it.
 // Primary contexts are counted by the driver; we look at its count after each change.
 #include "hooks/context_cost.h"
+#include "hooks/cores.h"
 #include "hooks/overhead.h"
 #include "real.h"
 
@@ -18,6 +19,11 @@ bool IsPrimaryActive(CUdevice device) {
   unsigned int flags = 0;
   int active = 0;
   return real::cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && active != 0;
+}
+
+bool IsAlive(CUcontext context) {
+  unsigned int version = 0;
+  return real::cuCtxGetApiVersion(context, &version) == CUDA_SUCCESS;
 }
 
 template <typename Make>
@@ -42,7 +48,9 @@ CUresult Create(CUcontext* out, CUdevice ordinal, Make make) {
 template <typename Destroy>
 CUresult Destroyed(CUcontext context, Destroy destroy) {
   const Hook hook;
+  CoreContextEnd core_end(context, 0);
   const CUresult rc = destroy(context);
+  core_end.Settle(rc == CUDA_SUCCESS);
   if (rc == CUDA_SUCCESS && hook.fence() != nullptr) ContextEnded(hook.fence(), KeyOf(context));
   return rc;
 }
@@ -77,7 +85,9 @@ template <typename Release>
 CUresult ReleasedPrimary(CUdevice ordinal, Release release) {
   const Hook hook;
   FencedDevice* device = FencedOf(hook, ordinal);
+  CoreContextEnd core_end(nullptr, ordinal);
   const CUresult rc = release(ordinal);
+  core_end.Settle(rc == CUDA_SUCCESS && !IsPrimaryActive(ordinal));
   if (rc == CUDA_SUCCESS && device != nullptr) EndPrimaryIfInactive(hook.fence(), device);
   return rc;
 }
@@ -99,7 +109,9 @@ CUresult Detach(CUcontext context) {
   Holding found;
   const bool known =
       fence != nullptr && fence->holdings.Get(HoldingKind::kContext, KeyOf(context), &found);
+  CoreContextEnd core_end(context, 0);
   const CUresult rc = real::cuCtxDetach(context);
+  core_end.Settle(rc == CUDA_SUCCESS && !IsAlive(context));
   if (rc != CUDA_SUCCESS || !known) return rc;
   FencedDevice* device = &fence->devices[found.device];
   if (device->primary.load(std::memory_order_relaxed) == KeyOf(context)) {
@@ -153,7 +165,9 @@ CUresult DestroyGreen(CUgreenCtx green) {
   Fence* fence = hook.fence();
   CUcontext view = nullptr;
   if (fence != nullptr && real::cuCtxFromGreenCtx(&view, green) != CUDA_SUCCESS) view = nullptr;
+  CoreContextEnd core_end(view, 0);
   const CUresult rc = real::cuGreenCtxDestroy(green);
+  core_end.Settle(rc == CUDA_SUCCESS);
   if (rc != CUDA_SUCCESS || fence == nullptr) return rc;
   if (view != nullptr) ContextEnded(fence, KeyOf(view));
   for (uint32_t i = 0; i < fence->device_count; ++i) {

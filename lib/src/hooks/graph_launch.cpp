@@ -1,6 +1,8 @@
 // The calls that instantiate, launch, update and end executable graphs, as far as memory goes.
 // Adding an allocation node takes nothing yet and is the driver's alone.
+#include "hooks/cores.h"
 #include "hooks/graph_memory.h"
+#include "hooks/streams.h"
 #include "real.h"
 
 namespace gpufence {
@@ -47,9 +49,17 @@ CUresult CallWithMemory(Fence* fence, CUgraphExec executable, CUstream stream, b
 }
 
 template <typename Call>
-CUresult Run(CUgraphExec executable, CUstream stream, bool per_thread, Call call) {
+CUresult Upload(CUgraphExec executable, CUstream stream, bool per_thread, Call call) {
   const Hook hook;
   if (hook.refused()) return kRefusalCode;
+  return CallWithMemory(hook.fence(), executable, stream, per_thread, call);
+}
+
+template <typename Call>
+CUresult Run(CUgraphExec executable, CUstream stream, bool per_thread, Call call) {
+  const Hook hook;
+  if (hook.fence() == nullptr) return hook.refused() ? kRefusalCode : call();
+  const CoreLaunch core_launch(per_thread ? PerThread(stream) : stream);
   return CallWithMemory(hook.fence(), executable, stream, per_thread, call);
 }
 
@@ -123,13 +133,13 @@ CUresult cuGraphLaunch_ptsz(CUgraphExec hGraphExec, CUstream hStream) {
 }
 
 CUresult cuGraphUpload(CUgraphExec hGraphExec, CUstream hStream) {
-  return Run(hGraphExec, hStream, /*per_thread=*/false,
-             [&] { return real::cuGraphUpload(hGraphExec, hStream); });
+  return Upload(hGraphExec, hStream, /*per_thread=*/false,
+                [&] { return real::cuGraphUpload(hGraphExec, hStream); });
 }
 
 CUresult cuGraphUpload_ptsz(CUgraphExec hGraphExec, CUstream hStream) {
-  return Run(hGraphExec, hStream, /*per_thread=*/true,
-             [&] { return real::cuGraphUpload_ptsz(hGraphExec, hStream); });
+  return Upload(hGraphExec, hStream, /*per_thread=*/true,
+                [&] { return real::cuGraphUpload_ptsz(hGraphExec, hStream); });
 }
 
 CUresult cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphNode* hErrorNode_out,

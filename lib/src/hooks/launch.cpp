@@ -1,17 +1,13 @@
 // The doors through which kernels enter streams. Here: the memory that a first launch takes.
 #include "hooks/context_cost.h"
+#include "hooks/cores.h"
 #include "hooks/launch_memory.h"
 #include "hooks/overhead.h"
+#include "hooks/streams.h"
 #include "real.h"
 
 namespace gpufence {
 namespace {
-
-// The null stream of a per-thread call.
-CUstream PerThread(CUstream stream) {
-  constexpr uintptr_t kPerThreadStream = 2;  // CU_STREAM_PER_THREAD
-  return stream != nullptr ? stream : reinterpret_cast<CUstream>(kPerThreadStream);
-}
 
 CUstream StreamOf(const CUlaunchConfig* config) {
   return config != nullptr ? config->hStream : nullptr;
@@ -47,16 +43,26 @@ template <typename Launch>
 CUresult Launched(CUfunction function, CUstream stream, Launch launch) {
   const Hook hook;
   if (hook.fence() == nullptr) return hook.refused() ? kRefusalCode : launch();
+  const CoreLaunch core_launch(stream);
   return WasLaunched(function) ? launch() : FirstLaunch(hook, function, stream, launch);
+}
+
+// Each of the streams is asked and counted.
+template <typename Launch>
+CUresult ThroughGates(const CUDA_LAUNCH_PARAMS* list, unsigned int count, Launch launch) {
+  if (count == 0) return launch();
+  const CoreLaunch core_launch(list->hStream);
+  return ThroughGates(list + 1, count - 1, launch);
 }
 
 // One launch on each of several devices. What it takes is read afterwards: each stack belongs to
 // another context, none of them the caller's. Drivers from CUDA 13 on have no such call.
 template <typename Launch>
-CUresult LaunchedOnMany(Launch launch) {
+CUresult LaunchedOnMany(const CUDA_LAUNCH_PARAMS* list, unsigned int count, Launch launch) {
   const Hook hook;
   if (hook.fence() == nullptr) return hook.refused() ? kRefusalCode : launch();
-  const CUresult rc = launch();
+  const CUresult rc =
+      ThroughGates(list, ActiveCores() != nullptr && list != nullptr ? count : 0, launch);
   for (uint32_t i = 0; i < hook.fence()->device_count; ++i) {
     FencedDevice* device = &hook.fence()->devices[i];
     if (device->account.limited()) ReadOverheadNow(device);
@@ -127,7 +133,7 @@ CUresult cuLaunchCooperativeKernel_ptsz(CUfunction f, unsigned int gridDimX, uns
 
 CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS* launchParamsList,
                                               unsigned int numDevices, unsigned int flags) {
-  return gpufence::LaunchedOnMany([&] {
+  return gpufence::LaunchedOnMany(launchParamsList, numDevices, [&] {
     return real::cuLaunchCooperativeKernelMultiDevice(launchParamsList, numDevices, flags);
   });
 }

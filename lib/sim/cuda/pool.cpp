@@ -60,11 +60,6 @@ void Shrink(Pool* pool, uint64_t reserved_bytes) {
   if (pool->device >= 0) memory::ReleaseHidden(pool->device, freed_bytes);
 }
 
-void SettleLate(Pool* pool) {
-  pool->used_bytes -= pool->late_bytes;
-  pool->late_bytes = 0;
-}
-
 // Makes room for `bytes` more of a graph's: in whole blocks, or where they do not fit in granules.
 bool MakeRoom(Pool* pool, uint64_t bytes) {
   const uint64_t wanted_bytes = pool->used_bytes + bytes;
@@ -157,7 +152,6 @@ Pool* Create() {
 
 void Destroy(Pool* pool) {
   pool->is_destroyed = true;
-  SettleLate(pool);
   Settle(&pool->space);
   Trim(pool, 0);
   if (pool->piece_count > 0) return;  // the last of its allocations comes back here
@@ -197,14 +191,13 @@ void End(memory::Range* range) {
   if (pool->is_destroyed) Destroy(pool);
 }
 
-void EndLate(memory::Range* range) {
+void EndNow(memory::Range* range) {
   Pool* pool = g_pools.Find(range->pool);
   const uint64_t bytes = range->bytes;
   const bool is_kept = !pool->is_destroyed;
   End(range);
   if (!is_kept) return;
   pool->used_bytes += bytes;
-  pool->late_bytes += bytes;
   Settle(&pool->space);
   Trim(pool, pool->release_threshold);
 }
@@ -226,7 +219,6 @@ void Trim(Pool* pool, uint64_t keep_bytes) {
 void AfterContext(int device) {
   g_pools.ForEach([&](uint64_t, Pool* pool) {
     if (pool->device != device) return;
-    SettleLate(pool);
     Settle(&pool->space);
     Trim(pool, 0);
   });
@@ -240,11 +232,10 @@ CUresult RefuseIfCapturing() {
 
 namespace sim::memory {
 
-void AfterSynchronize(int device, bool with_legacy) {
+void AfterSynchronize(int device) {
   DriverLock lock;
   pool::g_pools.ForEach([&](uint64_t, pool::Pool* pool) {
     if (pool->device != device || pool->is_graph) return;
-    if (with_legacy) pool::SettleLate(pool);
     pool::Settle(&pool->space);
     pool::Trim(pool, pool->release_threshold);
   });

@@ -23,7 +23,6 @@ struct Pool {
   uint64_t reserved_high_bytes;
   uint64_t used_bytes;
   uint64_t used_high_bytes;
-  uint64_t late_bytes;       // of the used: freed, but nobody has waited for that yet
   size_t piece_count;        // live allocations
   uint32_t reuse_flags;      // one bit per CU_MEMPOOL_ATTR_REUSE_*, by number
   uint16_t accessible_mask;  // devices given access by cuMemPoolSetAccess
@@ -54,8 +53,8 @@ CUresult Allocate(Pool* pool, size_t bytes, memory::Family family, CUdeviceptr* 
 void End(memory::Range* range);
 
 // The same as cuMemFree does it: it has waited, so what exceeds the release threshold goes back at
-// once; but the bytes count as used until the legacy stream or the context is synchronised.
-void EndLate(memory::Range* range);
+// once. The bytes count as used for ever, as on an H200 (driver 580).
+void EndNow(memory::Range* range);
 
 // Gives blocks without pieces back to the device, down to `keep_bytes` in whole blocks. Those from
 // which something was freed stay until somebody has waited.

@@ -2,7 +2,6 @@
 //
 // While a stream is captured, an allocation is a node of the graph and costs nothing yet.
 #include "device/ids.h"
-#include "hooks/capture_mode.h"
 #include "hooks/fence.h"
 #include "hooks/freed.h"
 #include "hooks/late_frees.h"
@@ -101,8 +100,7 @@ CUresult Allocate(CUdeviceptr* dptr, size_t bytesize, CUmemoryPool pool, CUstrea
   CUdeviceptr address = 0;
   const CUresult rc = call(&address);
   if (rc != CUDA_SUCCESS) {
-    // Perhaps because a capture is under way that forbids it: then it forbids to look as well.
-    const CaptureRelaxed relaxed;
+    // The pool may have grown all the same, as far as there was memory.
     if (!LandedInPool(payer, account, request, 0)) SettlePool(payer, account);
     return rc;
   }
@@ -132,14 +130,13 @@ CUresult Free(CUdeviceptr dptr, CUstream stream) {
   Freed freed(hook.fence(), HoldingKind::kAddress, dptr);
   const Holding& holding = freed.holding();
   const bool pooled = freed.found() && holding.family == Family::kStreamOrdered;
-  PoolHoles* holes =
-      pooled ? &reinterpret_cast<PoolAccount*>(holding.owner)->holes : nullptr;
-  const uint64_t before = pooled ? holes->BeforeFree() : 0;
+  PoolAccount* account = pooled ? reinterpret_cast<PoolAccount*>(holding.owner) : nullptr;
+  const uint64_t before = pooled ? account->holes.BeforeFree() : 0;
 
   const CUresult rc = Stream::Free(dptr, stream);
   if (rc != CUDA_SUCCESS || !freed.found()) return freed.Settle(rc);
   if (pooled) {
-    holes->Freed(before, dptr, holding.bytes, reinterpret_cast<uint64_t>(stream));
+    FreedInPool(account, before, dptr, holding.bytes, reinterpret_cast<uint64_t>(stream));
     return freed.Settle(rc);
   }
   freed.Keep();

@@ -75,8 +75,8 @@ class Account {
   // The limit in force: the lowest among the living processes of the container.
   uint64_t LimitBytes();
 
-  // Sum over the container, saturated. Includes what is being asked for.
-  uint64_t UsedBytes() const;
+  // The container's bytes, including what is being asked for and what the dead left; one load.
+  uint64_t UsedBytes() const { return ledger_.UsedBytes(); }
 
   // What could still be taken now; a moment's view.
   uint64_t FreeBytes() {
@@ -88,6 +88,9 @@ class Account {
   // Gives back what dead processes held, at most every 100 ms: for queries, which must not show the
   // dead's bytes but are asked thousands of times a second. `now_ns`: any steady clock, not 0.
   void ReclaimAt(uint64_t now_ns);
+
+  // The same at once. Returns how many dead there were, as ReclaimDead does.
+  uint32_t Reclaim(Effort effort);
 
   const RegionFile& file() const { return file_; }
   uint32_t row() const { return ledger_.row(); }

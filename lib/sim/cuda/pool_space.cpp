@@ -132,7 +132,8 @@ void Vacate(Space* space, uint64_t offset, uint64_t bytes) {
 }
 
 Block* FirstUnbacked(Space* space, uint64_t offset, uint64_t bytes) {
-  for (size_t at = FirstFrom(space->blocks, StartOfBlock(offset)); at < space->blocks.size(); ++at) {
+  for (size_t at = FirstFrom(space->blocks, StartOfBlock(offset)); at < space->blocks.size();
+       ++at) {
     Block& block = space->blocks[at];
     if (block.offset >= offset + bytes) break;
     if (!block.is_backed) return &block;

@@ -24,9 +24,9 @@ struct Extent {
 // Addresses of a block's size, once some piece has touched them.
 struct Block {
   uint64_t offset;
-  uint64_t pieces;   // live ones that lie in it, wholly or in part
-  bool is_backed;    // has physical memory
-  bool is_awaited;   // nobody has waited since a piece of it was freed
+  uint64_t pieces;  // live ones that lie in it, wholly or in part
+  bool is_backed;   // has physical memory
+  bool is_awaited;  // nobody has waited since a piece of it was freed
 };
 
 // All-zero bytes are an empty one.

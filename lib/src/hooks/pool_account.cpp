@@ -28,8 +28,7 @@ bool ReadReserved(PoolAccount* account, uint64_t* bytes) {
   if (handle == 0) return false;
   cuuint64_t answer = 0;
   if (real::cuMemPoolGetAttribute(reinterpret_cast<CUmemoryPool>(handle),
-                                  CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
-                                  &answer) != CUDA_SUCCESS) {
+                                  CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &answer) != CUDA_SUCCESS) {
     return false;
   }
   *bytes = RoundUp(answer, kChunkBytes);
@@ -53,8 +52,8 @@ uint64_t Lower(PoolAccount* account, uint64_t reserved) {
   account->holes.Observe(reserved, /*quiet=*/account->under_way == 0);
   const uint64_t floor = Floor(*account, reserved);
   // Requests with a hole keep memory here that nobody may ever need.
-  account->surplus = account->charged_bytes > reserved + account->growing_bytes &&
-                     account->sure_bytes != 0;
+  account->surplus =
+      account->charged_bytes > reserved + account->growing_bytes && account->sure_bytes != 0;
   if (floor >= account->charged_bytes) return 0;
   const uint64_t surplus = account->charged_bytes - floor;
   account->charged_bytes = floor;
@@ -116,7 +115,8 @@ bool TakeUnforeseen(FencedDevice* payer, PoolAccount* account, uint64_t reserved
   account->lock.Unlock();
   if (reserved <= charged) return true;
   const uint64_t missing = reserved - charged;
-  GPUFENCE_LOG(kWarn, "a memory pool holds %llu bytes more than was asked for; they are charged now",
+  GPUFENCE_LOG(kWarn,
+               "a memory pool holds %llu bytes more than was asked for; they are charged now",
                static_cast<unsigned long long>(missing));
   if (forced) {
     payer->account.Book(missing);

@@ -25,21 +25,21 @@ struct FencedDevice;
 inline constexpr int32_t kHostPool = -1;
 
 struct PoolAccount {
-  std::atomic<uint64_t> handle;   // 0: destroyed, or no pool at all
-  std::atomic<uint64_t> used;     // live allocations
-  std::atomic<bool> freed;        // may hold more than it needs: look after a synchronisation
-  std::atomic<bool> destroyed;    // ends with its last allocation
-  int32_t ordinal;                // the device that pays, or kHostPool
+  std::atomic<uint64_t> handle;  // 0: destroyed, or no pool at all
+  std::atomic<uint64_t> used;    // live allocations
+  std::atomic<bool> freed;       // may hold more than it needs: look after a synchronisation
+  std::atomic<bool> destroyed;   // ends with its last allocation
+  int32_t ordinal;               // the device that pays, or kHostPool
   PoolAccount* next_free;
 
-  SpinLock lock;                  // the rest changes together
+  SpinLock lock;  // the rest changes together
   uint64_t charged_bytes;
-  uint64_t growing_bytes;         // of that: what requests under way may still take
-  uint64_t sure_bytes;            // the same for requests with a hole, in case that it is gone
+  uint64_t growing_bytes;  // of that: what requests under way may still take
+  uint64_t sure_bytes;     // the same for requests with a hole, in case that it is gone
   uint64_t under_way;
-  uint64_t turns;                 // requests that began or ended
-  uint64_t version;               // of the above; an answer of the driver to an older one is too old
-  bool surplus;                   // the charge could not be lowered in time: the next request does it
+  uint64_t turns;    // requests that began or ended
+  uint64_t version;  // of the above; an answer of the driver to an older one is too old
+  bool surplus;      // the charge could not be lowered in time: the next request does it
   PoolHoles holes;
 };
 

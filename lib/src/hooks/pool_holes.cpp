@@ -96,8 +96,7 @@ void PoolHoles::Add(uint64_t address, uint64_t bytes, uint64_t stream) {
       place = i;
       break;
     }
-    if (end_ == kMost && hole.bytes < bytes &&
-        (place == -1 || hole.bytes < holes_[place].bytes)) {
+    if (end_ == kMost && hole.bytes < bytes && (place == -1 || hole.bytes < holes_[place].bytes)) {
       place = i;
     }
   }

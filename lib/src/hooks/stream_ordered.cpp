@@ -70,8 +70,8 @@ bool FindAccount(Fence* fence, CUmemoryPool pool, CUstream stream, PoolAccount**
   *account = nullptr;
   const uint32_t ordinal = DeviceOfStream<Stream>(fence, stream);
   if (ordinal == kNoDevice) return true;
-  if (pool == nullptr && real::cuDeviceGetMemPool(&pool, static_cast<CUdevice>(ordinal)) !=
-                             CUDA_SUCCESS) {
+  if (pool == nullptr &&
+      real::cuDeviceGetMemPool(&pool, static_cast<CUdevice>(ordinal)) != CUDA_SUCCESS) {
     return true;
   }
   *account = AccountOf(fence, pool, static_cast<int32_t>(ordinal));
@@ -160,9 +160,8 @@ CUresult cuMemAllocAsync(CUdeviceptr* dptr, size_t bytesize, CUstream hStream) {
 
 CUresult cuMemAllocAsync_ptsz(CUdeviceptr* dptr, size_t bytesize, CUstream hStream) {
   return gpufence::Allocate<PerThreadStream>(
-      dptr, bytesize, nullptr, hStream, [=](CUdeviceptr* out) {
-        return real::cuMemAllocAsync_ptsz(out, bytesize, hStream);
-      });
+      dptr, bytesize, nullptr, hStream,
+      [=](CUdeviceptr* out) { return real::cuMemAllocAsync_ptsz(out, bytesize, hStream); });
 }
 
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr* dptr, size_t bytesize, CUmemoryPool pool,

@@ -44,13 +44,14 @@ Cores* ActiveCores();
 bool OpenCores(const Claims& claims, const RegionPlaces& own, const DeviceIdentity* devices,
                const DeviceLimits* limits, size_t count, char* why, size_t why_bytes);
 
-// Around one launch into a stream of the calling thread (null: the legacy stream, CU_STREAM_PER_THREAD
-// the thread's): waits until it may go, and counts it.
+// Around one launch: waits until it may go, and counts it. `into()` tells the stream (null: the legacy
+// one) and is asked only where a core limit holds.
 class CoreLaunch {
  public:
-  explicit CoreLaunch(CUstream stream) {
+  template <typename Into>
+  explicit CoreLaunch(Into into) {
     Cores* cores = ActiveCores();
-    if (cores != nullptr) Enter(cores, stream);
+    if (cores != nullptr) Enter(cores, into());
   }
   ~CoreLaunch() {
     if (device_ != nullptr) Launched();

@@ -9,9 +9,26 @@
 namespace gpufence {
 namespace {
 
-CUstream StreamOf(const CUlaunchConfig* config) {
-  return config != nullptr ? config->hStream : nullptr;
-}
+// Where a launch goes, told when it is asked for: a caller's structure is not read before a limit is
+// known to hold.
+struct Into {
+  CUstream stream;
+  CUstream operator()() const { return stream; }
+};
+
+struct IntoPerThread {
+  CUstream stream;
+  CUstream operator()() const { return PerThread(stream); }
+};
+
+struct IntoConfigured {
+  const CUlaunchConfig* config;
+  bool per_thread;
+  CUstream operator()() const {
+    const CUstream stream = config != nullptr ? config->hStream : nullptr;
+    return per_thread ? PerThread(stream) : stream;
+  }
+};
 
 bool IsCapturing(CUstream stream) {
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -22,8 +39,8 @@ bool IsCapturing(CUstream stream) {
 // Also the driver's late loading of the function's code is seen here, since it happens in the
 // launch. A captured launch takes nothing yet: what it asks for must fit, and the next launch is
 // the first.
-template <typename Launch>
-[[gnu::noinline]] CUresult FirstLaunch(const Hook& hook, CUfunction function, CUstream stream,
+template <typename Where, typename Launch>
+[[gnu::noinline]] CUresult FirstLaunch(const Hook& hook, CUfunction function, Where stream,
                                        Launch launch) {
   FencedDevice* device = hook.current_device();
   if (device == nullptr) return launch();
@@ -33,14 +50,14 @@ template <typename Launch>
   const uint64_t growth_bytes =
       StackGrowthBytes(hook.fence(), device, context, stack_bytes, &stack_now);
   const CUresult rc = CallThatGrows(device, growth_bytes, launch);
-  if (rc != CUDA_SUCCESS || (growth_bytes > 0 && IsCapturing(stream))) return rc;
+  if (rc != CUDA_SUCCESS || (growth_bytes > 0 && IsCapturing(stream()))) return rc;
   if (growth_bytes > 0) SetLaunchedStack(hook.fence(), device, context, stack_bytes);
   RememberLaunch(function);
   return rc;
 }
 
-template <typename Launch>
-CUresult Launched(CUfunction function, CUstream stream, Launch launch) {
+template <typename Where, typename Launch>
+CUresult Launched(CUfunction function, Where stream, Launch launch) {
   const Hook hook;
   if (hook.fence() == nullptr) return hook.refused() ? kRefusalCode : launch();
   const CoreLaunch core_launch(stream);
@@ -51,7 +68,7 @@ CUresult Launched(CUfunction function, CUstream stream, Launch launch) {
 template <typename Launch>
 CUresult ThroughGates(const CUDA_LAUNCH_PARAMS* list, unsigned int count, Launch launch) {
   if (count == 0) return launch();
-  const CoreLaunch core_launch(list->hStream);
+  const CoreLaunch core_launch([list] { return list->hStream; });
   return ThroughGates(list + 1, count - 1, launch);
 }
 
@@ -61,8 +78,8 @@ template <typename Launch>
 CUresult LaunchedOnMany(const CUDA_LAUNCH_PARAMS* list, unsigned int count, Launch launch) {
   const Hook hook;
   if (hook.fence() == nullptr) return hook.refused() ? kRefusalCode : launch();
-  const CUresult rc =
-      ThroughGates(list, ActiveCores() != nullptr && list != nullptr ? count : 0, launch);
+  const bool asks = ActiveCores() != nullptr && list != nullptr;
+  const CUresult rc = ThroughGates(list, asks ? count : 0, launch);
   for (uint32_t i = 0; i < hook.fence()->device_count; ++i) {
     FencedDevice* device = &hook.fence()->devices[i];
     if (device->account.limited()) ReadOverheadNow(device);
@@ -79,7 +96,7 @@ CUresult cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDi
                         unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY,
                         unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream,
                         void** kernelParams, void** extra) {
-  return gpufence::Launched(f, hStream, [&] {
+  return gpufence::Launched(f, gpufence::Into{hStream}, [&] {
     return real::cuLaunchKernel(f, gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ,
                                 sharedMemBytes, hStream, kernelParams, extra);
   });
@@ -89,7 +106,7 @@ CUresult cuLaunchKernel_ptsz(CUfunction f, unsigned int gridDimX, unsigned int g
                              unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY,
                              unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream,
                              void** kernelParams, void** extra) {
-  return gpufence::Launched(f, gpufence::PerThread(hStream), [&] {
+  return gpufence::Launched(f, gpufence::IntoPerThread{hStream}, [&] {
     return real::cuLaunchKernel_ptsz(f, gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY,
                                      blockDimZ, sharedMemBytes, hStream, kernelParams, extra);
   });
@@ -97,13 +114,13 @@ CUresult cuLaunchKernel_ptsz(CUfunction f, unsigned int gridDimX, unsigned int g
 
 CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction f, void** kernelParams,
                           void** extra) {
-  return gpufence::Launched(f, gpufence::StreamOf(config),
+  return gpufence::Launched(f, gpufence::IntoConfigured{config, false},
                             [&] { return real::cuLaunchKernelEx(config, f, kernelParams, extra); });
 }
 
 CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig* config, CUfunction f, void** kernelParams,
                                void** extra) {
-  return gpufence::Launched(f, gpufence::PerThread(gpufence::StreamOf(config)), [&] {
+  return gpufence::Launched(f, gpufence::IntoConfigured{config, true}, [&] {
     return real::cuLaunchKernelEx_ptsz(config, f, kernelParams, extra);
   });
 }
@@ -113,7 +130,7 @@ CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX, unsigned
                                    unsigned int blockDimY, unsigned int blockDimZ,
                                    unsigned int sharedMemBytes, CUstream hStream,
                                    void** kernelParams) {
-  return gpufence::Launched(f, hStream, [&] {
+  return gpufence::Launched(f, gpufence::Into{hStream}, [&] {
     return real::cuLaunchCooperativeKernel(f, gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY,
                                            blockDimZ, sharedMemBytes, hStream, kernelParams);
   });
@@ -124,7 +141,7 @@ CUresult cuLaunchCooperativeKernel_ptsz(CUfunction f, unsigned int gridDimX, uns
                                         unsigned int blockDimY, unsigned int blockDimZ,
                                         unsigned int sharedMemBytes, CUstream hStream,
                                         void** kernelParams) {
-  return gpufence::Launched(f, gpufence::PerThread(hStream), [&] {
+  return gpufence::Launched(f, gpufence::IntoPerThread{hStream}, [&] {
     return real::cuLaunchCooperativeKernel_ptsz(f, gridDimX, gridDimY, gridDimZ, blockDimX,
                                                 blockDimY, blockDimZ, sharedMemBytes, hStream,
                                                 kernelParams);
@@ -139,17 +156,18 @@ CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS* launchParamsLi
 }
 
 CUresult cuLaunch(CUfunction f) {
-  return gpufence::Launched(f, nullptr, [&] { return real::cuLaunch(f); });
+  return gpufence::Launched(f, gpufence::Into{nullptr}, [&] { return real::cuLaunch(f); });
 }
 
 CUresult cuLaunchGrid(CUfunction f, int grid_width, int grid_height) {
-  return gpufence::Launched(f, nullptr,
+  return gpufence::Launched(f, gpufence::Into{nullptr},
                             [&] { return real::cuLaunchGrid(f, grid_width, grid_height); });
 }
 
 CUresult cuLaunchGridAsync(CUfunction f, int grid_width, int grid_height, CUstream hStream) {
-  return gpufence::Launched(
-      f, hStream, [&] { return real::cuLaunchGridAsync(f, grid_width, grid_height, hStream); });
+  return gpufence::Launched(f, gpufence::Into{hStream}, [&] {
+    return real::cuLaunchGridAsync(f, grid_width, grid_height, hStream);
+  });
 }
 
 }  // extern "C"

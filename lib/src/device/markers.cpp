@@ -115,7 +115,7 @@ MarkedStream* Markers::Insert(const Key& key) {
   place->ordinal = contexts_[context].ordinal;
   place->context = context;
   place->first = place->last = kNone;
-  place->is_timed = place->is_trusted = false;
+  place->is_timed = place->is_trusted = place->is_fresh = false;
   place->queued = place->tail_seen = 0;
   place->idle_since_ns = place->ns_per_launch = 0;
   place->handle.store(key.handle, std::memory_order_release);
@@ -283,6 +283,7 @@ void Markers::MarkLocked(MarkedStream* stream) {
   if (launches == 0 || (word & MarkedStream::kRunning) == 0) return;
   if (contexts_[stream->context].away || !Record(stream, launches, /*begins=*/false)) return;
   stream->word.fetch_sub(launches, std::memory_order_relaxed);
+  stream->awaits_launch = false;
 }
 
 void Markers::Mark(MarkedStream* stream) {

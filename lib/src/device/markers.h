@@ -25,6 +25,8 @@ inline constexpr uint32_t kMostMarkedContexts = 64;
 
 // The pause between two kernels of a stream, in which nothing runs (measured on an H200).
 inline constexpr uint64_t kLaunchGapNs = 1'700;
+// ... and the one from a marker in an idle stream to the kernel launched behind it.
+inline constexpr uint64_t kFirstLaunchGapNs = 4'000;
 
 struct BusyInterval {
   uint64_t begin_ns;
@@ -49,6 +51,7 @@ struct MarkedStream {
   uint16_t last;
   bool is_timed;          // run_begin_ns is known
   bool is_trusted;        // ns_per_launch is of this run
+  bool is_fresh;          // no marker of this run was reached but the one that begins it
   bool awaits_launch;     // its last marker begins a run, and nobody looked since
   uint32_t queued;        // launches before the markers from first to last
   uint32_t tail_seen;     // per-thread: launches that the last look found behind the last marker

@@ -17,8 +17,10 @@ constexpr uint64_t kLegacyStream = 1;
 // What runs is charged short of now: the clocks may disagree by so much, and the marker tells.
 constexpr uint64_t kClockDoubtNs = 150'000;
 
-uint64_t Gaps(uint64_t launches, uint64_t interval_ns) {
-  return std::min(launches * kLaunchGapNs, interval_ns / 2);
+// What of an interval of so many launches lies between kernels.
+uint64_t Gaps(const MarkedStream& stream, uint64_t launches, uint64_t interval_ns) {
+  const uint64_t first_ns = stream.is_fresh ? kFirstLaunchGapNs : 0;
+  return std::min(first_ns + launches * kLaunchGapNs, interval_ns / 2);
 }
 
 }  // namespace
@@ -101,7 +103,7 @@ void Markers::Running(MarkedStream* stream, uint32_t launches, uint64_t end_ns, 
   if (end_ns <= stream->run_begin_ns) return;
   const uint64_t ran_ns = end_ns - stream->run_begin_ns;
   const uint64_t from_ns =
-      std::max(stream->charged_ns, stream->run_begin_ns + Gaps(launches, ran_ns));
+      std::max(stream->charged_ns, stream->run_begin_ns + Gaps(*stream, launches, ran_ns));
   look->Add(*stream, from_ns, end_ns);
   stream->charged_ns = std::max(from_ns, end_ns);
 }
@@ -132,9 +134,10 @@ bool Markers::Reached(MarkedStream* stream, const Marker& marker, Look* look, ui
 void Markers::TakeReached(MarkedStream* stream, const Marker& marker, uint64_t at_ns, Look* look) {
   if (!marker.begins && stream->is_timed && at_ns > stream->run_begin_ns) {
     const uint64_t ran_ns = at_ns - stream->run_begin_ns;
-    look->Add(*stream,
-              std::max(stream->charged_ns, stream->run_begin_ns + Gaps(marker.launches, ran_ns)),
-              at_ns);
+    look->Add(
+        *stream,
+        std::max(stream->charged_ns, stream->run_begin_ns + Gaps(*stream, marker.launches, ran_ns)),
+        at_ns);
     const uint64_t each_ns = std::max(ran_ns / std::max(marker.launches, 1u), uint64_t{1});
     const bool known = stream->ns_per_launch != 0 && each_ns < 4 * stream->ns_per_launch;
     stream->ns_per_launch = known ? (3 * stream->ns_per_launch + each_ns) / 4 : each_ns;
@@ -143,6 +146,7 @@ void Markers::TakeReached(MarkedStream* stream, const Marker& marker, uint64_t a
                                                          uint64_t{1}, kMostLaunchesUnmarked)),
                         std::memory_order_relaxed);
   }
+  stream->is_fresh = marker.begins;
   stream->run_begin_ns = at_ns;
   // What was charged beyond its end was somebody's waiting: not charged again.
   stream->charged_ns = std::max(marker.begins ? at_ns : stream->charged_ns, at_ns);
@@ -201,9 +205,11 @@ uint64_t Markers::ExpectedNs(uint64_t now_ns) {
   const FutexGuard guard(&lock_);
   uint64_t soonest_ns = UINT64_MAX;
   ForEachActive([&](MarkedStream* stream) {
-    if (stream->first == kNone || !stream->is_timed) return;
-    const uint64_t end_ns =
-        stream->run_begin_ns + markers_[stream->first].launches * stream->ns_per_launch;
+    if (stream->first == kNone) return;
+    uint64_t end_ns = 0;  // what was not seen to begin may be over at any moment
+    if (stream->is_timed && !markers_[stream->first].begins) {
+      end_ns = stream->run_begin_ns + markers_[stream->first].launches * stream->ns_per_launch;
+    }
     soonest_ns = std::min(soonest_ns, end_ns > now_ns ? end_ns - now_ns : 0);
   });
   return soonest_ns;

@@ -47,12 +47,6 @@ void Notify(CoreDevice* device) {
   FutexWakeAll(&device->progress);
 }
 
-void Await(CoreDevice* device, std::atomic<uint32_t>* waiters, uint32_t seen, uint64_t wait_ns) {
-  waiters->fetch_add(1, std::memory_order_relaxed);
-  FutexWait(&device->progress, seen, std::min(wait_ns, kLongestNapNs));
-  waiters->fetch_sub(1, std::memory_order_relaxed);
-}
-
 // Without a watcher.
 void TickHere(Cores* cores) {
   if (cores->watcher.runs()) return;
@@ -77,7 +71,11 @@ void Hold(Cores* cores, CoreDevice* device, MarkedStream* stream) {
     uint64_t wait_ns = HoldNs(*device, stream, now_ns);
     if (wait_ns != 0 && now_ns - patient_since_ns < kPatienceNs) {
       if (!cores->watcher.runs()) wait_ns = std::min(wait_ns, kTickNs);
-      Await(device, &device->queue_waiters, seen, wait_ns);
+      const bool queued = stream != nullptr && stream->QueuedNs() != 0;
+      // A debt is waited out to the moment; only for the queue somebody must look sooner.
+      device->queue_waiters.fetch_add(queued ? 1 : 0, std::memory_order_relaxed);
+      FutexWait(&device->progress, seen, std::min(wait_ns, kLongestNapNs));
+      device->queue_waiters.fetch_sub(queued ? 1 : 0, std::memory_order_relaxed);
       TickHere(cores);
       continue;
     }

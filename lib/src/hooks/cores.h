@@ -23,7 +23,7 @@ struct CoreDevice {
   uint32_t ordinal;
   std::atomic<uint32_t> closed;         // the gate: not 0, ask before the next launch
   std::atomic<uint32_t> progress;       // changes when waiting may be over
-  std::atomic<uint32_t> queue_waiters;  // launches held by budget or queue
+  std::atomic<uint32_t> queue_waiters;  // launches held by what is queued
   std::atomic<uint32_t> turn_waiters;   // launches held by the turn
 };
 

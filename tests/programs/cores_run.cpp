@@ -6,7 +6,8 @@
 //   cores_run WAY KERNEL_US MS
 //
 // Ways: plain, ex, cooperative, graph, two (streams), legacy, thread (its default stream), sync (after
-// every kernel), pauses (of a kernel's length behind each), copies (as long as the kernels, between them).
+// every kernel), pauses (twice a kernel's length behind each), fills (as long as the kernels, between
+// them; keep them short, since the simulator really fills).
 // Prints {"share": percent, "launches": n, "us": elapsed}.
 #include <time.h>
 #include <unistd.h>
@@ -32,7 +33,7 @@ struct Work {
   CUstream streams[2];
   CUgraphExec graph;
   CUdeviceptr memory;
-  size_t copy_bytes;
+  size_t fill_bytes;
   unsigned launches;
 
   bool Is(const char* name) const { return strcmp(way, name) == 0; }
@@ -62,8 +63,8 @@ struct Work {
     MUST(Launch(stream));
     ++launches;
     if (Is("sync") || Is("pauses")) MUST(cuStreamSynchronize(stream));
-    if (Is("pauses")) usleep(static_cast<useconds_t>(ns / 1000));
-    if (Is("copies")) MUST(cuMemsetD8Async(memory, 0, copy_bytes, stream));
+    if (Is("pauses")) usleep(static_cast<useconds_t>(ns / 500));
+    if (Is("fills")) MUST(cuMemsetD8Async(memory, 0, fill_bytes, stream));
   }
 };
 
@@ -82,12 +83,13 @@ CUgraphExec GraphOf(const Gpu& gpu, CUstream stream, unsigned long long ns) {
 int main(int argc, char** argv) {
   if (argc != 4) return 2;
   const Gpu gpu;
-  Work work = {gpu, argv[1], strtoull(argv[2], nullptr, 10) * kUs, {NewStream(), NewStream()},
-               nullptr, 0, 0, 0};
+  Work work = {
+      gpu, argv[1], strtoull(argv[2], nullptr, 10) * kUs, {NewStream(), NewStream()}, nullptr, 0,
+      0,   0};
   if (work.Is("graph")) work.graph = GraphOf(gpu, work.streams[0], work.ns);
-  if (work.Is("copies")) {
-    work.copy_bytes = static_cast<size_t>(work.ns) * 2000;  // at 2 TB/s
-    MUST(cuMemAlloc_v2(&work.memory, work.copy_bytes));
+  if (work.Is("fills")) {
+    work.fill_bytes = static_cast<size_t>(work.ns) * 2000;  // at 2 TB/s
+    MUST(cuMemAlloc_v2(&work.memory, work.fill_bytes));
   }
 
   const double begin_us = NowUs();

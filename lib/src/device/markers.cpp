@@ -205,7 +205,7 @@ uint16_t Markers::Take(uint16_t context) {
       } else {
         index = static_cast<uint16_t>(++markers_made_);
       }
-      markers_[index] = {event, 0, 0, owner->free, context, false};
+      markers_[index] = {event, 0, 0, owner->free, context, false, false};
       owner->free = index;
     }
     real::cuCtxPopCurrent_v2(&popped);
@@ -235,6 +235,7 @@ bool Markers::Record(MarkedStream* stream, uint32_t launches, bool begins) {
   marker->recorded_ns = NowNs();
   marker->launches = launches;
   marker->begins = begins;
+  marker->prompt = begins && !IsActive(stream);
   marker->next = kNone;
   if (real::cuEventRecord(marker->event, HandleOf(*stream)) != CUDA_SUCCESS) {
     Return(taken);

@@ -113,6 +113,7 @@ class Markers {
     uint16_t next;
     uint16_t context;
     bool begins;  // the time before it is not the stream's
+    bool prompt;  // recorded in an idle stream
   };
 
   struct Context {

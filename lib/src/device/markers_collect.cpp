@@ -126,7 +126,7 @@ bool Markers::Reached(MarkedStream* stream, const Marker& marker, Look* look, ui
     context->base = index;
     context->base_ns = gpu_ns;
   }
-  context->clock.Observe(gpu_ns, marker.recorded_ns, look->now_ns);
+  context->clock.Observe(gpu_ns, marker.recorded_ns, look->now_ns, marker.prompt);
   *at_ns = std::min(context->clock.ToMonotonic(gpu_ns), look->now_ns);
   return true;
 }

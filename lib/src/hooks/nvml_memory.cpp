@@ -70,10 +70,8 @@ nvmlReturn_t nvmlDeviceGetConfComputeProtectedMemoryUsage(nvmlDevice_t device,
   const InsideHook hook;
   const nvmlReturn_t rc = real::nvmlDeviceGetConfComputeProtectedMemoryUsage(device, memory);
   MemoryView view;
-  // A board without protected memory answers zeros, which stay.
-  if (rc == NVML_SUCCESS && hook.is_outermost() && memory->total > 0) {
-    gpufence::LowerMemory(device, memory, &view);
-  }
+  // A board without protected memory answers zeros, which stay zeros.
+  if (rc == NVML_SUCCESS && hook.is_outermost()) gpufence::LowerMemory(device, memory, &view);
   return rc;
 }
 

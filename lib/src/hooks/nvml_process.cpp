@@ -78,13 +78,14 @@ bool IsFenced(nvmlDevice_t device) {
 template <typename Info>
 using RunningCall = nvmlReturn_t (*)(nvmlDevice_t, unsigned int*, Info*);
 
-// What NVML refuses whatever the list holds, it refuses in its own words.
+// What NVML refuses whatever the list holds, it refuses in its own words. The caller's memory is
+// looked at only inside a limit: without one the call is the driver's alone.
 template <typename Info>
 nvmlReturn_t Running(nvmlDevice_t device, unsigned int* count, Info* infos,
                      RunningCall<Info> call) {
   const InsideHook hook;
-  const bool is_odd = count == nullptr || (*count > 0 && infos == nullptr);
-  if (is_odd || !hook.is_outermost() || !IsFenced(device)) return call(device, count, infos);
+  const bool is_ours = count != nullptr && hook.is_outermost() && IsFenced(device);
+  if (!is_ours || (*count > 0 && infos == nullptr)) return call(device, count, infos);
   return PutOurs(
       [&](Info* ours, unsigned* filled) { return call(device, filled, ours); }, count, infos);
 }
@@ -155,9 +156,8 @@ nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t device,
 nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device,
                                                    nvmlProcessDetailList_t* plist) {
   const InsideHook hook;
-  const bool is_odd =
-      plist == nullptr || (plist->numProcArrayEntries > 0 && plist->procArray == nullptr);
-  if (is_odd || !hook.is_outermost() || !gpufence::IsFenced(device)) {
+  const bool is_ours = plist != nullptr && hook.is_outermost() && gpufence::IsFenced(device);
+  if (!is_ours || (plist->numProcArrayEntries > 0 && plist->procArray == nullptr)) {
     return real::nvmlDeviceGetRunningProcessDetailList(device, plist);
   }
   const auto fill = [&](nvmlProcessDetail_v1_t* ours, unsigned* filled) {

@@ -1,8 +1,8 @@
 """What a container pays for code, heaps, stacks and first launches.
 
 Every figure is what still fits below a limit of 4 GiB, in MiB. An empty context of the simulated
-driver takes 526 MiB, and small code fits beside it (on an H200, too, small modules leave free memory
-as it is); a byte of stack costs 132 x 2048 bytes.
+driver takes 526 MiB, and small code fits beside it (small modules leave an H200's free memory as it
+is, too); a byte of stack costs 132 x 2048 bytes.
 """
 
 from __future__ import annotations

@@ -101,16 +101,14 @@ CUresult Allocate(const std::string& family, size_t bytes, Output* out) {
                                                                          stream);
   }
   if (family == "pool_ptsz") {
-    return FIND(cuMemAllocFromPoolAsync_ptsz, cuMemAllocFromPoolAsync, 11020)(address, bytes,
-                                                                              pool, stream);
+    return FIND(cuMemAllocFromPoolAsync_ptsz, cuMemAllocFromPoolAsync, 11020)(address, bytes, pool,
+                                                                              stream);
   }
   fprintf(stderr, "no family %s\n", family.c_str());
   exit(1);
 }
 
-CUdeviceptr AddressOf(const Output& out) {
-  return out.low != Output().low ? out.low : out.address;
-}
+CUdeviceptr AddressOf(const Output& out) { return out.low != Output().low ? out.low : out.address; }
 
 CUresult Free(const std::string& door, CUdeviceptr address) {
   Enter(door);
@@ -150,8 +148,7 @@ CUmemoryPool ThePool() {
 CUresult MakePool(const std::string& where) {
   CUmemPoolProps props = {};
   props.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-  props.location.type =
-      where == "host" ? CU_MEM_LOCATION_TYPE_HOST : CU_MEM_LOCATION_TYPE_DEVICE;
+  props.location.type = where == "host" ? CU_MEM_LOCATION_TYPE_HOST : CU_MEM_LOCATION_TYPE_DEVICE;
   if (where == "shared") props.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   if (where == "limited") props.maxSize = 8 * simtest::kMiB;
   return FIND(cuMemPoolCreate, cuMemPoolCreate, 11020)(&pool, &props);
@@ -266,8 +263,8 @@ bool Share(const std::string& command) {
     std::cout << open(&address, FromHex<CUipcMemHandle>(text), 1) << " " << address << std::endl;
   } else if (command == "export_pool") {
     int fd = -1;
-    std::cout << cuMemPoolExportToShareableHandle(
-                     &fd, pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0)
+    std::cout << cuMemPoolExportToShareableHandle(&fd, pool,
+                                                  CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0)
               << " " << fd << " " << getpid() << std::endl;
   } else if (command == "import_pool") {
     std::string process;
@@ -284,8 +281,7 @@ bool Share(const std::string& command) {
   } else if (command == "import_pointer") {
     std::cin >> text;
     auto ticket = FromHex<CUmemPoolPtrExportData>(text);
-    std::cout << cuMemPoolImportPointer(&address, imported, &ticket) << " " << address
-              << std::endl;
+    std::cout << cuMemPoolImportPointer(&address, imported, &ticket) << " " << address << std::endl;
   } else {
     return false;
   }

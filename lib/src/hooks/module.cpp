@@ -19,8 +19,8 @@ CUresult LoadedInto(Handle* out, Load load, Unload unload) {
   FencedDevice* device = hook.current_device();
   if (device == nullptr || out == nullptr) return load(out);
   Handle made = nullptr;
-  const CUresult rc = CallThatGrows(
-      device, 0, [&] { return load(&made); }, [&] { return unload(made); });
+  const CUresult rc =
+      CallThatGrows(device, 0, [&] { return load(&made); }, [&] { return unload(made); });
   if (rc == CUDA_SUCCESS) *out = made;
   return rc;
 }

@@ -58,8 +58,7 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t* me
   const InsideHook hook;
   const nvmlReturn_t rc = real::nvmlDeviceGetMemoryInfo_v2(device, memory);
   MemoryView view;
-  if (rc == NVML_SUCCESS && hook.is_outermost() &&
-      gpufence::LowerMemory(device, memory, &view)) {
+  if (rc == NVML_SUCCESS && hook.is_outermost() && gpufence::LowerMemory(device, memory, &view)) {
     memory->reserved = view.reserved_bytes;
   }
   return rc;

@@ -86,8 +86,8 @@ nvmlReturn_t Running(nvmlDevice_t device, unsigned int* count, Info* infos,
   const InsideHook hook;
   const bool is_ours = count != nullptr && hook.is_outermost() && IsFenced(device);
   if (!is_ours || (*count > 0 && infos == nullptr)) return call(device, count, infos);
-  return PutOurs(
-      [&](Info* ours, unsigned* filled) { return call(device, filled, ours); }, count, infos);
+  return PutOurs([&](Info* ours, unsigned* filled) { return call(device, filled, ours); }, count,
+                 infos);
 }
 
 }  // namespace
@@ -104,14 +104,12 @@ nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device, unsigned 
 
 nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t device, unsigned int* infoCount,
                                                      nvmlProcessInfo_v2_t* infos) {
-  return gpufence::Running(device, infoCount, infos,
-                           real::nvmlDeviceGetComputeRunningProcesses_v2);
+  return gpufence::Running(device, infoCount, infos, real::nvmlDeviceGetComputeRunningProcesses_v2);
 }
 
 nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int* infoCount,
                                                      nvmlProcessInfo_t* infos) {
-  return gpufence::Running(device, infoCount, infos,
-                           real::nvmlDeviceGetComputeRunningProcesses_v3);
+  return gpufence::Running(device, infoCount, infos, real::nvmlDeviceGetComputeRunningProcesses_v3);
 }
 
 nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses(nvmlDevice_t device, unsigned int* infoCount,
@@ -119,15 +117,13 @@ nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses(nvmlDevice_t device, unsigned
   return gpufence::Running(device, infoCount, infos, real::nvmlDeviceGetGraphicsRunningProcesses);
 }
 
-nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v2(nvmlDevice_t device,
-                                                      unsigned int* infoCount,
+nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v2(nvmlDevice_t device, unsigned int* infoCount,
                                                       nvmlProcessInfo_v2_t* infos) {
   return gpufence::Running(device, infoCount, infos,
                            real::nvmlDeviceGetGraphicsRunningProcesses_v2);
 }
 
-nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device,
-                                                      unsigned int* infoCount,
+nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device, unsigned int* infoCount,
                                                       nvmlProcessInfo_t* infos) {
   return gpufence::Running(device, infoCount, infos,
                            real::nvmlDeviceGetGraphicsRunningProcesses_v3);
@@ -135,8 +131,7 @@ nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device,
 
 nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses(nvmlDevice_t device, unsigned int* infoCount,
                                                      nvmlProcessInfo_v1_t* infos) {
-  return gpufence::Running(device, infoCount, infos,
-                           real::nvmlDeviceGetMPSComputeRunningProcesses);
+  return gpufence::Running(device, infoCount, infos, real::nvmlDeviceGetMPSComputeRunningProcesses);
 }
 
 nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v2(nvmlDevice_t device,

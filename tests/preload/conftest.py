@@ -6,9 +6,13 @@ run in parallel and leave nothing behind.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import signal
+import struct
 import subprocess
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +21,8 @@ from typing import Any
 import pytest
 
 REPO = Path(__file__).resolve().parents[2]
+
+_GATE_BYTE = 1 << 40  # lib/sim/machine/file.cpp
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +107,42 @@ class Sim:
             stderr=subprocess.PIPE,
             text=True,
         )
+
+    def stop(self, process: subprocess.Popen[str]) -> bool:
+        """SIGSTOP it anywhere but inside the driver; False when it has ended instead.
+
+        A real driver's critical sections are the kernel's, where no process can be stopped: the
+        signal takes effect on its way out. The simulated one's are ordinary code.
+        """
+        while True:
+            process.send_signal(signal.SIGSTOP)
+            seen = os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+            if seen is None or seen.si_code != os.CLD_STOPPED:
+                return False
+            if self._gate_opens():
+                return True
+            process.send_signal(signal.SIGCONT)
+            time.sleep(0.001)
+
+    def _gate_opens(self) -> bool:
+        """Whether the driver's gate is seen open within a moment, so that nobody stopped has it."""
+        (machine,) = self.state.parent.glob(self.state.name + ".*")
+        with machine.open("r+b") as file:
+            for _ in range(1000):
+                if _try_gate(file.fileno()):
+                    return True
+                time.sleep(0.0001)
+        return False
+
+
+def _try_gate(machine: int) -> bool:
+    """Take the gate of a machine file if it is free; closing the file opens it again."""
+    wanted = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, _GATE_BYTE, 1, 0)
+    try:
+        fcntl.fcntl(machine, fcntl.F_OFD_SETLK, wanted)
+    except BlockingIOError:
+        return False
+    return True
 
 
 @pytest.fixture(scope="session")

@@ -12,25 +12,36 @@ from pathlib import Path
 
 _PROCESSES = 4096
 _DEVICES = 64
-_LIMITS_AT = 64 + 64 * _DEVICES + 64 * _PROCESSES
-_CELLS_AT = _LIMITS_AT + 2 * 8 * _DEVICES * _PROCESSES
+_RECORDS_AT = 64 + 64 * _DEVICES
+_LIMITS_AT = _RECORDS_AT + 64 * _PROCESSES
+_OVERHEAD_AT = _LIMITS_AT + 8 * _DEVICES * _PROCESSES
+_CELLS_AT = _OVERHEAD_AT + 8 * _DEVICES * _PROCESSES
 
 
 @dataclass(frozen=True, slots=True)
 class Charge:
     """Bytes of one process on one device."""
 
+    pid: int  # 0: nobody's
     held: int
     asking: int
+    overhead: int  # the part of held that no allocation explains
 
 
 def read_charges(folder: Path, row: int = 0) -> list[Charge]:
     """Every slot's cell in a row of the only region under `folder`, up to the last slot used."""
     (region,) = folder.glob("gpufence-*")
     with region.open("rb") as file:
-        (slots,) = struct.unpack_from("<I", file.read(64), 20)
-        file.seek(_CELLS_AT + 16 * _PROCESSES * row)
-        return [Charge(*struct.unpack("<QQ", file.read(16))) for _ in range(slots)]
+
+        def read(layout: str, offset: int) -> list[int]:
+            file.seek(offset)
+            return list(struct.unpack(layout, file.read(struct.calcsize(layout))))
+
+        (slots,) = read("<I", 20)
+        pids = read("<" + "I60x" * slots, _RECORDS_AT)
+        overheads = read(f"<{slots}Q", _OVERHEAD_AT + 8 * _PROCESSES * row)
+        cells = read(f"<{2 * slots}Q", _CELLS_AT + 16 * _PROCESSES * row)
+        return list(map(Charge, pids, cells[::2], cells[1::2], overheads))
 
 
 def charged(folder: Path, row: int = 0) -> int:

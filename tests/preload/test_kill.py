@@ -10,51 +10,33 @@ import os
 import random
 import select
 import signal
-import struct
-import time
-from dataclasses import dataclass
+from collections import Counter
 from pathlib import Path
 from subprocess import Popen
 
-from .charges import MIB
+from .charges import MIB, OUT_OF_MEMORY
 from .conftest import Sim
+from .region_file import Charge, read_charges
 
 PROCESSES = 32
 LIMIT = 512 * MIB
 # Small allocations with holes between them may keep one chunk more than their sum needs; the ledger
 # learns of it as overhead when it next asks the driver.
 CHUNK = 2 * MIB
-ROUNDS = int(os.environ.get("GPUFENCE_KILL_ROUNDS", "15"))
+ROUNDS = int(os.environ.get("GPUFENCE_KILL_ROUNDS", "10"))
 PATIENCE_S = 60.0
-
-# lib/src/state/layout.h, first row.
-_RECORDS_AT = 64 + 64 * 64
-_OVERHEAD_AT = _RECORDS_AT + 64 * 4096 + 8 * 64 * 4096
-_CELLS_AT = _OVERHEAD_AT + 8 * 64 * 4096
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """Bytes of one process; overhead is the part that no allocation explains."""
-
-    held: int
-    overhead: int
 
 
 class Herd:
     """The running workers."""
 
     def __init__(self, sim: Sim, state: Path, dice: random.Random) -> None:
-        """Start all of them, standing still."""
+        """Start all of them, and let them run."""
         self.sim = sim
         self.state = state
         self.dice = dice
-        self.workers: list[Popen[str]] = []
-        # Started since the last roll call. Nobody waits for them while others are stopped, who may
-        # hold the memory that a context needs, or a lock of the simulated driver.
-        self.newcomers: set[int] = set()
-        for _ in range(PROCESSES):
-            self.workers.append(self.start())
+        self.counts: Counter[str] = Counter()
+        self.workers: list[Popen[str]] = [self.start() for _ in range(PROCESSES)]
         for worker in self.workers:
             self.await_ready(worker)
 
@@ -78,67 +60,61 @@ class Herd:
         worker.stdin.write(word + "\n")
         worker.stdin.flush()
 
+    def ask(self, worker: Popen[str], word: str) -> list[str]:
+        """One command and its answer."""
+        self.say(worker, word)
+        return self.hear(worker)
+
     def await_ready(self, worker: Popen[str]) -> None:
         """Let a worker begin."""
         assert self.hear(worker) == ["ready"]
         self.say(worker, "go")
 
-    def cells(self) -> dict[int, Cell]:
-        """What the region says, by pid; nothing may be left in slots without one, nor asked for."""
-        (region,) = self.state.glob("gpufence-*")
-        content = region.read_bytes()
-        (slots,) = struct.unpack_from("<I", content, 20)
-        found: dict[int, Cell] = {}
-        for slot in range(slots):
-            (pid,) = struct.unpack_from("<I", content, _RECORDS_AT + 64 * slot)
-            (overhead,) = struct.unpack_from("<Q", content, _OVERHEAD_AT + 8 * slot)
-            held, asking = struct.unpack_from("<QQ", content, _CELLS_AT + 16 * slot)
-            assert asking == 0
-            if pid == 0:
-                assert (held, overhead) == (0, 0)
-                continue
-            assert pid not in found
-            found[pid] = Cell(held, overhead)
-        return found
-
     def disturb(self) -> None:
-        """Kill or stop some at random moments."""
+        """Kill or stop some at random moments; whoever is killed has a successor at once."""
         for _ in range(self.dice.randint(1, 4)):
-            time.sleep(self.dice.random() * 0.01)
+            select.select([], [], [], self.dice.random() * 0.01)
             index = self.dice.randrange(PROCESSES)
             worker = self.workers[index]
             if self.dice.random() < 0.5:
-                worker.send_signal(signal.SIGSTOP)
+                assert self.sim.stop(worker)
+                self.counts["stopped"] += 1
                 continue
             worker.kill()
             worker.communicate()
-            self.newcomers.discard(worker.pid)
+            self.counts["killed"] += 1
             self.workers[index] = self.start()
-            self.newcomers.add(self.workers[index].pid)
+            # The others may be stopped: they hold nothing that a newcomer has to wait for.
+            self.await_ready(self.workers[index])
 
     def roll_call(self) -> None:
         """Everybody stands still; the region must say exactly what they hold."""
         for worker in self.workers:
             worker.send_signal(signal.SIGCONT)
         for worker in self.workers:
-            if worker.pid in self.newcomers:
-                self.await_ready(worker)
-        self.newcomers.clear()
-        for worker in self.workers:
             self.say(worker, "stand")
         expected = {}
         for worker in self.workers:
-            word, code, held = self.hear(worker)
+            word, code, held, granted, refused = self.hear(worker)
             assert (word, code) == ("holds", "0")
             expected[worker.pid] = int(held)
-        self.say(self.workers[0], "full")
-        assert self.hear(self.workers[0]) == ["full", "2", "0"]
+            self.counts["granted"] += int(granted)
+            self.counts["refused"] += int(refused)
+        assert self.ask(self.workers[0], "full") == ["full", str(OUT_OF_MEMORY)]
 
-        cells = self.cells()
-        assert {pid: cell.held - cell.overhead for pid, cell in cells.items()} == expected
+        assert {c.pid: c.held - c.overhead for c in self.charges()} == expected
         assert self.really_used() <= LIMIT + PROCESSES * CHUNK
         for worker in self.workers:
             self.say(worker, "go")
+
+    def charges(self) -> list[Charge]:
+        """What the region says; nothing may be left in slots without a process, nor asked for."""
+        found = read_charges(self.state)
+        assert all(charge.asking == 0 for charge in found)
+        assert all((charge.held, charge.overhead) == (0, 0) for charge in found if charge.pid == 0)
+        taken = [charge for charge in found if charge.pid != 0]
+        assert len({charge.pid for charge in taken}) == len(taken)
+        return taken
 
     def really_used(self) -> int:
         """What the simulated card itself says."""
@@ -146,6 +122,19 @@ class Herd:
         used = devices[0]["v2_used"]
         assert isinstance(used, int)
         return used
+
+    def empty(self) -> None:
+        """Everybody gives everything back: only what no allocation explains may stay charged."""
+        for worker in self.workers:
+            assert self.ask(worker, "stand")[1] == "0"
+        for worker in self.workers:
+            assert self.ask(worker, "empty") == ["empty", "0"]
+        for worker in self.workers:
+            assert self.ask(worker, "stand")[:3] == ["holds", "0", "0"]
+
+        charges = self.charges()
+
+        assert [charge.held - charge.overhead for charge in charges] == [0] * PROCESSES
 
     def end(self) -> None:
         """Kill whatever lives."""
@@ -157,12 +146,24 @@ class Herd:
 def test_no_byte_is_lost_or_gained_and_nobody_hangs(sim: Sim, tmp_path: Path) -> None:
     state = tmp_path / "state"
     state.mkdir()
-    small = sim.with_env(CONTEXT_BYTES="2m")
-    herd = Herd(small, state, random.Random(7))
+    herd = Herd(sim.with_env(CONTEXT_BYTES="2m"), state, random.Random(7))
 
     try:
         for _ in range(ROUNDS):
             herd.disturb()
             herd.roll_call()
+        herd.empty()
     finally:
         herd.end()
+        print(dict(herd.counts))
+
+    late = herd.start()
+    try:
+        herd.await_ready(late)
+        assert herd.ask(late, "stand")[:3] == ["holds", "0", "0"]
+        assert herd.ask(late, "full") == ["full", str(OUT_OF_MEMORY)]
+        (left,) = herd.charges()
+        assert left.held == left.overhead
+    finally:
+        late.kill()
+        late.communicate()

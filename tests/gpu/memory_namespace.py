@@ -22,6 +22,7 @@ UNSHARE = ("unshare", "--pid", "--fork", "--mount-proc")
 NEIGHBOUR_BYTES = 2048 * MIB
 # Measured by the difference in free memory, a context costs what NVML says or some MiB more.
 MEASURED_SLACK = 64 * MIB
+SMI_TIMEOUT_S = 60.0
 
 
 def run_namespace(setup: Setup, report: Report, _static: dict[str, Path]) -> None:
@@ -40,9 +41,10 @@ def run_namespace(setup: Setup, report: Report, _static: dict[str, Path]) -> Non
             container(setup) as (env, _),
             driven([*UNSHARE, sys.executable, PIDS, "fill"], env, "pids limited") as program,
         ):
-            limited = json.loads(program.line())
+            limited = json.loads(program.line(SMI_TIMEOUT_S))
             held = nvml.ask("device")[0] - before
     _judge(report, told, limited, held)
+    _judge_smi(report, setup, limited)
 
 
 def _judge(report: Report, told: dict[str, Any], limited: dict[str, Any], held: int) -> None:
@@ -60,3 +62,25 @@ def _judge(report: Report, told: dict[str, Any], limited: dict[str, Any], held: 
     verdict = "different" if complaints else "same"
     detail = {"told": told, "limited": limited, "held": held}
     report.judge("memory", "pid namespace", verdict, "; ".join([text, *complaints]), **detail)
+
+
+def _judge_smi(report: Report, setup: Setup, limited: dict[str, Any]) -> None:
+    if setup.simulated or not limited["smi"]:
+        report.judge("memory", "nvidia-smi in a container", "skipped", "there is none")
+        return
+    table, apps = limited["smi"]
+    complaints = []
+    if f"/ {LIMIT // MIB:>6}MiB" not in table:
+        complaints.append("the total is not the limit")
+    listed = [line.split(",")[0] for line in apps.splitlines()]
+    if listed != [str(limited["pid"])]:
+        complaints.append(f"lists {listed}, not the container's own process")
+    memory_line = next((line for line in table.splitlines() if "MiB /" in line), "")
+    report.judge(
+        "memory",
+        "nvidia-smi in a container",
+        "different" if complaints else "same",
+        "; ".join([memory_line.strip(), apps.strip(), *complaints]),
+        output=table,
+        apps=apps,
+    )

@@ -4,6 +4,9 @@
 //
 //   linked | dlsym | address | address_v2 | per_thread
 //
+// With a second argument its only context is one of the first version: driver 580 crashes in the
+// 32-bit forms where the process has another one besides.
+//
 // One command a line on stdin, one line of numbers as the answer, the driver's code first:
 //
 //   alloc FAMILY BYTES            code, address, whether an output was written
@@ -373,10 +376,15 @@ bool Obey(const std::string& command) {
 
 }  // namespace
 
-int main(int, char** argv) {
+int main(int argc, char** argv) {
   ways::way = argv[1];
   MUST(cuInit(0));
-  MUST(cuCtxCreate_v2(&context, 0, 0));
+  if (argc > 2) {
+    MUST(cuCtxCreate(&first_version, 0, 0));
+    context = first_version;
+  } else {
+    MUST(cuCtxCreate_v2(&context, 0, 0));
+  }
   MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
   std::cout << "ready" << std::endl;
   for (std::string command; std::cin >> command;) {

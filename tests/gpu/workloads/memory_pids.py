@@ -1,6 +1,7 @@
 """Which process numbers NVML tells in this pid namespace, and what then fits, as one JSON object.
 
-Takes 64 MiB pieces until one is refused, inside a limit only. Asked by ctypes, as any client would.
+With "fill", inside a limit only, takes 64 MiB pieces until one is refused, and lets nvidia-smi tell
+what it sees. Asked by ctypes, as any client would.
 """
 
 from __future__ import annotations
@@ -8,7 +9,9 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import shutil
 import struct
+import subprocess
 import sys
 
 ENTRY = struct.Struct("<I4xQ8x")
@@ -40,6 +43,19 @@ def listed() -> list[tuple[int, int]]:
     return list(ENTRY.iter_unpack(memoryview(infos)[: ENTRY.size * count.value]))
 
 
+def smi() -> list[str]:
+    """What nvidia-smi shows: its table, and its list of processes."""
+    path = shutil.which("nvidia-smi")
+    if path is None:
+        return []
+    query = "--query-compute-apps=pid,used_memory"
+    commands = ([path], [path, query, "--format=csv,noheader"])
+    return [
+        subprocess.run(words, capture_output=True, text=True, check=False).stdout
+        for words in commands
+    ]
+
+
 def main() -> None:
     """Tells, and stays until a line comes, so that others can look at this process."""
     cuda = ctypes.CDLL("libcuda.so.1")
@@ -49,6 +65,7 @@ def main() -> None:
     granted, refusal = fill(cuda) if "fill" in sys.argv else (0, 0)
     told = {"pid": os.getpid(), "namespace": os.stat("/proc/self/ns/pid").st_ino}
     told |= {"listed": listed(), "granted": granted * PIECE, "code": refusal}
+    told["smi"] = smi() if "fill" in sys.argv else []
     print("ready", flush=True)
     print(json.dumps(told), flush=True)
     sys.stdin.readline()

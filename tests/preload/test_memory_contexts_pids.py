@@ -85,3 +85,25 @@ def test_a_neighbour_that_bears_our_number_is_not_taken_for_us(
         "released once": ROOM - GIB,
         "released twice": ROOM,
     }
+
+
+@pytest.mark.parametrize(
+    ("number", "listed"), [("", {1}), (HOST_NUMBER, {int(HOST_NUMBER)})], ids=["ours", "the host's"]
+)
+def test_lists_hold_this_process_and_no_neighbour(
+    sim: Sim, tmp_path: Path, number: str, listed: set[int]
+) -> None:
+    # Where NVML counts in the host's namespace, our own pid is a neighbour's number.
+    neighbour = sim.with_env(PID=1 if number else 4711).spawn("memory_contexts", "hold")
+    assert neighbour.stdout is not None
+    assert neighbour.stdout.readline() == "held\n"
+    env = limited(tmp_path) | ({"GPUFENCE_SIM_PID": number} if number else {})
+
+    program = str(sim.build / "tests" / "view_commands")
+    asker = sim.spawn(UNSHARE[0], *UNSHARE[1:], program, preload=True, env=env)
+    told = asker.communicate("cuda 0\nprocesses 0 64 1\n", timeout=30)[0].splitlines()
+
+    neighbour.communicate("end\n", timeout=30)
+    assert told[1].strip() == "0"
+    code, count, *pids = map(int, told[2].split())
+    assert (code, count, set(pids)) == (0, 1, listed)

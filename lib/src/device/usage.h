@@ -21,14 +21,15 @@ UsageSource OwnUsage(const uint8_t uuid[16], bool on_device, uint64_t* bytes);
 
 // The number by which the process list calls this process; 0 when that is not known.
 //
-// In the machine's first pid namespace it is our pid. Elsewhere drivers differ: newer ones (seen: 580)
-// tell the number in the asker's namespace, others the host's, and there a number equal to our pid is
-// somebody else. So it is learned, never guessed: see NumberLesson.
+// In the machine's first pid namespace it is our pid. Elsewhere drivers differ: newer ones (seen:
+// 580) tell the number in the asker's namespace, others the host's, and there a number equal to our
+// pid is somebody else. So it is learned, never guessed: see NumberLesson.
 uint32_t OwnListedNumber();
 
-// Learns that number from the process's first context on a device: an entry under our own pid is new in
-// the list, or a single other one is and holds what the device lost. Where neighbours come or move
-// memory at the same moment the latter teaches nothing, and the next first context is another lesson.
+// Learns that number from the process's first context on a device: an entry under our own pid is
+// new in the list, or a single other one is and holds what the device lost. Where neighbours come
+// or move memory at the same moment the latter teaches nothing, and the next first context is
+// another lesson.
 class NumberLesson {
  public:
   // Before the context is made, in a process that has none on the device.

@@ -1,7 +1,8 @@
 // What NVML says about a device's memory: inside a limit, a device of that size.
 //
-// NVML answers first, so its checks (the version in the caller's struct among them) and codes are the
-// caller's. It answers some of these through others of its own exports: adjusted at the outermost only.
+// NVML answers first, so its checks (the version in the caller's struct among them) and codes are
+// the caller's. It answers some of these through others of its own exports: adjusted at the
+// outermost only.
 #include "hooks/fence.h"
 #include "hooks/onlooker.h"
 #include "policy/view.h"
@@ -12,8 +13,8 @@ namespace {
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 
-// Lowers total, free and used. The first form of the query has no word for what is reserved and counts
-// it as used; inside a limit, used is the container's own in every form.
+// Lowers total, free and used. The first form of the query has no word for what is reserved and
+// counts it as used; inside a limit, used is the container's own in every form.
 template <typename Memory>
 bool LowerMemory(nvmlDevice_t device, Memory* memory, MemoryView* view) {
   LimitSeen seen;

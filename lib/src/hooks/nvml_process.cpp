@@ -1,10 +1,10 @@
 // Who is on a device, inside a limit: the container's own processes and nobody else.
 //
-// A process is known by its number in our own pid namespace. Where NVML counts in another one (a
-// container that does not share the host's), no number can be matched, and nobody is listed rather
-// than a neighbour. NVML fills a list of ours, whose strangers are left out; what remains is given to
-// the caller by NVML's own manners: the number needed, and NVML_ERROR_INSUFFICIENT_SIZE if they do
-// not fit.
+// A process is known by its number in our own pid namespace, or, where NVML counts in the host's,
+// by the number that this process learned for itself (device/usage.h): there nobody else is listed
+// rather than a neighbour. NVML fills a list of ours, whose strangers are left out; what remains is
+// given to the caller by NVML's own manners: the number needed, and NVML_ERROR_INSUFFICIENT_SIZE if
+// they do not fit.
 #include <string.h>
 
 #include "core/forked.h"

@@ -22,8 +22,8 @@ struct Look {
   uint64_t moves;
 };
 
-// True when this process has a context on the device, also one that came to life without our hearing
-// of it.
+// True when this process has a context on the device, also one that came to life without our
+// hearing of it.
 bool HasContext(FencedDevice* device);
 
 // By how much a call changes what the driver holds for us, apart from what the ledger knows.

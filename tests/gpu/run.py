@@ -23,6 +23,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "conformance"))
 import part_bench
 import part_build
 import part_conformance
+import part_cores
+import part_cores_frameworks
+import part_cores_tenants
 import part_frameworks
 import part_lookup
 import part_memory
@@ -40,8 +43,11 @@ PARTS: dict[str, Part] = {
     "bench": part_bench.run_part,
     "memory": part_memory.run_part,
     "memory_cost": part_memory_cost.run_part,
+    "cores": part_cores.run_part,
+    "cores_tenants": part_cores_tenants.run_part,
     "frameworks": part_frameworks.run_part,
     "memory_frameworks": part_memory_frameworks.run_part,
+    "cores_frameworks": part_cores_frameworks.run_part,
 }
 
 

@@ -20,8 +20,11 @@ PARTS = (
     "bench",
     "memory",
     "memory_cost",
+    "cores",
+    "cores_tenants",
     "frameworks",
     "memory_frameworks",
+    "cores_frameworks",
 )
 
 

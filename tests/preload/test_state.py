@@ -1,11 +1,12 @@
 """State and policy without any driver: a model, threads, processes that die at any instruction.
 
-GPUFENCE_STATE_ROUNDS and GPUFENCE_STATE_OPERATIONS make the real run (1000 and 2000000); the
-default is a short one. The same programs are built and run under the thread and address sanitizers.
+GPUFENCE_STATE_ROUNDS, GPUFENCE_STATE_OPERATIONS and GPUFENCE_STATE_SWITCHES make the real run (1000,
+2000000 and 3); the default is a short one. The same programs are built and run under the thread and address sanitizers.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -19,6 +20,7 @@ from .conftest import REPO
 
 ROUNDS = int(os.environ.get("GPUFENCE_STATE_ROUNDS", "25"))
 OPERATIONS = int(os.environ.get("GPUFENCE_STATE_OPERATIONS", "100000"))
+SWITCHES = int(os.environ.get("GPUFENCE_STATE_SWITCHES", "2"))
 
 CASES = (
     "exhaustion",
@@ -86,6 +88,11 @@ def test_a_full_folder_is_an_error_and_no_signal(build: Path, folder: Path, kib:
         run(build / "tests" / "state_cases", "full_folder", folder)
     finally:
         subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_every_order_of_steps_keeps_the_limit_and_loses_nothing(build: Path) -> None:
+    """The ledger's own code, stepped through; tens of thousands of orders with two switches."""
+    assert json.loads(run(build / "tests" / "state_protocol", SWITCHES))["executions"] > 10_000
 
 
 def test_random_operations_agree_with_a_model(build: Path, folder: Path) -> None:

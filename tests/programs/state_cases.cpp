@@ -52,7 +52,7 @@ int StatusOf(pid_t child) {
 }
 
 uint32_t ReclaimBy(Member* member) {
-  return ReclaimDead(member->file, member->slot, Effort::kThorough);
+  return member->account.Reclaim(Effort::kThorough);
 }
 
 // Every slot can be taken, the next process is told, and a death makes room again.
@@ -234,7 +234,7 @@ void DeadAsking() {
   Member* member = NewMember(folder, kLimitBytes);
   const pid_t asker = InChild([] {
     Member* own = NewMember(folder, 8 * kMiB);
-    own->file.region->cells[own->row][own->slot].asking.store(60 * kMiB);
+    AskWithoutDeciding(own, 60 * kMiB);
     kill(getpid(), SIGKILL);
   });
   CHECK_EQ(StatusOf(asker), 128 + SIGKILL);
@@ -248,7 +248,7 @@ void StoppedAsking() {
   Member* member = NewMember(folder, kLimitBytes);
   const pid_t asker = InChild([] {
     Member* own = NewMember(folder, kLimitBytes);
-    own->file.region->cells[own->row][own->slot].asking.store(32 * kMiB);
+    AskWithoutDeciding(own, 32 * kMiB);
     kill(getpid(), SIGSTOP);
   });
   int status = 0;

@@ -85,7 +85,7 @@ class World {
     dead_bytes_ += process->Held();
     // The newcomer may get the dead one's slot and clears it then.
     Start(process);
-    ReclaimDead(process->member->file, process->member->slot, Effort::kThorough);
+    process->member->account.Reclaim(Effort::kThorough);
     dead_bytes_ = 0;
   }
 

@@ -103,4 +103,10 @@ inline uint64_t HeldBy(const Member& member, uint32_t slot) {
   return member.file.region->cells[member.row][slot].held.load();
 }
 
+// As far as a request gets before its process is stopped or killed.
+inline void AskWithoutDeciding(Member* member, uint64_t bytes) {
+  member->file.region->cells[member->row][member->slot].asking.fetch_add(bytes);
+  member->file.region->rows[member->row].total.fetch_add(bytes);
+}
+
 }  // namespace statetest

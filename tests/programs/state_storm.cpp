@@ -144,7 +144,7 @@ class Storm {
 
   void Finish() {
     for (int i = 0; i < process_count; ++i) Kill(i, /*again=*/false);
-    ReclaimDead(auditor_->file, auditor_->slot, Effort::kThorough);
+    auditor_->account.Reclaim(Effort::kThorough);
     CHECK_EQ(auditor_->account.UsedBytes(), 0);
   }
 
@@ -194,7 +194,7 @@ class Storm {
   }
 
   void Compare() {
-    ReclaimDead(auditor_->file, auditor_->slot, Effort::kThorough);
+    auditor_->account.Reclaim(Effort::kThorough);
     uint64_t expected = 0;
     for (int i = 0; i < process_count; ++i) {
       const Diary& diary = shared->diaries[i];

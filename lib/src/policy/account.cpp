@@ -22,6 +22,7 @@ void Account::Open(const RegionFile& file, uint32_t row, uint32_t slot, uint32_t
   PublishLimit(file.region, row, slot, own_limit_bytes);
   limit_bytes_.store(own_limit_bytes, std::memory_order_relaxed);
   limit_epoch_.store(0, std::memory_order_relaxed);
+  ledger_.Rebuild();  // the slot may have been a dead process's
 }
 
 uint64_t Account::LimitBytes() {
@@ -37,11 +38,6 @@ uint64_t Account::LimitBytes() {
   return limit_bytes_.load(std::memory_order_relaxed);
 }
 
-uint64_t Account::UsedBytes() const {
-  const Totals totals = ledger_.Sum();
-  return totals.held > UINT64_MAX - totals.asking ? UINT64_MAX : totals.held + totals.asking;
-}
-
 bool Account::IsNearLimit(uint64_t bytes) {
   const uint64_t limit_bytes = LimitBytes();
   const uint64_t used_bytes = UsedBytes();
@@ -53,7 +49,7 @@ bool Account::Reserve(uint64_t bytes) {
   if (stale() && read_stale_ != nullptr && IsNearLimit(bytes)) read_stale_(device_);
   if (ledger_.Reserve(bytes, LimitBytes()) == Verdict::kGranted) return true;
   // The dead first: their bytes are free for the asking. Then what costs a driver call.
-  if (ReclaimDead(file_, slot_, Effort::kThorough) > 0 &&
+  if (Reclaim(Effort::kThorough) > 0 &&
       ledger_.Reserve(bytes, LimitBytes()) == Verdict::kGranted) {
     return true;
   }
@@ -65,7 +61,13 @@ void Account::ReclaimAt(uint64_t now_ns) {
   uint64_t last_ns = reclaimed_ns_.load(std::memory_order_relaxed);
   if (last_ns != 0 && now_ns - last_ns < kReclaimPauseNs) return;
   if (!reclaimed_ns_.compare_exchange_strong(last_ns, now_ns, std::memory_order_relaxed)) return;
-  ReclaimDead(file_, slot_, Effort::kQuick);
+  Reclaim(Effort::kQuick);
+}
+
+uint32_t Account::Reclaim(Effort effort) {
+  const uint32_t reclaimed = ReclaimDead(file_, slot_, effort);
+  ledger_.Rebuild();
+  return reclaimed;
 }
 
 void Account::Release(uint64_t bytes) { ledger_.Release(bytes); }

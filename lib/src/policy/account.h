@@ -69,11 +69,14 @@ class Account {
   void ClearStale() { stale_.store(false, std::memory_order_relaxed); }
   bool stale() const { return stale_.load(std::memory_order_relaxed); }
 
+  // A request of `bytes` is one that comes near the limit.
+  bool IsNearLimit(uint64_t bytes);
+
   // The limit in force: the lowest among the living processes of the container.
   uint64_t LimitBytes();
 
-  // Sum over the container, saturated. Includes what is being asked for.
-  uint64_t UsedBytes() const;
+  // The container's bytes, including what is being asked for and what the dead left; one load.
+  uint64_t UsedBytes() const { return ledger_.UsedBytes(); }
 
   // What could still be taken now; a moment's view.
   uint64_t FreeBytes() {
@@ -86,6 +89,9 @@ class Account {
   // dead's bytes but are asked thousands of times a second. `now_ns`: any steady clock, not 0.
   void ReclaimAt(uint64_t now_ns);
 
+  // The same at once. Returns how many dead there were, as ReclaimDead does.
+  uint32_t Reclaim(Effort effort);
+
   const RegionFile& file() const { return file_; }
   uint32_t row() const { return ledger_.row(); }
   uint32_t slot() const { return slot_; }
@@ -97,7 +103,6 @@ class Account {
   // Within this much of the limit a stale figure is read again: code and local memory of one kernel
   // seldom take more.
   static constexpr uint64_t kStaleMarginBytes = uint64_t{512} << 20;
-  bool IsNearLimit(uint64_t bytes);
   void ChangeOverhead(uint64_t reserved, uint64_t owned, uint64_t loose);
 
   RegionFile file_;

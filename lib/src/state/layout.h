@@ -11,15 +11,20 @@
 namespace gpufence {
 
 inline constexpr uint64_t kRegionMagic = 0x3165636e65667067;  // "gpfence1"
-inline constexpr uint32_t kLayoutVersion = 1;
+inline constexpr uint32_t kLayoutVersion = 2;
 inline constexpr uint32_t kMaxProcesses = 4096;
 inline constexpr uint32_t kMaxDevices = 64;
 inline constexpr uint64_t kNoLimit = UINT64_MAX;
 
+// The test of the ledger's protocol puts a word in here that stops before every access.
+#ifdef GPUFENCE_WORD
+using Word = GPUFENCE_WORD;
+#else
 using Word = std::atomic<uint64_t>;
+#endif
 static_assert(Word::is_always_lock_free && sizeof(Word) == 8);
 
-// One process on one device. The sum of a row never needs more than these two words.
+// One process on one device: what the row's total is rebuilt from.
 struct Cell {
   Word held;    // bytes the process may hold: granted, whether or not the driver call is done
   Word asking;  // bytes it is deciding about right now
@@ -36,13 +41,16 @@ struct ProcessRecord {
 };
 static_assert(sizeof(ProcessRecord) == 64);
 
+// The total stands on a line of its own: every reservation of the container writes it.
 struct DeviceRow {
-  Word key;           // first eight bytes of the UUID, never 0: claims the row in one step
-  uint8_t uuid[16];   // for display
-  Word context_bytes; // last measured footprint of an empty context
+  Word key;            // first eight bytes of the UUID, never 0: claims the row in one step
+  uint8_t uuid[16];    // for display
+  Word context_bytes;  // last measured footprint of an empty context
   uint64_t reserved[4];
+  alignas(64) Word total;  // what all cells hold and ask for, or more (see state/ledger.h)
+  uint64_t reserved_after[7];
 };
-static_assert(sizeof(DeviceRow) == 64);
+static_assert(sizeof(DeviceRow) == 128 && offsetof(DeviceRow, total) == 64);
 
 struct RegionHeader {
   Word magic;  // stored last by the maker
@@ -64,6 +72,6 @@ struct Region {
   Cell cells[kMaxDevices][kMaxProcesses];
 };
 static_assert(offsetof(Region, rows) == 64);
-static_assert(offsetof(Region, processes) == 64 + 64 * kMaxDevices);
+static_assert(offsetof(Region, processes) == 64 + 128 * kMaxDevices);
 
 }  // namespace gpufence

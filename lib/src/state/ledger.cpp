@@ -12,8 +12,24 @@ namespace {
 constexpr int kAttempts = 400;
 constexpr long kPauseNs = 5000;
 
+// Each costs a sum. Where the total never rests, a request that needs the room asks the cells.
+constexpr int kRebuilds = 16;
+
+constexpr uint64_t kOneChange = kMostBytes + 1;
+
 uint64_t AddSaturating(uint64_t one, uint64_t other) {
   return one > UINT64_MAX - other ? UINT64_MAX : one + other;
+}
+
+// A full total stays full until it is rebuilt, since nobody knows how far above it the truth is.
+uint64_t Sub(uint64_t total, uint64_t bytes) {
+  const uint64_t seen = TotalBytes(total);
+  const uint64_t left = seen == kMostBytes ? seen : seen - (bytes < seen ? bytes : seen);
+  return (total & ~kMostBytes) + kOneChange + left;
+}
+
+uint64_t WithBytes(uint64_t total, uint64_t bytes) {
+  return (total & ~kMostBytes) + kOneChange + (bytes < kMostBytes ? bytes : kMostBytes);
 }
 
 // A coin per thread and attempt: enough to break a tie between equals, no state to share.
@@ -33,13 +49,38 @@ void Pause(int attempt) {
 
 }  // namespace
 
+bool Ledger::AddToTotalWithin(uint64_t bytes, uint64_t limit_bytes) const {
+  if (bytes >= kMostBytes) return false;
+  uint64_t seen = total().load(std::memory_order_relaxed);
+  do {
+    const uint64_t after = TotalBytes(seen) + bytes;
+    if (after > limit_bytes || after >= kMostBytes) return false;
+  } while (!total().compare_exchange_weak(seen, seen + kOneChange + bytes,
+                                          std::memory_order_acq_rel, std::memory_order_relaxed));
+  return true;
+}
+
+void Ledger::AddToTotal(uint64_t bytes) const {
+  uint64_t seen = total().load(std::memory_order_relaxed);
+  while (!total().compare_exchange_weak(seen, WithBytes(seen, AddSaturating(TotalBytes(seen), bytes)),
+                                        std::memory_order_acq_rel, std::memory_order_relaxed)) {
+  }
+}
+
+void Ledger::TakeFromTotal(uint64_t bytes) const {
+  uint64_t seen = total().load(std::memory_order_relaxed);
+  while (!total().compare_exchange_weak(seen, Sub(seen, bytes), std::memory_order_acq_rel,
+                                        std::memory_order_relaxed)) {
+  }
+}
+
 Totals Ledger::Sum() const {
   Totals totals{0, 0};
   const uint32_t end = region_->header.high_slot.load(std::memory_order_acquire);
   const Cell* row = region_->cells[row_];
   for (uint32_t slot = 0; slot < end && slot < kMaxProcesses; ++slot) {
     // `asking` first: a request moves from there to `held`, so in this order it is seen in at
-    // least one of them. Acquire pairs with the release in Reserve.
+    // least one of them. Acquire pairs with the release in Grant.
     const uint64_t asking = row[slot].asking.load(std::memory_order_acquire);
     const uint64_t held = row[slot].held.load(std::memory_order_relaxed);
     totals.asking = AddSaturating(totals.asking, asking);
@@ -48,52 +89,92 @@ Totals Ledger::Sum() const {
   return totals;
 }
 
+void Ledger::Publish(uint64_t bytes) const {
+  cell().asking.fetch_add(bytes, std::memory_order_relaxed);
+  AddToTotal(bytes);  // releases the line before
+}
+
+void Ledger::Withdraw(uint64_t bytes) const {
+  TakeFromTotal(bytes);
+  cell().asking.fetch_sub(bytes, std::memory_order_release);
+}
+
+void Ledger::Grant(uint64_t bytes) const {
+  cell().held.fetch_add(bytes, std::memory_order_relaxed);
+  cell().asking.fetch_sub(bytes, std::memory_order_release);
+}
+
 Verdict Ledger::Reserve(uint64_t bytes, uint64_t limit_bytes) const {
   if (bytes > limit_bytes) return Verdict::kNoRoom;
-  Word& asking = cell().asking;
+  cell().asking.fetch_add(bytes, std::memory_order_relaxed);
+  if (!AddToTotalWithin(bytes, limit_bytes)) return ReserveSlowly(bytes, limit_bytes);
+  Grant(bytes);
+  return Verdict::kGranted;
+}
+
+Verdict Ledger::ReserveSlowly(uint64_t bytes, uint64_t limit_bytes) const {
   uint64_t seed = reinterpret_cast<uint64_t>(&seed) ^ slot_;
-  asking.fetch_add(bytes, std::memory_order_seq_cst);
+  // Whoever is granted quickly from here on counts this request; who was before shows in its cell.
+  AddToTotal(bytes);
   bool published = true;
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
-    // Sequentially consistent on both sides of two racers: one of them sees the other's request.
-    std::atomic_thread_fence(std::memory_order_seq_cst);
     const Totals totals = Sum();
     if (AddSaturating(totals.held, bytes) > limit_bytes) break;
     const uint64_t unasked = published ? 0 : bytes;
     const bool fits =
         AddSaturating(AddSaturating(totals.held, totals.asking), unasked) <= limit_bytes;
     if (fits && published) {
-      cell().held.fetch_add(bytes, std::memory_order_relaxed);
-      asking.fetch_sub(bytes, std::memory_order_release);
+      Grant(bytes);
+      Rebuild();  // the total said otherwise: it counts what is gone
       return Verdict::kGranted;
     }
     // Only other requests stand in the way. Whoever throws heads steps back and asks again only when
     // the rest would let it in: however many equals there are, after a few throws one stands alone.
     if (fits) {
-      asking.fetch_add(bytes, std::memory_order_seq_cst);
+      Publish(bytes);
       published = true;
       continue;
     }
     if (published && Coin(&seed)) {
-      asking.fetch_sub(bytes, std::memory_order_relaxed);
+      Withdraw(bytes);
       published = false;
     }
     Pause(attempt);
   }
-  if (published) asking.fetch_sub(bytes, std::memory_order_relaxed);
+  if (published) Withdraw(bytes);
   return Verdict::kNoRoom;
 }
 
 void Ledger::Book(uint64_t bytes) const {
-  cell().held.fetch_add(bytes, std::memory_order_seq_cst);
+  Publish(bytes);
+  Grant(bytes);
 }
 
+// Never more than the cell has: bytes that another process took for a dead one's are gone from the
+// total already.
 void Ledger::Release(uint64_t bytes) const {
   Word& held = cell().held;
   uint64_t seen = held.load(std::memory_order_relaxed);
+  if (bytes > seen) bytes = seen;
+  TakeFromTotal(bytes);
   while (!held.compare_exchange_weak(seen, seen > bytes ? seen - bytes : 0,
                                      std::memory_order_release, std::memory_order_relaxed)) {
   }
+}
+
+// Everything that a sum misses changes the total after it was read here, and then nothing is written.
+bool Ledger::Rebuild() const {
+  for (int i = 0; i < kRebuilds; ++i) {
+    uint64_t seen = total().load(std::memory_order_acquire);
+    const Totals totals = Sum();
+    const uint64_t rebuilt = WithBytes(seen, AddSaturating(totals.held, totals.asking));
+    if (TotalBytes(rebuilt) == TotalBytes(seen)) return false;
+    if (total().compare_exchange_strong(seen, rebuilt, std::memory_order_acq_rel,
+                                        std::memory_order_relaxed)) {
+      return true;
+    }
+  }
+  return false;
 }
 
 void Ledger::ShowOverhead(uint64_t bytes) const {

@@ -1,5 +1,9 @@
-// The ledger: bytes per process and device, decided by publish, sum, decide.
-// No lock and no shared total: a process that dies or stops anywhere leaves only its own cell.
+// The ledger: bytes per process and device, and a total per device that is never below their sum.
+//
+// Cells are the truth, one writer each: a process that dies or stops anywhere leaves only its own
+// wrong. The total is an upper bound of them at every instruction, so whoever fits under it is
+// granted without looking at anybody; whoever does not asks the cells. What the dead leave in the
+// total goes when it is rebuilt from the cells. The proof is in docs/memory-limiter.md.
 // Must not know limits' origin, what the bytes are, or CUDA.
 #pragma once
 
@@ -19,6 +23,13 @@ struct Totals {
   uint64_t asking;
 };
 
+// A row's total in one word: bytes below, above them a number that every change raises, so that a
+// rebuild can tell that nothing happened between its reading and its writing.
+inline constexpr int kTotalBits = 44;
+inline constexpr uint64_t kMostBytes = (uint64_t{1} << kTotalBits) - 1;  // 16 TiB: full for good
+
+constexpr uint64_t TotalBytes(uint64_t total) { return total & kMostBytes; }
+
 // One row of the region, seen from one slot. Cheap to copy; valid while the region is mapped.
 class Ledger {
  public:
@@ -32,11 +43,19 @@ class Ledger {
   // Books bytes that the driver has already given out: counts against the next request.
   void Book(uint64_t bytes) const;
 
-  // Gives `bytes` of this slot back. Never goes below zero.
+  // Gives `bytes` of this slot back, after the driver did. Never goes below zero.
   void Release(uint64_t bytes) const;
 
-  // Everything held and asked for on the device. Saturates instead of wrapping: a damaged cell can
-  // make the container look full, never empty.
+  // The container's bytes on the device, requests included: one load. Above the truth by what the
+  // dead left since the last rebuild.
+  uint64_t UsedBytes() const { return TotalBytes(total().load(std::memory_order_acquire)); }
+
+  // Puts the total back to what the cells say. False when it changed again and again meanwhile, or
+  // was right. O(processes).
+  bool Rebuild() const;
+
+  // Everything held and asked for on the device, cell by cell. Saturates instead of wrapping: a
+  // damaged cell can make the container look full, never empty. O(processes).
   Totals Sum() const;
 
   // What this slot holds.
@@ -49,6 +68,20 @@ class Ledger {
 
  private:
   Cell& cell() const { return region_->cells[row_][slot_]; }
+  Word& total() const { return region_->rows[row_].total; }
+
+  // Asks the cells: the total, which counts the request by now, has no room for it.
+  Verdict ReserveSlowly(uint64_t bytes, uint64_t limit_bytes) const;
+  void Grant(uint64_t bytes) const;
+
+  // Both keep the order that a rebuild relies on: a request shows in its cell before it counts in the
+  // total, and leaves the total before it leaves the cell.
+  void Publish(uint64_t bytes) const;
+  void Withdraw(uint64_t bytes) const;
+
+  bool AddToTotalWithin(uint64_t bytes, uint64_t limit_bytes) const;
+  void AddToTotal(uint64_t bytes) const;
+  void TakeFromTotal(uint64_t bytes) const;
 
   Region* region_ = nullptr;
   uint32_t row_ = 0;

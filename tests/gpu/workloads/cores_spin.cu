@@ -1,0 +1,290 @@
+// Kernels that run for a given time and say when they ran, by the GPU's own clock.
+//
+//   run PATH KERNEL_US BLOCKS SECONDS GAP_US [FILE]   one line of JSON; FILE gets the intervals
+//   rate COUNT                                        nanoseconds per launch of empty kernels
+//
+// Paths: plain, ex, cooperative, graph, two (streams), sync (after each), gap (sync, then GAP_US of
+// sleep), per_thread. FILE: pairs of 64-bit nanoseconds, sorted, comparable between processes.
+// Intervals reach from a kernel's first block to its last and are united before they are counted.
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <iostream>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+const size_t kMostLaunches = 1 << 20;  // of one stream in one run
+const double kBatchNs = 20e6;          // queued ahead: two of these
+
+struct Interval {
+  unsigned long long begin, end;
+};
+
+// What one stream's kernels write.
+struct Lane {
+  cudaStream_t stream;
+  Interval* intervals;
+  unsigned long long* arrivals;  // blocks so far; kernels of a stream do not overlap
+  cudaGraphExec_t graph;
+  size_t launches;
+};
+
+__device__ unsigned long long Now() {
+  unsigned long long now;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+  return now;
+}
+
+__global__ void Spin(unsigned long long ns, Interval* intervals, unsigned long long* arrivals) {
+  const unsigned long long begin = Now();
+  Interval* mine = &intervals[atomicAdd(arrivals, 1) / gridDim.x % kMostLaunches];
+  atomicMin(&mine->begin, begin);
+  unsigned long long now = begin;
+  while (now - begin < ns) now = Now();
+  atomicMax(&mine->end, now);
+}
+
+__global__ void Clear(Interval* intervals, size_t count) {
+  for (size_t i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += gridDim.x * blockDim.x) {
+    intervals[i] = {~0ull, 0};
+  }
+}
+
+__global__ void Empty() {}
+
+void Check(cudaError_t code, const char* what) {
+  if (code == cudaSuccess) return;
+  fprintf(stderr, "%s: %s\n", what, cudaGetErrorString(code));
+  exit(1);
+}
+
+double Seconds(Clock::duration span) { return std::chrono::duration<double>(span).count(); }
+
+struct Plan {
+  std::string path;
+  double kernel_us, seconds, gap_us;
+  unsigned blocks;
+  unsigned long long spin_ns;  // of each block
+  std::string file;
+};
+
+// So many blocks do not fit at once: each spins for its part of the kernel's time.
+unsigned long long SpinOf(const Plan& plan) {
+  int per_sm = 0, sms = 0;
+  Check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_sm, Spin, 1, 0), "occupancy");
+  Check(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, 0), "SMs");
+  const unsigned at_once = static_cast<unsigned>(per_sm * sms);
+  const unsigned waves = (plan.blocks + at_once - 1) / at_once;
+  return static_cast<unsigned long long>(plan.kernel_us * 1000 / waves);
+}
+
+void Launch(const Plan& plan, Lane* lane) {
+  unsigned long long ns = plan.spin_ns;
+  void* arguments[] = {&ns, &lane->intervals, &lane->arrivals};
+  const void* kernel = reinterpret_cast<const void*>(Spin);
+  if (plan.path == "graph") {
+    Check(cudaGraphLaunch(lane->graph, lane->stream), "graph launch");
+  } else if (plan.path == "cooperative") {
+    Check(cudaLaunchCooperativeKernel(kernel, dim3(plan.blocks), dim3(1), arguments, 0,
+                                      lane->stream),
+          "cooperative launch");
+  } else if (plan.path == "ex") {
+    cudaLaunchAttribute attribute = {};
+    attribute.id = cudaLaunchAttributePriority;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(plan.blocks);
+    config.blockDim = dim3(1);
+    config.stream = lane->stream;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    Check(cudaLaunchKernelExC(&config, kernel, arguments), "extended launch");
+  } else {
+    Check(cudaLaunchKernel(kernel, dim3(plan.blocks), dim3(1), arguments, 0, lane->stream),
+          "launch");
+  }
+  ++lane->launches;
+}
+
+void Open(const Plan& plan, Lane* lane) {
+  if (plan.path == "per_thread") {
+    lane->stream = cudaStreamPerThread;
+  } else {
+    Check(cudaStreamCreateWithFlags(&lane->stream, cudaStreamNonBlocking), "stream");
+  }
+  Check(cudaMalloc(&lane->intervals, kMostLaunches * sizeof(Interval)), "intervals");
+  Check(cudaMalloc(&lane->arrivals, sizeof *lane->arrivals), "arrivals");
+  Check(cudaMemset(lane->arrivals, 0, sizeof *lane->arrivals), "arrivals");
+  Clear<<<256, 256>>>(lane->intervals, kMostLaunches);
+  Check(cudaDeviceSynchronize(), "clear");
+  if (plan.path != "graph") return;
+  cudaGraph_t graph;
+  Plan captured = plan;
+  captured.path = "plain";
+  Check(cudaStreamBeginCapture(lane->stream, cudaStreamCaptureModeGlobal), "capture");
+  Launch(captured, lane);
+  lane->launches = 0;
+  Check(cudaStreamEndCapture(lane->stream, &graph), "capture");
+  Check(cudaGraphInstantiateWithFlags(&lane->graph, graph, 0), "instantiate");
+  Check(cudaGraphDestroy(graph), "graph");
+}
+
+void Close(const Plan& plan, Lane* lane) {
+  if (lane->graph != nullptr) Check(cudaGraphExecDestroy(lane->graph), "executable");
+  if (plan.path != "per_thread") Check(cudaStreamDestroy(lane->stream), "stream");
+  Check(cudaFree(lane->intervals), "free");
+  Check(cudaFree(lane->arrivals), "free");
+}
+
+// Keeps the GPU busy: a batch is always queued behind the one that runs. Returns the longest time
+// that a launch took, in milliseconds.
+double Drive(const Plan& plan, std::vector<Lane>* lanes) {
+  const bool waits = plan.path == "sync" || plan.path == "gap";
+  const size_t batch = std::max<size_t>(1, static_cast<size_t>(kBatchNs / (plan.kernel_us * 1000)));
+  cudaEvent_t ends[2];
+  for (cudaEvent_t& end : ends) {
+    Check(cudaEventCreateWithFlags(&end, cudaEventDisableTiming), "event");
+  }
+  const std::chrono::microseconds gap(static_cast<int64_t>(plan.gap_us));
+  double longest = 0;
+  const Clock::time_point until =
+      Clock::now() + std::chrono::microseconds(static_cast<int64_t>(plan.seconds * 1e6));
+  const auto has_room = [&] { return (*lanes)[0].launches + batch < kMostLaunches; };
+  for (size_t round = 0; Clock::now() < until && has_room(); ++round) {
+    for (size_t i = 0; i < batch && (i == 0 || Clock::now() < until); ++i) {
+      Lane* lane = &(*lanes)[i % lanes->size()];
+      const Clock::time_point before = Clock::now();
+      Launch(plan, lane);
+      longest = std::max(longest, Seconds(Clock::now() - before) * 1e3);
+      if (waits) Check(cudaStreamSynchronize(lane->stream), "wait");
+      if (plan.path == "gap") std::this_thread::sleep_for(gap);
+    }
+    Check(cudaEventRecord(ends[round % 2], (*lanes)[0].stream), "record");
+    if (round > 0) Check(cudaEventSynchronize(ends[(round - 1) % 2]), "wait");
+  }
+  for (Lane& lane : *lanes) Check(cudaStreamSynchronize(lane.stream), "wait");
+  for (cudaEvent_t end : ends) Check(cudaEventDestroy(end), "event");
+  return longest;
+}
+
+std::vector<Interval> United(const std::vector<Lane>& lanes) {
+  std::vector<Interval> all, united;
+  for (const Lane& lane : lanes) {
+    std::vector<Interval> own(lane.launches);
+    Check(cudaMemcpy(own.data(), lane.intervals, own.size() * sizeof(Interval),
+                     cudaMemcpyDeviceToHost),
+          "intervals");
+    all.insert(all.end(), own.begin(), own.end());
+  }
+  std::sort(all.begin(), all.end(), [](auto& a, auto& b) { return a.begin < b.begin; });
+  for (const Interval& one : all) {
+    if (!united.empty() && one.begin <= united.back().end) {
+      united.back().end = std::max(united.back().end, one.end);
+    } else {
+      united.push_back(one);
+    }
+  }
+  return united;
+}
+
+double ShareBetween(const std::vector<Interval>& busy, double begin, double end) {
+  double sum = 0;
+  for (const Interval& one : busy) {
+    const double from = std::max(begin, static_cast<double>(one.begin));
+    sum += std::max(0.0, std::min(end, static_cast<double>(one.end)) - from);
+  }
+  return 100 * sum / (end - begin);
+}
+
+// The share from one begin to another, so that a long kernel comes with the pause it is paid by;
+// the first tenth is the credit of an idle GPU. Without a pause all is one interval.
+void Tell(const Plan& plan, const std::vector<Lane>& lanes, double longest_ms) {
+  const std::vector<Interval> busy = United(lanes);
+  size_t launches = 0;
+  for (const Lane& lane : lanes) launches += lane.launches;
+  const double first = static_cast<double>(busy[busy.size() / 10].begin);
+  const double last = static_cast<double>(busy.size() > 1 ? busy.back().begin : busy[0].end);
+  const double begin = static_cast<double>(busy.front().begin);
+  const double end = static_cast<double>(busy.back().end);
+  printf("{\"launches\": %zu, \"share\": %.2f, \"rate\": %.3f, \"longest_ms\": %.2f, "
+         "\"seconds\": [",
+         launches, ShareBetween(busy, first, last),
+         static_cast<double>(launches - 1) * 1e9 / (end - begin), longest_ms);
+  const char* comma = "";
+  for (double at = begin; at + 1e9 <= end; at += 1e9) {
+    printf("%s%.1f", comma, ShareBetween(busy, at, at + 1e9));
+    comma = ", ";
+  }
+  printf("]}\n");
+  fflush(stdout);
+  if (plan.file.empty()) return;
+  FILE* file = fopen(plan.file.c_str(), "wb");
+  if (file == nullptr || fwrite(busy.data(), sizeof(Interval), busy.size(), file) != busy.size() ||
+      fclose(file) != 0) {
+    fprintf(stderr, "cannot write %s\n", plan.file.c_str());
+    exit(1);
+  }
+}
+
+void Run(std::istream& words) {
+  Plan plan;
+  words >> plan.path >> plan.kernel_us >> plan.blocks >> plan.seconds >> plan.gap_us >> plan.file;
+  plan.spin_ns = SpinOf(plan);
+  std::vector<Lane> lanes(plan.path == "two" ? 2 : 1);
+  for (Lane& lane : lanes) Open(plan, &lane);
+  const double longest_ms = Drive(plan, &lanes);
+  Tell(plan, lanes, longest_ms);
+  for (Lane& lane : lanes) Close(plan, &lane);
+}
+
+void Rate(size_t count) {
+  std::vector<double> calls(count);
+  Empty<<<1, 1>>>();
+  Check(cudaDeviceSynchronize(), "wait");
+  const Clock::time_point begin = Clock::now();
+  for (size_t i = 0; i < count; ++i) Empty<<<1, 1>>>();
+  const double each_ns = Seconds(Clock::now() - begin) * 1e9 / static_cast<double>(count);
+  Check(cudaDeviceSynchronize(), "wait");
+  for (double& call : calls) {
+    const Clock::time_point before = Clock::now();
+    Empty<<<1, 1>>>();
+    call = Seconds(Clock::now() - before) * 1e9;
+  }
+  Check(cudaDeviceSynchronize(), "wait");
+  std::sort(calls.begin(), calls.end());
+  printf("{\"each_ns\": %.1f, \"p50_ns\": %.0f, \"p99_ns\": %.0f, \"longest_ns\": %.0f}\n", each_ns,
+         calls[count / 2], calls[count * 99 / 100], calls.back());
+  fflush(stdout);
+}
+
+}  // namespace
+
+int main() {
+  Check(cudaFree(nullptr), "start");
+  printf("ready\n");
+  fflush(stdout);
+  for (std::string line; std::getline(std::cin, line);) {
+    std::istringstream words(line);
+    std::string what;
+    words >> what;
+    if (what == "run") {
+      Run(words);
+    } else if (what == "rate") {
+      size_t count = 0;
+      words >> count;
+      Rate(count);
+    } else {
+      fprintf(stderr, "unknown: %s\n", line.c_str());
+      return 2;
+    }
+  }
+  return 0;
+}

@@ -64,7 +64,9 @@ class Sim:
         result = {k: v for k, v in os.environ.items() if not k.startswith(("GPUFENCE_", "LD_"))}
         result |= {"LD_LIBRARY_PATH": str(folder), "GPUFENCE_SIM_STATE": str(self.state)}
         if preload:
-            result["LD_PRELOAD"] = str(self.build / "lib" / "libgpufence.so")
+            # A sanitizer's runtime, when the build is made with one, has to be the first of all.
+            runtime = os.environ.get("GPUFENCE_TEST_RUNTIME", "")
+            result["LD_PRELOAD"] = f"{runtime} {self.build / 'lib' / 'libgpufence.so'}".strip()
         return {**result, **self.env, **extra}
 
     def command(self, program: str | Path, arguments: tuple[str | int | Path, ...]) -> list[str]:

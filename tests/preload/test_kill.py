@@ -156,7 +156,7 @@ def test_no_byte_is_lost_or_gained_and_nobody_hangs(sim: Sim, tmp_path: Path) ->
 
     late = herd.start()
     try:
-        herd.await_ready(late)
+        assert herd.hear(late) == ["ready"]
         assert herd.ask(late, "stand")[:3] == ["holds", "0", "0"]
         assert herd.ask(late, "full") == ["full", str(OUT_OF_MEMORY)]
         (left,) = herd.charges()

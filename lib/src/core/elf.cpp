@@ -1,7 +1,5 @@
 #include "core/elf.h"
 
-#include <string.h>
-
 namespace gpufence {
 namespace {
 
@@ -36,7 +34,7 @@ struct GnuHashTable {
 };
 
 bool IsNamed(const LoadedObject& object, const ElfW(Sym) & symbol, const char* name) {
-  return IsExportedFunction(symbol) && strcmp(object.strings + symbol.st_name, name) == 0;
+  return IsExportedFunction(symbol) && IsSameName(object.strings + symbol.st_name, name);
 }
 
 const ElfW(Sym) * FindByGnuHash(const LoadedObject& object, const char* name) {

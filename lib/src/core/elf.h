@@ -33,6 +33,14 @@ LoadedObject ReadObject(const dl_phdr_info& info);
 // True when `address` lies in a segment of the object.
 bool Contains(const dl_phdr_info& info, const void* address);
 
+// strcmp by another name: sanitizers wrap that one, and look functions up before it works.
+inline bool IsSameName(const char* one, const char* other) {
+  for (; *one == *other; ++one, ++other) {
+    if (*one == '\0') return true;
+  }
+  return false;
+}
+
 // The object's own definition of a function called `name`, or nullptr.
 void* FindFunction(const LoadedObject& object, const char* name);
 

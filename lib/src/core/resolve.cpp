@@ -48,28 +48,20 @@ void* MissingStub(uint32_t sym) {
                                              : reinterpret_cast<void*>(&MissingCuda);
 }
 
-// The first definition of `name` in an object after us.
-struct NextSearch {
-  const char* name;
-  bool passed_us;
-  void* found;
-};
-
-int VisitForNext(dl_phdr_info* info, size_t /*size*/, void* data) {
-  auto* search = static_cast<NextSearch*>(data);
-  if (!search->passed_us) {
-    search->passed_us = Contains(*info, libraries);
-    return 0;
-  }
-  const LoadedObject object = ReadObject(*info);
-  if (object.usable()) search->found = FindFunction(object, search->name);
-  return search->found != nullptr;
-}
-
+// The first definition of `name` in an object after us. Not by dl_iterate_phdr: the thread sanitizer
+// wraps that and looks names up before its own wrapper works. What is found was loaded with the
+// program, so no dlclose takes an object of this part of the list away meanwhile.
 void* NextDefinition(const char* name) {
-  NextSearch search{name, false, nullptr};
-  dl_iterate_phdr(VisitForNext, &search);
-  return search.found;
+  Dl_info own{};
+  void* own_map = nullptr;
+  if (dladdr1(libraries, &own, &own_map, RTLD_DL_LINKMAP) == 0) return nullptr;
+  const link_map* map = static_cast<link_map*>(own_map)->l_next;
+  for (; map != nullptr; map = map->l_next) {
+    const LoadedObject object = ReadObject(map->l_addr, map->l_ld);
+    void* found = object.usable() ? FindFunction(object, name) : nullptr;
+    if (found != nullptr) return found;
+  }
+  return nullptr;
 }
 
 // Every slot first gets the driver's function or, at the end, the "not found" stub: a caller that

@@ -6,7 +6,6 @@
 #include "hooks/dlsym.h"
 
 #include <dlfcn.h>
-#include <string.h>
 
 #include "core/elf.h"
 #include "core/entries.h"
@@ -106,9 +105,9 @@ Answer AnswerNext(Sym sym, const char* name, const void* caller, bool versioned)
 }
 
 bool IsLookupName(const char* name, void** ours) {
-  if (strcmp(name, "dlsym") == 0) {
+  if (IsSameName(name, "dlsym")) {
     *ours = reinterpret_cast<void*>(&dlsym);
-  } else if (strcmp(name, "dlvsym") == 0) {
+  } else if (IsSameName(name, "dlvsym")) {
     *ours = reinterpret_cast<void*>(&dlvsym);
   } else {
     return false;

@@ -205,18 +205,18 @@ double ShareBetween(const std::vector<Interval>& busy, double begin, double end)
 }
 
 // The share from one begin to another, so that a long kernel comes with the pause it is paid by;
-// the first tenth is the credit of an idle GPU.
+// the first tenth is the credit of an idle GPU. Without a pause all is one interval.
 void Tell(const Plan& plan, const std::vector<Lane>& lanes, double longest_ms) {
   const std::vector<Interval> busy = United(lanes);
   size_t launches = 0;
   for (const Lane& lane : lanes) launches += lane.launches;
   const double first = static_cast<double>(busy[busy.size() / 10].begin);
-  const double last = static_cast<double>(busy.back().begin);
+  const double last = static_cast<double>(busy.size() > 1 ? busy.back().begin : busy[0].end);
   const double begin = static_cast<double>(busy.front().begin);
   const double end = static_cast<double>(busy.back().end);
   printf("{\"launches\": %zu, \"share\": %.2f, \"rate\": %.3f, \"longest_ms\": %.2f, "
          "\"seconds\": [",
-         launches, last > first ? ShareBetween(busy, first, last) : 0.0,
+         launches, ShareBetween(busy, first, last),
          static_cast<double>(launches - 1) * 1e9 / (end - begin), longest_ms);
   const char* comma = "";
   for (double at = begin; at + 1e9 <= end; at += 1e9) {

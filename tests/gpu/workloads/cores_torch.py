@@ -1,7 +1,7 @@
 """PyTorch training for a given time, to be compared with itself under a core limit: its rate.
 
 `cores_torch.py MODEL SECONDS`: convolution, convolution-graph, transformer or transformer-graph.
-Small layers, so that the power cap does not make an unlimited run clock lower.
+Large enough that the GPU and not the host decides the rate, too small for the power cap.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ def convolution(torch: Any) -> tuple[Any, Any]:  # noqa: ANN401
     for wide_in, wide_out in ((3, 64), (64, 128), (128, 128)):
         layers += [nn.Conv2d(wide_in, wide_out, 3, padding=1), nn.ReLU()]
     model = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(128, 10))
-    return model.cuda(), torch.randn(128, 3, 32, 32, device="cuda")
+    return model.cuda(), torch.randn(512, 3, 32, 32, device="cuda")
 
 
 def transformer(torch: Any) -> tuple[Any, Any]:  # noqa: ANN401
     """Two encoder layers and a head."""
     nn = torch.nn
-    layer = nn.TransformerEncoderLayer(256, 4, 512, dropout=0.0, batch_first=True)
+    layer = nn.TransformerEncoderLayer(512, 8, 2048, dropout=0.0, batch_first=True)
     model = nn.Sequential(
-        nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), nn.Linear(256, 10)
+        nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), nn.Linear(512, 10)
     )
-    return model.cuda(), torch.randn(64, 128, 256, device="cuda")
+    return model.cuda(), torch.randn(64, 128, 512, device="cuda")
 
 
 def stepper(torch: Any, model: Any, inputs: Any, *, graph: bool) -> Callable[[], None]:  # noqa: ANN401

@@ -223,16 +223,25 @@ InsideHook::InsideHook() : is_outermost_(hook_depth++ == 0) {}
 
 InsideHook::~InsideHook() { --hook_depth; }
 
+// With one device there is nothing to ask but whether there is a context.
 FencedDevice* Hook::current_device() const {
   if (fence_ == nullptr) return nullptr;
+  if (fence_->device_count == 1) {
+    FencedDevice* only = &fence_->devices[0];
+    return context() != 0 && only->account.limited() ? only : nullptr;
+  }
   const uint32_t ordinal = CurrentDevice();
   return ordinal == kNoDevice ? nullptr : FencedOrdinal(fence_, ordinal);
 }
 
 uint64_t Hook::context() const {
-  CUcontext current = nullptr;
-  real::cuCtxGetCurrent(&current);
-  return reinterpret_cast<uint64_t>(current);
+  if (!knows_context_) {
+    CUcontext current = nullptr;
+    real::cuCtxGetCurrent(&current);
+    context_ = reinterpret_cast<uint64_t>(current);
+    knows_context_ = true;
+  }
+  return context_;
 }
 
 FencedDevice* FencedOrdinal(Fence* fence, uint32_t ordinal) {

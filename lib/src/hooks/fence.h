@@ -91,6 +91,8 @@ class Hook {
  private:
   Fence* fence_;
   bool refused_;
+  mutable bool knows_context_ = false;
+  mutable uint64_t context_ = 0;
 };
 
 // Counts the depth like a hook and asks for nothing: around calls of ours into NVML, which calls its

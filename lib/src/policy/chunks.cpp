@@ -106,7 +106,7 @@ ChunkTable::Run ChunkTable::SmallestRun(uint64_t heap, uint32_t count) {
   Run best = {0, 0, 0};
   for (size_t i = 0; i < room_; ++i) {
     const Chunk& chunk = chunks_[i];
-    if (!chunk.open() || chunk.heap != heap || chunk.leaving > 0) continue;
+    if (!chunk.open() || chunk.heap != heap || chunk.leaving > 0 || chunk.is_opaque) continue;
     for (Run run = NextRun(chunk, 0); run.count > 0; run = NextRun(chunk, run.first + run.count)) {
       if (run.count >= count && (best.count == 0 || run.count < best.count)) best = run;
     }
@@ -116,6 +116,7 @@ ChunkTable::Run ChunkTable::SmallestRun(uint64_t heap, uint32_t count) {
 
 // Keeps the run behind the newest piece in mind, or an older one that is longer.
 void ChunkTable::Remember(const Chunk& chunk, uint32_t first, uint32_t count) {
+  if (chunk.is_opaque) return;
   const uint32_t end = first + count;
   if (hint_.number == chunk.number && hint_.count > 0) {
     const uint32_t hint_end = hint_.first + hint_.count;
@@ -130,7 +131,7 @@ void ChunkTable::Remember(const Chunk& chunk, uint32_t first, uint32_t count) {
 }
 
 bool ChunkTable::HasRoom(uint64_t heap, uint32_t count, bool thorough) {
-  if (is_surprised_ || (unpaid_ > 0 && unpaid_heap_ != heap)) return false;
+  if (surprises_ >= kMostSurprises || (unpaid_ > 0 && unpaid_heap_ != heap)) return false;
   const uint32_t needed = unpaid_units_ + count;
   const Chunk* chunk = hint_.count >= needed ? Find(hint_.number) : nullptr;
   if (chunk != nullptr && chunk->open() && chunk->heap == heap && chunk->leaving == 0) return true;
@@ -154,6 +155,13 @@ void ChunkTable::EnterPaid() {
   SpinGuard guard(&lock_);
   ++paid_;
   under_way_.fetch_add(1, std::memory_order_relaxed);
+}
+
+// What the driver places for itself (a module's variables) may lie where a hole seems to be.
+void ChunkTable::BeSurprised() {
+  ++surprises_;
+  hint_.count = 0;
+  for (size_t i = 0; i < room_; ++i) chunks_[i].is_opaque = chunks_[i].open();
 }
 
 // A charge that its bringer does not need: who else does? Returns how many go back.
@@ -184,7 +192,8 @@ ChunkDue ChunkTable::EndRequest(uint64_t bytes, bool paid, bool opened) {
   // As many are owed as there are requests under way that may pay; the next one is a surprise.
   if (owed_ > paid_) {
     --owed_;
-    is_surprised_ = due.is_unpaid = true;
+    due.is_unpaid = true;
+    BeSurprised();
   }
   if (unpaid_ == 0) {
     due.surplus += spare_;
@@ -197,6 +206,7 @@ void ChunkTable::Place(Chunk* chunk, uint64_t heap, uint32_t first, uint32_t cou
   if (!chunk->open()) {
     memset(chunk->used, 0, sizeof chunk->used);
     chunk->heap = heap;
+    chunk->is_opaque = false;
     ++open_;
   }
   ++chunk->pieces;

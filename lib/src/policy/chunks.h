@@ -44,8 +44,8 @@ class ChunkTable {
   // Before a request that has been charged a chunk.
   void EnterPaid();
 
-  // After the driver's call. is_unpaid comes when the driver did what was not foreseen; holes are not
-  // relied on from then on.
+  // After the driver's call. is_unpaid comes when the driver did what was not foreseen; the holes of
+  // that moment are not relied on any more, and after a few surprises none is.
   ChunkDue Placed(const SmallPiece& piece, bool paid);
 
   // After a call that failed, or was not made.
@@ -73,12 +73,14 @@ class ChunkTable {
  private:
   static constexpr size_t kWords = kChunkUnits / 64;
   static constexpr size_t kFirstRoom = 16;
+  static constexpr uint32_t kMostSurprises = 8;
 
   struct Chunk {
     uint64_t number;   // address / 2 MiB; 0: a free place in the table
     uint64_t heap;
     uint32_t pieces;   // placed
     uint32_t leaving;  // on their way out
+    bool is_opaque;    // the driver did not use a hole of its: something unknown lies there
     uint64_t used[kWords];
 
     bool open() const { return pieces + leaving > 0; }
@@ -100,6 +102,7 @@ class ChunkTable {
   Run SmallestRun(uint64_t heap, uint32_t count);
   void Remember(const Chunk& chunk, uint32_t first, uint32_t count);
   bool HasRoom(uint64_t heap, uint32_t count, bool thorough);
+  void BeSurprised();
   uint32_t Spare();
   ChunkDue EndRequest(uint64_t bytes, bool paid, bool opened);
   void Place(Chunk* chunk, uint64_t heap, uint32_t first, uint32_t count);
@@ -117,7 +120,7 @@ class ChunkTable {
   uint32_t paid_;          // requests under way that brought a chunk's charge
   uint32_t spare_;         // charges that no chunk needs, kept while somebody relies on holes
   uint32_t owed_;          // chunks opened on the charge of a paid request still under way
-  bool is_surprised_;
+  uint32_t surprises_;
   std::atomic<uint32_t> under_way_;
 };
 

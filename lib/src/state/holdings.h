@@ -71,7 +71,7 @@ class Holdings {
   static constexpr size_t kShards = 64;
   static constexpr size_t kFirstRoom = 64;
 
-  struct Shard {
+  struct alignas(64) Shard {
     SpinLock lock;
     Holding* places;
     size_t room;  // a power of two, or 0

@@ -4,9 +4,11 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -16,7 +18,8 @@
 namespace gpufence {
 namespace {
 
-// Every uid of the container uses the same file, whoever came first.
+// Every uid of the container uses the same file, whoever came first. One that not all of them can
+// open is nobody's: those who can would share a limit that the others do not.
 constexpr mode_t kFileMode = 0666;
 constexpr mode_t kFolderMode = 01777;
 
@@ -25,22 +28,23 @@ constexpr mode_t kFolderMode = 01777;
 enum class Opened { kReady, kAbsent, kDamaged, kUnusable };
 
 bool PathOf(const char* folder, const char* container, char* path) {
-  const int length = snprintf(path, PATH_MAX, "%s/gpufence-%s.v%u", folder, container,
-                              kLayoutVersion);
+  const int length =
+      snprintf(path, PATH_MAX, "%s/gpufence-%s.v%u", folder, container, kLayoutVersion);
   return length > 0 && length < PATH_MAX;
 }
 
 bool IsReady(const Region& region) {
   return region.header.magic.load(std::memory_order_acquire) == kRegionMagic &&
          region.header.layout_version == kLayoutVersion &&
-         region.header.max_processes == kMaxProcesses &&
-         region.header.max_devices == kMaxDevices;
+         region.header.max_processes == kMaxProcesses && region.header.max_devices == kMaxDevices;
 }
 
 Opened MapFile(int fd, int protection, RegionFile* file) {
   struct stat found = {};
   if (fstat(fd, &found) != 0 || !S_ISREG(found.st_mode) ||
+      (found.st_mode & kFileMode) != kFileMode ||
       found.st_size != static_cast<off_t>(sizeof(Region))) {
+    errno = EEXIST;
     return Opened::kDamaged;
   }
   void* address = mmap(nullptr, sizeof(Region), protection, MAP_SHARED, fd, 0);
@@ -51,6 +55,7 @@ Opened MapFile(int fd, int protection, RegionFile* file) {
   file->inode = found.st_ino;
   if (IsReady(*file->region)) return Opened::kReady;
   munmap(address, sizeof(Region));
+  errno = EEXIST;
   return Opened::kDamaged;
 }
 
@@ -79,28 +84,40 @@ bool Allocate(int fd) {
          errno == EOPNOTSUPP || errno == ENOSYS;
 }
 
-// Built beside its place and linked there whole, so that nobody ever opens half a region.
+// Growing a file beyond RLIMIT_FSIZE is a fatal signal, too.
+bool MayBeSoLarge(off_t bytes) {
+  rlimit most = {};
+  return getrlimit(RLIMIT_FSIZE, &most) != 0 || most.rlim_cur >= static_cast<rlim_t>(bytes);
+}
+
+bool Fill(int fd) {
+  constexpr auto kBytes = static_cast<off_t>(sizeof(Region));
+  if (!MayBeSoLarge(kBytes)) {
+    errno = EFBIG;
+    return false;
+  }
+  if (fchmod(fd, kFileMode) != 0 || ftruncate(fd, kBytes) != 0 || !Allocate(fd)) return false;
+  void* address = mmap(nullptr, sizeof(Region), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (address == MAP_FAILED) return false;
+  WriteHeader(static_cast<Region*>(address));
+  munmap(address, sizeof(Region));
+  return true;
+}
+
+// Built beside its place and linked there whole, so that nobody ever opens half a region. The draft
+// has a name that no other maker takes, not even one with our number in another pid namespace; a
+// maker killed in here leaves it, and nobody ever opens it.
 Opened Make(const char* folder, const char* path, RegionFile* file) {
-  mkdir(folder, kFolderMode);
-  chmod(folder, kFolderMode);  // fails unless we made it: then its owner decided already
+  // A folder that is there already is as its owner wants it; one of ours is as the umask does not.
+  if (mkdir(folder, kFolderMode) == 0) chmod(folder, kFolderMode);
   char draft[PATH_MAX];
-  if (snprintf(draft, sizeof draft, "%s.%d.new", path, getpid()) >= PATH_MAX) {
+  if (snprintf(draft, sizeof draft, "%s.XXXXXX", path) >= PATH_MAX) {
     errno = ENAMETOOLONG;
     return Opened::kUnusable;
   }
-  unlink(draft);
-  const int fd = open(draft, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, kFileMode);
+  const int fd = mkostemp(draft, O_CLOEXEC);
   if (fd < 0) return Opened::kUnusable;
-  void* address = MAP_FAILED;
-  if (fchmod(fd, kFileMode) == 0 && ftruncate(fd, sizeof(Region)) == 0 && Allocate(fd)) {
-    address = mmap(nullptr, sizeof(Region), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  }
-  bool made = false;
-  if (address != MAP_FAILED) {
-    WriteHeader(static_cast<Region*>(address));
-    munmap(address, sizeof(Region));
-    made = link(draft, path) == 0 || errno == EEXIST;
-  }
+  const bool made = Fill(fd) && (link(draft, path) == 0 || errno == EEXIST);
   const int error = errno;
   unlink(draft);
   close(fd);
@@ -167,6 +184,15 @@ bool MakeInFirst(const RegionPlaces& places, RegionFile* file, char* why, size_t
 // would keep the parent's lock alive when the parent is dead.
 constinit pid_t opener = 0;
 constinit RegionFile opened = {};
+constinit char opened_path[PATH_MAX] = "";
+
+// As the kernel has it: whole, wherever the program goes from here.
+void RememberPath(int fd) {
+  char link[32];
+  snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+  const ssize_t length = readlink(link, opened_path, sizeof opened_path - 1);
+  opened_path[length > 0 ? length : 0] = '\0';
+}
 
 void CloseInherited() {
   if (opened.region == nullptr || opener == getpid()) return;
@@ -189,7 +215,19 @@ bool OpenRegion(const RegionPlaces& places, RegionFile* file, char* why, size_t 
   }
   opener = getpid();
   opened = *file;
+  RememberPath(file->fd);
   return true;
+}
+
+int ReopenRegion(const RegionFile& file) {
+  const int fd = open(opened_path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  struct stat found = {};
+  if (fd < 0 ||
+      (fstat(fd, &found) == 0 && found.st_dev == file.device && found.st_ino == file.inode)) {
+    return fd;
+  }
+  close(fd);
+  return -1;
 }
 
 bool FindRegion(const RegionPlaces& places, RegionFile* file) {

@@ -134,6 +134,7 @@ std::string ClaimsAsJson(const Claims& claims) {
          "],\"scope\":" + Json(claims.process_scope ? "process" : "container") +
          ",\"container\":" + Json(claims.container) +
          ",\"state_folder\":" + Json(claims.state_folder) +
+         ",\"node_folder\":" + Json(claims.node_folder) +
          ",\"device_name\":" + Json(claims.device_name);
 }
 
@@ -176,8 +177,9 @@ const char* NameOf(ConfigResult result) {
 
 std::string LimitsAsJson(const DeviceLimits& limits) {
   return "[" + Number(limits.memory_bytes) + "," + Json(limits.memory_source) + "," +
-         Number(limits.core_share) + "," + Number(limits.core_burst) + "," +
-         Number(limits.oversubscribe) + "]";
+         Number(limits.core_millipercent) + "," + Number(limits.core_soft_millipercent) + "," +
+         Number(limits.oversubscribe) + "," + Json(limits.core_source) + "," +
+         Json(limits.core_soft_source) + "," + Json(limits.oversubscribe_source) + "]";
 }
 
 const char* EnabledLevel() {

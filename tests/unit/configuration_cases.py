@@ -6,7 +6,7 @@ Imported by the tests of the Python side here and of the library's side in tests
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,10 @@ def machine(root: Path, case: dict[str, Any]) -> Machine:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(text.encode("latin-1"))
     environment = tuple(f"{name}={text}" for name, text in case["env"].items())
-    return Machine(root, environment, two_gpus(case.get("nvml", True)))
+    devices = two_gpus(case.get("nvml", True))
+    if case.get("reordered"):  # as under CUDA_VISIBLE_DEVICES=1,0
+        devices = tuple(replace(each, ordinal=1 - each.ordinal) for each in reversed(devices))
+    return Machine(root, environment, devices)
 
 
 def grammar(name: str, text: str) -> dict[str, Any]:
@@ -85,6 +88,7 @@ def answer(asked: Machine) -> dict[str, Any]:
         "scope": "process" if claims.process_scope else "container",
         "container": claims.container,
         "state_folder": claims.state_folder,
+        "node_folder": claims.node_folder,
         "device_name": claims.device_name,
     }
     if not claims.any_limit or not asked.devices:
@@ -100,9 +104,12 @@ def answer(asked: Machine) -> dict[str, Any]:
             [
                 2**64 - 1 if each.memory_bytes is None else each.memory_bytes,
                 each.memory_source,
-                each.core_share,
-                each.core_burst,
+                each.core_millipercent,
+                each.core_soft_millipercent,
                 each.oversubscribe,
+                each.core_source,
+                each.core_soft_source,
+                each.oversubscribe_source,
             ]
             for each in resolved.limits
         ],
@@ -122,12 +129,14 @@ def check(case: dict[str, Any], got: dict[str, Any]) -> None:
         assert got["why"] == case["error"]
         assert "invalid" in (got["read"], got.get("resolved"))
         return
-    limited = got.get("limits", [[2**64 - 1, "", 0, 0, 0]] * 2)
+    limited = got.get("limits", [[2**64 - 1, "", 0, 0, 0, "", "", ""]] * 2)
     memory = [None if each[0] == 2**64 - 1 else each[0] for each in limited]
     assert got.get("why", "") == ""
     assert memory == case["memory"]
     assert [each[2:4] for each in limited] == case.get("cores", [[0, 0]] * 2)
     assert [each[4] for each in limited] == case.get("oversubscribe", [0, 0])
     assert got.get("warnings", []) == case["warnings"]
-    for key in ("container", "device_name", "log"):
+    if "core_sources" in case:
+        assert [each[5:7] for each in limited] == case["core_sources"]
+    for key in ("container", "device_name", "log", "node_folder"):
         assert got[key] == case.get(key, got[key])

@@ -154,7 +154,8 @@ def test_vgpu_config_beats_the_variables_and_says_where_they_differ(tmp_path: Pa
     resolved = limits.resolve(claims, two_gpus())
 
     assert [each.memory_bytes for each in resolved.limits] == [None, 4 * GIB]
-    assert (resolved.limits[1].core_share, resolved.limits[1].core_burst) == (30_000, 60_000)
+    second = resolved.limits[1]
+    assert (second.core_millipercent, second.core_soft_millipercent) == (30_000, 60_000)
     assert resolved.limits[1].oversubscribe == 2000
     assert claims.container == "uid_main"
     assert claims.notes == [

@@ -135,7 +135,9 @@ VALUES = st.one_of(
     ),
     st.text(BYTES.filter(lambda c: c != "\0"), max_size=8),
 )  # fmt: skip
-NAMES = st.sampled_from([each.name for each in options.OPTIONS if each.setting < 27])
+NAMES = st.sampled_from(
+    [each.name for each in options.OPTIONS if each.setting < options.Setting.ELSEWHERE]
+)
 ENTRIES = st.builds(lambda name, key, text: f"{name}{key}={text}", NAMES, KEYS, VALUES)
 PLAIN_ENTRIES = st.builds(lambda name, text: f"{name}={text}", NAMES, VALUES)
 ENVIRONMENTS = st.lists(PLAIN_ENTRIES, max_size=5) | st.lists(ENTRIES, max_size=6)

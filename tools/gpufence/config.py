@@ -110,7 +110,7 @@ def _row(kind: Kind, mine: list[Claim], example: Claim) -> Row:
     nvml_index = example.index if example.target is Target.NVML_INDEX else None
     uuid = example.uuid if example.target is Target.UUID else b""
     gpu = Device(uuid, ordinal, nvml_index, 0)
-    said = [one.claim for one in limits.of_dialects(mine, gpu) if one.claim.amount]
+    said = [one.claim for one in limits.of_dialects(mine, gpu).values() if one.claim.amount]
     depends = len(said) > 1 and any(claim.percent_of_device for claim in said)
     applies = None if depends or not said else min(said, key=lambda claim: claim.amount)
     others = tuple(c for c in mine if c.concerns(gpu) and c is not applies)

@@ -37,6 +37,7 @@ class _Hidden:
 
     vgpu_manager: bool = False
     vcuda_memory: bool = False
+    own_cores: bool = False
     hami_cores: bool = False
     alnair: bool = False
     vgpu_rs: bool = False
@@ -119,6 +120,26 @@ class _Reading:
             for each in self._statements.all
         ):
             self._claims.note("ENABLE_CUDA_HOOKS=false takes the limits of vgpu.rs away")
+        self._read_own_policy()
+
+    def _read_own_policy(self) -> None:
+        """`shared` is a soft share of everything, for all GPUs, so that one stated beside it holds."""
+        policy = self._statements.find(Dialect.GPUFENCE, Setting.CORE_POLICY)
+        word = sizes.lower(policy.text) if policy else "always"
+        self._hidden.own_cores = word == "off"
+        if policy is None or word in ("off", "always"):
+            return
+        if word != "shared":
+            raise self._refuse(policy, Fault.WORD)
+        layer = 1 if policy.origin is Origin.CONFIG_FILE else 0
+        source = self._statements.describe(policy)
+        everything = 100 * THOUSAND
+        self._add(
+            Claim(
+                Kind.SOFT_CORES, Target.EVERY, False, Dialect.GPUFENCE, layer, 0, _NO_UUID,
+                everything, source,
+            )
+        )  # fmt: skip
 
     def _read_scope(self) -> None:
         scope = self._text(Dialect.GPUFENCE, Setting.SCOPE)
@@ -127,13 +148,17 @@ class _Reading:
                 f"GPUFENCE_SCOPE='{sizes.quote(scope)}' is neither container nor process. "
                 "Write one of them"
             )
-        folder = self._text(Dialect.GPUFENCE, Setting.STATE_FOLDER)
+        self._claims.process_scope = scope == "process"
+        self._claims.state_folder = self._folder(Setting.STATE_FOLDER, "GPUFENCE_STATE_DIR")
+        self._claims.node_folder = self._folder(Setting.NODE_FOLDER, "GPUFENCE_NODE_DIR")
+
+    def _folder(self, setting: Setting, name: str) -> str:
+        folder = self._text(Dialect.GPUFENCE, setting)
         if folder and (folder[0] != "/" or len(folder) > 255):
             raise ConfigError(
-                "GPUFENCE_STATE_DIR is no absolute path of at most 255 bytes. Write /run/gpufence"
+                f"{name} is no absolute path of at most 255 bytes. Write /run/gpufence"
             )
-        self._claims.process_scope = scope == "process"
-        self._claims.state_folder = _c_text(folder)
+        return _c_text(folder)
 
     # Files.
 
@@ -297,7 +322,8 @@ class _Reading:
     def _is_hidden(self, option: Option) -> bool:
         hidden = self._hidden
         return {
-            Dialect.GPUFENCE: False,
+            Dialect.GPUFENCE: hidden.own_cores
+            and option.setting in (Setting.CORES, Setting.SOFT_CORES),
             Dialect.HAMI: hidden.hami_cores and option.setting is Setting.CORES,
             Dialect.VGPU_MANAGER: hidden.vgpu_manager,
             Dialect.VCUDA: hidden.vcuda_memory and option.setting is Setting.MEMORY,
@@ -372,16 +398,15 @@ class _Reading:
             self._add(Claim(kind, target, False, Dialect.VGPU_RS, 0, index, uuid, amount, source))
 
     def _drop_soft_without_hard(self) -> None:
+        """A soft share above no limit means nothing; beside an explicit "no limit" it is clear."""
         claims = self._claims.claims
-        if any(
-            each.kind is Kind.CORES and each.amount and each.dialect is Dialect.VGPU_MANAGER
-            for each in claims
-        ):
-            return
+        hard = {each.dialect for each in claims if each.kind is Kind.CORES}
         for position, each in enumerate(claims):
-            if each.kind is Kind.SOFT_CORES and each.amount:
+            if each.kind is Kind.SOFT_CORES and each.amount and each.dialect not in hard:
                 claims[position] = replace(each, amount=0)
-                self._claims.note(f"{each.source} has no effect without CUDA_CORE_LIMIT")
+                own = each.dialect is Dialect.GPUFENCE
+                name = "GPUFENCE_CORE_LIMIT" if own else "CUDA_CORE_LIMIT"
+                self._claims.note(f"{each.source} has no effect without {name}")
 
 
 def _c_text(text: str) -> str:

@@ -68,6 +68,7 @@ class Claims:
     process_scope: bool = False
     container: str = ""
     state_folder: str = ""
+    node_folder: str = ""
     device_name: str = ""
     log_level: str = "warn"
 
@@ -78,8 +79,8 @@ class Claims:
 
     @property
     def any_limit(self) -> bool:
-        """Whether somebody set a limit."""
-        return any(claim.amount for claim in self.claims)
+        """Whether somebody set a limit; a soft share alone limits nothing."""
+        return any(each.amount and each.kind is not Kind.SOFT_CORES for each in self.claims)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,24 +103,31 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True)
 class DeviceLimits:
-    """What holds for one device; None: no memory limit, 0: no core limit or oversubscription."""
+    """What holds for one device; None: no memory limit, 0: no core limit or oversubscription.
+
+    Shares of GPU time are in thousandths of a percent; the soft one holds while nobody else wants
+    the GPU, and 0 means the hard one, always. A source is "" where nothing holds.
+    """
 
     memory_bytes: int | None
     memory_source: str
-    core_share: int
-    core_burst: int
+    core_millipercent: int
+    core_soft_millipercent: int
     oversubscribe: int
+    core_source: str
+    core_soft_source: str
+    oversubscribe_source: str
 
 
-def of_dialects(claims: Iterable[Claim], device: Device) -> list[Chosen]:
-    """What each dialect says for a device, in the dialects' order; claims of one kind."""
+def of_dialects(claims: Iterable[Claim], device: Device) -> dict[Dialect, Chosen]:
+    """What each dialect says for a device; claims of one kind."""
     chosen: dict[Dialect, Chosen] = {}
     for claim in claims:
         if claim.concerns(device):
             one = Chosen(claim, claim.amount_on(device))
             if claim.dialect not in chosen or _hides(one, chosen[claim.dialect]):
                 chosen[claim.dialect] = one
-    return [chosen[dialect] for dialect in Dialect if dialect in chosen]
+    return {dialect: chosen[dialect] for dialect in Dialect if dialect in chosen}
 
 
 def _hides(one: Chosen, other: Chosen) -> bool:
@@ -128,6 +136,20 @@ def _hides(one: Chosen, other: Chosen) -> bool:
     if one.claim.target is not other.claim.target:
         return one.claim.target > other.claim.target
     return one.amount != 0 and (other.amount == 0 or one.amount < other.amount)
+
+
+def unequal_ordinal(claims: Sequence[Claim]) -> Claim | None:
+    """A claim by CUDA ordinal beside which another GPU is claimed another amount."""
+    for one in claims:
+        if one.target is Target.ORDINAL and any(
+            other.target is Target.ORDINAL
+            and other.index != one.index
+            and (other.kind, other.dialect) == (one.kind, one.dialect)
+            and (other.amount, other.percent_of_device) != (one.amount, one.percent_of_device)
+            for other in claims
+        ):
+            return one
+    return None
 
 
 @dataclass(slots=True)
@@ -139,8 +161,8 @@ class Resolution:
 
     @property
     def limited(self) -> bool:
-        """Whether a memory limit holds anywhere."""
-        return any(each.memory_bytes is not None for each in self.limits)
+        """Whether a limit holds anywhere."""
+        return any(each.memory_bytes is not None or each.core_millipercent for each in self.limits)
 
 
 def resolve(claims: Claims, devices: Sequence[Device]) -> Resolution:
@@ -159,15 +181,11 @@ class _Resolver:
         self._warnings = list(claims.notes)
         self._warned_conflict = False
         self._warned_clamp = False
-        self._not_enforced: Claim | None = None
 
     def run(self) -> Resolution:
         self._check_targets()
+        self._warn_of_reordering()
         limits = [self._limit(device) for device in self._devices]
-        if self._not_enforced:
-            self._warnings.append(
-                f"{self._not_enforced.source} is read, but this build enforces memory limits only"
-            )
         return Resolution(limits, self._warnings)
 
     def _check_targets(self) -> None:
@@ -197,20 +215,37 @@ class _Resolver:
             self._warnings.append(f"{stray.source} is for a GPU that this process does not have")
 
     def _limit(self, device: Device) -> DeviceLimits:
-        memory = self._choose(Kind.MEMORY, device)
+        memory = self._lowest(self._said(Kind.MEMORY, device))
         memory_bytes = self._memory_bytes(memory, device) if memory else None
-        hard = self._choose(Kind.CORES, device)
-        soft = self._choose(Kind.SOFT_CORES, device)
-        ratio = self._choose(Kind.OVERSUBSCRIBE, device)
-        if self._not_enforced is None and (hard or ratio):
-            self._not_enforced = (hard or ratio).claim  # type: ignore[union-attr]
+        hard, soft = self._shares(device)
+        ratio = self._lowest(self._said(Kind.OVERSUBSCRIBE, device))
         return DeviceLimits(
             memory_bytes,
             memory.claim.source if memory else "",
             hard.amount if hard else 0,
-            soft.amount if hard and soft and soft.amount > hard.amount else 0,
+            soft.amount if soft else 0,
             ratio.amount if ratio else 0,
+            hard.claim.source if hard else "",
+            soft.claim.source if soft else "",
+            ratio.claim.source if ratio else "",
         )
+
+    def _shares(self, device: Device) -> tuple[Chosen | None, Chosen | None]:
+        """The hard share, and the soft one where it is higher.
+
+        Each dialect that limits the share also says how far it may rise, if only by saying
+        nothing: the lowest of both holds, so that no dialect's soft share lifts another's hard one.
+        """
+        hard, soft = self._said(Kind.CORES, device), self._said(Kind.SOFT_CORES, device)
+        ceilings = {
+            dialect: soft[dialect]
+            if dialect in soft and 0 < one.amount < soft[dialect].amount
+            else one
+            for dialect, one in hard.items()
+        }
+        share, ceiling = self._lowest(hard), self._lowest(ceilings)
+        rises = share and ceiling and ceiling.amount > share.amount
+        return share, ceiling if rises else None
 
     def _memory_bytes(self, memory: Chosen, device: Device) -> int:
         source = memory.claim.source
@@ -225,11 +260,24 @@ class _Resolver:
             )
         return device.total_bytes
 
-    def _choose(self, kind: Kind, device: Device) -> Chosen | None:
-        """What the dialects agree on: the lowest of those that name a limit."""
+    def _warn_of_reordering(self) -> None:
+        """CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER renumber CUDA's GPUs and their limits."""
+        unequal = unequal_ordinal(self._claims.claims)
+        for device in self._devices:
+            if unequal and device.nvml_index not in (None, device.ordinal):
+                self._warnings.append(
+                    f"{unequal.source[:200]} counts GPUs as CUDA does in this process, where its "
+                    f"GPU {device.ordinal} is NVML's GPU {device.nvml_index}. Name them by UUID"
+                )
+                return
+
+    def _said(self, kind: Kind, device: Device) -> dict[Dialect, Chosen]:
+        return of_dialects((each for each in self._claims.claims if each.kind is kind), device)
+
+    def _lowest(self, said: dict[Dialect, Chosen]) -> Chosen | None:
+        """The lowest of the dialects that name a limit."""
         lowest: Chosen | None = None
-        mine = [claim for claim in self._claims.claims if claim.kind is kind]
-        for chosen in of_dialects(mine, device):
+        for chosen in said.values():
             if not chosen.claim.amount:
                 continue
             if lowest is None:

@@ -163,7 +163,7 @@ def parse_megabytes(text: str) -> int:
 
 def parse_switch(text: str) -> bool:
     """1, true, yes, on; 0, false, no, off; in any case."""
-    word = _lower(text)
+    word = lower(text)
     if word in ("1", "true", "yes", "on"):
         return True
     if word in ("0", "false", "no", "off"):
@@ -223,14 +223,14 @@ def _why_no_number(text: str) -> Fault:
 
 
 def _unit_bytes(unit: str) -> int:
-    if _lower(unit) in ("", "b", "byte", "bytes"):
+    if lower(unit) in ("", "b", "byte", "bytes"):
         return 1
     match = _UNIT.fullmatch(unit)
     if match is None:
         raise TextError(Fault.UNIT)
-    return int(1024 ** ("kmgt".index(_lower(match[1])) + 1))
+    return int(1024 ** ("kmgt".index(lower(match[1])) + 1))
 
 
-def _lower(text: str) -> str:
+def lower(text: str) -> str:
     """Lower case of ASCII letters alone: str.lower() knows letters that no byte of ours means."""
     return "".join(chr(ord(c) + 32) if "A" <= c <= "Z" else c for c in text)

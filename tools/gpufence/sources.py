@@ -87,6 +87,11 @@ class Statements:
 
     def text_of(self, dialect: Dialect, setting: Setting) -> str:
         """The text of a setting without a key; empty when it is not set."""
+        found = self.find(dialect, setting)
+        return found.text if found else ""
+
+    def find(self, dialect: Dialect, setting: Setting) -> Statement | None:
+        """The statement of a setting without a key; None when it is not set."""
         for each in self.all:
             option = each.option
             if (
@@ -95,8 +100,8 @@ class Statements:
                 and each.target is Target.EVERY
                 and each.text
             ):
-                return each.text
-        return ""
+                return each
+        return None
 
     def describe(self, statement: Statement) -> str:
         """How a statement is named in messages."""

@@ -104,7 +104,7 @@ bool IsHidden(const Statement& statement, const Hidden& hidden) {
   const Setting setting = statement.option->setting;
   switch (statement.option->dialect) {
     case Dialect::kGpufence:
-      return false;
+      return hidden.own_cores && (setting == Setting::kCores || setting == Setting::kSoftCores);
     case Dialect::kHami:
       return hidden.hami_cores && setting == Setting::kCores;
     case Dialect::kVgpuManager:

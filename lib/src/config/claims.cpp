@@ -13,19 +13,24 @@
 namespace gpufence {
 namespace {
 
-// A burst above no limit means nothing; its authors ignore it, we say so.
-void DropSoftWithoutHard(Claims* claims) {
-  bool hard = false;
-  for (size_t i = 0; i < claims->count; ++i) {
-    const Claim& claim = claims->claims[i];
-    hard = hard || (claim.kind == ClaimKind::kCores && claim.amount > 0 &&
-                    claim.dialect == static_cast<uint8_t>(Dialect::kVgpuManager));
+bool HasHardShare(const Claims& claims, uint8_t dialect) {
+  for (size_t i = 0; i < claims.count; ++i) {
+    const Claim& claim = claims.claims[i];
+    if (claim.kind == ClaimKind::kCores && claim.dialect == dialect) return true;
   }
-  for (size_t i = 0; i < claims->count && !hard; ++i) {
+  return false;
+}
+
+// A soft share above no limit means nothing; we say so. Beside an explicit "no limit" it is clear.
+void DropSoftWithoutHard(Claims* claims) {
+  for (size_t i = 0; i < claims->count; ++i) {
     Claim* claim = &claims->claims[i];
     if (claim->kind != ClaimKind::kSoftCores || claim->amount == 0) continue;
+    if (HasHardShare(*claims, claim->dialect)) continue;
     claim->amount = 0;
-    AddNote(claims, "%s has no effect without CUDA_CORE_LIMIT", claim->source);
+    const bool own = claim->dialect == static_cast<uint8_t>(Dialect::kGpufence);
+    AddNote(claims, "%s has no effect without %s", claim->source,
+            own ? "GPUFENCE_CORE_LIMIT" : "CUDA_CORE_LIMIT");
   }
 }
 
@@ -37,8 +42,7 @@ bool ReadEverything(Reading* reading) {
     AddNote(reading->claims, "%s is no log level", unreadable);
   }
   ReadIdentity(reading);
-  ReadSwitches(reading, &hidden);
-  if (!ReadVgpuConfig(reading, &hidden) || !ReadVcudaFile(reading, &hidden) ||
+  if (!ReadSwitches(reading, &hidden) || !ReadVgpuConfig(reading, &hidden) || !ReadVcudaFile(reading, &hidden) ||
       !ReadAlnairWorkspace(reading, &hidden) || !ReadAmounts(reading, hidden) ||
       !ReadMaps(reading, hidden)) {
     return false;
@@ -47,9 +51,11 @@ bool ReadEverything(Reading* reading) {
   return true;
 }
 
+// A soft share alone limits nothing.
 bool ClaimsAnything(const Claims& claims) {
   for (size_t i = 0; i < claims.count; ++i) {
-    if (claims.claims[i].amount > 0) return true;
+    const Claim& claim = claims.claims[i];
+    if (claim.amount > 0 && claim.kind != ClaimKind::kSoftCores) return true;
   }
   return false;
 }
@@ -70,6 +76,7 @@ void Clear(Claims* claims) {
   claims->process_scope = false;
   claims->container[0] = '\0';
   claims->state_folder[0] = '\0';
+  claims->node_folder[0] = '\0';
   claims->device_name[0] = '\0';
 }
 

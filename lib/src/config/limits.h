@@ -49,6 +49,7 @@ struct Claims {
   bool process_scope;      // GPUFENCE_SCOPE=process
   char container[129];     // GPUFENCE_CONTAINER or a dialect's identity; "" when none is given
   char state_folder[256];  // GPUFENCE_STATE_DIR; "" when not set
+  char node_folder[256];   // GPUFENCE_NODE_DIR; "" when not set
   char device_name[96];    // VCUDA_DEVICE_NAME; "" when not set
   size_t note_count;
   char notes[kMostNotes][kNoteBytes];  // warnings for the moment when limits take effect
@@ -72,14 +73,26 @@ struct DeviceIdentity {
   uint64_t total_bytes;
 };
 
+// What holds for one device. A source is the statement that decided, "" where nothing holds.
 struct DeviceLimits {
   uint64_t memory_bytes;  // kUnlimitedBytes: no limit; never above total_bytes
   char memory_source[kSourceBytes];
-  // Read and checked, not enforced by this build. 0: no limit.
-  uint32_t core_share;     // thousandths of a percent of GPU time
-  uint32_t core_burst;     // up to this while the GPU is otherwise idle; 0: core_share
-  uint64_t oversubscribe;  // ratio in thousandths; 1: on, without a ratio
+  // Shares of GPU time in thousandths of a percent. Policies are folded in: "off" is no limit, and
+  // "shared" a soft share of 100 %.
+  uint32_t core_millipercent;       // 0: no limit
+  uint32_t core_soft_millipercent;  // while nobody else wants the GPU; 0: the hard share, always
+  char core_source[kSourceBytes];
+  char core_soft_source[kSourceBytes];
+  uint64_t oversubscribe;  // ratio in thousandths; 1: on, without a ratio; 0: off
+  char oversubscribe_source[kSourceBytes];
 };
+
+// True where a limit of that kind holds on any of the devices.
+bool LimitsMemory(const DeviceLimits* limits, size_t count);
+bool LimitsCores(const DeviceLimits* limits, size_t count);
+
+// True when the claims can be joined to devices only by somebody who knows NVML's indices.
+bool NeedsNvml(const Claims& claims);
 
 // Joins claims to devices. Warnings (a conflict between dialects, a limit above the card, a device
 // nobody has) go to warn, one call each; never more than once per process.

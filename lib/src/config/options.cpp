@@ -10,9 +10,12 @@ using enum Setting;
 constexpr Option kOptions[] = {
     {"GPUFENCE_MEMORY_LIMIT", kGpufence, kMemory, Keys::kIndexOrUuid},
     {"GPUFENCE_CORE_LIMIT", kGpufence, kCores, Keys::kIndexOrUuid},
+    {"GPUFENCE_CORE_SOFT_LIMIT", kGpufence, kSoftCores, Keys::kIndexOrUuid},
+    {"GPUFENCE_CORE_POLICY", kGpufence, kCorePolicy, Keys::kNone},
     {"GPUFENCE_OVERSUBSCRIBE", kGpufence, kOversubscribe, Keys::kNone},
     {"GPUFENCE_SCOPE", kGpufence, kScope, Keys::kNone},
     {"GPUFENCE_STATE_DIR", kGpufence, kStateFolder, Keys::kNone},
+    {"GPUFENCE_NODE_DIR", kGpufence, kNodeFolder, Keys::kNone},
     {"GPUFENCE_CONTAINER", kGpufence, kContainer, Keys::kNone},
     {"GPUFENCE_CONFIG", kGpufence, kConfigFile, Keys::kNone},
     {"GPUFENCE_LOG_LEVEL", kGpufence, kLogLevel, Keys::kNone},

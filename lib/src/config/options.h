@@ -22,10 +22,11 @@ enum class Setting : uint8_t {
   kRatio,          // above 1: oversubscription
   kSpill,          // switch: oversubscription without a ratio
   kOversubscribe,  // off, on or a ratio
-  kCorePolicy,     // force, disable, default
+  kCorePolicy,     // when a core limit holds; each dialect has its own words
   kHooks,          // exactly "false" takes the dialect's limits away
   kScope,
   kStateFolder,
+  kNodeFolder,
   kContainer,
   kConfigFile,
   kPodUid,

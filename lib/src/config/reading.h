@@ -29,6 +29,7 @@ bool Refuse(Reading* reading, const Statement& statement, Fault fault);
 struct Hidden {
   bool vgpu_manager;  // a valid vgpu.config
   bool vcuda_memory;  // memory_limit in the YAML file
+  bool own_cores;     // GPUFENCE_CORE_POLICY=off
   bool hami_cores;    // GPU_CORE_UTILIZATION_POLICY=disable
   bool alnair;        // no ALNAIR_ID
   bool vgpu_rs;       // ENABLE_CUDA_HOOKS=false
@@ -37,7 +38,7 @@ struct Hidden {
 // In this order: who we are, what is switched off, files, texts.
 void ReadIdentity(Reading* reading);
 bool ReadScope(Reading* reading);
-void ReadSwitches(Reading* reading, Hidden* hidden);
+bool ReadSwitches(Reading* reading, Hidden* hidden);
 bool ReadVgpuConfig(Reading* reading, Hidden* hidden);
 bool ReadVcudaFile(Reading* reading, Hidden* hidden);
 bool ReadAlnairWorkspace(Reading* reading, Hidden* hidden);

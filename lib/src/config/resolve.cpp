@@ -23,7 +23,6 @@ struct Resolution {
   Complaint complaint;
   bool warned_conflict;
   bool warned_clamp;
-  const Claim* not_enforced;
 };
 
 // A claim and what it amounts to on one device.
@@ -67,19 +66,27 @@ void WarnOfConflict(Resolution* resolution, const Chosen& lower, const Chosen& h
   resolution->warn(text);
 }
 
-// What the dialects agree on for a device: the lowest of those that name a limit.
-Chosen Choose(Resolution* resolution, ClaimKind kind, const DeviceIdentity& device) {
-  Chosen of_dialect[kDialects] = {};
-  const Claims& claims = resolution->claims;
+// What each dialect says for a device.
+struct ByDialect {
+  Chosen of[kDialects];
+};
+
+ByDialect ChooseInDialects(const Claims& claims, ClaimKind kind, const DeviceIdentity& device) {
+  ByDialect chosen = {};
   for (size_t i = 0; i < claims.count; ++i) {
     const Claim& claim = claims.claims[i];
     if (claim.kind != kind || !Concerns(claim, device)) continue;
     const uint64_t amount = AmountOn(claim, device);
-    Chosen* chosen = &of_dialect[claim.dialect];
-    if (Hides(claim, amount, *chosen)) *chosen = {&claim, amount};
+    Chosen* one = &chosen.of[claim.dialect];
+    if (Hides(claim, amount, *one)) *one = {&claim, amount};
   }
+  return chosen;
+}
+
+// The lowest of the dialects that name a limit.
+Chosen Lowest(Resolution* resolution, const ByDialect& by_dialect) {
   Chosen lowest = {};
-  for (const Chosen& chosen : of_dialect) {
+  for (const Chosen& chosen : by_dialect.of) {
     if (chosen.claim == nullptr || chosen.claim->amount == 0) continue;
     if (lowest.claim == nullptr) {
       lowest = chosen;
@@ -90,6 +97,10 @@ Chosen Choose(Resolution* resolution, ClaimKind kind, const DeviceIdentity& devi
     }
   }
   return lowest;
+}
+
+Chosen Choose(Resolution* resolution, ClaimKind kind, const DeviceIdentity& device) {
+  return Lowest(resolution, ChooseInDialects(resolution->claims, kind, device));
 }
 
 bool LimitMemory(Resolution* resolution, const DeviceIdentity& device, DeviceLimits* limits) {
@@ -114,16 +125,30 @@ bool LimitMemory(Resolution* resolution, const DeviceIdentity& device, DeviceLim
   return true;
 }
 
+// Each dialect that limits the share also says how far it may rise, if only by saying nothing:
+// the lowest of both holds, so that one dialect's soft share never lifts another's hard one.
 void LimitCores(Resolution* resolution, const DeviceIdentity& device, DeviceLimits* limits) {
-  const Chosen hard = Choose(resolution, ClaimKind::kCores, device);
-  const Chosen soft = Choose(resolution, ClaimKind::kSoftCores, device);
+  const ByDialect hard = ChooseInDialects(resolution->claims, ClaimKind::kCores, device);
+  ByDialect ceiling = ChooseInDialects(resolution->claims, ClaimKind::kSoftCores, device);
+  for (size_t d = 0; d < kDialects; ++d) {
+    const bool rises = ceiling.of[d].amount > hard.of[d].amount && hard.of[d].amount > 0;
+    if (!rises) ceiling.of[d] = hard.of[d];
+  }
+  const Chosen share = Lowest(resolution, hard);
+  const Chosen soft = Lowest(resolution, ceiling);
+  if (share.claim == nullptr) return;
+  limits->core_millipercent = static_cast<uint32_t>(share.amount);
+  memcpy(limits->core_source, share.claim->source, sizeof limits->core_source);
+  if (soft.amount <= share.amount) return;
+  limits->core_soft_millipercent = static_cast<uint32_t>(soft.amount);
+  memcpy(limits->core_soft_source, soft.claim->source, sizeof limits->core_soft_source);
+}
+
+void Oversubscribe(Resolution* resolution, const DeviceIdentity& device, DeviceLimits* limits) {
   const Chosen ratio = Choose(resolution, ClaimKind::kOversubscribe, device);
-  limits->core_share = static_cast<uint32_t>(hard.amount);
-  limits->core_burst =
-      hard.claim != nullptr && soft.amount > hard.amount ? static_cast<uint32_t>(soft.amount) : 0;
+  if (ratio.claim == nullptr) return;
   limits->oversubscribe = ratio.amount;
-  const Claim* claim = hard.claim != nullptr ? hard.claim : ratio.claim;
-  if (resolution->not_enforced == nullptr) resolution->not_enforced = claim;
+  memcpy(limits->oversubscribe_source, ratio.claim->source, sizeof limits->oversubscribe_source);
 }
 
 bool AnyDevice(const Resolution& resolution, const Claim& claim) {
@@ -138,6 +163,41 @@ bool NvmlKnown(const Resolution& resolution) {
     if (resolution.devices[d].nvml_index >= 0) return true;
   }
   return false;
+}
+
+// A claim by CUDA ordinal beside which another GPU is claimed another amount; null: there is none.
+const Claim* UnequalOrdinal(const Claims& claims) {
+  for (size_t i = 0; i < claims.count; ++i) {
+    const Claim& one = claims.claims[i];
+    if (one.target != ClaimTarget::kOrdinal) continue;
+    for (size_t j = 0; j < claims.count; ++j) {
+      const Claim& other = claims.claims[j];
+      const bool elsewhere = other.target == ClaimTarget::kOrdinal && other.index != one.index;
+      if (elsewhere && other.kind == one.kind && other.dialect == one.dialect &&
+          (other.amount != one.amount || other.percent_of_device != one.percent_of_device)) {
+        return &one;
+      }
+    }
+  }
+  return nullptr;
+}
+
+// CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER renumber CUDA's GPUs and with them unequal limits.
+void WarnOfReordering(Resolution* resolution) {
+  const Claim* claim = UnequalOrdinal(resolution->claims);
+  for (size_t d = 0; d < resolution->device_count && claim != nullptr; ++d) {
+    const DeviceIdentity& device = resolution->devices[d];
+    if (device.nvml_index < 0 || static_cast<uint32_t>(device.nvml_index) == device.ordinal) {
+      continue;
+    }
+    char text[kNoteBytes];
+    snprintf(text, sizeof text,
+             "%.200s counts GPUs as CUDA does in this process, where its GPU %u is NVML's GPU %d. "
+             "Name them by UUID",
+             claim->source, device.ordinal, device.nvml_index);
+    resolution->warn(text);
+    return;
+  }
 }
 
 // A limit for a GPU that is not here is worth a word; where no limit of vgpu.rs finds a GPU, its
@@ -179,24 +239,40 @@ bool CheckTargets(Resolution* resolution) {
 ConfigResult ResolveAndWarn(const Claims& claims, const DeviceIdentity* devices, size_t count,
                             DeviceLimits* limits, void (*warn)(const char* text), char* why,
                             size_t why_bytes) {
-  Resolution resolution{claims, devices, count, warn, {why, why_bytes}, false, false, nullptr};
+  Resolution resolution{claims, devices, count, warn, {why, why_bytes}, false, false};
   for (size_t i = 0; i < claims.note_count; ++i) warn(claims.notes[i]);
   if (!CheckTargets(&resolution)) return ConfigResult::kInvalid;
-  bool limited = false;
+  WarnOfReordering(&resolution);
   for (size_t d = 0; d < count; ++d) {
     limits[d] = DeviceLimits{};
     limits[d].memory_bytes = kUnlimitedBytes;
     if (!LimitMemory(&resolution, devices[d], &limits[d])) return ConfigResult::kInvalid;
     LimitCores(&resolution, devices[d], &limits[d]);
-    limited = limited || limits[d].memory_bytes != kUnlimitedBytes;
+    Oversubscribe(&resolution, devices[d], &limits[d]);
   }
-  if (resolution.not_enforced != nullptr) {
-    char text[kNoteBytes];
-    snprintf(text, sizeof text, "%s is read, but this build enforces memory limits only",
-             resolution.not_enforced->source);
-    warn(text);
-  }
+  const bool limited = LimitsMemory(limits, count) || LimitsCores(limits, count);
   return limited ? ConfigResult::kLimits : ConfigResult::kNothing;
+}
+
+bool LimitsMemory(const DeviceLimits* limits, size_t count) {
+  for (size_t d = 0; d < count; ++d) {
+    if (limits[d].memory_bytes != kUnlimitedBytes) return true;
+  }
+  return false;
+}
+
+bool LimitsCores(const DeviceLimits* limits, size_t count) {
+  for (size_t d = 0; d < count; ++d) {
+    if (limits[d].core_millipercent != 0) return true;
+  }
+  return false;
+}
+
+bool NeedsNvml(const Claims& claims) {
+  for (size_t i = 0; i < claims.count; ++i) {
+    if (claims.claims[i].target == ClaimTarget::kNvmlIndex) return true;
+  }
+  return UnequalOrdinal(claims) != nullptr;
 }
 
 namespace {

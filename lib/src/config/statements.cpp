@@ -244,15 +244,20 @@ bool Gather(const Sources& sources, Scratch* scratch, Complaint complaint) {
          GatherConfigFile(sources.root, scratch, complaint);
 }
 
-std::string_view TextOf(const Statements& statements, Dialect dialect, Setting setting) {
+const Statement* StatementOf(const Statements& statements, Dialect dialect, Setting setting) {
   for (size_t i = 0; i < statements.count; ++i) {
     const Statement& statement = statements.all[i];
     if (statement.option->dialect == dialect && statement.option->setting == setting &&
         statement.target == ClaimTarget::kEvery && !statement.text.empty()) {
-      return statement.text;
+      return &statement;
     }
   }
-  return {};
+  return nullptr;
+}
+
+std::string_view TextOf(const Statements& statements, Dialect dialect, Setting setting) {
+  const Statement* statement = StatementOf(statements, dialect, setting);
+  return statement != nullptr ? statement->text : std::string_view();
 }
 
 void DescribeStatement(const Statements& statements, const Statement& statement,

@@ -66,7 +66,10 @@ struct Complaint {
 // Fills scratch->statements. False: `complaint` says why.
 bool Gather(const Sources& sources, Scratch* scratch, Complaint complaint);
 
-// The text of a setting without a key; empty when it is not set.
+// The statement of a setting without a key; null when it is not set.
+const Statement* StatementOf(const Statements& statements, Dialect dialect, Setting setting);
+
+// Its text; empty when it is not set.
 std::string_view TextOf(const Statements& statements, Dialect dialect, Setting setting);
 
 // How a statement is named in messages: "GPUFENCE_MEMORY_LIMIT=4g".

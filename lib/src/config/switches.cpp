@@ -3,6 +3,7 @@
 
 #include "config/fault.h"
 #include "config/reading.h"
+#include "config/share.h"
 #include "config/text.h"
 #include "core/log.h"
 
@@ -124,7 +125,28 @@ bool ApplyLogLevel(const Statements& statements, char unreadable[kSourceBytes]) 
   return unreadable[0] == '\0';
 }
 
-void ReadSwitches(Reading* reading, Hidden* hidden) {
+namespace {
+
+// "shared" is a soft share of everything, for all GPUs, so that one stated beside it holds.
+bool ReadOwnPolicy(Reading* reading, Hidden* hidden) {
+  const Statements& statements = reading->statements();
+  const Statement* policy = StatementOf(statements, Dialect::kGpufence, Setting::kCorePolicy);
+  if (policy == nullptr || EqualsIgnoringCase(policy->text, "always")) return true;
+  if (EqualsIgnoringCase(policy->text, "off")) {
+    hidden->own_cores = true;
+    return true;
+  }
+  if (!EqualsIgnoringCase(policy->text, "shared")) return Refuse(reading, *policy, Fault::kWord);
+  Claim claim{};
+  claim.kind = ClaimKind::kSoftCores;
+  claim.dialect = static_cast<uint8_t>(Dialect::kGpufence);
+  claim.layer = policy->origin == Origin::kConfigFile ? 1 : 0;
+  claim.amount = 100 * kThousand;
+  DescribeStatement(statements, *policy, claim.source);
+  return AddClaim(reading, claim);
+}
+
+void ReadHamiPolicy(Reading* reading, Hidden* hidden) {
   const Statements& statements = reading->statements();
   const std::string_view policy = TextOf(statements, Dialect::kHami, Setting::kCorePolicy);
   char quoted[kQuoteBytes];
@@ -134,11 +156,35 @@ void ReadSwitches(Reading* reading, Hidden* hidden) {
       !EqualsIgnoringCase(policy, "default")) {
     AddNote(reading->claims, "GPU_CORE_UTILIZATION_POLICY=%s is unknown: the limit holds", quoted);
   }
+}
+
+}  // namespace
+
+bool ReadSwitches(Reading* reading, Hidden* hidden) {
+  const Statements& statements = reading->statements();
+  ReadHamiPolicy(reading, hidden);
   hidden->vgpu_rs = TextOf(statements, Dialect::kVgpuRs, Setting::kHooks) == "false";
   if (hidden->vgpu_rs && HasLimit(statements, Dialect::kVgpuRs)) {
     AddNote(reading->claims, "ENABLE_CUDA_HOOKS=false takes the limits of vgpu.rs away");
   }
+  return ReadOwnPolicy(reading, hidden);
 }
+
+namespace {
+
+constexpr size_t kFolderBytes = sizeof Claims::state_folder;
+
+bool ReadFolder(Reading* reading, Setting setting, const char* name, char (&kept)[kFolderBytes]) {
+  const std::string_view folder = TextOf(reading->statements(), Dialect::kGpufence, setting);
+  if (!folder.empty() && (folder.front() != '/' || folder.size() >= kFolderBytes)) {
+    return reading->complaint.Say("%s is no absolute path of at most %zu bytes. Write %s", name,
+                                  kFolderBytes - 1, "/run/gpufence");
+  }
+  Copy(folder, kept, kFolderBytes);
+  return true;
+}
+
+}  // namespace
 
 bool ReadScope(Reading* reading) {
   const Statements& statements = reading->statements();
@@ -151,14 +197,8 @@ bool ReadScope(Reading* reading) {
     return reading->complaint.Say(
         "GPUFENCE_SCOPE='%s' is neither container nor process. Write one of them", quoted);
   }
-  const std::string_view folder = TextOf(statements, Dialect::kGpufence, Setting::kStateFolder);
-  if (!folder.empty() && (folder.front() != '/' || folder.size() >= sizeof claims->state_folder)) {
-    return reading->complaint.Say(
-        "GPUFENCE_STATE_DIR is no absolute path of at most %zu bytes. Write /run/gpufence",
-        sizeof claims->state_folder - 1);
-  }
-  Copy(folder, claims->state_folder, sizeof claims->state_folder);
-  return true;
+  return ReadFolder(reading, Setting::kStateFolder, "GPUFENCE_STATE_DIR", claims->state_folder) &&
+         ReadFolder(reading, Setting::kNodeFolder, "GPUFENCE_NODE_DIR", claims->node_folder);
 }
 
 void ReadIdentity(Reading* reading) {

@@ -53,11 +53,21 @@ size_t ListDevices(DeviceIdentity* devices) {
   return listed;
 }
 
-// NVML is opened only where a claim names its indices: it costs milliseconds.
+// NVML is opened only where a claim needs its indices: it costs milliseconds.
 void JoinNvml(const Claims& claims, DeviceIdentity* devices, size_t count) {
-  for (size_t i = 0; i < claims.count; ++i) {
-    if (claims.claims[i].target != ClaimTarget::kNvmlIndex) continue;
-    for (size_t d = 0; d < count; ++d) devices[d].nvml_index = NvmlIndexOf(devices[d].uuid);
+  if (!NeedsNvml(claims)) return;
+  for (size_t d = 0; d < count; ++d) devices[d].nvml_index = NvmlIndexOf(devices[d].uuid);
+}
+
+// What is claimed but held by nobody yet, in one line. A forked child's parent has said it.
+void SayWhatIsNotEnforced(const DeviceLimits* limits, size_t count) {
+  static constinit std::atomic<bool> said{false};
+  for (size_t d = 0; d < count; ++d) {
+    const char* source =
+        limits[d].core_source[0] != '\0' ? limits[d].core_source : limits[d].oversubscribe_source;
+    if (*source == '\0') continue;
+    if (said.exchange(true, std::memory_order_relaxed)) return;
+    GPUFENCE_LOG(kWarn, "%s is read, but this build enforces memory limits only", source);
     return;
   }
 }
@@ -147,7 +157,8 @@ FenceState Decide(Fence* fence, Workspace* work) {
   JoinNvml(work->claims, work->devices, count);
   result = ResolveLimits(work->claims, work->devices, count, work->limits, Warn, why, sizeof why);
   if (result == ConfigResult::kInvalid) return Refuse(why);
-  if (result == ConfigResult::kNothing) return FenceState::kOpen;
+  SayWhatIsNotEnforced(work->limits, count);
+  if (!LimitsMemory(work->limits, count)) return FenceState::kOpen;
   return FenceDevices(fence, work->claims, work->devices, count, work->limits);
 }
 

@@ -110,6 +110,9 @@ Settings ReadSettings(Workspace* work) {
     if (count == 0) return Settings::kUnread;
     result =
         ResolveLimits(work->claims, work->devices, count, work->limits, Warn, why, sizeof why);
+    if (result == ConfigResult::kLimits && !LimitsMemory(work->limits, count)) {
+      result = ConfigResult::kNothing;
+    }
     for (size_t i = 0; result == ConfigResult::kLimits && i < count; ++i) {
       memcpy(read->limits[i].uuid, work->devices[i].uuid, sizeof read->limits[i].uuid);
       read->limits[i].bytes = work->limits[i].memory_bytes;

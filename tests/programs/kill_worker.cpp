@@ -57,7 +57,6 @@ struct Piece {
 
 uint64_t state = 1;
 std::vector<Piece> pieces;
-CUgraphExec launchable = nullptr;
 int worst = 0;  // a code that is neither success nor "out of memory"
 uint64_t granted = 0;
 uint64_t refused = 0;
@@ -99,7 +98,7 @@ void GiveBack() {
 }
 
 // A graph that allocates and frees: the device keeps its memory until it is trimmed.
-CUgraphExec MakeGraph() {
+CUgraph MakeGraph() {
   CUgraph graph = nullptr;
   MUST(cuGraphCreate(&graph, 0));
   CUDA_MEM_ALLOC_NODE_PARAMS_v1 wanted = {};
@@ -110,9 +109,17 @@ CUgraphExec MakeGraph() {
   CUgraphNode given = nullptr;
   MUST(cuGraphAddMemAllocNode(&taken, graph, nullptr, 0, &wanted));
   MUST(cuGraphAddMemFreeNode(&given, graph, &taken, 1, wanted.dptr));
-  CUgraphExec made = nullptr;
-  MUST(cuGraphInstantiateWithFlags(&made, graph, 0));
-  return made;
+  return graph;
+}
+
+void LaunchGraph() {
+  static const CUgraph graph = MakeGraph();
+  static CUgraphExec launchable = nullptr;
+  if (launchable == nullptr) {
+    Note(cuGraphInstantiateWithFlags(&launchable, graph, 0));
+  } else {
+    Note(cuGraphLaunch(launchable, nullptr));
+  }
 }
 
 uint64_t PoolBytes() {
@@ -199,7 +206,6 @@ int main(int argc, char** argv) {
   state = strtoull(argv[1], nullptr, 10) * 0x9e3779b97f4a7c15u + 1;
   MUST(cuInit(0));
   EnterContext();
-  launchable = MakeGraph();
   printf("ready\n");
   fflush(stdout);
   pollfd in = {STDIN_FILENO, POLLIN, 0};
@@ -207,7 +213,7 @@ int main(int argc, char** argv) {
   while (Obey()) {
     const uint64_t choice = Below(16);
     if (choice == 0) {
-      Note(cuGraphLaunch(launchable, nullptr));
+      LaunchGraph();
     } else if (pieces.size() < kMostPieces && choice < 9) {
       Take();
     } else if (!pieces.empty()) {

@@ -1,31 +1,41 @@
-// The calls that instantiate, launch, update and end executable graphs, as far as memory goes.
-// Adding an allocation node takes nothing yet and is the driver's alone.
+// The calls that instantiate, launch, change and end executable graphs, as far as memory goes.
+// Adding a node takes nothing yet and is the driver's alone.
+#include "hooks/graph_kernels.h"
 #include "hooks/graph_memory.h"
 #include "real.h"
 
 namespace gpufence {
 namespace {
 
-template <typename Call>
-CUresult Instantiate(CUgraphExec* out, CUgraph graph, bool uploads, Call call) {
+constexpr uint64_t kUpload = CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD;
+
+unsigned long long NoFlags() { return 0; }
+
+unsigned long long FlagsOf(const CUDA_GRAPH_INSTANTIATE_PARAMS* params) {
+  return params != nullptr ? params->flags : 0;
+}
+
+// `flags` tells the caller's flags; asked only where a limit holds.
+template <typename Flags, typename Call>
+CUresult Instantiate(CUgraphExec* out, CUgraph graph, Flags flags, Call call) {
   const Hook hook;
   if (hook.refused()) return kRefusalCode;
   Fence* fence = hook.fence();
-  if (fence == nullptr || out == nullptr) return call();
+  if (fence == nullptr || out == nullptr) return call(out);
 
   GraphNeeds needs;
   if (!MeasureGraph(fence, graph, &needs)) return CUDA_ERROR_OUT_OF_MEMORY;
-  if (!needs.any) return call();
-  if (!uploads) {
-    const CUresult rc = call();
-    if (rc == CUDA_SUCCESS) RememberGraph(fence, *out, needs);
-    return rc;
-  }
-  GraphRun upload(fence, needs);
+  GraphNeeds at_once;  // what is taken here and not at a launch
+  if ((flags() & kUpload) != 0) at_once = needs;
+  GraphRun upload(fence, at_once);
   if (!upload.Claim()) return CUDA_ERROR_OUT_OF_MEMORY;
-  const CUresult rc = call();
-  if (rc == CUDA_SUCCESS) upload.Name(*out, needs);
-  return upload.Settle(rc);
+  CUgraphExec made = nullptr;
+  const CUresult rc = upload.Settle(CallWithKernels(
+      hook, needs, [&] { return call(&made); }, [&] { return real::cuGraphExecDestroy(made); }));
+  if (rc != CUDA_SUCCESS) return rc;
+  RememberGraph(fence, made, needs);
+  *out = made;
+  return rc;
 }
 
 bool IsCapturing(CUstream stream, bool per_thread) {
@@ -35,39 +45,88 @@ bool IsCapturing(CUstream stream, bool per_thread) {
   return rc != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
+// A number that no other stream ever has; 0 where the driver does not tell (before 12.0).
+uint64_t NumberOf(CUstream stream, bool per_thread) {
+  unsigned long long number = 0;
+  const CUresult rc = per_thread ? real::cuStreamGetId_ptsz(stream, &number)
+                                 : real::cuStreamGetId(stream, &number);
+  return rc == CUDA_SUCCESS ? number : 0;
+}
+
+enum class Run : bool { kLaunch, kUpload };
+
 // The memory side of a launch or an upload. In a capture nothing runs, so nothing is taken.
 template <typename Call>
 CUresult CallWithMemory(Fence* fence, CUgraphExec executable, CUstream stream, bool per_thread,
-                        Call call) {
+                        Run what, Call call) {
   if (fence == nullptr || !HasMemoryGraphs()) return call();
   GraphRun run(fence, executable);
   if (run.empty() || IsCapturing(stream, per_thread)) return call();
+  if (what == Run::kLaunch) run.InStream(NumberOf(stream, per_thread));
   if (!run.Claim()) return CUDA_ERROR_OUT_OF_MEMORY;
   return run.Settle(call());
 }
 
 template <typename Call>
-CUresult Run(CUgraphExec executable, CUstream stream, bool per_thread, Call call) {
+CUresult Started(CUgraphExec executable, CUstream stream, bool per_thread, Run what, Call call) {
   const Hook hook;
   if (hook.refused()) return kRefusalCode;
-  return CallWithMemory(hook.fence(), executable, stream, per_thread, call);
+  return CallWithMemory(hook.fence(), executable, stream, per_thread, what, call);
 }
 
-// An update keeps the kinds of nodes, so only an executable that has allocation nodes can change.
+CUresult NothingToUndo() { return CUDA_SUCCESS; }
+
+// An update may bring other sizes of allocations, whose memory is taken at the next launch, and
+// deeper kernels, whose stack is taken at once.
 template <typename Call>
 CUresult Update(CUgraphExec executable, CUgraph graph, Call call) {
   const Hook hook;
-  const CUresult rc = call();
+  if (hook.refused()) return kRefusalCode;
   Fence* fence = hook.fence();
-  if (rc != CUDA_SUCCESS || fence == nullptr || !HasMemoryGraphs()) return rc;
+  if (fence == nullptr) return call();
   GraphNeeds needs;
-  if (IsMemoryGraph(fence, executable) && MeasureGraph(fence, graph, &needs)) {
-    RememberGraph(fence, executable, needs);
-  }
+  if (!MeasureGraph(fence, graph, &needs)) return CUDA_ERROR_OUT_OF_MEMORY;
+  const CUresult rc = CallWithKernels(hook, needs, call, NothingToUndo);
+  if (rc == CUDA_SUCCESS) RememberGraph(fence, executable, needs);
   return rc;
 }
 
-bool Uploads(uint64_t flags) { return (flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD) != 0; }
+template <typename Call>
+CUresult ChangeChild(CUgraphExec executable, CUgraph child, Call call) {
+  const Hook hook;
+  if (hook.refused()) return kRefusalCode;
+  Fence* fence = hook.fence();
+  if (fence == nullptr) return call();
+  GraphNeeds needs;
+  if (!MeasureGraph(fence, child, &needs)) return CUDA_ERROR_OUT_OF_MEMORY;
+  const CUresult rc = CallWithKernels(hook, needs, call, NothingToUndo);
+  if (rc == CUDA_SUCCESS) AddToGraph(fence, executable, needs);
+  return rc;
+}
+
+CUfunction FunctionOf(CUfunction function, CUkernel kernel) {
+  return function != nullptr ? function : reinterpret_cast<CUfunction>(kernel);
+}
+
+CUfunction KernelOf(const CUgraphNodeParams* params) {
+  if (params == nullptr || params->type != CU_GRAPH_NODE_TYPE_KERNEL) return nullptr;
+  return FunctionOf(params->kernel.func, params->kernel.kern);
+}
+
+// A node's kernel is exchanged: as with a first launch, its stack is taken at once. `function` tells
+// which; asked only where a limit holds.
+template <typename Function, typename Call>
+CUresult ChangeKernel(Function function, Call call) {
+  const Hook hook;
+  if (hook.refused()) return kRefusalCode;
+  if (hook.fence() == nullptr) return call();
+  const CUfunction wanted = function();
+  if (wanted == nullptr || WasLaunched(wanted)) return call();
+  GraphNeeds needs;
+  needs.nodes = 1;
+  needs.stack_bytes = StackOf(wanted);
+  return CallWithKernels(hook, needs, call, NothingToUndo);
+}
 
 }  // namespace
 }  // namespace gpufence
@@ -78,58 +137,61 @@ extern "C" {
 
 CUresult cuGraphInstantiate(CUgraphExec* phGraphExec, CUgraph hGraph, CUgraphNode* phErrorNode,
                             char* logBuffer, size_t bufferSize) {
-  return Instantiate(phGraphExec, hGraph, /*uploads=*/false, [&] {
-    return real::cuGraphInstantiate(phGraphExec, hGraph, phErrorNode, logBuffer, bufferSize);
+  return Instantiate(phGraphExec, hGraph, NoFlags, [&](CUgraphExec* out) {
+    return real::cuGraphInstantiate(out, hGraph, phErrorNode, logBuffer, bufferSize);
   });
 }
 
 CUresult cuGraphInstantiate_v2(CUgraphExec* phGraphExec, CUgraph hGraph, CUgraphNode* phErrorNode,
                                char* logBuffer, size_t bufferSize) {
-  return Instantiate(phGraphExec, hGraph, /*uploads=*/false, [&] {
-    return real::cuGraphInstantiate_v2(phGraphExec, hGraph, phErrorNode, logBuffer, bufferSize);
+  return Instantiate(phGraphExec, hGraph, NoFlags, [&](CUgraphExec* out) {
+    return real::cuGraphInstantiate_v2(out, hGraph, phErrorNode, logBuffer, bufferSize);
   });
 }
 
 CUresult cuGraphInstantiateWithFlags(CUgraphExec* phGraphExec, CUgraph hGraph,
                                      unsigned long long flags) {
-  return Instantiate(phGraphExec, hGraph, Uploads(flags),
-                     [&] { return real::cuGraphInstantiateWithFlags(phGraphExec, hGraph, flags); });
+  return Instantiate(
+      phGraphExec, hGraph, [=] { return flags; },
+      [&](CUgraphExec* out) { return real::cuGraphInstantiateWithFlags(out, hGraph, flags); });
 }
 
 CUresult cuGraphInstantiateWithParams(CUgraphExec* phGraphExec, CUgraph hGraph,
                                       CUDA_GRAPH_INSTANTIATE_PARAMS* instantiateParams) {
-  const bool uploads = instantiateParams != nullptr && Uploads(instantiateParams->flags);
-  return Instantiate(phGraphExec, hGraph, uploads, [&] {
-    return real::cuGraphInstantiateWithParams(phGraphExec, hGraph, instantiateParams);
-  });
+  return Instantiate(
+      phGraphExec, hGraph, [=] { return FlagsOf(instantiateParams); },
+      [&](CUgraphExec* out) {
+        return real::cuGraphInstantiateWithParams(out, hGraph, instantiateParams);
+      });
 }
 
 CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec* phGraphExec, CUgraph hGraph,
                                            CUDA_GRAPH_INSTANTIATE_PARAMS* instantiateParams) {
-  const bool uploads = instantiateParams != nullptr && Uploads(instantiateParams->flags);
-  return Instantiate(phGraphExec, hGraph, uploads, [&] {
-    return real::cuGraphInstantiateWithParams_ptsz(phGraphExec, hGraph, instantiateParams);
-  });
+  return Instantiate(
+      phGraphExec, hGraph, [=] { return FlagsOf(instantiateParams); },
+      [&](CUgraphExec* out) {
+        return real::cuGraphInstantiateWithParams_ptsz(out, hGraph, instantiateParams);
+      });
 }
 
 CUresult cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream) {
-  return Run(hGraphExec, hStream, /*per_thread=*/false,
-             [&] { return real::cuGraphLaunch(hGraphExec, hStream); });
+  return Started(hGraphExec, hStream, /*per_thread=*/false, Run::kLaunch,
+                 [&] { return real::cuGraphLaunch(hGraphExec, hStream); });
 }
 
 CUresult cuGraphLaunch_ptsz(CUgraphExec hGraphExec, CUstream hStream) {
-  return Run(hGraphExec, hStream, /*per_thread=*/true,
-             [&] { return real::cuGraphLaunch_ptsz(hGraphExec, hStream); });
+  return Started(hGraphExec, hStream, /*per_thread=*/true, Run::kLaunch,
+                 [&] { return real::cuGraphLaunch_ptsz(hGraphExec, hStream); });
 }
 
 CUresult cuGraphUpload(CUgraphExec hGraphExec, CUstream hStream) {
-  return Run(hGraphExec, hStream, /*per_thread=*/false,
-             [&] { return real::cuGraphUpload(hGraphExec, hStream); });
+  return Started(hGraphExec, hStream, /*per_thread=*/false, Run::kUpload,
+                 [&] { return real::cuGraphUpload(hGraphExec, hStream); });
 }
 
 CUresult cuGraphUpload_ptsz(CUgraphExec hGraphExec, CUstream hStream) {
-  return Run(hGraphExec, hStream, /*per_thread=*/true,
-             [&] { return real::cuGraphUpload_ptsz(hGraphExec, hStream); });
+  return Started(hGraphExec, hStream, /*per_thread=*/true, Run::kUpload,
+                 [&] { return real::cuGraphUpload_ptsz(hGraphExec, hStream); });
 }
 
 CUresult cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphNode* hErrorNode_out,
@@ -145,6 +207,35 @@ CUresult cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
                 [&] { return real::cuGraphExecUpdate_v2(hGraphExec, hGraph, resultInfo); });
 }
 
+CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                            CUgraph childGraph) {
+  return ChangeChild(hGraphExec, childGraph, [&] {
+    return real::cuGraphExecChildGraphNodeSetParams(hGraphExec, hNode, childGraph);
+  });
+}
+
+CUresult cuGraphExecKernelNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                        const CUDA_KERNEL_NODE_PARAMS_v1* nodeParams) {
+  return ChangeKernel(
+      [=] { return nodeParams != nullptr ? nodeParams->func : nullptr; },
+      [&] { return real::cuGraphExecKernelNodeSetParams(hGraphExec, hNode, nodeParams); });
+}
+
+CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                           const CUDA_KERNEL_NODE_PARAMS* nodeParams) {
+  return ChangeKernel(
+      [=]() -> CUfunction {
+        return nodeParams != nullptr ? FunctionOf(nodeParams->func, nodeParams->kern) : nullptr;
+      },
+      [&] { return real::cuGraphExecKernelNodeSetParams_v2(hGraphExec, hNode, nodeParams); });
+}
+
+CUresult cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
+                                  CUgraphNodeParams* nodeParams) {
+  const auto call = [&] { return real::cuGraphExecNodeSetParams(hGraphExec, hNode, nodeParams); };
+  return ChangeKernel([=] { return KernelOf(nodeParams); }, call);
+}
+
 CUresult cuGraphExecDestroy(CUgraphExec hGraphExec) {
   const Hook hook;
   EndedGraph ended(hook.fence(), hGraphExec);
@@ -156,7 +247,7 @@ CUresult cuDeviceGraphMemTrim(CUdevice device) {
   const CUresult rc = real::cuDeviceGraphMemTrim(device);
   if (rc != CUDA_SUCCESS || hook.fence() == nullptr) return rc;
   FencedDevice* fenced = FencedOrdinal(hook.fence(), static_cast<uint32_t>(device));
-  if (fenced != nullptr) GraphsTrimmed(fenced);
+  if (fenced != nullptr) SettleGraphs(fenced);
   return rc;
 }
 

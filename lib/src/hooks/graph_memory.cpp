@@ -1,7 +1,6 @@
 #include "hooks/graph_memory.h"
 
-#include <algorithm>
-
+#include "core/log.h"
 #include "hooks/capture_mode.h"
 #include "real.h"
 
@@ -11,33 +10,12 @@ namespace {
 // A hint; reads too high in a forked child, which costs it a look into an empty table.
 constinit std::atomic<bool> has_memory_graphs{false};
 
-// In a holding's `owner`.
-constexpr uint64_t kScattered = 1;
-constexpr uint64_t kKeeps = 2;
-
 // Others' launches and trims can move what a claim needs while it asks for it.
 constexpr int kAttempts = 8;
 
 // Handles have 48 bits, so a handle and a device's index make one number.
 uint64_t KeyOf(CUgraphExec executable, uint32_t device) {
   return reinterpret_cast<uint64_t>(executable) * kMaxDevices + device;
-}
-
-// A holding counts as backed when it bears the number of the last trim, plus one.
-bool IsBacked(const GraphAccount& account, const Holding& holding) {
-  return holding.count == account.trims + 1;
-}
-
-// What the driver could come to hold beyond the charge when this executable is launched: no more
-// than it needs itself, and nothing when the charge covers all that may run.
-uint64_t MissingBytes(const GraphAccount& account, const Holding& holding) {
-  uint64_t own = holding.bytes;
-  uint64_t worst = account.backed_bytes;
-  if (!IsBacked(account, holding)) {
-    if ((holding.owner & kScattered) != 0) own += kGraphBlockBytes;
-    worst += own;
-  }
-  return worst > account.charged_bytes ? std::min(worst - account.charged_bytes, own) : 0;
 }
 
 bool ReadReserved(const FencedDevice& device, uint64_t* bytes) {
@@ -57,7 +35,7 @@ void SettleAccount(FencedDevice* device) {
   uint32_t version = 0;
   {
     SpinGuard guard(&account->lock);
-    if (!account->unsettled || account->flying != 0) return;
+    if (account->flying != 0) return;
     version = account->version;
   }
   uint64_t reserved = 0;
@@ -65,17 +43,28 @@ void SettleAccount(FencedDevice* device) {
   SpinGuard guard(&account->lock);
   if (account->version != version) return;
   const uint64_t before = account->charged_bytes;
-  if (reserved > before) device->account.Book(reserved - before);
   if (reserved < before) device->account.Release(before - reserved);
+  if (reserved > before) {
+    device->account.Book(reserved - before);
+    GPUFENCE_LOG(kInfo, "graph memory of device %d: %llu bytes beyond what was reserved for it",
+                 device->ordinal, static_cast<unsigned long long>(reserved - before));
+  }
   account->charged_bytes = reserved;
-  account->unsettled = false;
 }
 
-// `holding` no longer counts among what may run. Lock held.
-void Unback(GraphAccount* account, const Holding& holding) {
-  if (!IsBacked(*account, holding)) return;
-  account->backed_bytes -= std::min(account->backed_bytes, holding.bytes);
-  account->unsettled = true;
+// Something else than a launch happened. Lock held.
+void ForgetLast(GraphAccount* account) {
+  ++account->version;
+  account->last_exec = 0;
+}
+
+void PutNeed(Fence* fence, CUgraphExec executable, uint32_t device, uint64_t bytes) {
+  has_memory_graphs.store(true, std::memory_order_relaxed);
+  fence->holdings.Put({.key = KeyOf(executable, device),
+                       .bytes = bytes,
+                       .device = static_cast<uint16_t>(device),
+                       .kind = HoldingKind::kGraphExec,
+                       .family = Family::kGraph});
 }
 
 }  // namespace
@@ -85,21 +74,18 @@ bool HasMemoryGraphs() { return has_memory_graphs.load(std::memory_order_relaxed
 GraphRun::GraphRun(Fence* fence, CUgraphExec executable) : fence_(fence) {
   if (fence == nullptr || !HasMemoryGraphs()) return;
   for (uint32_t i = 0; i < fence->device_count; ++i) {
-    Holding holding;
-    if (fence->holdings.Get(HoldingKind::kGraphExec, KeyOf(executable, i), &holding)) Add(holding);
+    Holding* holding = &shares_[count_].holding;
+    if (fence->holdings.Get(HoldingKind::kGraphExec, KeyOf(executable, i), holding)) ++count_;
   }
 }
 
 GraphRun::GraphRun(Fence* fence, const GraphNeeds& needs) : fence_(fence) {
-  for (uint32_t i = 0; needs.any && i < fence->device_count; ++i) {
-    if (needs.devices[i].bytes == 0) continue;
-    Add({.bytes = needs.devices[i].bytes,
-         .owner = needs.devices[i].scattered ? kScattered : 0,
-         .device = static_cast<uint16_t>(i)});
+  if (!needs.takes_memory) return;
+  for (uint32_t i = 0; i < fence->device_count; ++i) {
+    if (needs.bytes[i] == 0) continue;
+    shares_[count_++].holding = {.bytes = needs.bytes[i], .device = static_cast<uint16_t>(i)};
   }
 }
-
-void GraphRun::Add(const Holding& holding) { shares_[count_++].holding = holding; }
 
 bool GraphRun::Claim() {
   for (size_t i = 0; i < count_; ++i) {
@@ -110,29 +96,30 @@ bool GraphRun::Claim() {
   return true;
 }
 
+// What the launch could make the driver take. A launch that rode for nothing did so because nothing
+// else was under way: whoever joins it pays for both.
+uint64_t GraphRun::Missing(const GraphAccount& account, const Share& share) const {
+  const bool rides = account.flying == 0 && stream_ != 0 && account.last_stream == stream_ &&
+                     account.last_exec == share.holding.key;
+  return rides ? 0 : share.holding.bytes + account.riding_bytes;
+}
+
 // With `in_hand` bytes reserved: true when that is enough, and the launch is then under way;
 // `difference` is what is left over, or missing.
 bool GraphRun::Enter(Share* share, uint64_t in_hand, uint64_t* difference) {
   GraphAccount* account = &DeviceOf(*share)->graph;
   SpinGuard guard(&account->lock);
-  Holding* holding = &share->holding;
-  if (holding->key != 0) fence_->holdings.Get(HoldingKind::kGraphExec, holding->key, holding);
-  const uint64_t missing = MissingBytes(*account, *holding);
+  const uint64_t missing = Missing(*account, *share);
   if (missing > in_hand) {
     *difference = missing - in_hand;
     return false;
   }
   *difference = in_hand - missing;
-  share->newly_backed = !IsBacked(*account, *holding);
-  if (share->newly_backed) {
-    account->backed_bytes += holding->bytes;
-    holding->count = account->trims + 1;
-    if (holding->key != 0) fence_->holdings.Put(*holding);
-  }
+  account->riding_bytes = missing == 0 ? share->holding.bytes : 0;
   account->charged_bytes += missing;
-  account->unsettled = account->unsettled || share->newly_backed || missing != 0;
+  account->last_exec = 0;
   ++account->flying;
-  ++account->version;
+  share->version = ++account->version;
   return true;
 }
 
@@ -160,28 +147,15 @@ void GraphRun::Leave(Share* share, bool succeeded) {
   GraphAccount* account = &device->graph;
   {
     SpinGuard guard(&account->lock);
-    --account->flying;
-    if (!succeeded && share->newly_backed) {
-      Unback(account, share->holding);
-      share->holding.count = 0;
-      if (share->holding.key != 0) fence_->holdings.Put(share->holding);
+    if (--account->flying == 0) account->riding_bytes = 0;
+    const bool alone = account->version == share->version;
+    if (succeeded && alone && stream_ != 0) {
+      account->last_exec = share->holding.key;
+      account->last_stream = stream_;
     }
   }
   SettleAccount(device);
   share->move.End();
-}
-
-void GraphRun::Name(CUgraphExec executable, const GraphNeeds& needs) {
-  RememberGraph(fence_, executable, needs);
-  for (size_t i = 0; i < count_; ++i) {
-    GraphAccount* account = &DeviceOf(shares_[i])->graph;
-    const uint64_t key = KeyOf(executable, shares_[i].holding.device);
-    SpinGuard guard(&account->lock);
-    Holding known;
-    if (!fence_->holdings.Get(HoldingKind::kGraphExec, key, &known)) continue;
-    known.count = shares_[i].holding.count;
-    fence_->holdings.Put(known);
-  }
 }
 
 CUresult GraphRun::Settle(CUresult rc) {
@@ -190,26 +164,28 @@ CUresult GraphRun::Settle(CUresult rc) {
 }
 
 void RememberGraph(Fence* fence, CUgraphExec executable, const GraphNeeds& needs) {
+  if (!needs.takes_memory && !HasMemoryGraphs()) return;
   for (uint32_t i = 0; i < fence->device_count; ++i) {
-    const GraphNeed& need = needs.devices[i];
-    GraphAccount* account = &fence->devices[i].graph;
-    const uint64_t key = KeyOf(executable, i);
-    SpinGuard guard(&account->lock);
     Holding before;
-    if (fence->holdings.Take(HoldingKind::kGraphExec, key, &before)) Unback(account, before);
-    if (need.bytes == 0) continue;
-    has_memory_graphs.store(true, std::memory_order_relaxed);
-    fence->holdings.Put({.key = key,
-                         .bytes = need.bytes,
-                         .owner = (need.scattered ? kScattered : 0) | (need.keeps ? kKeeps : 0),
-                         .device = static_cast<uint16_t>(i),
-                         .kind = HoldingKind::kGraphExec,
-                         .family = Family::kGraph});
+    const uint64_t key = KeyOf(executable, i);
+    const bool known = fence->holdings.Take(HoldingKind::kGraphExec, key, &before);
+    if (needs.bytes[i] != 0) PutNeed(fence, executable, i, needs.bytes[i]);
+    if (!known) continue;
+    SpinGuard guard(&fence->devices[i].graph.lock);
+    ForgetLast(&fence->devices[i].graph);
   }
 }
 
-bool IsMemoryGraph(Fence* fence, CUgraphExec executable) {
-  return !GraphRun(fence, executable).empty();
+void AddToGraph(Fence* fence, CUgraphExec executable, const GraphNeeds& more) {
+  if (!more.takes_memory) return;
+  GraphNeeds all = more;
+  for (uint32_t i = 0; i < fence->device_count; ++i) {
+    Holding before;
+    if (fence->holdings.Get(HoldingKind::kGraphExec, KeyOf(executable, i), &before)) {
+      all.bytes[i] += before.bytes;
+    }
+  }
+  RememberGraph(fence, executable, all);
 }
 
 EndedGraph::EndedGraph(Fence* fence, CUgraphExec executable) : fence_(fence) {
@@ -224,38 +200,22 @@ EndedGraph::EndedGraph(Fence* fence, CUgraphExec executable) : fence_(fence) {
 // Its memory stays with the driver, for the next graph or a trim.
 CUresult EndedGraph::Settle(CUresult rc) {
   for (size_t i = 0; i < count_; ++i) {
-    const Holding& share = shares_[i];
-    FencedDevice* device = &fence_->devices[share.device];
     if (rc != CUDA_SUCCESS) {
-      fence_->holdings.Put(share);
+      fence_->holdings.Put(shares_[i]);
       continue;
     }
-    // What a launch left allocated outlives the executable, and only a trim tells when it is gone.
-    if ((share.owner & kKeeps) == 0) {
-      SpinGuard guard(&device->graph.lock);
-      Unback(&device->graph, share);
-    }
-    SettleAccount(device);
+    FencedDevice* device = &fence_->devices[shares_[i].device];
+    SpinGuard guard(&device->graph.lock);
+    ForgetLast(&device->graph);
   }
   return rc;
-}
-
-void GraphsTrimmed(FencedDevice* device) {
-  {
-    SpinGuard guard(&device->graph.lock);
-    ++device->graph.trims;
-    ++device->graph.version;
-    device->graph.backed_bytes = 0;
-    device->graph.unsettled = true;
-  }
-  SettleAccount(device);
 }
 
 void SettleGraphs(FencedDevice* device) {
   {
     SpinGuard guard(&device->graph.lock);
     if (device->graph.charged_bytes == 0) return;
-    device->graph.unsettled = true;
+    ForgetLast(&device->graph);
   }
   SettleAccount(device);
 }
@@ -270,7 +230,7 @@ void TrimGraphs(FencedDevice* device) {
     const CaptureRelaxed relaxed;
     rc = real::cuDeviceGraphMemTrim(device->ordinal);
   }
-  if (rc == CUDA_SUCCESS) GraphsTrimmed(device);
+  if (rc == CUDA_SUCCESS) SettleGraphs(device);
 }
 
 }  // namespace gpufence

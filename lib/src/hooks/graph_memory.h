@@ -1,6 +1,6 @@
-// Memory of graphs: nothing when an allocation node is added or instantiated, its bytes at the
-// first launch or upload, kept until cuDeviceGraphMemTrim. A launch reserves what its executable
-// needs and then charges what the driver reports. Must not know streams.
+// Memory of graphs: nothing when an allocation node is added or instantiated, blocks at a launch or
+// upload, kept until cuDeviceGraphMemTrim. A launch reserves what its executable needs and then
+// charges what the driver reports. Must not know how streams are asked, nor kernels.
 #pragma once
 
 #include <stddef.h>
@@ -26,11 +26,12 @@ class GraphRun {
 
   bool empty() const { return count_ == 0; }
 
+  // It is a launch into this stream, by a number that no other stream ever has (0: unknown), and not
+  // an upload.
+  void InStream(uint64_t stream) { stream_ = stream; }
+
   // Before the driver's call. False: no room, and nothing has changed.
   bool Claim();
-
-  // Between both: the executable that came of it, when it was not known before.
-  void Name(CUgraphExec executable, const GraphNeeds& needs);
 
   // After it. Charges what the driver now holds. Returns the driver's code.
   CUresult Settle(CUresult rc);
@@ -39,18 +40,19 @@ class GraphRun {
   struct Share {
     Holding holding;
     LedgerMove move;
-    bool newly_backed = false;
+    uint32_t version;
   };
 
   FencedDevice* DeviceOf(const Share& share) const {
     return &fence_->devices[share.holding.device];
   }
-  void Add(const Holding& holding);
   bool ClaimShare(Share* share);
+  uint64_t Missing(const GraphAccount& account, const Share& share) const;
   bool Enter(Share* share, uint64_t in_hand, uint64_t* difference);
   void Leave(Share* share, bool succeeded);
 
   Fence* fence_;
+  uint64_t stream_ = 0;
   size_t count_ = 0;
   Share shares_[kMaxDevices];
 };
@@ -58,8 +60,8 @@ class GraphRun {
 // Remembers what an executable needs, anew after an update.
 void RememberGraph(Fence* fence, CUgraphExec executable, const GraphNeeds& needs);
 
-// True when the executable has allocation nodes.
-bool IsMemoryGraph(Fence* fence, CUgraphExec executable);
+// A part of an executable was exchanged: it may need this much more than was known.
+void AddToGraph(Fence* fence, CUgraphExec executable, const GraphNeeds& more);
 
 // An executable ends: taken out before the driver's call, put back when the driver refuses.
 class EndedGraph {
@@ -73,13 +75,11 @@ class EndedGraph {
   Holding shares_[kMaxDevices];
 };
 
-// After the driver trimmed a device's graph memory.
-void GraphsTrimmed(FencedDevice* device);
-
-// After the end of a context, which may have ended graphs with it.
+// After the driver trimmed a device's graph memory, or ended a context and with it graphs.
 void SettleGraphs(FencedDevice* device);
 
-// Asks it to: what no running graph needs goes back. For requests that would not fit otherwise.
+// Asks the driver to trim: what no running graph needs goes back. For requests that would not fit
+// otherwise.
 void TrimGraphs(FencedDevice* device);
 
 }  // namespace gpufence

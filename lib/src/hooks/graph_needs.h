@@ -1,5 +1,5 @@
-// What the allocation nodes of a graph need of each device, found by walking it, child graphs
-// included. Must not know executables or charges.
+// What a graph will make the driver hold, found by walking it, child graphs included: the blocks of
+// its allocation nodes, and the stack of its kernels. Must not know executables or charges.
 #pragma once
 
 #include <stddef.h>
@@ -12,16 +12,12 @@ namespace gpufence {
 
 struct Fence;
 
-struct GraphNeed {
-  uint64_t bytes;  // whole blocks that its addresses lie in: nodes that never live at the same
-                   // time share addresses
-  bool scattered;  // the driver may take one block more to begin with
-  bool keeps;      // allocations are left for the program to free
-};
-
 struct GraphNeeds {
-  bool any = false;
-  GraphNeed devices[kMaxDevices] = {};  // by index in the fence
+  bool takes_memory = false;
+  uint64_t bytes[kMaxDevices] = {};  // of allocation nodes, by index in the fence
+  uint64_t stack_bytes = 0;          // the deepest that a kernel wants for each of its threads
+  uint64_t nodes = 0;
+  bool has_bodies = false;  // of conditional nodes, whose kernels cannot be seen
 };
 
 // False when there is no memory to walk the graph.

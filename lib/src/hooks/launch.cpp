@@ -13,9 +13,26 @@ CUstream PerThread(CUstream stream) {
   return stream != nullptr ? stream : reinterpret_cast<CUstream>(kPerThreadStream);
 }
 
-CUstream StreamOf(const CUlaunchConfig* config) {
-  return config != nullptr ? config->hStream : nullptr;
-}
+// Where a launch goes, told when it is asked for: a caller's structure is not read before a limit is
+// known to hold.
+struct Into {
+  CUstream stream;
+  CUstream operator()() const { return stream; }
+};
+
+struct IntoPerThread {
+  CUstream stream;
+  CUstream operator()() const { return PerThread(stream); }
+};
+
+struct IntoConfigured {
+  const CUlaunchConfig* config;
+  bool per_thread;
+  CUstream operator()() const {
+    const CUstream stream = config != nullptr ? config->hStream : nullptr;
+    return per_thread ? PerThread(stream) : stream;
+  }
+};
 
 bool IsCapturing(CUstream stream) {
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -26,8 +43,8 @@ bool IsCapturing(CUstream stream) {
 // Also the driver's late loading of the function's code is seen here, since it happens in the
 // launch. A captured launch takes nothing yet: what it asks for must fit, and the next launch is
 // the first.
-template <typename Launch>
-[[gnu::noinline]] CUresult FirstLaunch(const Hook& hook, CUfunction function, CUstream stream,
+template <typename Where, typename Launch>
+[[gnu::noinline]] CUresult FirstLaunch(const Hook& hook, CUfunction function, Where stream,
                                        Launch launch) {
   FencedDevice* device = hook.current_device();
   if (device == nullptr) return launch();
@@ -37,14 +54,14 @@ template <typename Launch>
   const uint64_t growth_bytes =
       StackGrowthBytes(hook.fence(), device, context, stack_bytes, &stack_now);
   const CUresult rc = CallThatGrows(device, growth_bytes, launch);
-  if (rc != CUDA_SUCCESS || (growth_bytes > 0 && IsCapturing(stream))) return rc;
+  if (rc != CUDA_SUCCESS || (growth_bytes > 0 && IsCapturing(stream()))) return rc;
   if (growth_bytes > 0) SetLaunchedStack(hook.fence(), device, context, stack_bytes);
   RememberLaunch(function);
   return rc;
 }
 
-template <typename Launch>
-CUresult Launched(CUfunction function, CUstream stream, Launch launch) {
+template <typename Where, typename Launch>
+CUresult Launched(CUfunction function, Where stream, Launch launch) {
   const Hook hook;
   if (hook.fence() == nullptr) return hook.refused() ? kRefusalCode : launch();
   return WasLaunched(function) ? launch() : FirstLaunch(hook, function, stream, launch);
@@ -73,7 +90,7 @@ CUresult cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDi
                         unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY,
                         unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream,
                         void** kernelParams, void** extra) {
-  return gpufence::Launched(f, hStream, [&] {
+  return gpufence::Launched(f, gpufence::Into{hStream}, [&] {
     return real::cuLaunchKernel(f, gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ,
                                 sharedMemBytes, hStream, kernelParams, extra);
   });
@@ -83,7 +100,7 @@ CUresult cuLaunchKernel_ptsz(CUfunction f, unsigned int gridDimX, unsigned int g
                              unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY,
                              unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream,
                              void** kernelParams, void** extra) {
-  return gpufence::Launched(f, gpufence::PerThread(hStream), [&] {
+  return gpufence::Launched(f, gpufence::IntoPerThread{hStream}, [&] {
     return real::cuLaunchKernel_ptsz(f, gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY,
                                      blockDimZ, sharedMemBytes, hStream, kernelParams, extra);
   });
@@ -91,13 +108,13 @@ CUresult cuLaunchKernel_ptsz(CUfunction f, unsigned int gridDimX, unsigned int g
 
 CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction f, void** kernelParams,
                           void** extra) {
-  return gpufence::Launched(f, gpufence::StreamOf(config),
+  return gpufence::Launched(f, gpufence::IntoConfigured{config, false},
                             [&] { return real::cuLaunchKernelEx(config, f, kernelParams, extra); });
 }
 
 CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig* config, CUfunction f, void** kernelParams,
                                void** extra) {
-  return gpufence::Launched(f, gpufence::PerThread(gpufence::StreamOf(config)), [&] {
+  return gpufence::Launched(f, gpufence::IntoConfigured{config, true}, [&] {
     return real::cuLaunchKernelEx_ptsz(config, f, kernelParams, extra);
   });
 }
@@ -107,7 +124,7 @@ CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX, unsigned
                                    unsigned int blockDimY, unsigned int blockDimZ,
                                    unsigned int sharedMemBytes, CUstream hStream,
                                    void** kernelParams) {
-  return gpufence::Launched(f, hStream, [&] {
+  return gpufence::Launched(f, gpufence::Into{hStream}, [&] {
     return real::cuLaunchCooperativeKernel(f, gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY,
                                            blockDimZ, sharedMemBytes, hStream, kernelParams);
   });
@@ -118,7 +135,7 @@ CUresult cuLaunchCooperativeKernel_ptsz(CUfunction f, unsigned int gridDimX, uns
                                         unsigned int blockDimY, unsigned int blockDimZ,
                                         unsigned int sharedMemBytes, CUstream hStream,
                                         void** kernelParams) {
-  return gpufence::Launched(f, gpufence::PerThread(hStream), [&] {
+  return gpufence::Launched(f, gpufence::IntoPerThread{hStream}, [&] {
     return real::cuLaunchCooperativeKernel_ptsz(f, gridDimX, gridDimY, gridDimZ, blockDimX,
                                                 blockDimY, blockDimZ, sharedMemBytes, hStream,
                                                 kernelParams);
@@ -133,17 +150,17 @@ CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS* launchParamsLi
 }
 
 CUresult cuLaunch(CUfunction f) {
-  return gpufence::Launched(f, nullptr, [&] { return real::cuLaunch(f); });
+  return gpufence::Launched(f, gpufence::Into{nullptr}, [&] { return real::cuLaunch(f); });
 }
 
 CUresult cuLaunchGrid(CUfunction f, int grid_width, int grid_height) {
-  return gpufence::Launched(f, nullptr,
+  return gpufence::Launched(f, gpufence::Into{nullptr},
                             [&] { return real::cuLaunchGrid(f, grid_width, grid_height); });
 }
 
 CUresult cuLaunchGridAsync(CUfunction f, int grid_width, int grid_height, CUstream hStream) {
   return gpufence::Launched(
-      f, hStream, [&] { return real::cuLaunchGridAsync(f, grid_width, grid_height, hStream); });
+      f, gpufence::Into{hStream}, [&] { return real::cuLaunchGridAsync(f, grid_width, grid_height, hStream); });
 }
 
 }  // extern "C"

@@ -194,7 +194,7 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void*
   const Hook hook;
   if (hook.refused()) return kRefusalCode;
   const CUresult rc = real::cuMemRetainAllocationHandle(handle, addr);
-  if (rc != CUDA_SUCCESS) return rc;
+  if (rc != CUDA_SUCCESS || hook.fence() == nullptr) return rc;
   AddedReference retained(hook.fence(), *handle);
   retained.Keep();
   return rc;

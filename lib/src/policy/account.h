@@ -69,6 +69,9 @@ class Account {
   void ClearStale() { stale_.store(false, std::memory_order_relaxed); }
   bool stale() const { return stale_.load(std::memory_order_relaxed); }
 
+  // A request of `bytes` is one that comes near the limit.
+  bool IsNearLimit(uint64_t bytes);
+
   // The limit in force: the lowest among the living processes of the container.
   uint64_t LimitBytes();
 
@@ -100,7 +103,6 @@ class Account {
   // Within this much of the limit a stale figure is read again: code and local memory of one kernel
   // seldom take more.
   static constexpr uint64_t kStaleMarginBytes = uint64_t{512} << 20;
-  bool IsNearLimit(uint64_t bytes);
   void ChangeOverhead(uint64_t reserved, uint64_t owned, uint64_t loose);
 
   RegionFile file_;

@@ -1,13 +1,13 @@
 #include "state/slots.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <initializer_list>
+
+#include "state/shared_file.h"
 
 namespace gpufence {
 namespace {
@@ -75,11 +75,6 @@ bool TakeReclaimTurn(bool* waited) {
     nanosleep(&pause, nullptr);
   }
   return true;
-}
-
-bool AllocateRange(int fd, size_t offset, size_t bytes) {
-  return fallocate(fd, 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) == 0 ||
-         errno == EOPNOTSUPP || errno == ENOSYS;
 }
 
 // The file is sparse, and writing to a hole of a full file system is a fatal signal.
@@ -154,9 +149,7 @@ uint32_t ReclaimDead(const RegionFile& file, uint32_t own_slot, Effort effort) {
 }
 
 bool IsOurFile(const RegionFile& file) {
-  struct stat found = {};
-  return file.fd >= 0 && fstat(file.fd, &found) == 0 && found.st_dev == file.device &&
-         found.st_ino == file.inode;
+  return IsSameFile(file.fd, file.device, file.inode);
 }
 
 uint64_t RowKey(const uint8_t uuid[16]) {

@@ -3,8 +3,8 @@
 // room: MiB that still fit.
 #include <unistd.h>
 
-#include "../../bench/raw_symbol.h"
 #include "fence_program.h"
+#include "raw_symbol.h"
 
 namespace {
 

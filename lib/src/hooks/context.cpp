@@ -70,8 +70,8 @@ CUresult RetainPrimary(CUcontext* out, CUdevice ordinal) {
   return CUDA_SUCCESS;
 }
 
-// A retain elsewhere may bring it back to life meanwhile, with the same handle: then what was booked
-// before is that retain's to end.
+// A retain elsewhere may bring it back to life meanwhile, with the same handle: then what was
+// booked before is that retain's to end.
 void EndPrimaryIfInactive(Fence* fence, FencedDevice* device) {
   const uint64_t primary = device->primary.load(std::memory_order_relaxed);
   const uint64_t booking = BookingOf(fence, primary);

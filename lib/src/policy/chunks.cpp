@@ -16,7 +16,9 @@ uint32_t FirstUnit(uint64_t address) {
   return static_cast<uint32_t>(address % kChunkBytes / kSmallStep);
 }
 
-uint32_t Units(uint64_t bytes) { return static_cast<uint32_t>(RoundUp(bytes, kSmallStep) / kSmallStep); }
+uint32_t Units(uint64_t bytes) {
+  return static_cast<uint32_t>(RoundUp(bytes, kSmallStep) / kSmallStep);
+}
 
 size_t Home(uint64_t number, size_t room) {
   return static_cast<size_t>((number * 0x9e3779b97f4a7c15u) >> 32) & (room - 1);

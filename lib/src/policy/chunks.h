@@ -76,7 +76,7 @@ class ChunkTable {
   static constexpr uint32_t kMostSurprises = 8;
 
   struct Chunk {
-    uint64_t number;   // address / 2 MiB; 0: a free place in the table
+    uint64_t number;  // address / 2 MiB; 0: a free place in the table
     uint64_t heap;
     uint32_t pieces;   // placed
     uint32_t leaving;  // on their way out

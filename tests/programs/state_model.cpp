@@ -29,12 +29,11 @@ struct Process {
   Member* member;
   uint64_t limit_bytes;
   uint64_t plain_bytes;
-  uint64_t small_bytes;
   uint64_t overhead_bytes;
   std::vector<Piece> linear;
   std::vector<uint64_t> plain;
 
-  uint64_t Held() const { return plain_bytes + ChunksFor(small_bytes) + overhead_bytes; }
+  uint64_t Held() const { return plain_bytes + overhead_bytes; }
 };
 
 class World {
@@ -47,13 +46,27 @@ class World {
   void Step() {
     Process* process = &processes_[random_.Below(kProcesses)];
     switch (random_.Below(20)) {
-      case 0: return ReservePlain(process);
-      case 1: return ReleasePlain(process);
-      case 2: return ChangeOverhead(process);
-      case 3: return random_.Below(2000) == 0 ? Restart(process) : Compare();
-      case 4: case 5: case 6: return TouchHoldings();
-      case 7: case 8: case 9: case 10: case 11: case 12: return ReserveLinear(process);
-      default: return ReleaseLinear(process);
+      case 0:
+        return ReservePlain(process);
+      case 1:
+        return ReleasePlain(process);
+      case 2:
+        return ChangeOverhead(process);
+      case 3:
+        return random_.Below(2000) == 0 ? Restart(process) : Compare();
+      case 4:
+      case 5:
+      case 6:
+        return TouchHoldings();
+      case 7:
+      case 8:
+      case 9:
+      case 10:
+      case 11:
+      case 12:
+        return ReserveLinear(process);
+      default:
+        return ReleaseLinear(process);
     }
   }
 
@@ -135,27 +148,19 @@ class World {
 
   void ReserveLinear(Process* process) {
     const uint64_t bytes = AnySize();
-    const uint64_t step = LinearCharge(bytes);
-    const uint64_t need = IsSmall(bytes) ? ChunksFor(process->small_bytes + step) -
-                                               ChunksFor(process->small_bytes)
-                                         : step;
-    const bool fits = need == 0 || Fits(need);
-    const bool granted = process->member->account.ReserveLinear(bytes);
+    const bool fits = Fits(Whole(bytes));
+    const bool granted = process->member->account.Reserve(Whole(bytes));
     Note(granted, fits);
     if (!granted) return;
     process->linear.push_back({0, bytes});
-    *PartOf(process, bytes) += step;
+    process->plain_bytes += Whole(bytes);
   }
 
   void ReleaseLinear(Process* process) {
     if (process->linear.empty()) return;
     const Piece piece = TakeAny(&process->linear);
-    process->member->account.ReleaseLinear(piece.bytes);
-    *PartOf(process, piece.bytes) -= LinearCharge(piece.bytes);
-  }
-
-  static uint64_t* PartOf(Process* process, uint64_t bytes) {
-    return IsSmall(bytes) ? &process->small_bytes : &process->plain_bytes;
+    process->member->account.Release(Whole(piece.bytes));
+    process->plain_bytes -= Whole(piece.bytes);
   }
 
   void ChangeOverhead(Process* process) {
@@ -181,9 +186,12 @@ class World {
     const auto known = expected.find(key);
     switch (random_.Below(3)) {
       case 0: {
-        const Holding holding = {.key = key, .bytes = random_.Next(), .count = 1,
-                                 .kind = HoldingKind::kAddress};
-        CHECK(holdings->Put(holding));
+        const Holding holding = {
+            .key = key, .bytes = random_.Next(), .count = 1, .kind = HoldingKind::kAddress};
+        Holding replaced;
+        CHECK(holdings->Put(holding, &replaced));
+        CHECK_EQ(replaced.kind != HoldingKind::kNone, known != expected.end());
+        if (known != expected.end()) CHECK_EQ(replaced.bytes, known->second.bytes);
         expected[key] = holding;
         return;
       }

@@ -29,7 +29,7 @@ struct Diary {
   std::atomic<uint64_t> sure_bytes;  // after each grant, before each release
   std::atomic<uint64_t> held_bytes;  // exactly what the region must say; written at roll calls
   std::atomic<uint32_t> slot;
-  std::atomic<uint32_t> present;     // number of the last roll call it stood still for
+  std::atomic<uint32_t> present;  // number of the last roll call it stood still for
   std::atomic<uint64_t> grants;
 };
 
@@ -88,9 +88,9 @@ class Worker {
  private:
   void Take() {
     const uint64_t bytes = 1 + random_.Below(random_.Below(2) == 0 ? 20 * kMiB : kMiB);
-    if (!member_->account.ReserveLinear(bytes)) return;
+    if (!member_->account.Reserve(Whole(bytes))) return;
     pieces_[count_++] = bytes;
-    diary_->sure_bytes.fetch_add(LinearCharge(bytes));
+    diary_->sure_bytes.fetch_add(Whole(bytes));
     diary_->grants.fetch_add(1);
     CheckLimit();
   }
@@ -98,17 +98,14 @@ class Worker {
   void GiveBack() {
     std::swap(pieces_[random_.Below(count_)], pieces_[count_ - 1]);
     const uint64_t bytes = pieces_[--count_];
-    diary_->sure_bytes.fetch_sub(LinearCharge(bytes));
-    member_->account.ReleaseLinear(bytes);
+    diary_->sure_bytes.fetch_sub(Whole(bytes));
+    member_->account.Release(Whole(bytes));
   }
 
   void StandStill() {
-    uint64_t small = 0;
-    uint64_t plain = 0;
-    for (size_t i = 0; i < count_; ++i) {
-      (IsSmall(pieces_[i]) ? small : plain) += LinearCharge(pieces_[i]);
-    }
-    diary_->held_bytes.store(plain + ChunksFor(small));
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < count_; ++i) bytes += Whole(pieces_[i]);
+    diary_->held_bytes.store(bytes);
     const uint32_t roll_call = shared->roll_call.load();
     diary_->present.store(roll_call);
     while (shared->roll_call.load() == roll_call) SleepUs(100);
@@ -219,8 +216,8 @@ class Storm {
 
 int main(int argc, char** argv) {
   if (argc != 5 || (process_count = atoi(argv[2])) > kMostProcesses) return 2;
-  shared = static_cast<Shared*>(mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE,
-                                     MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  shared = static_cast<Shared*>(
+      mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
   const uint64_t rounds = strtoull(argv[3], nullptr, 10);
   Storm storm(argv[1], strtoull(argv[4], nullptr, 10));
   for (uint64_t round = 0; round < rounds; ++round) storm.Round();

@@ -10,7 +10,7 @@ namespace {
 
 // A marker for about so much work, and at most so many launches.
 constexpr uint64_t kMarkedWorkNs = 1'000'000;
-constexpr uint64_t kMostLaunchesUnmarked = 64;
+constexpr uint64_t kMostLaunchesUnmarked = 256;
 // The base moves along, so that the driver's float of milliseconds stays exact to 30 ns.
 constexpr int64_t kBaseReachNs = 500'000'000;
 constexpr uint64_t kLegacyStream = 1;
@@ -261,10 +261,12 @@ size_t Markers::Resume(CUcontext handle, uint32_t ordinal, bool ended, uint64_t 
     context->away = false;
     if (!ended) continue;
     for (MarkedStream& stream : streams_) {
-      if (stream.context != i || stream.handle.load(std::memory_order_relaxed) == 0) {
-        if (stream.context != i || !IsActive(&stream)) continue;
+      if (stream.context != i) continue;
+      if (stream.first != kNone || (stream.is_timed && IsActive(&stream))) {
+        const uint64_t since_ns =
+            stream.is_timed ? stream.charged_ns : markers_[stream.first].recorded_ns;
+        look.Add(stream, since_ns, now_ns);
       }
-      if (stream.is_timed && IsActive(&stream)) look.Add(stream, stream.charged_ns, now_ns);
       stream.handle.store(0, std::memory_order_release);
       stream.word.store(0, std::memory_order_relaxed);
       stream.first = stream.last = kNone;

@@ -16,6 +16,7 @@ namespace {
 // two looks.
 constexpr int64_t kAheadNs = 2'000'000;
 constexpr uint64_t kTickNs = 500'000;
+constexpr uint64_t kCalmTickNs = 1'000'000;  // while half of the credit is left
 constexpr uint64_t kShortTickNs = 50'000;
 constexpr uint64_t kTurnTickNs = 50'000;
 constexpr uint64_t kLingerNs = 5'000'000;
@@ -268,16 +269,19 @@ void TickCores(Cores* cores, uint64_t now_ns) {
 uint64_t NextTickNs(Cores* cores, uint64_t now_ns) {
   bool others = false;
   bool held = false;
+  bool calm = true;
   for (uint32_t i = 0; i < cores->count.load(std::memory_order_acquire); ++i) {
     CoreDevice* device = &cores->devices[i];
     if (device->turn_waiters.load(std::memory_order_relaxed) != 0) return kTurnTickNs;
     others |= device->seat.OthersWant(now_ns, kMemberSilentNs);
+    calm &= AheadNs(device->seat, now_ns) < -static_cast<int64_t>(kShareBurstNs / 2);
     held |= device->queue_waiters.load(std::memory_order_relaxed) != 0;
   }
   if (cores->markers.any_active()) {
     cores->watcher.busy_until_ns = now_ns + kLingerNs;
     if (others) return kTurnTickNs;
-    return held ? std::clamp(cores->markers.ExpectedNs(now_ns), kShortTickNs, kTickNs) : kTickNs;
+    if (held) return std::clamp(cores->markers.ExpectedNs(now_ns), kShortTickNs, kTickNs);
+    return calm ? kCalmTickNs : kTickNs;
   }
   return now_ns < cores->watcher.busy_until_ns ? kTickNs : UINT64_MAX;
 }

@@ -6,6 +6,7 @@
 #include "core/log.h"
 #include "hooks/graph_memory.h"
 #include "hooks/region_places.h"
+#include "hooks/shared_memory.h"
 #include "real.h"
 
 namespace gpufence {
@@ -280,8 +281,19 @@ void Reservation::Commit(Holding holding) {
   keep_ = true;
 }
 
+namespace {
+
+// An address is closed as often as it was opened; a handle is one import, a mark is none.
+uint64_t ImportsOf(const Holding& holding) {
+  if (holding.kind == HoldingKind::kAddress) return holding.count;
+  return holding.kind == HoldingKind::kPhysical ? 1 : 0;
+}
+
+}  // namespace
+
 void Discharge(Fence* fence, const Holding& holding) {
   Account* account = &fence->devices[holding.device].account;
+  EndExported(fence, holding);
   switch (holding.family) {
     case Family::kPlain:
       return account->Release(holding.bytes);
@@ -292,8 +304,9 @@ void Discharge(Fence* fence, const Holding& holding) {
       return account->ReleaseLinear(holding.bytes);
     case Family::kStreamOrdered:
       return ReturnToPool(reinterpret_cast<PoolAccount*>(holding.owner), holding.bytes);
-    case Family::kGraph:
     case Family::kImport:
+      return EndImports(&fence->devices[holding.device], ImportsOf(holding));
+    case Family::kGraph:
       return;  // charged elsewhere
   }
 }

@@ -292,7 +292,7 @@ def test_a_graph_of_deep_kernels_pays_for_their_stack_when_it_is_instantiated(
     with handles(bare, state, limit="4g") as fence:
         fence.make("instantiate", form, fence.make("kernels", "deep", 3))
         assert fence.charged() >= DEEP
-        fence.refused("create", "device", 4 * GIB - DEEP)
+        fence.refused("create", "device", 4 * GIB - DEEP + 32 * MIB)
 
 
 @pytest.mark.parametrize("form", ["v2", "generic"])

@@ -8,34 +8,42 @@
 #include <stdint.h>
 
 #include "policy/turn.h"
+#include "state/core_region.h"
 
 namespace gpufence {
 
-// A process's place on one device. Opened once, wiped on fork; cheap to copy.
+// A process's place on one device. Opened once, wiped on fork; cheap to copy. After Join any thread.
 class CoreSeat {
  public:
-  // Joins the file in `node_folder`, or, when that is "", the container's own (`own_folder`): finds or
-  // makes it, the device's row, the tenant of `container` (any text) and a member's slot whose lock
-  // byte this process holds until it ends. False with one line in `why`.
-  bool Join(const char* node_folder, const char* own_folder, const char* container,
-            const uint8_t uuid[16], uint32_t share, uint32_t soft_share, char* why,
-            size_t why_bytes);
+  // Joins the file in `node_folder`, or, when that is "", the container's own in the first of `own`'s
+  // folders that allows it, or, when there are none, memory of this process alone. Finds or makes the
+  // device's row, the tenant of `own.container` and a place whose lock this process holds until it
+  // ends. Shares in thousandths of a percent; a soft share below the other counts as the other.
+  // False with one clause in `why`. One thread at a time.
+  bool Join(const char* node_folder, const RegionPlaces& own, const uint8_t uuid[16],
+            uint32_t share, uint32_t soft_share, uint64_t now_ns, char* why, size_t why_bytes);
 
   // ---- GPU time (docs/core-limiter.md section 3) ----
 
   // Charges the container for [begin_ns, end_ns) of the monotonic clock, as far as none of its
-  // processes did. `now_ns` as for DueAfter. Returns what was charged.
+  // processes did. `now_ns` as for DueAfter. Returns what was charged. About once a second it also
+  // looks for processes of the container that died, at a system call each.
   uint64_t Charge(uint64_t begin_ns, uint64_t end_ns, uint64_t now_ns);
 
   // Nanoseconds until the container may launch again; 0: now.
   uint64_t HeldFor(uint64_t now_ns) const;
 
+  // The share that a charge would use now.
+  uint32_t ShareNow(uint64_t now_ns) const;
+
   // ---- turns (section 5) ----
 
-  // Asks for the turn. True when the container has it now and it is not closing. Never waits.
+  // Asks for the turn. True when the container has it now and it is not closing. Never waits. Whoever
+  // waits asks again at every tick: a request that is older than kMemberSilentNs is forgotten.
   bool WantTurn(uint64_t now_ns);
 
-  // True while the container has the turn and it is not closing: one load.
+  // True while the container has the turn and it is not closing: one load. Ask after Beat(now, true),
+  // or after a tick that said so: then whoever moves the turn on sees what is outstanding.
   bool HasTurn() const;
 
   // What this process has outstanding on the device: said by its watcher at every tick (a heartbeat)
@@ -44,14 +52,28 @@ class CoreSeat {
 
   // Closes a turn that is over, hands over one that is drained, passes over the dead and the stopped.
   // Called by every watcher while it waits for a turn or others wait for its own. True when the turn
-  // word changed.
+  // word changed: then whoever waits at TurnFutex should be woken.
   bool MoveTurn(uint64_t now_ns);
 
-  // True when another container wanted the device during the last `window_ns`.
+  // True when another container wanted the device during the last `window_ns`, or NoteForeign said so.
   bool OthersWant(uint64_t now_ns, uint64_t window_ns) const;
+
+  // Somebody who has no seat in this file uses the device (a process that NVML reports).
+  void NoteForeign(uint64_t now_ns);
 
   // A word that changes with the turn, for FUTEX_WAIT (shared).
   const uint32_t* TurnFutex() const;
+
+ private:
+  CoreRow& row() const { return file_.region->rows[place_.row]; }
+  CoreTenant& tenant() const { return file_.region->tenants[place_.row][place_.tenant]; }
+  CoreMember& member() const { return file_.region->members[place_.row][file_.member]; }
+  uint64_t CreditNs(uint64_t now_ns) const;
+  void SettleSharesAt(uint64_t now_ns);
+
+  CoreFile file_;
+  CorePlace place_;
+  bool shares_device_;  // with other containers: there are turns
 };
 
 }  // namespace gpufence

@@ -1,8 +1,8 @@
 // The arithmetic of a share of GPU time: a token bucket in one word. Pure; time is a parameter.
 //
 // `due_ns` is the moment, on the monotonic clock, at which everything used is paid for. A launch may
-// go once it has come. Debt has no end; credit is what lies between a due moment in the past and now,
-// at most the burst.
+// go once it has come. Debt is never forgiven; credit is what lies between a due moment in the past
+// and now, at most the burst.
 #pragma once
 
 #include <stdint.h>
@@ -12,13 +12,22 @@ namespace gpufence {
 inline constexpr uint32_t kWholeShare = 100000;  // thousandths of a percent
 inline constexpr uint64_t kShareBurstNs = 10'000'000;
 
-// The due moment after `busy_ns` more of GPU time at `share` (1 to kWholeShare). Saturates.
+// A due moment further ahead is damage and counts as none: nobody waits for ever because of a word
+// that went wrong. No debt grows beyond it (fifteen minutes of GPU time at one percent).
+inline constexpr uint64_t kMostDebtNs = uint64_t{25} * 3600 * 1'000'000'000;
+
+// The due moment after `busy_ns` more of GPU time at `share` (1 to kWholeShare; others count as the
+// nearest). Rounded up, so that no sequence of charges is cheaper than their sum.
 uint64_t DueAfter(uint64_t due_ns, uint64_t now_ns, uint64_t busy_ns, uint32_t share,
                   uint64_t burst_ns);
 
 // Nanoseconds until a launch may go; 0: now.
 constexpr uint64_t HeldForNs(uint64_t due_ns, uint64_t now_ns) {
-  return due_ns > now_ns ? due_ns - now_ns : 0;
+  const uint64_t held_ns = due_ns > now_ns ? due_ns - now_ns : 0;
+  return held_ns > kMostDebtNs ? 0 : held_ns;
 }
+
+// GPU time over its share: what it costs in wall-clock time. Rounded up, saturated.
+uint64_t CostOf(uint64_t busy_ns, uint32_t share);
 
 }  // namespace gpufence

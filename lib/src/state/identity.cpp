@@ -11,12 +11,6 @@ namespace {
 
 constexpr size_t kLongest = 64;
 
-uint64_t Fnv1a(const char* text) {
-  uint64_t hash = 0xcbf29ce484222325u;
-  for (; *text != '\0'; ++text) hash = (hash ^ static_cast<unsigned char>(*text)) * 0x100000001b3u;
-  return hash;
-}
-
 bool IsPlain(char character) {
   return isalnum(static_cast<unsigned char>(character)) != 0 || character == '.' ||
          character == '_' || character == '-';
@@ -28,6 +22,12 @@ uint64_t InodeOf(const char* path) {
 }
 
 }  // namespace
+
+uint64_t HashText(const char* text) {
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (; *text != '\0'; ++text) hash = (hash ^ static_cast<unsigned char>(*text)) * 0x100000001b3u;
+  return hash;
+}
 
 void NameContainer(const char* given, char name[kContainerNameBytes]) {
   if (given[0] == '\0') {
@@ -49,7 +49,7 @@ void NameContainer(const char* given, char name[kContainerNameBytes]) {
   // Two names that look alike after the reduction stay two containers.
   if (changed || given[length] != '\0' || name[0] == '.') {
     snprintf(name + length, kContainerNameBytes - length, "-%016llx",
-             static_cast<unsigned long long>(Fnv1a(given)));
+             static_cast<unsigned long long>(HashText(given)));
   }
 }
 

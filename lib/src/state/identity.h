@@ -2,6 +2,7 @@
 #pragma once
 
 #include <stddef.h>
+#include <stdint.h>
 
 namespace gpufence {
 
@@ -11,5 +12,8 @@ inline constexpr size_t kContainerNameBytes = 129;
 // when it is empty, a name made of pid namespace and root file system: the same for every process
 // of a container, another one for its neighbours even where they share /dev/shm.
 void NameContainer(const char* given, char name[kContainerNameBytes]);
+
+// FNV-1a, 64 bits: for keys, not for secrets.
+uint64_t HashText(const char* text);
 
 }  // namespace gpufence

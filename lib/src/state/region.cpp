@@ -5,195 +5,84 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "core/forked.h"
+#include "state/shared_file.h"
 
 namespace gpufence {
 namespace {
 
-// Every uid of the container uses the same file, whoever came first.
-constexpr mode_t kFileMode = 0666;
-constexpr mode_t kFolderMode = 01777;
-
-// kDamaged: readable, but no region of this layout. Regions appear whole (see Make), so it is not
-// one that somebody is still building.
-enum class Opened { kReady, kAbsent, kDamaged, kUnusable };
-
-bool PathOf(const char* folder, const char* container, char* path) {
-  const int length = snprintf(path, PATH_MAX, "%s/gpufence-%s.v%u", folder, container,
-                              kLayoutVersion);
-  return length > 0 && length < PATH_MAX;
+bool IsReady(const void* memory) {
+  const RegionHeader& header = static_cast<const Region*>(memory)->header;
+  return header.magic.load(std::memory_order_acquire) == kRegionMagic &&
+         header.layout_version == kLayoutVersion && header.max_processes == kMaxProcesses &&
+         header.max_devices == kMaxDevices;
 }
 
-bool IsReady(const Region& region) {
-  return region.header.magic.load(std::memory_order_acquire) == kRegionMagic &&
-         region.header.layout_version == kLayoutVersion &&
-         region.header.max_processes == kMaxProcesses &&
-         region.header.max_devices == kMaxDevices;
+void WriteHeader(void* memory) {
+  RegionHeader* header = &static_cast<Region*>(memory)->header;
+  header->layout_version = kLayoutVersion;
+  header->max_processes = kMaxProcesses;
+  header->max_devices = kMaxDevices;
+  header->magic.store(kRegionMagic, std::memory_order_release);
 }
 
-Opened MapFile(int fd, int protection, RegionFile* file) {
-  struct stat found = {};
-  if (fstat(fd, &found) != 0 || !S_ISREG(found.st_mode) ||
-      found.st_size != static_cast<off_t>(sizeof(Region))) {
-    return Opened::kDamaged;
-  }
-  void* address = mmap(nullptr, sizeof(Region), protection, MAP_SHARED, fd, 0);
-  if (address == MAP_FAILED) return Opened::kUnusable;
-  file->region = static_cast<Region*>(address);
-  file->fd = fd;
-  file->device = found.st_dev;
-  file->inode = found.st_ino;
-  if (IsReady(*file->region)) return Opened::kReady;
-  munmap(address, sizeof(Region));
-  return Opened::kDamaged;
+constexpr SharedFileKind kRegionKind = {.bytes = sizeof(Region),
+                                        .allocated_bytes = offsetof(Region, limits),
+                                        .write_header = WriteHeader,
+                                        .is_ready = IsReady};
+
+// `name` keeps the text. The root folder is what every process of the container can open, whatever
+// its uid.
+SharedFilePlaces PlacesFor(const RegionPlaces& places, char name[NAME_MAX]) {
+  snprintf(name, NAME_MAX, "gpufence-%s.v%u", places.container, kLayoutVersion);
+  SharedFilePlaces wanted = {.folders = {}, .file_name = name, .lock_folder = "/"};
+  static_assert(SharedFilePlaces::kMost == RegionPlaces::kMost);
+  for (size_t i = 0; i < RegionPlaces::kMost; ++i) wanted.folders[i] = places.folders[i];
+  return wanted;
 }
 
-// Without O_CREAT: sticky world-writable folders refuse even an existing file of another user then
-// (fs.protected_regular).
-Opened OpenExisting(const char* path, int mode, RegionFile* file) {
-  const int fd = open(path, mode | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-  if (fd < 0) return errno == ENOENT || errno == ENOTDIR ? Opened::kAbsent : Opened::kUnusable;
-  const int protection = mode == O_RDONLY ? PROT_READ : PROT_READ | PROT_WRITE;
-  const Opened opened = MapFile(fd, protection, file);
-  if (opened == Opened::kReady) return opened;
-  close(fd);
-  return opened;
+RegionFile AsRegion(const SharedFile& file) {
+  return {.region = static_cast<Region*>(file.memory),
+          .fd = file.fd,
+          .device = file.device,
+          .inode = file.inode};
 }
 
-void WriteHeader(Region* region) {
-  region->header.layout_version = kLayoutVersion;
-  region->header.max_processes = kMaxProcesses;
-  region->header.max_devices = kMaxDevices;
-  region->header.magic.store(kRegionMagic, std::memory_order_release);
-}
-
-// Writing to a hole of a full file system is a fatal signal; here it is an error.
-bool Allocate(int fd) {
-  return fallocate(fd, 0, 0, static_cast<off_t>(offsetof(Region, limits))) == 0 ||
-         errno == EOPNOTSUPP || errno == ENOSYS;
-}
-
-// Built beside its place and linked there whole, so that nobody ever opens half a region.
-Opened Make(const char* folder, const char* path, RegionFile* file) {
-  mkdir(folder, kFolderMode);
-  chmod(folder, kFolderMode);  // fails unless we made it: then its owner decided already
-  char draft[PATH_MAX];
-  if (snprintf(draft, sizeof draft, "%s.%d.new", path, getpid()) >= PATH_MAX) {
-    errno = ENAMETOOLONG;
-    return Opened::kUnusable;
-  }
-  unlink(draft);
-  const int fd = open(draft, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, kFileMode);
-  if (fd < 0) return Opened::kUnusable;
-  void* address = MAP_FAILED;
-  if (fchmod(fd, kFileMode) == 0 && ftruncate(fd, sizeof(Region)) == 0 && Allocate(fd)) {
-    address = mmap(nullptr, sizeof(Region), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  }
-  bool made = false;
-  if (address != MAP_FAILED) {
-    WriteHeader(static_cast<Region*>(address));
-    munmap(address, sizeof(Region));
-    made = link(draft, path) == 0 || errno == EEXIST;
-  }
-  const int error = errno;
-  unlink(draft);
-  close(fd);
-  errno = error;
-  return made ? OpenExisting(path, O_RDWR, file) : Opened::kUnusable;
-}
-
-// One maker at a time, so that two who start together and may write to different folders do not make
-// one region each, nor remove the other's as damaged. The kernel drops the lock at death; a maker
-// that is stopped holds others up for a moment only. The root folder is what every process of the
-// container can open, whatever its uid.
-class MakersTurn {
- public:
-  MakersTurn() : fd_(open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
-    for (int attempt = 0; fd_ >= 0 && attempt < kTurnAttempts; ++attempt) {
-      if (flock(fd_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
-      const timespec pause{0, kTurnPauseNs};
-      nanosleep(&pause, nullptr);
-    }
-  }
-  ~MakersTurn() {
-    if (fd_ >= 0) close(fd_);
-  }
-  MakersTurn(const MakersTurn&) = delete;
-  MakersTurn& operator=(const MakersTurn&) = delete;
-
- private:
-  static constexpr int kTurnAttempts = 500;
-  static constexpr long kTurnPauseNs = 1'000'000;
-  int fd_;
-};
-
-bool FindExisting(const RegionPlaces& places, int mode, RegionFile* file) {
-  char path[PATH_MAX];
-  for (const char* folder : places.folders) {
-    if (folder == nullptr) break;
-    if (PathOf(folder, places.container, path) &&
-        OpenExisting(path, mode, file) == Opened::kReady) {
-      return true;
-    }
-  }
-  return false;
-}
-
-bool MakeInFirst(const RegionPlaces& places, RegionFile* file, char* why, size_t why_bytes) {
-  const MakersTurn turn;
-  if (FindExisting(places, O_RDWR, file)) return true;
-  char path[PATH_MAX] = "";
-  int error = ENOENT;
-  for (const char* folder : places.folders) {
-    if (folder == nullptr) break;
-    if (!PathOf(folder, places.container, path)) continue;
-    // Living processes that still map a damaged file keep it; newcomers meet in a fresh one.
-    if (OpenExisting(path, O_RDWR, file) == Opened::kDamaged) unlink(path);
-    if (Make(folder, path, file) == Opened::kReady) return true;
-    error = errno;
-  }
-  snprintf(why, why_bytes, "no place for the container's shared region (last tried %s: %s)", path,
-           strerror(error));
-  return false;
-}
-
-// What this process opened, or, in a forked child, what its parent had open: descriptor and mapping
-// would keep the parent's lock alive when the parent is dead.
-constinit pid_t opener = 0;
-constinit RegionFile opened = {};
-
-void CloseInherited() {
-  if (opened.region == nullptr || opener == getpid()) return;
-  munmap(opened.region, sizeof(Region));
-  struct stat found = {};
-  // The number may be another file's by now: daemons close all they have.
-  if (fstat(opened.fd, &found) == 0 && found.st_dev == opened.device &&
-      found.st_ino == opened.inode) {
-    close(opened.fd);
-  }
-  opened = {};
-}
+constinit OpenedFile opened = {};
 
 }  // namespace
 
 bool OpenRegion(const RegionPlaces& places, RegionFile* file, char* why, size_t why_bytes) {
-  CloseInherited();
-  if (!FindExisting(places, O_RDWR, file) && !MakeInFirst(places, file, why, why_bytes)) {
+  opened.CloseInherited();
+  char name[NAME_MAX];
+  char path[PATH_MAX];
+  SharedFile found;
+  if (!OpenSharedFile(kRegionKind, PlacesFor(places, name), &found, path, sizeof path)) {
+    snprintf(why, why_bytes, "no place for the container's shared region (last tried %s: %s)", path,
+             strerror(errno));
     return false;
   }
-  opener = getpid();
-  opened = *file;
+  opened.Remember(found, sizeof(Region));
+  *file = AsRegion(found);
   return true;
 }
 
+int ReopenRegion(const RegionFile& file) {
+  const int fd = opened.Reopen();
+  if (fd < 0 || IsSameFile(fd, file.device, file.inode)) return fd;
+  close(fd);
+  return -1;
+}
+
 bool FindRegion(const RegionPlaces& places, RegionFile* file) {
-  return FindExisting(places, O_RDONLY, file);
+  char name[NAME_MAX];
+  SharedFile found;
+  if (!FindSharedFile(kRegionKind, PlacesFor(places, name), O_RDONLY, &found)) return false;
+  *file = AsRegion(found);
+  return true;
 }
 
 void CloseRegion(RegionFile* file) {
@@ -205,9 +94,8 @@ void CloseRegion(RegionFile* file) {
 bool OpenPrivateRegion(RegionFile* file) {
   void* address = MapWipedOnFork(sizeof(Region));
   if (address == nullptr) return false;
-  file->region = static_cast<Region*>(address);
-  file->fd = -1;
-  WriteHeader(file->region);
+  *file = {.region = static_cast<Region*>(address), .fd = -1};
+  WriteHeader(address);
   return true;
 }
 

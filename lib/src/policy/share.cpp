@@ -1,0 +1,32 @@
+#include "policy/share.h"
+
+namespace gpufence {
+namespace {
+
+constexpr uint64_t Add(uint64_t one, uint64_t other) {
+  return one > UINT64_MAX - other ? UINT64_MAX : one + other;
+}
+
+}  // namespace
+
+uint64_t CostOf(uint64_t busy_ns, uint32_t share) {
+  if (share == 0) share = 1;
+  if (share >= kWholeShare) return busy_ns;
+  const uint64_t whole_parts = busy_ns / share;
+  // The rest is below the share: no overflow.
+  const uint64_t rest = (busy_ns % share * kWholeShare + share - 1) / share;
+  if (whole_parts > (UINT64_MAX - rest) / kWholeShare) return UINT64_MAX;
+  return whole_parts * kWholeShare + rest;
+}
+
+uint64_t DueAfter(uint64_t due_ns, uint64_t now_ns, uint64_t busy_ns, uint32_t share,
+                  uint64_t burst_ns) {
+  const uint64_t latest_ns = Add(now_ns, kMostDebtNs);
+  const uint64_t earliest_ns = now_ns > burst_ns ? now_ns - burst_ns : 0;
+  if (due_ns > latest_ns) due_ns = now_ns;
+  if (due_ns < earliest_ns) due_ns = earliest_ns;
+  due_ns = Add(due_ns, CostOf(busy_ns, share));
+  return due_ns > latest_ns ? latest_ns : due_ns;
+}
+
+}  // namespace gpufence

@@ -1,0 +1,93 @@
+// The bytes of a core file: who runs on which device, what each container owes, whose turn it is.
+// Shared by every container of a node, across library versions: changing anything here means a new
+// kCoreLayoutVersion, which is part of the file's name. Must not know how the file is found, nor
+// what the words mean to whoever decides.
+//
+// Nothing in it is trusted: any word may hold anything, and must then do no more harm than a wrong
+// share for a while.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "state/layout.h"
+
+namespace gpufence {
+
+inline constexpr uint64_t kCoreMagic = 0x3165726f63706667;  // "gfpcore1"
+inline constexpr uint32_t kCoreLayoutVersion = 1;
+inline constexpr uint32_t kMaxCoreRows = 64;       // devices
+inline constexpr uint32_t kMaxCoreTenants = 64;    // containers on a device
+inline constexpr uint32_t kMaxCoreMembers = 2048;  // processes
+inline constexpr uint32_t kCoreGaps = 16;
+
+// A container on a device.
+struct CoreTenant {
+  Word key;                // hash of the container's name; 0: nobody
+  Word due_ns;             // when all it used is paid for (policy/share.h)
+  Word charged_until_ns;   // what lies before was charged, or is a gap
+  Word shares;             // the lowest among its living members (CoreShares)
+  Word shares_checked_ns;  // when that was last found out
+  Word backlog_ns;         // since when it wants or uses the device without a pause
+  Word active_ns;          // when it last wanted or used it
+  Word served_ns;          // time it held turns, over its share (policy/turn.h)
+  Word gaps[kCoreGaps];    // what was passed over by charged_until_ns (policy/core_busy.h)
+};
+static_assert(sizeof(CoreTenant) == 64 + 8 * kCoreGaps);
+
+// A process on a device. Only its owner writes.
+struct CoreMember {
+  std::atomic<uint32_t> tenant;  // its number plus 1; 0: not on this device
+  uint32_t padding;
+  Word shares;     // as the process resolved them
+  Word beat;       // last heartbeat in microseconds, shifted by 1 | something is outstanding
+  Word wanted_ns;  // when it last asked for the turn; 0: it has nothing to launch
+  Word idle_ns;    // since when nothing is outstanding
+  uint64_t reserved[3];
+};
+static_assert(sizeof(CoreMember) == 64);
+
+struct CoreRow {
+  Word key;          // of the UUID, never 0: claims the row in one step (state/slots.h)
+  uint8_t uuid[16];  // for display
+  Word turn;         // policy/turn.h
+  Word virtual_ns;   // where the served_ns of whoever holds the turn began
+  Word foreign_ns;   // when somebody who has no seat here last used the device
+  uint64_t reserved[2];
+};
+static_assert(sizeof(CoreRow) == 64);
+
+struct CoreHeader {
+  Word magic;  // stored last by the maker
+  uint32_t layout_version;
+  uint32_t max_rows;
+  uint32_t max_tenants;
+  uint32_t max_members;
+  std::atomic<uint32_t> high_member;  // no member at or above this one was ever claimed
+  uint32_t reserved[9];
+};
+static_assert(sizeof(CoreHeader) == 64);
+
+struct CoreRegion {
+  CoreHeader header;
+  CoreRow rows[kMaxCoreRows];
+  ProcessRecord processes[kMaxCoreMembers];
+  CoreTenant tenants[kMaxCoreRows][kMaxCoreTenants];
+  CoreMember members[kMaxCoreRows][kMaxCoreMembers];
+};
+static_assert(offsetof(CoreRegion, rows) == 64);
+static_assert(offsetof(CoreRegion, processes) == 64 + 64 * kMaxCoreRows);
+
+// Two shares in one word, so that they change together.
+struct CoreShares {
+  uint32_t hard;
+  uint32_t soft;
+};
+constexpr uint64_t PackShares(CoreShares shares) {
+  return uint64_t{shares.soft} << 32 | shares.hard;
+}
+constexpr CoreShares UnpackShares(uint64_t word) {
+  return {static_cast<uint32_t>(word), static_cast<uint32_t>(word >> 32)};
+}
+
+}  // namespace gpufence

@@ -1,0 +1,160 @@
+#include "state/core_region.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/forked.h"
+#include "state/identity.h"
+#include "state/shared_file.h"
+
+namespace gpufence {
+namespace {
+
+bool IsReady(const void* memory) {
+  const CoreHeader& header = static_cast<const CoreRegion*>(memory)->header;
+  return header.magic.load(std::memory_order_acquire) == kCoreMagic &&
+         header.layout_version == kCoreLayoutVersion && header.max_rows == kMaxCoreRows &&
+         header.max_tenants == kMaxCoreTenants && header.max_members == kMaxCoreMembers;
+}
+
+void WriteHeader(void* memory) {
+  CoreHeader* header = &static_cast<CoreRegion*>(memory)->header;
+  header->layout_version = kCoreLayoutVersion;
+  header->max_rows = kMaxCoreRows;
+  header->max_tenants = kMaxCoreTenants;
+  header->max_members = kMaxCoreMembers;
+  header->magic.store(kCoreMagic, std::memory_order_release);
+}
+
+constexpr SharedFileKind kCoreKind = {.bytes = sizeof(CoreRegion),
+                                      .allocated_bytes = offsetof(CoreRegion, tenants),
+                                      .write_header = WriteHeader,
+                                      .is_ready = IsReady};
+
+// The words are moments of one clock: it starts anew with the machine, and a container may have one
+// of its own. Processes that read different clocks must not share a file.
+uint64_t ClockIdentity() {
+  char boot[64] = "";
+  const int file = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+  if (file >= 0) {
+    const ssize_t got = read(file, boot, sizeof boot - 1);
+    boot[got > 0 ? got : 0] = '\0';
+    close(file);
+  }
+  struct stat clock = {};
+  if (stat("/proc/self/ns/time", &clock) != 0) clock = {};
+  return HashText(boot) ^ clock.st_ino;
+}
+
+// `name` keeps the text.
+SharedFilePlaces PlacesFor(const char* node_folder, const RegionPlaces& own, char name[NAME_MAX]) {
+  const bool shared = node_folder[0] != '\0';
+  snprintf(name, NAME_MAX, "gpufence-%s.cores%u-%08x", shared ? "node" : own.container,
+           kCoreLayoutVersion, static_cast<uint32_t>(ClockIdentity()));
+  if (shared) return {.folders = {node_folder}, .file_name = name, .lock_folder = node_folder};
+  SharedFilePlaces places = {.folders = {}, .file_name = name, .lock_folder = "/"};
+  for (size_t i = 0; i < RegionPlaces::kMost; ++i) places.folders[i] = own.folders[i];
+  return places;
+}
+
+void SignMember(CoreRegion* region, uint32_t member) {
+  for (auto& row : region->members) {
+    // Rows are claimed in order; those that nobody claimed may have no space yet.
+    const auto index = static_cast<size_t>(&row - region->members);
+    if (region->rows[index].key.load(std::memory_order_acquire) == 0) break;
+    row[member].tenant.store(0, std::memory_order_release);
+  }
+  ProcessRecord& record = region->processes[member];
+  record.uid = getuid();
+  record.start_ticks = OwnStartTicks();
+  record.pid_namespace = OwnPidNamespace();
+  record.pid.store(static_cast<uint32_t>(getpid()), std::memory_order_release);
+  std::atomic<uint32_t>& high = region->header.high_member;
+  uint32_t seen = high.load(std::memory_order_relaxed);
+  while (seen <= member &&
+         !high.compare_exchange_weak(seen, member + 1, std::memory_order_seq_cst)) {
+  }
+}
+
+// As ClaimSlot does: asking for a lock takes the longer the more of them there are, so the first
+// pass skips what looks taken.
+bool ClaimMember(CoreFile* file) {
+  const uint64_t own_namespace = OwnPidNamespace();
+  for (const bool thorough : {false, true}) {
+    for (uint32_t member = 0; member < kMaxCoreMembers; ++member) {
+      const ProcessRecord& record = file->region->processes[member];
+      const bool looks_taken = record.pid.load(std::memory_order_acquire) != 0 &&
+                               AskPid(record, own_namespace, Effort::kQuick) != Owner::kGone;
+      if ((looks_taken && !thorough) || !SetLock(file->fd, member, F_WRLCK)) continue;
+      file->member = member;
+      SignMember(file->region, member);
+      return true;
+    }
+  }
+  return false;
+}
+
+bool OpenPrivate(CoreFile* file, char* why, size_t why_bytes) {
+  void* memory = MapWipedOnFork(sizeof(CoreRegion));
+  if (memory == nullptr) {
+    snprintf(why, why_bytes, "no memory for the process's own core file");
+    return false;
+  }
+  WriteHeader(memory);
+  *file = {.region = static_cast<CoreRegion*>(memory)};
+  SignMember(file->region, 0);
+  return true;
+}
+
+bool OpenShared(const SharedFilePlaces& places, OpenedFile* opened, CoreFile* file, char* why,
+                size_t why_bytes) {
+  char path[PATH_MAX];
+  SharedFile found;
+  if (!OpenSharedFile(kCoreKind, places, &found, path, sizeof path)) {
+    snprintf(why, why_bytes, "no place for the shared core file (last tried %s: %s)", path,
+             strerror(errno));
+    return false;
+  }
+  opened->Remember(found, sizeof(CoreRegion));
+  *file = {.region = static_cast<CoreRegion*>(found.memory),
+           .fd = found.fd,
+           .device = found.device,
+           .inode = found.inode};
+  if (ClaimMember(file)) return true;
+  snprintf(why, why_bytes, "no free place in the core file (%u processes), or no locks there",
+           kMaxCoreMembers);
+  *file = {};
+  return false;
+}
+
+constinit OpenedFile opened_file = {};
+constinit CoreFile own_file = {};
+constinit pid_t owner = 0;
+
+}  // namespace
+
+bool OpenCoreFile(const char* node_folder, const RegionPlaces& own, CoreFile* file, char* why,
+                  size_t why_bytes) {
+  if (owner != getpid()) {
+    opened_file.CloseInherited();
+    own_file = {};
+    owner = getpid();
+  }
+  if (own_file.region == nullptr) {
+    char name[NAME_MAX];
+    const SharedFilePlaces places = PlacesFor(node_folder, own, name);
+    const bool opened = places.folders[0] == nullptr
+                            ? OpenPrivate(&own_file, why, why_bytes)
+                            : OpenShared(places, &opened_file, &own_file, why, why_bytes);
+    if (!opened) return false;
+  }
+  *file = own_file;
+  return true;
+}
+
+}  // namespace gpufence

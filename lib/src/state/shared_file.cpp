@@ -1,0 +1,201 @@
+#include "state/shared_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "state/owner.h"
+
+namespace gpufence {
+namespace {
+
+// Every uid uses the same file, whoever came first. One that not all of them can open is nobody's:
+// those who can would share what the others do not.
+constexpr mode_t kFileMode = 0666;
+constexpr mode_t kFolderMode = 01777;
+
+// kDamaged: readable, but no file of this kind. Files appear whole (see Make), so it is not one that
+// somebody is still building.
+enum class Opened { kReady, kAbsent, kDamaged, kUnusable };
+
+bool PathOf(const char* folder, const char* name, char* path) {
+  const int length = snprintf(path, PATH_MAX, "%s/%s", folder, name);
+  return length > 0 && length < PATH_MAX;
+}
+
+Opened MapFile(const SharedFileKind& kind, int fd, int protection, SharedFile* file) {
+  struct stat found = {};
+  if (fstat(fd, &found) != 0 || !S_ISREG(found.st_mode) ||
+      (found.st_mode & kFileMode) != kFileMode || found.st_size != static_cast<off_t>(kind.bytes)) {
+    errno = EEXIST;
+    return Opened::kDamaged;
+  }
+  void* address = mmap(nullptr, kind.bytes, protection, MAP_SHARED, fd, 0);
+  if (address == MAP_FAILED) return Opened::kUnusable;
+  *file = {.memory = address, .fd = fd, .device = found.st_dev, .inode = found.st_ino};
+  if (kind.is_ready(address)) return Opened::kReady;
+  munmap(address, kind.bytes);
+  errno = EEXIST;
+  return Opened::kDamaged;
+}
+
+// Without O_CREAT: sticky world-writable folders refuse even an existing file of another user then
+// (fs.protected_regular).
+Opened OpenExisting(const SharedFileKind& kind, const char* path, int mode, SharedFile* file) {
+  const int fd = open(path, mode | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (fd < 0) return errno == ENOENT || errno == ENOTDIR ? Opened::kAbsent : Opened::kUnusable;
+  const int protection = mode == O_RDONLY ? PROT_READ : PROT_READ | PROT_WRITE;
+  const Opened opened = MapFile(kind, fd, protection, file);
+  if (opened == Opened::kReady) return opened;
+  close(fd);
+  return opened;
+}
+
+// Growing a file beyond RLIMIT_FSIZE is a fatal signal; here it is an error.
+bool Resize(int fd, size_t bytes) {
+  rlimit most = {};
+  if (getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur < bytes) {
+    errno = EFBIG;
+    return false;
+  }
+  return ftruncate(fd, static_cast<off_t>(bytes)) == 0;
+}
+
+// Built beside its place and linked there whole, so that nobody ever opens half a file.
+Opened Make(const SharedFileKind& kind, const char* folder, const char* path, SharedFile* file) {
+  // Past the umask, and only what we made: whoever made another decided already.
+  if (mkdir(folder, kFolderMode) == 0) chmod(folder, kFolderMode);
+  char draft[PATH_MAX];
+  // Containers that share a folder may use the same process numbers.
+  if (snprintf(draft, sizeof draft, "%s.%llx-%d.new", path,
+               static_cast<unsigned long long>(OwnPidNamespace()), getpid()) >= PATH_MAX) {
+    errno = ENAMETOOLONG;
+    return Opened::kUnusable;
+  }
+  unlink(draft);
+  const int fd = open(draft, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, kFileMode);
+  if (fd < 0) return Opened::kUnusable;
+  void* address = MAP_FAILED;
+  if (fchmod(fd, kFileMode) == 0 && Resize(fd, kind.bytes) &&
+      AllocateRange(fd, 0, kind.allocated_bytes)) {
+    address = mmap(nullptr, kind.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  }
+  bool made = false;
+  if (address != MAP_FAILED) {
+    kind.write_header(address);
+    munmap(address, kind.bytes);
+    made = link(draft, path) == 0 || errno == EEXIST;
+  }
+  const int error = errno;
+  unlink(draft);
+  close(fd);
+  errno = error;
+  return made ? OpenExisting(kind, path, O_RDWR, file) : Opened::kUnusable;
+}
+
+// One maker at a time, so that two who start together and may write to different folders do not make
+// one file each, nor remove the other's as damaged. The kernel drops the lock at death; a maker that
+// is stopped holds others up for a moment only.
+class MakersTurn {
+ public:
+  explicit MakersTurn(const char* folder) : fd_(open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+    for (int attempt = 0; fd_ >= 0 && attempt < kTurnAttempts; ++attempt) {
+      if (flock(fd_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
+      const timespec pause{0, kTurnPauseNs};
+      nanosleep(&pause, nullptr);
+    }
+  }
+  ~MakersTurn() {
+    if (fd_ >= 0) close(fd_);
+  }
+  MakersTurn(const MakersTurn&) = delete;
+  MakersTurn& operator=(const MakersTurn&) = delete;
+
+ private:
+  static constexpr int kTurnAttempts = 500;
+  static constexpr long kTurnPauseNs = 1'000'000;
+  int fd_;
+};
+
+bool MakeInFirst(const SharedFileKind& kind, const SharedFilePlaces& places, SharedFile* file,
+                 char* path) {
+  const MakersTurn turn(places.lock_folder);
+  if (FindSharedFile(kind, places, O_RDWR, file)) return true;
+  int error = ENOENT;
+  for (const char* folder : places.folders) {
+    if (folder == nullptr) break;
+    if (!PathOf(folder, places.file_name, path)) continue;
+    // Living processes that still map a damaged file keep it; newcomers meet in a fresh one.
+    if (OpenExisting(kind, path, O_RDWR, file) == Opened::kDamaged) unlink(path);
+    if (Make(kind, folder, path, file) == Opened::kReady) return true;
+    error = errno;
+  }
+  errno = error;
+  return false;
+}
+
+}  // namespace
+
+bool FindSharedFile(const SharedFileKind& kind, const SharedFilePlaces& places, int mode,
+                    SharedFile* file) {
+  char path[PATH_MAX];
+  for (const char* folder : places.folders) {
+    if (folder == nullptr) break;
+    if (PathOf(folder, places.file_name, path) &&
+        OpenExisting(kind, path, mode, file) == Opened::kReady) {
+      return true;
+    }
+  }
+  return false;
+}
+
+bool OpenSharedFile(const SharedFileKind& kind, const SharedFilePlaces& places, SharedFile* file,
+                    char* path, size_t path_bytes) {
+  if (FindSharedFile(kind, places, O_RDWR, file)) return true;
+  char last_path[PATH_MAX] = "";
+  const bool made = MakeInFirst(kind, places, file, last_path);
+  const int error = errno;
+  snprintf(path, path_bytes, "%s", last_path);
+  errno = error;
+  return made;
+}
+
+bool IsSameFile(int fd, uint64_t device, uint64_t inode) {
+  struct stat found = {};
+  return fd >= 0 && fstat(fd, &found) == 0 && found.st_dev == device && found.st_ino == inode;
+}
+
+bool AllocateRange(int fd, size_t offset, size_t bytes) {
+  return fallocate(fd, 0, static_cast<off_t>(offset), static_cast<off_t>(bytes)) == 0 ||
+         errno == EOPNOTSUPP || errno == ENOSYS;
+}
+
+void OpenedFile::Remember(const SharedFile& file, size_t bytes) {
+  opener_ = getpid();
+  file_ = file;
+  bytes_ = bytes;
+  // As the kernel has it: whole, wherever the program changes its folder to.
+  char link[32];
+  snprintf(link, sizeof link, "/proc/self/fd/%d", file.fd);
+  const ssize_t length = readlink(link, path_, sizeof path_ - 1);
+  path_[length > 0 ? length : 0] = '\0';
+}
+
+int OpenedFile::Reopen() const { return open(path_, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK); }
+
+void OpenedFile::CloseInherited() {
+  if (file_.memory == nullptr || opener_ == getpid()) return;
+  munmap(file_.memory, bytes_);
+  // The number may be another file's by now.
+  if (IsSameFile(file_.fd, file_.device, file_.inode)) close(file_.fd);
+  file_ = {};
+}
+
+}  // namespace gpufence

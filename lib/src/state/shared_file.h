@@ -1,0 +1,70 @@
+// A file that processes share as memory: found in one of several folders, or made in the first that
+// allows it, whole or not at all. Must not know what is in it.
+#pragma once
+
+#include <limits.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+namespace gpufence {
+
+// What makes a file one of its kind.
+struct SharedFileKind {
+  size_t bytes;            // of the whole file, which is sparse
+  size_t allocated_bytes;  // from its start: what is in use from the beginning
+  void (*write_header)(void* memory);
+  bool (*is_ready)(const void* memory);
+};
+
+// Where to look, in order, and under which name. Texts are the caller's.
+struct SharedFilePlaces {
+  static constexpr size_t kMost = 4;
+  const char* folders[kMost];  // nullptr ends the list early
+  const char* file_name;
+  const char* lock_folder;  // what all who may make the file can open
+};
+
+struct SharedFile {
+  void* memory = nullptr;
+  int fd = -1;
+  uint64_t device = 0;  // which file the descriptor was opened for
+  uint64_t inode = 0;
+};
+
+// Maps what is there, `mode` being O_RDWR or O_RDONLY, and makes nothing.
+bool FindSharedFile(const SharedFileKind& kind, const SharedFilePlaces& places, int mode,
+                    SharedFile* file);
+
+// Maps the file, made if need be. False: `path` is the last place tried and errno says why.
+// One thread at a time.
+bool OpenSharedFile(const SharedFileKind& kind, const SharedFilePlaces& places, SharedFile* file,
+                    char* path, size_t path_bytes);
+
+// True while the descriptor is still the file's: daemons close all they have.
+bool IsSameFile(int fd, uint64_t device, uint64_t inode);
+
+// Allocates a part before it is written: writing to a hole of a full file system is a fatal signal.
+bool AllocateRange(int fd, size_t offset, size_t bytes);
+
+// What this process opened. A forked child inherits descriptor and mapping, which would keep the
+// parent's locks alive when the parent is dead.
+class OpenedFile {
+ public:
+  void Remember(const SharedFile& file, size_t bytes);
+
+  // Another descriptor of whatever its name leads to now; -1 when there is nothing. The caller closes
+  // it.
+  int Reopen() const;
+
+  // In a forked child: lets go of what the parent had open.
+  void CloseInherited();
+
+ private:
+  pid_t opener_ = 0;
+  SharedFile file_ = {};
+  size_t bytes_ = 0;
+  char path_[PATH_MAX] = "";
+};
+
+}  // namespace gpufence

@@ -1,0 +1,26 @@
+"""Shares of GPU time and turns without any driver: models, cases, a simulation in virtual time.
+
+GPUFENCE_CORE_ROUNDS makes the long run; the default is a short one.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from .test_state import folder, run  # noqa: F401  (folder is a fixture)
+
+ROUNDS = int(os.environ.get("GPUFENCE_CORE_ROUNDS", "10"))
+
+CASES = ("alone", "siblings", "soft")
+
+
+def test_charges_agree_with_arithmetic_without_limits(build: Path) -> None:
+    run(build / "tests" / "core_share", ROUNDS * 20000, 1)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_seat_keeps_its_promise(build: Path, folder: Path, case: str) -> None:  # noqa: F811
+    assert run(build / "tests" / "core_cases", case, folder).endswith("ok\n")

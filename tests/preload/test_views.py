@@ -297,3 +297,9 @@ def test_the_name_is_the_given_one_where_it_fits(sim: Sim, state: Path) -> None:
         assert program.tell("name", 0, 96) == "0 Fenced 4G|#"
         assert program.tell("name", 0, 10) == "0 Fenced 4G|#"
         assert program.tell("name", 0, 9).startswith(f"{INSUFFICIENT_SIZE} ")
+
+
+def test_the_name_is_the_given_one_without_a_limit_too(sim: Sim, state: Path) -> None:
+    given = {"VCUDA_DEVICE_NAME": "Fenced 4G"}
+    with viewer(sim, state, limit=None, env=given) as program:
+        assert program.tell("name", 0, 96) == "0 Fenced 4G|#"

@@ -25,7 +25,9 @@ def state(tmp_path: Path) -> Path:
     return tmp_path / "state"
 
 
-def share_handle(owner: Handles, importer: Handles) -> tuple[Callable[[], None], Callable[[], None]]:
+def share_handle(
+    owner: Handles, importer: Handles
+) -> tuple[Callable[[], None], Callable[[], None]]:
     """The importer gets physical memory; how either side lets go of it."""
     handle = owner.make("create", "shared", SIZE)
     descriptor = owner.make("export", handle)

@@ -10,7 +10,7 @@
 //   tile OPERATION ARRAY H X     maps (1) or unmaps (2) a tile of a sparse array
 //   graph WHAT BYTES...          code, graph: allocation nodes, freed in it ("free") or not
 //   ("keep") record BYTES                 the same by capturing cuMemAllocAsync and cuMemFreeAsync
-//   kernels NAME COUNT           code, graph of kernels: "plain", "deep" (8 KiB a thread), "deepest"
+//   kernels NAME COUNT           code, graph of kernels: plain, deep (8 KiB a thread), deepest
 //   exchange FORM E G NAME       gives the first node of G another kernel in E
 //   instantiate FORM G           code, executable, written
 //   run FORM E | in_capture E | update FORM E G | end E | end_graph G | trim | give | sync
@@ -20,7 +20,6 @@
 //   ipc_open WORDS | ipc_close VA
 //   multicast                    codes of every call on garbage
 //   attribute                    code, reserved bytes of the device's graphs
-//
 // With the argument "look" it says how many bytes of the device are in use, and ends.
 #include <fcntl.h>
 #include <unistd.h>
@@ -44,10 +43,7 @@ Handle As(uint64_t number) {
   return reinterpret_cast<Handle>(number);
 }
 
-template <typename Handle>
-uint64_t Number(Handle handle) {
-  return reinterpret_cast<uint64_t>(handle);
-}
+uint64_t Number(const void* handle) { return reinterpret_cast<uint64_t>(handle); }
 
 struct Words {
   std::istringstream line;
@@ -153,8 +149,8 @@ void MakeArray(Words& words) {
 void DropArray(Words& words) {
   const std::string form = words.Text();
   const uint64_t handle = words.Next();
-  Answer(form == "mipmap" ? cuMipmappedArrayDestroy(As<CUmipmappedArray>(handle))
-                          : cuArrayDestroy(As<CUarray>(handle)));
+  if (form != "mipmap") return Answer(cuArrayDestroy(As<CUarray>(handle)));
+  Answer(cuMipmappedArrayDestroy(As<CUmipmappedArray>(handle)));
 }
 
 void MapTile(Words& words) {
@@ -287,13 +283,9 @@ void Update(Words& words) {
   const std::string form = words.Text();
   const auto exec = As<CUgraphExec>(words.Next());
   const auto graph = As<CUgraph>(words.Next());
-  if (form == "v1") {
-    CUgraphNode node = nullptr;
-    CUgraphExecUpdateResult result;
-    return Answer(cuGraphExecUpdate(exec, graph, &node, &result));
-  }
   CUgraphExecUpdateResultInfo info = {};
-  Answer(cuGraphExecUpdate_v2(exec, graph, &info));
+  if (form != "v1") return Answer(cuGraphExecUpdate_v2(exec, graph, &info));
+  Answer(cuGraphExecUpdate(exec, graph, &info.errorNode, &info.result));
 }
 
 void GiveKept() {
@@ -316,8 +308,8 @@ void TryMulticast() {
 
 // Another process's descriptor, opened anew.
 void Fetch(Words& words) {
-  const uint64_t pid = words.Next();
-  const std::string path = "/proc/" + std::to_string(pid) + "/fd/" + std::to_string(words.Next());
+  const std::string process = words.Text();
+  const std::string path = "/proc/" + process + "/fd/" + words.Text();
   const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
   Answer(fd < 0 ? CUDA_ERROR_OPERATING_SYSTEM : CUDA_SUCCESS, static_cast<uint64_t>(fd));
 }

@@ -1,5 +1,5 @@
-// Memory that leaves or enters the process by a handle: marks what was exported, so that its end finds
-// importers, and counts what is imported. Must not know how handles travel.
+// Memory that leaves or enters the process by a handle: marks what was exported, so that its end
+// finds importers, and counts what is imported. Must not know how handles travel.
 #pragma once
 
 #include <stdint.h>
@@ -14,8 +14,8 @@ void MarkExported(Fence* fence, const Holding& holding);
 // The holding's memory is gone from this process; before its charge goes back.
 void EndExported(Fence* fence, const Holding& holding);
 
-// An import under way. The device is known only afterwards, so that all of them count it until then;
-// it stays counted on one, or on none when the driver refused.
+// An import under way. The device is known only afterwards, so that all of them count it until
+// then; it stays counted on one, or on none when the driver refused.
 class Importing {
  public:
   explicit Importing(Fence* fence);

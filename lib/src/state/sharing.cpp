@@ -32,8 +32,8 @@ void Sharing::Unexported(uint64_t bytes) const {
   TakeUpTo(own().exported, bytes);
 }
 
-// Pairs with the look in Orphan: an import that reached the driver before the owner's free did shows
-// here before the owner looks.
+// Pairs with the look in Orphan: an import that reached the driver before the owner's free did
+// shows here before the owner looks.
 void Sharing::Imported() const { own().imports.fetch_add(1, std::memory_order_seq_cst); }
 
 void Sharing::Dropped(uint64_t imports) const { TakeUpTo(own().imports, imports); }

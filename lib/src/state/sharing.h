@@ -1,8 +1,8 @@
 // Memory that several processes hold: its owner is charged, once, and importers are not. When the
-// owner lets go or dies while importers live, the driver keeps the memory for them, and so its bytes
-// stay counted in the row itself (orphans), until no process of the container imports anything on the
-// device. That counts too much when an importer let go of this memory but not of other imports;
-// never too little. Must not know handles, addresses or CUDA.
+// owner lets go or dies while importers live, the driver keeps the memory for them, and so its
+// bytes stay counted in the row itself (orphans), until no process of the container imports
+// anything on the device. That counts too much when an importer let go of this memory but not of
+// other imports; never too little. Must not know handles, addresses or CUDA.
 #pragma once
 
 #include <stdint.h>

@@ -36,13 +36,14 @@ def test_the_sum_never_passes_the_limit(sim: Sim, tmp_path: Path, seed: int) -> 
         )
         for index in range(PROCESSES)
     ]
-    ends = [worker.communicate(timeout=240) for worker in workers]
+    lines = [worker.stdout.readline() for worker in workers if worker.stdout is not None]
+    ends = [worker.communicate("\n", timeout=240) for worker in workers]
     seen = json.loads(watcher.communicate("\n", timeout=60)[0])
 
     assert [(worker.returncode, end[1]) for worker, end in zip(workers, ends, strict=True)] == [
         (0, "")
     ] * PROCESSES, ends
-    counts = [json.loads(end[0]) for end in ends]
+    counts = [json.loads(line) for line in lines]
     assert sum(count["failed"] for count in counts) == 0, counts
     assert min(count["refused"] for count in counts) > 0, counts
     assert min(count["granted"] for count in counts) > STEPS, counts

@@ -4,7 +4,8 @@
 // the device's pool and an own one, physical, linear and array memory, with frees by either door on
 // either stream, waits, trims and thresholds in between.
 //
-//   pool_storm SEED THREADS STEPS     {"granted", "refused", "failed": calls with any other code}
+//   pool_storm SEED THREADS STEPS     {"granted", "refused", "failed": calls with any other code};
+//                                     ends at the next line on stdin
 #include <atomic>
 #include <random>
 #include <thread>
@@ -146,9 +147,12 @@ int main(int argc, char** argv) {
   MUST(cuDeviceGetDefaultMemPool(&pool, 0));
   MUST(cuCtxSynchronize());
   MUST(cuMemPoolTrimTo(pool, 0));
-  Facts facts;
-  facts.Say("granted", granted.load());
-  facts.Say("refused", refused.load());
-  facts.Say("failed", failed.load());
+  {
+    Facts facts;
+    facts.Say("granted", granted.load());
+    facts.Say("refused", refused.load());
+    facts.Say("failed", failed.load());
+  }
+  AwaitLine();
   return 0;
 }

@@ -162,6 +162,22 @@ def test_threads_get_exactly_what_there_is(
     run(build / "tests" / "state_threads", what, folder, threads, amount)
 
 
+@pytest.mark.parametrize(
+    ("what", "threads", "amount"),
+    [
+        ("alone", 1, 50000),
+        ("random", 4, 20000),
+        ("random", 16, 5000),
+        ("fill", 8, 20),
+        ("stranger", 8, 5000),
+    ],
+)
+def test_chunks_are_paid_while_they_are_held(
+    build: Path, folder: Path, what: str, threads: int, amount: int
+) -> None:
+    run(build / "tests" / "state_chunks", what, folder, threads, amount)
+
+
 def test_nothing_is_lost_when_processes_are_killed_and_stopped(build: Path, folder: Path) -> None:
     run(build / "tests" / "state_storm", folder, 32, ROUNDS, 1, timeout=1800)
 
@@ -199,6 +215,7 @@ def build_sanitized(compiler: str, sanitizer: str, program: str, folder: Path) -
         ("state_threads", ["random"], [8, 2000]),
         ("state_threads", ["last"], [8, 40]),
         ("state_threads", ["holdings"], [8, 5000]),
+        ("state_chunks", ["random"], [8, 2000]),
         ("state_model", [], [20000, 3]),
     ],
 )

@@ -94,7 +94,7 @@ void ForkAmongThreads() {
       Random random(i + 1);
       while (!stop.load()) {
         const uint64_t bytes = 1 + random.Below(4 * kMiB);
-        if (member->account.ReserveLinear(bytes)) member->account.ReleaseLinear(bytes);
+        if (member->account.Reserve(Whole(bytes))) member->account.Release(Whole(bytes));
       }
     });
   }
@@ -104,7 +104,7 @@ void ForkAmongThreads() {
                Member* own = NewMember(folder, kLimitBytes);
                CHECK_EQ(HeldBy(*own, own->slot), 0);
                CHECK(own->slot != 0);
-               if (own->account.ReserveLinear(5 * kMiB)) own->account.ReleaseLinear(3 * kMiB);
+               if (own->account.Reserve(Whole(5 * kMiB))) own->account.Release(Whole(3 * kMiB));
                ReclaimBy(own);
              })),
              0);

@@ -334,3 +334,15 @@ def test_two_graphs_ask_for_the_memory_of_both(bare: Sim, state: Path) -> None:
         fence.does("run", "launch", first)
 
         fence.refused("run", "launch", second)
+
+
+def test_a_graph_that_runs_again_in_its_stream_asks_for_nothing(bare: Sim, state: Path) -> None:
+    # Its second launch may come while the first one runs, when no trim could make room for it.
+    with handles(bare, state, cuDeviceGraphMemTrim="*=999") as fence:
+        graph = executable(fence, 768 * MIB)
+        fence.does("run", "launch", graph)
+
+        for _ in range(3):
+            fence.does("run", "launch", graph)
+
+        fence.refused("run", "upload", graph)

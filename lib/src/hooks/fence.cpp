@@ -7,6 +7,7 @@
 #include "hooks/graph_memory.h"
 #include "hooks/piece_reservation.h"
 #include "hooks/region_places.h"
+#include "hooks/shared_memory.h"
 #include "real.h"
 
 namespace gpufence {
@@ -277,6 +278,16 @@ void Reservation::Commit(Holding holding) {
   keep_ = true;
 }
 
+namespace {
+
+// An address is closed as often as it was opened; a handle is one import, a mark is none.
+uint64_t ImportsOf(const Holding& holding) {
+  if (holding.kind == HoldingKind::kAddress) return holding.count;
+  return holding.kind == HoldingKind::kPhysical ? 1 : 0;
+}
+
+}  // namespace
+
 bool Hold(Fence* fence, const Holding& holding) {
   Holding replaced;
   if (!fence->holdings.Put(holding, &replaced)) {
@@ -290,6 +301,7 @@ bool Hold(Fence* fence, const Holding& holding) {
 
 void Discharge(Fence* fence, const Holding& holding) {
   FencedDevice* device = &fence->devices[holding.device];
+  EndExported(fence, holding);
   switch (holding.family) {
     case Family::kPlain:
       return device->account.Release(holding.bytes);
@@ -300,8 +312,9 @@ void Discharge(Fence* fence, const Holding& holding) {
       return DischargePiece(device, holding);
     case Family::kStreamOrdered:
       return ReturnToPool(reinterpret_cast<PoolAccount*>(holding.owner), holding.bytes);
-    case Family::kGraph:
     case Family::kImport:
+      return EndImports(device, ImportsOf(holding));
+    case Family::kGraph:
       return;  // charged elsewhere
   }
 }

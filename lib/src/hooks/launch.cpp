@@ -13,8 +13,8 @@ CUstream PerThread(CUstream stream) {
   return stream != nullptr ? stream : reinterpret_cast<CUstream>(kPerThreadStream);
 }
 
-// Where a launch goes, told when it is asked for: a caller's structure is not read before a limit is
-// known to hold.
+// Where a launch goes, told when it is asked for: a caller's structure is not read before a limit
+// is known to hold.
 struct Into {
   CUstream stream;
   CUstream operator()() const { return stream; }
@@ -160,7 +160,8 @@ CUresult cuLaunchGrid(CUfunction f, int grid_width, int grid_height) {
 
 CUresult cuLaunchGridAsync(CUfunction f, int grid_width, int grid_height, CUstream hStream) {
   return gpufence::Launched(
-      f, gpufence::Into{hStream}, [&] { return real::cuLaunchGridAsync(f, grid_width, grid_height, hStream); });
+      f, gpufence::Into{hStream},
+      [&] { return real::cuLaunchGridAsync(f, grid_width, grid_height, hStream); });
 }
 
 }  // extern "C"

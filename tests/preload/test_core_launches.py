@@ -132,9 +132,7 @@ def test_a_process_ends_while_its_launches_are_held(sim: Sim, tmp_path: Path, wh
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_without_a_core_limit_there_is_no_thread_and_no_call_more(
-    sim: Sim, tmp_path: Path
-) -> None:
+def test_without_a_core_limit_there_is_no_thread_and_no_call_more(sim: Sim, tmp_path: Path) -> None:
     def calls(name: str, preload: bool, env: dict[str, str]) -> tuple[float, set[str]]:
         log = tmp_path / name
         done = sim.with_env(LOG=log).run("cores_edges", "threads", preload=preload, env=env)
@@ -152,9 +150,7 @@ def test_without_a_core_limit_there_is_no_thread_and_no_call_more(
 
 def test_where_events_are_refused_the_limit_is_held_by_waiting(sim: Sim, tmp_path: Path) -> None:
     blind = sim.with_env(FAULTS="cuEventCreate@*=801")
-    done = blind.run(
-        "cores_run", "plain", 5_000, RUN_MS, preload=True, env=limited(tmp_path, 30)
-    )
+    done = blind.run("cores_run", "plain", 5_000, RUN_MS, preload=True, env=limited(tmp_path, 30))
 
     assert float(done.facts["share"]) <= 30 + POINTS
     assert "cannot be measured by events" in done.stderr

@@ -8,6 +8,7 @@
 #include "hooks/graph_memory.h"
 #include "hooks/piece_reservation.h"
 #include "hooks/region_places.h"
+#include "hooks/shared_memory.h"
 #include "real.h"
 
 namespace gpufence {
@@ -287,6 +288,16 @@ void Reservation::Commit(Holding holding) {
   keep_ = true;
 }
 
+namespace {
+
+// An address is closed as often as it was opened; a handle is one import, a mark is none.
+uint64_t ImportsOf(const Holding& holding) {
+  if (holding.kind == HoldingKind::kAddress) return holding.count;
+  return holding.kind == HoldingKind::kPhysical ? 1 : 0;
+}
+
+}  // namespace
+
 bool Hold(Fence* fence, const Holding& holding) {
   Holding replaced;
   if (!fence->holdings.Put(holding, &replaced)) {
@@ -300,6 +311,7 @@ bool Hold(Fence* fence, const Holding& holding) {
 
 void Discharge(Fence* fence, const Holding& holding) {
   FencedDevice* device = &fence->devices[holding.device];
+  EndExported(fence, holding);
   switch (holding.family) {
     case Family::kPlain:
       return device->account.Release(holding.bytes);
@@ -310,8 +322,9 @@ void Discharge(Fence* fence, const Holding& holding) {
       return DischargePiece(device, holding);
     case Family::kStreamOrdered:
       return ReturnToPool(reinterpret_cast<PoolAccount*>(holding.owner), holding.bytes);
-    case Family::kGraph:
     case Family::kImport:
+      return EndImports(device, ImportsOf(holding));
+    case Family::kGraph:
       return;  // charged elsewhere
   }
 }

@@ -120,8 +120,8 @@ CUfunction KernelOf(const CUgraphNodeParams* params) {
   return FunctionOf(params->kernel.func, params->kernel.kern);
 }
 
-// A node's kernel is exchanged: as with a first launch, its stack is taken at once. `function` tells
-// which; asked only where a limit holds.
+// A node's kernel is exchanged: as with a first launch, its stack is taken at once. `function`
+// tells which; asked only where a limit holds.
 template <typename Function, typename Call>
 CUresult ChangeKernel(Function function, Call call) {
   const Hook hook;

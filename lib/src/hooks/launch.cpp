@@ -9,8 +9,8 @@
 namespace gpufence {
 namespace {
 
-// Where a launch goes, told when it is asked for: a caller's structure is not read before a limit is
-// known to hold.
+// Where a launch goes, told when it is asked for: a caller's structure is not read before a limit
+// is known to hold.
 struct Into {
   CUstream stream;
   CUstream operator()() const { return stream; }

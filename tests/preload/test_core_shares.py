@@ -16,6 +16,18 @@ ROUNDS = int(os.environ.get("GPUFENCE_CORE_ROUNDS", "10"))
 
 CASES = ("alone", "siblings", "soft")
 
+WORLDS = (
+    "saturating",
+    "too_much",
+    "half_idle",
+    "soft_share",
+    "coming_back",
+    "storm",
+    "lost_holder",
+    "lost_waiter",
+    "garbage",
+)
+
 
 def test_charges_agree_with_arithmetic_without_limits(build: Path) -> None:
     run(build / "tests" / "core_share", ROUNDS * 20000, 1)
@@ -24,3 +36,16 @@ def test_charges_agree_with_arithmetic_without_limits(build: Path) -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_a_seat_keeps_its_promise(build: Path, folder: Path, case: str) -> None:  # noqa: F811
     assert run(build / "tests" / "core_cases", case, folder).endswith("ok\n")
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_containers_share_a_device_in_virtual_time(build: Path, world: str) -> None:
+    for seed in range(1, 2 + ROUNDS // 20):
+        run(build / "tests" / "core_turns", world, seed)
+
+
+def test_everybody_gets_on_when_processes_are_killed_and_stopped(
+    build: Path,
+    folder: Path,  # noqa: F811
+) -> None:
+    run(build / "tests" / "core_storm", folder, 64, ROUNDS, 1, timeout=60 + 20 * ROUNDS)

@@ -21,18 +21,17 @@ inline constexpr uint64_t kMs = 1'000'000;
 inline constexpr uint64_t kSecond = 1'000'000'000;
 inline constexpr uint64_t kBegin = 1000 * kSecond;  // what the clock says first
 
-inline constexpr uint64_t kLaunchNs = 5 * kUs;      // between two launches of a thread
-inline constexpr uint64_t kTickNs = 500 * kUs;      // of a watcher
+inline constexpr uint64_t kLaunchNs = 5 * kUs;  // between two launches of a thread
+inline constexpr uint64_t kTickNs = 500 * kUs;  // of a watcher
 inline constexpr uint64_t kHandOverTickNs = 50 * kUs;
-inline constexpr uint64_t kWakeNs = 60 * kUs;       // from a changed turn word to who waits for it
-inline constexpr uint64_t kQueueNs = 5 * kMs;       // of work that a process queues at most
+inline constexpr uint64_t kWakeNs = 60 * kUs;  // from a changed turn word to who waits for it
+inline constexpr uint64_t kQueueNs = 5 * kMs;  // of work that a process queues at most
 
-// What a process does: kernels of one length, for a while, then nothing for a while.
+// What a process does: launches kernels of one length, waits for them, pauses, and begins again.
 struct Work {
   uint64_t kernel_ns;
-  uint64_t busy_ns = UINT64_MAX;  // launches this long,
-  uint64_t idle_ns = 0;           // then pauses this long
-  uint64_t gap_ns = 0;            // waits for each kernel, then this long
+  uint64_t batch = UINT64_MAX;  // kernels between two pauses
+  uint64_t pause_ns = 0;
 };
 
 struct Kernel {
@@ -47,14 +46,13 @@ struct Process {
   bool alive = true;
   bool stopped = false;
   bool gate_open = false;
-  bool launch_due = false;     // a launch event is under way
-  uint64_t phase_until_ns = 0;
-  bool in_busy_phase = true;
+  bool launch_due = false;  // a launch event is under way
+  uint64_t launched = 0;    // of the batch
+  uint64_t paused_until_ns = 0;
   uint32_t outstanding = 0;
   std::vector<std::pair<uint64_t, uint64_t>> ran;  // not yet charged
-  uint64_t uncharged_ns = 0;             // begin of what runs and is not yet charged; 0: nothing
+  uint64_t uncharged_ns = 0;  // begin of what runs and is not yet charged; 0: nothing
   uint64_t next_tick_ns = 0;
-  uint64_t launches_without_turn = 0;
   uint64_t last_progress_ns = 0;
 };
 
@@ -76,7 +74,6 @@ class World {
     auto process = std::make_unique<Process>();
     process->tenant = tenant;
     process->work = work;
-    process->phase_until_ns = work.busy_ns == UINT64_MAX ? UINT64_MAX : now_ns_ + work.busy_ns;
     process->last_progress_ns = now_ns_;
     CoreFile file = file_;
     file.member = static_cast<uint32_t>(processes_.size());
@@ -96,10 +93,14 @@ class World {
   void Kill(uint32_t index) {
     Process& process = *processes_[index];
     process.alive = false;
+    idle_wanted_ = false;  // others say it again at their next tick
     Forget(index);
   }
 
-  void Stop(uint32_t index) { processes_[index]->stopped = true; }
+  void Stop(uint32_t index) {
+    processes_[index]->stopped = true;
+    idle_wanted_ = false;
+  }
 
   // A process that was between looking at the gate and launching does launch.
   void Continue(uint32_t index) {
@@ -107,7 +108,10 @@ class World {
     process.stopped = false;
     process.last_progress_ns = now_ns_;
     At(now_ns_, [this, index] { Tick(index); });
-    if (process.gate_open && process.alive && random_.Below(2) == 0) Enqueue(index);
+    if (process.gate_open && process.alive && random_.Below(2) == 0) {
+      if (!process.seat.HasTurn()) ++raced_launches_;
+      Enqueue(index);
+    }
   }
 
   void RunFor(uint64_t ns) {
@@ -145,6 +149,10 @@ class World {
   // The longest time for which a process that could pay waited for its turn.
   uint64_t longest_wait_ns() const { return longest_wait_ns_; }
 
+  // Launches of processes that did not have the turn; those that were stopped on their way to it.
+  uint64_t launches_without_turn() const { return launches_without_turn_; }
+  uint64_t raced_launches() const { return raced_launches_; }
+
   uint64_t now_ns() const { return now_ns_; }
   size_t process_count() const { return processes_.size(); }
   Process& process(uint32_t index) { return *processes_[index]; }
@@ -169,9 +177,10 @@ class World {
 
   void Enqueue(uint32_t index) {
     Process& process = *processes_[index];
-    if (!process.seat.HasTurn()) ++process.launches_without_turn;
+    if (!process.seat.HasTurn()) ++launches_without_turn_;
     queue_.push_back({index, process.work.kernel_ns});
     ++process.outstanding;
+    ++process.launched;
     process.last_progress_ns = now_ns_;
     if (!running_) StartNext();
   }
@@ -202,10 +211,13 @@ class World {
       process.uncharged_ns = 0;
       --process.outstanding;
       const uint32_t index = kernel.process;
-      const uint64_t again_ns = now_ns_ + kLaunchNs + process.work.gap_ns;
-      if (!process.launch_due) {
+      if (process.outstanding == 0 && process.launched == process.work.batch) {
+        process.launched = 0;
+        process.paused_until_ns = now_ns_ + process.work.pause_ns;
+        At(process.paused_until_ns, [this, index] { Wake(index); });
+      } else if (!process.launch_due) {
         process.launch_due = true;
-        At(again_ns, [this, index] { Launch(index); });
+        At(now_ns_ + kLaunchNs, [this, index] { Launch(index); });
       }
     }
     StartNext();
@@ -221,8 +233,7 @@ class World {
   // ---- a process ----
 
   bool WantsToLaunch(const Process& process) const {
-    if (!process.in_busy_phase) return false;
-    if (process.work.gap_ns != 0) return process.outstanding == 0;
+    if (now_ns_ < process.paused_until_ns || process.launched == process.work.batch) return false;
     return process.outstanding < 2 || process.outstanding * process.work.kernel_ns < kQueueNs;
   }
 
@@ -232,25 +243,21 @@ class World {
     if (!process.alive || process.stopped || !WantsToLaunch(process)) return;
     if (!process.gate_open) return;
     // A launch that ends idleness says so, then looks whether the turn is still there.
-    if (process.outstanding == 0) {
-      process.seat.Beat(now_ns_, true);
-      if (!process.seat.HasTurn()) {
-        process.seat.Beat(now_ns_, false);
-        process.gate_open = false;
-        return;
-      }
+    if (process.outstanding == 0) process.seat.Beat(now_ns_, true);
+    if (!process.seat.HasTurn()) {
+      process.seat.Beat(now_ns_, process.outstanding > 0);
+      process.gate_open = false;
+      return;
     }
     Enqueue(index);
     process.launch_due = true;
     At(now_ns_ + kLaunchNs, [this, index] { Launch(index); });
   }
 
-  void MovePhase(Process* process) {
-    while (now_ns_ >= process->phase_until_ns) {
-      process->in_busy_phase = !process->in_busy_phase;
-      process->phase_until_ns +=
-          process->in_busy_phase ? process->work.busy_ns : process->work.idle_ns;
-    }
+  // A call that wants to launch wakes its watcher.
+  void Wake(uint32_t index) {
+    processes_[index]->next_tick_ns = now_ns_;
+    Tick(index);
   }
 
   void ChargeAll(Process* process) {
@@ -267,10 +274,9 @@ class World {
     Process& process = *processes_[index];
     if (!process.alive || process.stopped) return;
     if (process.next_tick_ns > now_ns_) return;
-    MovePhase(&process);
     ChargeAll(&process);
     process.seat.Beat(now_ns_, process.outstanding > 0);
-    const bool wants = WantsToLaunch(process) || (process.in_busy_phase && process.outstanding > 0);
+    const bool wants = WantsToLaunch(process) || process.outstanding > 0;
     bool has_turn = process.seat.HasTurn();
     if (wants && !has_turn) {
       const uint64_t before = file_.region->rows[0].turn.load();
@@ -305,8 +311,7 @@ class World {
     for (uint32_t index = 0; index < processes_.size(); ++index) {
       Process& process = *processes_[index];
       if (!process.alive || process.stopped) continue;
-      process.next_tick_ns = std::min(process.next_tick_ns, now_ns_ + kWakeNs);
-      At(now_ns_ + kWakeNs, [this, index] { Tick(index); });
+      At(now_ns_ + kWakeNs, [this, index] { Wake(index); });
     }
   }
 
@@ -325,6 +330,8 @@ class World {
   uint64_t idle_since_ns_ = kBegin;
   uint64_t longest_idle_ns_ = 0;
   uint64_t longest_wait_ns_ = 0;
+  uint64_t launches_without_turn_ = 0;
+  uint64_t raced_launches_ = 0;
 };
 
 }  // namespace coretest

@@ -150,6 +150,14 @@ void MeasureCalls(int rounds, CUstream stream, CUfunction empty) {
         },
         nothing);
   }
+  const auto alloc_managed = BOTH(cuMemAllocManaged);
+  Measure(
+      "managed pair 2 MiB", rounds, 50,
+      [&](int which) {
+        alloc_managed(which, &memory, 2 * kMib, CU_MEM_ATTACH_GLOBAL);
+        release(which, memory);
+      },
+      nothing);
   const auto alloc_async = BOTH(cuMemAllocAsync);
   const auto free_async = BOTH(cuMemFreeAsync);
   Measure(

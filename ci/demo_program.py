@@ -1,7 +1,8 @@
 """What an ordinary CUDA program does, by ctypes: the guest of ci/demo.
 
 Knows nothing of gpufence. Prints one line per step; exits 1 with the failing call's code.
-`--probe` only says, by its exit status, whether a driver with a device is there.
+`--probe` only says, by its exit status, whether a driver with a device is there. `--fill` takes
+memory until the driver refuses; it fails when that is later than the total it was told.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import ctypes
 import sys
 
 MIB = 1 << 20
+OUT_OF_MEMORY = 2
 
 
 class CallFailed(Exception):
@@ -36,6 +38,8 @@ def main() -> int:
         cuda.call("cuInit", 0)
         if "--probe" not in sys.argv[1:]:
             show_device(cuda)
+            if "--fill" in sys.argv[1:]:
+                return fill_memory(cuda)
             show_memory(cuda)
             show_management(Library("libnvidia-ml.so.1"))
     except (OSError, CallFailed) as error:
@@ -68,6 +72,23 @@ def show_memory(cuda: Library) -> None:
     cuda.call("cuMemcpyDtoH_v2", host, pointer, ctypes.c_size_t(size))
     cuda.call("cuMemFree_v2", pointer)
     print(f"memory   {size // MIB} MiB filled and read back: {host.raw == b'Z' * size}")
+
+
+def fill_memory(cuda: Library) -> int:
+    """Pieces of 64 MiB until one is refused; 0 when that came in time and as out of memory."""
+    free, total = ctypes.c_size_t(), ctypes.c_size_t()
+    cuda.call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
+    print(f"seen     {free.value // MIB} MiB free of {total.value // MIB} MiB")
+    size, pieces = 64 * MIB, 0
+    while pieces * size <= total.value:
+        try:
+            cuda.call("cuMemAlloc_v2", ctypes.byref(ctypes.c_uint64()), ctypes.c_size_t(size))
+        except CallFailed as refused:
+            print(f"granted  {pieces * size // MIB} MiB, then {refused}")
+            return 0 if str(refused).endswith(f" {OUT_OF_MEMORY}") else 1
+        pieces += 1
+    print(f"granted  {pieces * size // MIB} MiB: more than there is", file=sys.stderr)
+    return 1
 
 
 def show_management(nvml: Library) -> None:

@@ -203,6 +203,41 @@ void Footprints(Facts& facts, CUdevice device) {
   cuDevicePrimaryCtxRelease_v2(device);
 }
 
+// The 32-bit forms want a context that cuCtxCreate made, and what works beside them there.
+void FirstVersion(Facts& facts, CUdevice device) {
+  CUcontext context = nullptr;
+  unsigned version = 77;
+  facts.Code("first.create", cuCtxCreate(&context, 0, device));
+  facts.Code("first.ask_version", cuCtxGetApiVersion(context, &version));
+  facts.Number("first.version", version);
+  CUdeviceptr_v1 low = 0;
+  CUdeviceptr memory = 0;
+  unsigned low_pitch = 0;
+  size_t pitch = 0;
+  unsigned low_free = 0;
+  unsigned low_total = 0;
+  size_t free = 0;
+  size_t total = 0;
+  facts.Code("first.alloc_v1", cuMemAlloc(&low, kMib));
+  facts.Code("first.free_v1", cuMemFree(low));
+  facts.Code("first.pitch_v1", cuMemAllocPitch(&low, &low_pitch, 1000, 16, 4));
+  facts.Code("first.free_pitch_v1", cuMemFree(low));
+  facts.Code("first.info_v1", cuMemGetInfo(&low_free, &low_total));
+  facts.Code("first.alloc_v2", cuMemAlloc_v2(&memory, kMib));
+  facts.Code("first.pitch_v2", cuMemAllocPitch_v2(&memory, &pitch, 1000, 16, 4));
+  facts.Code("first.managed", cuMemAllocManaged(&memory, kMib, CU_MEM_ATTACH_GLOBAL));
+  facts.Code("first.info_v2", cuMemGetInfo_v2(&free, &total));
+  CUstream stream = nullptr;
+  facts.Code("first.stream", cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  memory = 0;
+  facts.Code("first.alloc_async", cuMemAllocAsync(&memory, kMib, stream));
+  facts.Code("first.free_async", cuMemFreeAsync(memory, stream));
+  facts.Code("first.synchronize", cuStreamSynchronize(stream));
+  CUmodule module = nullptr;
+  facts.Code("first.module", cuModuleLoadData(&module, kKernels));
+  facts.Code("first.destroy", cuCtxDestroy_v2(context));
+}
+
 // What a driver does with a handle of the past may be a crash: asked in a process of its own.
 int DestroyTwice() {
   CUcontext context = nullptr;
@@ -227,6 +262,7 @@ int main(int argc, char**) {
   Creating(facts, device);
   Threads(facts, device);
   Footprints(facts, device);
+  FirstVersion(facts, device);
   // Which of two codes the driver gives depends on what lies at the old address by then.
   const std::string twice = Ask({"destroy-twice"});
   facts.Is("destroy.twice_is_refused",

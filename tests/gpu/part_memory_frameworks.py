@@ -20,7 +20,7 @@ from report import Report
 from setup import Ran, Setup, run
 
 TIMEOUT_S = 90.0
-AT_ONCE = 4  # most of a workload's time is spent importing, not on the GPU
+AT_ONCE = 8  # most of a workload's time is spent importing, not on the GPU
 
 # What a program is told of a limit, whichever framework asks.
 SURVIVED = {"survived": "yes"}

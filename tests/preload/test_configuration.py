@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 import struct
 import subprocess
+import time
 import uuid
 from pathlib import Path
 
@@ -157,6 +158,109 @@ def test_a_dialects_log_level_silences_warnings(two: Sim, tmp_path: Path, level:
 
     assert done.stderr == ""
     assert "is more than the GPU has" in ours.stderr
+
+
+def test_disabled_holds_what_files_say_and_nothing_else(two: Sim, tmp_path: Path) -> None:
+    file = tmp_path / "gpufence.conf"
+    file.write_text("memory_limit_1 = 1g\n", encoding="utf-8")
+
+    done = probe(two, tmp_path, GPUFENCE_DISABLE="1", VCUDA_MEMORY_LIMIT="512m",
+                 GPUFENCE_CONFIG=str(file))  # fmt: skip
+
+    assert granted(done) == [4 * GIB, GIB]
+    assert done.stderr == ("gpufence: GPUFENCE_DISABLE=1 takes the limits of the variables away\n")
+
+
+def test_unequal_ordinals_are_warned_of_where_cuda_counts_otherwise(
+    two: Sim, tmp_path: Path
+) -> None:
+    limits = {"CUDA_DEVICE_MEMORY_LIMIT_0": "1g", "CUDA_DEVICE_MEMORY_LIMIT_1": "2g"}
+
+    plain = probe(two, tmp_path, **limits)
+    turned = probe(two, tmp_path, CUDA_VISIBLE_DEVICES="1,0", **limits)
+
+    assert granted(plain) == granted(turned) == [GIB, 2 * GIB]
+    assert plain.stderr == ""
+    assert turned.stderr == (
+        "gpufence: CUDA_DEVICE_MEMORY_LIMIT_0=1g counts GPUs as CUDA does in this process, where "
+        "its GPU 0 is NVML's GPU 1. Name them by UUID\n"
+    )
+
+
+def test_the_hypervisors_file_limits_the_gpu_it_names(two: Sim, tmp_path: Path) -> None:
+    second = uuid.UUID(two.run("sim_devices").facts["devices"][1]["uuid"])
+    content = bytearray(35504)
+    struct.pack_into("<I", content, 0, 1)
+    at = 8 + 5 * 136
+    content[at : at + 40] = f"GPU-{second}".encode()
+    struct.pack_into("<I4xQ", content, at + 64, 100, GIB)
+    struct.pack_into("<I", content, at + 128, 1)
+    (tmp_path / "shm").write_bytes(content)
+
+    done = probe(two, tmp_path, SHM_PATH=str(tmp_path))
+
+    assert granted(done) == [4 * GIB, GIB]
+
+
+TOO_MUCH = {"GPUFENCE_MEMORY_LIMIT": "100g"}  # which is worth a warning
+
+
+@pytest.mark.parametrize(
+    ("env", "file"),
+    [
+        ({"GPUFENCE_LOG_FILE": "{}/ours", "VCUDA_LOG_SINK": "none"}, "ours"),
+        ({"VCUDA_LOG_SINK": "file:{}/sink"}, "sink"),
+        ({"VCUDA_LOG_SINK": "file", "VCUDA_LOG_FILE": "{}/named"}, "named"),
+        ({"TF_LOG_PATH": "{}"}, "tf.log.%Y-%m-%d"),
+        ({"TF_LOG_PATH": "{}/prefix"}, "prefix.%Y-%m-%d"),
+    ],
+)
+def test_lines_go_where_a_dialect_sends_them(
+    two: Sim, tmp_path: Path, env: dict[str, str], file: str
+) -> None:
+    named = {name: text.format(tmp_path) for name, text in env.items()}
+    days = [time.strftime(file, time.gmtime())]
+
+    done = probe(two, tmp_path, **TOO_MUCH, **named)
+
+    days.append(time.strftime(file, time.gmtime()))
+    said = "".join((tmp_path / day).read_text() for day in set(days) if (tmp_path / day).exists())
+    assert "is more than the GPU has" in said
+    assert (done.stderr, done.facts["init"]) == ("", 0)
+
+
+@pytest.mark.parametrize(("sink", "silent"), [("null", True), ("stdout", False), ("x", False)])
+def test_a_sink_is_nothing_or_stderr_but_never_stdout(
+    two: Sim, tmp_path: Path, sink: str, silent: bool
+) -> None:
+    done = probe(two, tmp_path, VCUDA_LOG_SINK=sink, **TOO_MUCH)
+
+    assert (done.stderr == "") == silent
+    assert done.facts["init"] == 0  # stdout is the program's own
+
+
+@pytest.mark.parametrize(
+    ("api", "variable", "library", "other"),
+    [
+        ("cuda", "TF_CUDA_LIB_PATH", "libcuda.so.1", "libnvidia-ml.so.1"),
+        ("nvml", "TF_NVML_LIB_PATH", "libnvidia-ml.so.1", "libcuda.so.1"),
+    ],
+)
+def test_a_library_path_is_tried_first(
+    sim: Sim, api: str, variable: str, library: str, other: str
+) -> None:
+    def status(path: Path | str) -> str:
+        env = {"LD_LIBRARY_PATH": "/nowhere", variable: str(path), "GPUFENCE_LOG_LEVEL": "off"}
+        done = sim.run("library_path", api, preload=True, env=env)
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout.strip()
+
+    if status("/nowhere/lib.so") == "0":
+        pytest.skip("this machine has a driver that the loader finds")
+    assert status(sim.build / "sim" / library) == "0"
+    # The other of the two, and the library itself, are no driver of this kind.
+    for wrong in (sim.build / "sim" / other, sim.build / "lib" / "libgpufence.so"):
+        assert status(wrong) == status("/nowhere/lib.so")
 
 
 def namespaces_or_skip(*options: str) -> list[str]:

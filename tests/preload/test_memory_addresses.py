@@ -83,7 +83,7 @@ def test_a_thousand_cycles_leave_nothing(bare: Sim, state: Path, family: str) ->
         assert fence.charged() == before
 
 
-@pytest.mark.parametrize("size", [512, 700, 1000 * KIB, MIB])
+@pytest.mark.parametrize("size", [512, 700, 1000 * KIB, MIB, 1536 * KIB])
 def test_small_allocations_share_chunks(bare: Sim, state: Path, size: int) -> None:
     """As many as the chunks hold, and no chunk more than they need."""
     with allocator(bare, state, limit="16m") as fence:
@@ -95,6 +95,68 @@ def test_small_allocations_share_chunks(bare: Sim, state: Path, size: int) -> No
 
         assert code == 2
         assert grants == fitting
+
+
+@pytest.mark.parametrize("family", ["linear", "pitch"])
+def test_a_chunk_is_charged_until_its_last_piece_is_freed(
+    bare: Sim, state: Path, family: str
+) -> None:
+    """Half of the pieces freed, the driver still holds every chunk."""
+    with allocator(bare, state) as fence:
+        before = fence.charged()
+        pieces = [fence.take(family, MIB) for _ in range(16)]
+        assert fence.charged() == before + 8 * CHUNK
+
+        for piece in pieces[::2]:
+            fence.give("free", piece)
+        assert fence.charged() == before + 8 * CHUNK
+        for kept, piece in enumerate(pieces[1::2], 1):
+            fence.give("free", piece)
+            assert fence.charged() == before + (8 - kept) * CHUNK
+
+
+def test_holes_are_filled_when_not_a_chunk_is_left(bare: Sim, state: Path) -> None:
+    with allocator(bare, state, limit="16m") as fence:
+        while fence.charged() < 16 * MIB:
+            pieces = [fence.take("linear", 512 * KIB) for _ in range(4)]
+        full = fence.charged()
+        fence.refused("linear", 512 * KIB)
+
+        fence.give("free", pieces[1])
+        fence.refused("linear", 513 * KIB)
+        fence.take("linear", 256 * KIB)
+        fence.take("pitch", 256 * KIB)
+        fence.refused("linear", 512)
+        fence.give("free", pieces[2])
+        fence.refused("managed_global", 4 * KIB)  # never in a chunk of linear memory
+        fence.take("linear", 512 * KIB)
+
+        assert fence.charged() == full
+
+
+def test_what_follows_a_large_piece_lies_in_its_chunk(bare: Sim, state: Path) -> None:
+    with allocator(bare, state) as fence:
+        before = fence.charged()
+
+        large = fence.take("linear", 1536 * KIB)
+        small = fence.take("linear", 512 * KIB)
+        assert fence.charged() == before + CHUNK
+        fence.give("free", large)
+        assert fence.charged() == before + CHUNK
+        fence.give("free", small)
+        assert fence.charged() == before
+
+
+def test_a_free_that_fails_keeps_its_place_in_the_chunk(bare: Sim, state: Path) -> None:
+    with allocator(bare, state, limit="16m", cuMemFree_v2="1=700") as fence:
+        while fence.charged() < 16 * MIB:
+            pieces = [fence.take("linear", MIB) for _ in range(2)]
+
+        assert fence.ask("free", "free", pieces[0]) == [700]
+
+        fence.refused("linear", MIB)
+        fence.give("free", pieces[0])
+        fence.take("linear", MIB)
 
 
 def test_a_pitch_is_charged_with_its_padding(bare: Sim, state: Path) -> None:

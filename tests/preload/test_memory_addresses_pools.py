@@ -58,13 +58,14 @@ def test_the_synchronous_free_lets_pool_memory_go_at_once(bare: Sim, state: Path
 @pytest.mark.parametrize("threads", [1, 8])
 @pytest.mark.parametrize("size", [MIB, 3 * MIB])
 def test_small_pieces_fill_every_block(bare: Sim, state: Path, size: int, threads: int) -> None:
-    """The last block's rest is given out, too, though no further block fits."""
+    """They lie across blocks; the last one's rest is given out, too, though no further one fits."""
     with allocator(bare, state) as fence:
-        blocks = (GIB - fence.charged()) // BLOCK
+        room = (GIB - fence.charged()) // BLOCK * BLOCK
 
         code, grants = fence.ask("race", "async", size, threads)
 
-        assert (code, grants) == (OUT_OF_MEMORY, blocks * (BLOCK // size))
+        assert (code, grants) == (OUT_OF_MEMORY, room // size)
+        assert fence.charged() == room
 
 
 def test_what_a_threshold_keeps_stays_charged_until_a_trim(bare: Sim, state: Path) -> None:
@@ -97,9 +98,21 @@ def test_idle_pool_memory_makes_way_before_anybody_is_refused(
     with allocator(bare, state) as fence:
         fence.does("threshold", 4 * GIB)
         fence.give("free_async", fence.take("async", 800 * MIB))
+        fence.does("sync", "stream")
         fence.does("pool", "device")
 
         fence.take(family, 900 * MIB)
+
+
+def test_pool_memory_makes_way_only_when_somebody_has_waited(bare: Sim, state: Path) -> None:
+    """A trim lets go of nothing that was freed since the last wait, and we never wait ourselves."""
+    with allocator(bare, state) as fence:
+        fence.does("threshold", 4 * GIB)
+        fence.give("free_async", fence.take("async", 800 * MIB))
+
+        fence.refused("linear", 900 * MIB)
+        fence.does("sync", "stream")
+        fence.take("linear", 900 * MIB)
 
 
 def test_a_pool_drops_fragments_before_it_outgrows_the_limit(bare: Sim, state: Path) -> None:
@@ -108,21 +121,54 @@ def test_a_pool_drops_fragments_before_it_outgrows_the_limit(bare: Sim, state: P
         fence.does("threshold", 4 * GIB)
         before = fence.charged()
         fence.give("free_async", fence.take("async", 512 * MIB))
+        fence.does("sync", "stream")
 
         fence.take("async", 800 * MIB)
 
         assert fence.charged() == before + 800 * MIB
 
 
-def test_growth_that_nobody_could_foresee_is_taken_back(bare: Sim, state: Path) -> None:
-    """20 MiB in blocks of 32 leave 12 that no further 20 fit in, though their sum is plenty."""
+def test_pieces_cross_the_borders_of_blocks(bare: Sim, state: Path) -> None:
+    """20 MiB in blocks of 32: the second begins in the first one's block."""
     with allocator(bare, state) as fence:
-        blocks = (GIB - fence.charged()) // BLOCK
+        before = fence.charged()
+        room = (GIB - before) // BLOCK * BLOCK
 
-        code, grants = fence.ask("race", "async", 20 * MIB, 1)
+        fence.take("async", 20 * MIB)
+        fence.take("async", 20 * MIB)
+        fence.take("async", 20 * MIB)
+        assert fence.charged() == before + 2 * BLOCK
+        assert fence.ask("race", "async", 20 * MIB, 1) == [OUT_OF_MEMORY, room // (20 * MIB) - 3]
+        assert fence.charged() == before + room
 
-        assert (code, grants) == (OUT_OF_MEMORY, blocks)
+
+def test_blocks_that_a_request_took_before_it_failed_are_charged(bare: Sim, state: Path) -> None:
+    """The driver keeps the first block of two when there is no memory for the second."""
+    with allocator(bare, state) as fence:
+        before = fence.charged()
+        fence.does("pool", "limited")
+
+        fence.refused("pool", 40 * MIB)
+        assert fence.charged() == before + BLOCK
+        fence.take("pool", 20 * MIB)
+        assert fence.charged() == before + BLOCK
+
+
+def test_a_pool_that_lost_blocks_is_not_trusted(bare: Sim, state: Path) -> None:
+    """The driver may put a request at bare addresses although mapped ones would serve."""
+    with allocator(bare, state) as fence:
+        fence.does("threshold", 4 * GIB)
+        before = fence.charged()
+        first = fence.take("async", BLOCK)
+        fence.take("async", 12 * MIB)
+        fence.give("free_async", first)
         fence.does("sync", "stream")
+        fence.does("trim", 0)
+        assert fence.charged() == before + BLOCK
+        fence.does("physical", GIB - fence.charged() - 30 * MIB)
+
+        fence.refused("async", 10 * MIB)
+
         assert fence.charged() <= GIB
 
 
@@ -204,15 +250,16 @@ def test_host_pools_are_free_of_charge(bare: Sim, state: Path) -> None:
 
 
 def test_a_pool_with_a_ceiling_is_charged_what_it_has(bare: Sim, state: Path) -> None:
+    """A ceiling of 8 MiB is one of a block."""
     with allocator(bare, state) as fence:
         before = fence.charged()
         fence.does("pool", "limited")
 
         fence.take("pool", 8 * MIB)
-
-        assert fence.charged() == before + 8 * MIB
+        assert fence.charged() == before + BLOCK
+        fence.take("pool", 24 * MIB)
         fence.refused("pool", MIB)
-        assert fence.charged() == before + 8 * MIB
+        assert fence.charged() == before + BLOCK
 
 
 def test_a_captured_allocation_costs_nothing_yet(bare: Sim, state: Path) -> None:
@@ -233,6 +280,7 @@ def test_a_refusal_inside_a_capture_leaves_the_capture_whole(bare: Sim, state: P
     with allocator(bare, state) as fence:
         fence.does("threshold", GIB)
         fence.give("free_async", fence.take("async", 900 * MIB))
+        fence.does("sync", "stream")
         fence.does("begin")
 
         fence.does("physical", 900 * MIB)

@@ -1,7 +1,8 @@
 """State and policy without any driver: a model, threads, processes that die at any instruction.
 
-GPUFENCE_STATE_ROUNDS, GPUFENCE_STATE_OPERATIONS and GPUFENCE_STATE_SWITCHES make the real run (1000,
-2000000 and 3); the default is a short one. The same programs are built and run under the thread and address sanitizers.
+GPUFENCE_STATE_ROUNDS, GPUFENCE_STATE_OPERATIONS and GPUFENCE_STATE_SWITCHES make the real run
+(1000, 2000000 and 3); the default is a short one. The same programs are built and run under the
+thread and address sanitizers (ci/sanitize runs all of them).
 """
 
 from __future__ import annotations
@@ -38,10 +39,40 @@ CASES = (
     "empty",
     "foreign_layout",
     "damaged_together",
-    "next_folder",
-    "neighbours",
     "look_on",
 )
+
+# Before every how many instructions a process is stopped and killed; 1 takes hours.
+STRIDE = int(os.environ.get("GPUFENCE_STATE_STRIDE", "149"))
+
+OPERATIONS_STEPPED = (
+    "reserve",
+    "reserve_after_death",
+    "release",
+    "book",
+    "publish",
+    "row",
+    "join",
+    "reclaim",
+)
+
+PLACES = (
+    "next_folder",
+    "neighbours",
+    "older_layout",
+    "private_file",
+    "directory_in_place",
+    "link_in_place",
+    "pipe_in_place",
+    "hard_umask",
+    "folder_is_its_owners",
+    "small_files",
+    "few_descriptors",
+    "sixty_four_devices",
+    "other_pid_namespace",
+    "removed_file",
+)
+NOT_ALLOWED = 77
 
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can change its uid or mount")
 
@@ -71,6 +102,28 @@ def run(program: Path, *arguments: str | int | Path, timeout: float = 300) -> st
 @pytest.mark.parametrize("case", CASES)
 def test_the_region_keeps_its_promise(build: Path, folder: Path, case: str) -> None:
     assert run(build / "tests" / "state_cases", case, folder).endswith("ok\n")
+
+
+@pytest.mark.parametrize("case", PLACES)
+def test_the_region_finds_its_place(build: Path, folder: Path, case: str) -> None:
+    program = build / "tests" / "state_places"
+    done = subprocess.run([program, case, folder], capture_output=True, text=True, check=False)
+    if done.returncode == NOT_ALLOWED:
+        pytest.skip("this machine does not allow another pid namespace")
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ok\n", "")
+
+
+@needs_root
+def test_users_meet_where_all_of_them_can(build: Path, folder: Path) -> None:
+    run(build / "tests" / "state_places", "foreign_private_file", folder)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS_STEPPED)
+def test_stopped_and_killed_before_any_instruction(
+    build: Path, folder: Path, operation: str
+) -> None:
+    run(build / "tests" / "state_steps", operation, folder, STRIDE, timeout=7200)
 
 
 @needs_root
@@ -107,6 +160,22 @@ def test_threads_get_exactly_what_there_is(
     build: Path, folder: Path, what: str, threads: int, amount: int
 ) -> None:
     run(build / "tests" / "state_threads", what, folder, threads, amount)
+
+
+@pytest.mark.parametrize(
+    ("what", "threads", "amount"),
+    [
+        ("alone", 1, 50000),
+        ("random", 4, 20000),
+        ("random", 16, 5000),
+        ("fill", 8, 20),
+        ("stranger", 8, 5000),
+    ],
+)
+def test_chunks_are_paid_while_they_are_held(
+    build: Path, folder: Path, what: str, threads: int, amount: int
+) -> None:
+    run(build / "tests" / "state_chunks", what, folder, threads, amount)
 
 
 def test_nothing_is_lost_when_processes_are_killed_and_stopped(build: Path, folder: Path) -> None:
@@ -146,6 +215,7 @@ def build_sanitized(compiler: str, sanitizer: str, program: str, folder: Path) -
         ("state_threads", ["random"], [8, 2000]),
         ("state_threads", ["last"], [8, 40]),
         ("state_threads", ["holdings"], [8, 5000]),
+        ("state_chunks", ["random"], [8, 2000]),
         ("state_model", [], [20000, 3]),
     ],
 )

@@ -4,6 +4,9 @@
 //
 //   linked | dlsym | address | address_v2 | per_thread
 //
+// With a second argument its only context is one of the first version: driver 580 crashes in the
+// 32-bit forms where the process has another one besides.
+//
 // One command a line on stdin, one line of numbers as the answer, the driver's code first:
 //
 //   alloc FAMILY BYTES            code, address, whether an output was written
@@ -22,7 +25,6 @@
 //   import HEX                    code, address
 //   export_pool                   code, descriptor, process.   import_pool DESCRIPTOR PROCESS
 //   export_pointer, import_pointer   as export and import, for pool memory
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <time.h>
 #include <unistd.h>
@@ -35,37 +37,25 @@
 #include <thread>
 #include <vector>
 
+#include "memory_ways.h"
 #include "sim_program.h"
 
 namespace {
 
-std::string way;
 CUcontext context = nullptr;
+CUcontext first_version = nullptr;
 CUstream stream = nullptr;
 CUmemoryPool pool = nullptr;
 CUmemoryPool imported = nullptr;
 std::atomic<bool> held{false};
 
-// The function behind a name, by the chosen way. `version` is a cuGetProcAddress threshold.
-template <typename Function>
-Function* Find(Function* linked, const char* symbol, const char* base, int version) {
-  void* found = nullptr;
-  if (way == "linked") return linked;
-  if (way == "dlsym") found = dlsym(dlopen("libcuda.so.1", RTLD_NOW), symbol);
-  const bool per_thread = std::string(symbol).find("_ptsz") != std::string::npos;
-  const cuuint64_t flags = per_thread || way == "per_thread" ? 2 : 0;
-  if (way == "address") cuGetProcAddress(base, &found, version, flags);
-  if (way == "address_v2" || way == "per_thread") {
-    CUdriverProcAddressQueryResult status;
-    cuGetProcAddress_v2(base, &found, version, flags, &status);
-  }
-  if (found == nullptr) {
-    fprintf(stderr, "%s not found\n", symbol);
-    exit(1);
-  }
-  return reinterpret_cast<Function*>(found);
+// Makes the context current in which a family or door works: on hardware the 32-bit forms (..._v1) do
+// in contexts of the first version only, and most others do not there.
+void Enter(const std::string& name) {
+  const bool is_first = name.find("_v1") != std::string::npos;
+  if (is_first && first_version == nullptr) MUST(cuCtxCreate(&first_version, 0, 0));
+  MUST(cuCtxSetCurrent(is_first ? first_version : context));
 }
-#define FIND(name, base, version) Find(name, #name, #base, version)
 
 struct Output {
   CUdeviceptr address = 0xabad1deaabad1dea;
@@ -85,6 +75,7 @@ constexpr size_t kWidth = 1000;
 constexpr size_t kPitch = 1024;
 
 CUresult Allocate(const std::string& family, size_t bytes, Output* out) {
+  Enter(family);
   CUdeviceptr* address = out != nullptr ? &out->address : nullptr;
   CUdeviceptr_v1* low = out != nullptr ? &out->low : nullptr;
   const auto low_bytes = static_cast<unsigned>(bytes);
@@ -113,18 +104,17 @@ CUresult Allocate(const std::string& family, size_t bytes, Output* out) {
                                                                          stream);
   }
   if (family == "pool_ptsz") {
-    return FIND(cuMemAllocFromPoolAsync_ptsz, cuMemAllocFromPoolAsync, 11020)(address, bytes,
-                                                                              pool, stream);
+    return FIND(cuMemAllocFromPoolAsync_ptsz, cuMemAllocFromPoolAsync, 11020)(address, bytes, pool,
+                                                                              stream);
   }
   fprintf(stderr, "no family %s\n", family.c_str());
   exit(1);
 }
 
-CUdeviceptr AddressOf(const Output& out) {
-  return out.low != Output().low ? out.low : out.address;
-}
+CUdeviceptr AddressOf(const Output& out) { return out.low != Output().low ? out.low : out.address; }
 
 CUresult Free(const std::string& door, CUdeviceptr address) {
+  Enter(door);
   if (door == "free") return FIND(cuMemFree_v2, cuMemFree, 3020)(address);
   if (door == "free_v1") {
     return FIND(cuMemFree, cuMemFree, 2000)(static_cast<CUdeviceptr_v1>(address));
@@ -161,8 +151,7 @@ CUmemoryPool ThePool() {
 CUresult MakePool(const std::string& where) {
   CUmemPoolProps props = {};
   props.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-  props.location.type =
-      where == "host" ? CU_MEM_LOCATION_TYPE_HOST : CU_MEM_LOCATION_TYPE_DEVICE;
+  props.location.type = where == "host" ? CU_MEM_LOCATION_TYPE_HOST : CU_MEM_LOCATION_TYPE_DEVICE;
   if (where == "shared") props.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   if (where == "limited") props.maxSize = 8 * simtest::kMiB;
   return FIND(cuMemPoolCreate, cuMemPoolCreate, 11020)(&pool, &props);
@@ -172,6 +161,7 @@ void Race(const std::string& family, size_t bytes, int threads) {
   std::atomic<int> grants{0};
   std::atomic<int> last{0};
   std::vector<std::thread> racers;
+  Enter(family);  // not in a race
   for (int i = 0; i < threads; ++i) {
     racers.emplace_back([&] {
       MUST(cuCtxSetCurrent(context));
@@ -195,6 +185,7 @@ void Churn(const std::string& family, const std::string& door, size_t bytes, int
   std::atomic<int> failures{0};
   std::atomic<int> worst{0};
   std::vector<std::thread> workers;
+  Enter(family);  // not in a race
   for (int i = 0; i < threads; ++i) {
     workers.emplace_back([&, i] {
       MUST(cuCtxSetCurrent(context));
@@ -275,8 +266,8 @@ bool Share(const std::string& command) {
     std::cout << open(&address, FromHex<CUipcMemHandle>(text), 1) << " " << address << std::endl;
   } else if (command == "export_pool") {
     int fd = -1;
-    std::cout << cuMemPoolExportToShareableHandle(
-                     &fd, pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0)
+    std::cout << cuMemPoolExportToShareableHandle(&fd, pool,
+                                                  CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0)
               << " " << fd << " " << getpid() << std::endl;
   } else if (command == "import_pool") {
     std::string process;
@@ -293,8 +284,7 @@ bool Share(const std::string& command) {
   } else if (command == "import_pointer") {
     std::cin >> text;
     auto ticket = FromHex<CUmemPoolPtrExportData>(text);
-    std::cout << cuMemPoolImportPointer(&address, imported, &ticket) << " " << address
-              << std::endl;
+    std::cout << cuMemPoolImportPointer(&address, imported, &ticket) << " " << address << std::endl;
   } else {
     return false;
   }
@@ -308,6 +298,7 @@ bool Obey(const std::string& command) {
   int threads = 0;
   int rounds = 0;
   CUresult rc = CUDA_SUCCESS;
+  Enter("");
   if (command == "alloc") {
     std::cin >> family >> bytes;
     Output out;
@@ -385,11 +376,15 @@ bool Obey(const std::string& command) {
 
 }  // namespace
 
-int main(int, char** argv) {
-  way = argv[1];
+int main(int argc, char** argv) {
+  ways::way = argv[1];
   MUST(cuInit(0));
-  // Of the first version: the only kind in which the 32-bit forms work, and as good as any for the rest.
-  MUST(cuCtxCreate(&context, 0, 0));
+  if (argc > 2) {
+    MUST(cuCtxCreate(&first_version, 0, 0));
+    context = first_version;
+  } else {
+    MUST(cuCtxCreate_v2(&context, 0, 0));
+  }
   MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
   std::cout << "ready" << std::endl;
   for (std::string command; std::cin >> command;) {

@@ -135,7 +135,8 @@ constexpr const char* kPaths[] = {"/overrideEnv",
                                   "/etc/vcuda/config.yaml",
                                   "/etc/vgpu-manager/config/vgpu.config",
                                   "/var/lib/alnair/workspace/limits",
-                                  "/proc/1/environ"};
+                                  "/proc/1/environ",
+                                  "/run/tensor-fusion/shm/shm"};
 
 Claims* the_claims;
 Scratch* the_scratch;
@@ -157,7 +158,7 @@ void CheckClaims(ConfigResult result, const Claims& claims, const char* why) {
 // Lines become variables; the first byte says which file the text is as well.
 void TryEverything(std::string_view text) {
   if (text.empty()) return;
-  const char* path = kPaths[static_cast<unsigned char>(text[0]) % 6];
+  const char* path = kPaths[static_cast<unsigned char>(text[0]) % std::size(kPaths)];
   WriteFile(path, text.substr(1));
   std::vector<std::string> lines;
   std::string line;
@@ -289,7 +290,8 @@ const NamedTarget& PickTarget() {
 void MakeFolders() {
   for (const char* folder :
        {"", "/etc", "/etc/gpufence", "/etc/vcuda", "/etc/vgpu-manager", "/etc/vgpu-manager/config",
-        "/var", "/var/lib", "/var/lib/alnair", "/var/lib/alnair/workspace", "/proc", "/proc/1"}) {
+        "/var", "/var/lib", "/var/lib/alnair", "/var/lib/alnair/workspace", "/proc", "/proc/1", "/run",
+        "/run/tensor-fusion", "/run/tensor-fusion/shm"}) {
     mkdir((root_folder + folder).c_str(), 0755);
   }
 }

@@ -12,6 +12,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -22,12 +23,12 @@ namespace {
 using simtest::kMiB;
 
 constexpr uint64_t kChunk = 2 * kMiB;
-constexpr uint64_t kStep = 512;  // what small linear memory is counted in
 constexpr size_t kMostPieces = 40;
 
-// How a family's bytes are charged: `linear` pieces up to 1 MiB share chunks, `pool` is charged what
-// the pool has reserved, `overhead` is no allocation's.
-enum class Charge { kLinear, kPool, kOverhead };
+// How a family's bytes are charged: `linear` pieces that do not fill a chunk share chunks, which their
+// addresses tell; `whole` shares none; `pool` is charged what the pool has reserved, `overhead` is no
+// allocation's.
+enum class Charge { kLinear, kWhole, kPool, kOverhead };
 
 struct Kind {
   const char* family;  // of sim_families.h
@@ -38,10 +39,10 @@ constexpr Kind kKinds[] = {
     {"linear", 1, Charge::kLinear},
     {"linear", 1, Charge::kLinear},
     {"pitch", 64 * 1024, Charge::kLinear},
-    {"managed", kChunk, Charge::kLinear},
-    {"virtual", kChunk, Charge::kLinear},
-    {"array2d", kMiB / 2, Charge::kLinear},
-    {"layered", kMiB / 4, Charge::kLinear},
+    {"managed", kChunk, Charge::kWhole},
+    {"virtual", kChunk, Charge::kWhole},
+    {"array2d", kChunk, Charge::kWhole},
+    {"layered", kChunk, Charge::kWhole},
     {"async", 1, Charge::kPool},
     {"async_freed_plainly", 1, Charge::kPool},
     {"context", 1, Charge::kOverhead},
@@ -56,7 +57,6 @@ struct Piece {
 
 uint64_t state = 1;
 std::vector<Piece> pieces;
-CUgraphExec launchable = nullptr;
 int worst = 0;  // a code that is neither success nor "out of memory"
 uint64_t granted = 0;
 uint64_t refused = 0;
@@ -98,7 +98,7 @@ void GiveBack() {
 }
 
 // A graph that allocates and frees: the device keeps its memory until it is trimmed.
-CUgraphExec MakeGraph() {
+CUgraph MakeGraph() {
   CUgraph graph = nullptr;
   MUST(cuGraphCreate(&graph, 0));
   CUDA_MEM_ALLOC_NODE_PARAMS_v1 wanted = {};
@@ -109,9 +109,17 @@ CUgraphExec MakeGraph() {
   CUgraphNode given = nullptr;
   MUST(cuGraphAddMemAllocNode(&taken, graph, nullptr, 0, &wanted));
   MUST(cuGraphAddMemFreeNode(&given, graph, &taken, 1, wanted.dptr));
-  CUgraphExec made = nullptr;
-  MUST(cuGraphInstantiateWithFlags(&made, graph, 0));
-  return made;
+  return graph;
+}
+
+void LaunchGraph() {
+  static const CUgraph graph = MakeGraph();
+  static CUgraphExec launchable = nullptr;
+  if (launchable == nullptr) {
+    Note(cuGraphInstantiateWithFlags(&launchable, graph, 0));
+  } else {
+    Note(cuGraphLaunch(launchable, nullptr));
+  }
 }
 
 uint64_t PoolBytes() {
@@ -132,14 +140,16 @@ uint64_t GraphBytes() {
 
 uint64_t ChargedBytes() {
   MUST(cuCtxSynchronize());
-  uint64_t small = 0;
-  uint64_t large = 0;
+  std::set<uint64_t> chunks;
+  uint64_t whole = 0;
   for (const Piece& piece : pieces) {
-    if (piece.kind->charge != Charge::kLinear) continue;
-    const bool is_small = piece.bytes <= kMiB;
-    (is_small ? small : large) += RoundUp(piece.bytes, is_small ? kStep : kChunk);
+    if (piece.kind->charge == Charge::kLinear && piece.bytes < kChunk) {
+      chunks.insert(piece.held.address / kChunk);
+    } else if (piece.kind->charge == Charge::kLinear || piece.kind->charge == Charge::kWhole) {
+      whole += RoundUp(piece.bytes, kChunk);
+    }
   }
-  return RoundUp(small, kChunk) + large + PoolBytes() + GraphBytes();
+  return chunks.size() * kChunk + whole + PoolBytes() + GraphBytes();
 }
 
 void Stand() {
@@ -196,7 +206,6 @@ int main(int argc, char** argv) {
   state = strtoull(argv[1], nullptr, 10) * 0x9e3779b97f4a7c15u + 1;
   MUST(cuInit(0));
   EnterContext();
-  launchable = MakeGraph();
   printf("ready\n");
   fflush(stdout);
   pollfd in = {STDIN_FILENO, POLLIN, 0};
@@ -204,7 +213,7 @@ int main(int argc, char** argv) {
   while (Obey()) {
     const uint64_t choice = Below(16);
     if (choice == 0) {
-      Note(cuGraphLaunch(launchable, nullptr));
+      LaunchGraph();
     } else if (pieces.size() < kMostPieces && choice < 9) {
       Take();
     } else if (!pieces.empty()) {

@@ -23,9 +23,9 @@ void TryLimited(Facts* facts) {
   CUmemoryPool pool = nullptr;
   CUdeviceptr address = 0;
   MUST(cuMemPoolCreate(&pool, &props));
-  facts->Code("beyond its size", cuMemAllocFromPoolAsync(&address, 9 * kMiB, pool, nullptr));
+  facts->Code("beyond its size", cuMemAllocFromPoolAsync(&address, 33 * kMiB, pool, nullptr));
   facts->Code("within its size", cuMemAllocFromPoolAsync(&address, 8 * kMiB, pool, nullptr));
-  // cuMemFree is ordered in the legacy stream: waiting for another one does not complete it.
+  // What cuMemFree gave back counts as used for ever.
   CUstream other = nullptr;
   MUST(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
   MUST(cuMemFree_v2(address));

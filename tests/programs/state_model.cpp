@@ -29,12 +29,11 @@ struct Process {
   Member* member;
   uint64_t limit_bytes;
   uint64_t plain_bytes;
-  uint64_t small_bytes;
   uint64_t overhead_bytes;
   std::vector<Piece> linear;
   std::vector<uint64_t> plain;
 
-  uint64_t Held() const { return plain_bytes + ChunksFor(small_bytes) + overhead_bytes; }
+  uint64_t Held() const { return plain_bytes + overhead_bytes; }
 };
 
 class World {
@@ -135,27 +134,19 @@ class World {
 
   void ReserveLinear(Process* process) {
     const uint64_t bytes = AnySize();
-    const uint64_t step = LinearCharge(bytes);
-    const uint64_t need = IsSmall(bytes) ? ChunksFor(process->small_bytes + step) -
-                                               ChunksFor(process->small_bytes)
-                                         : step;
-    const bool fits = need == 0 || Fits(need);
-    const bool granted = process->member->account.ReserveLinear(bytes);
+    const bool fits = Fits(Whole(bytes));
+    const bool granted = process->member->account.Reserve(Whole(bytes));
     Note(granted, fits);
     if (!granted) return;
     process->linear.push_back({0, bytes});
-    *PartOf(process, bytes) += step;
+    process->plain_bytes += Whole(bytes);
   }
 
   void ReleaseLinear(Process* process) {
     if (process->linear.empty()) return;
     const Piece piece = TakeAny(&process->linear);
-    process->member->account.ReleaseLinear(piece.bytes);
-    *PartOf(process, piece.bytes) -= LinearCharge(piece.bytes);
-  }
-
-  static uint64_t* PartOf(Process* process, uint64_t bytes) {
-    return IsSmall(bytes) ? &process->small_bytes : &process->plain_bytes;
+    process->member->account.Release(Whole(piece.bytes));
+    process->plain_bytes -= Whole(piece.bytes);
   }
 
   void ChangeOverhead(Process* process) {
@@ -183,7 +174,10 @@ class World {
       case 0: {
         const Holding holding = {.key = key, .bytes = random_.Next(), .count = 1,
                                  .kind = HoldingKind::kAddress};
-        CHECK(holdings->Put(holding));
+        Holding replaced;
+        CHECK(holdings->Put(holding, &replaced));
+        CHECK_EQ(replaced.kind != HoldingKind::kNone, known != expected.end());
+        if (known != expected.end()) CHECK_EQ(replaced.bytes, known->second.bytes);
         expected[key] = holding;
         return;
       }

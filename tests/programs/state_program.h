@@ -42,6 +42,9 @@ inline constexpr uint8_t kUuid[16] = {0xab, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 1
     }                                                                                           \
   } while (false)
 
+// What memory of a size takes when it shares no chunk.
+inline uint64_t Whole(uint64_t bytes) { return RoundUp(bytes, kChunkBytes); }
+
 class Random {
  public:
   explicit Random(uint64_t seed) : state_(seed * 0x9e3779b97f4a7c15u + 1) {}

@@ -35,20 +35,25 @@ void Hold() {
 void ReserveOnce() { CHECK(member->account.Reserve(kMostBytes)); }
 void ReleaseOnce() { member->account.Release(kMostBytes); }
 void BookOnce() { member->account.Book(kMostBytes); }
-void BeRefused() { CHECK(!member->account.Reserve(kLimitBytes)); }
 void Publish() { PublishLimit(member->file.region, member->row, member->slot, kLimitBytes); }
 void JoinRow() { CHECK(FindRow(member->file, kOtherUuid) != kMaxDevices); }
 void Reclaim() { ReclaimDead(member->file, member->slot, Effort::kThorough); }
 
-// The slot that is claimed or reclaimed was left by somebody who held something when killed.
+// The slot that is claimed or reclaimed was left by somebody who held everything when killed, so that
+// a request has to look for the dead.
 void LeaveDeadHolder() {
   const pid_t dead = fork();
   CHECK(dead >= 0);
   if (dead == 0) {
-    Hold();
+    BeMember();
+    CHECK(member->account.Reserve(kLimitBytes));
     kill(getpid(), SIGKILL);
   }
   CHECK(waitpid(dead, nullptr, 0) == dead);
+}
+void BeMemberBesideDeadHolder() {
+  BeMember();
+  LeaveDeadHolder();
 }
 void Nobody() {}
 
@@ -60,13 +65,13 @@ struct Operation {
 };
 constexpr Operation kOperations[] = {
     {"reserve", Nobody, BeMember, ReserveOnce},
+    {"reserve_after_death", Nobody, BeMemberBesideDeadHolder, ReserveOnce},
     {"release", Nobody, Hold, ReleaseOnce},
     {"book", Nobody, BeMember, BookOnce},
-    {"refusal", Nobody, BeMember, BeRefused},
     {"publish", Nobody, Hold, Publish},
     {"row", Nobody, Hold, JoinRow},
     {"join", LeaveDeadHolder, NoPreparation, BeMember},
-    {"reclaim", LeaveDeadHolder, BeMember, Reclaim},
+    {"reclaim", Nobody, BeMemberBesideDeadHolder, Reclaim},
 };
 
 pid_t StartStepped(const Operation& operation) {

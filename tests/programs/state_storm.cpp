@@ -88,9 +88,9 @@ class Worker {
  private:
   void Take() {
     const uint64_t bytes = 1 + random_.Below(random_.Below(2) == 0 ? 20 * kMiB : kMiB);
-    if (!member_->account.ReserveLinear(bytes)) return;
+    if (!member_->account.Reserve(Whole(bytes))) return;
     pieces_[count_++] = bytes;
-    diary_->sure_bytes.fetch_add(LinearCharge(bytes));
+    diary_->sure_bytes.fetch_add(Whole(bytes));
     diary_->grants.fetch_add(1);
     CheckLimit();
   }
@@ -98,17 +98,14 @@ class Worker {
   void GiveBack() {
     std::swap(pieces_[random_.Below(count_)], pieces_[count_ - 1]);
     const uint64_t bytes = pieces_[--count_];
-    diary_->sure_bytes.fetch_sub(LinearCharge(bytes));
-    member_->account.ReleaseLinear(bytes);
+    diary_->sure_bytes.fetch_sub(Whole(bytes));
+    member_->account.Release(Whole(bytes));
   }
 
   void StandStill() {
-    uint64_t small = 0;
-    uint64_t plain = 0;
-    for (size_t i = 0; i < count_; ++i) {
-      (IsSmall(pieces_[i]) ? small : plain) += LinearCharge(pieces_[i]);
-    }
-    diary_->held_bytes.store(plain + ChunksFor(small));
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < count_; ++i) bytes += Whole(pieces_[i]);
+    diary_->held_bytes.store(bytes);
     const uint32_t roll_call = shared->roll_call.load();
     diary_->present.store(roll_call);
     while (shared->roll_call.load() == roll_call) SleepUs(100);

@@ -38,22 +38,22 @@ void DoRandom(const char* folder, int threads, uint64_t operations) {
     for (uint64_t i = 0; i < operations; ++i) {
       if (held.empty() || random.Below(2) == 0) {
         const uint64_t bytes = 1 + random.Below(random.Below(3) == 0 ? 6 * kMiB : kMiB);
-        if (!member->account.ReserveLinear(bytes)) continue;
+        if (!member->account.Reserve(Whole(bytes))) continue;
         held.push_back(bytes);
-        const uint64_t charge = LinearCharge(bytes);
+        const uint64_t charge = Whole(bytes);
         CHECK(held_bytes.fetch_add(charge) + charge <= kLimitBytes);
       } else {
         std::swap(held[random.Below(held.size())], held.back());
         const uint64_t bytes = held.back();
         held.pop_back();
-        held_bytes.fetch_sub(LinearCharge(bytes));
-        member->account.ReleaseLinear(bytes);
+        held_bytes.fetch_sub(Whole(bytes));
+        member->account.Release(Whole(bytes));
       }
       CHECK(HeldBy(*member, member->slot) <= kLimitBytes);
     }
     for (const uint64_t bytes : held) {
-      held_bytes.fetch_sub(LinearCharge(bytes));
-      member->account.ReleaseLinear(bytes);
+      held_bytes.fetch_sub(Whole(bytes));
+      member->account.Release(Whole(bytes));
     }
   });
   CHECK_EQ(member->account.UsedBytes(), 0);
@@ -65,25 +65,25 @@ void DoLast(const char* folder, int threads, uint64_t rounds) {
     uint64_t unit_bytes;
     uint64_t places;
   };
-  constexpr Case kCases[] = {{kLimitBytes, 1}, {20 * kMiB, 3}, {kMiB, 64}, {kMiB / 2, 128}};
+  constexpr Case kCases[] = {{kLimitBytes, 1}, {20 * kMiB, 3}, {4 * kMiB, 16}, {kMiB, 32}};
   Member* member = NewMember(folder, kLimitBytes);
   for (uint64_t round = 0; round < rounds; ++round) {
     const Case& now = kCases[round % 4];
     // Small ones need more askers than places to be worth a round.
     const uint64_t taken = now.places > 8 ? now.places - 4 : 0;
-    for (uint64_t i = 0; i < taken; ++i) CHECK(member->account.ReserveLinear(now.unit_bytes));
+    for (uint64_t i = 0; i < taken; ++i) CHECK(member->account.Reserve(Whole(now.unit_bytes)));
     std::atomic<uint64_t> granted{0};
     std::atomic<int> waiting{threads};
     InThreads(threads, [&](int) {
       waiting.fetch_sub(1);
       while (waiting.load() > 0) sched_yield();
-      if (member->account.ReserveLinear(now.unit_bytes)) granted.fetch_add(1);
+      if (member->account.Reserve(Whole(now.unit_bytes))) granted.fetch_add(1);
     });
     const uint64_t room = now.places - taken;
     const auto askers = static_cast<uint64_t>(threads);
     CHECK_EQ(granted.load(), askers < room ? askers : room);
     for (uint64_t i = 0; i < taken + granted.load(); ++i) {
-      member->account.ReleaseLinear(now.unit_bytes);
+      member->account.Release(Whole(now.unit_bytes));
     }
     CHECK_EQ(member->account.UsedBytes(), 0);
   }

@@ -1,11 +1,11 @@
 // link: cuda nvml
-// What CUDA and NVML show, on command: one command a line on stdin, one line of numbers as the answer.
+// What CUDA and NVML show, on command: one command a line on stdin, one line of numbers as answer.
 //
 //   cuda ORDINAL         cuInit and a context: code
 //   alloc BYTES          code
 //   info                 code, free, total (64 bits); code, free, total (32 bits)
 //   totals ORDINAL       code, bytes (64 bits); code, bytes (32 bits)
-//   nvml INDEX           code, total, free, used (first form); code, total, reserved, free, used (second)
+//   nvml INDEX           code, total, free, used (first form); code, total, reserved, free, used
 //   odd INDEX            codes: wrong version, null, null device; bytes that were written meanwhile
 //   nulls                codes of cuMemGetInfo and cuDeviceTotalMem without a place for the answer
 //   processes INDEX ROOM WITH_LIST   code, count, pids that came

@@ -90,6 +90,8 @@ def answer(asked: Machine) -> dict[str, Any]:
         "state_folder": claims.state_folder,
         "node_folder": claims.node_folder,
         "device_name": claims.device_name,
+        "log_file": claims.log_file,
+        "log_is_daily": claims.log_is_daily,
     }
     if not claims.any_limit or not asked.devices:
         return result
@@ -136,7 +138,9 @@ def check(case: dict[str, Any], got: dict[str, Any]) -> None:
     assert [each[2:4] for each in limited] == case.get("cores", [[0, 0]] * 2)
     assert [each[4] for each in limited] == case.get("oversubscribe", [0, 0])
     assert got.get("warnings", []) == case["warnings"]
+    if "notes" in case:
+        assert got["notes"] == case["notes"]
     if "core_sources" in case:
         assert [each[5:7] for each in limited] == case["core_sources"]
-    for key in ("container", "device_name", "log", "node_folder"):
+    for key in ("container", "device_name", "log", "log_file", "log_is_daily", "node_folder"):
         assert got[key] == case.get(key, got[key])

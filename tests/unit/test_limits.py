@@ -183,6 +183,64 @@ def test_a_spoilt_vgpu_config_is_refused(tmp_path: Path, spoilt: dict[str, Any])
         dialects.read_claims(with_vgpu_config(tmp_path, vgpu_config(**spoilt)))
 
 
+def shared_file(*devices: tuple[int, bytes, int, int, int], tag: int = 1) -> str:
+    """What vgpu.rs's hypervisor shares: (index, uuid, percent, bytes, active) of each GPU."""
+    content = bytearray(35504)
+    struct.pack_into("<I", content, 0, tag)
+    for index, uuid, percent, memory_bytes, active in devices:
+        at = 8 + 136 * index
+        content[at : at + len(uuid)] = uuid
+        struct.pack_into("<I4xQ", content, at + 64, percent, memory_bytes)
+        struct.pack_into("<I", content, at + 128, active)
+    return content.decode("latin-1")
+
+
+SHARED = "/run/tensor-fusion/shm/shm"
+SECOND = b"GPU-22222222-2222-2222-2222-222222222222"
+
+
+def test_what_the_hypervisor_shares_hides_the_variables(tmp_path: Path) -> None:
+    content = shared_file((3, SECOND, 40, 2 * GIB, 1), (4, SECOND, 1, 1, 0))
+    env = {"TENSOR_FUSION_CUDA_MEM_LIMIT": '{"0":1}', "TF_CUDA_MEMORY_LIMIT": "1"}
+
+    got = answer(machine(tmp_path, {"env": env, "files": {SHARED: content}}))
+
+    assert got["limits"][0][:4] == [2**64 - 1, "", 0, 0]
+    assert got["limits"][1][:4] == [2 * GIB, f"GPU 3 in {SHARED}", 40_000, 0]
+
+
+@pytest.mark.parametrize("env", [{"SHM_PATH": "/other"}, {"TF_SHM_FILE": "/other/shm"}])
+def test_the_shared_file_may_be_elsewhere(tmp_path: Path, env: dict[str, str]) -> None:
+    content = shared_file((0, SECOND.lower(), 100, GIB, 1))
+
+    got = answer(machine(tmp_path, {"env": env, "files": {"/other/shm": content}}))
+
+    assert got["limits"][1][:4] == [GIB, "GPU 0 in /other/shm", 0, 0]
+
+
+def test_vgpu_rs_switched_off_takes_the_shared_file_away(tmp_path: Path) -> None:
+    files = {SHARED: shared_file((0, SECOND, 40, GIB, 1))}
+
+    got = answer(machine(tmp_path, {"env": {"ENABLE_CUDA_HOOKS": "false"}, "files": files}))
+
+    assert got["read"] == "nothing"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        shared_file(tag=0), shared_file()[:-1], shared_file() + "x", "",
+        shared_file((0, b"gpu", 1, 1, 1)), shared_file((0, SECOND, 101, 1, 1)),
+        shared_file((0, SECOND, 1, 2**63, 1)),
+    ],
+)  # fmt: skip
+def test_a_spoilt_shared_file_is_refused(tmp_path: Path, content: str) -> None:
+    got = answer(machine(tmp_path, {"env": {}, "files": {SHARED: content}}))
+
+    assert got["read"] == "invalid"
+    assert got["why"].startswith(f"{SHARED} ")
+
+
 def test_every_name_is_read_once_and_found_by_itself() -> None:
     names = [option.name for option in options.OPTIONS]
 

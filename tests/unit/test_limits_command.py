@@ -88,7 +88,65 @@ def test_a_limit_that_cannot_be_read_starts_nothing(library: Path, limit: str) -
 
 def test_two_limits_for_one_gpu_are_refused() -> None:
     with pytest.raises(ToolError, match="another one is for the same GPU"):
-        run.memory_variables(["0=1g", "0=2g"])
+        run.limit_variables({"memory": ["0=1g", "0=2g"]})
+
+
+def test_shares_become_variables_and_replace_their_kind_alone(library: Path) -> None:
+    inherited = {"GPUFENCE_CORE_LIMIT_7": "9", "GPUFENCE_MEMORY_LIMIT": "1g"}
+
+    done = gpufence("run", "--cores", "30", "--soft-cores", "1=60%", "--container", "mine",
+                    "--lib", library, "--", "env", **inherited)  # fmt: skip
+
+    assert variables(done) == {
+        "GPUFENCE_CORE_LIMIT": "30",
+        "GPUFENCE_CORE_SOFT_LIMIT_1": "60%",
+        "GPUFENCE_MEMORY_LIMIT": "1g",
+        "GPUFENCE_CONTAINER": "mine",
+    }
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--cores=101"], ["--cores=4g"], ["--cores="], ["--cores=a=3"], ["--cores=1", "--cores=2"],
+        ["--soft-cores=50"], ["--cores=30", "--soft-cores=-1"], ["--cores"], ["--memory"],
+        ["--container="], ["--unknown"], ["--sim-driver=1"], ["--lib=/does/not/exist"], [],
+    ],
+    ids=lambda arguments: " ".join(arguments) or "no command",
+)  # fmt: skip
+def test_wrong_usage_of_run_is_one_line_and_125(library: Path, arguments: list[str]) -> None:
+    program = ["--", "echo", "started"] if arguments else []
+
+    done = gpufence("run", "--lib", library, *arguments, *program)
+
+    assert (done.returncode, done.stdout) == (125, "")
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.startswith("gpufence")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        ([], 2), (["x"], 2), (["--x"], 2), (["config", "x"], 2), (["config", "--x"], 2),
+        (["config", "--json=1"], 2), (["doctor", "x"], 2), (["doctor", "-1"], 1),
+        (["doctor", "0"], 1), (["doctor", "999999999"], 1), (["doctor", "--x"], 2),
+        (["run", "--", "/does/not/exist"], 127), (["run", "--", "/"], 126),
+        (["run", "--", ""], 127),
+        (["config\n"], 2),
+    ],
+)  # fmt: skip
+def test_wrong_input_is_one_line_and_its_documented_status(
+    library: Path, arguments: list[str], status: int
+) -> None:
+    if arguments[:1] == ["run"]:
+        arguments = ["run", "--lib", str(library), *arguments[1:]]
+
+    done = gpufence(*arguments)
+
+    assert (done.returncode, done.stdout) == (status, "")
+    lines = [line for line in done.stderr.splitlines() if not line.startswith("ERROR: ld.so:")]
+    assert len(lines) == 1
+    assert lines[0].startswith("gpufence")
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from gpufence import dialects, options, sources
+from gpufence import dialect_claims, options, sources
 from gpufence.options import Dialect, Keys, Option, Setting
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "configuration.md").read_text("utf-8")
@@ -62,8 +62,9 @@ def test_the_config_files_keys_are_the_options_that_it_may_hold() -> None:
 
 @pytest.mark.parametrize(
     "path",
-    [sources.CONFIG_PATH, sources.OVERRIDE_PATH, dialects.VGPU_CONFIG_PATH, dialects.VCUDA_PATH,
-     dialects.ALNAIR_FOLDER],
+    [sources.CONFIG_PATH, sources.OVERRIDE_PATH,
+     dialect_claims.VGPU_CONFIG_PATH, dialect_claims.VCUDA_PATH, dialect_claims.ALNAIR_FOLDER,
+     dialect_claims.SHARED_FOLDER],
 )  # fmt: skip
 def test_a_file_that_is_read_is_documented(path: str) -> None:
     assert f"{path}" in PAGE

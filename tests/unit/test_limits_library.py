@@ -131,7 +131,7 @@ VALUES = st.one_of(
         ["", "0", "1g", "512m", "50%", "30", "100", "true", "off", "on", "1.5", "disable", "false",
          "debug", "a=trace,off", "3", "-1", "GPU-" + UUID, f"GPU-{UUID},GPU-{UUID},", "all",
          '{"0":1048576}', '{"0":1048576,"GPU-' + UUID + '":7}', '{"1":40}', '{"1":1,}', "process",
-         "/run/x", "/opt/x.conf"]
+         "/run/x", "/opt/x.conf", "shared", "always", "file", "file:/a", "null", "yes"]
     ),
     st.text(BYTES.filter(lambda c: c != "\0"), max_size=8),
 )  # fmt: skip
@@ -143,7 +143,8 @@ PLAIN_ENTRIES = st.builds(lambda name, text: f"{name}={text}", NAMES, VALUES)
 ENVIRONMENTS = st.lists(PLAIN_ENTRIES, max_size=5) | st.lists(ENTRIES, max_size=6)
 LINES = st.one_of(
     st.sampled_from(
-        ["memory_limit = 1g", "memory_limit_1=2g", "core_limit = 30", "memory_limit: 10m # x",
+        ["memory_limit = 1g", "memory_limit_1=2g", "core_limit = 30", "core_policy=shared",
+         "core_soft_limit_1 = 70", "memory_limit: 10m # x",
          "memoryLimit: '1g'", "device_name: \"a b\"", "x:", "  y: 1", "- z", "---", "# c",
          "vmem:1g", "vmem: 7", "CUDA_DEVICE_MEMORY_LIMIT=1g", "CUDA_DEVICE_SM_LIMIT_0=5",
          "container = a", "memory_limit:", "'memory_limit': 3m", "target_device: x#y",
@@ -155,7 +156,7 @@ LINES = st.one_of(
 FILES = st.dictionaries(
     st.sampled_from(
         ["/etc/gpufence/gpufence.conf", "/opt/x.conf", "/overrideEnv", "/etc/vcuda/config.yaml",
-         "/var/lib/alnair/workspace/limits"]
+         "/var/lib/alnair/workspace/limits", "/run/tensor-fusion/shm/shm"]
     ),
     st.lists(LINES, max_size=4).map("\n".join),
     max_size=2,
@@ -204,5 +205,30 @@ def test_both_languages_read_any_vgpu_config_alike(
     files = {"/etc/vgpu-manager/config/vgpu.config": bytes(content).decode("latin-1")}
 
     asked = machine(tmp_path / "root", {"env": {"CUDA_MEM_LIMIT_0": "1g"}, "files": files})
+
+    assert library.claims(asked) == answer(asked)
+
+
+@MANY
+@given(data=st.data())
+def test_both_languages_read_any_shared_file_alike(
+    library: Library, tmp_path: Path, data: st.DataObject
+) -> None:
+    size = data.draw(st.sampled_from([35504] * 8 + [0, 35503, 35505]))
+    content = bytearray(size)
+    if size:
+        struct.pack_into("<I", content, 0, data.draw(st.sampled_from([1] * 8 + [0, 2])))
+        for device in data.draw(st.lists(st.integers(0, 15), max_size=3)):
+            at = 8 + 136 * device
+            content[at : at + 40] = f"GPU-{UUID}".encode()
+            memory = data.draw(st.integers(0, 2**64 - 1) | st.sampled_from([0, 1 << 30]))
+            struct.pack_into("<I4xQ", content, at + 64, data.draw(st.integers(0, 101)), memory)
+            struct.pack_into("<I", content, at + 128, data.draw(st.sampled_from([0, 1, 1, 2])))
+        for position in data.draw(st.lists(st.integers(0, 2191), max_size=2)):
+            content[position] = data.draw(st.integers(0, 255))
+    shutil.rmtree(tmp_path / "root", ignore_errors=True)
+    files = {"/run/tensor-fusion/shm/shm": bytes(content).decode("latin-1")}
+
+    asked = machine(tmp_path / "root", {"env": {"TF_CUDA_MEMORY_LIMIT": "1024"}, "files": files})
 
     assert library.claims(asked) == answer(asked)

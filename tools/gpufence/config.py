@@ -12,7 +12,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import dialects, limits, options, sources
+from . import dialect_claims, dialects, limits, options, sources
 from .errors import ExitCode, ToolError
 from .limits import Claim, Claims, Device, Kind
 from .sources import ConfigError, Target
@@ -27,8 +27,8 @@ _KIND_NAMES = {
 }
 _FILES = (
     sources.OVERRIDE_PATH,
-    dialects.VGPU_CONFIG_PATH,
-    dialects.VCUDA_PATH,
+    dialect_claims.VGPU_CONFIG_PATH,
+    dialect_claims.VCUDA_PATH,
 )
 
 

@@ -1,6 +1,6 @@
-"""Files and longer texts of the dialects as grammars: vgpu.config, YAML, JSON, lists of UUIDs.
+"""Files and longer texts of the dialects as grammars: records, YAML, JSON, lists of UUIDs.
 
-The same as lib/src/config/{vgpu_config,yaml,json,host_devices}.cpp, equally strict.
+The same as lib/src/config/{vgpu_config,shared_file,yaml,json,host_devices}.cpp, equally strict.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ MOST_DEVICES = 64
 VGPU_DEVICES = 16
 _RECORD_BYTES = 2560
 _RECORD_FILE_BYTES = 8192
+_SHARED_FILE_BYTES = 35504
 _MOST_READS = 100
 _MAGIC = 0x56474346
 _FLAG = "has a flag that is neither 0 nor 1"
@@ -132,6 +133,41 @@ def _read_vgpu_device(content: bytes, at: int) -> VgpuDevice | None:
         hard if limits_cores else None,
         soft if soft_mode else None,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class SharedDevice:
+    """One active device of the file that vgpu.rs's hypervisor shares."""
+
+    uuid: bytes
+    memory_bytes: int  # 0: no limit
+    percent: int
+
+
+def shared_devices(content: bytes) -> list[tuple[int, bytes]] | None:
+    """The active devices of that file, by NVML index; None: it is another file."""
+    if len(content) != _SHARED_FILE_BYTES or struct.unpack_from("<I", content)[0] != 1:
+        return None
+    raw = [content[8 + 136 * i : 8 + 136 * (i + 1)] for i in range(16)]
+    return [(i, each) for i, each in enumerate(raw) if struct.unpack_from("<I", each, 128)[0] == 1]
+
+
+def read_shared_device(raw: bytes) -> SharedDevice:
+    """Two limits of one device; the hypervisor's tokens do not matter.
+
+    Raises:
+        FileError: for values that are no limits.
+    """
+    percent, memory_bytes = struct.unpack_from("<I4xQ", raw, 64)
+    try:
+        uuid = sizes.parse_uuid(_field(raw[:64]))
+    except TextError:
+        raise FileError("names a GPU by no UUID") from None
+    if memory_bytes > sizes.LARGEST:
+        raise FileError("has a memory limit that is no size")
+    if percent > 100:
+        raise FileError("has a core limit that is no percentage")
+    return SharedDevice(uuid, memory_bytes, percent)
 
 
 def json_numbers(text: str) -> Iterator[tuple[str, int]]:

@@ -71,6 +71,8 @@ class Claims:
     node_folder: str = ""
     device_name: str = ""
     log_level: str = "warn"
+    log_file: str = ""
+    log_is_daily: bool = False
 
     def note(self, text: str) -> None:
         """Keep a warning for the moment when limits take effect; too many are dropped."""

@@ -42,24 +42,29 @@ class Setting(enum.IntEnum):
     OVERSUBSCRIBE = 8
     CORE_POLICY = 9
     HOOKS = 10
-    SCOPE = 11
-    STATE_FOLDER = 12
-    NODE_FOLDER = 13
-    CONTAINER = 14
-    CONFIG_FILE = 15
-    POD_UID = 16
-    CONTAINER_NAME = 17
-    DEVICE_NAME = 18
-    HOST_DEVICES = 19
-    HOST_DEVICE = 20
-    OLD_HOST_DEVICES = 21
-    VISIBLE_DEVICES = 22
-    ID = 23
-    WORKSPACE = 24
-    LOG_LEVEL = 25
-    LOG_SWITCH = 26
-    ELSEWHERE = 27
-    IGNORED = 28
+    DISABLE = 11
+    SCOPE = 12
+    STATE_FOLDER = 13
+    NODE_FOLDER = 14
+    CONTAINER = 15
+    CONFIG_FILE = 16
+    POD_UID = 17
+    CONTAINER_NAME = 18
+    DEVICE_NAME = 19
+    HOST_DEVICES = 20
+    HOST_DEVICE = 21
+    OLD_HOST_DEVICES = 22
+    VISIBLE_DEVICES = 23
+    ID = 24
+    WORKSPACE = 25
+    SHARED_FOLDER = 26
+    SHARED_FILE = 27
+    LOG_LEVEL = 28
+    LOG_SWITCH = 29
+    LOG_SINK = 30
+    LOG_FILE = 31
+    ELSEWHERE = 32
+    IGNORED = 33
 
 
 class Keys(enum.IntEnum):
@@ -107,7 +112,7 @@ def file_key(option: Option) -> str | None:
     """How the config file spells an option of ours; None: it has no place there."""
     if option.dialect is not Dialect.GPUFENCE:
         return None
-    if option.setting in (Setting.CONFIG_FILE, Setting.ELSEWHERE):
+    if option.setting in (Setting.CONFIG_FILE, Setting.DISABLE):
         return None
     return option.name[len(_OWN_PREFIX) :].lower()
 

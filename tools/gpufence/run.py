@@ -1,4 +1,4 @@
-"""Become another program with libgpufence.so preloaded, inside a memory limit if one is given.
+"""Become another program with libgpufence.so preloaded, inside limits if some are given.
 
 Limits are read here as the library will read them, so that an unreadable one is told before
 anything starts. The program keeps its own exit status; 125 means that gpufence itself failed, 126
@@ -11,7 +11,8 @@ import argparse
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
@@ -21,7 +22,25 @@ from .errors import ExitCode, ToolError
 
 USAGE_STATUS = ExitCode.WRAPPER_FAILED
 
-_MEMORY = "GPUFENCE_MEMORY_LIMIT"
+
+@dataclass(frozen=True, slots=True)
+class _Limit:
+    """One kind of limit on the command line."""
+
+    option: str
+    variable: str
+    what: str
+    parse: Callable[[str], object]
+    example: str
+
+
+_LIMITS = (
+    _Limit("memory", "GPUFENCE_MEMORY_LIMIT", "memory limit", sizes.parse_size, "0=10GiB"),
+    _Limit("cores", "GPUFENCE_CORE_LIMIT", "core limit", sizes.parse_percent, "0=30"),
+    _Limit(
+        "soft_cores", "GPUFENCE_CORE_SOFT_LIMIT", "soft core limit", sizes.parse_percent, "0=60"
+    ),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,9 +53,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="bytes of every GPU, or of the one with this index or UUID; may be repeated",
     )
     parser.add_argument(
+        "--cores",
+        action="append",
+        default=[],
+        metavar="[GPU=]PERCENT",
+        help="share of GPU time, likewise; not enforced by this build",
+    )
+    parser.add_argument(
+        "--soft-cores",
+        action="append",
+        default=[],
+        metavar="[GPU=]PERCENT",
+        help="share while nobody else wants the GPU; needs --cores",
+    )
+    parser.add_argument(
         "--container",
         metavar="NAME",
-        help="share the limit with everything of that name; default with --memory: a new one",
+        help="share the limit with everything of that name; default with a limit: a new one",
     )
     parser.add_argument("--lib", metavar="PATH", help="libgpufence.so to preload")
     parser.add_argument("--sim", action="store_true", help="use the simulated driver")
@@ -62,7 +95,7 @@ def run(args: argparse.Namespace) -> NoReturn:
             fix="Write `gpufence run -- COMMAND [ARGUMENT ...]`",
             status=ExitCode.WRAPPER_FAILED,
         )
-    limits = memory_variables(args.memory)
+    limits = limit_variables({each.option: getattr(args, each.option) for each in _LIMITS})
     if args.container == "":
         raise _wrong("container '' refused", "a container needs a name", "Give one or leave it out")
     driver = _driver(args.sim_driver)
@@ -102,30 +135,36 @@ def fenced(
     return environment
 
 
-def memory_variables(arguments: Sequence[str]) -> dict[str, str]:
-    """The variables that `--memory` arguments stand for.
+def limit_variables(given: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """The variables that limits on the command line stand for.
 
     Args:
-        arguments: each SIZE, INDEX=SIZE or UUID=SIZE.
+        given: by option; each argument AMOUNT, INDEX=AMOUNT or UUID=AMOUNT.
 
     Raises:
-        ToolError: 125, for a size or a GPU that the library would not read, or a GPU named twice.
+        ToolError: 125, for an amount or a GPU that the library would not read, or a GPU named
+            twice, or a soft share without a hard one.
     """
     variables: dict[str, str] = {}
-    for argument in arguments:
-        gpu, equals, text = argument.rpartition("=")
-        name = f"{_MEMORY}_{gpu}" if equals else _MEMORY
-        what = f"memory limit '{sizes.quote(argument)}' refused"
-        try:
-            sizes.parse_size(text)
-        except sizes.TextError as error:
-            clause, fix = error.fault.value
-            raise _wrong(what, f"'{sizes.quote(text)}' {clause}", fix) from None
-        if equals and not _names_gpu(gpu):
-            raise _wrong(what, "it names a GPU by neither index nor UUID", "Write 0=10GiB")
-        if name in variables:
-            raise _wrong(what, "another one is for the same GPU", "Give one for each GPU")
-        variables[name] = text
+    for limit in _LIMITS:
+        for argument in given.get(limit.option, ()):
+            gpu, equals, text = argument.rpartition("=")
+            name = f"{limit.variable}_{gpu}" if equals else limit.variable
+            what = f"{limit.what} '{sizes.quote(argument)}' refused"
+            try:
+                limit.parse(text)
+            except sizes.TextError as error:
+                clause, fix = error.fault.value
+                raise _wrong(what, f"'{sizes.quote(text)}' {clause}", fix) from None
+            if equals and not _names_gpu(gpu):
+                fix = f"Write {limit.example}"
+                raise _wrong(what, "it names a GPU by neither index nor UUID", fix)
+            if name in variables:
+                raise _wrong(what, "another one is for the same GPU", "Give one for each GPU")
+            variables[name] = text
+    if given.get("soft_cores") and not given.get("cores"):
+        what = f"soft core limit '{sizes.quote(given['soft_cores'][0])}' refused"
+        raise _wrong(what, "it is nothing without a core limit", "Give --cores, too")
     return variables
 
 
@@ -136,18 +175,23 @@ def limited(
 
     Args:
         base: the environment to start from; it is not changed.
-        variables: GPUFENCE_MEMORY_LIMIT*; when there are any, inherited ones go, because a special
-            one of them would beat a general one of ours.
+        variables: limits; where there are any of a kind, inherited ones of that kind go, because a
+            special one of them would beat a general one of ours.
         container: whom the limit is shared with; None makes a new name where there are variables.
     """
+    replaced = [limit for limit in _LIMITS if any(_is_of(name, limit) for name in variables)]
     kept = {
         name: text
         for name, text in base.items()
-        if not variables or not (name == _MEMORY or name.startswith(_MEMORY + "_"))
+        if not any(_is_of(name, limit) for limit in replaced)
     }
     if container is None and variables:
         container = f"run-{os.urandom(8).hex()}"
     return {**kept, **variables, **({"GPUFENCE_CONTAINER": container} if container else {})}
+
+
+def _is_of(name: str, limit: _Limit) -> bool:
+    return name == limit.variable or name.startswith(limit.variable + "_")
 
 
 def _names_gpu(text: str) -> bool:

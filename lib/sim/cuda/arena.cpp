@@ -19,6 +19,9 @@ using machine::kGranuleBytes;
 constexpr size_t kWindowBytes[] = {size_t{1} << 44, size_t{1} << 42, size_t{1} << 40,
                                    size_t{1} << 38};
 
+// So that what is aligned in the file is aligned in memory, up to a pool's blocks.
+constexpr size_t kBaseAlignment = size_t{32} << 20;
+
 struct Extent {
   uint64_t offset;
   uint64_t bytes;
@@ -55,8 +58,8 @@ bool Prepare() {
   if (g_fd < 0) return false;
   for (const size_t bytes : kWindowBytes) {
     if (ftruncate(g_fd, static_cast<off_t>(bytes)) != 0) continue;
-    void* map = MapAligned(bytes, kGranuleBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
-                           g_fd, 0);
+    void* map = MapAligned(bytes, kBaseAlignment, PROT_READ | PROT_WRITE,
+                           MAP_SHARED | MAP_NORESERVE, g_fd, 0);
     if (map == nullptr) continue;
     madvise(map, bytes, MADV_DONTDUMP);
     g_base = reinterpret_cast<uintptr_t>(map);
@@ -110,9 +113,13 @@ bool Take(size_t bytes, uint64_t* offset) {
   return true;
 }
 
-void Give(uint64_t offset, size_t bytes) {
+void Clear(uint64_t offset, size_t bytes) {
   fallocate(g_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
             static_cast<off_t>(bytes));
+}
+
+void Give(uint64_t offset, size_t bytes) {
+  Clear(offset, bytes);
   const size_t at = FirstBehind(offset);
   const bool joins_left = at > 0 && g_free[at - 1].offset + g_free[at - 1].bytes == offset;
   const bool joins_right = at < g_free.size() && offset + bytes == g_free[at].offset;

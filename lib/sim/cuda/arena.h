@@ -20,6 +20,9 @@ bool Take(size_t bytes, uint64_t* offset);
 // Gives it back; its pages go back to the host at once.
 void Give(uint64_t offset, size_t bytes);
 
+// Zeroes memory that stays taken; its pages go back to the host.
+void Clear(uint64_t offset, size_t bytes);
+
 // A mark is a number in the memory file that other processes can see: an exporter makes one and
 // clears it when what it stands for ends.  A mark is known by its place and its value; place 0 = no
 // place was left.

@@ -123,7 +123,7 @@ CUresult SynchronizeEvent(CUevent handle) {
   if (!event->imported) {
     const int device = event->device;
     lock.Wait(event->record);
-    memory::AfterSynchronize(device, /*with_legacy=*/false);
+    memory::AfterSynchronize(device);
     return CUDA_SUCCESS;
   }
   Work* wait = NewSharedWait(*event);

@@ -74,8 +74,7 @@ bool ViewArray(CUarray array, ArrayView* view);
 
 // What synchronising does to memory: pools give back what exceeds their release threshold.
 // `device` is logical.  Called by whoever implements cu*Synchronize, after the wait.
-// `with_legacy`: the legacy stream was among what was waited for.
-void AfterSynchronize(int device, bool with_legacy);
+void AfterSynchronize(int device);
 
 // Stream-ordered allocation without the stream: what cuMemAllocAsync does when not capturing, and
 // what graph allocation nodes do.  pool 0 = the device's current pool.

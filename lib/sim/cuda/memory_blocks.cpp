@@ -144,7 +144,7 @@ CUresult FreeAny(CUdeviceptr address) {
   if (!IsFreeable(address)) return CUDA_ERROR_INVALID_VALUE;
   Range* range = FindRange(address);
   if (range->family == Family::kPool) {
-    pool::EndLate(range);
+    pool::EndNow(range);
   } else {
     EndRange(range);
   }

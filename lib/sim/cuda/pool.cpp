@@ -1,9 +1,8 @@
-// Memory pools: bytes reserved from the device in large steps, used in small pieces, kept or given
-// back.
+// Memory pools: blocks reserved from the device, used in small pieces, kept or given back.
 //
-// Physical memory is counted, not placed: a real pool remaps it to any address, so fragments cost
-// nothing.  Must not know streams: a freed piece is reusable at once, and what was reserved for it
-// goes back at the next synchronisation or trim.  Nor the API's entry points (pool_api.cpp and its
+// Where a piece goes is the space's affair (pool_space.cpp); the memory of graphs is counted in steps
+// and not placed.  Must not know streams: a freed piece is reusable at once, and its blocks go back
+// at the next synchronisation, or trim behind one.  Nor the API's entry points (pool_api.cpp and its
 // siblings).
 #include "cuda/pool.h"
 
@@ -20,8 +19,6 @@
 namespace sim::pool {
 namespace {
 
-// A pool grows by this much at a time, as an H200's does; by less only where that would not fit.
-constexpr uint64_t kStepBytes = uint64_t{32} << 20;
 constexpr uint32_t kAllReuseFlags = ~0u;
 
 constinit Table<Pool, Kind::kMemoryPool> g_pools;
@@ -41,15 +38,15 @@ Pool* DevicePool(uint64_t* handle, int device) {
   return pool;
 }
 
-// Bytes in whole steps; saturates, which no device can hold.
-uint64_t InSteps(uint64_t bytes) {
-  if (bytes > UINT64_MAX - kStepBytes) return UINT64_MAX;
-  return (bytes + kStepBytes - 1) / kStepBytes * kStepBytes;
+// Bytes in whole blocks; saturates, which no device can hold.
+uint64_t InBlocks(uint64_t bytes) {
+  if (bytes > UINT64_MAX - kBlockBytes) return UINT64_MAX;
+  return (bytes + kBlockBytes - 1) / kBlockBytes * kBlockBytes;
 }
 
 bool GrowTo(Pool* pool, uint64_t reserved_bytes) {
   if (reserved_bytes <= pool->reserved_bytes) return true;
-  if (pool->max_bytes != 0 && reserved_bytes > pool->max_bytes) return false;
+  if (pool->max_bytes != 0 && reserved_bytes > InBlocks(pool->max_bytes)) return false;
   const uint64_t more_bytes = reserved_bytes - pool->reserved_bytes;
   if (pool->device >= 0 && !memory::ChargeHidden(pool->device, more_bytes)) return false;
   pool->reserved_bytes = reserved_bytes;
@@ -57,19 +54,40 @@ bool GrowTo(Pool* pool, uint64_t reserved_bytes) {
   return true;
 }
 
-void SettleLate(Pool* pool) {
-  pool->used_bytes -= pool->late_bytes;
-  pool->late_bytes = 0;
+void Shrink(Pool* pool, uint64_t reserved_bytes) {
+  const uint64_t freed_bytes = pool->reserved_bytes - reserved_bytes;
+  pool->reserved_bytes = reserved_bytes;
+  if (pool->device >= 0) memory::ReleaseHidden(pool->device, freed_bytes);
 }
 
-// Makes room for `bytes` more: in whole steps, or where they do not fit in no more than granules.
+// Makes room for `bytes` more of a graph's: in whole blocks, or where they do not fit in granules.
 bool MakeRoom(Pool* pool, uint64_t bytes) {
   const uint64_t wanted_bytes = pool->used_bytes + bytes;
-  const uint64_t least_bytes = heap::InGranules(wanted_bytes);
-  if (GrowTo(pool, InSteps(wanted_bytes)) || GrowTo(pool, least_bytes)) return true;
-  if (pool->late_bytes == 0) return false;
-  SettleLate(pool);
-  return MakeRoom(pool, bytes);
+  return GrowTo(pool, InBlocks(wanted_bytes)) || GrowTo(pool, heap::InGranules(wanted_bytes));
+}
+
+// Puts physical memory under a piece: idle blocks first, then new ones.  What was got before the
+// device had no more stays with the pool, as it does on an H200.
+bool Back(Pool* pool, uint64_t offset, uint64_t bytes) {
+  while (Block* block = FirstUnbacked(&pool->space, offset, bytes)) {
+    Block* idle = LastIdle(&pool->space, /*settled=*/false);
+    if (idle != nullptr) {
+      Unback(idle);
+    } else if (!GrowTo(pool, pool->reserved_bytes + kBlockBytes)) {
+      return false;
+    }
+    block->is_backed = true;
+  }
+  return true;
+}
+
+// Finds addresses for a piece, and memory unless it is a graph's.
+bool FindRoom(Pool* pool, uint64_t bytes, bool counted, uint64_t* offset) {
+  if (!counted) return arena::Take(heap::InGranules(bytes), offset);
+  if (!Place(&pool->space, bytes, offset)) return false;
+  if (Back(pool, *offset, bytes)) return true;
+  Vacate(&pool->space, *offset, bytes);
+  return false;
 }
 
 void CountUse(Pool* pool, uint64_t bytes) {
@@ -84,7 +102,11 @@ bool IsCounted(const memory::Range& range) {
 }
 
 void Return(Pool* pool, const memory::Range& range) {
-  arena::Give(range.arena_offset, heap::InGranules(range.bytes));
+  if (range.family == memory::Family::kGraph) {
+    arena::Give(range.arena_offset, heap::InGranules(range.bytes));
+  } else {
+    Vacate(&pool->space, range.arena_offset, range.bytes);
+  }
   if (!IsCounted(range)) return;
   pool->used_bytes -= range.bytes;
   --pool->piece_count;
@@ -130,9 +152,10 @@ Pool* Create() {
 
 void Destroy(Pool* pool) {
   pool->is_destroyed = true;
-  SettleLate(pool);
+  Settle(&pool->space);
   Trim(pool, 0);
   if (pool->piece_count > 0) return;  // the last of its allocations comes back here
+  End(&pool->space);
   if (pool->imported_fd >= 0) close(pool->imported_fd);
   g_pools.Destroy(pool->handle);
 }
@@ -141,11 +164,10 @@ CUresult Allocate(Pool* pool, size_t bytes, memory::Family family, CUdeviceptr* 
   *address = 0;
   if (bytes == 0) return CUDA_SUCCESS;
   const bool counted = family != memory::Family::kGraph;
-  if (bytes > SIZE_MAX / 2 || (counted && !MakeRoom(pool, bytes))) {
+  memory::Range range = {};
+  if (bytes > SIZE_MAX / 2 || !FindRoom(pool, bytes, counted, &range.arena_offset)) {
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  memory::Range range = {};
-  if (!arena::Take(heap::InGranules(bytes), &range.arena_offset)) return CUDA_ERROR_OUT_OF_MEMORY;
   range.base = arena::AddressOf(range.arena_offset);
   range.bytes = bytes;
   range.family = family;
@@ -169,28 +191,35 @@ void End(memory::Range* range) {
   if (pool->is_destroyed) Destroy(pool);
 }
 
-void EndLate(memory::Range* range) {
+void EndNow(memory::Range* range) {
   Pool* pool = g_pools.Find(range->pool);
   const uint64_t bytes = range->bytes;
   const bool is_kept = !pool->is_destroyed;
   End(range);
   if (!is_kept) return;
   pool->used_bytes += bytes;
-  pool->late_bytes += bytes;
+  Settle(&pool->space);
+  Trim(pool, pool->release_threshold);
 }
 
 void Trim(Pool* pool, uint64_t keep_bytes) {
-  const uint64_t floor_bytes = InSteps(std::max(pool->used_bytes, keep_bytes));
-  if (floor_bytes >= pool->reserved_bytes) return;
-  const uint64_t freed_bytes = pool->reserved_bytes - floor_bytes;
-  pool->reserved_bytes = floor_bytes;
-  if (pool->device >= 0) memory::ReleaseHidden(pool->device, freed_bytes);
+  if (pool->is_graph) {
+    const uint64_t floor_bytes = InBlocks(std::max(pool->used_bytes, keep_bytes));
+    if (floor_bytes < pool->reserved_bytes) Shrink(pool, floor_bytes);
+    return;
+  }
+  while (pool->reserved_bytes >= kBlockBytes && pool->reserved_bytes - kBlockBytes >= keep_bytes) {
+    Block* idle = LastIdle(&pool->space, /*settled=*/true);
+    if (idle == nullptr) return;
+    Unback(idle);
+    Shrink(pool, pool->reserved_bytes - kBlockBytes);
+  }
 }
 
 void AfterContext(int device) {
   g_pools.ForEach([&](uint64_t, Pool* pool) {
     if (pool->device != device) return;
-    SettleLate(pool);
+    Settle(&pool->space);
     Trim(pool, 0);
   });
 }
@@ -203,11 +232,11 @@ CUresult RefuseIfCapturing() {
 
 namespace sim::memory {
 
-void AfterSynchronize(int device, bool with_legacy) {
+void AfterSynchronize(int device) {
   DriverLock lock;
   pool::g_pools.ForEach([&](uint64_t, pool::Pool* pool) {
     if (pool->device != device || pool->is_graph) return;
-    if (with_legacy) pool::SettleLate(pool);
+    pool::Settle(&pool->space);
     pool::Trim(pool, pool->release_threshold);
   });
 }

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "cuda/memory.h"
+#include "cuda/pool_space.h"
 
 namespace sim::pool {
 
@@ -22,7 +23,6 @@ struct Pool {
   uint64_t reserved_high_bytes;
   uint64_t used_bytes;
   uint64_t used_high_bytes;
-  uint64_t late_bytes;       // of the used: freed, but nobody has waited for that yet
   size_t piece_count;        // live allocations
   uint32_t reuse_flags;      // one bit per CU_MEMPOOL_ATTR_REUSE_*, by number
   uint16_t accessible_mask;  // devices given access by cuMemPoolSetAccess
@@ -30,6 +30,7 @@ struct Pool {
   bool is_graph;             // of a device's graphs: no handle leads to it
   bool is_destroyed;         // waits for its last allocation
   int imported_fd;           // an imported pool's memory file, or -1
+  Space space;               // empty for a graph's pool, whose memory is counted and not placed
 };
 
 // The pool behind a handle, destroyed ones excepted; nullptr if it is none.
@@ -51,12 +52,12 @@ CUresult Allocate(Pool* pool, size_t bytes, memory::Family family, CUdeviceptr* 
 // Gives an allocation back to its pool and forgets the range.
 void End(memory::Range* range);
 
-// The same as cuMemFree does it: ordered in the legacy stream, so the bytes count as used until
-// that stream or the context is synchronised, or an allocation finds no other room.
-void EndLate(memory::Range* range);
+// The same as cuMemFree does it: it has waited, so what exceeds the release threshold goes back at
+// once. The bytes count as used for ever, as on an H200 (driver 580).
+void EndNow(memory::Range* range);
 
-// Gives back to the device what is reserved beyond the bytes in use and `keep_bytes`, both rounded
-// up to whole steps of growth.
+// Gives blocks without pieces back to the device, down to `keep_bytes` in whole blocks. Those from
+// which something was freed stay until somebody has waited.
 void Trim(Pool* pool, uint64_t keep_bytes);
 
 // Trims the pools of a device to nothing: its last allocations ended with a context.

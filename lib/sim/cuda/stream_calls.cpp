@@ -90,11 +90,10 @@ CUresult SynchronizeStream(bool per_thread, CUstream handle) {
   if (result == CUDA_SUCCESS) result = capture::RefuseUnsafe();
   if (result != CUDA_SUCCESS) return result;
   const int device = stream->device;
-  const bool is_legacy = stream->is_legacy;
   Work* end = stream::EndOf(lock, *stream);
   lock.Wait(end);
   ReleaseWork(end);
-  memory::AfterSynchronize(device, is_legacy);
+  memory::AfterSynchronize(device);
   return CUDA_SUCCESS;
 }
 
@@ -105,7 +104,7 @@ CUresult SynchronizeContext(TimelineLock& lock, const context::Context& context)
   Work* end = stream::EndOfContext(lock, context.handle);
   lock.Wait(end);
   ReleaseWork(end);
-  memory::AfterSynchronize(device, /*with_legacy=*/true);
+  memory::AfterSynchronize(device);
   return CUDA_SUCCESS;
 }
 

@@ -23,6 +23,7 @@ constinit Config g_config = {
     .log = {},
     .gpu_count = 1,
     .sm_count = 132,
+    .listed_pid = 0,
     .speed_permille = 1000,
     .memory_bytes = 143155 * kMiB,
     .context_bytes = 526 * kMiB,
@@ -136,6 +137,8 @@ void ReadAll() {
               &g_config.gpu_count);
   ReadInteger("GPUFENCE_SIM_SMS", 1, 1024, "write a whole number from 1 to 1024",
               &g_config.sm_count);
+  ReadInteger("GPUFENCE_SIM_PID", 1, INT32_MAX, "write a process number from 1 to 2147483647",
+              &g_config.listed_pid);
   int mig_instances = 0;
   ReadInteger("GPUFENCE_SIM_MIG", 0, 0, "instances are not simulated, leave it unset or write 0",
               &mig_instances);

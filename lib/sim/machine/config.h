@@ -21,6 +21,7 @@ struct Config {
   char log[kMaxPathBytes];    // LOG: one line per call is appended here; "" = no log
   int gpu_count;              // GPUS: 0 to kMaxDevices; 0 = a driver without a device
   int sm_count;               // SMS per GPU
+  int listed_pid;             // PID: what NVML calls this process; 0 = its own pid
   uint32_t speed_permille;    // SPEED: 1000 = as fast as real; 0 = a virtual clock ("virtual")
   uint64_t memory_bytes;      // MEMORY per GPU, a multiple of 1 MiB
   uint64_t context_bytes;     // CONTEXT_BYTES: what an empty context takes

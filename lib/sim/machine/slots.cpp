@@ -55,7 +55,9 @@ void FillSlot(const MachineFile& file, Slot* slot) {
   slot->started_ticks = StartedTicks();
   slot->claimed_ns = NowNs(file.clock);
   WriteName(slot->name, sizeof(slot->name));
-  slot->pid.store(static_cast<uint32_t>(getpid()), std::memory_order_release);
+  const int listed_pid = GetConfig()->listed_pid;
+  slot->pid.store(static_cast<uint32_t>(listed_pid != 0 ? listed_pid : getpid()),
+                  std::memory_order_release);
 }
 
 }  // namespace

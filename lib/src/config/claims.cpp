@@ -41,9 +41,11 @@ bool ReadEverything(Reading* reading) {
   if (!ApplyLogLevel(reading->statements(), unreadable)) {
     AddNote(reading->claims, "%s is no log level", unreadable);
   }
+  ReadLogSink(reading);
+  if (!DropDisabled(reading)) return false;
   ReadIdentity(reading);
   if (!ReadSwitches(reading, &hidden) || !ReadVgpuConfig(reading, &hidden) || !ReadVcudaFile(reading, &hidden) ||
-      !ReadAlnairWorkspace(reading, &hidden) || !ReadAmounts(reading, hidden) ||
+      !ReadAlnairWorkspace(reading, &hidden) || !ReadSharedFile(reading, &hidden) || !ReadAmounts(reading, hidden) ||
       !ReadMaps(reading, hidden)) {
     return false;
   }
@@ -78,6 +80,8 @@ void Clear(Claims* claims) {
   claims->state_folder[0] = '\0';
   claims->node_folder[0] = '\0';
   claims->device_name[0] = '\0';
+  claims->log_file[0] = '\0';
+  claims->log_is_daily = false;
 }
 
 }  // namespace
@@ -127,6 +131,7 @@ ConfigResult ReadClaims(Claims* claims, char* why, size_t why_bytes) {
   }
   const Sources sources{"", Environment()};
   const ConfigResult result = ReadClaimsFrom(sources, scratch, claims, why, why_bytes);
+  SuggestLogFile(claims->log_file, claims->log_is_daily);
   if (result == ConfigResult::kLimits) NameIgnored(scratch->statements);
   UnmapWipedOnFork(scratch, sizeof(Scratch));
   return result;

@@ -51,6 +51,8 @@ struct Claims {
   char state_folder[256];  // GPUFENCE_STATE_DIR; "" when not set
   char node_folder[256];   // GPUFENCE_NODE_DIR; "" when not set
   char device_name[96];    // VCUDA_DEVICE_NAME; "" when not set
+  char log_file[256];      // where log lines go; "" is stderr
+  bool log_is_daily;       // the date is appended to it
   size_t note_count;
   char notes[kMostNotes][kNoteBytes];  // warnings for the moment when limits take effect
 };

@@ -19,7 +19,8 @@ constexpr Option kOptions[] = {
     {"GPUFENCE_CONTAINER", kGpufence, kContainer, Keys::kNone},
     {"GPUFENCE_CONFIG", kGpufence, kConfigFile, Keys::kNone},
     {"GPUFENCE_LOG_LEVEL", kGpufence, kLogLevel, Keys::kNone},
-    {"GPUFENCE_LOG_FILE", kGpufence, kElsewhere, Keys::kNone},
+    {"GPUFENCE_LOG_FILE", kGpufence, kLogFile, Keys::kNone},
+    {"GPUFENCE_DISABLE", kGpufence, kDisable, Keys::kNone},
 
     {"CUDA_DEVICE_MEMORY_LIMIT", kHami, kMemory, Keys::kIndex},
     {"CUDA_DEVICE_SM_LIMIT", kHami, kCores, Keys::kIndex},
@@ -70,8 +71,8 @@ constexpr Option kOptions[] = {
     {"VCUDA_MEMORY_LIMIT", kVcuda, kMemory, Keys::kNone},
     {"VCUDA_DEVICE_NAME", kVcuda, kDeviceName, Keys::kNone},
     {"VCUDA_LOG_LEVEL", kVcuda, kLogLevel, Keys::kNone},
-    {"VCUDA_LOG_SINK", kVcuda, kIgnored, Keys::kNone},
-    {"VCUDA_LOG_FILE", kVcuda, kIgnored, Keys::kNone},
+    {"VCUDA_LOG_SINK", kVcuda, kLogSink, Keys::kNone},
+    {"VCUDA_LOG_FILE", kVcuda, kLogFile, Keys::kNone},
     {"VCUDA_OVER_SUB_RATIO", kVcuda, kIgnored, Keys::kNone},
 
     {"TENSOR_FUSION_CUDA_MEM_LIMIT", kVgpuRs, kMemoryMap, Keys::kNone},
@@ -81,11 +82,18 @@ constexpr Option kOptions[] = {
     {"ENABLE_CUDA_HOOKS", kVgpuRs, kHooks, Keys::kNone},
     {"TF_ENABLE_LOG", kVgpuRs, kLogSwitch, Keys::kNone},
     {"TF_LOG_LEVEL", kVgpuRs, kLogLevel, Keys::kNone},
-    {"TF_LOG_PATH", kVgpuRs, kIgnored, Keys::kNone},
+    {"TF_LOG_PATH", kVgpuRs, kLogFile, Keys::kNone},
+    {"SHM_PATH", kVgpuRs, kSharedFolder, Keys::kNone},
+    {"TF_SHM_FILE", kVgpuRs, kSharedFile, Keys::kNone},
+    {"TF_CUDA_LIB_PATH", kVgpuRs, kElsewhere, Keys::kNone},
+    {"TF_NVML_LIB_PATH", kVgpuRs, kElsewhere, Keys::kNone},
     {"ENABLE_NVML_HOOKS", kVgpuRs, kIgnored, Keys::kNone},
     {"TF_SKIP_HOOKS_IF_NO_LIMIT", kVgpuRs, kIgnored, Keys::kNone},
-    {"TF_CUDA_LIB_PATH", kVgpuRs, kIgnored, Keys::kNone},
-    {"TF_NVML_LIB_PATH", kVgpuRs, kIgnored, Keys::kNone},
+    {"TF_VISIBLE_DEVICES", kVgpuRs, kIgnored, Keys::kNone},
+    {"TF_REMAPPED", kVgpuRs, kIgnored, Keys::kNone},
+    {"HYPERVISOR_IP", kVgpuRs, kIgnored, Keys::kNone},
+    {"HYPERVISOR_PORT", kVgpuRs, kIgnored, Keys::kNone},
+    {"DISABLE_GPU_LIMITER", kVgpuRs, kIgnored, Keys::kNone},
 
     {"ALNAIR_ID", kAlnair, kId, Keys::kNone},
     {"ALNAIR_WORKSPACE_PATH", kAlnair, kWorkspace, Keys::kNone},
@@ -131,7 +139,7 @@ const Option* FindOption(std::string_view name, std::string_view* key) {
 const Option* FindFileOption(std::string_view name, std::string_view* key) {
   for (const Option& option : kOptions) {
     if (option.dialect != kGpufence) continue;
-    if (option.setting == kConfigFile || option.setting == kElsewhere) continue;
+    if (option.setting == kConfigFile || option.setting == kDisable) continue;
     std::string_view base = option.name;
     base.remove_prefix(kOwnPrefix.size());
     if (SplitKey(name, base, /*in_lower_case=*/true, option.keys, key)) return &option;

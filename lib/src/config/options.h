@@ -24,6 +24,7 @@ enum class Setting : uint8_t {
   kOversubscribe,  // off, on or a ratio
   kCorePolicy,     // when a core limit holds; each dialect has its own words
   kHooks,          // exactly "false" takes the dialect's limits away
+  kDisable,        // switch: takes the limits of all variables away
   kScope,
   kStateFolder,
   kNodeFolder,
@@ -38,8 +39,12 @@ enum class Setting : uint8_t {
   kVisibleDevices,
   kId,
   kWorkspace,
+  kSharedFolder,  // where vgpu.rs's hypervisor keeps its file
+  kSharedFile,    // that file itself
   kLogLevel,
   kLogSwitch,
+  kLogSink,  // word
+  kLogFile,  // path
   kElsewhere,  // read by another layer, from the environment only
   kIgnored,    // accepted, without effect
 };

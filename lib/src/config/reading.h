@@ -32,21 +32,26 @@ struct Hidden {
   bool own_cores;     // GPUFENCE_CORE_POLICY=off
   bool hami_cores;    // GPU_CORE_UTILIZATION_POLICY=disable
   bool alnair;        // no ALNAIR_ID
-  bool vgpu_rs;       // ENABLE_CUDA_HOOKS=false
+  bool vgpu_rs;       // ENABLE_CUDA_HOOKS=false, or limits in the hypervisor's file
 };
 
-// In this order: who we are, what is switched off, files, texts.
+// In this order: what is taken away, who we are, what is switched off, files, texts.
+bool DropDisabled(Reading* reading);
 void ReadIdentity(Reading* reading);
 bool ReadScope(Reading* reading);
 bool ReadSwitches(Reading* reading, Hidden* hidden);
 bool ReadVgpuConfig(Reading* reading, Hidden* hidden);
 bool ReadVcudaFile(Reading* reading, Hidden* hidden);
 bool ReadAlnairWorkspace(Reading* reading, Hidden* hidden);
+bool ReadSharedFile(Reading* reading, Hidden* hidden);
 bool ReadAmounts(Reading* reading, const Hidden& hidden);
 bool ReadMaps(Reading* reading, const Hidden& hidden);
 
 // Hands the log level that the sources ask for to core/log. False: `unreadable` names one that no
 // dialect understands; it never counts as an invalid limit.
 bool ApplyLogLevel(const Statements& statements, char unreadable[kSourceBytes]);
+
+// Where log lines are to go: claims->log_file.
+void ReadLogSink(Reading* reading);
 
 }  // namespace gpufence

@@ -50,6 +50,7 @@ struct Scratch {
   char config_file[kSmallFileBytes];
   char yaml_file[kSmallFileBytes];
   char workspace_file[kSmallFileBytes];
+  char shared_file[kSmallFileBytes];
   char record_file[2][8192 + 1];  // vgpu.config has 8192 bytes
   Statements statements;
 };

@@ -1,11 +1,10 @@
-// Words rather than amounts: policies, identity, folders, and the log level of every dialect.
+// Words rather than amounts: policies, what is switched off, identity, folders.
 #include <stdio.h>
 
 #include "config/fault.h"
 #include "config/reading.h"
 #include "config/share.h"
 #include "config/text.h"
-#include "core/log.h"
 
 namespace gpufence {
 namespace {
@@ -24,108 +23,6 @@ bool HasLimit(const Statements& statements, Dialect dialect) {
   }
   return false;
 }
-
-LogLevel FromNumber(uint32_t number, LogLevel zero, LogLevel one) {
-  if (number == 0) return zero;
-  if (number == 1) return one;
-  return number >= 5 ? LogLevel::kTrace : static_cast<LogLevel>(number - 1);
-}
-
-bool NumberedLevel(std::string_view text, LogLevel one, LogLevel* level) {
-  text = Trim(text);
-  const bool negative = !text.empty() && text.front() == '-';
-  if (negative) text.remove_prefix(1);
-  if (text.empty() || text.size() > 9) return false;
-  uint32_t number = 0;
-  for (const char digit : text) {
-    if (!IsDigit(digit)) return false;
-    number = number * 10 + static_cast<uint32_t>(digit - '0');
-  }
-  *level = negative ? LogLevel::kWarn : FromNumber(number, LogLevel::kError, one);
-  return true;
-}
-
-bool WordedLevel(std::string_view text, LogLevel* level) {
-  struct Word {
-    std::string_view word;
-    LogLevel level;
-  };
-  constexpr Word kWords[] = {{"none", LogLevel::kOff},       {"err", LogLevel::kError},
-                             {"critical", LogLevel::kError}, {"crit", LogLevel::kError},
-                             {"fatal", LogLevel::kError},    {"warning", LogLevel::kWarn}};
-  for (const Word& word : kWords) {
-    if (EqualsIgnoringCase(text, word.word)) {
-      *level = word.level;
-      return true;
-    }
-  }
-  return LogLevelNamed(text.data(), text.size(), level);
-}
-
-// "a=debug,info": the most verbose of its directives.
-bool DirectiveLevel(std::string_view text, LogLevel* level) {
-  bool found = false;
-  std::string_view part;
-  while (NextPart(&text, ',', &part)) {
-    const size_t equals = part.rfind('=');
-    LogLevel one = LogLevel::kOff;
-    if (!WordedLevel(Trim(After(part, equals == std::string_view::npos ? 0 : equals + 1)), &one)) {
-      return false;
-    }
-    if (!found || one > *level) *level = one;
-    found = true;
-  }
-  return found;
-}
-
-bool IsOffWord(std::string_view text) {
-  return EqualsIgnoringCase(text, "off") || EqualsIgnoringCase(text, "false") || text == "0";
-}
-
-bool ReadLogLevel(const Statement& statement, LogLevel* level) {
-  switch (statement.option->dialect) {
-    case Dialect::kHami:
-      return NumberedLevel(statement.text, LogLevel::kWarn, level);
-    case Dialect::kVgpuManager:
-      return NumberedLevel(statement.text, LogLevel::kError, level);
-    case Dialect::kVgpuRs:
-      return DirectiveLevel(statement.text, level);
-    default:
-      return WordedLevel(Trim(statement.text), level);
-  }
-}
-
-}  // namespace
-
-bool ApplyLogLevel(const Statements& statements, char unreadable[kSourceBytes]) {
-  const std::string_view log_switch = TextOf(statements, Dialect::kVgpuRs, Setting::kLogSwitch);
-  const bool silenced = IsOffWord(log_switch);
-  bool found = false;
-  LogLevel level = LogLevel::kOff;
-  unreadable[0] = '\0';
-  for (size_t i = 0; i < statements.count; ++i) {
-    const Statement& statement = statements.all[i];
-    const Option& option = *statement.option;
-    if (option.setting != Setting::kLogLevel || statement.text.empty()) continue;
-    LogLevel one = LogLevel::kOff;
-    if (!ReadLogLevel(statement, &one)) {
-      if (unreadable[0] == '\0') DescribeStatement(statements, statement, unreadable);
-      continue;
-    }
-    // Our own, from process 1 or the config file, beats every dialect's.
-    if (option.dialect == Dialect::kGpufence) {
-      SuggestLogLevel(one);
-      return unreadable[0] == '\0';
-    }
-    if (silenced && option.dialect == Dialect::kVgpuRs) continue;
-    if (!found || one > level) level = one;
-    found = true;
-  }
-  if (found || silenced) SuggestLogLevel(level);
-  return unreadable[0] == '\0';
-}
-
-namespace {
 
 // "shared" is a soft share of everything, for all GPUs, so that one stated beside it holds.
 bool ReadOwnPolicy(Reading* reading, Hidden* hidden) {
@@ -159,6 +56,32 @@ void ReadHamiPolicy(Reading* reading, Hidden* hidden) {
 }
 
 }  // namespace
+
+// Variables alone: what an operator wrote into a file still holds.
+bool DropDisabled(Reading* reading) {
+  Statements* statements = &reading->scratch->statements;
+  const Statement* disable = StatementOf(*statements, Dialect::kGpufence, Setting::kDisable);
+  if (disable == nullptr) return true;
+  bool on = false;
+  const Fault fault = ParseSwitch(disable->text, &on);
+  if (fault != Fault::kNone) return Refuse(reading, *disable, fault);
+  if (!on) return true;
+  char source[kSourceBytes];
+  DescribeStatement(*statements, *disable, source);
+  size_t kept = 0;
+  for (size_t i = 0; i < statements->count; ++i) {
+    const Statement& statement = statements->all[i];
+    const bool of_variable =
+        statement.origin == Origin::kEnvironment || statement.origin == Origin::kFirstProcess;
+    if (of_variable && statement.option->setting < Setting::kHooks) continue;
+    statements->all[kept++] = statement;
+  }
+  if (kept < statements->count) {
+    AddNote(reading->claims, "%s takes the limits of the variables away", source);
+  }
+  statements->count = kept;
+  return true;
+}
 
 bool ReadSwitches(Reading* reading, Hidden* hidden) {
   const Statements& statements = reading->statements();

@@ -16,6 +16,7 @@ namespace {
 
 constexpr int kUnread = -2;
 constexpr size_t kLineBytes = 512;
+constexpr size_t kLogPathBytes = 512;
 
 struct LevelName {
   const char* name;
@@ -35,11 +36,53 @@ bool ReadOwnLevel(LogLevel* level) {
   return text != nullptr && LogLevelNamed(text, strlen(text), level);
 }
 
+enum class SinkState : int { kStderr, kBeingSet, kFile };
+
+// Written once, before kFile is published.
+constinit std::atomic<SinkState> sink_state{SinkState::kStderr};
+constinit char sink_path[kLogPathBytes] = {};
+constinit bool sink_is_daily = false;
+
+// The civil date of a day counted from 1970-01-01. Not gmtime_r: it takes a lock that a forked
+// child may find held for ever.
+void FormatDay(int64_t day, char text[16]) {
+  constexpr int64_t kEraDays = 146097;  // of 400 years
+  const int64_t shifted = day + 719468;  // from 0000-03-01, so that leap days end a year
+  const int64_t era_day = shifted % kEraDays;
+  const int64_t era_year =
+      (era_day - era_day / 1460 + era_day / 36524 - era_day / (kEraDays - 1)) / 365;
+  const int64_t year_day = era_day - (365 * era_year + era_year / 4 - era_year / 100);
+  const int64_t month = (5 * year_day + 2) / 153;  // 0 is March
+  const int64_t month_day = year_day - (153 * month + 2) / 5 + 1;
+  const int64_t year = shifted / kEraDays * 400 + era_year + (month >= 10 ? 1 : 0);
+  snprintf(text, 16, ".%04u-%02u-%02u", static_cast<unsigned>(year) % 10000,
+           static_cast<unsigned>(month < 10 ? month + 3 : month - 9),
+           static_cast<unsigned>(month_day));
+}
+
+// The path that the sources ask for; empty: none.
+void SuggestedPath(char path[kLogPathBytes + 16]) {
+  path[0] = '\0';
+  if (sink_state.load(std::memory_order_acquire) != SinkState::kFile) return;
+  char day[16] = "";
+  if (sink_is_daily) {
+    timespec now{};
+    clock_gettime(CLOCK_REALTIME_COARSE, &now);
+    FormatDay(now.tv_sec / 86400, day);
+  }
+  snprintf(path, kLogPathBytes + 16, "%s%s", sink_path, day);
+}
+
 // Opened for every line: a program may close any descriptor it did not open itself (daemons close
 // them all), and a kept number could by then be somebody's socket.
 int OpenSink() {
+  char suggested[kLogPathBytes + 16];
   const char* path = EnvText("GPUFENCE_LOG_FILE");
-  if (path == nullptr || *path == '\0') return STDERR_FILENO;
+  if (path == nullptr || *path == '\0') {
+    SuggestedPath(suggested);
+    path = suggested;
+  }
+  if (*path == '\0') return STDERR_FILENO;
   const int file = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, 0644);
   return file >= 0 ? file : STDERR_FILENO;
 }
@@ -70,6 +113,19 @@ bool LogLevelNamed(const char* word, size_t length, LogLevel* level) {
 void SuggestLogLevel(LogLevel level) {
   ReadOwnLevel(&level);
   enabled_level.store(static_cast<int>(level), std::memory_order_relaxed);
+}
+
+void SuggestLogFile(const char* path, bool daily) {
+  SinkState unset = SinkState::kStderr;
+  if (*path == '\0' || !sink_state.compare_exchange_strong(unset, SinkState::kBeingSet)) return;
+  const int saved_errno = errno;
+  char folder[kLogPathBytes / 2] = "";
+  const bool relative = *path != '/' && getcwd(folder, sizeof folder) != nullptr;
+  snprintf(sink_path, sizeof sink_path, "%s%s%s", folder, relative ? "/" : "", path);
+  sink_is_daily = daily;
+  errno = saved_errno;
+  // Pairs with the acquire in SuggestedPath: whoever sees kFile sees the path.
+  sink_state.store(SinkState::kFile, std::memory_order_release);
 }
 
 bool LogEnabled(LogLevel level) {

@@ -37,7 +37,12 @@ class LogThrottle {
   std::atomic<uint64_t> last_seconds_{0};
 };
 
-// Writes "gpufence: <text>\n" in one write(2) to GPUFENCE_LOG_FILE, else to stderr. Keeps errno.
+// Another sink than stderr, from the same sources: lines are appended to `path`, with `daily` to
+// path.YYYY-MM-DD (UTC). A relative path counts from today's working directory. The first call
+// counts; "" asks for nothing. GPUFENCE_LOG_FILE of the process beats it.
+void SuggestLogFile(const char* path, bool daily);
+
+// Writes "gpufence: <text>\n" in one write(2) to the log file, else to stderr. Keeps errno.
 // Longer lines are cut. Safe in any thread and after fork; not meant for signal handlers.
 void LogLine(LogLevel level, LogThrottle* throttle, const char* format, ...)
     __attribute__((format(printf, 3, 4)));

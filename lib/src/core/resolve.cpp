@@ -6,6 +6,7 @@
 #include <atomic>
 
 #include "core/entries.h"
+#include "core/env.h"
 #include "core/log.h"
 #include "core/translate.h"
 #include "lookup.h"
@@ -25,14 +26,16 @@ namespace {
 
 struct DriverLibrary {
   const char* soname;
+  const char* path_variable;  // vgpu.rs's users name the real library in it
+  const char* landmark;       // what no other library defines
   uint32_t first;
   uint32_t end;
   std::atomic<bool> bound;
 };
 
 constinit DriverLibrary libraries[] = {
-    {"libcuda.so.1", kCudaFirst, kCudaEnd, {false}},
-    {"libnvidia-ml.so.1", kNvmlFirst, kNvmlEnd, {false}},
+    {"libcuda.so.1", "TF_CUDA_LIB_PATH", "cuInit", kCudaFirst, kCudaEnd, {false}},
+    {"libnvidia-ml.so.1", "TF_NVML_LIB_PATH", "nvmlInit_v2", kNvmlFirst, kNvmlEnd, {false}},
 };
 
 DriverLibrary* LibraryOf(uint32_t sym) {
@@ -101,8 +104,27 @@ bool BindIfLoaded(DriverLibrary* library) {
   return handle != nullptr && BindHandle(library, handle);
 }
 
+// A path that leads to no driver of this kind is passed over: the loader's own choice remains.
+bool BindNamed(DriverLibrary* library) {
+  const char* path = EnvText(library->path_variable);
+  if (path == nullptr || *path == '\0') return false;
+  void* handle = dlopen(path, RTLD_LAZY);
+  link_map* map = nullptr;
+  if (handle == nullptr || dlinfo(handle, RTLD_DI_LINKMAP, &map) != 0 || map == nullptr) {
+    dlerror();  // the program did not make this call
+    return false;
+  }
+  const LoadedObject object = ReadObject(map->l_addr, map->l_ld);
+  if (object.usable() && !IsOwn(map->l_ld) && FindFunction(object, library->landmark) != nullptr) {
+    FillEntries(library, object);
+    return true;
+  }
+  dlclose(handle);
+  return false;
+}
+
 bool Bind(DriverLibrary* library) {
-  if (BindIfLoaded(library)) return true;
+  if (BindIfLoaded(library) || BindNamed(library)) return true;
   void* handle = dlopen(library->soname, RTLD_LAZY);
   if (handle != nullptr && BindHandle(library, handle)) return true;
   const char* why = dlerror();  // also clears it: the program did not make this call

@@ -4,7 +4,7 @@
 
 #include <atomic>
 
-#include "device/nvml.h"
+#include "device/nvml_calls.h"
 #include "real.h"
 
 namespace gpufence {

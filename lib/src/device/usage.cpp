@@ -4,19 +4,34 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
+
 #include "device/ids.h"
 #include "real.h"
 
 namespace gpufence {
 namespace {
 
-// The inode of the machine's first pid namespace, a constant of Linux (PROC_PID_INIT_INO). Only in
-// it does getpid() say the number that the driver knows us by.
+// The inode of the machine's first pid namespace, a constant of Linux (PROC_PID_INIT_INO). In it
+// getpid() is the number that every driver knows us by.
 constexpr ino_t kInitialPidNamespace = 0xEFFFFFFC;
 
 constexpr unsigned kOnStack = 64;
 constexpr unsigned kMostProcesses = 1 << 16;
 constexpr unsigned long long kNoFigure = ~0ull;  // NVML_VALUE_NOT_AVAILABLE
+
+// By how much a new context's figure may differ from what the device lost: the figure leaves some
+// MiB out that the driver takes beside it (5.6 MiB on an H200), and no context is as small as this.
+constexpr uint64_t kLessonSlackBytes = uint64_t{32} << 20;
+
+// Our pid when it was learned (high half) and the number in the list (low half): a forked child has
+// another one to learn.
+constinit std::atomic<uint64_t> learned_number{0};
+
+void Learn(uint32_t number) {
+  const uint64_t pid = static_cast<uint32_t>(getpid());
+  learned_number.store(pid << 32 | number, std::memory_order_relaxed);
+}
 
 bool InInitialPidNamespace() {
   struct stat found = {};
@@ -32,15 +47,12 @@ nvmlReturn_t ListProcesses(nvmlDevice_t device, unsigned* count, nvmlProcessInfo
       device, count, reinterpret_cast<nvmlProcessInfo_v2_t*>(infos));
 }
 
-// This process has a context, so it is in the list.
 UsageSource FindOwn(const nvmlProcessInfo_t* infos, unsigned count, uint64_t* bytes) {
-  const bool pids_are_ours = InInitialPidNamespace();
-  const auto own_pid = static_cast<unsigned>(getpid());
+  const uint32_t own_number = OwnListedNumber();
   uint64_t sum_bytes = 0;  // with MIG, a process is listed once for each instance
   bool listed = false;
   for (unsigned i = 0; i < count; ++i) {
-    const bool is_own = pids_are_ours ? infos[i].pid == own_pid : count == 1;
-    if (!is_own) continue;
+    if (infos[i].pid != own_number) continue;
     if (infos[i].usedGpuMemory == kNoFigure) return UsageSource::kNone;
     sum_bytes += infos[i].usedGpuMemory;
     listed = true;
@@ -58,7 +70,7 @@ UsageSource OwnUsage(const uint8_t uuid[16], bool on_device, uint64_t* bytes) {
     return UsageSource::kProcessList;
   }
   nvmlDevice_t device = nullptr;
-  if (!NvmlHandleOf(uuid, &device)) return UsageSource::kNone;
+  if (OwnListedNumber() == 0 || !NvmlHandleOf(uuid, &device)) return UsageSource::kNone;
   nvmlProcessInfo_t few[kOnStack];
   unsigned count = kOnStack;
   nvmlReturn_t rc = ListProcesses(device, &count, few);
@@ -79,6 +91,59 @@ UsageSource OwnUsage(const uint8_t uuid[16], bool on_device, uint64_t* bytes) {
     if (rc == NVML_SUCCESS) return source;
   }
   return UsageSource::kNone;
+}
+
+uint32_t OwnListedNumber() {
+  const uint64_t pid = static_cast<uint32_t>(getpid());
+  const uint64_t learned = learned_number.load(std::memory_order_relaxed);
+  if (learned >> 32 == pid) return static_cast<uint32_t>(learned);
+  const uint32_t number = InInitialPidNamespace() ? static_cast<uint32_t>(pid) : 0;
+  Learn(number);
+  return number;
+}
+
+void NumberLesson::Begin(const uint8_t uuid[16]) {
+  nvmlDevice_t device = nullptr;
+  nvmlProcessInfo_t listed[kMostListed];
+  count_ = kMostListed;
+  if (OwnListedNumber() != 0 || !NvmlHandleOf(uuid, &device) ||
+      ListProcesses(device, &count_, listed) != NVML_SUCCESS) {
+    return;
+  }
+  for (unsigned i = 0; i < count_; ++i) numbers_[i] = listed[i].pid;
+  began_ = DeviceFreeBytes(uuid, &free_bytes_);
+}
+
+void NumberLesson::Conclude(const uint8_t uuid[16]) const {
+  nvmlDevice_t device = nullptr;
+  nvmlProcessInfo_t listed[kMostListed];
+  unsigned count = kMostListed;
+  uint64_t free_bytes = 0;
+  if (!began_ || !NvmlHandleOf(uuid, &device) || !DeviceFreeBytes(uuid, &free_bytes) ||
+      ListProcesses(device, &count, listed) != NVML_SUCCESS) {
+    return;
+  }
+  const nvmlProcessInfo_t* found = nullptr;
+  unsigned newcomers = 0;
+  for (unsigned i = 0; i < count; ++i) {
+    if (WasListed(listed[i].pid)) continue;
+    if (listed[i].pid == static_cast<unsigned>(getpid())) return Learn(listed[i].pid);
+    found = &listed[i];
+    ++newcomers;
+  }
+  if (newcomers != 1 || free_bytes > free_bytes_) return;
+  const uint64_t lost = free_bytes_ - free_bytes;
+  const uint64_t held = found->usedGpuMemory;
+  if (held != kNoFigure && held <= lost + kLessonSlackBytes && lost <= held + kLessonSlackBytes) {
+    Learn(found->pid);
+  }
+}
+
+bool NumberLesson::WasListed(uint32_t number) const {
+  for (unsigned i = 0; i < count_; ++i) {
+    if (numbers_[i] == number) return true;
+  }
+  return false;
 }
 
 bool DeviceFreeBytes(const uint8_t uuid[16], uint64_t* bytes) {

@@ -16,9 +16,38 @@ enum class UsageSource : uint8_t {
 
 // Bytes that the driver holds for this process on the device with this UUID. `on_device`: it has a
 // context there, so the list must have it; without one it holds nothing.
-// Trusts a pid only where it means the same to NVML as to us: in the initial pid namespace, or when
-// a list of one can only be us.
+// kNone as long as nobody knows by which number the list calls us.
 UsageSource OwnUsage(const uint8_t uuid[16], bool on_device, uint64_t* bytes);
+
+// The number by which the process list calls this process; 0 when that is not known.
+//
+// In the machine's first pid namespace it is our pid. Elsewhere drivers differ: newer ones (seen:
+// 580) tell the number in the asker's namespace, others the host's, and there a number equal to our
+// pid is somebody else. So it is learned, never guessed: see NumberLesson.
+uint32_t OwnListedNumber();
+
+// Learns that number from the process's first context on a device: an entry under our own pid is
+// new in the list, or a single other one is and holds what the device lost. Where neighbours come
+// or move memory at the same moment the latter teaches nothing, and the next first context is
+// another lesson.
+class NumberLesson {
+ public:
+  // Before the context is made, in a process that has none on the device.
+  void Begin(const uint8_t uuid[16]);
+
+  // After it was made. Does nothing if the lesson did not begin.
+  void Conclude(const uint8_t uuid[16]) const;
+
+ private:
+  bool WasListed(uint32_t number) const;
+
+  static constexpr unsigned kMostListed = 64;  // on a busier device nothing is learned
+
+  bool began_ = false;
+  unsigned count_ = 0;
+  uint64_t free_bytes_ = 0;
+  uint32_t numbers_[kMostListed] = {};
+};
 
 // Bytes of the device that nobody holds; false when NVML cannot tell. Needs no context.
 bool DeviceFreeBytes(const uint8_t uuid[16], uint64_t* bytes);

@@ -3,6 +3,7 @@
 #include "device/usage.h"
 #include "hooks/array_cost.h"
 #include "hooks/freed.h"
+#include "hooks/piece_reservation.h"
 #include "hooks/physical.h"
 #include "real.h"
 
@@ -38,7 +39,7 @@ CUresult CreateMeasured(FencedDevice* device, Holding holding, const Handle* out
   const CUresult rc = call();
   if (rc != CUDA_SUCCESS) return rc;
   const uint64_t after = DriverFreeBytes();
-  Reservation held(device, before > after ? before - after : 0, /*linear=*/false);
+  Reservation held(device, before > after ? before - after : 0);
   if (!held) return CUDA_ERROR_OUT_OF_MEMORY;
   holding.key = reinterpret_cast<uint64_t>(*out);
   held.Commit(holding);
@@ -66,7 +67,7 @@ CUresult Create(HoldingKind kind, Handle* out, const Descriptor* wanted, unsigne
     }
     return rc;
   }
-  Reservation held(device, bytes, /*linear=*/true);
+  PieceReservation held(device, holding.context, HeapKind::kArrays, bytes);
   if (!held) return CUDA_ERROR_OUT_OF_MEMORY;
 
   const CUresult rc = call(out);

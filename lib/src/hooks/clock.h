@@ -1,5 +1,5 @@
-// A steady clock that costs a few nanoseconds and moves every few milliseconds: for what must not be
-// done too often.
+// A steady clock that costs a few nanoseconds and moves every few milliseconds: for what must not
+// be done too often.
 #pragma once
 
 #include <stdint.h>

@@ -61,6 +61,7 @@ NewContext::NewContext(FencedDevice* device) : device_(device), change_(nullptr)
   if (!granted_) reserved_bytes_ = 0;
   granted_ = true;
   move_.Granted();
+  if (!HasContext(device)) lesson_.Begin(device->uuid);
   change_ = Change(device);
 }
 
@@ -70,6 +71,7 @@ NewContext::~NewContext() {
 
 uint64_t NewContext::MeasuredBytes(CUcontext made) {
   int64_t grown = 0;
+  lesson_.Conclude(device_->uuid);
   if (change_.Measure(/*has_context=*/true, &grown) && grown >= 0) {
     RowOf(device_).context_bytes.store(static_cast<uint64_t>(grown), std::memory_order_relaxed);
     return static_cast<uint64_t>(grown);

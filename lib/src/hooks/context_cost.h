@@ -3,6 +3,7 @@
 
 #include <stdint.h>
 
+#include "device/usage.h"
 #include "driver_abi.h"
 #include "hooks/fence.h"
 #include "hooks/ledger_move.h"
@@ -35,6 +36,7 @@ class NewContext {
   bool granted_ = true;
   bool settled_ = false;
   LedgerMove move_;
+  NumberLesson lesson_;
   Change change_;
 };
 

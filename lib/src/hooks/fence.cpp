@@ -5,6 +5,7 @@
 #include "core/forked.h"
 #include "core/log.h"
 #include "hooks/graph_memory.h"
+#include "hooks/piece_reservation.h"
 #include "hooks/region_places.h"
 #include "real.h"
 
@@ -222,16 +223,25 @@ InsideHook::InsideHook() : is_outermost_(hook_depth++ == 0) {}
 
 InsideHook::~InsideHook() { --hook_depth; }
 
+// With one device there is nothing to ask but whether there is a context.
 FencedDevice* Hook::current_device() const {
   if (fence_ == nullptr) return nullptr;
+  if (fence_->device_count == 1) {
+    FencedDevice* only = &fence_->devices[0];
+    return context() != 0 && only->account.limited() ? only : nullptr;
+  }
   const uint32_t ordinal = CurrentDevice();
   return ordinal == kNoDevice ? nullptr : FencedOrdinal(fence_, ordinal);
 }
 
 uint64_t Hook::context() const {
-  CUcontext current = nullptr;
-  real::cuCtxGetCurrent(&current);
-  return reinterpret_cast<uint64_t>(current);
+  if (!knows_context_) {
+    CUcontext current = nullptr;
+    real::cuCtxGetCurrent(&current);
+    context_ = reinterpret_cast<uint64_t>(current);
+    knows_context_ = true;
+  }
+  return context_;
 }
 
 FencedDevice* FencedOrdinal(Fence* fence, uint32_t ordinal) {
@@ -244,11 +254,11 @@ FencedDevice* FencedOrdinal(Fence* fence, uint32_t ordinal) {
   return nullptr;
 }
 
-Reservation::Reservation(FencedDevice* device, uint64_t bytes, bool linear)
-    : device_(device), bytes_(bytes), linear_(linear), granted_(true) {
+Reservation::Reservation(FencedDevice* device, uint64_t bytes)
+    : device_(device), bytes_(bytes), granted_(true) {
   if (device == nullptr) return;
   move_.Begin(&device->moves);
-  granted_ = linear ? device->account.ReserveLinear(bytes) : device->account.Reserve(bytes);
+  granted_ = device->account.Reserve(bytes);
   if (granted_) {
     move_.Granted();
   } else {
@@ -257,39 +267,39 @@ Reservation::Reservation(FencedDevice* device, uint64_t bytes, bool linear)
 }
 
 Reservation::~Reservation() {
-  if (device_ == nullptr || !granted_ || keep_) return;
-  if (linear_) {
-    device_->account.ReleaseLinear(bytes_);
-  } else {
-    device_->account.Release(bytes_);
-  }
+  if (device_ != nullptr && granted_ && !keep_) device_->account.Release(bytes_);
 }
 
 void Reservation::Commit(Holding holding) {
   if (device_ == nullptr) return;
   Fence* fence = the_fence.load(std::memory_order_relaxed);
   holding.device = static_cast<uint16_t>(device_ - fence->devices);
-  if (linear_ && holding.family == Family::kPlain) holding.family = Family::kLinear;
   holding.bytes = bytes_;
-  if (holding.family == Family::kManaged) device_->managed_bytes.fetch_add(bytes_);
-  if (!fence->holdings.Put(holding)) {
-    // Charged for good rather than lost: the process's end gives it back.
-    GPUFENCE_LOG(kError, "no memory to remember an allocation of %llu bytes; it stays charged",
-                 static_cast<unsigned long long>(bytes_));
-  }
+  Hold(fence, holding);
   keep_ = true;
 }
 
+bool Hold(Fence* fence, const Holding& holding) {
+  Holding replaced;
+  if (!fence->holdings.Put(holding, &replaced)) {
+    GPUFENCE_LOG(kError, "no memory to remember an allocation of %llu bytes; it stays charged",
+                 static_cast<unsigned long long>(holding.bytes));
+    return false;
+  }
+  if (replaced.kind != HoldingKind::kNone) Discharge(fence, replaced);
+  return true;
+}
+
 void Discharge(Fence* fence, const Holding& holding) {
-  Account* account = &fence->devices[holding.device].account;
+  FencedDevice* device = &fence->devices[holding.device];
   switch (holding.family) {
     case Family::kPlain:
-      return account->Release(holding.bytes);
+      return device->account.Release(holding.bytes);
     case Family::kManaged:
-      fence->devices[holding.device].managed_bytes.fetch_sub(holding.bytes);
+      device->managed_bytes.fetch_sub(holding.bytes);
       [[fallthrough]];
     case Family::kLinear:
-      return account->ReleaseLinear(holding.bytes);
+      return DischargePiece(device, holding);
     case Family::kStreamOrdered:
       return ReturnToPool(reinterpret_cast<PoolAccount*>(holding.owner), holding.bytes);
     case Family::kGraph:

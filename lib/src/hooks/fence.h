@@ -14,6 +14,7 @@
 #include "hooks/graph_account.h"
 #include "hooks/pool_account.h"
 #include "policy/account.h"
+#include "policy/chunks.h"
 #include "state/holdings.h"
 
 namespace gpufence {
@@ -30,6 +31,7 @@ struct FencedDevice {
   CUdevice ordinal;
   uint64_t total_bytes;
   Account account;
+  ChunkTable chunks;                    // where this process's small pieces lie
   std::atomic<uint64_t> moves;          // see LedgerMove
   std::atomic<uint64_t> managed_bytes;  // charged in full, though resident only where touched
   std::atomic<bool> listed;             // the process list knows us here
@@ -89,6 +91,8 @@ class Hook {
  private:
   Fence* fence_;
   bool refused_;
+  mutable bool knows_context_ = false;
+  mutable uint64_t context_ = 0;
 };
 
 // Counts the depth like a hook and asks for nothing: around calls of ours into NVML, which calls its
@@ -114,8 +118,8 @@ FencedDevice* FencedOrdinal(Fence* fence, uint32_t ordinal);
 // without a limit.
 class Reservation {
  public:
-  // `linear`: small sizes share chunks. `bytes` as the driver takes them otherwise.
-  Reservation(FencedDevice* device, uint64_t bytes, bool linear);
+  // `bytes` as the driver takes them. For memory that shares chunks: hooks/piece_reservation.h.
+  Reservation(FencedDevice* device, uint64_t bytes);
   ~Reservation();
   Reservation(const Reservation&) = delete;
   Reservation& operator=(const Reservation&) = delete;
@@ -131,11 +135,15 @@ class Reservation {
  private:
   FencedDevice* device_;
   uint64_t bytes_;
-  bool linear_;
   bool granted_;
   bool keep_ = false;
   LedgerMove move_;
 };
+
+// Puts a holding into the table. What was there under its key is discharged: the driver gave the same
+// number out again, so it ended by a door that was not seen. False: no memory; it stays charged for
+// good rather than being lost, and the process's end gives it back.
+bool Hold(Fence* fence, const Holding& holding);
 
 // Gives back what a holding was charged.
 void Discharge(Fence* fence, const Holding& holding);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "hooks/fence.h"
+#include "hooks/piece_reservation.h"
 
 namespace gpufence {
 
@@ -14,8 +15,10 @@ class Freed {
     found_ = fence->holdings.Take(kind, key, &holding_);
     // The pool carries the charge, which stays: nothing moves.
     if (!found_ || holding_.family == Family::kStreamOrdered) return;
-    move_.Begin(&fence->devices[holding_.device].moves);
+    FencedDevice* device = &fence->devices[holding_.device];
+    move_.Begin(&device->moves);
     move_.Granted();
+    LeavePiece(device, &holding_);
   }
 
   // Gives the bytes back, or the holding when the driver refused. Returns the driver's code.
@@ -24,6 +27,7 @@ class Freed {
     if (rc == CUDA_SUCCESS) {
       Discharge(fence_, holding_);
     } else {
+      KeepPiece(&fence_->devices[holding_.device], &holding_);
       fence_->holdings.Put(holding_);
     }
     return rc;

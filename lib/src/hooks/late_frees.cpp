@@ -8,7 +8,7 @@
 namespace gpufence {
 namespace {
 
-CUevent EventOf(const Holding& holding) { return reinterpret_cast<CUevent>(holding.owner); }
+CUevent EventOf(const Holding& holding) { return reinterpret_cast<CUevent>(holding.key); }
 
 void Finish(Fence* fence, const Holding& holding) {
   fence->late_frees.count.fetch_sub(1, std::memory_order_relaxed);
@@ -24,8 +24,7 @@ void FreeLater(Fence* fence, Holding holding, CUstream stream, RecordCall record
   if (real::cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
     return Discharge(fence, holding);
   }
-  holding.key = late->numbers.fetch_add(1, std::memory_order_relaxed);
-  holding.owner = reinterpret_cast<uint64_t>(event);
+  holding.key = reinterpret_cast<uint64_t>(event);
   late->count.fetch_add(1, std::memory_order_relaxed);
   if (record(event, stream) == CUDA_SUCCESS && late->waiting.Put(holding)) {
     frees_unsettled.store(true, std::memory_order_release);

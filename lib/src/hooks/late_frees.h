@@ -15,8 +15,7 @@ namespace gpufence {
 struct Fence;
 
 struct LateFrees {
-  Holdings waiting;  // key: a number of its own; owner: the event
-  std::atomic<uint64_t> numbers;
+  Holdings waiting;  // key: the event
   std::atomic<uint32_t> count;
 };
 

@@ -21,6 +21,7 @@ class LedgerMove {
   static constexpr uint64_t UnderWay(uint64_t moves) { return moves & UINT32_MAX; }
 
   LedgerMove() = default;
+  explicit LedgerMove(std::atomic<uint64_t>* moves) { Begin(moves); }
   ~LedgerMove() { End(); }
   LedgerMove(const LedgerMove&) = delete;
   LedgerMove& operator=(const LedgerMove&) = delete;

@@ -3,6 +3,7 @@
 // The 32-bit forms take addresses below 4 GiB, for which the driver shares no chunks.
 #include "hooks/fence.h"
 #include "hooks/freed.h"
+#include "hooks/piece_reservation.h"
 #include "hooks/pool_account.h"
 #include "policy/charge.h"
 #include "real.h"
@@ -20,25 +21,33 @@ using PitchCall = CUresult (*)(Pointer*, Size*, Size, Size, unsigned int);
 template <typename Pointer>
 using FreeCall = CUresult (*)(Pointer);
 
-Holding AtAddress(const Hook& hook, uint64_t address) {
-  return {.key = address, .context = hook.context(), .kind = HoldingKind::kAddress};
+Holding AtAddress(uint64_t address) {
+  return {.key = address, .kind = HoldingKind::kAddress};
+}
+
+template <typename Pointer>
+CUresult Undo(Pointer address, FreeCall<Pointer> undo) {
+  undo(address);
+  return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 template <typename Pointer, typename Size>
 CUresult Allocate(Pointer* dptr, Size bytesize, bool shares_chunks,
-                  AllocateCall<Pointer, Size> call) {
+                  AllocateCall<Pointer, Size> call, FreeCall<Pointer> undo) {
   const Hook hook;
   if (hook.refused()) return kRefusalCode;
   FencedDevice* device = hook.current_device();
   // What the driver refuses by itself, it refuses in its own words.
   if (device == nullptr || dptr == nullptr || bytesize == 0) return call(dptr, bytesize);
 
-  Reservation held(device, shares_chunks ? bytesize : RoundUp(bytesize, kChunkBytes),
-                   shares_chunks);
+  PieceReservation held(device, hook.context(), HeapKind::kLinear,
+                        shares_chunks ? bytesize : RoundUp(bytesize, kChunkBytes));
   if (!held) return CUDA_ERROR_OUT_OF_MEMORY;
 
-  const CUresult rc = call(dptr, bytesize);
-  if (rc == CUDA_SUCCESS) held.Commit(AtAddress(hook, *dptr));
+  Pointer address = *dptr;
+  const CUresult rc = call(&address, bytesize);
+  if (rc == CUDA_SUCCESS && !held.Commit(AtAddress(address))) return Undo(address, undo);
+  *dptr = address;
   return rc;
 }
 
@@ -67,20 +76,16 @@ CUresult AllocatePitch(Pointer* dptr, Size* pitch, Size width, Size height, unsi
   Pointer address = 0;
   Size real_pitch = 0;
   {
-    Reservation held(device, expected, shares_chunks);
+    PieceReservation held(device, hook.context(), HeapKind::kLinear, expected);
     if (!held) return CUDA_ERROR_OUT_OF_MEMORY;
     const CUresult rc = call(&address, &real_pitch, width, height, element);
     if (rc != CUDA_SUCCESS) return rc;
     const uint64_t bytes = charge_of(RowBytes(real_pitch, height));
     if (bytes == expected) {
-      held.Commit(AtAddress(hook, address));
+      if (!held.Commit(AtAddress(address))) return Undo(address, undo);
     } else {
-      Reservation exact(device, bytes, shares_chunks);
-      if (!exact) {
-        undo(address);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-      }
-      exact.Commit(AtAddress(hook, address));
+      PieceReservation exact(device, hook.context(), HeapKind::kLinear, bytes);
+      if (!exact || !exact.Commit(AtAddress(address))) return Undo(address, undo);
     }
   }
   *dptr = address;
@@ -106,11 +111,13 @@ CUresult Free(Pointer dptr, FreeCall<Pointer> call) {
 extern "C" {
 
 CUresult cuMemAlloc(CUdeviceptr_v1* dptr, unsigned int bytesize) {
-  return gpufence::Allocate(dptr, bytesize, /*shares_chunks=*/false, real::cuMemAlloc);
+  return gpufence::Allocate(dptr, bytesize, /*shares_chunks=*/false, real::cuMemAlloc,
+                            real::cuMemFree);
 }
 
 CUresult cuMemAlloc_v2(CUdeviceptr* dptr, size_t bytesize) {
-  return gpufence::Allocate(dptr, bytesize, /*shares_chunks=*/true, real::cuMemAlloc_v2);
+  return gpufence::Allocate(dptr, bytesize, /*shares_chunks=*/true, real::cuMemAlloc_v2,
+                            real::cuMemFree_v2);
 }
 
 CUresult cuMemAllocPitch(CUdeviceptr_v1* dptr, unsigned int* pPitch, unsigned int WidthInBytes,

@@ -1,10 +1,10 @@
 // Managed memory: charged in full and at once, whatever it is attached to, because all of it may
 // move to the device.
-#include "hooks/fence.h"
+#include "hooks/piece_reservation.h"
 #include "real.h"
 
 extern "C" CUresult cuMemAllocManaged(CUdeviceptr* dptr, size_t bytesize, unsigned int flags) {
-  using gpufence::Reservation;
+  using gpufence::PieceReservation;
   const gpufence::Hook hook;
   if (hook.refused()) return gpufence::kRefusalCode;
   gpufence::FencedDevice* device = hook.current_device();
@@ -12,15 +12,16 @@ extern "C" CUresult cuMemAllocManaged(CUdeviceptr* dptr, size_t bytesize, unsign
     return real::cuMemAllocManaged(dptr, bytesize, flags);
   }
 
-  Reservation held(device, bytesize, /*linear=*/true);
+  PieceReservation held(device, hook.context(), gpufence::HeapKind::kManaged, bytesize);
   if (!held) return CUDA_ERROR_OUT_OF_MEMORY;
 
-  const CUresult rc = real::cuMemAllocManaged(dptr, bytesize, flags);
-  if (rc == CUDA_SUCCESS) {
-    held.Commit({.key = *dptr,
-                 .context = hook.context(),
-                 .kind = gpufence::HoldingKind::kAddress,
-                 .family = gpufence::Family::kManaged});
+  CUdeviceptr address = *dptr;
+  const CUresult rc = real::cuMemAllocManaged(&address, bytesize, flags);
+  if (rc == CUDA_SUCCESS &&
+      !held.Commit({.key = address, .kind = gpufence::HoldingKind::kAddress})) {
+    real::cuMemFree_v2(address);
+    return CUDA_ERROR_OUT_OF_MEMORY;
   }
+  *dptr = address;
   return rc;
 }

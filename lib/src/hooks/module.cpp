@@ -11,18 +11,16 @@
 namespace gpufence {
 namespace {
 
-template <typename Load, typename Undo>
-CUresult Loaded(Load load, Undo undo) {
-  const Hook hook;
-  if (hook.refused()) return kRefusalCode;
-  return CallThatGrows(hook.current_device(), 0, load, undo);
-}
-
+// The caller's handle is written only when the module stays, so that a refusal leaves it alone.
 template <typename Handle, typename Load, typename Unload>
 CUresult LoadedInto(Handle* out, Load load, Unload unload) {
-  if (out == nullptr) return load(out);  // the driver's own complaint
+  const Hook hook;
+  if (hook.refused()) return kRefusalCode;
+  FencedDevice* device = hook.current_device();
+  if (device == nullptr || out == nullptr) return load(out);
   Handle made = nullptr;
-  const CUresult rc = Loaded([&] { return load(&made); }, [&] { return unload(made); });
+  const CUresult rc =
+      CallThatGrows(device, 0, [&] { return load(&made); }, [&] { return unload(made); });
   if (rc == CUDA_SUCCESS) *out = made;
   return rc;
 }

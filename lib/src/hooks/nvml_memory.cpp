@@ -1,7 +1,8 @@
 // What NVML says about a device's memory: inside a limit, a device of that size.
 //
-// NVML answers first, so its checks (the version in the caller's struct among them) and codes are the
-// caller's. It answers some of these through others of its own exports: adjusted at the outermost only.
+// NVML answers first, so its checks (the version in the caller's struct among them) and codes are
+// the caller's. It answers some of these through others of its own exports: adjusted at the
+// outermost only.
 #include "hooks/fence.h"
 #include "hooks/onlooker.h"
 #include "policy/view.h"
@@ -12,8 +13,8 @@ namespace {
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 
-// Lowers total, free and used. The first form of the query has no word for what is reserved and counts
-// it as used; inside a limit, used is the container's own in every form.
+// Lowers total, free and used. The first form of the query has no word for what is reserved and
+// counts it as used; inside a limit, used is the container's own in every form.
 template <typename Memory>
 bool LowerMemory(nvmlDevice_t device, Memory* memory, MemoryView* view) {
   LimitSeen seen;
@@ -58,8 +59,7 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t* me
   const InsideHook hook;
   const nvmlReturn_t rc = real::nvmlDeviceGetMemoryInfo_v2(device, memory);
   MemoryView view;
-  if (rc == NVML_SUCCESS && hook.is_outermost() &&
-      gpufence::LowerMemory(device, memory, &view)) {
+  if (rc == NVML_SUCCESS && hook.is_outermost() && gpufence::LowerMemory(device, memory, &view)) {
     memory->reserved = view.reserved_bytes;
   }
   return rc;
@@ -70,10 +70,8 @@ nvmlReturn_t nvmlDeviceGetConfComputeProtectedMemoryUsage(nvmlDevice_t device,
   const InsideHook hook;
   const nvmlReturn_t rc = real::nvmlDeviceGetConfComputeProtectedMemoryUsage(device, memory);
   MemoryView view;
-  // A board without protected memory answers zeros, which stay.
-  if (rc == NVML_SUCCESS && hook.is_outermost() && memory->total > 0) {
-    gpufence::LowerMemory(device, memory, &view);
-  }
+  // A board without protected memory answers zeros, which stay zeros.
+  if (rc == NVML_SUCCESS && hook.is_outermost()) gpufence::LowerMemory(device, memory, &view);
   return rc;
 }
 

@@ -1,10 +1,10 @@
 // Who is on a device, inside a limit: the container's own processes and nobody else.
 //
-// A process is known by its number in our own pid namespace. Where NVML counts in another one (a
-// container that does not share the host's), no number can be matched, and nobody is listed rather
-// than a neighbour. NVML fills a list of ours, whose strangers are left out; what remains is given to
-// the caller by NVML's own manners: the number needed, and NVML_ERROR_INSUFFICIENT_SIZE if they do
-// not fit.
+// A process is known by its number in our own pid namespace, or, where NVML counts in the host's,
+// by the number that this process learned for itself (device/usage.h): there nobody else is listed
+// rather than a neighbour. NVML fills a list of ours, whose strangers are left out; what remains is
+// given to the caller by NVML's own manners: the number needed, and NVML_ERROR_INSUFFICIENT_SIZE if
+// they do not fit.
 #include <string.h>
 
 #include "core/forked.h"
@@ -78,15 +78,16 @@ bool IsFenced(nvmlDevice_t device) {
 template <typename Info>
 using RunningCall = nvmlReturn_t (*)(nvmlDevice_t, unsigned int*, Info*);
 
-// What NVML refuses whatever the list holds, it refuses in its own words.
+// What NVML refuses whatever the list holds, it refuses in its own words. The caller's memory is
+// looked at only inside a limit: without one the call is the driver's alone.
 template <typename Info>
 nvmlReturn_t Running(nvmlDevice_t device, unsigned int* count, Info* infos,
                      RunningCall<Info> call) {
   const InsideHook hook;
-  const bool is_odd = count == nullptr || (*count > 0 && infos == nullptr);
-  if (is_odd || !hook.is_outermost() || !IsFenced(device)) return call(device, count, infos);
-  return PutOurs(
-      [&](Info* ours, unsigned* filled) { return call(device, filled, ours); }, count, infos);
+  const bool is_ours = count != nullptr && hook.is_outermost() && IsFenced(device);
+  if (!is_ours || (*count > 0 && infos == nullptr)) return call(device, count, infos);
+  return PutOurs([&](Info* ours, unsigned* filled) { return call(device, filled, ours); }, count,
+                 infos);
 }
 
 }  // namespace
@@ -103,14 +104,12 @@ nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device, unsigned 
 
 nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t device, unsigned int* infoCount,
                                                      nvmlProcessInfo_v2_t* infos) {
-  return gpufence::Running(device, infoCount, infos,
-                           real::nvmlDeviceGetComputeRunningProcesses_v2);
+  return gpufence::Running(device, infoCount, infos, real::nvmlDeviceGetComputeRunningProcesses_v2);
 }
 
 nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int* infoCount,
                                                      nvmlProcessInfo_t* infos) {
-  return gpufence::Running(device, infoCount, infos,
-                           real::nvmlDeviceGetComputeRunningProcesses_v3);
+  return gpufence::Running(device, infoCount, infos, real::nvmlDeviceGetComputeRunningProcesses_v3);
 }
 
 nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses(nvmlDevice_t device, unsigned int* infoCount,
@@ -118,15 +117,13 @@ nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses(nvmlDevice_t device, unsigned
   return gpufence::Running(device, infoCount, infos, real::nvmlDeviceGetGraphicsRunningProcesses);
 }
 
-nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v2(nvmlDevice_t device,
-                                                      unsigned int* infoCount,
+nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v2(nvmlDevice_t device, unsigned int* infoCount,
                                                       nvmlProcessInfo_v2_t* infos) {
   return gpufence::Running(device, infoCount, infos,
                            real::nvmlDeviceGetGraphicsRunningProcesses_v2);
 }
 
-nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device,
-                                                      unsigned int* infoCount,
+nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device, unsigned int* infoCount,
                                                       nvmlProcessInfo_t* infos) {
   return gpufence::Running(device, infoCount, infos,
                            real::nvmlDeviceGetGraphicsRunningProcesses_v3);
@@ -134,8 +131,7 @@ nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device,
 
 nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses(nvmlDevice_t device, unsigned int* infoCount,
                                                      nvmlProcessInfo_v1_t* infos) {
-  return gpufence::Running(device, infoCount, infos,
-                           real::nvmlDeviceGetMPSComputeRunningProcesses);
+  return gpufence::Running(device, infoCount, infos, real::nvmlDeviceGetMPSComputeRunningProcesses);
 }
 
 nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v2(nvmlDevice_t device,
@@ -155,9 +151,8 @@ nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t device,
 nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device,
                                                    nvmlProcessDetailList_t* plist) {
   const InsideHook hook;
-  const bool is_odd =
-      plist == nullptr || (plist->numProcArrayEntries > 0 && plist->procArray == nullptr);
-  if (is_odd || !hook.is_outermost() || !gpufence::IsFenced(device)) {
+  const bool is_ours = plist != nullptr && hook.is_outermost() && gpufence::IsFenced(device);
+  if (!is_ours || (plist->numProcArrayEntries > 0 && plist->procArray == nullptr)) {
     return real::nvmlDeviceGetRunningProcessDetailList(device, plist);
   }
   const auto fill = [&](nvmlProcessDetail_v1_t* ours, unsigned* filled) {

@@ -10,6 +10,7 @@
 #include "core/log.h"
 #include "core/spin.h"
 #include "device/ids.h"
+#include "device/usage.h"
 #include "hooks/clock.h"
 #include "hooks/fence.h"
 #include "hooks/region_places.h"
@@ -54,8 +55,8 @@ struct Workspace {
 
 constinit std::atomic<Onlooker*> the_onlooker{nullptr};
 
-// The container's region, mapped read-only at the first question that finds it. Not wiped: looking on
-// is the same for a child.
+// The container's region, mapped read-only at the first question that finds it. Not wiped: looking
+// on is the same for a child.
 struct Sight {
   std::atomic<bool> found;
   RegionFile file;  // written once, before `found`
@@ -152,7 +153,7 @@ const Onlooker* DecidedOnlooker() {
   if (onlooker == nullptr) return nullptr;
   if (onlooker->settings.load(std::memory_order_acquire) == Settings::kUnread) Decide(onlooker);
   return onlooker->settings.load(std::memory_order_acquire) == Settings::kUnread ? nullptr
-                                                                                  : onlooker;
+                                                                                 : onlooker;
 }
 
 bool FindSight(const Onlooker& onlooker, RegionFile* file) {
@@ -221,8 +222,12 @@ bool LookAt(nvmlDevice_t device, LimitSeen* seen) {
   return LookFromOutside(uuid, seen);
 }
 
+// Where NVML counts in the host's namespace, the only number known to be the container's is the one
+// that this process learned to be its own: the others' pids are somebody else's numbers there.
 bool IsOurs(uint32_t pid) {
-  if (pid == static_cast<uint32_t>(getpid())) return true;
+  const uint32_t own_number = OwnListedNumber();
+  if (own_number != 0 && own_number != static_cast<uint32_t>(getpid())) return pid == own_number;
+  if (own_number != 0 && own_number == pid) return true;
   if (Fence* fence = DecidedFence()) {
     return KnowsProcess(fence->devices[0].account.file().region, pid);
   }
@@ -231,8 +236,7 @@ bool IsOurs(uint32_t pid) {
 
 const char* GivenName() {
   const Onlooker* onlooker = DecidedOnlooker();
-  return onlooker == nullptr || onlooker->device_name[0] == '\0' ? nullptr
-                                                                 : onlooker->device_name;
+  return onlooker == nullptr || onlooker->device_name[0] == '\0' ? nullptr : onlooker->device_name;
 }
 
 }  // namespace gpufence

@@ -1,7 +1,8 @@
 // What NVML's hooks know of the container's limits, in processes with and without CUDA.
 //
-// A process that uses CUDA asks its fence. One that does not (nvidia-smi, a monitor) looks on: it reads
-// the same settings and the container's region, takes no slot, is charged nothing and makes nothing.
+// A process that uses CUDA asks its fence. One that does not (nvidia-smi, a monitor) looks on: it
+// reads the same settings and the container's region, takes no slot, is charged nothing and makes
+// nothing.
 #pragma once
 
 #include <stdint.h>
@@ -15,11 +16,11 @@ struct LimitSeen {
   uint64_t used_bytes;  // by the whole container
 };
 
-// The limit on the device and what the container holds there. False: no limit holds, or it cannot be
-// read, and the driver's own numbers are the answer.
+// The limit on the device and what the container holds there. False: no limit holds, or it cannot
+// be read, and the driver's own numbers are the answer.
 //
-// Limits that name a GPU by its CUDA ordinal: what the container's living processes published for it
-// by UUID; before any lives, the position in NVML's list, since only CUDA knows what
+// Limits that name a GPU by its CUDA ordinal: what the container's living processes published for
+// it by UUID; before any lives, the position in NVML's list, since only CUDA knows what
 // CUDA_VISIBLE_DEVICES makes of an ordinal.
 bool LookAt(nvmlDevice_t device, LimitSeen* seen);
 

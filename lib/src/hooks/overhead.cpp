@@ -9,16 +9,6 @@ constinit thread_local uint32_t own_asking_moves = 0;
 
 namespace {
 
-// The driver is asked as well: its own libraries may retain the primary context without our hearing
-// of it.
-bool HasContext(FencedDevice* device) {
-  unsigned int flags = 0;
-  int active = 0;
-  return device->contexts.load(std::memory_order_relaxed) > 0 ||
-         (real::cuDevicePrimaryCtxGetState(device->ordinal, &flags, &active) == CUDA_SUCCESS &&
-          active != 0);
-}
-
 // Free memory tells about neighbours, too, so it is asked for only where the process list is
 // silent.
 Look LookAt(FencedDevice* device, bool has_context) {
@@ -42,6 +32,15 @@ int64_t Difference(uint64_t from, uint64_t to) { return static_cast<int64_t>(to 
 constexpr int kLooks = 3;
 
 }  // namespace
+
+// The driver is asked as well: its own libraries may retain the primary context behind our back.
+bool HasContext(FencedDevice* device) {
+  unsigned int flags = 0;
+  int active = 0;
+  return device->contexts.load(std::memory_order_relaxed) > 0 ||
+         (real::cuDevicePrimaryCtxGetState(device->ordinal, &flags, &active) == CUDA_SUCCESS &&
+          active != 0);
+}
 
 Change::Change(FencedDevice* device) : device_(device), before_{} {
   if (device != nullptr) before_ = LookAt(device, HasContext(device));

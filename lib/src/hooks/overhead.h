@@ -22,6 +22,10 @@ struct Look {
   uint64_t moves;
 };
 
+// True when this process has a context on the device, also one that came to life without our
+// hearing of it.
+bool HasContext(FencedDevice* device);
+
 // By how much a call changes what the driver holds for us, apart from what the ledger knows.
 class Change {
  public:

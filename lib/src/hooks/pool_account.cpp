@@ -2,9 +2,7 @@
 
 #include <sched.h>
 
-#include <algorithm>
-
-#include "core/forked.h"
+#include "core/log.h"
 #include "hooks/capture_mode.h"
 #include "hooks/fence.h"
 #include "policy/charge.h"
@@ -16,23 +14,12 @@ constinit std::atomic<bool> frees_unsettled{false};
 
 namespace {
 
-// The pool that this thread used last. Accounts are never unmapped, and a forked child finds its
-// handle wiped.
-constinit thread_local PoolAccount* last_account = nullptr;
-
-constexpr int kChargeBits = 40;
-constexpr uint64_t kChargeMask = (uint64_t{1} << kChargeBits) - 1;
-constexpr uint64_t kNextVersion = uint64_t{1} << kChargeBits;
 constexpr int kSettleAttempts = 16;
-constexpr int kCoverAttempts = 32;
 
-uint64_t ChargedBytes(uint64_t state) { return (state & kChargeMask) * kChunkBytes; }
-
-// A word with another charge, and as the driver's answer it was made from is now used up, a newer
-// version. Bytes are multiples of the chunk.
-uint64_t WithCharge(uint64_t state, uint64_t bytes) {
-  return ((state & ~kChargeMask) + kNextVersion) | bytes / kChunkBytes;
-}
+// How often a request asks again: at least a few times, because other processes hold for a moment
+// what their pools may grow by; more often while requests on this pool are under way.
+constexpr int kLeastAttempts = 4;
+constexpr int kMostAttempts = 64;
 
 uint64_t Blocks(uint64_t bytes) { return RoundUp(bytes, kPoolBlockBytes); }
 
@@ -41,125 +28,102 @@ bool ReadReserved(PoolAccount* account, uint64_t* bytes) {
   if (handle == 0) return false;
   cuuint64_t answer = 0;
   if (real::cuMemPoolGetAttribute(reinterpret_cast<CUmemoryPool>(handle),
-                                  CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
-                                  &answer) != CUDA_SUCCESS) {
+                                  CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &answer) != CUDA_SUCCESS) {
     return false;
   }
   *bytes = RoundUp(answer, kChunkBytes);
   return true;
 }
 
-PoolAccount* Slab(PoolTable* table, size_t index) {
-  PoolAccount* slab = table->slabs[index].load(std::memory_order_acquire);
-  if (slab != nullptr) return slab;
-  slab = static_cast<PoolAccount*>(
-      MapWipedOnFork((PoolTable::kFirstSlab << index) * sizeof(PoolAccount)));
-  table->slabs[index].store(slab, std::memory_order_release);
-  return slab;
-}
-
-// The n-th account ever made; slab k begins at kFirstSlab * (2^k - 1).
-PoolAccount* Nth(PoolTable* table, uint32_t n) {
-  const uint64_t shifted = n / PoolTable::kFirstSlab + 1;
-  const size_t index = 63 - static_cast<size_t>(__builtin_clzll(shifted));
-  if (index >= PoolTable::kSlabs) return nullptr;
-  PoolAccount* slab = Slab(table, index);
-  if (slab == nullptr) return nullptr;
-  return &slab[n - PoolTable::kFirstSlab * ((uint64_t{1} << index) - 1)];
-}
-
-// Lock held.
-PoolAccount* NewAccount(PoolTable* table) {
-  PoolAccount* account = table->free;
-  if (account != nullptr) {
-    table->free = account->next_free;
-    return account;
-  }
-  const uint32_t made = table->made.load(std::memory_order_relaxed);
-  account = Nth(table, made);
-  if (account != nullptr) table->made.store(made + 1, std::memory_order_release);
-  return account;
-}
-
-// Lock held.
-PoolAccount* Register(Fence* fence, CUmemoryPool pool, int32_t ordinal) {
-  PoolAccount* account = NewAccount(&fence->pools);
-  if (account == nullptr) return nullptr;
-  account->ordinal = ordinal;
-  account->destroyed.store(false, std::memory_order_relaxed);
-  account->handle.store(reinterpret_cast<uint64_t>(pool), std::memory_order_release);
-  Holding holding = {};
-  holding.key = reinterpret_cast<uint64_t>(pool);
-  holding.owner = reinterpret_cast<uint64_t>(account);
-  holding.kind = HoldingKind::kPool;
-  if (fence->holdings.Put(holding)) return account;
-  account->handle.store(0, std::memory_order_relaxed);
-  account->next_free = fence->pools.free;
-  fence->pools.free = account;
-  return nullptr;
-}
-
 template <typename Use>
 void ForEachAccount(PoolTable* table, Use use) {
   const uint32_t made = table->made.load(std::memory_order_acquire);
-  for (uint32_t n = 0; n < made; ++n) use(Nth(table, n));
+  for (uint32_t n = 0; n < made; ++n) use(NthAccount(table, n));
 }
 
-// A destroyed pool answers no questions; its memory goes with its last allocation.
-void SettleDestroyed(Fence* fence, FencedDevice* payer, PoolAccount* account) {
-  if (account->used.load(std::memory_order_acquire) != 0) return;
-  if (!account->destroyed.exchange(false, std::memory_order_acq_rel)) return;
-  const uint64_t charged = ChargedBytes(account->state.exchange(0, std::memory_order_acq_rel));
-  if (payer != nullptr) payer->account.Release(charged);
-  account->freed.store(false, std::memory_order_relaxed);
-  SpinGuard guard(&fence->pools.lock);
-  account->next_free = fence->pools.free;
-  fence->pools.free = account;
+// Lock held. What the charge must not fall below when the driver holds `reserved` bytes.
+uint64_t Floor(const PoolAccount& account, uint64_t reserved) {
+  return reserved + account.growing_bytes + account.sure_bytes;
 }
 
-// Lowers the charge to what the driver reported at `state`. False: something else happened since.
-bool Lower(FencedDevice* payer, PoolAccount* account, uint64_t state, uint64_t reserved) {
-  const uint64_t charged = ChargedBytes(state);
-  // Who asks the driver now may have grown the pool before it was read, or not yet.
-  const uint64_t target = reserved + account->growing.load(std::memory_order_seq_cst);
-  if (target >= charged) return true;
-  account->holes.Clear();
-  if (!account->state.compare_exchange_strong(state, WithCharge(state, target),
-                                              std::memory_order_seq_cst)) {
+// Lock held. Lowers the charge as far as it may fall and returns by how much.
+uint64_t Lower(PoolAccount* account, uint64_t reserved) {
+  ++account->version;
+  account->holes.Observe(reserved, /*quiet=*/account->under_way == 0);
+  const uint64_t floor = Floor(*account, reserved);
+  // Requests with a hole keep memory here that nobody may ever need.
+  account->surplus =
+      account->charged_bytes > reserved + account->growing_bytes && account->sure_bytes != 0;
+  if (floor >= account->charged_bytes) return 0;
+  const uint64_t surplus = account->charged_bytes - floor;
+  account->charged_bytes = floor;
+  return surplus;
+}
+
+// Lock held. The request is over, one way or the other.
+void End(PoolAccount* account, const PoolRequest& request) {
+  const bool sure = request.hole != PoolHoles::kUnsure;
+  (sure ? account->sure_bytes : account->growing_bytes) -= request.growth_bytes;
+  --account->under_way;
+  ++account->turns;
+  ++account->version;
+}
+
+// Brings the charge in line with what the driver reports, and ends `request` (if any) in the same
+// step: until then, it is counted as under way. False: the driver reports more than is charged.
+bool Settle(FencedDevice* payer, PoolAccount* account, const PoolRequest* request,
+            uint64_t* reserved) {
+  const CaptureRelaxed relaxed;
+  for (int attempt = 0;; ++attempt) {
+    account->lock.Lock();
+    const uint64_t version = account->version;
+    account->lock.Unlock();
+    const bool is_read = ReadReserved(account, reserved);
+    account->lock.Lock();
+    const bool is_fresh = version == account->version;
+    if (is_read && !is_fresh && attempt < kSettleAttempts) {
+      account->lock.Unlock();
+      continue;
+    }
+    if (request != nullptr) End(account, *request);
+    bool covered = true;
+    uint64_t surplus = 0;
+    if (is_read && is_fresh) {
+      covered = *reserved <= account->charged_bytes;
+      surplus = Lower(account, *reserved);
+    } else {
+      account->surplus = true;
+    }
+    account->lock.Unlock();
+    if (surplus != 0) payer->account.Release(surplus);
+    return covered;
+  }
+}
+
+void RaiseBy(PoolAccount* account, uint64_t bytes) {
+  SpinGuard guard(&account->lock);
+  account->charged_bytes += bytes;
+  account->holes.Distrust();
+  ++account->version;
+}
+
+// The driver holds `reserved` bytes, more than is charged: memory that came by no call of ours.
+// Takes it like a request, or (forced) books it.
+bool TakeUnforeseen(FencedDevice* payer, PoolAccount* account, uint64_t reserved, bool forced) {
+  account->lock.Lock();
+  const uint64_t charged = account->charged_bytes;
+  account->lock.Unlock();
+  if (reserved <= charged) return true;
+  const uint64_t missing = reserved - charged;
+  GPUFENCE_LOG(kWarn,
+               "a memory pool holds %llu bytes more than was asked for; they are charged now",
+               static_cast<unsigned long long>(missing));
+  if (forced) {
+    payer->account.Book(missing);
+  } else if (!payer->account.Reserve(missing)) {
     return false;
   }
-  payer->account.Release(charged - target);
-  return true;
-}
-
-// Raises the charge to `reserved`: by a request that may be refused, or (forced) by booking what the
-// driver has given out already.
-bool Raise(FencedDevice* payer, PoolAccount* account, uint64_t reserved, bool forced) {
-  uint64_t state = account->state.load(std::memory_order_seq_cst);
-  while (ChargedBytes(state) < reserved) {
-    const uint64_t missing = reserved - ChargedBytes(state);
-    if (forced) {
-      payer->account.Book(missing);
-    } else if (!payer->account.Reserve(missing)) {
-      return false;
-    }
-    if (account->state.compare_exchange_strong(state, WithCharge(state, reserved),
-                                               std::memory_order_seq_cst)) {
-      return true;
-    }
-    payer->account.Release(missing);
-  }
-  return true;
-}
-
-// Lowers the charge to what the driver reports. False: it reports more than is charged.
-bool LowerToReserved(FencedDevice* payer, PoolAccount* account, uint64_t* reserved) {
-  for (int attempt = 0; attempt < kSettleAttempts; ++attempt) {
-    const uint64_t state = account->state.load(std::memory_order_seq_cst);
-    if (!ReadReserved(account, reserved)) return true;
-    if (*reserved > ChargedBytes(state)) return false;
-    if (Lower(payer, account, state, *reserved)) return true;
-  }
+  RaiseBy(account, missing);
   return true;
 }
 
@@ -169,54 +133,54 @@ void Trim(FencedDevice* payer, PoolAccount* account) {
   const CaptureRelaxed relaxed;
   real::cuMemPoolTrimTo(reinterpret_cast<CUmemoryPool>(handle), 0);
   uint64_t reserved = 0;
-  LowerToReserved(payer, account, &reserved);
+  Settle(payer, account, nullptr, &reserved);
 }
 
-// Raises the charge by whole blocks, because that is how the driver grows a pool: where a block does
-// not fit, its part does not either. Whatever a request may cost is reserved, since the driver cannot
-// be asked beforehand; what it did not cost goes back right after.
-bool Cover(FencedDevice* payer, PoolAccount* account, PoolRequest* request) {
-  const uint64_t growth = Blocks(request->bytes);
-  bool trimmed = false;
-  for (int attempt = 0; attempt < kCoverAttempts; ++attempt) {
-    uint64_t state = account->state.load(std::memory_order_seq_cst);
-    const uint64_t charged = ChargedBytes(state);
-    const bool keeps = charged > account->used.load(std::memory_order_relaxed);
-    if (keeps && !trimmed && growth > payer->account.FreeBytes()) {
-      trimmed = true;
-      Trim(payer, account);
-      continue;
-    }
-    if (payer->account.Reserve(growth)) {
-      account->growing.fetch_add(growth, std::memory_order_seq_cst);
-      if (account->state.compare_exchange_strong(state, WithCharge(state, charged + growth),
-                                                 std::memory_order_seq_cst)) {
-        request->charged = charged;
-        request->growth_bytes = growth;
-        return true;
-      }
-      account->growing.fetch_sub(growth, std::memory_order_seq_cst);
-      payer->account.Release(growth);  // another thread was first
-      continue;
-    }
-    request->hole = account->holes.Claim(request->bytes, request->stream);
-    if (request->hole != PoolHoles::kUnsure) return true;
-    // Another thread's request may be about to leave a rest that serves this one.
-    if (account->growing.load(std::memory_order_seq_cst) == 0 &&
-        account->state.load(std::memory_order_seq_cst) == state) {
-      return false;
-    }
-    sched_yield();
-  }
-  return false;
+// A destroyed pool answers no questions; its memory goes with its last allocation.
+void SettleDestroyed(Fence* fence, FencedDevice* payer, PoolAccount* account) {
+  if (account->used.load(std::memory_order_acquire) != 0) return;
+  if (!account->destroyed.exchange(false, std::memory_order_acq_rel)) return;
+  account->lock.Lock();
+  const uint64_t charged = account->charged_bytes;
+  account->charged_bytes = 0;
+  account->surplus = false;
+  account->holes.Observe(0, /*quiet=*/true);
+  account->lock.Unlock();
+  if (payer != nullptr) payer->account.Release(charged);
+  account->freed.store(false, std::memory_order_relaxed);
+  RecycleAccount(fence, account);
 }
 
-// The pool holds more than is charged: growth that no reservation foresaw. Takes it like a request.
-bool TakeUnforeseen(FencedDevice* payer, PoolAccount* account, uint64_t reserved) {
-  if (Raise(payer, account, reserved, /*forced=*/false)) return true;
-  // Making room has trimmed the pool: it may have shrunk to what is covered.
-  return ReadReserved(account, &reserved) &&
-         Raise(payer, account, reserved, /*forced=*/false);
+// A hole for the request, which is under way then; false: none is known.
+bool ClaimHole(PoolAccount* account, PoolRequest* request) {
+  SpinGuard guard(&account->lock);
+  request->hole = account->holes.Claim(request->bytes, request->stream, account->growing_bytes);
+  if (request->hole == PoolHoles::kUnsure) return false;
+  account->sure_bytes += request->growth_bytes;
+  ++account->under_way;
+  ++account->turns;
+  return true;
+}
+
+// The most that the request can cost was reserved: it becomes part of the pool's charge.
+void BeginGrowth(PoolAccount* account, const PoolRequest& request) {
+  SpinGuard guard(&account->lock);
+  account->charged_bytes += request.growth_bytes;
+  account->growing_bytes += request.growth_bytes;
+  ++account->under_way;
+  ++account->turns;
+  ++account->version;
+}
+
+// Whether nothing was under way on the pool since `turns`: nobody is about to leave a rest.
+bool IsQuietSince(PoolAccount* account, uint64_t turns) {
+  SpinGuard guard(&account->lock);
+  return account->under_way == 0 && account->turns == turns;
+}
+
+uint64_t TurnsOf(PoolAccount* account) {
+  SpinGuard guard(&account->lock);
+  return account->turns;
 }
 
 void NoteFreed(PoolAccount* account) {
@@ -237,48 +201,14 @@ void SettleIfFreed(Fence* fence, PoolAccount* account) {
   }
   if (payer == nullptr) return;
   SettlePool(payer, account);
+  account->lock.Lock();
+  const uint64_t charged = account->charged_bytes;
+  account->lock.Unlock();
   // Memory that the pool still keeps may go at the next synchronisation.
-  const uint64_t charged = ChargedBytes(account->state.load(std::memory_order_relaxed));
   if (charged > Blocks(account->used.load(std::memory_order_relaxed))) NoteFreed(account);
 }
 
 }  // namespace
-
-bool AddPool(Fence* fence, CUmemoryPool pool, int32_t ordinal) {
-  SpinGuard guard(&fence->pools.lock);
-  return Register(fence, pool, ordinal) != nullptr;
-}
-
-PoolAccount* AccountOf(Fence* fence, CUmemoryPool pool, int32_t default_ordinal) {
-  const auto key = reinterpret_cast<uint64_t>(pool);
-  PoolAccount* last = last_account;
-  if (last != nullptr && last->handle.load(std::memory_order_acquire) == key) return last;
-  Holding holding;
-  if (!fence->holdings.Get(HoldingKind::kPool, key, &holding)) {
-    SpinGuard guard(&fence->pools.lock);
-    if (!fence->holdings.Get(HoldingKind::kPool, key, &holding)) {
-      return Register(fence, pool, default_ordinal);
-    }
-  }
-  last_account = reinterpret_cast<PoolAccount*>(holding.owner);
-  return last_account;
-}
-
-PoolAccount* ForgetPool(Fence* fence, CUmemoryPool pool) {
-  Holding holding;
-  if (!fence->holdings.Take(HoldingKind::kPool, reinterpret_cast<uint64_t>(pool), &holding)) {
-    return nullptr;
-  }
-  return reinterpret_cast<PoolAccount*>(holding.owner);
-}
-
-void RestorePool(Fence* fence, CUmemoryPool pool, PoolAccount* account) {
-  Holding holding = {};
-  holding.key = reinterpret_cast<uint64_t>(pool);
-  holding.owner = reinterpret_cast<uint64_t>(account);
-  holding.kind = HoldingKind::kPool;
-  fence->holdings.Put(holding);
-}
 
 void PoolDestroyed(Fence* fence, PoolAccount* account) {
   account->handle.store(0, std::memory_order_release);
@@ -286,47 +216,45 @@ void PoolDestroyed(Fence* fence, PoolAccount* account) {
   SettleDestroyed(fence, PayerOf(fence, account), account);
 }
 
-FencedDevice* PayerOf(Fence* fence, const PoolAccount* account) {
-  return account->ordinal == kHostPool
-             ? nullptr
-             : FencedOrdinal(fence, static_cast<uint32_t>(account->ordinal));
-}
-
 bool ClaimFromPool(FencedDevice* payer, PoolAccount* account, PoolRequest* request,
                    LedgerMove* move) {
   if (request->bytes > payer->account.LimitBytes()) return false;
-  request->growth_bytes = 0;
-  request->charged = ChargedBytes(account->state.load(std::memory_order_acquire));
-  request->hole = account->holes.Claim(request->bytes, request->stream);
-  if (request->hole != PoolHoles::kUnsure) return true;
-  move->Begin(&payer->moves);
-  if (!Cover(payer, account, request)) return false;
-  move->Granted();
-  return true;
+  request->growth_bytes = Blocks(request->bytes);
+  for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
+    if (ClaimHole(account, request)) return true;
+    if (attempt == 0) move->Begin(&payer->moves);
+    const uint64_t turns = TurnsOf(account);
+    if (payer->account.Reserve(request->growth_bytes)) {
+      BeginGrowth(account, *request);
+      move->Granted();
+      return true;
+    }
+    if (attempt >= kLeastAttempts && IsQuietSince(account, turns)) return false;
+    sched_yield();
+  }
+  return false;
 }
 
 bool LandedInPool(FencedDevice* payer, PoolAccount* account, const PoolRequest& request,
                   uint64_t address) {
   if (address != 0) account->used.fetch_add(request.bytes, std::memory_order_seq_cst);
-  // Served by a hole, unless the pool lost memory meanwhile and perhaps that hole with it.
-  if (request.hole != PoolHoles::kUnsure && address != 0 &&
-      ChargedBytes(account->state.load(std::memory_order_acquire)) >= request.charged) {
-    account->holes.Landed(request.hole, address, request.bytes, 0);
-    return true;
+  {
+    SpinGuard guard(&account->lock);
+    if (account->holes.Landed(request.hole, address, request.bytes) && !account->surplus) {
+      End(account, request);
+      return true;
+    }
   }
-  const uint64_t charged =
-      ChargedBytes(account->state.fetch_add(kNextVersion, std::memory_order_seq_cst));
   uint64_t reserved = 0;
-  const bool is_read = ReadReserved(account, &reserved);
-  const bool fits =
-      !is_read || reserved <= charged || TakeUnforeseen(payer, account, reserved);
-  // Still counted until here, so that a thread that settles the pool does not book for us.
-  account->growing.fetch_sub(request.growth_bytes, std::memory_order_seq_cst);
-  if (is_read && reserved < charged) LowerToReserved(payer, account, &reserved);
-  const bool grew = request.growth_bytes != 0 && is_read &&
-                    reserved >= request.charged + request.growth_bytes;
-  account->holes.Landed(request.hole, address, request.bytes, grew ? request.growth_bytes : 0);
-  return fits;
+  return Settle(payer, account, &request, &reserved) ||
+         TakeUnforeseen(payer, account, reserved, /*forced=*/false);
+}
+
+void FreedInPool(PoolAccount* account, uint64_t before, uint64_t address, uint64_t bytes,
+                 uint64_t stream) {
+  if (account->holes.bare()) return;
+  SpinGuard guard(&account->lock);
+  account->holes.Freed(before, address, bytes, stream);
 }
 
 void ReturnToPool(PoolAccount* account, uint64_t bytes) {
@@ -336,10 +264,8 @@ void ReturnToPool(PoolAccount* account, uint64_t bytes) {
 
 void SettlePool(FencedDevice* payer, PoolAccount* account) {
   uint64_t reserved = 0;
-  if (LowerToReserved(payer, account, &reserved)) return;
-  // Who is about to land asks for its own growth, and may be refused.
-  if (account->growing.load(std::memory_order_seq_cst) == 0) {
-    Raise(payer, account, reserved, /*forced=*/true);
+  if (!Settle(payer, account, nullptr, &reserved)) {
+    TakeUnforeseen(payer, account, reserved, /*forced=*/true);
   }
 }
 
@@ -348,9 +274,7 @@ void SettlePool(Fence* fence, CUmemoryPool pool) {
   if (!fence->holdings.Get(HoldingKind::kPool, reinterpret_cast<uint64_t>(pool), &holding)) return;
   auto* account = reinterpret_cast<PoolAccount*>(holding.owner);
   FencedDevice* payer = PayerOf(fence, account);
-  if (payer == nullptr) return;
-  const CaptureRelaxed relaxed;
-  SettlePool(payer, account);
+  if (payer != nullptr) SettlePool(payer, account);
 }
 
 void SettleFreed(Fence* fence) {

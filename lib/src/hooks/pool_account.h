@@ -1,9 +1,10 @@
 // What this process's memory pools are charged: a pool costs what the driver has reserved for it, in
 // blocks, and keeps them after a free until a synchronisation or a trim lets them go.
 //
-// One word per pool says how much is charged. It rises before a driver call that may make the pool
-// grow, and falls only to what the driver itself reports. Whether a request fits into what a pool
-// keeps is the driver's affair: it is charged as growth unless a hole is known that serves it.
+// The charge is never below what the driver holds. It rises before a driver call that may make the
+// pool grow, by the most that it can grow by (a request of n bytes takes at most n rounded up to
+// blocks), and falls to what the driver reports and what the requests under way may still take. A
+// request that a known hole surely serves raises nothing, but counts among those under way.
 #pragma once
 
 #include <stddef.h>
@@ -24,14 +25,21 @@ struct FencedDevice;
 inline constexpr int32_t kHostPool = -1;
 
 struct PoolAccount {
-  std::atomic<uint64_t> handle;   // 0: destroyed, or no pool at all
-  std::atomic<uint64_t> used;     // live allocations
-  std::atomic<uint64_t> state;    // charged granules (low 40 bits) and a version (high 24)
-  std::atomic<uint64_t> growing;  // part of the charge that the driver has yet to take, at most
-  std::atomic<bool> freed;        // may hold more than it needs: look after a synchronisation
-  std::atomic<bool> destroyed;    // ends with its last allocation
-  int32_t ordinal;                // the device that pays, or kHostPool
+  std::atomic<uint64_t> handle;  // 0: destroyed, or no pool at all
+  std::atomic<uint64_t> used;    // live allocations
+  std::atomic<bool> freed;       // may hold more than it needs: look after a synchronisation
+  std::atomic<bool> destroyed;   // ends with its last allocation
+  int32_t ordinal;               // the device that pays, or kHostPool
   PoolAccount* next_free;
+
+  SpinLock lock;  // the rest changes together
+  uint64_t charged_bytes;
+  uint64_t growing_bytes;  // of that: what requests under way may still take
+  uint64_t sure_bytes;     // the same for requests with a hole, in case that it is gone
+  uint64_t under_way;
+  uint64_t turns;    // requests that began or ended
+  uint64_t version;  // of the above; an answer of the driver to an older one is too old
+  bool surplus;      // the charge could not be lowered in time: the next request does it
   PoolHoles holes;
 };
 
@@ -63,13 +71,16 @@ void PoolDestroyed(Fence* fence, PoolAccount* account);
 // The device that pays for a pool; null for host memory and where no limit holds.
 FencedDevice* PayerOf(Fence* fence, const PoolAccount* account);
 
-// One request on its way: what was claimed for it, and what the pool was charged before.
+// The n-th account ever made, of `made`; and one that is over, to be used again.
+PoolAccount* NthAccount(PoolTable* table, uint32_t n);
+void RecycleAccount(Fence* fence, PoolAccount* account);
+
+// One request on its way.
 struct PoolRequest {
   uint64_t bytes;
-  uint64_t stream;  // the handle; only told apart from others
-  int hole;
-  uint64_t charged;       // before
-  uint64_t growth_bytes;  // reserved in addition
+  uint64_t stream;        // the handle; only told apart from others
+  uint64_t growth_bytes;  // what it can make the pool grow by, at most
+  int hole;               // kUnsure: the growth is part of the charge
 };
 
 // Before the driver call: makes sure that the pool's charge covers the request, growth included.
@@ -77,10 +88,14 @@ struct PoolRequest {
 bool ClaimFromPool(FencedDevice* payer, PoolAccount* account, PoolRequest* request,
                    LedgerMove* move);
 
-// After the driver call; address 0: it failed. False: the pool grew although a hole was known, and
-// there is no room for it; the caller gives its allocation back.
+// After the driver call; address 0: it failed. False: the pool holds more than it may; the caller
+// gives its allocation back.
 bool LandedInPool(FencedDevice* payer, PoolAccount* account, const PoolRequest& request,
                   uint64_t address);
+
+// A piece was given back by a driver call before which PoolHoles::BeforeFree was asked.
+void FreedInPool(PoolAccount* account, uint64_t before, uint64_t address, uint64_t bytes,
+                 uint64_t stream);
 
 // An allocation ended, or never came to be. Its bytes stay charged until the pool is settled.
 void ReturnToPool(PoolAccount* account, uint64_t bytes);
@@ -97,7 +112,8 @@ void SettleFreed(Fence* fence);
 // left.
 void TrimPools(Fence* fence, FencedDevice* payer);
 
-// Set by every free whose memory the driver still holds: the one load that a synchronisation costs when nothing was freed.
+// Set by every free whose memory the driver still holds: the one load that a synchronisation costs
+// when nothing was freed.
 extern std::atomic<bool> frees_unsettled;
 
 }  // namespace gpufence

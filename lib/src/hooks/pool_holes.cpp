@@ -1,35 +1,79 @@
 #include "hooks/pool_holes.h"
 
+#include "policy/charge.h"
+
 namespace gpufence {
 
-int PoolHoles::Claim(uint64_t bytes, uint64_t stream) {
-  SpinGuard guard(&lock_);
+uint64_t PoolHoles::TailBytes() const {
+  const uint64_t end = begin_ + reserved_bytes_;
+  return begin_ != 0 && end > top_ ? end - top_ : 0;
+}
+
+int PoolHoles::Claim(uint64_t bytes, uint64_t stream, uint64_t growing_bytes) {
+  if (bare_) return kUnsure;
   int best = kUnsure;
   for (int i = 0; i < end_; ++i) {
     const Hole& hole = holes_[i];
-    if (hole.bytes < bytes || hole.bytes == 0 || hole.claimed) continue;
-    if (hole.stream != stream && hole.stream != kAnyStream) continue;
+    if (hole.bytes < bytes || hole.bytes == 0 || hole.claimed || hole.stream != stream) continue;
     if (best == kUnsure || hole.bytes < holes_[best].bytes) best = i;
     if (hole.bytes == bytes) break;
   }
-  if (best != kUnsure) holes_[best].claimed = true;
-  return best;
+  if (best != kUnsure) {
+    holes_[best].claimed = true;
+    return best;
+  }
+  // Written so that an absurd size cannot wrap.
+  const uint64_t tail = TailBytes();
+  const uint64_t taken = tail_claims_ + growing_bytes;
+  if (taken > tail || bytes > tail - taken) return kUnsure;
+  tail_claims_ += bytes;
+  return kTail;
 }
 
-void PoolHoles::Landed(int claim, uint64_t address, uint64_t bytes, uint64_t grown_bytes) {
-  SpinGuard guard(&lock_);
-  if (claim != kUnsure) holes_[claim].claimed = false;
-  if (address == 0) return;
+bool PoolHoles::Landed(int claim, uint64_t address, uint64_t bytes) {
+  bool hit = false;
+  if (claim == kTail) {
+    tail_claims_ -= bytes;
+    hit = address != 0 && address + bytes <= begin_ + reserved_bytes_;
+  } else if (claim != kUnsure) {
+    const Hole& hole = holes_[claim];
+    holes_[claim].claimed = false;
+    hit = address >= hole.address && address + bytes <= hole.address + hole.bytes;
+  }
+  if (address == 0) return false;
   const uint64_t number = landings_.load(std::memory_order_relaxed);
   recent_[number % kRecent] = {address, bytes};
   landings_.store(number + 1, std::memory_order_release);
   Cut(address, bytes);
-  if (grown_bytes > bytes) Add(address + bytes, grown_bytes - bytes, kAnyStream);
+  Extend(address, bytes);
+  return hit;
+}
+
+void PoolHoles::Extend(uint64_t address, uint64_t bytes) {
+  const uint64_t start = address / kPoolBlockBytes * kPoolBlockBytes;
+  if (begin_ == 0 || start < begin_) begin_ = start;
+  if (address + bytes > top_) top_ = address + bytes;
+}
+
+void PoolHoles::Observe(uint64_t reserved_bytes, bool quiet) {
+  if (reserved_bytes < reserved_bytes_) Distrust();
+  reserved_bytes_ = reserved_bytes;
+  if (reserved_bytes == 0) {
+    if (!quiet) return;
+    bare_ = false;
+    begin_ = top_ = 0;
+  } else if (begin_ != 0 && RoundUp(top_, kPoolBlockBytes) - begin_ > reserved_bytes) {
+    Distrust();  // more addresses than memory: a block was moved
+  }
+}
+
+void PoolHoles::Distrust() {
+  bare_ = true;
+  for (int i = 0; i < end_; ++i) holes_[i].bytes = 0;
 }
 
 void PoolHoles::Freed(uint64_t before, uint64_t address, uint64_t bytes, uint64_t stream) {
-  SpinGuard guard(&lock_);
-  if (!IsTakenSince(before, address, bytes)) Add(address, bytes, stream);
+  if (!bare_ && !IsTakenSince(before, address, bytes)) Add(address, bytes, stream);
 }
 
 bool PoolHoles::IsTakenSince(uint64_t before, uint64_t address, uint64_t bytes) const {
@@ -42,11 +86,6 @@ bool PoolHoles::IsTakenSince(uint64_t before, uint64_t address, uint64_t bytes) 
   return false;
 }
 
-void PoolHoles::Clear() {
-  SpinGuard guard(&lock_);
-  for (int i = 0; i < end_; ++i) holes_[i].bytes = 0;
-}
-
 // In a free place, else in that of the smallest hole that is smaller.
 void PoolHoles::Add(uint64_t address, uint64_t bytes, uint64_t stream) {
   int place = -1;
@@ -57,8 +96,7 @@ void PoolHoles::Add(uint64_t address, uint64_t bytes, uint64_t stream) {
       place = i;
       break;
     }
-    if (end_ == kMost && hole.bytes < bytes &&
-        (place == -1 || hole.bytes < holes_[place].bytes)) {
+    if (end_ == kMost && hole.bytes < bytes && (place == -1 || hole.bytes < holes_[place].bytes)) {
       place = i;
     }
   }

@@ -2,7 +2,6 @@
 //
 // While a stream is captured, an allocation is a node of the graph and costs nothing yet.
 #include "device/ids.h"
-#include "hooks/capture_mode.h"
 #include "hooks/fence.h"
 #include "hooks/freed.h"
 #include "hooks/late_frees.h"
@@ -71,8 +70,8 @@ bool FindAccount(Fence* fence, CUmemoryPool pool, CUstream stream, PoolAccount**
   *account = nullptr;
   const uint32_t ordinal = DeviceOfStream<Stream>(fence, stream);
   if (ordinal == kNoDevice) return true;
-  if (pool == nullptr && real::cuDeviceGetMemPool(&pool, static_cast<CUdevice>(ordinal)) !=
-                             CUDA_SUCCESS) {
+  if (pool == nullptr &&
+      real::cuDeviceGetMemPool(&pool, static_cast<CUdevice>(ordinal)) != CUDA_SUCCESS) {
     return true;
   }
   *account = AccountOf(fence, pool, static_cast<int32_t>(ordinal));
@@ -101,8 +100,7 @@ CUresult Allocate(CUdeviceptr* dptr, size_t bytesize, CUmemoryPool pool, CUstrea
   CUdeviceptr address = 0;
   const CUresult rc = call(&address);
   if (rc != CUDA_SUCCESS) {
-    // Perhaps because a capture is under way that forbids it: then it forbids to look as well.
-    const CaptureRelaxed relaxed;
+    // The pool may have grown all the same, as far as there was memory.
     if (!LandedInPool(payer, account, request, 0)) SettlePool(payer, account);
     return rc;
   }
@@ -132,14 +130,13 @@ CUresult Free(CUdeviceptr dptr, CUstream stream) {
   Freed freed(hook.fence(), HoldingKind::kAddress, dptr);
   const Holding& holding = freed.holding();
   const bool pooled = freed.found() && holding.family == Family::kStreamOrdered;
-  PoolHoles* holes =
-      pooled ? &reinterpret_cast<PoolAccount*>(holding.owner)->holes : nullptr;
-  const uint64_t before = pooled ? holes->BeforeFree() : 0;
+  PoolAccount* account = pooled ? reinterpret_cast<PoolAccount*>(holding.owner) : nullptr;
+  const uint64_t before = pooled ? account->holes.BeforeFree() : 0;
 
   const CUresult rc = Stream::Free(dptr, stream);
   if (rc != CUDA_SUCCESS || !freed.found()) return freed.Settle(rc);
   if (pooled) {
-    holes->Freed(before, dptr, holding.bytes, reinterpret_cast<uint64_t>(stream));
+    FreedInPool(account, before, dptr, holding.bytes, reinterpret_cast<uint64_t>(stream));
     return freed.Settle(rc);
   }
   freed.Keep();
@@ -163,9 +160,8 @@ CUresult cuMemAllocAsync(CUdeviceptr* dptr, size_t bytesize, CUstream hStream) {
 
 CUresult cuMemAllocAsync_ptsz(CUdeviceptr* dptr, size_t bytesize, CUstream hStream) {
   return gpufence::Allocate<PerThreadStream>(
-      dptr, bytesize, nullptr, hStream, [=](CUdeviceptr* out) {
-        return real::cuMemAllocAsync_ptsz(out, bytesize, hStream);
-      });
+      dptr, bytesize, nullptr, hStream,
+      [=](CUdeviceptr* out) { return real::cuMemAllocAsync_ptsz(out, bytesize, hStream); });
 }
 
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr* dptr, size_t bytesize, CUmemoryPool pool,

@@ -142,7 +142,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t size,
   FencedDevice* device = DeviceOf(hook.fence(), prop);
   if (device == nullptr || handle == nullptr) return real::cuMemCreate(handle, size, prop, flags);
 
-  Reservation held(device, RoundUp(size, kChunkBytes), /*linear=*/false);
+  Reservation held(device, RoundUp(size, kChunkBytes));
   if (!held) return CUDA_ERROR_OUT_OF_MEMORY;
 
   const CUresult rc = real::cuMemCreate(handle, size, prop, flags);

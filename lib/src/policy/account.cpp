@@ -1,12 +1,7 @@
 #include "policy/account.h"
 
-#include <sched.h>
-
 namespace gpufence {
 namespace {
-
-// Bounds how often a thread waits for another one's chunk; each time somebody got on.
-constexpr int kChunkAttempts = 64;
 
 constexpr uint64_t kReclaimPauseNs = 100'000'000;
 
@@ -45,9 +40,13 @@ bool Account::IsNearLimit(uint64_t bytes) {
          limit_bytes - used_bytes - bytes < kStaleMarginBytes;
 }
 
-bool Account::Reserve(uint64_t bytes) {
+bool Account::TryReserve(uint64_t bytes) {
   if (stale() && read_stale_ != nullptr && IsNearLimit(bytes)) read_stale_(device_);
-  if (ledger_.Reserve(bytes, LimitBytes()) == Verdict::kGranted) return true;
+  return ledger_.Reserve(bytes, LimitBytes()) == Verdict::kGranted;
+}
+
+bool Account::Reserve(uint64_t bytes) {
+  if (TryReserve(bytes)) return true;
   // The dead first: their bytes are free for the asking. Then what costs a driver call.
   if (Reclaim(Effort::kThorough) > 0 &&
       ledger_.Reserve(bytes, LimitBytes()) == Verdict::kGranted) {
@@ -71,48 +70,6 @@ uint32_t Account::Reclaim(Effort effort) {
 }
 
 void Account::Release(uint64_t bytes) { ledger_.Release(bytes); }
-
-// The charge is always ChunksFor(small_bytes_): whoever moves small_bytes_ across a chunk's border
-// brings that chunk's bytes, or takes them away, and nobody else has to know.
-bool Account::ReserveLinear(uint64_t bytes) {
-  const uint64_t step = LinearCharge(bytes);
-  if (!IsSmall(bytes)) return Reserve(step);
-  uint64_t small = small_bytes_.load(std::memory_order_relaxed);
-  while (ChunksFor(small + step) == ChunksFor(small)) {
-    if (small_bytes_.compare_exchange_weak(small, small + step)) return true;
-  }
-  return OpenChunk(step);
-}
-
-bool Account::OpenChunk(uint64_t step) {
-  for (int attempt = 0; attempt < kChunkAttempts; ++attempt) {
-    opening_chunks_.fetch_add(1, std::memory_order_seq_cst);
-    const bool granted = Reserve(kChunkBytes);
-    uint64_t small = small_bytes_.load(std::memory_order_relaxed);
-    while (granted || ChunksFor(small + step) == ChunksFor(small)) {
-      const bool opens = ChunksFor(small + step) != ChunksFor(small);
-      if (!small_bytes_.compare_exchange_weak(small, small + step)) continue;
-      if (granted && !opens) Release(kChunkBytes);  // another thread opened one meanwhile
-      opening_chunks_.fetch_sub(1, std::memory_order_seq_cst);
-      return true;
-    }
-    // Refused for good, unless another thread is about to open a chunk that has a place for us.
-    if (opening_chunks_.fetch_sub(1, std::memory_order_seq_cst) == 1 &&
-        small_bytes_.load(std::memory_order_seq_cst) == small) {
-      return false;
-    }
-    sched_yield();
-  }
-  return false;
-}
-
-void Account::ReleaseLinear(uint64_t bytes) {
-  const uint64_t step = LinearCharge(bytes);
-  if (!IsSmall(bytes)) return Release(step);
-  const uint64_t before = small_bytes_.fetch_sub(step, std::memory_order_seq_cst);
-  const uint64_t closed = ChunksFor(before) - ChunksFor(before - step);
-  if (closed > 0) Release(closed);
-}
 
 // Under the lock. Bytes that were reserved for overhead already are part of the ledger.
 void Account::ChangeOverhead(uint64_t reserved, uint64_t owned, uint64_t loose) {

@@ -32,16 +32,14 @@ class Account {
   // False: over the limit, after dead processes were reclaimed and make_room was tried.
   bool Reserve(uint64_t bytes);
 
+  // The same without looking for room where there is none at once.
+  bool TryReserve(uint64_t bytes);
+
   // Takes bytes that the driver has given out already, whether they fit or not.
   void Book(uint64_t bytes) { ledger_.Book(bytes); }
 
   // Gives physical bytes back.
   void Release(uint64_t bytes);
-
-  // The same for linear memory of a requested size: small sizes share chunks. The charge to give
-  // back later is LinearCharge(bytes), whether small or not.
-  bool ReserveLinear(uint64_t bytes);
-  void ReleaseLinear(uint64_t bytes);
 
   // Overhead: what the driver holds for this process and no request asked for. It is counted like
   // any charge. Part of it has an owner whose end is seen (a context); the rest is what the driver
@@ -97,9 +95,6 @@ class Account {
   uint32_t slot() const { return slot_; }
 
  private:
-  // Takes a chunk for `step` small bytes, or a place in one that another thread opens meanwhile.
-  bool OpenChunk(uint64_t step);
-
   // Within this much of the limit a stale figure is read again: code and local memory of one kernel
   // seldom take more.
   static constexpr uint64_t kStaleMarginBytes = uint64_t{512} << 20;
@@ -113,8 +108,6 @@ class Account {
   std::atomic<uint64_t> limit_bytes_;
   std::atomic<uint32_t> limit_epoch_;
   SpinLock limit_lock_;
-  std::atomic<uint64_t> small_bytes_;      // linear memory that shares chunks
-  std::atomic<uint32_t> opening_chunks_;  // threads between a chunk's charge and its first use
   std::atomic<uint64_t> reclaimed_ns_;    // of the last ReclaimAt that looked; 0: never
   void (*read_stale_)(uint32_t device);
   std::atomic<bool> stale_;
@@ -122,10 +115,5 @@ class Account {
   uint64_t owned_overhead_;
   uint64_t loose_overhead_;
 };
-
-// What linear memory of a requested size counts in a holding.
-constexpr uint64_t LinearCharge(uint64_t bytes) {
-  return IsSmall(bytes) ? RoundUp(bytes, kSmallStep) : RoundUp(bytes, kChunkBytes);
-}
 
 }  // namespace gpufence

@@ -7,8 +7,7 @@
 namespace gpufence {
 
 inline constexpr uint64_t kChunkBytes = uint64_t{2} << 20;   // the driver's unit of physical memory
-inline constexpr uint64_t kSmallBytes = uint64_t{1} << 20;   // up to here, several share a chunk
-inline constexpr uint64_t kSmallStep = 512;                  // alignment inside a shared chunk
+inline constexpr uint64_t kSmallStep = 512;  // what smaller pieces are placed in inside of one
 inline constexpr uint64_t kPoolBlockBytes = uint64_t{32} << 20;  // how stream-ordered pools grow
 
 // Saturates, so that an absurd size is refused instead of wrapping to a small one.
@@ -17,14 +16,15 @@ constexpr uint64_t RoundUp(uint64_t bytes, uint64_t step) {
                                          : (bytes + step - 1) / step * step;
 }
 
-constexpr bool IsSmall(uint64_t bytes) { return bytes <= kSmallBytes; }
-
-// Bytes of chunks that `small_bytes` of small allocations need at least.
-constexpr uint64_t ChunksFor(uint64_t small_bytes) { return RoundUp(small_bytes, kChunkBytes); }
+// Pieces that share chunks with others: all that do not fill one. What takes nothing shares nothing.
+constexpr bool IsSmall(uint64_t bytes) {
+  return bytes > 0 && RoundUp(bytes, kSmallStep) < kChunkBytes;
+}
 
 static_assert(RoundUp(1, kChunkBytes) == kChunkBytes);
 static_assert(RoundUp(kChunkBytes, kChunkBytes) == kChunkBytes);
 static_assert(RoundUp(UINT64_MAX, kChunkBytes) >= uint64_t{1} << 63);
+static_assert(IsSmall(kChunkBytes - kSmallStep) && !IsSmall(kChunkBytes - kSmallStep + 1));
 static_assert(RoundUp(5 << 20, kChunkBytes) == uint64_t{6} << 20);
 
 }  // namespace gpufence

@@ -77,10 +77,11 @@ void Holdings::Erase(Shard* shard, Holding* place) {
   --shard->used;
 }
 
-bool Holdings::Put(const Holding& holding) {
+bool Holdings::Put(const Holding& holding, Holding* replaced) {
   Shard* shard = ShardOf(holding.kind, holding.key);
   SpinGuard guard(&shard->lock);
   Holding* place = Find(shard, holding.kind, holding.key);
+  if (replaced != nullptr) *replaced = place != nullptr ? *place : Holding{};
   if (place != nullptr) {
     *place = holding;
     return true;

@@ -28,7 +28,7 @@ enum class HoldingKind : uint8_t {
 // What an address is, so that any free gives back the right charge.
 enum class Family : uint8_t {
   kPlain = 0,      // charged as it is
-  kLinear,         // small sizes share chunks
+  kLinear,         // small sizes share chunks; owner: where it lies
   kManaged,        // as linear
   kStreamOrdered,  // owner: its pool's account, which carries the charge
   kGraph,          // owned by graph memory, which carries the charge
@@ -37,10 +37,10 @@ enum class Family : uint8_t {
 
 struct Holding {
   uint64_t key = 0;
-  uint64_t bytes = 0;    // as reserved; for linear memory the requested size
+  uint64_t bytes = 0;    // as reserved; for memory in chunks the requested size
   uint64_t context = 0;  // that ends it, or 0
   uint64_t owner = 0;    // see HoldingKind and Family
-  uint32_t count = 0;    // references, where a kind has them
+  uint32_t count = 0;    // references, where a kind has them; of a piece: 1 while it is freed
   uint16_t device = 0;   // index in this process's device table
   HoldingKind kind = HoldingKind::kNone;
   Family family = Family::kPlain;
@@ -48,8 +48,9 @@ struct Holding {
 
 class Holdings {
  public:
-  // Adds or replaces; false when no memory could be had for the table.
-  bool Put(const Holding& holding);
+  // Adds or replaces; false when no memory could be had for the table. `replaced`, if not null, is
+  // what was there before: of kind kNone when nothing was.
+  bool Put(const Holding& holding, Holding* replaced = nullptr);
 
   // Removes and returns it; false when there is none.
   bool Take(HoldingKind kind, uint64_t key, Holding* out);
@@ -70,7 +71,7 @@ class Holdings {
   static constexpr size_t kShards = 64;
   static constexpr size_t kFirstRoom = 64;
 
-  struct Shard {
+  struct alignas(64) Shard {
     SpinLock lock;
     Holding* places;
     size_t room;  // a power of two, or 0

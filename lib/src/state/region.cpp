@@ -70,6 +70,13 @@ bool OpenRegion(const RegionPlaces& places, RegionFile* file, char* why, size_t 
   return true;
 }
 
+int ReopenRegion(const RegionFile& file) {
+  const int fd = opened.Reopen();
+  if (fd < 0 || IsSameFile(fd, file.device, file.inode)) return fd;
+  close(fd);
+  return -1;
+}
+
 bool FindRegion(const RegionPlaces& places, RegionFile* file) {
   char name[NAME_MAX];
   SharedFile found;

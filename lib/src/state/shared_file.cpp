@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -15,7 +16,8 @@
 namespace gpufence {
 namespace {
 
-// Every uid uses the same file, whoever came first.
+// Every uid uses the same file, whoever came first. One that not all of them can open is nobody's:
+// those who can would share what the others do not.
 constexpr mode_t kFileMode = 0666;
 constexpr mode_t kFolderMode = 01777;
 
@@ -31,7 +33,8 @@ bool PathOf(const char* folder, const char* name, char* path) {
 Opened MapFile(const SharedFileKind& kind, int fd, int protection, SharedFile* file) {
   struct stat found = {};
   if (fstat(fd, &found) != 0 || !S_ISREG(found.st_mode) ||
-      found.st_size != static_cast<off_t>(kind.bytes)) {
+      (found.st_mode & kFileMode) != kFileMode || found.st_size != static_cast<off_t>(kind.bytes)) {
+    errno = EEXIST;
     return Opened::kDamaged;
   }
   void* address = mmap(nullptr, kind.bytes, protection, MAP_SHARED, fd, 0);
@@ -39,6 +42,7 @@ Opened MapFile(const SharedFileKind& kind, int fd, int protection, SharedFile* f
   *file = {.memory = address, .fd = fd, .device = found.st_dev, .inode = found.st_ino};
   if (kind.is_ready(address)) return Opened::kReady;
   munmap(address, kind.bytes);
+  errno = EEXIST;
   return Opened::kDamaged;
 }
 
@@ -52,6 +56,16 @@ Opened OpenExisting(const SharedFileKind& kind, const char* path, int mode, Shar
   if (opened == Opened::kReady) return opened;
   close(fd);
   return opened;
+}
+
+// Growing a file beyond RLIMIT_FSIZE is a fatal signal; here it is an error.
+bool Resize(int fd, size_t bytes) {
+  rlimit most = {};
+  if (getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur < bytes) {
+    errno = EFBIG;
+    return false;
+  }
+  return ftruncate(fd, static_cast<off_t>(bytes)) == 0;
 }
 
 // Built beside its place and linked there whole, so that nobody ever opens half a file.
@@ -69,7 +83,7 @@ Opened Make(const SharedFileKind& kind, const char* folder, const char* path, Sh
   const int fd = open(draft, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, kFileMode);
   if (fd < 0) return Opened::kUnusable;
   void* address = MAP_FAILED;
-  if (fchmod(fd, kFileMode) == 0 && ftruncate(fd, static_cast<off_t>(kind.bytes)) == 0 &&
+  if (fchmod(fd, kFileMode) == 0 && Resize(fd, kind.bytes) &&
       AllocateRange(fd, 0, kind.allocated_bytes)) {
     address = mmap(nullptr, kind.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   }
@@ -167,7 +181,14 @@ void OpenedFile::Remember(const SharedFile& file, size_t bytes) {
   opener_ = getpid();
   file_ = file;
   bytes_ = bytes;
+  // As the kernel has it: whole, wherever the program changes its folder to.
+  char link[32];
+  snprintf(link, sizeof link, "/proc/self/fd/%d", file.fd);
+  const ssize_t length = readlink(link, path_, sizeof path_ - 1);
+  path_[length > 0 ? length : 0] = '\0';
 }
+
+int OpenedFile::Reopen() const { return open(path_, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK); }
 
 void OpenedFile::CloseInherited() {
   if (file_.memory == nullptr || opener_ == getpid()) return;

@@ -2,6 +2,7 @@
 // allows it, whole or not at all. Must not know what is in it.
 #pragma once
 
+#include <limits.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -52,6 +53,10 @@ class OpenedFile {
  public:
   void Remember(const SharedFile& file, size_t bytes);
 
+  // Another descriptor of whatever its name leads to now; -1 when there is nothing. The caller closes
+  // it.
+  int Reopen() const;
+
   // In a forked child: lets go of what the parent had open.
   void CloseInherited();
 
@@ -59,6 +64,7 @@ class OpenedFile {
   pid_t opener_ = 0;
   SharedFile file_ = {};
   size_t bytes_ = 0;
+  char path_[PATH_MAX] = "";
 };
 
 }  // namespace gpufence

@@ -7,6 +7,7 @@
 
 #include <initializer_list>
 
+#include "state/region.h"
 #include "state/shared_file.h"
 
 namespace gpufence {
@@ -87,23 +88,61 @@ bool AllocateRow(const RegionFile& file, uint32_t row) {
          AllocateRange(file.fd, offsetof(Region, cells) + row * kCells, kCells);
 }
 
-// The first pass passes over what looks taken, since asking for a lock takes the longer the more of
-// them there are; the second asks everywhere.
-bool LooksTaken(const ProcessRecord& record, uint64_t own_namespace) {
-  return record.pid.load(std::memory_order_acquire) != 0 &&
-         AskPid(record, own_namespace, Effort::kQuick) != Owner::kGone;
-}
-
-bool Claim(const RegionFile& file, uint32_t slot) {
-  if (!SetLock(file.fd, slot, F_WRLCK)) return false;
-  if (!SetLock(file.fd, kZeroingBase + slot, F_WRLCK)) {
-    SetLock(file.fd, slot, F_UNLCK);
-    return false;
+// Frees the slot of an owner that is proven dead.
+bool Reclaim(const RegionFile& file, uint32_t slot, uint64_t own_namespace, Effort effort) {
+  if (!SetLock(file.fd, slot, F_WRLCK)) {
+    return ZeroOrphanedSlot(file, slot, own_namespace, effort);
   }
-  SignSlot(file.region, slot);
-  SetLock(file.fd, kZeroingBase + slot, F_UNLCK);
+  ZeroSlot(file.region, slot);
+  SetLock(file.fd, slot, F_UNLCK);
   return true;
 }
+
+// Only what is free already: whoever is stopped in here, holding both locks, keeps nobody's bytes.
+bool Claim(const RegionFile& file, uint32_t slot) {
+  const std::atomic<uint32_t>& pid = file.region->processes[slot].pid;
+  if (pid.load(std::memory_order_acquire) != 0 || !SetLock(file.fd, slot, F_WRLCK)) return false;
+  if (pid.load(std::memory_order_acquire) == 0 && SetLock(file.fd, kZeroingBase + slot, F_WRLCK)) {
+    SignSlot(file.region, slot);
+    SetLock(file.fd, kZeroingBase + slot, F_UNLCK);
+    return true;
+  }
+  SetLock(file.fd, slot, F_UNLCK);
+  return false;
+}
+
+uint32_t ReclaimAll(const RegionFile& file, uint32_t own_slot, Effort effort) {
+  uint32_t reclaimed = 0;
+  const uint64_t own_namespace = OwnPidNamespace();
+  const uint32_t end = file.region->header.high_slot.load(std::memory_order_acquire);
+  for (uint32_t slot = 0; slot < end && slot < kMaxProcesses; ++slot) {
+    const ProcessRecord& record = file.region->processes[slot];
+    if (slot == own_slot || record.pid.load(std::memory_order_relaxed) == 0) continue;
+    if (Reclaim(file, slot, own_namespace, effort)) ++reclaimed;
+  }
+  return reclaimed;
+}
+
+// The region with a descriptor that works. Where ours was closed, another open file serves for a
+// moment: our slot's lock stays with the mapping.
+class OpenDescriptor {
+ public:
+  explicit OpenDescriptor(const RegionFile& file) : file_(file), is_new_(!IsOurFile(file)) {
+    if (is_new_) file_.fd = ReopenRegion(file);
+  }
+  ~OpenDescriptor() {
+    if (is_new_ && usable()) close(file_.fd);
+  }
+  OpenDescriptor(const OpenDescriptor&) = delete;
+  OpenDescriptor& operator=(const OpenDescriptor&) = delete;
+
+  bool usable() const { return file_.fd >= 0; }
+  const RegionFile& file() const { return file_; }
+
+ private:
+  RegionFile file_;
+  bool is_new_;
+};
 
 }  // namespace
 
@@ -115,42 +154,35 @@ uint32_t ClaimSlot(const RegionFile& file) {
     return 0;
   }
   const uint64_t own_namespace = OwnPidNamespace();
+  // The first pass passes over whoever has a living number, since asking for a lock takes the longer
+  // the more of them there are; the second asks everywhere.
   for (const bool thorough : {false, true}) {
     for (uint32_t slot = 0; slot < kMaxProcesses; ++slot) {
-      if (!thorough && LooksTaken(file.region->processes[slot], own_namespace)) continue;
+      const ProcessRecord& record = file.region->processes[slot];
+      const bool taken = record.pid.load(std::memory_order_acquire) != 0;
+      if (taken && (thorough || AskPid(record, own_namespace, Effort::kQuick) == Owner::kGone)) {
+        Reclaim(file, slot, own_namespace, Effort::kThorough);
+      }
       if (Claim(file, slot)) return slot;
     }
   }
   return kNoSlot;
 }
 
-uint32_t ReclaimDead(const RegionFile& file, uint32_t own_slot, Effort effort) {
-  if (!IsOurFile(file)) return 0;
+uint32_t ReclaimDead(const RegionFile& mapped, uint32_t own_slot, Effort effort) {
+  if (mapped.fd < 0) return 0;
   bool waited = false;
   if (!TakeReclaimTurn(&waited)) return 0;
   uint32_t reclaimed = 0;
   if (!waited) {
-    const uint64_t own_namespace = OwnPidNamespace();
-    const uint32_t end = file.region->header.high_slot.load(std::memory_order_acquire);
-    for (uint32_t slot = 0; slot < end && slot < kMaxProcesses; ++slot) {
-      const ProcessRecord& record = file.region->processes[slot];
-      if (slot == own_slot || record.pid.load(std::memory_order_relaxed) == 0) continue;
-      if (SetLock(file.fd, slot, F_WRLCK)) {
-        ZeroSlot(file.region, slot);
-        SetLock(file.fd, slot, F_UNLCK);
-        ++reclaimed;
-      } else if (ZeroOrphanedSlot(file, slot, own_namespace, effort)) {
-        ++reclaimed;
-      }
-    }
+    const OpenDescriptor file(mapped);
+    if (file.usable()) reclaimed = ReclaimAll(file.file(), own_slot, effort);
   }
   reclaiming.store(false, std::memory_order_release);
   return waited ? 1 : reclaimed;
 }
 
-bool IsOurFile(const RegionFile& file) {
-  return IsSameFile(file.fd, file.device, file.inode);
-}
+bool IsOurFile(const RegionFile& file) { return IsSameFile(file.fd, file.device, file.inode); }
 
 uint64_t RowKey(const uint8_t uuid[16]) {
   uint64_t key = 0;

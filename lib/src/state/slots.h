@@ -27,8 +27,9 @@ struct RegionFile {
 uint32_t ClaimSlot(const RegionFile& file);
 
 // Zeroes the slots of dead processes. Returns how many there were. While another thread of this
-// process does the same, waits for it (a moment, bounded) and counts its work as one.
-uint32_t ReclaimDead(const RegionFile& file, uint32_t own_slot, Effort effort);
+// process does the same, waits for it (a moment, bounded) and counts its work as one. Works without
+// the descriptor too, as long as the file can be opened by its name.
+uint32_t ReclaimDead(const RegionFile& mapped, uint32_t own_slot, Effort effort);
 
 // True while the descriptor is still the region's. Daemons close all descriptors they have; the lock
 // lives on with the mapping, but another file's locks would prove nothing.

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "memory_ways.h"
+#include "programs/memory_ways.h"
 #include "programs/sim_program.h"
 
 namespace {

@@ -1,4 +1,4 @@
-#include "device/nvml.h"
+#include "device/nvml_calls.h"
 
 #include <string.h>
 #include <unistd.h>

@@ -1,15 +1,18 @@
-"""The log level of every dialect, mapped to ours: off < error < warn < info < debug < trace.
+"""How much is logged and where to, as each dialect says it. Nothing here is a reason to refuse.
 
-The same as ApplyLogLevel in lib/src/config/switches.cpp.
+Levels are mapped to ours: off < error < warn < info < debug < trace. The same as
+lib/src/config/log_settings.cpp.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
-from . import sources
+from . import sizes, sources
 from .options import Dialect, Setting
+from .reading import Reading, c_text
 from .sources import Statement, Statements
 
 
@@ -21,6 +24,7 @@ class LogLevel:
     unreadable: str  # a source whose level nobody understands; "" when there is none
 
 
+_PATH_BYTES = 256
 _LEVELS = ("off", "error", "warn", "info", "debug", "trace")
 _WORDS = {
     "none": "off",
@@ -32,10 +36,52 @@ _WORDS = {
 } | {level: level for level in _LEVELS}
 
 
+def read(reading: Reading) -> None:
+    """Level and sink."""
+    level = asked_for(reading.statements)
+    reading.claims.log_level = level.name or "warn"
+    if level.unreadable:
+        reading.claims.note(f"{level.unreadable} is no log level")
+    _read_sink(reading)
+
+
+def _read_sink(reading: Reading) -> None:
+    claims = reading.claims
+    path = reading.text(Dialect.GPUFENCE, Setting.LOG_FILE) or _vcuda_sink(reading)
+    file, daily = "", False
+    if not path and not _silenced(reading.statements):
+        path = reading.text(Dialect.VGPU_RS, Setting.LOG_FILE)
+        daily = bool(path)
+        # A folder gets a file of vgpu.rs's name.
+        if daily and Path(reading.system.root + c_text(path)).is_dir():
+            file = "/tf.log"
+    if len(path) + 8 > _PATH_BYTES:
+        claims.note("the log file's path is too long: lines go to stderr")
+        path, file, daily = "", "", False
+    claims.log_file, claims.log_is_daily = c_text(path + file), daily
+
+
+def _vcuda_sink(reading: Reading) -> str:
+    """vcuda-hook's sink as a path; empty: stderr, which stands for stdout, too."""
+    sink = reading.text(Dialect.VCUDA, Setting.LOG_SINK).strip(" ")
+    word = sizes.lower(sink)
+    if word in ("null", "none"):
+        return "/dev/null"
+    if word.startswith("file:"):
+        return sink[len("file:") :]
+    if word != "file":
+        return ""
+    return reading.text(Dialect.VCUDA, Setting.LOG_FILE) or "vcuda-hook.log"
+
+
+def _silenced(statements: Statements) -> bool:
+    switch = statements.text_of(Dialect.VGPU_RS, Setting.LOG_SWITCH)
+    return sizes.lower(switch) in ("off", "false", "0")
+
+
 def asked_for(statements: Statements) -> LogLevel:
     """Our own level, else the most verbose that a dialect asks for."""
-    switch = statements.text_of(Dialect.VGPU_RS, Setting.LOG_SWITCH)
-    silenced = switch.lower() in ("off", "false", "0") if switch.isascii() else False
+    silenced = _silenced(statements)
     levels: list[str] = []
     unreadable = ""
     for each in statements.all:

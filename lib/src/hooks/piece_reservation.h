@@ -1,0 +1,35 @@
+// Reservations of memory that the driver places in shared chunks: linear, managed, arrays.
+#pragma once
+
+#include "hooks/fence.h"
+#include "policy/piece_grant.h"
+
+namespace gpufence {
+
+// A grant that goes back unless it is committed.
+class PieceReservation {
+ public:
+  // `bytes` as asked for. The device is not null.
+  PieceReservation(FencedDevice* device, uint64_t context, HeapKind kind, uint64_t bytes);
+
+  explicit operator bool() const { return static_cast<bool>(grant_); }
+
+  // Keeps the charge and books it under `holding.key`, the address or array; fills the rest. False:
+  // it cannot be kept, and the caller frees the memory again before this object ends.
+  bool Commit(Holding holding);
+
+ private:
+  FencedDevice* device_;
+  uint64_t context_;
+  HeapKind kind_;
+  uint64_t bytes_;
+  LedgerMove move_;  // ends after the grant
+  PieceGrant grant_;
+};
+
+// The two halves of a piece's end, around the driver's free.
+void LeavePiece(FencedDevice* device, Holding* holding);
+void KeepPiece(FencedDevice* device, Holding* holding);  // the driver refused
+void DischargePiece(FencedDevice* device, const Holding& holding);
+
+}  // namespace gpufence

@@ -1,0 +1,282 @@
+#include "policy/chunks.h"
+
+#include <string.h>
+
+#include "core/forked.h"
+
+namespace gpufence {
+namespace {
+
+// No address has such a number.
+constexpr uint64_t kForeseen = uint64_t{1} << 42;
+
+uint64_t NumberOf(uint64_t address) { return address / kChunkBytes; }
+
+uint32_t FirstUnit(uint64_t address) {
+  return static_cast<uint32_t>(address % kChunkBytes / kSmallStep);
+}
+
+uint32_t Units(uint64_t bytes) { return static_cast<uint32_t>(RoundUp(bytes, kSmallStep) / kSmallStep); }
+
+size_t Home(uint64_t number, size_t room) {
+  return static_cast<size_t>((number * 0x9e3779b97f4a7c15u) >> 32) & (room - 1);
+}
+
+}  // namespace
+
+ChunkTable::Chunk* ChunkTable::Find(uint64_t number) {
+  if (room_ == 0 || number == 0) return nullptr;
+  for (size_t i = Home(number, room_);; i = (i + 1) & (room_ - 1)) {
+    if (chunks_[i].number == number) return &chunks_[i];
+    if (chunks_[i].number == 0) return nullptr;
+  }
+}
+
+// Chunks that are gone stay in the table until it is full: most come back at the same address.
+ChunkTable::Chunk* ChunkTable::FindOrAdd(uint64_t number) {
+  Chunk* found = Find(number);
+  if (found != nullptr) return found;
+  if (used_ * 4 >= room_ * 3 && !Grow()) return nullptr;
+  size_t i = Home(number, room_);
+  while (chunks_[i].number != 0) i = (i + 1) & (room_ - 1);
+  chunks_[i].number = number;
+  ++used_;
+  return &chunks_[i];
+}
+
+bool ChunkTable::Grow() {
+  const size_t old_room = room_;
+  Chunk* old_chunks = chunks_;
+  size_t room = kFirstRoom;
+  while (room < open_ * 2 + 2) room *= 2;
+  void* memory = MapWipedOnFork(room * sizeof(Chunk));
+  if (memory == nullptr) return false;
+  chunks_ = static_cast<Chunk*>(memory);
+  room_ = room;
+  used_ = 0;
+  for (size_t i = 0; i < old_room; ++i) {
+    if (!old_chunks[i].open()) continue;
+    size_t place = Home(old_chunks[i].number, room);
+    while (chunks_[place].number != 0) place = (place + 1) & (room - 1);
+    chunks_[place] = old_chunks[i];
+    ++used_;
+  }
+  if (old_chunks != nullptr) UnmapWipedOnFork(old_chunks, old_room * sizeof(Chunk));
+  return true;
+}
+
+void ChunkTable::Mark(Chunk* chunk, uint32_t first, uint32_t count, bool used) {
+  const uint32_t end = first + count < kChunkUnits ? first + count : kChunkUnits;
+  while (first < end) {
+    const uint32_t bit = first % 64;
+    const uint32_t here = end - first < 64 - bit ? end - first : 64 - bit;
+    const uint64_t mask = (here == 64 ? ~uint64_t{0} : (uint64_t{1} << here) - 1) << bit;
+    uint64_t* word = &chunk->used[first / 64];
+    *word = used ? *word | mask : *word & ~mask;
+    first += here;
+  }
+}
+
+// The free units from `first` on.
+uint32_t ChunkTable::FreeFrom(const Chunk& chunk, uint32_t first) {
+  for (uint32_t unit = first; unit < kChunkUnits; unit = (unit / 64 + 1) * 64) {
+    const uint64_t used = chunk.used[unit / 64] >> (unit % 64);
+    if (used != 0) return unit + static_cast<uint32_t>(__builtin_ctzll(used)) - first;
+  }
+  return first < kChunkUnits ? kChunkUnits - first : 0;
+}
+
+// The first run of free units at or after `from`; none: of no units.
+ChunkTable::Run ChunkTable::NextRun(const Chunk& chunk, uint32_t from) {
+  uint32_t unit = from;
+  while (unit < kChunkUnits) {
+    const uint64_t free_units = ~chunk.used[unit / 64] >> (unit % 64);
+    if (free_units != 0) {
+      unit += static_cast<uint32_t>(__builtin_ctzll(free_units));
+      return {chunk.number, unit, FreeFrom(chunk, unit)};
+    }
+    unit = (unit / 64 + 1) * 64;
+  }
+  return {chunk.number, kChunkUnits, 0};
+}
+
+// Of those runs that `count` units fit in, as the driver chooses; none: of no units. What is on its
+// way out is no room yet, and neither is what lies beside it.
+ChunkTable::Run ChunkTable::SmallestRun(uint64_t heap, uint32_t count) {
+  Run best = {0, 0, 0};
+  for (size_t i = 0; i < room_; ++i) {
+    const Chunk& chunk = chunks_[i];
+    if (!chunk.open() || chunk.heap != heap || chunk.leaving > 0 || chunk.is_opaque) continue;
+    for (Run run = NextRun(chunk, 0); run.count > 0; run = NextRun(chunk, run.first + run.count)) {
+      if (run.count >= count && (best.count == 0 || run.count < best.count)) best = run;
+    }
+  }
+  return best;
+}
+
+// Keeps the run behind the newest piece in mind, or an older one that is longer.
+void ChunkTable::Remember(const Chunk& chunk, uint32_t first, uint32_t count) {
+  if (chunk.is_opaque) return;
+  const uint32_t end = first + count;
+  if (hint_.number == chunk.number && hint_.count > 0) {
+    const uint32_t hint_end = hint_.first + hint_.count;
+    if (end == hint_.first) return;
+    if (first < hint_end && end > hint_.first) {
+      hint_ = {chunk.number, end, hint_end > end ? hint_end - end : 0};
+      return;
+    }
+  }
+  const uint32_t free_units = FreeFrom(chunk, end);
+  if (free_units > hint_.count) hint_ = {chunk.number, end, free_units};
+}
+
+bool ChunkTable::HasRoom(uint64_t heap, uint32_t count, bool thorough) {
+  if (surprises_ >= kMostSurprises || (unpaid_ > 0 && unpaid_heap_ != heap)) return false;
+  const uint32_t needed = unpaid_units_ + count;
+  const Chunk* chunk = hint_.count >= needed ? Find(hint_.number) : nullptr;
+  if (chunk != nullptr && chunk->open() && chunk->heap == heap && chunk->leaving == 0) return true;
+  return thorough && SmallestRun(heap, needed).count > 0;
+}
+
+// Whoever relies on a hole finds one that is as large as all who do so need together. Should another
+// request take it, that one has brought a chunk's charge that it does not need, and the charge is
+// kept for the chunk that is opened instead: a whole one, so that all who rely on holes fit in it.
+bool ChunkTable::EnterUnpaid(uint64_t heap, uint64_t bytes, bool thorough) {
+  SpinGuard guard(&lock_);
+  if (!HasRoom(heap, Units(bytes), thorough)) return false;
+  ++unpaid_;
+  unpaid_units_ += Units(bytes);
+  unpaid_heap_ = heap;
+  under_way_.fetch_add(1, std::memory_order_relaxed);
+  return true;
+}
+
+void ChunkTable::EnterPaid() {
+  SpinGuard guard(&lock_);
+  ++paid_;
+  under_way_.fetch_add(1, std::memory_order_relaxed);
+}
+
+// What the driver places for itself (a module's variables) may lie where a hole seems to be.
+void ChunkTable::BeSurprised() {
+  ++surprises_;
+  hint_.count = 0;
+  for (size_t i = 0; i < room_; ++i) chunks_[i].is_opaque = chunks_[i].open();
+}
+
+// A charge that its bringer does not need: who else does? Returns how many go back.
+uint32_t ChunkTable::Spare() {
+  if (owed_ > 0) {
+    --owed_;
+    return 0;
+  }
+  if (unpaid_ == 0) return 1;
+  ++spare_;
+  return 0;
+}
+
+ChunkDue ChunkTable::EndRequest(uint64_t bytes, bool paid, bool opened) {
+  ChunkDue due;
+  if (paid) {
+    --paid_;
+    if (!opened) due.surplus = Spare();
+  } else {
+    --unpaid_;
+    unpaid_units_ -= Units(bytes);
+    if (opened && spare_ > 0) {
+      --spare_;
+    } else if (opened) {
+      ++owed_;
+    }
+  }
+  // As many are owed as there are requests under way that may pay; the next one is a surprise.
+  if (owed_ > paid_) {
+    --owed_;
+    due.is_unpaid = true;
+    BeSurprised();
+  }
+  if (unpaid_ == 0) {
+    due.surplus += spare_;
+    spare_ = 0;
+  }
+  return due;
+}
+
+void ChunkTable::Place(Chunk* chunk, uint64_t heap, uint32_t first, uint32_t count) {
+  if (!chunk->open()) {
+    memset(chunk->used, 0, sizeof chunk->used);
+    chunk->heap = heap;
+    chunk->is_opaque = false;
+    ++open_;
+  }
+  ++chunk->pieces;
+  Mark(chunk, first, count, true);
+  Remember(*chunk, first, count);
+}
+
+ChunkDue ChunkTable::Placed(const SmallPiece& piece, bool paid) {
+  SpinGuard guard(&lock_);
+  Chunk* chunk = FindOrAdd(NumberOf(piece.address));
+  // Charged for good rather than lost, where no memory is left to remember it.
+  if (chunk == nullptr) return EndRequest(piece.bytes, paid, true);
+  const bool opened = !chunk->open();
+  Place(chunk, piece.heap, FirstUnit(piece.address), Units(piece.bytes));
+  return EndRequest(piece.bytes, paid, opened);
+}
+
+ChunkDue ChunkTable::Failed(uint64_t bytes, bool paid) {
+  SpinGuard guard(&lock_);
+  return EndRequest(bytes, paid, false);
+}
+
+void ChunkTable::Leave(const SmallPiece& piece) {
+  SpinGuard guard(&lock_);
+  Chunk* chunk = Find(NumberOf(piece.address));
+  if (chunk == nullptr || chunk->pieces == 0) return;
+  --chunk->pieces;
+  ++chunk->leaving;
+  Mark(chunk, FirstUnit(piece.address), Units(piece.bytes), false);
+}
+
+void ChunkTable::Stay(const SmallPiece& piece) {
+  SpinGuard guard(&lock_);
+  Chunk* chunk = Find(NumberOf(piece.address));
+  if (chunk == nullptr || chunk->leaving == 0) return;
+  --chunk->leaving;
+  ++chunk->pieces;
+  Mark(chunk, FirstUnit(piece.address), Units(piece.bytes), true);
+  if (hint_.number == chunk->number) hint_.count = 0;  // it may have spread over this place
+}
+
+ChunkDue ChunkTable::Left(uint64_t address) {
+  SpinGuard guard(&lock_);
+  ChunkDue due;
+  Chunk* chunk = Find(NumberOf(address));
+  if (chunk == nullptr || chunk->leaving == 0) return due;
+  --chunk->leaving;
+  if (chunk->open()) return due;
+  --open_;
+  if (hint_.number == chunk->number) hint_.count = 0;
+  due.surplus = Spare();
+  return due;
+}
+
+ChunkTable::Foreseen ChunkTable::Foresee(SmallPiece* piece, bool is_paid) {
+  SpinGuard guard(&lock_);
+  Run run = SmallestRun(piece->heap, Units(piece->bytes));
+  const bool has_hole = run.count > 0;
+  if (!has_hole && !is_paid) return Foreseen::kNoRoom;
+  if (!has_hole) run.number = kForeseen + ++foreseen_;
+  Chunk* chunk = FindOrAdd(run.number);
+  if (chunk == nullptr) return Foreseen::kNoRoom;
+  Place(chunk, piece->heap, run.first, Units(piece->bytes));
+  piece->address = run.number * kChunkBytes + run.first * kSmallStep;
+  return has_hole ? Foreseen::kInHole : Foreseen::kInNewChunk;
+}
+
+uint64_t ChunkTable::chunks() {
+  SpinGuard guard(&lock_);
+  return open_;
+}
+
+}  // namespace gpufence

@@ -1,0 +1,60 @@
+// A grant for memory that the driver places in chunks: from before its call until it is known where
+// the memory came to lie, or that it did not. Must not know CUDA.
+#pragma once
+
+#include <stdint.h>
+
+#include "policy/account.h"
+#include "policy/chunks.h"
+
+namespace gpufence {
+
+// What never shares a chunk with another kind, or with another context's.
+enum class HeapKind : uint8_t {
+  kLinear,
+  kManaged,
+  kArrays,  // without addresses: their places are foreseen, not seen
+};
+
+constexpr uint64_t HeapOf(uint64_t context, HeapKind kind) {
+  return context * 4 + static_cast<uint64_t>(kind);
+}
+
+class PieceGrant {
+ public:
+  // Granted unless it does not fit, dead processes reclaimed and room made. Waits for other threads'
+  // pieces that are under way, a moment at most: they may leave a place, or a chunk's charge.
+  PieceGrant(Account* account, ChunkTable* chunks, uint64_t context, HeapKind kind, uint64_t bytes);
+
+  // Gives back whatever was neither placed nor foreseen to be.
+  ~PieceGrant();
+  PieceGrant(const PieceGrant&) = delete;
+  PieceGrant& operator=(const PieceGrant&) = delete;
+
+  explicit operator bool() const { return stage_ != Stage::kRefused; }
+
+  // After the driver's call, which succeeded. False: it took a chunk for this piece that nobody can
+  // pay, and the caller frees the memory before the grant ends. Otherwise the charge stays, and
+  // EndPiece gives it back. For arrays the address does not matter.
+  bool Placed(uint64_t address);
+
+  // What identifies the piece from now on: its address, or the place that an array has here.
+  uint64_t place() const { return piece_.address; }
+
+ private:
+  enum class Stage : uint8_t { kRefused, kUnpaid, kPaid, kWhole, kForeseen, kPlaced, kUndone };
+
+  Stage Ask();
+  Stage AskForArray();
+
+  Account* account_;
+  ChunkTable* chunks_;
+  SmallPiece piece_;
+  Stage stage_;
+};
+
+// The second half of a piece's end, after the driver's free: the first, before it, is ChunkTable::Leave
+// for small ones. Pieces that share no chunk have no first half.
+void EndPiece(Account* account, ChunkTable* chunks, const SmallPiece& piece);
+
+}  // namespace gpufence

@@ -10,11 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from .test_state import folder, run  # noqa: F401  (folder is a fixture)
+from .test_state import folder, needs_root, run, small_folder  # noqa: F401  (folder: a fixture)
 
 ROUNDS = int(os.environ.get("GPUFENCE_CORE_ROUNDS", "10"))
 
-CASES = ("alone", "siblings", "soft")
+CASES = (
+    "alone",
+    "siblings",
+    "soft",
+    "two_containers",
+    "stolen_turn",
+    "many_containers",
+    "together",
+    "damaged",
+)
 
 WORLDS = (
     "saturating",
@@ -36,6 +45,17 @@ def test_charges_agree_with_arithmetic_without_limits(build: Path) -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_a_seat_keeps_its_promise(build: Path, folder: Path, case: str) -> None:  # noqa: F811
     assert run(build / "tests" / "core_cases", case, folder).endswith("ok\n")
+
+
+@needs_root
+@pytest.mark.parametrize("kib", [4, 64, 240, 300, 420])
+def test_a_full_folder_is_an_error_and_no_signal(
+    build: Path,
+    folder: Path,  # noqa: F811
+    kib: int,
+) -> None:
+    with small_folder(folder, kib):
+        run(build / "tests" / "core_cases", "full_folder", folder)
 
 
 @pytest.mark.parametrize("world", WORLDS)

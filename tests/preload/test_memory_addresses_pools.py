@@ -161,11 +161,13 @@ def test_a_pool_that_lost_blocks_is_not_trusted(bare: Sim, state: Path) -> None:
         before = fence.charged()
         first = fence.take("async", BLOCK)
         fence.take("async", 12 * MIB)
+        last = fence.take("async", 10 * MIB)
         fence.give("free_async", first)
         fence.does("sync", "stream")
         fence.does("trim", 0)
         assert fence.charged() == before + BLOCK
         fence.does("physical", GIB - fence.charged() - 30 * MIB)
+        fence.give("free_async", last)
 
         fence.refused("async", 10 * MIB)
 

@@ -173,6 +173,7 @@ def test_threads_get_exactly_what_there_is(
 @pytest.mark.parametrize(
     ("what", "threads", "amount"),
     [
+        ("steps", 1, 1),
         ("alone", 1, 50000),
         ("random", 4, 20000),
         ("random", 16, 5000),

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "fence_program.h"
+#include "raw_symbol.h"
 
 namespace {
 
@@ -77,6 +78,23 @@ void Reset(Facts* facts) {
   MUST(cuDevicePrimaryCtxReset_v2(0));
   Create();
   facts->Say("room", RoomMiB());
+}
+
+// The driver ends the primary context without our hearing of it, and deals its handle again.
+void Behind(Facts* facts) {
+  using Release = decltype(&cuDevicePrimaryCtxRelease_v2);
+  const auto raw_release =
+      reinterpret_cast<Release>(bench::RawSymbol("libcuda.so", "cuDevicePrimaryCtxRelease_v2"));
+  CUcontext first = RetainPrimary();
+  TakeGiB();
+  MUST(raw_release(0));
+  CUcontext second = RetainPrimary();
+  facts->Say("same handle", first == second);
+  facts->Say("room", RoomMiB());
+  TakeGiB();
+  MUST(cuDevicePrimaryCtxRelease_v2(0));
+  Create();
+  facts->Say("at the end", RoomMiB());
 }
 
 void Attached(Facts* facts) {
@@ -156,6 +174,7 @@ int main(int argc, char** argv) {
   if (is("contents")) Contents(&facts);
   if (is("primary")) Primary(&facts);
   if (is("reset")) Reset(&facts);
+  if (is("behind")) Behind(&facts);
   if (is("attached")) Attached(&facts);
   if (is("green")) Green(&facts);
   if (is("refused")) Refused(&facts);

@@ -4,8 +4,9 @@
 // do, the chunks that the heap holds are paid, within the limit, and charged no longer than held.
 //
 //   state_chunks random FOLDER THREADS OPERATIONS    any sizes, near the limit all the time
-//   state_chunks alone FOLDER 1 OPERATIONS          and after every call: not a byte more or less
+//   state_chunks alone FOLDER 1 OPERATIONS           after every call: not a byte more or less
 //   state_chunks fill FOLDER THREADS ROUNDS          all ask until refused: every place is taken
+//   state_chunks steps FOLDER 1 1                    calls under way at once, in one order each
 //   state_chunks stranger FOLDER THREADS OPERATIONS  over a heap that never fills holes: charged right
 //                                                    all the same
 #include <string.h>
@@ -139,9 +140,12 @@ void InThreads(int count, Body body) {
 
 uint64_t AnySize(Random* random) {
   switch (random->Below(4)) {
-    case 0: return 1 + random->Below(2 * kMiB - kSmallStep);
-    case 1: return (1 + random->Below(7)) * 256 * 1024;
-    default: return 1 + random->Below(64 * 1024);
+    case 0:
+      return 1 + random->Below(2 * kMiB - kSmallStep);
+    case 1:
+      return (1 + random->Below(7)) * 256 * 1024;
+    default:
+      return 1 + random->Below(64 * 1024);
   }
 }
 
@@ -217,6 +221,87 @@ void DoFill(const World& world, int threads, uint64_t rounds) {
   }
 }
 
+SmallPiece PieceAt(uint64_t address, uint64_t bytes) {
+  return {HeapOf(kContext, HeapKind::kLinear), address, bytes};
+}
+
+// Two requests of 1 MiB beside one hole of 1 MiB: the first relies on it, the second pays a chunk, and
+// the driver serves the second first.
+void TakeAnothersHole(const World& world, bool payer_returns_first) {
+  SmallPiece first;
+  CHECK(world.Take(kMiB, &first));
+  uint64_t taken = 0;
+  uint64_t opened = 0;
+  {
+    PieceGrant relying(&world.member->account, world.chunks, kContext, HeapKind::kLinear, kMiB);
+    CHECK(relying);
+    CHECK_EQ(world.member->account.UsedBytes(), kChunkBytes);
+    PieceGrant paying(&world.member->account, world.chunks, kContext, HeapKind::kLinear, kMiB);
+    CHECK(paying);
+    CHECK_EQ(world.member->account.UsedBytes(), 2 * kChunkBytes);
+    taken = world.heap->Allocate(kMiB);
+    opened = world.heap->Allocate(kMiB);
+    CHECK_EQ(world.heap->bytes(), 2 * kChunkBytes);
+    if (payer_returns_first) CHECK(paying.Placed(taken));
+    CHECK_EQ(world.member->account.UsedBytes(), 2 * kChunkBytes);
+    CHECK(relying.Placed(opened));
+    if (!payer_returns_first) CHECK(paying.Placed(taken));
+  }
+  CHECK_EQ(world.member->account.UsedBytes(), 2 * kChunkBytes);
+  for (const uint64_t address : {first.address, taken, opened}) world.Give(PieceAt(address, kMiB));
+  CHECK_EQ(world.member->account.UsedBytes(), 0);
+}
+
+// The driver opens a chunk where a hole was known. It is paid where there is room, else freed again.
+void BeSurprised(const World& world, bool has_room) {
+  SmallPiece first;
+  CHECK(world.Take(kMiB, &first));
+  const uint64_t others = kLimitBytes - (has_room ? 2 : 1) * kChunkBytes;
+  CHECK(world.member->account.Reserve(others));
+  constexpr uint64_t kElsewhere = uint64_t{1} << 41;
+  {
+    PieceGrant relying(&world.member->account, world.chunks, kContext, HeapKind::kLinear, kMiB);
+    CHECK(relying);
+    CHECK_EQ(relying.Placed(kElsewhere), has_room);
+  }
+  CHECK_EQ(world.member->account.UsedBytes(), kLimitBytes);
+  CHECK_EQ(world.chunks->chunks(), has_room ? 2 : 1);
+  if (has_room) {
+    world.chunks->Leave(PieceAt(kElsewhere, kMiB));
+    EndPiece(&world.member->account, world.chunks, PieceAt(kElsewhere, kMiB));
+  }
+  world.member->account.Release(others);
+  world.Give(first);
+}
+
+// The last chunk is about to be opened by somebody else: its second half is waited for.
+void WaitForAnothersChunk(const World& world) {
+  CHECK(world.member->account.Reserve(kLimitBytes - kChunkBytes));
+  SmallPiece second;
+  auto* opening =
+      new PieceGrant(&world.member->account, world.chunks, kContext, HeapKind::kLinear, kMiB);
+  CHECK(*opening);
+  std::thread opener([&] {
+    usleep(3000);
+    CHECK(opening->Placed(world.heap->Allocate(kMiB)));
+    delete opening;
+  });
+  CHECK(world.Take(kMiB, &second));
+  opener.join();
+  CHECK_EQ(world.heap->bytes(), kChunkBytes);
+  world.Give(second);
+  world.Give(PieceAt(second.address - kMiB, kMiB));
+  world.member->account.Release(kLimitBytes - kChunkBytes);
+}
+
+void DoSteps(const World& world) {
+  TakeAnothersHole(world, /*payer_returns_first=*/true);
+  TakeAnothersHole(world, /*payer_returns_first=*/false);
+  WaitForAnothersChunk(world);
+  BeSurprised(world, /*has_room=*/true);
+  BeSurprised(world, /*has_room=*/false);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -229,6 +314,8 @@ int main(int argc, char** argv) {
                     static_cast<ChunkTable*>(MapWipedOnFork(sizeof(ChunkTable))), &heap};
   if (strcmp(argv[1], "fill") == 0) {
     DoFill(world, threads, amount);
+  } else if (strcmp(argv[1], "steps") == 0) {
+    DoSteps(world);
   } else if (strcmp(argv[1], "alone") == 0) {
     DoAlone(world, amount);
   } else {

@@ -46,13 +46,27 @@ class World {
   void Step() {
     Process* process = &processes_[random_.Below(kProcesses)];
     switch (random_.Below(20)) {
-      case 0: return ReservePlain(process);
-      case 1: return ReleasePlain(process);
-      case 2: return ChangeOverhead(process);
-      case 3: return random_.Below(2000) == 0 ? Restart(process) : Compare();
-      case 4: case 5: case 6: return TouchHoldings();
-      case 7: case 8: case 9: case 10: case 11: case 12: return ReserveLinear(process);
-      default: return ReleaseLinear(process);
+      case 0:
+        return ReservePlain(process);
+      case 1:
+        return ReleasePlain(process);
+      case 2:
+        return ChangeOverhead(process);
+      case 3:
+        return random_.Below(2000) == 0 ? Restart(process) : Compare();
+      case 4:
+      case 5:
+      case 6:
+        return TouchHoldings();
+      case 7:
+      case 8:
+      case 9:
+      case 10:
+      case 11:
+      case 12:
+        return ReserveLinear(process);
+      default:
+        return ReleaseLinear(process);
     }
   }
 
@@ -172,8 +186,8 @@ class World {
     const auto known = expected.find(key);
     switch (random_.Below(3)) {
       case 0: {
-        const Holding holding = {.key = key, .bytes = random_.Next(), .count = 1,
-                                 .kind = HoldingKind::kAddress};
+        const Holding holding = {
+            .key = key, .bytes = random_.Next(), .count = 1, .kind = HoldingKind::kAddress};
         Holding replaced;
         CHECK(holdings->Put(holding, &replaced));
         CHECK_EQ(replaced.kind != HoldingKind::kNone, known != expected.end());

@@ -22,24 +22,24 @@ inline constexpr uint64_t kMiB = uint64_t{1} << 20;
 inline constexpr uint8_t kUuid[16] = {0xab, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 
 // Ends the program with the place that failed.
-#define CHECK(condition)                                                       \
-  do {                                                                         \
-    if (!(condition)) {                                                        \
+#define CHECK(condition)                                                        \
+  do {                                                                          \
+    if (!(condition)) {                                                         \
       fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #condition); \
-      _exit(9);                                                                \
-    }                                                                          \
+      _exit(9);                                                                 \
+    }                                                                           \
   } while (false)
 
-#define CHECK_EQ(one, other)                                                                    \
-  do {                                                                                          \
-    const auto one_value = static_cast<uint64_t>(one);                                          \
-    const auto other_value = static_cast<uint64_t>(other);                                      \
-    if (one_value != other_value) {                                                             \
-      fprintf(stderr, "%s:%d: %s is %llu, %s is %llu\n", __FILE__, __LINE__, #one,              \
-              static_cast<unsigned long long>(one_value), #other,                               \
-              static_cast<unsigned long long>(other_value));                                    \
-      _exit(9);                                                                                 \
-    }                                                                                           \
+#define CHECK_EQ(one, other)                                                       \
+  do {                                                                             \
+    const auto one_value = static_cast<uint64_t>(one);                             \
+    const auto other_value = static_cast<uint64_t>(other);                         \
+    if (one_value != other_value) {                                                \
+      fprintf(stderr, "%s:%d: %s is %llu, %s is %llu\n", __FILE__, __LINE__, #one, \
+              static_cast<unsigned long long>(one_value), #other,                  \
+              static_cast<unsigned long long>(other_value));                       \
+      _exit(9);                                                                    \
+    }                                                                              \
   } while (false)
 
 // What memory of a size takes when it shares no chunk.

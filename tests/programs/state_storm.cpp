@@ -29,7 +29,7 @@ struct Diary {
   std::atomic<uint64_t> sure_bytes;  // after each grant, before each release
   std::atomic<uint64_t> held_bytes;  // exactly what the region must say; written at roll calls
   std::atomic<uint32_t> slot;
-  std::atomic<uint32_t> present;     // number of the last roll call it stood still for
+  std::atomic<uint32_t> present;  // number of the last roll call it stood still for
   std::atomic<uint64_t> grants;
 };
 
@@ -216,8 +216,8 @@ class Storm {
 
 int main(int argc, char** argv) {
   if (argc != 5 || (process_count = atoi(argv[2])) > kMostProcesses) return 2;
-  shared = static_cast<Shared*>(mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE,
-                                     MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  shared = static_cast<Shared*>(
+      mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
   const uint64_t rounds = strtoull(argv[3], nullptr, 10);
   Storm storm(argv[1], strtoull(argv[4], nullptr, 10));
   for (uint64_t round = 0; round < rounds; ++round) storm.Round();

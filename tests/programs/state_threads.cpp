@@ -49,7 +49,6 @@ void DoRandom(const char* folder, int threads, uint64_t operations) {
         held_bytes.fetch_sub(Whole(bytes));
         member->account.Release(Whole(bytes));
       }
-      CHECK(HeldBy(*member, member->slot) <= kLimitBytes);
     }
     for (const uint64_t bytes : held) {
       held_bytes.fetch_sub(Whole(bytes));

@@ -11,8 +11,8 @@
 
 namespace statetest {
 
-void Step();       // before each access
-int Pass(...);     // instead of waiting: the others' turn
+void Step();    // before each access
+int Pass(...);  // instead of waiting: the others' turn
 
 class SteppedWord {
  public:

@@ -31,7 +31,7 @@ CUresult Create(CUcontext* out, CUdevice ordinal, Make make) {
   CUcontext made = nullptr;
   const CUresult rc = make(&made);
   if (rc != CUDA_SUCCESS) return rc;
-  if (!cost.Settle(hook.fence(), made)) {
+  if (!cost.Settle(hook.fence(), made, kFreshHandle)) {
     real::cuCtxDestroy_v2(made);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
@@ -42,8 +42,10 @@ CUresult Create(CUcontext* out, CUdevice ordinal, Make make) {
 template <typename Destroy>
 CUresult Destroyed(CUcontext context, Destroy destroy) {
   const Hook hook;
+  Fence* fence = hook.fence();
+  const uint64_t booking = fence != nullptr ? BookingOf(fence, KeyOf(context)) : 0;
   const CUresult rc = destroy(context);
-  if (rc == CUDA_SUCCESS && hook.fence() != nullptr) ContextEnded(hook.fence(), KeyOf(context));
+  if (rc == CUDA_SUCCESS && fence != nullptr) ContextEnded(fence, KeyOf(context), booking);
   return rc;
 }
 
@@ -52,13 +54,14 @@ CUresult RetainPrimary(CUcontext* out, CUdevice ordinal) {
   if (hook.refused()) return kRefusalCode;
   FencedDevice* device = FencedOf(hook, ordinal);
   if (device == nullptr || out == nullptr) return real::cuDevicePrimaryCtxRetain(out, ordinal);
+  const uint64_t before = BookingOf(hook.fence(), device->primary.load());
   const bool makes_it = !IsPrimaryActive(ordinal);
   NewContext cost(makes_it ? device : nullptr);
   if (!cost) return CUDA_ERROR_OUT_OF_MEMORY;
   CUcontext primary = nullptr;
   const CUresult rc = real::cuDevicePrimaryCtxRetain(&primary, ordinal);
   if (rc != CUDA_SUCCESS) return rc;
-  if (!cost.Settle(hook.fence(), primary)) {
+  if (!cost.Settle(hook.fence(), primary, before)) {
     real::cuDevicePrimaryCtxRelease_v2(ordinal);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
@@ -67,10 +70,13 @@ CUresult RetainPrimary(CUcontext* out, CUdevice ordinal) {
   return CUDA_SUCCESS;
 }
 
+// A retain elsewhere may bring it back to life meanwhile, with the same handle: then what was
+// booked before is that retain's to end.
 void EndPrimaryIfInactive(Fence* fence, FencedDevice* device) {
-  if (IsPrimaryActive(device->ordinal)) return;
   const uint64_t primary = device->primary.load(std::memory_order_relaxed);
-  if (primary != 0) ContextEnded(fence, primary);
+  const uint64_t booking = BookingOf(fence, primary);
+  if (primary == 0 || IsPrimaryActive(device->ordinal)) return;
+  ContextEnded(fence, primary, booking);
 }
 
 template <typename Release>
@@ -105,7 +111,7 @@ CUresult Detach(CUcontext context) {
   if (device->primary.load(std::memory_order_relaxed) == KeyOf(context)) {
     EndPrimaryIfInactive(fence, device);
   } else if (found.count <= 1) {
-    ContextEnded(fence, KeyOf(context));
+    ContextEnded(fence, KeyOf(context), found.context);
   } else {
     fence->holdings.AddReference(HoldingKind::kContext, KeyOf(context), -1, &found);
   }
@@ -127,6 +133,7 @@ CUresult CreateGreen(CUgreenCtx* out, CUdevResourceDesc desc, CUdevice ordinal,
   const auto make = [&] { return real::cuGreenCtxCreate(&green, desc, ordinal, flags); };
   const auto undo = [&] { return real::cuGreenCtxDestroy(green); };
   CUresult rc = CUDA_SUCCESS;
+  const uint64_t before = BookingOf(hook.fence(), device->primary.load());
   if (IsPrimaryActive(ordinal)) {
     rc = CallThatGrows(device, 0, make, undo);
   } else {
@@ -135,7 +142,7 @@ CUresult CreateGreen(CUgreenCtx* out, CUdevResourceDesc desc, CUdevice ordinal,
     rc = make();
     CUcontext primary = nullptr;
     if (rc == CUDA_SUCCESS && real::cuDevicePrimaryCtxRetain(&primary, ordinal) == CUDA_SUCCESS) {
-      const bool fits = cost.Settle(hook.fence(), primary);
+      const bool fits = cost.Settle(hook.fence(), primary, before);
       device->primary.store(KeyOf(primary), std::memory_order_relaxed);
       real::cuDevicePrimaryCtxRelease_v2(ordinal);
       if (!fits) {
@@ -155,7 +162,7 @@ CUresult DestroyGreen(CUgreenCtx green) {
   if (fence != nullptr && real::cuCtxFromGreenCtx(&view, green) != CUDA_SUCCESS) view = nullptr;
   const CUresult rc = real::cuGreenCtxDestroy(green);
   if (rc != CUDA_SUCCESS || fence == nullptr) return rc;
-  if (view != nullptr) ContextEnded(fence, KeyOf(view));
+  if (view != nullptr) ContextEnded(fence, KeyOf(view), 0);
   for (uint32_t i = 0; i < fence->device_count; ++i) {
     if (fence->devices[i].account.limited()) EndPrimaryIfInactive(fence, &fence->devices[i]);
   }

@@ -2,6 +2,8 @@
 
 #include <time.h>
 
+#include <atomic>
+
 #include "hooks/graph_memory.h"
 #include "hooks/launch_memory.h"
 #include "real.h"
@@ -38,6 +40,24 @@ uint64_t BoundedGuess(CUcontext made) {
   const uint64_t used_bytes = total_bytes - free_bytes;
   return rc == CUDA_SUCCESS && used_bytes < kUnknownContextBytes ? used_bytes
                                                                  : kUnknownContextBytes;
+}
+
+// Bookings of contexts are numbered, since handles are dealt again.
+constinit std::atomic<uint64_t> last_booking{0};
+
+void EndContents(Fence* fence, uint64_t context) {
+  fence->holdings.TakeWhere([&](const Holding& holding) { return holding.context == context; },
+                            [&](const Holding& holding) { Discharge(fence, holding); });
+}
+
+// Under contexts_lock, so that nothing of the handle's next owner can be among it.
+void EndBooking(Fence* fence, const Holding& booked) {
+  FencedDevice* device = &fence->devices[booked.device];
+  EndContents(fence, booked.key);
+  Holding ended;
+  if (!fence->holdings.Take(HoldingKind::kContext, booked.key, &ended)) return;
+  device->account.ReleaseOverhead(ended.bytes);
+  device->contexts.fetch_sub(1, std::memory_order_relaxed);
 }
 
 }  // namespace
@@ -81,7 +101,7 @@ uint64_t NewContext::MeasuredBytes(CUcontext made) {
   return known_ ? reserved_bytes_ : BoundedGuess(made);
 }
 
-bool NewContext::Settle(Fence* fence, CUcontext made) {
+bool NewContext::Settle(Fence* fence, CUcontext made, uint64_t stale) {
   if (device_ == nullptr) return true;
   const uint64_t bytes = MeasuredBytes(made);
   Account* account = &device_->account;
@@ -92,13 +112,17 @@ bool NewContext::Settle(Fence* fence, CUcontext made) {
   }
   Holding context = {};
   context.key = reinterpret_cast<uint64_t>(made);
+  context.context = last_booking.fetch_add(1, std::memory_order_relaxed) + 1;
   context.kind = HoldingKind::kContext;
   context.bytes = bytes;
   context.count = 1;
   context.device = static_cast<uint16_t>(device_ - fence->devices);
   SpinGuard guard(&device_->contexts_lock);
   Holding present;
-  if (fence->holdings.Get(HoldingKind::kContext, context.key, &present)) return true;
+  if (fence->holdings.Get(HoldingKind::kContext, context.key, &present)) {
+    if (stale != kFreshHandle && present.context != stale) return true;
+    EndBooking(fence, present);
+  }
   if (!fence->holdings.Put(context)) return true;  // found as loose overhead, later
   settled_ = true;
   account->OwnOverhead(reserved_bytes_, bytes);
@@ -106,15 +130,24 @@ bool NewContext::Settle(Fence* fence, CUcontext made) {
   return true;
 }
 
-void ContextEnded(Fence* fence, uint64_t context) {
-  Holding ended;
-  if (fence->holdings.Take(HoldingKind::kContext, context, &ended)) {
-    FencedDevice* device = &fence->devices[ended.device];
-    device->account.ReleaseOverhead(ended.bytes);
-    device->contexts.fetch_sub(1, std::memory_order_relaxed);
+uint64_t BookingOf(Fence* fence, uint64_t context) {
+  Holding found;
+  return fence->holdings.Get(HoldingKind::kContext, context, &found) ? found.context : 0;
+}
+
+void ContextEnded(Fence* fence, uint64_t context, uint64_t booking) {
+  Holding found;
+  if (!fence->holdings.Get(HoldingKind::kContext, context, &found)) {
+    if (booking != 0) return;
+    EndContents(fence, context);
+  } else {
+    SpinGuard guard(&fence->devices[found.device].contexts_lock);
+    // The driver may have dealt the handle again; who got it has ended ours.
+    if (!fence->holdings.Get(HoldingKind::kContext, context, &found) || found.context != booking) {
+      return;
+    }
+    EndBooking(fence, found);
   }
-  fence->holdings.TakeWhere([&](const Holding& holding) { return holding.context == context; },
-                            [&](const Holding& holding) { Discharge(fence, holding); });
   ForgetLateFrees(fence, context);
   SettleFreed(fence);
   ForgetLaunches();

@@ -24,8 +24,9 @@ class NewContext {
   explicit operator bool() const { return granted_; }
 
   // After the driver made it. False: it costs more than is left, and the caller must undo it. A
-  // context that another thread booked meanwhile (the primary) is not booked twice.
-  bool Settle(Fence* fence, CUcontext made);
+  // context that another thread booked meanwhile (the primary) is not booked twice. `stale`: the
+  // booking under this handle, if it is there, of a context that is known to have ended.
+  bool Settle(Fence* fence, CUcontext made, uint64_t stale);
 
  private:
   uint64_t MeasuredBytes(CUcontext made);
@@ -40,8 +41,15 @@ class NewContext {
   Change change_;
 };
 
-// After the driver ended a context: its cost and every holding that ended with it go back.
-void ContextEnded(Fence* fence, uint64_t context);
+// What a context is booked under: 0 when it is not. Asked before the driver ends the context, or
+// before it says that it did: whatever is booked afterwards is another context, perhaps under the
+// same handle.
+uint64_t BookingOf(Fence* fence, uint64_t context);
+inline constexpr uint64_t kFreshHandle = UINT64_MAX;  // any booking under it is stale
+
+// After the driver ended a context: its cost and every holding that ended with it go back, unless
+// the handle's next owner has seen to it.
+void ContextEnded(Fence* fence, uint64_t context, uint64_t booking);
 
 // The stack, in bytes per thread, that a context's launches have made the driver provide so far.
 uint64_t LaunchedStack(Fence* fence, uint64_t context);

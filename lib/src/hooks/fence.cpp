@@ -134,8 +134,7 @@ FenceState FenceDevices(Fence* fence, const Claims& claims, const DeviceIdentity
                          MakeRoomOn);
     device->account.ReadStaleWith(ReadStaleOn);
     GPUFENCE_LOG(kInfo, "device %u: memory limit %llu bytes (%s)", devices[i].ordinal,
-                 static_cast<unsigned long long>(limits[i].memory_bytes),
-                 limits[i].memory_source);
+                 static_cast<unsigned long long>(limits[i].memory_bytes), limits[i].memory_source);
   }
   fence->device_count = static_cast<uint32_t>(count);
   return FenceState::kFenced;
@@ -201,9 +200,8 @@ CUresult OpenFence() {
     SpinGuard guard(&fence->opening);
     if (fence->state.load(std::memory_order_relaxed) == FenceState::kUnread) {
       void* memory = MapWipedOnFork(sizeof(Workspace));
-      const FenceState state = memory != nullptr
-                                   ? Decide(fence, static_cast<Workspace*>(memory))
-                                   : Refuse("no memory to read the limits");
+      const FenceState state = memory != nullptr ? Decide(fence, static_cast<Workspace*>(memory))
+                                                 : Refuse("no memory to read the limits");
       if (memory != nullptr) UnmapWipedOnFork(memory, sizeof(Workspace));
       fence->state.store(state, std::memory_order_release);
     }

@@ -21,9 +21,7 @@ using PitchCall = CUresult (*)(Pointer*, Size*, Size, Size, unsigned int);
 template <typename Pointer>
 using FreeCall = CUresult (*)(Pointer);
 
-Holding AtAddress(uint64_t address) {
-  return {.key = address, .kind = HoldingKind::kAddress};
-}
+Holding AtAddress(uint64_t address) { return {.key = address, .kind = HoldingKind::kAddress}; }
 
 template <typename Pointer>
 CUresult Undo(Pointer address, FreeCall<Pointer> undo) {
@@ -60,8 +58,7 @@ bool IsElementSize(unsigned int bytes) { return bytes == 4 || bytes == 8 || byte
 
 template <typename Pointer, typename Size>
 CUresult AllocatePitch(Pointer* dptr, Size* pitch, Size width, Size height, unsigned int element,
-                       bool shares_chunks, PitchCall<Pointer, Size> call,
-                       FreeCall<Pointer> undo) {
+                       bool shares_chunks, PitchCall<Pointer, Size> call, FreeCall<Pointer> undo) {
   const Hook hook;
   if (hook.refused()) return kRefusalCode;
   FencedDevice* device = hook.current_device();

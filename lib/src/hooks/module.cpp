@@ -37,6 +37,15 @@ CUresult Unloaded(Call call) {
   return rc;
 }
 
+// A variable may bring all of its library's with it, of any size: measured at once.
+template <typename Call>
+CUresult LookedUpVariable(Call call) {
+  const Hook hook;
+  if (hook.refused()) return kRefusalCode;
+  return CallThatGrows(hook.current_device(), 0, call);
+}
+
+// A function brings code, some MiB at most, and is asked for too often to be measured.
 template <typename Call>
 CUresult LookedUp(Call call) {
   const Hook hook;
@@ -127,11 +136,13 @@ CUresult cuModuleGetFunction(CUfunction* hfunc, CUmodule hmod, const char* name)
 
 CUresult cuModuleGetGlobal(CUdeviceptr_v1* dptr, unsigned int* bytes, CUmodule hmod,
                            const char* name) {
-  return gpufence::LookedUp([&] { return real::cuModuleGetGlobal(dptr, bytes, hmod, name); });
+  return gpufence::LookedUpVariable(
+      [&] { return real::cuModuleGetGlobal(dptr, bytes, hmod, name); });
 }
 
 CUresult cuModuleGetGlobal_v2(CUdeviceptr* dptr, size_t* bytes, CUmodule hmod, const char* name) {
-  return gpufence::LookedUp([&] { return real::cuModuleGetGlobal_v2(dptr, bytes, hmod, name); });
+  return gpufence::LookedUpVariable(
+      [&] { return real::cuModuleGetGlobal_v2(dptr, bytes, hmod, name); });
 }
 
 CUresult cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_option* jitOptions,
@@ -174,12 +185,14 @@ CUresult cuLibraryGetModule(CUmodule* pMod, CUlibrary library) {
 }
 
 CUresult cuLibraryGetGlobal(CUdeviceptr* dptr, size_t* bytes, CUlibrary library, const char* name) {
-  return gpufence::LookedUp([&] { return real::cuLibraryGetGlobal(dptr, bytes, library, name); });
+  return gpufence::LookedUpVariable(
+      [&] { return real::cuLibraryGetGlobal(dptr, bytes, library, name); });
 }
 
 CUresult cuLibraryGetManaged(CUdeviceptr* dptr, size_t* bytes, CUlibrary library,
                              const char* name) {
-  return gpufence::LookedUp([&] { return real::cuLibraryGetManaged(dptr, bytes, library, name); });
+  return gpufence::LookedUpVariable(
+      [&] { return real::cuLibraryGetManaged(dptr, bytes, library, name); });
 }
 
 CUresult cuLibraryGetUnifiedFunction(void** fptr, CUlibrary library, const char* symbol) {

@@ -48,8 +48,7 @@ bool Account::TryReserve(uint64_t bytes) {
 bool Account::Reserve(uint64_t bytes) {
   if (TryReserve(bytes)) return true;
   // The dead first: their bytes are free for the asking. Then what costs a driver call.
-  if (Reclaim(Effort::kThorough) > 0 &&
-      ledger_.Reserve(bytes, LimitBytes()) == Verdict::kGranted) {
+  if (Reclaim(Effort::kThorough) > 0 && ledger_.Reserve(bytes, LimitBytes()) == Verdict::kGranted) {
     return true;
   }
   return make_room_ != nullptr && make_room_(device_) &&

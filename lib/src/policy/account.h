@@ -108,10 +108,10 @@ class Account {
   std::atomic<uint64_t> limit_bytes_;
   std::atomic<uint32_t> limit_epoch_;
   SpinLock limit_lock_;
-  std::atomic<uint64_t> reclaimed_ns_;    // of the last ReclaimAt that looked; 0: never
+  std::atomic<uint64_t> reclaimed_ns_;  // of the last ReclaimAt that looked; 0: never
   void (*read_stale_)(uint32_t device);
   std::atomic<bool> stale_;
-  SpinLock overhead_lock_;   // the two below and their part of the ledger change together
+  SpinLock overhead_lock_;  // the two below and their part of the ledger change together
   uint64_t owned_overhead_;
   uint64_t loose_overhead_;
 };

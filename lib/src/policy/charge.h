@@ -6,7 +6,7 @@
 
 namespace gpufence {
 
-inline constexpr uint64_t kChunkBytes = uint64_t{2} << 20;   // the driver's unit of physical memory
+inline constexpr uint64_t kChunkBytes = uint64_t{2} << 20;  // the driver's unit of physical memory
 inline constexpr uint64_t kSmallStep = 512;  // what smaller pieces are placed in inside of one
 inline constexpr uint64_t kPoolBlockBytes = uint64_t{32} << 20;  // how stream-ordered pools grow
 

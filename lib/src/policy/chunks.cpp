@@ -16,7 +16,9 @@ uint32_t FirstUnit(uint64_t address) {
   return static_cast<uint32_t>(address % kChunkBytes / kSmallStep);
 }
 
-uint32_t Units(uint64_t bytes) { return static_cast<uint32_t>(RoundUp(bytes, kSmallStep) / kSmallStep); }
+uint32_t Units(uint64_t bytes) {
+  return static_cast<uint32_t>(RoundUp(bytes, kSmallStep) / kSmallStep);
+}
 
 size_t Home(uint64_t number, size_t room) {
   return static_cast<size_t>((number * 0x9e3779b97f4a7c15u) >> 32) & (room - 1);
@@ -131,16 +133,16 @@ void ChunkTable::Remember(const Chunk& chunk, uint32_t first, uint32_t count) {
 }
 
 bool ChunkTable::HasRoom(uint64_t heap, uint32_t count, bool thorough) {
-  if (surprises_ >= kMostSurprises || (unpaid_ > 0 && unpaid_heap_ != heap)) return false;
+  if (surprises_ >= kMostSurprises || unpaid_ + paid_ + leaving_ > 0) return false;
   const uint32_t needed = unpaid_units_ + count;
   const Chunk* chunk = hint_.count >= needed ? Find(hint_.number) : nullptr;
   if (chunk != nullptr && chunk->open() && chunk->heap == heap && chunk->leaving == 0) return true;
   return thorough && SmallestRun(heap, needed).count > 0;
 }
 
-// Whoever relies on a hole finds one that is as large as all who do so need together. Should another
+// Whoever relies on a hole does so alone, with nothing else under way when it begins. Should another
 // request take it, that one has brought a chunk's charge that it does not need, and the charge is
-// kept for the chunk that is opened instead: a whole one, so that all who rely on holes fit in it.
+// kept for the chunk that is opened instead.
 bool ChunkTable::EnterUnpaid(uint64_t heap, uint64_t bytes, bool thorough) {
   SpinGuard guard(&lock_);
   if (!HasRoom(heap, Units(bytes), thorough)) return false;
@@ -189,8 +191,8 @@ ChunkDue ChunkTable::EndRequest(uint64_t bytes, bool paid, bool opened) {
       ++owed_;
     }
   }
-  // As many are owed as there are requests under way that may pay; the next one is a surprise.
-  if (owed_ > paid_) {
+  // As many are owed as there are calls under way that may pay; the next one is a surprise.
+  if (owed_ > paid_ + leaving_) {
     --owed_;
     due.is_unpaid = true;
     BeSurprised();
@@ -235,6 +237,7 @@ void ChunkTable::Leave(const SmallPiece& piece) {
   if (chunk == nullptr || chunk->pieces == 0) return;
   --chunk->pieces;
   ++chunk->leaving;
+  ++leaving_;
   Mark(chunk, FirstUnit(piece.address), Units(piece.bytes), false);
 }
 
@@ -243,6 +246,7 @@ void ChunkTable::Stay(const SmallPiece& piece) {
   Chunk* chunk = Find(NumberOf(piece.address));
   if (chunk == nullptr || chunk->leaving == 0) return;
   --chunk->leaving;
+  --leaving_;
   ++chunk->pieces;
   Mark(chunk, FirstUnit(piece.address), Units(piece.bytes), true);
   if (hint_.number == chunk->number) hint_.count = 0;  // it may have spread over this place
@@ -254,6 +258,7 @@ ChunkDue ChunkTable::Left(uint64_t address) {
   Chunk* chunk = Find(NumberOf(address));
   if (chunk == nullptr || chunk->leaving == 0) return due;
   --chunk->leaving;
+  --leaving_;
   if (chunk->open()) return due;
   --open_;
   if (hint_.number == chunk->number) hint_.count = 0;

@@ -20,7 +20,7 @@ enum class HoldingKind : uint8_t {
   kMipmap,     // mipmapped array handle
   kPool,       // pool handle; owner: its account
   kGraphExec,  // executable graph; bytes: what its allocation nodes need
-  kContext,    // context handle
+  kContext,    // context handle; `context`: number of its booking
   kLink,       // place in an array or multicast object (`context`); owner: allocation handle
   kExported,   // allocation handle that another process may hold, too
 };

@@ -35,8 +35,8 @@ struct Cell {
 struct ProcessRecord {
   std::atomic<uint32_t> pid;  // 0: nobody
   uint32_t uid;
-  uint64_t start_ticks;       // field 22 of /proc/<pid>/stat
-  uint64_t pid_namespace;     // inode of /proc/<pid>/ns/pid
+  uint64_t start_ticks;    // field 22 of /proc/<pid>/stat
+  uint64_t pid_namespace;  // inode of /proc/<pid>/ns/pid
   uint64_t reserved[5];
 };
 static_assert(sizeof(ProcessRecord) == 64);

@@ -62,7 +62,8 @@ bool Ledger::AddToTotalWithin(uint64_t bytes, uint64_t limit_bytes) const {
 
 void Ledger::AddToTotal(uint64_t bytes) const {
   uint64_t seen = total().load(std::memory_order_relaxed);
-  while (!total().compare_exchange_weak(seen, WithBytes(seen, AddSaturating(TotalBytes(seen), bytes)),
+  while (!total().compare_exchange_weak(seen,
+                                        WithBytes(seen, AddSaturating(TotalBytes(seen), bytes)),
                                         std::memory_order_acq_rel, std::memory_order_relaxed)) {
   }
 }

@@ -69,7 +69,7 @@ EXPECTED = {
     # A reset releases everything at once.
     "reset": {"room": ROOM},
     # A handle that is dealt again brings nothing of its former context along.
-    "behind": {"same handle": 1, "room": ROOM, "at the end": ROOM},
+    "behind": {"same handle": 1, "free": ROOM, "room": ROOM, "at the end": ROOM},
     # A context ends with the last detachment.
     "attached": {"detached once": ROOM - CONTEXT - GIB, "detached twice": ROOM},
     # A green context pays for the primary that it brings to life.

@@ -46,6 +46,7 @@ def test_module_that_brings_the_container_above_its_limit_is_undone(
 def test_globals_of_a_library_are_paid_when_they_appear(sim: Sim, tmp_path: Path) -> None:
     assert facts(sim, tmp_path, "library") == {
         "loaded": ROOM,
+        "free": ROOM - 64,
         "asked": ROOM - 64,
         "unloaded": ROOM,
     }

@@ -272,3 +272,77 @@ def test_graphs_without_memory_are_none_of_our_business(bare: Sim, state: Path) 
         fence.does("end", graph)
 
         assert fence.charged() == start
+
+
+# 7 KiB more than a context has for each of 132 x 2048 threads.
+DEEP = 1848 * MIB
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_graph_of_deep_kernels_pays_for_their_stack_when_it_is_instantiated(
+    bare: Sim, state: Path, form: str
+) -> None:
+    with handles(bare, state) as fence:
+        graph = fence.make("kernels", "deep", 3)
+        before = fence.charged()
+
+        fence.refused("instantiate", form, graph)
+
+        assert fence.charged() == before
+    with handles(bare, state, limit="4g") as fence:
+        fence.make("instantiate", form, fence.make("kernels", "deep", 3))
+        assert fence.charged() >= DEEP
+        fence.refused("create", "device", 4 * GIB - DEEP + 32 * MIB)
+
+
+@pytest.mark.parametrize("form", ["v2", "generic"])
+def test_a_deeper_kernel_in_a_nodes_place_is_refused_without_room(
+    bare: Sim, state: Path, form: str
+) -> None:
+    with handles(bare, state) as fence:
+        graph = fence.make("kernels", "plain", 1)
+        launched = fence.make("instantiate", "flags", graph)
+
+        fence.refused("exchange", form, launched, graph, "deep")
+        fence.does("exchange", form, launched, graph, "plain")
+
+        fence.does("run", "launch", launched)
+
+
+def test_an_update_to_deeper_kernels_is_refused_without_room(bare: Sim, state: Path) -> None:
+    with handles(bare, state) as fence:
+        launched = fence.make("instantiate", "flags", fence.make("kernels", "plain", 1))
+
+        fence.refused("update", "v2", launched, fence.make("kernels", "deep", 1))
+
+
+def test_an_update_to_larger_allocations_is_charged_at_the_next_launch(
+    bare: Sim, state: Path
+) -> None:
+    with handles(bare, state) as fence:
+        graph = executable(fence, 256 * MIB)
+        fence.does("update", "v2", graph, fence.make("graph", "free", GIB + 32 * MIB))
+
+        fence.refused("run", "launch", graph)
+
+
+def test_two_graphs_ask_for_the_memory_of_both(bare: Sim, state: Path) -> None:
+    # Whether the second takes the first one's idle blocks is the driver's secret until it has run.
+    with handles(bare, state) as fence:
+        first = executable(fence, 640 * MIB, "keep")
+        second = executable(fence, 640 * MIB, "keep")
+        fence.does("run", "launch", first)
+
+        fence.refused("run", "launch", second)
+
+
+def test_a_graph_that_runs_again_in_its_stream_asks_for_nothing(bare: Sim, state: Path) -> None:
+    # Its second launch may come while the first one runs, when no trim could make room for it.
+    with handles(bare, state, cuDeviceGraphMemTrim="*=999") as fence:
+        graph = executable(fence, 768 * MIB)
+        fence.does("run", "launch", graph)
+
+        for _ in range(3):
+            fence.does("run", "launch", graph)
+
+        fence.refused("run", "upload", graph)

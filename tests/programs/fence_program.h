@@ -21,6 +21,14 @@ inline uint64_t RoomMiB() {
   return pieces.size() * 2;
 }
 
+// What is shown as free, which asks for nothing and so sets nothing right.
+inline uint64_t FreeMiB() {
+  size_t free_bytes = 0;
+  size_t total_bytes = 0;
+  MUST(cuMemGetInfo_v2(&free_bytes, &total_bytes));
+  return free_bytes / kMiB;
+}
+
 // What NVML lists for this process, in MiB; 0 when it is not listed.
 inline uint64_t ListedMiB() {
   nvmlDevice_t device = nullptr;

@@ -10,19 +10,26 @@
 //   tile OPERATION ARRAY H X     maps (1) or unmaps (2) a tile of a sparse array
 //   graph WHAT BYTES...          code, graph: allocation nodes, freed in it ("free") or not
 //   ("keep") record BYTES                 the same by capturing cuMemAllocAsync and cuMemFreeAsync
+//   kernels NAME COUNT           code, graph of kernels: plain, deep (8 KiB a thread), deepest
+//   exchange FORM E G NAME       gives the first node of G another kernel in E
 //   instantiate FORM G           code, executable, written
 //   run FORM E | in_capture E | update FORM E G | end E | end_graph G | trim | give | sync
 //   leave                        destroys the context
+//   alloc BYTES | free VA | pid | fetch PID FD      linear memory; another process's descriptor
+//   ipc_get VA                   code and the eight words of its handle
+//   ipc_open WORDS | ipc_close VA
 //   multicast                    codes of every call on garbage
 //   attribute                    code, reserved bytes of the device's graphs
-//
 // With the argument "look" it says how many bytes of the device are in use, and ends.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <iostream>
 #include <sstream>
 #include <string>
 #include <vector>
 
-#include "sim_program.h"
+#include "fence_program.h"
 
 namespace {
 
@@ -36,10 +43,7 @@ Handle As(uint64_t number) {
   return reinterpret_cast<Handle>(number);
 }
 
-template <typename Handle>
-uint64_t Number(Handle handle) {
-  return reinterpret_cast<uint64_t>(handle);
-}
+uint64_t Number(const void* handle) { return reinterpret_cast<uint64_t>(handle); }
 
 struct Words {
   std::istringstream line;
@@ -145,8 +149,8 @@ void MakeArray(Words& words) {
 void DropArray(Words& words) {
   const std::string form = words.Text();
   const uint64_t handle = words.Next();
-  Answer(form == "mipmap" ? cuMipmappedArrayDestroy(As<CUmipmappedArray>(handle))
-                          : cuArrayDestroy(As<CUarray>(handle)));
+  if (form != "mipmap") return Answer(cuArrayDestroy(As<CUarray>(handle)));
+  Answer(cuMipmappedArrayDestroy(As<CUmipmappedArray>(handle)));
 }
 
 void MapTile(Words& words) {
@@ -191,6 +195,45 @@ void RecordGraph(Words& words) {
   if (code == CUDA_SUCCESS) MUST(cuMemFreeAsync(address, stream));
   MUST(cuStreamEndCapture(stream, &graph));
   Answer(code, Number(graph));
+}
+
+CUfunction Kernel(const std::string& name) {
+  static CUmodule module = nullptr;
+  if (module == nullptr) MUST(cuModuleLoadData(&module, fencetest::kKernels));
+  return fencetest::Function(module, name.c_str());
+}
+
+CUDA_KERNEL_NODE_PARAMS KernelNode(const std::string& name) {
+  CUDA_KERNEL_NODE_PARAMS wanted = {};
+  wanted.func = Kernel(name);
+  wanted.gridDimX = wanted.gridDimY = wanted.gridDimZ = 1;
+  wanted.blockDimX = wanted.blockDimY = wanted.blockDimZ = 1;
+  return wanted;
+}
+
+void MakeKernels(Words& words) {
+  const CUDA_KERNEL_NODE_PARAMS wanted = KernelNode(words.Text());
+  CUgraph graph = nullptr;
+  CUgraphNode node = nullptr;
+  MUST(cuGraphCreate(&graph, 0));
+  for (uint64_t count = words.Next(); count > 0; --count) {
+    MUST(cuGraphAddKernelNode_v2(&node, graph, nullptr, 0, &wanted));
+  }
+  Answer(CUDA_SUCCESS, Number(graph));
+}
+
+void Exchange(Words& words) {
+  const std::string form = words.Text();
+  const auto exec = As<CUgraphExec>(words.Next());
+  size_t count = 1;
+  CUgraphNode node = nullptr;
+  MUST(cuGraphGetNodes(As<CUgraph>(words.Next()), &node, &count));
+  const CUDA_KERNEL_NODE_PARAMS wanted = KernelNode(words.Text());
+  if (form == "v2") return Answer(cuGraphExecKernelNodeSetParams_v2(exec, node, &wanted));
+  CUgraphNodeParams params = {};
+  params.type = CU_GRAPH_NODE_TYPE_KERNEL;
+  memcpy(&params.kernel, &wanted, sizeof wanted);
+  Answer(cuGraphExecNodeSetParams(exec, node, &params));
 }
 
 void Instantiate(Words& words) {
@@ -240,13 +283,9 @@ void Update(Words& words) {
   const std::string form = words.Text();
   const auto exec = As<CUgraphExec>(words.Next());
   const auto graph = As<CUgraph>(words.Next());
-  if (form == "v1") {
-    CUgraphNode node = nullptr;
-    CUgraphExecUpdateResult result;
-    return Answer(cuGraphExecUpdate(exec, graph, &node, &result));
-  }
   CUgraphExecUpdateResultInfo info = {};
-  Answer(cuGraphExecUpdate_v2(exec, graph, &info));
+  if (form != "v1") return Answer(cuGraphExecUpdate_v2(exec, graph, &info));
+  Answer(cuGraphExecUpdate(exec, graph, &info.errorNode, &info.result));
 }
 
 void GiveKept() {
@@ -267,6 +306,43 @@ void TryMulticast() {
             << std::endl;
 }
 
+// Another process's descriptor, opened anew.
+void Fetch(Words& words) {
+  const std::string process = words.Text();
+  const std::string path = "/proc/" + process + "/fd/" + words.Text();
+  const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  Answer(fd < 0 ? CUDA_ERROR_OPERATING_SYSTEM : CUDA_SUCCESS, static_cast<uint64_t>(fd));
+}
+
+bool Linear(const std::string& what, Words& words) {
+  CUdeviceptr address = 0;
+  uint64_t numbers[8] = {};
+  CUipcMemHandle handle = {};
+  static_assert(sizeof handle == sizeof numbers);
+  if (what == "alloc") {
+    const CUresult code = cuMemAlloc_v2(&address, words.Next());
+    Answer(code, address);
+  } else if (what == "free") {
+    Answer(cuMemFree_v2(words.Next()));
+  } else if (what == "ipc_get") {
+    const CUresult code = cuIpcGetMemHandle(&handle, words.Next());
+    memcpy(numbers, &handle, sizeof handle);
+    std::cout << code;
+    for (const uint64_t number : numbers) std::cout << ' ' << number;
+    std::cout << std::endl;
+  } else if (what == "ipc_open") {
+    for (uint64_t& number : numbers) number = words.Next();
+    memcpy(&handle, numbers, sizeof handle);
+    const CUresult code = cuIpcOpenMemHandle_v2(&address, handle, 1);
+    Answer(code, address);
+  } else if (what == "ipc_close") {
+    Answer(cuIpcCloseMemHandle(words.Next()));
+  } else {
+    return false;
+  }
+  return true;
+}
+
 void ReadAttribute() {
   cuuint64_t bytes = 0;
   const CUresult code =
@@ -281,6 +357,8 @@ void Perform(const std::string& what, Words& words) {
   if (what == "tile") return MapTile(words);
   if (what == "graph") return MakeGraph(words);
   if (what == "record") return RecordGraph(words);
+  if (what == "kernels") return MakeKernels(words);
+  if (what == "exchange") return Exchange(words);
   if (what == "instantiate") return Instantiate(words);
   if (what == "run") return Run(words);
   if (what == "in_capture") return RunInCapture(words);
@@ -297,6 +375,9 @@ void Perform(const std::string& what, Words& words) {
   }
   if (what == "multicast") return TryMulticast();
   if (what == "attribute") return ReadAttribute();
+  if (what == "pid") return Answer(CUDA_SUCCESS, static_cast<uint64_t>(getpid()));
+  if (what == "fetch") return Fetch(words);
+  if (Linear(what, words)) return;
   Physical(what, words);
 }
 

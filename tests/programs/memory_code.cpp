@@ -41,6 +41,7 @@ void Library(Facts* facts) {
   MUST(cuLibraryLoadData(&library, kGlobals, nullptr, nullptr, 0, nullptr, nullptr, 0));
   facts->Say("loaded", RoomMiB());
   MUST(cuLibraryGetGlobal(&address, &bytes, library, "table"));
+  facts->Say("free", FreeMiB());
   facts->Say("asked", RoomMiB());
   MUST(cuLibraryUnload(library));
   facts->Say("unloaded", RoomMiB());

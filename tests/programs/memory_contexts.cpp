@@ -90,6 +90,8 @@ void Behind(Facts* facts) {
   MUST(raw_release(0));
   CUcontext second = RetainPrimary();
   facts->Say("same handle", first == second);
+  // Before anything is allocated: addresses are dealt again, too, and would set it right.
+  facts->Say("free", FreeMiB());
   facts->Say("room", RoomMiB());
   TakeGiB();
   MUST(cuDevicePrimaryCtxRelease_v2(0));

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cuda/capture.h"
+#include "cuda/launch.h"
 
 namespace sim::graph {
 
@@ -75,6 +76,26 @@ CUgraphExecUpdateResult Compare(const Graph& snapshot, const Graph& wanted, cons
   return CU_GRAPH_EXEC_UPDATE_SUCCESS;
 }
 
+// All kernels, those of children and of conditions' bodies too.
+CUresult ProvideKernels(const Graph& graph) {
+  for (const Node* node : graph.nodes) {
+    const Operation& operation = node->operation;
+    CUresult result = CUDA_SUCCESS;
+    if (operation.type == CU_GRAPH_NODE_TYPE_KERNEL) result = launch::Provide(operation);
+    const Graph* child =
+        operation.type == CU_GRAPH_NODE_TYPE_GRAPH ? FindByHandle(operation.graph) : nullptr;
+    if (child != nullptr) result = ProvideKernels(*child);
+    if (operation.type == CU_GRAPH_NODE_TYPE_CONDITIONAL) {
+      for (uint64_t body : operation.condition.bodies) {
+        const Graph* inner = FindByHandle(body);
+        if (inner != nullptr && result == CUDA_SUCCESS) result = ProvideKernels(*inner);
+      }
+    }
+    if (result != CUDA_SUCCESS) return result;
+  }
+  return CUDA_SUCCESS;
+}
+
 }  // namespace
 
 Executable* FindExecutable(CUgraphExec handle) { return executables.Find(handle); }
@@ -94,6 +115,12 @@ CUresult Instantiate(CUgraph handle, uint64_t flags, Executable** created) {
   if (snapshot == 0) {
     executables.Destroy(executable_handle);
     return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  const CUresult provided = ProvideKernels(*FindByHandle(snapshot));
+  if (provided != CUDA_SUCCESS) {
+    Destroy(snapshot);
+    executables.Destroy(executable_handle);
+    return provided;
   }
   FindByHandle(snapshot)->is_executable = true;
   executable->handle = executable_handle;
@@ -128,6 +155,8 @@ CUresult Update(Executable* executable, CUgraph handle, CUgraphExecUpdateResultI
     if (culprit != nullptr) info->errorNode = AsHandle<CUgraphNode>(culprit->handle);
     return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
   }
+  const CUresult provided = ProvideKernels(*wanted);
+  if (provided != CUDA_SUCCESS) return provided;
   for (size_t i = 0; i < wanted->nodes.size(); ++i) {
     Operation operation;
     if (!CloneOperation(wanted->nodes[i]->operation, &operation)) return CUDA_ERROR_OUT_OF_MEMORY;

@@ -3,6 +3,7 @@
 
 #include "cuda/graph_exec.h"
 #include "cuda/graph_params.h"
+#include "cuda/launch.h"
 
 namespace sim {
 
@@ -64,7 +65,10 @@ CUresult SetInExecutable(CUgraphExec handle, CUgraphNode original, CUgraphNodePa
   DriverLock lock;
   const Executable* executable = FindExecutable(handle);
   if (executable == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  return Replace(FindSnapshot(*executable, original), &params);
+  Node* node = FindSnapshot(*executable, original);
+  const CUresult result = Replace(node, &params);
+  const bool is_kernel = result == CUDA_SUCCESS && params.type == CU_GRAPH_NODE_TYPE_KERNEL;
+  return is_kernel ? launch::Provide(node->operation) : result;
 }
 
 }  // namespace

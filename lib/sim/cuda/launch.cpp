@@ -144,6 +144,16 @@ CUresult Prepare(const Request& request, ParameterRoom* room, Operation* operati
                               static_cast<uint64_t>(context->sm_count);
     if (blocks > room_for) return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
   }
+  return CUDA_SUCCESS;
+}
+
+CUresult Provide(const Operation& operation) {
+  module::Function* function = nullptr;
+  const CUresult result =
+      module::ResolveFunction(AsHandle<CUfunction>(operation.kernel.function), &function);
+  if (result != CUDA_SUCCESS) return result;
+  context::Context* context = context::Find(AsHandle<CUcontext>(function->context));
+  if (context == nullptr) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
   if (!context::GrowStack(context, function->entry->local_bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
   return module::LoadFunction(function);
 }

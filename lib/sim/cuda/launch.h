@@ -43,6 +43,10 @@ struct ParameterRoom {
 // 400: no function; 1: impossible shape or missing parameters; 720: too large to be cooperative.
 CUresult Prepare(const Request& request, ParameterRoom* room, Operation* operation);
 
+// What a kernel makes the device hold: its code and the stack of its threads. Taken by a launch
+// that runs and by an executable graph as it is made or changed; by no launch that is captured.
+CUresult Provide(const Operation& operation);
+
 // Blocks of a kernel that one SM holds at a time.
 uint32_t BlocksPerSm(const module::Function& function, uint32_t threads, size_t dynamic_bytes);
 

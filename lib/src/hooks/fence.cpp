@@ -4,9 +4,11 @@
 
 #include "core/forked.h"
 #include "core/log.h"
+#include "hooks/cores.h"
 #include "hooks/graph_memory.h"
 #include "hooks/piece_reservation.h"
 #include "hooks/region_places.h"
+#include "hooks/shared_memory.h"
 #include "real.h"
 
 namespace gpufence {
@@ -64,11 +66,10 @@ void JoinNvml(const Claims& claims, DeviceIdentity* devices, size_t count) {
 void SayWhatIsNotEnforced(const DeviceLimits* limits, size_t count) {
   static constinit std::atomic<bool> said{false};
   for (size_t d = 0; d < count; ++d) {
-    const char* source =
-        limits[d].core_source[0] != '\0' ? limits[d].core_source : limits[d].oversubscribe_source;
+    const char* source = limits[d].oversubscribe_source;
     if (*source == '\0') continue;
     if (said.exchange(true, std::memory_order_relaxed)) return;
-    GPUFENCE_LOG(kWarn, "%s is read, but this build enforces memory limits only", source);
+    GPUFENCE_LOG(kWarn, "%s is read, but this build does not oversubscribe", source);
     return;
   }
 }
@@ -147,6 +148,14 @@ struct Workspace {
   DeviceLimits limits[kMostLimitedDevices];
 };
 
+// Seats for the core limit: with the containers of the node, or by the container's own region.
+bool OpenShares(Workspace* work, size_t count, char* why, size_t why_bytes) {
+  char name[kContainerNameBytes];
+  RegionPlaces own = PlacesOf(work->claims, name);
+  if (work->claims.process_scope) own.folders[0] = nullptr;
+  return OpenCores(work->claims, own, work->devices, work->limits, count, why, why_bytes);
+}
+
 FenceState Decide(Fence* fence, Workspace* work) {
   char why[kWhyBytes];
   ConfigResult result = ReadClaims(&work->claims, why, sizeof why);
@@ -158,7 +167,9 @@ FenceState Decide(Fence* fence, Workspace* work) {
   result = ResolveLimits(work->claims, work->devices, count, work->limits, Warn, why, sizeof why);
   if (result == ConfigResult::kInvalid) return Refuse(why);
   SayWhatIsNotEnforced(work->limits, count);
-  if (!LimitsMemory(work->limits, count)) return FenceState::kOpen;
+  const bool cores = LimitsCores(work->limits, count);
+  if (!LimitsMemory(work->limits, count) && !cores) return FenceState::kOpen;
+  if (cores && !OpenShares(work, count, why, sizeof why)) return Refuse(why);
   return FenceDevices(fence, work->claims, work->devices, count, work->limits);
 }
 
@@ -277,6 +288,16 @@ void Reservation::Commit(Holding holding) {
   keep_ = true;
 }
 
+namespace {
+
+// An address is closed as often as it was opened; a handle is one import, a mark is none.
+uint64_t ImportsOf(const Holding& holding) {
+  if (holding.kind == HoldingKind::kAddress) return holding.count;
+  return holding.kind == HoldingKind::kPhysical ? 1 : 0;
+}
+
+}  // namespace
+
 bool Hold(Fence* fence, const Holding& holding) {
   Holding replaced;
   if (!fence->holdings.Put(holding, &replaced)) {
@@ -290,6 +311,7 @@ bool Hold(Fence* fence, const Holding& holding) {
 
 void Discharge(Fence* fence, const Holding& holding) {
   FencedDevice* device = &fence->devices[holding.device];
+  EndExported(fence, holding);
   switch (holding.family) {
     case Family::kPlain:
       return device->account.Release(holding.bytes);
@@ -300,8 +322,9 @@ void Discharge(Fence* fence, const Holding& holding) {
       return DischargePiece(device, holding);
     case Family::kStreamOrdered:
       return ReturnToPool(reinterpret_cast<PoolAccount*>(holding.owner), holding.bytes);
-    case Family::kGraph:
     case Family::kImport:
+      return EndImports(device, ImportsOf(holding));
+    case Family::kGraph:
       return;  // charged elsewhere
   }
 }

@@ -1,6 +1,6 @@
-// What an executable graph makes the driver hold for its kernels when it is instantiated or changed:
-// their stack, their code and the executable's own commands. Nothing of it waits for the launch.
-// Must not know allocation nodes.
+// What an executable graph makes the driver hold for its kernels when it is instantiated or
+// changed: their stack, their code and the executable's own commands. Nothing of it waits for the
+// launch. Must not know allocation nodes.
 #pragma once
 
 #include <stdint.h>
@@ -13,14 +13,14 @@
 
 namespace gpufence {
 
-// What the commands of an executable take, at most: 2.5 KiB a node were seen for 5000 nodes, 160 KiB
-// for 20 of them. The driver keeps and reuses it when the executable ends.
+// What the commands of an executable take, at most: 2.5 KiB a node were seen for 5000 nodes, 160
+// KiB for 20 of them. The driver keeps and reuses it when the executable ends.
 constexpr uint64_t CommandBytes(uint64_t nodes) {
   return RoundUp((uint64_t{256} << 10) + nodes * 4096, kChunkBytes);
 }
 
-// Makes the call when what it may take fits. Away from the limit commands and code are not reserved:
-// the next request that comes near it reads what they took. undo() is called, and
+// Makes the call when what it may take fits. Away from the limit commands and code are not
+// reserved: the next request that comes near it reads what they took. undo() is called, and
 // CUDA_ERROR_OUT_OF_MEMORY returned, when the call took so much that it passed the limit.
 template <typename Call, typename Undo>
 CUresult CallWithKernels(const Hook& hook, const GraphNeeds& needs, Call call, Undo undo) {

@@ -26,8 +26,8 @@ class GraphRun {
 
   bool empty() const { return count_ == 0; }
 
-  // It is a launch into this stream, by a number that no other stream ever has (0: unknown), and not
-  // an upload.
+  // It is a launch into this stream, by a number that no other stream ever has (0: unknown), and
+  // not an upload.
   void InStream(uint64_t stream) { stream_ = stream; }
 
   // Before the driver's call. False: no room, and nothing has changed.

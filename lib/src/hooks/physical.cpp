@@ -7,21 +7,12 @@ namespace {
 // May read too high in a forked child, which costs it a search.
 constinit std::atomic<uint64_t> links_made{0};
 
-// Memory that left this process's hands by cuMemExportToShareableHandle may outlive them in an
-// importer's; what the driver then still counts as ours is found by asking it.
-void LookForExported(Fence* fence, const Holding& physical) {
-  Holding exported;
-  if (fence->holdings.Take(HoldingKind::kExported, physical.key, &exported)) {
-    ReadOverheadNow(&fence->devices[physical.device]);
-  }
-}
-
 void EndPhysical(Fence* fence, const Holding& physical) {
-  Discharge(fence, physical);
   if (physical.owner == static_cast<uint64_t>(PhysicalKind::kMulticast)) {
     DropLinksOf(fence, physical.key);
+  } else {
+    Discharge(fence, physical);
   }
-  LookForExported(fence, physical);
 }
 
 }  // namespace

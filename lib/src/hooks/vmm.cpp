@@ -4,6 +4,7 @@
 #include "core/forked.h"
 #include "core/log.h"
 #include "hooks/physical.h"
+#include "hooks/shared_memory.h"
 #include "policy/charge.h"
 #include "real.h"
 
@@ -109,23 +110,25 @@ CUresult Unmapping::Settle(CUresult rc) {
   return rc;
 }
 
-// An imported handle: its owner pays, here or in another process. It is known only so that its end
-// can be seen.
-void RememberImport(Fence* fence, uint64_t handle) {
+// An imported handle: its owner pays, here or in another process. It is known so that its end can be
+// seen. The driver may give a handle that the process has already, which then merely has one more
+// reference. The device of its memory, or null when no limit holds there.
+FencedDevice* RememberImport(Fence* fence, uint64_t handle) {
   AddedReference again(fence, handle);
-  if (again.added()) return again.Keep();
+  if (again.added()) {
+    again.Keep();
+    return nullptr;
+  }
   CUmemAllocationProp prop = {};
-  if (real::cuMemGetAllocationPropertiesFromHandle(&prop, handle) != CUDA_SUCCESS) return;
-  const FencedDevice* device = DeviceOf(fence, &prop);
-  if (device == nullptr) return;
-  const auto index = static_cast<uint16_t>(device - fence->devices);
+  if (real::cuMemGetAllocationPropertiesFromHandle(&prop, handle) != CUDA_SUCCESS) return nullptr;
+  FencedDevice* device = DeviceOf(fence, &prop);
+  if (device == nullptr) return nullptr;
   fence->holdings.Put({.key = handle,
                        .count = 1,
-                       .device = index,
+                       .device = static_cast<uint16_t>(device - fence->devices),
                        .kind = HoldingKind::kPhysical,
                        .family = Family::kImport});
-  fence->holdings.Put(
-      {.key = handle, .device = index, .kind = HoldingKind::kExported, .family = Family::kImport});
+  return device;
 }
 
 }  // namespace
@@ -209,8 +212,7 @@ CUresult cuMemExportToShareableHandle(void* shareableHandle, CUmemGenericAllocat
   Holding physical;
   if (rc == CUDA_SUCCESS && hook.fence() != nullptr &&
       hook.fence()->holdings.Get(HoldingKind::kPhysical, handle, &physical)) {
-    hook.fence()->holdings.Put(
-        {.key = handle, .device = physical.device, .kind = HoldingKind::kExported});
+    MarkExported(hook.fence(), physical);
   }
   return rc;
 }
@@ -219,8 +221,11 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, vo
                                         CUmemAllocationHandleType shHandleType) {
   const Hook hook;
   if (hook.refused()) return kRefusalCode;
+  Importing importing(hook.fence());
   const CUresult rc = real::cuMemImportFromShareableHandle(handle, osHandle, shHandleType);
-  if (rc == CUDA_SUCCESS && hook.fence() != nullptr) RememberImport(hook.fence(), *handle);
+  if (rc == CUDA_SUCCESS && hook.fence() != nullptr) {
+    importing.Keep(RememberImport(hook.fence(), *handle));
+  }
   return rc;
 }
 

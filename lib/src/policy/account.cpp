@@ -11,6 +11,7 @@ void Account::Open(const RegionFile& file, uint32_t row, uint32_t slot, uint32_t
                    uint64_t own_limit_bytes, MakeRoom make_room) {
   file_ = file;
   ledger_ = Ledger(file.region, row, slot);
+  sharing_ = Sharing(file.region, row, slot);
   slot_ = slot;
   device_ = device;
   make_room_ = make_room;
@@ -40,19 +41,29 @@ bool Account::IsNearLimit(uint64_t bytes) {
          limit_bytes - used_bytes - bytes < kStaleMarginBytes;
 }
 
+// An owner that lets go counts its bytes as orphans before its charge goes back: whoever was granted
+// because of the latter sees the former.
+bool Account::Ask(uint64_t bytes) {
+  for (;;) {
+    const uint64_t orphans = sharing_.OrphanBytes();
+    const uint64_t limit_bytes = LimitBytes();
+    if (orphans > limit_bytes) return false;
+    if (ledger_.Reserve(bytes, limit_bytes - orphans) != Verdict::kGranted) return false;
+    if (sharing_.OrphanBytes() <= orphans) return true;
+    ledger_.Release(bytes);
+  }
+}
+
 bool Account::TryReserve(uint64_t bytes) {
   if (stale() && read_stale_ != nullptr && IsNearLimit(bytes)) read_stale_(device_);
-  return ledger_.Reserve(bytes, LimitBytes()) == Verdict::kGranted;
+  return Ask(bytes);
 }
 
 bool Account::Reserve(uint64_t bytes) {
   if (TryReserve(bytes)) return true;
   // The dead first: their bytes are free for the asking. Then what costs a driver call.
-  if (Reclaim(Effort::kThorough) > 0 && ledger_.Reserve(bytes, LimitBytes()) == Verdict::kGranted) {
-    return true;
-  }
-  return make_room_ != nullptr && make_room_(device_) &&
-         ledger_.Reserve(bytes, LimitBytes()) == Verdict::kGranted;
+  if (Reclaim(Effort::kThorough) > 0 && Ask(bytes)) return true;
+  return make_room_ != nullptr && make_room_(device_) && Ask(bytes);
 }
 
 void Account::ReclaimAt(uint64_t now_ns) {
@@ -100,8 +111,11 @@ void Account::ReleaseOverhead(uint64_t bytes) {
   ChangeOverhead(0, kept, loose_overhead_);
 }
 
+// What a dead owner left to this process is found with its overhead, and counted in the row already.
 void Account::SetOverhead(uint64_t bytes) {
+  const uint64_t orphans = sharing_.OwnOrphanBytes();
   SpinGuard guard(&overhead_lock_);
+  bytes -= bytes < orphans ? bytes : orphans;
   ChangeOverhead(0, owned_overhead_, bytes > owned_overhead_ ? bytes - owned_overhead_ : 0);
 }
 

@@ -11,6 +11,7 @@
 #include "core/spin.h"
 #include "policy/charge.h"
 #include "state/ledger.h"
+#include "state/sharing.h"
 #include "state/slots.h"
 
 namespace gpufence {
@@ -74,7 +75,7 @@ class Account {
   uint64_t LimitBytes();
 
   // The container's bytes, including what is being asked for and what the dead left; one load.
-  uint64_t UsedBytes() const { return ledger_.UsedBytes(); }
+  uint64_t UsedBytes() const { return ledger_.UsedBytes() + sharing_.OrphanBytes(); }
 
   // What could still be taken now; a moment's view.
   uint64_t FreeBytes() {
@@ -90,11 +91,17 @@ class Account {
   // The same at once. Returns how many dead there were, as ReclaimDead does.
   uint32_t Reclaim(Effort effort);
 
+  // What this process shares with others on the device.
+  const Sharing& sharing() const { return sharing_; }
+
   const RegionFile& file() const { return file_; }
   uint32_t row() const { return ledger_.row(); }
   uint32_t slot() const { return slot_; }
 
  private:
+  // Asks the ledger for what the limit leaves beside memory without a living owner.
+  bool Ask(uint64_t bytes);
+
   // Within this much of the limit a stale figure is read again: code and local memory of one kernel
   // seldom take more.
   static constexpr uint64_t kStaleMarginBytes = uint64_t{512} << 20;
@@ -102,6 +109,7 @@ class Account {
 
   RegionFile file_;
   Ledger ledger_;
+  Sharing sharing_;
   uint32_t slot_;
   uint32_t device_;
   MakeRoom make_room_;

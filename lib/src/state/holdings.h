@@ -23,6 +23,7 @@ enum class HoldingKind : uint8_t {
   kContext,    // context handle; `context`: number of its booking
   kLink,       // place in an array or multicast object (`context`); owner: allocation handle
   kExported,   // allocation handle that another process may hold, too
+  kExportedAddress,  // the same for an address
 };
 
 // What an address is, so that any free gives back the right charge.

@@ -11,7 +11,7 @@
 namespace gpufence {
 
 inline constexpr uint64_t kRegionMagic = 0x3165636e65667067;  // "gpfence1"
-inline constexpr uint32_t kLayoutVersion = 2;
+inline constexpr uint32_t kLayoutVersion = 3;
 inline constexpr uint32_t kMaxProcesses = 4096;
 inline constexpr uint32_t kMaxDevices = 64;
 inline constexpr uint64_t kNoLimit = UINT64_MAX;
@@ -46,11 +46,18 @@ struct DeviceRow {
   Word key;            // first eight bytes of the UUID, never 0: claims the row in one step
   uint8_t uuid[16];    // for display
   Word context_bytes;  // last measured footprint of an empty context
-  uint64_t reserved[4];
+  Word orphans;        // bytes whose owner is gone while importers live (see state/sharing.h)
+  uint64_t reserved[3];
   alignas(64) Word total;  // what all cells hold and ask for, or more (see state/ledger.h)
   uint64_t reserved_after[7];
 };
 static_assert(sizeof(DeviceRow) == 128 && offsetof(DeviceRow, total) == 64);
+
+// One process on one device, as far as its memory is also other processes'.
+struct Shares {
+  Word exported;  // bytes that it is charged and others may hold, too
+  Word imports;   // handles and addresses it holds of others' memory
+};
 
 struct RegionHeader {
   Word magic;  // stored last by the maker
@@ -70,6 +77,7 @@ struct Region {
   Word limits[kMaxDevices][kMaxProcesses];    // as each process resolved it; 0: no claim
   Word overhead[kMaxDevices][kMaxProcesses];  // the part of `held` that no allocation explains
   Cell cells[kMaxDevices][kMaxProcesses];
+  Shares shares[kMaxDevices][kMaxProcesses];
 };
 static_assert(offsetof(Region, rows) == 64);
 static_assert(offsetof(Region, processes) == 64 + 128 * kMaxDevices);

@@ -1,5 +1,7 @@
 #include "state/onlook.h"
 
+#include "state/sharing.h"
+
 namespace gpufence {
 namespace {
 
@@ -44,6 +46,7 @@ RowSeen LookAtRow(const RegionFile& file, uint32_t row) {
     ++seen.processes;
     if (limit < seen.limit_bytes) seen.limit_bytes = limit;
   }
+  seen.used_bytes = AddSaturating(seen.used_bytes, OrphanBytesSeen(file.region, row));
   return seen;
 }
 

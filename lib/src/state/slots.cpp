@@ -9,6 +9,7 @@
 
 #include "state/region.h"
 #include "state/shared_file.h"
+#include "state/sharing.h"
 
 namespace gpufence {
 namespace {
@@ -20,6 +21,7 @@ constexpr uint32_t kZeroingBase = kMaxProcesses;
 void ZeroSlot(Region* region, uint32_t slot) {
   for (uint32_t row = 0; row < kMaxDevices; ++row) {
     if (region->rows[row].key.load(std::memory_order_relaxed) == 0) break;
+    Sharing(region, row, slot).Died();
     Cell& cell = region->cells[row][slot];
     cell.asking.store(0, std::memory_order_relaxed);
     cell.held.store(0, std::memory_order_relaxed);
@@ -83,9 +85,11 @@ bool AllocateRow(const RegionFile& file, uint32_t row) {
   if (file.fd < 0) return true;
   constexpr size_t kWords = sizeof(Region::limits[0]);
   constexpr size_t kCells = sizeof(Region::cells[0]);
+  constexpr size_t kShares = sizeof(Region::shares[0]);
   return AllocateRange(file.fd, offsetof(Region, limits) + row * kWords, kWords) &&
          AllocateRange(file.fd, offsetof(Region, overhead) + row * kWords, kWords) &&
-         AllocateRange(file.fd, offsetof(Region, cells) + row * kCells, kCells);
+         AllocateRange(file.fd, offsetof(Region, cells) + row * kCells, kCells) &&
+         AllocateRange(file.fd, offsetof(Region, shares) + row * kShares, kShares);
 }
 
 // Frees the slot of an owner that is proven dead.

@@ -1,0 +1,36 @@
+// Memory that leaves or enters the process by a handle: marks what was exported, so that its end
+// finds importers, and counts what is imported. Must not know how handles travel.
+#pragma once
+
+#include <stdint.h>
+
+#include "hooks/fence.h"
+
+namespace gpufence {
+
+// Of what `kind` of holding: a physical handle or an address.
+void MarkExported(Fence* fence, const Holding& holding);
+
+// The holding's memory is gone from this process; before its charge goes back.
+void EndExported(Fence* fence, const Holding& holding);
+
+// An import under way. The device is known only afterwards, so that all of them count it until
+// then; it stays counted on one, or on none when the driver refused.
+class Importing {
+ public:
+  explicit Importing(Fence* fence);
+  ~Importing();
+  Importing(const Importing&) = delete;
+  Importing& operator=(const Importing&) = delete;
+
+  void Keep(FencedDevice* device) { kept_ = device; }
+
+ private:
+  Fence* fence_;
+  FencedDevice* kept_ = nullptr;
+};
+
+// Imports of a device end; what was found to be ours because of them is read again.
+void EndImports(FencedDevice* device, uint64_t imports);
+
+}  // namespace gpufence

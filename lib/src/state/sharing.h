@@ -1,0 +1,53 @@
+// Memory that several processes hold: its owner is charged, once, and importers are not. When the
+// owner lets go or dies while importers live, the driver keeps the memory for them, and so its
+// bytes stay counted in the row itself (orphans), until no process of the container imports
+// anything on the device. That counts too much when an importer let go of this memory but not of
+// other imports; never too little. Must not know handles, addresses or CUDA.
+#pragma once
+
+#include <stdint.h>
+
+#include "state/layout.h"
+
+namespace gpufence {
+
+// One row of the region, seen from one slot. Cheap to copy; valid while the region is mapped.
+class Sharing {
+ public:
+  Sharing() = default;
+  Sharing(Region* region, uint32_t row, uint32_t slot)
+      : region_(region), row_(row), slot_(slot) {}
+
+  // The owner's side: bytes that are charged to it and that others may import from now on.
+  void Exported(uint64_t bytes) const;
+  // Its last hold on them is gone: after the driver's free, before the charge goes back.
+  void Unexported(uint64_t bytes) const;
+
+  // The importer's side, before the driver's import and after the end of it.
+  void Imported() const;
+  void Dropped(uint64_t imports) const;
+
+  // What is counted without a living owner. One load while there is nothing of it.
+  uint64_t OrphanBytes() const;
+
+  // The same, if all of it can be this process's only: nobody else imports.
+  uint64_t OwnOrphanBytes() const;
+
+  // The slot's owner died, and its charge is about to go: what importers hold of it stays counted.
+  void Died() const;
+
+ private:
+  Shares& own() const { return region_->shares[row_][slot_]; }
+  Word& orphans() const { return region_->rows[row_].orphans; }
+  void Orphan(uint64_t bytes) const;
+  bool AnyImports(bool of_others) const;
+
+  Region* region_ = nullptr;
+  uint32_t row_ = 0;
+  uint32_t slot_ = 0;
+};
+
+// The same for one who may only look: orphans that nobody cleared yet count.
+uint64_t OrphanBytesSeen(const Region* region, uint32_t row);
+
+}  // namespace gpufence

@@ -1,0 +1,140 @@
+"""Memory that several processes hold: charged once, as long as any of them holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from .charges import GIB, MIB
+from .conftest import Sim
+from .handles import Handles, handles
+
+SIZE = 512 * MIB
+
+
+@pytest.fixture
+def bare(sim: Sim) -> Sim:
+    """A machine on which a context costs nothing."""
+    return sim.with_env(CONTEXT_BYTES=0)
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    return tmp_path / "state"
+
+
+def share_handle(
+    owner: Handles, importer: Handles
+) -> tuple[Callable[[], None], Callable[[], None]]:
+    """The importer gets physical memory; how either side lets go of it."""
+    handle = owner.make("create", "shared", SIZE)
+    descriptor = owner.make("export", handle)
+    fetched = importer.make("fetch", owner.make("pid"), descriptor)
+    imported = importer.make("import", fetched)
+    return lambda: owner.does("release", handle), lambda: importer.does("release", imported)
+
+
+def share_address(
+    owner: Handles, importer: Handles
+) -> tuple[Callable[[], None], Callable[[], None]]:
+    """The same by an IPC handle."""
+    address = owner.make("alloc", SIZE)
+    code, *words = owner.ask("ipc_get", address)
+    assert code == 0
+    opened = importer.make("ipc_open", *words)
+    return lambda: owner.does("free", address), lambda: importer.does("ipc_close", opened)
+
+
+WAYS = [share_handle, share_address]
+
+
+@pytest.mark.parametrize("share", WAYS)
+def test_what_an_importer_holds_is_counted_once_and_until_it_lets_go(
+    bare: Sim, state: Path, share: Callable[..., tuple[Callable[[], None], Callable[[], None]]]
+) -> None:
+    with handles(bare, state) as owner, handles(bare, state) as importer:
+        start = owner.charged()
+        owner_ends, importer_ends = share(owner, importer)
+        assert owner.charged() == start + SIZE
+
+        owner_ends()
+
+        assert owner.charged() == start + SIZE
+        owner.refused("create", "device", SIZE + 32 * MIB)
+        importer.refused("create", "device", SIZE + 32 * MIB)
+        importer_ends()
+        owner.make("create", "device", GIB - start)
+        assert owner.charged() == GIB
+
+
+@pytest.mark.parametrize("share", WAYS)
+def test_an_importer_that_lets_go_first_changes_nothing(
+    bare: Sim, state: Path, share: Callable[..., tuple[Callable[[], None], Callable[[], None]]]
+) -> None:
+    with handles(bare, state) as owner, handles(bare, state) as importer:
+        start = owner.charged()
+        owner_ends, importer_ends = share(owner, importer)
+
+        importer_ends()
+        assert owner.charged() == start + SIZE
+        owner_ends()
+
+        assert owner.charged() == start
+
+
+@pytest.mark.parametrize("share", WAYS)
+def test_an_owner_that_dies_leaves_its_bytes_to_the_importer(
+    bare: Sim, state: Path, share: Callable[..., tuple[Callable[[], None], Callable[[], None]]]
+) -> None:
+    with handles(bare, state) as importer:
+        start = importer.charged()
+        with handles(bare, state) as owner:
+            _, importer_ends = share(owner, importer)
+
+        importer.refused("create", "device", SIZE + 32 * MIB)
+        assert importer.charged() == start + SIZE
+        importer_ends()
+
+        importer.make("create", "device", GIB - start)
+
+
+@pytest.mark.parametrize("share", WAYS)
+def test_an_importer_that_dies_leaves_nothing_behind(
+    bare: Sim, state: Path, share: Callable[..., tuple[Callable[[], None], Callable[[], None]]]
+) -> None:
+    with handles(bare, state) as owner:
+        start = owner.charged()
+        with handles(bare, state) as importer:
+            owner_ends, _ = share(owner, importer)
+            owner_ends()
+            assert owner.charged() == start + SIZE
+
+        owner.make("create", "device", GIB - start)
+
+
+def test_memory_that_nobody_imports_goes_with_its_owner(bare: Sim, state: Path) -> None:
+    with handles(bare, state) as owner, handles(bare, state) as other:
+        start = owner.charged()
+        handle = owner.make("create", "shared", SIZE)
+        owner.make("export", handle)
+        owner.does("release", handle)
+
+        assert other.charged() == start
+
+
+def test_an_address_opened_twice_is_closed_twice(bare: Sim, state: Path) -> None:
+    with handles(bare, state) as owner, handles(bare, state) as importer:
+        start = owner.charged()
+        address = owner.make("alloc", SIZE)
+        _, *words = owner.ask("ipc_get", address)
+        opened = importer.make("ipc_open", *words)
+        assert importer.make("ipc_open", *words) == opened
+        owner.does("free", address)
+
+        importer.does("ipc_close", opened)
+        importer.refused("create", "device", SIZE + 32 * MIB)
+        importer.does("ipc_close", opened)
+
+        importer.make("create", "device", GIB - start)

@@ -23,6 +23,9 @@ class CoreSeat {
   bool Join(const char* node_folder, const RegionPlaces& own, const uint8_t uuid[16],
             uint32_t share, uint32_t soft_share, uint64_t now_ns, char* why, size_t why_bytes);
 
+  // Takes a place in a file that the caller opened itself.
+  void Sit(const CoreFile& file, CorePlace place, bool shares_device);
+
   // ---- GPU time (docs/core-limiter.md section 3) ----
 
   // Charges the container for [begin_ns, end_ns) of the monotonic clock, as far as none of its
@@ -70,6 +73,9 @@ class CoreSeat {
   CoreMember& member() const { return file_.region->members[place_.row][file_.member]; }
   uint64_t CreditNs(uint64_t now_ns) const;
   void SettleSharesAt(uint64_t now_ns);
+  void Arrive(uint64_t now_ns);
+  void View(uint64_t now_ns, TenantView* views) const;
+  void HandOver(Turn from, uint32_t to, const TenantView* views, uint64_t now_ns);
 
   CoreFile file_;
   CorePlace place_;

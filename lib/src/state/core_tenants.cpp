@@ -47,11 +47,6 @@ class JoinLock {
   bool held_ = false;
 };
 
-uint32_t HighMember(const CoreRegion* region) {
-  const uint32_t high = region->header.high_member.load(std::memory_order_acquire);
-  return high < kMaxCoreMembers ? high : kMaxCoreMembers;
-}
-
 bool IsMemberAlive(const CoreFile& file, uint32_t member, uint64_t own_namespace) {
   if (member == file.member) return true;
   return file.fd >= 0 && IsLocked(file.fd, member) &&

@@ -7,7 +7,8 @@
 //
 // capture: a capture of many launches, as {"us", "nodes", "code"}
 //
-// waits: ten kernels of 1 ms, with waits of 100 ms for a value between them in their stream
+// waits: ten kernels of 1 ms, with waits of 100 ms for a value between them in their stream;
+// {"us": from their end until the next launch may go, "code"}
 //
 // stream | context | reset: a kernel is outstanding when its stream, its context or its device's
 // primary context ends, as {"us": until the next launch may go, "code"}
@@ -96,7 +97,6 @@ void Waits(const Gpu& gpu, Facts& facts) {
   MUST(cuMemAllocManaged(&flag, 4, CU_MEM_ATTACH_GLOBAL));
   auto* seen = reinterpret_cast<volatile cuuint32_t*>(flag);
   *seen = 0;
-  const double begin_us = NowUs();
   for (cuuint32_t round = 1; round <= 5; ++round) {
     MUST(gpu.Spin(stream, kMs));
     MUST(cuStreamWaitValue32(stream, flag, round, CU_STREAM_WAIT_VALUE_GEQ));
@@ -105,7 +105,7 @@ void Waits(const Gpu& gpu, Facts& facts) {
     *seen = round;
   }
   MUST(cuStreamSynchronize(stream));
-  TellWhenPaid(facts, begin_us);
+  TellWhenPaid(facts, NowUs());
 }
 
 void* LaunchForEver(void* gpu) {

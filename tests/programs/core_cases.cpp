@@ -78,7 +78,8 @@ void Siblings() {
   CHECK(seat->HeldFor(kStart + 12 * kMs) > 20 * kMs);
 }
 
-// The soft share counts until somebody else is seen, and again when nobody was for a tenth of a second.
+// The soft share counts until somebody else is seen, and again when nobody was for a tenth of a
+// second.
 void Soft() {
   CoreSeat* seat = NewSeat("one", 25, 100);
   seat->Charge(kStart, kStart + 10 * kMs, kStart + 10 * kMs);

@@ -1,5 +1,7 @@
-"""The core limit over the simulated driver, one container: kernels by every launch path are held to
-their share, and nothing that streams, contexts, captures or processes do makes it hang or leak.
+"""The core limit over the simulated driver, one container.
+
+Kernels by every launch path are held to their share, and nothing that streams, contexts, captures
+or processes do makes it hang or leak.
 
 Shares are counted: kernels of known length against the time until all of them were paid for. A busy
 machine wakes a held launch late, which can only lower the share; so every run must stay below the
@@ -78,10 +80,9 @@ def test_the_share_does_not_depend_on_the_kernels_length(
 
 def test_work_that_needs_less_is_not_held(sim: Sim, tmp_path: Path) -> None:
     # A kernel and a pause of twice its length: a third of the GPU at most, of two thirds.
-    log = tmp_path / "log"
     for _ in range(TRIES):
         bare = float(sim.run("cores_run", "pauses", 1_000, RUN_MS).facts["share"])
-        fenced = share(sim.with_env(LOG=log), tmp_path, 67, "pauses", 1_000)
+        fenced = share(sim, tmp_path, 67, "pauses", 1_000)
         if fenced >= bare - 1:
             return
     pytest.fail(f"{fenced} % of the GPU instead of {bare} %")
@@ -135,7 +136,7 @@ def test_a_process_ends_while_its_launches_are_held(sim: Sim, tmp_path: Path, wh
 def test_without_a_core_limit_there_is_no_thread_and_no_call_more(sim: Sim, tmp_path: Path) -> None:
     def calls(name: str, preload: bool, env: dict[str, str]) -> tuple[float, set[str]]:
         log = tmp_path / name
-        done = sim.with_env(LOG=log).run("cores_edges", "threads", preload=preload, env=env)
+        done = sim.with_env(LOG=str(log)).run("cores_edges", "threads", preload=preload, env=env)
         lines = log.read_text(encoding="utf-8").splitlines()
         return float(done.facts["threads"]), {line.split("(")[0].split()[0] for line in lines}
 

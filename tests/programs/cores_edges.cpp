@@ -1,14 +1,19 @@
-// What must not hang, hold or break anything under a core limit, and what must be paid for all the same.
+// What must not hang, hold or break anything under a core limit, and what must be paid for all the
+// same.
 // link: cuda
 // flags: -pthread
 //
 //   cores_edges CASE
 //
 // capture: a capture of many launches, as {"us", "nodes", "code"}
+//
 // waits: ten kernels of 1 ms, with waits of 100 ms for a value between them in their stream
-// stream | context | reset: a kernel is outstanding when its stream, its context or its device's primary
-//   context ends; {"us": until the next launch may go, "code"}
-// exit: ends while another thread is held; fork: a child of a process that is watched ends by itself
+//
+// stream | context | reset: a kernel is outstanding when its stream, its context or its device's
+// primary context ends, as {"us": until the next launch may go, "code"}
+//
+// exit: ends while another thread is held; fork: so does a child of a process that is watched
+//
 // threads: the process's threads once all is quiet, as {"threads"}
 #include <dirent.h>
 #include <pthread.h>

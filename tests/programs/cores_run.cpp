@@ -5,10 +5,10 @@
 //
 //   cores_run WAY KERNEL_US MS
 //
-// Ways: plain, ex, cooperative, graph, two (streams), legacy, thread (its default stream), sync (after
-// every kernel), pauses (twice a kernel's length behind each), fills (as long as the kernels, between
-// them; keep them short, since the simulator really fills).
-// Prints {"share": percent, "launches": n, "us": elapsed}.
+// Ways: plain, ex, cooperative, graph, two (streams), legacy, thread (its default stream), sync
+// (after every kernel), pauses (twice a kernel's length behind each), fills (as long as the
+// kernels, between them; keep them short, since the simulator really fills). Prints {"share":
+// percent, "launches": n, "us": elapsed}.
 #include <time.h>
 #include <unistd.h>
 

@@ -10,8 +10,8 @@ namespace gpufence {
 // Zero-initialised state is ready for use.
 class GpuClock {
  public:
-  // A marker of GPU time `gpu_ns` was recorded at `recorded_ns` and seen at `observed_ns`. `prompt`:
-  // nothing was before it, so that it was reached within microseconds.
+  // A marker of GPU time `gpu_ns` was recorded at `recorded_ns` and seen at `observed_ns`.
+  // `prompt`: nothing was before it, so that it was reached within microseconds.
   void Observe(int64_t gpu_ns, uint64_t recorded_ns, uint64_t observed_ns, bool prompt);
 
   // The moment of the monotonic clock at which the GPU's clock said `gpu_ns`.
@@ -20,7 +20,8 @@ class GpuClock {
  private:
   // The clocks drift apart by microseconds a second, so bounds are forgotten after two windows.
   static constexpr uint64_t kWindowNs = 1'000'000'000;
-  // Without a prompt one: of the many markers of a window one was seen this soon after it was reached.
+  // Without a prompt one: of the many markers of a window one was seen this soon after it was
+  // reached.
   static constexpr int64_t kSeenSoonNs = 100'000;
 
   struct Bounds {

@@ -17,7 +17,7 @@ constexpr int kMarkersMadeAtOnce = 8;
 constexpr uint64_t kLongPauseNs = 1'000'000;
 // Taken for the time of a launch while nothing better is known.
 constexpr uint64_t kUnknownLaunchNs = 2'500'000;
-constexpr uint64_t kUntrustedLaunchNs = 500'000;
+constexpr uint64_t kUntrustedLaunchNs = 1'000'000;
 
 // The stream that the thread launched into last.
 constinit thread_local MarkedStream* last_stream = nullptr;
@@ -277,7 +277,8 @@ Markers::Begun Markers::Begin(MarkedStream* stream, CUstream handle) {
   return Begun::kYes;
 }
 
-// Without a marker to be had the launches stay counted, and the next one or the watcher tries again.
+// Without a marker to be had the launches stay counted, and the next one or the watcher tries
+// again.
 void Markers::MarkLocked(MarkedStream* stream) {
   const uint32_t word = stream->word.load(std::memory_order_relaxed);
   const uint32_t launches = word & MarkedStream::kLaunches;

@@ -1,11 +1,11 @@
 // Markers: timing events in streams, and what they tell about when the streams ran kernels
 // (docs/core-limiter.md section 2). One table for the process, of fixed size.
 //
-// A stream is *running* from its first launch until something else (a copy, a wait) is put into it or
-// it was seen idle. Launches are counted in one word; every n-th asks for a marker. All else happens
-// under one lock of the process, which is also how a handle that ends is forgotten before the driver
-// ends it: whoever holds the lock sees only handles that live.
-// Must not know limits, turns or which call launches.
+// A stream is *running* from its first launch until something else (a copy, a wait) is put into it
+// or it was seen idle. Launches are counted in one word; every n-th asks for a marker. All else
+// happens under one lock of the process, which is also how a handle that ends is forgotten before
+// the driver ends it: whoever holds the lock sees only handles that live. Must not know limits,
+// turns or which call launches.
 #pragma once
 
 #include <stddef.h>
@@ -95,8 +95,8 @@ class Markers {
 
   // Before the driver destroys a stream: its markers stay, its handle is forgotten.
   void Forget(CUstream stream);
-  // Before the driver may end contexts: no driver call is made about them until the answer is known.
-  // A null handle: the primary one of the device.
+  // Before the driver may end contexts: no driver call is made about them until the answer is
+  // known. A null handle: the primary one of the device.
   void Suspend(CUcontext context, uint32_t ordinal);
   // Afterwards. `ended`: all that was suspended is gone; what ran there ran until now.
   size_t Resume(CUcontext context, uint32_t ordinal, bool ended, uint64_t now_ns,

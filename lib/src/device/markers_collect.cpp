@@ -1,5 +1,5 @@
-// Markers on their way out: what was reached, and what that says about when the streams ran. And what
-// happens to them when streams and contexts end.
+// Markers on their way out: what was reached, and what that says about when the streams ran. And
+// what happens to them when streams and contexts end.
 #include <algorithm>
 
 #include "device/markers.h"

@@ -1,5 +1,5 @@
-// Copies and fills that wait for what the calling thread's context does: the same as in copy.cpp, for
-// all its streams. Must not know what is copied.
+// Copies and fills that wait for what the calling thread's context does: the same as in copy.cpp,
+// for all its streams. Must not know what is copied.
 #include "hooks/cores.h"
 #include "real.h"
 

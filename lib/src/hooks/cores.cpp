@@ -13,8 +13,8 @@ namespace gpufence {
 namespace {
 
 // Queued work may run so far ahead of what is paid for: enough for the GPU not to run dry between
-// two looks.
-constexpr int64_t kAheadNs = 2'000'000;
+// two looks, and for programs that launch slower than short kernels run to get ahead of them.
+constexpr int64_t kAheadNs = 8'000'000;
 constexpr uint64_t kTickNs = 500'000;
 constexpr uint64_t kCalmTickNs = 1'000'000;  // while half of the credit is left
 constexpr uint64_t kShortTickNs = 50'000;

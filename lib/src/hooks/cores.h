@@ -44,8 +44,8 @@ Cores* ActiveCores();
 bool OpenCores(const Claims& claims, const RegionPlaces& own, const DeviceIdentity* devices,
                const DeviceLimits* limits, size_t count, char* why, size_t why_bytes);
 
-// Around one launch: waits until it may go, and counts it. `into()` tells the stream (null: the legacy
-// one) and is asked only where a core limit holds.
+// Around one launch: waits until it may go, and counts it. `into()` tells the stream (null: the
+// legacy one) and is asked only where a core limit holds.
 class CoreLaunch {
  public:
   template <typename Into>

@@ -1,5 +1,5 @@
-// What else takes a place in a stream and is no kernel: waits, host functions, writes of values. The
-// same as in copy.cpp.
+// What else takes a place in a stream and is no kernel: waits, host functions, writes of values.
+// The same as in copy.cpp.
 #include "hooks/cores.h"
 #include "hooks/streams.h"
 #include "real.h"

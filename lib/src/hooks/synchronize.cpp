@@ -1,5 +1,6 @@
-// The calls that wait for work, after which the driver lets freed pool memory go. They cost one load
-// while nothing was freed. Before them what was launched is marked, so that it is known when it ended.
+// The calls that wait for work, after which the driver lets freed pool memory go. They cost one
+// load while nothing was freed. Before them what was launched is marked, so that it is known when
+// it ended.
 #include "hooks/cores.h"
 #include "hooks/fence.h"
 #include "hooks/pool_account.h"
@@ -50,8 +51,8 @@ CUresult cuStreamSynchronize_ptsz(CUstream hStream) {
                                  [&] { return real::cuStreamSynchronize_ptsz(hStream); }));
 }
 
-// Releases nothing by itself, but a program that polls instead of waiting may have done so since the
-// last look.
+// Releases nothing by itself, but a program that polls instead of waiting may have done so since
+// the last look.
 CUresult cuStreamQuery(CUstream hStream) {
   return Synchronized(WaitingFor(hStream, [&] { return real::cuStreamQuery(hStream); }));
 }

@@ -1,5 +1,5 @@
-// The watcher: one thread per process that looks at what is outstanding while anything is, and sleeps
-// otherwise. Must not know what it looks at.
+// The watcher: one thread per process that looks at what is outstanding while anything is, and
+// sleeps otherwise. Must not know what it looks at.
 #pragma once
 
 #include <stdint.h>

@@ -23,6 +23,7 @@ CASES = (
     "many_containers",
     "together",
     "damaged",
+    "rules",
 )
 
 WORLDS = (

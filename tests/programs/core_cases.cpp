@@ -78,7 +78,8 @@ void Siblings() {
   CHECK(seat->HeldFor(kStart + 12 * kMs) > 20 * kMs);
 }
 
-// The soft share counts until somebody else is seen, and again when nobody was for a tenth of a second.
+// The soft share counts until somebody else is seen, and again when nobody was for a tenth of a
+// second.
 void Soft() {
   CoreSeat* seat = NewSeat("one", 25, 100);
   seat->Charge(kStart, kStart + 10 * kMs, kStart + 10 * kMs);
@@ -200,6 +201,31 @@ void Damaged() {
   CHECK(NewSeat("one", 50, 0, folder)->WantTurn(kStart));
 }
 
+// When a turn is over, what it cost, and what is left of idleness: the rules by themselves.
+void Rules() {
+  const uint64_t now = kStart + 5 * kMs;
+  TenantView holder = {
+      .wants_ns = kStart, .idle_since_ns = 0, .due_ns = 0, .lead_ns = 0, .share = 50000};
+  CHECK(!IsTurnOver(holder, kStart, now, true));
+  holder.idle_since_ns = now - kTurnIdleNs;
+  CHECK(IsTurnOver(holder, kStart, now, true));
+  CHECK(!IsTurnOver(holder, kStart, now, false));
+  CHECK(!IsTurnOver(holder, now - kTurnIdleNs + 1, now, true));  // it has only just begun
+
+  // Only what somebody else was kept waiting for, over the share.
+  CHECK_EQ(ServedInTurn(kStart, 0, now, 50000), 10 * kMs);
+  CHECK_EQ(ServedInTurn(kStart, now - kMs, now, 50000), 2 * kMs);
+
+  // Two turns within a microsecond are told apart; one that begins in the future never did.
+  const Turn turn = {1, true, now / 1000};
+  CHECK(PackTurn(NextTurn(turn, 1, now)) != PackTurn({1, false, turn.began_us}));
+  CHECK_EQ(NextTurn({1, true, UINT64_MAX >> 9}, 2, now).began_us, now / 1000);
+
+  CHECK_EQ(CatchUp(0, kStart, 50000), kStart - 2 * kTurnQuantumNs);
+  CHECK_EQ(CatchUp(kStart - kMs, kStart, 50000), kStart - kMs);
+  CHECK_EQ(LeadOf(kStart + (uint64_t{1} << 60), kStart), kMostLeadNs);
+}
+
 struct Case {
   const char* name;
   void (*run)();
@@ -213,7 +239,8 @@ constexpr Case kCases[] = {{"alone", Alone},
                            {"many_containers", ManyContainers},
                            {"together", Together},
                            {"full_folder", FullFolder},
-                           {"damaged", Damaged}};
+                           {"damaged", Damaged},
+                           {"rules", Rules}};
 
 }  // namespace
 

@@ -1,8 +1,8 @@
 // The arithmetic of a share of GPU time: a token bucket in one word. Pure; time is a parameter.
 //
-// `due_ns` is the moment, on the monotonic clock, at which everything used is paid for. A launch may
-// go once it has come. Debt is never forgiven; credit is what lies between a due moment in the past
-// and now, at most the burst.
+// `due_ns` is the moment, on the monotonic clock, at which everything used is paid for. A launch
+// may go once it has come. Debt is never forgiven; credit is what lies between a due moment in the
+// past and now, at most the burst.
 #pragma once
 
 #include <stdint.h>

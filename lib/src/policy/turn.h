@@ -12,8 +12,8 @@ inline constexpr uint64_t kTurnIdleNs = 500'000;
 inline constexpr uint64_t kMemberSilentNs = 20'000'000;  // no heartbeat: stopped
 inline constexpr uint32_t kNoTenant = UINT32_MAX;
 
-// A turn, as one word says it. No turn begins in the microsecond of another, so a word that was read
-// and is still there means the same turn. The lower half changes with it, for futexes.
+// A turn, as one word says it. No turn begins in the microsecond of another, so a word that was
+// read and is still there means the same turn. The lower half changes with it, for futexes.
 struct Turn {
   uint32_t tenant;  // kNoTenant: the device is free
   bool closing;     // the holder launches no more; handed over when it is drained
@@ -22,8 +22,8 @@ struct Turn {
 uint64_t PackTurn(Turn turn);
 Turn UnpackTurn(uint64_t word);
 
-// The turn that follows one: it begins now, but later than the last, unless that began in the future
-// and so never did.
+// The turn that follows one: it begins now, but later than the last, unless that began in the
+// future and so never did.
 Turn NextTurn(Turn last, uint32_t tenant, uint64_t now_ns);
 
 // When it began, in nanoseconds; 0 when it says that it will.
@@ -46,14 +46,15 @@ bool IsEligible(const TenantView& tenant, uint64_t now_ns);
 // budget is used up, or it has been idle.
 bool IsTurnOver(const TenantView& holder, uint64_t began_ns, uint64_t now_ns, bool others_want);
 
-// The tenant that wants a turn, may launch now, and was served least; kNoTenant when none. O(count).
+// The tenant that wants a turn, may launch now, and was served least; kNoTenant when none.
+// O(count).
 uint32_t NextTenant(const TenantView* tenants, size_t count, uint64_t now_ns);
 
 // What holding a turn costs: the time that somebody else wanted it, over the share.
 uint64_t ServedInTurn(uint64_t began_ns, uint64_t others_want_ns, uint64_t now_ns, uint32_t share);
 
-// How far `served_ns` is ahead of the device's virtual time. Both may wrap; leads are bounded, so that
-// neither a wrong word nor a very long kernel keeps anybody away for longer than kMostLeadNs.
+// How far `served_ns` is ahead of the device's virtual time. Both may wrap; leads are bounded, so
+// that neither a wrong word nor a very long kernel keeps anybody away for longer than kMostLeadNs.
 int64_t LeadOf(uint64_t served_ns, uint64_t virtual_ns);
 inline constexpr int64_t kMostLeadNs = 10'000'000'000;
 

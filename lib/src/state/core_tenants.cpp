@@ -108,8 +108,8 @@ void Forget(CoreTenant* tenant) {
   for (Word& gap : tenant->gaps) gap.store(0, std::memory_order_relaxed);
 }
 
-// A dead tenant keeps its place, and its debt, until another needs the place; and while it has debt.
-// Under the lock of its name no process of it can be joining.
+// A dead tenant keeps its place, and its debt, until another needs the place; and while it has
+// debt. Under the lock of its name no process of it can be joining.
 bool TakeOver(const CoreFile& file, CorePlace place, uint64_t key, uint64_t now_ns) {
   CoreTenant& tenant = file.region->tenants[place.row][place.tenant];
   uint64_t old_key = tenant.key.load(std::memory_order_acquire);

@@ -97,12 +97,19 @@ void Disturb(unsigned draw, CUstream stream) {
   Must(cuStreamSynchronize(stream));
 }
 
+// It takes memory, too, and the others may have filled the limit already.
+void MakeStream(CUstream* stream) {
+  CUresult rc = CUDA_ERROR_OUT_OF_MEMORY;
+  while (rc == CUDA_ERROR_OUT_OF_MEMORY) rc = cuStreamCreate(stream, CU_STREAM_NON_BLOCKING);
+  Must(rc);
+}
+
 void Work(CUcontext context, unsigned seed, int steps) {
   std::mt19937 random(seed);
   std::vector<Piece> live;
   CUstream streams[2] = {};
   Must(cuCtxSetCurrent(context));
-  for (CUstream& stream : streams) Must(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  for (CUstream& stream : streams) MakeStream(&stream);
   for (int step = 0; step < steps; ++step) {
     Piece piece = {};
     piece.family = static_cast<Family>(random() % kFamilies);

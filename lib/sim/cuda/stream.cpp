@@ -232,6 +232,7 @@ void Forget(TimelineLock& lock, Stream& stream) {
   }
   ReleaseWork(stream.tail);
   stream.capture_front.Free();
+  memory::ReleaseHidden(stream.device, stream.hidden_bytes);
   streams.Destroy(stream.handle);
 }
 

@@ -3,6 +3,7 @@
 #include "cuda/event.h"
 #include "cuda/memory.h"
 #include "cuda/stream.h"
+#include "machine/config.h"
 
 namespace sim {
 
@@ -16,7 +17,12 @@ CUresult CreateIn(const context::Context* context, CUstream* out, unsigned flags
   uint64_t handle = 0;
   Stream* stream = stream::Streams().Create(&handle);
   if (stream == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (!memory::ChargeHidden(context->device, GetConfig()->stream_bytes)) {
+    stream::Streams().Destroy(handle);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
   stream->handle = handle;
+  stream->hidden_bytes = GetConfig()->stream_bytes;
   stream->context = context->handle;
   stream->device = context->device;
   stream->flags = flags;

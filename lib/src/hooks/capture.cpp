@@ -1,5 +1,5 @@
 // Captures, counted while a core limit holds: only while one is open must a launch ask whether the
-// capture takes it. And the ends of streams. Must not know what is captured.
+// capture takes it. Must not know what is captured.
 #include "hooks/cores.h"
 #include "hooks/streams.h"
 #include "real.h"
@@ -35,13 +35,6 @@ CUresult End(CUstream stream, Call call) {
   const CUresult rc = call();
   if (captured && !IsCapturing(stream)) cores->captures.fetch_sub(1, std::memory_order_relaxed);
   return rc;
-}
-
-template <typename Call>
-CUresult Destroyed(CUstream stream, Call call) {
-  Cores* cores = ActiveCores();
-  if (cores != nullptr && stream != nullptr) cores->markers.Forget(stream);
-  return call(stream);
 }
 
 }  // namespace
@@ -130,12 +123,6 @@ CUresult cuStreamEndCaptureToCig(CUstream hStream) {
 
 CUresult cuStreamEndCaptureToCig_ptsz(CUstream hStream) {
   return End(PerThread(hStream), [&] { return real::cuStreamEndCaptureToCig_ptsz(hStream); });
-}
-
-CUresult cuStreamDestroy(CUstream hStream) { return Destroyed(hStream, real::cuStreamDestroy); }
-
-CUresult cuStreamDestroy_v2(CUstream hStream) {
-  return Destroyed(hStream, real::cuStreamDestroy_v2);
 }
 
 }  // extern "C"

@@ -36,6 +36,8 @@ struct FencedDevice {
   std::atomic<uint64_t> managed_bytes;  // charged in full, though resident only where touched
   std::atomic<bool> listed;             // the process list knows us here
   std::atomic<uint32_t> contexts;       // living contexts of this process, primary included
+  std::atomic<uint32_t> streams;        // living ones of this process
+  std::atomic<uint32_t> most_streams;   // that lived at once
   std::atomic<uint64_t> primary;        // handle of the primary context, once it is known
   SpinLock contexts_lock;               // guards the booking of contexts, never a driver call
   GraphAccount graph;                   // charged for graph memory

@@ -127,7 +127,7 @@ struct World {
   // A free that the driver refuses.
   void Keep(const SmallPiece& piece) const {
     chunks->Leave(piece);
-    chunks->Stay(piece);
+    KeepSmallPiece(&member->account, chunks, piece);
   }
 };
 

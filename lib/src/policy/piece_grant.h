@@ -45,6 +45,7 @@ class PieceGrant {
   enum class Stage : uint8_t { kRefused, kUnpaid, kPaid, kWhole, kForeseen, kPlaced, kUndone };
 
   Stage Ask();
+  ChunkTable::Room AskOnce(bool (Account::*reserve)(uint64_t));
   Stage AskForArray();
 
   Account* account_;
@@ -56,5 +57,8 @@ class PieceGrant {
 // The second half of a piece's end, after the driver's free: the first, before it, is ChunkTable::Leave
 // for small ones. Pieces that share no chunk have no first half.
 void EndPiece(Account* account, ChunkTable* chunks, const SmallPiece& piece);
+
+// Takes the first half back, where the driver refused.
+void KeepSmallPiece(Account* account, ChunkTable* chunks, const SmallPiece& piece);
 
 }  // namespace gpufence

@@ -189,7 +189,8 @@ void Begin() {
   region->cells[0][0].held.put(0);
   region->cells[0][0].asking.put(0);
   region->rows[0].total.put(0);
-  driver = {.reuses = reuses_addresses};
+  driver = {};
+  driver.reuses = reuses_addresses;
   granted = 0;
   memset(static_cast<void*>(account), 0, sizeof *account);
   memory_used = 0;

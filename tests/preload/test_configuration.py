@@ -114,7 +114,7 @@ def test_what_is_not_enforced_is_said_once(two: Sim, tmp_path: Path) -> None:
 
     assert granted(done) == [4 * GIB, 4 * GIB]
     assert done.stderr == (
-        "gpufence: GPUFENCE_CORE_LIMIT=25 is read, but this build enforces memory limits only\n"
+        "gpufence: GPUFENCE_OVERSUBSCRIBE=1.5 is read, but this build does not oversubscribe\n"
     )
 
 

@@ -10,11 +10,33 @@ from pathlib import Path
 
 import pytest
 
-from .test_state import folder, run  # noqa: F401  (folder is a fixture)
+from .test_state import folder, needs_root, run, small_folder  # noqa: F401  (folder: a fixture)
 
 ROUNDS = int(os.environ.get("GPUFENCE_CORE_ROUNDS", "10"))
 
-CASES = ("alone", "siblings", "soft")
+CASES = (
+    "alone",
+    "siblings",
+    "soft",
+    "two_containers",
+    "stolen_turn",
+    "many_containers",
+    "together",
+    "damaged",
+    "rules",
+)
+
+WORLDS = (
+    "saturating",
+    "too_much",
+    "half_idle",
+    "soft_share",
+    "coming_back",
+    "storm",
+    "lost_holder",
+    "lost_waiter",
+    "garbage",
+)
 
 
 def test_charges_agree_with_arithmetic_without_limits(build: Path) -> None:
@@ -24,3 +46,27 @@ def test_charges_agree_with_arithmetic_without_limits(build: Path) -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_a_seat_keeps_its_promise(build: Path, folder: Path, case: str) -> None:  # noqa: F811
     assert run(build / "tests" / "core_cases", case, folder).endswith("ok\n")
+
+
+@needs_root
+@pytest.mark.parametrize("kib", [4, 64, 240, 300, 420])
+def test_a_full_folder_is_an_error_and_no_signal(
+    build: Path,
+    folder: Path,  # noqa: F811
+    kib: int,
+) -> None:
+    with small_folder(folder, kib):
+        run(build / "tests" / "core_cases", "full_folder", folder)
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_containers_share_a_device_in_virtual_time(build: Path, world: str) -> None:
+    for seed in range(1, 2 + ROUNDS // 20):
+        run(build / "tests" / "core_turns", world, seed)
+
+
+def test_everybody_gets_on_when_processes_are_killed_and_stopped(
+    build: Path,
+    folder: Path,  # noqa: F811
+) -> None:
+    run(build / "tests" / "core_storm", folder, 64, ROUNDS, 1, timeout=60 + 20 * ROUNDS)

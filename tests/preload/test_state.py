@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -131,16 +132,23 @@ def test_two_users_share_a_region(build: Path, folder: Path) -> None:
     run(build / "tests" / "state_cases", "other_uid", folder)
 
 
-@needs_root
-@pytest.mark.parametrize("kib", [4, 64, 300, 340, 380])
-def test_a_full_folder_is_an_error_and_no_signal(build: Path, folder: Path, kib: int) -> None:
+@contextmanager
+def small_folder(folder: Path, kib: int) -> Iterator[None]:
+    """A file system of that size in the folder's place."""
     mount = ["mount", "-t", "tmpfs", "-o", f"size={kib}k", "tmpfs", str(folder)]
     if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
         pytest.skip("no right to mount a file system")
     try:
-        run(build / "tests" / "state_cases", "full_folder", folder)
+        yield
     finally:
         subprocess.run(["umount", str(folder)], check=True)
+
+
+@needs_root
+@pytest.mark.parametrize("kib", [4, 64, 300, 340, 380])
+def test_a_full_folder_is_an_error_and_no_signal(build: Path, folder: Path, kib: int) -> None:
+    with small_folder(folder, kib):
+        run(build / "tests" / "state_cases", "full_folder", folder)
 
 
 def test_every_order_of_steps_keeps_the_limit_and_loses_nothing(build: Path) -> None:

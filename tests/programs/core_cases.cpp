@@ -78,7 +78,8 @@ void Siblings() {
   CHECK(seat->HeldFor(kStart + 12 * kMs) > 20 * kMs);
 }
 
-// The soft share counts until somebody else is seen, and again when nobody was for a tenth of a second.
+// The soft share counts until somebody else is seen, and again when nobody was for a tenth of a
+// second.
 void Soft() {
   CoreSeat* seat = NewSeat("one", 25, 100);
   seat->Charge(kStart, kStart + 10 * kMs, kStart + 10 * kMs);
@@ -89,12 +90,157 @@ void Soft() {
   CHECK_EQ(seat->ShareNow(kStart + 110 * kMs), 100000);
 }
 
+// Containers in a node folder find each other, whatever their uid; the turn goes round.
+void TwoContainers() {
+  CoreSeat* seat = NewSeat("one", 50, 0, folder);
+  CHECK(!seat->HasTurn());
+  CHECK(seat->WantTurn(kStart));
+  seat->Beat(kStart, true);
+  seat->Beat(kStart + 15 * kMs, true);
+  CHECK_EQ(StatusOf(InChild([] {
+             if (getuid() == 0) CHECK(setgid(65534) == 0 && setuid(65534) == 0);
+             CoreSeat* other = NewSeat("two", 50, 100, folder);
+             CHECK(other->OthersWant(kStart + kMs, 100 * kMs));
+             CHECK(!other->WantTurn(kStart + kMs));
+             CHECK(!other->WantTurn(kStart + 19 * kMs));
+             // The quantum is over, but the holder still has something running.
+             CHECK(!other->WantTurn(kStart + 21 * kMs));
+           })),
+           0);
+  // The holder sees that it is closing, drains, and the other one, which is dead now, is forgotten
+  // when it has not asked for a while.
+  seat->Beat(kStart + 22 * kMs, true);
+  CHECK(!seat->HasTurn());
+  CHECK(!seat->MoveTurn(kStart + 22 * kMs));
+  seat->Beat(kStart + 23 * kMs, false);
+  CHECK(seat->MoveTurn(kStart + 23 * kMs));
+  CHECK(!seat->HasTurn());
+  CHECK(seat->WantTurn(kStart + 60 * kMs));
+}
+
+// A silent holder is passed over, and finds the turn gone when it goes on.
+void StolenTurn() {
+  CoreSeat* seat = NewSeat("one", 50, 0, folder);
+  CHECK(seat->WantTurn(kStart));
+  seat->Beat(kStart, true);
+  const uint32_t word = *seat->TurnFutex();
+  CHECK_EQ(StatusOf(InChild([] {
+             CoreSeat* other = NewSeat("two", 50, 0, folder);
+             CHECK(!other->WantTurn(kStart + 19 * kMs));
+             CHECK(other->WantTurn(kStart + 21 * kMs));
+           })),
+           0);
+  CHECK(*seat->TurnFutex() != word);
+  CHECK(!seat->HasTurn());
+}
+
+// More containers in the course of time than have room at once: the dead make room, the living and
+// those with debt do not, and who comes back in time finds its debt.
+void ManyContainers() {
+  CoreSeat* first = NewSeat("living", 50, 0, folder);
+  const auto visit = [](const char* name, uint64_t busy_ns) {
+    return StatusOf(InChild([name, busy_ns] {
+      CoreSeat* seat = NewSeat(name, 1, 0, folder);
+      if (busy_ns > 0) CHECK_EQ(seat->Charge(kStart - busy_ns, kStart, kStart), busy_ns);
+      _exit(seat->HeldFor(kStart) > 0 ? 1 : 0);
+    }));
+  };
+  CHECK_EQ(visit("indebted", 100 * kMs), 1);
+  for (uint32_t i = 0; i < 3 * kMaxCoreTenants; ++i) {
+    char name[32];
+    snprintf(name, sizeof name, "passing-%u", i);
+    CHECK_EQ(visit(name, 0), 0);
+  }
+  CHECK_EQ(visit("indebted", 0), 1);
+  CHECK_EQ(first->Charge(kStart, kStart + 20 * kMs, kStart + 20 * kMs), 20 * kMs);
+  CHECK_EQ(first->HeldFor(kStart + 20 * kMs), 30 * kMs);
+}
+
+// Processes of one container that start together are one container.
+void Together() {
+  for (int round = 0; round < 20; ++round) {
+    char name[32];
+    snprintf(name, sizeof name, "container-%d", round);
+    pid_t children[8];
+    for (pid_t& child : children) {
+      child = InChild([&name] {
+        NewSeat(name, 50, 0, folder);
+        usleep(1000);
+      });
+    }
+    for (const pid_t child : children) CHECK_EQ(StatusOf(child), 0);
+  }
+  CoreFile file;
+  char why[400];
+  CHECK(OpenCoreFile(folder, {{folder}, "container-0"}, &file, why, sizeof why));
+  for (uint32_t i = 0; i < 20; ++i) CHECK(file.region->tenants[0][i].key.load() != 0);
+  CHECK_EQ(file.region->tenants[0][20].key.load(), 0);
+}
+
+// Without room in the folder joining fails, with a reason and without a signal.
+void FullFolder() {
+  CoreSeat seat;
+  char why[400] = "";
+  const RegionPlaces own = {{folder}, "one"};
+  if (seat.Join(folder, own, kUuid, 50000, 0, kStart, why, sizeof why)) {
+    seat.Charge(kStart, kStart + kMs, kStart + kMs);
+  } else {
+    CHECK(strlen(why) > 20);
+  }
+}
+
+// A file that is none is replaced.
+void Damaged() {
+  CHECK_EQ(StatusOf(InChild([] {
+             CoreFile file;
+             char why[400];
+             CHECK(OpenCoreFile(folder, {{folder}, "one"}, &file, why, sizeof why));
+             file.region->header.magic.store(1);
+           })),
+           0);
+  CHECK(NewSeat("one", 50, 0, folder)->WantTurn(kStart));
+}
+
+// When a turn is over, what it cost, and what is left of idleness: the rules by themselves.
+void Rules() {
+  const uint64_t now = kStart + 5 * kMs;
+  TenantView holder = {
+      .wants_ns = kStart, .idle_since_ns = 0, .due_ns = 0, .lead_ns = 0, .share = 50000};
+  CHECK(!IsTurnOver(holder, kStart, now, true));
+  holder.idle_since_ns = now - kTurnIdleNs;
+  CHECK(IsTurnOver(holder, kStart, now, true));
+  CHECK(!IsTurnOver(holder, kStart, now, false));
+  CHECK(!IsTurnOver(holder, now - kTurnIdleNs + 1, now, true));  // it has only just begun
+
+  // Only what somebody else was kept waiting for, over the share.
+  CHECK_EQ(ServedInTurn(kStart, 0, now, 50000), 10 * kMs);
+  CHECK_EQ(ServedInTurn(kStart, now - kMs, now, 50000), 2 * kMs);
+
+  // Two turns within a microsecond are told apart; one that begins in the future never did.
+  const Turn turn = {1, true, now / 1000};
+  CHECK(PackTurn(NextTurn(turn, 1, now)) != PackTurn({1, false, turn.began_us}));
+  CHECK_EQ(NextTurn({1, true, UINT64_MAX >> 9}, 2, now).began_us, now / 1000);
+
+  CHECK_EQ(CatchUp(0, kStart, 50000), kStart - 2 * kTurnQuantumNs);
+  CHECK_EQ(CatchUp(kStart - kMs, kStart, 50000), kStart - kMs);
+  CHECK_EQ(LeadOf(kStart + (uint64_t{1} << 60), kStart), kMostLeadNs);
+}
+
 struct Case {
   const char* name;
   void (*run)();
 };
 
-constexpr Case kCases[] = {{"alone", Alone}, {"siblings", Siblings}, {"soft", Soft}};
+constexpr Case kCases[] = {{"alone", Alone},
+                           {"siblings", Siblings},
+                           {"soft", Soft},
+                           {"two_containers", TwoContainers},
+                           {"stolen_turn", StolenTurn},
+                           {"many_containers", ManyContainers},
+                           {"together", Together},
+                           {"full_folder", FullFolder},
+                           {"damaged", Damaged},
+                           {"rules", Rules}};
 
 }  // namespace
 

@@ -1,5 +1,5 @@
-// link: state
-// The arithmetic of shares and of busy time against models that are too slow and too big to be wrong.
+// link: state The arithmetic of shares and of busy time against models that are too slow and too
+// big to be wrong.
 //
 //   core_share OPERATIONS SEED
 #include <algorithm>
@@ -47,8 +47,8 @@ void AnyAmounts(Random* random) {
   CHECK(HeldForNs(due, now) <= kMostDebtNs);
 }
 
-// Launches that go whenever they may, of any length: over every stretch that begins with a launch the
-// container is busy for at most share x (elapsed + burst), and one charge.
+// Launches that go whenever they may, of any length: over every stretch that begins with a launch
+// the container is busy for at most share x (elapsed + burst), and one charge.
 void AnySequence(Random* random) {
   const auto share = static_cast<uint32_t>(1 + random->Below(kWholeShare));
   const uint64_t longest = uint64_t{1} << (8 + random->Below(24));
@@ -75,7 +75,8 @@ void AnySequence(Random* random) {
   CHECK(due >= now || now - due <= kShareBurstNs);
 }
 
-// Reports of overlapping intervals in any order, within what gaps remember, against one bit per step.
+// Reports of overlapping intervals in any order, within what gaps remember, against one bit per
+// step.
 class BusyModel {
  public:
   explicit BusyModel(Random* random) : random_(random) {}

@@ -1,6 +1,7 @@
 // Contexts: each is paid for while it lives, and takes with it what was allocated in it.
 // Primary contexts are counted by the driver; we look at its count after each change.
 #include "hooks/context_cost.h"
+#include "hooks/cores.h"
 #include "hooks/overhead.h"
 #include "real.h"
 
@@ -18,6 +19,11 @@ bool IsPrimaryActive(CUdevice device) {
   unsigned int flags = 0;
   int active = 0;
   return real::cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && active != 0;
+}
+
+bool IsAlive(CUcontext context) {
+  unsigned int version = 0;
+  return real::cuCtxGetApiVersion(context, &version) == CUDA_SUCCESS;
 }
 
 template <typename Make>
@@ -44,7 +50,9 @@ CUresult Destroyed(CUcontext context, Destroy destroy) {
   const Hook hook;
   Fence* fence = hook.fence();
   const uint64_t booking = fence != nullptr ? BookingOf(fence, KeyOf(context)) : 0;
+  CoreContextEnd core_end(context, 0);
   const CUresult rc = destroy(context);
+  core_end.Settle(rc == CUDA_SUCCESS);
   if (rc == CUDA_SUCCESS && fence != nullptr) ContextEnded(fence, KeyOf(context), booking);
   return rc;
 }
@@ -83,7 +91,9 @@ template <typename Release>
 CUresult ReleasedPrimary(CUdevice ordinal, Release release) {
   const Hook hook;
   FencedDevice* device = FencedOf(hook, ordinal);
+  CoreContextEnd core_end(nullptr, ordinal);
   const CUresult rc = release(ordinal);
+  core_end.Settle(rc == CUDA_SUCCESS && !IsPrimaryActive(ordinal));
   if (rc == CUDA_SUCCESS && device != nullptr) EndPrimaryIfInactive(hook.fence(), device);
   return rc;
 }
@@ -105,7 +115,9 @@ CUresult Detach(CUcontext context) {
   Holding found;
   const bool known =
       fence != nullptr && fence->holdings.Get(HoldingKind::kContext, KeyOf(context), &found);
+  CoreContextEnd core_end(context, 0);
   const CUresult rc = real::cuCtxDetach(context);
+  core_end.Settle(rc == CUDA_SUCCESS && !IsAlive(context));
   if (rc != CUDA_SUCCESS || !known) return rc;
   FencedDevice* device = &fence->devices[found.device];
   if (device->primary.load(std::memory_order_relaxed) == KeyOf(context)) {
@@ -160,7 +172,9 @@ CUresult DestroyGreen(CUgreenCtx green) {
   Fence* fence = hook.fence();
   CUcontext view = nullptr;
   if (fence != nullptr && real::cuCtxFromGreenCtx(&view, green) != CUDA_SUCCESS) view = nullptr;
+  CoreContextEnd core_end(view, 0);
   const CUresult rc = real::cuGreenCtxDestroy(green);
+  core_end.Settle(rc == CUDA_SUCCESS && view != nullptr);
   if (rc != CUDA_SUCCESS || fence == nullptr) return rc;
   if (view != nullptr) ContextEnded(fence, KeyOf(view), 0);
   for (uint32_t i = 0; i < fence->device_count; ++i) {

@@ -4,6 +4,7 @@
 
 #include "core/forked.h"
 #include "core/log.h"
+#include "hooks/cores.h"
 #include "hooks/graph_memory.h"
 #include "hooks/piece_reservation.h"
 #include "hooks/region_places.h"
@@ -65,11 +66,10 @@ void JoinNvml(const Claims& claims, DeviceIdentity* devices, size_t count) {
 void SayWhatIsNotEnforced(const DeviceLimits* limits, size_t count) {
   static constinit std::atomic<bool> said{false};
   for (size_t d = 0; d < count; ++d) {
-    const char* source =
-        limits[d].core_source[0] != '\0' ? limits[d].core_source : limits[d].oversubscribe_source;
+    const char* source = limits[d].oversubscribe_source;
     if (*source == '\0') continue;
     if (said.exchange(true, std::memory_order_relaxed)) return;
-    GPUFENCE_LOG(kWarn, "%s is read, but this build enforces memory limits only", source);
+    GPUFENCE_LOG(kWarn, "%s is read, but this build does not oversubscribe", source);
     return;
   }
 }
@@ -148,6 +148,14 @@ struct Workspace {
   DeviceLimits limits[kMostLimitedDevices];
 };
 
+// Seats for the core limit: with the containers of the node, or by the container's own region.
+bool OpenShares(Workspace* work, size_t count, char* why, size_t why_bytes) {
+  char name[kContainerNameBytes];
+  RegionPlaces own = PlacesOf(work->claims, name);
+  if (work->claims.process_scope) own.folders[0] = nullptr;
+  return OpenCores(work->claims, own, work->devices, work->limits, count, why, why_bytes);
+}
+
 FenceState Decide(Fence* fence, Workspace* work) {
   char why[kWhyBytes];
   ConfigResult result = ReadClaims(&work->claims, why, sizeof why);
@@ -159,7 +167,9 @@ FenceState Decide(Fence* fence, Workspace* work) {
   result = ResolveLimits(work->claims, work->devices, count, work->limits, Warn, why, sizeof why);
   if (result == ConfigResult::kInvalid) return Refuse(why);
   SayWhatIsNotEnforced(work->limits, count);
-  if (!LimitsMemory(work->limits, count)) return FenceState::kOpen;
+  const bool cores = LimitsCores(work->limits, count);
+  if (!LimitsMemory(work->limits, count) && !cores) return FenceState::kOpen;
+  if (cores && !OpenShares(work, count, why, sizeof why)) return Refuse(why);
   return FenceDevices(fence, work->claims, work->devices, count, work->limits);
 }
 

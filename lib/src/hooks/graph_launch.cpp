@@ -1,7 +1,9 @@
 // The calls that instantiate, launch, change and end executable graphs, as far as memory goes.
 // Adding a node takes nothing yet and is the driver's alone.
+#include "hooks/cores.h"
 #include "hooks/graph_kernels.h"
 #include "hooks/graph_memory.h"
+#include "hooks/streams.h"
 #include "real.h"
 
 namespace gpufence {
@@ -48,8 +50,8 @@ bool IsCapturing(CUstream stream, bool per_thread) {
 // A number that no other stream ever has; 0 where the driver does not tell (before 12.0).
 uint64_t NumberOf(CUstream stream, bool per_thread) {
   unsigned long long number = 0;
-  const CUresult rc = per_thread ? real::cuStreamGetId_ptsz(stream, &number)
-                                 : real::cuStreamGetId(stream, &number);
+  const CUresult rc =
+      per_thread ? real::cuStreamGetId_ptsz(stream, &number) : real::cuStreamGetId(stream, &number);
   return rc == CUDA_SUCCESS ? number : 0;
 }
 
@@ -59,7 +61,7 @@ enum class Run : bool { kLaunch, kUpload };
 template <typename Call>
 CUresult CallWithMemory(Fence* fence, CUgraphExec executable, CUstream stream, bool per_thread,
                         Run what, Call call) {
-  if (fence == nullptr || !HasMemoryGraphs()) return call();
+  if (!HasMemoryGraphs()) return call();
   GraphRun run(fence, executable);
   if (run.empty() || IsCapturing(stream, per_thread)) return call();
   if (what == Run::kLaunch) run.InStream(NumberOf(stream, per_thread));
@@ -71,7 +73,12 @@ template <typename Call>
 CUresult Started(CUgraphExec executable, CUstream stream, bool per_thread, Run what, Call call) {
   const Hook hook;
   if (hook.refused()) return kRefusalCode;
-  return CallWithMemory(hook.fence(), executable, stream, per_thread, what, call);
+  Fence* fence = hook.fence();
+  if (fence == nullptr) return call();
+  if (what == Run::kUpload)
+    return CallWithMemory(fence, executable, stream, per_thread, what, call);
+  const CoreLaunch core_launch([&] { return per_thread ? PerThread(stream) : stream; });
+  return CallWithMemory(fence, executable, stream, per_thread, what, call);
 }
 
 CUresult NothingToUndo() { return CUDA_SUCCESS; }

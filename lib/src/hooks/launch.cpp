@@ -1,17 +1,13 @@
 // The doors through which kernels enter streams. Here: the memory that a first launch takes.
 #include "hooks/context_cost.h"
+#include "hooks/cores.h"
 #include "hooks/launch_memory.h"
 #include "hooks/overhead.h"
+#include "hooks/streams.h"
 #include "real.h"
 
 namespace gpufence {
 namespace {
-
-// The null stream of a per-thread call.
-CUstream PerThread(CUstream stream) {
-  constexpr uintptr_t kPerThreadStream = 2;  // CU_STREAM_PER_THREAD
-  return stream != nullptr ? stream : reinterpret_cast<CUstream>(kPerThreadStream);
-}
 
 // Where a launch goes, told when it is asked for: a caller's structure is not read before a limit
 // is known to hold.
@@ -64,16 +60,26 @@ template <typename Where, typename Launch>
 CUresult Launched(CUfunction function, Where stream, Launch launch) {
   const Hook hook;
   if (hook.fence() == nullptr) return hook.refused() ? kRefusalCode : launch();
+  const CoreLaunch core_launch(stream);
   return WasLaunched(function) ? launch() : FirstLaunch(hook, function, stream, launch);
+}
+
+// Each of the streams is asked and counted.
+template <typename Launch>
+CUresult ThroughGates(const CUDA_LAUNCH_PARAMS* list, unsigned int count, Launch launch) {
+  if (count == 0) return launch();
+  const CoreLaunch core_launch([list] { return list->hStream; });
+  return ThroughGates(list + 1, count - 1, launch);
 }
 
 // One launch on each of several devices. What it takes is read afterwards: each stack belongs to
 // another context, none of them the caller's. Drivers from CUDA 13 on have no such call.
 template <typename Launch>
-CUresult LaunchedOnMany(Launch launch) {
+CUresult LaunchedOnMany(const CUDA_LAUNCH_PARAMS* list, unsigned int count, Launch launch) {
   const Hook hook;
   if (hook.fence() == nullptr) return hook.refused() ? kRefusalCode : launch();
-  const CUresult rc = launch();
+  const bool asks = ActiveCores() != nullptr && list != nullptr;
+  const CUresult rc = ThroughGates(list, asks ? count : 0, launch);
   for (uint32_t i = 0; i < hook.fence()->device_count; ++i) {
     FencedDevice* device = &hook.fence()->devices[i];
     if (device->account.limited()) ReadOverheadNow(device);
@@ -144,7 +150,7 @@ CUresult cuLaunchCooperativeKernel_ptsz(CUfunction f, unsigned int gridDimX, uns
 
 CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS* launchParamsList,
                                               unsigned int numDevices, unsigned int flags) {
-  return gpufence::LaunchedOnMany([&] {
+  return gpufence::LaunchedOnMany(launchParamsList, numDevices, [&] {
     return real::cuLaunchCooperativeKernelMultiDevice(launchParamsList, numDevices, flags);
   });
 }
@@ -159,9 +165,9 @@ CUresult cuLaunchGrid(CUfunction f, int grid_width, int grid_height) {
 }
 
 CUresult cuLaunchGridAsync(CUfunction f, int grid_width, int grid_height, CUstream hStream) {
-  return gpufence::Launched(
-      f, gpufence::Into{hStream},
-      [&] { return real::cuLaunchGridAsync(f, grid_width, grid_height, hStream); });
+  return gpufence::Launched(f, gpufence::Into{hStream}, [&] {
+    return real::cuLaunchGridAsync(f, grid_width, grid_height, hStream);
+  });
 }
 
 }  // extern "C"

@@ -1,6 +1,7 @@
 #include "policy/core_seat.h"
 
 #include "policy/core_busy.h"
+#include "policy/moment.h"
 #include "policy/share.h"
 
 namespace gpufence {
@@ -11,12 +12,9 @@ constexpr uint64_t kSettleSharesNs = 1'000'000'000;
 // How long a container that wanted the device keeps the others at their hard shares.
 constexpr uint64_t kOthersWindowNs = 100'000'000;
 
-// True when `moment_ns` lies in the last `window_ns`, or so close ahead that another thread's clock
-// was read later than ours.
-bool IsRecent(uint64_t moment_ns, uint64_t now_ns, uint64_t window_ns) {
-  if (moment_ns == 0) return false;
-  return moment_ns > now_ns ? moment_ns - now_ns < kMemberSilentNs : now_ns - moment_ns < window_ns;
-}
+// What a container may have missed while it waited, in wall-clock time: a neighbour's kernel of a
+// second, for one.
+constexpr uint64_t kMostWaitingCreditNs = 1'000'000'000;
 
 uint32_t Sane(uint32_t share) {
   if (share == 0) return 1;
@@ -28,11 +26,22 @@ uint32_t Sane(uint32_t share) {
 bool CoreSeat::Join(const char* node_folder, const RegionPlaces& own, const uint8_t uuid[16],
                     uint32_t share, uint32_t soft_share, uint64_t now_ns, char* why,
                     size_t why_bytes) {
-  shares_device_ = node_folder[0] != '\0';
   share = Sane(share);
   const CoreShares shares = {share, soft_share > share ? Sane(soft_share) : share};
-  return OpenCoreFile(node_folder, own, &file_, why, why_bytes) &&
-         JoinCoreRow(file_, own.container, uuid, shares, now_ns, &place_, why, why_bytes);
+  CoreFile file;
+  CorePlace place;
+  if (!OpenCoreFile(node_folder, own, &file, why, why_bytes) ||
+      !JoinCoreRow(file, own.container, uuid, shares, now_ns, &place, why, why_bytes)) {
+    return false;
+  }
+  Sit(file, place, node_folder[0] != '\0');
+  return true;
+}
+
+void CoreSeat::Sit(const CoreFile& file, CorePlace place, bool shares_device) {
+  file_ = file;
+  place_ = place;
+  shares_device_ = shares_device;
 }
 
 // ---- GPU time ----
@@ -62,7 +71,15 @@ uint32_t CoreSeat::ShareNow(uint64_t now_ns) const {
   return soft <= hard || OthersWant(now_ns, kOthersWindowNs) ? hard : soft;
 }
 
-uint64_t CoreSeat::CreditNs(uint64_t) const { return kShareBurstNs; }
+// Credit is kept while a container waits behind others: a turn that is late must not cost anything.
+// Once nobody else wants the device, or after an idle time, it is the burst again.
+uint64_t CoreSeat::CreditNs(uint64_t now_ns) const {
+  const uint64_t backlog_ns = tenant().backlog_ns.load(std::memory_order_relaxed);
+  if (!shares_device_ || backlog_ns == 0 || backlog_ns >= now_ns) return kShareBurstNs;
+  if (!OthersWant(now_ns, kOthersWindowNs)) return kShareBurstNs;
+  const uint64_t waiting_ns = now_ns - backlog_ns;
+  return kShareBurstNs + (waiting_ns < kMostWaitingCreditNs ? waiting_ns : kMostWaitingCreditNs);
+}
 
 // Whoever is first in a second looks whether the process with the lowest share still lives.
 void CoreSeat::SettleSharesAt(uint64_t now_ns) {
@@ -71,37 +88,6 @@ void CoreSeat::SettleSharesAt(uint64_t now_ns) {
   if (IsRecent(last_ns, now_ns, kSettleSharesNs)) return;
   if (!checked.compare_exchange_strong(last_ns, now_ns, std::memory_order_relaxed)) return;
   SettleShares(file_, place_);
-}
-
-// ---- turns ----
-
-bool CoreSeat::WantTurn(uint64_t) { return true; }
-
-bool CoreSeat::HasTurn() const { return true; }
-
-void CoreSeat::Beat(uint64_t, bool) {}
-
-bool CoreSeat::MoveTurn(uint64_t) { return false; }
-
-bool CoreSeat::OthersWant(uint64_t now_ns, uint64_t window_ns) const {
-  if (IsRecent(row().foreign_ns.load(std::memory_order_relaxed), now_ns, window_ns)) return true;
-  if (!shares_device_) return false;
-  const CoreTenant* tenants = file_.region->tenants[place_.row];
-  for (uint32_t other = 0; other < kMaxCoreTenants; ++other) {
-    if (other != place_.tenant &&
-        IsRecent(tenants[other].active_ns.load(std::memory_order_relaxed), now_ns, window_ns)) {
-      return true;
-    }
-  }
-  return false;
-}
-
-void CoreSeat::NoteForeign(uint64_t now_ns) {
-  row().foreign_ns.store(now_ns, std::memory_order_relaxed);
-}
-
-const uint32_t* CoreSeat::TurnFutex() const {
-  return reinterpret_cast<const uint32_t*>(&row().turn);
 }
 
 }  // namespace gpufence

@@ -1,7 +1,7 @@
-// A process's seat on one device: what its container pays for GPU time, and whose turn it is. The words
-// are in a shared file (state/core_region.h): in the operator's node folder, or beside the container's
-// own region. Atomics only; a process that dies or stops anywhere holds up nobody.
-// Must not know CUDA, the clock, or who measures.
+// A process's seat on one device: what its container pays for GPU time, and whose turn it is. The
+// words are in a shared file (state/core_region.h): in the operator's node folder, or beside the
+// container's own region. Atomics only; a process that dies or stops anywhere holds up nobody. Must
+// not know CUDA, the clock, or who measures.
 #pragma once
 
 #include <stddef.h>
@@ -12,16 +12,20 @@
 
 namespace gpufence {
 
-// A process's place on one device. Opened once, wiped on fork; cheap to copy. After Join any thread.
+// A process's place on one device. Opened once, wiped on fork; cheap to copy. After Join any
+// thread.
 class CoreSeat {
  public:
-  // Joins the file in `node_folder`, or, when that is "", the container's own in the first of `own`'s
-  // folders that allows it, or, when there are none, memory of this process alone. Finds or makes the
-  // device's row, the tenant of `own.container` and a place whose lock this process holds until it
-  // ends. Shares in thousandths of a percent; a soft share below the other counts as the other.
-  // False with one clause in `why`. One thread at a time.
+  // Joins the file in `node_folder`, or, when that is "", the container's own in the first of
+  // `own`'s folders that allows it, or, when there are none, memory of this process alone. Finds or
+  // makes the device's row, the tenant of `own.container` and a place whose lock this process holds
+  // until it ends. Shares in thousandths of a percent; a soft share below the other counts as the
+  // other. False with one clause in `why`. One thread at a time.
   bool Join(const char* node_folder, const RegionPlaces& own, const uint8_t uuid[16],
             uint32_t share, uint32_t soft_share, uint64_t now_ns, char* why, size_t why_bytes);
+
+  // Takes a place in a file that the caller opened itself.
+  void Sit(const CoreFile& file, CorePlace place, bool shares_device);
 
   // ---- GPU time (docs/core-limiter.md section 3) ----
 
@@ -38,24 +42,26 @@ class CoreSeat {
 
   // ---- turns (section 5) ----
 
-  // Asks for the turn. True when the container has it now and it is not closing. Never waits. Whoever
-  // waits asks again at every tick: a request that is older than kMemberSilentNs is forgotten.
+  // Asks for the turn. True when the container has it now and it is not closing. Never waits.
+  // Whoever waits asks again at every tick: a request that is older than kMemberSilentNs is
+  // forgotten.
   bool WantTurn(uint64_t now_ns);
 
-  // True while the container has the turn and it is not closing: one load. Ask after Beat(now, true),
-  // or after a tick that said so: then whoever moves the turn on sees what is outstanding.
+  // True while the container has the turn and it is not closing: one load. Ask after Beat(now,
+  // true), or after a tick that said so: then whoever moves the turn on sees what is outstanding.
   bool HasTurn() const;
 
-  // What this process has outstanding on the device: said by its watcher at every tick (a heartbeat)
-  // and by a launch that ends idleness.
+  // What this process has outstanding on the device: said by its watcher at every tick (a
+  // heartbeat) and by a launch that ends idleness.
   void Beat(uint64_t now_ns, bool outstanding);
 
-  // Closes a turn that is over, hands over one that is drained, passes over the dead and the stopped.
-  // Called by every watcher while it waits for a turn or others wait for its own. True when the turn
-  // word changed: then whoever waits at TurnFutex should be woken.
+  // Closes a turn that is over, hands over one that is drained, passes over the dead and the
+  // stopped. Called by every watcher while it waits for a turn or others wait for its own. True
+  // when the turn word changed: then whoever waits at TurnFutex should be woken.
   bool MoveTurn(uint64_t now_ns);
 
-  // True when another container wanted the device during the last `window_ns`, or NoteForeign said so.
+  // True when another container wanted the device during the last `window_ns`, or NoteForeign said
+  // so.
   bool OthersWant(uint64_t now_ns, uint64_t window_ns) const;
 
   // Somebody who has no seat in this file uses the device (a process that NVML reports).
@@ -70,6 +76,9 @@ class CoreSeat {
   CoreMember& member() const { return file_.region->members[place_.row][file_.member]; }
   uint64_t CreditNs(uint64_t now_ns) const;
   void SettleSharesAt(uint64_t now_ns);
+  void Arrive(uint64_t now_ns);
+  void View(uint64_t now_ns, TenantView* views) const;
+  void HandOver(Turn from, uint32_t to, const TenantView* views, uint64_t now_ns);
 
   CoreFile file_;
   CorePlace place_;

@@ -1,8 +1,8 @@
 // The arithmetic of a share of GPU time: a token bucket in one word. Pure; time is a parameter.
 //
-// `due_ns` is the moment, on the monotonic clock, at which everything used is paid for. A launch may
-// go once it has come. Debt is never forgiven; credit is what lies between a due moment in the past
-// and now, at most the burst.
+// `due_ns` is the moment, on the monotonic clock, at which everything used is paid for. A launch
+// may go once it has come. Debt is never forgiven; credit is what lies between a due moment in the
+// past and now, at most the burst.
 #pragma once
 
 #include <stdint.h>
@@ -13,8 +13,8 @@ inline constexpr uint32_t kWholeShare = 100000;  // thousandths of a percent
 inline constexpr uint64_t kShareBurstNs = 10'000'000;
 
 // A due moment further ahead is damage and counts as none: nobody waits for ever because of a word
-// that went wrong. No debt grows beyond it (fifteen minutes of GPU time at one percent).
-inline constexpr uint64_t kMostDebtNs = uint64_t{25} * 3600 * 1'000'000'000;
+// that went wrong. No debt grows beyond it (an hour: a kernel of 36 seconds at one percent).
+inline constexpr uint64_t kMostDebtNs = uint64_t{3600} * 1'000'000'000;
 
 // The due moment after `busy_ns` more of GPU time at `share` (1 to kWholeShare; others count as the
 // nearest). Rounded up, so that no sequence of charges is cheaper than their sum.

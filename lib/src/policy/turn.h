@@ -12,22 +12,54 @@ inline constexpr uint64_t kTurnIdleNs = 500'000;
 inline constexpr uint64_t kMemberSilentNs = 20'000'000;  // no heartbeat: stopped
 inline constexpr uint32_t kNoTenant = UINT32_MAX;
 
+// A turn, as one word says it. No turn begins in the microsecond of another, so a word that was
+// read and is still there means the same turn. The lower half changes with it, for futexes.
+struct Turn {
+  uint32_t tenant;  // kNoTenant: the device is free
+  bool closing;     // the holder launches no more; handed over when it is drained
+  uint64_t began_us;
+};
+uint64_t PackTurn(Turn turn);
+Turn UnpackTurn(uint64_t word);
+
+// The turn that follows one: it begins now, but later than the last, unless that began in the
+// future and so never did.
+Turn NextTurn(Turn last, uint32_t tenant, uint64_t now_ns);
+
+// When it began, in nanoseconds; 0 when it says that it will.
+uint64_t TurnBegan(Turn turn, uint64_t now_ns);
+
 // One container on one device, as far as turns go.
 struct TenantView {
-  uint64_t wants_ns;      // since when it wants the GPU; 0: it does not
-  uint64_t held_ns;       // time it held turns, caught up when it came back from idleness
-  uint64_t idle_since_ns; // holder: since when nothing of it is outstanding; 0: something is
-  uint64_t due_ns;        // policy/share.h
-  uint32_t share;         // thousandths of a percent
-  bool drained;           // nothing outstanding in any living, beating process of it
+  uint64_t
+      wants_ns;  // since when it has been waiting for, or using, the device; 0: it wants nothing
+  uint64_t idle_since_ns;  // since when nothing of it is outstanding; 0: something is
+  uint64_t due_ns;         // policy/share.h
+  int64_t lead_ns;         // what it was served beyond the others (LeadOf)
+  uint32_t share;          // thousandths of a percent
 };
+
+// True when the tenant wants the turn and can pay.
+bool IsEligible(const TenantView& tenant, uint64_t now_ns);
 
 // True when the holder must let go: somebody else wants the turn, and its quantum has passed, its
 // budget is used up, or it has been idle.
 bool IsTurnOver(const TenantView& holder, uint64_t began_ns, uint64_t now_ns, bool others_want);
 
-// The tenant that wants a turn, may launch now, and held least per share; kNoTenant when none.
+// The tenant that wants a turn, may launch now, and was served least; kNoTenant when none.
 // O(count).
 uint32_t NextTenant(const TenantView* tenants, size_t count, uint64_t now_ns);
+
+// What holding a turn costs: the time that somebody else wanted it, over the share.
+uint64_t ServedInTurn(uint64_t began_ns, uint64_t others_want_ns, uint64_t now_ns, uint32_t share);
+
+// How far `served_ns` is ahead of the device's virtual time. Both may wrap; leads are bounded, so
+// that neither a wrong word nor a very long kernel keeps anybody away for longer than kMostLeadNs.
+int64_t LeadOf(uint64_t served_ns, uint64_t virtual_ns);
+inline constexpr int64_t kMostLeadNs = 10'000'000'000;
+
+// `served_ns` of a tenant that was idle and is back: it keeps at most a quantum of what it missed,
+// so that it is next but does not hoard.
+uint64_t CatchUp(uint64_t served_ns, uint64_t virtual_ns, uint32_t share);
 
 }  // namespace gpufence

@@ -78,6 +78,12 @@ struct CoreRegion {
 static_assert(offsetof(CoreRegion, rows) == 64);
 static_assert(offsetof(CoreRegion, processes) == 64 + 64 * kMaxCoreRows);
 
+// Where scans of members end.
+inline uint32_t HighMember(const CoreRegion* region) {
+  const uint32_t high = region->header.high_member.load(std::memory_order_acquire);
+  return high < kMaxCoreMembers ? high : kMaxCoreMembers;
+}
+
 // Two shares in one word, so that they change together.
 struct CoreShares {
   uint32_t hard;

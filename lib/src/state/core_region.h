@@ -2,9 +2,9 @@
 // container of the node finds the others, or beside the container's own region.
 //
 // A process lives as long as it holds the lock on its byte (state/slots.h says why). Joining is the
-// only step that excludes anybody: processes of one container join a device one after another, under
-// a lock that the kernel drops with its holder, and that nobody waits for longer than a moment.
-// Must not know turns, budgets or CUDA.
+// only step that excludes anybody: processes of one container join a device one after another,
+// under a lock that the kernel drops with its holder, and that nobody waits for longer than a
+// moment. Must not know turns, budgets or CUDA.
 #pragma once
 
 #include <stddef.h>

@@ -47,11 +47,6 @@ class JoinLock {
   bool held_ = false;
 };
 
-uint32_t HighMember(const CoreRegion* region) {
-  const uint32_t high = region->header.high_member.load(std::memory_order_acquire);
-  return high < kMaxCoreMembers ? high : kMaxCoreMembers;
-}
-
 bool IsMemberAlive(const CoreFile& file, uint32_t member, uint64_t own_namespace) {
   if (member == file.member) return true;
   return file.fd >= 0 && IsLocked(file.fd, member) &&
@@ -113,8 +108,8 @@ void Forget(CoreTenant* tenant) {
   for (Word& gap : tenant->gaps) gap.store(0, std::memory_order_relaxed);
 }
 
-// A dead tenant keeps its place, and its debt, until another needs the place; and while it has debt.
-// Under the lock of its name no process of it can be joining.
+// A dead tenant keeps its place, and its debt, until another needs the place; and while it has
+// debt. Under the lock of its name no process of it can be joining.
 bool TakeOver(const CoreFile& file, CorePlace place, uint64_t key, uint64_t now_ns) {
   CoreTenant& tenant = file.region->tenants[place.row][place.tenant];
   uint64_t old_key = tenant.key.load(std::memory_order_acquire);

@@ -21,8 +21,8 @@ namespace {
 constexpr mode_t kFileMode = 0666;
 constexpr mode_t kFolderMode = 01777;
 
-// kDamaged: readable, but no file of this kind. Files appear whole (see Make), so it is not one that
-// somebody is still building.
+// kDamaged: readable, but no file of this kind. Files appear whole (see Make), so it is not one
+// that somebody is still building.
 enum class Opened { kReady, kAbsent, kDamaged, kUnusable };
 
 bool PathOf(const char* folder, const char* name, char* path) {
@@ -100,9 +100,9 @@ Opened Make(const SharedFileKind& kind, const char* folder, const char* path, Sh
   return made ? OpenExisting(kind, path, O_RDWR, file) : Opened::kUnusable;
 }
 
-// One maker at a time, so that two who start together and may write to different folders do not make
-// one file each, nor remove the other's as damaged. The kernel drops the lock at death; a maker that
-// is stopped holds others up for a moment only.
+// One maker at a time, so that two who start together and may write to different folders do not
+// make one file each, nor remove the other's as damaged. The kernel drops the lock at death; a
+// maker that is stopped holds others up for a moment only.
 class MakersTurn {
  public:
   explicit MakersTurn(const char* folder) : fd_(open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {

@@ -53,8 +53,8 @@ class OpenedFile {
  public:
   void Remember(const SharedFile& file, size_t bytes);
 
-  // Another descriptor of whatever its name leads to now; -1 when there is nothing. The caller closes
-  // it.
+  // Another descriptor of whatever its name leads to now; -1 when there is nothing. The caller
+  // closes it.
   int Reopen() const;
 
   // In a forked child: lets go of what the parent had open.

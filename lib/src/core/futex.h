@@ -1,0 +1,71 @@
+// Waiting: the one place where a thread of the host program sleeps on our account. Every wait has a
+// bound, and the lock here is for threads of one process only.
+// Must not know what is waited for.
+#pragma once
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <stdint.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <atomic>
+
+namespace gpufence {
+
+// The monotonic clock, in nanoseconds.
+inline uint64_t NowNs() {
+  timespec now = {};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(now.tv_nsec);
+}
+
+// Sleeps while `word` is `seen`, at most `timeout_ns`; may return early. Keeps errno.
+inline void FutexWait(const std::atomic<uint32_t>* word, uint32_t seen, uint64_t timeout_ns) {
+  timespec timeout = {static_cast<time_t>(timeout_ns / 1'000'000'000u),
+                      static_cast<long>(timeout_ns % 1'000'000'000u)};
+  const int error = errno;
+  syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, &timeout, nullptr, 0);
+  errno = error;
+}
+
+inline void FutexWakeAll(const std::atomic<uint32_t>* word) {
+  syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT32_MAX, nullptr, nullptr, 0);
+}
+
+// A lock between threads of one process that may be held across a driver call which does not wait
+// for the GPU. Lives in memory that is wiped on fork, where zero means free.
+class FutexLock {
+ public:
+  void Lock() {
+    uint32_t free = 0;
+    if (word_.compare_exchange_strong(free, kHeld, std::memory_order_acquire)) return;
+    while (word_.exchange(kContended, std::memory_order_acquire) != kFree) {
+      FutexWait(&word_, kContended, kLongestNapNs);
+    }
+  }
+  void Unlock() {
+    if (word_.exchange(kFree, std::memory_order_release) == kContended) FutexWakeAll(&word_);
+  }
+
+ private:
+  static constexpr uint32_t kFree = 0;
+  static constexpr uint32_t kHeld = 1;
+  static constexpr uint32_t kContended = 2;
+  static constexpr uint64_t kLongestNapNs = 100'000'000;
+  std::atomic<uint32_t> word_{kFree};
+};
+
+class FutexGuard {
+ public:
+  explicit FutexGuard(FutexLock* lock) : lock_(lock) { lock_->Lock(); }
+  ~FutexGuard() { lock_->Unlock(); }
+  FutexGuard(const FutexGuard&) = delete;
+  FutexGuard& operator=(const FutexGuard&) = delete;
+
+ private:
+  FutexLock* lock_;
+};
+
+}  // namespace gpufence

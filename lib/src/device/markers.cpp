@@ -1,0 +1,319 @@
+// The tables, and markers on their way in.
+#include "device/markers.h"
+
+#include <algorithm>
+
+#include "device/ids.h"
+#include "real.h"
+
+namespace gpufence {
+namespace {
+
+constexpr uint64_t kLegacyStream = 1;     // CU_STREAM_LEGACY
+constexpr uint64_t kPerThreadStream = 2;  // CU_STREAM_PER_THREAD
+constexpr int kMarkersMadeAtOnce = 8;
+
+// After so long a pause a stream may do something else than before.
+constexpr uint64_t kLongPauseNs = 1'000'000;
+// Taken for the time of a launch while nothing better is known.
+constexpr uint64_t kUnknownLaunchNs = 2'500'000;
+constexpr uint64_t kUntrustedLaunchNs = 1'000'000;
+
+// The stream that the thread launched into last.
+constinit thread_local MarkedStream* last_stream = nullptr;
+
+uint64_t CurrentContext() {
+  CUcontext context = nullptr;
+  if (real::cuCtxGetCurrent(&context) != CUDA_SUCCESS) return 0;
+  return reinterpret_cast<uint64_t>(context);
+}
+
+CUstream HandleOf(const MarkedStream& stream) {
+  return reinterpret_cast<CUstream>(stream.handle.load(std::memory_order_relaxed));
+}
+
+bool IsPrimary(uint64_t context, CUdevice device) {
+  unsigned int flags = 0;
+  int active = 0;
+  CUcontext primary = nullptr;
+  if (real::cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS || active == 0 ||
+      real::cuDevicePrimaryCtxRetain(&primary, device) != CUDA_SUCCESS) {
+    return false;
+  }
+  real::cuDevicePrimaryCtxRelease_v2(device);
+  return reinterpret_cast<uint64_t>(primary) == context;
+}
+
+}  // namespace
+
+uint64_t MarkedStream::QueuedNs() const {
+  const uint64_t launches = queued + (word.load(std::memory_order_relaxed) & kLaunches);
+  uint64_t each_ns = ns_per_launch != 0 ? ns_per_launch : kUnknownLaunchNs;
+  if (!is_trusted) each_ns = std::max(each_ns, kUntrustedLaunchNs);
+  return launches * each_ns;
+}
+
+// ---- tables ----
+
+bool Markers::KeyOf(CUstream stream, Key* key) {
+  key->handle = reinterpret_cast<uint64_t>(stream);
+  key->scope = 0;
+  key->thread = 0;
+  if (key->handle == 0) key->handle = kLegacyStream;
+  if (key->handle > kPerThreadStream) return true;
+  key->scope = CurrentContext();
+  // A thread's own storage has an address that no other living thread has.
+  if (key->handle == kPerThreadStream) key->thread = reinterpret_cast<uint64_t>(&last_stream);
+  return key->scope != 0;
+}
+
+bool Markers::Is(const MarkedStream& stream, const Key& key) {
+  return stream.handle.load(std::memory_order_acquire) == key.handle &&
+         stream.scope.load(std::memory_order_relaxed) == key.scope &&
+         stream.thread.load(std::memory_order_relaxed) == key.thread;
+}
+
+MarkedStream* Markers::SetOf(const Key& key) {
+  const uint64_t mixed = (key.handle ^ (key.scope >> 4) ^ (key.thread << 7)) * 0x9e3779b97f4a7c15u;
+  return &streams_[(mixed >> 40) % (kMostMarkedStreams / kWays) * kWays];
+}
+
+MarkedStream* Markers::Lookup(const Key& key) {
+  MarkedStream* set = SetOf(key);
+  for (uint32_t way = 0; way < kWays; ++way) {
+    if (Is(set[way], key)) return &set[way];
+  }
+  return nullptr;
+}
+
+// Takes the place of a stream that is idle where there is no empty one.
+MarkedStream* Markers::Insert(const Key& key) {
+  CUcontext owner = reinterpret_cast<CUcontext>(key.scope);
+  if (owner == nullptr &&
+      real::cuStreamGetCtx(reinterpret_cast<CUstream>(key.handle), &owner) != CUDA_SUCCESS) {
+    owner = reinterpret_cast<CUcontext>(CurrentContext());
+  }
+  const FutexGuard guard(&lock_);
+  MarkedStream* known = Lookup(key);
+  if (known != nullptr) return known;
+  const uint16_t context = ContextFor(reinterpret_cast<uint64_t>(owner));
+  if (context == kNone) return nullptr;
+  MarkedStream* set = SetOf(key);
+  MarkedStream* place = nullptr;
+  for (uint32_t way = 0; way < kWays; ++way) {
+    if (IsActive(&set[way])) continue;
+    if (place == nullptr || set[way].handle.load(std::memory_order_relaxed) == 0) {
+      place = &set[way];
+    }
+  }
+  if (place == nullptr) return nullptr;
+  place->handle.store(0, std::memory_order_relaxed);
+  place->scope.store(key.scope, std::memory_order_relaxed);
+  place->thread.store(key.thread, std::memory_order_relaxed);
+  place->word.store(0, std::memory_order_relaxed);
+  place->every.store(1, std::memory_order_relaxed);
+  place->ordinal = contexts_[context].ordinal;
+  place->context = context;
+  place->first = place->last = kNone;
+  place->is_timed = place->is_trusted = place->is_fresh = false;
+  place->queued = place->tail_seen = 0;
+  place->idle_since_ns = place->ns_per_launch = 0;
+  place->handle.store(key.handle, std::memory_order_release);
+  return place;
+}
+
+MarkedStream* Markers::StreamFor(CUstream stream) {
+  Key key;
+  if (!KeyOf(stream, &key)) return nullptr;
+  if (last_stream != nullptr && Is(*last_stream, key)) return last_stream;
+  MarkedStream* found = Lookup(key);
+  if (found == nullptr) found = Insert(key);
+  if (found != nullptr) last_stream = found;
+  return found;
+}
+
+MarkedStream* Markers::Find(CUstream stream) {
+  Key key;
+  return KeyOf(stream, &key) ? Lookup(key) : nullptr;
+}
+
+uint16_t Markers::ContextFor(uint64_t handle) {
+  if (handle == 0) return kNone;
+  uint16_t free = kNone;
+  for (uint16_t i = 1; i < kMostMarkedContexts; ++i) {
+    const uint64_t seen = contexts_[i].handle.load(std::memory_order_relaxed);
+    if (seen == handle) return i;
+    if (seen == 0 && free == kNone) free = i;
+  }
+  if (free == kNone) return kNone;
+  const CUcontext context = reinterpret_cast<CUcontext>(handle);
+  if (real::cuCtxPushCurrent_v2(context) != CUDA_SUCCESS) return kNone;
+  const uint32_t ordinal = CurrentDevice();
+  CUcontext popped = nullptr;
+  real::cuCtxPopCurrent_v2(&popped);
+  if (ordinal == kNoDevice) return kNone;
+  Context* made = &contexts_[free];
+  made->ordinal = ordinal;
+  made->is_primary = IsPrimary(handle, static_cast<CUdevice>(ordinal));
+  made->away = false;
+  made->free = made->base = kNone;
+  made->base_ns = 0;
+  made->clock = {};
+  made->handle.store(handle, std::memory_order_relaxed);
+  return free;
+}
+
+bool Markers::IsActive(const MarkedStream* stream) const {
+  const size_t index = static_cast<size_t>(stream - streams_);
+  return (active_[index / 64].load(std::memory_order_relaxed) >> (index % 64) & 1) != 0;
+}
+
+void Markers::SetActive(const MarkedStream* stream, bool active) {
+  const size_t index = static_cast<size_t>(stream - streams_);
+  const uint64_t bit = uint64_t{1} << (index % 64);
+  if (active) {
+    active_[index / 64].fetch_or(bit, std::memory_order_seq_cst);  // before the watcher is asked
+  } else {
+    active_[index / 64].fetch_and(~bit, std::memory_order_release);
+  }
+}
+
+bool Markers::any_active() const {
+  for (const std::atomic<uint64_t>& each : active_) {
+    if (each.load(std::memory_order_seq_cst) != 0) return true;
+  }
+  return false;
+}
+
+// ---- markers ----
+
+// Events are made several at a time, in the context that they belong to.
+uint16_t Markers::Take(uint16_t context) {
+  Context* owner = &contexts_[context];
+  if (owner->free == kNone) {
+    CUcontext popped = nullptr;
+    const CUcontext handle =
+        reinterpret_cast<CUcontext>(owner->handle.load(std::memory_order_relaxed));
+    if (real::cuCtxPushCurrent_v2(handle) != CUDA_SUCCESS) return kNone;
+    for (int made = 0; made < kMarkersMadeAtOnce; ++made) {
+      uint16_t index = unused_;
+      if (index == kNone && markers_made_ + 1 >= kMostMarkers) break;
+      CUevent event = nullptr;
+      if (real::cuEventCreate(&event, CU_EVENT_DEFAULT) != CUDA_SUCCESS) break;
+      if (index != kNone) {
+        unused_ = markers_[index].next;
+      } else {
+        index = static_cast<uint16_t>(++markers_made_);
+      }
+      markers_[index] = {event, 0, 0, owner->free, context, false, false};
+      owner->free = index;
+    }
+    real::cuCtxPopCurrent_v2(&popped);
+  }
+  const uint16_t taken = owner->free;
+  if (taken != kNone) owner->free = markers_[taken].next;
+  return taken;
+}
+
+void Markers::Return(uint16_t marker) {
+  Context* owner = &contexts_[markers_[marker].context];
+  markers_[marker].next = owner->free;
+  owner->free = marker;
+}
+
+// The event is gone or useless; its place is not.
+void Markers::Discard(uint16_t marker) {
+  markers_[marker].event = nullptr;
+  markers_[marker].next = unused_;
+  unused_ = marker;
+}
+
+bool Markers::Record(MarkedStream* stream, uint32_t launches, bool begins) {
+  const uint16_t taken = Take(stream->context);
+  if (taken == kNone) return false;
+  Marker* marker = &markers_[taken];
+  marker->recorded_ns = NowNs();
+  marker->launches = launches;
+  marker->begins = begins;
+  marker->prompt = begins && !IsActive(stream);
+  marker->next = kNone;
+  if (real::cuEventRecord(marker->event, HandleOf(*stream)) != CUDA_SUCCESS) {
+    Return(taken);
+    return false;
+  }
+  if (stream->first == kNone) {
+    stream->first = taken;
+  } else {
+    markers_[stream->last].next = taken;
+  }
+  stream->last = taken;
+  stream->queued += launches;
+  return true;
+}
+
+Markers::Begun Markers::Begin(MarkedStream* stream, CUstream handle) {
+  Key key;
+  if (!KeyOf(handle, &key)) return Begun::kNotMarked;
+  const FutexGuard guard(&lock_);
+  if (!Is(*stream, key)) return Begun::kOtherStream;
+  if ((stream->word.load(std::memory_order_relaxed) & MarkedStream::kRunning) != 0) {
+    return Begun::kYes;
+  }
+  if (contexts_[stream->context].away) return Begun::kNotMarked;
+  const bool was_idle = !IsActive(stream);
+  if (was_idle && NowNs() - stream->idle_since_ns > kLongPauseNs) {
+    stream->every.store(1, std::memory_order_relaxed);
+    stream->is_trusted = false;
+  }
+  // Launches that were not behind a first marker were measured otherwise.
+  stream->word.fetch_and(~MarkedStream::kLaunches, std::memory_order_relaxed);
+  if (!Record(stream, 0, /*begins=*/true)) return Begun::kNotMarked;
+  stream->word.fetch_or(MarkedStream::kRunning, std::memory_order_release);
+  stream->awaits_launch = true;
+  if (was_idle) {
+    stream->is_timed = false;
+    SetActive(stream, true);
+  }
+  return Begun::kYes;
+}
+
+// Without a marker to be had the launches stay counted, and the next one or the watcher tries
+// again.
+void Markers::MarkLocked(MarkedStream* stream) {
+  const uint32_t word = stream->word.load(std::memory_order_relaxed);
+  const uint32_t launches = word & MarkedStream::kLaunches;
+  if (launches == 0 || (word & MarkedStream::kRunning) == 0) return;
+  if (contexts_[stream->context].away || !Record(stream, launches, /*begins=*/false)) return;
+  stream->word.fetch_sub(launches, std::memory_order_relaxed);
+  stream->awaits_launch = false;
+}
+
+void Markers::Mark(MarkedStream* stream) {
+  const FutexGuard guard(&lock_);
+  MarkLocked(stream);
+}
+
+void Markers::Leave(MarkedStream* stream) {
+  if (stream->word.load(std::memory_order_relaxed) == 0) return;
+  const FutexGuard guard(&lock_);
+  MarkLocked(stream);
+  stream->word.fetch_and(~MarkedStream::kRunning, std::memory_order_relaxed);
+}
+
+void Markers::LeaveContext() {
+  if (!any_active()) return;
+  const uint64_t context = CurrentContext();
+  const uint64_t thread = reinterpret_cast<uint64_t>(&last_stream);
+  const FutexGuard guard(&lock_);
+  ForEachActive([&](MarkedStream* stream) {
+    const uint64_t owner = stream->thread.load(std::memory_order_relaxed);
+    if (stream->word.load(std::memory_order_relaxed) == 0 || (owner != 0 && owner != thread) ||
+        contexts_[stream->context].handle.load(std::memory_order_relaxed) != context) {
+      return;
+    }
+    MarkLocked(stream);
+    stream->word.fetch_and(~MarkedStream::kRunning, std::memory_order_relaxed);
+  });
+}
+
+}  // namespace gpufence

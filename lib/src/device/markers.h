@@ -1,0 +1,186 @@
+// Markers: timing events in streams, and what they tell about when the streams ran kernels
+// (docs/core-limiter.md section 2). One table for the process, of fixed size.
+//
+// A stream is *running* from its first launch until something else (a copy, a wait) is put into it
+// or it was seen idle. Launches are counted in one word; every n-th asks for a marker. All else
+// happens under one lock of the process, which is also how a handle that ends is forgotten before
+// the driver ends it: whoever holds the lock sees only handles that live. Must not know limits,
+// turns or which call launches.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <atomic>
+
+#include "core/futex.h"
+#include "device/gpu_clock.h"
+#include "driver_abi.h"
+
+namespace gpufence {
+
+inline constexpr uint32_t kMostMarkedStreams = 2048;
+inline constexpr uint32_t kMostMarkers = 8192;
+inline constexpr uint32_t kMostMarkedContexts = 64;
+
+// The pause between two kernels of a stream, in which nothing runs (measured on an H200).
+inline constexpr uint64_t kLaunchGapNs = 1'700;
+// ... and the one from a marker in an idle stream to the kernel launched behind it.
+inline constexpr uint64_t kFirstLaunchGapNs = 4'000;
+
+struct BusyInterval {
+  uint64_t begin_ns;
+  uint64_t end_ns;
+  uint32_t ordinal;
+};
+
+// One stream; `first` to `last` are its markers that were not seen reached yet, oldest first.
+struct MarkedStream {
+  static constexpr uint32_t kRunning = 1u << 31;
+  static constexpr uint32_t kHeld = 1u << 30;  // enough is queued: ask before the next launch
+  static constexpr uint32_t kLaunches = kHeld - 1;
+
+  std::atomic<uint64_t> handle;  // 0: none; CU_STREAM_LEGACY and CU_STREAM_PER_THREAD have a scope
+  std::atomic<uint64_t> scope;   // their context
+  std::atomic<uint64_t> thread;  // the per-thread stream's
+  std::atomic<uint32_t> word;    // kRunning, kHeld and the launches since the last marker
+  std::atomic<uint32_t> every;   // a marker after so many launches
+  uint32_t ordinal;
+  uint16_t context;
+  uint16_t first;
+  uint16_t last;
+  bool is_timed;          // run_begin_ns is known
+  bool is_trusted;        // ns_per_launch is of this run
+  bool is_fresh;          // no marker of this run was reached but the one that begins it
+  bool awaits_launch;     // its last marker begins a run, and nobody looked since
+  uint32_t queued;        // launches before the markers from first to last
+  uint32_t tail_seen;     // per-thread: launches that the last look found behind the last marker
+  uint64_t run_begin_ns;  // when the last marker that was seen was reached, monotonic
+  uint64_t charged_ns;    // told as busy up to here
+  uint64_t idle_since_ns;
+  uint64_t ns_per_launch;  // 0: unknown
+
+  // Estimated time of what is queued and not yet done.
+  uint64_t QueuedNs() const;
+};
+
+class Markers {
+ public:
+  // The stream of a handle as launches know it (null: the legacy stream; `per_thread` reads it as
+  // the calling thread's). Null when there is no context or no room.
+  MarkedStream* StreamFor(CUstream stream);
+  MarkedStream* Find(CUstream stream);  // null also when it was never launched into
+
+  // Before a launch into a stream that is not running.
+  enum class Begun : uint8_t { kYes, kNotMarked, kOtherStream };
+  Begun Begin(MarkedStream* stream, CUstream handle);
+  // After launches: marks what has no marker yet.
+  void Mark(MarkedStream* stream);
+  // Before something that is no kernel: marks, and the next launch begins a new run.
+  void Leave(MarkedStream* stream);
+  // The same for every stream of the calling thread's context.
+  void LeaveContext();
+
+  // What ran since the last look, at most `room` intervals, by stream in order. Sets the calling
+  // thread's context and leaves none. `captures`: a capture may be open.
+  size_t Collect(uint64_t now_ns, bool captures, BusyInterval* busy, size_t room);
+
+  bool any_active() const;
+  uint32_t reached() const { return reached_.load(std::memory_order_relaxed); }  // markers, ever
+  bool IsActive(uint32_t ordinal);
+  // When the first stream that runs is expected to be done with its oldest marker.
+  uint64_t ExpectedNs(uint64_t now_ns);
+
+  // ---- what ends ----
+
+  // Before the driver destroys a stream: its markers stay, its handle is forgotten.
+  void Forget(CUstream stream);
+  // Before the driver may end contexts: no driver call is made about them until the answer is
+  // known. A null handle: the primary one of the device.
+  void Suspend(CUcontext context, uint32_t ordinal);
+  // Afterwards. `ended`: all that was suspended is gone; what ran there ran until now.
+  size_t Resume(CUcontext context, uint32_t ordinal, bool ended, uint64_t now_ns,
+                BusyInterval* busy, size_t room);
+
+ private:
+  static constexpr uint32_t kWays = 8;
+  static constexpr uint16_t kNone = 0;  // index 0 is never used, so that zeroed memory is empty
+
+  struct Marker {
+    CUevent event;
+    uint64_t recorded_ns;
+    uint32_t launches;  // between the marker before and this one
+    uint16_t next;
+    uint16_t context;
+    bool begins;  // the time before it is not the stream's
+    bool prompt;  // recorded in an idle stream
+  };
+
+  struct Context {
+    std::atomic<uint64_t> handle;  // 0: none
+    uint32_t ordinal;
+    bool is_primary;
+    bool away;
+    uint16_t free;  // markers to be had
+    uint16_t base;  // the one whose GPU time is base_ns
+    int64_t base_ns;
+    GpuClock clock;
+  };
+
+  struct Key {
+    uint64_t handle;
+    uint64_t scope;
+    uint64_t thread;
+  };
+
+  static bool KeyOf(CUstream stream, Key* key);
+  static bool Is(const MarkedStream& stream, const Key& key);
+  MarkedStream* SetOf(const Key& key);
+  MarkedStream* Lookup(const Key& key);
+  MarkedStream* Insert(const Key& key);
+  uint16_t ContextFor(uint64_t handle);
+
+  uint16_t Take(uint16_t context);
+  void Return(uint16_t marker);
+  void Discard(uint16_t marker);
+  bool Record(MarkedStream* stream, uint32_t launches, bool begins);
+  void MarkLocked(MarkedStream* stream);
+  bool IsCapturing(const MarkedStream& stream);
+
+  struct Look;
+  void CollectStream(MarkedStream* stream, Look* look);
+  void Running(MarkedStream* stream, uint32_t launches, uint64_t end_ns, Look* look);
+  bool Reached(MarkedStream* stream, const Marker& marker, Look* look, uint64_t* at_ns);
+  void TakeReached(MarkedStream* stream, const Marker& marker, uint64_t at_ns, Look* look);
+  void CollectTail(MarkedStream* stream, Look* look);
+  bool Idle(MarkedStream* stream, uint32_t word, uint64_t now_ns);
+  void Drop(uint16_t context);
+
+  void SetActive(const MarkedStream* stream, bool active);
+  bool IsActive(const MarkedStream* stream) const;
+  template <typename Visit>
+  void ForEachActive(Visit visit);
+
+  FutexLock lock_;
+  Context contexts_[kMostMarkedContexts];
+  std::atomic<uint32_t> reached_;
+  uint32_t markers_made_;
+  uint16_t unused_;  // markers without an event
+  Marker markers_[kMostMarkers];
+  std::atomic<uint64_t> active_[kMostMarkedStreams / 64];
+  MarkedStream streams_[kMostMarkedStreams];
+};
+
+// Implementation.
+
+template <typename Visit>
+void Markers::ForEachActive(Visit visit) {
+  for (size_t index = 0; index < kMostMarkedStreams / 64; ++index) {
+    uint64_t bits = active_[index].load(std::memory_order_acquire);
+    for (; bits != 0; bits &= bits - 1) {
+      visit(&streams_[index * 64 + static_cast<size_t>(__builtin_ctzll(bits))]);
+    }
+  }
+}
+
+}  // namespace gpufence

@@ -1,0 +1,281 @@
+// Markers on their way out: what was reached, and what that says about when the streams ran. And
+// what happens to them when streams and contexts end.
+#include <algorithm>
+
+#include "device/markers.h"
+#include "real.h"
+
+namespace gpufence {
+namespace {
+
+// A marker for about so much work, and at most so many launches.
+constexpr uint64_t kMarkedWorkNs = 1'000'000;
+constexpr uint64_t kMostLaunchesUnmarked = 256;
+// The base moves along, so that the driver's float of milliseconds stays exact to 30 ns.
+constexpr int64_t kBaseReachNs = 500'000'000;
+constexpr uint64_t kLegacyStream = 1;
+// What runs is charged short of now: the clocks may disagree by so much, and the marker tells.
+constexpr uint64_t kClockDoubtNs = 150'000;
+
+// What of an interval of so many launches lies between kernels.
+uint64_t Gaps(const MarkedStream& stream, uint64_t launches, uint64_t interval_ns) {
+  const uint64_t first_ns = stream.is_fresh ? kFirstLaunchGapNs : 0;
+  return std::min(first_ns + launches * kLaunchGapNs, interval_ns / 2);
+}
+
+}  // namespace
+
+// One look at all streams: where the intervals go, and which context the thread is in.
+struct Markers::Look {
+  uint64_t now_ns;
+  bool captures;
+  BusyInterval* busy;
+  size_t room;
+  size_t count;
+  uint16_t context;
+
+  void Add(const MarkedStream& stream, uint64_t begin_ns, uint64_t end_ns) {
+    if (end_ns <= begin_ns) return;
+    if (count == room) {
+      // Out of room: the last interval grows over what lies between, which charges too much.
+      busy[count - 1].end_ns = std::max(busy[count - 1].end_ns, end_ns);
+      return;
+    }
+    busy[count++] = {begin_ns, end_ns, stream.ordinal};
+  }
+};
+
+size_t Markers::Collect(uint64_t now_ns, bool captures, BusyInterval* busy, size_t room) {
+  Look look = {now_ns, captures, busy, room, 0, kNone};
+  {
+    const FutexGuard guard(&lock_);
+    ForEachActive([&](MarkedStream* stream) {
+      if (!contexts_[stream->context].away) CollectStream(stream, &look);
+    });
+  }
+  if (look.context != kNone) real::cuCtxSetCurrent(nullptr);
+  return look.count;
+}
+
+void Markers::CollectStream(MarkedStream* stream, Look* look) {
+  if (look->context != stream->context) {
+    const uint64_t handle = contexts_[stream->context].handle.load(std::memory_order_relaxed);
+    real::cuCtxSetCurrent(reinterpret_cast<CUcontext>(handle));
+    look->context = stream->context;
+  }
+  while (stream->first != kNone) {
+    const uint16_t index = stream->first;
+    const Marker marker = markers_[index];
+    const CUresult rc = real::cuEventQuery(marker.event);
+    if (rc == CUDA_ERROR_NOT_READY) break;
+    uint64_t at_ns = 0;
+    const bool timed = rc == CUDA_SUCCESS && Reached(stream, marker, look, &at_ns);
+    stream->first = marker.next;
+    if (marker.next == kNone) stream->last = kNone;
+    stream->queued -= marker.launches;
+    reached_.fetch_add(1, std::memory_order_relaxed);
+    if (timed) {
+      TakeReached(stream, marker, at_ns, look);
+    } else {
+      stream->is_timed = false;
+    }
+    if (rc != CUDA_SUCCESS) {
+      Discard(index);
+    } else if (contexts_[marker.context].base != index) {
+      Return(index);
+    }
+  }
+  if (stream->first == kNone) return CollectTail(stream, look);
+  const Marker& next = markers_[stream->first];
+  if (next.begins || !stream->is_timed) return;
+  // It runs: paid for up to now.
+  const uint64_t ran_ns = look->now_ns - std::min(look->now_ns, stream->run_begin_ns);
+  Running(stream, next.launches, look->now_ns - kClockDoubtNs, look);
+  if (ran_ns > 2 * next.launches * stream->ns_per_launch + kMarkedWorkNs) {
+    // Far longer than before: what is queued behind it may be as long.
+    stream->ns_per_launch = ran_ns / std::max(next.launches, 1u);
+    stream->every.store(1, std::memory_order_relaxed);
+  }
+}
+
+// It ran until `end_ns`, and so many launches have done so since the last marker.
+void Markers::Running(MarkedStream* stream, uint32_t launches, uint64_t end_ns, Look* look) {
+  if (end_ns <= stream->run_begin_ns) return;
+  const uint64_t ran_ns = end_ns - stream->run_begin_ns;
+  const uint64_t from_ns =
+      std::max(stream->charged_ns, stream->run_begin_ns + Gaps(*stream, launches, ran_ns));
+  look->Add(*stream, from_ns, end_ns);
+  stream->charged_ns = std::max(from_ns, end_ns);
+}
+
+// When the marker was reached, on the monotonic clock.
+bool Markers::Reached(MarkedStream* stream, const Marker& marker, Look* look, uint64_t* at_ns) {
+  Context* context = &contexts_[marker.context];
+  const uint16_t index = stream->first;
+  int64_t gpu_ns = context->base_ns;
+  if (context->base != kNone) {
+    float ms = 0;
+    if (real::cuEventElapsedTime(&ms, markers_[context->base].event, marker.event) !=
+        CUDA_SUCCESS) {
+      return false;
+    }
+    gpu_ns += static_cast<int64_t>(static_cast<double>(ms) * 1e6);
+  }
+  if (context->base == kNone || gpu_ns - context->base_ns > kBaseReachNs) {
+    if (context->base != kNone) Return(context->base);
+    context->base = index;
+    context->base_ns = gpu_ns;
+  }
+  context->clock.Observe(gpu_ns, marker.recorded_ns, look->now_ns, marker.prompt);
+  *at_ns = std::min(context->clock.ToMonotonic(gpu_ns), look->now_ns);
+  return true;
+}
+
+void Markers::TakeReached(MarkedStream* stream, const Marker& marker, uint64_t at_ns, Look* look) {
+  if (!marker.begins && stream->is_timed && at_ns > stream->run_begin_ns) {
+    const uint64_t ran_ns = at_ns - stream->run_begin_ns;
+    look->Add(
+        *stream,
+        std::max(stream->charged_ns, stream->run_begin_ns + Gaps(*stream, marker.launches, ran_ns)),
+        at_ns);
+    const uint64_t each_ns = std::max(ran_ns / std::max(marker.launches, 1u), uint64_t{1});
+    const bool known = stream->ns_per_launch != 0 && each_ns < 4 * stream->ns_per_launch;
+    stream->ns_per_launch = known ? (3 * stream->ns_per_launch + each_ns) / 4 : each_ns;
+    stream->is_trusted = true;
+    stream->every.store(static_cast<uint32_t>(std::clamp(kMarkedWorkNs / stream->ns_per_launch,
+                                                         uint64_t{1}, kMostLaunchesUnmarked)),
+                        std::memory_order_relaxed);
+  }
+  stream->is_fresh = marker.begins;
+  stream->run_begin_ns = at_ns;
+  // What was charged beyond its end was somebody's waiting: not charged again.
+  stream->charged_ns = std::max(marker.begins ? at_ns : stream->charged_ns, at_ns);
+  stream->is_timed = true;
+}
+
+bool Markers::IsCapturing(const MarkedStream& stream) {
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  const CUstream handle = reinterpret_cast<CUstream>(stream.handle.load(std::memory_order_relaxed));
+  return real::cuStreamIsCapturing(handle, &status) != CUDA_SUCCESS ||
+         status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+// Nothing marked is left. What was launched behind the last marker runs, or the stream is idle.
+void Markers::CollectTail(MarkedStream* stream, Look* look) {
+  const uint32_t word = stream->word.load(std::memory_order_acquire);
+  const uint32_t launches = word & MarkedStream::kLaunches;
+  const uint64_t handle = stream->handle.load(std::memory_order_relaxed);
+  if (launches == 0 && (word & MarkedStream::kRunning) != 0 && stream->awaits_launch) {
+    stream->awaits_launch = false;  // its launch may be under way
+    return;
+  }
+  if (launches == 0 || (word & MarkedStream::kRunning) == 0 || handle == 0) {
+    Idle(stream, word, look->now_ns);
+    return;
+  }
+  const uint64_t estimate_ns = stream->run_begin_ns + launches * stream->ns_per_launch;
+  bool is_idle = false;
+  if (stream->thread.load(std::memory_order_relaxed) != 0) {
+    // Only its own thread can ask or mark; after a while without a call of it we must guess.
+    is_idle = stream->tail_seen == launches && look->now_ns > estimate_ns;
+    stream->tail_seen = launches;
+  } else if (!look->captures || !IsCapturing(*stream)) {
+    is_idle = real::cuStreamQuery(reinterpret_cast<CUstream>(handle)) == CUDA_SUCCESS;
+    size_t active = 0;
+    if (handle == kLegacyStream) ForEachActive([&](MarkedStream*) { ++active; });
+    // A marker in the legacy stream, late, would make other streams wait for each other.
+    if (!is_idle && active <= 1) MarkLocked(stream);
+  }
+  uint64_t end_ns = look->now_ns;
+  if (is_idle && stream->ns_per_launch != 0) end_ns = std::min(end_ns, estimate_ns);
+  if (stream->is_timed) Running(stream, launches, is_idle ? end_ns : end_ns - kClockDoubtNs, look);
+  if (is_idle) Idle(stream, word, look->now_ns);
+}
+
+// False: a launch came between.
+bool Markers::Idle(MarkedStream* stream, uint32_t word, uint64_t now_ns) {
+  if (!stream->word.compare_exchange_strong(word, 0, std::memory_order_acq_rel)) return false;
+  stream->idle_since_ns = now_ns;
+  stream->tail_seen = 0;
+  SetActive(stream, false);
+  return true;
+}
+
+uint64_t Markers::ExpectedNs(uint64_t now_ns) {
+  const FutexGuard guard(&lock_);
+  uint64_t soonest_ns = UINT64_MAX;
+  ForEachActive([&](MarkedStream* stream) {
+    if (stream->first == kNone) return;
+    uint64_t end_ns = 0;  // what was not seen to begin may be over at any moment
+    if (stream->is_timed && !markers_[stream->first].begins) {
+      end_ns = stream->run_begin_ns + markers_[stream->first].launches * stream->ns_per_launch;
+    }
+    soonest_ns = std::min(soonest_ns, end_ns > now_ns ? end_ns - now_ns : 0);
+  });
+  return soonest_ns;
+}
+
+bool Markers::IsActive(uint32_t ordinal) {
+  bool found = false;
+  ForEachActive([&](MarkedStream* stream) { found |= stream->ordinal == ordinal; });
+  return found;
+}
+
+// ---- what ends ----
+
+void Markers::Forget(CUstream handle) {
+  MarkedStream* stream = Find(handle);
+  if (stream == nullptr) return;
+  const FutexGuard guard(&lock_);
+  MarkLocked(stream);
+  stream->handle.store(0, std::memory_order_release);
+}
+
+void Markers::Suspend(CUcontext handle, uint32_t ordinal) {
+  const FutexGuard guard(&lock_);
+  for (Context& context : contexts_) {
+    const uint64_t seen = context.handle.load(std::memory_order_relaxed);
+    if (seen == 0) continue;
+    context.away |= handle != nullptr ? seen == reinterpret_cast<uint64_t>(handle)
+                                      : context.is_primary && context.ordinal == ordinal;
+  }
+}
+
+void Markers::Drop(uint16_t context) {
+  for (uint16_t i = 1; i <= markers_made_; ++i) {
+    if (markers_[i].event != nullptr && markers_[i].context == context) Discard(i);
+  }
+  contexts_[context].handle.store(0, std::memory_order_relaxed);
+}
+
+size_t Markers::Resume(CUcontext handle, uint32_t ordinal, bool ended, uint64_t now_ns,
+                       BusyInterval* busy, size_t room) {
+  Look look = {now_ns, false, busy, room, 0, kNone};
+  const FutexGuard guard(&lock_);
+  for (uint16_t i = 1; i < kMostMarkedContexts; ++i) {
+    Context* context = &contexts_[i];
+    const uint64_t seen = context->handle.load(std::memory_order_relaxed);
+    const bool meant = handle != nullptr ? seen == reinterpret_cast<uint64_t>(handle)
+                                         : context->is_primary && context->ordinal == ordinal;
+    if (seen == 0 || !context->away || !meant) continue;
+    context->away = false;
+    if (!ended) continue;
+    for (MarkedStream& stream : streams_) {
+      if (stream.context != i) continue;
+      if (stream.first != kNone || (stream.is_timed && IsActive(&stream))) {
+        const uint64_t since_ns =
+            stream.is_timed ? stream.charged_ns : markers_[stream.first].recorded_ns;
+        look.Add(stream, since_ns, now_ns);
+      }
+      stream.handle.store(0, std::memory_order_release);
+      stream.word.store(0, std::memory_order_relaxed);
+      stream.first = stream.last = kNone;
+      stream.queued = 0;
+      SetActive(&stream, false);
+    }
+    Drop(i);
+  }
+  return look.count;
+}
+
+}  // namespace gpufence

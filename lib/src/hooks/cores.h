@@ -1,0 +1,111 @@
+// The core limit in the launch path: what every launch asks, and what copies, waits and ends of
+// streams and contexts tell (docs/core-limiter.md section 4). Without a core limit each question
+// costs one load.
+// Must not know which call launches, copies or ends.
+#pragma once
+
+#include <stdint.h>
+
+#include <atomic>
+
+#include "config/limits.h"
+#include "device/markers.h"
+#include "driver_abi.h"
+#include "hooks/watcher.h"
+#include "policy/core_seat.h"
+#include "state/region.h"
+
+namespace gpufence {
+
+// A device with a core limit, as this process sees it.
+struct CoreDevice {
+  CoreSeat seat;
+  uint32_t ordinal;
+  std::atomic<uint32_t> closed;         // the gate: not 0, ask before the next launch
+  std::atomic<uint32_t> progress;       // changes when waiting may be over
+  std::atomic<uint32_t> queue_waiters;  // launches held by what is queued
+  std::atomic<uint32_t> turn_waiters;   // launches held by the turn
+};
+
+// All of it is the process's own and wiped on fork.
+struct Cores {
+  std::atomic<uint32_t> count;  // 0: no core limit in this process
+  std::atomic<uint32_t> captures;
+  CoreDevice devices[kMostLimitedDevices];
+  CoreDevice* by_ordinal[kMostLimitedDevices];
+  Markers markers;
+  Watcher watcher;
+};
+
+// Null unless a core limit holds. One load, or two.
+Cores* ActiveCores();
+
+// Takes the seats on every device that has a core limit. False with one clause in `why`.
+bool OpenCores(const Claims& claims, const RegionPlaces& own, const DeviceIdentity* devices,
+               const DeviceLimits* limits, size_t count, char* why, size_t why_bytes);
+
+// Around one launch: waits until it may go, and counts it. `into()` tells the stream (null: the
+// legacy one) and is asked only where a core limit holds.
+class CoreLaunch {
+ public:
+  template <typename Into>
+  explicit CoreLaunch(Into into) {
+    Cores* cores = ActiveCores();
+    if (cores != nullptr) Enter(cores, into());
+  }
+  ~CoreLaunch() {
+    if (device_ != nullptr) Launched();
+  }
+  CoreLaunch(const CoreLaunch&) = delete;
+  CoreLaunch& operator=(const CoreLaunch&) = delete;
+
+ private:
+  void Enter(Cores* cores, CUstream handle);
+  void EnterSlowly(CUstream handle);
+  void Launched();
+
+  Cores* cores_;
+  CoreDevice* device_ = nullptr;  // null: nothing is limited here, or a capture takes the launch
+  MarkedStream* stream_;          // null: cannot be marked
+  CUstream handle_;
+  uint64_t unmarked_since_ns_;  // measured by waiting for it
+};
+
+// Before something that is no kernel is put into a stream, or waited for there.
+inline void LeaveKernels(CUstream stream) {
+  Cores* cores = ActiveCores();
+  if (cores == nullptr) return;
+  MarkedStream* known = cores->markers.Find(stream);
+  if (known != nullptr) cores->markers.Leave(known);
+}
+
+// The same for all streams of the calling thread's context.
+inline void LeaveAllKernels() {
+  Cores* cores = ActiveCores();
+  if (cores != nullptr) cores->markers.LeaveContext();
+}
+
+// Around a call that may end a context; null: the primary one of the device.
+class CoreContextEnd {
+ public:
+  CoreContextEnd(CUcontext context, CUdevice ordinal);
+  ~CoreContextEnd() { Settle(false); }
+  CoreContextEnd(const CoreContextEnd&) = delete;
+  CoreContextEnd& operator=(const CoreContextEnd&) = delete;
+
+  // Whether it ended. Without this call it did not.
+  void Settle(bool ended);
+
+ private:
+  Cores* cores_;
+  CUcontext context_;
+  uint32_t ordinal_;
+};
+
+// Charges, closes gates and moves turns on. The watcher's work; launches do it where none runs.
+void TickCores(Cores* cores, uint64_t now_ns);
+
+// How long the watcher may sleep after a tick; UINT64_MAX: until it is woken.
+uint64_t NextTickNs(Cores* cores, uint64_t now_ns);
+
+}  // namespace gpufence

@@ -1,0 +1,102 @@
+#include "hooks/watcher.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+
+#include "core/futex.h"
+#include "core/log.h"
+#include "hooks/capture_mode.h"
+#include "hooks/cores.h"
+
+// Before glibc 2.34 these live in libpthread, which the driver brings along, but nobody must.
+extern "C" {
+[[gnu::weak]] int pthread_create(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
+[[gnu::weak]] int pthread_detach(pthread_t);
+}
+
+namespace gpufence {
+namespace {
+
+constexpr uint64_t kForeverNs = 3'600'000'000'000;
+constexpr uint64_t kStopPatienceNs = 200'000'000;
+
+constinit std::atomic<bool> exit_registered{false};
+
+void StopAtExit() {
+  Cores* cores = ActiveCores();
+  if (cores != nullptr) cores->watcher.Stop();
+}
+
+}  // namespace
+
+void Watcher::WakeSlowly(Cores* cores) {
+  uint32_t none = kNone;
+  if (state_.compare_exchange_strong(none, kBegun, std::memory_order_acq_rel)) {
+    if (Start(cores)) return;
+    state_.store(kFailed, std::memory_order_release);
+    GPUFENCE_LOG(kWarn,
+                 "no thread could be started to watch the GPU: launches measure by themselves, "
+                 "which makes them slower. Allow the process another thread (ulimit -u, pids.max)");
+    return;
+  }
+  if (awake_.exchange(1, std::memory_order_acq_rel) == 0) FutexWakeAll(&awake_);
+}
+
+// The program's signals are for its own threads.
+bool Watcher::Start(Cores* cores) {
+  if (pthread_create == nullptr) return false;
+  awake_.store(1, std::memory_order_release);
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  sigprocmask(SIG_SETMASK, &all, &before);
+  pthread_t thread;
+  const bool begun = pthread_create(&thread, nullptr, Main, cores) == 0;
+  if (begun && pthread_detach != nullptr) pthread_detach(thread);
+  sigprocmask(SIG_SETMASK, &before, nullptr);
+  // Later than the driver registered its own, hence called before them.
+  if (begun && !exit_registered.exchange(true)) atexit(StopAtExit);
+  return begun;
+}
+
+void* Watcher::Main(void* cores) {
+  prctl(PR_SET_NAME, "gpufence");
+  prctl(PR_SET_TIMERSLACK, 1'000ul);
+  static_cast<Cores*>(cores)->watcher.Run(static_cast<Cores*>(cores));
+  return nullptr;
+}
+
+void Watcher::Run(Cores* cores) {
+  // It asks and records while other threads capture.
+  const CaptureRelaxed relaxed;
+  while (!stopping()) {
+    TickCores(cores, NowNs());
+    const uint64_t pause_ns = NextTickNs(cores, NowNs());
+    if (pause_ns != UINT64_MAX) {
+      FutexWait(&stopping_, 0, pause_ns);
+      continue;
+    }
+    awake_.store(0, std::memory_order_seq_cst);
+    // Whoever began something before that store saw it awake.
+    if (NextTickNs(cores, NowNs()) == UINT64_MAX && !stopping()) FutexWait(&awake_, 0, kForeverNs);
+    awake_.store(1, std::memory_order_release);
+  }
+  gone_.store(1, std::memory_order_release);
+  FutexWakeAll(&gone_);
+}
+
+void Watcher::Stop() {
+  stopping_.store(1, std::memory_order_release);
+  if (state_.load(std::memory_order_acquire) != kBegun) return;
+  FutexWakeAll(&stopping_);
+  awake_.store(1, std::memory_order_release);
+  FutexWakeAll(&awake_);
+  const uint64_t until_ns = NowNs() + kStopPatienceNs;
+  while (gone_.load(std::memory_order_acquire) == 0 && NowNs() < until_ns) {
+    FutexWait(&gone_, 0, kStopPatienceNs);
+  }
+}
+
+}  // namespace gpufence

@@ -1,0 +1,46 @@
+// The watcher: one thread per process that looks at what is outstanding while anything is, and
+// sleeps otherwise. Must not know what it looks at.
+#pragma once
+
+#include <stdint.h>
+
+#include <atomic>
+
+namespace gpufence {
+
+struct Cores;
+
+// Zeroed memory is a watcher that was not begun.
+class Watcher {
+ public:
+  // Wakes it; the first call begins it, all signals blocked. One load while it is awake.
+  void Wake(Cores* cores) {
+    if (awake_.load(std::memory_order_seq_cst) == 0) WakeSlowly(cores);
+  }
+
+  // False: no thread could be had, and whoever launches must look.
+  bool runs() const { return state_.load(std::memory_order_relaxed) != kFailed; }
+
+  // True once the process is ending: nobody waits any more, and no driver call is made.
+  bool stopping() const { return stopping_.load(std::memory_order_relaxed) != 0; }
+
+  // Before the driver's own exit handlers: ends the thread.
+  void Stop();
+
+  uint64_t busy_until_ns;  // its own: until when it goes on looking though nothing is outstanding
+
+ private:
+  enum State : uint32_t { kNone = 0, kBegun, kFailed };
+
+  void WakeSlowly(Cores* cores);
+  bool Start(Cores* cores);
+  void Run(Cores* cores);
+  static void* Main(void* cores);
+
+  std::atomic<uint32_t> state_;
+  std::atomic<uint32_t> awake_;  // 0: asleep, or not begun
+  std::atomic<uint32_t> stopping_;
+  std::atomic<uint32_t> gone_;
+};
+
+}  // namespace gpufence

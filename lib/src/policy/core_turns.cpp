@@ -1,0 +1,181 @@
+// The turns of core_seat.h: one word says whose turn it is; anybody may move it on.
+#include "policy/core_seat.h"
+#include "policy/moment.h"
+#include "policy/share.h"
+
+namespace gpufence {
+namespace {
+
+// A pause of this length ends a container's backlog. Longer than a few ticks, since a watcher that
+// the machine held up is not a container that had nothing to do.
+constexpr uint64_t kBacklogPauseNs = 5'000'000;
+
+constexpr uint64_t kNsInUs = 1000;
+
+// Heartbeats hold the microsecond and whether something is outstanding.
+uint64_t PackBeat(uint64_t now_ns, bool outstanding) {
+  return now_ns / kNsInUs << 1 | (outstanding ? 1 : 0);
+}
+bool IsOutstanding(uint64_t beat) { return (beat & 1) != 0; }
+uint64_t BeatNs(uint64_t beat) { return (beat >> 1) * kNsInUs; }
+
+// What one process adds to the view of its container.
+void AddMember(const CoreMember& member, uint64_t backlog_ns, uint64_t now_ns, TenantView* view) {
+  // Pairs with Beat: who is seen here as idle sees there that the turn is closing.
+  const uint64_t beat = member.beat.load(std::memory_order_seq_cst);
+  const bool runs = IsOutstanding(beat) && IsRecent(BeatNs(beat), now_ns, kMemberSilentNs);
+  if (runs) {
+    view->idle_since_ns = 0;
+  } else if (view->idle_since_ns != 0) {
+    uint64_t idle_ns =
+        IsOutstanding(beat) ? BeatNs(beat) : member.idle_ns.load(std::memory_order_relaxed);
+    if (idle_ns > now_ns) idle_ns = IsRecent(idle_ns, now_ns, 1) ? now_ns : 1;
+    if (idle_ns > view->idle_since_ns) view->idle_since_ns = idle_ns;
+  }
+  if (IsRecent(member.wanted_ns.load(std::memory_order_relaxed), now_ns, kMemberSilentNs)) {
+    view->wants_ns = backlog_ns != 0 && backlog_ns < now_ns ? backlog_ns : now_ns;
+  }
+}
+
+void RaiseVirtualTime(Word* virtual_ns, uint64_t to_ns) {
+  uint64_t seen = virtual_ns->load(std::memory_order_relaxed);
+  while (static_cast<int64_t>(to_ns - seen) > 0 &&
+         !virtual_ns->compare_exchange_weak(seen, to_ns, std::memory_order_relaxed)) {
+  }
+}
+
+}  // namespace
+
+void CoreSeat::View(uint64_t now_ns, TenantView* views) const {
+  const CoreTenant* tenants = file_.region->tenants[place_.row];
+  const uint64_t virtual_ns = row().virtual_ns.load(std::memory_order_relaxed);
+  for (uint32_t i = 0; i < kMaxCoreTenants; ++i) {
+    const CoreTenant& tenant = tenants[i];
+    const CoreShares shares = UnpackShares(tenant.shares.load(std::memory_order_relaxed));
+    views[i] = {.wants_ns = 0,
+                .idle_since_ns = 1,
+                .due_ns = tenant.due_ns.load(std::memory_order_relaxed),
+                .lead_ns = LeadOf(tenant.served_ns.load(std::memory_order_relaxed), virtual_ns),
+                .share = shares.hard};
+  }
+  const uint32_t high = HighMember(file_.region);
+  for (uint32_t i = 0; i < high; ++i) {
+    const CoreMember& member = file_.region->members[place_.row][i];
+    const uint32_t tenant = member.tenant.load(std::memory_order_relaxed) - 1;
+    if (tenant >= kMaxCoreTenants) continue;
+    AddMember(member, tenants[tenant].backlog_ns.load(std::memory_order_relaxed), now_ns,
+              &views[tenant]);
+  }
+}
+
+// After a pause the container begins a new backlog, and keeps little of what it missed.
+void CoreSeat::Arrive(uint64_t now_ns) {
+  CoreTenant& own = tenant();
+  const uint64_t active_ns = own.active_ns.load(std::memory_order_relaxed);
+  if (!IsRecent(active_ns, now_ns, kBacklogPauseNs)) {
+    own.backlog_ns.store(now_ns, std::memory_order_relaxed);
+    const CoreShares shares = UnpackShares(own.shares.load(std::memory_order_relaxed));
+    own.served_ns.store(CatchUp(own.served_ns.load(std::memory_order_relaxed),
+                                row().virtual_ns.load(std::memory_order_relaxed), shares.hard),
+                        std::memory_order_relaxed);
+  }
+  own.active_ns.store(now_ns, std::memory_order_relaxed);
+}
+
+bool CoreSeat::WantTurn(uint64_t now_ns) {
+  if (!shares_device_) return true;
+  Arrive(now_ns);
+  member().wanted_ns.store(now_ns, std::memory_order_relaxed);
+  if (!HasTurn()) MoveTurn(now_ns);
+  return HasTurn();
+}
+
+bool CoreSeat::HasTurn() const {
+  if (!shares_device_) return true;
+  const Turn turn = UnpackTurn(row().turn.load(std::memory_order_seq_cst));
+  return turn.tenant == place_.tenant && !turn.closing;
+}
+
+void CoreSeat::Beat(uint64_t now_ns, bool outstanding) {
+  if (!shares_device_) return;
+  CoreMember& own = member();
+  const bool was_outstanding = IsOutstanding(own.beat.load(std::memory_order_relaxed));
+  if (outstanding) {
+    Arrive(now_ns);
+    // Whoever launches has what it asked for.
+    if (!was_outstanding) own.wanted_ns.store(0, std::memory_order_relaxed);
+  } else if (was_outstanding) {
+    own.idle_ns.store(now_ns, std::memory_order_relaxed);
+  }
+  // Pairs with View: either the mover sees that we launch, or we see that the turn is closing.
+  own.beat.store(PackBeat(now_ns, outstanding), std::memory_order_seq_cst);
+}
+
+void CoreSeat::HandOver(Turn from, uint32_t to, const TenantView* views, uint64_t now_ns) {
+  CoreTenant* tenants = file_.region->tenants[place_.row];
+  if (from.tenant < kMaxCoreTenants) {
+    uint64_t others_want_ns = now_ns;
+    for (uint32_t i = 0; i < kMaxCoreTenants; ++i) {
+      const uint64_t wants_ns = views[i].wants_ns;
+      if (i != from.tenant && wants_ns != 0 && wants_ns < others_want_ns) others_want_ns = wants_ns;
+    }
+    tenants[from.tenant].served_ns.fetch_add(
+        ServedInTurn(TurnBegan(from, now_ns), others_want_ns, now_ns, views[from.tenant].share),
+        std::memory_order_relaxed);
+  }
+  if (to != kNoTenant) {
+    RaiseVirtualTime(&row().virtual_ns, tenants[to].served_ns.load(std::memory_order_relaxed));
+  }
+}
+
+bool CoreSeat::MoveTurn(uint64_t now_ns) {
+  if (!shares_device_) return false;
+  TenantView views[kMaxCoreTenants];
+  uint64_t word = row().turn.load(std::memory_order_seq_cst);
+  Turn turn = UnpackTurn(word);
+  View(now_ns, views);
+  bool changed = false;
+  if (turn.tenant < kMaxCoreTenants && !turn.closing) {
+    TenantView holder = views[turn.tenant];
+    views[turn.tenant].wants_ns = 0;
+    const bool others_want = NextTenant(views, kMaxCoreTenants, now_ns) != kNoTenant;
+    if (!IsTurnOver(holder, TurnBegan(turn, now_ns), now_ns, others_want)) return false;
+    turn.closing = true;
+    if (!row().turn.compare_exchange_strong(word, PackTurn(turn), std::memory_order_seq_cst)) {
+      return false;
+    }
+    word = PackTurn(turn);
+    changed = true;
+    View(now_ns, views);  // again: what was launched until now is outstanding
+  }
+  if (turn.tenant < kMaxCoreTenants && views[turn.tenant].idle_since_ns == 0) return changed;
+  const uint32_t next = NextTenant(views, kMaxCoreTenants, now_ns);
+  if (next == kNoTenant && turn.tenant == kNoTenant) return changed;
+  const uint64_t handed = PackTurn(NextTurn(turn, next, now_ns));
+  if (!row().turn.compare_exchange_strong(word, handed, std::memory_order_seq_cst)) return changed;
+  HandOver(turn, next, views, now_ns);
+  return true;
+}
+
+bool CoreSeat::OthersWant(uint64_t now_ns, uint64_t window_ns) const {
+  if (IsRecent(row().foreign_ns.load(std::memory_order_relaxed), now_ns, window_ns)) return true;
+  if (!shares_device_) return false;
+  const CoreTenant* tenants = file_.region->tenants[place_.row];
+  for (uint32_t other = 0; other < kMaxCoreTenants; ++other) {
+    if (other != place_.tenant &&
+        IsRecent(tenants[other].active_ns.load(std::memory_order_relaxed), now_ns, window_ns)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+void CoreSeat::NoteForeign(uint64_t now_ns) {
+  row().foreign_ns.store(now_ns, std::memory_order_relaxed);
+}
+
+const uint32_t* CoreSeat::TurnFutex() const {
+  return reinterpret_cast<const uint32_t*>(&row().turn);
+}
+
+}  // namespace gpufence

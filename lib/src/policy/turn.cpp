@@ -1,0 +1,81 @@
+#include "policy/turn.h"
+
+#include "policy/share.h"
+
+namespace gpufence {
+namespace {
+
+constexpr uint64_t kTenantMask = 0xff;
+constexpr uint64_t kClosing = 0x100;
+constexpr int kBeganShift = 9;
+constexpr uint64_t kNsInUs = 1000;
+
+// A turn that began further ahead is damage; less is a clock read a little later than ours.
+constexpr uint64_t kAheadUs = 1'000'000;
+
+bool IsAhead(Turn turn, uint64_t now_ns) { return turn.began_us > now_ns / kNsInUs + kAheadUs; }
+
+}  // namespace
+
+uint64_t PackTurn(Turn turn) {
+  const uint64_t tenant = turn.tenant == kNoTenant ? 0 : (turn.tenant + 1) & kTenantMask;
+  return turn.began_us << kBeganShift | (turn.closing ? kClosing : 0) | tenant;
+}
+
+Turn UnpackTurn(uint64_t word) {
+  const auto tenant = static_cast<uint32_t>(word & kTenantMask);
+  return {tenant == 0 ? kNoTenant : tenant - 1, (word & kClosing) != 0, word >> kBeganShift};
+}
+
+Turn NextTurn(Turn last, uint32_t tenant, uint64_t now_ns) {
+  const uint64_t now_us = now_ns / kNsInUs;
+  const bool is_later = now_us > last.began_us || IsAhead(last, now_ns);
+  return {tenant, false, is_later ? now_us : last.began_us + 1};
+}
+
+uint64_t TurnBegan(Turn turn, uint64_t now_ns) {
+  return IsAhead(turn, now_ns) ? 0 : turn.began_us * kNsInUs;
+}
+
+bool IsEligible(const TenantView& tenant, uint64_t now_ns) {
+  return tenant.wants_ns != 0 && HeldForNs(tenant.due_ns, now_ns) == 0;
+}
+
+bool IsTurnOver(const TenantView& holder, uint64_t began_ns, uint64_t now_ns, bool others_want) {
+  if (!others_want) return false;
+  if (now_ns >= began_ns + kTurnQuantumNs || HeldForNs(holder.due_ns, now_ns) > 0) return true;
+  // A new holder has as long as one that was busy.
+  const uint64_t idle_ns = holder.idle_since_ns > began_ns ? holder.idle_since_ns : began_ns;
+  return holder.idle_since_ns != 0 && now_ns >= idle_ns + kTurnIdleNs;
+}
+
+uint32_t NextTenant(const TenantView* tenants, size_t count, uint64_t now_ns) {
+  uint32_t next = kNoTenant;
+  for (uint32_t i = 0; i < count; ++i) {
+    if (!IsEligible(tenants[i], now_ns)) continue;
+    if (next == kNoTenant || tenants[i].lead_ns < tenants[next].lead_ns) next = i;
+  }
+  return next;
+}
+
+uint64_t ServedInTurn(uint64_t began_ns, uint64_t others_want_ns, uint64_t now_ns, uint32_t share) {
+  const uint64_t from_ns = others_want_ns > began_ns ? others_want_ns : began_ns;
+  return now_ns > from_ns ? CostOf(now_ns - from_ns, share) : 0;
+}
+
+int64_t LeadOf(uint64_t served_ns, uint64_t virtual_ns) {
+  const auto lead_ns = static_cast<int64_t>(served_ns - virtual_ns);
+  if (lead_ns > kMostLeadNs) return kMostLeadNs;
+  return lead_ns < -kMostLeadNs ? -kMostLeadNs : lead_ns;
+}
+
+uint64_t CatchUp(uint64_t served_ns, uint64_t virtual_ns, uint32_t share) {
+  const uint64_t missed_ns = CostOf(kTurnQuantumNs, share);
+  const uint64_t earliest_ns = virtual_ns - missed_ns;
+  if (static_cast<int64_t>(served_ns - earliest_ns) < 0) return earliest_ns;
+  // A lead that no turn explains: a word that went wrong.
+  const auto lead_ns = static_cast<int64_t>(served_ns - virtual_ns);
+  return lead_ns > kMostLeadNs ? virtual_ns + kMostLeadNs : served_ns;
+}
+
+}  // namespace gpufence

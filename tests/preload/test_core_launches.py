@@ -1,0 +1,162 @@
+"""The core limit over the simulated driver, one container.
+
+Kernels by every launch path are held to their share, and nothing that streams, contexts, captures
+or processes do makes it hang or leak.
+
+Shares are counted: kernels of known length against the time until all of them were paid for. A busy
+machine wakes a held launch late, which can only lower the share; so every run must stay below the
+limit, and one of a few must come close to it.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import Finished, Sim
+
+POINTS = 3.0  # the burst of 10 ms in a run of 600, and a kernel more or less
+TRIES = 8
+RUN_MS = 600
+LONG_MS = 50  # what test programs call a long kernel
+TENTH = 10
+
+PATHS = ("plain", "ex", "cooperative", "graph", "two", "legacy", "thread", "sync")
+
+
+def limited(folder: Path, percent: int, **more: str) -> dict[str, str]:
+    """The variables of a container with a core limit and a region of its own."""
+    return {
+        "GPUFENCE_CORE_LIMIT": str(percent),
+        "GPUFENCE_STATE_DIR": str(folder),
+        "GPUFENCE_CONTAINER": "cores",
+        **more,
+    }
+
+
+def share(sim: Sim, folder: Path, percent: int, way: str, kernel_us: int) -> float:
+    """The share that one run had."""
+    done = sim.run("cores_run", way, kernel_us, RUN_MS, preload=True, env=limited(folder, percent))
+    return float(done.facts["share"])
+
+
+def edge(sim: Sim, folder: Path, case: str, **more: str) -> Finished:
+    """One of the cases of cores_edges, at a tenth of the GPU."""
+    env = limited(folder, TENTH, **more)
+    return sim.run("cores_edges", case, preload=True, env=env, timeout=30)
+
+
+def assert_held(sim: Sim, folder: Path, percent: int, way: str, kernel_us: int) -> None:
+    """No run above the limit, one close to it."""
+    shares = []
+    for _ in range(TRIES):
+        shares.append(share(sim, folder, percent, way, kernel_us))
+        assert shares[-1] <= percent + POINTS, shares
+        if shares[-1] >= percent - POINTS:
+            return
+    pytest.fail(f"never near {percent} %: {shares}")
+
+
+@pytest.mark.parametrize("percent", [30, 70])
+@pytest.mark.parametrize("way", PATHS)
+def test_every_launch_path_is_held_to_its_share(
+    sim: Sim, tmp_path: Path, way: str, percent: int
+) -> None:
+    assert_held(sim, tmp_path, percent, way, 500)
+
+
+@pytest.mark.parametrize("percent", [10, 90])
+@pytest.mark.parametrize("kernel_us", [200, 5_000, 20_000])
+def test_the_share_does_not_depend_on_the_kernels_length(
+    sim: Sim, tmp_path: Path, kernel_us: int, percent: int
+) -> None:
+    if kernel_us * 100 > RUN_MS * 1000 * percent:
+        pytest.skip("a run holds too few of such kernels")
+    assert_held(sim, tmp_path, percent, "plain", kernel_us)
+
+
+def test_work_that_needs_less_is_not_held(sim: Sim, tmp_path: Path) -> None:
+    # A kernel and a pause of twice its length: a third of the GPU at most, of two thirds.
+    for _ in range(TRIES):
+        bare = float(sim.run("cores_run", "pauses", 1_000, RUN_MS).facts["share"])
+        fenced = share(sim, tmp_path, 67, "pauses", 1_000)
+        if fenced >= bare - 1:
+            return
+    pytest.fail(f"{fenced} % of the GPU instead of {bare} %")
+
+
+def test_four_processes_of_a_container_share_one_limit(sim: Sim, tmp_path: Path) -> None:
+    env = limited(tmp_path, 40)
+    workers = [
+        sim.spawn("cores_run", "plain", 500, 4 * RUN_MS, preload=True, env=env) for _ in range(4)
+    ]
+    facts: list[Any] = [json.loads(worker.communicate(timeout=60)[0]) for worker in workers]
+
+    # The GPU also changes hands between them, which nobody is charged twice.
+    assert sum(float(each["share"]) for each in facts) <= 40 + POINTS, facts
+
+
+def test_a_capture_is_neither_held_nor_marked(sim: Sim, tmp_path: Path) -> None:
+    facts = edge(sim, tmp_path, "capture").facts
+
+    assert (facts["code"], facts["nodes"]) == (0, 200)
+    assert facts["us"] < 200 * LONG_MS * 1000  # ten seconds of kernels: they did not run
+
+
+@pytest.mark.parametrize("what", ["stream", "context"])
+def test_what_ran_when_its_stream_or_context_ended_is_paid_for(
+    sim: Sim, tmp_path: Path, what: str
+) -> None:
+    facts = edge(sim, tmp_path, what).facts
+
+    credit_ms = 20  # the burst of 10, and half a millisecond of kernel that nobody saw begin
+    assert facts["code"] == 0
+    assert facts["us"] >= (LONG_MS * 100 / TENTH - credit_ms) * 1000
+
+
+def test_a_reset_device_can_be_used_again(sim: Sim, tmp_path: Path) -> None:
+    assert edge(sim, tmp_path, "reset").facts["code"] == 0
+
+
+def test_waiting_in_a_stream_costs_nothing(sim: Sim, tmp_path: Path) -> None:
+    # At a fifth, where the second kernel is queued without a hold. All is paid for long before the
+    # end; a tenth of a second of waiting would cost half a second.
+    env = limited(tmp_path, 20)
+    done = sim.run("cores_edges", "waits", preload=True, env=env)
+
+    assert done.facts["us"] < 300_000
+
+
+@pytest.mark.parametrize("what", ["exit", "fork"])
+def test_a_process_ends_while_its_launches_are_held(sim: Sim, tmp_path: Path, what: str) -> None:
+    done = edge(sim, tmp_path, what)
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_without_a_core_limit_there_is_no_thread_and_no_call_more(sim: Sim, tmp_path: Path) -> None:
+    def calls(name: str, preload: bool, env: dict[str, str]) -> tuple[float, set[str]]:
+        log = tmp_path / name
+        done = sim.with_env(LOG=str(log)).run("cores_edges", "threads", preload=preload, env=env)
+        lines = log.read_text(encoding="utf-8").splitlines()
+        return float(done.facts["threads"]), {line.split("(")[0].split()[0] for line in lines}
+
+    bare_threads, bare = calls("bare", False, {})
+    free_threads, free = calls("free", True, {})
+    held_threads, held = calls("held", True, limited(tmp_path, TENTH))
+
+    assert (free_threads, free) == (bare_threads, bare)
+    assert held_threads == bare_threads + 1
+    assert "cuEventRecord" in held - bare
+
+
+def test_where_events_are_refused_the_limit_is_held_by_waiting(sim: Sim, tmp_path: Path) -> None:
+    blind = sim.with_env(FAULTS="cuEventCreate@*=801")
+    done = blind.run("cores_run", "plain", 5_000, RUN_MS, preload=True, env=limited(tmp_path, 30))
+
+    assert float(done.facts["share"]) <= 30 + POINTS
+    assert "cannot be measured by events" in done.stderr
+    assert done.stderr.count("\n") <= 3

@@ -1,0 +1,337 @@
+// Containers that share a GPU, in virtual time: processes that launch, their watchers, deaths and
+// stops, all in one thread over a core file in memory. The clock is a number; nothing waits.
+#pragma once
+
+#include <algorithm>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <queue>
+#include <vector>
+
+#include "policy/core_seat.h"
+#include "state_program.h"
+
+namespace coretest {
+
+using namespace statetest;  // NOLINT(google-build-using-namespace): a test program's own helpers
+
+inline constexpr uint64_t kUs = 1'000;
+inline constexpr uint64_t kMs = 1'000'000;
+inline constexpr uint64_t kSecond = 1'000'000'000;
+inline constexpr uint64_t kBegin = 1000 * kSecond;  // what the clock says first
+
+inline constexpr uint64_t kLaunchNs = 5 * kUs;  // between two launches of a thread
+inline constexpr uint64_t kTickNs = 500 * kUs;  // of a watcher
+inline constexpr uint64_t kHandOverTickNs = 50 * kUs;
+inline constexpr uint64_t kWakeNs = 60 * kUs;  // from a changed turn word to who waits for it
+inline constexpr uint64_t kQueueNs = 5 * kMs;  // of work that a process queues at most
+
+// What a process does: launches kernels of one length, waits for them, pauses, and begins again.
+struct Work {
+  uint64_t kernel_ns;
+  uint64_t batch = UINT64_MAX;  // kernels between two pauses
+  uint64_t pause_ns = 0;
+};
+
+struct Kernel {
+  uint32_t process;
+  uint64_t length_ns;
+};
+
+struct Process {
+  uint32_t tenant;
+  CoreSeat seat;
+  Work work;
+  bool alive = true;
+  bool stopped = false;
+  bool gate_open = false;
+  bool launch_due = false;  // a launch event is under way
+  uint64_t launched = 0;    // of the batch
+  uint64_t paused_until_ns = 0;
+  uint32_t outstanding = 0;
+  std::vector<std::pair<uint64_t, uint64_t>> ran;  // not yet charged
+  uint64_t uncharged_ns = 0;  // begin of what runs and is not yet charged; 0: nothing
+  uint64_t next_tick_ns = 0;
+  uint64_t last_progress_ns = 0;
+};
+
+class World {
+ public:
+  explicit World(uint64_t seed) : random_(seed) {
+    file_.region = static_cast<CoreRegion*>(MapWipedOnFork(sizeof(CoreRegion)));
+  }
+  ~World() { UnmapWipedOnFork(file_.region, sizeof(CoreRegion)); }
+
+  // Returns the container's number here.
+  uint32_t AddTenant(uint32_t percent, uint32_t soft_percent = 0) {
+    percents_.push_back({percent * 1000, std::max(percent, soft_percent) * 1000});
+    busy_ns_.push_back(0);
+    return static_cast<uint32_t>(percents_.size() - 1);
+  }
+
+  uint32_t AddProcess(uint32_t tenant, Work work) {
+    auto process = std::make_unique<Process>();
+    process->tenant = tenant;
+    process->work = work;
+    process->last_progress_ns = now_ns_;
+    CoreFile file = file_;
+    file.member = static_cast<uint32_t>(processes_.size());
+    file_.region->header.high_member.store(file.member + 1);
+    char name[32];
+    snprintf(name, sizeof name, "container-%u", tenant);
+    char why[200];
+    CorePlace place;
+    CHECK(JoinCoreRow(file, name, kUuid, percents_[tenant], now_ns_, &place, why, sizeof why));
+    process->seat.Sit(file, place, /*shares_device=*/true);
+    processes_.push_back(std::move(process));
+    const uint32_t index = file.member;
+    At(now_ns_ + random_.Below(kTickNs), [this, index] { Tick(index); });
+    return index;
+  }
+
+  void Kill(uint32_t index) {
+    Process& process = *processes_[index];
+    process.alive = false;
+    idle_wanted_ = false;  // others say it again at their next tick
+    Forget(index);
+  }
+
+  void Stop(uint32_t index) {
+    processes_[index]->stopped = true;
+    idle_wanted_ = false;
+  }
+
+  // A process that was between looking at the gate and launching does launch.
+  void Continue(uint32_t index) {
+    Process& process = *processes_[index];
+    process.stopped = false;
+    process.last_progress_ns = now_ns_;
+    At(now_ns_, [this, index] { Tick(index); });
+    if (process.gate_open && process.alive && random_.Below(2) == 0) {
+      if (!process.seat.HasTurn()) ++raced_launches_;
+      Enqueue(index);
+    }
+  }
+
+  void RunFor(uint64_t ns) {
+    const uint64_t end_ns = now_ns_ + ns;
+    while (!events_.empty() && events_.top().at_ns <= end_ns) {
+      const std::function<void()> body = events_.top().body;
+      now_ns_ = events_.top().at_ns;
+      events_.pop();
+      body();
+    }
+    now_ns_ = end_ns;
+  }
+
+  // Starts a new measurement.
+  void Reset() {
+    for (size_t tenant = 0; tenant < busy_ns_.size(); ++tenant) busy_ns_[tenant] = 0;
+    begin_ns_ = now_ns_;
+    longest_wait_ns_ = 0;
+    longest_idle_ns_ = 0;
+    for (auto& process : processes_) process->last_progress_ns = now_ns_;
+  }
+
+  // Percent of the time since Reset during which kernels of the tenant ran.
+  double Percent(uint32_t tenant) const {
+    return 100.0 * static_cast<double>(busy_ns_[tenant]) / static_cast<double>(now_ns_ - begin_ns_);
+  }
+  double Sum() const {
+    double sum = 0;
+    for (uint32_t tenant = 0; tenant < busy_ns_.size(); ++tenant) sum += Percent(tenant);
+    return sum;
+  }
+
+  // The longest time for which the device was idle while a living process wanted it and could pay.
+  uint64_t longest_idle_ns() const { return longest_idle_ns_; }
+  // The longest time for which a process that could pay waited for its turn.
+  uint64_t longest_wait_ns() const { return longest_wait_ns_; }
+
+  // Launches of processes that did not have the turn; those that were stopped on their way to it.
+  uint64_t launches_without_turn() const { return launches_without_turn_; }
+  uint64_t raced_launches() const { return raced_launches_; }
+
+  uint64_t now_ns() const { return now_ns_; }
+  size_t process_count() const { return processes_.size(); }
+  Process& process(uint32_t index) { return *processes_[index]; }
+  CoreRegion* region() { return file_.region; }
+  Random& random() { return random_; }
+
+ private:
+  struct Event {
+    uint64_t at_ns;
+    uint64_t order;
+    std::function<void()> body;
+    bool operator<(const Event& other) const {
+      return at_ns != other.at_ns ? at_ns > other.at_ns : order > other.order;
+    }
+  };
+
+  void At(uint64_t at_ns, std::function<void()> body) {
+    events_.push({at_ns, order_++, std::move(body)});
+  }
+
+  // ---- the GPU: one kernel after another ----
+
+  void Enqueue(uint32_t index) {
+    Process& process = *processes_[index];
+    if (!process.seat.HasTurn()) ++launches_without_turn_;
+    queue_.push_back({index, process.work.kernel_ns});
+    ++process.outstanding;
+    ++process.launched;
+    process.last_progress_ns = now_ns_;
+    if (!running_) StartNext();
+  }
+
+  void StartNext() {
+    if (queue_.empty()) {
+      running_ = false;
+      idle_since_ns_ = now_ns_;
+      return;
+    }
+    if (!running_ && idle_wanted_) {
+      longest_idle_ns_ = std::max(longest_idle_ns_, now_ns_ - std::max(idle_since_ns_, begin_ns_));
+    }
+    idle_wanted_ = false;
+    running_ = true;
+    const Kernel kernel = queue_.front();
+    processes_[kernel.process]->uncharged_ns = now_ns_;
+    const uint64_t begin_ns = now_ns_;
+    At(now_ns_ + kernel.length_ns, [this, kernel, begin_ns] { Finish(kernel, begin_ns); });
+  }
+
+  void Finish(const Kernel& kernel, uint64_t begin_ns) {
+    queue_.pop_front();
+    Process& process = *processes_[kernel.process];
+    busy_ns_[process.tenant] += now_ns_ - std::max(begin_ns, std::min(begin_ns_, now_ns_));
+    if (process.alive) {
+      process.ran.push_back({process.uncharged_ns, now_ns_});
+      process.uncharged_ns = 0;
+      --process.outstanding;
+      const uint32_t index = kernel.process;
+      if (process.outstanding == 0 && process.launched == process.work.batch) {
+        process.launched = 0;
+        process.paused_until_ns = now_ns_ + process.work.pause_ns;
+        At(process.paused_until_ns, [this, index] { Wake(index); });
+      } else if (!process.launch_due) {
+        process.launch_due = true;
+        At(now_ns_ + kLaunchNs, [this, index] { Launch(index); });
+      }
+    }
+    StartNext();
+  }
+
+  // What a dead process had queued is gone; what runs ends.
+  void Forget(uint32_t index) {
+    for (size_t i = queue_.size(); i-- > 1;) {
+      if (queue_[i].process == index) queue_.erase(queue_.begin() + static_cast<ptrdiff_t>(i));
+    }
+  }
+
+  // ---- a process ----
+
+  bool WantsToLaunch(const Process& process) const {
+    if (now_ns_ < process.paused_until_ns || process.launched == process.work.batch) return false;
+    return process.outstanding < 2 || process.outstanding * process.work.kernel_ns < kQueueNs;
+  }
+
+  void Launch(uint32_t index) {
+    Process& process = *processes_[index];
+    process.launch_due = false;
+    if (!process.alive || process.stopped || !WantsToLaunch(process)) return;
+    if (!process.gate_open) return;
+    // A launch that ends idleness says so, then looks whether the turn is still there.
+    if (process.outstanding == 0) process.seat.Beat(now_ns_, true);
+    if (!process.seat.HasTurn()) {
+      process.seat.Beat(now_ns_, process.outstanding > 0);
+      process.gate_open = false;
+      return;
+    }
+    Enqueue(index);
+    process.launch_due = true;
+    At(now_ns_ + kLaunchNs, [this, index] { Launch(index); });
+  }
+
+  // A call that wants to launch wakes its watcher.
+  void Wake(uint32_t index) {
+    processes_[index]->next_tick_ns = now_ns_;
+    Tick(index);
+  }
+
+  void ChargeAll(Process* process) {
+    for (const auto& [begin_ns, end_ns] : process->ran) {
+      process->seat.Charge(begin_ns, end_ns, now_ns_);
+    }
+    process->ran.clear();
+    if (process->uncharged_ns == 0) return;
+    process->seat.Charge(process->uncharged_ns, now_ns_, now_ns_);
+    process->uncharged_ns = now_ns_;
+  }
+
+  void Tick(uint32_t index) {
+    Process& process = *processes_[index];
+    if (!process.alive || process.stopped) return;
+    if (process.next_tick_ns > now_ns_) return;
+    ChargeAll(&process);
+    process.seat.Beat(now_ns_, process.outstanding > 0);
+    const bool wants = WantsToLaunch(process) || process.outstanding > 0;
+    bool has_turn = process.seat.HasTurn();
+    if (wants && !has_turn) {
+      const uint64_t before = file_.region->rows[0].turn.load();
+      has_turn = process.seat.WantTurn(now_ns_);
+      if (file_.region->rows[0].turn.load() != before) WakeWaiting();
+    }
+    if (process.seat.MoveTurn(now_ns_)) WakeWaiting();
+    has_turn = process.seat.HasTurn();
+    const bool can_pay = process.seat.HeldFor(now_ns_) == 0;
+    process.gate_open = has_turn && can_pay;
+    NoteWaiting(&process, wants, can_pay);
+    if (process.gate_open && WantsToLaunch(process) && !process.launch_due) {
+      process.launch_due = true;
+      At(now_ns_, [this, index] { Launch(index); });
+    }
+    const bool closing = UnpackTurn(file_.region->rows[0].turn.load()).closing;
+    process.next_tick_ns = now_ns_ + (closing ? kHandOverTickNs : kTickNs);
+    At(process.next_tick_ns, [this, index] { Tick(index); });
+  }
+
+  void NoteWaiting(Process* process, bool wants, bool can_pay) {
+    if (!wants || !can_pay || process->outstanding > 0) process->last_progress_ns = now_ns_;
+    longest_wait_ns_ = std::max(longest_wait_ns_, now_ns_ - process->last_progress_ns);
+    if (!running_ && wants && can_pay && !idle_wanted_) {
+      idle_wanted_ = true;
+      idle_since_ns_ = now_ns_;
+    }
+  }
+
+  // The futex: whoever has launches to make looks again.
+  void WakeWaiting() {
+    for (uint32_t index = 0; index < processes_.size(); ++index) {
+      Process& process = *processes_[index];
+      if (!process.alive || process.stopped) continue;
+      At(now_ns_ + kWakeNs, [this, index] { Wake(index); });
+    }
+  }
+
+  CoreFile file_;
+  Random random_;
+  std::vector<CoreShares> percents_;
+  std::vector<uint64_t> busy_ns_;
+  std::vector<std::unique_ptr<Process>> processes_;
+  std::deque<Kernel> queue_;
+  std::priority_queue<Event> events_;
+  uint64_t order_ = 0;
+  uint64_t now_ns_ = kBegin;
+  uint64_t begin_ns_ = kBegin;
+  bool running_ = false;
+  bool idle_wanted_ = false;
+  uint64_t idle_since_ns_ = kBegin;
+  uint64_t longest_idle_ns_ = 0;
+  uint64_t longest_wait_ns_ = 0;
+  uint64_t launches_without_turn_ = 0;
+  uint64_t raced_launches_ = 0;
+};
+
+}  // namespace coretest

@@ -1,9 +1,10 @@
-// sources: state/ledger.cpp state/sharing.cpp policy/account.cpp policy/chunks.cpp policy/piece_grant.cpp
+// sources: state/ledger.cpp state/sharing.cpp policy/account.cpp policy/chunks.cpp policy/pi*.cpp
 // flags: -include programs/stepped_word.h
 // Small pieces of one process in every order of the threads' steps, with up to as many changes of
 // turn as asked for: before and after each of the driver's calls, at each access to the ledger, and
-// wherever a request waits. At every step: the driver holds no chunk that is not charged, and no more
-// than the limit. At the end: what is charged is what it holds, and nobody was refused without need.
+// wherever a request waits. At every step: the driver holds no chunk that is not charged, and no
+// more than the limit. At the end: what is charged is what it holds, and nobody was refused without
+// need.
 //
 //   state_chunk_orders SWITCHES
 #include <stdio.h>
@@ -68,8 +69,8 @@ constexpr Scenario kScenarios[] = {
     {"four beside one hole", 3, {3}, {{{kTake, 5}}, {{kTake, 4}}, {{kTake, 5}}, {{kTake, 4}}}, 3},
 };
 
-// The driver: the smallest hole that fits, else a new chunk, at the first free address or at one that
-// was never used; a chunk goes with its last piece.
+// The driver: the smallest hole that fits, else a new chunk, at the first free address or at one
+// that was never used; a chunk goes with its last piece.
 struct Driver {
   bool reuses;
   int dealt;                  // chunks ever, where addresses are not used again

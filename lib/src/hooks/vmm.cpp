@@ -175,14 +175,20 @@ CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAlloc
   AddedReference mapped(hook.fence(), handle);
   const CUresult rc = real::cuMemMap(ptr, size, offset, handle, flags);
   if (rc != CUDA_SUCCESS || !mapped.added()) return rc;
+  Holding replaced;
   if (!hook.fence()->holdings.Put({.key = ptr,
                                    .bytes = size,
                                    .owner = handle,
                                    .device = mapped.physical().device,
-                                   .kind = HoldingKind::kMapping})) {
+                                   .kind = HoldingKind::kMapping},
+                                  &replaced)) {
     GPUFENCE_LOG(kError, "no memory to remember a mapping of %zu bytes; they stay charged", size);
   }
   mapped.Keep();
+  // What was mapped here ended by a door that was not seen.
+  if (replaced.kind != HoldingKind::kNone) {
+    SettleDropped(hook.fence(), DropReference(hook.fence(), replaced.owner), true);
+  }
   return rc;
 }
 

@@ -168,7 +168,8 @@ void ChunkTable::BeSurprised() {
   for (size_t i = 0; i < room_; ++i) chunks_[i].is_opaque = chunks_[i].open();
 }
 
-// A charge that nobody needs any more pays what is owed, or is kept for the one who may yet need it.
+// A charge that nobody needs any more pays what is owed, or is kept for the one who may yet need
+// it.
 ChunkDue ChunkTable::Spare() {
   if (owed_) {
     owed_ = false;

@@ -1,18 +1,20 @@
 // Which chunks of 2 MiB the small pieces of one device lie in, and where they still have room.
 //
-// The driver places pieces below 2 MiB in shared chunks, in steps of 512 bytes, and holds a chunk from
-// its first piece to its last; so a chunk is what is charged. A new one is taken only when no chunk
-// of the same heap has a hole that fits (measured: docs/memory-limiter.md). Holes are known here, so
-// that a request which needs no chunk asks for none. Must not know the ledger, nor CUDA.
+// The driver places pieces below 2 MiB in shared chunks, in steps of 512 bytes, and holds a chunk
+// from its first piece to its last; so a chunk is what is charged. A new one is taken only when no
+// chunk of the same heap has a hole that fits (measured: docs/memory-limiter.md). Holes are known
+// here, so that a request which needs no chunk asks for none. Must not know the ledger, nor CUDA.
 //
 // The protocol. A request has paid a chunk, or relies on a hole; a free has begun, or is over. What
-// those under way have done is learned only when they settle, so a hole may be gone that is seen here:
-//   1. One request at a time relies on a hole. If it opens a chunk all the same, then since it began
-//      somebody took the hole who had paid, or the hole's chunk went: either leaves a charge over.
+// those under way have done is learned only when they settle, so a hole may be gone that is seen
+// here:
+//   1. One request at a time relies on a hole. If it opens a chunk all the same, then since it
+//      began somebody took the hole who had paid, or the hole's chunk went: either leaves a charge
+//      over.
 //   2. The first charge left over while somebody relies on a hole is kept until that one settles.
-//   3. If it settles first, its chunk is owed: the charge is still with one who is under way, and that
-//      one's hole is still seen here. Nobody relies on a hole until it is paid, or else the same charge
-//      would have to pay for a second chunk.
+//   3. If it settles first, its chunk is owed: the charge is still with one who is under way, and
+//      that one's hole is still seen here. Nobody relies on a hole until it is paid, or else the
+//      same charge would have to pay for a second chunk.
 //   4. A hole is not relied on while a free in its chunk is under way.
 // So the chunks that the driver holds are at every moment no more than those that are charged.
 // tests/programs/state_chunk_orders.cpp goes through the orders.
@@ -30,8 +32,8 @@ namespace gpufence {
 
 inline constexpr uint32_t kChunkUnits = kChunkBytes / kSmallStep;
 
-// A piece: where it lies, and which heap places it (contexts share none with each other, nor does one
-// kind of memory with another).
+// A piece: where it lies, and which heap places it (contexts share none with each other, nor does
+// one kind of memory with another).
 struct SmallPiece {
   uint64_t heap;
   uint64_t address;
@@ -47,13 +49,14 @@ enum class ChunkDue : uint8_t {
 
 class ChunkTable {
  public:
-  // How a request begins. True: it relies on a hole, where there was room last. False: the caller asks
-  // for a chunk's charge, then calls one of the two below.
+  // How a request begins. True: it relies on a hole, where there was room last. False: the caller
+  // asks for a chunk's charge, then calls one of the two below.
   bool Rely(uint64_t heap, uint64_t bytes);
   void Paid();
 
-  // The charge was refused. kHole: another hole was found, and is relied on. kMaybe: others are under
-  // way, who may leave a place or a chunk's charge. The request is not under way, but for kHole.
+  // The charge was refused. kHole: another hole was found, and is relied on. kMaybe: others are
+  // under way, who may leave a place or a chunk's charge. The request is not under way, but for
+  // kHole.
   enum class Room : uint8_t { kHole, kMaybe, kNone };
   Room NotPaid(uint64_t heap, uint64_t bytes);
 

@@ -6,8 +6,8 @@
 namespace gpufence {
 namespace {
 
-// Some twenty milliseconds in all: longer than a driver call that allocates, and shorter than a caller
-// would mind where one hangs.
+// Some twenty milliseconds in all: longer than a driver call that allocates, and shorter than a
+// caller would mind where one hangs.
 constexpr int kWaits = 300;
 constexpr int kYields = 32;
 constexpr timespec kWait{0, 5000};
@@ -44,8 +44,8 @@ PieceGrant::PieceGrant(Account* account, ChunkTable* chunks, uint64_t context, H
   }
 }
 
-// A hole that is known costs nothing; else a chunk is charged, which goes back when it turns out that
-// the driver had a hole. What costs driver calls of ours comes last.
+// A hole that is known costs nothing; else a chunk is charged, which goes back when it turns out
+// that the driver had a hole. What costs driver calls of ours comes last.
 PieceGrant::Stage PieceGrant::Ask() {
   using Room = ChunkTable::Room;
   Room room = AskOnce(&Account::TryReserve);

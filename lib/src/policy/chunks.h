@@ -119,8 +119,8 @@ class ChunkTable {
   uint32_t unpaid_units_;  // what they need together
   uint32_t paid_;          // requests under way that brought a chunk's charge
   uint32_t spare_;         // charges that no chunk needs, kept while somebody relies on holes
-  uint32_t owed_;     // chunks opened on what somebody under way brings, or leaves
-  uint32_t leaving_;  // frees under way: the last piece's leaves a chunk's charge
+  uint32_t owed_;          // chunks opened on what somebody under way brings, or leaves
+  uint32_t leaving_;       // frees under way: the last piece's leaves a chunk's charge
   uint32_t surprises_;
   std::atomic<uint32_t> under_way_;
 };

@@ -102,9 +102,9 @@ void TwoContainers() {
              CoreSeat* other = NewSeat("two", 50, 100, folder);
              CHECK(other->OthersWant(kStart + kMs, 100 * kMs));
              CHECK(!other->WantTurn(kStart + kMs));
-             CHECK(!other->WantTurn(kStart + kMemberSilentNs - kMs));
+             CHECK(!other->WantTurn(kStart + kTurnQuantumNs - kMs));
              // The quantum is over, but the holder still has something running.
-             CHECK(!other->WantTurn(kStart + kMemberSilentNs + kMs));
+             CHECK(!other->WantTurn(kStart + kTurnQuantumNs + kMs));
            })),
            0);
   // The holder sees that it is closing, drains, and the other one, which is dead now, is forgotten

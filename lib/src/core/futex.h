@@ -34,19 +34,6 @@ inline void FutexWakeAll(const std::atomic<uint32_t>* word) {
   syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT32_MAX, nullptr, nullptr, 0);
 }
 
-// The same for words that other processes map, too.
-inline void FutexWaitShared(const std::atomic<uint32_t>* word, uint32_t seen, uint64_t timeout_ns) {
-  timespec timeout = {static_cast<time_t>(timeout_ns / 1'000'000'000u),
-                      static_cast<long>(timeout_ns % 1'000'000'000u)};
-  const int error = errno;
-  syscall(SYS_futex, word, FUTEX_WAIT, seen, &timeout, nullptr, 0);
-  errno = error;
-}
-
-inline void FutexWakeAllShared(const std::atomic<uint32_t>* word) {
-  syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
-}
-
 // A lock between threads of one process that may be held across a driver call which does not wait
 // for the GPU. Lives in memory that is wiped on fork, where zero means free.
 class FutexLock {

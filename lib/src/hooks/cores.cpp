@@ -18,9 +18,7 @@ constexpr int64_t kAheadNs = 8'000'000;
 constexpr uint64_t kTickNs = 500'000;
 constexpr uint64_t kCalmTickNs = 1'000'000;  // while half of the credit is left
 constexpr uint64_t kShortTickNs = 50'000;
-constexpr uint64_t kWaitingTickNs = 250'000;  // of a process that waits for the turn
-constexpr uint64_t kDrainTickNs = 25'000;
-constexpr uint64_t kTurnNapNs = 2'000'000;  // a turn that is handed over wakes those who wait
+constexpr uint64_t kTurnTickNs = 50'000;
 constexpr uint64_t kLingerNs = 5'000'000;
 constexpr uint64_t kLongestNapNs = 100'000'000;
 // A kernel that runs so long may wait for what we hold: then one launch goes.
@@ -82,19 +80,13 @@ void Hold(Cores* cores, CoreDevice* device, MarkedStream* stream) {
       TickHere(cores);
       continue;
     }
-    const std::atomic<uint32_t>* turn = device->seat.TurnFutex();
-    const uint32_t before = turn->load(std::memory_order_relaxed);
     if (device->seat.WantTurn(now_ns)) {
       device->seat.Beat(now_ns, /*outstanding=*/true);
       if (device->seat.HasTurn()) break;
     }
-    const uint32_t after = turn->load(std::memory_order_seq_cst);
-    if (after != before) FutexWakeAllShared(turn);
     device->turn_waiters.fetch_add(1, std::memory_order_relaxed);
     cores->watcher.Wake(cores);
-    if (!device->seat.HasTurn()) {
-      FutexWaitShared(turn, after, cores->watcher.runs() ? kTurnNapNs : kShortTickNs);
-    }
+    FutexWait(&device->progress, seen, cores->watcher.runs() ? kTickNs : kTurnTickNs);
     device->turn_waiters.fetch_sub(1, std::memory_order_relaxed);
     TickHere(cores);
   }
@@ -173,7 +165,6 @@ void CoreLaunch::Enter(Cores* cores, CUstream handle) {
   unmarked_since_ns_ = 0;
   constexpr uint32_t kBoth = MarkedStream::kRunning | MarkedStream::kHeld;
   if (stream_ != nullptr && device->closed.load(std::memory_order_acquire) == 0 &&
-      device->seat.HasTurn() &&
       (stream_->word.load(std::memory_order_acquire) & kBoth) == MarkedStream::kRunning) {
     return;
   }
@@ -266,36 +257,33 @@ void TickCores(Cores* cores, uint64_t now_ns) {
     if (AheadNs(device->seat, now_ns) > 0 || !device->seat.HasTurn()) {
       device->closed.store(1, std::memory_order_release);
     }
-    if (changed) FutexWakeAllShared(device->seat.TurnFutex());
-    if (count != 0 && device->queue_waiters.load(std::memory_order_relaxed) != 0) Notify(device);
+    if (changed || count != 0 || device->turn_waiters.load(std::memory_order_relaxed) != 0) {
+      if (device->queue_waiters.load(std::memory_order_relaxed) != 0 ||
+          device->turn_waiters.load(std::memory_order_relaxed) != 0) {
+        Notify(device);
+      }
+    }
   }
 }
 
 uint64_t NextTickNs(Cores* cores, uint64_t now_ns) {
-  uint64_t next_ns = kTickNs;
-  bool waiting = false;
-  bool soon = false;
+  bool others = false;
+  bool held = false;
+  bool calm = true;
   for (uint32_t i = 0; i < cores->count.load(std::memory_order_acquire); ++i) {
     CoreDevice* device = &cores->devices[i];
-    const bool waits = device->turn_waiters.load(std::memory_order_relaxed) != 0;
-    waiting |= waits;
-    if (device->seat.IsDraining()) {
-      const uint64_t drained_ns = cores->markers.ExpectedNs(now_ns);
-      next_ns = std::min(next_ns, std::max(drained_ns, kDrainTickNs));
-    } else if (waits || device->seat.OthersWant(now_ns, kMemberSilentNs)) {
-      const uint64_t left_ns = device->seat.TurnLeftNs(now_ns);
-      next_ns = std::min(next_ns, waits ? kWaitingTickNs : kTickNs);
-      if (left_ns != 0) next_ns = std::min(next_ns, std::max(left_ns, kShortTickNs));
-    }
-    soon |= device->queue_waiters.load(std::memory_order_relaxed) != 0;
+    if (device->turn_waiters.load(std::memory_order_relaxed) != 0) return kTurnTickNs;
+    others |= device->seat.OthersWant(now_ns, kMemberSilentNs);
+    calm &= AheadNs(device->seat, now_ns) < -static_cast<int64_t>(kShareBurstNs / 2);
+    held |= device->queue_waiters.load(std::memory_order_relaxed) != 0;
   }
-  if (waiting) return next_ns;
   if (cores->markers.any_active()) {
     cores->watcher.busy_until_ns = now_ns + kLingerNs;
-    if (!soon) return next_ns;
-    return std::min(next_ns, std::max(cores->markers.ExpectedNs(now_ns), kShortTickNs));
+    if (others) return kTurnTickNs;
+    if (held) return std::clamp(cores->markers.ExpectedNs(now_ns), kShortTickNs, kTickNs);
+    return calm ? kCalmTickNs : kTickNs;
   }
-  return now_ns < cores->watcher.busy_until_ns ? next_ns : UINT64_MAX;
+  return now_ns < cores->watcher.busy_until_ns ? kTickNs : UINT64_MAX;
 }
 
 }  // namespace gpufence

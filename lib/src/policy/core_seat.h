@@ -7,8 +7,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <atomic>
-
 #include "policy/turn.h"
 #include "state/core_region.h"
 
@@ -69,14 +67,8 @@ class CoreSeat {
   // Somebody who has no seat in this file uses the device (a process that NVML reports).
   void NoteForeign(uint64_t now_ns);
 
-  // Nanoseconds until the quantum of the turn is over; 0 when it is, or nobody has one.
-  uint64_t TurnLeftNs(uint64_t now_ns) const;
-
-  // True while the container has to hand its turn over and waits for what it has outstanding.
-  bool IsDraining() const;
-
-  // A word that changes with the turn: for waiting, shared with other processes.
-  const std::atomic<uint32_t>* TurnFutex() const;
+  // A word that changes with the turn, for FUTEX_WAIT (shared).
+  const uint32_t* TurnFutex() const;
 
  private:
   CoreRow& row() const { return file_.region->rows[place_.row]; }

@@ -174,23 +174,8 @@ void CoreSeat::NoteForeign(uint64_t now_ns) {
   row().foreign_ns.store(now_ns, std::memory_order_relaxed);
 }
 
-uint64_t CoreSeat::TurnLeftNs(uint64_t now_ns) const {
-  if (!shares_device_) return 0;
-  const Turn turn = UnpackTurn(row().turn.load(std::memory_order_relaxed));
-  if (turn.tenant == kNoTenant || turn.closing) return 0;
-  const uint64_t end_ns = TurnBegan(turn, now_ns) + kTurnQuantumNs;
-  return end_ns > now_ns ? end_ns - now_ns : 0;
-}
-
-bool CoreSeat::IsDraining() const {
-  if (!shares_device_) return false;
-  const Turn turn = UnpackTurn(row().turn.load(std::memory_order_relaxed));
-  return turn.tenant == place_.tenant && turn.closing;
-}
-
-// The lower half, on machines that put it first.
-const std::atomic<uint32_t>* CoreSeat::TurnFutex() const {
-  return reinterpret_cast<const std::atomic<uint32_t>*>(&row().turn);
+const uint32_t* CoreSeat::TurnFutex() const {
+  return reinterpret_cast<const uint32_t*>(&row().turn);
 }
 
 }  // namespace gpufence

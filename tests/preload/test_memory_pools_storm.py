@@ -31,9 +31,7 @@ def test_the_sum_never_passes_the_limit(sim: Sim, tmp_path: Path, seed: int) -> 
     assert watcher.stdout.readline() == "watching\n"
 
     workers = [
-        sim.spawn(
-            "pool_storm", seed * PROCESSES + index, THREADS, STEPS, preload=True, env=env
-        )
+        sim.spawn("pool_storm", seed * PROCESSES + index, THREADS, STEPS, preload=True, env=env)
         for index in range(PROCESSES)
     ]
     lines = [worker.stdout.readline() for worker in workers if worker.stdout is not None]

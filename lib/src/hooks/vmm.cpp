@@ -110,9 +110,9 @@ CUresult Unmapping::Settle(CUresult rc) {
   return rc;
 }
 
-// An imported handle: its owner pays, here or in another process. It is known so that its end can be
-// seen. The driver may give a handle that the process has already, which then merely has one more
-// reference. The device of its memory, or null when no limit holds there.
+// An imported handle: its owner pays, here or in another process. It is known so that its end can
+// be seen. The driver may give a handle that the process has already, which then merely has one
+// more reference. The device of its memory, or null when no limit holds there.
 FencedDevice* RememberImport(Fence* fence, uint64_t handle) {
   AddedReference again(fence, handle);
   if (again.added()) {

@@ -34,9 +34,7 @@ def test_the_sum_never_passes_the_limit(
     assert watcher.stdout.readline() == "watching\n"
 
     workers = [
-        sim.spawn(
-            "pool_storm", seed * PROCESSES + index, THREADS, STEPS, preload=True, env=env
-        )
+        sim.spawn("pool_storm", seed * PROCESSES + index, THREADS, STEPS, preload=True, env=env)
         for index in range(PROCESSES)
     ]
     lines = [worker.stdout.readline() for worker in workers if worker.stdout is not None]

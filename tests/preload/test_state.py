@@ -156,6 +156,13 @@ def test_every_order_of_steps_keeps_the_limit_and_loses_nothing(build: Path) -> 
     assert json.loads(run(build / "tests" / "state_protocol", SWITCHES))["executions"] > 10_000
 
 
+def test_every_order_of_small_pieces_keeps_chunks_paid(build: Path) -> None:
+    """The chunks' own code, stepped through, over a driver that deals as the real one does."""
+    done = json.loads(run(build / "tests" / "state_chunk_orders", SWITCHES))
+
+    assert done["executions"] > 10_000
+
+
 def test_random_operations_agree_with_a_model(build: Path, folder: Path) -> None:
     run(build / "tests" / "state_model", folder, OPERATIONS, 1, timeout=1200)
 

@@ -49,8 +49,8 @@ CUmemoryPool pool = nullptr;
 CUmemoryPool imported = nullptr;
 std::atomic<bool> held{false};
 
-// Makes the context current in which a family or door works: on hardware the 32-bit forms (..._v1) do
-// in contexts of the first version only, and most others do not there.
+// Makes the context current in which a family or door works: on hardware the 32-bit forms (..._v1)
+// do in contexts of the first version only, and most others do not there.
 void Enter(const std::string& name) {
   const bool is_first = name.find("_v1") != std::string::npos;
   if (is_first && first_version == nullptr) MUST(cuCtxCreate(&first_version, 0, 0));

@@ -1,6 +1,6 @@
 // link: nvml
-// Reads a device's used bytes as fast as NVML answers, until stdin ends; prints the highest above the
-// first reading, and how many readings there were. Meant to run without the library: what the
+// Reads a device's used bytes as fast as NVML answers, until stdin ends; prints the highest above
+// the first reading, and how many readings there were. Meant to run without the library: what the
 // machine holds, not what anybody believes.
 #include <poll.h>
 

@@ -290,8 +290,8 @@ const NamedTarget& PickTarget() {
 void MakeFolders() {
   for (const char* folder :
        {"", "/etc", "/etc/gpufence", "/etc/vcuda", "/etc/vgpu-manager", "/etc/vgpu-manager/config",
-        "/var", "/var/lib", "/var/lib/alnair", "/var/lib/alnair/workspace", "/proc", "/proc/1", "/run",
-        "/run/tensor-fusion", "/run/tensor-fusion/shm"}) {
+        "/var", "/var/lib", "/var/lib/alnair", "/var/lib/alnair/workspace", "/proc", "/proc/1",
+        "/run", "/run/tensor-fusion", "/run/tensor-fusion/shm"}) {
     mkdir((root_folder + folder).c_str(), 0755);
   }
 }

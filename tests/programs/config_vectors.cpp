@@ -135,8 +135,7 @@ std::string ClaimsAsJson(const Claims& claims) {
          ",\"container\":" + Json(claims.container) +
          ",\"state_folder\":" + Json(claims.state_folder) +
          ",\"node_folder\":" + Json(claims.node_folder) +
-         ",\"device_name\":" + Json(claims.device_name) +
-         ",\"log_file\":" + Json(claims.log_file) +
+         ",\"device_name\":" + Json(claims.device_name) + ",\"log_file\":" + Json(claims.log_file) +
          ",\"log_is_daily\":" + (claims.log_is_daily ? "true" : "false");
 }
 

@@ -102,9 +102,9 @@ void TwoContainers() {
              CoreSeat* other = NewSeat("two", 50, 100, folder);
              CHECK(other->OthersWant(kStart + kMs, 100 * kMs));
              CHECK(!other->WantTurn(kStart + kMs));
-             CHECK(!other->WantTurn(kStart + 19 * kMs));
+             CHECK(!other->WantTurn(kStart + kTurnQuantumNs - kMs));
              // The quantum is over, but the holder still has something running.
-             CHECK(!other->WantTurn(kStart + 21 * kMs));
+             CHECK(!other->WantTurn(kStart + kTurnQuantumNs + kMs));
            })),
            0);
   // The holder sees that it is closing, drains, and the other one, which is dead now, is forgotten
@@ -126,8 +126,8 @@ void StolenTurn() {
   const uint32_t word = *seat->TurnFutex();
   CHECK_EQ(StatusOf(InChild([] {
              CoreSeat* other = NewSeat("two", 50, 0, folder);
-             CHECK(!other->WantTurn(kStart + 19 * kMs));
-             CHECK(other->WantTurn(kStart + 21 * kMs));
+             CHECK(!other->WantTurn(kStart + kMemberSilentNs - kMs));
+             CHECK(other->WantTurn(kStart + kMemberSilentNs + kMs));
            })),
            0);
   CHECK(*seat->TurnFutex() != word);

@@ -25,9 +25,9 @@ using simtest::kMiB;
 constexpr uint64_t kChunk = 2 * kMiB;
 constexpr size_t kMostPieces = 40;
 
-// How a family's bytes are charged: `linear` pieces that do not fill a chunk share chunks, which their
-// addresses tell; `whole` shares none; `pool` is charged what the pool has reserved, `overhead` is no
-// allocation's.
+// How a family's bytes are charged: `linear` pieces that do not fill a chunk share chunks, which
+// their addresses tell; `whole` shares none; `pool` is charged what the pool has reserved,
+// `overhead` is no allocation's.
 enum class Charge { kLinear, kWhole, kPool, kOverhead };
 
 struct Kind {

@@ -1,8 +1,8 @@
 // link: cuda
 // flags: -pthread
-// Threads that fill and free a container's memory by every family at once: stream-ordered memory from
-// the device's pool and an own one, physical, linear and array memory, with frees by either door on
-// either stream, waits, trims and thresholds in between.
+// Threads that fill and free a container's memory by every family at once: stream-ordered memory
+// from the device's pool and an own one, physical, linear and array memory, with frees by either
+// door on either stream, waits, trims and thresholds in between.
 //
 //   pool_storm SEED THREADS STEPS     {"granted", "refused", "failed": calls with any other code};
 //                                     ends at the next line on stdin

@@ -84,7 +84,8 @@ void OtherUid() {
   CHECK(member->account.Reserve(24 * kMiB));
 }
 
-// A fork while threads allocate: the child owns nothing, hangs nowhere, and its end changes nothing.
+// A fork while threads allocate: the child owns nothing, hangs nowhere, and its end changes
+// nothing.
 void ForkAmongThreads() {
   Member* member = NewMember(folder, kLimitBytes);
   std::atomic<bool> stop{false};
@@ -163,8 +164,8 @@ void RawClone() {
   CHECK_EQ(HeldBy(*member, member->slot), 32 * kMiB);
 }
 
-// A child that inherited descriptor and mapping outlives its parent: the parent counts as dead, as a
-// zombie first and when it is gone.
+// A child that inherited descriptor and mapping outlives its parent: the parent counts as dead, as
+// a zombie first and when it is gone.
 void Orphan() {
   int parent_to_us[2];
   CHECK(pipe(parent_to_us) == 0);

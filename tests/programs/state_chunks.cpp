@@ -1,14 +1,15 @@
 // link: state
 // flags: -pthread
-// Small pieces of one process, over a heap that deals chunks as the driver does: whatever the threads
-// do, the chunks that the heap holds are paid, within the limit, and charged no longer than held.
+// Small pieces of one process, over a heap that deals chunks as the driver does: whatever the
+// threads do, the chunks that the heap holds are paid, within the limit, and charged no longer than
+// held.
 //
 //   state_chunks random FOLDER THREADS OPERATIONS    any sizes, near the limit all the time
 //   state_chunks alone FOLDER 1 OPERATIONS           after every call: not a byte more or less
 //   state_chunks fill FOLDER THREADS ROUNDS          all ask until refused: every place is taken
 //   state_chunks steps FOLDER 1 1                    calls under way at once, in one order each
-//   state_chunks stranger FOLDER THREADS OPERATIONS  over a heap that never fills holes: charged right
-//                                                    all the same
+//   state_chunks stranger FOLDER THREADS OPERATIONS  over a heap that never fills holes:
+//                                                    charged right all the same
 #include <string.h>
 
 #include <atomic>
@@ -127,7 +128,7 @@ struct World {
   // A free that the driver refuses.
   void Keep(const SmallPiece& piece) const {
     chunks->Leave(piece);
-    chunks->Stay(piece);
+    KeepSmallPiece(&member->account, chunks, piece);
   }
 };
 
@@ -225,8 +226,8 @@ SmallPiece PieceAt(uint64_t address, uint64_t bytes) {
   return {HeapOf(kContext, HeapKind::kLinear), address, bytes};
 }
 
-// Two requests of 1 MiB beside one hole of 1 MiB: the first relies on it, the second pays a chunk, and
-// the driver serves the second first.
+// Two requests of 1 MiB beside one hole of 1 MiB: the first relies on it, the second pays a chunk,
+// and the driver serves the second first.
 void TakeAnothersHole(const World& world, bool payer_returns_first) {
   SmallPiece first;
   CHECK(world.Take(kMiB, &first));
@@ -252,7 +253,8 @@ void TakeAnothersHole(const World& world, bool payer_returns_first) {
   CHECK_EQ(world.member->account.UsedBytes(), 0);
 }
 
-// The driver opens a chunk where a hole was known. It is paid where there is room, else freed again.
+// The driver opens a chunk where a hole was known. It is paid where there is room, else freed
+// again.
 void BeSurprised(const World& world, bool has_room) {
   SmallPiece first;
   CHECK(world.Take(kMiB, &first));

@@ -1,6 +1,6 @@
 // link: state
-// Random operations on the accounts of a few processes, each compared with a model that is nothing but
-// sums: granted exactly when it fits, charged exactly what is held, zero at the end.
+// Random operations on the accounts of a few processes, each compared with a model that is nothing
+// but sums: granted exactly when it fits, charged exactly what is held, zero at the end.
 //
 //   state_model FOLDER OPERATIONS SEED
 #include <deque>

@@ -1,5 +1,5 @@
-// What the programs about state and policy share: a process's place in a region, checks, randomness,
-// facts as JSON. No driver anywhere.
+// What the programs about state and policy share: a process's place in a region, checks,
+// randomness, facts as JSON. No driver anywhere.
 #pragma once
 
 #include <stdint.h>

@@ -163,8 +163,8 @@ int AfterPassing() {
   return -1;
 }
 
-// Who goes next: staying costs nothing, taking the turn away from somebody costs a switch, and once in
-// a run the one whose turn it is dies instead.
+// Who goes next: staying costs nothing, taking the turn away from somebody costs a switch, and once
+// in a run the one whose turn it is dies instead.
 int Next() {
   int options[kMostMembers + 1];
   int count = 0;

@@ -39,8 +39,8 @@ void Publish() { PublishLimit(member->file.region, member->row, member->slot, kL
 void JoinRow() { CHECK(FindRow(member->file, kOtherUuid) != kMaxDevices); }
 void Reclaim() { ReclaimDead(member->file, member->slot, Effort::kThorough); }
 
-// The slot that is claimed or reclaimed was left by somebody who held everything when killed, so that
-// a request has to look for the dead.
+// The slot that is claimed or reclaimed was left by somebody who held everything when killed, so
+// that a request has to look for the dead.
 void LeaveDeadHolder() {
   const pid_t dead = fork();
   CHECK(dead >= 0);

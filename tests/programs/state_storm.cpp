@@ -4,9 +4,9 @@
 //
 //   state_storm FOLDER PROCESSES ROUNDS SEED
 //
-// Each process writes down what it surely holds: after a grant, and before giving back. A round ends in
-// a roll call: everybody finishes what it is doing and stands still; then the region must hold exactly
-// what was written down, and nothing of the dead.
+// Each process writes down what it surely holds: after a grant, and before giving back. A round
+// ends in a roll call: everybody finishes what it is doing and stands still; then the region must
+// hold exactly what was written down, and nothing of the dead.
 #include <signal.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -53,8 +53,8 @@ void SleepUs(uint64_t us) {
   nanosleep(&pause, nullptr);
 }
 
-// While nobody died, no moment may show more held than the limit. A sum is of one moment when reading
-// everything twice finds the same.
+// While nobody died, no moment may show more held than the limit. A sum is of one moment when
+// reading everything twice finds the same.
 void CheckLimit() {
   uint64_t first[kMostProcesses];
   const uint32_t deaths = shared->deaths.load();

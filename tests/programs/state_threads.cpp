@@ -2,11 +2,11 @@
 // flags: -pthread
 // Threads on one process's account.
 //
-//   state_threads random FOLDER THREADS OPERATIONS   any sizes: what is held never passes the limit,
-//                                                    and nothing is left at the end
-//   state_threads last FOLDER THREADS ROUNDS         all ask at once for the few places left: exactly
-//                                                    as many get one as there are
-//   state_threads holdings FOLDER THREADS OPERATIONS every holding is taken exactly once
+//   state_threads random FOLDER THREADS OPERATIONS     any sizes: what is held never passes the
+//                                                      limit, and nothing is left at the end
+//   state_threads last FOLDER THREADS ROUNDS           all ask at once for the few places left:
+//                                                      exactly as many get one as there are
+//   state_threads holdings FOLDER THREADS OPERATIONS   every holding is taken exactly once
 #include <string.h>
 
 #include <atomic>

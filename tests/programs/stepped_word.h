@@ -1,6 +1,7 @@
-// A shared word that asks before each access who goes next: put in the place of the atomic word when
-// state/ledger.cpp is compiled into a test, which then goes through every order of the accesses.
-// Sequentially consistent: orders that only a weaker machine shows are the thread sanitizer's to find.
+// A shared word that asks before each access who goes next: put in the place of the atomic word
+// when state/ledger.cpp is compiled into a test, which then goes through every order of the
+// accesses. Sequentially consistent: orders that only a weaker machine shows are the thread
+// sanitizer's to find.
 #pragma once
 
 #include <sched.h>

@@ -151,8 +151,8 @@ void SayBusy(std::istream& words) {
   words >> room >> with_list;
   std::vector<nvmlProcessUtilizationSample_t> samples(room + 1);
   unsigned count = room;
-  const nvmlReturn_t rc = nvmlDeviceGetProcessUtilization(
-      device, with_list ? samples.data() : nullptr, &count, 0);
+  const nvmlReturn_t rc =
+      nvmlDeviceGetProcessUtilization(device, with_list ? samples.data() : nullptr, &count, 0);
   Say(rc);
   Say(count);
   for (unsigned i = 0; rc == NVML_SUCCESS && i < count; ++i) Say(samples[i].pid);

@@ -21,9 +21,9 @@ struct Block {
   int device;
 };
 
-// Blocks below a granule share granules with others of the same owner (a context's linear memory, or
-// its arrays: they never share with each other) and device.  CUDA_ERROR_OUT_OF_MEMORY: nothing is
-// taken.
+// Blocks below a granule share granules with others of the same owner (a context's linear memory,
+// or its arrays: they never share with each other) and device.  CUDA_ERROR_OUT_OF_MEMORY: nothing
+// is taken.
 CUresult Take(int device, uint64_t owner, size_t bytes, Block* block);
 
 constexpr uint64_t ArraysOf(uint64_t context) { return context | 1; }  // handles are even

@@ -1,9 +1,9 @@
 // Memory pools: blocks reserved from the device, used in small pieces, kept or given back.
 //
-// Where a piece goes is the space's affair (pool_space.cpp); the memory of graphs is counted in steps
-// and not placed.  Must not know streams: a freed piece is reusable at once, and its blocks go back
-// at the next synchronisation, or trim behind one.  Nor the API's entry points (pool_api.cpp and its
-// siblings).
+// Where a piece goes is the space's affair (pool_space.cpp); the memory of graphs is counted in
+// steps and not placed.  Must not know streams: a freed piece is reusable at once, and its blocks
+// go back at the next synchronisation, or trim behind one.  Nor the API's entry points
+// (pool_api.cpp and its siblings).
 #include "cuda/pool.h"
 
 #include <unistd.h>

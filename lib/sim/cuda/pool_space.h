@@ -1,9 +1,9 @@
 // Where a pool puts its pieces: addresses in one stretch, backed by blocks of physical memory.
 //
-// As an H200 places them (driver 580): pieces lie side by side in steps of 512 bytes, across blocks;
-// a hole that needs no further block is taken before one that does, the smallest first, of equals
-// the last; behind everything else lies the rest of the stretch.  A block without pieces may move to
-// another address.
+// As an H200 places them (driver 580): pieces lie side by side in steps of 512 bytes, across
+// blocks; a hole that needs no further block is taken before one that does, the smallest first, of
+// equals the last; behind everything else lies the rest of the stretch.  A block without pieces may
+// move to another address.
 // Must not know pools' attributes, streams, or what a block costs.  DriverLock held.
 #ifndef GPUFENCE_LIB_SIM_CUDA_POOL_SPACE_H_
 #define GPUFENCE_LIB_SIM_CUDA_POOL_SPACE_H_

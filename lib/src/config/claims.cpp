@@ -44,8 +44,9 @@ bool ReadEverything(Reading* reading) {
   ReadLogSink(reading);
   if (!DropDisabled(reading)) return false;
   ReadIdentity(reading);
-  if (!ReadSwitches(reading, &hidden) || !ReadVgpuConfig(reading, &hidden) || !ReadVcudaFile(reading, &hidden) ||
-      !ReadAlnairWorkspace(reading, &hidden) || !ReadSharedFile(reading, &hidden) || !ReadAmounts(reading, hidden) ||
+  if (!ReadSwitches(reading, &hidden) || !ReadVgpuConfig(reading, &hidden) ||
+      !ReadVcudaFile(reading, &hidden) || !ReadAlnairWorkspace(reading, &hidden) ||
+      !ReadSharedFile(reading, &hidden) || !ReadAmounts(reading, hidden) ||
       !ReadMaps(reading, hidden)) {
     return false;
   }

@@ -43,8 +43,8 @@ enum class Setting : uint8_t {
   kSharedFile,    // that file itself
   kLogLevel,
   kLogSwitch,
-  kLogSink,  // word
-  kLogFile,  // path
+  kLogSink,    // word
+  kLogFile,    // path
   kElsewhere,  // read by another layer, from the environment only
   kIgnored,    // accepted, without effect
 };

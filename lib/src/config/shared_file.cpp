@@ -35,7 +35,9 @@ Number NumberAt(const char* bytes) {
 const char* ReadSharedDevice(const char* bytes, Claim* memory, Claim* cores) {
   const uint32_t percent = NumberAt<uint32_t>(bytes + kPercentAt);
   memory->amount = NumberAt<uint64_t>(bytes + kMemoryAt);
-  if (!ParseUuid({bytes, strnlen(bytes, kUuidBytes)}, memory->uuid)) return "names a GPU by no UUID";
+  if (!ParseUuid({bytes, strnlen(bytes, kUuidBytes)}, memory->uuid)) {
+    return "names a GPU by no UUID";
+  }
   if (memory->amount > uint64_t{INT64_MAX}) return "has a memory limit that is no size";
   if (percent > 100) return "has a core limit that is no percentage";
   memcpy(cores->uuid, memory->uuid, sizeof cores->uuid);
@@ -84,8 +86,7 @@ bool ReadSharedFile(Reading* reading, Hidden* hidden) {
   const FileResult result =
       ReadWholeFile(reading->sources->root, path, buffer, sizeof buffer, &bytes);
   // SHM_PATH is a name that others use as well: only a file there says that ours is meant.
-  const bool named =
-      !TextOf(reading->statements(), Dialect::kVgpuRs, Setting::kSharedFile).empty();
+  const bool named = !TextOf(reading->statements(), Dialect::kVgpuRs, Setting::kSharedFile).empty();
   if (result == FileResult::kMissing && !named) return true;
   if (result != FileResult::kRead || bytes.size() != kFileBytes ||
       NumberAt<uint32_t>(bytes.data()) != kLayoutTag) {

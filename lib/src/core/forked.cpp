@@ -48,8 +48,7 @@ bool ListForWiping(void* address, size_t bytes) {
 }  // namespace
 
 void* MapWipedOnFork(size_t bytes) {
-  void* address =
-      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (address == MAP_FAILED) return nullptr;
   if (madvise(address, bytes, MADV_WIPEONFORK) != 0 && !ListForWiping(address, bytes)) {
     munmap(address, bytes);

@@ -1,6 +1,7 @@
 // Memory that starts over in a forked child. Everything a process knows about itself (its slot, its
-// allocations) is wrong in a child, which owns nothing; such state lives here and reads as zero there.
-// Covers fork and raw clone; a vfork or posix_spawn child shares its parent's memory and only execs.
+// allocations) is wrong in a child, which owns nothing; such state lives here and reads as zero
+// there. Covers fork and raw clone; a vfork or posix_spawn child shares its parent's memory and
+// only execs.
 #pragma once
 
 #include <stddef.h>

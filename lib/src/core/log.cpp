@@ -46,7 +46,7 @@ constinit bool sink_is_daily = false;
 // The civil date of a day counted from 1970-01-01. Not gmtime_r: it takes a lock that a forked
 // child may find held for ever.
 void FormatDay(int64_t day, char text[16]) {
-  constexpr int64_t kEraDays = 146097;  // of 400 years
+  constexpr int64_t kEraDays = 146097;   // of 400 years
   const int64_t shifted = day + 719468;  // from 0000-03-01, so that leap days end a year
   const int64_t era_day = shifted % kEraDays;
   const int64_t era_year =

@@ -51,9 +51,9 @@ void* MissingStub(uint32_t sym) {
                                              : reinterpret_cast<void*>(&MissingCuda);
 }
 
-// The first definition of `name` in an object after us. Not by dl_iterate_phdr: the thread sanitizer
-// wraps that and looks names up before its own wrapper works. What is found was loaded with the
-// program, so no dlclose takes an object of this part of the list away meanwhile.
+// The first definition of `name` in an object after us. Not by dl_iterate_phdr: the thread
+// sanitizer wraps that and looks names up before its own wrapper works. What is found was loaded
+// with the program, so no dlclose takes an object of this part of the list away meanwhile.
 void* NextDefinition(const char* name) {
   Dl_info own{};
   void* own_map = nullptr;

@@ -1,6 +1,6 @@
 // A lock between threads of one process, held for a few instructions. Never in shared memory, never
-// across a driver call. Lives in memory that is wiped on fork, where zero means free: a child cannot
-// inherit it held.
+// across a driver call. Lives in memory that is wiped on fork, where zero means free: a child
+// cannot inherit it held.
 #pragma once
 
 #include <sched.h>

@@ -1,5 +1,5 @@
-// Lets this thread ask the driver what it forbids while any stream is being captured. Reading a pool
-// or trimming it would otherwise end a capture that the program has under way.
+// Lets this thread ask the driver what it forbids while any stream is being captured. Reading a
+// pool or trimming it would otherwise end a capture that the program has under way.
 #pragma once
 
 #include "real.h"

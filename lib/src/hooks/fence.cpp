@@ -243,6 +243,12 @@ FencedDevice* Hook::current_device() const {
   return ordinal == kNoDevice ? nullptr : FencedOrdinal(fence_, ordinal);
 }
 
+FencedDevice* Hook::answering_device() const {
+  if (fence_ == nullptr || fence_->device_count != 1) return current_device();
+  FencedDevice* only = &fence_->devices[0];
+  return only->account.limited() ? only : nullptr;
+}
+
 uint64_t Hook::context() const {
   if (!knows_context_) {
     CUcontext current = nullptr;

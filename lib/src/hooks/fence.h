@@ -32,7 +32,7 @@ struct FencedDevice {
   uint64_t total_bytes;
   Account account;
   ChunkTable chunks;                    // where this process's small pieces lie
-  std::atomic<uint64_t> moves;          // see LedgerMove
+  Moves moves;                          // see LedgerMove
   std::atomic<uint64_t> managed_bytes;  // charged in full, though resident only where touched
   std::atomic<bool> listed;             // the process list knows us here
   std::atomic<uint32_t> contexts;       // living contexts of this process, primary included
@@ -87,6 +87,10 @@ class Hook {
   // The fenced device of the calling thread's context; null when no limit holds there.
   FencedDevice* current_device() const;
 
+  // The same after a driver's call that succeeds only where there is a context: with one device
+  // nobody needs to be asked.
+  FencedDevice* answering_device() const;
+
   // The calling thread's context as a holding's `context`.
   uint64_t context() const;
 
@@ -97,8 +101,8 @@ class Hook {
   mutable uint64_t context_ = 0;
 };
 
-// Counts the depth like a hook and asks for nothing: around calls of ours into NVML, which calls its
-// own exports and so enters our hooks, and in the hooks of NVML, which also serve without CUDA.
+// Counts the depth like a hook and asks for nothing: around calls of ours into NVML, which calls
+// its own exports and so enters our hooks, and in the hooks of NVML, which also serve without CUDA.
 class InsideHook {
  public:
   InsideHook();
@@ -142,9 +146,9 @@ class Reservation {
   LedgerMove move_;
 };
 
-// Puts a holding into the table. What was there under its key is discharged: the driver gave the same
-// number out again, so it ended by a door that was not seen. False: no memory; it stays charged for
-// good rather than being lost, and the process's end gives it back.
+// Puts a holding into the table. What was there under its key is discharged: the driver gave the
+// same number out again, so it ended by a door that was not seen. False: no memory; it stays
+// charged for good rather than being lost, and the process's end gives it back.
 bool Hold(Fence* fence, const Holding& holding);
 
 // Gives back what a holding was charged.

@@ -1,5 +1,5 @@
-// One free: the holding leaves the table before the driver's call, since the address may be somebody
-// else's the moment the call returns; its bytes leave the ledger after the call succeeded.
+// One free: the holding leaves the table before the driver's call, since the address may be
+// somebody else's the moment the call returns; its bytes leave the ledger after the call succeeded.
 #pragma once
 
 #include "hooks/fence.h"
@@ -28,7 +28,7 @@ class Freed {
       Discharge(fence_, holding_);
     } else {
       KeepPiece(&fence_->devices[holding_.device], &holding_);
-      fence_->holdings.Put(holding_);
+      Hold(fence_, holding_);
     }
     return rc;
   }

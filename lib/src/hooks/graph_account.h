@@ -22,11 +22,11 @@ inline constexpr uint64_t kGraphBlockBytes = uint64_t{32} << 20;
 // twice its memory.
 struct GraphAccount {
   SpinLock lock;
-  uint32_t flying;         // launches under way
-  uint32_t version;        // changes with every one, and with every trim
+  uint32_t flying;   // launches under way
+  uint32_t version;  // changes with every one, and with every trim
   uint64_t charged_bytes;
-  uint64_t riding_bytes;   // need of the launch under way that asked for nothing
-  uint64_t last_exec;      // of the last launch, when nothing else happened since; or 0
+  uint64_t riding_bytes;  // need of the launch under way that asked for nothing
+  uint64_t last_exec;     // of the last launch, when nothing else happened since; or 0
   uint64_t last_stream;
 };
 

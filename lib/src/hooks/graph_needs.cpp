@@ -97,8 +97,7 @@ bool VisitAllocation(CUgraphNode node, Walk* walk) {
   CUDA_MEM_ALLOC_NODE_PARAMS allocation = {};
   if (real::cuGraphMemAllocNodeGetParams(node, &allocation) != CUDA_SUCCESS) return true;
   const uint32_t ordinal = DeviceOfLocation(allocation.poolProps.location);
-  const FencedDevice* device =
-      ordinal == kNoDevice ? nullptr : FencedOrdinal(walk->fence, ordinal);
+  const FencedDevice* device = ordinal == kNoDevice ? nullptr : FencedOrdinal(walk->fence, ordinal);
   if (device == nullptr) return true;
   uint64_t* bytes = &walk->needs->bytes[device - walk->fence->devices];
   // A child graph was seen to take one block more than its nodes, whatever their sizes.

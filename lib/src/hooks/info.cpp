@@ -19,7 +19,7 @@ CUresult MemGetInfo(Size* free_bytes, Size* total_bytes, InfoCall<Size> call) {
   const Hook hook;
   const CUresult rc = call(free_bytes, total_bytes);
   if (rc != CUDA_SUCCESS) return rc;
-  FencedDevice* device = hook.current_device();
+  FencedDevice* device = hook.answering_device();
   if (device == nullptr || free_bytes == nullptr || total_bytes == nullptr) return rc;
   device->account.ReclaimAt(CoarseNowNs());
   const MemoryView view = ViewMemory(device->account.LimitBytes(), device->account.UsedBytes(),

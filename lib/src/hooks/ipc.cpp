@@ -62,9 +62,8 @@ CUresult cuIpcCloseMemHandle(CUdeviceptr dptr) {
   const Hook hook;
   Fence* fence = hook.fence();
   Holding import;
-  const bool known =
-      fence != nullptr &&
-      fence->holdings.AddReference(HoldingKind::kAddress, dptr, -1, &import) >= 0;
+  const bool known = fence != nullptr &&
+                     fence->holdings.AddReference(HoldingKind::kAddress, dptr, -1, &import) >= 0;
   const CUresult rc = real::cuIpcCloseMemHandle(dptr);
   if (!known) return rc;
   if (rc == CUDA_SUCCESS) {

@@ -3,6 +3,7 @@
 // says less than the truth. Whoever compares looks here for a moment without any.
 #pragma once
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include <atomic>
@@ -13,26 +14,72 @@ namespace gpufence {
 extern constinit thread_local uint32_t own_moves;
 extern constinit thread_local uint32_t own_asking_moves;
 
-// One move on a device. The word counts moves under way (low half) and moves ever begun (high
-// half): two equal readings without moves under way mean that there was none in between either.
-class LedgerMove {
+// Which cell of every device's this thread writes; 0: none yet.
+extern constinit thread_local uint32_t own_moves_cell;
+uint32_t ClaimMovesCell();
+
+// The moves on a device. A thread has a cell of its own, which it writes without a locked
+// instruction; those that come when all are taken share the last one. In a cell: moves under way
+// (low half) and moves ever begun (high half).
+class Moves {
  public:
-  static constexpr uint64_t kBegun = (uint64_t{1} << 32) + 1;
+  static constexpr uint32_t kCells = 32;
+
+  // Of all cells together. Two equal readings without moves under way mean that there was none in
+  // between either, since what a cell has begun never falls. What is read before a call of this is
+  // compared with it, and what is read after.
+  uint64_t Read() const {
+    // With the release fence in Begin: who saw anything of a move sees that it has begun.
+    std::atomic_thread_fence(std::memory_order_acquire);
+    uint64_t sum = 0;
+    for (const Cell& cell : cells_) sum += cell.moves.load(std::memory_order_acquire);
+    return sum;
+  }
+
   static constexpr uint64_t UnderWay(uint64_t moves) { return moves & UINT32_MAX; }
 
+  void Begin() {
+    Add((uint64_t{1} << 32) + 1);
+    std::atomic_thread_fence(std::memory_order_release);
+  }
+
+  void End() { Add(UINT64_MAX); }
+
+ private:
+  struct alignas(64) Cell {
+    std::atomic<uint64_t> moves;
+  };
+
+  void Add(uint64_t change) {
+    const uint32_t own = own_moves_cell != 0 ? own_moves_cell : ClaimMovesCell();
+    std::atomic<uint64_t>* moves = &cells_[own - 1].moves;
+    if (own < kCells) {
+      const uint64_t seen = moves->load(std::memory_order_relaxed);
+      moves->store(seen + change, std::memory_order_release);
+    } else {
+      moves->fetch_add(change, std::memory_order_acq_rel);
+    }
+  }
+
+  Cell cells_[kCells];
+};
+
+// One move on a device.
+class LedgerMove {
+ public:
   LedgerMove() = default;
-  explicit LedgerMove(std::atomic<uint64_t>* moves) { Begin(moves); }
+  explicit LedgerMove(Moves* moves) { Begin(moves); }
   ~LedgerMove() { End(); }
   LedgerMove(const LedgerMove&) = delete;
   LedgerMove& operator=(const LedgerMove&) = delete;
 
   // Before the ledger is asked, or before the driver frees.
-  void Begin(std::atomic<uint64_t>* moves) {
+  void Begin(Moves* moves) {
     moves_ = moves;
     asking_ = true;
     ++own_moves;
     ++own_asking_moves;
-    moves->fetch_add(kBegun, std::memory_order_seq_cst);
+    moves->Begin();
   }
 
   // The ledger counts the bytes.
@@ -46,12 +93,12 @@ class LedgerMove {
     if (moves_ == nullptr) return;
     if (asking_) --own_asking_moves;
     --own_moves;
-    moves_->fetch_sub(1, std::memory_order_seq_cst);
+    moves_->End();
     moves_ = nullptr;
   }
 
  private:
-  std::atomic<uint64_t>* moves_ = nullptr;
+  Moves* moves_ = nullptr;
   bool asking_ = false;
 };
 

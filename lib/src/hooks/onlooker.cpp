@@ -109,8 +109,7 @@ Settings ReadSettings(Workspace* work) {
   if (result == ConfigResult::kLimits) {
     const size_t count = ListDevices(work->devices);
     if (count == 0) return Settings::kUnread;
-    result =
-        ResolveLimits(work->claims, work->devices, count, work->limits, Warn, why, sizeof why);
+    result = ResolveLimits(work->claims, work->devices, count, work->limits, Warn, why, sizeof why);
     if (result == ConfigResult::kLimits && !LimitsMemory(work->limits, count)) {
       result = ConfigResult::kNothing;
     }

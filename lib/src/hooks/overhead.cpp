@@ -6,14 +6,18 @@ namespace gpufence {
 
 constinit thread_local uint32_t own_moves = 0;
 constinit thread_local uint32_t own_asking_moves = 0;
+constinit thread_local uint32_t own_moves_cell = 0;
 
 namespace {
+
+// Never wiped: a forked child goes on counting, so that its threads share no cell either.
+constinit std::atomic<uint32_t> moves_cells_claimed{0};
 
 // Free memory tells about neighbours, too, so it is asked for only where the process list is
 // silent.
 Look LookAt(FencedDevice* device, bool has_context) {
   Look look = {};
-  look.moves = device->moves.load(std::memory_order_seq_cst);
+  look.moves = device->moves.Read();
   look.source = OwnUsage(device->uuid, has_context, &look.used_bytes);
   if (has_context) device->listed.store(look.source != UsageSource::kNone);
   if (look.source == UsageSource::kNone || !has_context) {
@@ -33,6 +37,15 @@ constexpr int kLooks = 3;
 
 }  // namespace
 
+uint32_t ClaimMovesCell() {
+  uint32_t claimed = moves_cells_claimed.load(std::memory_order_relaxed);
+  while (claimed < Moves::kCells - 1 && !moves_cells_claimed.compare_exchange_weak(
+                                            claimed, claimed + 1, std::memory_order_relaxed)) {
+  }
+  own_moves_cell = claimed + 1;
+  return own_moves_cell;
+}
+
 // The driver is asked as well: its own libraries may retain the primary context behind our back.
 bool HasContext(FencedDevice* device) {
   unsigned int flags = 0;
@@ -48,7 +61,7 @@ Change::Change(FencedDevice* device) : device_(device), before_{} {
 
 bool Change::Measure(bool has_context, int64_t* bytes) const {
   const Look after = LookAt(device_, has_context || HasContext(device_));
-  if (after.moves != before_.moves || LedgerMove::UnderWay(after.moves) != own_moves) return false;
+  if (after.moves != before_.moves || Moves::UnderWay(after.moves) != own_moves) return false;
   int64_t grown = 0;
   if (before_.source != UsageSource::kNone && after.source != UsageSource::kNone) {
     grown = Difference(before_.used_bytes, after.used_bytes);
@@ -110,8 +123,8 @@ void ReadOverheadNow(FencedDevice* device) {
     const uint64_t charged =
         charged_before > look.charged_bytes ? charged_before : look.charged_bytes;
     const uint64_t overhead = look.used_bytes > charged ? look.used_bytes - charged : 0;
-    if (look.moves == device->moves.load(std::memory_order_seq_cst) &&
-        LedgerMove::UnderWay(look.moves) == own_asking_moves && device->managed_bytes.load() == 0) {
+    if (look.moves == device->moves.Read() && Moves::UnderWay(look.moves) == own_asking_moves &&
+        device->managed_bytes.load() == 0) {
       return device->account.SetOverhead(overhead);
     }
     if (overhead < least) least = overhead;

@@ -61,7 +61,7 @@ void LeavePiece(FencedDevice* device, Holding* holding) {
 
 void KeepPiece(FencedDevice* device, Holding* holding) {
   if (holding->count != kLeaving || !SharesChunk(*holding)) return;
-  device->chunks.Stay(PieceOf(*holding));
+  KeepSmallPiece(&device->account, &device->chunks, PieceOf(*holding));
   holding->count = 0;
 }
 

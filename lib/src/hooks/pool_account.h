@@ -1,5 +1,5 @@
-// What this process's memory pools are charged: a pool costs what the driver has reserved for it, in
-// blocks, and keeps them after a free until a synchronisation or a trim lets them go.
+// What this process's memory pools are charged: a pool costs what the driver has reserved for it,
+// in blocks, and keeps them after a free until a synchronisation or a trim lets them go.
 //
 // The charge is never below what the driver holds. It rises before a driver call that may make the
 // pool grow, by the most that it can grow by (a request of n bytes takes at most n rounded up to

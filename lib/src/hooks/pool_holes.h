@@ -4,8 +4,8 @@
 //
 // Nothing is sure in a pool that once lost blocks from among its addresses (a trim, a
 // synchronisation, a block that the driver moved elsewhere): the driver may put a request at such
-// bare addresses although a hole would serve. Seen on an H200 in 13 of 9260 requests, and never in a
-// pool that is backed from end to end. A pool that holds nothing at all begins anew.
+// bare addresses although a hole would serve. Seen on an H200 in 13 of 9260 requests, and never in
+// a pool that is backed from end to end. A pool that holds nothing at all begins anew.
 //
 // Guarded by its account's lock, except BeforeFree.
 #pragma once
@@ -23,8 +23,8 @@ class PoolHoles {
   static constexpr int kTail = -2;  // behind everything that was allocated so far
 
   // Takes a hole that serves `bytes` on a stream off the market until Landed; kUnsure when none is
-  // known. Memory freed on one stream serves others only later. `growing_bytes`: what other requests
-  // may need of the tail.
+  // known. Memory freed on one stream serves others only later. `growing_bytes`: what other
+  // requests may need of the tail.
   int Claim(uint64_t bytes, uint64_t stream, uint64_t growing_bytes);
 
   // The request ended at an address (0: failed). True when it took the hole that it had claimed, so
@@ -40,8 +40,8 @@ class PoolHoles {
   // Whether the pool has bare addresses, so that no claim can succeed.
   bool bare() const { return bare_; }
 
-  // A piece was given back by a driver call before which BeforeFree was asked: whoever landed in the
-  // piece since then, before we could say that it is free, must not be overlooked.
+  // A piece was given back by a driver call before which BeforeFree was asked: whoever landed in
+  // the piece since then, before we could say that it is free, must not be overlooked.
   uint64_t BeforeFree() const { return landings_.load(std::memory_order_acquire); }
   void Freed(uint64_t before, uint64_t address, uint64_t bytes, uint64_t stream);
 

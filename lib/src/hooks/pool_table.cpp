@@ -1,5 +1,5 @@
-// Which account belongs to a pool's handle. Accounts are made once and used again; they are found by
-// handle, through the holdings. Must not know what is charged.
+// Which account belongs to a pool's handle. Accounts are made once and used again; they are found
+// by handle, through the holdings. Must not know what is charged.
 #include <stddef.h>
 
 #include "core/forked.h"

@@ -24,9 +24,10 @@ void MarkExported(Fence* fence, const Holding& holding) {
   if (fence->holdings.Get(MarkOf(holding), holding.key, &mark)) return;
   any_exported.store(true, std::memory_order_relaxed);
   fence->devices[holding.device].account.sharing().Exported(SharedBytes(holding));
-  fence->holdings.Put(
-      {.key = holding.key, .device = holding.device, .kind = MarkOf(holding),
-       .family = Family::kImport});
+  fence->holdings.Put({.key = holding.key,
+                       .device = holding.device,
+                       .kind = MarkOf(holding),
+                       .family = Family::kImport});
 }
 
 void EndExported(Fence* fence, const Holding& holding) {

@@ -114,13 +114,13 @@ CUresult Allocate(CUdeviceptr* dptr, size_t bytesize, CUmemoryPool pool, CUstrea
   }
   *dptr = address;
   if (address == 0) return rc;  // nothing was asked for
-  fence->holdings.Put({.key = address,
-                       .bytes = bytes,
-                       .context = hook.context(),
-                       .owner = reinterpret_cast<uint64_t>(account),
-                       .device = static_cast<uint16_t>(payer - fence->devices),
-                       .kind = HoldingKind::kAddress,
-                       .family = Family::kStreamOrdered});
+  Hold(fence, {.key = address,
+               .bytes = bytes,
+               .context = hook.context(),
+               .owner = reinterpret_cast<uint64_t>(account),
+               .device = static_cast<uint16_t>(payer - fence->devices),
+               .kind = HoldingKind::kAddress,
+               .family = Family::kStreamOrdered});
   return CUDA_SUCCESS;
 }
 

@@ -110,9 +110,9 @@ CUresult Unmapping::Settle(CUresult rc) {
   return rc;
 }
 
-// An imported handle: its owner pays, here or in another process. It is known so that its end can be
-// seen. The driver may give a handle that the process has already, which then merely has one more
-// reference. The device of its memory, or null when no limit holds there.
+// An imported handle: its owner pays, here or in another process. It is known so that its end can
+// be seen. The driver may give a handle that the process has already, which then merely has one
+// more reference. The device of its memory, or null when no limit holds there.
 FencedDevice* RememberImport(Fence* fence, uint64_t handle) {
   AddedReference again(fence, handle);
   if (again.added()) {
@@ -175,14 +175,20 @@ CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAlloc
   AddedReference mapped(hook.fence(), handle);
   const CUresult rc = real::cuMemMap(ptr, size, offset, handle, flags);
   if (rc != CUDA_SUCCESS || !mapped.added()) return rc;
+  Holding replaced;
   if (!hook.fence()->holdings.Put({.key = ptr,
                                    .bytes = size,
                                    .owner = handle,
                                    .device = mapped.physical().device,
-                                   .kind = HoldingKind::kMapping})) {
+                                   .kind = HoldingKind::kMapping},
+                                  &replaced)) {
     GPUFENCE_LOG(kError, "no memory to remember a mapping of %zu bytes; they stay charged", size);
   }
   mapped.Keep();
+  // What was mapped here ended by a door that was not seen.
+  if (replaced.kind != HoldingKind::kNone) {
+    SettleDropped(hook.fence(), DropReference(hook.fence(), replaced.owner), true);
+  }
   return rc;
 }
 

@@ -41,8 +41,8 @@ bool Account::IsNearLimit(uint64_t bytes) {
          limit_bytes - used_bytes - bytes < kStaleMarginBytes;
 }
 
-// An owner that lets go counts its bytes as orphans before its charge goes back: whoever was granted
-// because of the latter sees the former.
+// An owner that lets go counts its bytes as orphans before its charge goes back: whoever was
+// granted because of the latter sees the former.
 bool Account::Ask(uint64_t bytes) {
   for (;;) {
     const uint64_t orphans = sharing_.OrphanBytes();
@@ -111,7 +111,8 @@ void Account::ReleaseOverhead(uint64_t bytes) {
   ChangeOverhead(0, kept, loose_overhead_);
 }
 
-// What a dead owner left to this process is found with its overhead, and counted in the row already.
+// What a dead owner left to this process is found with its overhead, and counted in the row
+// already.
 void Account::SetOverhead(uint64_t bytes) {
   const uint64_t orphans = sharing_.OwnOrphanBytes();
   SpinGuard guard(&overhead_lock_);

@@ -16,7 +16,8 @@ constexpr uint64_t RoundUp(uint64_t bytes, uint64_t step) {
                                          : (bytes + step - 1) / step * step;
 }
 
-// Pieces that share chunks with others: all that do not fill one. What takes nothing shares nothing.
+// Pieces that share chunks with others: all that do not fill one. What takes nothing shares
+// nothing.
 constexpr bool IsSmall(uint64_t bytes) {
   return bytes > 0 && RoundUp(bytes, kSmallStep) < kChunkBytes;
 }

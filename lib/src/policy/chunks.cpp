@@ -132,31 +132,33 @@ void ChunkTable::Remember(const Chunk& chunk, uint32_t first, uint32_t count) {
   if (free_units > hint_.count) hint_ = {chunk.number, end, free_units};
 }
 
-bool ChunkTable::HasRoom(uint64_t heap, uint32_t count, bool thorough) {
-  if (surprises_ >= kMostSurprises || unpaid_ + paid_ + leaving_ > 0) return false;
-  const uint32_t needed = unpaid_units_ + count;
-  const Chunk* chunk = hint_.count >= needed ? Find(hint_.number) : nullptr;
-  if (chunk != nullptr && chunk->open() && chunk->heap == heap && chunk->leaving == 0) return true;
-  return thorough && SmallestRun(heap, needed).count > 0;
+bool ChunkTable::TryRely(uint64_t heap, uint32_t count, bool thorough) {
+  if (is_relied_on_ || owed_ || surprises_ >= kMostSurprises) return false;
+  const Chunk* chunk = hint_.count >= count ? Find(hint_.number) : nullptr;
+  const bool is_hinted =
+      chunk != nullptr && chunk->open() && chunk->heap == heap && chunk->leaving == 0;
+  is_relied_on_ = is_hinted || (thorough && SmallestRun(heap, count).count > 0);
+  return is_relied_on_;
 }
 
-// Whoever relies on a hole does so alone, with nothing else under way when it begins. Should another
-// request take it, that one has brought a chunk's charge that it does not need, and the charge is
-// kept for the chunk that is opened instead.
-bool ChunkTable::EnterUnpaid(uint64_t heap, uint64_t bytes, bool thorough) {
+bool ChunkTable::Rely(uint64_t heap, uint64_t bytes) {
   SpinGuard guard(&lock_);
-  if (!HasRoom(heap, Units(bytes), thorough)) return false;
-  ++unpaid_;
-  unpaid_units_ += Units(bytes);
-  unpaid_heap_ = heap;
-  under_way_.fetch_add(1, std::memory_order_relaxed);
-  return true;
+  if (TryRely(heap, Units(bytes), /*thorough=*/false)) return true;
+  ++asking_;
+  return false;
 }
 
-void ChunkTable::EnterPaid() {
+void ChunkTable::Paid() {
   SpinGuard guard(&lock_);
+  --asking_;
   ++paid_;
-  under_way_.fetch_add(1, std::memory_order_relaxed);
+}
+
+ChunkTable::Room ChunkTable::NotPaid(uint64_t heap, uint64_t bytes) {
+  SpinGuard guard(&lock_);
+  --asking_;
+  if (TryRely(heap, Units(bytes), /*thorough=*/true)) return Room::kHole;
+  return IsBusy() ? Room::kMaybe : Room::kNone;
 }
 
 // What the driver places for itself (a module's variables) may lie where a hole seems to be.
@@ -166,42 +168,41 @@ void ChunkTable::BeSurprised() {
   for (size_t i = 0; i < room_; ++i) chunks_[i].is_opaque = chunks_[i].open();
 }
 
-// A charge that its bringer does not need: who else does? Returns how many go back.
-uint32_t ChunkTable::Spare() {
-  if (owed_ > 0) {
-    --owed_;
-    return 0;
+// A charge that nobody needs any more pays what is owed, or is kept for the one who may yet need
+// it.
+ChunkDue ChunkTable::Spare() {
+  if (owed_) {
+    owed_ = false;
+  } else if (is_relied_on_ && !is_kept_) {
+    is_kept_ = true;
+  } else {
+    ++returning_;
+    return ChunkDue::kSurplus;
   }
-  if (unpaid_ == 0) return 1;
-  ++spare_;
-  return 0;
+  return ChunkDue::kNothing;
 }
 
-ChunkDue ChunkTable::EndRequest(uint64_t bytes, bool paid, bool opened) {
-  ChunkDue due;
+// A chunk that is owed when nobody is left who could pay: the driver did what was not foreseen.
+ChunkDue ChunkTable::OrOwed(ChunkDue due) {
+  if (!owed_ || paid_ + leaving_ > 0) return due;
+  owed_ = false;
+  BeSurprised();
+  return ChunkDue::kUnpaid;
+}
+
+ChunkDue ChunkTable::EndRequest(bool paid, bool opened) {
   if (paid) {
     --paid_;
-    if (!opened) due.surplus = Spare();
-  } else {
-    --unpaid_;
-    unpaid_units_ -= Units(bytes);
-    if (opened && spare_ > 0) {
-      --spare_;
-    } else if (opened) {
-      ++owed_;
-    }
+    return OrOwed(opened ? ChunkDue::kNothing : Spare());
   }
-  // As many are owed as there are calls under way that may pay; the next one is a surprise.
-  if (owed_ > paid_ + leaving_) {
-    --owed_;
-    due.is_unpaid = true;
-    BeSurprised();
+  is_relied_on_ = false;
+  const bool was_kept = is_kept_;
+  is_kept_ = false;
+  if (opened) {
+    owed_ = !was_kept;
+    return OrOwed(ChunkDue::kNothing);
   }
-  if (unpaid_ == 0) {
-    due.surplus += spare_;
-    spare_ = 0;
-  }
-  return due;
+  return was_kept ? Spare() : ChunkDue::kNothing;
 }
 
 void ChunkTable::Place(Chunk* chunk, uint64_t heap, uint32_t first, uint32_t count) {
@@ -220,15 +221,15 @@ ChunkDue ChunkTable::Placed(const SmallPiece& piece, bool paid) {
   SpinGuard guard(&lock_);
   Chunk* chunk = FindOrAdd(NumberOf(piece.address));
   // Charged for good rather than lost, where no memory is left to remember it.
-  if (chunk == nullptr) return EndRequest(piece.bytes, paid, true);
+  if (chunk == nullptr) return EndRequest(paid, true);
   const bool opened = !chunk->open();
   Place(chunk, piece.heap, FirstUnit(piece.address), Units(piece.bytes));
-  return EndRequest(piece.bytes, paid, opened);
+  return EndRequest(paid, opened);
 }
 
-ChunkDue ChunkTable::Failed(uint64_t bytes, bool paid) {
+ChunkDue ChunkTable::Failed(bool paid) {
   SpinGuard guard(&lock_);
-  return EndRequest(bytes, paid, false);
+  return EndRequest(paid, false);
 }
 
 void ChunkTable::Leave(const SmallPiece& piece) {
@@ -241,29 +242,42 @@ void ChunkTable::Leave(const SmallPiece& piece) {
   Mark(chunk, FirstUnit(piece.address), Units(piece.bytes), false);
 }
 
-void ChunkTable::Stay(const SmallPiece& piece) {
+ChunkDue ChunkTable::Stay(const SmallPiece& piece) {
   SpinGuard guard(&lock_);
   Chunk* chunk = Find(NumberOf(piece.address));
-  if (chunk == nullptr || chunk->leaving == 0) return;
+  if (chunk == nullptr || chunk->leaving == 0) return ChunkDue::kNothing;
   --chunk->leaving;
   --leaving_;
   ++chunk->pieces;
   Mark(chunk, FirstUnit(piece.address), Units(piece.bytes), true);
   if (hint_.number == chunk->number) hint_.count = 0;  // it may have spread over this place
+  return OrOwed(ChunkDue::kNothing);
 }
 
 ChunkDue ChunkTable::Left(uint64_t address) {
   SpinGuard guard(&lock_);
-  ChunkDue due;
   Chunk* chunk = Find(NumberOf(address));
-  if (chunk == nullptr || chunk->leaving == 0) return due;
+  if (chunk == nullptr || chunk->leaving == 0) return ChunkDue::kNothing;
   --chunk->leaving;
   --leaving_;
-  if (chunk->open()) return due;
+  if (chunk->open()) return OrOwed(ChunkDue::kNothing);
   --open_;
   if (hint_.number == chunk->number) hint_.count = 0;
-  due.surplus = Spare();
-  return due;
+  return Spare();
+}
+
+void ChunkTable::GaveBack() {
+  SpinGuard guard(&lock_);
+  --returning_;
+}
+
+bool ChunkTable::IsBusy() const {
+  return is_relied_on_ || asking_ + paid_ + leaving_ + returning_ > 0;
+}
+
+bool ChunkTable::busy() {
+  SpinGuard guard(&lock_);
+  return IsBusy();
 }
 
 ChunkTable::Foreseen ChunkTable::Foresee(SmallPiece* piece, bool is_paid) {

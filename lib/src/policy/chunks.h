@@ -1,18 +1,29 @@
 // Which chunks of 2 MiB the small pieces of one device lie in, and where they still have room.
 //
-// The driver places pieces below 2 MiB in shared chunks, in steps of 512 bytes, and holds a chunk from
-// its first piece to its last; so a chunk is what is charged. A new one is taken only when no chunk
-// of the same heap has a hole that fits (measured: docs/memory-limiter.md). Holes are known here, so
-// that a request which needs no chunk asks for none, and one that is granted by a hole never makes the
-// driver take a chunk that nobody paid. Must not know the ledger, nor CUDA.
+// The driver places pieces below 2 MiB in shared chunks, in steps of 512 bytes, and holds a chunk
+// from its first piece to its last; so a chunk is what is charged. A new one is taken only when no
+// chunk of the same heap has a hole that fits (measured: docs/memory-limiter.md). Holes are known
+// here, so that a request which needs no chunk asks for none. Must not know the ledger, nor CUDA.
+//
+// The protocol. A request has paid a chunk, or relies on a hole; a free has begun, or is over. What
+// those under way have done is learned only when they settle, so a hole may be gone that is seen
+// here:
+//   1. One request at a time relies on a hole. If it opens a chunk all the same, then since it
+//      began somebody took the hole who had paid, or the hole's chunk went: either leaves a charge
+//      over.
+//   2. The first charge left over while somebody relies on a hole is kept until that one settles.
+//   3. If it settles first, its chunk is owed: the charge is still with one who is under way, and
+//      that one's hole is still seen here. Nobody relies on a hole until it is paid, or else the
+//      same charge would have to pay for a second chunk.
+//   4. A hole is not relied on while a free in its chunk is under way.
+// So the chunks that the driver holds are at every moment no more than those that are charged.
+// tests/programs/state_chunk_orders.cpp goes through the orders.
 //
 // Process-local, wiped on fork. Any thread; the lock is held for a few instructions.
 #pragma once
 
 #include <stddef.h>
 #include <stdint.h>
-
-#include <atomic>
 
 #include "core/spin.h"
 #include "policy/charge.h"
@@ -21,39 +32,44 @@ namespace gpufence {
 
 inline constexpr uint32_t kChunkUnits = kChunkBytes / kSmallStep;
 
-// A piece: where it lies, and which heap places it (contexts share none with each other, nor does one
-// kind of memory with another).
+// A piece: where it lies, and which heap places it (contexts share none with each other, nor does
+// one kind of memory with another).
 struct SmallPiece {
   uint64_t heap;
   uint64_t address;
   uint64_t bytes;
 };
 
-// What a caller does next about chunks' charges.
-struct ChunkDue {
-  uint32_t surplus = 0;    // this many are not needed any more
-  bool is_unpaid = false;  // the piece opened a chunk that nobody paid: pay it, or free the piece
+// What a caller does next about a chunk's charge.
+enum class ChunkDue : uint8_t {
+  kNothing,
+  kSurplus,  // it is not needed any more: give it back, then call GaveBack
+  kUnpaid,   // a chunk was opened that nobody paid: pay it, or free the piece
 };
 
 class ChunkTable {
  public:
-  // Before a request that has not paid for a chunk: true when a hole is there whatever those do that
-  // are under way. `thorough` looks at every chunk, not only where there was room last.
-  bool EnterUnpaid(uint64_t heap, uint64_t bytes, bool thorough);
+  // How a request begins. True: it relies on a hole, where there was room last. False: the caller
+  // asks for a chunk's charge, then calls one of the two below.
+  bool Rely(uint64_t heap, uint64_t bytes);
+  void Paid();
 
-  // Before a request that has been charged a chunk.
-  void EnterPaid();
+  // The charge was refused. kHole: another hole was found, and is relied on. kMaybe: others are
+  // under way, who may leave a place or a chunk's charge. The request is not under way, but for
+  // kHole.
+  enum class Room : uint8_t { kHole, kMaybe, kNone };
+  Room NotPaid(uint64_t heap, uint64_t bytes);
 
-  // After the driver's call. is_unpaid comes when the driver did what was not foreseen; the holes of
+  // After the driver's call. kUnpaid comes when the driver did what was not foreseen; the holes of
   // that moment are not relied on any more, and after a few surprises none is.
   ChunkDue Placed(const SmallPiece& piece, bool paid);
 
   // After a call that failed, or was not made.
-  ChunkDue Failed(uint64_t bytes, bool paid);
+  ChunkDue Failed(bool paid);
 
   // A free under way: its place is no piece's any more, and nobody's hole yet.
   void Leave(const SmallPiece& piece);
-  void Stay(const SmallPiece& piece);  // the driver refused
+  ChunkDue Stay(const SmallPiece& piece);  // the driver refused
   ChunkDue Left(uint64_t address);
 
   // For memory without an address: foresees where the driver places the piece. kNoRoom: no chunk of
@@ -61,11 +77,11 @@ class ChunkTable {
   enum class Foreseen : uint8_t { kNoRoom, kInHole, kInNewChunk };
   Foreseen Foresee(SmallPiece* piece, bool is_paid);
 
-  // A request is over, the charge that it did not need given back.
-  void Done() { under_way_.fetch_sub(1, std::memory_order_release); }
+  // After kSurplus.
+  void GaveBack();
 
-  // True while a request is under way: it may leave a place, or a chunk's charge.
-  bool busy() const { return under_way_.load(std::memory_order_acquire) > 0; }
+  // True while anything is under way.
+  bool busy();
 
   // Chunks that hold a piece now: what is charged, but for requests under way.
   uint64_t chunks();
@@ -101,10 +117,12 @@ class ChunkTable {
   static Run NextRun(const Chunk& chunk, uint32_t from);
   Run SmallestRun(uint64_t heap, uint32_t count);
   void Remember(const Chunk& chunk, uint32_t first, uint32_t count);
-  bool HasRoom(uint64_t heap, uint32_t count, bool thorough);
+  bool TryRely(uint64_t heap, uint32_t count, bool thorough);
+  bool IsBusy() const;
   void BeSurprised();
-  uint32_t Spare();
-  ChunkDue EndRequest(uint64_t bytes, bool paid, bool opened);
+  ChunkDue Spare();
+  ChunkDue OrOwed(ChunkDue due);
+  ChunkDue EndRequest(bool paid, bool opened);
   void Place(Chunk* chunk, uint64_t heap, uint32_t first, uint32_t count);
 
   SpinLock lock_;
@@ -114,15 +132,14 @@ class ChunkTable {
   uint64_t open_;
   uint64_t foreseen_;
   Run hint_;
-  uint64_t unpaid_heap_;
-  uint32_t unpaid_;        // requests under way that rely on holes
-  uint32_t unpaid_units_;  // what they need together
-  uint32_t paid_;          // requests under way that brought a chunk's charge
-  uint32_t spare_;         // charges that no chunk needs, kept while somebody relies on holes
-  uint32_t owed_;     // chunks opened on what somebody under way brings, or leaves
-  uint32_t leaving_;  // frees under way: the last piece's leaves a chunk's charge
+  uint32_t asking_;     // requests that may be about to pay
+  uint32_t paid_;       // requests under way that brought a chunk's charge
+  uint32_t leaving_;    // frees under way: the last piece's leaves a chunk's charge
+  uint32_t returning_;  // charges on their way back to the ledger
+  bool is_relied_on_;   // a request under way relies on a hole
+  bool is_kept_;        // a charge was left over meanwhile, and is that one's should it need it
+  bool owed_;           // it needed one and none was left over yet
   uint32_t surprises_;
-  std::atomic<uint32_t> under_way_;
 };
 
 }  // namespace gpufence

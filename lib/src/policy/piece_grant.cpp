@@ -6,8 +6,8 @@
 namespace gpufence {
 namespace {
 
-// Some twenty milliseconds in all: longer than a driver call that allocates, and shorter than a caller
-// would mind where one hangs.
+// Some twenty milliseconds in all: longer than a driver call that allocates, and shorter than a
+// caller would mind where one hangs.
 constexpr int kWaits = 300;
 constexpr int kYields = 32;
 constexpr timespec kWait{0, 5000};
@@ -20,8 +20,16 @@ void Wait(int turn) {
   }
 }
 
-void GiveBack(Account* account, ChunkDue due) {
-  if (due.surplus > 0) account->Release(due.surplus * kChunkBytes);
+void GiveBack(Account* account, ChunkTable* chunks, ChunkDue due) {
+  if (due != ChunkDue::kSurplus) return;
+  account->Release(kChunkBytes);
+  chunks->GaveBack();
+}
+
+// The same for those who can free nothing: what nobody paid counts against the next request.
+void EndCharge(Account* account, ChunkTable* chunks, ChunkDue due) {
+  GiveBack(account, chunks, due);
+  if (due == ChunkDue::kUnpaid) account->Book(kChunkBytes);
 }
 
 }  // namespace
@@ -36,25 +44,31 @@ PieceGrant::PieceGrant(Account* account, ChunkTable* chunks, uint64_t context, H
   }
 }
 
-// A hole that is known costs nothing; else a chunk is charged, which goes back when it turns out that
-// the driver had a hole. What costs driver calls of ours comes last.
+// A hole that is known costs nothing; else a chunk is charged, which goes back when it turns out
+// that the driver had a hole. What costs driver calls of ours comes last.
 PieceGrant::Stage PieceGrant::Ask() {
-  for (int turn = 0; turn < kWaits; ++turn) {
-    if (chunks_->EnterUnpaid(piece_.heap, piece_.bytes, /*thorough=*/false)) return Stage::kUnpaid;
-    if (account_->TryReserve(kChunkBytes)) {
-      chunks_->EnterPaid();
-      return Stage::kPaid;
-    }
-    if (chunks_->EnterUnpaid(piece_.heap, piece_.bytes, /*thorough=*/true)) return Stage::kUnpaid;
-    if (!chunks_->busy()) break;
+  using Room = ChunkTable::Room;
+  Room room = AskOnce(&Account::TryReserve);
+  for (int turn = 0; turn < kWaits && room == Room::kMaybe; ++turn) {
     Wait(turn);
+    room = AskOnce(&Account::TryReserve);
   }
-  if (account_->Reserve(kChunkBytes)) {
-    chunks_->EnterPaid();
-    return Stage::kPaid;
+  if (stage_ == Stage::kRefused) AskOnce(&Account::Reserve);
+  return stage_;
+}
+
+ChunkTable::Room PieceGrant::AskOnce(bool (Account::*reserve)(uint64_t)) {
+  using Room = ChunkTable::Room;
+  stage_ = Stage::kUnpaid;
+  if (chunks_->Rely(piece_.heap, piece_.bytes)) return Room::kHole;
+  if ((account_->*reserve)(kChunkBytes)) {
+    chunks_->Paid();
+    stage_ = Stage::kPaid;
+    return Room::kHole;
   }
-  const bool has_hole = chunks_->EnterUnpaid(piece_.heap, piece_.bytes, /*thorough=*/true);
-  return has_hole ? Stage::kUnpaid : Stage::kRefused;
+  const Room room = chunks_->NotPaid(piece_.heap, piece_.bytes);
+  if (room != Room::kHole) stage_ = Stage::kRefused;
+  return room;
 }
 
 PieceGrant::Stage PieceGrant::AskForArray() {
@@ -70,9 +84,8 @@ bool PieceGrant::Placed(uint64_t address) {
   if (stage_ == Stage::kUnpaid || stage_ == Stage::kPaid) {
     piece_.address = address;
     const ChunkDue due = chunks_->Placed(piece_, stage_ == Stage::kPaid);
-    GiveBack(account_, due);
-    chunks_->Done();
-    if (due.is_unpaid && !account_->TryReserve(kChunkBytes)) {
+    GiveBack(account_, chunks_, due);
+    if (due == ChunkDue::kUnpaid && !account_->TryReserve(kChunkBytes)) {
       chunks_->Leave(piece_);
       stage_ = Stage::kUndone;
       return false;
@@ -92,25 +105,27 @@ PieceGrant::~PieceGrant() {
       return;
     case Stage::kUnpaid:
     case Stage::kPaid:
-      GiveBack(account_, chunks_->Failed(piece_.bytes, stage_ == Stage::kPaid));
-      chunks_->Done();
+      EndCharge(account_, chunks_, chunks_->Failed(stage_ == Stage::kPaid));
       return;
     case Stage::kForeseen:
       chunks_->Leave(piece_);
       EndPiece(account_, chunks_, piece_);
       return;
-    case Stage::kUndone: {
-      // Its chunk was never paid. Should somebody else's piece lie in it by now, it must be.
-      const ChunkDue due = chunks_->Left(piece_.address);
-      if (due.surplus == 0) account_->Book(kChunkBytes);
+    case Stage::kUndone:
+      // Its chunk was never paid, and somebody else's piece may lie in it by now.
+      account_->Book(kChunkBytes);
+      EndPiece(account_, chunks_, piece_);
       return;
-    }
   }
+}
+
+void KeepSmallPiece(Account* account, ChunkTable* chunks, const SmallPiece& piece) {
+  EndCharge(account, chunks, chunks->Stay(piece));
 }
 
 void EndPiece(Account* account, ChunkTable* chunks, const SmallPiece& piece) {
   if (IsSmall(piece.bytes)) {
-    GiveBack(account, chunks->Left(piece.address));
+    EndCharge(account, chunks, chunks->Left(piece.address));
   } else {
     account->Release(RoundUp(piece.bytes, kChunkBytes));
   }

@@ -22,8 +22,9 @@ constexpr uint64_t HeapOf(uint64_t context, HeapKind kind) {
 
 class PieceGrant {
  public:
-  // Granted unless it does not fit, dead processes reclaimed and room made. Waits for other threads'
-  // pieces that are under way, a moment at most: they may leave a place, or a chunk's charge.
+  // Granted unless it does not fit, dead processes reclaimed and room made. Waits for other
+  // threads' pieces that are under way, a moment at most: they may leave a place, or a chunk's
+  // charge.
   PieceGrant(Account* account, ChunkTable* chunks, uint64_t context, HeapKind kind, uint64_t bytes);
 
   // Gives back whatever was neither placed nor foreseen to be.
@@ -45,6 +46,7 @@ class PieceGrant {
   enum class Stage : uint8_t { kRefused, kUnpaid, kPaid, kWhole, kForeseen, kPlaced, kUndone };
 
   Stage Ask();
+  ChunkTable::Room AskOnce(bool (Account::*reserve)(uint64_t));
   Stage AskForArray();
 
   Account* account_;
@@ -53,8 +55,11 @@ class PieceGrant {
   Stage stage_;
 };
 
-// The second half of a piece's end, after the driver's free: the first, before it, is ChunkTable::Leave
-// for small ones. Pieces that share no chunk have no first half.
+// The second half of a piece's end, after the driver's free: the first, before it, is
+// ChunkTable::Leave for small ones. Pieces that share no chunk have no first half.
 void EndPiece(Account* account, ChunkTable* chunks, const SmallPiece& piece);
+
+// Takes the first half back, where the driver refused.
+void KeepSmallPiece(Account* account, ChunkTable* chunks, const SmallPiece& piece);
 
 }  // namespace gpufence

@@ -9,7 +9,7 @@ namespace gpufence {
 
 inline constexpr uint64_t kTurnQuantumNs = 20'000'000;
 inline constexpr uint64_t kTurnIdleNs = 500'000;
-inline constexpr uint64_t kMemberSilentNs = 20'000'000;  // no heartbeat: stopped
+inline constexpr uint64_t kMemberSilentNs = 10'000'000;  // no heartbeat: stopped
 inline constexpr uint32_t kNoTenant = UINT32_MAX;
 
 // A turn, as one word says it. No turn begins in the microsecond of another, so a word that was

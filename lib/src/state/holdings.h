@@ -13,16 +13,16 @@ namespace gpufence {
 // Which space of numbers a key is from: the same number may be an address and a handle.
 enum class HoldingKind : uint8_t {
   kNone = 0,
-  kAddress,    // device address: linear, managed, stream-ordered or imported memory
-  kPhysical,   // allocation handle of cuMemCreate
-  kMapping,    // mapped address; owner: allocation handle
-  kArray,      // array handle
-  kMipmap,     // mipmapped array handle
-  kPool,       // pool handle; owner: its account
-  kGraphExec,  // executable graph; bytes: what its allocation nodes need
-  kContext,    // context handle; `context`: number of its booking
-  kLink,       // place in an array or multicast object (`context`); owner: allocation handle
-  kExported,   // allocation handle that another process may hold, too
+  kAddress,          // device address: linear, managed, stream-ordered or imported memory
+  kPhysical,         // allocation handle of cuMemCreate
+  kMapping,          // mapped address; owner: allocation handle
+  kArray,            // array handle
+  kMipmap,           // mipmapped array handle
+  kPool,             // pool handle; owner: its account
+  kGraphExec,        // executable graph; bytes: what its allocation nodes need
+  kContext,          // context handle; `context`: number of its booking
+  kLink,             // place in an array or multicast object (`context`); owner: allocation handle
+  kExported,         // allocation handle that another process may hold, too
   kExportedAddress,  // the same for an address
 };
 

@@ -6,9 +6,9 @@
 namespace gpufence {
 namespace {
 
-// Some twenty milliseconds in all, since the kernel stretches a short sleep to sixty microseconds: far
-// longer than any process needs between asking and deciding, short enough for a caller when a stopped
-// process keeps asking.
+// Some twenty milliseconds in all, since the kernel stretches a short sleep to sixty microseconds:
+// far longer than any process needs between asking and deciding, short enough for a caller when a
+// stopped process keeps asking.
 constexpr int kAttempts = 400;
 constexpr long kPauseNs = 5000;
 
@@ -129,8 +129,9 @@ Verdict Ledger::ReserveSlowly(uint64_t bytes, uint64_t limit_bytes) const {
       Rebuild();  // the total said otherwise: it counts what is gone
       return Verdict::kGranted;
     }
-    // Only other requests stand in the way. Whoever throws heads steps back and asks again only when
-    // the rest would let it in: however many equals there are, after a few throws one stands alone.
+    // Only other requests stand in the way. Whoever throws heads steps back and asks again only
+    // when the rest would let it in: however many equals there are, after a few throws one stands
+    // alone.
     if (fits) {
       Publish(bytes);
       published = true;
@@ -163,7 +164,8 @@ void Ledger::Release(uint64_t bytes) const {
   }
 }
 
-// Everything that a sum misses changes the total after it was read here, and then nothing is written.
+// Everything that a sum misses changes the total after it was read here, and then nothing is
+// written.
 bool Ledger::Rebuild() const {
   for (int i = 0; i < kRebuilds; ++i) {
     uint64_t seen = total().load(std::memory_order_acquire);

@@ -74,8 +74,8 @@ class Ledger {
   Verdict ReserveSlowly(uint64_t bytes, uint64_t limit_bytes) const;
   void Grant(uint64_t bytes) const;
 
-  // Both keep the order that a rebuild relies on: a request shows in its cell before it counts in the
-  // total, and leaves the total before it leaves the cell.
+  // Both keep the order that a rebuild relies on: a request shows in its cell before it counts in
+  // the total, and leaves the total before it leaves the cell.
   void Publish(uint64_t bytes) const;
   void Withdraw(uint64_t bytes) const;
 

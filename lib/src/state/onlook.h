@@ -21,8 +21,8 @@ struct RowSeen {
 };
 RowSeen LookAtRow(const RegionFile& file, uint32_t row);
 
-// True when the process is one of the region's, by its number in our own pid namespace; numbers from
-// other namespaces mean somebody else here and match nothing.
+// True when the process is one of the region's, by its number in our own pid namespace; numbers
+// from other namespaces mean somebody else here and match nothing.
 bool KnowsProcess(const Region* region, uint32_t pid);
 
 }  // namespace gpufence

@@ -1,5 +1,5 @@
-// Proof of life and death of a slot's owner: the lock on the slot's byte, and the pid in its record.
-// Must not know what becomes of the dead.
+// Proof of life and death of a slot's owner: the lock on the slot's byte, and the pid in its
+// record. Must not know what becomes of the dead.
 #pragma once
 
 #include <stdint.h>

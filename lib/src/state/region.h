@@ -19,8 +19,8 @@ struct RegionPlaces {
 // One thread at a time. In a forked child it first lets go of what the parent had open.
 bool OpenRegion(const RegionPlaces& places, RegionFile* file, char* why, size_t why_bytes);
 
-// A new descriptor of the region that OpenRegion opened, for a process whose own was closed behind our
-// back; -1 when its name leads elsewhere by now. The caller closes it.
+// A new descriptor of the region that OpenRegion opened, for a process whose own was closed behind
+// our back; -1 when its name leads elsewhere by now. The caller closes it.
 int ReopenRegion(const RegionFile& file);
 
 // Maps the region read-only where there is one, and makes nothing: for onlookers.

@@ -15,8 +15,7 @@ namespace gpufence {
 class Sharing {
  public:
   Sharing() = default;
-  Sharing(Region* region, uint32_t row, uint32_t slot)
-      : region_(region), row_(row), slot_(slot) {}
+  Sharing(Region* region, uint32_t row, uint32_t slot) : region_(region), row_(row), slot_(slot) {}
 
   // The owner's side: bytes that are charged to it and that others may import from now on.
   void Exported(uint64_t bytes) const;

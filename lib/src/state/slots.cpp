@@ -15,7 +15,8 @@ namespace gpufence {
 namespace {
 
 // A second byte per slot: held for a moment by whoever zeroes the slot of an owner whose lock still
-// stands, and by whoever claims it, so that nobody zeroes what was just claimed. Nobody waits for it.
+// stands, and by whoever claims it, so that nobody zeroes what was just claimed. Nobody waits for
+// it.
 constexpr uint32_t kZeroingBase = kMaxProcesses;
 
 void ZeroSlot(Region* region, uint32_t slot) {
@@ -158,8 +159,8 @@ uint32_t ClaimSlot(const RegionFile& file) {
     return 0;
   }
   const uint64_t own_namespace = OwnPidNamespace();
-  // The first pass passes over whoever has a living number, since asking for a lock takes the longer
-  // the more of them there are; the second asks everywhere.
+  // The first pass passes over whoever has a living number, since asking for a lock takes the
+  // longer the more of them there are; the second asks everywhere.
   for (const bool thorough : {false, true}) {
     for (uint32_t slot = 0; slot < kMaxProcesses; ++slot) {
       const ProcessRecord& record = file.region->processes[slot];

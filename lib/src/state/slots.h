@@ -1,8 +1,9 @@
 // Slots: which process owns which column of the region, who is dead, and what becomes of the dead.
 //
-// Alive means holding an open-file-description lock on the slot's byte. The kernel drops it with the
-// owner's last reference to the open file, its mapping included: at death or exec, in every pid
-// namespace. Taking it is therefore proof of death, and nobody ever waits for it. Must not know what the cells count.
+// Alive means holding an open-file-description lock on the slot's byte. The kernel drops it with
+// the owner's last reference to the open file, its mapping included: at death or exec, in every pid
+// namespace. Taking it is therefore proof of death, and nobody ever waits for it. Must not know
+// what the cells count.
 #pragma once
 
 #include <stdint.h>
@@ -31,8 +32,8 @@ uint32_t ClaimSlot(const RegionFile& file);
 // the descriptor too, as long as the file can be opened by its name.
 uint32_t ReclaimDead(const RegionFile& mapped, uint32_t own_slot, Effort effort);
 
-// True while the descriptor is still the region's. Daemons close all descriptors they have; the lock
-// lives on with the mapping, but another file's locks would prove nothing.
+// True while the descriptor is still the region's. Daemons close all descriptors they have; the
+// lock lives on with the mapping, but another file's locks would prove nothing.
 bool IsOurFile(const RegionFile& file);
 
 // What a row is found by: the first eight bytes of the UUID, never 0.

@@ -176,7 +176,7 @@ def test_config_tells_what_applies() -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [
         "memory        every GPU: 2 GiB  VCUDA_MEMORY_LIMIT=2g",
-        "cores         GPU 1: 12.5 %  GPUFENCE_CORE_LIMIT_1=12.5 (not enforced by this build)",
+        "cores         GPU 1: 12.5 %  GPUFENCE_CORE_LIMIT_1=12.5",
     ]
 
 

@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="[GPU=]PERCENT",
-        help="share of GPU time, likewise; not enforced by this build",
+        help="share of GPU time, likewise",
     )
     parser.add_argument(
         "--soft-cores",

@@ -3,8 +3,8 @@
 #include "device/usage.h"
 #include "hooks/array_cost.h"
 #include "hooks/freed.h"
-#include "hooks/piece_reservation.h"
 #include "hooks/physical.h"
+#include "hooks/piece_reservation.h"
 #include "real.h"
 
 namespace gpufence {

@@ -1,6 +1,6 @@
 // Streams as things that are made, take device memory (the context gets channels for them) and end.
-// How many bytes is the driver's affair; a stream beyond all that lived at once before is expected to
-// take a chunk, and what it took is measured. Must not know what is put into them.
+// How many bytes is the driver's affair; a stream beyond all that lived at once before is expected
+// to take a chunk, and what it took is measured. Must not know what is put into them.
 #include "hooks/cores.h"
 #include "hooks/overhead.h"
 #include "policy/charge.h"
@@ -9,8 +9,9 @@
 namespace gpufence {
 namespace {
 
-// One more lives, or tries to. Channels of ended streams serve again: only beyond the most that ever
-// lived at once is another expected, so threads that make and end streams do not book more and more.
+// One more lives, or tries to. Channels of ended streams serve again: only beyond the most that
+// ever lived at once is another expected, so threads that make and end streams do not book more and
+// more.
 uint32_t CountStream(FencedDevice* device) {
   return device->streams.fetch_add(1, std::memory_order_relaxed) + 1;
 }

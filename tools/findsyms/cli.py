@@ -219,6 +219,11 @@ def _spell(outcome: Outcome, options: argparse.Namespace) -> str:
     return render(outcome, options.form or by_name, style)
 
 
+def _drop_stdout() -> None:
+    """What is still in the buffer goes nowhere: Python flushes on its way out, and would complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _write(text: str, output: Path | None) -> None:
     """Print, or write a file. A reader that has seen enough (`| head`) is no error.
 
@@ -232,9 +237,10 @@ def _write(text: str, output: Path | None) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
     except BrokenPipeError:
-        # Python flushes again on its way out, and would complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_stdout()
     except OSError as error:
+        if output is None:
+            _drop_stdout()
         raise ToolError(
             what=f"output '{output or 'stdout'}' failed",
             why=(error.strerror or str(error)).lower(),

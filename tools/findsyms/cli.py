@@ -220,7 +220,7 @@ def _spell(outcome: Outcome, options: argparse.Namespace) -> str:
 
 
 def _drop_stdout() -> None:
-    """What is still in the buffer goes nowhere: Python flushes on its way out, and would complain."""
+    """Lets what is in the buffer go nowhere: Python flushes on its way out, and would complain."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -5,6 +5,7 @@
 #include "hooks/freed.h"
 #include "hooks/piece_reservation.h"
 #include "hooks/pool_account.h"
+#include "hooks/pool_release.h"
 #include "policy/charge.h"
 #include "real.h"
 
@@ -94,9 +95,11 @@ template <typename Pointer>
 CUresult Free(Pointer dptr, FreeCall<Pointer> call) {
   const Hook hook;
   Freed freed(hook.fence(), HoldingKind::kAddress, dptr);
+  // Of a pool's memory, this form waits for the stream and lets it go at once.
+  const bool of_pool = freed.found() && freed.holding().family == Family::kStreamOrdered;
+  const PoolRelease release(of_pool ? hook.fence() : nullptr);
   const CUresult rc = freed.Settle(call(dptr));
-  // This form waits for the stream and lets the pool's memory go at once.
-  if (rc == CUDA_SUCCESS && freed.found() && freed.holding().family == Family::kStreamOrdered) {
+  if (rc == CUDA_SUCCESS && of_pool) {
     SettleFreed(hook.fence());
   }
   return rc;

@@ -2,6 +2,7 @@
 #include "device/ids.h"
 #include "hooks/fence.h"
 #include "hooks/pool_account.h"
+#include "hooks/pool_release.h"
 #include "real.h"
 
 using gpufence::Fence;
@@ -44,6 +45,7 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool) {
   if (fence == nullptr) return real::cuMemPoolDestroy(pool);
   // Out of the table first: the handle may be another pool's the moment the call returns.
   PoolAccount* account = gpufence::ForgetPool(fence, pool);
+  const gpufence::PoolRelease release(fence);
   const CUresult rc = real::cuMemPoolDestroy(pool);
   if (account == nullptr) return rc;
   if (rc == CUDA_SUCCESS) {
@@ -56,6 +58,7 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool) {
 
 CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep) {
   const Hook hook;
+  const gpufence::PoolRelease release(hook.fence());
   const CUresult rc = real::cuMemPoolTrimTo(pool, minBytesToKeep);
   if (rc == CUDA_SUCCESS && hook.fence() != nullptr) gpufence::SettlePool(hook.fence(), pool);
   return rc;

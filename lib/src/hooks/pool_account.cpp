@@ -5,6 +5,7 @@
 #include "core/log.h"
 #include "hooks/capture_mode.h"
 #include "hooks/fence.h"
+#include "hooks/pool_release.h"
 #include "policy/charge.h"
 #include "real.h"
 
@@ -285,6 +286,7 @@ void SettleFreed(Fence* fence) {
 }
 
 void TrimPools(Fence* fence, FencedDevice* payer) {
+  const PoolRelease release(fence);
   ForEachAccount(&fence->pools, [&](PoolAccount* account) {
     if (account->ordinal != payer->ordinal) return;
     if (account->destroyed.load(std::memory_order_acquire)) {

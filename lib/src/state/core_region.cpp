@@ -8,6 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <initializer_list>
+
 #include "core/forked.h"
 #include "state/identity.h"
 #include "state/shared_file.h"

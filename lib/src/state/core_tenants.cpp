@@ -4,6 +4,8 @@
 #include <string.h>
 #include <time.h>
 
+#include <initializer_list>
+
 #include "state/core_region.h"
 #include "state/identity.h"
 #include "state/shared_file.h"

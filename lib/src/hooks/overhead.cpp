@@ -77,15 +77,14 @@ bool Change::Measure(bool has_context, int64_t* bytes) const {
 Growth::Growth(FencedDevice* device, uint64_t foreseen_bytes)
     : device_(device), foreseen_bytes_(foreseen_bytes), granted_(true), change_(nullptr) {
   if (device == nullptr) return;
-  if (foreseen_bytes > 0) {
-    move_.Begin(&device->moves);
-    granted_ = device->account.Reserve(foreseen_bytes);
-    if (!granted_) {
-      move_.End();
-      return;
-    }
-    move_.Granted();
+  // A move also when nothing is foreseen: what it takes is not counted until it is settled.
+  move_.Begin(&device->moves);
+  granted_ = foreseen_bytes == 0 || device->account.Reserve(foreseen_bytes);
+  if (!granted_) {
+    move_.End();
+    return;
   }
+  move_.Granted();
   change_ = Change(device);
 }
 
@@ -98,6 +97,14 @@ bool Growth::Settle() {
   settled_ = true;
   int64_t grown = static_cast<int64_t>(foreseen_bytes_);
   const bool measured = change_.Measure(/*has_context=*/false, &grown);
+  if (measured && grown < 0 && device_->listed.load(std::memory_order_relaxed)) {
+    // Others gave something back meanwhile, and everybody who measures sees all of it: so the
+    // difference might be subtracted twice. What is held in all cannot.
+    device_->account.LooseOverhead(foreseen_bytes_, 0);
+    move_.End();
+    ReadOverheadNow(device_);
+    return true;
+  }
   device_->account.LooseOverhead(foreseen_bytes_, grown);
   if (measured && grown <= static_cast<int64_t>(foreseen_bytes_)) return true;
   if (!measured) {

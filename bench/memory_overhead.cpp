@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "driver_abi.h"
+#include "measure.h"
 #include "raw_symbol.h"
 
 extern char** environ;
@@ -33,24 +34,6 @@ namespace {
 
 constexpr size_t kKib = size_t{1} << 10;
 constexpr size_t kMib = size_t{1} << 20;
-
-constexpr char kEmptyKernel[] = R"(
-.version 7.0
-.target sm_50
-.address_size 64
-.visible .entry gpufence_empty() { ret; }
-)";
-
-double NowNs() {
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<double>(now.tv_sec) * 1e9 + static_cast<double>(now.tv_nsec);
-}
-
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 // One function in its two forms.
 template <typename Function>

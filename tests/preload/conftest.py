@@ -160,3 +160,15 @@ def build() -> Path:
 def sim(build: Path, tmp_path: Path) -> Sim:
     """A fresh simulated machine with one GPU of the default driver."""
     return Sim(build, tmp_path / "machine")
+
+
+@pytest.fixture
+def bare(sim: Sim) -> Sim:
+    """A machine on which a context costs nothing."""
+    return sim.with_env(CONTEXT_BYTES=0)
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    """Where a container keeps its region; not made yet."""
+    return tmp_path / "state"

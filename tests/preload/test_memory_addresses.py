@@ -38,17 +38,6 @@ def prepare(fence: Allocator, family: str) -> None:
         fence.does("pool", "device")
 
 
-@pytest.fixture
-def bare(sim: Sim) -> Sim:
-    """A machine on which a context costs nothing."""
-    return sim.with_env(CONTEXT_BYTES=0)
-
-
-@pytest.fixture
-def state(tmp_path: Path) -> Path:
-    return tmp_path / "state"
-
-
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("family", FREED_BY)
 def test_every_family_is_held_at_the_limit_by_every_way(

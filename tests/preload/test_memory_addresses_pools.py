@@ -10,17 +10,6 @@ from .charges import BLOCK, GIB, INVALID_VALUE, MIB, OUT_OF_MEMORY, Allocator, a
 from .conftest import Sim
 
 
-@pytest.fixture
-def bare(sim: Sim) -> Sim:
-    """A machine on which a context costs nothing."""
-    return sim.with_env(CONTEXT_BYTES=0)
-
-
-@pytest.fixture
-def state(tmp_path: Path) -> Path:
-    return tmp_path / "state"
-
-
 def test_a_pool_is_charged_in_the_drivers_blocks(bare: Sim, state: Path) -> None:
     with allocator(bare, state) as fence:
         before = fence.charged()

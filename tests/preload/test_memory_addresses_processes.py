@@ -15,17 +15,6 @@ PROCESSES = 8
 THREADS = 4
 
 
-@pytest.fixture
-def bare(sim: Sim) -> Sim:
-    """A machine on which a context costs nothing."""
-    return sim.with_env(CONTEXT_BYTES=0)
-
-
-@pytest.fixture
-def state(tmp_path: Path) -> Path:
-    return tmp_path / "state"
-
-
 @pytest.mark.parametrize(
     ("family", "size"),
     [("linear", 6 * MIB), ("async", 3 * BLOCK), ("managed_global", 2 * MIB), ("pitch", 10 * MIB)],

@@ -11,17 +11,6 @@ from .conftest import Sim
 from .handles import Handles, handles
 
 
-@pytest.fixture
-def bare(sim: Sim) -> Sim:
-    """A machine on which a context costs nothing."""
-    return sim.with_env(CONTEXT_BYTES=0)
-
-
-@pytest.fixture
-def state(tmp_path: Path) -> Path:
-    return tmp_path / "state"
-
-
 def mapped(fence: Handles, size: int, pieces: int = 1) -> tuple[int, list[int]]:
     """A range of `pieces` mappings side by side: its address, and the handles."""
     address = fence.make("reserve", size * pieces)

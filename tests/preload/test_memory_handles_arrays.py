@@ -15,17 +15,6 @@ SPARSE = 64
 DEFERRED = 128
 
 
-@pytest.fixture
-def bare(sim: Sim) -> Sim:
-    """A machine on which a context costs nothing."""
-    return sim.with_env(CONTEXT_BYTES=0)
-
-
-@pytest.fixture
-def state(tmp_path: Path) -> Path:
-    return tmp_path / "state"
-
-
 def make(fence: Handles, form: str, width: int, height: int, depth: int = 0) -> int:
     """An array of float4 with one level."""
     return fence.make("array", form, width, height, depth, 0, 1)

@@ -14,17 +14,6 @@ FORMS = ["v1", "v2", "flags", "params", "params_ptsz"]
 RUNS = ["launch", "launch_ptsz", "upload", "upload_ptsz"]
 
 
-@pytest.fixture
-def bare(sim: Sim) -> Sim:
-    """A machine on which a context costs nothing."""
-    return sim.with_env(CONTEXT_BYTES=0)
-
-
-@pytest.fixture
-def state(tmp_path: Path) -> Path:
-    return tmp_path / "state"
-
-
 def executable(fence: Handles, size: int, what: str = "free", form: str = "flags") -> int:
     return fence.make("instantiate", form, fence.make("graph", what, size))
 

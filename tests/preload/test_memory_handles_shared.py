@@ -14,17 +14,6 @@ from .handles import Handles, handles
 SIZE = 512 * MIB
 
 
-@pytest.fixture
-def bare(sim: Sim) -> Sim:
-    """A machine on which a context costs nothing."""
-    return sim.with_env(CONTEXT_BYTES=0)
-
-
-@pytest.fixture
-def state(tmp_path: Path) -> Path:
-    return tmp_path / "state"
-
-
 def share_handle(
     owner: Handles, importer: Handles
 ) -> tuple[Callable[[], None], Callable[[], None]]:

@@ -30,23 +30,6 @@ CoreSeat* NewSeat(const char* container, uint32_t percent, uint32_t soft_percent
   return seat;
 }
 
-template <typename Body>
-pid_t InChild(Body body) {
-  const pid_t child = fork();
-  CHECK(child >= 0);
-  if (child == 0) {
-    body();
-    _exit(0);
-  }
-  return child;
-}
-
-int StatusOf(pid_t child) {
-  int status = 0;
-  CHECK(waitpid(child, &status, 0) == child);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
-
 // A container alone: its turn is always, and it pays for what it used.
 void Alone() {
   CoreSeat* seat = NewSeat("one", 25);
@@ -226,11 +209,6 @@ void Rules() {
   CHECK_EQ(LeadOf(kStart + (uint64_t{1} << 60), kStart), kMostLeadNs);
 }
 
-struct Case {
-  const char* name;
-  void (*run)();
-};
-
 constexpr Case kCases[] = {{"alone", Alone},
                            {"siblings", Siblings},
                            {"soft", Soft},
@@ -247,11 +225,5 @@ constexpr Case kCases[] = {{"alone", Alone},
 int main(int argc, char** argv) {
   if (argc != 3) return 2;
   folder = argv[2];
-  for (const Case& each : kCases) {
-    if (strcmp(each.name, argv[1]) != 0) continue;
-    each.run();
-    printf("ok\n");
-    return 0;
-  }
-  return 2;
+  return RunCase(kCases, argv[1]);
 }

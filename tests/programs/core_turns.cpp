@@ -274,11 +274,6 @@ void Garbage() {
   }
 }
 
-struct Case {
-  const char* name;
-  void (*run)();
-};
-
 constexpr Case kCases[] = {
     {"saturating", Saturating},  {"too_much", TooMuch},       {"half_idle", HalfIdle},
     {"soft_share", SoftShare},   {"coming_back", ComingBack}, {"storm", Storm},
@@ -289,11 +284,5 @@ constexpr Case kCases[] = {
 int main(int argc, char** argv) {
   if (argc != 3) return 2;
   seed = strtoull(argv[2], nullptr, 10);
-  for (const Case& each : kCases) {
-    if (strcmp(each.name, argv[1]) != 0) continue;
-    each.run();
-    printf("ok\n");
-    return 0;
-  }
-  return 2;
+  return RunCase(kCases, argv[1]);
 }

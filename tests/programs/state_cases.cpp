@@ -34,23 +34,6 @@ std::string RegionPath() {
   return path;
 }
 
-template <typename Body>
-pid_t InChild(Body body) {
-  const pid_t child = fork();
-  CHECK(child >= 0);
-  if (child == 0) {
-    body();
-    _exit(0);
-  }
-  return child;
-}
-
-int StatusOf(pid_t child) {
-  int status = 0;
-  CHECK(waitpid(child, &status, 0) == child);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
-
 uint32_t ReclaimBy(Member* member) { return member->account.Reclaim(Effort::kThorough); }
 
 // Every slot can be taken, the next process is told, and a death makes room again.
@@ -340,10 +323,6 @@ void FullFolder() {
   CHECK_EQ(FindRow(file, kUuid), kMaxDevices);
 }
 
-struct Case {
-  const char* name;
-  void (*run)();
-};
 constexpr Case kCases[] = {
     {"exhaustion", Exhaustion},
     {"other_uid", OtherUid},
@@ -370,11 +349,5 @@ constexpr Case kCases[] = {
 int main(int argc, char** argv) {
   if (argc != 3) return 2;
   folder = argv[2];
-  for (const Case& one : kCases) {
-    if (strcmp(one.name, argv[1]) != 0) continue;
-    one.run();
-    printf("ok\n");
-    return 0;
-  }
-  return 2;
+  return RunCase(kCases, argv[1]);
 }

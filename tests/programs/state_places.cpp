@@ -56,17 +56,6 @@ void OpensInSecond() {
   CHECK_EQ(file.inode, StatusOf(PathIn(second)).st_ino);
 }
 
-template <typename Body>
-pid_t InChild(Body body) {
-  const pid_t child = fork();
-  CHECK(child >= 0);
-  if (child == 0) {
-    body();
-    _exit(0);
-  }
-  return child;
-}
-
 void MustEndWell(pid_t child) {
   int status = 0;
   CHECK(waitpid(child, &status, 0) == child);
@@ -255,10 +244,6 @@ void RemovedFile() {
   CHECK_EQ(member->account.UsedBytes(), 0);
 }
 
-struct Case {
-  const char* name;
-  void (*run)();
-};
 constexpr Case kCases[] = {
     {"next_folder", NextFolder},
     {"neighbours", Neighbours},
@@ -282,11 +267,5 @@ constexpr Case kCases[] = {
 int main(int argc, char** argv) {
   if (argc != 3) return 2;
   folder = argv[2];
-  for (const Case& one : kCases) {
-    if (strcmp(one.name, argv[1]) != 0) continue;
-    one.run();
-    printf("ok\n");
-    return 0;
-  }
-  return 2;
+  return RunCase(kCases, argv[1]);
 }

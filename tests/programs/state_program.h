@@ -2,10 +2,13 @@
 // randomness, facts as JSON. No driver anywhere.
 #pragma once
 
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "core/forked.h"
@@ -41,6 +44,44 @@ inline constexpr uint8_t kUuid[16] = {0xab, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 1
       _exit(9);                                                                    \
     }                                                                              \
   } while (false)
+
+// Runs `body` in a child, which ends well unless a check in it fails.
+template <typename Body>
+pid_t InChild(Body body) {
+  const pid_t child = fork();
+  CHECK(child >= 0);
+  if (child == 0) {
+    body();
+    _exit(0);
+  }
+  return child;
+}
+
+// As a shell tells it: the exit status, or 128 and the signal.
+inline int StatusOf(pid_t child) {
+  int status = 0;
+  CHECK(waitpid(child, &status, 0) == child);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+// One promise that a program can be asked to keep.
+struct Case {
+  const char* name;
+  void (*run)();
+};
+
+// A program's exit status: 0 when the named case holds (a check that fails ends it before), 2 when
+// there is none of that name.
+template <size_t kCount>
+int RunCase(const Case (&cases)[kCount], const char* name) {
+  for (const Case& one : cases) {
+    if (strcmp(one.name, name) != 0) continue;
+    one.run();
+    printf("ok\n");
+    return 0;
+  }
+  return 2;
+}
 
 // What memory of a size takes when it shares no chunk.
 inline uint64_t Whole(uint64_t bytes) { return RoundUp(bytes, kChunkBytes); }

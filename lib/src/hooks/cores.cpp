@@ -6,6 +6,7 @@
 #include "core/log.h"
 #include "device/ids.h"
 #include "hooks/capture_mode.h"
+#include "hooks/streams.h"
 #include "policy/share.h"
 #include "real.h"
 
@@ -96,12 +97,6 @@ void Hold(Cores* cores, CoreDevice* device, MarkedStream* stream) {
   }
 }
 
-bool IsCapturing(CUstream stream) {
-  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  return real::cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS ||
-         status != CU_STREAM_CAPTURE_STATUS_NONE;
-}
-
 void Charge(Cores* cores, BusyInterval* busy, size_t count, uint64_t now_ns) {
   std::sort(busy, busy + count, [](const BusyInterval& one, const BusyInterval& other) {
     return one.begin_ns < other.begin_ns;
@@ -158,7 +153,7 @@ void CoreLaunch::Enter(Cores* cores, CUstream handle) {
   uint32_t ordinal = stream_ != nullptr ? stream_->ordinal : CurrentDevice();
   CoreDevice* device = DeviceAt(cores, ordinal);
   if (device == nullptr) return;
-  if (cores->captures.load(std::memory_order_relaxed) != 0 && IsCapturing(handle)) return;
+  if (cores->captures.load(std::memory_order_relaxed) != 0 && MayBeCapturing(handle)) return;
   cores_ = cores;
   device_ = device;
   handle_ = handle;

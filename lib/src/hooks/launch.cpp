@@ -30,12 +30,6 @@ struct IntoConfigured {
   }
 };
 
-bool IsCapturing(CUstream stream) {
-  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  const CUresult rc = real::cuStreamIsCapturing(stream, &status);
-  return rc != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
-}
-
 // Also the driver's late loading of the function's code is seen here, since it happens in the
 // launch. A captured launch takes nothing yet: what it asks for must fit, and the next launch is
 // the first.
@@ -50,7 +44,7 @@ template <typename Where, typename Launch>
   const uint64_t growth_bytes =
       StackGrowthBytes(hook.fence(), device, context, stack_bytes, &stack_now);
   const CUresult rc = CallThatGrows(device, growth_bytes, launch);
-  if (rc != CUDA_SUCCESS || (growth_bytes > 0 && IsCapturing(stream()))) return rc;
+  if (rc != CUDA_SUCCESS || (growth_bytes > 0 && MayBeCapturing(stream()))) return rc;
   if (growth_bytes > 0) SetLaunchedStack(hook.fence(), device, context, stack_bytes);
   RememberLaunch(function);
   return rc;

@@ -11,7 +11,7 @@
 namespace gpufence {
 
 inline constexpr uint64_t kRegionMagic = 0x3165636e65667067;  // "gpfence1"
-inline constexpr uint32_t kLayoutVersion = 3;
+inline constexpr uint32_t kLayoutVersion = 4;
 inline constexpr uint32_t kMaxProcesses = 4096;
 inline constexpr uint32_t kMaxDevices = 64;
 inline constexpr uint64_t kNoLimit = UINT64_MAX;
@@ -59,6 +59,14 @@ struct Shares {
   Word imports;   // handles and addresses it holds of others' memory
 };
 
+// The part of a row that lies on the device, where memory is oversold: the same protocol over cells
+// of its own (see state/ledger.h).
+struct ResidentRow {
+  alignas(64) Word total;
+  uint64_t reserved[7];
+};
+static_assert(sizeof(ResidentRow) == 64);
+
 struct RegionHeader {
   Word magic;  // stored last by the maker
   uint32_t layout_version;
@@ -78,7 +86,11 @@ struct Region {
   Word overhead[kMaxDevices][kMaxProcesses];  // the part of `held` that no allocation explains
   Cell cells[kMaxDevices][kMaxProcesses];
   Shares shares[kMaxDevices][kMaxProcesses];
+  ResidentRow resident_rows[kMaxDevices];
+  Cell resident[kMaxDevices][kMaxProcesses];  // of `held` and `asking`: what is device memory
+  Word ratios[kMaxDevices][kMaxProcesses];    // limit / share in thousandths; 0: not oversold
 };
+static_assert(offsetof(Region, resident_rows) % 64 == 0);
 static_assert(offsetof(Region, rows) == 64);
 static_assert(offsetof(Region, processes) == 64 + 128 * kMaxDevices);
 

@@ -78,9 +78,7 @@ def test_the_readmes_line_works_through_a_shell(addpath: Path) -> None:
     assert (done.stdout, done.stderr) == ("PATH=/usr/bin:/bin:/usr/custom/bin\n", "")
 
 
-@pytest.mark.parametrize(
-    ("prefix", "expected"), [("TF_", "{0}:{1}"), ("TF_PREPEND_", "{1}:{0}")]
-)
+@pytest.mark.parametrize(("prefix", "expected"), [("TF_", "{0}:{1}"), ("TF_PREPEND_", "{1}:{0}")])
 def test_a_preload_is_added_for_the_children(
     addpath: Path, build: Path, prefix: str, expected: str
 ) -> None:

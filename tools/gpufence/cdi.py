@@ -198,7 +198,7 @@ def _source(args: argparse.Namespace) -> cdi_spec.Source:
             )
     return cdi_spec.Source(
         library=str(library),
-        preload=str(locate.preload_file(with_addpath=args.add_path)),
+        preload=str(locate.preload_file(library, with_addpath=args.add_path)),
         state=None if args.private_state else args.state,
         node=None if args.no_node else args.node,
         addpath=str(locate.addpath(library)) if args.add_path else None,

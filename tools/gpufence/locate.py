@@ -65,14 +65,17 @@ def addpath(library_path: Path) -> Path:
     return _shipped((library_path.with_name("libgpufence-addpath.so"),), "Build it with `ci/build`")
 
 
-def preload_file(*, with_addpath: bool) -> Path:
+def preload_file(library_path: Path, *, with_addpath: bool) -> Path:
     """The text for a container's /etc/ld.so.preload, with the paths that `gpufence cdi` mounts.
+
+    Beside the library, where somebody installed both, else the package's own.
 
     Raises:
         ToolError: status 1, when the installation is not whole.
     """
     name = "ld.so.preload.addpath" if with_addpath else "ld.so.preload"
-    return _shipped(tuple(folder / name for folder in _PRELOADS), "Install gpufence again")
+    folders = (library_path.parent, *_PRELOADS)
+    return _shipped(tuple(folder / name for folder in folders), "Install gpufence again")
 
 
 def _shipped(candidates: tuple[Path, ...], fix: str) -> Path:

@@ -63,19 +63,25 @@ void JoinNvml(const Claims& claims, DeviceIdentity* devices, size_t count) {
   for (size_t d = 0; d < count; ++d) devices[d].nvml_index = NvmlIndexOf(devices[d].uuid);
 }
 
-// Where memory cannot be oversold, what the container is promised is its share. A forked child's
-// parent has said so.
+// Where memory cannot be oversold, all that the container is promised is its share. A forked
+// child's parent has said so.
 void LimitToShares(const DeviceIdentity* devices, size_t count, DeviceLimits* limits) {
   static constinit std::atomic<bool> said{false};
   for (size_t d = 0; d < count; ++d) {
     const uint64_t ratio = limits[d].oversubscribe;
-    if (ratio == 0 || CanOversell(static_cast<CUdevice>(devices[d].ordinal))) continue;
-    const uint64_t share_bytes = ShareBytes(limits[d].memory_bytes, ratio);
-    if (share_bytes < limits[d].memory_bytes) limits[d].memory_bytes = share_bytes;
-    if (limits[d].memory_bytes != kUnlimitedBytes &&
-        limits[d].memory_bytes > devices[d].total_bytes) {
-      limits[d].memory_bytes = devices[d].total_bytes;
+    if (ratio == 0) continue;
+    if (limits[d].memory_bytes == kUnlimitedBytes) {
+      limits[d].oversubscribe = 0;
+      if (said.exchange(true, std::memory_order_relaxed)) continue;
+      GPUFENCE_LOG(kWarn, "%s has no effect without a memory limit",
+                   limits[d].oversubscribe_source);
+      continue;
     }
+    if (CanOversell(static_cast<CUdevice>(devices[d].ordinal))) continue;
+    const uint64_t share_bytes = ShareBytes(limits[d].memory_bytes, ratio);
+    const uint64_t most_bytes =
+        share_bytes < devices[d].total_bytes ? share_bytes : devices[d].total_bytes;
+    if (most_bytes < limits[d].memory_bytes) limits[d].memory_bytes = most_bytes;
     limits[d].oversubscribe = 0;
     if (said.exchange(true, std::memory_order_relaxed)) continue;
     GPUFENCE_LOG(kWarn,
@@ -146,6 +152,7 @@ FenceState FenceDevices(Fence* fence, const Claims& claims, const DeviceIdentity
     device->account.Open(file, row, slot, static_cast<uint32_t>(i), limits[i].memory_bytes,
                          MakeRoomOn, limits[i].oversubscribe);
     device->account.ReadStaleWith(ReadStaleOn);
+    CountHeld(devices[i].ordinal, device->account.activity());
     GPUFENCE_LOG(kInfo, "device %u: memory limit %llu bytes (%s)", devices[i].ordinal,
                  static_cast<unsigned long long>(limits[i].memory_bytes), limits[i].memory_source);
   }
@@ -279,6 +286,11 @@ FencedDevice* FencedOrdinal(Fence* fence, uint32_t ordinal) {
     }
   }
   return nullptr;
+}
+
+CUresult OverLimit(FencedDevice* device) {
+  device->account.CountRefusal();
+  return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 Reservation::Reservation(FencedDevice* device, uint64_t bytes)

@@ -27,6 +27,11 @@ using FreeCall = CUresult (*)(Pointer);
 template <typename Pointer>
 inline constexpr bool kSharesChunks = sizeof(Pointer) == sizeof(CUdeviceptr);
 
+template <typename Pointer>
+CUresult NoRoom(FencedDevice* device) {
+  return kSharesChunks<Pointer> ? NoRoomOnDevice(device) : OverLimit(device);
+}
+
 // What is reserved for `bytes`.
 template <typename Pointer>
 uint64_t ChargeOf(uint64_t bytes) {
@@ -36,19 +41,19 @@ uint64_t ChargeOf(uint64_t bytes) {
 Holding AtAddress(uint64_t address) { return {.key = address, .kind = HoldingKind::kAddress}; }
 
 template <typename Pointer>
-CUresult Undo(Pointer address, FreeCall<Pointer> undo) {
+CUresult Undo(FencedDevice* device, Pointer address, FreeCall<Pointer> undo) {
   undo(address);
-  return CUDA_ERROR_OUT_OF_MEMORY;
+  return NoRoom<Pointer>(device);
 }
 
 template <typename Pointer, typename Size>
 CUresult AllocateOnDevice(FencedDevice* device, uint64_t context, Pointer* dptr, Size bytesize,
                           AllocateCall<Pointer, Size> call, FreeCall<Pointer> undo) {
   PieceReservation held(device, context, HeapKind::kLinear, ChargeOf<Pointer>(bytesize));
-  if (!held) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (!held) return NoRoom<Pointer>(device);
   Pointer address = *dptr;
   const CUresult rc = call(&address, bytesize);
-  if (rc == CUDA_SUCCESS && !held.Commit(AtAddress(address))) return Undo(address, undo);
+  if (rc == CUDA_SUCCESS && !held.Commit(AtAddress(address))) return Undo(device, address, undo);
   *dptr = address;
   return rc;
 }
@@ -95,18 +100,17 @@ CUresult AllocatePitchOnDevice(FencedDevice* device, uint64_t context, Pointer* 
                                const PitchRequest<Pointer, Size>& asked) {
   const uint64_t expected = ChargeOf<Pointer>(UsualBytes(asked.width, asked.height));
   PieceReservation held(device, context, HeapKind::kLinear, expected);
-  if (!held) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (!held) return NoRoom<Pointer>(device);
   Pointer address = 0;
   Size real_pitch = 0;
-  const CUresult rc =
-      asked.call(&address, &real_pitch, asked.width, asked.height, asked.element);
+  const CUresult rc = asked.call(&address, &real_pitch, asked.width, asked.height, asked.element);
   if (rc != CUDA_SUCCESS) return rc;
   const uint64_t bytes = ChargeOf<Pointer>(RowBytes(real_pitch, asked.height));
   if (bytes == expected) {
-    if (!held.Commit(AtAddress(address))) return Undo(address, asked.undo);
+    if (!held.Commit(AtAddress(address))) return Undo(device, address, asked.undo);
   } else {
     PieceReservation exact(device, context, HeapKind::kLinear, bytes);
-    if (!exact || !exact.Commit(AtAddress(address))) return Undo(address, asked.undo);
+    if (!exact || !exact.Commit(AtAddress(address))) return Undo(device, address, asked.undo);
   }
   *dptr = address;
   *pitch = real_pitch;

@@ -14,12 +14,12 @@ namespace {
 CUresult AllocateMovable(FencedDevice* device, uint64_t context, CUdeviceptr* dptr, size_t bytesize,
                          unsigned flags) {
   PieceReservation held(device, context, HeapKind::kManaged, bytesize);
-  if (!held) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (!held) return NoRoomOnDevice(device);
   CUdeviceptr address = *dptr;
   const CUresult rc = real::cuMemAllocManaged(&address, bytesize, flags);
   if (rc == CUDA_SUCCESS && !held.Commit({.key = address, .kind = HoldingKind::kAddress})) {
     real::cuMemFree_v2(address);
-    return CUDA_ERROR_OUT_OF_MEMORY;
+    return NoRoomOnDevice(device);
   }
   *dptr = address;
   return rc;

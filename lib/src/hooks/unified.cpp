@@ -25,14 +25,14 @@ bool HasAttribute(CUdevice device, CUdevice_attribute attribute) {
 CUresult AllocateUnified(FencedDevice* device, uint64_t context, uint64_t bytes, unsigned flags,
                          CUdeviceptr* address) {
   PieceReservation held(device, context, HeapKind::kManaged, bytes, Tier::kUnified);
-  if (!held) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (!held) return OverLimit(device);
   CUdeviceptr made = 0;
   const CUresult rc = real::cuMemAllocManaged(&made, bytes, flags);
   if (rc != CUDA_SUCCESS) return rc;
   if (!KeepOnHost(device, made, bytes) ||
       !held.Commit({.key = made, .kind = HoldingKind::kAddress})) {
     real::cuMemFree_v2(made);
-    return CUDA_ERROR_OUT_OF_MEMORY;
+    return OverLimit(device);
   }
   *address = made;
   return CUDA_SUCCESS;

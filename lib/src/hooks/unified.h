@@ -14,6 +14,11 @@ inline bool Overflows(const FencedDevice* device, CUresult rc) {
   return rc == CUDA_ERROR_OUT_OF_MEMORY && device->account.oversold();
 }
 
+// A request for which the device has no room: refused, unless it goes on as unified memory.
+inline CUresult NoRoomOnDevice(FencedDevice* device) {
+  return device->account.oversold() ? CUDA_ERROR_OUT_OF_MEMORY : OverLimit(device);
+}
+
 // Takes `bytes` within the limit. `flags`: as cuMemAllocManaged has them. On failure *address is
 // untouched.
 CUresult AllocateUnified(FencedDevice* device, uint64_t context, uint64_t bytes, unsigned flags,

@@ -59,6 +59,16 @@ struct Shares {
   Word imports;   // handles and addresses it holds of others' memory
 };
 
+// What limits did to one process on one device. Only grows while the process lives; when its slot
+// is zeroed, it moves to the row's past. For display: nothing is decided by it.
+struct Activity {
+  Word refusals;  // requests for memory that got CUDA_ERROR_OUT_OF_MEMORY for the limit's sake
+  Word launches_held;
+  Word held_ns;  // that launches waited, all of them together
+  uint64_t reserved;
+};
+static_assert(sizeof(Activity) == 32);
+
 // The part of a row that lies on the device, where memory is oversold: the same protocol over cells
 // of its own (see state/ledger.h).
 struct ResidentRow {
@@ -86,6 +96,8 @@ struct Region {
   Word overhead[kMaxDevices][kMaxProcesses];  // the part of `held` that no allocation explains
   Cell cells[kMaxDevices][kMaxProcesses];
   Shares shares[kMaxDevices][kMaxProcesses];
+  Activity activity[kMaxDevices][kMaxProcesses];
+  Activity past[kMaxDevices];  // of processes that ended
   ResidentRow resident_rows[kMaxDevices];
   Cell resident[kMaxDevices][kMaxProcesses];  // of `held` and `asking`: what is device memory
   Word ratios[kMaxDevices][kMaxProcesses];    // limit / share in thousandths; 0: not oversold

@@ -159,15 +159,16 @@ double Drive(const Plan& plan, std::vector<Lane>* lanes) {
       Clock::now() + std::chrono::microseconds(static_cast<int64_t>(plan.seconds * 1e6));
   const auto has_room = [&] { return (*lanes)[0].launches + batch < kMostLaunches; };
   for (size_t round = 0; Clock::now() < until && has_room(); ++round) {
+    Lane* lane = nullptr;
     for (size_t i = 0; i < batch && (i == 0 || Clock::now() < until); ++i) {
-      Lane* lane = &(*lanes)[i % lanes->size()];
+      lane = &(*lanes)[(round * batch + i) % lanes->size()];
       const Clock::time_point before = Clock::now();
       Launch(plan, lane);
       longest = std::max(longest, Seconds(Clock::now() - before) * 1e3);
       if (waits) Check(cudaStreamSynchronize(lane->stream), "wait");
       if (plan.path == "gap") std::this_thread::sleep_for(gap);
     }
-    Check(cudaEventRecord(ends[round % 2], (*lanes)[0].stream), "record");
+    Check(cudaEventRecord(ends[round % 2], lane->stream), "record");
     if (round > 0) Check(cudaEventSynchronize(ends[(round - 1) % 2]), "wait");
   }
   for (Lane& lane : *lanes) Check(cudaStreamSynchronize(lane.stream), "wait");

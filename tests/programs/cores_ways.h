@@ -1,6 +1,6 @@
-// Every way by which kernels enter a stream, by the name of the driver's function. Those that change
-// a graph change one that is launched afterwards: a kernel of a tenth of the length becomes one of
-// the whole.
+// Every way by which kernels enter a stream, by the name of the driver's function. Those that
+// change a graph change one that is launched afterwards: a kernel of a tenth of the length becomes
+// one of the whole.
 #pragma once
 
 #include "time_program.h"

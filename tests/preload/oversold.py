@@ -1,4 +1,4 @@
-"""What the tests of oversold memory share: a program driven line by line, its region from outside."""
+"""What the tests of oversold memory share: a program driven line by line, and what it holds."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ Answer Ask(const Range& range, CUpointer_attribute attribute, CUdeviceptr ptr) {
       return range.accessible ? Wide(ptr) : kNone;
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
       return range.family != Family::kMapped && (IsHost(range) || IsManaged(range)) ? Wide(ptr)
-                                                                                   : kNone;
+                                                                                    : kNone;
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
       return Word(0);
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:

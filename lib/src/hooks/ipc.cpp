@@ -34,11 +34,12 @@ CUresult Open(CUdeviceptr* address, Call call) {
 // The driver exports no memory that may move, and its code does not tell why.
 void SayIfOnHost(Fence* fence, CUdeviceptr address, const char* call) {
   if (!StaysOnHost(fence, address)) return;
-  GPUFENCE_LOG(kWarn,
-               "%s fails: this memory lies on the host, because the container's share of the GPU "
-               "was full, and only device memory can be exported. Raise the share, or allocate what "
-               "is exported first",
-               call);
+  GPUFENCE_LOG(
+      kWarn,
+      "%s fails: this memory lies on the host, because the container's share of the GPU "
+      "was full, and only device memory can be exported. Raise the share, or allocate what "
+      "is exported first",
+      call);
 }
 
 }  // namespace
@@ -69,8 +70,7 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle* pHandle, CUdeviceptr dptr) {
 CUresult cuMemGetHandleForAddressRange(void* handle, CUdeviceptr dptr, size_t size,
                                        CUmemRangeHandleType handleType, unsigned long long flags) {
   const Hook hook;
-  const CUresult rc =
-      real::cuMemGetHandleForAddressRange(handle, dptr, size, handleType, flags);
+  const CUresult rc = real::cuMemGetHandleForAddressRange(handle, dptr, size, handleType, flags);
   if (rc != CUDA_SUCCESS) SayIfOnHost(hook.fence(), dptr, "cuMemGetHandleForAddressRange");
   return rc;
 }

@@ -41,10 +41,11 @@ void SettleLateFrees(Fence* fence, bool may_wait) {
   // All of them come out first: nothing is locked while the driver is asked.
   Holding found[32];
   size_t count = 0;
-  late->waiting.TakeWhere([&](const Holding& holding) {
-                            return count < 32 && (may_wait || holding.family != Family::kUnified);
-                          },
-                          [&](const Holding& holding) { found[count++] = holding; });
+  late->waiting.TakeWhere(
+      [&](const Holding& holding) {
+        return count < 32 && (may_wait || holding.family != Family::kUnified);
+      },
+      [&](const Holding& holding) { found[count++] = holding; });
   for (size_t i = 0; i < count; ++i) {
     if (real::cuEventQuery(EventOf(found[i])) == CUDA_ERROR_NOT_READY &&
         late->waiting.Put(found[i])) {

@@ -1,7 +1,7 @@
 // Plain memory that was freed in the order of a stream: the driver holds it until the stream gets
 // there, and so does its charge. An event behind the free tells when that is. Managed memory the
-// driver does not free in this order at all: then it is ours to free, by the call that waits for the
-// device, where waiting is what the program asked for or memory is short. Rare, so it may cost
+// driver does not free in this order at all: then it is ours to free, by the call that waits for
+// the device, where waiting is what the program asked for or memory is short. Rare, so it may cost
 // driver calls; must not know pools.
 #pragma once
 

@@ -1,6 +1,7 @@
-// Where managed memory is to lie: advice and prefetches. Memory that is on the host because the share
-// of the device is full stays there: what would move or copy it to the device is answered as the
-// driver answers the same about the host. As copies in streams, prefetches let kernels end first.
+// Where managed memory is to lie: advice and prefetches. Memory that is on the host because the
+// share of the device is full stays there: what would move or copy it to the device is answered as
+// the driver answers the same about the host. As copies in streams, prefetches let kernels end
+// first.
 #include <initializer_list>
 
 #include "core/forked.h"
@@ -73,8 +74,7 @@ CUresult PrefetchEach(const Batch& batch, Call call) {
   for (size_t i = 0, place = 0; i < batch.count; ++i) {
     while (place + 1 < batch.place_count && batch.starts[place + 1] <= i) ++place;
     starts[i] = i;
-    places[i] =
-        AnyStaysOnHost(batch.addresses[i], batch.sizes[i]) ? kHost : batch.places[place];
+    places[i] = AnyStaysOnHost(batch.addresses[i], batch.sizes[i]) ? kHost : batch.places[place];
   }
   const CUresult rc =
       call(Batch{batch.addresses, batch.sizes, batch.count, places, starts, batch.count});

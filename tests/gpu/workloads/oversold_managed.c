@@ -1,5 +1,5 @@
-// Unified memory for everything, for PyTorch's pluggable allocator: what oversold memory is compared
-// with. Freed memory is kept by size and given out again, as PyTorch's own allocator does.
+// Unified memory for everything, for PyTorch's pluggable allocator: what oversold memory is
+// compared with. Freed memory is kept by size and given out again, as PyTorch's own allocator does.
 // HOSTED: it prefers the host, where the device reaches it; otherwise pages move on demand.
 #include <cuda.h>
 #include <pthread.h>

@@ -3,8 +3,8 @@
     oversold_torch.py MIB ...
 
 With GPUFENCE_TEST_ALLOCATOR every tensor comes from that library (oversold_managed.c). One line of
-JSON for each size: what was reserved, the median step, and the last loss, which is the same wherever
-memory lies.
+JSON for each size: what was reserved, the median step, and the last loss, which is the same
+wherever memory lies.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ READING = gpus.Reading(0, "GPU-0", "NVIDIA H200", 140 * GIB, 35 * GIB, 0.5, 41)
 
 
 def process(pid: int, used: int = GIB, **more: object) -> Process:
-    made = Process(pid, False, "ada", "train", True, used, 0, 4 * GIB, Activity())
+    made = Process(pid, False, "ada", "train", True, used, 0, 0, 4 * GIB, Activity())
     return replace(made, **more)
 
 
@@ -32,6 +32,9 @@ def container(name: str = "web", **more: object) -> Container:
         limit_bytes=4 * GIB,
         used_bytes=2 * GIB,
         orphan_bytes=0,
+        oversold=False,
+        unified_bytes=0,
+        share_bytes=None,
         shares=Shares(30_000, 60_000),
         charged_ns=0,
         has_turn=False,
@@ -131,6 +134,26 @@ def test_what_is_not_known_is_left_blank() -> None:
 
     assert row.split() == ["#1234", "0", "0"]
     assert process_row.split() == ["7?", "ada"]
+
+
+def test_what_lies_on_the_host_is_told_apart() -> None:
+    spilled = process(1, used=3 * GIB, unified_bytes=GIB)
+    now = look(container(oversold=True, unified_bytes=GIB, processes=(spilled,)))
+
+    _, row, process_row = shown(now)
+
+    assert row.split()[:5] == ["web", *MEMORY, "1.0GiB"]
+    assert process_row.split() == [
+        "1",
+        "train",
+        "ada",
+        "3.0GiB",
+        "4.0GiB",
+        "75%",
+        "1.0GiB",
+        "0",
+        "0",
+    ]
 
 
 def test_a_pods_names_stand_for_its_container() -> None:

@@ -65,19 +65,20 @@ class _Column:
 
 
 _COLUMNS = (
-    _Column("USER", 9, 6),
+    _Column("USER", 9, 7),
     _Column("USED", 9, 0),
     _Column("LIMIT", 9, 1),
     _Column("MEM", 5, 2),
+    _Column("UNIFIED", 9, 6),
     _Column("CORES", 6, 2),
     _Column("OF", 9, 3),
-    _Column("TREND", _TREND, 7),
+    _Column("TREND", _TREND, 6),
     _Column("HELD/S", 7, 5),
     _Column("HELD", 6, 8),
     _Column("REFUSED", 7, 4),
 )
 _NAME_LEAST = 18
-_RIGHT = frozenset(("USED", "LIMIT", "MEM", "CORES", "OF", "HELD/S", "HELD", "REFUSED"))
+_RIGHT = frozenset(("USED", "LIMIT", "MEM", "UNIFIED", "CORES", "OF", "HELD/S", "HELD", "REFUSED"))
 
 Cells = dict[str, Piece]
 
@@ -202,6 +203,8 @@ def _container_cells(gpu: Gpu, container: Container, history: History, choice: C
         if container.limit_bytes:
             part = container.used_bytes / container.limit_bytes
             cells["MEM"] = (_percent(part), _tone_of(part))
+        if container.oversold:
+            cells["UNIFIED"] = (size(container.unified_bytes), Tone.WARN)
     rates = history.rates(gpu.uuid, container.name)
     top = ceiling(container)
     if container.shares is not None and top is not None:
@@ -231,6 +234,8 @@ def _process_cells(process: Process) -> Cells:
     if process.limit_bytes:
         cells["LIMIT"] = (size(process.limit_bytes), Tone.QUIET)
         cells["MEM"] = (_percent(process.used_bytes / process.limit_bytes), Tone.QUIET)
+    if process.unified_bytes:
+        cells["UNIFIED"] = (size(process.unified_bytes), Tone.QUIET)
     return cells | _activity_cells(process)
 
 

@@ -53,6 +53,7 @@ gpufence top: what fenced containers use of their limits
  + -            look more or less often
 
  USED LIMIT MEM   memory, of the container's limit
+ UNIFIED          the part of it that lies on the host, where memory is oversold
  CORES OF         share of GPU time since the last look; its limit (hard-soft)
  TREND            the same over time, the limit being the full height
  HELD/S HELD      launches that had to wait, a second and all together

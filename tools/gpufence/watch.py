@@ -21,6 +21,7 @@ from .shared_file import Life, Owner, RegionError, is_in_use
 class Process:
     """One process on one GPU; memory in bytes, None where only a core file knows the process.
 
+    `unified_bytes` of what is used lie on the host, because memory is oversold.
     `pid` is its number in our pid namespace, or, when `foreign`, in its own: it cannot be told
     which of ours that is.
     """
@@ -31,6 +32,7 @@ class Process:
     command: str | None
     alive: bool
     used_bytes: int | None
+    unified_bytes: int | None
     overhead_bytes: int | None
     limit_bytes: int | None
     activity: Activity
@@ -40,8 +42,9 @@ class Process:
 class Container:
     """One container on one GPU; memory in bytes.
 
-    `memory_known` is False where its region cannot be seen. `shares` and `charged_ns` (all GPU time
-    that it was charged) are None without a core limit.
+    `memory_known` is False where its region cannot be seen. Where memory is `oversold`,
+    `unified_bytes` of what is used lie on the host, and `share_bytes` may lie on the device.
+    `shares` and `charged_ns` (all GPU time that it was charged) are None without a core limit.
     """
 
     name: str
@@ -51,6 +54,9 @@ class Container:
     limit_bytes: int | None
     used_bytes: int
     orphan_bytes: int
+    oversold: bool
+    unified_bytes: int
+    share_bytes: int | None
     shares: core_file.Shares | None
     charged_ns: int | None
     has_turn: bool
@@ -140,7 +146,7 @@ class Watcher:
     def _container(self, of: region.Region, device: region.Device, seats: _Seats) -> Container:
         seat = seats.take(device.uuid, of.container)
         processes = [
-            self._process(use.owner, use)
+            self._process(use.owner, use, device.oversold)
             for use in device.uses
             if use.owner.life is Life.ALIVE or self.all_of_them
         ]
@@ -152,6 +158,9 @@ class Watcher:
             limit_bytes=device.limit_bytes,
             used_bytes=device.used_bytes,
             orphan_bytes=device.orphan_bytes,
+            oversold=device.oversold,
+            unified_bytes=device.unified_bytes,
+            share_bytes=device.share_bytes,
             shares=seat.tenant.shares if seat else None,
             charged_ns=seat.tenant.charged_ns if seat else None,
             has_turn=seat.has_turn if seat else False,
@@ -174,14 +183,17 @@ class Watcher:
             limit_bytes=None,
             used_bytes=0,
             orphan_bytes=0,
+            oversold=False,
+            unified_bytes=0,
+            share_bytes=None,
             shares=seat.tenant.shares,
             charged_ns=seat.tenant.charged_ns,
             has_turn=seat.has_turn,
             activity=Activity(),
-            processes=tuple(self._process(member.owner, None) for member in members),
+            processes=tuple(self._process(member.owner, None, False) for member in members),
         )
 
-    def _process(self, owner: Owner, use: region.Use | None) -> Process:
+    def _process(self, owner: Owner, use: region.Use | None, oversold: bool) -> Process:
         person = self.people.look_up(owner)
         return Process(
             pid=owner.pid if person.pid is None else person.pid,
@@ -190,6 +202,7 @@ class Watcher:
             command=person.command,
             alive=owner.life is Life.ALIVE,
             used_bytes=use.used_bytes if use else None,
+            unified_bytes=_on_host(use, oversold) if use else None,
             overhead_bytes=use.overhead_bytes if use else None,
             limit_bytes=use.limit_bytes if use else None,
             activity=use.activity if use else Activity(),
@@ -240,6 +253,10 @@ def _newest(regions: Iterable[region.Region]) -> list[region.Region]:
         if before is None or (each.alive and not before.alive):
             kept[each.container] = each
     return list(kept.values())
+
+
+def _on_host(use: region.Use, oversold: bool) -> int:
+    return max(0, use.used_bytes - use.resident_bytes) if oversold else 0
 
 
 def _known_as(uuid: str, known: Iterable[str]) -> str:

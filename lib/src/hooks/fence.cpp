@@ -101,10 +101,37 @@ bool MakeRoomOn(uint32_t device) {
   return true;
 }
 
+bool Exists(LimitsFound found) {
+  if (found == LimitsFound::kForeign) {
+    GPUFENCE_LOG(kWarn,
+                 "the limits file of this container is ignored: others than its owner and "
+                 "root can write to it. Remove it");
+  }
+  return found == LimitsFound::kRead || found == LimitsFound::kDamaged;
+}
+
+// True where an operator set limits for this container, though nobody claims one.
+bool IsSet(const Claims& claims, LimitsFile* set_limits) {
+  char name[kContainerNameBytes];
+  const RegionPlaces places = PlacesOf(claims, name);
+  set_limits->Look(places, OwnerOfRegion(places));
+  return Exists(set_limits->Read());
+}
+
+// What an operator set counts from the owner of the region, whoever that is by now.
+bool ReadSetLimits(const Claims& claims, const RegionFile& file, LimitsFile* set_limits) {
+  if (claims.process_scope) return true;
+  char name[kContainerNameBytes];
+  set_limits->Look(PlacesOf(claims, name), OwnerOf(file));
+  if (set_limits->Read() == LimitsFound::kDamaged) return false;
+  set_limits->Announce(file.region);
+  return true;
+}
+
 FenceState FenceDevices(Fence* fence, const Claims& claims, const DeviceIdentity* devices,
-                        size_t count, const DeviceLimits* limits) {
+                        size_t count, const DeviceLimits* limits, RegionFile* opened) {
   char why[kWhyBytes];
-  RegionFile file;
+  RegionFile& file = *opened;
   if (!OpenShared(claims, &file, why, sizeof why)) {
     char line[kWhyBytes + 160];
     snprintf(line, sizeof line,
@@ -112,6 +139,11 @@ FenceState FenceDevices(Fence* fence, const Claims& claims, const DeviceIdentity
              "GPUFENCE_SCOPE=process to limit each process by itself",
              why);
     return Refuse(line);
+  }
+  if (!ReadSetLimits(claims, file, &fence->set_limits)) {
+    return Refuse(
+        "the container's limits file beside its region is damaged. Set its limits anew with "
+        "`gpufence set NAME --reset`");
   }
   const uint32_t slot = ClaimSlot(file);
   if (slot == kNoSlot) {
@@ -133,6 +165,9 @@ FenceState FenceDevices(Fence* fence, const Claims& claims, const DeviceIdentity
     device->total_bytes = devices[i].total_bytes;
     device->account.Open(file, row, slot, static_cast<uint32_t>(i), limits[i].memory_bytes,
                          MakeRoomOn);
+    if (!claims.process_scope) {
+      device->account.Obey(&fence->set_limits, devices[i].uuid, devices[i].total_bytes);
+    }
     device->account.ReadStaleWith(ReadStaleOn);
     GPUFENCE_LOG(kInfo, "device %u: memory limit %llu bytes (%s)", devices[i].ordinal,
                  static_cast<unsigned long long>(limits[i].memory_bytes), limits[i].memory_source);
@@ -149,28 +184,34 @@ struct Workspace {
 };
 
 // Seats for the core limit: with the containers of the node, or by the container's own region.
-bool OpenShares(Workspace* work, size_t count, char* why, size_t why_bytes) {
+bool OpenShares(Fence* fence, Workspace* work, const RegionFile& file, size_t count, char* why,
+                size_t why_bytes) {
   char name[kContainerNameBytes];
   RegionPlaces own = PlacesOf(work->claims, name);
-  if (work->claims.process_scope) own.folders[0] = nullptr;
-  return OpenCores(work->claims, own, work->devices, work->limits, count, why, why_bytes);
+  const bool alone = work->claims.process_scope;
+  if (alone) own.folders[0] = nullptr;
+  return OpenCores(work->claims, own, file, alone ? nullptr : &fence->set_limits, work->devices,
+                   work->limits, count, why, why_bytes);
 }
 
 FenceState Decide(Fence* fence, Workspace* work) {
   char why[kWhyBytes];
   ConfigResult result = ReadClaims(&work->claims, why, sizeof why);
-  if (result == ConfigResult::kNothing) return FenceState::kOpen;
   if (result == ConfigResult::kInvalid) return Refuse(why);
+  const bool set = !work->claims.process_scope && IsSet(work->claims, &fence->set_limits);
+  if (result == ConfigResult::kNothing && !set) return FenceState::kOpen;
   const size_t count = ListDevices(work->devices);
   if (count == 0) return FenceState::kUnread;  // the driver is not initialised yet: ask again
   JoinNvml(work->claims, work->devices, count);
   result = ResolveLimits(work->claims, work->devices, count, work->limits, Warn, why, sizeof why);
   if (result == ConfigResult::kInvalid) return Refuse(why);
   SayWhatIsNotEnforced(work->limits, count);
-  const bool cores = LimitsCores(work->limits, count);
-  if (!LimitsMemory(work->limits, count) && !cores) return FenceState::kOpen;
-  if (cores && !OpenShares(work, count, why, sizeof why)) return Refuse(why);
-  return FenceDevices(fence, work->claims, work->devices, count, work->limits);
+  if (result == ConfigResult::kNothing && !set) return FenceState::kOpen;
+  RegionFile file;
+  const FenceState state =
+      FenceDevices(fence, work->claims, work->devices, count, work->limits, &file);
+  if (state != FenceState::kFenced) return state;
+  return OpenShares(fence, work, file, count, why, sizeof why) ? state : Refuse(why);
 }
 
 }  // namespace
@@ -237,7 +278,7 @@ FencedDevice* Hook::current_device() const {
   if (fence_ == nullptr) return nullptr;
   if (fence_->device_count == 1) {
     FencedDevice* only = &fence_->devices[0];
-    return context() != 0 && only->account.limited() ? only : nullptr;
+    return context() != 0 ? only : nullptr;
   }
   const uint32_t ordinal = CurrentDevice();
   return ordinal == kNoDevice ? nullptr : FencedOrdinal(fence_, ordinal);
@@ -245,8 +286,7 @@ FencedDevice* Hook::current_device() const {
 
 FencedDevice* Hook::answering_device() const {
   if (fence_ == nullptr || fence_->device_count != 1) return current_device();
-  FencedDevice* only = &fence_->devices[0];
-  return only->account.limited() ? only : nullptr;
+  return &fence_->devices[0];
 }
 
 uint64_t Hook::context() const {
@@ -262,9 +302,7 @@ uint64_t Hook::context() const {
 FencedDevice* FencedOrdinal(Fence* fence, uint32_t ordinal) {
   for (uint32_t i = 0; i < fence->device_count; ++i) {
     FencedDevice* device = &fence->devices[i];
-    if (static_cast<uint32_t>(device->ordinal) == ordinal) {
-      return device->account.limited() ? device : nullptr;
-    }
+    if (static_cast<uint32_t>(device->ordinal) == ordinal) return device;
   }
   return nullptr;
 }

@@ -15,6 +15,7 @@
 #include "hooks/fence.h"
 #include "hooks/region_places.h"
 #include "real.h"
+#include "state/limits_file.h"
 #include "state/onlook.h"
 
 namespace gpufence {
@@ -30,7 +31,8 @@ enum class Settings : uint32_t {
 
 struct LimitOf {
   uint8_t uuid[16];
-  uint64_t bytes;
+  uint64_t bytes;  // kUnlimitedBytes: nobody claims one
+  uint64_t total_bytes;
 };
 
 // What the settings say, read once. Wiped on fork: a child may have others.
@@ -41,6 +43,7 @@ struct Onlooker {
   char device_name[sizeof Claims::device_name];
   char container[sizeof Claims::container];
   char state_folder[sizeof Claims::state_folder];
+  LimitsFile set_limits;  // what an operator set, as it was last read
   uint32_t count;
   LimitOf limits[kMostLimitedDevices];
 };
@@ -97,6 +100,14 @@ size_t ListDevices(DeviceIdentity* devices) {
   return listed;
 }
 
+bool IsSet(Workspace* work) {
+  if (work->claims.process_scope) return false;
+  char name[kContainerNameBytes];
+  const RegionPlaces places = PlacesOf(work->claims, name);
+  work->read.set_limits.Look(places, OwnerOfRegion(places));
+  return work->read.set_limits.Read() == LimitsFound::kRead;
+}
+
 // kUnread: NVML said nothing, so ask again.
 Settings ReadSettings(Workspace* work) {
   char why[kWhyBytes];
@@ -106,16 +117,18 @@ Settings ReadSettings(Workspace* work) {
   memcpy(read->container, work->claims.container, sizeof read->container);
   memcpy(read->state_folder, work->claims.state_folder, sizeof read->state_folder);
   read->process_scope = work->claims.process_scope;
-  if (result == ConfigResult::kLimits) {
+  const bool set = result != ConfigResult::kInvalid && IsSet(work);
+  if (result == ConfigResult::kLimits || set) {
     const size_t count = ListDevices(work->devices);
     if (count == 0) return Settings::kUnread;
     result = ResolveLimits(work->claims, work->devices, count, work->limits, Warn, why, sizeof why);
     if (result == ConfigResult::kLimits && !LimitsMemory(work->limits, count)) {
       result = ConfigResult::kNothing;
     }
+    if (result == ConfigResult::kNothing && set) result = ConfigResult::kLimits;
     for (size_t i = 0; result == ConfigResult::kLimits && i < count; ++i) {
+      read->limits[i] = {{}, work->limits[i].memory_bytes, work->devices[i].total_bytes};
       memcpy(read->limits[i].uuid, work->devices[i].uuid, sizeof read->limits[i].uuid);
-      read->limits[i].bytes = work->limits[i].memory_bytes;
       read->count = static_cast<uint32_t>(i + 1);
     }
   }
@@ -140,6 +153,7 @@ void Decide(Onlooker* onlooker) {
       memcpy(onlooker->state_folder, work->read.state_folder, sizeof onlooker->state_folder);
       memcpy(onlooker->limits, work->read.limits, sizeof onlooker->limits);
       onlooker->count = work->read.count;
+      onlooker->set_limits.TakeOver(work->read.set_limits);
       onlooker->settings.store(settings, std::memory_order_release);
     }
   }
@@ -147,7 +161,7 @@ void Decide(Onlooker* onlooker) {
 }
 
 // Null: not decided yet, or no memory.
-const Onlooker* DecidedOnlooker() {
+Onlooker* DecidedOnlooker() {
   Onlooker* onlooker = OnlookerMemory();
   if (onlooker == nullptr) return nullptr;
   if (onlooker->settings.load(std::memory_order_acquire) == Settings::kUnread) Decide(onlooker);
@@ -180,16 +194,17 @@ bool FindSight(const Onlooker& onlooker, RegionFile* file) {
 }
 
 bool LookFromOutside(const uint8_t uuid[16], LimitSeen* seen) {
-  const Onlooker* onlooker = DecidedOnlooker();
+  Onlooker* onlooker = DecidedOnlooker();
   if (onlooker == nullptr ||
       onlooker->settings.load(std::memory_order_relaxed) != Settings::kLimits) {
     return false;
   }
   *seen = {kUnlimitedBytes, 0};
+  uint64_t total_bytes = 0;
   for (uint32_t i = 0; i < onlooker->count; ++i) {
-    if (memcmp(onlooker->limits[i].uuid, uuid, 16) == 0) {
-      seen->limit_bytes = onlooker->limits[i].bytes;
-    }
+    if (memcmp(onlooker->limits[i].uuid, uuid, 16) != 0) continue;
+    seen->limit_bytes = onlooker->limits[i].bytes;
+    total_bytes = onlooker->limits[i].total_bytes;
   }
   RegionFile file;
   if (!onlooker->process_scope && FindSight(*onlooker, &file)) {
@@ -197,7 +212,10 @@ bool LookFromOutside(const uint8_t uuid[16], LimitSeen* seen) {
     const RowSeen found = row == kMaxDevices ? RowSeen{0, kNoLimit, 0} : LookAtRow(file, row);
     seen->used_bytes = found.used_bytes;
     if (found.processes > 0) seen->limit_bytes = found.limit_bytes;
+    onlooker->set_limits.ReadNewer(file.region);
   }
+  const SetLimits set = onlooker->set_limits.For(uuid, total_bytes);
+  if (set.memory_bytes.has_value()) seen->limit_bytes = *set.memory_bytes;
   return seen->limit_bytes != kUnlimitedBytes;
 }
 

@@ -1,5 +1,7 @@
 #include "policy/account.h"
 
+#include <string.h>
+
 namespace gpufence {
 namespace {
 
@@ -21,6 +23,12 @@ void Account::Open(const RegionFile& file, uint32_t row, uint32_t slot, uint32_t
   ledger_.Rebuild();  // the slot may have been a dead process's
 }
 
+void Account::Obey(LimitsFile* set_limits, const uint8_t uuid[16], uint64_t total_bytes) {
+  set_limits_ = set_limits;
+  memcpy(uuid_, uuid, sizeof uuid_);
+  total_bytes_ = total_bytes;
+}
+
 uint64_t Account::LimitBytes() {
   // Pairs with the release in PublishLimit: a new epoch comes with the new limits.
   const std::atomic<uint32_t>& epoch = file_.region->header.limit_epoch;
@@ -28,10 +36,19 @@ uint64_t Account::LimitBytes() {
     // One thread at a time: a slow one must not put an old limit under a new epoch.
     SpinGuard guard(&limit_lock_);
     const uint32_t now = epoch.load(std::memory_order_acquire);
-    limit_bytes_.store(LowestLimit(file_.region, row()), std::memory_order_relaxed);
+    limit_bytes_.store(LimitNow(), std::memory_order_relaxed);
     limit_epoch_.store(now, std::memory_order_release);
   }
   return limit_bytes_.load(std::memory_order_relaxed);
+}
+
+uint64_t Account::LimitNow() {
+  if (set_limits_ != nullptr) {
+    set_limits_->ReadNewer(file_.region);
+    const SetLimits set = set_limits_->For(uuid_, total_bytes_);
+    if (set.memory_bytes.has_value()) return *set.memory_bytes;
+  }
+  return LowestLimit(file_.region, row());
 }
 
 bool Account::IsNearLimit(uint64_t bytes) {

@@ -11,6 +11,7 @@
 #include "core/spin.h"
 #include "policy/charge.h"
 #include "state/ledger.h"
+#include "state/limits_file.h"
 #include "state/sharing.h"
 #include "state/slots.h"
 
@@ -26,7 +27,12 @@ class Account {
   void Open(const RegionFile& file, uint32_t row, uint32_t slot, uint32_t device,
             uint64_t own_limit_bytes, MakeRoom make_room);
 
-  // True when a limit holds here: this process's own, or a sibling's.
+  // What an operator sets for the device of this UUID and size holds instead of what processes
+  // publish. Before first use, too; without this call nothing is set.
+  void Obey(LimitsFile* set_limits, const uint8_t uuid[16], uint64_t total_bytes);
+
+  // True when a limit holds here: one that was set, this process's own, or a sibling's. What is
+  // taken is counted even where none does, since one may be set at any moment.
   bool limited() { return LimitBytes() != kNoLimit; }
 
   // Takes physical bytes (multiples of what the driver takes; see policy/charge.h).
@@ -71,7 +77,8 @@ class Account {
   // A request of `bytes` is one that comes near the limit.
   bool IsNearLimit(uint64_t bytes);
 
-  // The limit in force: the lowest among the living processes of the container.
+  // The limit in force: what an operator set, else the lowest among the container's living
+  // processes.
   uint64_t LimitBytes();
 
   // The container's bytes, including what is being asked for and what the dead left; one load.
@@ -99,6 +106,8 @@ class Account {
   uint32_t slot() const { return slot_; }
 
  private:
+  uint64_t LimitNow();
+
   // Asks the ledger for what the limit leaves beside memory without a living owner.
   bool Ask(uint64_t bytes);
 
@@ -116,6 +125,9 @@ class Account {
   std::atomic<uint64_t> limit_bytes_;
   std::atomic<uint32_t> limit_epoch_;
   SpinLock limit_lock_;
+  LimitsFile* set_limits_;  // null: nothing can be set
+  uint8_t uuid_[16];
+  uint64_t total_bytes_;
   std::atomic<uint64_t> reclaimed_ns_;  // of the last ReclaimAt that looked; 0: never
   void (*read_stale_)(uint32_t device);
   std::atomic<bool> stale_;

@@ -49,6 +49,7 @@ bool Sit(Cores* cores, CoreClaim* claim, CoreShares imposed, char* why, size_t w
     return false;
   }
   device->ordinal = claim->ordinal;
+  device->activity = claim->activity;
   device->closed.store(1, std::memory_order_relaxed);
   claim->device = device;
   claim->imposed = imposed;
@@ -132,7 +133,7 @@ void FollowLimits(Cores* cores) {
 
 bool OpenCores(const Claims& claims, const RegionPlaces& own, const RegionFile& file,
                LimitsFile* set_limits, const DeviceIdentity* devices, const DeviceLimits* limits,
-               size_t count, char* why, size_t why_bytes) {
+               Activity* const* activities, size_t count, char* why, size_t why_bytes) {
   Cores* cores = CoresMemory();
   if (cores == nullptr) {
     snprintf(why, why_bytes, "no memory to keep the core limits in");
@@ -150,6 +151,7 @@ bool OpenCores(const Claims& claims, const RegionPlaces& own, const RegionFile& 
     CoreClaim* claim = &kept->claims[kept->count++];
     memcpy(claim->uuid, devices[i].uuid, sizeof claim->uuid);
     claim->ordinal = devices[i].ordinal;
+    claim->activity = activities[i];
     claim->own = {limits[i].core_millipercent, limits[i].core_soft_millipercent};
     if (!Enforce(cores, claim, why, why_bytes)) return false;
     if (limits[i].core_millipercent == 0) continue;

@@ -22,6 +22,7 @@ namespace gpufence {
 // A device with a core limit, as this process sees it.
 struct CoreDevice {
   CoreSeat seat;
+  Activity* activity;
   uint32_t ordinal;
   std::atomic<uint32_t> closed;         // the gate: not 0, ask before the next launch
   std::atomic<uint32_t> progress;       // changes when waiting may be over
@@ -36,6 +37,7 @@ struct CoreClaim {
   CoreShares own;      // as environment and files have it; 0: no limit
   CoreShares imposed;  // what the seat was told last
   CoreDevice* device;  // null: there never was a limit
+  Activity* activity;
 };
 
 // Which core limits hold: what the process was given, and what is set while it runs.
@@ -69,11 +71,11 @@ Cores* ActiveCores();
 // The same for whoever launches: also begins to hold a limit that was set since.
 Cores* LaunchCores();
 
-// Takes the seats on every device that has a core limit, now or once one is set. `file` and
-// `set_limits` stay valid. False with one clause in `why`.
+// Takes the seats on every device that has a core limit, now or once one is set, and counts held
+// launches in `activities`. `file`, `set_limits` and those stay valid. False with one clause in `why`.
 bool OpenCores(const Claims& claims, const RegionPlaces& own, const RegionFile& file,
                LimitsFile* set_limits, const DeviceIdentity* devices, const DeviceLimits* limits,
-               size_t count, char* why, size_t why_bytes);
+               Activity* const* activities, size_t count, char* why, size_t why_bytes);
 
 // Does what an operator set since the last time, if anything: one comparison where not.
 void FollowLimits(Cores* cores);

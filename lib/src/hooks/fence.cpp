@@ -190,8 +190,10 @@ bool OpenShares(Fence* fence, Workspace* work, const RegionFile& file, size_t co
   RegionPlaces own = PlacesOf(work->claims, name);
   const bool alone = work->claims.process_scope;
   if (alone) own.folders[0] = nullptr;
+  Activity* activities[kMostLimitedDevices];
+  for (size_t i = 0; i < count; ++i) activities[i] = fence->devices[i].account.activity();
   return OpenCores(work->claims, own, file, alone ? nullptr : &fence->set_limits, work->devices,
-                   work->limits, count, why, why_bytes);
+                   work->limits, activities, count, why, why_bytes);
 }
 
 FenceState Decide(Fence* fence, Workspace* work) {

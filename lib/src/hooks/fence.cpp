@@ -101,21 +101,13 @@ bool MakeRoomOn(uint32_t device) {
   return true;
 }
 
-bool Exists(LimitsFound found) {
-  if (found == LimitsFound::kForeign) {
-    GPUFENCE_LOG(kWarn,
-                 "the limits file of this container is ignored: others than its owner and "
-                 "root can write to it. Remove it");
-  }
-  return found == LimitsFound::kRead || found == LimitsFound::kDamaged;
-}
-
 // True where an operator set limits for this container, though nobody claims one.
 bool IsSet(const Claims& claims, LimitsFile* set_limits) {
   char name[kContainerNameBytes];
   const RegionPlaces places = PlacesOf(claims, name);
   set_limits->Look(places, OwnerOfRegion(places));
-  return Exists(set_limits->Read());
+  const LimitsFound found = set_limits->Read();
+  return found == LimitsFound::kRead || found == LimitsFound::kDamaged;
 }
 
 // What an operator set counts from the owner of the region, whoever that is by now.
@@ -123,7 +115,13 @@ bool ReadSetLimits(const Claims& claims, const RegionFile& file, LimitsFile* set
   if (claims.process_scope) return true;
   char name[kContainerNameBytes];
   set_limits->Look(PlacesOf(claims, name), OwnerOf(file));
-  if (set_limits->Read() == LimitsFound::kDamaged) return false;
+  const LimitsFound found = set_limits->Read();
+  if (found == LimitsFound::kDamaged) return false;
+  if (found == LimitsFound::kForeign) {
+    GPUFENCE_LOG(kWarn,
+                 "the container's limits file is ignored: others than its owner and root can write "
+                 "to it. Remove it");
+  }
   set_limits->Announce(file.region);
   return true;
 }

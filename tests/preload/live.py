@@ -11,7 +11,8 @@ from pathlib import Path
 from subprocess import Popen
 
 from gpufence import containers, limits_file
-from gpufence.limits_file import EVERY_GPU, Amounts, SetLimits
+from gpufence.limits_bytes import EVERY_GPU, Amounts
+from gpufence.limits_file import SetLimits
 
 from .conftest import Sim
 

@@ -9,7 +9,7 @@ from subprocess import Popen
 import pytest
 from gpufence import limits_file, region
 from gpufence import shared_layout as layout
-from gpufence.limits_file import EVERY_GPU, Amounts
+from gpufence.limits_bytes import EVERY_GPU, Amounts
 
 from .conftest import Sim
 from .live import NAME, ask, environment, limits_path, put, put_cores, put_memory, spinning
@@ -293,9 +293,7 @@ def test_shares_change_while_launches_run(sim: Sim, state: Path) -> None:
         assert LOW[0] < share(process) < LOW[1]
 
 
-def test_a_share_can_begin_and_end_in_a_program_that_started_without(
-    sim: Sim, state: Path
-) -> None:
+def test_a_share_can_begin_and_end_in_a_program_that_started_without(sim: Sim, state: Path) -> None:
     with spinning(sim, state, MEMORY_LIMIT="4g") as process:
         assert share(process) > FREE
         put_cores(state, 30)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import limits_file, region, shared_layout, sources
+from . import limits_bytes, limits_file, region, shared_layout, sources
 from .errors import ToolError
 from .options import Dialect, Setting
 from .shared_file import folders
@@ -44,7 +44,7 @@ class Container:
 
 def places(given: str | None) -> tuple[Path, ...]:
     """The folders to look into: --state-dir, else GPUFENCE_STATE_DIR or the config file's first."""
-    return folders(_environment(), given)
+    return folders(core_environment(), given)
 
 
 def find(given: str | None) -> list[Container]:
@@ -56,7 +56,7 @@ def find(given: str | None) -> list[Container]:
     looked = places(given)
     regions: dict[str, Path] = {}
     suffix = f".v{shared_layout.REGION_VERSION}"
-    for path in region.find(_environment(), given):
+    for path in region.find(core_environment(), given):
         if path.name.endswith(suffix):
             name = path.name.removeprefix("gpufence-").removesuffix(suffix)
             regions.setdefault(name, path)
@@ -102,7 +102,7 @@ def reduced(name: str) -> str:
     kept = re.sub(rb"[^A-Za-z0-9._-]", b"_", raw[:_LONGEST_NAME])
     if kept == raw and not kept.startswith(b"."):
         return kept.decode()
-    return f"{kept.decode()}-{limits_file.check_of(raw):016x}"
+    return f"{kept.decode()}-{limits_bytes.check_of(raw):016x}"
 
 
 def _container(name: str, region_path: Path | None, looked: tuple[Path, ...]) -> Container:
@@ -118,8 +118,8 @@ def _container(name: str, region_path: Path | None, looked: tuple[Path, ...]) ->
     return Container(name, region_path, None, owner if owner is not None else os.geteuid())
 
 
-def _environment() -> Mapping[str, str]:
-    """Ours; a state folder that only the config file names is added."""
+def core_environment() -> Mapping[str, str]:
+    """This command's; a state folder that only the config file names is added."""
     environment = dict(os.environ)
     if not environment.get("GPUFENCE_STATE_DIR"):
         try:

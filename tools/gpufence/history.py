@@ -18,7 +18,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from .limits_file import EVERY_GPU, Amounts
+from .limits_bytes import EVERY_GPU, Amounts
 from .shared_file import uuid_text
 
 _MOST_BYTES = 1 << 20
@@ -92,7 +92,10 @@ def read(path: Path, generation: int) -> list[dict[str, Any]]:
     # Whoever came after one who was killed took the same generation.
     last = {change["generation"]: index for index, change in enumerate(changes)}
     return [
-        {**change, "held": change["generation"] <= generation and last[change["generation"]] == index}
+        {
+            **change,
+            "held": change["generation"] <= generation and last[change["generation"]] == index,
+        }
         for index, change in enumerate(changes)
     ]
 

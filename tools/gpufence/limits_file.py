@@ -1,8 +1,7 @@
-"""A container's limits file: what an operator set for it while its programs run.
+"""A container's limits file: found, read and changed, one writer at a time.
 
-Knows lib/src/state/limits_layout.h and is the only writer. A file has two banks: a change goes into
-the one that is not current, then the generation names it, so that a writer killed anywhere leaves
-the limits as they were. Must not know commands or output. Standard library only.
+The only writer there is. Owns who may write and in which order; the bytes are limits_bytes.py's.
+Must not know commands or output. Standard library only.
 """
 
 from __future__ import annotations
@@ -15,52 +14,16 @@ import stat
 import struct
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from . import shared_layout as layout
 from .errors import ToolError
+from .limits_bytes import EVERY_GPU, Amounts, bank_at, current, image, is_limits_file, pack_bank
 
-EVERY_GPU = bytes(16)
-
-_HEADER = struct.Struct(layout.LIMITS_HEADER_FORMAT)
-_BANK = struct.Struct(layout.LIMITS_BANK_FORMAT)
-_ENTRY = struct.Struct(layout.LIMITS_ENTRY_FORMAT)
 _MODE = 0o644
 _READ_ATTEMPTS = 100
 _LOCK_SECONDS = 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class Amounts:
-    """What is set for one GPU, or for every GPU; None leaves it to environment and files.
-
-    `memory` is bytes, or with `memory_is_part` billionths of a percent of the GPU; shares are in
-    thousandths of a percent. 0 is an explicit "no limit".
-    """
-
-    memory: int | None = None
-    memory_is_part: bool = False
-    cores: int | None = None
-    soft_cores: int | None = None
-
-    @property
-    def empty(self) -> bool:
-        """Whether nothing is set."""
-        return self.memory is None and self.cores is None and self.soft_cores is None
-
-    def over(self, general: Amounts) -> Amounts:
-        """These, and where nothing is set, the general ones."""
-        filled = self
-        if self.memory is None:
-            filled = replace(
-                filled, memory=general.memory, memory_is_part=general.memory_is_part
-            )
-        if self.cores is None:
-            filled = replace(filled, cores=general.cores)
-        if self.soft_cores is None:
-            filled = replace(filled, soft_cores=general.soft_cores)
-        return filled
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +108,7 @@ def prepare(folders: tuple[Path, ...], container: str) -> Path:
         path = path_of(folder, container)
         try:
             _make_folder(folder)
-            _make(path, _image(1, {}), replacing=False)
+            _make(path, image(1, {}), replacing=False)
         except OSError as error:
             problem = error
         else:
@@ -184,7 +147,7 @@ def change(
                 if not replace_damaged:
                     raise
                 generation, entries = 0, {}
-                _make(path, _image(1, {}), replacing=True)
+                _make(path, image(1, {}), replacing=True)
                 return change(path, owner, least_generation, edit, record, replace_damaged=False)
             wanted = {uuid: each for uuid, each in edit(entries).items() if not each.empty}
             generation = max(generation, least_generation) + 1
@@ -237,45 +200,9 @@ def told(region: Path) -> int:
         return 0
 
 
-def check_of(content: bytes) -> int:
-    """FNV-1a, 64 bits."""
-    value = 0xCBF29CE484222325
-    for byte in content:
-        value = ((value ^ byte) * 0x100000001B3) & (2**64 - 1)
-    return value
-
-
-def _pack_bank(generation: int, entries: Mapping[bytes, Amounts]) -> bytes:
-    packed = b"".join(_pack_entry(uuid, each) for uuid, each in sorted(entries.items()))
-    rest = struct.pack("<QI4x", generation, len(entries)) + packed
-    return struct.pack("<Q", check_of(rest)) + rest
-
-
-def _pack_entry(uuid: bytes, amounts: Amounts) -> bytes:
-    flags = (
-        layout.MEMORY_IS_SET * (amounts.memory is not None)
-        | layout.MEMORY_IS_PART * amounts.memory_is_part
-        | layout.CORES_ARE_SET * (amounts.cores is not None)
-        | layout.SOFT_CORES_ARE_SET * (amounts.soft_cores is not None)
-    )
-    shares = (amounts.cores or 0, amounts.soft_cores or 0)
-    return _ENTRY.pack(uuid, amounts.memory or 0, 0, *shares, flags)
-
-
-def _image(generation: int, entries: Mapping[bytes, Amounts]) -> bytes:
-    """A whole file."""
-    image = bytearray(layout.LIMITS_BYTES)
-    _HEADER.pack_into(image, 0, layout.LIMITS_MAGIC, layout.LIMITS_VERSION, layout.MAX_LIMITS_ENTRIES, generation)
-    bank = _pack_bank(generation, entries)
-    start = _HEADER.size + layout.LIMITS_BANK_BYTES * (generation & 1)
-    image[start : start + len(bank)] = bank
-    return bytes(image)
-
-
 def _write(descriptor: int, generation: int, entries: Mapping[bytes, Amounts]) -> None:
     """Two steps; the second one makes the first one count."""
-    bank = _pack_bank(generation, entries)
-    os.pwrite(descriptor, bank, _HEADER.size + layout.LIMITS_BANK_BYTES * (generation & 1))
+    os.pwrite(descriptor, pack_bank(generation, entries), bank_at(generation))
     os.pwrite(descriptor, struct.pack("<Q", generation), layout.LIMITS_GENERATION_AT)
 
 
@@ -283,36 +210,16 @@ def _read_from(descriptor: int, path: Path) -> tuple[int, dict[bytes, Amounts]]:
     """The current bank, read again while a writer is ahead of us."""
     for _ in range(_READ_ATTEMPTS):
         content = os.pread(descriptor, layout.LIMITS_BYTES, 0)
-        if len(content) < layout.LIMITS_BYTES:
+        if not is_limits_file(content):
             break
-        magic, version, most, generation = _HEADER.unpack_from(content)
-        if (magic, version, most) != (layout.LIMITS_MAGIC, layout.LIMITS_VERSION, layout.MAX_LIMITS_ENTRIES):
-            break
-        start = _HEADER.size + layout.LIMITS_BANK_BYTES * (generation & 1)
-        check, written, count = _BANK.unpack_from(content, start)
-        end = start + _BANK.size + _ENTRY.size * count
-        if (
-            written == generation
-            and count <= layout.MAX_LIMITS_ENTRIES
-            and check_of(content[start + 8 : end]) == check
-        ):
-            return generation, dict(_unpack_entries(content[start + _BANK.size : end]))
+        found = current(content)
+        if found is not None:
+            return found
     raise LimitsFileError(
         what=f"cannot read {path}",
         why="it is damaged, and what it said before holds",
         fix="Set the container's limits anew with `gpufence set NAME --reset`",
     )
-
-
-def _unpack_entries(content: bytes) -> Iterator[tuple[bytes, Amounts]]:
-    for uuid, memory, _, cores, soft_cores, flags in _ENTRY.iter_unpack(content):
-        amounts = Amounts(
-            memory if flags & layout.MEMORY_IS_SET else None,
-            bool(flags & layout.MEMORY_IS_PART),
-            cores if flags & layout.CORES_ARE_SET else None,
-            soft_cores if flags & layout.SOFT_CORES_ARE_SET else None,
-        )
-        yield uuid, amounts
 
 
 def _make_folder(folder: Path) -> None:
@@ -370,7 +277,7 @@ def _open_to_write(path: Path, owner: int) -> int:
         # Without O_CREAT, which sticky folders refuse for others' files (fs.protected_regular).
         descriptor = os.open(path, flags)
     except FileNotFoundError:
-        _make(path, _image(1, {}), replacing=False)
+        _make(path, image(1, {}), replacing=False)
         descriptor = os.open(path, flags)
     found = os.fstat(descriptor)
     if counts(found, owner):
@@ -378,7 +285,7 @@ def _open_to_write(path: Path, owner: int) -> int:
     os.close(descriptor)
     raise LimitsFileError(
         what=f"cannot write {path}",
-        why=f"it is user {found.st_uid}'s or not its owner's alone to write, so no program heeds it",
+        why=f"it is user {found.st_uid}'s, or others can write to it, so no program heeds it",
         fix="Remove it as root",
     )
 

@@ -72,7 +72,8 @@ Cores* ActiveCores();
 Cores* LaunchCores();
 
 // Takes the seats on every device that has a core limit, now or once one is set, and counts held
-// launches in `activities`. `file`, `set_limits` and those stay valid. False with one clause in `why`.
+// launches in `activities`. `file`, `set_limits` and those stay valid. False with one clause in
+// `why`.
 bool OpenCores(const Claims& claims, const RegionPlaces& own, const RegionFile& file,
                LimitsFile* set_limits, const DeviceIdentity* devices, const DeviceLimits* limits,
                Activity* const* activities, size_t count, char* why, size_t why_bytes);

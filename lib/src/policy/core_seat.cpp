@@ -36,8 +36,7 @@ bool CoreSeat::Join(const char* node_folder, const RegionPlaces& own, const uint
   CoreFile file;
   CorePlace place;
   if (!OpenCoreFile(node_folder, own, &file, why, why_bytes) ||
-      !JoinCoreRow(file, own.container, uuid, shares, now_ns, &place, why, why_bytes,
-                   imposed_)) {
+      !JoinCoreRow(file, own.container, uuid, shares, now_ns, &place, why, why_bytes, imposed_)) {
     return false;
   }
   Sit(file, place, node_folder[0] != '\0');

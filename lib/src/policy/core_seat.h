@@ -89,7 +89,7 @@ class CoreSeat {
 
   CoreFile file_;
   CorePlace place_;
-  bool shares_device_;  // with other containers: there are turns
+  bool shares_device_;    // with other containers: there are turns
   uint64_t imposed_ = 0;  // packed; atomic by builtins, since a seat can be copied
 };
 

@@ -32,8 +32,8 @@ enum class LimitsFound : uint8_t {
 // Zeroed memory is a file in which nothing is set. Any thread, after Look.
 class LimitsFile {
  public:
-  // Where to look, and whose file counts: the owner's of the container's region, or root's, writable
-  // by nobody else.
+  // Where to look, and whose file counts: the region owner's or root's, writable by nobody
+  // else.
   void Look(const RegionPlaces& places, uid_t owner);
 
   // Reads it. What was known stays where nothing can be read: only an operator takes a limit back,

@@ -271,9 +271,9 @@ def _announce_again(state: Path) -> None:
 
 # ---- GPU time ----
 
-# Shares of a quarter of a second on a loaded machine: far from each other, and nothing finer.
-LOW, HIGH = (10, 45), (55, 90)
-FREE = 91
+# Shares in real time on a machine that others use, too: far from each other, and nothing finer.
+LOW, HIGH = (8, 38), (45, 85)
+FREE = 45
 
 
 def share(process: Popen[str], kernel_us: int = 500, ms: int = 400) -> float:

@@ -40,6 +40,8 @@ constexpr Number kNumbers[] = {
     {"SHARES_AT", offsetof(Region, shares)},
     {"ACTIVITY_AT", offsetof(Region, activity)},
     {"PAST_AT", offsetof(Region, past)},
+    {"RESIDENT_AT", offsetof(Region, resident)},
+    {"RATIOS_AT", offsetof(Region, ratios)},
     {"REGION_BYTES", sizeof(Region)},
     {"LIMIT_EPOCH_AT", offsetof(RegionHeader, limit_epoch)},
     {"SET_GENERATION_AT", offsetof(RegionHeader, set_generation)},

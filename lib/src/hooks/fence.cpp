@@ -8,7 +8,9 @@
 #include "hooks/graph_memory.h"
 #include "hooks/piece_reservation.h"
 #include "hooks/region_places.h"
+#include "hooks/set_limits.h"
 #include "hooks/shared_memory.h"
+#include "hooks/unified.h"
 #include "real.h"
 
 namespace gpufence {
@@ -62,15 +64,32 @@ void JoinNvml(const Claims& claims, DeviceIdentity* devices, size_t count) {
   for (size_t d = 0; d < count; ++d) devices[d].nvml_index = NvmlIndexOf(devices[d].uuid);
 }
 
-// What is claimed but held by nobody yet, in one line. A forked child's parent has said it.
-void SayWhatIsNotEnforced(const DeviceLimits* limits, size_t count) {
+// Where memory cannot be oversold, all that the container is promised is its share. A forked
+// child's parent has said so.
+void LimitToShares(const DeviceIdentity* devices, size_t count, DeviceLimits* limits) {
   static constinit std::atomic<bool> said{false};
   for (size_t d = 0; d < count; ++d) {
-    const char* source = limits[d].oversubscribe_source;
-    if (*source == '\0') continue;
-    if (said.exchange(true, std::memory_order_relaxed)) return;
-    GPUFENCE_LOG(kWarn, "%s is read, but this build does not oversubscribe", source);
-    return;
+    const uint64_t ratio = limits[d].oversubscribe;
+    if (ratio == 0) continue;
+    if (limits[d].memory_bytes == kUnlimitedBytes) {
+      limits[d].oversubscribe = 0;
+      if (said.exchange(true, std::memory_order_relaxed)) continue;
+      GPUFENCE_LOG(kWarn, "%s has no effect without a memory limit",
+                   limits[d].oversubscribe_source);
+      continue;
+    }
+    if (CanOversell(static_cast<CUdevice>(devices[d].ordinal))) continue;
+    const uint64_t share_bytes = ShareBytes(limits[d].memory_bytes, ratio);
+    const uint64_t most_bytes =
+        share_bytes < devices[d].total_bytes ? share_bytes : devices[d].total_bytes;
+    if (most_bytes < limits[d].memory_bytes) limits[d].memory_bytes = most_bytes;
+    limits[d].oversubscribe = 0;
+    if (said.exchange(true, std::memory_order_relaxed)) continue;
+    GPUFENCE_LOG(kWarn,
+                 "%s is not followed on device %u, which has no concurrent access to managed "
+                 "memory; its limit is %llu bytes",
+                 limits[d].oversubscribe_source, devices[d].ordinal,
+                 static_cast<unsigned long long>(limits[d].memory_bytes));
   }
 }
 
@@ -98,31 +117,6 @@ bool MakeRoomOn(uint32_t device) {
   TrimPools(fence, &fence->devices[device]);
   TrimGraphs(&fence->devices[device]);
   ReadOverheadNow(&fence->devices[device]);
-  return true;
-}
-
-// True where an operator set limits for this container, though nobody claims one.
-bool IsSet(const Claims& claims, LimitsFile* set_limits) {
-  char name[kContainerNameBytes];
-  const RegionPlaces places = PlacesOf(claims, name);
-  set_limits->Look(places, OwnerOfRegion(places));
-  const LimitsFound found = set_limits->Read();
-  return found == LimitsFound::kRead || found == LimitsFound::kDamaged;
-}
-
-// What an operator set counts from the owner of the region, whoever that is by now.
-bool ReadSetLimits(const Claims& claims, const RegionFile& file, LimitsFile* set_limits) {
-  if (claims.process_scope) return true;
-  char name[kContainerNameBytes];
-  set_limits->Look(PlacesOf(claims, name), OwnerOf(file));
-  const LimitsFound found = set_limits->Read();
-  if (found == LimitsFound::kDamaged) return false;
-  if (found == LimitsFound::kForeign) {
-    GPUFENCE_LOG(kWarn,
-                 "the container's limits file is ignored: others than its owner and root can write "
-                 "to it. Remove it");
-  }
-  set_limits->Announce(file.region);
   return true;
 }
 
@@ -162,7 +156,7 @@ FenceState FenceDevices(Fence* fence, const Claims& claims, const DeviceIdentity
     device->ordinal = static_cast<CUdevice>(devices[i].ordinal);
     device->total_bytes = devices[i].total_bytes;
     device->account.Open(file, row, slot, static_cast<uint32_t>(i), limits[i].memory_bytes,
-                         MakeRoomOn);
+                         MakeRoomOn, limits[i].oversubscribe);
     if (!claims.process_scope) {
       device->account.Obey(&fence->set_limits, devices[i].uuid, devices[i].total_bytes);
     }
@@ -198,15 +192,16 @@ FenceState Decide(Fence* fence, Workspace* work) {
   char why[kWhyBytes];
   ConfigResult result = ReadClaims(&work->claims, why, sizeof why);
   if (result == ConfigResult::kInvalid) return Refuse(why);
-  const bool set = !work->claims.process_scope && IsSet(work->claims, &fence->set_limits);
+  const bool set = FindSetLimits(work->claims, &fence->set_limits);
   if (result == ConfigResult::kNothing && !set) return FenceState::kOpen;
   const size_t count = ListDevices(work->devices);
   if (count == 0) return FenceState::kUnread;  // the driver is not initialised yet: ask again
   JoinNvml(work->claims, work->devices, count);
   result = ResolveLimits(work->claims, work->devices, count, work->limits, Warn, why, sizeof why);
   if (result == ConfigResult::kInvalid) return Refuse(why);
-  SayWhatIsNotEnforced(work->limits, count);
-  if (result == ConfigResult::kNothing && !set) return FenceState::kOpen;
+  LimitToShares(work->devices, count, work->limits);
+  const bool claimed = LimitsMemory(work->limits, count) || LimitsCores(work->limits, count);
+  if (!claimed && !set) return FenceState::kOpen;
   RegionFile file;
   const FenceState state =
       FenceDevices(fence, work->claims, work->devices, count, work->limits, &file);
@@ -368,6 +363,7 @@ void Discharge(Fence* fence, const Holding& holding) {
       device->managed_bytes.fetch_sub(holding.bytes);
       [[fallthrough]];
     case Family::kLinear:
+    case Family::kUnified:
       return DischargePiece(device, holding);
     case Family::kStreamOrdered:
       return ReturnToPool(reinterpret_cast<PoolAccount*>(holding.owner), holding.bytes);

@@ -13,9 +13,10 @@
 #include "device/usage.h"
 #include "hooks/clock.h"
 #include "hooks/fence.h"
+#include "hooks/held.h"
 #include "hooks/region_places.h"
+#include "hooks/set_limits.h"
 #include "real.h"
-#include "state/limits_file.h"
 #include "state/onlook.h"
 
 namespace gpufence {
@@ -33,6 +34,7 @@ struct LimitOf {
   uint8_t uuid[16];
   uint64_t bytes;  // kUnlimitedBytes: nobody claims one
   uint64_t total_bytes;
+  bool is_oversold;
 };
 
 // What the settings say, read once. Wiped on fork: a child may have others.
@@ -100,14 +102,6 @@ size_t ListDevices(DeviceIdentity* devices) {
   return listed;
 }
 
-bool IsSet(Workspace* work) {
-  if (work->claims.process_scope) return false;
-  char name[kContainerNameBytes];
-  const RegionPlaces places = PlacesOf(work->claims, name);
-  work->read.set_limits.Look(places, OwnerOfRegion(places));
-  return work->read.set_limits.Read() == LimitsFound::kRead;
-}
-
 // kUnread: NVML said nothing, so ask again.
 Settings ReadSettings(Workspace* work) {
   char why[kWhyBytes];
@@ -117,7 +111,8 @@ Settings ReadSettings(Workspace* work) {
   memcpy(read->container, work->claims.container, sizeof read->container);
   memcpy(read->state_folder, work->claims.state_folder, sizeof read->state_folder);
   read->process_scope = work->claims.process_scope;
-  const bool set = result != ConfigResult::kInvalid && IsSet(work);
+  const bool set =
+      result != ConfigResult::kInvalid && FindSetLimits(work->claims, &read->set_limits);
   if (result == ConfigResult::kLimits || set) {
     const size_t count = ListDevices(work->devices);
     if (count == 0) return Settings::kUnread;
@@ -127,7 +122,10 @@ Settings ReadSettings(Workspace* work) {
     }
     if (result == ConfigResult::kNothing && set) result = ConfigResult::kLimits;
     for (size_t i = 0; result == ConfigResult::kLimits && i < count; ++i) {
-      read->limits[i] = {{}, work->limits[i].memory_bytes, work->devices[i].total_bytes};
+      read->limits[i] = {{},
+                         work->limits[i].memory_bytes,
+                         work->devices[i].total_bytes,
+                         work->limits[i].oversubscribe != 0};
       memcpy(read->limits[i].uuid, work->devices[i].uuid, sizeof read->limits[i].uuid);
       read->count = static_cast<uint32_t>(i + 1);
     }
@@ -193,25 +191,29 @@ bool FindSight(const Onlooker& onlooker, RegionFile* file) {
   return true;
 }
 
-bool LookFromOutside(const uint8_t uuid[16], LimitSeen* seen) {
+bool LookFromOutside(const uint8_t uuid[16], Held* seen) {
   Onlooker* onlooker = DecidedOnlooker();
   if (onlooker == nullptr ||
       onlooker->settings.load(std::memory_order_relaxed) != Settings::kLimits) {
     return false;
   }
-  *seen = {kUnlimitedBytes, 0};
+  *seen = {kUnlimitedBytes, 0, false};
   uint64_t total_bytes = 0;
   for (uint32_t i = 0; i < onlooker->count; ++i) {
     if (memcmp(onlooker->limits[i].uuid, uuid, 16) != 0) continue;
     seen->limit_bytes = onlooker->limits[i].bytes;
+    seen->is_oversold = onlooker->limits[i].is_oversold;
     total_bytes = onlooker->limits[i].total_bytes;
   }
   RegionFile file;
   if (!onlooker->process_scope && FindSight(*onlooker, &file)) {
     const uint32_t row = LookRow(file.region, uuid);
-    const RowSeen found = row == kMaxDevices ? RowSeen{0, kNoLimit, 0} : LookAtRow(file, row);
+    const RowSeen found = row == kMaxDevices ? RowSeen{} : LookAtRow(file, row);
     seen->used_bytes = found.used_bytes;
-    if (found.processes > 0) seen->limit_bytes = found.limit_bytes;
+    if (found.processes > 0) {
+      seen->limit_bytes = found.limit_bytes;
+      seen->is_oversold = found.is_oversold;
+    }
     onlooker->set_limits.ReadNewer(file.region);
   }
   const SetLimits set = onlooker->set_limits.For(uuid, total_bytes);
@@ -221,7 +223,7 @@ bool LookFromOutside(const uint8_t uuid[16], LimitSeen* seen) {
 
 }  // namespace
 
-bool LookAt(nvmlDevice_t device, LimitSeen* seen) {
+bool LookAt(nvmlDevice_t device, Held* seen) {
   uint8_t uuid[16];
   Fence* fence = DecidedFence();
   if (fence == nullptr) {
@@ -233,7 +235,7 @@ bool LookAt(nvmlDevice_t device, LimitSeen* seen) {
     FencedDevice* fenced = &fence->devices[i];
     if (memcmp(fenced->uuid, uuid, sizeof uuid) != 0) continue;
     fenced->account.ReclaimAt(CoarseNowNs());
-    *seen = {fenced->account.LimitBytes(), fenced->account.UsedBytes()};
+    *seen = HeldOn(&fenced->account);
     return seen->limit_bytes != kNoLimit;
   }
   return LookFromOutside(uuid, seen);

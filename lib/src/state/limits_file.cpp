@@ -69,7 +69,7 @@ uint64_t MemoryOf(const LimitsEntry& entry, uint64_t total_bytes) {
     bytes = part < total_bytes ? static_cast<uint64_t>(part) : total_bytes;
     if (bytes == 0) bytes = 1;  // less than a byte of the device is no room, not no limit
   }
-  return total_bytes != 0 && bytes > total_bytes ? total_bytes : bytes;
+  return bytes;
 }
 
 void Apply(const LimitsEntry& entry, uint64_t total_bytes, SetLimits* set) {

@@ -16,7 +16,7 @@ namespace gpufence {
 
 // What is set for one device. Without a value: left to environment and files.
 struct SetLimits {
-  std::optional<uint64_t> memory_bytes;  // kNoLimit: none; else 1 to the device's size
+  std::optional<uint64_t> memory_bytes;  // kNoLimit: none; never 0, perhaps above the device's
   std::optional<uint32_t> cores;         // thousandths of a percent; 0: none
   std::optional<uint32_t> soft_cores;
   std::optional<uint64_t> oversubscribe;  // ratio in thousandths; 0: off

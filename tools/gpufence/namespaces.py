@@ -73,17 +73,17 @@ def _compare_mode(name: str, text: str, kind: str, found: Collected) -> None:
 def pid_namespace(proc: Path) -> Finding:
     """In whose numbers the process counts."""
     found = Collected("pids")
-    inode = inode(proc / "ns" / "pid")
-    first = inode == _FIRST_PID_NAMESPACE
+    number = inode(proc / "ns" / "pid")
+    first = number == _FIRST_PID_NAMESPACE
     numbers = _status_field(proc, "NSpid").split()
     found.facts |= {
-        "namespace": inode or None,
-        "first": first if inode else None,
-        "numbers": [int(number) for number in numbers],
+        "namespace": number or None,
+        "first": first if number else None,
+        "numbers": [int(each) for each in numbers],
     }
-    text = "the machine's own" if first else f"a namespace of its own ({inode})"
-    found.told.append(text if inode else "unknown: /proc does not tell")
-    if not inode:
+    text = "the machine's own" if first else f"a namespace of its own ({number})"
+    found.told.append(text if number else "unknown: /proc does not tell")
+    if not number:
         found.notes.append(
             failed(
                 "the pid namespace cannot be told",

@@ -151,8 +151,6 @@ def _as_text(claims: Claims, rows: list[Row], explain: bool) -> list[str]:
             amount, source = "the lowest", "of the following, which depends on the GPU"
         elif row.applies:
             amount, source = amount_text(row.applies), row.applies.source
-            if row.kind is Kind.OVERSUBSCRIBE:
-                source += " (not enforced by this build)"
         lines.append(f"{_KIND_NAMES[row.kind]:13} {row.gpu}: {amount}  {source}".rstrip())
         if explain or row.depends:
             lines += [
@@ -198,7 +196,7 @@ def _as_dict(claims: Claims, rows: list[Row]) -> dict[str, object]:
             {
                 "kind": row.kind.name.lower(),
                 "gpu": row.gpu,
-                "enforced": row.kind is not Kind.OVERSUBSCRIBE,
+                "enforced": True,
                 "applies": _claim_as_dict(row.applies) if row.applies else None,
                 "depends_on_gpu": row.depends,
                 "overruled": [_claim_as_dict(claim) for claim in row.overruled],

@@ -20,6 +20,7 @@ _COMMANDS = {
     "run": "run a program with the library preloaded, inside a limit",
     "status": "show what containers use, their limits and their processes",
     "set": "change a container's limits while its programs run",
+    "top": "watch containers: memory and GPU time of their limits",
     "config": "show which limits apply, and where each comes from",
     "cdi": "write, list and check CDI files, for docker and podman",
     "doctor": "prove that a process is fenced, and say which driver it uses",

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from . import core_file, history, limits_file, region, sizes
+from . import changes, core_file, limits_file, region, sizes
 from .containers import Container, core_environment
 from .core_file import CoreDevice, CoreFile, Tenant
 from .errors import ToolError
@@ -46,7 +46,7 @@ def read(container: Container, cores: Iterable[CoreFile]) -> dict[str, Any]:
         "running": bool(found and found.alive),
         "region": str(container.region) if container.region else None,
         "limits_file": str(limits.path) if limits else None,
-        "set": history.as_dict(limits.entries) if limits else {},
+        "set": changes.as_dict(limits.entries) if limits else {},
         "gpus": [_gpu(device, limits, seats.get(device.uuid)) for device in devices],
         "processes": [
             _process(owner) for owner in (found.owners if found else ()) if _lives(owner)

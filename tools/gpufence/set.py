@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from . import containers, figures, flags, history, limits_file, region, sizes
+from . import changes, containers, figures, flags, limits_file, region, sizes
 from .containers import Container
 from .errors import ExitCode, ToolError
 from .limits_bytes import EVERY_GPU, Amounts
@@ -199,7 +199,7 @@ def _apply(
 
     def record(generation: int, old: Entries, new: Entries) -> None:
         before.append(old)
-        history.append(limits_file.history_of(path), container.owner, generation, old, new)
+        changes.append(limits_file.history_of(path), container.owner, generation, old, new)
 
     told = limits_file.told(container.region) if container.region else 0
     changed = limits_file.change(
@@ -285,8 +285,8 @@ def _as_dict(
         "container": container.name,
         "dry_run": bool(args.dry_run),
         "generation": generation,
-        "old": history.as_dict(old),
-        "new": history.as_dict(new),
+        "old": changes.as_dict(old),
+        "new": changes.as_dict(new),
         "over": [
             {
                 "uuid": device.uuid,

@@ -14,7 +14,7 @@ import argparse
 import json
 import sys
 
-from . import container_state, containers, flags, history, limits_file, status_text
+from . import changes, container_state, containers, flags, limits_file, status_text
 from .errors import ExitCode, ToolError
 
 USAGE_STATUS = ExitCode.USAGE
@@ -74,12 +74,12 @@ def _print_history(args: argparse.Namespace) -> ExitCode:
     container = containers.one(args.name, args.state_dir)
     path = container.limits_path
     held = limits_file.read(path, container.owner)
-    changes = history.read(limits_file.history_of(path), held.generation if held else 0)
+    written = changes.read(limits_file.history_of(path), held.generation if held else 0)
     if args.json:
-        print(json.dumps({"schema": 1, "container": container.name, "changes": changes}, indent=2))
+        print(json.dumps({"schema": 1, "container": container.name, "changes": written}, indent=2))
         return ExitCode.OK
-    for change in changes:
+    for change in written:
         print(status_text.change_line(change))
-    if not changes:
+    if not written:
         print(f"gpufence: nothing was ever set for '{container.name}'", file=sys.stderr)
     return ExitCode.OK

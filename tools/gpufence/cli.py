@@ -19,6 +19,8 @@ from .errors import ExitCode, ToolError
 # Every subcommand is a module of its own with USAGE_STATUS, add_arguments(parser) and run(args).
 _COMMANDS = {
     "run": "run a program with the library preloaded, inside a limit",
+    "status": "show what containers use, their limits and their processes",
+    "set": "change a container's limits while its programs run",
     "top": "watch containers: memory and GPU time of their limits",
     "export": "tell Prometheus what containers use of their limits",
     "completion": "print a shell's completion of this command",

@@ -90,7 +90,7 @@ def _command(name: str) -> tuple[ModuleType, argparse.ArgumentParser]:
 
 
 def _overview() -> argparse.ArgumentParser:
-    lines = "\n".join(f"  {name:8} {purpose}" for name, purpose in _COMMANDS.items())
+    lines = "\n".join(f"  {name:10} {purpose}" for name, purpose in _COMMANDS.items())
     parser = _Parser(
         prog="gpufence",
         usage="gpufence COMMAND [ARGUMENT ...]",

@@ -11,6 +11,10 @@ HeapKind KindOf(const Holding& holding) {
   return holding.family == Family::kManaged ? HeapKind::kManaged : HeapKind::kLinear;
 }
 
+ChunkTable* ChunksOf(FencedDevice* device, HeapKind kind) {
+  return kind == HeapKind::kArrays ? &device->array_chunks : &device->chunks;
+}
+
 SmallPiece PieceOf(const Holding& holding) {
   return {HeapOf(holding.context, KindOf(holding)), holding.owner, holding.bytes};
 }
@@ -29,7 +33,7 @@ PieceReservation::PieceReservation(FencedDevice* device, uint64_t context, HeapK
       kind_(kind),
       bytes_(bytes),
       move_(&device->moves),
-      grant_(&device->account, &device->chunks, context, kind, bytes) {
+      grant_(&device->account, ChunksOf(device, kind), context, kind, bytes) {
   if (grant_) {
     move_.Granted();
   } else {
@@ -55,20 +59,20 @@ bool PieceReservation::Commit(Holding holding) {
 
 void LeavePiece(FencedDevice* device, Holding* holding) {
   if (!SharesChunk(*holding) || holding->count == kLeaving) return;
-  device->chunks.Leave(PieceOf(*holding));
+  ChunksOf(device, KindOf(*holding))->Leave(PieceOf(*holding));
   holding->count = kLeaving;
 }
 
 void KeepPiece(FencedDevice* device, Holding* holding) {
   if (holding->count != kLeaving || !SharesChunk(*holding)) return;
-  KeepSmallPiece(&device->account, &device->chunks, PieceOf(*holding));
+  KeepSmallPiece(&device->account, ChunksOf(device, KindOf(*holding)), PieceOf(*holding));
   holding->count = 0;
 }
 
 void DischargePiece(FencedDevice* device, const Holding& holding) {
   Holding ending = holding;
   LeavePiece(device, &ending);
-  EndPiece(&device->account, &device->chunks, PieceOf(ending));
+  EndPiece(&device->account, ChunksOf(device, KindOf(ending)), PieceOf(ending));
 }
 
 }  // namespace gpufence

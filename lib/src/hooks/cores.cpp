@@ -59,9 +59,18 @@ void TickHere(Cores* cores) {
   real::cuCtxSetCurrent(context);
 }
 
+// One launch waited, all its naps together.
+void CountHeldLaunch(const CoreDevice* device, uint64_t since_ns) {
+  if (device->activity == nullptr) return;
+  device->activity->launches_held.fetch_add(1, std::memory_order_relaxed);
+  device->activity->held_ns.fetch_add(NowNs() - since_ns, std::memory_order_relaxed);
+}
+
 // Waits for budget, room in the queue and the turn, in this order, and opens the gate.
 void Hold(Cores* cores, CoreDevice* device, MarkedStream* stream) {
-  uint64_t patient_since_ns = NowNs();
+  const uint64_t since_ns = NowNs();
+  bool waited = false;
+  uint64_t patient_since_ns = since_ns;
   uint32_t reached = cores->markers.reached();
   while (!cores->watcher.stopping()) {
     const uint32_t seen = device->progress.load(std::memory_order_acquire);
@@ -73,6 +82,7 @@ void Hold(Cores* cores, CoreDevice* device, MarkedStream* stream) {
     uint64_t wait_ns = HoldNs(*device, stream, now_ns);
     if (wait_ns != 0 && now_ns - patient_since_ns < kPatienceNs) {
       if (!cores->watcher.runs()) wait_ns = std::min(wait_ns, kTickNs);
+      waited = true;
       const bool queued = stream != nullptr && stream->QueuedNs() != 0;
       // A debt is waited out to the moment; only for the queue somebody must look sooner.
       device->queue_waiters.fetch_add(queued ? 1 : 0, std::memory_order_relaxed);
@@ -85,12 +95,14 @@ void Hold(Cores* cores, CoreDevice* device, MarkedStream* stream) {
       device->seat.Beat(now_ns, /*outstanding=*/true);
       if (device->seat.HasTurn()) break;
     }
+    waited = true;
     device->turn_waiters.fetch_add(1, std::memory_order_relaxed);
     cores->watcher.Wake(cores);
     FutexWait(&device->progress, seen, cores->watcher.runs() ? kTickNs : kTurnTickNs);
     device->turn_waiters.fetch_sub(1, std::memory_order_relaxed);
     TickHere(cores);
   }
+  if (waited) CountHeldLaunch(device, since_ns);
   if (cores->watcher.runs()) device->closed.store(0, std::memory_order_release);
   if (stream != nullptr) {
     stream->word.fetch_and(~MarkedStream::kHeld, std::memory_order_relaxed);
@@ -144,6 +156,12 @@ bool OpenCores(const Claims& claims, const RegionPlaces& own, const DeviceIdenti
   }
   cores->count.store(held, std::memory_order_release);
   return true;
+}
+
+void CountHeld(uint32_t ordinal, Activity* activity) {
+  Cores* cores = ActiveCores();
+  CoreDevice* device = cores != nullptr ? DeviceAt(cores, ordinal) : nullptr;
+  if (device != nullptr) device->activity = activity;
 }
 
 // ---- launches ----

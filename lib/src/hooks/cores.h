@@ -31,7 +31,6 @@ struct CoreDevice {
 // All of it is the process's own and wiped on fork.
 struct Cores {
   std::atomic<uint32_t> count;  // 0: no core limit in this process
-  std::atomic<uint32_t> captures;
   CoreDevice devices[kMostLimitedDevices];
   CoreDevice* by_ordinal[kMostLimitedDevices];
   Markers markers;

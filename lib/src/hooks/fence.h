@@ -9,6 +9,7 @@
 #include "config/limits.h"
 #include "device/ids.h"
 #include "driver_abi.h"
+#include "hooks/current_pool.h"
 #include "hooks/graph_account.h"
 #include "hooks/late_frees.h"
 #include "hooks/ledger_move.h"
@@ -42,6 +43,7 @@ struct FencedDevice {
   std::atomic<uint64_t> primary;        // handle of the primary context, once it is known
   SpinLock contexts_lock;               // guards the booking of contexts, never a driver call
   GraphAccount graph;                   // charged for graph memory
+  std::atomic<uint64_t> current_pool;   // handle; 0: not known (hooks/current_pool.h)
 };
 
 // All that is the process's own; wiped on fork.
@@ -52,6 +54,7 @@ struct Fence {
   FencedDevice devices[kMaxDevices];
   Holdings holdings;
   PoolTable pools;
+  PoolChoices pool_choices;
   LateFrees late_frees;
 };
 

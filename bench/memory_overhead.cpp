@@ -54,9 +54,8 @@ template <typename Function>
 Pair<Function> Both(const char* name) {
   const bool is_nvml = std::strncmp(name, "nvml", 4) == 0;
   const char* library = is_nvml ? "libnvidia-ml.so" : "libcuda.so";
-  Pair<Function> pair{
-      {reinterpret_cast<Function*>(RawSymbol(library, name)),
-       reinterpret_cast<Function*>(dlsym(is_nvml ? g_nvml : g_driver, name))}};
+  Pair<Function> pair{{reinterpret_cast<Function*>(RawSymbol(library, name)),
+                       reinterpret_cast<Function*>(dlsym(is_nvml ? g_nvml : g_driver, name))}};
   if (pair.form[0] == nullptr || pair.form[1] == nullptr) {
     std::fprintf(stderr, "memory_overhead: the driver lacks %s\n", name);
     std::exit(3);

@@ -21,7 +21,8 @@ inline void Relax() {
 class SpinLock {
  public:
   void Lock() {
-    if (held_.exchange(true, std::memory_order_acquire)) [[unlikely]] LockLate();
+    if (held_.exchange(true, std::memory_order_acquire)) [[unlikely]]
+      LockLate();
   }
   void Unlock() { held_.store(false, std::memory_order_release); }
 

@@ -33,7 +33,8 @@ struct FencedDevice {
   uint64_t total_bytes;
   Account account;
   ChunkTable chunks;                    // where this process's small pieces lie
-  ChunkTable array_chunks;              // the same for arrays, which share none with the others
+  ChunkTable unified_chunks;            // the same of those that stay on the host
+  ChunkTable array_chunks;              // the same of arrays, which share none with the others
   Moves moves;                          // see LedgerMove
   std::atomic<uint64_t> managed_bytes;  // charged in full, though resident only where touched
   std::atomic<bool> listed;             // the process list knows us here

@@ -56,8 +56,8 @@ void Pause(int attempt) {
 }  // namespace
 
 bool Ledger::AddToTotalWithin(uint64_t seen, uint64_t bytes, uint64_t limit_bytes) const {
-  while (!total().compare_exchange_weak(seen, seen + kOneChange + bytes,
-                                        std::memory_order_acq_rel, std::memory_order_relaxed)) {
+  while (!total().compare_exchange_weak(seen, seen + kOneChange + bytes, std::memory_order_acq_rel,
+                                        std::memory_order_relaxed)) {
     if (!HasRoom(seen, bytes, limit_bytes)) return false;
   }
   return true;
@@ -81,12 +81,11 @@ void Ledger::TakeFromTotal(uint64_t bytes) const {
 Totals Ledger::Sum() const {
   Totals totals{0, 0};
   const uint32_t end = region_->header.high_slot.load(std::memory_order_acquire);
-  const Cell* row = region_->cells[row_];
   for (uint32_t slot = 0; slot < end && slot < kMaxProcesses; ++slot) {
     // `asking` first: a request moves from there to `held`, so in this order it is seen in at
     // least one of them. Acquire pairs with the release in Grant.
-    const uint64_t asking = row[slot].asking.load(std::memory_order_acquire);
-    const uint64_t held = row[slot].held.load(std::memory_order_relaxed);
+    const uint64_t asking = cells_[slot].asking.load(std::memory_order_acquire);
+    const uint64_t held = cells_[slot].held.load(std::memory_order_relaxed);
     totals.asking = AddSaturating(totals.asking, asking);
     totals.held = AddSaturating(totals.held, held);
   }

@@ -18,6 +18,8 @@ from .errors import ExitCode, ToolError
 # Every subcommand is a module of its own with USAGE_STATUS, add_arguments(parser) and run(args).
 _COMMANDS = {
     "run": "run a program with the library preloaded, inside a limit",
+    "status": "show what containers use, their limits and their processes",
+    "set": "change a container's limits while its programs run",
     "top": "watch containers: memory and GPU time of their limits",
     "config": "show which limits apply, and where each comes from",
     "cdi": "write, list and check CDI files, for docker and podman",

@@ -5,9 +5,10 @@ Compiles memory_overhead.cpp and runs it inside a limit of 4 GiB, over the simul
 that take turns: with 1 to 1,000,000 live allocations, with 1 to 256 attached processes, and from 1
 to 16 threads. cuInit and /bin/true are timed as whole processes, bare and limited in turn.
 
-"extra" is the median of the differences within a round; behind it stand the bounds that hold it 95
-times in 100. A target is missed when even the lower bound lies above it, and met when the upper one
-lies below; in between the measurement does not tell.
+"extra" is the median of the differences within a round. Each figure is taken in several processes:
+shown is the middle one, and the bounds that hold the median of each of them 95 times in 100. A
+target is missed when even the lower bound lies above it, and met when the upper one lies below; in
+between the measurement does not tell.
 
 Exit status: 0 measured (and with --real within the targets), 1 a target was missed, 2 wrong usage,
 3 nothing could be measured. Targets are judged on a real driver only.
@@ -24,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,7 +65,8 @@ class Bench:
     real: bool
     sim: Path
     folder: Path
-    seconds: float  # at most, for one figure
+    seconds: float  # at most, for one figure of a run
+    runs: int
 
     def environment(self, limited: bool) -> dict[str, str]:
         """A program's environment: bare, or inside the limit in this bench's container."""
@@ -151,10 +153,34 @@ def figures_of(bench: Bench, *words: object) -> dict[str, Any]:
 
 
 def calls(bench: Bench, live: int, processes: int, fill_seconds: float) -> dict[str, Any]:
-    """One run of "calls"; `processes` counts the measured one."""
+    """Runs of "calls" in new processes; `processes` counts the measured one."""
     with attached(bench, processes - 1) as others:
-        figures = figures_of(bench, "calls", bench.seconds, live, fill_seconds)
-    return {"processes": others + 1, **figures}
+        words = ("calls", bench.seconds, live, fill_seconds)
+        runs = [figures_of(bench, *words) for _ in range(bench.runs)]
+    return {"processes": others + 1, **over_runs(runs)}
+
+
+def over_runs(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Several processes' figures as one: where code and data come to lie differs between them.
+
+    Of each call the run in the middle, and bounds that hold those of every run.
+    """
+    merged = dict(runs[0])
+    merged["calls"] = {}
+    for name in runs[0]["calls"]:
+        same = sorted((run["calls"][name] for run in runs), key=lambda c: c["extra_median_ns"])
+        merged["calls"][name] = {
+            **same[len(same) // 2],
+            "extra_low_ns": min(call["extra_low_ns"] for call in same),
+            "extra_high_ns": max(call["extra_high_ns"] for call in same),
+        }
+    return merged
+
+
+def threads(bench: Bench, count: int) -> dict[str, Any]:
+    """The same of "threads"."""
+    runs = [figures_of(bench, "threads", bench.seconds, count) for _ in range(bench.runs)]
+    return over_runs(runs)
 
 
 def spread(extra: list[float]) -> dict[str, float]:
@@ -205,7 +231,7 @@ def measure(bench: Bench, fill_seconds: float) -> dict[str, Any]:
         "simulated": not bench.real,
         "live": [calls(bench, live, 1, fill_seconds) for live in LIVE],
         "processes": [calls(bench, 1, count, fill_seconds) for count in ATTACHED],
-        "threads": [figures_of(bench, "threads", bench.seconds, count) for count in THREADS],
+        "threads": [threads(bench, count) for count in THREADS],
         "cuInit": init_times(bench, 9),
         "/bin/true": true_times(bench, 200),
     }
@@ -272,7 +298,8 @@ def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="bench/memory.py", description="A memory limit's cost.")
     parser.add_argument("--build", type=Path, default=REPO / "build", help="build folder (build)")
     parser.add_argument("--real", action="store_true", help="measure the machine's own driver")
-    parser.add_argument("--seconds", type=float, default=0.5, help="at most, per figure (0.5)")
+    parser.add_argument("--seconds", type=float, default=0.2, help="per figure and run (0.2)")
+    parser.add_argument("--runs", type=int, default=3, help="processes for each figure (3)")
     parser.add_argument("--fill-seconds", type=float, default=20, help="to fill with (20)")
     parser.add_argument("-o", "--output", type=Path, help="write the figures as JSON")
     options = parser.parse_args(words)
@@ -285,7 +312,9 @@ def main(words: list[str]) -> int:
             library = build / "lib" / "libgpufence.so"
             if not library.exists():
                 raise BenchError(f"{build} holds no library. Run ci/build first")
-            bench = Bench(program, library, options.real, build / "sim", folder, options.seconds)
+            bench = Bench(
+                program, library, options.real, build / "sim", folder, options.seconds, options.runs
+            )
             figures = measure(bench, options.fill_seconds)
     except BenchError as error:
         print(f"bench: nothing measured: {error}.", file=sys.stderr)

@@ -86,7 +86,7 @@ TABLE: dict[str, tuple[Row, ...]] = {
          "0 and 1 error, 2 and negative warn, 3 info, 4 debug, 5 and above trace"),
         *_ignored("advice for managed memory", "CUDA_MEM_UVA_ADVISE"),
         *_ignored("labels", "VGPU_POD_NAME", "VGPU_POD_NAMESPACE"),
-        *_ignored("how processes are recognised: not needed here",
+        *_ignored("how processes are recognised: by the ledger here, in every mode",
             "MANAGER_COMPATIBILITY_MODE", "ENV_COMPATIBILITY_MODE"),
         *_ignored("labels", "MANAGER_CLIENT_REGISTER_UUID", "MANAGER_VGPU_CLAIM_UID"),
         *_ignored("tunes its own controllers",

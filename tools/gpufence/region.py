@@ -150,9 +150,9 @@ def read(path: Path) -> Region:
 
 def _other_version(path: Path, version: int) -> RegionError:
     return RegionError(
-        what=f"cannot read {path}",
-        why=f"its layout is {version}, and this gpufence reads layout {layout.REGION_VERSION}",
-        fix="Use the gpufence that came with the library of that container",
+        path,
+        f"its layout is {version}, and this gpufence reads layout {layout.REGION_VERSION}",
+        "Use the gpufence that came with the library of that container",
     )
 
 

@@ -30,9 +30,8 @@ enum class ClaimTarget : uint8_t {
 };
 
 // One readable statement of one source. Amounts: bytes; shares in thousandths of a percent; for
-// kOversubscribe the ratio in thousandths, 1 for "on" without a ratio, as for kSpill.
-// Inside a layer what names
-// the device hides what names every device.
+// kOversubscribe the ratio in thousandths, 1 for "on" without a ratio, as for kSpill. Inside a
+// layer what names the device hides what names every device.
 struct Claim {
   ClaimKind kind;
   ClaimTarget target;

@@ -27,6 +27,7 @@ import part_cores
 import part_cores_frameworks
 import part_cores_tenants
 import part_frameworks
+import part_live
 import part_lookup
 import part_memory
 import part_memory_cost
@@ -47,6 +48,7 @@ PARTS: dict[str, Part] = {
     "oversold": part_oversold.run_part,
     "cores": part_cores.run_part,
     "cores_tenants": part_cores_tenants.run_part,
+    "live": part_live.run_part,
     "frameworks": part_frameworks.run_part,
     "memory_frameworks": part_memory_frameworks.run_part,
     "oversold_training": part_oversold.run_training,

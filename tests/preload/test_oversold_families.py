@@ -58,11 +58,16 @@ def test_what_memory_is_told_to_be(bare: Sim, state: Path, family: str) -> None:
 
         managed = int(family == "managed")
         exports = int(family in ("linear", "pitch"))
-        assert fence.ask("tell", before) == [0, 2, managed, exports]
-        assert fence.ask("tell", after) == [0, 1, 0, 0] if family == "mapped" else [0, 2, 1, 0]
+        advised = {"linear": -1, "pitch": -1, "managed": -1}.get(family, -3)
+        assert fence.ask("tell", before) == [0, 2, managed, exports, -2 if managed else -3]
+        hosted = [0, 1, 0, 0, -3] if family == "mapped" else [0, 2, 1, 0, advised]
+        assert fence.ask("tell", after) == hosted
 
 
-@pytest.mark.parametrize("how", ["prefetch", "prefetch_v2", "batch", "prefer", "prefer_v2"])
+MOVES = ["prefetch", "prefetch_v2", "batch", "prefer", "prefer_v2", "mostly"]
+
+
+@pytest.mark.parametrize("how", MOVES)
 @pytest.mark.parametrize("family", ["linear", "managed", "async"])
 def test_nothing_moves_overflow_to_the_device(
     bare: Sim, state: Path, family: str, how: str
@@ -73,7 +78,9 @@ def test_nothing_moves_overflow_to_the_device(
 
         code = fence.ask("move", how, overflow, 64 * MIB)
 
-        assert code == [0] if family != "async" else True
+        if family != "async":  # the simulated driver takes no advice about pools
+            assert code == [0]
+            assert fence.ask("tell", overflow) == [0, 2, 1, 0, -1]
         fence.does("sync")
         assert on_device(bare) == SHARE
 
@@ -142,6 +149,26 @@ def test_views_are_virtual(sim: Sim, state: Path) -> None:
         assert fence.ask("view") == [0, LIMIT, LIMIT, 0, LIMIT]
         fence.does("take", "linear", 640 * MIB)
         assert fence.ask("view") == [0, 384 * MIB, LIMIT, 640 * MIB, LIMIT]
+
+
+def test_a_device_that_cannot_is_limited_to_its_share(bare: Sim, state: Path) -> None:
+    process = bare.spawn(
+        "oversold_commands",
+        preload=True,
+        env={
+            "GPUFENCE_STATE_DIR": str(state.parent),
+            "GPUFENCE_MEMORY_LIMIT": "1g",
+            "GPUFENCE_OVERSUBSCRIBE": "2",
+            "GPUFENCE_SIM_FAULTS": "cuDeviceGetAttribute@*=801",
+        },
+    )
+
+    out, err = process.communicate(f"view\ntake linear {SHARE}\ntake linear 1\n", timeout=30)
+
+    ready, view, first, second = out.splitlines()
+    assert (ready, view) == ("ready", f"0 {SHARE} {SHARE} 0 {SHARE}")
+    assert (first.split()[0], second) == ("0", "2 0")
+    assert err.startswith("gpufence: GPUFENCE_OVERSUBSCRIBE=2 is not followed on device 0")
 
 
 def test_an_old_driver_without_such_pools_refuses_their_overflow(sim: Sim, state: Path) -> None:

@@ -6,7 +6,8 @@
 //                            array, graph
 //   give FAMILY DOOR HANDLE  code; doors of addresses: free, free_async
 //   move HOW HANDLE BYTES    code; prefetch, prefetch_v2, batch, prefer, prefer_v2, mostly, unmap
-//   tell HANDLE              code, memory type, managed, whether the driver exports it
+//   tell HANDLE              code, memory type, managed, whether the driver exports it, where it is
+//                            advised to lie (-1: the host, -2: nowhere; -3: it cannot be)
 //   export HANDLE            code of cuIpcGetMemHandle
 //   sync | query             code
 //   hold | go                keeps the stream busy in between
@@ -136,7 +137,11 @@ void Tell(CUdeviceptr address) {
   const CUresult rc = cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address);
   cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, address);
   cuPointerGetAttribute(&exports, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, address);
-  std::cout << rc << " " << type << " " << managed << " " << exports << std::endl;
+  int preferred = -3;
+  cuMemRangeGetAttribute(&preferred, sizeof(preferred), CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION,
+                         address, 4096);
+  std::cout << rc << " " << type << " " << managed << " " << exports << " " << preferred
+            << std::endl;
 }
 
 void View() {

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from .charges import BLOCK, CHUNK, MIB, OUT_OF_MEMORY
+from .charges import BLOCK, CHUNK, INVALID_VALUE, MIB, OUT_OF_MEMORY
 from .conftest import Sim
 from .oversold import LIMIT, SHARE, commands, fill, on_device
 
@@ -126,20 +126,24 @@ def test_an_export_of_overflow_fails_with_the_reason(bare: Sim, state: Path) -> 
     assert err.startswith("gpufence: cuIpcGetMemHandle fails: this memory lies on the host")
 
 
-def test_a_free_in_a_streams_order_waits_for_nobody(bare: Sim, state: Path) -> None:
-    """Overflow of plain memory has no stream order of its own; its bytes come back after it."""
+@pytest.mark.parametrize("door", ["free_async", "free_other"])
+def test_a_free_in_a_streams_order_waits_for_nobody(bare: Sim, state: Path, door: str) -> None:
+    """Overflow of plain memory has no stream order of its own; it goes when the device is idle."""
     with commands(bare, state) as fence:
         fence.does("take", "linear", SHARE)
         _, overflow = fence.ask("take", "linear", 64 * MIB)
         fence.does("hold")
 
-        fence.does("give", "linear", "free_async", overflow)
+        fence.does("give", "linear", door, overflow)
         assert fence.ask("query") == [600]
+        fence.does("query_other")  # would never answer if it waited for the device
 
         assert fence.charged() == SHARE + 64 * MIB
+        assert fence.ask("tell", overflow)[0] == 0
         fence.does("go")
         fence.does("sync")
         assert fence.charged() == SHARE
+        assert fence.ask("tell", overflow)[0] == INVALID_VALUE
 
 
 def test_views_are_virtual(sim: Sim, state: Path) -> None:

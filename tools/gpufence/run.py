@@ -164,11 +164,10 @@ def fenced(
 
 def for_gpus(arguments: Sequence[str], gpus: Sequence[str]) -> list[str]:
     """Limits that name no GPU, for each of --gpu; the others as they are."""
-    return [
-        f"{gpu}={argument}" if gpu and "=" not in argument else argument
-        for argument in arguments
-        for gpu in (gpus or ("",))
-    ]
+    named: list[str] = []
+    for argument in arguments:
+        named += [argument] if "=" in argument or not gpus else [f"{g}={argument}" for g in gpus]
+    return named
 
 
 def limit_variables(given: Mapping[str, Sequence[str]]) -> dict[str, str]:

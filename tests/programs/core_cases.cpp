@@ -106,14 +106,12 @@ void StolenTurn() {
   CoreSeat* seat = NewSeat("one", 50, 0, folder);
   CHECK(seat->WantTurn(kStart));
   seat->Beat(kStart, true);
-  const uint32_t word = *seat->TurnFutex();
   CHECK_EQ(StatusOf(InChild([] {
              CoreSeat* other = NewSeat("two", 50, 0, folder);
              CHECK(!other->WantTurn(kStart + kMemberSilentNs - kMs));
              CHECK(other->WantTurn(kStart + kMemberSilentNs + kMs));
            })),
            0);
-  CHECK(*seat->TurnFutex() != word);
   CHECK(!seat->HasTurn());
 }
 
@@ -188,7 +186,7 @@ void Damaged() {
 void Rules() {
   const uint64_t now = kStart + 5 * kMs;
   TenantView holder = {
-      .wants_ns = kStart, .idle_since_ns = 0, .due_ns = 0, .lead_ns = 0, .share = 50000};
+      .wants_ns = kStart, .idle_since_ns = 0, .ends_ns = kUnknownEnd, .due_ns = 0, .lead_ns = 0, .share = 50000};
   CHECK(!IsTurnOver(holder, kStart, now, true));
   holder.idle_since_ns = now - kTurnIdleNs;
   CHECK(IsTurnOver(holder, kStart, now, true));

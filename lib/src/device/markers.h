@@ -71,9 +71,9 @@ class Markers {
   MarkedStream* StreamFor(CUstream stream);
   MarkedStream* Find(CUstream stream);  // null also when it was never launched into
 
-  // Before a launch into a stream that is not running.
+  // Before a launch into a stream that is not running, which we held for so long.
   enum class Begun : uint8_t { kYes, kNotMarked, kOtherStream };
-  Begun Begin(MarkedStream* stream, CUstream handle);
+  Begun Begin(MarkedStream* stream, CUstream handle, uint64_t held_ns);
   // After launches: marks what has no marker yet.
   void Mark(MarkedStream* stream);
   // Before something that is no kernel: marks, and the next launch begins a new run.
@@ -90,6 +90,8 @@ class Markers {
   bool IsActive(uint32_t ordinal);
   // When the first stream that runs is expected to be done with its oldest marker.
   uint64_t ExpectedNs(uint64_t now_ns);
+  // When all that runs on the device is expected to be done; 0 when that cannot be said.
+  uint64_t EndsNs(uint32_t ordinal, uint64_t now_ns);
 
   // ---- what ends ----
 

@@ -215,6 +215,23 @@ uint64_t Markers::ExpectedNs(uint64_t now_ns) {
   return soonest_ns;
 }
 
+uint64_t Markers::EndsNs(uint32_t ordinal, uint64_t now_ns) {
+  const FutexGuard guard(&lock_);
+  uint64_t latest_ns = 0;
+  bool known = true;
+  ForEachActive([&](MarkedStream* stream) {
+    if (stream->ordinal != ordinal) return;
+    const uint32_t launches = stream->word.load(std::memory_order_relaxed) & MarkedStream::kLaunches;
+    const uint64_t end_ns =
+        stream->run_begin_ns + (stream->queued + launches) * stream->ns_per_launch;
+    // What takes longer than it should may take any time.
+    known &= stream->is_timed && stream->is_trusted && end_ns + kClockDoubtNs > now_ns &&
+             (stream->first == kNone || !markers_[stream->first].begins);
+    latest_ns = std::max(latest_ns, end_ns);
+  });
+  return known ? latest_ns : 0;
+}
+
 bool Markers::IsActive(uint32_t ordinal) {
   bool found = false;
   ForEachActive([&](MarkedStream* stream) { found |= stream->ordinal == ordinal; });

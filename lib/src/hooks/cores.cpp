@@ -20,6 +20,13 @@ constexpr uint64_t kTickNs = 500'000;
 constexpr uint64_t kCalmTickNs = 1'000'000;  // while half of the credit is left
 constexpr uint64_t kShortTickNs = 50'000;
 constexpr uint64_t kTurnTickNs = 50'000;
+// Who waits for a turn is woken by whoever hands it over. It looks by itself only to say that it
+// still waits, and for the case that the holder is dead or stopped.
+constexpr uint64_t kWaitingTickNs = 2'000'000;
+constexpr uint64_t kTurnNapNs = 10'000'000;
+constexpr uint64_t kBlindNapNs = 200'000;  // without a watcher
+// So much of a turn's work may be left when it closes: what one marker stands for, and a bit.
+constexpr uint64_t kTurnTailNs = 1'500'000;
 constexpr uint64_t kLingerNs = 5'000'000;
 constexpr uint64_t kLongestNapNs = 100'000'000;
 // A kernel that runs so long may wait for what we hold: then one launch goes.
@@ -34,6 +41,14 @@ int64_t AheadNs(const CoreSeat& seat, uint64_t now_ns) {
          static_cast<int64_t>(kShareBurstNs);
 }
 
+// What is queued beyond the end of the container's turn.
+uint64_t BeyondTurnNs(const CoreSeat& seat, uint64_t queued_ns, uint64_t now_ns) {
+  if (queued_ns <= kTurnTailNs) return 0;
+  const uint64_t left_ns = seat.TurnLeftNs(now_ns);
+  if (left_ns == UINT64_MAX || queued_ns <= left_ns + kTurnTailNs) return 0;
+  return queued_ns - left_ns - kTurnTailNs;
+}
+
 // Nanoseconds until one more launch may be queued in the stream.
 uint64_t HoldNs(const CoreDevice& device, const MarkedStream* stream, uint64_t now_ns) {
   int64_t wait_ns = AheadNs(device.seat, now_ns);
@@ -41,7 +56,8 @@ uint64_t HoldNs(const CoreDevice& device, const MarkedStream* stream, uint64_t n
   if (queued_ns != 0) {
     wait_ns += static_cast<int64_t>(CostOf(queued_ns, device.seat.ShareNow(now_ns))) - kAheadNs;
   }
-  return wait_ns > 0 ? static_cast<uint64_t>(wait_ns) : 0;
+  const uint64_t beyond_ns = BeyondTurnNs(device.seat, queued_ns, now_ns);
+  return std::max(wait_ns > 0 ? static_cast<uint64_t>(wait_ns) : 0, beyond_ns);
 }
 
 void Notify(CoreDevice* device) {
@@ -59,9 +75,11 @@ void TickHere(Cores* cores) {
   real::cuCtxSetCurrent(context);
 }
 
-// Waits for budget, room in the queue and the turn, in this order, and opens the gate.
-void Hold(Cores* cores, CoreDevice* device, MarkedStream* stream) {
-  uint64_t patient_since_ns = NowNs();
+// Waits for budget, room in the queue and the turn, in this order, and opens the gate. Returns how
+// long that took.
+uint64_t Hold(Cores* cores, CoreDevice* device, MarkedStream* stream) {
+  const uint64_t begin_ns = NowNs();
+  uint64_t patient_since_ns = begin_ns;
   uint32_t reached = cores->markers.reached();
   while (!cores->watcher.stopping()) {
     const uint32_t seen = device->progress.load(std::memory_order_acquire);
@@ -87,7 +105,7 @@ void Hold(Cores* cores, CoreDevice* device, MarkedStream* stream) {
     }
     device->turn_waiters.fetch_add(1, std::memory_order_relaxed);
     cores->watcher.Wake(cores);
-    FutexWait(&device->progress, seen, cores->watcher.runs() ? kTickNs : kTurnTickNs);
+    device->seat.AwaitTurn(cores->watcher.runs() ? kTurnNapNs : kBlindNapNs);
     device->turn_waiters.fetch_sub(1, std::memory_order_relaxed);
     TickHere(cores);
   }
@@ -95,6 +113,7 @@ void Hold(Cores* cores, CoreDevice* device, MarkedStream* stream) {
   if (stream != nullptr) {
     stream->word.fetch_and(~MarkedStream::kHeld, std::memory_order_relaxed);
   }
+  return NowNs() - begin_ns;
 }
 
 void Charge(Cores* cores, BusyInterval* busy, size_t count, uint64_t now_ns) {
@@ -160,6 +179,7 @@ void CoreLaunch::Enter(Cores* cores, CUstream handle) {
   unmarked_since_ns_ = 0;
   constexpr uint32_t kBoth = MarkedStream::kRunning | MarkedStream::kHeld;
   if (stream_ != nullptr && device->closed.load(std::memory_order_acquire) == 0 &&
+      device->seat.HasTurn() &&
       (stream_->word.load(std::memory_order_acquire) & kBoth) == MarkedStream::kRunning) {
     return;
   }
@@ -167,9 +187,9 @@ void CoreLaunch::Enter(Cores* cores, CUstream handle) {
 }
 
 [[gnu::noinline]] void CoreLaunch::EnterSlowly(CUstream handle) {
-  Hold(cores_, device_, stream_);
+  const uint64_t held_ns = Hold(cores_, device_, stream_);
   while (stream_ != nullptr && !cores_->watcher.stopping()) {
-    const Markers::Begun begun = cores_->markers.Begin(stream_, handle);
+    const Markers::Begun begun = cores_->markers.Begin(stream_, handle, held_ns);
     if (begun == Markers::Begun::kYes) {
       cores_->watcher.Wake(cores_);
       return;
@@ -201,7 +221,7 @@ void CoreLaunch::Launched() {
   if ((before & MarkedStream::kRunning) == 0) {
     // Seen idle while it was being launched into: measured from here on.
     if (cores_->watcher.stopping()) return;
-    cores_->markers.Begin(stream_, handle_);
+    cores_->markers.Begin(stream_, handle_, /*held_ns=*/0);
     cores_->watcher.Wake(cores_);
     return;
   }
@@ -242,42 +262,58 @@ void TickCores(Cores* cores, uint64_t now_ns) {
   const uint32_t devices = cores->count.load(std::memory_order_acquire);
   for (uint32_t i = 0; i < devices; ++i) {
     CoreDevice* device = &cores->devices[i];
-    device->seat.Beat(now_ns, cores->markers.IsActive(device->ordinal));
-    bool changed = false;
-    if (device->turn_waiters.load(std::memory_order_relaxed) != 0) device->seat.WantTurn(now_ns);
-    if (device->turn_waiters.load(std::memory_order_relaxed) != 0 ||
-        device->seat.OthersWant(now_ns, kMemberSilentNs)) {
-      changed = device->seat.MoveTurn(now_ns);
-    }
+    const bool waits = device->turn_waiters.load(std::memory_order_relaxed) != 0;
+    const bool others = device->seat.OthersWant(now_ns, kMemberSilentNs);
+    const bool active = cores->markers.IsActive(device->ordinal);
+    device->seat.Beat(now_ns, active,
+                      active && others ? cores->markers.EndsNs(device->ordinal, now_ns) : 0);
+    if (waits) device->seat.WantTurn(now_ns);
+    if (waits || others) device->seat.MoveTurn(now_ns);
     if (AheadNs(device->seat, now_ns) > 0 || !device->seat.HasTurn()) {
       device->closed.store(1, std::memory_order_release);
     }
-    if (changed || count != 0 || device->turn_waiters.load(std::memory_order_relaxed) != 0) {
-      if (device->queue_waiters.load(std::memory_order_relaxed) != 0 ||
-          device->turn_waiters.load(std::memory_order_relaxed) != 0) {
-        Notify(device);
-      }
-    }
+    if (count != 0 && device->queue_waiters.load(std::memory_order_relaxed) != 0) Notify(device);
   }
 }
 
+void LeaveCores(Cores* cores, uint64_t now_ns) {
+  for (uint32_t i = 0; i < cores->count.load(std::memory_order_acquire); ++i) {
+    cores->devices[i].seat.Leave(now_ns);
+  }
+}
+
+namespace {
+
+// Until the device's turn must be looked at: its end, and the end of what is left of it.
+uint64_t TurnTickNs(Cores* cores, const CoreDevice& device, bool active, uint64_t now_ns) {
+  if (!active) return device.turn_waiters.load(std::memory_order_relaxed) != 0 ? kWaitingTickNs
+                                                                              : UINT64_MAX;
+  if (!device.seat.IsDraining()) return std::max(device.seat.TurnLeftNs(now_ns), kShortTickNs);
+  const uint64_t ends_ns = cores->markers.EndsNs(device.ordinal, now_ns);
+  if (ends_ns <= now_ns + kHandOverLeadNs + kShortTickNs) return kShortTickNs;
+  return std::min(ends_ns - kHandOverLeadNs - now_ns, kTickNs);
+}
+
+}  // namespace
+
 uint64_t NextTickNs(Cores* cores, uint64_t now_ns) {
-  bool others = false;
+  uint64_t next_ns = UINT64_MAX;
   bool held = false;
   bool calm = true;
   for (uint32_t i = 0; i < cores->count.load(std::memory_order_acquire); ++i) {
-    CoreDevice* device = &cores->devices[i];
-    if (device->turn_waiters.load(std::memory_order_relaxed) != 0) return kTurnTickNs;
-    others |= device->seat.OthersWant(now_ns, kMemberSilentNs);
-    calm &= AheadNs(device->seat, now_ns) < -static_cast<int64_t>(kShareBurstNs / 2);
-    held |= device->queue_waiters.load(std::memory_order_relaxed) != 0;
+    const CoreDevice& device = cores->devices[i];
+    const bool active = cores->markers.IsActive(device.ordinal);
+    next_ns = std::min(next_ns, TurnTickNs(cores, device, active, now_ns));
+    calm &= AheadNs(device.seat, now_ns) < -static_cast<int64_t>(kShareBurstNs / 2);
+    held |= device.queue_waiters.load(std::memory_order_relaxed) != 0;
   }
   if (cores->markers.any_active()) {
     cores->watcher.busy_until_ns = now_ns + kLingerNs;
-    if (others) return kTurnTickNs;
-    if (held) return std::clamp(cores->markers.ExpectedNs(now_ns), kShortTickNs, kTickNs);
-    return calm ? kCalmTickNs : kTickNs;
+    uint64_t tick_ns = calm ? kCalmTickNs : kTickNs;
+    if (held) tick_ns = std::clamp(cores->markers.ExpectedNs(now_ns), kShortTickNs, kTickNs);
+    return std::min(next_ns, tick_ns);
   }
+  if (next_ns != UINT64_MAX) return next_ns;
   return now_ns < cores->watcher.busy_until_ns ? kTickNs : UINT64_MAX;
 }
 

@@ -105,6 +105,9 @@ class CoreContextEnd {
 // Charges, closes gates and moves turns on. The watcher's work; launches do it where none runs.
 void TickCores(Cores* cores, uint64_t now_ns);
 
+// The process launches no more.
+void LeaveCores(Cores* cores, uint64_t now_ns);
+
 // How long the watcher may sleep after a tick; UINT64_MAX: until it is woken.
 uint64_t NextTickNs(Cores* cores, uint64_t now_ns);
 

@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <atomic>
+
 #include "policy/turn.h"
 #include "state/core_region.h"
 
@@ -51,14 +53,28 @@ class CoreSeat {
   // true), or after a tick that said so: then whoever moves the turn on sees what is outstanding.
   bool HasTurn() const;
 
+  // Sleeps until the container has the turn, at most `most_ns`; may return early.
+  void AwaitTurn(uint64_t most_ns) const;
+
   // What this process has outstanding on the device: said by its watcher at every tick (a
-  // heartbeat) and by a launch that ends idleness.
-  void Beat(uint64_t now_ns, bool outstanding);
+  // heartbeat) and by a launch that ends idleness. `ends_ns`: when that is expected to be done; 0:
+  // unknown.
+  void Beat(uint64_t now_ns, bool outstanding, uint64_t ends_ns = 0);
 
   // Closes a turn that is over, hands over one that is drained, passes over the dead and the
-  // stopped. Called by every watcher while it waits for a turn or others wait for its own. True
-  // when the turn word changed: then whoever waits at TurnFutex should be woken.
+  // stopped, and wakes whoever is next. Called by every watcher while it waits for a turn or others
+  // wait for its own. True when the turn word changed.
   bool MoveTurn(uint64_t now_ns);
+
+  // Nanoseconds until the quantum of the container's turn has passed; UINT64_MAX when it has, when
+  // nobody else wants a turn, and when this is not its turn.
+  uint64_t TurnLeftNs(uint64_t now_ns) const;
+
+  // True while the container's turn is closing: it is handed over when all is done.
+  bool IsDraining() const;
+
+  // The process launches no more: what it has, and its place in the queue, is for others.
+  void Leave(uint64_t now_ns);
 
   // True when another container wanted the device during the last `window_ns`, or NoteForeign said
   // so.
@@ -67,9 +83,6 @@ class CoreSeat {
   // Somebody who has no seat in this file uses the device (a process that NVML reports).
   void NoteForeign(uint64_t now_ns);
 
-  // A word that changes with the turn, for FUTEX_WAIT (shared).
-  const uint32_t* TurnFutex() const;
-
  private:
   CoreRow& row() const { return file_.region->rows[place_.row]; }
   CoreTenant& tenant() const { return file_.region->tenants[place_.row][place_.tenant]; }
@@ -77,6 +90,7 @@ class CoreSeat {
   uint64_t CreditNs(uint64_t now_ns) const;
   void SettleSharesAt(uint64_t now_ns);
   void Arrive(uint64_t now_ns);
+  const std::atomic<uint32_t>* TurnFutex() const;
   void View(uint64_t now_ns, TenantView* views) const;
   void HandOver(Turn from, uint32_t to, const TenantView* views, uint64_t now_ns);
 

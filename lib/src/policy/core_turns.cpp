@@ -1,4 +1,7 @@
 // The turns of core_seat.h: one word says whose turn it is; anybody may move it on.
+#include <algorithm>
+
+#include "core/futex.h"
 #include "policy/core_seat.h"
 #include "policy/moment.h"
 #include "policy/share.h"
@@ -19,13 +22,18 @@ uint64_t PackBeat(uint64_t now_ns, bool outstanding) {
 bool IsOutstanding(uint64_t beat) { return (beat & 1) != 0; }
 uint64_t BeatNs(uint64_t beat) { return (beat >> 1) * kNsInUs; }
 
+// Whom a hand-over wakes; a few others too, where there are more than 32 containers.
+uint32_t WakeBits(uint32_t tenant) { return 1u << (tenant % 32); }
+
 // What one process adds to the view of its container.
 void AddMember(const CoreMember& member, uint64_t backlog_ns, uint64_t now_ns, TenantView* view) {
   // Pairs with Beat: who is seen here as idle sees there that the turn is closing.
   const uint64_t beat = member.beat.load(std::memory_order_seq_cst);
   const bool runs = IsOutstanding(beat) && IsRecent(BeatNs(beat), now_ns, kMemberSilentNs);
   if (runs) {
+    const uint64_t ends_ns = member.ends_ns.load(std::memory_order_relaxed);
     view->idle_since_ns = 0;
+    view->ends_ns = std::max(view->ends_ns, ends_ns != 0 ? ends_ns : kUnknownEnd);
   } else if (view->idle_since_ns != 0) {
     uint64_t idle_ns =
         IsOutstanding(beat) ? BeatNs(beat) : member.idle_ns.load(std::memory_order_relaxed);
@@ -54,6 +62,7 @@ void CoreSeat::View(uint64_t now_ns, TenantView* views) const {
     const CoreShares shares = UnpackShares(tenant.shares.load(std::memory_order_relaxed));
     views[i] = {.wants_ns = 0,
                 .idle_since_ns = 1,
+                .ends_ns = 0,
                 .due_ns = tenant.due_ns.load(std::memory_order_relaxed),
                 .lead_ns = LeadOf(tenant.served_ns.load(std::memory_order_relaxed), virtual_ns),
                 .share = shares.hard};
@@ -96,7 +105,20 @@ bool CoreSeat::HasTurn() const {
   return turn.tenant == place_.tenant && !turn.closing;
 }
 
-void CoreSeat::Beat(uint64_t now_ns, bool outstanding) {
+// The lower half, which little-endian machines put first.
+const std::atomic<uint32_t>* CoreSeat::TurnFutex() const {
+  return reinterpret_cast<const std::atomic<uint32_t>*>(&row().turn);
+}
+
+void CoreSeat::AwaitTurn(uint64_t most_ns) const {
+  if (!shares_device_) return;
+  const uint64_t word = row().turn.load(std::memory_order_seq_cst);
+  const Turn turn = UnpackTurn(word);
+  if (turn.tenant == place_.tenant && !turn.closing) return;
+  FutexWaitShared(TurnFutex(), static_cast<uint32_t>(word), most_ns, WakeBits(place_.tenant));
+}
+
+void CoreSeat::Beat(uint64_t now_ns, bool outstanding, uint64_t ends_ns) {
   if (!shares_device_) return;
   CoreMember& own = member();
   const bool was_outstanding = IsOutstanding(own.beat.load(std::memory_order_relaxed));
@@ -107,6 +129,7 @@ void CoreSeat::Beat(uint64_t now_ns, bool outstanding) {
   } else if (was_outstanding) {
     own.idle_ns.store(now_ns, std::memory_order_relaxed);
   }
+  own.ends_ns.store(ends_ns, std::memory_order_relaxed);
   // Pairs with View: either the mover sees that we launch, or we see that the turn is closing.
   own.beat.store(PackBeat(now_ns, outstanding), std::memory_order_seq_cst);
 }
@@ -125,6 +148,7 @@ void CoreSeat::HandOver(Turn from, uint32_t to, const TenantView* views, uint64_
   }
   if (to != kNoTenant) {
     RaiseVirtualTime(&row().virtual_ns, tenants[to].served_ns.load(std::memory_order_relaxed));
+    FutexWakeShared(TurnFutex(), WakeBits(to));
   }
 }
 
@@ -148,7 +172,7 @@ bool CoreSeat::MoveTurn(uint64_t now_ns) {
     changed = true;
     View(now_ns, views);  // again: what was launched until now is outstanding
   }
-  if (turn.tenant < kMaxCoreTenants && views[turn.tenant].idle_since_ns == 0) return changed;
+  if (turn.tenant < kMaxCoreTenants && !IsDrained(views[turn.tenant], now_ns)) return changed;
   const uint32_t next = NextTenant(views, kMaxCoreTenants, now_ns);
   if (next == kNoTenant && turn.tenant == kNoTenant) return changed;
   const uint64_t handed = PackTurn(NextTurn(turn, next, now_ns));
@@ -170,12 +194,29 @@ bool CoreSeat::OthersWant(uint64_t now_ns, uint64_t window_ns) const {
   return false;
 }
 
-void CoreSeat::NoteForeign(uint64_t now_ns) {
-  row().foreign_ns.store(now_ns, std::memory_order_relaxed);
+uint64_t CoreSeat::TurnLeftNs(uint64_t now_ns) const {
+  if (!HasTurn() || !shares_device_ || !OthersWant(now_ns, kMemberSilentNs)) return UINT64_MAX;
+  const Turn turn = UnpackTurn(row().turn.load(std::memory_order_relaxed));
+  const uint64_t end_ns = TurnBegan(turn, now_ns) + kTurnQuantumNs;
+  return end_ns > now_ns ? end_ns - now_ns : UINT64_MAX;
 }
 
-const uint32_t* CoreSeat::TurnFutex() const {
-  return reinterpret_cast<const uint32_t*>(&row().turn);
+bool CoreSeat::IsDraining() const {
+  if (!shares_device_) return false;
+  const Turn turn = UnpackTurn(row().turn.load(std::memory_order_relaxed));
+  return turn.tenant == place_.tenant && turn.closing;
+}
+
+void CoreSeat::Leave(uint64_t now_ns) {
+  if (!shares_device_) return;
+  member().wanted_ns.store(0, std::memory_order_relaxed);
+  member().idle_ns.store(1, std::memory_order_relaxed);
+  member().beat.store(PackBeat(now_ns, false), std::memory_order_seq_cst);
+  MoveTurn(now_ns);
+}
+
+void CoreSeat::NoteForeign(uint64_t now_ns) {
+  row().foreign_ns.store(now_ns, std::memory_order_relaxed);
 }
 
 }  // namespace gpufence

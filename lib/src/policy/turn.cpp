@@ -49,6 +49,10 @@ bool IsTurnOver(const TenantView& holder, uint64_t began_ns, uint64_t now_ns, bo
   return holder.idle_since_ns != 0 && now_ns >= idle_ns + kTurnIdleNs;
 }
 
+bool IsDrained(const TenantView& holder, uint64_t now_ns) {
+  return holder.idle_since_ns != 0 || holder.ends_ns <= now_ns + kHandOverLeadNs;
+}
+
 uint32_t NextTenant(const TenantView* tenants, size_t count, uint64_t now_ns) {
   uint32_t next = kNoTenant;
   for (uint32_t i = 0; i < count; ++i) {

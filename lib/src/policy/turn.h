@@ -10,6 +10,10 @@ namespace gpufence {
 inline constexpr uint64_t kTurnQuantumNs = 20'000'000;
 inline constexpr uint64_t kTurnIdleNs = 500'000;
 inline constexpr uint64_t kMemberSilentNs = 10'000'000;  // no heartbeat: stopped
+// The next one may begin when so little of the last is left: what it takes to wake a thread and to
+// bring its first launch to the GPU.
+inline constexpr uint64_t kHandOverLeadNs = 100'000;
+inline constexpr uint64_t kUnknownEnd = UINT64_MAX;
 inline constexpr uint32_t kNoTenant = UINT32_MAX;
 
 // A turn, as one word says it. No turn begins in the microsecond of another, so a word that was
@@ -34,6 +38,7 @@ struct TenantView {
   uint64_t
       wants_ns;  // since when it has been waiting for, or using, the device; 0: it wants nothing
   uint64_t idle_since_ns;  // since when nothing of it is outstanding; 0: something is
+  uint64_t ends_ns;        // when what is outstanding is expected to be done; or kUnknownEnd
   uint64_t due_ns;         // policy/share.h
   int64_t lead_ns;         // what it was served beyond the others (LeadOf)
   uint32_t share;          // thousandths of a percent
@@ -45,6 +50,9 @@ bool IsEligible(const TenantView& tenant, uint64_t now_ns);
 // True when the holder must let go: somebody else wants the turn, and its quantum has passed, its
 // budget is used up, or it has been idle.
 bool IsTurnOver(const TenantView& holder, uint64_t began_ns, uint64_t now_ns, bool others_want);
+
+// True when nothing of a holder that is closing is left, or so little that the next one may begin.
+bool IsDrained(const TenantView& holder, uint64_t now_ns);
 
 // The tenant that wants a turn, may launch now, and was served least; kNoTenant when none.
 // O(count).

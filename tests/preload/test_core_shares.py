@@ -30,6 +30,7 @@ WORLDS = (
     "saturating",
     "too_much",
     "half_idle",
+    "light",
     "soft_share",
     "coming_back",
     "storm",

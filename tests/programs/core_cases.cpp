@@ -185,13 +185,18 @@ void Damaged() {
 // When a turn is over, what it cost, and what is left of idleness: the rules by themselves.
 void Rules() {
   const uint64_t now = kStart + 5 * kMs;
-  TenantView holder = {
-      .wants_ns = kStart, .idle_since_ns = 0, .ends_ns = kUnknownEnd, .due_ns = 0, .lead_ns = 0, .share = 50000};
-  CHECK(!IsTurnOver(holder, kStart, now, true));
+  TenantView holder = {.wants_ns = kStart,
+                       .idle_since_ns = 0,
+                       .ends_ns = kUnknownEnd,
+                       .due_ns = 0,
+                       .lead_ns = 0,
+                       .share = 50000};
+  TenantView next = holder;
+  CHECK(!IsTurnOver(holder, &next, kStart, now));
   holder.idle_since_ns = now - kTurnIdleNs;
-  CHECK(IsTurnOver(holder, kStart, now, true));
-  CHECK(!IsTurnOver(holder, kStart, now, false));
-  CHECK(!IsTurnOver(holder, now - kTurnIdleNs + 1, now, true));  // it has only just begun
+  CHECK(IsTurnOver(holder, &next, kStart, now));
+  CHECK(!IsTurnOver(holder, nullptr, kStart, now));
+  CHECK(!IsTurnOver(holder, &next, now - kTurnIdleNs + 1, now));  // it has only just begun
 
   // Only what somebody else was kept waiting for, over the share.
   CHECK_EQ(ServedInTurn(kStart, 0, now, 50000), 10 * kMs);

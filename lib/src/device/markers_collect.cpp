@@ -221,7 +221,8 @@ uint64_t Markers::EndsNs(uint32_t ordinal, uint64_t now_ns) {
   bool known = true;
   ForEachActive([&](MarkedStream* stream) {
     if (stream->ordinal != ordinal) return;
-    const uint32_t launches = stream->word.load(std::memory_order_relaxed) & MarkedStream::kLaunches;
+    const uint32_t launches =
+        stream->word.load(std::memory_order_relaxed) & MarkedStream::kLaunches;
     const uint64_t end_ns =
         stream->run_begin_ns + (stream->queued + launches) * stream->ns_per_launch;
     // What takes longer than it should may take any time.

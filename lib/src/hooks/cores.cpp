@@ -25,6 +25,8 @@ constexpr uint64_t kTurnTickNs = 50'000;
 constexpr uint64_t kWaitingTickNs = 2'000'000;
 constexpr uint64_t kTurnNapNs = 10'000'000;
 constexpr uint64_t kBlindNapNs = 200'000;  // without a watcher
+// While others wait, less is queued: who is far behind waits for it.
+constexpr uint64_t kTurnQueueNs = 3'000'000;
 // So much of a turn's work may be left when it closes: what one marker stands for, and a bit.
 constexpr uint64_t kTurnTailNs = 1'500'000;
 constexpr uint64_t kLingerNs = 5'000'000;
@@ -41,23 +43,26 @@ int64_t AheadNs(const CoreSeat& seat, uint64_t now_ns) {
          static_cast<int64_t>(kShareBurstNs);
 }
 
-// What is queued beyond the end of the container's turn.
-uint64_t BeyondTurnNs(const CoreSeat& seat, uint64_t queued_ns, uint64_t now_ns) {
-  if (queued_ns <= kTurnTailNs) return 0;
+// How long a stream's queue is too long for one more launch: by the debt that it will make, or,
+// while others wait for the turn, by what is left of that.
+int64_t TooLongNs(const CoreSeat& seat, const MarkedStream* stream, int64_t ahead_ns,
+                  uint64_t now_ns) {
+  const uint64_t queued_ns = stream != nullptr ? stream->QueuedNs() : 0;
+  if (queued_ns == 0) return 0;
   const uint64_t left_ns = seat.TurnLeftNs(now_ns);
-  if (left_ns == UINT64_MAX || queued_ns <= left_ns + kTurnTailNs) return 0;
-  return queued_ns - left_ns - kTurnTailNs;
+  if (left_ns == UINT64_MAX) {
+    return ahead_ns + static_cast<int64_t>(CostOf(queued_ns, seat.ShareNow(now_ns))) - kAheadNs;
+  }
+  // Always one more behind the one that runs, so that the GPU does not wait for us.
+  const uint64_t room_ns = std::max(kTurnQueueNs, stream->ns_per_launch);
+  return static_cast<int64_t>(queued_ns - std::min(left_ns + kTurnTailNs, room_ns));
 }
 
 // Nanoseconds until one more launch may be queued in the stream.
 uint64_t HoldNs(const CoreDevice& device, const MarkedStream* stream, uint64_t now_ns) {
-  int64_t wait_ns = AheadNs(device.seat, now_ns);
-  const uint64_t queued_ns = stream != nullptr ? stream->QueuedNs() : 0;
-  if (queued_ns != 0) {
-    wait_ns += static_cast<int64_t>(CostOf(queued_ns, device.seat.ShareNow(now_ns))) - kAheadNs;
-  }
-  const uint64_t beyond_ns = BeyondTurnNs(device.seat, queued_ns, now_ns);
-  return std::max(wait_ns > 0 ? static_cast<uint64_t>(wait_ns) : 0, beyond_ns);
+  const int64_t ahead_ns = AheadNs(device.seat, now_ns);
+  const int64_t wait_ns = std::max(ahead_ns, TooLongNs(device.seat, stream, ahead_ns, now_ns));
+  return wait_ns > 0 ? static_cast<uint64_t>(wait_ns) : 0;
 }
 
 void Notify(CoreDevice* device) {
@@ -286,8 +291,8 @@ namespace {
 
 // Until the device's turn must be looked at: its end, and the end of what is left of it.
 uint64_t TurnTickNs(Cores* cores, const CoreDevice& device, bool active, uint64_t now_ns) {
-  if (!active) return device.turn_waiters.load(std::memory_order_relaxed) != 0 ? kWaitingTickNs
-                                                                              : UINT64_MAX;
+  if (!active && device.turn_waiters.load(std::memory_order_relaxed) != 0) return kWaitingTickNs;
+  if (!active) return device.seat.TurnLeftNs(now_ns) != UINT64_MAX ? kTurnIdleNs : UINT64_MAX;
   if (!device.seat.IsDraining()) return std::max(device.seat.TurnLeftNs(now_ns), kShortTickNs);
   const uint64_t ends_ns = cores->markers.EndsNs(device.ordinal, now_ns);
   if (ends_ns <= now_ns + kHandOverLeadNs + kShortTickNs) return kShortTickNs;

@@ -137,13 +137,12 @@ void CoreSeat::Beat(uint64_t now_ns, bool outstanding, uint64_t ends_ns) {
 void CoreSeat::HandOver(Turn from, uint32_t to, const TenantView* views, uint64_t now_ns) {
   CoreTenant* tenants = file_.region->tenants[place_.row];
   if (from.tenant < kMaxCoreTenants) {
-    uint64_t others_want_ns = now_ns;
+    uint64_t others_wait_ns = UINT64_MAX;
     for (uint32_t i = 0; i < kMaxCoreTenants; ++i) {
-      const uint64_t wants_ns = views[i].wants_ns;
-      if (i != from.tenant && wants_ns != 0 && wants_ns < others_want_ns) others_want_ns = wants_ns;
+      if (i != from.tenant) others_wait_ns = std::min(others_wait_ns, WaitsSince(views[i], now_ns));
     }
     tenants[from.tenant].served_ns.fetch_add(
-        ServedInTurn(TurnBegan(from, now_ns), others_want_ns, now_ns, views[from.tenant].share),
+        ServedInTurn(TurnBegan(from, now_ns), others_wait_ns, now_ns, views[from.tenant].share),
         std::memory_order_relaxed);
   }
   if (to != kNoTenant) {
@@ -162,8 +161,9 @@ bool CoreSeat::MoveTurn(uint64_t now_ns) {
   if (turn.tenant < kMaxCoreTenants && !turn.closing) {
     TenantView holder = views[turn.tenant];
     views[turn.tenant].wants_ns = 0;
-    const bool others_want = NextTenant(views, kMaxCoreTenants, now_ns) != kNoTenant;
-    if (!IsTurnOver(holder, TurnBegan(turn, now_ns), now_ns, others_want)) return false;
+    const uint32_t next = NextTenant(views, kMaxCoreTenants, now_ns);
+    const TenantView* other = next != kNoTenant ? &views[next] : nullptr;
+    if (!IsTurnOver(holder, other, TurnBegan(turn, now_ns), now_ns)) return false;
     turn.closing = true;
     if (!row().turn.compare_exchange_strong(word, PackTurn(turn), std::memory_order_seq_cst)) {
       return false;

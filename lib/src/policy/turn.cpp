@@ -37,13 +37,30 @@ uint64_t TurnBegan(Turn turn, uint64_t now_ns) {
   return IsAhead(turn, now_ns) ? 0 : turn.began_us * kNsInUs;
 }
 
+namespace {
+
+// A turn makes that much of a difference between two who both always want one.
+bool IsFarBehind(const TenantView& next, const TenantView& holder, uint64_t began_ns,
+                 uint64_t now_ns) {
+  const uint32_t share = holder.share < next.share ? holder.share : next.share;
+  const auto quantum_ns = static_cast<int64_t>(CostOf(kTurnQuantumNs, share));
+  const auto held_ns =
+      static_cast<int64_t>(ServedInTurn(began_ns, WaitsSince(next, now_ns), now_ns, holder.share));
+  return next.lead_ns + quantum_ns <= holder.lead_ns + held_ns;
+}
+
+}  // namespace
+
 bool IsEligible(const TenantView& tenant, uint64_t now_ns) {
   return tenant.wants_ns != 0 && HeldForNs(tenant.due_ns, now_ns) == 0;
 }
 
-bool IsTurnOver(const TenantView& holder, uint64_t began_ns, uint64_t now_ns, bool others_want) {
-  if (!others_want) return false;
+bool IsTurnOver(const TenantView& holder, const TenantView* next, uint64_t began_ns,
+                uint64_t now_ns) {
+  if (next == nullptr) return false;
   if (now_ns >= began_ns + kTurnQuantumNs || HeldForNs(holder.due_ns, now_ns) > 0) return true;
+  if (now_ns >= began_ns + kShortTurnNs && IsFarBehind(*next, holder, began_ns, now_ns))
+    return true;
   // A new holder has as long as one that was busy.
   const uint64_t idle_ns = holder.idle_since_ns > began_ns ? holder.idle_since_ns : began_ns;
   return holder.idle_since_ns != 0 && now_ns >= idle_ns + kTurnIdleNs;
@@ -62,8 +79,15 @@ uint32_t NextTenant(const TenantView* tenants, size_t count, uint64_t now_ns) {
   return next;
 }
 
-uint64_t ServedInTurn(uint64_t began_ns, uint64_t others_want_ns, uint64_t now_ns, uint32_t share) {
-  const uint64_t from_ns = others_want_ns > began_ns ? others_want_ns : began_ns;
+uint64_t WaitsSince(const TenantView& tenant, uint64_t now_ns) {
+  if (!IsEligible(tenant, now_ns)) return UINT64_MAX;
+  // A due moment far ahead is damage, and no reason to wait.
+  return tenant.due_ns > tenant.wants_ns && tenant.due_ns <= now_ns ? tenant.due_ns
+                                                                    : tenant.wants_ns;
+}
+
+uint64_t ServedInTurn(uint64_t began_ns, uint64_t others_wait_ns, uint64_t now_ns, uint32_t share) {
+  const uint64_t from_ns = others_wait_ns > began_ns ? others_wait_ns : began_ns;
   return now_ns > from_ns ? CostOf(now_ns - from_ns, share) : 0;
 }
 

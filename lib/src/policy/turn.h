@@ -8,7 +8,8 @@
 namespace gpufence {
 
 inline constexpr uint64_t kTurnQuantumNs = 20'000'000;
-inline constexpr uint64_t kTurnIdleNs = 500'000;
+inline constexpr uint64_t kShortTurnNs = 5'000'000;  // the least that a turn of a busy holder lasts
+inline constexpr uint64_t kTurnIdleNs = 250'000;
 inline constexpr uint64_t kMemberSilentNs = 10'000'000;  // no heartbeat: stopped
 // The next one may begin when so little of the last is left: what it takes to wake a thread and to
 // bring its first launch to the GPU.
@@ -47,9 +48,11 @@ struct TenantView {
 // True when the tenant wants the turn and can pay.
 bool IsEligible(const TenantView& tenant, uint64_t now_ns);
 
-// True when the holder must let go: somebody else wants the turn, and its quantum has passed, its
-// budget is used up, or it has been idle.
-bool IsTurnOver(const TenantView& holder, uint64_t began_ns, uint64_t now_ns, bool others_want);
+// True when the holder must let go for `next` (null: nobody who wants the turn can pay): its quantum
+// has passed, its budget is used up, it has been idle, or after a short turn the other one is
+// behind it by more than a quantum makes, because it rarely wants the device.
+bool IsTurnOver(const TenantView& holder, const TenantView* next, uint64_t began_ns,
+                uint64_t now_ns);
 
 // True when nothing of a holder that is closing is left, or so little that the next one may begin.
 bool IsDrained(const TenantView& holder, uint64_t now_ns);
@@ -58,8 +61,11 @@ bool IsDrained(const TenantView& holder, uint64_t now_ns);
 // O(count).
 uint32_t NextTenant(const TenantView* tenants, size_t count, uint64_t now_ns);
 
-// What holding a turn costs: the time that somebody else wanted it, over the share.
-uint64_t ServedInTurn(uint64_t began_ns, uint64_t others_want_ns, uint64_t now_ns, uint32_t share);
+// Since when the tenant wants the turn and can pay; UINT64_MAX when it does not.
+uint64_t WaitsSince(const TenantView& tenant, uint64_t now_ns);
+
+// What holding a turn costs: the time that somebody else waited for it, over the share.
+uint64_t ServedInTurn(uint64_t began_ns, uint64_t others_wait_ns, uint64_t now_ns, uint32_t share);
 
 // How far `served_ns` is ahead of the device's virtual time. Both may wrap; leads are bounded, so
 // that neither a wrong word nor a very long kernel keeps anybody away for longer than kMostLeadNs.

@@ -1,3 +1,4 @@
+// Opening, and launches.
 #include "hooks/cores.h"
 
 #include <algorithm>
@@ -6,69 +7,22 @@
 #include "core/log.h"
 #include "device/ids.h"
 #include "hooks/capture_mode.h"
+#include "hooks/core_pace.h"
 #include "hooks/streams.h"
-#include "policy/share.h"
 #include "real.h"
 
 namespace gpufence {
 namespace {
 
-// Queued work may run so far ahead of what is paid for: enough for the GPU not to run dry between
-// two looks, and for programs that launch slower than short kernels run to get ahead of them.
-constexpr int64_t kAheadNs = 8'000'000;
-constexpr uint64_t kTickNs = 500'000;
-constexpr uint64_t kCalmTickNs = 1'000'000;  // while half of the credit is left
-constexpr uint64_t kShortTickNs = 50'000;
-constexpr uint64_t kTurnTickNs = 50'000;
-// Who waits for a turn is woken by whoever hands it over. It looks by itself only to say that it
-// still waits, and for the case that the holder is dead or stopped.
-constexpr uint64_t kWaitingTickNs = 2'000'000;
+// How long a held launch sleeps at a time: for its turn it is woken, and its watcher says that it
+// still waits.
 constexpr uint64_t kTurnNapNs = 10'000'000;
 constexpr uint64_t kBlindNapNs = 200'000;  // without a watcher
-// While others wait, less is queued: who is far behind waits for it.
-constexpr uint64_t kTurnQueueNs = 3'000'000;
-// So much of a turn's work may be left when it closes: what one marker stands for, and a bit.
-constexpr uint64_t kTurnTailNs = 1'500'000;
-constexpr uint64_t kLingerNs = 5'000'000;
 constexpr uint64_t kLongestNapNs = 100'000'000;
 // A kernel that runs so long may wait for what we hold: then one launch goes.
 constexpr uint64_t kPatienceNs = 2'000'000'000;
-constexpr size_t kMostIntervals = 256;
 
 constinit std::atomic<Cores*> the_cores{nullptr};
-
-// How far the container's debt is ahead of now; negative: credit.
-int64_t AheadNs(const CoreSeat& seat, uint64_t now_ns) {
-  return static_cast<int64_t>(seat.HeldFor(now_ns - kShareBurstNs)) -
-         static_cast<int64_t>(kShareBurstNs);
-}
-
-// How long a stream's queue is too long for one more launch: by the debt that it will make, or,
-// while others wait for the turn, by what is left of that.
-int64_t TooLongNs(const CoreSeat& seat, const MarkedStream* stream, int64_t ahead_ns,
-                  uint64_t now_ns) {
-  const uint64_t queued_ns = stream != nullptr ? stream->QueuedNs() : 0;
-  if (queued_ns == 0) return 0;
-  const uint64_t left_ns = seat.TurnLeftNs(now_ns);
-  if (left_ns == UINT64_MAX) {
-    return ahead_ns + static_cast<int64_t>(CostOf(queued_ns, seat.ShareNow(now_ns))) - kAheadNs;
-  }
-  // Always one more behind the one that runs, so that the GPU does not wait for us.
-  const uint64_t room_ns = std::max(kTurnQueueNs, stream->ns_per_launch);
-  return static_cast<int64_t>(queued_ns - std::min(left_ns + kTurnTailNs, room_ns));
-}
-
-// Nanoseconds until one more launch may be queued in the stream.
-uint64_t HoldNs(const CoreDevice& device, const MarkedStream* stream, uint64_t now_ns) {
-  const int64_t ahead_ns = AheadNs(device.seat, now_ns);
-  const int64_t wait_ns = std::max(ahead_ns, TooLongNs(device.seat, stream, ahead_ns, now_ns));
-  return wait_ns > 0 ? static_cast<uint64_t>(wait_ns) : 0;
-}
-
-void Notify(CoreDevice* device) {
-  device->progress.fetch_add(1, std::memory_order_release);
-  FutexWakeAll(&device->progress);
-}
 
 // Without a watcher.
 void TickHere(Cores* cores) {
@@ -80,10 +34,18 @@ void TickHere(Cores* cores) {
   real::cuCtxSetCurrent(context);
 }
 
+// One launch waited, all its naps together.
+void CountHeldLaunch(const CoreDevice* device, uint64_t held_ns) {
+  if (device->activity == nullptr) return;
+  device->activity->launches_held.fetch_add(1, std::memory_order_relaxed);
+  device->activity->held_ns.fetch_add(held_ns, std::memory_order_relaxed);
+}
+
 // Waits for budget, room in the queue and the turn, in this order, and opens the gate. Returns how
 // long that took.
 uint64_t Hold(Cores* cores, CoreDevice* device, MarkedStream* stream) {
   const uint64_t begin_ns = NowNs();
+  bool waited = false;
   uint64_t patient_since_ns = begin_ns;
   uint32_t reached = cores->markers.reached();
   while (!cores->watcher.stopping()) {
@@ -96,6 +58,7 @@ uint64_t Hold(Cores* cores, CoreDevice* device, MarkedStream* stream) {
     uint64_t wait_ns = HoldNs(*device, stream, now_ns);
     if (wait_ns != 0 && now_ns - patient_since_ns < kPatienceNs) {
       if (!cores->watcher.runs()) wait_ns = std::min(wait_ns, kTickNs);
+      waited = true;
       const bool queued = stream != nullptr && stream->QueuedNs() != 0;
       // A debt is waited out to the moment; only for the queue somebody must look sooner.
       device->queue_waiters.fetch_add(queued ? 1 : 0, std::memory_order_relaxed);
@@ -108,27 +71,20 @@ uint64_t Hold(Cores* cores, CoreDevice* device, MarkedStream* stream) {
       device->seat.Beat(now_ns, /*outstanding=*/true);
       if (device->seat.HasTurn()) break;
     }
+    waited = true;
     device->turn_waiters.fetch_add(1, std::memory_order_relaxed);
     cores->watcher.Wake(cores);
     device->seat.AwaitTurn(cores->watcher.runs() ? kTurnNapNs : kBlindNapNs);
     device->turn_waiters.fetch_sub(1, std::memory_order_relaxed);
     TickHere(cores);
   }
+  const uint64_t held_ns = NowNs() - begin_ns;
+  if (waited) CountHeldLaunch(device, held_ns);
   if (cores->watcher.runs()) device->closed.store(0, std::memory_order_release);
   if (stream != nullptr) {
     stream->word.fetch_and(~MarkedStream::kHeld, std::memory_order_relaxed);
   }
-  return NowNs() - begin_ns;
-}
-
-void Charge(Cores* cores, BusyInterval* busy, size_t count, uint64_t now_ns) {
-  std::sort(busy, busy + count, [](const BusyInterval& one, const BusyInterval& other) {
-    return one.begin_ns < other.begin_ns;
-  });
-  for (size_t i = 0; i < count; ++i) {
-    CoreDevice* device = cores->by_ordinal[busy[i].ordinal];
-    if (device != nullptr) device->seat.Charge(busy[i].begin_ns, busy[i].end_ns, now_ns);
-  }
+  return held_ns;
 }
 
 CoreDevice* DeviceAt(Cores* cores, uint32_t ordinal) {
@@ -168,6 +124,12 @@ bool OpenCores(const Claims& claims, const RegionPlaces& own, const DeviceIdenti
   }
   cores->count.store(held, std::memory_order_release);
   return true;
+}
+
+void CountHeld(uint32_t ordinal, Activity* activity) {
+  Cores* cores = ActiveCores();
+  CoreDevice* device = cores != nullptr ? DeviceAt(cores, ordinal) : nullptr;
+  if (device != nullptr) device->activity = activity;
 }
 
 // ---- launches ----
@@ -253,73 +215,8 @@ void CoreContextEnd::Settle(bool ended) {
   const uint64_t now_ns = NowNs();
   const size_t count =
       cores_->markers.Resume(context_, ordinal_, ended, now_ns, busy, kMostIntervals);
-  Charge(cores_, busy, count, now_ns);
+  ChargeAll(cores_, busy, count, now_ns);
   cores_ = nullptr;
-}
-
-// ---- ticks ----
-
-void TickCores(Cores* cores, uint64_t now_ns) {
-  BusyInterval busy[kMostIntervals];
-  const bool captures = cores->captures.load(std::memory_order_relaxed) != 0;
-  const size_t count = cores->markers.Collect(now_ns, captures, busy, kMostIntervals);
-  Charge(cores, busy, count, now_ns);
-  const uint32_t devices = cores->count.load(std::memory_order_acquire);
-  for (uint32_t i = 0; i < devices; ++i) {
-    CoreDevice* device = &cores->devices[i];
-    const bool waits = device->turn_waiters.load(std::memory_order_relaxed) != 0;
-    const bool others = device->seat.OthersWant(now_ns, kMemberSilentNs);
-    const bool active = cores->markers.IsActive(device->ordinal);
-    device->seat.Beat(now_ns, active,
-                      active && others ? cores->markers.EndsNs(device->ordinal, now_ns) : 0);
-    if (waits) device->seat.WantTurn(now_ns);
-    if (waits || others) device->seat.MoveTurn(now_ns);
-    if (AheadNs(device->seat, now_ns) > 0 || !device->seat.HasTurn()) {
-      device->closed.store(1, std::memory_order_release);
-    }
-    if (count != 0 && device->queue_waiters.load(std::memory_order_relaxed) != 0) Notify(device);
-  }
-}
-
-void LeaveCores(Cores* cores, uint64_t now_ns) {
-  for (uint32_t i = 0; i < cores->count.load(std::memory_order_acquire); ++i) {
-    cores->devices[i].seat.Leave(now_ns);
-  }
-}
-
-namespace {
-
-// Until the device's turn must be looked at: its end, and the end of what is left of it.
-uint64_t TurnTickNs(Cores* cores, const CoreDevice& device, bool active, uint64_t now_ns) {
-  if (!active && device.turn_waiters.load(std::memory_order_relaxed) != 0) return kWaitingTickNs;
-  if (!active) return device.seat.TurnLeftNs(now_ns) != UINT64_MAX ? kTurnIdleNs : UINT64_MAX;
-  if (!device.seat.IsDraining()) return std::max(device.seat.TurnLeftNs(now_ns), kShortTickNs);
-  const uint64_t ends_ns = cores->markers.EndsNs(device.ordinal, now_ns);
-  if (ends_ns <= now_ns + kHandOverLeadNs + kShortTickNs) return kShortTickNs;
-  return std::min(ends_ns - kHandOverLeadNs - now_ns, kTickNs);
-}
-
-}  // namespace
-
-uint64_t NextTickNs(Cores* cores, uint64_t now_ns) {
-  uint64_t next_ns = UINT64_MAX;
-  bool held = false;
-  bool calm = true;
-  for (uint32_t i = 0; i < cores->count.load(std::memory_order_acquire); ++i) {
-    const CoreDevice& device = cores->devices[i];
-    const bool active = cores->markers.IsActive(device.ordinal);
-    next_ns = std::min(next_ns, TurnTickNs(cores, device, active, now_ns));
-    calm &= AheadNs(device.seat, now_ns) < -static_cast<int64_t>(kShareBurstNs / 2);
-    held |= device.queue_waiters.load(std::memory_order_relaxed) != 0;
-  }
-  if (cores->markers.any_active()) {
-    cores->watcher.busy_until_ns = now_ns + kLingerNs;
-    uint64_t tick_ns = calm ? kCalmTickNs : kTickNs;
-    if (held) tick_ns = std::clamp(cores->markers.ExpectedNs(now_ns), kShortTickNs, kTickNs);
-    return std::min(next_ns, tick_ns);
-  }
-  if (next_ns != UINT64_MAX) return next_ns;
-  return now_ns < cores->watcher.busy_until_ns ? kTickNs : UINT64_MAX;
 }
 
 }  // namespace gpufence

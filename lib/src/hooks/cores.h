@@ -20,6 +20,7 @@ namespace gpufence {
 // A device with a core limit, as this process sees it.
 struct CoreDevice {
   CoreSeat seat;
+  Activity* activity;  // null: this process keeps no account of it
   uint32_t ordinal;
   std::atomic<uint32_t> closed;         // the gate: not 0, ask before the next launch
   std::atomic<uint32_t> progress;       // changes when waiting may be over
@@ -43,6 +44,9 @@ Cores* ActiveCores();
 // Takes the seats on every device that has a core limit. False with one clause in `why`.
 bool OpenCores(const Claims& claims, const RegionPlaces& own, const DeviceIdentity* devices,
                const DeviceLimits* limits, size_t count, char* why, size_t why_bytes);
+
+// From now on counts the device's held launches in `activity`. Before the fence is decided.
+void CountHeld(uint32_t ordinal, Activity* activity);
 
 // Around one launch: waits until it may go, and counts it. `into()` tells the stream (null: the
 // legacy one) and is asked only where a core limit holds.

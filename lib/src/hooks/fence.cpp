@@ -134,6 +134,7 @@ FenceState FenceDevices(Fence* fence, const Claims& claims, const DeviceIdentity
     device->account.Open(file, row, slot, static_cast<uint32_t>(i), limits[i].memory_bytes,
                          MakeRoomOn);
     device->account.ReadStaleWith(ReadStaleOn);
+    CountHeld(devices[i].ordinal, device->account.activity());
     GPUFENCE_LOG(kInfo, "device %u: memory limit %llu bytes (%s)", devices[i].ordinal,
                  static_cast<unsigned long long>(limits[i].memory_bytes), limits[i].memory_source);
   }

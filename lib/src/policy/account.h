@@ -91,6 +91,9 @@ class Account {
   // The same at once. Returns how many dead there were, as ReclaimDead does.
   uint32_t Reclaim(Effort effort);
 
+  // What the limits did to this process on the device.
+  Activity* activity() const { return &file_.region->activity[row()][slot_]; }
+
   // What this process shares with others on the device.
   const Sharing& sharing() const { return sharing_; }
 

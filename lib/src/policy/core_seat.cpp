@@ -50,6 +50,7 @@ uint64_t CoreSeat::Charge(uint64_t begin_ns, uint64_t end_ns, uint64_t now_ns) {
   SettleSharesAt(now_ns);
   const uint64_t busy_ns = AddBusy(&tenant(), begin_ns, end_ns, now_ns);
   if (busy_ns == 0) return 0;
+  tenant().charged_ns.fetch_add(busy_ns, std::memory_order_relaxed);
   const uint32_t share = ShareNow(now_ns);
   const uint64_t credit_ns = CreditNs(now_ns);
   Word& due = tenant().due_ns;

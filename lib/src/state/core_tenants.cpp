@@ -104,7 +104,7 @@ bool HasLivingMembers(const CoreFile& file, CorePlace place) {
 void Forget(CoreTenant* tenant) {
   for (Word* word :
        {&tenant->due_ns, &tenant->charged_until_ns, &tenant->shares, &tenant->shares_checked_ns,
-        &tenant->backlog_ns, &tenant->active_ns, &tenant->served_ns}) {
+        &tenant->backlog_ns, &tenant->active_ns, &tenant->served_ns, &tenant->charged_ns}) {
     word->store(0, std::memory_order_relaxed);
   }
   for (Word& gap : tenant->gaps) gap.store(0, std::memory_order_relaxed);

@@ -11,7 +11,7 @@
 namespace gpufence {
 
 inline constexpr uint64_t kRegionMagic = 0x3165636e65667067;  // "gpfence1"
-inline constexpr uint32_t kLayoutVersion = 3;
+inline constexpr uint32_t kLayoutVersion = 4;
 inline constexpr uint32_t kMaxProcesses = 4096;
 inline constexpr uint32_t kMaxDevices = 64;
 inline constexpr uint64_t kNoLimit = UINT64_MAX;
@@ -59,6 +59,16 @@ struct Shares {
   Word imports;   // handles and addresses it holds of others' memory
 };
 
+// What limits did to one process on one device. Only grows while the process lives; when its slot
+// is zeroed, it moves to the row's past. For display: nothing is decided by it.
+struct Activity {
+  Word refusals;  // requests for memory that got CUDA_ERROR_OUT_OF_MEMORY for the limit's sake
+  Word launches_held;
+  Word held_ns;  // that launches waited, all of them together
+  uint64_t reserved;
+};
+static_assert(sizeof(Activity) == 32);
+
 struct RegionHeader {
   Word magic;  // stored last by the maker
   uint32_t layout_version;
@@ -78,6 +88,8 @@ struct Region {
   Word overhead[kMaxDevices][kMaxProcesses];  // the part of `held` that no allocation explains
   Cell cells[kMaxDevices][kMaxProcesses];
   Shares shares[kMaxDevices][kMaxProcesses];
+  Activity activity[kMaxDevices][kMaxProcesses];
+  Activity past[kMaxDevices];  // of processes that ended
 };
 static_assert(offsetof(Region, rows) == 64);
 static_assert(offsetof(Region, processes) == 64 + 128 * kMaxDevices);

@@ -19,6 +19,17 @@ namespace {
 // it.
 constexpr uint32_t kZeroingBase = kMaxProcesses;
 
+// Whoever dies in between loses a count, which nothing is decided by.
+void RetireActivity(Region* region, uint32_t row, uint32_t slot) {
+  Activity& own = region->activity[row][slot];
+  Activity& past = region->past[row];
+  for (Word Activity::* word :
+       {&Activity::refusals, &Activity::launches_held, &Activity::held_ns}) {
+    const uint64_t amount = (own.*word).exchange(0, std::memory_order_relaxed);
+    if (amount != 0) (past.*word).fetch_add(amount, std::memory_order_relaxed);
+  }
+}
+
 void ZeroSlot(Region* region, uint32_t slot) {
   for (uint32_t row = 0; row < kMaxDevices; ++row) {
     if (region->rows[row].key.load(std::memory_order_relaxed) == 0) break;
@@ -27,6 +38,7 @@ void ZeroSlot(Region* region, uint32_t slot) {
     cell.asking.store(0, std::memory_order_relaxed);
     cell.held.store(0, std::memory_order_relaxed);
     region->overhead[row][slot].store(0, std::memory_order_relaxed);
+    RetireActivity(region, row, slot);
     if (region->limits[row][slot].exchange(0, std::memory_order_relaxed) != 0) {
       region->header.limit_epoch.fetch_add(1, std::memory_order_release);
     }
@@ -87,10 +99,13 @@ bool AllocateRow(const RegionFile& file, uint32_t row) {
   constexpr size_t kWords = sizeof(Region::limits[0]);
   constexpr size_t kCells = sizeof(Region::cells[0]);
   constexpr size_t kShares = sizeof(Region::shares[0]);
+  constexpr size_t kActivity = sizeof(Region::activity[0]);
   return AllocateRange(file.fd, offsetof(Region, limits) + row * kWords, kWords) &&
          AllocateRange(file.fd, offsetof(Region, overhead) + row * kWords, kWords) &&
          AllocateRange(file.fd, offsetof(Region, cells) + row * kCells, kCells) &&
-         AllocateRange(file.fd, offsetof(Region, shares) + row * kShares, kShares);
+         AllocateRange(file.fd, offsetof(Region, shares) + row * kShares, kShares) &&
+         AllocateRange(file.fd, offsetof(Region, activity) + row * kActivity, kActivity) &&
+         AllocateRange(file.fd, offsetof(Region, past), sizeof(Region::past));
 }
 
 // Frees the slot of an owner that is proven dead.

@@ -18,6 +18,7 @@ CASES = (
     "alone",
     "siblings",
     "soft",
+    "sights",
     "two_containers",
     "stolen_turn",
     "many_containers",

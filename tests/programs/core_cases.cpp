@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 
 #include "policy/core_seat.h"
+#include "policy/neighbours.h"
 #include "policy/share.h"
 #include "state_program.h"
 
@@ -61,16 +62,44 @@ void Siblings() {
   CHECK(seat->HeldFor(kStart + 12 * kMs) > 20 * kMs);
 }
 
-// The soft share counts until somebody else is seen, and again when nobody was for a tenth of a
-// second.
+// The soft share counts until somebody else is seen, and again when nobody was for a while.
 void Soft() {
-  CoreSeat* seat = NewSeat("one", 25, 100);
+  CoreSeat* seat = NewSeat("one", 25, 75);
+  CHECK(seat->LooksForNeighbours());
+  CHECK_EQ(StatusOf(InChild([] { CHECK(!NewSeat("two", 25)->LooksForNeighbours()); })), 0);
   seat->Charge(kStart, kStart + 10 * kMs, kStart + 10 * kMs);
-  CHECK_EQ(seat->HeldFor(kStart + 10 * kMs), 0);
+  CHECK_EQ(seat->HeldFor(kStart + 10 * kMs), 3'333'334);
   seat->NoteForeign(kStart + 10 * kMs);
   CHECK_EQ(seat->ShareNow(kStart + 11 * kMs), 25000);
-  CHECK_EQ(seat->ShareNow(kStart + 109 * kMs), 25000);
-  CHECK_EQ(seat->ShareNow(kStart + 110 * kMs), 100000);
+  CHECK_EQ(seat->ShareNow(kStart + 9 * kMs + kNeighbourLastsNs), 25000);
+  CHECK_EQ(seat->ShareNow(kStart + 10 * kMs + kNeighbourLastsNs), 75000);
+}
+
+// A neighbour is what keeps the device busy beyond us, over a few looks; unknown at first and after
+// a pause.
+void Sights() {
+  constexpr uint64_t kLook = kNeighbourLookNs;
+  NeighbourSight sight = {};
+  uint64_t now = kStart;
+  uint64_t charged = 0;
+  const auto look = [&](uint32_t own_percent, uint32_t percent) {
+    now += kLook;
+    charged += kLook / 100 * own_percent;
+    CHECK(sight.IsDue(now) && !sight.IsDue(now - 1));
+    return sight.Look(now, charged, percent);
+  };
+  CHECK(sight.Look(now, charged, 0));
+  CHECK(!look(80, 80));
+  CHECK(!look(80, 80));
+  CHECK(!look(80, 100));  // once is no proof
+  CHECK(look(80, 100));
+  CHECK(look(30, 100));
+  for (int i = 0; i < 2; ++i) look(30, 30);
+  CHECK(!look(30, 30));
+  for (int i = 0; i < 2; ++i) look(95, 95);
+  CHECK(!look(100, 1000));  // nothing is busier than busy
+  now += 2 * kLook;
+  CHECK(sight.Look(now, charged, 0));
 }
 
 // Containers in a node folder find each other, whatever their uid; the turn goes round.
@@ -215,6 +244,7 @@ void Rules() {
 constexpr Case kCases[] = {{"alone", Alone},
                            {"siblings", Siblings},
                            {"soft", Soft},
+                           {"sights", Sights},
                            {"two_containers", TwoContainers},
                            {"stolen_turn", StolenTurn},
                            {"many_containers", ManyContainers},

@@ -18,4 +18,7 @@ uint64_t HoldNs(const CoreDevice& device, const MarkedStream* stream, uint64_t n
 // Charges intervals to the devices that they are of; puts them in order.
 void ChargeAll(Cores* cores, BusyInterval* busy, size_t count, uint64_t now_ns);
 
+// Every fifth of a second, where it matters: whether somebody else uses the device.
+void LookForNeighbours(CoreDevice* device, uint64_t now_ns);
+
 }  // namespace gpufence

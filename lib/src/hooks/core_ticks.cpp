@@ -85,6 +85,7 @@ void TickCores(Cores* cores, uint64_t now_ns) {
   const uint32_t devices = cores->count.load(std::memory_order_acquire);
   for (uint32_t i = 0; i < devices; ++i) {
     CoreDevice* device = &cores->devices[i];
+    LookForNeighbours(device, now_ns);
     const bool waits = device->turn_waiters.load(std::memory_order_relaxed) != 0;
     const bool others = device->seat.OthersWant(now_ns, kMemberSilentNs);
     const bool active = cores->markers.IsActive(device->ordinal);

@@ -1,6 +1,8 @@
 // Opening, and launches.
 #include "hooks/cores.h"
 
+#include <string.h>
+
 #include <algorithm>
 
 #include "core/forked.h"
@@ -116,6 +118,7 @@ bool OpenCores(const Claims& claims, const RegionPlaces& own, const DeviceIdenti
       return false;
     }
     device->ordinal = devices[i].ordinal;
+    memcpy(device->uuid, devices[i].uuid, sizeof device->uuid);
     device->closed.store(1, std::memory_order_relaxed);
     cores->by_ordinal[device->ordinal] = device;
     GPUFENCE_LOG(kInfo, "device %u: core limit %u.%03u %% (%s)", device->ordinal,

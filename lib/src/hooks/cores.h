@@ -13,6 +13,7 @@
 #include "driver_abi.h"
 #include "hooks/watcher.h"
 #include "policy/core_seat.h"
+#include "policy/neighbours.h"
 #include "state/region.h"
 
 namespace gpufence {
@@ -21,6 +22,8 @@ namespace gpufence {
 struct CoreDevice {
   CoreSeat seat;
   Activity* activity;  // null: this process keeps no account of it
+  NeighbourSight neighbours;
+  uint8_t uuid[16];
   uint32_t ordinal;
   std::atomic<uint32_t> closed;         // the gate: not 0, ask before the next launch
   std::atomic<uint32_t> progress;       // changes when waiting may be over

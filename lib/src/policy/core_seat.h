@@ -36,6 +36,9 @@ class CoreSeat {
   // looks for processes of the container that died, at a system call each.
   uint64_t Charge(uint64_t begin_ns, uint64_t end_ns, uint64_t now_ns);
 
+  // All GPU time that the container was ever charged.
+  uint64_t ChargedNs() const { return tenant().charged_ns.load(std::memory_order_relaxed); }
+
   // Nanoseconds until the container may launch again; 0: now.
   uint64_t HeldFor(uint64_t now_ns) const;
 
@@ -76,11 +79,14 @@ class CoreSeat {
   // The process launches no more: what it has, and its place in the queue, is for others.
   void Leave(uint64_t now_ns);
 
-  // True when another container wanted the device during the last `window_ns`, or NoteForeign said
-  // so.
+  // True when another container wanted the device during the last `window_ns`; where none is met,
+  // when NoteForeign said so.
   bool OthersWant(uint64_t now_ns, uint64_t window_ns) const;
 
-  // Somebody who has no seat in this file uses the device (a process that NVML reports).
+  // True where neighbours are not met in the file, and seeing them would change the share.
+  bool LooksForNeighbours() const;
+
+  // Somebody who has no seat in this file uses the device, or may. Counts for kNeighbourLastsNs.
   void NoteForeign(uint64_t now_ns);
 
  private:

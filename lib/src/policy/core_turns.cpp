@@ -4,6 +4,7 @@
 #include "core/futex.h"
 #include "policy/core_seat.h"
 #include "policy/moment.h"
+#include "policy/neighbours.h"
 #include "policy/share.h"
 
 namespace gpufence {
@@ -182,8 +183,9 @@ bool CoreSeat::MoveTurn(uint64_t now_ns) {
 }
 
 bool CoreSeat::OthersWant(uint64_t now_ns, uint64_t window_ns) const {
-  if (IsRecent(row().foreign_ns.load(std::memory_order_relaxed), now_ns, window_ns)) return true;
-  if (!shares_device_) return false;
+  if (!shares_device_) {
+    return IsRecent(row().foreign_ns.load(std::memory_order_relaxed), now_ns, kNeighbourLastsNs);
+  }
   const CoreTenant* tenants = file_.region->tenants[place_.row];
   for (uint32_t other = 0; other < kMaxCoreTenants; ++other) {
     if (other != place_.tenant &&
@@ -213,6 +215,12 @@ void CoreSeat::Leave(uint64_t now_ns) {
   member().idle_ns.store(1, std::memory_order_relaxed);
   member().beat.store(PackBeat(now_ns, false), std::memory_order_seq_cst);
   MoveTurn(now_ns);
+}
+
+bool CoreSeat::LooksForNeighbours() const {
+  if (shares_device_) return false;
+  const CoreShares shares = UnpackShares(tenant().shares.load(std::memory_order_relaxed));
+  return shares.soft > shares.hard && shares.hard < kMostUnseenShare;
 }
 
 void CoreSeat::NoteForeign(uint64_t now_ns) {

@@ -204,10 +204,22 @@ double ShareBetween(const std::vector<Interval>& busy, double begin, double end)
   return 100 * sum / (end - begin);
 }
 
+// Before the line that says that it is done: whoever reads that reads the file.
+void Write(const Plan& plan, const std::vector<Interval>& busy) {
+  if (plan.file.empty()) return;
+  FILE* file = fopen(plan.file.c_str(), "wb");
+  if (file == nullptr || fwrite(busy.data(), sizeof(Interval), busy.size(), file) != busy.size() ||
+      fclose(file) != 0) {
+    fprintf(stderr, "cannot write %s\n", plan.file.c_str());
+    exit(1);
+  }
+}
+
 // The share from one begin to another, so that a long kernel comes with the pause it is paid by;
 // the first tenth is the credit of an idle GPU. Without a pause all is one interval.
 void Tell(const Plan& plan, const std::vector<Lane>& lanes, double longest_ms) {
   const std::vector<Interval> busy = United(lanes);
+  Write(plan, busy);
   size_t launches = 0;
   for (const Lane& lane : lanes) launches += lane.launches;
   const double first = static_cast<double>(busy[busy.size() / 10].begin);
@@ -225,13 +237,6 @@ void Tell(const Plan& plan, const std::vector<Lane>& lanes, double longest_ms) {
   }
   printf("]}\n");
   fflush(stdout);
-  if (plan.file.empty()) return;
-  FILE* file = fopen(plan.file.c_str(), "wb");
-  if (file == nullptr || fwrite(busy.data(), sizeof(Interval), busy.size(), file) != busy.size() ||
-      fclose(file) != 0) {
-    fprintf(stderr, "cannot write %s\n", plan.file.c_str());
-    exit(1);
-  }
 }
 
 void Run(std::istream& words) {

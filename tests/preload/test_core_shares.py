@@ -22,6 +22,7 @@ CASES = (
     "two_containers",
     "stolen_turn",
     "many_containers",
+    "crowded",
     "together",
     "damaged",
     "rules",

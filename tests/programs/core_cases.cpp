@@ -3,6 +3,7 @@
 // One promise about core files and seats a run; fails with the place that was not true.
 //
 //   core_cases NAME FOLDER
+#include <signal.h>
 #include <string.h>
 #include <sys/wait.h>
 
@@ -166,6 +167,47 @@ void ManyContainers() {
   CHECK_EQ(first->HeldFor(kStart + 20 * kMs), 30 * kMs);
 }
 
+// As many living containers as there are places: the next one is refused, with a reason, until one
+// of them ends.
+void Crowded() {
+  int gate[2];
+  CHECK(pipe(gate) == 0);
+  pid_t children[kMaxCoreTenants];
+  for (uint32_t i = 0; i < kMaxCoreTenants; ++i) {
+    int ready[2];
+    CHECK(pipe(ready) == 0);
+    children[i] = InChild([i, &ready, &gate] {
+      close(gate[1]);
+      char name[32];
+      snprintf(name, sizeof name, "living-%u", i);
+      NewSeat(name, 1, 0, folder);
+      CHECK(write(ready[1], "", 1) == 1);
+      char end;
+      CHECK(read(gate[0], &end, 1) == 0);
+    });
+    char done;
+    CHECK(read(ready[0], &done, 1) == 1);
+    close(ready[0]);
+    close(ready[1]);
+  }
+  CoreSeat* seat = static_cast<CoreSeat*>(MapWipedOnFork(sizeof(CoreSeat)));
+  const auto join = [seat](char (&why)[400]) {
+    const RegionPlaces own = {{folder}, "late"};
+    return seat->Join(folder, own, kUuid, 50000, 0, kStart, why, sizeof why);
+  };
+  char why[400] = "";
+  CHECK(!join(why));
+  CHECK(strstr(why, "no room for another container") != nullptr);
+  kill(children[7], SIGKILL);
+  StatusOf(children[7]);
+  CHECK(join(why));
+  CHECK(seat->WantTurn(kStart));
+  close(gate[1]);
+  for (uint32_t i = 0; i < kMaxCoreTenants; ++i) {
+    if (i != 7) CHECK_EQ(StatusOf(children[i]), 0);
+  }
+}
+
 // Processes of one container that start together are one container.
 void Together() {
   for (int round = 0; round < 20; ++round) {
@@ -248,6 +290,7 @@ constexpr Case kCases[] = {{"alone", Alone},
                            {"two_containers", TwoContainers},
                            {"stolen_turn", StolenTurn},
                            {"many_containers", ManyContainers},
+                           {"crowded", Crowded},
                            {"together", Together},
                            {"full_folder", FullFolder},
                            {"damaged", Damaged},

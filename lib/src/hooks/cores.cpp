@@ -1,7 +1,11 @@
 // Opening, and launches.
 #include "hooks/cores.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 
@@ -89,6 +93,29 @@ uint64_t Hold(Cores* cores, CoreDevice* device, MarkedStream* stream) {
   return held_ns;
 }
 
+// The node folder, or "" with a warning: without one the container stands alone. All processes of a
+// container see the same mounts, hence decide alike; tables that are full refuse instead, since a
+// process that stands alone beside siblings who do not would have a share of its own.
+const char* UsableNodeFolder(const char* folder) {
+  if (folder[0] == '\0') return folder;
+  struct stat found = {};
+  int error = 0;
+  if (stat(folder, &found) != 0) {
+    error = errno;
+  } else if (!S_ISDIR(found.st_mode)) {
+    error = ENOTDIR;
+  } else if (faccessat(AT_FDCWD, folder, W_OK | X_OK, AT_EACCESS) != 0) {
+    error = errno;
+  }
+  if (error == 0) return folder;
+  GPUFENCE_LOG(kWarn,
+               "GPUFENCE_NODE_DIR='%s' is not used: %s. The container holds its core limit alone, "
+               "without turns with its neighbours; mount a folder there that all containers of the "
+               "GPU can write to",
+               folder, strerror(error));
+  return "";
+}
+
 CoreDevice* DeviceAt(Cores* cores, uint32_t ordinal) {
   return ordinal < kMostLimitedDevices ? cores->by_ordinal[ordinal] : nullptr;
 }
@@ -109,11 +136,12 @@ bool OpenCores(const Claims& claims, const RegionPlaces& own, const DeviceIdenti
     if (cores == nullptr) return false;
     the_cores.store(cores, std::memory_order_release);
   }
+  const char* node_folder = UsableNodeFolder(claims.node_folder);
   uint32_t held = 0;
   for (size_t i = 0; i < count; ++i) {
     if (limits[i].core_millipercent == 0 || devices[i].ordinal >= kMostLimitedDevices) continue;
     CoreDevice* device = &cores->devices[held++];
-    if (!device->seat.Join(claims.node_folder, own, devices[i].uuid, limits[i].core_millipercent,
+    if (!device->seat.Join(node_folder, own, devices[i].uuid, limits[i].core_millipercent,
                            limits[i].core_soft_millipercent, NowNs(), why, why_bytes)) {
       return false;
     }

@@ -325,12 +325,10 @@ class World {
   uint64_t NextTickNs(uint32_t index) const {
     const Process& process = *processes_[index];
     if (process.outstanding == 0) return process.seat.HasTurn() ? kTurnIdleNs : kWaitingTickNs;
-    if (!process.seat.IsDraining()) {
-      return std::clamp(process.seat.TurnLeftNs(now_ns_), kShortTickNs, kTickNs);
-    }
-    const uint64_t ends_ns = EndsNs(index);
-    if (ends_ns <= now_ns_ + kHandOverLeadNs + kShortTickNs) return kShortTickNs;
-    return std::min(ends_ns - kHandOverLeadNs - now_ns_, kTickNs);
+    const uint64_t left_ns = process.seat.TurnLeftNs(now_ns_);
+    if (left_ns == UINT64_MAX && !process.seat.IsDraining()) return kTickNs;
+    const uint64_t ends_ns = EndsNs(index) - now_ns_;
+    return std::max(std::min({left_ns, ends_ns, kTickNs}), kShortTickNs);
   }
 
   void NoteWaiting(Process* process, bool wants, bool can_pay) {

@@ -19,6 +19,7 @@ from .errors import ExitCode, ToolError
 _COMMANDS = {
     "run": "run a program with the library preloaded, inside a limit",
     "config": "show which limits apply, and where each comes from",
+    "cdi": "write, list and check CDI files, for docker and podman",
     "doctor": "prove that a process is fenced, and say which driver it uses",
 }
 

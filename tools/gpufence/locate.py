@@ -14,6 +14,7 @@ _PACKAGE = Path(__file__).resolve().parent
 # An installed package carries its files inside; a checkout has them where CMake left them.
 _CHECKOUT = _PACKAGE.parent.parent
 _LIBRARY = (_PACKAGE / "lib" / "libgpufence.so", _CHECKOUT / "build" / "lib" / "libgpufence.so")
+_PRELOADS = (_PACKAGE / "lib", _CHECKOUT / "deploy")
 _SIMULATOR = (_PACKAGE / "sim", _CHECKOUT / "build" / "sim")
 _API = (_PACKAGE / "api", _CHECKOUT / "lib" / "api")
 
@@ -51,6 +52,39 @@ def library(explicit: str | None) -> Path:
             why=problem,
             fix="Name a libgpufence.so for this machine with --lib PATH",
             status=ExitCode.WRAPPER_FAILED,
+        )
+    return path
+
+
+def addpath(library_path: Path) -> Path:
+    """The libgpufence-addpath.so beside the library.
+
+    Raises:
+        ToolError: status 1, when there is none.
+    """
+    return _shipped((library_path.with_name("libgpufence-addpath.so"),), "Build it with `ci/build`")
+
+
+def preload_file(library_path: Path, *, with_addpath: bool) -> Path:
+    """The text for a container's /etc/ld.so.preload, with the paths that `gpufence cdi` mounts.
+
+    Beside the library, where somebody installed both, else the package's own.
+
+    Raises:
+        ToolError: status 1, when the installation is not whole.
+    """
+    name = "ld.so.preload.addpath" if with_addpath else "ld.so.preload"
+    folders = (library_path.parent, *_PRELOADS)
+    return _shipped(tuple(folder / name for folder in folders), "Install gpufence again")
+
+
+def _shipped(candidates: tuple[Path, ...], fix: str) -> Path:
+    path = _first_existing(candidates)
+    if path is None:
+        raise ToolError(
+            what=f"{candidates[0].name} not found",
+            why=f"there is no {' and no '.join(map(str, candidates))}",
+            fix=fix,
         )
     return path
 

@@ -40,7 +40,7 @@ CUresult CreateMeasured(FencedDevice* device, Holding holding, const Handle* out
   if (rc != CUDA_SUCCESS) return rc;
   const uint64_t after = DriverFreeBytes();
   Reservation held(device, before > after ? before - after : 0);
-  if (!held) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (!held) return OverLimit(device);
   holding.key = reinterpret_cast<uint64_t>(*out);
   held.Commit(holding);
   return rc;
@@ -68,7 +68,7 @@ CUresult Create(HoldingKind kind, Handle* out, const Descriptor* wanted, unsigne
     return rc;
   }
   PieceReservation held(device, holding.context, HeapKind::kArrays, bytes);
-  if (!held) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (!held) return OverLimit(device);
 
   const CUresult rc = call(out);
   if (rc == CUDA_SUCCESS) {

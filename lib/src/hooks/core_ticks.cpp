@@ -53,10 +53,14 @@ void Notify(CoreDevice* device) {
 uint64_t TurnTickNs(Cores* cores, const CoreDevice& device, bool active, uint64_t now_ns) {
   if (!active && device.turn_waiters.load(std::memory_order_relaxed) != 0) return kWaitingTickNs;
   if (!active) return device.seat.TurnLeftNs(now_ns) != UINT64_MAX ? kTurnIdleNs : UINT64_MAX;
-  if (!device.seat.IsDraining()) return std::max(device.seat.TurnLeftNs(now_ns), kShortTickNs);
+  const uint64_t left_ns = device.seat.TurnLeftNs(now_ns);
+  const bool draining = device.seat.IsDraining();
+  if (left_ns == UINT64_MAX && !draining) return UINT64_MAX;
+  // Somebody waits: whatever ends is looked at when it does.
   const uint64_t ends_ns = cores->markers.EndsNs(device.ordinal, now_ns);
-  if (ends_ns <= now_ns + kHandOverLeadNs + kShortTickNs) return kShortTickNs;
-  return std::min(ends_ns - kHandOverLeadNs - now_ns, kTickNs);
+  uint64_t next_ns = std::min(left_ns, kTickNs);
+  if (ends_ns > now_ns) next_ns = std::min(next_ns, ends_ns - now_ns);
+  return draining && ends_ns == 0 ? kShortTickNs : std::max(next_ns, kShortTickNs);
 }
 
 }  // namespace

@@ -283,6 +283,11 @@ FencedDevice* FencedOrdinal(Fence* fence, uint32_t ordinal) {
   return nullptr;
 }
 
+CUresult OverLimit(FencedDevice* device) {
+  device->account.CountRefusal();
+  return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 Reservation::Reservation(FencedDevice* device, uint64_t bytes)
     : device_(device), bytes_(bytes), granted_(true) {
   if (device == nullptr) return;

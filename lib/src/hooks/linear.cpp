@@ -25,9 +25,9 @@ using FreeCall = CUresult (*)(Pointer);
 Holding AtAddress(uint64_t address) { return {.key = address, .kind = HoldingKind::kAddress}; }
 
 template <typename Pointer>
-CUresult Undo(Pointer address, FreeCall<Pointer> undo) {
+CUresult Undo(FencedDevice* device, Pointer address, FreeCall<Pointer> undo) {
   undo(address);
-  return CUDA_ERROR_OUT_OF_MEMORY;
+  return OverLimit(device);
 }
 
 template <typename Pointer, typename Size>
@@ -41,11 +41,11 @@ CUresult Allocate(Pointer* dptr, Size bytesize, bool shares_chunks,
 
   PieceReservation held(device, hook.context(), HeapKind::kLinear,
                         shares_chunks ? bytesize : RoundUp(bytesize, kChunkBytes));
-  if (!held) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (!held) return OverLimit(device);
 
   Pointer address = *dptr;
   const CUresult rc = call(&address, bytesize);
-  if (rc == CUDA_SUCCESS && !held.Commit(AtAddress(address))) return Undo(address, undo);
+  if (rc == CUDA_SUCCESS && !held.Commit(AtAddress(address))) return Undo(device, address, undo);
   *dptr = address;
   return rc;
 }
@@ -75,15 +75,15 @@ CUresult AllocatePitch(Pointer* dptr, Size* pitch, Size width, Size height, unsi
   Size real_pitch = 0;
   {
     PieceReservation held(device, hook.context(), HeapKind::kLinear, expected);
-    if (!held) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (!held) return OverLimit(device);
     const CUresult rc = call(&address, &real_pitch, width, height, element);
     if (rc != CUDA_SUCCESS) return rc;
     const uint64_t bytes = charge_of(RowBytes(real_pitch, height));
     if (bytes == expected) {
-      if (!held.Commit(AtAddress(address))) return Undo(address, undo);
+      if (!held.Commit(AtAddress(address))) return Undo(device, address, undo);
     } else {
       PieceReservation exact(device, hook.context(), HeapKind::kLinear, bytes);
-      if (!exact || !exact.Commit(AtAddress(address))) return Undo(address, undo);
+      if (!exact || !exact.Commit(AtAddress(address))) return Undo(device, address, undo);
     }
   }
   *dptr = address;

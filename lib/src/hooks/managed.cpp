@@ -13,14 +13,14 @@ extern "C" CUresult cuMemAllocManaged(CUdeviceptr* dptr, size_t bytesize, unsign
   }
 
   PieceReservation held(device, hook.context(), gpufence::HeapKind::kManaged, bytesize);
-  if (!held) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (!held) return gpufence::OverLimit(device);
 
   CUdeviceptr address = *dptr;
   const CUresult rc = real::cuMemAllocManaged(&address, bytesize, flags);
   if (rc == CUDA_SUCCESS &&
       !held.Commit({.key = address, .kind = gpufence::HoldingKind::kAddress})) {
     real::cuMemFree_v2(address);
-    return CUDA_ERROR_OUT_OF_MEMORY;
+    return gpufence::OverLimit(device);
   }
   *dptr = address;
   return rc;

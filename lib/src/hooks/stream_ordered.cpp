@@ -96,7 +96,7 @@ CUresult Allocate(CUdeviceptr* dptr, size_t bytesize, CUmemoryPool pool, CUstrea
   request.bytes = bytes;
   request.stream = reinterpret_cast<uint64_t>(stream);
   LedgerMove move;
-  if (!ClaimFromPool(payer, account, &request, &move)) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (!ClaimFromPool(payer, account, &request, &move)) return OverLimit(payer);
   CUdeviceptr address = 0;
   const CUresult rc = call(&address);
   if (rc != CUDA_SUCCESS) {
@@ -110,7 +110,7 @@ CUresult Allocate(CUdeviceptr* dptr, size_t bytesize, CUmemoryPool pool, CUstrea
     ReturnToPool(account, bytes);
     TrimPools(fence, payer);
     SettlePool(payer, account);  // what it does not let go of yet
-    return CUDA_ERROR_OUT_OF_MEMORY;
+    return OverLimit(payer);
   }
   *dptr = address;
   if (address == 0) return rc;  // nothing was asked for

@@ -91,8 +91,9 @@ class Account {
   // The same at once. Returns how many dead there were, as ReclaimDead does.
   uint32_t Reclaim(Effort effort);
 
-  // What the limits did to this process on the device.
+  // What the limits did to this process on the device, for display.
   Activity* activity() const { return &file_.region->activity[row()][slot_]; }
+  void CountRefusal() { activity()->refusals.fetch_add(1, std::memory_order_relaxed); }
 
   // What this process shares with others on the device.
   const Sharing& sharing() const { return sharing_; }

@@ -67,7 +67,7 @@ bool IsTurnOver(const TenantView& holder, const TenantView* next, uint64_t began
 }
 
 bool IsDrained(const TenantView& holder, uint64_t now_ns) {
-  return holder.idle_since_ns != 0 || holder.ends_ns <= now_ns + kHandOverLeadNs;
+  return holder.idle_since_ns != 0 || holder.ends_ns <= now_ns;
 }
 
 uint32_t NextTenant(const TenantView* tenants, size_t count, uint64_t now_ns) {

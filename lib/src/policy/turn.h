@@ -11,9 +11,6 @@ inline constexpr uint64_t kTurnQuantumNs = 20'000'000;
 inline constexpr uint64_t kShortTurnNs = 5'000'000;  // the least that a turn of a busy holder lasts
 inline constexpr uint64_t kTurnIdleNs = 250'000;
 inline constexpr uint64_t kMemberSilentNs = 10'000'000;  // no heartbeat: stopped
-// The next one may begin when so little of the last is left: what it takes to wake a thread and to
-// bring its first launch to the GPU.
-inline constexpr uint64_t kHandOverLeadNs = 100'000;
 inline constexpr uint64_t kUnknownEnd = UINT64_MAX;
 inline constexpr uint32_t kNoTenant = UINT32_MAX;
 
@@ -54,7 +51,8 @@ bool IsEligible(const TenantView& tenant, uint64_t now_ns);
 bool IsTurnOver(const TenantView& holder, const TenantView* next, uint64_t began_ns,
                 uint64_t now_ns);
 
-// True when nothing of a holder that is closing is left, or so little that the next one may begin.
+// True when nothing of a holder that is closing is left, as seen or as expected: to be sure takes
+// another look, and to wake the next one takes time in any case.
 bool IsDrained(const TenantView& holder, uint64_t now_ns);
 
 // The tenant that wants a turn, may launch now, and was served least; kNoTenant when none.

@@ -154,8 +154,9 @@ void SoftShare() {
     world.RunFor(kSecond);
     world.Reset();
     world.RunFor(1900 * kMs);
-    Expect(world, soft, 30);
-    Expect(world, other, 70);
+    // A point, and a quantum more or less in the window.
+    Expect(world, soft, 30, 2.3);
+    Expect(world, other, 70, 2.3);
     world.RunFor(1100 * kMs);
     world.Reset();
     world.RunFor(1900 * kMs);

@@ -26,7 +26,7 @@ inline constexpr uint64_t kTickNs = 500 * kUs;  // of a watcher
 inline constexpr uint64_t kShortTickNs = 50 * kUs;
 inline constexpr uint64_t kWaitingTickNs = 2 * kMs;
 inline constexpr uint64_t kWakeNs = 60 * kUs;     // from a hand-over to who waits for it
-inline constexpr uint64_t kSwitchNs = 100 * kUs;  // of the GPU, from one container to another
+inline constexpr uint64_t kSwitchNs = 140 * kUs;  // of the GPU, from one container to another
 inline constexpr uint64_t kTurnTailNs = 1500 * kUs;
 inline constexpr uint64_t kQueueNs = 3 * kMs;  // of work that a process queues at most
 

@@ -251,7 +251,7 @@ bool Markers::Record(MarkedStream* stream, uint32_t launches, bool begins) {
   return true;
 }
 
-Markers::Begun Markers::Begin(MarkedStream* stream, CUstream handle, uint64_t held_ns) {
+Markers::Begun Markers::Begin(MarkedStream* stream, CUstream handle, uint64_t others_ns) {
   Key key;
   if (!KeyOf(handle, &key)) return Begun::kNotMarked;
   const FutexGuard guard(&lock_);
@@ -261,7 +261,7 @@ Markers::Begun Markers::Begin(MarkedStream* stream, CUstream handle, uint64_t he
   }
   if (contexts_[stream->context].away) return Begun::kNotMarked;
   const bool was_idle = !IsActive(stream);
-  if (was_idle && NowNs() - stream->idle_since_ns > kLongPauseNs + held_ns) {
+  if (was_idle && NowNs() - stream->idle_since_ns > kLongPauseNs + others_ns) {
     stream->every.store(1, std::memory_order_relaxed);
     stream->is_trusted = false;
   }

@@ -13,11 +13,16 @@ namespace {
 constexpr int64_t kAheadNs = 8'000'000;
 // While others wait for the turn less is queued: who is far behind waits for it.
 constexpr uint64_t kTurnQueueNs = 3'000'000;
-// So much of a turn's work may be left when it closes: what one marker stands for, and a bit.
+// So much of a turn's work may be left when it closes: most of what one marker stands for.
 constexpr uint64_t kTurnTailNs = 1'500'000;
+
+// So much work between two markers: each is a pause of the GPU, which matters where others wait.
+constexpr uint64_t kSpacingNs = 1'000'000;
+constexpr uint64_t kTurnSpacingNs = 2'000'000;
 
 constexpr uint64_t kCalmTickNs = 1'000'000;  // while half of the credit is left
 constexpr uint64_t kShortTickNs = 50'000;
+constexpr uint64_t kBlindTickNs = 100'000;  // others wait, and nobody knows when this work ends
 // Who waits for a turn is woken by whoever hands it over. It looks by itself only to say that it
 // still waits, and for the case that the holder is dead or stopped.
 constexpr uint64_t kWaitingTickNs = 2'000'000;
@@ -49,6 +54,14 @@ void Notify(CoreDevice* device) {
   FutexWakeAll(&device->progress);
 }
 
+bool AnyOthers(const Cores* cores, uint64_t now_ns) {
+  const uint32_t devices = cores->count.load(std::memory_order_acquire);
+  for (uint32_t i = 0; i < devices; ++i) {
+    if (cores->devices[i].seat.TurnLeftNs(now_ns) != UINT64_MAX) return true;
+  }
+  return false;
+}
+
 // Until the device's turn must be looked at: its end, and the end of what is left of it.
 uint64_t TurnTickNs(Cores* cores, const CoreDevice& device, bool active, uint64_t now_ns) {
   if (!active && device.turn_waiters.load(std::memory_order_relaxed) != 0) return kWaitingTickNs;
@@ -59,8 +72,8 @@ uint64_t TurnTickNs(Cores* cores, const CoreDevice& device, bool active, uint64_
   // Somebody waits: whatever ends is looked at when it does.
   const uint64_t ends_ns = cores->markers.EndsNs(device.ordinal, now_ns);
   uint64_t next_ns = std::min(left_ns, kTickNs);
-  if (ends_ns > now_ns) next_ns = std::min(next_ns, ends_ns - now_ns);
-  return draining && ends_ns == 0 ? kShortTickNs : std::max(next_ns, kShortTickNs);
+  next_ns = std::min(next_ns, ends_ns > now_ns ? ends_ns - now_ns : kBlindTickNs);
+  return draining && ends_ns <= now_ns ? kShortTickNs : std::max(next_ns, kShortTickNs);
 }
 
 }  // namespace
@@ -84,6 +97,7 @@ void ChargeAll(Cores* cores, BusyInterval* busy, size_t count, uint64_t now_ns) 
 void TickCores(Cores* cores, uint64_t now_ns) {
   BusyInterval busy[kMostIntervals];
   const bool captures = cores->captures.load(std::memory_order_relaxed) != 0;
+  cores->markers.Space(AnyOthers(cores, now_ns) ? kTurnSpacingNs : kSpacingNs);
   const size_t count = cores->markers.Collect(now_ns, captures, busy, kMostIntervals);
   ChargeAll(cores, busy, count, now_ns);
   const uint32_t devices = cores->count.load(std::memory_order_acquire);

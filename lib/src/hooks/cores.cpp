@@ -48,9 +48,10 @@ void CountHeldLaunch(const CoreDevice* device, uint64_t held_ns) {
 }
 
 // Waits for budget, room in the queue and the turn, in this order, and opens the gate. Returns how
-// long that took.
+// long it waited for the turn.
 uint64_t Hold(Cores* cores, CoreDevice* device, MarkedStream* stream) {
   const uint64_t begin_ns = NowNs();
+  uint64_t turn_ns = 0;
   bool waited = false;
   uint64_t patient_since_ns = begin_ns;
   uint32_t reached = cores->markers.reached();
@@ -82,15 +83,15 @@ uint64_t Hold(Cores* cores, CoreDevice* device, MarkedStream* stream) {
     cores->watcher.Wake(cores);
     device->seat.AwaitTurn(cores->watcher.runs() ? kTurnNapNs : kBlindNapNs);
     device->turn_waiters.fetch_sub(1, std::memory_order_relaxed);
+    turn_ns += NowNs() - now_ns;
     TickHere(cores);
   }
-  const uint64_t held_ns = NowNs() - begin_ns;
-  if (waited) CountHeldLaunch(device, held_ns);
+  if (waited) CountHeldLaunch(device, NowNs() - begin_ns);
   if (cores->watcher.runs()) device->closed.store(0, std::memory_order_release);
   if (stream != nullptr) {
     stream->word.fetch_and(~MarkedStream::kHeld, std::memory_order_relaxed);
   }
-  return held_ns;
+  return turn_ns;
 }
 
 // The node folder, or "" with a warning: without one the container stands alone. All processes of a
@@ -185,9 +186,9 @@ void CoreLaunch::Enter(Cores* cores, CUstream handle) {
 }
 
 [[gnu::noinline]] void CoreLaunch::EnterSlowly(CUstream handle) {
-  const uint64_t held_ns = Hold(cores_, device_, stream_);
+  const uint64_t turn_ns = Hold(cores_, device_, stream_);
   while (stream_ != nullptr && !cores_->watcher.stopping()) {
-    const Markers::Begun begun = cores_->markers.Begin(stream_, handle, held_ns);
+    const Markers::Begun begun = cores_->markers.Begin(stream_, handle, turn_ns);
     if (begun == Markers::Begun::kYes) {
       cores_->watcher.Wake(cores_);
       return;
@@ -219,7 +220,7 @@ void CoreLaunch::Launched() {
   if ((before & MarkedStream::kRunning) == 0) {
     // Seen idle while it was being launched into: measured from here on.
     if (cores_->watcher.stopping()) return;
-    cores_->markers.Begin(stream_, handle_, /*held_ns=*/0);
+    cores_->markers.Begin(stream_, handle_, /*turn_ns=*/0);
     cores_->watcher.Wake(cores_);
     return;
   }

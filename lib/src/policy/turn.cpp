@@ -88,7 +88,7 @@ uint64_t WaitsSince(const TenantView& tenant, uint64_t now_ns) {
 
 uint64_t ServedInTurn(uint64_t began_ns, uint64_t others_wait_ns, uint64_t now_ns, uint32_t share) {
   const uint64_t from_ns = others_wait_ns > began_ns ? others_wait_ns : began_ns;
-  return now_ns > from_ns ? CostOf(now_ns - from_ns, share) : 0;
+  return now_ns > from_ns ? CostOf(now_ns - from_ns + kTurnCostNs, share) : 0;
 }
 
 int64_t LeadOf(uint64_t served_ns, uint64_t virtual_ns) {

@@ -7,9 +7,12 @@
 
 namespace gpufence {
 
-inline constexpr uint64_t kTurnQuantumNs = 20'000'000;
+inline constexpr uint64_t kTurnQuantumNs = 25'000'000;
 inline constexpr uint64_t kShortTurnNs = 5'000'000;  // the least that a turn of a busy holder lasts
-inline constexpr uint64_t kTurnIdleNs = 250'000;
+inline constexpr uint64_t kTurnIdleNs = 200'000;
+// What a turn costs beside its time: the GPU's way to another process and back (141 us each on an
+// H200), so that whoever takes many short turns pays for them.
+inline constexpr uint64_t kTurnCostNs = 300'000;
 inline constexpr uint64_t kMemberSilentNs = 10'000'000;  // no heartbeat: stopped
 inline constexpr uint64_t kUnknownEnd = UINT64_MAX;
 inline constexpr uint32_t kNoTenant = UINT32_MAX;
@@ -62,7 +65,7 @@ uint32_t NextTenant(const TenantView* tenants, size_t count, uint64_t now_ns);
 // Since when the tenant wants the turn and can pay; UINT64_MAX when it does not.
 uint64_t WaitsSince(const TenantView& tenant, uint64_t now_ns);
 
-// What holding a turn costs: the time that somebody else waited for it, over the share.
+// What a turn costs that somebody else waited for: that time, and kTurnCostNs, over the share.
 uint64_t ServedInTurn(uint64_t began_ns, uint64_t others_wait_ns, uint64_t now_ns, uint32_t share);
 
 // How far `served_ns` is ahead of the device's virtual time. Both may wrap; leads are bounded, so

@@ -109,7 +109,7 @@ void TwoContainers() {
   CHECK(!seat->HasTurn());
   CHECK(seat->WantTurn(kStart));
   seat->Beat(kStart, true);
-  seat->Beat(kStart + 15 * kMs, true);
+  seat->Beat(kStart + kTurnQuantumNs - 5 * kMs, true);
   CHECK_EQ(StatusOf(InChild([] {
              if (getuid() == 0) CHECK(setgid(65534) == 0 && setuid(65534) == 0);
              CoreSeat* other = NewSeat("two", 50, 100, folder);
@@ -122,13 +122,14 @@ void TwoContainers() {
            0);
   // The holder sees that it is closing, drains, and the other one, which is dead now, is forgotten
   // when it has not asked for a while.
-  seat->Beat(kStart + 22 * kMs, true);
+  const uint64_t over = kStart + kTurnQuantumNs + 2 * kMs;
+  seat->Beat(over, true);
   CHECK(!seat->HasTurn());
-  CHECK(!seat->MoveTurn(kStart + 22 * kMs));
-  seat->Beat(kStart + 23 * kMs, false);
-  CHECK(seat->MoveTurn(kStart + 23 * kMs));
+  CHECK(!seat->MoveTurn(over));
+  seat->Beat(over + kMs, false);
+  CHECK(seat->MoveTurn(over + kMs));
   CHECK(!seat->HasTurn());
-  CHECK(seat->WantTurn(kStart + 60 * kMs));
+  CHECK(seat->WantTurn(over + 40 * kMs));
 }
 
 // A silent holder is passed over, and finds the turn gone when it goes on.
@@ -269,9 +270,10 @@ void Rules() {
   CHECK(!IsTurnOver(holder, nullptr, kStart, now));
   CHECK(!IsTurnOver(holder, &next, now - kTurnIdleNs + 1, now));  // it has only just begun
 
-  // Only what somebody else was kept waiting for, over the share.
-  CHECK_EQ(ServedInTurn(kStart, 0, now, 50000), 10 * kMs);
-  CHECK_EQ(ServedInTurn(kStart, now - kMs, now, 50000), 2 * kMs);
+  // Only what somebody else was kept waiting for, and the way there and back, over the share.
+  CHECK_EQ(ServedInTurn(kStart, 0, now, 50000), 2 * (5 * kMs + kTurnCostNs));
+  CHECK_EQ(ServedInTurn(kStart, now - kMs, now, 50000), 2 * (kMs + kTurnCostNs));
+  CHECK_EQ(ServedInTurn(kStart, UINT64_MAX, now, 50000), 0);
 
   // Two turns within a microsecond are told apart; one that begins in the future never did.
   const Turn turn = {1, true, now / 1000};

@@ -12,6 +12,12 @@ namespace gpufence {
 inline constexpr uint64_t kTickNs = 500'000;
 inline constexpr size_t kMostIntervals = 256;
 
+// Null: no core limit holds there now.
+inline CoreDevice* DeviceAt(Cores* cores, uint32_t ordinal) {
+  if (ordinal >= kMostLimitedDevices) return nullptr;
+  return cores->by_ordinal[ordinal].load(std::memory_order_acquire);
+}
+
 // Nanoseconds until one more launch may be queued in the stream (null: one that is not marked).
 uint64_t HoldNs(const CoreDevice& device, const MarkedStream* stream, uint64_t now_ns);
 

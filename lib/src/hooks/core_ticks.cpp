@@ -89,12 +89,13 @@ void ChargeAll(Cores* cores, BusyInterval* busy, size_t count, uint64_t now_ns) 
     return one.begin_ns < other.begin_ns;
   });
   for (size_t i = 0; i < count; ++i) {
-    CoreDevice* device = cores->by_ordinal[busy[i].ordinal];
+    CoreDevice* device = DeviceAt(cores, busy[i].ordinal);
     if (device != nullptr) device->seat.Charge(busy[i].begin_ns, busy[i].end_ns, now_ns);
   }
 }
 
 void TickCores(Cores* cores, uint64_t now_ns) {
+  FollowLimits(cores);
   BusyInterval busy[kMostIntervals];
   const bool captures = cores->captures.load(std::memory_order_relaxed) != 0;
   cores->markers.Space(AnyOthers(cores, now_ns) ? kTurnSpacingNs : kSpacingNs);

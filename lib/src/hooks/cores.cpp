@@ -1,15 +1,8 @@
-// Opening, and launches.
+// Launches, and what ends.
 #include "hooks/cores.h"
-
-#include <errno.h>
-#include <fcntl.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 
-#include "core/forked.h"
 #include "core/log.h"
 #include "device/ids.h"
 #include "hooks/capture_mode.h"
@@ -28,8 +21,6 @@ constexpr uint64_t kLongestNapNs = 100'000'000;
 // A kernel that runs so long may wait for what we hold: then one launch goes.
 constexpr uint64_t kPatienceNs = 2'000'000'000;
 
-constinit std::atomic<Cores*> the_cores{nullptr};
-
 // Without a watcher.
 void TickHere(Cores* cores) {
   if (cores->watcher.runs()) return;
@@ -42,7 +33,6 @@ void TickHere(Cores* cores) {
 
 // One launch waited, all its naps together.
 void CountHeldLaunch(const CoreDevice* device, uint64_t held_ns) {
-  if (device->activity == nullptr) return;
   device->activity->launches_held.fetch_add(1, std::memory_order_relaxed);
   device->activity->held_ns.fetch_add(held_ns, std::memory_order_relaxed);
 }
@@ -55,7 +45,8 @@ uint64_t Hold(Cores* cores, CoreDevice* device, MarkedStream* stream) {
   bool waited = false;
   uint64_t patient_since_ns = begin_ns;
   uint32_t reached = cores->markers.reached();
-  while (!cores->watcher.stopping()) {
+  for (; !cores->watcher.stopping(); FollowLimits(cores)) {
+    if (DeviceAt(cores, device->ordinal) == nullptr) break;
     const uint32_t seen = device->progress.load(std::memory_order_acquire);
     const uint64_t now_ns = NowNs();
     if (reached != cores->markers.reached() || !cores->markers.any_active()) {
@@ -94,75 +85,7 @@ uint64_t Hold(Cores* cores, CoreDevice* device, MarkedStream* stream) {
   return turn_ns;
 }
 
-// The node folder, or "" with a warning: without one the container stands alone. All processes of a
-// container see the same mounts, hence decide alike; tables that are full refuse instead, since a
-// process that stands alone beside siblings who do not would have a share of its own.
-const char* UsableNodeFolder(const char* folder) {
-  if (folder[0] == '\0') return folder;
-  struct stat found = {};
-  int error = 0;
-  if (stat(folder, &found) != 0) {
-    error = errno;
-  } else if (!S_ISDIR(found.st_mode)) {
-    error = ENOTDIR;
-  } else if (faccessat(AT_FDCWD, folder, W_OK | X_OK, AT_EACCESS) != 0) {
-    error = errno;
-  }
-  if (error == 0) return folder;
-  GPUFENCE_LOG(kWarn,
-               "GPUFENCE_NODE_DIR='%s' is not used: %s. The container holds its core limit alone, "
-               "without turns with its neighbours; mount a folder there that all containers of the "
-               "GPU can write to",
-               folder, strerror(error));
-  return "";
-}
-
-CoreDevice* DeviceAt(Cores* cores, uint32_t ordinal) {
-  return ordinal < kMostLimitedDevices ? cores->by_ordinal[ordinal] : nullptr;
-}
-
 }  // namespace
-
-Cores* ActiveCores() {
-  Cores* cores = the_cores.load(std::memory_order_acquire);
-  if (cores == nullptr || cores->count.load(std::memory_order_acquire) == 0) return nullptr;
-  return cores;
-}
-
-bool OpenCores(const Claims& claims, const RegionPlaces& own, const DeviceIdentity* devices,
-               const DeviceLimits* limits, size_t count, char* why, size_t why_bytes) {
-  Cores* cores = the_cores.load(std::memory_order_acquire);
-  if (cores == nullptr) {
-    cores = static_cast<Cores*>(MapWipedOnFork(sizeof(Cores)));
-    if (cores == nullptr) return false;
-    the_cores.store(cores, std::memory_order_release);
-  }
-  const char* node_folder = UsableNodeFolder(claims.node_folder);
-  uint32_t held = 0;
-  for (size_t i = 0; i < count; ++i) {
-    if (limits[i].core_millipercent == 0 || devices[i].ordinal >= kMostLimitedDevices) continue;
-    CoreDevice* device = &cores->devices[held++];
-    if (!device->seat.Join(node_folder, own, devices[i].uuid, limits[i].core_millipercent,
-                           limits[i].core_soft_millipercent, NowNs(), why, why_bytes)) {
-      return false;
-    }
-    device->ordinal = devices[i].ordinal;
-    memcpy(device->uuid, devices[i].uuid, sizeof device->uuid);
-    device->closed.store(1, std::memory_order_relaxed);
-    cores->by_ordinal[device->ordinal] = device;
-    GPUFENCE_LOG(kInfo, "device %u: core limit %u.%03u %% (%s)", device->ordinal,
-                 limits[i].core_millipercent / 1000, limits[i].core_millipercent % 1000,
-                 limits[i].core_source);
-  }
-  cores->count.store(held, std::memory_order_release);
-  return true;
-}
-
-void CountHeld(uint32_t ordinal, Activity* activity) {
-  Cores* cores = ActiveCores();
-  CoreDevice* device = cores != nullptr ? DeviceAt(cores, ordinal) : nullptr;
-  if (device != nullptr) device->activity = activity;
-}
 
 // ---- launches ----
 

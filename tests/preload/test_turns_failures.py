@@ -126,7 +126,7 @@ def test_a_full_table_of_processes_refuses_and_says_so(scene: Workers) -> None:
         lock = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, LOCK_BASE + 1, MEMBERS - 1, 0)
         fcntl.fcntl(file.fileno(), fcntl.F_OFD_SETLK, lock)
         refused = scene.sim.run(
-            "cores_run", "plain", 500, 10, preload=True, env=scene.env("late", SHARE)
+            "turns_worker", 500, scene.diary, 1, preload=True, env=scene.env("late", SHARE)
         )
     scene.await_progress([0])
 

@@ -30,9 +30,9 @@ class Workers:
         self.node = folder / "node"
         self.node.mkdir(parents=True)
         self.began = time.monotonic()
-        self._diary = folder / "diary"
-        self._diary.write_bytes(bytes(8 * WORDS))
-        self._file = self._diary.open("r+b")
+        self.diary = folder / "diary"
+        self.diary.write_bytes(bytes(8 * WORDS))
+        self._file = self.diary.open("r+b")
         self._words = mmap.mmap(self._file.fileno(), 8 * WORDS)
         self.running: dict[int, subprocess.Popen[str]] = {}
 
@@ -49,7 +49,7 @@ class Workers:
     def start(self, number: int, env: Mapping[str, str], mode: str = "one") -> None:
         """Begins a worker."""
         self.running[number] = self.sim.spawn(
-            "turns_worker", KERNEL_US, self._diary, number, mode, preload=True, env=env
+            "turns_worker", KERNEL_US, self.diary, number, mode, preload=True, env=env
         )
 
     def kill(self, number: int) -> None:

@@ -270,6 +270,20 @@ void Rules() {
   CHECK(!IsTurnOver(holder, nullptr, kStart, now));
   CHECK(!IsTurnOver(holder, &next, now - kTurnIdleNs + 1, now));  // it has only just begun
 
+  // After a quantum, unless it would be next itself; earlier for one who is a quantum behind.
+  holder.idle_since_ns = 0;
+  holder.lead_ns = static_cast<int64_t>(2 * kTurnQuantumNs);
+  next.lead_ns = holder.lead_ns;
+  CHECK(IsTurnOver(holder, &next, now - kTurnQuantumNs, now));
+  CHECK(!IsTurnOver(holder, &next, now - kTurnQuantumNs + 1, now));
+  next.lead_ns += 1;
+  CHECK(!IsTurnOver(holder, &next, now - kTurnQuantumNs, now));
+  next.lead_ns = 0;
+  CHECK(IsTurnOver(holder, &next, now - kShortTurnNs, now));
+  CHECK(!IsTurnOver(holder, &next, now - kShortTurnNs + 1, now));
+  next.lead_ns = 1;
+  CHECK(!IsTurnOver(holder, &next, now - kShortTurnNs, now));
+
   // Only what somebody else was kept waiting for, and the way there and back, over the share.
   CHECK_EQ(ServedInTurn(kStart, 0, now, 50000), 2 * (5 * kMs + kTurnCostNs));
   CHECK_EQ(ServedInTurn(kStart, now - kMs, now, 50000), 2 * (kMs + kTurnCostNs));

@@ -115,8 +115,8 @@ void HalfIdle() {
   }
 }
 
-// Who wants little, and often, does not wait for a whole quantum of a saturating neighbour each time,
-// and costs it nothing: of what it could use alone it has most.
+// Who wants little, and often, does not wait for a whole quantum of a saturating neighbour each
+// time, and costs it nothing.
 void Light() {
   struct Row {
     uint32_t busy_percent, light_percent;

@@ -6,8 +6,8 @@
 //   turns_worker KERNEL_US DIARY INDEX [MODE]
 //
 // DIARY holds 64-bit words: the first ends all who share it; number 1 + INDEX counts kernels that
-// ran. Modes: one (device, the default), both (devices; the next word is the second one's), alone (no
-// thread can be started any more). Prints {"kernels"} in the end.
+// ran. Modes: one (device, the default), both (devices; the next word counts the second one's),
+// alone (no thread can be started any more). Prints {"kernels"} in the end.
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/filter.h>

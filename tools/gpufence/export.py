@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from . import gpus, metrics
+from .containers import core_environment
 from .errors import ExitCode, ToolError
 from .history import History
 from .watch import Watcher
@@ -50,8 +51,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--all", action="store_true", help="also containers that have ended")
     parser.add_argument(
-        "--folder",
-        metavar="PATH",
+        "--state-dir",
+        metavar="DIR",
         help="where containers keep their regions; default: as for `gpufence top`",
     )
 
@@ -101,7 +102,7 @@ class Collector:
 
 
 def _watcher(args: argparse.Namespace) -> Watcher:
-    return Watcher(os.environ, args.folder, args.all, nvml=gpus.Nvml.open())
+    return Watcher(core_environment(), args.state_dir, args.all, nvml=gpus.Nvml.open())
 
 
 def _variable(name: str) -> str:

@@ -14,6 +14,7 @@ import sys
 import time
 
 from . import gpus, table
+from .containers import core_environment
 from .errors import ExitCode, ToolError
 from .history import History
 from .table import Choice, Line, Sort, Tone
@@ -56,8 +57,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--filter", default="", metavar="TEXT", help="only what has it in its name")
     parser.add_argument("--all", action="store_true", help="also what has ended")
     parser.add_argument(
-        "--folder",
-        metavar="PATH",
+        "--state-dir",
+        metavar="DIR",
         help="where containers keep their regions; default: GPUFENCE_STATE_DIR, GPUFENCE_NODE_DIR, "
         "/run/gpufence, /dev/shm and /tmp",
     )
@@ -73,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
         ToolError: exit 1, when the live screen is asked for and its package is missing; exit 2 for
             a variable that names no order.
     """
-    watcher = Watcher(os.environ, args.folder, args.all, nvml=gpus.Nvml.open())
+    watcher = Watcher(core_environment(), args.state_dir, args.all, nvml=gpus.Nvml.open())
     choice = Choice(sort=_order(args.sort), filter=args.filter, unicode=_speaks_unicode())
     if args.json:
         look, history = _look_twice(watcher, args.interval)

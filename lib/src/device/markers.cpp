@@ -228,14 +228,14 @@ void Markers::Discard(uint16_t marker) {
   unused_ = marker;
 }
 
-bool Markers::Record(MarkedStream* stream, uint32_t launches, bool begins) {
+bool Markers::Record(MarkedStream* stream, uint32_t launches, bool begins, bool prompt) {
   const uint16_t taken = Take(stream->context);
   if (taken == kNone) return false;
   Marker* marker = &markers_[taken];
   marker->recorded_ns = NowNs();
   marker->launches = launches;
   marker->begins = begins;
-  marker->prompt = begins && !IsActive(stream);
+  marker->prompt = prompt;
   marker->next = kNone;
   if (real::cuEventRecord(marker->event, HandleOf(*stream)) != CUDA_SUCCESS) {
     Return(taken);
@@ -267,7 +267,8 @@ Markers::Begun Markers::Begin(MarkedStream* stream, CUstream handle, uint64_t ot
   }
   // Launches that were not behind a first marker were measured otherwise.
   stream->word.fetch_and(~MarkedStream::kLaunches, std::memory_order_relaxed);
-  if (!Record(stream, 0, /*begins=*/true)) return Begun::kNotMarked;
+  const bool prompt = was_idle && others_ns == 0;
+  if (!Record(stream, 0, /*begins=*/true, prompt)) return Begun::kNotMarked;
   stream->word.fetch_or(MarkedStream::kRunning, std::memory_order_release);
   stream->awaits_launch = true;
   if (was_idle) {

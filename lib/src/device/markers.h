@@ -73,8 +73,8 @@ class Markers {
   MarkedStream* StreamFor(CUstream stream);
   MarkedStream* Find(CUstream stream);  // null also when it was never launched into
 
-  // Before a launch into a stream that is not running, and that waited for so long for others: a
-  // pause of theirs says nothing about what it does.
+  // Before a launch into a stream that is not running, and that waited for so long for others: that
+  // says nothing about what it does, and the GPU comes from another process.
   enum class Begun : uint8_t { kYes, kNotMarked, kOtherStream };
   Begun Begin(MarkedStream* stream, CUstream handle, uint64_t others_ns);
   // After launches: marks what has no marker yet.
@@ -120,7 +120,7 @@ class Markers {
     uint16_t next;
     uint16_t context;
     bool begins;  // the time before it is not the stream's
-    bool prompt;  // recorded in an idle stream
+    bool prompt;  // nothing was before it on the GPU
   };
 
   struct Context {
@@ -150,7 +150,7 @@ class Markers {
   uint16_t Take(uint16_t context);
   void Return(uint16_t marker);
   void Discard(uint16_t marker);
-  bool Record(MarkedStream* stream, uint32_t launches, bool begins);
+  bool Record(MarkedStream* stream, uint32_t launches, bool begins, bool prompt = false);
   void MarkLocked(MarkedStream* stream);
   bool IsCapturing(const MarkedStream& stream);
 

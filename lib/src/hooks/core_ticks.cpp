@@ -1,6 +1,7 @@
 // What is done at every look: charging, gates, turns; and when to look again.
 #include <algorithm>
 
+#include "hooks/captures.h"
 #include "hooks/core_pace.h"
 #include "hooks/cores.h"
 #include "policy/share.h"
@@ -97,7 +98,7 @@ void ChargeAll(Cores* cores, BusyInterval* busy, size_t count, uint64_t now_ns) 
 void TickCores(Cores* cores, uint64_t now_ns) {
   FollowLimits(cores);
   BusyInterval busy[kMostIntervals];
-  const bool captures = cores->captures.load(std::memory_order_relaxed) != 0;
+  const bool captures = MayCapture();
   cores->markers.Space(AnyOthers(cores, now_ns) ? kTurnSpacingNs : kSpacingNs);
   const size_t count = cores->markers.Collect(now_ns, captures, busy, kMostIntervals);
   ChargeAll(cores, busy, count, now_ns);

@@ -6,6 +6,7 @@
 #include "core/log.h"
 #include "device/ids.h"
 #include "hooks/capture_mode.h"
+#include "hooks/captures.h"
 #include "hooks/core_pace.h"
 #include "hooks/streams.h"
 #include "real.h"
@@ -94,7 +95,7 @@ void CoreLaunch::Enter(Cores* cores, CUstream handle) {
   uint32_t ordinal = stream_ != nullptr ? stream_->ordinal : CurrentDevice();
   CoreDevice* device = DeviceAt(cores, ordinal);
   if (device == nullptr) return;
-  if (cores->captures.load(std::memory_order_relaxed) != 0 && MayBeCapturing(handle)) return;
+  if (MayCapture() && MayBeCapturing(handle)) return;
   cores_ = cores;
   device_ = device;
   handle_ = handle;

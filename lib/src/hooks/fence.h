@@ -9,6 +9,7 @@
 #include "config/limits.h"
 #include "device/ids.h"
 #include "driver_abi.h"
+#include "hooks/current_pool.h"
 #include "hooks/graph_account.h"
 #include "hooks/late_frees.h"
 #include "hooks/ledger_move.h"
@@ -34,6 +35,7 @@ struct FencedDevice {
   Account account;
   ChunkTable chunks;                    // where this process's small pieces lie
   ChunkTable unified_chunks;            // the same of those that stay on the host
+  ChunkTable array_chunks;              // the same of arrays, which share none with the others
   Moves moves;                          // see LedgerMove
   std::atomic<uint64_t> managed_bytes;  // charged in full, though resident only where touched
   std::atomic<bool> listed;             // the process list knows us here
@@ -43,6 +45,7 @@ struct FencedDevice {
   std::atomic<uint64_t> primary;        // handle of the primary context, once it is known
   SpinLock contexts_lock;               // guards the booking of contexts, never a driver call
   GraphAccount graph;                   // charged for graph memory
+  std::atomic<uint64_t> current_pool;   // handle; 0: not known (hooks/current_pool.h)
 };
 
 // All that is the process's own; wiped on fork.
@@ -54,6 +57,7 @@ struct Fence {
   LimitsFile set_limits;
   Holdings holdings;
   PoolTable pools;
+  PoolChoices pool_choices;
   LateFrees late_frees;
 };
 

@@ -75,8 +75,8 @@ class CoreSeat {
   // wait for its own. True when the turn word changed.
   bool MoveTurn(uint64_t now_ns);
 
-  // Nanoseconds until the quantum of the container's turn has passed; UINT64_MAX when it has, when
-  // nobody else wants a turn, and when this is not its turn.
+  // Nanoseconds until the container's turn may be over; UINT64_MAX when nobody else wants one, and
+  // when this is not its turn.
   uint64_t TurnLeftNs(uint64_t now_ns) const;
 
   // True while the container's turn is closing: it is handed over when all is done.
@@ -104,7 +104,7 @@ class CoreSeat {
   void Settle(uint64_t now_ns);
   void Arrive(uint64_t now_ns);
   const std::atomic<uint32_t>* TurnFutex() const;
-  void View(uint64_t now_ns, TenantView* views) const;
+  void View(Turn turn, uint64_t now_ns, TenantView* views) const;
   void HandOver(Turn from, uint32_t to, const TenantView* views, uint64_t now_ns);
 
   CoreFile file_;

@@ -46,6 +46,17 @@ void AddMember(const CoreMember& member, uint64_t backlog_ns, uint64_t now_ns, T
   }
 }
 
+// What a turn costs its holder until now.
+uint64_t CostOfTurn(Turn turn, const TenantView* views, uint64_t now_ns) {
+  uint64_t others_wait_ns = UINT64_MAX;
+  for (uint32_t i = 0; i < kMaxCoreTenants; ++i) {
+    if (i != turn.tenant) others_wait_ns = std::min(others_wait_ns, WaitsSince(views[i], now_ns));
+  }
+  const uint64_t cost_ns =
+      ServedInTurn(TurnBegan(turn, now_ns), others_wait_ns, now_ns, views[turn.tenant].share);
+  return std::min(cost_ns, static_cast<uint64_t>(kMostLeadNs));
+}
+
 void RaiseVirtualTime(Word* virtual_ns, uint64_t to_ns) {
   uint64_t seen = virtual_ns->load(std::memory_order_relaxed);
   while (static_cast<int64_t>(to_ns - seen) > 0 &&
@@ -55,7 +66,7 @@ void RaiseVirtualTime(Word* virtual_ns, uint64_t to_ns) {
 
 }  // namespace
 
-void CoreSeat::View(uint64_t now_ns, TenantView* views) const {
+void CoreSeat::View(Turn turn, uint64_t now_ns, TenantView* views) const {
   const CoreTenant* tenants = file_.region->tenants[place_.row];
   const uint64_t virtual_ns = row().virtual_ns.load(std::memory_order_relaxed);
   for (uint32_t i = 0; i < kMaxCoreTenants; ++i) {
@@ -75,6 +86,9 @@ void CoreSeat::View(uint64_t now_ns, TenantView* views) const {
     if (tenant >= kMaxCoreTenants) continue;
     AddMember(member, tenants[tenant].backlog_ns.load(std::memory_order_relaxed), now_ns,
               &views[tenant]);
+  }
+  if (turn.tenant < kMaxCoreTenants) {
+    views[turn.tenant].lead_ns += static_cast<int64_t>(CostOfTurn(turn, views, now_ns));
   }
 }
 
@@ -138,13 +152,8 @@ void CoreSeat::Beat(uint64_t now_ns, bool outstanding, uint64_t ends_ns) {
 void CoreSeat::HandOver(Turn from, uint32_t to, const TenantView* views, uint64_t now_ns) {
   CoreTenant* tenants = file_.region->tenants[place_.row];
   if (from.tenant < kMaxCoreTenants) {
-    uint64_t others_wait_ns = UINT64_MAX;
-    for (uint32_t i = 0; i < kMaxCoreTenants; ++i) {
-      if (i != from.tenant) others_wait_ns = std::min(others_wait_ns, WaitsSince(views[i], now_ns));
-    }
-    tenants[from.tenant].served_ns.fetch_add(
-        ServedInTurn(TurnBegan(from, now_ns), others_wait_ns, now_ns, views[from.tenant].share),
-        std::memory_order_relaxed);
+    tenants[from.tenant].served_ns.fetch_add(CostOfTurn(from, views, now_ns),
+                                             std::memory_order_relaxed);
   }
   if (to != kNoTenant) {
     RaiseVirtualTime(&row().virtual_ns, tenants[to].served_ns.load(std::memory_order_relaxed));
@@ -157,7 +166,7 @@ bool CoreSeat::MoveTurn(uint64_t now_ns) {
   TenantView views[kMaxCoreTenants];
   uint64_t word = row().turn.load(std::memory_order_seq_cst);
   Turn turn = UnpackTurn(word);
-  View(now_ns, views);
+  View(turn, now_ns, views);
   bool changed = false;
   if (turn.tenant < kMaxCoreTenants && !turn.closing) {
     TenantView holder = views[turn.tenant];
@@ -171,7 +180,7 @@ bool CoreSeat::MoveTurn(uint64_t now_ns) {
     }
     word = PackTurn(turn);
     changed = true;
-    View(now_ns, views);  // again: what was launched until now is outstanding
+    View(turn, now_ns, views);  // again: what was launched until now is outstanding
   }
   if (turn.tenant < kMaxCoreTenants && !IsDrained(views[turn.tenant], now_ns)) return changed;
   const uint32_t next = NextTenant(views, kMaxCoreTenants, now_ns);
@@ -200,7 +209,8 @@ uint64_t CoreSeat::TurnLeftNs(uint64_t now_ns) const {
   if (!HasTurn() || !shares_device_ || !OthersWant(now_ns, kMemberSilentNs)) return UINT64_MAX;
   const Turn turn = UnpackTurn(row().turn.load(std::memory_order_relaxed));
   const uint64_t end_ns = TurnBegan(turn, now_ns) + kTurnQuantumNs;
-  return end_ns > now_ns ? end_ns - now_ns : UINT64_MAX;
+  // Beyond its quantum it ends when somebody else was served less, which may be soon.
+  return end_ns > now_ns ? end_ns - now_ns : kShortTurnNs;
 }
 
 bool CoreSeat::IsDraining() const {

@@ -1,5 +1,5 @@
-// Whether somebody else uses a GPU, from how busy it is and how busy we keep it. For containers that
-// share no folder with their neighbours. Pure; time is a parameter. Must not know who is asked.
+// Whether somebody else uses a GPU, from how busy it is and how busy we keep it: for containers
+// that share no folder with their neighbours. Pure. Must not know who is asked.
 #pragma once
 
 #include <stdint.h>

@@ -40,13 +40,9 @@ uint64_t TurnBegan(Turn turn, uint64_t now_ns) {
 namespace {
 
 // A turn makes that much of a difference between two who both always want one.
-bool IsFarBehind(const TenantView& next, const TenantView& holder, uint64_t began_ns,
-                 uint64_t now_ns) {
+bool IsFarBehind(const TenantView& next, const TenantView& holder) {
   const uint32_t share = holder.share < next.share ? holder.share : next.share;
-  const auto quantum_ns = static_cast<int64_t>(CostOf(kTurnQuantumNs, share));
-  const auto held_ns =
-      static_cast<int64_t>(ServedInTurn(began_ns, WaitsSince(next, now_ns), now_ns, holder.share));
-  return next.lead_ns + quantum_ns <= holder.lead_ns + held_ns;
+  return next.lead_ns + static_cast<int64_t>(CostOf(kTurnQuantumNs, share)) <= holder.lead_ns;
 }
 
 }  // namespace
@@ -58,9 +54,9 @@ bool IsEligible(const TenantView& tenant, uint64_t now_ns) {
 bool IsTurnOver(const TenantView& holder, const TenantView* next, uint64_t began_ns,
                 uint64_t now_ns) {
   if (next == nullptr) return false;
-  if (now_ns >= began_ns + kTurnQuantumNs || HeldForNs(holder.due_ns, now_ns) > 0) return true;
-  if (now_ns >= began_ns + kShortTurnNs && IsFarBehind(*next, holder, began_ns, now_ns))
-    return true;
+  if (HeldForNs(holder.due_ns, now_ns) > 0) return true;
+  if (now_ns >= began_ns + kTurnQuantumNs && next->lead_ns <= holder.lead_ns) return true;
+  if (now_ns >= began_ns + kShortTurnNs && IsFarBehind(*next, holder)) return true;
   // A new holder has as long as one that was busy.
   const uint64_t idle_ns = holder.idle_since_ns > began_ns ? holder.idle_since_ns : began_ns;
   return holder.idle_since_ns != 0 && now_ns >= idle_ns + kTurnIdleNs;

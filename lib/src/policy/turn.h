@@ -41,16 +41,16 @@ struct TenantView {
   uint64_t idle_since_ns;  // since when nothing of it is outstanding; 0: something is
   uint64_t ends_ns;        // when what is outstanding is expected to be done; or kUnknownEnd
   uint64_t due_ns;         // policy/share.h
-  int64_t lead_ns;         // what it was served beyond the others (LeadOf)
+  int64_t lead_ns;         // what it was served beyond the others (LeadOf), its turn included
   uint32_t share;          // thousandths of a percent
 };
 
 // True when the tenant wants the turn and can pay.
 bool IsEligible(const TenantView& tenant, uint64_t now_ns);
 
-// True when the holder must let go for `next` (null: nobody who wants the turn can pay): its quantum
-// has passed, its budget is used up, it has been idle, or after a short turn the other one is
-// behind it by more than a quantum makes, because it rarely wants the device.
+// True when the holder must let go for `next` (null: nobody who wants the turn can pay): its budget
+// is used up, it has been idle, its quantum has passed and the other one was served less, or after
+// a short turn the other one is behind by more than a quantum makes, because it rarely wants one.
 bool IsTurnOver(const TenantView& holder, const TenantView* next, uint64_t began_ns,
                 uint64_t now_ns);
 

@@ -137,12 +137,20 @@ def test_two_hundred_processes_are_told_whole(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "env", "complaint"),
     [
-        (("--interval", "0"), {}, "argument --interval: '0' is no number from 0.1 to 3600"),
-        (("--interval", "nan"), {}, "argument --interval: 'nan' is no number from 0.1 to 3600"),
-        ((), {"GPUFENCE_TOP_INTERVAL": "x"}, "argument --interval: 'x' is no number from 0.1"),
-        (("--sort", "colour"), {}, "argument --sort: 'colour' is none of name, memory, cores"),
-        ((), {"GPUFENCE_TOP_SORT": "x"}, "argument --sort: 'x' is none of name, memory, cores"),
-        (("extra",), {}, "unrecognized arguments: extra"),
+        (("--interval", "0"), {}, " top: argument --interval: '0' is no number from 0.1 to 3600"),
+        (
+            ("--interval", "nan"),
+            {},
+            " top: argument --interval: 'nan' is no number from 0.1 to 3600",
+        ),
+        (
+            (),
+            {"GPUFENCE_TOP_INTERVAL": "x"},
+            " top: argument --interval: 'x' is no number from 0.1",
+        ),
+        (("--sort", "colour"), {}, " top: argument --sort: invalid choice: 'colour' (choose from"),
+        ((), {"GPUFENCE_TOP_SORT": "x"}, ": GPUFENCE_TOP_SORT=x refused: it is none of name, mem"),
+        (("extra",), {}, " top: unrecognized arguments: extra"),
     ],
 )
 def test_wrong_use_is_one_line(
@@ -151,5 +159,5 @@ def test_wrong_use_is_one_line(
     done = top(*arguments, **env)
 
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith(f"gpufence top: {complaint}")
+    assert done.stderr.startswith(f"gpufence{complaint}")
     assert done.stderr.count("\n") == 1

@@ -155,7 +155,6 @@ void ContextEnded(Fence* fence, uint64_t context, uint64_t booking) {
   SettleFreed(fence);
   ForgetLaunches();
   for (uint32_t i = 0; i < fence->device_count; ++i) {
-    if (!fence->devices[i].account.limited()) continue;
     SettleGraphs(&fence->devices[i]);
     ReadOverheadNow(&fence->devices[i]);
   }

@@ -16,6 +16,7 @@
 #include "policy/account.h"
 #include "policy/chunks.h"
 #include "state/holdings.h"
+#include "state/limits_file.h"
 
 namespace gpufence {
 
@@ -50,6 +51,7 @@ struct Fence {
   SpinLock opening;
   uint32_t device_count;
   FencedDevice devices[kMaxDevices];
+  LimitsFile set_limits;
   Holdings holdings;
   PoolTable pools;
   LateFrees late_frees;
@@ -85,7 +87,7 @@ class Hook {
   // A limit was asked for and cannot be held: enforced calls return kRefusalCode.
   bool refused() const { return refused_; }
 
-  // The fenced device of the calling thread's context; null when no limit holds there.
+  // The fenced device of the calling thread's context; null when there is none.
   FencedDevice* current_device() const;
 
   // The same after a driver's call that succeeds only where there is a context: with one device
@@ -118,7 +120,7 @@ class InsideHook {
   bool is_outermost_;
 };
 
-// The fenced device of an ordinal; null when it has no limit or is none of ours.
+// The fenced device of an ordinal; null when it is none of ours.
 FencedDevice* FencedOrdinal(Fence* fence, uint32_t ordinal);
 
 // A grant that goes back unless it is committed. Empty (true, nothing to give back) for a device

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import os
 import sys
 from collections.abc import Sequence
 from types import ModuleType
 from typing import NoReturn
 
-from .errors import ExitCode, ToolError
+from . import streams
+from .errors import ExitCode, ToolError, one_line
 
 # Every subcommand is a module of its own with USAGE_STATUS, add_arguments(parser) and run(args).
 _COMMANDS = {
@@ -36,7 +36,8 @@ class _Parser(argparse.ArgumentParser):
     usage_status = ExitCode.USAGE
 
     def error(self, message: str) -> NoReturn:
-        self.exit(self.usage_status, f"{self.prog}: {message}. See `{self.prog} --help`.\n")
+        streams.say(f"{self.prog}: {one_line(message)}. See `{self.prog} --help`.")
+        self.exit(self.usage_status)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -49,17 +50,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit status; `run` does not return when it succeeds, because it becomes the program.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
+    failed = ExitCode.WRAPPER_FAILED if arguments[:1] == ["run"] else ExitCode.ERROR
     try:
-        return _run(arguments)
+        status = _run(arguments)
     except ToolError as error:
-        print(f"gpufence: {error}", file=sys.stderr)
-        return int(error.status)
+        streams.say(f"gpufence: {error}")
+        status = int(error.status)
     except BrokenPipeError:
-        # The reader went away (`gpufence doctor | head -1`); keep the interpreter's flush quiet.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return int(ExitCode.ERROR)
+        # The reader went away (`gpufence doctor | head -1`), and wants no more.
+        streams.drop_output()
+        status = int(failed)
+    except OSError as error:
+        streams.drop_output()
+        streams.say(f"gpufence: {streams.failure(error)}")
+        status = int(failed)
     except KeyboardInterrupt:
-        return 130  # 128 + SIGINT, as a shell reports it
+        status = 130  # 128 + SIGINT, as a shell reports it
+    except SystemExit as end:  # argparse printed its help or its complaint
+        status = end.code if isinstance(end.code, int) else int(ExitCode.USAGE)
+    return streams.finish(status, failed)
 
 
 def _run(arguments: list[str]) -> int:
@@ -67,9 +76,10 @@ def _run(arguments: list[str]) -> int:
     if name not in _COMMANDS:
         _overview().parse_args(arguments)  # prints the help or the complaint, and exits
     module, parser = _command(name)
-    status = int(module.run(parser.parse_args(arguments[1:])))
-    sys.stdout.flush()
-    return status
+    chosen = parser.parse_args(arguments[1:])
+    if name != "run":  # what a program does without streams is its own affair
+        streams.require_output()
+    return int(module.run(chosen))
 
 
 def commands() -> dict[str, tuple[str, argparse.ArgumentParser]]:

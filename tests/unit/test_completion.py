@@ -68,7 +68,7 @@ def test_every_command_and_option_is_described() -> None:
         names = {name for action in parser._actions for name in action.option_strings}
         assert {name for option in described[(name,)].options for name in option.names} == names
     (sort,) = (o for o in described[("top",)].options if "--sort" in o.names)
-    (folder,) = (o for o in described[("top",)].options if "--folder" in o.names)
+    (folder,) = (o for o in described[("top",)].options if "--state-dir" in o.names)
     assert (sort.takes, "cores" in sort.values, folder.takes) == (Takes.WORD, True, Takes.FILE)
     assert described[("run",)].program
 
@@ -86,7 +86,7 @@ def test_bash_offers_programs_behind_run_and_files_where_files_belong(tmp_path: 
     assert "true" in bash("gpufence run --memory 4g -- tru")
     assert "true" in bash("gpufence run tru")
     assert bash("gpufence run --me") == {"--memory"}
-    assert bash(f"gpufence top --folder {tmp_path}/reg") == {f"{tmp_path}/regions"}
+    assert bash(f"gpufence top --state-dir {tmp_path}/reg") == {f"{tmp_path}/regions"}
     assert bash("gpufence top --filter re") == set()
 
 

@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from gpufence import core_file
+from gpufence import core_file, metrics
+from gpufence import export as arguments_of
 from gpufence.errors import ToolError
 from gpufence.http_metrics import parse_listen
 from prometheus_client import Metric
@@ -78,9 +79,13 @@ def web(folder: Path, container: str = "web") -> Iterator[RegionFile]:
         yield made
 
 
+def test_every_set_of_names_can_be_asked_for() -> None:
+    assert tuple(metrics.NAMES) == arguments_of.NAMES
+
+
 def test_everything_is_told_in_base_units(tmp_path: Path) -> None:
     with web(tmp_path):
-        found = told("--once", "--folder", tmp_path)
+        found = told("--once", "--state-dir", tmp_path)
 
     assert {name: values(family)[0] for name, family in found.items()} == {
         "gpufence_memory_limit_bytes": (OWN, 4 * GIB),
@@ -99,13 +104,13 @@ def test_everything_is_told_in_base_units(tmp_path: Path) -> None:
 
 
 def test_an_empty_machine_is_told_as_one(tmp_path: Path) -> None:
-    assert set(told("--folder", tmp_path)) == {"gpufence_unreadable_files"}
+    assert set(told("--state-dir", tmp_path)) == {"gpufence_unreadable_files"}
 
 
 def test_names_that_need_quoting_come_back_whole(tmp_path: Path) -> None:
     odd = 'a"b\\c\nd'
     with web(tmp_path, odd):
-        found = told("--folder", tmp_path)
+        found = told("--state-dir", tmp_path)
 
     assert values(found["gpufence_processes"])[0][0]["region"] == odd
 
@@ -123,7 +128,7 @@ def test_a_pods_names_are_labels(tmp_path: Path) -> None:
             ticks = start_ticks(member.pid)
             made.process(0, Signed(member.pid, 0, ticks, own_namespace()))
             made.use(0, 0, held=3)
-            found = told("--folder", tmp_path, "--names", "gpufence", "--names", "hami")
+            found = told("--state-dir", tmp_path, "--names", "gpufence", "--names", "hami")
     finally:
         member.kill()
         member.wait()
@@ -136,8 +141,8 @@ def test_a_pods_names_are_labels(tmp_path: Path) -> None:
 
 def test_hamis_names_and_labels(tmp_path: Path) -> None:
     with web(tmp_path):
-        new = told("--folder", tmp_path, "--names", "hami")
-        old = told("--folder", tmp_path, GPUFENCE_EXPORT_NAMES="hami-legacy")
+        new = told("--state-dir", tmp_path, "--names", "hami")
+        old = told("--state-dir", tmp_path, GPUFENCE_EXPORT_NAMES="hami-legacy")
 
     place = ("", "", "web", "0", UUID)
     labels = dict(
@@ -164,7 +169,7 @@ def test_hamis_names_and_labels(tmp_path: Path) -> None:
 
 def test_alnairs_name_and_labels(tmp_path: Path) -> None:
     with web(tmp_path):
-        found = told("--folder", tmp_path, "--names", "alnair", NODE_NAME="node-7")
+        found = told("--state-dir", tmp_path, "--names", "alnair", NODE_NAME="node-7")
 
     labels = {"pid": "7", "pod_name": "web", "namespace": "", "nodeName": "node-7", "gpu_idx": "0"}
     assert {name: values(family) for name, family in found.items()} == {
@@ -177,7 +182,7 @@ def test_a_file_is_replaced_whole_and_readable(tmp_path: Path) -> None:
     kept.parent.mkdir()
     kept.write_text("old")
     with web(tmp_path / "regions"):
-        done = export("--textfile", kept, "--folder", tmp_path / "regions")
+        done = export("--textfile", kept, "--state-dir", tmp_path / "regions")
 
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert "gpufence_memory_used_bytes" in read(kept.read_text())
@@ -189,7 +194,7 @@ def test_a_file_is_replaced_whole_and_readable(tmp_path: Path) -> None:
 def server(folder: Path, listen: str = "127.0.0.1:0") -> Iterator[int]:
     """The command serving; its port."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "gpufence", "export", "--folder", str(folder)],
+        [sys.executable, "-m", "gpufence", "export", "--state-dir", str(folder)],
         env=base(GPUFENCE_EXPORT_LISTEN=listen),
         stderr=subprocess.PIPE,
         text=True,

@@ -14,7 +14,6 @@ namespace {
 
 constinit std::atomic<Cores*> the_cores{nullptr};
 constexpr size_t kWhyBytes = 400;
-constexpr uint32_t kUncounted = 1 << 20;  // more than will ever end
 
 Cores* CoresMemory() {
   Cores* cores = the_cores.load(std::memory_order_acquire);
@@ -93,10 +92,6 @@ void Keep(CoreLimits* limits, const Claims& claims, const RegionPlaces& own) {
   const uint32_t epoch = limits->epoch->load(std::memory_order_acquire);
   if (limits->set->ReadNewer(limits->region) == LimitsFound::kDamaged) {
     GPUFENCE_LOG(kWarn, "the container's limits file is damaged: what it said before holds");
-  }
-  // Captures were not counted while there was no limit: every launch asks from now on.
-  if (cores->count.load(std::memory_order_relaxed) == 0) {
-    cores->captures.store(kUncounted, std::memory_order_relaxed);
   }
   char why[kWhyBytes] = "";
   for (uint32_t i = 0; i < limits->count; ++i) {

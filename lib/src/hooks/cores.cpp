@@ -5,6 +5,7 @@
 #include "core/log.h"
 #include "device/ids.h"
 #include "hooks/capture_mode.h"
+#include "hooks/captures.h"
 #include "hooks/streams.h"
 #include "policy/share.h"
 #include "real.h"
@@ -130,7 +131,7 @@ void CoreLaunch::Enter(Cores* cores, CUstream handle) {
   uint32_t ordinal = stream_ != nullptr ? stream_->ordinal : CurrentDevice();
   CoreDevice* device = DeviceAt(cores, ordinal);
   if (device == nullptr) return;
-  if (cores->captures.load(std::memory_order_relaxed) != 0 && MayBeCapturing(handle)) return;
+  if (MayCapture() && MayBeCapturing(handle)) return;
   cores_ = cores;
   device_ = device;
   handle_ = handle;
@@ -214,7 +215,7 @@ void CoreContextEnd::Settle(bool ended) {
 void TickCores(Cores* cores, uint64_t now_ns) {
   FollowLimits(cores);
   BusyInterval busy[kMostIntervals];
-  const bool captures = cores->captures.load(std::memory_order_relaxed) != 0;
+  const bool captures = MayCapture();
   const size_t count = cores->markers.Collect(now_ns, captures, busy, kMostIntervals);
   Charge(cores, busy, count, now_ns);
   const uint32_t devices = cores->count.load(std::memory_order_acquire);

@@ -57,7 +57,6 @@ struct CoreLimits {
 // All of it is the process's own and wiped on fork.
 struct Cores {
   std::atomic<uint32_t> count;  // of devices that have or had a core limit
-  std::atomic<uint32_t> captures;
   CoreDevice devices[kMostLimitedDevices];
   std::atomic<CoreDevice*> by_ordinal[kMostLimitedDevices];  // null: no core limit now
   Markers markers;

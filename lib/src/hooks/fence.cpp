@@ -14,10 +14,11 @@
 #include "real.h"
 
 namespace gpufence {
-namespace {
 
 constinit std::atomic<Fence*> the_fence{nullptr};
 constinit thread_local uint32_t hook_depth = 0;
+
+namespace {
 
 constexpr size_t kWhyBytes = 400;
 
@@ -211,18 +212,9 @@ FenceState Decide(Fence* fence, Workspace* work) {
 
 }  // namespace
 
-Fence* ActiveFence() {
-  Fence* fence = the_fence.load(std::memory_order_acquire);
-  FenceState state = FenceState::kUnread;
-  if (fence != nullptr) state = fence->state.load(std::memory_order_acquire);
-  if (state == FenceState::kUnread) {
-    // The program reached the driver's cuInit around us, or this is a forked child.
-    OpenFence();
-    fence = the_fence.load(std::memory_order_acquire);
-    if (fence == nullptr) return nullptr;
-    state = fence->state.load(std::memory_order_acquire);
-  }
-  return state == FenceState::kFenced ? fence : nullptr;
+Fence* FenceAfterDeciding() {
+  OpenFence();
+  return DecidedFence();
 }
 
 Fence* DecidedFence() {
@@ -255,18 +247,6 @@ CUresult OpenFence() {
   }
   return IsRefused() ? kRefusalCode : CUDA_SUCCESS;
 }
-
-Hook::Hook() : fence_(nullptr), refused_(false) {
-  if (hook_depth++ != 0) return;
-  fence_ = ActiveFence();
-  refused_ = fence_ == nullptr && IsRefused();
-}
-
-Hook::~Hook() { --hook_depth; }
-
-InsideHook::InsideHook() : is_outermost_(hook_depth++ == 0) {}
-
-InsideHook::~InsideHook() { --hook_depth; }
 
 // With one device there is nothing to ask but whether there is a context.
 FencedDevice* Hook::current_device() const {

@@ -9,6 +9,7 @@
 #include "config/limits.h"
 #include "device/ids.h"
 #include "driver_abi.h"
+#include "hooks/current_pool.h"
 #include "hooks/graph_account.h"
 #include "hooks/late_frees.h"
 #include "hooks/ledger_move.h"
@@ -34,6 +35,7 @@ struct FencedDevice {
   Account account;
   ChunkTable chunks;                    // where this process's small pieces lie
   ChunkTable unified_chunks;            // the same of those that stay on the host
+  ChunkTable array_chunks;              // the same of arrays, which share none with the others
   Moves moves;                          // see LedgerMove
   std::atomic<uint64_t> managed_bytes;  // charged in full, though resident only where touched
   std::atomic<bool> listed;             // the process list knows us here
@@ -43,6 +45,7 @@ struct FencedDevice {
   std::atomic<uint64_t> primary;        // handle of the primary context, once it is known
   SpinLock contexts_lock;               // guards the booking of contexts, never a driver call
   GraphAccount graph;                   // charged for graph memory
+  std::atomic<uint64_t> current_pool;   // handle; 0: not known (hooks/current_pool.h)
 };
 
 // All that is the process's own; wiped on fork.
@@ -54,11 +57,28 @@ struct Fence {
   LimitsFile set_limits;
   Holdings holdings;
   PoolTable pools;
+  PoolChoices pool_choices;
   LateFrees late_frees;
 };
 
+// This process's fence, decided or not; null before the first driver call.
+extern constinit std::atomic<Fence*> the_fence;
+
+// Decides, if nobody has: the program reached the driver's cuInit around us, or this is a forked
+// child. Null unless a limit holds.
+Fence* FenceAfterDeciding();
+
 // Null unless a limit holds. Decides first, if nobody has.
-Fence* ActiveFence();
+inline Fence* ActiveFence() {
+  Fence* fence = the_fence.load(std::memory_order_acquire);
+  if (fence != nullptr) [[likely]] {
+    const FenceState state = fence->state.load(std::memory_order_acquire);
+    if (state == FenceState::kFenced) [[likely]]
+      return fence;
+    if (state != FenceState::kUnread) return nullptr;
+  }
+  return FenceAfterDeciding();
+}
 
 // The same without deciding: for those who must not wake CUDA.
 Fence* DecidedFence();
@@ -71,13 +91,20 @@ CUresult OpenFence();
 bool IsRefused();
 inline constexpr CUresult kRefusalCode = CUDA_ERROR_INVALID_VALUE;
 
+// Hooks of ours that this thread is inside of.
+extern constinit thread_local uint32_t hook_depth;
+
 // What every hook makes first: who is asking, and does a limit hold for it.
 // Also counts the depth of our own hooks on this thread: calls made from inside a hook, and calls
 // that a driver library makes into our exports meanwhile, go straight to the driver.
 class Hook {
  public:
-  Hook();
-  ~Hook();
+  Hook() : fence_(nullptr), refused_(false) {
+    if (hook_depth++ != 0) return;
+    fence_ = ActiveFence();
+    refused_ = fence_ == nullptr && IsRefused();
+  }
+  ~Hook() { --hook_depth; }
   Hook(const Hook&) = delete;
   Hook& operator=(const Hook&) = delete;
 
@@ -108,8 +135,8 @@ class Hook {
 // its own exports and so enters our hooks, and in the hooks of NVML, which also serve without CUDA.
 class InsideHook {
  public:
-  InsideHook();
-  ~InsideHook();
+  InsideHook() : is_outermost_(hook_depth++ == 0) {}
+  ~InsideHook() { --hook_depth; }
   InsideHook(const InsideHook&) = delete;
   InsideHook& operator=(const InsideHook&) = delete;
 

@@ -1,6 +1,8 @@
 #include "hooks/fence.h"
 
 #include <stdio.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "core/forked.h"
 #include "core/log.h"
@@ -114,7 +116,7 @@ void ReadStaleOn(uint32_t device) {
 bool MakeRoomOn(uint32_t device) {
   Fence* fence = the_fence.load(std::memory_order_acquire);
   if (device >= fence->device_count) return false;
-  SettleLateFrees(fence);
+  SettleLateFrees(fence, /*may_wait=*/true);
   TrimPools(fence, &fence->devices[device]);
   TrimGraphs(&fence->devices[device]);
   ReadOverheadNow(&fence->devices[device]);
@@ -176,13 +178,24 @@ struct Workspace {
   DeviceLimits limits[kMostLimitedDevices];
 };
 
+// Where each process has a share of its own, it is a tenant of its own in the node folder, too.
+void NameProcess(char name[kContainerNameBytes]) {
+  char number[16];
+  const int length = snprintf(number, sizeof number, "#%d", getpid());
+  const size_t most = kContainerNameBytes - 1 - static_cast<size_t>(length);
+  memcpy(name + strnlen(name, most), number, static_cast<size_t>(length) + 1);
+}
+
 // Seats for the core limit: with the containers of the node, or by the container's own region.
 bool OpenShares(Fence* fence, Workspace* work, const RegionFile& file, size_t count, char* why,
                 size_t why_bytes) {
   char name[kContainerNameBytes];
   RegionPlaces own = PlacesOf(work->claims, name);
   const bool alone = work->claims.process_scope;
-  if (alone) own.folders[0] = nullptr;
+  if (alone) {
+    own.folders[0] = nullptr;
+    NameProcess(name);
+  }
   Activity* activities[kMostLimitedDevices];
   for (size_t i = 0; i < count; ++i) activities[i] = fence->devices[i].account.activity();
   return OpenCores(work->claims, own, file, alone ? nullptr : &fence->set_limits, work->devices,
@@ -287,11 +300,11 @@ CUresult OverLimit(FencedDevice* device) {
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-Reservation::Reservation(FencedDevice* device, uint64_t bytes)
-    : device_(device), bytes_(bytes), granted_(true) {
+Reservation::Reservation(FencedDevice* device, uint64_t bytes, Tier tier)
+    : device_(device), bytes_(bytes), tier_(tier), granted_(true) {
   if (device == nullptr) return;
   move_.Begin(&device->moves);
-  granted_ = device->account.Reserve(bytes);
+  granted_ = device->account.Reserve(bytes, tier);
   if (granted_) {
     move_.Granted();
   } else {
@@ -300,7 +313,7 @@ Reservation::Reservation(FencedDevice* device, uint64_t bytes)
 }
 
 Reservation::~Reservation() {
-  if (device_ != nullptr && granted_ && !keep_) device_->account.Release(bytes_);
+  if (device_ != nullptr && granted_ && !keep_) device_->account.Release(bytes_, tier_);
 }
 
 void Reservation::Commit(Holding holding) {
@@ -339,6 +352,8 @@ void Discharge(Fence* fence, const Holding& holding) {
   switch (holding.family) {
     case Family::kPlain:
       return device->account.Release(holding.bytes);
+    case Family::kHosted:
+      return device->account.Release(holding.bytes, Tier::kUnified);
     case Family::kManaged:
       device->managed_bytes.fetch_sub(holding.bytes);
       [[fallthrough]];

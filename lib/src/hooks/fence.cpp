@@ -114,7 +114,7 @@ void ReadStaleOn(uint32_t device) {
 bool MakeRoomOn(uint32_t device) {
   Fence* fence = the_fence.load(std::memory_order_acquire);
   if (device >= fence->device_count) return false;
-  SettleLateFrees(fence);
+  SettleLateFrees(fence, /*may_wait=*/true);
   TrimPools(fence, &fence->devices[device]);
   TrimGraphs(&fence->devices[device]);
   ReadOverheadNow(&fence->devices[device]);
@@ -287,11 +287,11 @@ CUresult OverLimit(FencedDevice* device) {
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-Reservation::Reservation(FencedDevice* device, uint64_t bytes)
-    : device_(device), bytes_(bytes), granted_(true) {
+Reservation::Reservation(FencedDevice* device, uint64_t bytes, Tier tier)
+    : device_(device), bytes_(bytes), tier_(tier), granted_(true) {
   if (device == nullptr) return;
   move_.Begin(&device->moves);
-  granted_ = device->account.Reserve(bytes);
+  granted_ = device->account.Reserve(bytes, tier);
   if (granted_) {
     move_.Granted();
   } else {
@@ -300,7 +300,7 @@ Reservation::Reservation(FencedDevice* device, uint64_t bytes)
 }
 
 Reservation::~Reservation() {
-  if (device_ != nullptr && granted_ && !keep_) device_->account.Release(bytes_);
+  if (device_ != nullptr && granted_ && !keep_) device_->account.Release(bytes_, tier_);
 }
 
 void Reservation::Commit(Holding holding) {
@@ -339,6 +339,8 @@ void Discharge(Fence* fence, const Holding& holding) {
   switch (holding.family) {
     case Family::kPlain:
       return device->account.Release(holding.bytes);
+    case Family::kHosted:
+      return device->account.Release(holding.bytes, Tier::kUnified);
     case Family::kManaged:
       device->managed_bytes.fetch_sub(holding.bytes);
       [[fallthrough]];

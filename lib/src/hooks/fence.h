@@ -45,6 +45,8 @@ struct FencedDevice {
   std::atomic<uint64_t> primary;        // handle of the primary context, once it is known
   SpinLock contexts_lock;               // guards the booking of contexts, never a driver call
   GraphAccount graph;                   // charged for graph memory
+  std::atomic<PoolAccount*> overflow;   // see hooks/overflow_pool.h
+  std::atomic<bool> lacks_overflow;     // the driver has no such pool
   std::atomic<uint64_t> current_pool;   // handle; 0: not known (hooks/current_pool.h)
 };
 
@@ -155,7 +157,7 @@ FencedDevice* FencedOrdinal(Fence* fence, uint32_t ordinal);
 class Reservation {
  public:
   // `bytes` as the driver takes them. For memory that shares chunks: hooks/piece_reservation.h.
-  Reservation(FencedDevice* device, uint64_t bytes);
+  Reservation(FencedDevice* device, uint64_t bytes, Tier tier = Tier::kDevice);
   ~Reservation();
   Reservation(const Reservation&) = delete;
   Reservation& operator=(const Reservation&) = delete;
@@ -171,6 +173,7 @@ class Reservation {
  private:
   FencedDevice* device_;
   uint64_t bytes_;
+  Tier tier_;
   bool granted_;
   bool keep_ = false;
   LedgerMove move_;

@@ -228,14 +228,14 @@ void Markers::Discard(uint16_t marker) {
   unused_ = marker;
 }
 
-bool Markers::Record(MarkedStream* stream, uint32_t launches, bool begins) {
+bool Markers::Record(MarkedStream* stream, uint32_t launches, bool begins, bool prompt) {
   const uint16_t taken = Take(stream->context);
   if (taken == kNone) return false;
   Marker* marker = &markers_[taken];
   marker->recorded_ns = NowNs();
   marker->launches = launches;
   marker->begins = begins;
-  marker->prompt = begins && !IsActive(stream);
+  marker->prompt = prompt;
   marker->next = kNone;
   if (real::cuEventRecord(marker->event, HandleOf(*stream)) != CUDA_SUCCESS) {
     Return(taken);
@@ -251,7 +251,7 @@ bool Markers::Record(MarkedStream* stream, uint32_t launches, bool begins) {
   return true;
 }
 
-Markers::Begun Markers::Begin(MarkedStream* stream, CUstream handle) {
+Markers::Begun Markers::Begin(MarkedStream* stream, CUstream handle, uint64_t others_ns) {
   Key key;
   if (!KeyOf(handle, &key)) return Begun::kNotMarked;
   const FutexGuard guard(&lock_);
@@ -261,13 +261,14 @@ Markers::Begun Markers::Begin(MarkedStream* stream, CUstream handle) {
   }
   if (contexts_[stream->context].away) return Begun::kNotMarked;
   const bool was_idle = !IsActive(stream);
-  if (was_idle && NowNs() - stream->idle_since_ns > kLongPauseNs) {
+  if (was_idle && NowNs() - stream->idle_since_ns > kLongPauseNs + others_ns) {
     stream->every.store(1, std::memory_order_relaxed);
     stream->is_trusted = false;
   }
   // Launches that were not behind a first marker were measured otherwise.
   stream->word.fetch_and(~MarkedStream::kLaunches, std::memory_order_relaxed);
-  if (!Record(stream, 0, /*begins=*/true)) return Begun::kNotMarked;
+  const bool prompt = was_idle && others_ns == 0;
+  if (!Record(stream, 0, /*begins=*/true, prompt)) return Begun::kNotMarked;
   stream->word.fetch_or(MarkedStream::kRunning, std::memory_order_release);
   stream->awaits_launch = true;
   if (was_idle) {

@@ -4,7 +4,8 @@
 //
 //   take FAMILY BYTES        code, handle: linear, pitch, managed, async, pool, physical, mapped,
 //                            array, graph
-//   give FAMILY DOOR HANDLE  code; doors of addresses: free, free_async, free_other (another stream)
+//   give FAMILY DOOR HANDLE  code; doors of addresses: free, free_async, free_other (in another
+//                            stream)
 //   move HOW HANDLE BYTES    code; prefetch, prefetch_v2, batch, prefer, prefer_v2, mostly, unmap
 //   tell HANDLE              code, memory type, managed, whether the driver exports it, where it is
 //                            advised to lie (-1: the host, -2: nowhere; -3: it cannot be)

@@ -7,12 +7,11 @@ namespace {
 constexpr uint32_t kLeaving = 1;
 
 HeapKind KindOf(const Holding& holding) {
-  if (holding.kind != HoldingKind::kAddress) return HeapKind::kArrays;
   return holding.family == Family::kManaged ? HeapKind::kManaged : HeapKind::kLinear;
 }
 
 SmallPiece PieceOf(const Holding& holding) {
-  return {HeapOf(holding.context, KindOf(holding)), holding.owner, holding.bytes};
+  return {HeapOf(holding.context, KindOf(holding)), holding.key, holding.bytes};
 }
 
 bool SharesChunk(const Holding& holding) {
@@ -43,11 +42,10 @@ bool PieceReservation::Commit(Holding holding) {
   holding.bytes = bytes_;
   holding.device = static_cast<uint16_t>(device_ - fence->devices);
   holding.family = kind_ == HeapKind::kManaged ? Family::kManaged : Family::kLinear;
-  holding.owner = kind_ == HeapKind::kArrays ? grant_.place() : holding.key;
   // First of all, since it ends what was there before.
   Hold(fence, holding);
   if (kind_ == HeapKind::kManaged) device_->managed_bytes.fetch_add(bytes_);
-  if (grant_.Placed(holding.owner)) return true;
+  if (grant_.Placed(holding.key)) return true;
   fence->holdings.Take(holding.kind, holding.key, &holding);
   if (kind_ == HeapKind::kManaged) device_->managed_bytes.fetch_sub(bytes_);
   return false;

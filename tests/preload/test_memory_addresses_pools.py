@@ -35,6 +35,32 @@ def test_freed_memory_is_charged_until_the_driver_lets_it_go(
         assert fence.charged() == before
 
 
+@pytest.mark.parametrize("kind", ["stream", "stream_ptsz", "context", "context_v2", "event"])
+def test_plain_memory_freed_in_order_is_charged_until_somebody_waits(
+    bare: Sim, state: Path, kind: str
+) -> None:
+    """The driver holds it until then, however long ago the stream got there."""
+    with allocator(bare, state) as fence:
+        before = fence.charged()
+
+        fence.give("free_async", fence.take("linear", 100 * MIB))
+        assert fence.charged() == before + 100 * MIB
+        fence.give("free", fence.take("linear", 2 * MIB))
+        assert fence.charged() == before + 100 * MIB
+        fence.does("sync", kind)
+        assert fence.charged() == before
+
+
+def test_plain_memory_freed_in_order_makes_room(bare: Sim, state: Path) -> None:
+    """Nobody waits, but the room is needed: it is fetched before the request is refused."""
+    with allocator(bare, state) as fence:
+        room = GIB - fence.charged()
+
+        for _ in range(5):
+            fence.give("free_async", fence.take("linear", room))
+        assert fence.charged() == GIB
+
+
 def test_the_synchronous_free_lets_pool_memory_go_at_once(bare: Sim, state: Path) -> None:
     with allocator(bare, state) as fence:
         before = fence.charged()

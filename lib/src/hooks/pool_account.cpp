@@ -281,6 +281,7 @@ void SettlePool(Fence* fence, CUmemoryPool pool) {
 void SettleFreed(Fence* fence) {
   if (!frees_unsettled.exchange(false, std::memory_order_seq_cst)) return;
   const CaptureRelaxed relaxed;
+  const PoolRelease release(fence);
   SettleLateFrees(fence);
   ForEachAccount(&fence->pools, [&](PoolAccount* account) { SettleIfFreed(fence, account); });
 }

@@ -70,6 +70,12 @@ class Driven:
         """The same, with an answer of numbers."""
         return [int(word) for word in self.tell(*words, timeout_s=timeout_s).split()]
 
+    def await_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Waits for the "ready" by which a program begins."""
+        ready = self.line(timeout_s)
+        if ready != "ready":
+            raise DrivenError(f"{self.name} began with {ready!r}")
+
     def _last_words(self) -> str:
         assert self.process.stderr is not None
         status = self.process.wait(5)
@@ -79,6 +85,14 @@ class Driven:
 @contextmanager
 def driven(command: Sequence[object], env: Mapping[str, str], name: str) -> Iterator[Driven]:
     """Starts a program, waits for its "ready", and ends it whatever happens."""
+    with started(command, env, name) as program:
+        program.await_ready()
+        yield program
+
+
+@contextmanager
+def started(command: Sequence[object], env: Mapping[str, str], name: str) -> Iterator[Driven]:
+    """The same without waiting: programs that start slowly may do so side by side."""
     process = subprocess.Popen(
         [str(word) for word in command],
         env=dict(env),
@@ -88,11 +102,7 @@ def driven(command: Sequence[object], env: Mapping[str, str], name: str) -> Iter
         stderr=subprocess.PIPE,
     )
     try:
-        program = Driven(process, name)
-        ready = program.line(START_TIMEOUT_S)
-        if ready != "ready":
-            raise DrivenError(f"{name} began with {ready!r}")
-        yield program
+        yield Driven(process, name)
     finally:
         for stream in (process.stdin, process.stdout, process.stderr):
             if stream is not None:

@@ -1,7 +1,8 @@
 """The core limit of one container: the share that kernels really had, by the GPU's own clock.
 
-Kernels of 10 us to a second, by every launch path, at limits from 10 to 90 %. Several processes and
-containers are part_cores_tenants; frameworks are part_cores_frameworks.
+Kernels of 10 us to a second, by every launch path, at limits from 10 to 90 % (core_matrix). Several
+processes and containers are part_cores_tenants; frameworks are part_cores_frameworks. Leaves
+cores.txt, a table, beside the report.
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from core_matrix import LIMITS, Cell, cells
 from driven import Driven, DrivenError, driven
 from report import Report
 from setup import REPO, Setup, run
@@ -43,39 +46,23 @@ class Spin:
         pause = f" + {self.gap_us:g} us pause" if self.gap_us else ""
         return f"{self.path} {self.kernel_us:g} us x {self.blocks}{pause}"
 
-    def ask(self, program: Driven, file: Path | None = None) -> dict[str, object]:
-        """Runs it in a program and gives back what the program says."""
+    def ask(self, program: Driven, file: Path | None = None) -> dict[str, Any]:
+        """Runs it in a program and gives back what the program says: numbers by name."""
         words = ("run", self.path, self.kernel_us, self.blocks, self.seconds, self.gap_us)
         extra = (file,) if file is not None else ()
-        answer: dict[str, object] = json.loads(
+        answer: dict[str, Any] = json.loads(
             program.tell(*words, *extra, timeout_s=self.seconds * 3 + 60)
         )
         return answer
 
 
-LENGTHS = (
-    Spin(10),
-    Spin(100),
-    Spin(1_000),
-    Spin(20_000),
-    Spin(200_000, seconds=8.0),
-)
-GRIDS = tuple(
-    Spin(length, blocks=blocks) for blocks in (1, 65536) for length in (100, 1_000, 20_000)
-)
-PATHS = tuple(
-    Spin(500, path=path) for path in ("ex", "cooperative", "graph", "two", "sync", "per_thread")
-)
 PAUSES = Spin(1_000, path="gap", gap_us=2_000)
-MATRIX: dict[int, tuple[Spin, ...]] = {
-    10: LENGTHS,
-    25: (*LENGTHS, *GRIDS),
-    30: PATHS,
-    50: (*LENGTHS, PAUSES, Spin(1_000_000, seconds=10.0)),
-    70: PATHS,
-    75: LENGTHS,
-    90: LENGTHS,
-}
+BARE_S = 1.5
+
+
+def spin_of(cell: Cell, seconds: float | None = None) -> Spin:
+    """What a cell of the matrix runs; `seconds` instead of its own."""
+    return Spin(cell.length_us, cell.blocks, cell.path, seconds or cell.seconds, cell.gap_us)
 
 
 def compile_spin(setup: Setup, folder: Path) -> Path | str:
@@ -96,44 +83,83 @@ def fenced(setup: Setup, limit: int, **more: str) -> Iterator[dict[str, str]]:
         yield setup.environment(preload=True, extra={**names, **more})
 
 
-def judge_share(report: Report, limit: int, spin: Spin, said: dict[str, object]) -> None:
-    """Whether the share was the limit, over the run and over each second."""
-    share, seconds = float(str(said["share"])), said["seconds"]
-    assert isinstance(seconds, list)
-    complaints = []
-    if abs(share - limit) > SHARE_POINTS:
-        complaints.append(f"off by {share - limit:+.1f} points")
-    worst = max((abs(second - limit) for second in seconds), default=0.0)
-    if spin.kernel_us < LONG_US and worst > SECOND_POINTS:
-        complaints.append(f"a second was off by {worst:.1f}")
-    text = f"{share:.2f} %, seconds {seconds}, longest launch {said['longest_ms']} ms"
-    report.judge(
-        "cores",
-        f"{limit} % {spin.name}",
-        "different" if complaints else "same",
-        "; ".join([text, *complaints]),
-        limit=limit,
-        **said,
-    )
+def complaints_about(cell: Cell, said: dict[str, Any], bare: dict[str, Any] | None) -> list[str]:
+    """What is wrong with the share that a cell had; `bare`: the same work without a limit."""
+    if bare is not None and bare["share"] <= cell.limit:
+        ratio = said["rate"] / bare["rate"]
+        return [] if ratio >= FREE_RATIO else [f"{100 * ratio:.1f} % of the bare rate"]
+    found = []
+    if abs(said["share"] - cell.limit) > SHARE_POINTS:
+        found.append(f"off by {said['share'] - cell.limit:+.1f} points")
+    worst = max((abs(second - cell.limit) for second in said["seconds"]), default=0.0)
+    if cell.length_us < LONG_US and worst > SECOND_POINTS:
+        found.append(f"a second was off by {worst:.1f}")
+    return found
 
 
-def _limits(setup: Setup, report: Report, program: Path) -> None:
-    for limit, spins in MATRIX.items():
+def table(rows: Sequence[tuple[Cell, dict[str, Any], dict[str, Any] | None]]) -> str:
+    """The matrix for people: one line per run."""
+    lines = [
+        f"{'limit':>5} {'length us':>9} {'blocks':>6} {'path':12}{'share':>7}{'bare':>7}  wrong"
+    ]
+    for cell, said, bare in rows:
+        free = f"{bare['share']:7.2f}" if bare is not None else " " * 7
+        words = f"{cell.limit:5} {cell.length_us:9} {cell.blocks:6} {cell.path:12}"
+        line = f"{words}{said['share']:7.2f}{free}  {'; '.join(complaints_about(cell, said, bare))}"
+        lines.append(line.rstrip())
+    return "\n".join(lines) + "\n"
+
+
+def _bare(setup: Setup, program: Path, chosen: Sequence[Cell]) -> dict[Spin, dict[str, Any]]:
+    """What those cells that may need less than their limit do without one."""
+    found: dict[Spin, dict[str, Any]] = {}
+    with driven([program], setup.environment(preload=False), "bare") as bare:
+        for cell in chosen:
+            spin = spin_of(cell, BARE_S)
+            if cell.may_need_less and spin not in found:
+                found[spin] = spin.ask(bare)
+    return found
+
+
+def run_matrix(setup: Setup, report: Report, program: Path, limits: Sequence[int] = LIMITS) -> None:
+    """The runs of core_matrix at these limits, one container each."""
+    chosen = [cell for cell in cells() if cell.limit in limits]
+    free = _bare(setup, program, chosen)
+    rows = []
+    for limit in limits:
         try:
             with fenced(setup, limit) as env, driven([program], env, f"{limit} %") as container:
-                for spin in spins:
-                    if spin is not PAUSES and setup.left_s(spin.seconds + 5) >= spin.seconds:
-                        judge_share(report, limit, spin, spin.ask(container))
-        except DrivenError as error:  # noqa: PERF203 - seven times is not often
+                for cell in (each for each in chosen if each.limit == limit):
+                    if setup.left_s(cell.seconds + 5) < cell.seconds:
+                        continue
+                    said, bare = spin_of(cell).ask(container), free.get(spin_of(cell, BARE_S))
+                    rows.append((cell, said, bare))
+                    _judge(report, cell, said, bare)
+        except DrivenError as error:
             report.judge("cores", f"{limit} %", "failed", str(error))
+    (setup.out / "cores.txt").write_text(table(rows), encoding="utf-8")
+
+
+def _judge(report: Report, cell: Cell, said: dict[str, Any], bare: dict[str, Any] | None) -> None:
+    wrong = complaints_about(cell, said, bare)
+    text = (
+        f"{said['share']:.2f} %, seconds {said['seconds']}, longest launch {said['longest_ms']} ms"
+    )
+    if bare is not None:
+        text += (
+            f", bare {bare['share']:.2f} %, {100 * said['rate'] / bare['rate']:.1f} % of its rate"
+        )
+    name = f"{cell.limit} % {spin_of(cell).name}"
+    verdict = "different" if wrong else "same"
+    report.judge("cores", name, verdict, "; ".join([text, *wrong]), limit=cell.limit, **said)
 
 
 def _work_that_needs_less(setup: Setup, report: Report, program: Path) -> None:
     rates = []
     with driven([program], setup.environment(preload=False), "bare") as bare:
-        rates.append(float(str(PAUSES.ask(bare)["rate"])))
+        rates.append(PAUSES.ask(bare)["rate"])
     with fenced(setup, 50) as env, driven([program], env, "50 %") as container:
-        rates.append(float(str(PAUSES.ask(container)["rate"])))
+        rates.append(PAUSES.ask(container)["rate"])
     ratio = rates[1] / rates[0]
     verdict = "same" if ratio >= FREE_RATIO else "different"
     text = f"{100 * ratio:.1f} % of the bare rate ({rates[0]:.1f} a second)"
@@ -190,7 +216,7 @@ def run_part(setup: Setup, report: Report) -> None:
         if isinstance(program, str):
             report.judge("cores", "all", "skipped" if setup.simulated else "failed", program)
             return
-        for step in (_launch_rate, _watcher, _work_that_needs_less, _limits):
+        for step in (_launch_rate, _watcher, _work_that_needs_less, run_matrix):
             try:
                 step(setup, report, program)
             except DrivenError as error:  # noqa: PERF203 - four times is not often

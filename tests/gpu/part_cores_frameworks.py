@@ -1,22 +1,28 @@
-"""Frameworks under a core limit: their rate against the same program without one.
+"""Frameworks under a core limit: when their kernels ran, and their rate against no limit.
 
-Rates stand for GPU time as long as the clock is the same, so the layers are small. Graphs run in
-the same way; each program runs bare first, then at each limit, alone on the GPU.
+Rates stand for GPU time as long as the clock is the same, so the layers are small; PyTorch's own
+profiler tells the time itself. All programs start side by side and then work one after the other,
+each a container of its own, alone on the GPU.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import Any
 
-from part_cores import fenced
+from driven import Driven, DrivenError, started
+from part_cores import SHARE_POINTS, fenced
 from part_frameworks import SKIPPED, python
 from report import Report
-from setup import Ran, Setup, run
+from setup import Setup
 
-LIMITS = (30, 70)
-POINTS = 3.0  # of the rate, which also moves with the GPU's clock
-SECONDS = 4
-TIMEOUT_S = 90.0
+LIMITS = (10, 50, 90)
+RATE_POINTS = 3.0  # of the rate, which also moves with the GPU's clock
+SECONDS = 3.0
+BARE_S = 2.0
+START_S = 120.0
 PROGRAMS = {
     "torch convolution": ("cores_torch.py", "convolution"),
     "torch convolution graph": ("cores_torch.py", "convolution-graph"),
@@ -26,41 +32,70 @@ PROGRAMS = {
 }
 
 
-def _rate(ran: Ran) -> float | str:
-    if ran.status == SKIPPED:
-        return "skipped: " + ran.stdout.strip()[-200:]
-    if ran.status != 0:
-        return f"status {ran.status}: {(ran.stdout + ran.stderr)[-400:]}"
-    return float(json.loads(ran.stdout.splitlines()[-1])["rate"])
-
-
-def _judge(setup: Setup, report: Report, name: str, words: tuple[str, ...]) -> None:
+def _start(setup: Setup, stack: ExitStack, words: tuple[str, ...], limit: int | None) -> Driven:
     script, *arguments = words
-    command, extra = python(script)
-    extra |= {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
-    whole = (*command, *arguments, str(SECONDS))
-    bare = _rate(run(whole, setup.environment(preload=False, extra=extra), setup.left_s(TIMEOUT_S)))
-    if isinstance(bare, str):
-        verdict = "skipped" if bare.startswith("skipped") else "failed"
-        report.judge("cores_frameworks", name, verdict, bare)
-        return
-    for limit in LIMITS:
-        with fenced(setup, limit, **extra) as env:
-            rate = _rate(run(whole, env, setup.left_s(TIMEOUT_S)))
-        if isinstance(rate, str):
-            report.judge("cores_frameworks", f"{name} at {limit} %", "failed", rate)
-            continue
-        percent = 100 * rate / bare
-        verdict = "same" if abs(percent - limit) <= POINTS else "different"
-        text = f"{percent:.1f} % of {bare:.0f} steps a second"
-        report.judge("cores_frameworks", f"{name} at {limit} %", verdict, text, rates=[bare, rate])
+    command, extra = python(script, XLA_PYTHON_CLIENT_PREALLOCATE="false")
+    if limit is None:
+        env = setup.environment(preload=False, extra=extra)
+    else:
+        env = stack.enter_context(fenced(setup, limit, **extra))
+    return stack.enter_context(started((*command, *arguments), env, f"{script} {limit or 'bare'}"))
+
+
+def _ask(program: Driven, words: tuple[str, ...], seconds: float) -> dict[str, Any]:
+    """The rate, and the share where the program can tell it."""
+    timeout_s = 10 * seconds + 60
+    said: dict[str, Any] = json.loads(program.tell("rate", seconds, timeout_s=timeout_s))
+    if words[0] == "cores_torch.py":
+        said |= json.loads(program.tell("share", seconds / 2, timeout_s=timeout_s))
+    return said
+
+
+def _judge(
+    report: Report, name: str, limit: int, said: dict[str, Any], bare: dict[str, Any]
+) -> None:
+    percent = 100 * said["rate"] / bare["rate"]
+    text = f"{percent:.1f} % of {bare['rate']:.0f} steps a second"
+    wrong = abs(percent - limit) > RATE_POINTS
+    if "share" in said:
+        text = f"{said['share']:.2f} % of the time, bare {bare['share']:.2f}; {text}"
+        wrong = abs(said["share"] - limit) > SHARE_POINTS and bare["share"] > limit
+    verdict = "different" if wrong else "same"
+    report.judge("cores_frameworks", f"{name} at {limit} %", verdict, text, said=said, bare=bare)
 
 
 def run_part(setup: Setup, report: Report) -> None:
-    """Some two minutes, most of it imports."""
+    """Some two minutes, a fourth of it imports."""
     if setup.simulated:
         report.judge("cores_frameworks", "all", "skipped", "needs a GPU")
         return
-    for name, words in PROGRAMS.items():
-        if setup.left_s(1) > 0:
-            _judge(setup, report, name, words)
+    with ExitStack() as stack:
+        running = {
+            name: {limit: _start(setup, stack, words, limit) for limit in (None, *LIMITS)}
+            for name, words in PROGRAMS.items()
+        }
+        ready = {name: _are_ready(setup, report, name, running[name]) for name in PROGRAMS}
+        for name in (each for each in PROGRAMS if ready[each]):
+            _compare(report, name, running[name])
+
+
+def _are_ready(
+    setup: Setup, report: Report, name: str, programs: Mapping[int | None, Driven]
+) -> bool:
+    try:
+        for program in programs.values():
+            program.await_ready(setup.left_s(START_S))
+    except DrivenError as error:
+        verdict = "skipped" if f"status {SKIPPED}" in str(error) else "failed"
+        report.judge("cores_frameworks", name, verdict, str(error))
+        return False
+    return True
+
+
+def _compare(report: Report, name: str, programs: Mapping[int | None, Driven]) -> None:
+    try:
+        bare = _ask(programs[None], PROGRAMS[name], BARE_S)
+        for limit in LIMITS:
+            _judge(report, name, limit, _ask(programs[limit], PROGRAMS[name], SECONDS), bare)
+    except DrivenError as error:
+        report.judge("cores_frameworks", name, "failed", str(error))

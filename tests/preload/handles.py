@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from gpufence import region
+
 from .charges import OUT_OF_MEMORY, charged
 from .conftest import Sim
 
@@ -40,14 +42,21 @@ class Handles:
         return handle
 
     def refused(self, *words: str | int) -> None:
-        """A command that must be out of memory, with its output, if any, untouched."""
+        """A command that must be out of memory, counted once, its output, if any, untouched."""
+        before = self.refusals()
         code, *rest = self.ask(*words)
         assert code == OUT_OF_MEMORY, words
+        assert self.refusals() == before + 1, words
         assert rest[1:] in ([], [0])
 
     def charged(self) -> int:
         """What the region says: the sum over all processes."""
         return charged(self.folder)
+
+    def refusals(self) -> int:
+        """What the region says the limit refused."""
+        (path,) = region.find({}, str(self.folder))
+        return sum(device.activity.refusals for device in region.read(path).devices)
 
     def used(self) -> int:
         """What the machine says, asked by a process without a limit."""

@@ -1,18 +1,13 @@
-"""The core limit over the simulated driver, one container.
+"""The core limit over the simulated driver, one container, by real clocks.
 
-Kernels by every launch path are held to their share, and nothing that streams, contexts, captures
-or processes do makes it hang or leak.
-
-Shares are counted: kernels of known length against the time until all of them were paid for. A busy
-machine wakes a held launch late, which can only lower the share; so every run must stay below the
-limit, and one of a few must come close to it.
+Nothing that streams, contexts, captures or processes do makes it hang or leak. How exactly shares
+are held is shown in virtual time (test_core_matrix) and on a GPU (tests/gpu/part_cores.py): here a
+busy machine wakes a held launch late, which can only lower a share.
 """
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,8 +18,6 @@ TRIES = 8
 RUN_MS = 600
 LONG_MS = 50  # what test programs call a long kernel
 TENTH = 10
-
-PATHS = ("plain", "ex", "cooperative", "graph", "two", "legacy", "thread", "sync")
 
 
 def limited(folder: Path, percent: int, **more: str) -> dict[str, str]:
@@ -39,7 +32,8 @@ def limited(folder: Path, percent: int, **more: str) -> dict[str, str]:
 
 def share(sim: Sim, folder: Path, percent: int, way: str, kernel_us: int) -> float:
     """The share that one run had."""
-    done = sim.run("cores_run", way, kernel_us, RUN_MS, preload=True, env=limited(folder, percent))
+    words = ("cores_run", way, "steady", kernel_us, RUN_MS)
+    done = sim.run(*words, preload=True, env=limited(folder, percent))
     return float(done.facts["share"])
 
 
@@ -53,8 +47,7 @@ def assert_held(sim: Sim, folder: Path, percent: int, way: str, kernel_us: int) 
     """No run above the limit, and one at half of it at least.
 
     Where other tests take the processor away, a program launches too late to use its share: less
-    than that would be a limiter that holds too much. How exactly a share is held is measured on a
-    GPU (tests/gpu/part_cores.py).
+    than that would be a limiter that holds too much.
     """
     shares = []
     for _ in range(TRIES):
@@ -65,43 +58,8 @@ def assert_held(sim: Sim, folder: Path, percent: int, way: str, kernel_us: int) 
     pytest.fail(f"never near {percent} %: {shares}")
 
 
-@pytest.mark.parametrize("percent", [30, 70])
-@pytest.mark.parametrize("way", PATHS)
-def test_every_launch_path_is_held_to_its_share(
-    sim: Sim, tmp_path: Path, way: str, percent: int
-) -> None:
-    assert_held(sim, tmp_path, percent, way, 500)
-
-
-@pytest.mark.parametrize("percent", [10, 90])
-@pytest.mark.parametrize("kernel_us", [200, 5_000, 20_000])
-def test_the_share_does_not_depend_on_the_kernels_length(
-    sim: Sim, tmp_path: Path, kernel_us: int, percent: int
-) -> None:
-    if kernel_us * 100 > RUN_MS * 1000 * percent:
-        pytest.skip("a run holds too few of such kernels")
-    assert_held(sim, tmp_path, percent, "plain", kernel_us)
-
-
-def test_work_that_needs_less_is_not_held(sim: Sim, tmp_path: Path) -> None:
-    # A kernel and a pause of twice its length: a third of the GPU at most, of two thirds.
-    for _ in range(TRIES):
-        bare = float(sim.run("cores_run", "pauses", 1_000, RUN_MS).facts["share"])
-        fenced = share(sim, tmp_path, 67, "pauses", 1_000)
-        if fenced >= bare - 1:
-            return
-    pytest.fail(f"{fenced} % of the GPU instead of {bare} %")
-
-
-def test_four_processes_of_a_container_share_one_limit(sim: Sim, tmp_path: Path) -> None:
-    env = limited(tmp_path, 40)
-    workers = [
-        sim.spawn("cores_run", "plain", 500, 4 * RUN_MS, preload=True, env=env) for _ in range(4)
-    ]
-    facts: list[Any] = [json.loads(worker.communicate(timeout=60)[0]) for worker in workers]
-
-    # The GPU also changes hands between them, which nobody is charged twice.
-    assert sum(float(each["share"]) for each in facts) <= 40 + POINTS, facts
+def test_the_share_is_held_by_real_clocks_too(sim: Sim, tmp_path: Path) -> None:
+    assert_held(sim, tmp_path, 30, "cuLaunchKernel", 500)
 
 
 def test_a_capture_is_neither_held_nor_marked(sim: Sim, tmp_path: Path) -> None:
@@ -160,7 +118,8 @@ def test_without_a_core_limit_there_is_no_thread_and_no_call_more(sim: Sim, tmp_
 
 def test_where_events_are_refused_the_limit_is_held_by_waiting(sim: Sim, tmp_path: Path) -> None:
     blind = sim.with_env(FAULTS="cuEventCreate@*=801")
-    done = blind.run("cores_run", "plain", 5_000, RUN_MS, preload=True, env=limited(tmp_path, 30))
+    words = ("cores_run", "cuLaunchKernel", "steady", 5_000, RUN_MS)
+    done = blind.run(*words, preload=True, env=limited(tmp_path, 30))
 
     assert float(done.facts["share"]) <= 30 + POINTS
     assert "cannot be measured by events" in done.stderr

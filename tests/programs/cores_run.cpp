@@ -3,22 +3,29 @@
 // link: cuda
 // flags: -pthread
 //
-//   cores_run WAY KERNEL_US MS
+//   cores_run WAY MANNER KERNEL_US MS [GAP_NS LAUNCH_NS]
 //
-// Ways: plain, ex, cooperative, graph, two (streams), legacy, thread (its default stream), sync
-// (after every kernel), pauses (twice a kernel's length behind each), fills (as long as the
-// kernels, between them; keep them short, since the simulator really fills). Prints {"share":
-// percent, "launches": n, "us": elapsed}.
+// Ways: the driver's functions (cores_ways.h). Manners: steady, two (streams), legacy (stream),
+// per_thread (stream), contexts (two, in turn), devices (two, in turn), sync (after each), pauses
+// (twice a kernel's length behind each) and copies (between the kernels, as long as they).
+//
+// Prints {"share": percent, "least", "most": of a single second, "launches": n, "us": elapsed}.
+// Where time is virtual, a GPU that pauses for GAP_NS between two kernels and a launch that takes
+// LAUNCH_NS can be told: then a kernel holds the simulated GPU for so much longer than it runs.
 #include <time.h>
 #include <unistd.h>
 
-#include "time_program.h"
+#include <algorithm>
+#include <vector>
+
+#include "cores_ways.h"
 
 using namespace timing;
 
 namespace {
 
-constexpr unsigned kWholeGpu = 100'000;  // blocks: kernels of two streams cannot run side by side
+constexpr double kSecondUs = 1e6;
+constexpr unsigned long long kBusBytesPerNs = 50;  // what the simulated GPU copies to the host
 
 double NowUs() {
   timespec now = {};
@@ -26,83 +33,124 @@ double NowUs() {
   return static_cast<double>(now.tv_sec) * 1e6 + static_cast<double>(now.tv_nsec) / 1e3;
 }
 
-struct Work {
-  const Gpu& gpu;
-  const char* way;
-  unsigned long long ns;
-  CUstream streams[2];
-  CUgraphExec graph;
+void SpendUntil(double us) {
+  while (NowUs() < us) {
+  }
+}
+
+// One GPU, or one context of it, with streams of its own.
+struct Place {
+  explicit Place(int ordinal) : gpu(0, ordinal), work{gpu, 0, nullptr} {}
+  Gpu gpu;
+  Work work;
+  CUstream streams[2] = {NewStream(), NewStream()};
+};
+
+struct Run {
+  const Way* way;
+  const char* manner;
+  unsigned long long kernel_ns;
+  double launch_us;
+  std::vector<Place*> places;
   CUdeviceptr memory;
-  size_t fill_bytes;
+  void* host;
   unsigned launches;
+  std::vector<double> ends_us;  // when launches returned, from the begin
 
-  bool Is(const char* name) const { return strcmp(way, name) == 0; }
+  bool Is(const char* name) const { return strcmp(manner, name) == 0; }
 
-  CUresult Launch(CUstream stream) {
-    void* params[] = {&ns};
-    if (Is("ex")) {
-      CUlaunchConfig config = {};
-      config.gridDimX = kWholeGpu;
-      config.gridDimY = config.gridDimZ = 1;
-      config.blockDimX = config.blockDimY = config.blockDimZ = 1;
-      config.hStream = stream;
-      return cuLaunchKernelEx(&config, gpu.spin, params, nullptr);
-    }
-    if (Is("cooperative")) {
-      return cuLaunchCooperativeKernel(gpu.spin, 132, 1, 1, 1024, 1, 1, 0, stream, params);
-    }
-    if (Is("graph")) return cuGraphLaunch(graph, stream);
-    if (Is("thread")) {
-      return cuLaunchKernel_ptsz(gpu.spin, kWholeGpu, 1, 1, 1, 1, 1, 0, nullptr, params, nullptr);
-    }
-    return gpu.Spin(stream, ns, kWholeGpu);
+  CUstream Stream(const Place& place) const {
+    if (Is("legacy")) return nullptr;
+    if (Is("per_thread")) return reinterpret_cast<CUstream>(2);
+    return place.streams[Is("two") ? launches % 2 : 0];
   }
 
-  void Once() {
-    CUstream stream = Is("legacy") ? nullptr : streams[Is("two") ? launches % 2 : 0];
-    MUST(Launch(stream));
+  void Launch() {
+    Place& place = *places[launches % places.size()];
+    if (places.size() > 1) MUST(cuCtxSetCurrent(place.gpu.context));
+    CUstream stream = Stream(place);
+    MUST(way->launch(place.work, stream));
     ++launches;
+    if (launch_us != 0) SpendUntil(NowUs() + launch_us);
+    Between(stream);
+  }
+
+  void Between(CUstream stream) {
     if (Is("sync") || Is("pauses")) MUST(cuStreamSynchronize(stream));
-    if (Is("pauses")) usleep(static_cast<useconds_t>(ns / 500));
-    if (Is("fills")) MUST(cuMemsetD8Async(memory, 0, fill_bytes, stream));
+    if (Is("pauses")) usleep(static_cast<useconds_t>(kernel_ns / 500));
+    if (Is("copies")) {
+      MUST(cuMemcpyDtoHAsync_v2(host, memory, kernel_ns * kBusBytesPerNs, stream));
+    }
   }
 };
 
-CUgraphExec GraphOf(const Gpu& gpu, CUstream stream, unsigned long long ns) {
-  CUgraph graph = nullptr;
-  CUgraphExec executable = nullptr;
-  MUST(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
-  MUST(gpu.Spin(stream, ns, kWholeGpu));
-  MUST(cuStreamEndCapture(stream, &graph));
-  MUST(cuGraphInstantiateWithFlags(&executable, graph, 0));
-  return executable;
+void Open(Run* run, unsigned long long gap_ns) {
+  const size_t places = run->Is("contexts") || run->Is("devices") ? 2 : 1;
+  for (size_t i = 0; i < places; ++i) {
+    Place* place = new Place(run->Is("devices") ? static_cast<int>(i) : 0);
+    place->work.ns = run->kernel_ns + gap_ns;
+    if (run->way->prepare != nullptr) run->way->prepare(&place->work);
+    run->places.push_back(place);
+  }
+  if (run->Is("copies")) {
+    const size_t bytes = run->kernel_ns * kBusBytesPerNs;
+    MUST(cuMemAlloc_v2(&run->memory, bytes));
+    MUST(cuMemAllocHost_v2(&run->host, bytes));
+  }
+}
+
+void Synchronize(const Run& run) {
+  for (const Place* place : run.places) {
+    MUST(cuCtxSetCurrent(place->gpu.context));
+    MUST(cuCtxSynchronize());
+  }
+}
+
+// Percent of each whole second, by the launches that returned in it.
+void TellSeconds(const Run& run, double share_of_launch, Facts* facts) {
+  double least = 100;
+  double most = 0;
+  const double last_us = run.ends_us.back();
+  for (double begin_us = 0; begin_us + kSecondUs <= last_us; begin_us += kSecondUs) {
+    const auto count = std::count_if(run.ends_us.begin(), run.ends_us.end(), [&](double us) {
+      return us >= begin_us && us < begin_us + kSecondUs;
+    });
+    const double percent = static_cast<double>(count) * share_of_launch / kSecondUs;
+    least = std::min(least, percent);
+    most = std::max(most, percent);
+  }
+  facts->Say("least", least);
+  facts->Say("most", most);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 4) return 2;
-  const Gpu gpu;
-  Work work = {
-      gpu, argv[1], strtoull(argv[2], nullptr, 10) * kUs, {NewStream(), NewStream()}, nullptr, 0,
-      0,   0};
-  if (work.Is("graph")) work.graph = GraphOf(gpu, work.streams[0], work.ns);
-  if (work.Is("fills")) {
-    work.fill_bytes = static_cast<size_t>(work.ns) * 2000;  // at 2 TB/s
-    MUST(cuMemAlloc_v2(&work.memory, work.fill_bytes));
-  }
+  if (argc != 5 && argc != 7) return 2;
+  const unsigned long long kernel_ns = strtoull(argv[3], nullptr, 10) * kUs;
+  Run run = {WayOf(argv[1]), argv[2], kernel_ns, 0, {}, 0, nullptr, 0, {}};
+  if (run.way == nullptr) return 3;
+  if (argc == 7) run.launch_us = strtod(argv[6], nullptr) / 1e3;
+  Open(&run, argc == 7 ? strtoull(argv[5], nullptr, 10) : 0);
 
   const double begin_us = NowUs();
-  const double until_us = begin_us + strtod(argv[3], nullptr) * 1e3;
-  while (NowUs() < until_us) work.Once();
-  MUST(cuCtxSynchronize());
-  const double launches = work.launches;
-  MUST(work.Launch(work.streams[0]));  // goes when everything before it is paid for
+  const double until_us = begin_us + strtod(argv[4], nullptr) * 1e3;
+  while (NowUs() < until_us) {
+    run.Launch();
+    run.ends_us.push_back(NowUs() - begin_us);
+  }
+  Synchronize(run);
+  const double launches = run.launches;
+  run.Launch();  // goes when everything before it is paid for
   const double us = NowUs() - begin_us;
-  MUST(cuCtxSynchronize());
+  Synchronize(run);
 
+  // Of each device: two that take turns have half of the launches each.
+  const double share_of_launch = 100 * static_cast<double>(kernel_ns) / 1e3 /
+                                 (run.Is("devices") ? static_cast<double>(run.places.size()) : 1);
   Facts facts;
-  facts.Say("share", 100 * launches * static_cast<double>(work.ns) / 1e3 / us);
+  facts.Say("share", launches * share_of_launch / us);
+  TellSeconds(run, share_of_launch, &facts);
   facts.Say("launches", launches);
   facts.Say("us", us);
   return 0;

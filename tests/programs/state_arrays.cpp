@@ -1,7 +1,7 @@
 // link: state
 // flags: -pthread
-// Small arrays of one process, over heaps that place them as the driver does: what is charged covers
-// what the heaps hold at every moment.
+// Small arrays of one process, over heaps that place them as the driver does: what is charged
+// covers what the heaps hold at every moment.
 //
 //   state_arrays turns FOLDER THREADS OPERATIONS   exact after every call, whoever else is about to
 //   state_arrays late FOLDER THREADS OPERATIONS    one of them never ends its calls in time: never

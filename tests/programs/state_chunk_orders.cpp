@@ -1,4 +1,4 @@
-// sources: state/ledger.cpp state/sharing.cpp policy/account.cpp policy/chunks.cpp policy/pi*.cpp
+// sources: state/l*.cpp state/sharing.cpp policy/account.cpp policy/chunks.cpp policy/pi*.cpp
 // flags: -include programs/stepped_word.h
 // Small pieces of one process in every order of the threads' steps, with up to as many changes of
 // turn as asked for: before and after each of the driver's calls, at each access to the ledger, and
@@ -234,6 +234,10 @@ void UnmapWipedOnFork(void*, size_t) {}
 uint32_t ReclaimDead(const RegionFile&, uint32_t, Effort) { return 0; }
 
 void PublishLimit(Region*, uint32_t, uint32_t, uint64_t) {}
+
+void PublishRatio(Region*, uint32_t, uint32_t, uint64_t) {}
+
+uint64_t HighestRatio(const Region*, uint32_t) { return 0; }
 
 uint64_t LowestLimit(const Region*, uint32_t) { return scenario->limit_chunks * kChunkBytes; }
 

@@ -66,9 +66,9 @@ struct Gpu {
   CUmodule module = nullptr;
   CUfunction spin = nullptr;
 
-  explicit Gpu(unsigned context_flags = 0) {
+  explicit Gpu(unsigned context_flags = 0, int ordinal = 0) {
     MUST(cuInit(0));
-    MUST(cuDeviceGet(&device, 0));
+    MUST(cuDeviceGet(&device, ordinal));
     MUST(cuCtxCreate_v2(&context, context_flags, device));
     MUST(cuModuleLoadData(&module, kKernels));
     MUST(cuModuleGetFunction(&spin, module, "gpufence_spin_ns"));

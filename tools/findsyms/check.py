@@ -1,4 +1,4 @@
-"""The rules a built libgpufence.so must keep, each with the invariant of the design it proves.
+"""The rules a built library of ours must keep, each with the invariant of the design it proves.
 
 Owns the rules, as pure functions over `Library` and `Shape`. Must not do I/O or know lief.
 """
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .elf import Library, Shape
 
 SONAME = "libgpufence.so"
+ADDPATH_SONAME = "libgpufence-addpath.so"
 LOOKUPS = frozenset({"dlsym", "dlvsym"})
 
 _LIBC_FAMILY = re.compile(
@@ -103,10 +104,25 @@ def verdicts(
     return (
         *_export_rules(library, shape, api),
         *_dependency_rules(shape, glibc_ceiling),
-        *_start_rules(shape),
+        *_start_rules(shape, constructors=0),
         *_import_rules(shape),
-        *_link_rules(library, shape),
+        *_link_rules(library, shape, SONAME),
         *_policy_rules(api, hooked, demand_enforced),
+    )
+
+
+def addpath_verdicts(
+    library: Library, shape: Shape, *, glibc_ceiling: str = ""
+) -> tuple[Verdict, ...]:
+    """The rules for libgpufence-addpath.so: it works by being loaded, and does nothing else."""
+    exports = _sorted(symbol.name for symbol in library.symbols)
+    return (
+        Verdict("extra-exports", 14, "nothing is exported", exports),
+        Verdict("version-definitions", 14, "none belongs here", shape.defined_versions),
+        *_dependency_rules(shape, glibc_ceiling),
+        *_start_rules(shape, constructors=1),
+        *_import_rules(shape),
+        *_link_rules(library, shape, ADDPATH_SONAME),
     )
 
 
@@ -148,17 +164,19 @@ def _dependency_rules(shape: Shape, ceiling: str) -> Iterator[Verdict]:
     yield Verdict("glibc", 15, f"needs glibc {floor or 'of any version'}{limit}", too_new)
 
 
-def _start_rules(shape: Shape) -> Iterator[Verdict]:
+def _start_rules(shape: Shape, constructors: int) -> Iterator[Verdict]:
     has_crt = any(entry.name == _CRT_SIGN for entry in shape.imports)
-    for rule, functions in (
-        ("constructors", shape.initialisers),
-        ("destructors", shape.finalisers),
+    for rule, functions, allowed in (
+        ("constructors", shape.initialisers, constructors),
+        ("destructors", shape.finalisers, 0),
     ):
         ours = [name for name in functions if name not in _CRT_FUNCTIONS]
         # Stripped, no entry has a name; where crtbegin was linked, the first one is its own.
         if has_crt and ours and all(name.startswith("0x") for name in functions):
             ours.pop(0)
-        yield Verdict(rule, 16, "the C runtime's only", _sorted(ours))
+        detail = f"the C runtime's and {allowed} of ours" if allowed else "the C runtime's only"
+        wrong = ours or ["(none)"] if len(ours) != allowed else []
+        yield Verdict(rule, 16, detail, _sorted(wrong))
     count = shape.indirect_functions
     items = (f"{count} relocations",) if count else ()
     yield Verdict("indirect-functions", 16, "no code of ours runs while loading", items)
@@ -175,9 +193,9 @@ def _import_rules(shape: Shape) -> Iterator[Verdict]:
     yield Verdict("cxx-runtime", 1, "no exceptions, no operator new", _sorted(found))
 
 
-def _link_rules(library: Library, shape: Shape) -> Iterator[Verdict]:
-    soname = () if library.soname == SONAME else (library.soname or "(none)",)
-    yield Verdict("soname", 15, SONAME, soname)
+def _link_rules(library: Library, shape: Shape, expected: str) -> Iterator[Verdict]:
+    soname = () if library.soname == expected else (library.soname or "(none)",)
+    yield Verdict("soname", 15, expected, soname)
     missing = [
         name for name, there in (("RELRO", shape.relro), ("NOW", shape.bind_now)) if not there
     ]

@@ -30,7 +30,8 @@ def parser(package: Path) -> argparse.ArgumentParser:
     """The arguments of the subcommand."""
     found = argparse.ArgumentParser(
         prog="findsyms check",
-        description="Prove that a built libgpufence.so has the shape it must have.",
+        description="Prove that a built libgpufence.so, or its libgpufence-addpath.so, has the "
+        "shape it must have.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -57,14 +58,17 @@ def run(arguments: Sequence[str], package: Path) -> tuple[str, int]:
         arguments_parser.error(f"--glibc '{options.glibc}' is no version; write it like 2.17")
     path = Path(options.library)
     library, shape, model = _read(path, options.api)
-    found = check.verdicts(
-        library,
-        shape,
-        model,
-        hooked_of(path, library),
-        glibc_ceiling=options.glibc,
-        demand_enforced=options.enforced,
-    )
+    if library.soname == check.ADDPATH_SONAME:
+        found = check.addpath_verdicts(library, shape, glibc_ceiling=options.glibc)
+    else:
+        found = check.verdicts(
+            library,
+            shape,
+            model,
+            hooked_of(path, library),
+            glibc_ceiling=options.glibc,
+            demand_enforced=options.enforced,
+        )
     ok = all(verdict.ok for verdict in found)
     floor = check.glibc_floor(shape)
     text = _json(path, found, floor) if options.json else _text(path, found, options.verbose)
@@ -73,7 +77,7 @@ def run(arguments: Sequence[str], package: Path) -> tuple[str, int]:
 
 def _read(path: Path, folder: Path) -> tuple[Library, Shape, api.Api]:
     try:
-        reader = Reader([Request(path, vet.vet(path), shape=True)])
+        reader = Reader([Request(path, vet.vet(path, must_export=False), shape=True)])
         model = api.load(folder)
         reading = reader.results()[0]
         return reading.facts(), reading.form(), model

@@ -66,12 +66,13 @@ def this_machine() -> str:
     return {"amd64": "x86_64", "arm64": "aarch64"}.get(platform.machine(), platform.machine())
 
 
-def vet(path: Path, machine: str = "any") -> Vetted:
+def vet(path: Path, machine: str = "any", *, must_export: bool = True) -> Vetted:
     """Check that a path holds a whole shared library, reading its tables as ld.so would.
 
     Args:
         path: the file; a FIFO or device is refused, never waited for.
         machine: the only architecture to accept (`x86_64`, `aarch64`), or `any`.
+        must_export: refuse a library without exports, which is no driver.
 
     Raises:
         UnreadableError: with the reason and what to do about it.
@@ -85,7 +86,7 @@ def vet(path: Path, machine: str = "any") -> Vetted:
         symbols, strings = _symbol_table(file, segments, entries, count)
         _check_relocations(segments, entries)
         exported = _exported_names(symbols, strings)
-    if not exported:
+    if must_export and not exported:
         raise UnreadableError("it exports no symbol", "Name a driver library.")
     return Vetted(
         machine=header.machine,

@@ -11,6 +11,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from types import ModuleType
 from typing import NoReturn
 
 from .errors import ExitCode, ToolError
@@ -18,7 +19,13 @@ from .errors import ExitCode, ToolError
 # Every subcommand is a module of its own with USAGE_STATUS, add_arguments(parser) and run(args).
 _COMMANDS = {
     "run": "run a program with the library preloaded, inside a limit",
+    "status": "show what containers use, their limits and their processes",
+    "set": "change a container's limits while its programs run",
+    "top": "watch containers: memory and GPU time of their limits",
+    "export": "tell Prometheus what containers use of their limits",
+    "completion": "print a shell's completion of this command",
     "config": "show which limits apply, and where each comes from",
+    "cdi": "write, list and check CDI files, for docker and podman",
     "doctor": "prove that a process is fenced, and say which driver it uses",
 }
 
@@ -59,6 +66,18 @@ def _run(arguments: list[str]) -> int:
     name = arguments[0] if arguments else ""
     if name not in _COMMANDS:
         _overview().parse_args(arguments)  # prints the help or the complaint, and exits
+    module, parser = _command(name)
+    status = int(module.run(parser.parse_args(arguments[1:])))
+    sys.stdout.flush()
+    return status
+
+
+def commands() -> dict[str, tuple[str, argparse.ArgumentParser]]:
+    """Every subcommand's purpose and arguments, for `gpufence completion`; imports all of them."""
+    return {name: (purpose, _command(name)[1]) for name, purpose in _COMMANDS.items()}
+
+
+def _command(name: str) -> tuple[ModuleType, argparse.ArgumentParser]:
     module = importlib.import_module(f".{name}", __package__)
     parser = _Parser(
         prog=f"gpufence {name}",
@@ -67,13 +86,11 @@ def _run(arguments: list[str]) -> int:
     )
     parser.usage_status = module.USAGE_STATUS
     module.add_arguments(parser)
-    status = int(module.run(parser.parse_args(arguments[1:])))
-    sys.stdout.flush()
-    return status
+    return module, parser
 
 
 def _overview() -> argparse.ArgumentParser:
-    lines = "\n".join(f"  {name:8} {purpose}" for name, purpose in _COMMANDS.items())
+    lines = "\n".join(f"  {name:10} {purpose}" for name, purpose in _COMMANDS.items())
     parser = _Parser(
         prog="gpufence",
         usage="gpufence COMMAND [ARGUMENT ...]",

@@ -14,6 +14,7 @@ _PACKAGE = Path(__file__).resolve().parent
 # An installed package carries its files inside; a checkout has them where CMake left them.
 _CHECKOUT = _PACKAGE.parent.parent
 _LIBRARY = (_PACKAGE / "lib" / "libgpufence.so", _CHECKOUT / "build" / "lib" / "libgpufence.so")
+_PRELOADS = (_PACKAGE / "lib", _CHECKOUT / "deploy")
 _SIMULATOR = (_PACKAGE / "sim", _CHECKOUT / "build" / "sim")
 _API = (_PACKAGE / "api", _CHECKOUT / "lib" / "api")
 
@@ -44,13 +45,46 @@ def library(explicit: str | None) -> Path:
             fix="Build it with `ci/build`, or name it with --lib PATH",
             status=ExitCode.WRAPPER_FAILED,
         )
-    problem = _unusable(path) or _unnameable(path)
+    problem = not_loadable(path) or _another(path) or _unnameable(path)
     if problem:
         raise ToolError(
             what=f"library '{explicit or path}' refused",
             why=problem,
             fix="Name a libgpufence.so for this machine with --lib PATH",
             status=ExitCode.WRAPPER_FAILED,
+        )
+    return path
+
+
+def addpath(library_path: Path) -> Path:
+    """The libgpufence-addpath.so beside the library.
+
+    Raises:
+        ToolError: status 1, when there is none.
+    """
+    return _shipped((library_path.with_name("libgpufence-addpath.so"),), "Build it with `ci/build`")
+
+
+def preload_file(library_path: Path, *, with_addpath: bool) -> Path:
+    """The text for a container's /etc/ld.so.preload, with the paths that `gpufence cdi` mounts.
+
+    Beside the library, where somebody installed both, else the package's own.
+
+    Raises:
+        ToolError: status 1, when the installation is not whole.
+    """
+    name = "ld.so.preload.addpath" if with_addpath else "ld.so.preload"
+    folders = (library_path.parent, *_PRELOADS)
+    return _shipped(tuple(folder / name for folder in folders), "Install gpufence again")
+
+
+def _shipped(candidates: tuple[Path, ...], fix: str) -> Path:
+    path = _first_existing(candidates)
+    if path is None:
+        raise ToolError(
+            what=f"{candidates[0].name} not found",
+            why=f"there is no {' and no '.join(map(str, candidates))}",
+            fix=fix,
         )
     return path
 
@@ -94,20 +128,26 @@ def _first_existing(candidates: tuple[Path, ...]) -> Path | None:
     return next((path for path in candidates if path.exists()), None)
 
 
-def _unusable(path: Path) -> str:
-    """Why the loader could not map the file; '' if it can."""
+def not_loadable(path: Path) -> str:
+    """Why the loader of this machine could not map the file; "" if it can."""
     try:
-        content = path.read_bytes()
+        with path.open("rb") as file:
+            start = file.read(20)
     except OSError as error:
         return (error.strerror or "unreadable").lower()
-    if content[:4] != b"\x7fELF":
+    if start[:4] != b"\x7fELF":
         return "not an ELF file"
-    if content[4:5] != b"\x02":
+    if start[4:5] != b"\x02":
         return "a 32-bit library"
     machine = os.uname().machine
-    if int.from_bytes(content[18:20], "little") != _ELF_MACHINE.get(machine):
+    if int.from_bytes(start[18:20], "little") != _ELF_MACHINE.get(machine):
         return f"built for another machine than this {machine}"
-    return "" if _SONAME in content else "another library"
+    return ""
+
+
+def _another(path: Path) -> str:
+    """Says so when the file, which can be read, is not a libgpufence.so; else ""."""
+    return "" if _SONAME in path.read_bytes() else "another library"
 
 
 def _unnameable(path: Path) -> str:

@@ -40,7 +40,7 @@ CUresult CreateMeasured(FencedDevice* device, Holding holding, const Handle* out
   if (rc != CUDA_SUCCESS) return rc;
   const uint64_t after = DriverFreeBytes();
   Reservation held(device, before > after ? before - after : 0);
-  if (!held) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (!held) return OverLimit(device);
   holding.key = reinterpret_cast<uint64_t>(*out);
   held.Commit(holding);
   return rc;
@@ -53,7 +53,7 @@ CUresult CreateSmall(const Hook& hook, FencedDevice* device, Holding holding, Ha
   LedgerMove move(&device->moves);
   ArrayGrant held(&device->account, &device->array_places,
                   ArrayHeapOf(holding.context, holding.count), holding.bytes);
-  if (!held) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (!held) return OverLimit(device);
   move.Granted();
   const CUresult rc = call(out);
   if (rc != CUDA_SUCCESS) return rc;
@@ -91,7 +91,7 @@ CUresult Create(HoldingKind kind, Handle* out, const Descriptor* wanted, unsigne
     return CreateSmall(hook, device, holding, out, call);
   }
   Reservation held(device, RoundUp(holding.bytes, kChunkBytes));
-  if (!held) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (!held) return OverLimit(device);
 
   const CUresult rc = call(out);
   if (rc == CUDA_SUCCESS) {

@@ -33,13 +33,13 @@ CUresult Create(CUcontext* out, CUdevice ordinal, Make make) {
   FencedDevice* device = FencedOf(hook, ordinal);
   if (device == nullptr || out == nullptr) return make(out);
   NewContext cost(device);
-  if (!cost) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (!cost) return OverLimit(device);
   CUcontext made = nullptr;
   const CUresult rc = make(&made);
   if (rc != CUDA_SUCCESS) return rc;
   if (!cost.Settle(hook.fence(), made, kFreshHandle)) {
     real::cuCtxDestroy_v2(made);
-    return CUDA_ERROR_OUT_OF_MEMORY;
+    return OverLimit(device);
   }
   *out = made;
   return CUDA_SUCCESS;
@@ -65,13 +65,13 @@ CUresult RetainPrimary(CUcontext* out, CUdevice ordinal) {
   const uint64_t before = BookingOf(hook.fence(), device->primary.load());
   const bool makes_it = !IsPrimaryActive(ordinal);
   NewContext cost(makes_it ? device : nullptr);
-  if (!cost) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (!cost) return OverLimit(device);
   CUcontext primary = nullptr;
   const CUresult rc = real::cuDevicePrimaryCtxRetain(&primary, ordinal);
   if (rc != CUDA_SUCCESS) return rc;
   if (!cost.Settle(hook.fence(), primary, before)) {
     real::cuDevicePrimaryCtxRelease_v2(ordinal);
-    return CUDA_ERROR_OUT_OF_MEMORY;
+    return OverLimit(device);
   }
   device->primary.store(KeyOf(primary), std::memory_order_relaxed);
   *out = primary;
@@ -150,7 +150,7 @@ CUresult CreateGreen(CUgreenCtx* out, CUdevResourceDesc desc, CUdevice ordinal,
     rc = CallThatGrows(device, 0, make, undo);
   } else {
     NewContext cost(device);
-    if (!cost) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (!cost) return OverLimit(device);
     rc = make();
     CUcontext primary = nullptr;
     if (rc == CUDA_SUCCESS && real::cuDevicePrimaryCtxRetain(&primary, ordinal) == CUDA_SUCCESS) {
@@ -159,7 +159,7 @@ CUresult CreateGreen(CUgreenCtx* out, CUdevResourceDesc desc, CUdevice ordinal,
       real::cuDevicePrimaryCtxRelease_v2(ordinal);
       if (!fits) {
         undo();
-        rc = CUDA_ERROR_OUT_OF_MEMORY;
+        rc = OverLimit(device);
       }
     }
   }
@@ -178,7 +178,7 @@ CUresult DestroyGreen(CUgreenCtx green) {
   if (rc != CUDA_SUCCESS || fence == nullptr) return rc;
   if (view != nullptr) ContextEnded(fence, KeyOf(view), 0);
   for (uint32_t i = 0; i < fence->device_count; ++i) {
-    if (fence->devices[i].account.limited()) EndPrimaryIfInactive(fence, &fence->devices[i]);
+    EndPrimaryIfInactive(fence, &fence->devices[i]);
   }
   return rc;
 }

@@ -139,6 +139,7 @@ bool GraphRun::ClaimShare(Share* share) {
   }
   if (in_hand != 0) device->account.Release(in_hand);
   share->move.End();
+  device->account.CountRefusal();
   return false;
 }
 

@@ -1,7 +1,7 @@
 // Plain memory that was freed in the order of a stream: the driver holds it until the stream got
 // there and somebody waits for it afterwards, and so does its charge. An event behind the free
-// tells the former, and waiting for it then does the latter. Rare, so it may cost driver calls; must
-// not know pools.
+// tells the former, and waiting for it then does the latter. Rare, so it may cost driver calls.
+// Must not know pools.
 #pragma once
 
 #include <stdint.h>

@@ -122,15 +122,15 @@ bool Growth::Settle() {
     ReadOverheadNow(device_);
     OverheadChanged(device_);
   }
-  return device_->account.UsedBytes() <= device_->account.LimitBytes();
+  return device_->account.IsWithinLimit();
 }
 
 void OverheadChanged(FencedDevice* device) { device->account.MarkStale(); }
 
 // Lowers the figure only after a look during which nobody moved memory or booked overhead:
 // otherwise bytes that are charged and not held would hide as many bytes of overhead. The same
-// holds for managed memory, which is charged before it is touched, and for plain memory freed in the
-// order of a stream, which goes before anybody here hears of it.
+// holds for managed memory, which is charged before it is touched, and for plain memory freed in
+// the order of a stream, which goes before anybody here hears of it.
 void ReadOverheadNow(FencedDevice* device) {
   Account* account = &device->account;
   account->ClearStale();  // first: what grows from here on sets it again

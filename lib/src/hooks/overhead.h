@@ -71,7 +71,7 @@ template <typename Call>
 CUresult CallThatGrows(FencedDevice* device, uint64_t foreseen_bytes, Call call) {
   if (device == nullptr) return call();
   Growth growth(device, foreseen_bytes);
-  if (!growth) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (!growth) return OverLimit(device);
   const CUresult rc = call();
   if (rc == CUDA_SUCCESS) growth.Settle();
   return rc;
@@ -84,12 +84,12 @@ CUresult CallThatGrows(FencedDevice* device, uint64_t foreseen_bytes, Call call,
   if (device == nullptr) return call();
   {
     Growth growth(device, foreseen_bytes);
-    if (!growth) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (!growth) return OverLimit(device);
     const CUresult rc = call();
     if (rc != CUDA_SUCCESS || growth.Settle()) return rc;
   }
   CallThatGrows(device, 0, undo);
-  return CUDA_ERROR_OUT_OF_MEMORY;
+  return OverLimit(device);
 }
 
 }  // namespace gpufence

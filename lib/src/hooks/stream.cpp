@@ -95,7 +95,7 @@ void Channels::Ended() {
 template <typename Make>
 CUresult MakePaid(FencedDevice* device, uint64_t channel_bytes, CUstream* made, Make make) {
   Reservation paid(device, channel_bytes);
-  if (!paid) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (!paid) return OverLimit(device);
   {
     Growth growth(device, 0, channel_bytes);
     const CUresult rc = make(made);

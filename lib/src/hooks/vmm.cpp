@@ -146,7 +146,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t size,
   if (device == nullptr || handle == nullptr) return real::cuMemCreate(handle, size, prop, flags);
 
   Reservation held(device, RoundUp(size, kChunkBytes));
-  if (!held) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (!held) return OverLimit(device);
 
   const CUresult rc = real::cuMemCreate(handle, size, prop, flags);
   if (rc == CUDA_SUCCESS) {

@@ -15,7 +15,7 @@
 namespace gpufence {
 
 inline constexpr uint64_t kCoreMagic = 0x3165726f63706667;  // "gfpcore1"
-inline constexpr uint32_t kCoreLayoutVersion = 1;
+inline constexpr uint32_t kCoreLayoutVersion = 2;
 inline constexpr uint32_t kMaxCoreRows = 64;       // devices
 inline constexpr uint32_t kMaxCoreTenants = 64;    // containers on a device
 inline constexpr uint32_t kMaxCoreMembers = 2048;  // processes
@@ -32,8 +32,10 @@ struct CoreTenant {
   Word active_ns;          // when it last wanted or used it
   Word served_ns;          // time it held turns, over its share (policy/turn.h)
   Word gaps[kCoreGaps];    // what was passed over by charged_until_ns (policy/core_busy.h)
+  Word charged_ns;         // all GPU time it was ever charged: for display
+  uint64_t reserved[7];
 };
-static_assert(sizeof(CoreTenant) == 64 + 8 * kCoreGaps);
+static_assert(sizeof(CoreTenant) == 128 + 8 * kCoreGaps);
 
 // A process on a device. Only its owner writes.
 struct CoreMember {

@@ -11,7 +11,7 @@
 namespace gpufence {
 
 inline constexpr uint64_t kRegionMagic = 0x3165636e65667067;  // "gpfence1"
-inline constexpr uint32_t kLayoutVersion = 3;
+inline constexpr uint32_t kLayoutVersion = 4;
 inline constexpr uint32_t kMaxProcesses = 4096;
 inline constexpr uint32_t kMaxDevices = 64;
 inline constexpr uint64_t kNoLimit = UINT64_MAX;
@@ -59,14 +59,33 @@ struct Shares {
   Word imports;   // handles and addresses it holds of others' memory
 };
 
+// What limits did to one process on one device. Only grows while the process lives; when its slot
+// is zeroed, it moves to the row's past. For display: nothing is decided by it.
+struct Activity {
+  Word refusals;  // requests for memory that got CUDA_ERROR_OUT_OF_MEMORY for the limit's sake
+  Word launches_held;
+  Word held_ns;  // that launches waited, all of them together
+  uint64_t reserved;
+};
+static_assert(sizeof(Activity) == 32);
+
+// The part of a row that lies on the device, where memory is oversold: the same protocol over cells
+// of its own (see state/ledger.h).
+struct ResidentRow {
+  alignas(64) Word total;
+  uint64_t reserved[7];
+};
+static_assert(sizeof(ResidentRow) == 64);
+
 struct RegionHeader {
   Word magic;  // stored last by the maker
   uint32_t layout_version;
   uint32_t max_processes;
   uint32_t max_devices;
   std::atomic<uint32_t> high_slot;    // no slot at or above this one was ever claimed
-  std::atomic<uint32_t> limit_epoch;  // changes whenever a process publishes a limit
-  uint32_t reserved[9];
+  std::atomic<uint32_t> limit_epoch;  // changes whenever a process publishes a limit, or one is set
+  std::atomic<uint32_t> set_generation;  // of the limits file that `limit_epoch` last told of
+  uint32_t reserved[8];
 };
 static_assert(sizeof(RegionHeader) == 64);
 
@@ -78,7 +97,13 @@ struct Region {
   Word overhead[kMaxDevices][kMaxProcesses];  // the part of `held` that no allocation explains
   Cell cells[kMaxDevices][kMaxProcesses];
   Shares shares[kMaxDevices][kMaxProcesses];
+  Activity activity[kMaxDevices][kMaxProcesses];
+  Activity past[kMaxDevices];  // of processes that ended
+  ResidentRow resident_rows[kMaxDevices];
+  Cell resident[kMaxDevices][kMaxProcesses];  // of `held` and `asking`: what is device memory
+  Word ratios[kMaxDevices][kMaxProcesses];    // limit / share in thousandths; 0: not oversold
 };
+static_assert(offsetof(Region, resident_rows) % 64 == 0);
 static_assert(offsetof(Region, rows) == 64);
 static_assert(offsetof(Region, processes) == 64 + 128 * kMaxDevices);
 

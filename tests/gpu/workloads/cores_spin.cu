@@ -24,6 +24,10 @@ using Clock = std::chrono::steady_clock;
 
 const size_t kMostLaunches = 1 << 20;  // of one stream in one run
 const double kBatchNs = 20e6;          // queued ahead: two of these
+const unsigned kCounters = 64;         // of arrivals, each in a line of its own
+const unsigned kCounterStride = 16;    // of them, in words
+const unsigned kTellers = 264;         // blocks that write down when a kernel began, or ended
+const size_t kManyIntervals = 100;     // from here on the first of them do not count
 
 struct Interval {
   unsigned long long begin, end;
@@ -33,7 +37,7 @@ struct Interval {
 struct Lane {
   cudaStream_t stream;
   Interval* intervals;
-  unsigned long long* arrivals;  // blocks so far; kernels of a stream do not overlap
+  unsigned long long* arrivals;  // blocks so far, by counter; kernels of a stream do not overlap
   cudaGraphExec_t graph;
   size_t launches;
 };
@@ -44,13 +48,18 @@ __device__ unsigned long long Now() {
   return now;
 }
 
+// Blocks are begun in order and all spin as long: the first tell the begin and the last the end.
+// If 65,536 did, and counted themselves in one word, that alone would take longer than 10 us.
 __global__ void Spin(unsigned long long ns, Interval* intervals, unsigned long long* arrivals) {
   const unsigned long long begin = Now();
-  Interval* mine = &intervals[atomicAdd(arrivals, 1) / gridDim.x % kMostLaunches];
-  atomicMin(&mine->begin, begin);
+  const unsigned counter = blockIdx.x % kCounters;
+  const unsigned peers = (gridDim.x - counter + kCounters - 1) / kCounters;
+  const unsigned long long arrived = atomicAdd(&arrivals[counter * kCounterStride], 1);
+  Interval* mine = &intervals[arrived / peers % kMostLaunches];
+  if (blockIdx.x < kTellers) atomicMin(&mine->begin, begin);
   unsigned long long now = begin;
   while (now - begin < ns) now = Now();
-  atomicMax(&mine->end, now);
+  if (blockIdx.x + kTellers >= gridDim.x) atomicMax(&mine->end, now);
 }
 
 __global__ void Clear(Interval* intervals, size_t count) {
@@ -121,8 +130,9 @@ void Open(const Plan& plan, Lane* lane) {
     Check(cudaStreamCreateWithFlags(&lane->stream, cudaStreamNonBlocking), "stream");
   }
   Check(cudaMalloc(&lane->intervals, kMostLaunches * sizeof(Interval)), "intervals");
-  Check(cudaMalloc(&lane->arrivals, sizeof *lane->arrivals), "arrivals");
-  Check(cudaMemset(lane->arrivals, 0, sizeof *lane->arrivals), "arrivals");
+  const size_t arrival_bytes = kCounters * kCounterStride * sizeof *lane->arrivals;
+  Check(cudaMalloc(&lane->arrivals, arrival_bytes), "arrivals");
+  Check(cudaMemset(lane->arrivals, 0, arrival_bytes), "arrivals");
   Clear<<<256, 256>>>(lane->intervals, kMostLaunches);
   Check(cudaDeviceSynchronize(), "clear");
   if (plan.path != "graph") return;
@@ -159,15 +169,16 @@ double Drive(const Plan& plan, std::vector<Lane>* lanes) {
       Clock::now() + std::chrono::microseconds(static_cast<int64_t>(plan.seconds * 1e6));
   const auto has_room = [&] { return (*lanes)[0].launches + batch < kMostLaunches; };
   for (size_t round = 0; Clock::now() < until && has_room(); ++round) {
+    Lane* lane = nullptr;
     for (size_t i = 0; i < batch && (i == 0 || Clock::now() < until); ++i) {
-      Lane* lane = &(*lanes)[i % lanes->size()];
+      lane = &(*lanes)[(round * batch + i) % lanes->size()];
       const Clock::time_point before = Clock::now();
       Launch(plan, lane);
       longest = std::max(longest, Seconds(Clock::now() - before) * 1e3);
       if (waits) Check(cudaStreamSynchronize(lane->stream), "wait");
       if (plan.path == "gap") std::this_thread::sleep_for(gap);
     }
-    Check(cudaEventRecord(ends[round % 2], (*lanes)[0].stream), "record");
+    Check(cudaEventRecord(ends[round % 2], lane->stream), "record");
     if (round > 0) Check(cudaEventSynchronize(ends[(round - 1) % 2]), "wait");
   }
   for (Lane& lane : *lanes) Check(cudaStreamSynchronize(lane.stream), "wait");
@@ -204,13 +215,24 @@ double ShareBetween(const std::vector<Interval>& busy, double begin, double end)
   return 100 * sum / (end - begin);
 }
 
-// The share from one begin to another, so that a long kernel comes with the pause it is paid by;
-// the first tenth is the credit of an idle GPU. Without a pause all is one interval.
+void Write(const std::vector<Interval>& busy, const std::string& path) {
+  FILE* file = fopen(path.c_str(), "wb");
+  if (file == nullptr || fwrite(busy.data(), sizeof(Interval), busy.size(), file) != busy.size() ||
+      fclose(file) != 0) {
+    fprintf(stderr, "cannot write %s\n", path.c_str());
+    exit(1);
+  }
+}
+
+// The share from one begin to another, so that a long kernel comes with the pause it is paid by; of
+// many, the first tenth is the credit of an idle GPU. Without a pause all is one interval.
 void Tell(const Plan& plan, const std::vector<Lane>& lanes, double longest_ms) {
   const std::vector<Interval> busy = United(lanes);
+  if (!plan.file.empty()) Write(busy, plan.file);  // before whoever waits for the answer looks
   size_t launches = 0;
   for (const Lane& lane : lanes) launches += lane.launches;
-  const double first = static_cast<double>(busy[busy.size() / 10].begin);
+  const size_t skipped = busy.size() < kManyIntervals ? 0 : busy.size() / 10;
+  const double first = static_cast<double>(busy[skipped].begin);
   const double last = static_cast<double>(busy.size() > 1 ? busy.back().begin : busy[0].end);
   const double begin = static_cast<double>(busy.front().begin);
   const double end = static_cast<double>(busy.back().end);
@@ -225,13 +247,6 @@ void Tell(const Plan& plan, const std::vector<Lane>& lanes, double longest_ms) {
   }
   printf("]}\n");
   fflush(stdout);
-  if (plan.file.empty()) return;
-  FILE* file = fopen(plan.file.c_str(), "wb");
-  if (file == nullptr || fwrite(busy.data(), sizeof(Interval), busy.size(), file) != busy.size() ||
-      fclose(file) != 0) {
-    fprintf(stderr, "cannot write %s\n", plan.file.c_str());
-    exit(1);
-  }
 }
 
 void Run(std::istream& words) {

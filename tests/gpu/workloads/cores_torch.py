@@ -1,21 +1,18 @@
-"""PyTorch training for a given time, to be compared with itself under a core limit: its rate.
+"""PyTorch training under a core limit: its rate, and how long its kernels ran.
 
-`cores_torch.py MODEL SECONDS`: convolution, convolution-graph, transformer or transformer-graph.
+`cores_torch.py MODEL`: convolution, convolution-graph, transformer or transformer-graph.
 Large enough that the GPU and not the host decides the rate, too small for the power cap.
 """
 
 from __future__ import annotations
 
-import json
+import functools
 import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
 import evidence
-
-WARM_UP_STEPS = 30
-STEPS_AT_ONCE = 10
+import steps
 
 
 def convolution(torch: Any) -> tuple[Any, Any]:  # noqa: ANN401
@@ -62,24 +59,27 @@ def stepper(torch: Any, model: Any, inputs: Any, *, graph: bool) -> Callable[[],
     return replay
 
 
+def kernel_spans(torch: Any, step: Callable[[], None], seconds: float) -> list[tuple[int, int]]:  # noqa: ANN401
+    """When kernels ran, by the profiler, which reads the GPU's own time stamps."""
+    profiler = torch.profiler
+    with profiler.profile(activities=[profiler.ProfilerActivity.CUDA]) as profile:
+        steps.run(step, torch.cuda.synchronize, seconds)
+    return [
+        (event.start_ns(), event.start_ns() + event.duration_ns())
+        for event in profile.profiler.kineto_results.events()
+        if event.device_type() == torch.autograd.DeviceType.CUDA
+        and not event.name().startswith(("Mem", "gpu_user"))
+    ]
+
+
 def main() -> None:
-    """Prints the steps of each second as JSON."""
+    """Answers on stdout as steps.py says."""
     (torch,) = evidence.need("torch")
-    name, seconds = sys.argv[1], float(sys.argv[2])
+    name = sys.argv[1]
     torch.manual_seed(7)
     build = {"convolution": convolution, "transformer": transformer}[name.split("-")[0]]
     step = stepper(torch, *build(torch), graph=name.endswith("-graph"))
-    for _ in range(WARM_UP_STEPS):
-        step()
-    torch.cuda.synchronize()
-    began = time.monotonic()
-    steps = 0
-    while time.monotonic() - began < seconds:
-        for _ in range(STEPS_AT_ONCE):
-            step()
-        steps += STEPS_AT_ONCE
-        torch.cuda.synchronize()
-    print(json.dumps({"rate": steps / (time.monotonic() - began), "steps": steps}), flush=True)
+    steps.serve(step, torch.cuda.synchronize, functools.partial(kernel_spans, torch, step))
 
 
 if __name__ == "__main__":

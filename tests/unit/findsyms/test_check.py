@@ -247,3 +247,34 @@ def test_what_is_no_library_is_an_error_not_a_verdict(run_tool: RunTool, tmp_pat
 def test_a_bad_version_is_a_usage_error(run_tool: RunTool) -> None:
     assert run_tool("check", "x.so", "--glibc", "new").status == 2
     assert run_tool("check").status == 2
+
+
+ADDPATH_LINK = ("-Wl,-soname,libgpufence-addpath.so", "-Wl,-z,now", "-Wl,-z,relro")
+ADDPATH = "static int n; __attribute__((constructor)) static void c(void) { n++; }"
+
+
+def test_a_good_addpath_library_exports_nothing_and_has_one_constructor(
+    compile_library: Compile, run_tool: RunTool
+) -> None:
+    done = run_tool("check", compile_library(ADDPATH, *ADDPATH_LINK), "--glibc", "2.17")
+
+    assert done.status == 0, done.out
+    assert "ok    constructors          the C runtime's and 1 of ours" in done.out
+
+
+@pytest.mark.parametrize(
+    ("rule", "text"),
+    [
+        ("extra-exports", ADDPATH + "int helper(void) { return 0; }"),
+        ("constructors", '__attribute__((visibility("hidden"))) int unused;'),
+        ("constructors", ADDPATH + "__attribute__((constructor)) static void d(void) { n--; }"),
+        ("process-state", ADDPATH.replace("n++", 'unsetenv("A")').replace("static int n;",
+         "int unsetenv(const char *);")),
+        ("process-end", ADDPATH.replace("n++", "abort()").replace("static int n;",
+         "void abort(void);")),
+    ],
+)  # fmt: skip
+def test_an_addpath_library_is_held_to_its_rules(
+    compile_library: Compile, run_tool: RunTool, rule: str, text: str
+) -> None:
+    assert broken(run_tool, compile_library(text, *ADDPATH_LINK)) == {rule}

@@ -1,0 +1,140 @@
+"""Shares of GPU time over the simulated driver, in virtual time: the same in every run.
+
+The matrix of tests/gpu/core_matrix.py in small: every limit with every length of kernels, every
+launch function of the model, streams, contexts, devices and processes. What is real here is the
+library and all that it asks of the driver; what is not is the clock.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from .conftest import REPO, Finished, Sim
+from .virtual_world import run_together
+
+LIMITS = (10, 25, 50, 75, 90)
+LENGTHS_US = (10, 100, 1_000, 20_000, 200_000, 1_000_000)
+REACHABLE = [pair for pair in product(LIMITS, LENGTHS_US) if pair != (90, 10)]  # gaps: 85 % at most
+MANNERS = ("two", "legacy", "per_thread", "contexts", "devices", "sync", "copies")
+KERNEL_US = 500
+SLICE_US = 2_000  # for which a simulated GPU belongs to one process
+RUN_MS = 2_000
+GPU_GAP_NS = 1_700  # between two kernels of an H200
+LAUNCH_NS = 2_200  # of the launching thread's time
+POINTS = 1.0  # the burst of 10 ms in two seconds, and the end of the last kernel
+SECOND_POINTS = 2.0  # a burst in a second, and launches that are queued in one and run in the next
+
+pytestmark = pytest.mark.skipif(
+    "GPUFENCE_TEST_RUNTIME" in os.environ, reason="a sanitizer keeps its own account of threads"
+)
+
+
+def launch_functions() -> list[str]:
+    """Every function by which kernels enter a stream, or by which a graph's kernels change."""
+    model = json.loads((REPO / "lib" / "api" / "cuda.json").read_text(encoding="utf-8"))
+    return [each["name"] for each in model["functions"] if each["kind"] == "launch"]
+
+
+def limited(folder: Path, percent: int) -> dict[str, str]:
+    """The variables of a container with a core limit and a region of its own."""
+    return {
+        "GPUFENCE_CORE_LIMIT": str(percent),
+        "GPUFENCE_STATE_DIR": str(folder / "state"),
+        "GPUFENCE_CONTAINER": "cores",
+    }
+
+
+def one(
+    sim: Sim,
+    folder: Path,
+    percent: int,
+    way: str,
+    manner: str,
+    kernel_us: int = KERNEL_US,
+    run_ms: int = RUN_MS,
+) -> Finished:
+    """One process, alone in its container."""
+    command = ("cores_run", way, manner, kernel_us, run_ms, GPU_GAP_NS, LAUNCH_NS)
+    return run_together(sim, folder, [command], env=limited(folder, percent))[0]
+
+
+@pytest.mark.parametrize(("percent", "kernel_us"), REACHABLE)
+def test_the_share_does_not_depend_on_the_kernels_length(
+    sim: Sim, tmp_path: Path, percent: int, kernel_us: int
+) -> None:
+    cycle_ms = kernel_us / 1000 * 100 / percent
+    run_ms = max(RUN_MS, round(3.5 * cycle_ms))
+
+    facts = one(sim, tmp_path, percent, "cuLaunchKernel", "steady", kernel_us, run_ms).facts
+
+    assert facts["share"] == pytest.approx(percent, abs=POINTS)
+    if kernel_us <= 1_000:
+        assert facts["least"] >= percent - SECOND_POINTS
+        assert facts["most"] <= percent + SECOND_POINTS
+
+
+@pytest.mark.parametrize("percent", [30, 75])
+@pytest.mark.parametrize("way", launch_functions())
+def test_every_launch_function_is_held(sim: Sim, tmp_path: Path, way: str, percent: int) -> None:
+    done = one(sim, tmp_path, percent, way, "steady")
+
+    assert done.returncode != 3, f"{way} launches and no test does: tests/programs/cores_ways.h"
+    assert done.facts["share"] == pytest.approx(percent, abs=POINTS)
+
+
+@pytest.mark.parametrize("percent", [30, 75])
+@pytest.mark.parametrize("manner", MANNERS)
+def test_streams_contexts_and_devices_are_held(
+    sim: Sim, tmp_path: Path, manner: str, percent: int
+) -> None:
+    wanted = 50 if manner == "copies" and percent > 50 else percent  # they take the other half
+    machine = sim.with_env(GPUS=2)
+
+    facts = one(machine, tmp_path, percent, "cuLaunchKernel", manner).facts
+
+    assert facts["share"] == pytest.approx(wanted, abs=POINTS)
+
+
+@pytest.mark.parametrize("percent", [25, 60])
+def test_four_processes_of_a_container_share_one_limit(
+    sim: Sim, tmp_path: Path, percent: int
+) -> None:
+    ways = ("cuLaunchKernel", "cuLaunchKernelEx", "cuGraphLaunch", "cuLaunchCooperativeKernel")
+    commands = [("cores_run", way, "steady", SLICE_US, RUN_MS) for way in ways]
+
+    done = run_together(sim, tmp_path, commands, env=limited(tmp_path, percent))
+
+    # The GPU loses 0.22 ms whenever it changes hands, every 2 ms at most: theirs as well.
+    total = sum(each.facts["share"] for each in done)
+    assert 0.9 * percent <= total <= percent + POINTS, [each.facts for each in done]
+
+
+@pytest.mark.parametrize(("manner", "kernel_us"), [("steady", 10), ("pauses", 1_000)])
+def test_what_cannot_reach_its_limit_is_not_held(
+    sim: Sim, tmp_path: Path, manner: str, kernel_us: int
+) -> None:
+    # Kernels of 10 us cover 85 %, those with pauses of twice their length a third.
+    percent = 90 if manner == "steady" else 50
+    command = ("cores_run", "cuLaunchKernel", manner, kernel_us, 500, GPU_GAP_NS, LAUNCH_NS)
+
+    (bare,) = run_together(sim, tmp_path, [command], preload=False)
+    (fenced,) = run_together(sim, tmp_path, [command], env=limited(tmp_path, percent))
+
+    assert fenced.facts["launches"] >= 0.99 * bare.facts["launches"]
+
+
+def test_a_run_is_the_same_every_time(sim: Sim, tmp_path: Path) -> None:
+    commands = [("cores_run", "cuLaunchKernel", "two", KERNEL_US, 500)] * 3
+
+    def texts(name: str) -> list[str]:
+        folder = tmp_path / name
+        folder.mkdir()
+        done = run_together(sim, folder, commands, env=limited(folder, 40))
+        return [each.stdout for each in done]
+
+    assert texts("first") == texts("second")

@@ -1,0 +1,332 @@
+"""`gpufence cdi`: what it writes is valid CDI, what it reads is judged by the specification."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from gpufence import cdi_spec, dialects, sources, yaml_text
+
+REPO = Path(__file__).resolve().parents[2]
+SCHEMA = json.loads((Path(__file__).parent / "cdi.schema.json").read_text(encoding="utf-8"))
+UUID = "GPU-01234567-89ab-cdef-0123-456789abcdef"
+
+
+@pytest.fixture
+def lib(tmp_path: Path) -> Path:
+    """Something that passes for the library on this machine, with its companion."""
+    folder = tmp_path / "lib"
+    folder.mkdir()
+    machine = {"x86_64": 62, "aarch64": 183}[os.uname().machine]
+    start = b"\x7fELF\x02\x01\x01".ljust(16, b"\0") + (3).to_bytes(2, "little")
+    for name in ("libgpufence.so", "libgpufence-addpath.so"):
+        text = start + machine.to_bytes(2, "little") + b"\0libgpufence.so\0"
+        (folder / name).write_bytes(text)
+    return folder / "libgpufence.so"
+
+
+def cdi(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run the command with a bare environment."""
+    return subprocess.run(
+        [sys.executable, "-m", "gpufence", "cdi", *map(str, arguments)],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(REPO / "tools")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def generated(lib: Path, *arguments: str) -> Any:  # noqa: ANN401 - a JSON document
+    """A generated document, valid by the schema and by our own rules."""
+    done = cdi("generate", "--lib", lib, "--format", "json", *arguments)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    jsonschema.validate(document, SCHEMA)
+    assert cdi_spec.check(document) == []
+    return document
+
+
+def variables(document: Any, device: int = 0) -> dict[str, str]:  # noqa: ANN401
+    """What a container with this device finds in its environment."""
+    edits = [document["containerEdits"], document["devices"][device]["containerEdits"]]
+    return dict(text.split("=", 1) for each in edits for text in each.get("env", []))
+
+
+def mounts(document: Any) -> dict[str, dict[str, Any]]:  # noqa: ANN401
+    """Mounts by their path in the container."""
+    return {mount["containerPath"]: mount for mount in document["containerEdits"]["mounts"]}
+
+
+def test_each_name_is_a_device_with_the_limit_that_follows_it(lib: Path) -> None:
+    document = generated(
+        lib, "--name", "small", "--memory", "4GiB", "--cores", "30", "--soft-cores", "60",
+        "--name", "big", "--memory", "50%",
+    )  # fmt: skip
+
+    assert [device["name"] for device in document["devices"]] == ["small", "big"]
+    assert variables(document, 0) == {
+        "GPUFENCE_NODE_DIR": "/run/gpufence-node",
+        "GPUFENCE_MEMORY_LIMIT": "4GiB",
+        "GPUFENCE_CORE_LIMIT": "30",
+        "GPUFENCE_CORE_SOFT_LIMIT": "60",
+    }
+    assert variables(document, 1) == {
+        "GPUFENCE_NODE_DIR": "/run/gpufence-node",
+        "GPUFENCE_MEMORY_LIMIT": "50%",
+    }
+
+
+def test_a_limit_for_one_gpu_is_read_as_one_by_the_library(lib: Path) -> None:
+    document = generated(lib, "--gpu", UUID, "--memory", "4GiB", "--cores", "1=30")
+    found = variables(document)
+
+    claims = dialects.read_claims(
+        sources.System("/nonexistent", tuple(f"{key}={text}" for key, text in found.items()))
+    ).claims
+
+    # No '-' in a name: shells would not pass such a variable on.
+    assert all(name.isidentifier() for name in found)
+    assert [(each.target, each.amount) for each in claims] == [
+        (sources.Target.UUID, 4 << 30),
+        (sources.Target.ORDINAL, 30000),
+    ]
+    assert claims[0].uuid.hex() == UUID[4:].replace("-", "")
+    assert claims[1].index == 1
+
+
+def test_the_container_gets_library_preload_state_and_node_folder(lib: Path) -> None:
+    found = mounts(generated(lib, "--memory", "1g", "--state", "/srv/state", "--node", "/srv/node"))
+
+    assert {path: (mount["hostPath"], mount["options"][0]) for path, mount in found.items()} == {
+        "/usr/lib/gpufence/libgpufence.so": (str(lib), "ro"),
+        "/etc/ld.so.preload": (str(REPO / "deploy" / "ld.so.preload"), "ro"),
+        "/run/gpufence": ("/srv/state", "rw"),
+        "/run/gpufence-node": ("/srv/node", "rw"),
+    }
+
+
+def test_the_preload_file_names_what_is_mounted(lib: Path) -> None:
+    for extra in ([], ["--add-path"]):
+        found = mounts(generated(lib, "--memory", "1g", *extra))
+
+        named = Path(found["/etc/ld.so.preload"]["hostPath"]).read_text(encoding="utf-8").split()
+
+        assert named == sorted(path for path in found if path.endswith(".so"))
+
+
+def test_a_private_state_is_a_folder_in_memory_and_needs_a_newer_version(lib: Path) -> None:
+    shared = generated(lib, "--memory", "1g")
+    private = generated(lib, "--memory", "1g", "--private-state", "--no-node")
+
+    assert (shared["cdiVersion"], private["cdiVersion"]) == ("0.3.0", "0.4.0")
+    assert mounts(private)["/run/gpufence"]["type"] == "tmpfs"
+    assert variables(private) == {"GPUFENCE_MEMORY_LIMIT": "1g"}
+
+
+def test_a_name_that_begins_with_a_digit_needs_a_newer_version(lib: Path) -> None:
+    assert generated(lib, "--name", "4g", "--memory", "4g")["cdiVersion"] == "0.5.0"
+    assert generated(lib, "--kind", "a.b/c.d", "--memory", "4g")["cdiVersion"] == "0.6.0"
+
+
+@pytest.mark.parametrize("name", ["gpufence.yaml", "gpufence.json"])
+def test_the_output_is_whole_readable_by_all_and_valid(
+    lib: Path, tmp_path: Path, name: str
+) -> None:
+    path = tmp_path / name
+
+    done = cdi("generate", "--lib", lib, "--memory", "1g", "--output", path)
+    verdict = cdi("validate", path)
+
+    assert (done.returncode, done.stdout) == (0, "")
+    assert path.stat().st_mode & 0o777 == 0o644
+    assert path.read_text(encoding="utf-8")[:3] == ("---" if name.endswith("yaml") else "{\n ")
+    assert (verdict.returncode, verdict.stdout) == (0, f"{path}: valid\n")
+    assert [each.name for each in tmp_path.iterdir() if each.name.startswith(".")] == []
+
+
+def test_both_formats_say_the_same(lib: Path) -> None:
+    arguments = ("--lib", lib, "--name", "a", "--memory", "1g", "--name", "b", "--cores", "5")
+
+    as_yaml = cdi("generate", *arguments).stdout
+    as_json = cdi("generate", *arguments, "--format", "json").stdout
+
+    assert yaml_text.load(as_yaml) == json.loads(as_json)
+
+
+def test_folders_that_do_not_exist_are_told(lib: Path, tmp_path: Path) -> None:
+    done = cdi("generate", "--lib", lib, "--memory", "1g", "--state", tmp_path, "--no-node")
+    missing = cdi("generate", "--lib", lib, "--memory", "1g", "--state", "/gone", "--no-node")
+
+    assert done.stderr == ""
+    assert missing.stderr.startswith("gpufence: /gone does not exist on this machine")
+    assert (missing.returncode, missing.stderr.count("\n")) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "text"),
+    [
+        (["--memory", "10GBB"], 4, "memory limit '10GBB' refused"),
+        (["--cores", "101"], 4, "core limit '101' refused"),
+        (["--soft-cores", "50"], 4, "nothing without a core limit"),
+        (["--gpu", "x", "--memory", "1g"], 4, "neither index nor UUID"),
+        ([], 2, "it has no limit"),
+        (["--name", "a", "--name", "b", "--memory", "1g"], 2, "device 'a' refused"),
+        (["--name", "a b", "--memory", "1g"], 2, "name 'a b' refused"),
+        (["--name", "a", "--memory", "1g", "--name", "a", "--memory", "2g"], 2, "given before"),
+        (["--kind", "nope", "--memory", "1g"], 2, "no '/' between"),
+        (["--kind", "1x/y", "--memory", "1g"], 2, "no domain name"),
+        (["--memory", "1g", "--state", "run"], 2, "no absolute path"),
+        (["--memory", "1g", "--output", "/nonexistent/x.yaml"], 1, "not written"),
+        (["--memory", "1g", "--output", "/"], 1, "not written"),
+    ],
+)
+def test_what_cannot_be_generated_is_one_line(
+    lib: Path, arguments: list[str], status: int, text: str
+) -> None:
+    done = cdi("generate", "--lib", lib, *arguments)
+
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (status, "", 1)
+    assert text in done.stderr
+
+
+GOOD: dict[str, Any] = {
+    "cdiVersion": "0.6.0",
+    "kind": "vendor.com/device",
+    "annotations": {"a": "b"},
+    "devices": [
+        {
+            "name": "0",
+            "containerEdits": {
+                "deviceNodes": [{"path": "/dev/x", "type": "c", "major": 1, "permissions": "rw"}],
+                "env": ["A=", "B=c=d"],
+                "hooks": [{"hookName": "createContainer", "path": "/bin/x", "args": ["x"]}],
+                "mounts": [{"hostPath": "/a", "containerPath": "/b", "options": ["ro"]}],
+            },
+        }
+    ],
+}
+
+
+# Path into GOOD, what is put there (None: taken away), and what the complaint says.
+BAD: list[tuple[str, Any, str]] = [
+    ("cdiVersion", "0.9.9", "is none of"),
+    ("cdiVersion", "0.5.0", "must be at least 0.6.0"),
+    ("cdiVersion", None, "is none of"),
+    ("kind", "vendor.com", "no '/'"),
+    ("kind", "vendor_/x", "no domain name"),
+    ("kind", "vendor.com/", "its class ''"),
+    ("kind", "vendor.com/a/b", "its class 'a/b'"),
+    ("kind", "vendor.com/" + "a" * 64, "its class"),
+    ("kind", "v" * 64 + ".com/a", "no domain name"),
+    ("kind", None, "has no kind"),
+    ("devices", [], "has no devices"),
+    ("devices", {}, "devices is no list"),
+    ("annotations", {"a": 1}, "no map of texts"),
+    ("container", {}, "no key of a CDI file"),
+    ("devices/0/name", "-a", "has no name"),
+    ("devices/0/name", "a/b", "has no name"),
+    ("devices/0/name", 3, "has no name"),
+    ("devices/0/extra", 3, "is no key of device 1"),
+    ("devices/0/containerEdits", {}, "edits nothing"),
+    ("devices/0/containerEdits", None, "are no map"),
+    ("devices/0/containerEdits/env", ["A"], "no NAME=VALUE"),
+    ("devices/0/containerEdits/env", "A=1", "env is no list"),
+    ("devices/0/containerEdits/mount", [], "is no edit"),
+    ("devices/0/containerEdits/mounts/0/hostPath", "", "no hostPath"),
+    ("devices/0/containerEdits/mounts/0/options", "ro", "options of a mount"),
+    ("devices/0/containerEdits/deviceNodes/0/path", None, "no path"),
+    ("devices/0/containerEdits/deviceNodes/0/type", "char", "none of b, c, u, p"),
+    ("devices/0/containerEdits/deviceNodes/0/permissions", "rx", "not of r, w, m"),
+    ("devices/0/containerEdits/deviceNodes/0/major", -1, "no such number"),
+    ("devices/0/containerEdits/hooks/0/hookName", "start", "is no hook"),
+    ("devices/0/containerEdits/hooks/0/path", "bin", "no absolute path"),
+]
+
+
+@pytest.mark.parametrize(("path", "value", "text"), BAD)
+def test_rules_of_the_specification(path: str, value: object, text: str) -> None:
+    document = copy.deepcopy(GOOD)
+    *way, last = (int(part) if part.isdigit() else part for part in path.split("/"))
+    place: Any = document
+    for part in way:
+        place = place[part]
+    if value is None:
+        del place[last]
+    else:
+        place[last] = value
+
+    complaints = cdi_spec.check(document)
+
+    assert len(complaints) >= 1
+    assert text in " ".join(complaints)
+    if "at least" not in text and last != "kind":  # lengths and versions are no matter of schemas
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(document, SCHEMA)
+
+
+def test_a_valid_document_passes_and_doubles_do_not() -> None:
+    jsonschema.validate(GOOD, SCHEMA)
+    twice = copy.deepcopy(GOOD)
+    twice["devices"].append(twice["devices"][0])
+
+    assert cdi_spec.check(GOOD) == []
+    assert cdi_spec.check(twice) == ["device '0' stands there twice"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "status", "text"),
+    [
+        ("a.json", b"{", 5, "no JSON"),
+        ("a.json", b"[" * 100000, 5, "no JSON"),
+        ("a.json", b"\xff", 5, "no UTF-8"),
+        ("a.yaml", b"a: &x b", 5, "line 1 uses '&'"),
+        ("a.yaml", b"a:\n\t- b", 5, "tab"),
+        ("a.yaml", b"- " * 5000 + b"x", 5, "nested too deep"),
+        ("a.yaml", b"", 5, "no map"),
+        ("a.yaml", b"x" * (1 << 21), 5, "longer than"),
+    ],
+)
+def test_a_broken_file_is_told_and_no_traceback(
+    tmp_path: Path, name: str, content: bytes, status: int, text: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+
+    done = cdi("validate", tmp_path / name)
+
+    assert (done.returncode, done.stderr) == (status, "")
+    assert text in done.stdout
+
+
+def test_the_list_tells_limits_and_leaves_out_what_is_broken(lib: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "cdi"
+    folder.mkdir()
+    cdi("generate", "--lib", lib, "--name", "s", "--memory", "4g", "--output", folder / "b.yaml")
+    (folder / "a.json").write_text(json.dumps(GOOD), encoding="utf-8")
+    (folder / "c.yaml").write_text("a", encoding="utf-8")
+    (folder / "notes.txt").write_text("x", encoding="utf-8")
+
+    ours = cdi("list", "--dir", folder)
+    every = cdi("list", "--dir", folder, "--all", "--json")
+
+    assert ours.returncode == 0
+    assert ours.stdout == f"gpufence.io/limit=s  GPUFENCE_MEMORY_LIMIT=4g  {folder / 'b.yaml'}\n"
+    assert ours.stderr == f"gpufence: {folder / 'c.yaml'} is left out: the document is no map.\n"
+    devices = json.loads(every.stdout)["devices"]
+    assert [(each["device"], each["limits"]) for each in devices] == [
+        ("vendor.com/device=0", {}),
+        ("gpufence.io/limit=s", {"GPUFENCE_MEMORY_LIMIT": "4g"}),
+    ]
+
+
+def test_a_missing_folder_lists_nothing(tmp_path: Path) -> None:
+    done = cdi("list", "--dir", tmp_path / "gone", "--json")
+
+    assert (done.returncode, json.loads(done.stdout)) == (0, {"schema": 1, "devices": []})

@@ -1,0 +1,94 @@
+"""deploy/: every example names paths, variables and devices that the tools know."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gpufence import cdi_spec, options, yaml_text
+
+DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
+HOST = cdi_spec.Source(
+    library="/opt/gpufence/libgpufence.so",
+    preload="/opt/gpufence/ld.so.preload",
+    state="/run/gpufence",
+    node="/run/gpufence-node",
+    addpath=None,
+)
+LIMITS = {
+    "small": {"GPUFENCE_MEMORY_LIMIT": "4GiB", "GPUFENCE_CORE_LIMIT": "30"},
+    "large": {"GPUFENCE_MEMORY_LIMIT": "12GiB", "GPUFENCE_CORE_LIMIT": "60"},
+}
+FILES = sorted(path for path in DEPLOY.rglob("*") if path.is_file())
+
+
+def read(name: str) -> Any:  # noqa: ANN401 - a YAML document
+    """One of the examples."""
+    return yaml_text.load((DEPLOY / name).read_text(encoding="utf-8"))
+
+
+def test_the_cdi_example_is_what_the_command_writes() -> None:
+    document = read("cdi/gpufence.yaml")
+
+    assert document == cdi_spec.build(cdi_spec.KIND, LIMITS, HOST)
+    assert cdi_spec.check(document) == []
+
+
+def test_compose_asks_for_devices_that_the_example_has() -> None:
+    services = read("compose/compose.yaml")["services"]
+
+    asked = [device for service in services.values() for device in service["devices"]]
+
+    ours = [device for device in asked if not device.startswith("nvidia.com/")]
+    assert ours == [f"{cdi_spec.KIND}={name}" for name in LIMITS]
+
+
+def test_compose_without_cdi_mounts_and_sets_what_the_device_does() -> None:
+    service = read("compose/compose.without-cdi.yaml")["services"]["small"]
+    document = cdi_spec.build(cdi_spec.KIND, LIMITS, HOST)
+    edits: Any = document["containerEdits"]
+
+    assert [volume.split(":")[:2] for volume in service["volumes"]] == [
+        [mount["hostPath"], mount["containerPath"]] for mount in edits["mounts"]
+    ]
+    assert service["environment"] == LIMITS["small"] | {"GPUFENCE_NODE_DIR": cdi_spec.NODE_PATH}
+
+
+def test_the_pod_mounts_what_the_preload_file_names() -> None:
+    (container,) = read("k8s/pod.yaml")["spec"]["containers"]
+    places = {mount["mountPath"] for mount in container["volumeMounts"]}
+
+    assert places == {
+        str(Path(cdi_spec.LIBRARY_PATH).parent),
+        cdi_spec.PRELOAD_PATH,
+        cdi_spec.STATE_PATH,
+        cdi_spec.NODE_PATH,
+    }
+    assert {each["name"]: each["value"] for each in container["env"]} == LIMITS["small"] | {
+        "GPUFENCE_NODE_DIR": cdi_spec.NODE_PATH
+    }
+
+
+def test_the_preload_files_name_the_paths_in_the_container() -> None:
+    assert (DEPLOY / "ld.so.preload").read_text() == f"{cdi_spec.LIBRARY_PATH}\n"
+    assert (DEPLOY / "ld.so.preload.addpath").read_text() == (
+        f"{cdi_spec.ADDPATH_PATH}\n{cdi_spec.LIBRARY_PATH}\n"
+    )
+
+
+def test_the_shared_folders_are_made_open_and_sticky() -> None:
+    lines = (DEPLOY / "systemd" / "gpufence.tmpfiles.conf").read_text().splitlines()
+
+    assert [line.split()[:3] for line in lines if not line.startswith("#")] == [
+        ["d", cdi_spec.STATE_PATH, "1777"],
+        ["d", cdi_spec.NODE_PATH, "1777"],
+    ]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_every_variable_of_ours_exists(path: Path) -> None:
+    named = set(re.findall(r"\bGPUFENCE_[A-Z_]+", path.read_text(encoding="utf-8")))
+
+    assert {name for name in named if options.find(name) is None} == set()

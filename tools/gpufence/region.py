@@ -1,0 +1,223 @@
+"""A container's region file, read from outside: limits, charges and what the limits did.
+
+Knows lib/src/state/layout.h through shared_layout.py; a moment's view, table by table. Takes no
+slot, heals nothing, trusts no byte. Must not know commands or output. Standard library only.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import shared_layout as layout
+from .shared_file import (
+    Life,
+    Owner,
+    RegionError,
+    SharedFile,
+    folders,
+    matching,
+    read_each,
+    uuid_text,
+)
+
+_NAME = re.compile(r"gpufence-(.+)\.v([0-9]{1,9})", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """What limits did, counted since the process or the container began.
+
+    `refusals` requests for memory failed for the limit's sake; `launches_held` launches waited,
+    `held_ns` nanoseconds all together.
+    """
+
+    refusals: int = 0
+    launches_held: int = 0
+    held_ns: int = 0
+
+    def __add__(self, other: Activity) -> Activity:
+        return Activity(
+            self.refusals + other.refusals,
+            self.launches_held + other.launches_held,
+            self.held_ns + other.held_ns,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """One process on one device, in bytes.
+
+    `held_bytes` is granted; `asking_bytes` is being decided right now; `overhead_bytes` is the part
+    of what is held that no allocation explains (contexts, code). `limit_bytes` is the limit as this
+    process resolved it: None for no limit, or none published. `ratio` is by how much it oversells
+    memory, in thousandths: 0 not at all, 1 only where the GPU is full. `resident_bytes` is what of
+    its bytes is device memory, counted where memory is oversold.
+    """
+
+    owner: Owner
+    held_bytes: int
+    asking_bytes: int
+    overhead_bytes: int
+    limit_bytes: int | None
+    activity: Activity
+    resident_bytes: int = 0
+    ratio: int = 0
+
+    @property
+    def used_bytes(self) -> int:
+        """What counts against the limit."""
+        return self.held_bytes + self.asking_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One GPU as a container sees it, in bytes.
+
+    `limit_bytes` is in force: the lowest among the living, None when nobody has one. `used_bytes`
+    is what the living hold and ask for, and `orphan_bytes` of it what nobody living is charged for,
+    since others imported it. `unified_bytes` of it lie on the host, where memory is oversold, and
+    `share_bytes` may be device memory: None where only the limit holds. `uses` are by slot, the
+    dead included; `past` is what processes that ended left to the counters.
+    """
+
+    row: int
+    uuid: str
+    limit_bytes: int | None
+    used_bytes: int
+    orphan_bytes: int
+    uses: tuple[Use, ...]
+    past: Activity
+    oversold: bool = False
+    unified_bytes: int = 0
+    share_bytes: int | None = None
+
+    @property
+    def activity(self) -> Activity:
+        """The container's counters: they only grow while the region exists."""
+        return sum((use.activity for use in self.uses), self.past)
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """All of a container; `owners` are those who signed a slot, with a device or not."""
+
+    path: Path
+    container: str
+    devices: tuple[Device, ...]
+    owners: tuple[Owner, ...]
+
+    @property
+    def alive(self) -> bool:
+        """Whether any process of the container lives."""
+        return any(owner.life is Life.ALIVE for owner in self.owners)
+
+
+def find(environment: Mapping[str, str], folder: str | None = None) -> list[Path]:
+    """Region files of any version, in the folders of shared_file.folders."""
+    found = matching(folders(environment, folder), "gpufence-*.v*")
+    return [path for path in found if _NAME.fullmatch(path.name)]
+
+
+def read_all(paths: Iterable[Path]) -> tuple[list[Region], list[RegionError]]:
+    """Every region that can be read, and why the others cannot."""
+    return read_each(read, paths)
+
+
+def read(path: Path) -> Region:
+    """One region file.
+
+    Raises:
+        RegionError: exit 1; no such file, another version, short, damaged, or not permitted.
+    """
+    name = _NAME.fullmatch(path.name)
+    if name is not None and int(name[2]) != layout.REGION_VERSION:
+        raise _other_version(path, int(name[2]))
+    with SharedFile(path, layout.REGION_BYTES) as file:
+        slots = _check_header(file)
+        owners = tuple(file.owners(layout.PROCESSES_AT, slots))
+        rows = file.read(layout.ROWS_AT, layout.ROW_BYTES * layout.MAX_DEVICES)
+        devices = []
+        for number in range(layout.MAX_DEVICES):
+            row = rows[layout.ROW_BYTES * number : layout.ROW_BYTES * (number + 1)]
+            if any(row[:8]):
+                devices.append(_read_device(file, number, row, owners, slots))
+    return Region(path, name[1] if name else path.name, tuple(devices), owners)
+
+
+def _other_version(path: Path, version: int) -> RegionError:
+    return RegionError(
+        path,
+        f"its layout is {version}, and this gpufence reads layout {layout.REGION_VERSION}",
+        "Use the gpufence that came with the library of that container",
+    )
+
+
+def _check_header(file: SharedFile) -> int:
+    """The number of slots that were ever used."""
+    header = struct.unpack_from(layout.REGION_HEADER_FORMAT, file.read(0, layout.HEADER_BYTES))
+    magic, version, processes, devices, high_slot = header
+    if magic != layout.REGION_MAGIC:
+        raise file.broken("it does not begin as a region does")
+    if version != layout.REGION_VERSION:
+        raise _other_version(file.path, version)
+    if (processes, devices) != (layout.MAX_PROCESSES, layout.MAX_DEVICES):
+        raise file.broken(f"it has places for {processes} processes on {devices} GPUs")
+    if high_slot > layout.MAX_PROCESSES:
+        raise file.broken(f"it claims to have used {high_slot} slots")
+    return int(high_slot)
+
+
+def _read_device(
+    file: SharedFile, number: int, row: bytes, owners: Iterable[Owner], slots: int
+) -> Device:
+    def table(start: int, item: str) -> list[tuple[int, ...]]:
+        item_bytes = struct.calcsize(item)
+        at = start + item_bytes * layout.MAX_PROCESSES * number
+        return list(struct.iter_unpack(item, file.read(at, item_bytes * slots)))
+
+    limits = table(layout.LIMITS_AT, "<Q")
+    overheads = table(layout.OVERHEAD_AT, "<Q")
+    cells = table(layout.CELLS_AT, layout.CELL_FORMAT)
+    activities = table(layout.ACTIVITY_AT, layout.ACTIVITY_FORMAT)
+    residents = table(layout.RESIDENT_AT, layout.CELL_FORMAT)
+    ratios = table(layout.RATIOS_AT, "<Q")
+    uses = []
+    for owner in owners:
+        (limit,), (overhead,) = limits[owner.slot], overheads[owner.slot]
+        held, asking = cells[owner.slot]
+        if not (limit or held or asking or any(activities[owner.slot])):
+            continue  # it has nothing to do with this device
+        own_limit = None if limit in (0, layout.NO_LIMIT) else limit
+        activity = Activity(*activities[owner.slot])
+        resident, (ratio,) = sum(residents[owner.slot]), ratios[owner.slot]
+        uses.append(Use(owner, held, asking, overhead, own_limit, activity, resident, ratio))
+    living = [use for use in uses if use.owner.life is Life.ALIVE]
+    (orphans,) = struct.unpack_from("<Q", row, layout.ROW_ORPHANS_AT)
+    orphans %= 1 << layout.ORPHAN_BITS
+    past = file.read(layout.PAST_AT + layout.ACTIVITY_BYTES * number, layout.ACTIVITY_BYTES)
+    limit_bytes = min((u.limit_bytes for u in living if u.limit_bytes is not None), default=None)
+    ratio = max((use.ratio for use in living), default=0)
+    unified = sum(max(use.used_bytes - use.resident_bytes, 0) for use in living)
+    return Device(
+        row=number,
+        uuid=uuid_text(row[layout.UUID_AT : layout.UUID_AT + 16]),
+        limit_bytes=limit_bytes,
+        used_bytes=sum(use.used_bytes for use in living) + orphans,
+        orphan_bytes=orphans,
+        uses=tuple(uses),
+        past=Activity(*struct.unpack(layout.ACTIVITY_FORMAT, past)),
+        oversold=ratio > 0,
+        unified_bytes=unified if ratio else 0,
+        share_bytes=_share(limit_bytes, ratio),
+    )
+
+
+def _share(limit_bytes: int | None, ratio: int) -> int | None:
+    """What of the limit may be device memory, as lib/src/policy/oversubscribe.h has it."""
+    if limit_bytes is None or ratio <= layout.RATIO_UNIT:
+        return None
+    return limit_bytes * layout.RATIO_UNIT // ratio

@@ -27,10 +27,12 @@ import part_cores
 import part_cores_frameworks
 import part_cores_tenants
 import part_frameworks
+import part_live
 import part_lookup
 import part_memory
 import part_memory_cost
 import part_memory_frameworks
+import part_oversold
 from report import Report
 from setup import REPO, Setup, describe_machine
 
@@ -43,10 +45,13 @@ PARTS: dict[str, Part] = {
     "bench": part_bench.run_part,
     "memory": part_memory.run_part,
     "memory_cost": part_memory_cost.run_part,
+    "oversold": part_oversold.run_part,
     "cores": part_cores.run_part,
     "cores_tenants": part_cores_tenants.run_part,
+    "live": part_live.run_part,
     "frameworks": part_frameworks.run_part,
     "memory_frameworks": part_memory_frameworks.run_part,
+    "oversold_training": part_oversold.run_training,
     "cores_frameworks": part_cores_frameworks.run_part,
 }
 

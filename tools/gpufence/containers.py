@@ -118,6 +118,12 @@ def _container(name: str, region_path: Path | None, looked: tuple[Path, ...]) ->
     return Container(name, region_path, None, owner if owner is not None else os.geteuid())
 
 
+def library_places(environment: Mapping[str, str]) -> tuple[Path, ...]:
+    """Where the library keeps a container's files, in its order."""
+    own = environment.get("GPUFENCE_STATE_DIR") or core_environment().get("GPUFENCE_STATE_DIR")
+    return folders({"GPUFENCE_STATE_DIR": own or ""})
+
+
 def core_environment() -> Mapping[str, str]:
     """This command's; a state folder that only the config file names is added."""
     environment = dict(os.environ)

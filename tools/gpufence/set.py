@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> ExitCode:
     """
     wanted = _wanted(args)
     container = containers.one(args.name, args.state_dir)
-    _check_owner(container)
+    check_owner(container)
     devices = region.read(container.region).devices if container.region else ()
     gpu = _gpu(args.gpu, devices, container)
 
@@ -153,7 +153,8 @@ def _usage(what: str, why: str, fix: str) -> ToolError:
     return ToolError(what=what, why=why, fix=fix, status=ExitCode.USAGE)
 
 
-def _check_owner(container: Container) -> None:
+def check_owner(container: Container) -> None:
+    """Refuse whoever is neither the container's owner nor root; exit 1."""
     if os.geteuid() in (0, container.owner):
         return
     raise ToolError(

@@ -34,15 +34,18 @@ void FreeLater(Fence* fence, Holding holding, CUstream stream, RecordCall record
   Finish(fence, holding);
 }
 
-void SettleLateFrees(Fence* fence) {
+void SettleLateFrees(Fence* fence, bool may_wait) {
   LateFrees* late = &fence->late_frees;
   if (late->count.load(std::memory_order_relaxed) == 0) return;
   const CaptureRelaxed relaxed;
   // All of them come out first: nothing is locked while the driver is asked.
   Holding found[32];
   size_t count = 0;
-  late->waiting.TakeWhere([&](const Holding&) { return count < 32; },
-                          [&](const Holding& holding) { found[count++] = holding; });
+  late->waiting.TakeWhere(
+      [&](const Holding& holding) {
+        return count < 32 && (may_wait || holding.family != Family::kUnified);
+      },
+      [&](const Holding& holding) { found[count++] = holding; });
   for (size_t i = 0; i < count; ++i) {
     const CUevent event = EventOf(found[i]);
     const CUresult reached = real::cuEventQuery(event);
@@ -52,6 +55,7 @@ void SettleLateFrees(Fence* fence) {
     // The driver lets go when somebody waits, not when the stream gets there.
     if (reached == CUDA_SUCCESS) real::cuEventSynchronize(event);
     real::cuEventDestroy_v2(event);
+    if (found[i].family == Family::kUnified) real::cuMemFree_v2(found[i].owner);
     Finish(fence, found[i]);
   }
   if (late->count.load(std::memory_order_relaxed) != 0) {

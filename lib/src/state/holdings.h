@@ -31,6 +31,7 @@ enum class HoldingKind : uint8_t {
 // What an address is, so that any free gives back the right charge.
 enum class Family : uint8_t {
   kPlain = 0,      // charged as it is
+  kHosted,         // the same of physical memory on the host, where memory is oversold
   kLinear,         // small sizes share chunks
   kManaged,        // as linear
   kSmallArray,     // shares chunks with others; owner: its place, as foreseen

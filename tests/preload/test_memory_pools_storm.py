@@ -45,7 +45,7 @@ def test_the_sum_never_passes_the_limit(sim: Sim, tmp_path: Path, seed: int) -> 
     ] * PROCESSES, ends
     counts = [json.loads(line) for line in lines]
     assert sum(count["failed"] for count in counts) == 0, counts
-    assert min(count["refused"] for count in counts) > 0, counts
+    assert sum(count["refused"] for count in counts) > STEPS, counts
     assert min(count["granted"] for count in counts) > STEPS, counts
     assert LIMIT - 64 < seen["most"] <= LIMIT, (seen, counts)
     # A context keeps its streams' channels, and what the driver was found to hold beyond all

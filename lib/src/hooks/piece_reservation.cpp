@@ -25,7 +25,7 @@ ChunkTable* ChunksOf(FencedDevice* device, Tier tier) {
 }
 
 SmallPiece PieceOf(const Holding& holding) {
-  return {HeapOf(holding.context, KindOf(holding)), holding.key, holding.bytes};
+  return {HeapOf(holding.context, KindOf(holding)), holding.owner, holding.bytes};
 }
 
 bool SharesChunk(const Holding& holding) {
@@ -58,6 +58,7 @@ bool PieceReservation::Commit(Holding holding) {
   holding.bytes = bytes_;
   holding.device = static_cast<uint16_t>(device_ - fence->devices);
   holding.family = FamilyOf(kind_, tier_);
+  holding.owner = holding.key;  // which a late free changes
   // First of all, since it ends what was there before.
   Hold(fence, holding);
   if (holding.family == Family::kManaged) device_->managed_bytes.fetch_add(bytes_);

@@ -32,7 +32,7 @@ enum class HoldingKind : uint8_t {
 enum class Family : uint8_t {
   kPlain = 0,      // charged as it is
   kHosted,         // the same of physical memory on the host, where memory is oversold
-  kLinear,         // small sizes share chunks
+  kLinear,         // small sizes share chunks; owner: where it lies
   kManaged,        // as linear
   kSmallArray,     // shares chunks with others; owner: its place, as foreseen
   kUnified,        // managed memory that stays on the host, where memory is oversold

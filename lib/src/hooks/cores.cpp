@@ -25,6 +25,7 @@ constexpr uint64_t kLongestNapNs = 100'000'000;
 // A kernel that runs so long may wait for what we hold: then one launch goes.
 constexpr uint64_t kPatienceNs = 2'000'000'000;
 constexpr size_t kMostIntervals = 256;
+constexpr size_t kMostWaitedIntervals = 8;  // of one stream's run
 
 constinit std::atomic<Cores*> the_cores{nullptr};
 
@@ -231,6 +232,15 @@ void CoreLaunch::Launched() {
     stream_->word.fetch_or(MarkedStream::kHeld, std::memory_order_relaxed);
   }
   TickHere(cores_);
+}
+
+// ---- waits ----
+
+void CoreWait::Waited(bool ended) {
+  BusyInterval busy[kMostWaitedIntervals];
+  const size_t count =
+      cores_->markers.AfterWait(stream_, launches_, ended, busy, kMostWaitedIntervals);
+  if (count != 0) Charge(cores_, busy, count, NowNs());
 }
 
 // ---- contexts ----

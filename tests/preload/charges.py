@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO
 
 from .conftest import Sim
-from .region_file import charged
+from .region_file import charged, resident
 
 KIB = 1 << 10
 MIB = 1 << 20
@@ -64,13 +64,24 @@ class Allocator:
         """What the region says now."""
         return charged(self.folder)
 
+    def resident(self) -> int:
+        """What of it is device memory; counted where memory is oversold."""
+        return resident(self.folder)
+
 
 @contextmanager
 def allocator(
-    sim: Sim, folder: Path, way: str = "linked", limit: str | None = "1g", **faults: str
+    sim: Sim,
+    folder: Path,
+    way: str = "linked",
+    limit: str | None = "1g",
+    oversubscribe: str | None = None,
+    **faults: str,
 ) -> Iterator[Allocator]:
     """Run charge_addresses with a memory limit; its state lies in `folder`."""
     env = {"GPUFENCE_STATE_DIR": str(folder)}
+    if oversubscribe is not None:
+        env["GPUFENCE_OVERSUBSCRIBE"] = oversubscribe
     if limit is not None:
         env["GPUFENCE_MEMORY_LIMIT"] = limit
     if faults:

@@ -1,8 +1,8 @@
 """A container as far as namespaces make one: no engine, no image, the machine's own /usr.
 
-It has a root file system of its own (a tmpfs with the machine's folders bound into it), its own
-/etc, /dev, /run and /proc, and on demand a pid namespace, another user, a read-only root, no
-/dev/shm. Needs root. Must not know what is tested in it.
+It has a root file system of its own (a tmpfs with the machine's folders bound into it, and an
+overlay on /usr), its own /etc, /dev, /run and /proc, and on demand a pid namespace, another user,
+a read-only root, no /dev/shm. Needs root. Must not know what is tested in it.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from __future__ import annotations
 import shlex
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,6 +30,7 @@ class Imitation:
     root: Path  # an empty folder, where its root file system is mounted
     preload: Sequence[Path] = ()  # lines of its /etc/ld.so.preload
     shown: Sequence[Path] = ()  # folders of the machine's /tmp, /run and the like that it sees
+    mounts: Sequence[Mapping[str, Any]] = ()  # as a CDI file has them
     files: dict[str, str] = field(default_factory=dict)  # more files: path in it -> text
     own_pids: bool = True
     read_only: bool = False
@@ -60,11 +62,27 @@ class Imitation:
         for path, text in files.items():
             lines.append(f"mkdir -p $root{shlex.quote(str(Path(path).parent))}")
             lines.append(f"printf %s {shlex.quote(text)} >$root{shlex.quote(path)}")
+        lines += [_cdi_mount(mount) for mount in self.mounts]
         if self.read_only:
             lines.append("mount -o remount,bind,ro $root")
         user = f"setpriv --reuid={self.uid} --regid={self.uid} --clear-groups --inh-caps=-all"
-        lines.append(f'exec chroot $root {user if self.uid else ""} "$@"')
+        lines.append("cd $root; pivot_root . .; umount -l .; cd /")
+        lines.append(f'exec {user if self.uid else ""} "$@"')
         return "\n".join(lines)
+
+
+def _cdi_mount(mount: Mapping[str, Any]) -> str:
+    """What an engine does for a mount of a CDI file."""
+    source, inside = Path(mount["hostPath"]), shlex.quote(mount["containerPath"])
+    options = ",".join(each for each in mount.get("options", ()) if each not in ("bind", "rw"))
+    if mount.get("type"):
+        make = f"mkdir -p $root{inside}; mount -t {mount['type']} -o {options} {mount['type']}"
+        return f"{make} $root{inside}"
+    place = f"mkdir -p $root{inside}"
+    if not source.is_dir():
+        place = f"mkdir -p $(dirname $root{inside}); touch $root{inside}"
+    bind = f"mount --bind {shlex.quote(str(source))} $root{inside}"
+    return f"{place}; {bind}; mount -o remount,bind,{options or 'rw'} $root{inside}"
 
 
 def _folders() -> list[str]:
@@ -76,6 +94,11 @@ def _folders() -> list[str]:
         name = shlex.quote(path.name)
         if path.is_symlink():
             lines.append(f"cp -a /{name} $root/{name}")
+        elif path.name == "usr":
+            # What is mounted into it must not make folders on the machine.
+            lines.append("mkdir -p $root/usr $root/.usr/upper $root/.usr/work")
+            layers = "lowerdir=/usr,upperdir=$root/.usr/upper,workdir=$root/.usr/work"
+            lines.append(f"mount -t overlay -o {layers} overlay $root/usr")
         elif path.is_dir():
             lines.append(f"mkdir $root/{name}; mount --rbind /{name} $root/{name}")
     return lines
@@ -83,7 +106,7 @@ def _folders() -> list[str]:
 
 def require_namespaces(root: Path) -> None:
     """Skip the test where no such container can be made."""
-    missing = [tool for tool in ("unshare", "setpriv", "chroot") if shutil.which(tool) is None]
+    missing = [tool for tool in ("unshare", "setpriv", "pivot_root") if shutil.which(tool) is None]
     if missing:
         pytest.skip(f"this machine has no {', '.join(missing)}")
     probe = Imitation(root).command("true")

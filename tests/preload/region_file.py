@@ -16,6 +16,11 @@ _RECORDS_AT = 64 + 128 * _DEVICES
 _LIMITS_AT = _RECORDS_AT + 64 * _PROCESSES
 _OVERHEAD_AT = _LIMITS_AT + 8 * _DEVICES * _PROCESSES
 _CELLS_AT = _OVERHEAD_AT + 8 * _DEVICES * _PROCESSES
+_SHARES_AT = _CELLS_AT + 16 * _DEVICES * _PROCESSES
+_ACTIVITY_AT = _SHARES_AT + 16 * _DEVICES * _PROCESSES
+_PAST_AT = _ACTIVITY_AT + 32 * _DEVICES * _PROCESSES
+_RESIDENT_ROWS_AT = _PAST_AT + 32 * _DEVICES
+_RESIDENT_AT = _RESIDENT_ROWS_AT + 64 * _DEVICES
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +47,16 @@ def read_charges(folder: Path, row: int = 0) -> list[Charge]:
         overheads = read(f"<{slots}Q", _OVERHEAD_AT + 8 * _PROCESSES * row)
         cells = read(f"<{2 * slots}Q", _CELLS_AT + 16 * _PROCESSES * row)
         return list(map(Charge, pids, cells[::2], cells[1::2], overheads))
+
+
+def resident(folder: Path, row: int = 0) -> int:
+    """What of the row's sum is device memory, in bytes; counted only where memory is oversold."""
+    (region,) = folder.glob("gpufence-*")
+    with region.open("rb") as file:
+        file.seek(20)
+        (slots,) = struct.unpack("<I", file.read(4))
+        file.seek(_RESIDENT_AT + 16 * _PROCESSES * row)
+        return sum(struct.unpack(f"<{2 * slots}Q", file.read(16 * slots)))
 
 
 def charged(folder: Path, row: int = 0) -> int:

@@ -109,12 +109,12 @@ def test_of_two_dialects_the_lower_holds_with_one_warning(two: Sim, tmp_path: Pa
     )
 
 
-def test_what_is_not_enforced_is_said_once(two: Sim, tmp_path: Path) -> None:
+def test_what_has_no_effect_is_said_once(two: Sim, tmp_path: Path) -> None:
     done = probe(two, tmp_path, GPUFENCE_CORE_LIMIT="25", GPUFENCE_OVERSUBSCRIBE="1.5")
 
     assert granted(done) == [4 * GIB, 4 * GIB]
     assert done.stderr == (
-        "gpufence: GPUFENCE_OVERSUBSCRIBE=1.5 is read, but this build does not oversubscribe\n"
+        "gpufence: GPUFENCE_OVERSUBSCRIBE=1.5 has no effect without a memory limit\n"
     )
 
 

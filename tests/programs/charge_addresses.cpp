@@ -21,11 +21,13 @@
 //   race FAMILY BYTES THREADS     allocates until refused: last code, grants
 //   churn FAMILY DOOR BYTES THREADS ROUNDS   code of the worst failure, how many
 //   time FAMILY BYTES ROUNDS      code, nanoseconds a pair
+//   kill                          ends at once, as kill -9 does
 //   export ADDRESS                code; then the handle in hexadecimal
 //   import HEX                    code, address
 //   export_pool                   code, descriptor, process.   import_pool DESCRIPTOR PROCESS
 //   export_pointer, import_pointer   as export and import, for pool memory
 #include <fcntl.h>
+#include <signal.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -355,6 +357,8 @@ bool Obey(const std::string& command) {
         nullptr);
   } else if (command == "go") {
     held = false;
+  } else if (command == "kill") {
+    raise(SIGKILL);
   } else if (command == "physical") {
     CUmemAllocationProp prop = {};
     prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;

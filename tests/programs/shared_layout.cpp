@@ -39,6 +39,8 @@ constexpr Number kNumbers[] = {
     {"SHARES_AT", offsetof(Region, shares)},
     {"ACTIVITY_AT", offsetof(Region, activity)},
     {"PAST_AT", offsetof(Region, past)},
+    {"RESIDENT_AT", offsetof(Region, resident)},
+    {"RATIOS_AT", offsetof(Region, ratios)},
     {"REGION_BYTES", sizeof(Region)},
     {"CORE_MAGIC", kCoreMagic},
     {"CORE_VERSION", kCoreLayoutVersion},

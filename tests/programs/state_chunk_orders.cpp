@@ -235,6 +235,10 @@ uint32_t ReclaimDead(const RegionFile&, uint32_t, Effort) { return 0; }
 
 void PublishLimit(Region*, uint32_t, uint32_t, uint64_t) {}
 
+void PublishRatio(Region*, uint32_t, uint32_t, uint64_t) {}
+
+uint64_t HighestRatio(const Region*, uint32_t) { return 0; }
+
 uint64_t LowestLimit(const Region*, uint32_t) { return scenario->limit_chunks * kChunkBytes; }
 
 }  // namespace gpufence

@@ -18,6 +18,7 @@ from .errors import ExitCode, ToolError
 # Every subcommand is a module of its own with USAGE_STATUS, add_arguments(parser) and run(args).
 _COMMANDS = {
     "run": "run a program with the library preloaded, inside a limit",
+    "top": "watch containers: memory and GPU time of their limits",
     "config": "show which limits apply, and where each comes from",
     "cdi": "write, list and check CDI files, for docker and podman",
     "doctor": "prove that a process is fenced, and say which driver it uses",

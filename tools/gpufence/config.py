@@ -127,7 +127,7 @@ def _gpu_name(claim: Claim) -> str:
     return f"GPU {claim.index}" + (" of NVML" if claim.target is Target.NVML_INDEX else "")
 
 
-def _amount(claim: Claim) -> str:
+def amount_text(claim: Claim) -> str:
     """The amount for people: "4 GiB", "30 %", "ratio 1.5"."""
     if not claim.amount:
         return "no limit"
@@ -150,13 +150,11 @@ def _as_text(claims: Claims, rows: list[Row], explain: bool) -> list[str]:
         if row.depends:
             amount, source = "the lowest", "of the following, which depends on the GPU"
         elif row.applies:
-            amount, source = _amount(row.applies), row.applies.source
-            if row.kind is Kind.OVERSUBSCRIBE:
-                source += " (not enforced by this build)"
+            amount, source = amount_text(row.applies), row.applies.source
         lines.append(f"{_KIND_NAMES[row.kind]:13} {row.gpu}: {amount}  {source}".rstrip())
         if explain or row.depends:
             lines += [
-                f"{'':13} {'or' if row.depends else 'not'} {_amount(claim)}  {claim.source}"
+                f"{'':13} {'or' if row.depends else 'not'} {amount_text(claim)}  {claim.source}"
                 f" [{claim.dialect.title}]"
                 for claim in row.overruled
             ]
@@ -198,7 +196,7 @@ def _as_dict(claims: Claims, rows: list[Row]) -> dict[str, object]:
             {
                 "kind": row.kind.name.lower(),
                 "gpu": row.gpu,
-                "enforced": row.kind is not Kind.OVERSUBSCRIBE,
+                "enforced": True,
                 "applies": _claim_as_dict(row.applies) if row.applies else None,
                 "depends_on_gpu": row.depends,
                 "overruled": [_claim_as_dict(claim) for claim in row.overruled],

@@ -157,9 +157,9 @@ def read(path: Path) -> CoreFile:
 
 def _other_version(path: Path, version: int) -> RegionError:
     return RegionError(
-        what=f"cannot read {path}",
-        why=f"its layout is {version}, and this gpufence reads layout {layout.CORE_VERSION}",
-        fix="Use the gpufence that came with the library of those containers",
+        path,
+        f"its layout is {version}, and this gpufence reads layout {layout.CORE_VERSION}",
+        "Use the gpufence that came with the library of those containers",
     )
 
 

@@ -1,8 +1,11 @@
-"""Prove that the library is loaded in a process, and say which driver that process uses.
+"""Find out whether a process is fenced and a limit can hold there, and what to do if not.
 
 Without PID the process checked is doctor itself: `gpufence run -- gpufence doctor`. It then also
-asks the loader where a lookup of cuInit ends, and opens the driver without initialising it.
-Exit status: 0 fenced, 3 fenced but no driver to be found, 5 not fenced.
+asks the loader where a lookup of cuInit ends, opens the driver without initialising it, and looks
+at the kernel module, the driver's symbols and NVML. With --all, every process that has a driver or
+the library mapped is told in a line.
+Exit status: 0 fenced, 1 the process cannot be read, 3 fenced but no driver can be used, 5 not
+fenced, or something keeps a limit from holding.
 """
 
 from __future__ import annotations
@@ -14,8 +17,10 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import process
+from . import gpu_checks, namespaces, process, surroundings
 from .errors import ExitCode, ToolError
+from .finding import Finding
+from .gpu_checks import Driver
 
 USAGE_STATUS = ExitCode.USAGE
 
@@ -26,19 +31,6 @@ _SIMULATOR_MARK = b"gpufence simulated GPU"
 
 
 @dataclass(frozen=True, slots=True)
-class Driver:
-    """A driver library that the process has open."""
-
-    soname: str
-    path: str
-    version: str  # from the file's name; '' if it carries none
-    simulated: bool
-
-    def __str__(self) -> str:
-        return f"{self.path} ({'simulated' if self.simulated else self.version or 'real'})"
-
-
-@dataclass(frozen=True, slots=True)
 class Findings:
     """What doctor knows of one process."""
 
@@ -46,12 +38,24 @@ class Findings:
     library: process.MappedFile | None
     fenced_lookups: bool | None  # None: not askable, in another process or without a driver
     drivers: tuple[Driver, ...]
-    problems: tuple[ToolError, ...]
+    checks: tuple[Finding, ...]
+    problems: tuple[ToolError, ...]  # the first decides the status
+
+    @property
+    def notes(self) -> tuple[ToolError, ...]:
+        """What is worth knowing and changes no status."""
+        return tuple(note for check in self.checks for note in check.notes)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("pid", nargs="?", type=int, metavar="PID", help="default: doctor itself")
+    parser.add_argument("--all", action="store_true", help="every process that uses a driver")
+    parser.add_argument(
+        "--probe",
+        action="store_true",
+        help="make a context on each GPU for a moment, to see whether NVML lists it",
+    )
     parser.add_argument("--json", action="store_true", help="one object, schema 1")
 
 
@@ -62,24 +66,35 @@ def run(args: argparse.Namespace) -> ExitCode:
         OK, NO_DRIVER or CHECK_FAILED, as the module says.
 
     Raises:
-        ToolError: exit 1, when the process cannot be read.
+        ToolError: exit 1, when the process cannot be read; 2, for options that exclude another.
     """
-    found = _examine_self() if args.pid in (None, os.getpid()) else _examine(args.pid)
+    own = args.pid in (None, os.getpid())
+    if args.all:
+        if args.pid is not None or args.probe:
+            raise _wrong_usage("--all is for every process", "Leave PID and --probe out")
+        return _run_all(args.json)
+    if args.probe and not own:
+        raise _wrong_usage("--probe asks for doctor itself", "Leave PID out")
+    found = _examine_self(args.probe) if own else _examine(args.pid)
     print(json.dumps(_as_dict(found), indent=2) if args.json else _as_text(found))
-    if found.problems:
-        return found.problems[0].status
-    return ExitCode.OK
+    return found.problems[0].status if found.problems else ExitCode.OK
+
+
+def _wrong_usage(why: str, fix: str) -> ToolError:
+    return ToolError(what="options refused", why=why, fix=fix, status=ExitCode.USAGE)
 
 
 def _examine(pid: int) -> Findings:
     """Look at another process from outside; a driver it has not opened yet is no problem."""
     subject = process.read(pid)
     library = subject.find(_LIBRARY)
-    problems = () if library else (_why_not_loaded(subject),)
-    return Findings(subject, library, None, _drivers(subject), problems)
+    checks = _surroundings(subject, library)
+    problems = [] if library else [_why_not_loaded(subject)]
+    problems += [problem for check in checks for problem in check.problems]
+    return Findings(subject, library, None, _drivers(subject), checks, tuple(problems))
 
 
-def _examine_self() -> Findings:
+def _examine_self(probe: bool) -> Findings:
     """Look at this process from inside, where the loader itself can be asked."""
     missing = [soname for soname in _DRIVERS if not _opens(soname)]
     subject = process.read(os.getpid())
@@ -106,7 +121,68 @@ def _examine_self() -> Findings:
                 status=ExitCode.NO_DRIVER,
             )
         )
-    return Findings(subject, library, lookups, _drivers(subject), tuple(problems))
+    drivers = _drivers(subject)
+    checks = (
+        *_surroundings(subject, library),
+        gpu_checks.kernel_module(drivers),
+        gpu_checks.symbols(drivers),
+        gpu_checks.nvml(drivers, probe),
+    )
+    problems += [problem for check in checks for problem in check.problems]
+    return Findings(subject, library, lookups, drivers, checks, tuple(problems))
+
+
+def _surroundings(
+    subject: process.Process, library: process.MappedFile | None
+) -> tuple[Finding, ...]:
+    scene = surroundings.Scene.of(subject)
+    proc = Path("/proc") / str(subject.pid)
+    limits, claims = surroundings.limits(scene)
+    return (
+        surroundings.glibc(scene, library.path if library and not library.deleted else None),
+        surroundings.preload(scene),
+        limits,
+        surroundings.folders(scene, claims),
+        namespaces.cgroup(proc, scene.variables()),
+        namespaces.pid_namespace(proc),
+    )
+
+
+def _run_all(as_json: bool) -> ExitCode:
+    """Tell every process that has a driver or the library mapped, as far as it may be read."""
+    found, unreadable = process.read_all()
+    users = [each for each in found if each.find(_LIBRARY) or _driver_files(each)]
+    unfenced = [each for each in users if not each.find(_LIBRARY)]
+    if as_json:
+        rows = [_process_as_dict(each) for each in users]
+        document = {"schema": 1, "processes": rows, "unreadable": unreadable}
+        print(json.dumps(document, indent=2))
+    else:
+        for each in users:
+            state = "fenced    " if each.find(_LIBRARY) else "NOT fenced"
+            files = " ".join(file.path for file in _driver_files(each)) or "no driver open"
+            print(f"{each.pid:>8}  {state}  {each.command:<16}  {files}")
+        lines = [f"problem  {_why_not_loaded(each)}" for each in unfenced]
+        lines += [] if users else ["no process uses a driver or the library"]
+        lines += [f"note     {unreadable} processes may not be read"] if unreadable else []
+        print("\n".join(lines), end="\n" if lines else "")
+    return ExitCode.CHECK_FAILED if unfenced else ExitCode.OK
+
+
+def _driver_files(subject: process.Process) -> list[process.MappedFile]:
+    names = [soname.removesuffix("1") for soname in _DRIVERS]
+    return [file for name in names if (file := subject.find(name))]
+
+
+def _process_as_dict(subject: process.Process) -> dict[str, object]:
+    library = subject.find(_LIBRARY)
+    return {
+        "pid": subject.pid,
+        "command": subject.command,
+        "library": library.path if library else None,
+        "drivers": [file.path for file in _driver_files(subject)],
+        "problem": None if library else _why_not_loaded(subject).as_dict(),
+    }
 
 
 def _opens(soname: str) -> bool:
@@ -181,6 +257,9 @@ def _as_text(found: Findings) -> str:
     lines += [f"driver   {driver}" for driver in found.drivers]
     if not found.drivers:
         lines.append("driver   none is open")
+    for check in found.checks:
+        lines += [f"{check.check:8} {line}" for line in check.told]
+    lines += [f"note     {note}" for note in found.notes]
     lines += [f"problem  {problem}" for problem in found.problems]
     return "\n".join(lines)
 
@@ -201,5 +280,7 @@ def _as_dict(found: Findings) -> dict[str, object]:
             }
             for driver in found.drivers
         ],
+        "checks": {check.check: dict(check.facts) for check in found.checks},
+        "notes": [note.as_dict() for note in found.notes],
         "problems": [problem.as_dict() for problem in found.problems],
     }

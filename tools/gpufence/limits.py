@@ -217,10 +217,11 @@ class _Resolver:
             self._warnings.append(f"{stray.source} is for a GPU that this process does not have")
 
     def _limit(self, device: Device) -> DeviceLimits:
-        memory = self._lowest(self._said(Kind.MEMORY, device))
-        memory_bytes = self._memory_bytes(memory, device) if memory else None
-        hard, soft = self._shares(device)
         ratio = self._lowest(self._said(Kind.OVERSUBSCRIBE, device))
+        oversold = ratio is not None and ratio.amount > 0
+        memory = self._lowest(self._said(Kind.MEMORY, device))
+        memory_bytes = self._memory_bytes(memory, device, oversold) if memory else None
+        hard, soft = self._shares(device)
         return DeviceLimits(
             memory_bytes,
             memory.claim.source if memory else "",
@@ -249,11 +250,11 @@ class _Resolver:
         rises = share and ceiling and ceiling.amount > share.amount
         return share, ceiling if rises else None
 
-    def _memory_bytes(self, memory: Chosen, device: Device) -> int:
+    def _memory_bytes(self, memory: Chosen, device: Device, oversold: bool) -> int:
         source = memory.claim.source
         if memory.amount == 0:
             raise ConfigError(f"{source} is less than one byte of the GPU. Write more")
-        if not 0 < device.total_bytes < memory.amount:
+        if oversold or not 0 < device.total_bytes < memory.amount:
             return memory.amount
         if not self._warned_clamp:
             self._warned_clamp = True

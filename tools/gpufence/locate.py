@@ -45,7 +45,7 @@ def library(explicit: str | None) -> Path:
             fix="Build it with `ci/build`, or name it with --lib PATH",
             status=ExitCode.WRAPPER_FAILED,
         )
-    problem = _unusable(path) or _unnameable(path)
+    problem = not_loadable(path) or _another(path) or _unnameable(path)
     if problem:
         raise ToolError(
             what=f"library '{explicit or path}' refused",
@@ -128,20 +128,26 @@ def _first_existing(candidates: tuple[Path, ...]) -> Path | None:
     return next((path for path in candidates if path.exists()), None)
 
 
-def _unusable(path: Path) -> str:
-    """Why the loader could not map the file; '' if it can."""
+def not_loadable(path: Path) -> str:
+    """Why the loader of this machine could not map the file; "" if it can."""
     try:
-        content = path.read_bytes()
+        with path.open("rb") as file:
+            start = file.read(20)
     except OSError as error:
         return (error.strerror or "unreadable").lower()
-    if content[:4] != b"\x7fELF":
+    if start[:4] != b"\x7fELF":
         return "not an ELF file"
-    if content[4:5] != b"\x02":
+    if start[4:5] != b"\x02":
         return "a 32-bit library"
     machine = os.uname().machine
-    if int.from_bytes(content[18:20], "little") != _ELF_MACHINE.get(machine):
+    if int.from_bytes(start[18:20], "little") != _ELF_MACHINE.get(machine):
         return f"built for another machine than this {machine}"
-    return "" if _SONAME in content else "another library"
+    return ""
+
+
+def _another(path: Path) -> str:
+    """Says so when the file, which can be read, is not a libgpufence.so; else ""."""
+    return "" if _SONAME in path.read_bytes() else "another library"
 
 
 def _unnameable(path: Path) -> str:

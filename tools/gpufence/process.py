@@ -43,6 +43,7 @@ class Process:
     files: tuple[MappedFile, ...]
     preloads: tuple[str, ...]  # LD_PRELOAD's entries when the process was started
     secure: bool  # set-uid, set-gid or file capabilities
+    environment: tuple[str, ...] = ()  # "NAME=TEXT" as Latin-1, when the process was started
 
     def find(self, prefix: str) -> MappedFile | None:
         """The first mapped file whose name starts with `prefix`."""
@@ -58,7 +59,7 @@ def read(pid: int) -> Process:
     folder = Path("/proc") / str(pid)
     try:
         maps = os.fsdecode((folder / "maps").read_bytes())
-        environ = os.fsdecode((folder / "environ").read_bytes())
+        environ = (folder / "environ").read_bytes().decode("latin-1")
         auxv = (folder / "auxv").read_bytes()
         command = os.fsdecode((folder / "comm").read_bytes()).rstrip("\n")
     except PermissionError:
@@ -73,7 +74,41 @@ def read(pid: int) -> Process:
             why="it does not exist or has ended",
             fix="Find the right number with `ps`; inside a container the numbers differ",
         ) from None
-    return Process(pid, command, parse_maps(maps), parse_preloads(environ), parse_secure(auxv))
+    preloads = parse_preloads(os.fsdecode(environ.encode("latin-1")))
+    variables = tuple(entry for entry in environ.split("\0") if "=" in entry)
+    return Process(pid, command, parse_maps(maps), preloads, parse_secure(auxv), variables)
+
+
+def read_all() -> tuple[list[Process], int]:
+    """Every process of this pid namespace by number, and how many this user may not read.
+
+    Kernel threads and whatever ends meanwhile are left out.
+    """
+    found = []
+    unreadable = 0
+    numbers = sorted(int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit())
+    for pid in numbers:
+        subject = _read_if_possible(pid)
+        if subject is not None:
+            found.append(subject)
+        elif Path(f"/proc/{pid}").exists() and not _is_kernel_thread(pid):
+            unreadable += 1
+    return found, unreadable
+
+
+def _read_if_possible(pid: int) -> Process | None:
+    try:
+        return read(pid)
+    except ToolError:
+        return None
+
+
+def _is_kernel_thread(pid: int) -> bool:
+    """It has no memory of its own, hence no size in /proc/PID/statm."""
+    try:
+        return Path(f"/proc/{pid}/statm").read_text(encoding="ascii").startswith("0 ")
+    except OSError:
+        return True
 
 
 def parse_maps(text: str) -> tuple[MappedFile, ...]:

@@ -53,7 +53,9 @@ class Use:
 
     `held_bytes` is granted; `asking_bytes` is being decided right now; `overhead_bytes` is the part
     of what is held that no allocation explains (contexts, code). `limit_bytes` is the limit as this
-    process resolved it: None for no limit, or none published.
+    process resolved it: None for no limit, or none published. `ratio` is by how much it oversells
+    memory, in thousandths: 0 not at all, 1 only where the GPU is full. `resident_bytes` is what of
+    its bytes is device memory, counted where memory is oversold.
     """
 
     owner: Owner
@@ -62,6 +64,8 @@ class Use:
     overhead_bytes: int
     limit_bytes: int | None
     activity: Activity
+    resident_bytes: int = 0
+    ratio: int = 0
 
     @property
     def used_bytes(self) -> int:
@@ -75,8 +79,9 @@ class Device:
 
     `limit_bytes` is in force: the lowest among the living, None when nobody has one. `used_bytes`
     is what the living hold and ask for, and `orphan_bytes` of it what nobody living is charged for,
-    since others imported it. `uses` are by slot, the dead included; `past` is what processes that
-    ended left to the counters.
+    since others imported it. `unified_bytes` of it lie on the host, where memory is oversold, and
+    `share_bytes` may be device memory: None where only the limit holds. `uses` are by slot, the
+    dead included; `past` is what processes that ended left to the counters.
     """
 
     row: int
@@ -86,6 +91,9 @@ class Device:
     orphan_bytes: int
     uses: tuple[Use, ...]
     past: Activity
+    oversold: bool = False
+    unified_bytes: int = 0
+    share_bytes: int | None = None
 
     @property
     def activity(self) -> Activity:
@@ -142,9 +150,9 @@ def read(path: Path) -> Region:
 
 def _other_version(path: Path, version: int) -> RegionError:
     return RegionError(
-        what=f"cannot read {path}",
-        why=f"its layout is {version}, and this gpufence reads layout {layout.REGION_VERSION}",
-        fix="Use the gpufence that came with the library of that container",
+        path,
+        f"its layout is {version}, and this gpufence reads layout {layout.REGION_VERSION}",
+        "Use the gpufence that came with the library of that container",
     )
 
 
@@ -175,6 +183,8 @@ def _read_device(
     overheads = table(layout.OVERHEAD_AT, "<Q")
     cells = table(layout.CELLS_AT, layout.CELL_FORMAT)
     activities = table(layout.ACTIVITY_AT, layout.ACTIVITY_FORMAT)
+    residents = table(layout.RESIDENT_AT, layout.CELL_FORMAT)
+    ratios = table(layout.RATIOS_AT, "<Q")
     uses = []
     for owner in owners:
         (limit,), (overhead,) = limits[owner.slot], overheads[owner.slot]
@@ -183,17 +193,31 @@ def _read_device(
             continue  # it has nothing to do with this device
         own_limit = None if limit in (0, layout.NO_LIMIT) else limit
         activity = Activity(*activities[owner.slot])
-        uses.append(Use(owner, held, asking, overhead, own_limit, activity))
+        resident, (ratio,) = sum(residents[owner.slot]), ratios[owner.slot]
+        uses.append(Use(owner, held, asking, overhead, own_limit, activity, resident, ratio))
     living = [use for use in uses if use.owner.life is Life.ALIVE]
     (orphans,) = struct.unpack_from("<Q", row, layout.ROW_ORPHANS_AT)
     orphans %= 1 << layout.ORPHAN_BITS
     past = file.read(layout.PAST_AT + layout.ACTIVITY_BYTES * number, layout.ACTIVITY_BYTES)
+    limit_bytes = min((u.limit_bytes for u in living if u.limit_bytes is not None), default=None)
+    ratio = max((use.ratio for use in living), default=0)
+    unified = sum(max(use.used_bytes - use.resident_bytes, 0) for use in living)
     return Device(
         row=number,
         uuid=uuid_text(row[layout.UUID_AT : layout.UUID_AT + 16]),
-        limit_bytes=min((u.limit_bytes for u in living if u.limit_bytes is not None), default=None),
+        limit_bytes=limit_bytes,
         used_bytes=sum(use.used_bytes for use in living) + orphans,
         orphan_bytes=orphans,
         uses=tuple(uses),
         past=Activity(*struct.unpack(layout.ACTIVITY_FORMAT, past)),
+        oversold=ratio > 0,
+        unified_bytes=unified if ratio else 0,
+        share_bytes=_share(limit_bytes, ratio),
     )
+
+
+def _share(limit_bytes: int | None, ratio: int) -> int | None:
+    """What of the limit may be device memory, as lib/src/policy/oversubscribe.h has it."""
+    if limit_bytes is None or ratio <= layout.RATIO_UNIT:
+        return None
+    return limit_bytes * layout.RATIO_UNIT // ratio

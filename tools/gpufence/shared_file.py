@@ -33,6 +33,10 @@ _Read = TypeVar("_Read")
 class RegionError(ToolError):
     """A file that cannot be read as what its name says; exit status 1."""
 
+    def __init__(self, path: Path, why: str, fix: str) -> None:
+        super().__init__(what=f"cannot read {path}", why=why, fix=fix)
+        self.path = path
+
 
 class Life(enum.Enum):
     """Whether the process that signed a slot still lives."""
@@ -177,20 +181,26 @@ class SharedFile:
 
     def broken(self, why: str, fix: str = "") -> RegionError:
         """The error to raise about this file."""
-        return RegionError(
-            what=f"cannot read {self.path}",
-            why=why,
-            fix=fix or "Remove the file once none of its container's processes lives",
-        )
+        remedy = fix or "Remove the file once none of its container's processes lives"
+        return RegionError(self.path, why, remedy)
 
     def _is_locked(self, slot: int) -> bool:
         """Whether somebody holds the slot's lock: he lives, or a child that inherited it does."""
-        asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, layout.LOCK_BASE + slot, 1, 0)
-        try:
-            answer = fcntl.fcntl(self._fd, fcntl.F_OFD_GETLK, asked)
-        except OSError:
-            return True  # a file system without locks proves nobody's death
-        return bool(struct.unpack(_FLOCK, answer)[0] != fcntl.F_UNLCK)
+        return _any_locked(self._fd, layout.LOCK_BASE + slot, 1)
+
+
+def is_in_use(path: Path) -> bool:
+    """Whether a process may still have a place in the file, whatever its layout."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True  # no proof that nobody has
+    try:
+        return _any_locked(fd, layout.LOCK_BASE, 0)
+    finally:
+        os.close(fd)
 
 
 def uuid_text(raw: bytes) -> str:
@@ -206,6 +216,16 @@ def _why_not_opened(error: OSError) -> tuple[str, str]:
     if error.errno == errno.ENOENT:
         return "it is gone", "Start it again"
     return (error.strerror or "unreadable").lower(), ""
+
+
+def _any_locked(fd: int, start: int, count: int) -> bool:
+    """Whether somebody else has a lock on one of the bytes; a count of 0 means to the end."""
+    asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, start, count, 0)
+    try:
+        answer = fcntl.fcntl(fd, fcntl.F_OFD_GETLK, asked)
+    except OSError:
+        return True  # a file system without locks proves nobody's death
+    return bool(struct.unpack(_FLOCK, answer)[0] != fcntl.F_UNLCK)
 
 
 def _own_namespace() -> int:

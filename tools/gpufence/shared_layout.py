@@ -26,6 +26,7 @@ MAX_PROCESSES = 4096
 MAX_DEVICES = 64
 # RegionHeader: magic, layout_version, max_processes, max_devices, high_slot.
 REGION_HEADER_FORMAT = "<QIIII"
+RATIO_UNIT = 1000  # lib/src/policy/oversubscribe.h
 ORPHAN_BITS = 44  # lib/src/state/sharing.cpp: bytes below, a number of changes above
 
 ROWS_AT = HEADER_BYTES
@@ -44,7 +45,10 @@ CELLS_AT = OVERHEAD_AT + _WORDS
 SHARES_AT = CELLS_AT + 2 * _WORDS
 ACTIVITY_AT = SHARES_AT + 2 * _WORDS
 PAST_AT = ACTIVITY_AT + 4 * _WORDS
-REGION_BYTES = PAST_AT + ACTIVITY_BYTES * MAX_DEVICES
+_RESIDENT_ROWS_AT = PAST_AT + ACTIVITY_BYTES * MAX_DEVICES
+RESIDENT_AT = _RESIDENT_ROWS_AT + 64 * MAX_DEVICES
+RATIOS_AT = RESIDENT_AT + 2 * _WORDS
+REGION_BYTES = RATIOS_AT + _WORDS
 
 # ---- a core file ----
 

@@ -18,8 +18,10 @@ struct Block {
   uint64_t offset;         // in the arena
   uint64_t granule_bytes;  // charged for this block alone; 0 = it shares a granule
   uint32_t units;          // of a shared granule
-  int device;
+  int device;              // kNowhere: addresses alone, charged to no device
 };
+
+inline constexpr int kNowhere = -1;
 
 // Blocks below a granule share granules with others of the same owner (a context's linear memory,
 // or its arrays: they never share with each other) and device.  CUDA_ERROR_OUT_OF_MEMORY: nothing

@@ -1,7 +1,8 @@
 // Managed memory: allocation and where its pages are.
 //
 // Allocating costs no device memory, as on a GPU that faults pages in: prefetching does, as far as
-// there is room, and allocations that cannot move push managed pages out again.
+// there is room, and allocations that cannot move push managed pages out again. Small ones share
+// granules of addresses as linear ones do.
 #include "cuda/managed.h"
 
 #include <stdlib.h>
@@ -40,20 +41,23 @@ void PullIn(Range* range, State* state, int device, uint64_t bytes) {
 
 CUresult Allocate(CUdeviceptr* address, size_t bytes, unsigned flags,
                   const context::Context& context) {
-  const uint64_t arena_bytes = heap::InGranules(bytes);
   auto* state = static_cast<State*>(calloc(1, sizeof(State)));
+  heap::Block block = {};
   Range range = {};
-  if (state == nullptr || arena_bytes == 0 || !arena::Take(arena_bytes, &range.arena_offset)) {
+  if (state == nullptr ||
+      heap::Take(heap::kNowhere, context.handle, bytes, &block) != CUDA_SUCCESS) {
     free(state);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  *state = {.resident_device = kNoPlace,
+  *state = {.block = block,
+            .resident_device = kNoPlace,
             .resident_bytes = 0,
             .preferred_place = kNoPlace,
             .prefetched_place = kNoPlace,
             .accessed_by = 0,
             .is_read_mostly = false};
-  range.base = arena::AddressOf(range.arena_offset);
+  range.arena_offset = block.offset;
+  range.base = arena::AddressOf(block.offset);
   range.bytes = bytes;
   range.family = Family::kManaged;
   range.accessible = true;
@@ -62,7 +66,7 @@ CUresult Allocate(CUdeviceptr* address, size_t bytes, unsigned flags,
   range.flags = flags;
   range.detail = reinterpret_cast<uintptr_t>(state);
   if (ranges::Add(range) == nullptr) {
-    arena::Give(range.arena_offset, arena_bytes);
+    heap::Give(block);
     free(state);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
@@ -170,7 +174,7 @@ uint64_t Evict(int device, uint64_t bytes) {
 void End(Range* range) {
   State* state = &StateOf(*range);
   PushOut(state, state->resident_bytes);
-  arena::Give(range->arena_offset, heap::InGranules(range->bytes));
+  heap::Give(state->block);
   free(state);
 }
 

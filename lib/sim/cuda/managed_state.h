@@ -4,6 +4,7 @@
 #ifndef GPUFENCE_LIB_SIM_CUDA_MANAGED_STATE_H_
 #define GPUFENCE_LIB_SIM_CUDA_MANAGED_STATE_H_
 
+#include "cuda/heap.h"
 #include "cuda/memory.h"
 
 namespace sim::managed {
@@ -13,6 +14,7 @@ inline constexpr int kHostPlace = -1;
 inline constexpr int kNoPlace = -2;
 
 struct State {
+  heap::Block block;        // its addresses
   int resident_device;      // kNoPlace = all on the host
   uint64_t resident_bytes;  // charged there
   int preferred_place;

@@ -37,6 +37,7 @@ CUresult BeginLow(context::Context** context) {
 }
 
 bool ChargeHidden(int device, uint64_t bytes) {
+  if (device == heap::kNowhere) return true;
   const int physical = device::Physical(device);
   if (bytes == 0 || machine::Reserve(physical, bytes)) return true;
   // Managed pages of our own make room for memory that cannot move.
@@ -44,7 +45,7 @@ bool ChargeHidden(int device, uint64_t bytes) {
 }
 
 void ReleaseHidden(int device, uint64_t bytes) {
-  if (bytes > 0) machine::Release(device::Physical(device), bytes);
+  if (bytes > 0 && device != heap::kNowhere) machine::Release(device::Physical(device), bytes);
 }
 
 heap::Block BlockOf(const Range& range) {

@@ -77,7 +77,7 @@ struct DeviceIdentity {
 
 // What holds for one device. A source is the statement that decided, "" where nothing holds.
 struct DeviceLimits {
-  uint64_t memory_bytes;  // kUnlimitedBytes: no limit; never above total_bytes
+  uint64_t memory_bytes;  // kUnlimitedBytes: no limit; above total_bytes only if oversubscribed
   char memory_source[kSourceBytes];
   // Shares of GPU time in thousandths of a percent. Policies are folded in: "off" is no limit, and
   // "shared" a soft share of 100 %.

@@ -12,7 +12,7 @@ constexpr Option kOptions[] = {
     {"GPUFENCE_CORE_LIMIT", kGpufence, kCores, Keys::kIndexOrUuid},
     {"GPUFENCE_CORE_SOFT_LIMIT", kGpufence, kSoftCores, Keys::kIndexOrUuid},
     {"GPUFENCE_CORE_POLICY", kGpufence, kCorePolicy, Keys::kNone},
-    {"GPUFENCE_OVERSUBSCRIBE", kGpufence, kOversubscribe, Keys::kNone},
+    {"GPUFENCE_OVERSUBSCRIBE", kGpufence, kOversubscribe, Keys::kIndexOrUuid},
     {"GPUFENCE_SCOPE", kGpufence, kScope, Keys::kNone},
     {"GPUFENCE_STATE_DIR", kGpufence, kStateFolder, Keys::kNone},
     {"GPUFENCE_NODE_DIR", kGpufence, kNodeFolder, Keys::kNone},

@@ -111,7 +111,7 @@ bool LimitMemory(Resolution* resolution, const DeviceIdentity& device, DeviceLim
                                      chosen.claim->source);
   }
   limits->memory_bytes = chosen.amount;
-  if (device.total_bytes > 0 && chosen.amount > device.total_bytes) {
+  if (limits->oversubscribe == 0 && device.total_bytes > 0 && chosen.amount > device.total_bytes) {
     limits->memory_bytes = device.total_bytes;
     if (!resolution->warned_clamp) {
       char text[kNoteBytes];
@@ -246,9 +246,9 @@ ConfigResult ResolveAndWarn(const Claims& claims, const DeviceIdentity* devices,
   for (size_t d = 0; d < count; ++d) {
     limits[d] = DeviceLimits{};
     limits[d].memory_bytes = kUnlimitedBytes;
+    Oversubscribe(&resolution, devices[d], &limits[d]);
     if (!LimitMemory(&resolution, devices[d], &limits[d])) return ConfigResult::kInvalid;
     LimitCores(&resolution, devices[d], &limits[d]);
-    Oversubscribe(&resolution, devices[d], &limits[d]);
   }
   const bool limited = LimitsMemory(limits, count) || LimitsCores(limits, count);
   return limited ? ConfigResult::kLimits : ConfigResult::kNothing;

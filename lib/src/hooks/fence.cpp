@@ -9,6 +9,7 @@
 #include "hooks/piece_reservation.h"
 #include "hooks/region_places.h"
 #include "hooks/shared_memory.h"
+#include "hooks/unified.h"
 #include "real.h"
 
 namespace gpufence {
@@ -62,15 +63,32 @@ void JoinNvml(const Claims& claims, DeviceIdentity* devices, size_t count) {
   for (size_t d = 0; d < count; ++d) devices[d].nvml_index = NvmlIndexOf(devices[d].uuid);
 }
 
-// What is claimed but held by nobody yet, in one line. A forked child's parent has said it.
-void SayWhatIsNotEnforced(const DeviceLimits* limits, size_t count) {
+// Where memory cannot be oversold, all that the container is promised is its share. A forked
+// child's parent has said so.
+void LimitToShares(const DeviceIdentity* devices, size_t count, DeviceLimits* limits) {
   static constinit std::atomic<bool> said{false};
   for (size_t d = 0; d < count; ++d) {
-    const char* source = limits[d].oversubscribe_source;
-    if (*source == '\0') continue;
-    if (said.exchange(true, std::memory_order_relaxed)) return;
-    GPUFENCE_LOG(kWarn, "%s is read, but this build does not oversubscribe", source);
-    return;
+    const uint64_t ratio = limits[d].oversubscribe;
+    if (ratio == 0) continue;
+    if (limits[d].memory_bytes == kUnlimitedBytes) {
+      limits[d].oversubscribe = 0;
+      if (said.exchange(true, std::memory_order_relaxed)) continue;
+      GPUFENCE_LOG(kWarn, "%s has no effect without a memory limit",
+                   limits[d].oversubscribe_source);
+      continue;
+    }
+    if (CanOversell(static_cast<CUdevice>(devices[d].ordinal))) continue;
+    const uint64_t share_bytes = ShareBytes(limits[d].memory_bytes, ratio);
+    const uint64_t most_bytes =
+        share_bytes < devices[d].total_bytes ? share_bytes : devices[d].total_bytes;
+    if (most_bytes < limits[d].memory_bytes) limits[d].memory_bytes = most_bytes;
+    limits[d].oversubscribe = 0;
+    if (said.exchange(true, std::memory_order_relaxed)) continue;
+    GPUFENCE_LOG(kWarn,
+                 "%s is not followed on device %u, which has no concurrent access to managed "
+                 "memory; its limit is %llu bytes",
+                 limits[d].oversubscribe_source, devices[d].ordinal,
+                 static_cast<unsigned long long>(limits[d].memory_bytes));
   }
 }
 
@@ -132,7 +150,7 @@ FenceState FenceDevices(Fence* fence, const Claims& claims, const DeviceIdentity
     device->ordinal = static_cast<CUdevice>(devices[i].ordinal);
     device->total_bytes = devices[i].total_bytes;
     device->account.Open(file, row, slot, static_cast<uint32_t>(i), limits[i].memory_bytes,
-                         MakeRoomOn);
+                         MakeRoomOn, limits[i].oversubscribe);
     device->account.ReadStaleWith(ReadStaleOn);
     CountHeld(devices[i].ordinal, device->account.activity());
     GPUFENCE_LOG(kInfo, "device %u: memory limit %llu bytes (%s)", devices[i].ordinal,
@@ -167,7 +185,7 @@ FenceState Decide(Fence* fence, Workspace* work) {
   JoinNvml(work->claims, work->devices, count);
   result = ResolveLimits(work->claims, work->devices, count, work->limits, Warn, why, sizeof why);
   if (result == ConfigResult::kInvalid) return Refuse(why);
-  SayWhatIsNotEnforced(work->limits, count);
+  LimitToShares(work->devices, count, work->limits);
   const bool cores = LimitsCores(work->limits, count);
   if (!LimitsMemory(work->limits, count) && !cores) return FenceState::kOpen;
   if (cores && !OpenShares(work, count, why, sizeof why)) return Refuse(why);
@@ -331,6 +349,7 @@ void Discharge(Fence* fence, const Holding& holding) {
       device->managed_bytes.fetch_sub(holding.bytes);
       [[fallthrough]];
     case Family::kLinear:
+    case Family::kUnified:
       return DischargePiece(device, holding);
     case Family::kStreamOrdered:
       return ReturnToPool(reinterpret_cast<PoolAccount*>(holding.owner), holding.bytes);

@@ -32,6 +32,7 @@ struct FencedDevice {
   uint64_t total_bytes;
   Account account;
   ChunkTable chunks;                    // where this process's small pieces lie
+  ChunkTable unified_chunks;            // the same of those that stay on the host
   Moves moves;                          // see LedgerMove
   std::atomic<uint64_t> managed_bytes;  // charged in full, though resident only where touched
   std::atomic<bool> listed;             // the process list knows us here

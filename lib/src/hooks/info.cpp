@@ -2,6 +2,7 @@
 // The driver answers first, so its checks and codes are the caller's; success is lowered.
 #include "hooks/clock.h"
 #include "hooks/fence.h"
+#include "hooks/held.h"
 #include "policy/view.h"
 #include "real.h"
 
@@ -13,7 +14,13 @@ using InfoCall = CUresult (*)(Size*, Size*);
 template <typename Size>
 using TotalCall = CUresult (*)(Size*, CUdevice);
 
-// The driver's numbers never grow, so they fit the 32-bit form as well.
+// The driver's numbers grow only where memory is oversold, and then perhaps beyond the 32-bit form.
+template <typename Size>
+Size Fit(uint64_t bytes) {
+  constexpr Size kMost = static_cast<Size>(-1);
+  return bytes < kMost ? static_cast<Size>(bytes) : kMost;
+}
+
 template <typename Size>
 CUresult MemGetInfo(Size* free_bytes, Size* total_bytes, InfoCall<Size> call) {
   const Hook hook;
@@ -22,10 +29,9 @@ CUresult MemGetInfo(Size* free_bytes, Size* total_bytes, InfoCall<Size> call) {
   FencedDevice* device = hook.answering_device();
   if (device == nullptr || free_bytes == nullptr || total_bytes == nullptr) return rc;
   device->account.ReclaimAt(CoarseNowNs());
-  const MemoryView view = ViewMemory(device->account.LimitBytes(), device->account.UsedBytes(),
-                                     *total_bytes, *free_bytes);
-  *free_bytes = static_cast<Size>(view.free_bytes);
-  *total_bytes = static_cast<Size>(view.total_bytes);
+  const MemoryView view = ViewMemory(HeldOn(&device->account), *total_bytes, *free_bytes);
+  *free_bytes = Fit<Size>(view.free_bytes);
+  *total_bytes = Fit<Size>(view.total_bytes);
   return rc;
 }
 
@@ -36,8 +42,7 @@ CUresult DeviceTotalMem(Size* bytes, CUdevice dev, TotalCall<Size> call) {
   if (rc != CUDA_SUCCESS || bytes == nullptr || hook.fence() == nullptr) return rc;
   FencedDevice* device = FencedOrdinal(hook.fence(), static_cast<uint32_t>(dev));
   if (device == nullptr) return rc;
-  const uint64_t limit_bytes = device->account.LimitBytes();
-  if (limit_bytes < *bytes) *bytes = static_cast<Size>(limit_bytes);
+  *bytes = Fit<Size>(ViewMemory(HeldOn(&device->account), *bytes, *bytes).total_bytes);
   return rc;
 }
 

@@ -1,11 +1,13 @@
 // Linear and pitched device memory, and the free that ends any kind of address.
 //
-// The 32-bit forms take addresses below 4 GiB, for which the driver shares no chunks.
+// The 32-bit forms take addresses below 4 GiB, for which the driver shares no chunks, and where
+// unified memory never lies.
 #include "hooks/fence.h"
 #include "hooks/freed.h"
 #include "hooks/piece_reservation.h"
 #include "hooks/pool_account.h"
 #include "hooks/pool_release.h"
+#include "hooks/unified.h"
 #include "policy/charge.h"
 #include "real.h"
 
@@ -22,31 +24,54 @@ using PitchCall = CUresult (*)(Pointer*, Size*, Size, Size, unsigned int);
 template <typename Pointer>
 using FreeCall = CUresult (*)(Pointer);
 
+template <typename Pointer>
+inline constexpr bool kSharesChunks = sizeof(Pointer) == sizeof(CUdeviceptr);
+
+template <typename Pointer>
+CUresult NoRoom(FencedDevice* device) {
+  return kSharesChunks<Pointer> ? NoRoomOnDevice(device) : OverLimit(device);
+}
+
+// What is reserved for `bytes`.
+template <typename Pointer>
+uint64_t ChargeOf(uint64_t bytes) {
+  return kSharesChunks<Pointer> ? bytes : RoundUp(bytes, kChunkBytes);
+}
+
 Holding AtAddress(uint64_t address) { return {.key = address, .kind = HoldingKind::kAddress}; }
 
 template <typename Pointer>
 CUresult Undo(FencedDevice* device, Pointer address, FreeCall<Pointer> undo) {
   undo(address);
-  return OverLimit(device);
+  return NoRoom<Pointer>(device);
 }
 
 template <typename Pointer, typename Size>
-CUresult Allocate(Pointer* dptr, Size bytesize, bool shares_chunks,
-                  AllocateCall<Pointer, Size> call, FreeCall<Pointer> undo) {
+CUresult AllocateOnDevice(FencedDevice* device, uint64_t context, Pointer* dptr, Size bytesize,
+                          AllocateCall<Pointer, Size> call, FreeCall<Pointer> undo) {
+  PieceReservation held(device, context, HeapKind::kLinear, ChargeOf<Pointer>(bytesize));
+  if (!held) return NoRoom<Pointer>(device);
+  Pointer address = *dptr;
+  const CUresult rc = call(&address, bytesize);
+  if (rc == CUDA_SUCCESS && !held.Commit(AtAddress(address))) return Undo(device, address, undo);
+  *dptr = address;
+  return rc;
+}
+
+template <typename Pointer, typename Size>
+CUresult Allocate(Pointer* dptr, Size bytesize, AllocateCall<Pointer, Size> call,
+                  FreeCall<Pointer> undo) {
   const Hook hook;
   if (hook.refused()) return kRefusalCode;
   FencedDevice* device = hook.current_device();
   // What the driver refuses by itself, it refuses in its own words.
   if (device == nullptr || dptr == nullptr || bytesize == 0) return call(dptr, bytesize);
-
-  PieceReservation held(device, hook.context(), HeapKind::kLinear,
-                        shares_chunks ? bytesize : RoundUp(bytesize, kChunkBytes));
-  if (!held) return OverLimit(device);
-
-  Pointer address = *dptr;
-  const CUresult rc = call(&address, bytesize);
-  if (rc == CUDA_SUCCESS && !held.Commit(AtAddress(address))) return Undo(device, address, undo);
-  *dptr = address;
+  const CUresult rc = AllocateOnDevice(device, hook.context(), dptr, bytesize, call, undo);
+  if constexpr (kSharesChunks<Pointer>) {
+    if (Overflows(device, rc)) {
+      return AllocateUnified(device, hook.context(), bytesize, CU_MEM_ATTACH_GLOBAL, dptr);
+    }
+  }
   return rc;
 }
 
@@ -57,38 +82,58 @@ uint64_t RowBytes(uint64_t row_bytes, uint64_t rows) {
 
 bool IsElementSize(unsigned int bytes) { return bytes == 4 || bytes == 8 || bytes == 16; }
 
+uint64_t UsualBytes(uint64_t width, uint64_t height) {
+  return RowBytes(RoundUp(width, kUsualPitch), height);
+}
+
 template <typename Pointer, typename Size>
-CUresult AllocatePitch(Pointer* dptr, Size* pitch, Size width, Size height, unsigned int element,
-                       bool shares_chunks, PitchCall<Pointer, Size> call, FreeCall<Pointer> undo) {
-  const Hook hook;
-  if (hook.refused()) return kRefusalCode;
-  FencedDevice* device = hook.current_device();
-  if (device == nullptr || dptr == nullptr || pitch == nullptr || width == 0 || height == 0 ||
-      !IsElementSize(element)) {
-    return call(dptr, pitch, width, height, element);
-  }
-  const auto charge_of = [&](uint64_t bytes) {
-    return shares_chunks ? bytes : RoundUp(bytes, kChunkBytes);
-  };
-  const uint64_t expected = charge_of(RowBytes(RoundUp(width, kUsualPitch), height));
+struct PitchRequest {
+  Size width;
+  Size height;
+  unsigned int element;
+  PitchCall<Pointer, Size> call;
+  FreeCall<Pointer> undo;
+};
+
+template <typename Pointer, typename Size>
+CUresult AllocatePitchOnDevice(FencedDevice* device, uint64_t context, Pointer* dptr, Size* pitch,
+                               const PitchRequest<Pointer, Size>& asked) {
+  const uint64_t expected = ChargeOf<Pointer>(UsualBytes(asked.width, asked.height));
+  PieceReservation held(device, context, HeapKind::kLinear, expected);
+  if (!held) return NoRoom<Pointer>(device);
   Pointer address = 0;
   Size real_pitch = 0;
-  {
-    PieceReservation held(device, hook.context(), HeapKind::kLinear, expected);
-    if (!held) return OverLimit(device);
-    const CUresult rc = call(&address, &real_pitch, width, height, element);
-    if (rc != CUDA_SUCCESS) return rc;
-    const uint64_t bytes = charge_of(RowBytes(real_pitch, height));
-    if (bytes == expected) {
-      if (!held.Commit(AtAddress(address))) return Undo(device, address, undo);
-    } else {
-      PieceReservation exact(device, hook.context(), HeapKind::kLinear, bytes);
-      if (!exact || !exact.Commit(AtAddress(address))) return Undo(device, address, undo);
-    }
+  const CUresult rc = asked.call(&address, &real_pitch, asked.width, asked.height, asked.element);
+  if (rc != CUDA_SUCCESS) return rc;
+  const uint64_t bytes = ChargeOf<Pointer>(RowBytes(real_pitch, asked.height));
+  if (bytes == expected) {
+    if (!held.Commit(AtAddress(address))) return Undo(device, address, asked.undo);
+  } else {
+    PieceReservation exact(device, context, HeapKind::kLinear, bytes);
+    if (!exact || !exact.Commit(AtAddress(address))) return Undo(device, address, asked.undo);
   }
   *dptr = address;
   *pitch = real_pitch;
   return CUDA_SUCCESS;
+}
+
+template <typename Pointer, typename Size>
+CUresult AllocatePitch(Pointer* dptr, Size* pitch, const PitchRequest<Pointer, Size>& asked) {
+  const Hook hook;
+  if (hook.refused()) return kRefusalCode;
+  FencedDevice* device = hook.current_device();
+  if (device == nullptr || dptr == nullptr || pitch == nullptr || asked.width == 0 ||
+      asked.height == 0 || !IsElementSize(asked.element)) {
+    return asked.call(dptr, pitch, asked.width, asked.height, asked.element);
+  }
+  CUresult rc = AllocatePitchOnDevice(device, hook.context(), dptr, pitch, asked);
+  if constexpr (kSharesChunks<Pointer>) {
+    if (!Overflows(device, rc)) return rc;
+    rc = AllocateUnified(device, hook.context(), UsualBytes(asked.width, asked.height),
+                         CU_MEM_ATTACH_GLOBAL, dptr);
+    if (rc == CUDA_SUCCESS) *pitch = RoundUp(asked.width, kUsualPitch);
+  }
+  return rc;
 }
 
 template <typename Pointer>
@@ -111,26 +156,25 @@ CUresult Free(Pointer dptr, FreeCall<Pointer> call) {
 extern "C" {
 
 CUresult cuMemAlloc(CUdeviceptr_v1* dptr, unsigned int bytesize) {
-  return gpufence::Allocate(dptr, bytesize, /*shares_chunks=*/false, real::cuMemAlloc,
-                            real::cuMemFree);
+  return gpufence::Allocate(dptr, bytesize, real::cuMemAlloc, real::cuMemFree);
 }
 
 CUresult cuMemAlloc_v2(CUdeviceptr* dptr, size_t bytesize) {
-  return gpufence::Allocate(dptr, bytesize, /*shares_chunks=*/true, real::cuMemAlloc_v2,
-                            real::cuMemFree_v2);
+  return gpufence::Allocate(dptr, bytesize, real::cuMemAlloc_v2, real::cuMemFree_v2);
 }
 
 CUresult cuMemAllocPitch(CUdeviceptr_v1* dptr, unsigned int* pPitch, unsigned int WidthInBytes,
                          unsigned int Height, unsigned int ElementSizeBytes) {
-  return gpufence::AllocatePitch(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes,
-                                 /*shares_chunks=*/false, real::cuMemAllocPitch, real::cuMemFree);
+  return gpufence::AllocatePitch<CUdeviceptr_v1, unsigned int>(
+      dptr, pPitch,
+      {WidthInBytes, Height, ElementSizeBytes, real::cuMemAllocPitch, real::cuMemFree});
 }
 
 CUresult cuMemAllocPitch_v2(CUdeviceptr* dptr, size_t* pPitch, size_t WidthInBytes, size_t Height,
                             unsigned int ElementSizeBytes) {
-  return gpufence::AllocatePitch(dptr, pPitch, WidthInBytes, Height, ElementSizeBytes,
-                                 /*shares_chunks=*/true, real::cuMemAllocPitch_v2,
-                                 real::cuMemFree_v2);
+  return gpufence::AllocatePitch<CUdeviceptr, size_t>(
+      dptr, pPitch,
+      {WidthInBytes, Height, ElementSizeBytes, real::cuMemAllocPitch_v2, real::cuMemFree_v2});
 }
 
 CUresult cuMemFree(CUdeviceptr_v1 dptr) { return gpufence::Free(dptr, real::cuMemFree); }

@@ -1,27 +1,48 @@
 // Managed memory: charged in full and at once, whatever it is attached to, because all of it may
 // move to the device.
+//
+// Where memory is oversold, what the share has no room for stays on the host, and so do pieces that
+// share pages with such: all small ones.
 #include "hooks/piece_reservation.h"
+#include "hooks/unified.h"
+#include "policy/charge.h"
 #include "real.h"
 
+namespace gpufence {
+namespace {
+
+CUresult AllocateMovable(FencedDevice* device, uint64_t context, CUdeviceptr* dptr, size_t bytesize,
+                         unsigned flags) {
+  PieceReservation held(device, context, HeapKind::kManaged, bytesize);
+  if (!held) return NoRoomOnDevice(device);
+  CUdeviceptr address = *dptr;
+  const CUresult rc = real::cuMemAllocManaged(&address, bytesize, flags);
+  if (rc == CUDA_SUCCESS && !held.Commit({.key = address, .kind = HoldingKind::kAddress})) {
+    real::cuMemFree_v2(address);
+    return NoRoomOnDevice(device);
+  }
+  *dptr = address;
+  return rc;
+}
+
+CUresult Allocate(FencedDevice* device, uint64_t context, CUdeviceptr* dptr, size_t bytesize,
+                  unsigned flags) {
+  if (!device->account.oversold() || !IsSmall(bytesize)) {
+    const CUresult rc = AllocateMovable(device, context, dptr, bytesize, flags);
+    if (!Overflows(device, rc)) return rc;
+  }
+  return AllocateUnified(device, context, bytesize, flags, dptr);
+}
+
+}  // namespace
+}  // namespace gpufence
+
 extern "C" CUresult cuMemAllocManaged(CUdeviceptr* dptr, size_t bytesize, unsigned int flags) {
-  using gpufence::PieceReservation;
   const gpufence::Hook hook;
   if (hook.refused()) return gpufence::kRefusalCode;
   gpufence::FencedDevice* device = hook.current_device();
   if (device == nullptr || dptr == nullptr || bytesize == 0) {
     return real::cuMemAllocManaged(dptr, bytesize, flags);
   }
-
-  PieceReservation held(device, hook.context(), gpufence::HeapKind::kManaged, bytesize);
-  if (!held) return gpufence::OverLimit(device);
-
-  CUdeviceptr address = *dptr;
-  const CUresult rc = real::cuMemAllocManaged(&address, bytesize, flags);
-  if (rc == CUDA_SUCCESS &&
-      !held.Commit({.key = address, .kind = gpufence::HoldingKind::kAddress})) {
-    real::cuMemFree_v2(address);
-    return gpufence::OverLimit(device);
-  }
-  *dptr = address;
-  return rc;
+  return gpufence::Allocate(device, hook.context(), dptr, bytesize, flags);
 }

@@ -13,13 +13,13 @@ namespace {
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 
-// Lowers total, free and used. The first form of the query has no word for what is reserved and
+// Exchanges total, free and used. The first form of the query has no word for what is reserved and
 // counts it as used; inside a limit, used is the container's own in every form.
 template <typename Memory>
-bool LowerMemory(nvmlDevice_t device, Memory* memory, MemoryView* view) {
-  LimitSeen seen;
+bool ShowLimit(nvmlDevice_t device, Memory* memory, MemoryView* view) {
+  Held seen;
   if (!LookAt(device, &seen)) return false;
-  *view = ViewMemory(seen.limit_bytes, seen.used_bytes, memory->total, memory->free);
+  *view = ViewMemory(seen, memory->total, memory->free);
   memory->total = view->total_bytes;
   memory->used = view->used_bytes;
   memory->free = view->free_bytes;
@@ -32,10 +32,10 @@ nvmlReturn_t GetAttributes(nvmlDevice_t device, nvmlDeviceAttributes_t* attribut
                            AttributesCall call) {
   const InsideHook hook;
   const nvmlReturn_t rc = call(device, attributes);
-  LimitSeen seen;
+  Held seen;
   if (rc != NVML_SUCCESS || !hook.is_outermost() || !LookAt(device, &seen)) return rc;
-  const uint64_t limit_mib = seen.limit_bytes / kMiB;
-  if (limit_mib < attributes->memorySizeMB) attributes->memorySizeMB = limit_mib;
+  const uint64_t total_bytes = attributes->memorySizeMB * kMiB;
+  attributes->memorySizeMB = ViewMemory(seen, total_bytes, total_bytes).total_bytes / kMiB;
   return rc;
 }
 
@@ -51,7 +51,7 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t* memory) 
   const InsideHook hook;
   const nvmlReturn_t rc = real::nvmlDeviceGetMemoryInfo(device, memory);
   MemoryView view;
-  if (rc == NVML_SUCCESS && hook.is_outermost()) gpufence::LowerMemory(device, memory, &view);
+  if (rc == NVML_SUCCESS && hook.is_outermost()) gpufence::ShowLimit(device, memory, &view);
   return rc;
 }
 
@@ -59,7 +59,7 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t* me
   const InsideHook hook;
   const nvmlReturn_t rc = real::nvmlDeviceGetMemoryInfo_v2(device, memory);
   MemoryView view;
-  if (rc == NVML_SUCCESS && hook.is_outermost() && gpufence::LowerMemory(device, memory, &view)) {
+  if (rc == NVML_SUCCESS && hook.is_outermost() && gpufence::ShowLimit(device, memory, &view)) {
     memory->reserved = view.reserved_bytes;
   }
   return rc;
@@ -71,7 +71,7 @@ nvmlReturn_t nvmlDeviceGetConfComputeProtectedMemoryUsage(nvmlDevice_t device,
   const nvmlReturn_t rc = real::nvmlDeviceGetConfComputeProtectedMemoryUsage(device, memory);
   MemoryView view;
   // A board without protected memory answers zeros, which stay zeros.
-  if (rc == NVML_SUCCESS && hook.is_outermost()) gpufence::LowerMemory(device, memory, &view);
+  if (rc == NVML_SUCCESS && hook.is_outermost()) gpufence::ShowLimit(device, memory, &view);
   return rc;
 }
 

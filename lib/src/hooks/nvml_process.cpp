@@ -71,7 +71,7 @@ nvmlReturn_t PutOurs(Fill fill, unsigned* count, Entry* entries) {
 }
 
 bool IsFenced(nvmlDevice_t device) {
-  LimitSeen seen;
+  Held seen;
   return LookAt(device, &seen);
 }
 

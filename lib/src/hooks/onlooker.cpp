@@ -13,6 +13,7 @@
 #include "device/usage.h"
 #include "hooks/clock.h"
 #include "hooks/fence.h"
+#include "hooks/held.h"
 #include "hooks/region_places.h"
 #include "real.h"
 #include "state/onlook.h"
@@ -31,6 +32,7 @@ enum class Settings : uint32_t {
 struct LimitOf {
   uint8_t uuid[16];
   uint64_t bytes;
+  bool is_oversold;
 };
 
 // What the settings say, read once. Wiped on fork: a child may have others.
@@ -116,6 +118,7 @@ Settings ReadSettings(Workspace* work) {
     for (size_t i = 0; result == ConfigResult::kLimits && i < count; ++i) {
       memcpy(read->limits[i].uuid, work->devices[i].uuid, sizeof read->limits[i].uuid);
       read->limits[i].bytes = work->limits[i].memory_bytes;
+      read->limits[i].is_oversold = work->limits[i].oversubscribe != 0;
       read->count = static_cast<uint32_t>(i + 1);
     }
   }
@@ -179,31 +182,35 @@ bool FindSight(const Onlooker& onlooker, RegionFile* file) {
   return true;
 }
 
-bool LookFromOutside(const uint8_t uuid[16], LimitSeen* seen) {
+bool LookFromOutside(const uint8_t uuid[16], Held* seen) {
   const Onlooker* onlooker = DecidedOnlooker();
   if (onlooker == nullptr ||
       onlooker->settings.load(std::memory_order_relaxed) != Settings::kLimits) {
     return false;
   }
-  *seen = {kUnlimitedBytes, 0};
+  *seen = {kUnlimitedBytes, 0, false};
   for (uint32_t i = 0; i < onlooker->count; ++i) {
     if (memcmp(onlooker->limits[i].uuid, uuid, 16) == 0) {
       seen->limit_bytes = onlooker->limits[i].bytes;
+      seen->is_oversold = onlooker->limits[i].is_oversold;
     }
   }
   RegionFile file;
   if (!onlooker->process_scope && FindSight(*onlooker, &file)) {
     const uint32_t row = LookRow(file.region, uuid);
-    const RowSeen found = row == kMaxDevices ? RowSeen{0, kNoLimit, 0} : LookAtRow(file, row);
+    const RowSeen found = row == kMaxDevices ? RowSeen{} : LookAtRow(file, row);
     seen->used_bytes = found.used_bytes;
-    if (found.processes > 0) seen->limit_bytes = found.limit_bytes;
+    if (found.processes > 0) {
+      seen->limit_bytes = found.limit_bytes;
+      seen->is_oversold = found.is_oversold;
+    }
   }
   return seen->limit_bytes != kUnlimitedBytes;
 }
 
 }  // namespace
 
-bool LookAt(nvmlDevice_t device, LimitSeen* seen) {
+bool LookAt(nvmlDevice_t device, Held* seen) {
   uint8_t uuid[16];
   Fence* fence = DecidedFence();
   if (fence == nullptr) {
@@ -215,7 +222,7 @@ bool LookAt(nvmlDevice_t device, LimitSeen* seen) {
     FencedDevice* fenced = &fence->devices[i];
     if (memcmp(fenced->uuid, uuid, sizeof uuid) != 0) continue;
     fenced->account.ReclaimAt(CoarseNowNs());
-    *seen = {fenced->account.LimitBytes(), fenced->account.UsedBytes()};
+    *seen = HeldOn(&fenced->account);
     return seen->limit_bytes != kNoLimit;
   }
   return LookFromOutside(uuid, seen);

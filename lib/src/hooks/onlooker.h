@@ -8,13 +8,9 @@
 #include <stdint.h>
 
 #include "driver_abi.h"
+#include "policy/view.h"
 
 namespace gpufence {
-
-struct LimitSeen {
-  uint64_t limit_bytes;
-  uint64_t used_bytes;  // by the whole container
-};
 
 // The limit on the device and what the container holds there. False: no limit holds, or it cannot
 // be read, and the driver's own numbers are the answer.
@@ -22,7 +18,7 @@ struct LimitSeen {
 // Limits that name a GPU by its CUDA ordinal: what the container's living processes published for
 // it by UUID; before any lives, the position in NVML's list, since only CUDA knows what
 // CUDA_VISIBLE_DEVICES makes of an ordinal.
-bool LookAt(nvmlDevice_t device, LimitSeen* seen);
+bool LookAt(nvmlDevice_t device, Held* seen);
 
 // True when the process is one of the container's.
 bool IsOurs(uint32_t pid);

@@ -112,7 +112,7 @@ bool Growth::Settle() {
     ReadOverheadNow(device_);
     OverheadChanged(device_);
   }
-  return device_->account.UsedBytes() <= device_->account.LimitBytes();
+  return device_->account.IsWithinLimit();
 }
 
 void OverheadChanged(FencedDevice* device) { device->account.MarkStale(); }

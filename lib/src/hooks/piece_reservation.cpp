@@ -8,7 +8,21 @@ constexpr uint32_t kLeaving = 1;
 
 HeapKind KindOf(const Holding& holding) {
   if (holding.kind != HoldingKind::kAddress) return HeapKind::kArrays;
-  return holding.family == Family::kManaged ? HeapKind::kManaged : HeapKind::kLinear;
+  return holding.family == Family::kLinear ? HeapKind::kLinear : HeapKind::kManaged;
+}
+
+Tier TierOf(const Holding& holding) {
+  return holding.family == Family::kUnified ? Tier::kUnified : Tier::kDevice;
+}
+
+Family FamilyOf(HeapKind kind, Tier tier) {
+  if (tier == Tier::kUnified) return Family::kUnified;
+  return kind == HeapKind::kManaged ? Family::kManaged : Family::kLinear;
+}
+
+// Charges of one tier never pay for chunks of the other.
+ChunkTable* ChunksOf(FencedDevice* device, Tier tier) {
+  return tier == Tier::kUnified ? &device->unified_chunks : &device->chunks;
 }
 
 SmallPiece PieceOf(const Holding& holding) {
@@ -16,20 +30,22 @@ SmallPiece PieceOf(const Holding& holding) {
 }
 
 bool SharesChunk(const Holding& holding) {
-  return (holding.family == Family::kLinear || holding.family == Family::kManaged) &&
+  return (holding.family == Family::kLinear || holding.family == Family::kManaged ||
+          holding.family == Family::kUnified) &&
          IsSmall(holding.bytes);
 }
 
 }  // namespace
 
 PieceReservation::PieceReservation(FencedDevice* device, uint64_t context, HeapKind kind,
-                                   uint64_t bytes)
+                                   uint64_t bytes, Tier tier)
     : device_(device),
       context_(context),
       kind_(kind),
+      tier_(tier),
       bytes_(bytes),
       move_(&device->moves),
-      grant_(&device->account, &device->chunks, context, kind, bytes) {
+      grant_(&device->account, ChunksOf(device, tier), context, kind, bytes, tier) {
   if (grant_) {
     move_.Granted();
   } else {
@@ -42,33 +58,35 @@ bool PieceReservation::Commit(Holding holding) {
   holding.context = context_;
   holding.bytes = bytes_;
   holding.device = static_cast<uint16_t>(device_ - fence->devices);
-  holding.family = kind_ == HeapKind::kManaged ? Family::kManaged : Family::kLinear;
+  holding.family = FamilyOf(kind_, tier_);
   holding.owner = kind_ == HeapKind::kArrays ? grant_.place() : holding.key;
   // First of all, since it ends what was there before.
   Hold(fence, holding);
-  if (kind_ == HeapKind::kManaged) device_->managed_bytes.fetch_add(bytes_);
+  if (holding.family == Family::kManaged) device_->managed_bytes.fetch_add(bytes_);
   if (grant_.Placed(holding.owner)) return true;
   fence->holdings.Take(holding.kind, holding.key, &holding);
-  if (kind_ == HeapKind::kManaged) device_->managed_bytes.fetch_sub(bytes_);
+  if (holding.family == Family::kManaged) device_->managed_bytes.fetch_sub(bytes_);
   return false;
 }
 
 void LeavePiece(FencedDevice* device, Holding* holding) {
   if (!SharesChunk(*holding) || holding->count == kLeaving) return;
-  device->chunks.Leave(PieceOf(*holding));
+  ChunksOf(device, TierOf(*holding))->Leave(PieceOf(*holding));
   holding->count = kLeaving;
 }
 
 void KeepPiece(FencedDevice* device, Holding* holding) {
   if (holding->count != kLeaving || !SharesChunk(*holding)) return;
-  KeepSmallPiece(&device->account, &device->chunks, PieceOf(*holding));
+  const Tier tier = TierOf(*holding);
+  KeepSmallPiece(&device->account, ChunksOf(device, tier), PieceOf(*holding), tier);
   holding->count = 0;
 }
 
 void DischargePiece(FencedDevice* device, const Holding& holding) {
   Holding ending = holding;
   LeavePiece(device, &ending);
-  EndPiece(&device->account, &device->chunks, PieceOf(ending));
+  const Tier tier = TierOf(holding);
+  EndPiece(&device->account, ChunksOf(device, tier), PieceOf(ending), tier);
 }
 
 }  // namespace gpufence

@@ -9,8 +9,9 @@ namespace gpufence {
 // A grant that goes back unless it is committed.
 class PieceReservation {
  public:
-  // `bytes` as asked for. The device is not null.
-  PieceReservation(FencedDevice* device, uint64_t context, HeapKind kind, uint64_t bytes);
+  // `bytes` as asked for. The device is not null. Unified memory comes from the managed heap.
+  PieceReservation(FencedDevice* device, uint64_t context, HeapKind kind, uint64_t bytes,
+                   Tier tier = Tier::kDevice);
 
   explicit operator bool() const { return static_cast<bool>(grant_); }
 
@@ -22,6 +23,7 @@ class PieceReservation {
   FencedDevice* device_;
   uint64_t context_;
   HeapKind kind_;
+  Tier tier_;
   uint64_t bytes_;
   LedgerMove move_;  // ends after the grant
   PieceGrant grant_;

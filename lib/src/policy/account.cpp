@@ -8,62 +8,109 @@ constexpr uint64_t kReclaimPauseNs = 100'000'000;
 }  // namespace
 
 void Account::Open(const RegionFile& file, uint32_t row, uint32_t slot, uint32_t device,
-                   uint64_t own_limit_bytes, MakeRoom make_room) {
+                   uint64_t own_limit_bytes, MakeRoom make_room, uint64_t own_ratio) {
   file_ = file;
   ledger_ = Ledger(file.region, row, slot);
+  resident_ = Ledger(file.region, row, slot, Extent::kResident);
   sharing_ = Sharing(file.region, row, slot);
   slot_ = slot;
   device_ = device;
   make_room_ = make_room;
   PublishLimit(file.region, row, slot, own_limit_bytes);
+  PublishRatio(file.region, row, slot, own_ratio);
+  // Siblings that oversell count everybody's device memory.
+  is_oversold_ = HighestRatio(file.region, row) != 0;
   limit_bytes_.store(own_limit_bytes, std::memory_order_relaxed);
+  share_bytes_.store(gpufence::ShareBytes(own_limit_bytes, own_ratio), std::memory_order_relaxed);
   limit_epoch_.store(0, std::memory_order_relaxed);
-  ledger_.Rebuild();  // the slot may have been a dead process's
+  // The slot may have been a dead process's.
+  ledger_.Rebuild();
+  resident_.Rebuild();
+}
+
+void Account::ReadLimits() {
+  // Pairs with the release in PublishLimit: a new epoch comes with the new limits.
+  const std::atomic<uint32_t>& epoch = file_.region->header.limit_epoch;
+  if (epoch.load(std::memory_order_acquire) == limit_epoch_.load(std::memory_order_acquire)) return;
+  // One thread at a time: a slow one must not put an old limit under a new epoch.
+  SpinGuard guard(&limit_lock_);
+  const uint32_t now = epoch.load(std::memory_order_acquire);
+  const uint64_t limit_bytes = LowestLimit(file_.region, row());
+  const uint64_t ratio = HighestRatio(file_.region, row());
+  limit_bytes_.store(limit_bytes, std::memory_order_relaxed);
+  share_bytes_.store(gpufence::ShareBytes(limit_bytes, ratio), std::memory_order_relaxed);
+  limit_epoch_.store(now, std::memory_order_release);
 }
 
 uint64_t Account::LimitBytes() {
-  // Pairs with the release in PublishLimit: a new epoch comes with the new limits.
-  const std::atomic<uint32_t>& epoch = file_.region->header.limit_epoch;
-  if (epoch.load(std::memory_order_acquire) != limit_epoch_.load(std::memory_order_acquire)) {
-    // One thread at a time: a slow one must not put an old limit under a new epoch.
-    SpinGuard guard(&limit_lock_);
-    const uint32_t now = epoch.load(std::memory_order_acquire);
-    limit_bytes_.store(LowestLimit(file_.region, row()), std::memory_order_relaxed);
-    limit_epoch_.store(now, std::memory_order_release);
-  }
+  ReadLimits();
   return limit_bytes_.load(std::memory_order_relaxed);
 }
 
+uint64_t Account::ShareBytes() {
+  ReadLimits();
+  return share_bytes_.load(std::memory_order_relaxed);
+}
+
+bool Account::IsNear(const Ledger& ledger, uint64_t bound_bytes, uint64_t bytes) const {
+  const uint64_t used_bytes = ledger.UsedBytes() + sharing_.OrphanBytes();
+  return used_bytes >= bound_bytes || bytes >= bound_bytes - used_bytes ||
+         bound_bytes - used_bytes - bytes < kStaleMarginBytes;
+}
+
 bool Account::IsNearLimit(uint64_t bytes) {
-  const uint64_t limit_bytes = LimitBytes();
-  const uint64_t used_bytes = UsedBytes();
-  return used_bytes >= limit_bytes || bytes >= limit_bytes - used_bytes ||
-         limit_bytes - used_bytes - bytes < kStaleMarginBytes;
+  return IsNear(ledger_, LimitBytes(), bytes) ||
+         (is_oversold_ && IsNear(resident_, ShareBytes(), bytes));
+}
+
+bool Account::IsWithinLimit() {
+  return UsedBytes() <= LimitBytes() &&
+         (!is_oversold_ || resident_.UsedBytes() + sharing_.OrphanBytes() <= ShareBytes());
 }
 
 // An owner that lets go counts its bytes as orphans before its charge goes back: whoever was
 // granted because of the latter sees the former.
-bool Account::Ask(uint64_t bytes) {
+bool Account::AskOne(const Ledger& ledger, Bound bound, uint64_t bytes) {
   for (;;) {
     const uint64_t orphans = sharing_.OrphanBytes();
-    const uint64_t limit_bytes = LimitBytes();
-    if (orphans > limit_bytes) return false;
-    if (ledger_.Reserve(bytes, limit_bytes - orphans) != Verdict::kGranted) return false;
+    const uint64_t bound_bytes = (this->*bound)();
+    if (orphans > bound_bytes) return false;
+    if (ledger.Reserve(bytes, bound_bytes - orphans) != Verdict::kGranted) return false;
     if (sharing_.OrphanBytes() <= orphans) return true;
-    ledger_.Release(bytes);
+    ledger.Release(bytes);
   }
 }
 
-bool Account::TryReserve(uint64_t bytes) {
-  if (stale() && read_stale_ != nullptr && IsNearLimit(bytes)) read_stale_(device_);
-  return Ask(bytes);
+// The share first: what does not fit there must not take room from others' unified memory, not
+// even for a moment.
+bool Account::Ask(uint64_t bytes, Tier tier) {
+  const bool is_resident = is_oversold_ && tier == Tier::kDevice;
+  if (is_resident && !AskOne(resident_, &Account::ShareBytes, bytes)) return false;
+  if (AskOne(ledger_, &Account::LimitBytes, bytes)) return true;
+  if (is_resident) resident_.Release(bytes);
+  return false;
 }
 
-bool Account::Reserve(uint64_t bytes) {
-  if (TryReserve(bytes)) return true;
+bool Account::TryReserve(uint64_t bytes, Tier tier) {
+  if (stale() && read_stale_ != nullptr && IsNearLimit(bytes)) read_stale_(device_);
+  return Ask(bytes, tier);
+}
+
+bool Account::Reserve(uint64_t bytes, Tier tier) {
+  if (TryReserve(bytes, tier)) return true;
   // The dead first: their bytes are free for the asking. Then what costs a driver call.
-  if (Reclaim(Effort::kThorough) > 0 && Ask(bytes)) return true;
-  return make_room_ != nullptr && make_room_(device_) && Ask(bytes);
+  if (Reclaim(Effort::kThorough) > 0 && Ask(bytes, tier)) return true;
+  return make_room_ != nullptr && make_room_(device_) && Ask(bytes, tier);
+}
+
+void Account::Book(uint64_t bytes, Tier tier) {
+  if (is_oversold_ && tier == Tier::kDevice) resident_.Book(bytes);
+  ledger_.Book(bytes);
+}
+
+void Account::Release(uint64_t bytes, Tier tier) {
+  if (is_oversold_ && tier == Tier::kDevice) resident_.Release(bytes);
+  ledger_.Release(bytes);
 }
 
 void Account::ReclaimAt(uint64_t now_ns) {
@@ -76,10 +123,9 @@ void Account::ReclaimAt(uint64_t now_ns) {
 uint32_t Account::Reclaim(Effort effort) {
   const uint32_t reclaimed = ReclaimDead(file_, slot_, effort);
   ledger_.Rebuild();
+  if (is_oversold_) resident_.Rebuild();
   return reclaimed;
 }
-
-void Account::Release(uint64_t bytes) { ledger_.Release(bytes); }
 
 // Under the lock. Bytes that were reserved for overhead already are part of the ledger.
 void Account::ChangeOverhead(uint64_t reserved, uint64_t owned, uint64_t loose) {
@@ -87,8 +133,8 @@ void Account::ChangeOverhead(uint64_t reserved, uint64_t owned, uint64_t loose) 
   const uint64_t after = owned + loose;
   owned_overhead_ = owned;
   loose_overhead_ = loose;
-  if (after > before) ledger_.Book(after - before);
-  if (after < before) ledger_.Release(before - after);
+  if (after > before) Book(after - before);
+  if (after < before) Release(before - after);
   ledger_.ShowOverhead(after);
 }
 
@@ -127,7 +173,7 @@ uint64_t Account::overhead_bytes() {
 
 uint64_t Account::charged_bytes() {
   SpinGuard guard(&overhead_lock_);
-  const uint64_t held = ledger_.Own();
+  const uint64_t held = is_oversold_ ? resident_.Own() : ledger_.Own();
   const uint64_t overhead = owned_overhead_ + loose_overhead_;
   return held > overhead ? held - overhead : 0;
 }

@@ -10,6 +10,7 @@
 
 #include "core/spin.h"
 #include "policy/charge.h"
+#include "policy/oversubscribe.h"
 #include "state/ledger.h"
 #include "state/sharing.h"
 #include "state/slots.h"
@@ -22,25 +23,29 @@ using MakeRoom = bool (*)(uint32_t device);
 
 class Account {
  public:
-  // Before first use. `device` is passed to make_room.
+  // Before first use. `device` is passed to make_room. `own_ratio`: see policy/oversubscribe.h.
   void Open(const RegionFile& file, uint32_t row, uint32_t slot, uint32_t device,
-            uint64_t own_limit_bytes, MakeRoom make_room);
+            uint64_t own_limit_bytes, MakeRoom make_room, uint64_t own_ratio = 0);
 
   // True when a limit holds here: this process's own, or a sibling's.
   bool limited() { return LimitBytes() != kNoLimit; }
 
+  // True when memory beyond the share, or beyond what the driver has, may be unified memory.
+  bool oversold() const { return is_oversold_; }
+
   // Takes physical bytes (multiples of what the driver takes; see policy/charge.h).
-  // False: over the limit, after dead processes were reclaimed and make_room was tried.
-  bool Reserve(uint64_t bytes);
+  // False: over the limit or the share, after dead processes were reclaimed and make_room was
+  // tried.
+  bool Reserve(uint64_t bytes, Tier tier = Tier::kDevice);
 
   // The same without looking for room where there is none at once.
-  bool TryReserve(uint64_t bytes);
+  bool TryReserve(uint64_t bytes, Tier tier = Tier::kDevice);
 
   // Takes bytes that the driver has given out already, whether they fit or not.
-  void Book(uint64_t bytes) { ledger_.Book(bytes); }
+  void Book(uint64_t bytes, Tier tier = Tier::kDevice);
 
   // Gives physical bytes back.
-  void Release(uint64_t bytes);
+  void Release(uint64_t bytes, Tier tier = Tier::kDevice);
 
   // Overhead: what the driver holds for this process and no request asked for. It is counted like
   // any charge. Part of it has an owner whose end is seen (a context); the rest is what the driver
@@ -58,7 +63,8 @@ class Account {
 
   uint64_t overhead_bytes();
 
-  // What this process is charged without overhead.
+  // What this process is charged without overhead and unified memory: what the driver's figure for
+  // it is compared with.
   uint64_t charged_bytes();
 
   // Something grew that no reservation knew about: a request that comes near the limit calls `read`
@@ -68,11 +74,17 @@ class Account {
   void ClearStale() { stale_.store(false, std::memory_order_relaxed); }
   bool stale() const { return stale_.load(std::memory_order_relaxed); }
 
-  // A request of `bytes` is one that comes near the limit.
+  // A request of `bytes` is one that comes near the limit or the share.
   bool IsNearLimit(uint64_t bytes);
+
+  // False: what was booked brought the container above its limit or its share.
+  bool IsWithinLimit();
 
   // The limit in force: the lowest among the living processes of the container.
   uint64_t LimitBytes();
+
+  // Device memory that the container may hold within its limit; kNoLimit: all of that.
+  uint64_t ShareBytes();
 
   // The container's bytes, including what is being asked for and what the dead left; one load.
   uint64_t UsedBytes() const { return ledger_.UsedBytes() + sharing_.OrphanBytes(); }
@@ -103,8 +115,13 @@ class Account {
   uint32_t slot() const { return slot_; }
 
  private:
-  // Asks the ledger for what the limit leaves beside memory without a living owner.
-  bool Ask(uint64_t bytes);
+  // Asks the ledgers for what limit and share leave beside memory without a living owner.
+  bool Ask(uint64_t bytes, Tier tier);
+  using Bound = uint64_t (Account::*)();
+  bool AskOne(const Ledger& ledger, Bound bound, uint64_t bytes);
+
+  bool IsNear(const Ledger& ledger, uint64_t bound_bytes, uint64_t bytes) const;
+  void ReadLimits();
 
   // Within this much of the limit a stale figure is read again: code and local memory of one kernel
   // seldom take more.
@@ -113,11 +130,14 @@ class Account {
 
   RegionFile file_;
   Ledger ledger_;
+  Ledger resident_;  // device memory alone, where memory is oversold
+  bool is_oversold_;
   Sharing sharing_;
   uint32_t slot_;
   uint32_t device_;
   MakeRoom make_room_;
   std::atomic<uint64_t> limit_bytes_;
+  std::atomic<uint64_t> share_bytes_;
   std::atomic<uint32_t> limit_epoch_;
   SpinLock limit_lock_;
   std::atomic<uint64_t> reclaimed_ns_;  // of the last ReclaimAt that looked; 0: never

@@ -20,25 +20,25 @@ void Wait(int turn) {
   }
 }
 
-void GiveBack(Account* account, ChunkTable* chunks, ChunkDue due) {
+void GiveBack(Account* account, ChunkTable* chunks, ChunkDue due, Tier tier) {
   if (due != ChunkDue::kSurplus) return;
-  account->Release(kChunkBytes);
+  account->Release(kChunkBytes, tier);
   chunks->GaveBack();
 }
 
 // The same for those who can free nothing: what nobody paid counts against the next request.
-void EndCharge(Account* account, ChunkTable* chunks, ChunkDue due) {
-  GiveBack(account, chunks, due);
-  if (due == ChunkDue::kUnpaid) account->Book(kChunkBytes);
+void EndCharge(Account* account, ChunkTable* chunks, ChunkDue due, Tier tier) {
+  GiveBack(account, chunks, due, tier);
+  if (due == ChunkDue::kUnpaid) account->Book(kChunkBytes, tier);
 }
 
 }  // namespace
 
 PieceGrant::PieceGrant(Account* account, ChunkTable* chunks, uint64_t context, HeapKind kind,
-                       uint64_t bytes)
-    : account_(account), chunks_(chunks), piece_{HeapOf(context, kind), 0, bytes} {
+                       uint64_t bytes, Tier tier)
+    : account_(account), chunks_(chunks), piece_{HeapOf(context, kind), 0, bytes}, tier_(tier) {
   if (!IsSmall(bytes)) {
-    stage_ = account->Reserve(RoundUp(bytes, kChunkBytes)) ? Stage::kWhole : Stage::kRefused;
+    stage_ = account->Reserve(RoundUp(bytes, kChunkBytes), tier) ? Stage::kWhole : Stage::kRefused;
   } else {
     stage_ = kind == HeapKind::kArrays ? AskForArray() : Ask();
   }
@@ -57,11 +57,11 @@ PieceGrant::Stage PieceGrant::Ask() {
   return stage_;
 }
 
-ChunkTable::Room PieceGrant::AskOnce(bool (Account::*reserve)(uint64_t)) {
+ChunkTable::Room PieceGrant::AskOnce(bool (Account::*reserve)(uint64_t, Tier)) {
   using Room = ChunkTable::Room;
   stage_ = Stage::kUnpaid;
   if (chunks_->Rely(piece_.heap, piece_.bytes)) return Room::kHole;
-  if ((account_->*reserve)(kChunkBytes)) {
+  if ((account_->*reserve)(kChunkBytes, tier_)) {
     chunks_->Paid();
     stage_ = Stage::kPaid;
     return Room::kHole;
@@ -84,8 +84,8 @@ bool PieceGrant::Placed(uint64_t address) {
   if (stage_ == Stage::kUnpaid || stage_ == Stage::kPaid) {
     piece_.address = address;
     const ChunkDue due = chunks_->Placed(piece_, stage_ == Stage::kPaid);
-    GiveBack(account_, chunks_, due);
-    if (due == ChunkDue::kUnpaid && !account_->TryReserve(kChunkBytes)) {
+    GiveBack(account_, chunks_, due, tier_);
+    if (due == ChunkDue::kUnpaid && !account_->TryReserve(kChunkBytes, tier_)) {
       chunks_->Leave(piece_);
       stage_ = Stage::kUndone;
       return false;
@@ -101,11 +101,11 @@ PieceGrant::~PieceGrant() {
     case Stage::kPlaced:
       return;
     case Stage::kWhole:
-      account_->Release(RoundUp(piece_.bytes, kChunkBytes));
+      account_->Release(RoundUp(piece_.bytes, kChunkBytes), tier_);
       return;
     case Stage::kUnpaid:
     case Stage::kPaid:
-      EndCharge(account_, chunks_, chunks_->Failed(stage_ == Stage::kPaid));
+      EndCharge(account_, chunks_, chunks_->Failed(stage_ == Stage::kPaid), tier_);
       return;
     case Stage::kForeseen:
       chunks_->Leave(piece_);
@@ -113,21 +113,21 @@ PieceGrant::~PieceGrant() {
       return;
     case Stage::kUndone:
       // Its chunk was never paid, and somebody else's piece may lie in it by now.
-      account_->Book(kChunkBytes);
-      EndPiece(account_, chunks_, piece_);
+      account_->Book(kChunkBytes, tier_);
+      EndPiece(account_, chunks_, piece_, tier_);
       return;
   }
 }
 
-void KeepSmallPiece(Account* account, ChunkTable* chunks, const SmallPiece& piece) {
-  EndCharge(account, chunks, chunks->Stay(piece));
+void KeepSmallPiece(Account* account, ChunkTable* chunks, const SmallPiece& piece, Tier tier) {
+  EndCharge(account, chunks, chunks->Stay(piece), tier);
 }
 
-void EndPiece(Account* account, ChunkTable* chunks, const SmallPiece& piece) {
+void EndPiece(Account* account, ChunkTable* chunks, const SmallPiece& piece, Tier tier) {
   if (IsSmall(piece.bytes)) {
-    EndCharge(account, chunks, chunks->Left(piece.address));
+    EndCharge(account, chunks, chunks->Left(piece.address), tier);
   } else {
-    account->Release(RoundUp(piece.bytes, kChunkBytes));
+    account->Release(RoundUp(piece.bytes, kChunkBytes), tier);
   }
 }
 

@@ -25,7 +25,8 @@ class PieceGrant {
   // Granted unless it does not fit, dead processes reclaimed and room made. Waits for other
   // threads' pieces that are under way, a moment at most: they may leave a place, or a chunk's
   // charge.
-  PieceGrant(Account* account, ChunkTable* chunks, uint64_t context, HeapKind kind, uint64_t bytes);
+  PieceGrant(Account* account, ChunkTable* chunks, uint64_t context, HeapKind kind, uint64_t bytes,
+             Tier tier = Tier::kDevice);
 
   // Gives back whatever was neither placed nor foreseen to be.
   ~PieceGrant();
@@ -46,20 +47,23 @@ class PieceGrant {
   enum class Stage : uint8_t { kRefused, kUnpaid, kPaid, kWhole, kForeseen, kPlaced, kUndone };
 
   Stage Ask();
-  ChunkTable::Room AskOnce(bool (Account::*reserve)(uint64_t));
+  ChunkTable::Room AskOnce(bool (Account::*reserve)(uint64_t, Tier));
   Stage AskForArray();
 
   Account* account_;
   ChunkTable* chunks_;
   SmallPiece piece_;
+  Tier tier_;
   Stage stage_;
 };
 
 // The second half of a piece's end, after the driver's free: the first, before it, is
 // ChunkTable::Leave for small ones. Pieces that share no chunk have no first half.
-void EndPiece(Account* account, ChunkTable* chunks, const SmallPiece& piece);
+void EndPiece(Account* account, ChunkTable* chunks, const SmallPiece& piece,
+              Tier tier = Tier::kDevice);
 
 // Takes the first half back, where the driver refused.
-void KeepSmallPiece(Account* account, ChunkTable* chunks, const SmallPiece& piece);
+void KeepSmallPiece(Account* account, ChunkTable* chunks, const SmallPiece& piece,
+                    Tier tier = Tier::kDevice);
 
 }  // namespace gpufence

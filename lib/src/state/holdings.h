@@ -31,6 +31,7 @@ enum class Family : uint8_t {
   kPlain = 0,      // charged as it is
   kLinear,         // small sizes share chunks; owner: where it lies
   kManaged,        // as linear
+  kUnified,        // managed memory that stays on the host, where memory is oversold
   kStreamOrdered,  // owner: its pool's account, which carries the charge
   kGraph,          // owned by graph memory, which carries the charge
   kImport,         // another process pays

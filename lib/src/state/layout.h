@@ -69,6 +69,14 @@ struct Activity {
 };
 static_assert(sizeof(Activity) == 32);
 
+// The part of a row that lies on the device, where memory is oversold: the same protocol over cells
+// of its own (see state/ledger.h).
+struct ResidentRow {
+  alignas(64) Word total;
+  uint64_t reserved[7];
+};
+static_assert(sizeof(ResidentRow) == 64);
+
 struct RegionHeader {
   Word magic;  // stored last by the maker
   uint32_t layout_version;
@@ -90,7 +98,11 @@ struct Region {
   Shares shares[kMaxDevices][kMaxProcesses];
   Activity activity[kMaxDevices][kMaxProcesses];
   Activity past[kMaxDevices];  // of processes that ended
+  ResidentRow resident_rows[kMaxDevices];
+  Cell resident[kMaxDevices][kMaxProcesses];  // of `held` and `asking`: what is device memory
+  Word ratios[kMaxDevices][kMaxProcesses];    // limit / share in thousandths; 0: not oversold
 };
+static_assert(offsetof(Region, resident_rows) % 64 == 0);
 static_assert(offsetof(Region, rows) == 64);
 static_assert(offsetof(Region, processes) == 64 + 128 * kMaxDevices);
 

@@ -30,11 +30,23 @@ inline constexpr uint64_t kMostBytes = (uint64_t{1} << kTotalBits) - 1;  // 16 T
 
 constexpr uint64_t TotalBytes(uint64_t total) { return total & kMostBytes; }
 
+// What a ledger of a row counts. Each has cells and a total of its own; none knows the other.
+enum class Extent : uint8_t {
+  kAll,
+  kResident,  // device memory only, where memory is oversold
+};
+
 // One row of the region, seen from one slot. Cheap to copy; valid while the region is mapped.
 class Ledger {
  public:
   Ledger() = default;
-  Ledger(Region* region, uint32_t row, uint32_t slot) : region_(region), row_(row), slot_(slot) {}
+  Ledger(Region* region, uint32_t row, uint32_t slot, Extent extent = Extent::kAll)
+      : region_(region),
+        cells_(extent == Extent::kAll ? region->cells[row] : region->resident[row]),
+        total_(extent == Extent::kAll ? &region->rows[row].total
+                                      : &region->resident_rows[row].total),
+        row_(row),
+        slot_(slot) {}
 
   // Takes `bytes` if the row's sum stays within `limit_bytes`. Waits for nobody: when it fits only
   // without what others are asking for, tries again a bounded number of times.
@@ -67,8 +79,8 @@ class Ledger {
   uint32_t row() const { return row_; }
 
  private:
-  Cell& cell() const { return region_->cells[row_][slot_]; }
-  Word& total() const { return region_->rows[row_].total; }
+  Cell& cell() const { return cells_[slot_]; }
+  Word& total() const { return *total_; }
 
   // Asks the cells: the total, which counts the request by now, has no room for it.
   Verdict ReserveSlowly(uint64_t bytes, uint64_t limit_bytes) const;
@@ -84,6 +96,8 @@ class Ledger {
   void TakeFromTotal(uint64_t bytes) const;
 
   Region* region_ = nullptr;
+  Cell* cells_ = nullptr;  // of all slots
+  Word* total_ = nullptr;
   uint32_t row_ = 0;
   uint32_t slot_ = 0;
 };

@@ -32,7 +32,7 @@ bool IsAlive(const RegionFile& file, uint32_t slot) {
 }
 
 RowSeen LookAtRow(const RegionFile& file, uint32_t row) {
-  RowSeen seen = {0, kNoLimit, 0};
+  RowSeen seen;
   const uint32_t end = EndOfSlots(file.region);
   for (uint32_t slot = 0; slot < end; ++slot) {
     // `asking` first, as in Ledger::Sum.
@@ -44,6 +44,9 @@ RowSeen LookAtRow(const RegionFile& file, uint32_t row) {
     seen.used_bytes = AddSaturating(seen.used_bytes, AddSaturating(held, asking));
     if (limit == 0) continue;
     ++seen.processes;
+    if (file.region->ratios[row][slot].load(std::memory_order_relaxed) != 0) {
+      seen.is_oversold = true;
+    }
     if (limit < seen.limit_bytes) seen.limit_bytes = limit;
   }
   seen.used_bytes = AddSaturating(seen.used_bytes, OrphanBytesSeen(file.region, row));

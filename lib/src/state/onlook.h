@@ -15,9 +15,10 @@ uint32_t LookRow(const Region* region, const uint8_t uuid[16]);
 bool IsAlive(const RegionFile& file, uint32_t slot);
 
 struct RowSeen {
-  uint64_t used_bytes;   // held and asked for by living processes, saturated
-  uint64_t limit_bytes;  // the lowest they published; kNoLimit when none has one
-  uint32_t processes;    // living ones that published a limit, or that there is none
+  uint64_t used_bytes = 0;          // held and asked for by living processes, saturated
+  uint64_t limit_bytes = kNoLimit;  // the lowest they published; kNoLimit when none has one
+  uint32_t processes = 0;           // living ones that published a limit, or that there is none
+  bool is_oversold = false;         // by any of them
 };
 RowSeen LookAtRow(const RegionFile& file, uint32_t row);
 

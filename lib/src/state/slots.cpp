@@ -34,11 +34,13 @@ void ZeroSlot(Region* region, uint32_t slot) {
   for (uint32_t row = 0; row < kMaxDevices; ++row) {
     if (region->rows[row].key.load(std::memory_order_relaxed) == 0) break;
     Sharing(region, row, slot).Died();
-    Cell& cell = region->cells[row][slot];
-    cell.asking.store(0, std::memory_order_relaxed);
-    cell.held.store(0, std::memory_order_relaxed);
+    for (Cell* cell : {&region->cells[row][slot], &region->resident[row][slot]}) {
+      cell->asking.store(0, std::memory_order_relaxed);
+      cell->held.store(0, std::memory_order_relaxed);
+    }
     region->overhead[row][slot].store(0, std::memory_order_relaxed);
     RetireActivity(region, row, slot);
+    region->ratios[row][slot].store(0, std::memory_order_relaxed);
     if (region->limits[row][slot].exchange(0, std::memory_order_relaxed) != 0) {
       region->header.limit_epoch.fetch_add(1, std::memory_order_release);
     }
@@ -100,12 +102,16 @@ bool AllocateRow(const RegionFile& file, uint32_t row) {
   constexpr size_t kCells = sizeof(Region::cells[0]);
   constexpr size_t kShares = sizeof(Region::shares[0]);
   constexpr size_t kActivity = sizeof(Region::activity[0]);
+  constexpr size_t kResidentRows = sizeof(Region::resident_rows);
   return AllocateRange(file.fd, offsetof(Region, limits) + row * kWords, kWords) &&
          AllocateRange(file.fd, offsetof(Region, overhead) + row * kWords, kWords) &&
          AllocateRange(file.fd, offsetof(Region, cells) + row * kCells, kCells) &&
          AllocateRange(file.fd, offsetof(Region, shares) + row * kShares, kShares) &&
          AllocateRange(file.fd, offsetof(Region, activity) + row * kActivity, kActivity) &&
-         AllocateRange(file.fd, offsetof(Region, past), sizeof(Region::past));
+         AllocateRange(file.fd, offsetof(Region, past), sizeof(Region::past)) &&
+         AllocateRange(file.fd, offsetof(Region, resident_rows), kResidentRows) &&
+         AllocateRange(file.fd, offsetof(Region, resident) + row * kCells, kCells) &&
+         AllocateRange(file.fd, offsetof(Region, ratios) + row * kWords, kWords);
 }
 
 // Frees the slot of an owner that is proven dead.
@@ -241,6 +247,21 @@ uint64_t LowestLimit(const Region* region, uint32_t row) {
     if (limit != 0 && limit < lowest) lowest = limit;
   }
   return lowest;
+}
+
+void PublishRatio(Region* region, uint32_t row, uint32_t slot, uint64_t ratio) {
+  region->ratios[row][slot].store(ratio, std::memory_order_relaxed);
+  region->header.limit_epoch.fetch_add(1, std::memory_order_release);
+}
+
+uint64_t HighestRatio(const Region* region, uint32_t row) {
+  uint64_t highest = 0;
+  const uint32_t end = region->header.high_slot.load(std::memory_order_acquire);
+  for (uint32_t slot = 0; slot < end && slot < kMaxProcesses; ++slot) {
+    const uint64_t ratio = region->ratios[row][slot].load(std::memory_order_relaxed);
+    if (ratio > highest) highest = ratio;
+  }
+  return highest;
 }
 
 }  // namespace gpufence

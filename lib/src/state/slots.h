@@ -49,4 +49,9 @@ void PublishLimit(Region* region, uint32_t row, uint32_t slot, uint64_t limit_by
 // The lowest limit among living processes; kNoLimit when none has one.
 uint64_t LowestLimit(const Region* region, uint32_t row);
 
+// The same for the ratio by which memory is oversold, in thousandths; 0: it is not. The highest
+// holds, as it leaves the least device memory.
+void PublishRatio(Region* region, uint32_t row, uint32_t slot, uint64_t ratio);
+uint64_t HighestRatio(const Region* region, uint32_t row);
+
 }  // namespace gpufence

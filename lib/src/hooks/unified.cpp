@@ -1,0 +1,46 @@
+#include "hooks/unified.h"
+
+#include "hooks/piece_reservation.h"
+#include "real.h"
+
+namespace gpufence {
+namespace {
+
+// Mapped, not migrated: pages that move to the device on demand would pass the share, and nobody is
+// told. The form with a plain device number is the one that every driver has.
+bool KeepOnHost(const FencedDevice* device, CUdeviceptr address, uint64_t bytes) {
+  return real::cuMemAdvise(address, bytes, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, CU_DEVICE_CPU) ==
+             CUDA_SUCCESS &&
+         real::cuMemAdvise(address, bytes, CU_MEM_ADVISE_SET_ACCESSED_BY, device->ordinal) ==
+             CUDA_SUCCESS;
+}
+
+bool HasAttribute(CUdevice device, CUdevice_attribute attribute) {
+  int value = 0;
+  return real::cuDeviceGetAttribute(&value, attribute, device) == CUDA_SUCCESS && value != 0;
+}
+
+}  // namespace
+
+CUresult AllocateUnified(FencedDevice* device, uint64_t context, uint64_t bytes, unsigned flags,
+                         CUdeviceptr* address) {
+  PieceReservation held(device, context, HeapKind::kManaged, bytes, Tier::kUnified);
+  if (!held) return OverLimit(device);
+  CUdeviceptr made = 0;
+  const CUresult rc = real::cuMemAllocManaged(&made, bytes, flags);
+  if (rc != CUDA_SUCCESS) return rc;
+  if (!KeepOnHost(device, made, bytes) ||
+      !held.Commit({.key = made, .kind = HoldingKind::kAddress})) {
+    real::cuMemFree_v2(made);
+    return OverLimit(device);
+  }
+  *address = made;
+  return CUDA_SUCCESS;
+}
+
+bool CanOversell(CUdevice device) {
+  return HasAttribute(device, CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY) &&
+         HasAttribute(device, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS);
+}
+
+}  // namespace gpufence

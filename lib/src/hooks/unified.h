@@ -1,0 +1,30 @@
+// Memory beyond the container's share of the device, or beyond what the driver has: managed memory
+// that stays on the host, where the GPU reaches it. One allocation is wholly device memory or
+// wholly this. Must not know how limit and share are kept.
+#pragma once
+
+#include <stdint.h>
+
+#include "hooks/fence.h"
+
+namespace gpufence {
+
+// True when a request that ended like this on the device is tried as unified memory.
+inline bool Overflows(const FencedDevice* device, CUresult rc) {
+  return rc == CUDA_ERROR_OUT_OF_MEMORY && device->account.oversold();
+}
+
+// A request for which the device has no room: refused, unless it goes on as unified memory.
+inline CUresult NoRoomOnDevice(FencedDevice* device) {
+  return device->account.oversold() ? CUDA_ERROR_OUT_OF_MEMORY : OverLimit(device);
+}
+
+// Takes `bytes` within the limit. `flags`: as cuMemAllocManaged has them. On failure *address is
+// untouched.
+CUresult AllocateUnified(FencedDevice* device, uint64_t context, uint64_t bytes, unsigned flags,
+                         CUdeviceptr* address);
+
+// False where the GPU cannot reach managed memory while the host does: nothing can be oversold.
+bool CanOversell(CUdevice device);
+
+}  // namespace gpufence

@@ -128,6 +128,25 @@ def test_what_cannot_reach_its_limit_is_not_held(
     assert fenced.facts["launches"] >= 0.99 * bare.facts["launches"]
 
 
+@pytest.mark.parametrize("percent", [10, 30])
+@pytest.mark.parametrize(("manner", "kernel_us"), [("sync", 20), ("sync", 100), ("mixed", 20)])
+def test_short_kernels_that_are_waited_for_are_measured_without_markers(
+    sim: Sim, tmp_path: Path, manner: str, kernel_us: int, percent: int
+) -> None:
+    log = tmp_path / "calls"
+    # What the driver adds before and behind a kernel that is launched into an idle stream.
+    command = ("cores_run", "cuLaunchKernel", manner, kernel_us, 1_000, 5_700, LAUNCH_NS)
+
+    machine = sim.with_env(LOG=str(log))
+    (done,) = run_together(machine, tmp_path, [command], env=limited(tmp_path, percent))
+
+    facts = done.facts
+    markers = log.read_text(encoding="utf-8").count("cuEventRecord(")
+    bare_percent = 26 if (manner, kernel_us) == ("sync", 20) else 100
+    assert facts["share"] == pytest.approx(min(percent, bare_percent), abs=2 * POINTS)
+    assert markers < facts["launches"] / 2
+
+
 def test_a_run_is_the_same_every_time(sim: Sim, tmp_path: Path) -> None:
     commands = [("cores_run", "cuLaunchKernel", "two", KERNEL_US, 500)] * 3
 

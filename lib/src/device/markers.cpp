@@ -19,6 +19,9 @@ constexpr uint64_t kLongPauseNs = 1'000'000;
 constexpr uint64_t kUnknownLaunchNs = 2'500'000;
 constexpr uint64_t kUntrustedLaunchNs = 1'000'000;
 
+// Recording takes about one; more was the making of events, or the host's own affair.
+constexpr uint64_t kMostMarkNs = 3'000;
+
 // The stream that the thread launched into last.
 constinit thread_local MarkedStream* last_stream = nullptr;
 
@@ -118,9 +121,9 @@ MarkedStream* Markers::Insert(const Key& key) {
   place->is_timed = place->is_trusted = place->is_fresh = false;
   place->queued = place->tail_seen = 0;
   place->idle_since_ns = place->ns_per_launch = place->busy_ns = 0;
-  place->by_host = false;
+  place->by_host = place->is_waited_for = false;
   place->marked_due = 0;
-  place->host_span_ns = place->host_extra_ns = place->since_mark_ns = 0;
+  place->host_extra_ns = place->longest_ns = place->since_mark_ns = 0;
   place->handle.store(key.handle, std::memory_order_release);
   return place;
 }
@@ -277,8 +280,9 @@ Markers::Begun Markers::Begin(MarkedStream* stream, CUstream handle) {
     stream->is_timed = stream->is_fresh = true;
   } else if (!Record(stream, 0, /*begins=*/true)) {
     return Begun::kNotMarked;
-  } else if (was_idle) {
-    stream->is_timed = false;
+  } else {
+    stream->mark_ns = std::min(NowNs() - stream->host_begin_ns, kMostMarkNs);
+    if (was_idle) stream->is_timed = false;
   }
   stream->word.fetch_or(MarkedStream::kRunning, std::memory_order_release);
   stream->awaits_launch = true;

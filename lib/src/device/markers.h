@@ -63,10 +63,12 @@ struct MarkedStream {
 
   // Runs that are waited for (markers_waited.cpp).
   bool by_host;            // no marker begins this one
+  bool is_waited_for;      // by a call that will tell what ran
   uint32_t marked_due;     // so many more have to be marked
   uint64_t host_begin_ns;  // before its first launch
-  uint64_t host_span_ns;   // from there to the end of the wait, on average
-  uint64_t host_extra_ns;  // what of that are no kernels, on average; 0: unknown
+  uint64_t host_extra_ns;  // from there to the end of the wait, without kernels; 0: unknown
+  uint64_t mark_ns;        // what recording its first marker took
+  uint64_t longest_ns;     // of a launch, as markers saw it
   uint64_t since_mark_ns;  // of kernels, since a run was marked
 
   // Estimated time of what is queued and not yet done.
@@ -168,7 +170,8 @@ class Markers {
   bool HostIsEnough(const MarkedStream& stream) const;
 
   struct Look;
-  size_t TakeByHost(MarkedStream* stream, uint32_t launches, uint64_t now_ns, BusyInterval* busy);
+  bool TakeByHost(MarkedStream* stream, uint32_t launches, uint64_t now_ns, BusyInterval* busy,
+                  size_t* count);
   size_t TakeMarked(MarkedStream* stream, uint64_t now_ns, BusyInterval* busy, size_t room);
   void CollectStream(MarkedStream* stream, Look* look);
   void Running(MarkedStream* stream, uint32_t launches, uint64_t end_ns, Look* look);

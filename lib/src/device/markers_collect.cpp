@@ -165,6 +165,7 @@ void Markers::CollectTail(MarkedStream* stream, Look* look) {
     // A marker in the legacy stream, late, would make other streams wait for each other.
     if (!is_idle && active <= 1) MarkLocked(stream);
   }
+  if (is_idle && stream->is_waited_for) return;
   uint64_t end_ns = look->now_ns;
   if (is_idle && stream->ns_per_launch != 0) end_ns = std::min(end_ns, estimate_ns);
   if (stream->is_timed) Running(stream, launches, is_idle ? end_ns : end_ns - kClockDoubtNs, look);

@@ -17,9 +17,16 @@ constexpr uint64_t kUnmarkedWorkNs = 1'000'000;
 // What a launch and a wait cost beside their kernels: some 8 us on an H200, 60 where the wait gives
 // the processor away. With more the host's clock says too little about the kernels.
 constexpr uint64_t kMostExtraNs = 100'000;
-// Beyond twice of what is known, and this, the host was late rather than the GPU busy.
+// Beyond what markers saw, and this, the host was late rather than the GPU busy.
 constexpr uint64_t kSurpriseNs = 20'000;
+constexpr uint64_t kForgetParts = 64;  // of the longest launch, with each marked run
 constexpr uint32_t kMarkedAfterSurprise = 4;
+
+uint64_t CurrentContext() {
+  CUcontext context = nullptr;
+  if (real::cuCtxGetCurrent(&context) != CUDA_SUCCESS) return 0;
+  return reinterpret_cast<uint64_t>(context);
+}
 
 // Three parts of what was known, one of what was seen.
 uint64_t Average(uint64_t known, uint64_t seen) {
@@ -51,7 +58,10 @@ uint32_t Markers::BeforeWait(MarkedStream* stream) {
   const uint32_t word = stream->word.load(std::memory_order_relaxed);
   const uint32_t launches = word & MarkedStream::kLaunches;
   const bool is_running = (word & MarkedStream::kRunning) != 0;
-  if (stream->by_host && is_running && launches != 0 && stream->first == kNone) return launches;
+  if (stream->by_host && is_running && launches != 0 && stream->first == kNone) {
+    stream->is_waited_for = true;
+    return launches;
+  }
   LeaveLocked(stream);
   return 0;
 }
@@ -60,13 +70,18 @@ size_t Markers::AfterWait(MarkedStream* stream, uint32_t launches, bool ended, B
                           size_t room) {
   const uint64_t now_ns = NowNs();
   const FutexGuard guard(&lock_);
-  if (launches != 0 && ended) return TakeByHost(stream, launches, now_ns, busy);
-  if (launches != 0) LeaveLocked(stream);
+  size_t count = 0;
+  if (launches != 0) {
+    stream->is_waited_for = false;
+    if (ended && TakeByHost(stream, launches, now_ns, busy, &count)) return count;
+    LeaveLocked(stream);  // the watcher marked it, or more was launched meanwhile
+  }
   return ended ? TakeMarked(stream, now_ns, busy, room) : 0;
 }
 
-size_t Markers::TakeByHost(MarkedStream* stream, uint32_t launches, uint64_t now_ns,
-                           BusyInterval* busy) {
+// False when the run is not what it was before the wait.
+bool Markers::TakeByHost(MarkedStream* stream, uint32_t launches, uint64_t now_ns,
+                         BusyInterval* busy, size_t* count) {
   uint32_t word = stream->word.load(std::memory_order_relaxed);
   const bool is_as_it_was = stream->by_host && stream->first == kNone &&
                             (word & MarkedStream::kRunning) != 0 &&
@@ -76,46 +91,43 @@ size_t Markers::TakeByHost(MarkedStream* stream, uint32_t launches, uint64_t now
     return 0;
   }
   uint64_t span_ns = now_ns - stream->host_begin_ns;
-  const uint64_t most_ns = 2 * launches * stream->ns_per_launch + kSurpriseNs;
+  const uint64_t most_ns = launches * stream->longest_ns + kSurpriseNs;
   if (span_ns > most_ns + stream->host_extra_ns) {
     span_ns = most_ns + stream->host_extra_ns;
     stream->marked_due = kMarkedAfterSurprise;
   }
   const uint64_t busy_ns = span_ns - std::min(span_ns, stream->host_extra_ns);
-  stream->host_span_ns = Average(stream->host_span_ns, span_ns);
   stream->since_mark_ns += busy_ns;
   stream->is_timed = false;
   reached_.fetch_add(1, std::memory_order_relaxed);
   const uint64_t begin_ns =
       std::max(stream->charged_ns, stream->host_begin_ns + stream->host_extra_ns / 2);
   const uint64_t end_ns = std::min(begin_ns + busy_ns, now_ns);
-  if (end_ns <= begin_ns) return 0;
-  *busy = {begin_ns, end_ns, stream->ordinal};
-  return 1;
+  *count = end_ns > begin_ns ? 1 : 0;
+  if (*count != 0) *busy = {begin_ns, end_ns, stream->ordinal};
+  return true;
 }
 
-// Both markers of a short run are reached once it was waited for: looked at here, the next run need
-// not be marked because of them.
+// The markers of short runs are reached once these were waited for: taken here, the next run need
+// not be marked because of them. One that had two tells what the host's clock adds.
 size_t Markers::TakeMarked(MarkedStream* stream, uint64_t now_ns, BusyInterval* busy, size_t room) {
   if (stream->first == kNone || stream->ns_per_launch >= kShortLaunchNs) return 0;
+  const Context& context = contexts_[stream->context];
+  if (context.away || CurrentContext() != context.handle.load(std::memory_order_relaxed)) return 0;
   const Marker& first = markers_[stream->first];
   const bool is_one_run =
       first.begins && first.next == stream->last && !markers_[stream->last].begins;
-  CUcontext current = nullptr;
-  if (!is_one_run || contexts_[stream->context].away ||
-      real::cuCtxGetCurrent(&current) != CUDA_SUCCESS ||
-      reinterpret_cast<uint64_t>(current) !=
-          contexts_[stream->context].handle.load(std::memory_order_relaxed)) {
-    return 0;
-  }
+  const uint32_t launches = markers_[stream->last].launches;
   stream->busy_ns = 0;
   Look look = {now_ns, true, busy, room, 0, stream->context};
   CollectStream(stream, &look);
-  if (stream->first != kNone || stream->busy_ns == 0) return look.count;
-  const uint64_t span_ns =
-      stream->host_span_ns != 0 ? stream->host_span_ns : now_ns - stream->host_begin_ns;
-  const uint64_t extra_ns = span_ns - std::min(span_ns, stream->busy_ns);
-  stream->host_extra_ns = std::max(Average(stream->host_extra_ns, extra_ns), uint64_t{1});
+  if (!is_one_run || stream->first != kNone || stream->busy_ns == 0) return look.count;
+  const uint64_t span_ns = now_ns - stream->host_begin_ns;
+  const uint64_t known_ns = stream->busy_ns + 2 * stream->mark_ns;
+  stream->host_extra_ns =
+      std::max(Average(stream->host_extra_ns, span_ns - std::min(span_ns, known_ns)), uint64_t{1});
+  stream->longest_ns = std::max(stream->longest_ns - stream->longest_ns / kForgetParts,
+                                stream->busy_ns / std::max(launches, 1u));
   stream->since_mark_ns = 0;
   if (stream->marked_due > 0) --stream->marked_due;
   return look.count;

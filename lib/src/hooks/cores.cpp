@@ -83,6 +83,8 @@ void Hold(Cores* cores, CoreDevice* device, MarkedStream* stream) {
     uint64_t wait_ns = HoldNs(*device, stream, now_ns);
     if (wait_ns != 0 && now_ns - patient_since_ns < kPatienceNs) {
       if (!cores->watcher.runs()) wait_ns = std::min(wait_ns, kTickNs);
+      // The stream may run dry meanwhile: then it is known when.
+      if (!waited && stream != nullptr) cores->markers.Mark(stream);
       waited = true;
       const bool queued = stream != nullptr && stream->QueuedNs() != 0;
       // A debt is waited out to the moment; only for the queue somebody must look sooner.

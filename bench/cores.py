@@ -161,7 +161,9 @@ def table(figures: dict[str, Any]) -> str:
     for name, one in figures["watcher"].items():
         shares = f"{one['busy_percent']:8.2f}{one['idle_percent']:8.2f}{one['threads']:8}"
         lines.append(f"{name:44}{shares}")
-    lines.append(f"{'ms that launches were held':44}{'held':>8}{'longest':>8}{'late':>8}{'latest':>8}")
+    lines.append(
+        f"{'ms that launches were held':44}{'held':>8}{'longest':>8}{'late':>8}{'latest':>8}"
+    )
     for name, one in figures["holds"].items():
         spans = [one.get(k, 0) / 1e6 for k in ("longest_held_ns", "late_p50_ns", "latest_ns")]
         lines.append(f"{name:44}{one['held']:8}" + "".join(f"{span:8.2f}" for span in spans))

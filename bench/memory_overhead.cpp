@@ -1,18 +1,20 @@
 // What the memory limiter costs: nanoseconds per call, the driver's own function against ours, in
-// one process and interleaved; with many live allocations and beside many attached processes.
+// one process and interleaved; with many live allocations, beside many attached processes, and from
+// several threads.
 //
-//   memory_overhead calls ROUNDS LIVE SECONDS   as JSON; LIVE allocations of 512 bytes are held
-//                                               first, or as many as SECONDS give time for
-//   memory_overhead attach                      cuInit, "ready", and stay until stdin ends
-//   memory_overhead init                        nanoseconds of cuInit
-//   memory_overhead true ROUNDS LIBRARY         nanoseconds of /bin/true without and with LIBRARY
+//   memory_overhead calls SECONDS LIVE FILL   as JSON; LIVE allocations of 512 bytes are held
+//                                             first, or as many as FILL seconds give time for
+//   memory_overhead threads SECONDS COUNT     as JSON; pairs by COUNT threads at once
+//   memory_overhead attach                    cuInit, "ready", and stay until stdin ends
+//   memory_overhead init                      nanoseconds of cuInit
+//   memory_overhead true ROUNDS LIBRARY       nanoseconds of /bin/true without and with LIBRARY
 //
-// "calls" runs with libgpufence.so preloaded and a limit set; memory.py compares and judges.
+// SECONDS bounds every single measurement. "calls" and "threads" run with libgpufence.so preloaded
+// and a limit set; memory.py compares and judges.
 
 #include <dlfcn.h>
 #include <spawn.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,11 +22,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <string>
-#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "driver_abi.h"
-#include "measure.h"
+#include "interleaved.h"
 #include "raw_symbol.h"
 
 extern char** environ;
@@ -40,18 +42,20 @@ template <typename Function>
 struct Pair {
   Function* form[2];  // the driver's, ours
   template <typename... Arguments>
-  CUresult operator()(int which, Arguments... arguments) const {
+  auto operator()(int which, Arguments... arguments) const {
     return form[which](arguments...);
   }
 };
 
 void* g_driver = nullptr;
-const char* g_separator = "";  // before the next measurement's JSON
+void* g_nvml = nullptr;
 
 template <typename Function>
 Pair<Function> Both(const char* name) {
-  Pair<Function> pair{{reinterpret_cast<Function*>(RawSymbol("libcuda.so", name)),
-                       reinterpret_cast<Function*>(dlsym(g_driver, name))}};
+  const bool is_nvml = std::strncmp(name, "nvml", 4) == 0;
+  const char* library = is_nvml ? "libnvidia-ml.so" : "libcuda.so";
+  Pair<Function> pair{{reinterpret_cast<Function*>(RawSymbol(library, name)),
+                       reinterpret_cast<Function*>(dlsym(is_nvml ? g_nvml : g_driver, name))}};
   if (pair.form[0] == nullptr || pair.form[1] == nullptr) {
     std::fprintf(stderr, "memory_overhead: the driver lacks %s\n", name);
     std::exit(3);
@@ -64,33 +68,6 @@ void Must(CUresult code, const char* what) {
   if (code == CUDA_SUCCESS) return;
   std::fprintf(stderr, "memory_overhead: %s answers %d\n", what, static_cast<int>(code));
   std::exit(3);
-}
-
-// Times `call(which)` for both forms, turn about; `settle` runs untimed after each batch.
-template <typename Call, typename Settle>
-void Measure(const char* name, int rounds, int calls, Call call, Settle settle) {
-  std::vector<double> times[2];
-  std::vector<double> extra;
-  for (int round = -1; round < rounds; ++round) {
-    double ns[2] = {};
-    for (int turn = 0; turn < 2; ++turn) {
-      const int which = (turn + round + 2) % 2;
-      const double start = NowNs();
-      for (int i = 0; i < calls; ++i) call(which);
-      ns[which] = (NowNs() - start) / calls;
-      settle();
-    }
-    if (round < 0) continue;  // the first round fills caches
-    for (int which = 0; which < 2; ++which) times[which].push_back(ns[which]);
-    extra.push_back(ns[1] - ns[0]);
-  }
-  std::printf("%s\n  \"%s\": {\"direct_median_ns\": %.2f, \"ours_median_ns\": %.2f, ", g_separator,
-              name, Median(times[0]), Median(times[1]));
-  std::printf("\"extra_median_ns\": %.2f, \"extra_min_ns\": %.2f}", Median(extra),
-              *std::min_element(times[1].begin(), times[1].end()) -
-                  *std::min_element(times[0].begin(), times[0].end()));
-  std::fflush(stdout);
-  g_separator = ",";
 }
 
 void Open(CUstream* stream, CUfunction* empty) {
@@ -116,66 +93,174 @@ size_t HoldAlive(size_t count, double seconds) {
   return count;
 }
 
-void MeasureCalls(int rounds, CUstream stream, CUfunction empty) {
-  const auto synchronize = BOTH(cuStreamSynchronize);
-  const auto settle = [&] { synchronize(0, stream); };
-  const auto nothing = [] {};
+const auto kNothing = [] {};
+
+void MeasureLinear(Effort effort) {
   const auto alloc = BOTH(cuMemAlloc_v2);
   const auto release = BOTH(cuMemFree_v2);
   CUdeviceptr memory = 0;
-  for (const auto& [name, size, calls] :
-       {std::tuple{"alloc+free 2 MiB", 2 * kMib, 50}, std::tuple{"alloc+free 1 KiB", kKib, 400}}) {
-    Measure(
-        name, rounds, calls,
-        [&, size = size](int which) {
-          alloc(which, &memory, size);
-          release(which, memory);
-        },
-        nothing);
-  }
+  const auto pair = [&](size_t bytes) {
+    return [&, bytes](int which) {
+      alloc(which, &memory, bytes);
+      release(which, memory);
+    };
+  };
+  Measure("alloc+free 1 KiB", effort, 50, pair(kKib), kNothing);
+  Measure("alloc+free 2 MiB", effort, 4, pair(2 * kMib), kNothing);
   const auto alloc_managed = BOTH(cuMemAllocManaged);
   Measure(
-      "managed pair 2 MiB", rounds, 50,
+      "managed pair 2 MiB", effort, 4,
       [&](int which) {
         alloc_managed(which, &memory, 2 * kMib, CU_MEM_ATTACH_GLOBAL);
         release(which, memory);
       },
-      nothing);
-  const auto alloc_async = BOTH(cuMemAllocAsync);
-  const auto free_async = BOTH(cuMemFreeAsync);
+      kNothing);
+}
+
+// What has handles: arrays below and above a chunk, physical memory.
+void MeasureHandles(Effort effort) {
+  const auto create = BOTH(cuArrayCreate_v2);
+  const auto destroy = BOTH(cuArrayDestroy);
+  for (const auto& [name, side] :
+       {std::pair{"array pair 64 KiB", 128u}, std::pair{"array pair 4 MiB", 1024u}}) {
+    const CUDA_ARRAY_DESCRIPTOR shape = {
+        .Width = side, .Height = side, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 1};
+    CUarray array = nullptr;
+    Measure(
+        name, effort, 4,
+        [&](int which) {
+          create(which, &array, &shape);
+          destroy(which, array);
+        },
+        kNothing);
+  }
+  const auto reserve = BOTH(cuMemCreate);
+  const auto release = BOTH(cuMemRelease);
+  CUmemAllocationProp where = {};
+  where.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  where.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  CUmemGenericAllocationHandle handle = 0;
   Measure(
-      "async pair 2 MiB", rounds, 400,
+      "cuMemCreate pair 2 MiB", effort, 4,
       [&](int which) {
-        alloc_async(which, &memory, 2 * kMib, stream);
-        free_async(which, memory, stream);
+        reserve(which, &handle, 2 * kMib, &where, 0ull);
+        release(which, handle);
+      },
+      kNothing);
+}
+
+void MeasureStreamOrdered(Effort effort, CUstream stream) {
+  const auto synchronize = BOTH(cuStreamSynchronize);
+  const auto settle = [&] { synchronize(0, stream); };
+  const auto alloc = BOTH(cuMemAllocAsync);
+  const auto alloc_from = BOTH(cuMemAllocFromPoolAsync);
+  const auto release = BOTH(cuMemFreeAsync);
+  CUdeviceptr memory = 0;
+  Measure(
+      "async pair 2 MiB", effort, 100,
+      [&](int which) {
+        alloc(which, &memory, 2 * kMib, stream);
+        release(which, memory, stream);
       },
       settle);
-  const auto info = BOTH(cuMemGetInfo_v2);
-  size_t free_bytes = 0, total_bytes = 0;
+  CUmemPoolProps shape = {};
+  shape.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  shape.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  CUmemoryPool pool = nullptr;
+  Must(BOTH(cuMemPoolCreate)(1, &pool, &shape), "cuMemPoolCreate");
   Measure(
-      "cuMemGetInfo", rounds, 200, [&](int which) { info(which, &free_bytes, &total_bytes); },
-      nothing);
-  const auto launch = BOTH(cuLaunchKernel);
-  Measure(
-      "cuLaunchKernel", rounds, 400,
+      "own pool pair 2 MiB", effort, 100,
       [&](int which) {
-        launch(which, empty, 1u, 1u, 1u, 1u, 1u, 1u, 0u, stream, nullptr, nullptr);
+        alloc_from(which, &memory, 2 * kMib, pool, stream);
+        release(which, memory, stream);
       },
       settle);
 }
 
-int Calls(int rounds, size_t live, double seconds) {
+void MeasureQueries(Effort effort) {
+  const auto info = BOTH(cuMemGetInfo_v2);
+  size_t free_bytes = 0, total_bytes = 0;
+  Measure(
+      "cuMemGetInfo", effort, 20, [&](int which) { info(which, &free_bytes, &total_bytes); },
+      kNothing);
+  g_nvml = dlopen("libnvidia-ml.so.1", RTLD_NOW);
+  if (g_nvml == nullptr || BOTH(nvmlInit_v2)(1) != NVML_SUCCESS) return;
+  nvmlDevice_t device = nullptr;
+  nvmlMemory_t memory = {};
+  BOTH(nvmlDeviceGetHandleByIndex_v2)(1, 0u, &device);
+  const auto nvml_info = BOTH(nvmlDeviceGetMemoryInfo);
+  Measure(
+      "nvmlDeviceGetMemoryInfo", effort, 4, [&](int which) { nvml_info(which, device, &memory); },
+      kNothing);
+}
+
+void MeasureLaunches(Effort effort, CUstream stream, CUfunction empty) {
+  const auto synchronize = BOTH(cuStreamSynchronize);
+  const auto launch = BOTH(cuLaunchKernel);
+  Measure(
+      "cuLaunchKernel", effort, 100,
+      [&](int which) {
+        launch(which, empty, 1u, 1u, 1u, 1u, 1u, 1u, 0u, stream, nullptr, nullptr);
+      },
+      [&] { synchronize(0, stream); });
+}
+
+int Calls(Effort effort, size_t live, double fill_seconds) {
   CUstream stream = nullptr;
   CUfunction empty = nullptr;
   Open(&stream, &empty);
-  const size_t held = HoldAlive(live, seconds);
+  const size_t held = HoldAlive(live, fill_seconds);
   size_t free_bytes = 0, total_bytes = 0;
   Must(BOTH(cuMemGetInfo_v2)(1, &free_bytes, &total_bytes), "cuMemGetInfo");
   std::printf("{\"live\": %zu, \"total\": %zu, \"calls\": {", held, total_bytes);
-  MeasureCalls(rounds, stream, empty);
+  MeasureLinear(effort);
+  MeasureHandles(effort);
+  MeasureStreamOrdered(effort, stream);
+  MeasureQueries(effort);
+  MeasureLaunches(effort, stream, empty);
   std::printf("\n}}\n");
   std::fflush(stdout);
   // A million allocations are the driver's to take down: not what is measured.
+  _exit(0);
+}
+
+int Threads(Effort effort, int threads) {
+  CUstream stream = nullptr;
+  CUfunction empty = nullptr;
+  Open(&stream, &empty);
+  CUcontext context = nullptr;
+  BOTH(cuCtxGetCurrent)(0, &context);
+  std::vector<CUstream> streams(static_cast<size_t>(threads));
+  for (CUstream& each : streams) {
+    Must(BOTH(cuStreamCreate)(1, &each, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+  }
+  const auto set_current = BOTH(cuCtxSetCurrent);
+  const auto begin = [&](int) { set_current(0, context); };
+  size_t free_bytes = 0, total_bytes = 0;
+  Must(BOTH(cuMemGetInfo_v2)(1, &free_bytes, &total_bytes), "cuMemGetInfo");
+  std::printf("{\"threads\": %d, \"total\": %zu, \"calls\": {", threads, total_bytes);
+  HoldAlive(1, 1);  // a chunk stays open: a piece of 1 KiB is not one of 2 MiB each time
+  const auto alloc = BOTH(cuMemAlloc_v2);
+  const auto release = BOTH(cuMemFree_v2);
+  const auto pair = [&](size_t bytes) {
+    return [&, bytes](int which, int) {
+      CUdeviceptr memory = 0;
+      alloc(which, &memory, bytes);
+      release(which, memory);
+    };
+  };
+  MeasureThreads("alloc+free 1 KiB", effort, 50, threads, begin, pair(kKib));
+  MeasureThreads("alloc+free 2 MiB", effort, 8, threads, begin, pair(2 * kMib));
+  const auto alloc_async = BOTH(cuMemAllocAsync);
+  const auto free_async = BOTH(cuMemFreeAsync);
+  MeasureThreads("async pair 2 MiB", effort, 50, threads, begin, [&](int which, int thread) {
+    CUdeviceptr memory = 0;
+    CUstream own = streams[static_cast<size_t>(thread)];
+    alloc_async(which, &memory, 2 * kMib, own);
+    free_async(which, memory, own);
+  });
+  std::printf("\n}}\n");
+  std::fflush(stdout);
   _exit(0);
 }
 
@@ -209,27 +294,22 @@ double TimeTrue(char** environment) {
   return NowNs() - start;
 }
 
-int True(int rounds, const char* library) {
+int True(int count, const char* library) {
   std::string preload = std::string("LD_PRELOAD=") + library;
   std::vector<char*> with;
   for (char** each = environ; *each != nullptr; ++each) with.push_back(*each);
   with.push_back(preload.data());
   with.push_back(nullptr);
-  std::vector<double> times[2];
-  std::vector<double> extra;
-  for (int round = -3; round < rounds; ++round) {
+  Rounds rounds({});
+  for (int round = -3; round < count; ++round) {
     double ns[2] = {};
     for (int turn = 0; turn < 2; ++turn) {
       const int which = (turn + round + 4) % 2;
       ns[which] = TimeTrue(which != 0 ? with.data() : environ);
     }
-    if (round < 0) continue;
-    for (int which = 0; which < 2; ++which) times[which].push_back(ns[which]);
-    extra.push_back(ns[1] - ns[0]);
+    if (round >= 0) rounds.Add(ns);
   }
-  std::printf("{\"bare_median_ns\": %.0f, \"preloaded_median_ns\": %.0f, ", Median(times[0]),
-              Median(times[1]));
-  std::printf("\"extra_median_ns\": %.0f}\n", Median(extra));
+  rounds.Print("/bin/true");
   return 0;
 }
 
@@ -243,9 +323,11 @@ int Main(int argc, char** argv) {
   }
   if (mode == "attach") return Attach();
   if (mode == "init") return Init();
+  if (argc < 4) return 2;
+  const Effort effort{.seconds = std::atof(argv[2])};
+  if (mode == "threads" && argc == 4) return Threads(effort, std::atoi(argv[3]));
   if (mode != "calls" || argc != 5) return 2;
-  return Calls(std::max(3, std::atoi(argv[2])), std::strtoull(argv[3], nullptr, 10),
-               std::atof(argv[4]));
+  return Calls(effort, std::strtoull(argv[3], nullptr, 10), std::atof(argv[4]));
 }
 
 }  // namespace

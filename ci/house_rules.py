@@ -17,6 +17,7 @@ from pathlib import Path
 COLUMNS, LINES_AIM, LINES_LIMIT, TEMPLATE_LIMIT, FUNCTION_LIMIT = 100, 400, 600, 250, 60
 # Tables of data, lock files and legal text may be as long as they are.
 DATA = ("lib/api/", "ci/locks/", "tests/golden/", "LICENSE")
+PICTURES, PICTURE_BYTES = Path("docs/pictures"), 300_000
 CODE = (".py", ".c", ".cpp", ".h", ".S", ".j2", ".sh", ".cmake")
 
 # Spelled in pieces, so that this file does not break its own rules.
@@ -66,6 +67,10 @@ def _complaints(path: Path) -> Iterator[Complaint]:
     content = path.read_bytes()
     if content[:4] in (b"\x7fELF", b"!<ar", b"PK\x03\x04"):
         yield 1, "binaries must not be in the repository"
+        return
+    if content[:4] == b"\x89PNG":
+        if path.parent != PICTURES or len(content) > PICTURE_BYTES:
+            yield 1, f"a picture is in {PICTURES} and has at most {PICTURE_BYTES // 1000} kB"
         return
     text = content.decode(errors="replace")
     if path.name == "LICENSE":

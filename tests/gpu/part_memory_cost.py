@@ -20,7 +20,7 @@ def run_part(setup: Setup, report: Report) -> None:
     if not setup.simulated:
         _measure(setup, report, "cost", ["--real"])
     if (setup.build / "sim" / "libcuda.so.1").exists():
-        _measure(setup, report, "cost over the simulated driver", ["--rounds", "15"])
+        _measure(setup, report, "cost over the simulated driver", ["--seconds", "0.1"])
 
 
 def _measure(setup: Setup, report: Report, name: str, options: list[str]) -> None:

@@ -27,6 +27,7 @@ import part_cores
 import part_cores_frameworks
 import part_cores_tenants
 import part_frameworks
+import part_live
 import part_lookup
 import part_memory
 import part_memory_cost
@@ -45,6 +46,7 @@ PARTS: dict[str, Part] = {
     "memory_cost": part_memory_cost.run_part,
     "cores": part_cores.run_part,
     "cores_tenants": part_cores_tenants.run_part,
+    "live": part_live.run_part,
     "frameworks": part_frameworks.run_part,
     "memory_frameworks": part_memory_frameworks.run_part,
     "cores_frameworks": part_cores_frameworks.run_part,

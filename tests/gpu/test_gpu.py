@@ -22,6 +22,7 @@ PARTS = (
     "memory_cost",
     "cores",
     "cores_tenants",
+    "live",
     "frameworks",
     "memory_frameworks",
     "cores_frameworks",

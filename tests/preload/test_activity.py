@@ -32,7 +32,7 @@ def test_held_launches_and_their_time_are_counted(sim: Sim, state: Path) -> None
         "GPUFENCE_CONTAINER": "cores",
     }
 
-    facts = sim.run("cores_run", "plain", 2000, 600, preload=True, env=env).facts
+    facts = sim.run("cores_run", "cuLaunchKernel", "steady", 2000, 600, preload=True, env=env).facts
 
     (device,) = region.read(*region.find({}, str(state))).devices
     ((tenant,),) = (
@@ -50,7 +50,7 @@ def test_held_launches_and_their_time_are_counted(sim: Sim, state: Path) -> None
 def test_without_waiting_nothing_is_counted(sim: Sim, state: Path) -> None:
     env = {"GPUFENCE_CORE_LIMIT": "90", "GPUFENCE_STATE_DIR": str(state)}
 
-    sim.run("cores_run", "pauses", 500, 100, preload=True, env=env)
+    sim.run("cores_run", "cuLaunchKernel", "pauses", 500, 100, preload=True, env=env)
 
     (device,) = region.read(*region.find({}, str(state))).devices
     assert device.activity == region.Activity()

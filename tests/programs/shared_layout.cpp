@@ -8,6 +8,7 @@
 #include "state/core_layout.h"
 #include "state/identity.h"
 #include "state/layout.h"
+#include "state/limits_layout.h"
 
 namespace {
 
@@ -42,6 +43,19 @@ constexpr Number kNumbers[] = {
     {"RESIDENT_AT", offsetof(Region, resident)},
     {"RATIOS_AT", offsetof(Region, ratios)},
     {"REGION_BYTES", sizeof(Region)},
+    {"LIMIT_EPOCH_AT", offsetof(RegionHeader, limit_epoch)},
+    {"SET_GENERATION_AT", offsetof(RegionHeader, set_generation)},
+    {"LIMITS_MAGIC", kLimitsMagic},
+    {"LIMITS_VERSION", kLimitsLayoutVersion},
+    {"MAX_LIMITS_ENTRIES", kMaxLimitsEntries},
+    {"LIMITS_GENERATION_AT", offsetof(LimitsHeader, generation)},
+    {"LIMITS_BANK_BYTES", sizeof(LimitsBank)},
+    {"LIMITS_BYTES", sizeof(LimitsBytes)},
+    {"MEMORY_IS_SET", kMemoryIsSet},
+    {"MEMORY_IS_PART", kMemoryIsPart},
+    {"CORES_ARE_SET", kCoresAreSet},
+    {"SOFT_CORES_ARE_SET", kSoftCoresAreSet},
+    {"OVERSUBSCRIBE_IS_SET", kOversubscribeIsSet},
     {"CORE_MAGIC", kCoreMagic},
     {"CORE_VERSION", kCoreLayoutVersion},
     {"MAX_CORE_ROWS", kMaxCoreRows},
@@ -78,6 +92,18 @@ constexpr Fields kFields[] = {
     {"ACTIVITY_FORMAT",
      {offsetof(Activity, refusals), offsetof(Activity, launches_held), offsetof(Activity, held_ns)},
      3},
+    {"LIMITS_HEADER_FORMAT",
+     {offsetof(LimitsHeader, magic), offsetof(LimitsHeader, layout_version),
+      offsetof(LimitsHeader, max_entries), offsetof(LimitsHeader, generation)},
+     4},
+    {"LIMITS_BANK_FORMAT",
+     {offsetof(LimitsBank, check), offsetof(LimitsBank, generation), offsetof(LimitsBank, count)},
+     3},
+    {"LIMITS_ENTRY_FORMAT",
+     {offsetof(LimitsEntry, uuid), offsetof(LimitsEntry, memory),
+      offsetof(LimitsEntry, oversubscribe), offsetof(LimitsEntry, cores),
+      offsetof(LimitsEntry, soft_cores), offsetof(LimitsEntry, flags)},
+     6},
     {"CORE_HEADER_FORMAT",
      {offsetof(CoreHeader, magic), offsetof(CoreHeader, layout_version),
       offsetof(CoreHeader, max_rows), offsetof(CoreHeader, max_tenants),

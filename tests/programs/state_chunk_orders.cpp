@@ -1,4 +1,4 @@
-// sources: state/ledger.cpp state/sharing.cpp policy/account.cpp policy/chunks.cpp policy/pi*.cpp
+// sources: state/l*.cpp state/sharing.cpp policy/account.cpp policy/chunks.cpp policy/pi*.cpp
 // flags: -include programs/stepped_word.h
 // Small pieces of one process in every order of the threads' steps, with up to as many changes of
 // turn as asked for: before and after each of the driver's calls, at each access to the ledger, and

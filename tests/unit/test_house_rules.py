@@ -43,6 +43,8 @@ BROKEN = {
     "driver": ("x/libcuda.so.550.1", "text\n", 1, "a file of NVIDIA's"),
     "binary": ("a.bin", b"\x7fELF\x02", 1, "binaries"),
     "wheel": ("a.whl", b"PK\x03\x04", 1, "binaries"),
+    "picture": ("docs/a.png", b"\x89PNG\r\n", 1, "a picture is in docs/pictures"),
+    "large picture": ("docs/pictures/a.png", b"\x89PNG" + bytes(300_000), 1, "at most 300 kB"),
     "include": ("a.cpp", '// A.\n#include "../b.h"\n', 2, "'..'"),
     "inner include": ("a.cpp", "// A.\n#  include <x/../b.h>\n", 2, "'..'"),
     "long comment": ("a.cpp", "// " + "A" * 98 + "\n", 1, "101 columns"),
@@ -81,6 +83,7 @@ ALLOWED = {
     "a long table of data": ("lib/api/symbols/x.txt", "name\n" * 1000),
     "a full line": ("a.cpp", "// " + "A" * 97 + "\n"),
     "the header speaks": ("a.cpp", '#include "a.h"\n'),
+    "a picture": ("docs/pictures/a.png", b"\x89PNG\r\n# TO" + b"DO\n"),
     "a fact": ("lib/api/cuda.json", '{"type": "unsigned long long"}\n'),
 }
 

@@ -21,6 +21,8 @@ ONLY_HOME = {
     "clang": "gen/headers.py",
     "jinja2": "gen/render.py",
 }
+# The live screen's classes stand on textual's, so it is the whole file that is imported lazily.
+SCREEN = "gpufence/top_app.py"
 
 
 def modules(package: str) -> list[Path]:
@@ -66,6 +68,21 @@ def test_a_heavy_module_has_one_home_and_is_imported_lazily(module: str, home: s
     assert uses == {(home, False)}
 
 
+def test_the_live_screen_is_one_file_that_is_imported_lazily() -> None:
+    uses = {
+        (str(path.relative_to(TOOLS)), name.split(".")[0], eager)
+        for path in modules("gpufence")
+        for name, eager in imports(path)
+        if name.split(".")[0] in ("rich", "textual") or name.endswith("top_app")
+    }
+
+    assert uses == {
+        (SCREEN, "rich", True),
+        (SCREEN, "textual", True),
+        ("gpufence/top.py", "gpufence", False),
+    }
+
+
 @pytest.mark.parametrize(
     ("package", "strangers"),
     [("gen", {"findsyms", "gpufence"}), ("findsyms", {"gen", "gpufence"})],
@@ -84,6 +101,7 @@ def test_the_command_in_front_of_every_program_needs_the_standard_library_only()
     roots = {
         name.split(".")[0]
         for path in modules("gpufence")
+        if path != TOOLS / SCREEN
         for name, _ in imports(path)
         if name != "gpufence" and not name.startswith("gpufence.")
     }

@@ -58,8 +58,9 @@ def test_a_limit_makes_a_container_of_its_own(library: Path) -> None:
 
 
 def test_limits_by_gpu_replace_every_inherited_one(library: Path) -> None:
+    state = {"GPUFENCE_STATE_DIR": str(library.parent)}
     inherited = {"GPUFENCE_MEMORY_LIMIT": "9g", "GPUFENCE_MEMORY_LIMIT_7": "9g",
-                 "GPUFENCE_CONTAINER": "outer"}  # fmt: skip
+                 "GPUFENCE_CONTAINER": "outer", **state}  # fmt: skip
 
     done = gpufence("run", "--memory", "1=2g", "--memory", f"{UUID}=50%", "--container", "mine",
                     "--lib", library, "--", "env", **inherited)  # fmt: skip
@@ -68,6 +69,7 @@ def test_limits_by_gpu_replace_every_inherited_one(library: Path) -> None:
         "GPUFENCE_MEMORY_LIMIT_1": "2g",
         f"GPUFENCE_MEMORY_LIMIT_{UUID}": "50%",
         "GPUFENCE_CONTAINER": "mine",
+        **state,
     }
 
 
@@ -92,7 +94,8 @@ def test_two_limits_for_one_gpu_are_refused() -> None:
 
 
 def test_shares_become_variables_and_replace_their_kind_alone(library: Path) -> None:
-    inherited = {"GPUFENCE_CORE_LIMIT_7": "9", "GPUFENCE_MEMORY_LIMIT": "1g"}
+    state = {"GPUFENCE_STATE_DIR": str(library.parent)}
+    inherited = {"GPUFENCE_CORE_LIMIT_7": "9", "GPUFENCE_MEMORY_LIMIT": "1g", **state}
 
     done = gpufence("run", "--cores", "30", "--soft-cores", "1=60%", "--container", "mine",
                     "--lib", library, "--", "env", **inherited)  # fmt: skip
@@ -102,6 +105,7 @@ def test_shares_become_variables_and_replace_their_kind_alone(library: Path) -> 
         "GPUFENCE_CORE_SOFT_LIMIT_1": "60%",
         "GPUFENCE_MEMORY_LIMIT": "1g",
         "GPUFENCE_CONTAINER": "mine",
+        **state,
     }
 
 

@@ -33,7 +33,7 @@ def top(*arguments: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
 
 
 def answer(folder: Path, *arguments: str) -> Any:  # noqa: ANN401 - JSON
-    done = top("--json", "--folder", folder, *arguments)
+    done = top("--json", "--state-dir", folder, *arguments)
     assert (done.returncode, done.stderr) == (0, "")
     found = json.loads(done.stdout)
     jsonschema.validate(found, SCHEMA)
@@ -41,7 +41,7 @@ def answer(folder: Path, *arguments: str) -> Any:  # noqa: ANN401 - JSON
 
 
 def test_an_empty_machine_is_said_to_be_empty(tmp_path: Path) -> None:
-    done = top("--once", "--folder", tmp_path / "absent")
+    done = top("--once", "--state-dir", tmp_path / "absent")
 
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines()[0] == "0 GPUs, 0 containers, 0 processes"
@@ -55,7 +55,7 @@ def test_one_table_for_whoever_reads_no_terminal(tmp_path: Path) -> None:
         made.process(0, this_process())
         made.use(0, 0, held=GIB, limit=4 * GIB, activity=(3, 0, 0))
 
-        done = top("--folder", tmp_path, COLUMNS="100")
+        done = top("--state-dir", tmp_path, COLUMNS="100")
 
     lines = done.stdout.splitlines()
     assert lines[0] == "1 GPU, 1 container, 1 process"
@@ -137,12 +137,20 @@ def test_two_hundred_processes_are_told_whole(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "env", "complaint"),
     [
-        (("--interval", "0"), {}, "argument --interval: '0' is no number from 0.1 to 3600"),
-        (("--interval", "nan"), {}, "argument --interval: 'nan' is no number from 0.1 to 3600"),
-        ((), {"GPUFENCE_TOP_INTERVAL": "x"}, "argument --interval: 'x' is no number from 0.1"),
-        (("--sort", "colour"), {}, "argument --sort: 'colour' is none of name, memory, cores"),
-        ((), {"GPUFENCE_TOP_SORT": "x"}, "argument --sort: 'x' is none of name, memory, cores"),
-        (("extra",), {}, "unrecognized arguments: extra"),
+        (("--interval", "0"), {}, " top: argument --interval: '0' is no number from 0.1 to 3600"),
+        (
+            ("--interval", "nan"),
+            {},
+            " top: argument --interval: 'nan' is no number from 0.1 to 3600",
+        ),
+        (
+            (),
+            {"GPUFENCE_TOP_INTERVAL": "x"},
+            " top: argument --interval: 'x' is no number from 0.1",
+        ),
+        (("--sort", "colour"), {}, " top: argument --sort: invalid choice: 'colour' (choose from"),
+        ((), {"GPUFENCE_TOP_SORT": "x"}, ": GPUFENCE_TOP_SORT=x refused: it is none of name, mem"),
+        (("extra",), {}, " top: unrecognized arguments: extra"),
     ],
 )
 def test_wrong_use_is_one_line(
@@ -151,5 +159,24 @@ def test_wrong_use_is_one_line(
     done = top(*arguments, **env)
 
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith(f"gpufence top: {complaint}")
+    assert done.stderr.startswith(f"gpufence{complaint}")
     assert done.stderr.count("\n") == 1
+
+
+def test_what_was_set_while_it_runs_is_the_limit(tmp_path: Path) -> None:
+    with RegionFile(tmp_path) as made, CoreFile(tmp_path) as cores:
+        made.device(0)
+        made.process(0, this_process())
+        made.use(0, 0, held=GIB, limit=4 * GIB)
+        cores.device(0)
+        cores.tenant(0, 0, core_file.tenant_key("web"))
+        cores.member(0, 0, 0, this_process())
+        limits = ("--memory", "6GiB", "--cores", "10", "--state-dir", str(tmp_path))
+        command = [sys.executable, "-m", "gpufence", "set", "web", *limits]
+        subprocess.run(command, check=True, capture_output=True, env={**os.environ})
+
+        (container,) = answer(tmp_path)["gpus"][0]["containers"]
+
+    assert container["memory_limit_bytes"] == 6 * GIB
+    assert container["processes"][0]["memory_limit_bytes"] == 4 * GIB
+    assert (container["core_limit_ratio"], container["core_soft_limit_ratio"]) == (0.1, 0.1)

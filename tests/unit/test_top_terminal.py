@@ -37,7 +37,7 @@ class Terminal:
         self.slave = slave
         base = {"PATH": os.environ["PATH"], "PYTHONPATH": str(REPO / "tools"), "LANG": "C.UTF-8"}
         self.process = subprocess.Popen(
-            [*(command or (sys.executable, "-m", "gpufence")), "top", "--folder", str(folder)],
+            [*(command or (sys.executable, "-m", "gpufence")), "top", "--state-dir", str(folder)],
             env={**base, "TERM": "xterm-256color", "GPUFENCE_TOP_INTERVAL": "0.1", **env},
             stdin=slave,
             stdout=slave,
@@ -190,7 +190,7 @@ def test_under_tmux(tmp_path: Path) -> None:
             assert time.monotonic() < end, shown
             time.sleep(0.1)
 
-    live = f"{sys.executable} -m gpufence top --folder {tmp_path / 'regions'}; echo ended: $?"
+    live = f"{sys.executable} -m gpufence top --state-dir {tmp_path / 'regions'}; echo ended: $?"
     with RegionFile(tmp_path / "regions") as made:
         made.device(0)
         made.process(0, Signed())

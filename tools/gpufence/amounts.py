@@ -39,7 +39,7 @@ def parse(text: str, option: Option) -> tuple[Kind, int, bool]:
         kind = Kind.CORES if setting is Setting.CORES else Kind.SOFT_CORES
         return kind, _parse_share(text, option) if text else 0, False
     if setting is Setting.OVERSUBSCRIBE:
-        return Kind.OVERSUBSCRIBE, _parse_oversubscribe(text) if text else 0, False
+        return Kind.OVERSUBSCRIBE, parse_oversubscribe(text) if text else 0, False
     if setting is Setting.SPILL:
         return Kind.OVERSUBSCRIBE, int(sizes.parse_switch(text)) if text else 0, False
     return Kind.OVERSUBSCRIBE, _parse_memory_ratio(text) if text else 0, False
@@ -52,7 +52,8 @@ def _parse_share(text: str, option: Option) -> int:
     return 0 if option.setting is Setting.CORES and share == 100 * THOUSAND else share
 
 
-def _parse_oversubscribe(text: str) -> int:
+def parse_oversubscribe(text: str) -> int:
+    """A switch, or a ratio of at least one in thousandths; 1: on without a ratio, 0: off."""
     if not re.match(r"[0-9 ]", text):
         return int(sizes.parse_switch(text))
     try:

@@ -6,32 +6,32 @@ subcommand is imported, because `gpufence run` stands in front of every fenced p
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import os
 import sys
-from collections.abc import Sequence
-from typing import NoReturn
 
 from .errors import ExitCode, ToolError
 
-# Every subcommand is a module of its own with USAGE_STATUS, add_arguments(parser) and run(args).
+# argparse and typing take longer to load than `gpufence run` needs for everything else.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+    from types import ModuleType
+
+# Every subcommand is a module of its own with USAGE_STATUS, add_arguments(parser) and run(args);
+# one that is in a hurry also has parse_plain(arguments).
 _COMMANDS = {
     "run": "run a program with the library preloaded, inside a limit",
+    "status": "show what containers use, their limits and their processes",
+    "set": "change a container's limits while its programs run",
     "top": "watch containers: memory and GPU time of their limits",
+    "export": "tell Prometheus what containers use of their limits",
+    "completion": "print a shell's completion of this command",
     "config": "show which limits apply, and where each comes from",
     "cdi": "write, list and check CDI files, for docker and podman",
     "doctor": "prove that a process is fenced, and say which driver it uses",
 }
-
-
-class _Parser(argparse.ArgumentParser):
-    """An ArgumentParser whose complaint is one line and whose status the subcommand chooses."""
-
-    usage_status = ExitCode.USAGE
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(self.usage_status, f"{self.prog}: {message}. See `{self.prog} --help`.\n")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -62,26 +62,25 @@ def _run(arguments: list[str]) -> int:
     if name not in _COMMANDS:
         _overview().parse_args(arguments)  # prints the help or the complaint, and exits
     module = importlib.import_module(f".{name}", __package__)
-    parser = _Parser(
-        prog=f"gpufence {name}",
-        description=module.__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.usage_status = module.USAGE_STATUS
-    module.add_arguments(parser)
-    status = int(module.run(parser.parse_args(arguments[1:])))
+    plain = module.parse_plain(arguments[1:]) if hasattr(module, "parse_plain") else None
+    status = int(module.run(plain or _parser(name, module).parse_args(arguments[1:])))
     sys.stdout.flush()
     return status
 
 
+def commands() -> dict[str, tuple[str, argparse.ArgumentParser]]:
+    """Every subcommand's purpose and arguments, for `gpufence completion`; imports all of them."""
+    modules = {name: importlib.import_module(f".{name}", __package__) for name in _COMMANDS}
+    return {name: (purpose, _parser(name, modules[name])) for name, purpose in _COMMANDS.items()}
+
+
+def _parser(name: str, module: ModuleType) -> argparse.ArgumentParser:
+    from . import parsers
+
+    return parsers.of_command(name, module)
+
+
 def _overview() -> argparse.ArgumentParser:
-    lines = "\n".join(f"  {name:8} {purpose}" for name, purpose in _COMMANDS.items())
-    parser = _Parser(
-        prog="gpufence",
-        usage="gpufence COMMAND [ARGUMENT ...]",
-        description="Share one NVIDIA GPU between containers: start fenced programs, check them.",
-        epilog=f"commands:\n{lines}\n\n`gpufence COMMAND --help` tells more.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("command", choices=_COMMANDS, help=argparse.SUPPRESS)
-    return parser
+    from . import parsers
+
+    return parsers.overview(_COMMANDS)

@@ -1,5 +1,7 @@
 """Become another program with libgpufence.so preloaded, inside limits if some are given.
 
+    gpufence run --memory 10GiB --cores 50 --name train -- python3 train.py
+
 Limits are read here as the library will read them, so that an unreadable one is told before
 anything starts. The program keeps its own exit status; 125 means that gpufence itself failed, 126
 that the command cannot be executed, 127 that it was not found.
@@ -7,80 +9,93 @@ that the command cannot be executed, 127 that it was not found.
 
 from __future__ import annotations
 
-import argparse
 import os
-import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import NoReturn
+from types import SimpleNamespace
 
-from . import dialects, locate, sizes, sources
-from .config import refused
+from . import locate
 from .errors import ExitCode, ToolError
+
+# What takes long to load is loaded where it is needed: this stands in front of every program.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+    from typing import NoReturn
 
 USAGE_STATUS = ExitCode.WRAPPER_FAILED
 
-
-@dataclass(frozen=True, slots=True)
-class _Limit:
-    """One kind of limit on the command line."""
-
-    option: str
-    variable: str
-    what: str
-    parse: Callable[[str], object]
-    example: str
-
-
-_LIMITS = (
-    _Limit("memory", "GPUFENCE_MEMORY_LIMIT", "memory limit", sizes.parse_size, "0=10GiB"),
-    _Limit("cores", "GPUFENCE_CORE_LIMIT", "core limit", sizes.parse_percent, "0=30"),
-    _Limit(
-        "soft_cores", "GPUFENCE_CORE_SOFT_LIMIT", "soft core limit", sizes.parse_percent, "0=60"
-    ),
-)
+# By option: the variable that the library reads, what messages call it, an example.
+_LIMITS = {
+    "memory": ("GPUFENCE_MEMORY_LIMIT", "memory limit", "0=10GiB"),
+    "cores": ("GPUFENCE_CORE_LIMIT", "core limit", "0=30"),
+    "soft_cores": ("GPUFENCE_CORE_SOFT_LIMIT", "soft core limit", "0=60"),
+    "oversubscribe": ("GPUFENCE_OVERSUBSCRIBE", "oversubscription", "0=1.5"),
+}
+_REPEATED = ("memory", "cores", "soft_cores", "oversubscribe", "gpu")
+_SINGLE = {"name": "name", "container": "name", "lib": "lib", "sim-driver": "sim_driver"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments; everything from the first positional on belongs to the program."""
+    for option, metavar, told in (
+        ("--memory", "[GPU=]SIZE", "bytes of every GPU, or of the one with this index or UUID"),
+        ("--cores", "[GPU=]PERCENT", "share of GPU time, likewise"),
+        ("--soft-cores", "[GPU=]PERCENT", "share while nobody else wants it; needs --cores"),
+        ("--oversubscribe", "[GPU=]RATIO", "more memory than the share that may be on the GPU"),
+        ("--gpu", "GPU", "whom these limits are for, by index or UUID; default: every GPU"),
+    ):
+        parser.add_argument(option, action="append", default=[], metavar=metavar, help=told)
     parser.add_argument(
-        "--memory",
-        action="append",
-        default=[],
-        metavar="[GPU=]SIZE",
-        help="bytes of every GPU, or of the one with this index or UUID; may be repeated",
-    )
-    parser.add_argument(
-        "--cores",
-        action="append",
-        default=[],
-        metavar="[GPU=]PERCENT",
-        help="share of GPU time, likewise",
-    )
-    parser.add_argument(
-        "--soft-cores",
-        action="append",
-        default=[],
-        metavar="[GPU=]PERCENT",
-        help="share while nobody else wants the GPU; needs --cores",
-    )
-    parser.add_argument(
+        "--name",
         "--container",
         metavar="NAME",
-        help="share the limit with everything of that name; default with a limit: a new one",
+        help="share the limits with everything of that name, and change them with `gpufence set`;"
+        " default with a limit: a container of its own",
     )
-    parser.add_argument("--lib", metavar="PATH", help="libgpufence.so to preload")
+    parser.add_argument(
+        "--lib", metavar="PATH", help="libgpufence.so to preload [GPUFENCE_RUN_LIB]"
+    )
     parser.add_argument("--sim", action="store_true", help="use the simulated driver")
     parser.add_argument(
         "--sim-driver", metavar="VERSION", help="driver to imitate, such as 550; implies --sim"
     )
     parser.usage = f"{parser.prog} [OPTION ...] [--] COMMAND [ARGUMENT ...]"
-    parser.add_argument("argv", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    parser.add_argument("argv", nargs="...", help="==SUPPRESS==")
 
 
-def run(args: argparse.Namespace) -> NoReturn:
+def parse_plain(arguments: Sequence[str]) -> SimpleNamespace | None:
+    """What add_arguments' parser makes of arguments without abbreviations, help or mistakes.
+
+    Returns:
+        None where that parser has to be asked.
+    """
+    found = SimpleNamespace(**{each: [] for each in _REPEATED}, sim=False)
+    for each in _SINGLE.values():
+        setattr(found, each, None)
+    rest = list(arguments)
+    while rest and rest[0].startswith("-") and rest[0] != "--":
+        option, equals, text = rest.pop(0).partition("=")
+        key = option[2:].replace("-", "_") if option.startswith("--") else ""
+        if option == "--sim" and not equals:
+            found.sim = True
+            continue
+        if not equals:
+            if not rest or rest[0].startswith("-"):
+                return None
+            text = rest.pop(0)
+        if key in _REPEATED and option == "--" + key.replace("_", "-"):
+            getattr(found, key).append(text)
+        elif option[2:] in _SINGLE and option.startswith("--"):
+            setattr(found, _SINGLE[option[2:]], text)
+        else:
+            return None
+    found.argv = rest
+    return found
+
+
+def run(args: argparse.Namespace | SimpleNamespace) -> NoReturn:
     """Replace this process by the command.
 
     Raises:
@@ -95,15 +110,20 @@ def run(args: argparse.Namespace) -> NoReturn:
             fix="Write `gpufence run -- COMMAND [ARGUMENT ...]`",
             status=ExitCode.WRAPPER_FAILED,
         )
-    limits = limit_variables({each.option: getattr(args, each.option) for each in _LIMITS})
-    if args.container == "":
+    given = {option: for_gpus(getattr(args, option), args.gpu) for option in _LIMITS}
+    if args.gpu and not any(given.values()):
+        raise _wrong(f"--gpu {args.gpu[0]}", "there is no limit for it", "Give one, as --memory")
+    limits = limit_variables(given) if any(given.values()) else {}
+    if args.name == "":
         raise _wrong("container '' refused", "a container needs a name", "Give one or leave it out")
     driver = _driver(args.sim_driver)
-    library = locate.library(args.lib)
+    library = locate.library(args.lib or os.environ.get("GPUFENCE_RUN_LIB") or None)
     simulator = locate.simulator() if args.sim or driver else None
     environment = fenced(_inherited(), library, simulator, driver)
-    environment = limited(environment, limits, args.container)
+    environment = limited(environment, limits, args.name)
     _check(environment)
+    if args.name is not None:
+        _prepare(environment)
     if simulator:
         imitated = environment.get("GPUFENCE_SIM_DRIVER", "the newest it knows")
         print(f"gpufence: simulated driver ({imitated}), no real GPU is used", file=sys.stderr)
@@ -135,6 +155,15 @@ def fenced(
     return environment
 
 
+def for_gpus(arguments: Sequence[str], gpus: Sequence[str]) -> list[str]:
+    """Limits that name no GPU, for each of --gpu; the others as they are."""
+    return [
+        f"{gpu}={argument}" if gpu and "=" not in argument else argument
+        for argument in arguments
+        for gpu in (gpus or ("",))
+    ]
+
+
 def limit_variables(given: Mapping[str, Sequence[str]]) -> dict[str, str]:
     """The variables that limits on the command line stand for.
 
@@ -145,19 +174,21 @@ def limit_variables(given: Mapping[str, Sequence[str]]) -> dict[str, str]:
         ToolError: 125, for an amount or a GPU that the library would not read, or a GPU named
             twice, or a soft share without a hard one.
     """
+    from . import sizes
+
     variables: dict[str, str] = {}
-    for limit in _LIMITS:
-        for argument in given.get(limit.option, ()):
+    for option, (variable, called, example) in _LIMITS.items():
+        for argument in given.get(option, ()):
             gpu, equals, text = argument.rpartition("=")
-            name = f"{limit.variable}_{gpu}" if equals else limit.variable
-            what = f"{limit.what} '{sizes.quote(argument)}' refused"
+            name = f"{variable}_{gpu}" if equals else variable
+            what = f"{called} '{sizes.quote(argument)}' refused"
             try:
-                limit.parse(text)
+                _parse(option, text)
             except sizes.TextError as error:
                 clause, fix = error.fault.value
                 raise _wrong(what, f"'{sizes.quote(text)}' {clause}", fix) from None
             if equals and not _names_gpu(gpu):
-                fix = f"Write {limit.example}"
+                fix = f"Write {example}"
                 raise _wrong(what, "it names a GPU by neither index nor UUID", fix)
             if name in variables:
                 raise _wrong(what, "another one is for the same GPU", "Give one for each GPU")
@@ -179,22 +210,35 @@ def limited(
             special one of them would beat a general one of ours.
         container: whom the limit is shared with; None makes a new name where there are variables.
     """
-    replaced = [limit for limit in _LIMITS if any(_is_of(name, limit) for name in variables)]
+    ours = [variable for variable, _, _ in _LIMITS.values()]
+    replaced = [each for each in ours if any(_is_of(name, each) for name in variables)]
     kept = {
         name: text
         for name, text in base.items()
-        if not any(_is_of(name, limit) for limit in replaced)
+        if not any(_is_of(name, each) for each in replaced)
     }
     if container is None and variables:
         container = f"run-{os.urandom(8).hex()}"
     return {**kept, **variables, **({"GPUFENCE_CONTAINER": container} if container else {})}
 
 
-def _is_of(name: str, limit: _Limit) -> bool:
-    return name == limit.variable or name.startswith(limit.variable + "_")
+def _is_of(name: str, variable: str) -> bool:
+    return name == variable or name.startswith(variable + "_")
+
+
+def _parse(option: str, text: str) -> object:
+    from . import amounts, sizes
+
+    if option == "memory":
+        return sizes.parse_size(text)
+    if option == "oversubscribe":
+        return amounts.parse_oversubscribe(text)
+    return sizes.parse_percent(text)
 
 
 def _names_gpu(text: str) -> bool:
+    from . import sizes
+
     if sizes.parse_index(text) is not None:
         return True
     try:
@@ -205,11 +249,32 @@ def _names_gpu(text: str) -> bool:
 
 def _check(environment: Mapping[str, str]) -> None:
     """Refuse what the library would refuse at cuInit, wherever it stands."""
+    from .nothing_set import nothing_is_set
+
+    if nothing_is_set(environment):
+        return
+    from . import dialects, sources
+    from .config import refused
+
     entries = tuple(os.fsencode(f"{k}={v}").decode("latin-1") for k, v in environment.items())
     try:
         dialects.read_claims(sources.System("", entries))
     except sources.ConfigError as error:
         raise refused(error, ExitCode.WRAPPER_FAILED) from None
+
+
+def _prepare(environment: Mapping[str, str]) -> None:
+    """Let `gpufence status` and `set` know the container from the first moment.
+
+    Where the library can make no file either, it says so itself once there is a limit to hold.
+    """
+    from . import containers, limits_file
+
+    places = containers.library_places(environment)
+    try:
+        limits_file.prepare(places, containers.reduced(environment["GPUFENCE_CONTAINER"]))
+    except limits_file.LimitsFileError as error:
+        print(f"gpufence: {error}", file=sys.stderr)
 
 
 def _wrong(what: str, why: str, fix: str) -> ToolError:
@@ -218,8 +283,10 @@ def _wrong(what: str, why: str, fix: str) -> ToolError:
 
 def _driver(version: str | None) -> str | None:
     """Refuse a version that the simulator would not understand; a bare branch is enough."""
+    if version is None:
+        return None
     known = locate.known_drivers()
-    if version is None or not known or any(_matches(version, each) for each in known):
+    if not known or any(_matches(version, each) for each in known):
         return version
     raise ToolError(
         what=f"simulated driver '{version}' refused",
@@ -241,7 +308,8 @@ def _inherited() -> dict[str, str]:
     """
     environment = dict(os.environ)
     try:
-        given = Path("/proc/self/environ").read_bytes().split(b"\0")
+        with open("/proc/self/environ", "rb") as file:
+            given = file.read().split(b"\0")
     except OSError:
         return environment
     if not any(entry.startswith(b"LC_CTYPE=") for entry in given):
@@ -250,6 +318,8 @@ def _inherited() -> dict[str, str]:
 
 
 def _become(command: list[str], environment: dict[str, str]) -> NoReturn:
+    import signal
+
     # Python ignores these two for itself, and an ignored signal stays ignored across exec:
     # without this, `gpufence run -- yes | head` would not end as `yes | head` does.
     for number in (signal.SIGPIPE, signal.SIGXFSZ):

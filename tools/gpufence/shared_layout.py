@@ -26,6 +26,8 @@ MAX_PROCESSES = 4096
 MAX_DEVICES = 64
 # RegionHeader: magic, layout_version, max_processes, max_devices, high_slot.
 REGION_HEADER_FORMAT = "<QIIII"
+LIMIT_EPOCH_AT = 24
+SET_GENERATION_AT = 28
 RATIO_UNIT = 1000  # lib/src/policy/oversubscribe.h
 ORPHAN_BITS = 44  # lib/src/state/sharing.cpp: bytes below, a number of changes above
 
@@ -49,6 +51,26 @@ _RESIDENT_ROWS_AT = PAST_AT + ACTIVITY_BYTES * MAX_DEVICES
 RESIDENT_AT = _RESIDENT_ROWS_AT + 64 * MAX_DEVICES
 RATIOS_AT = RESIDENT_AT + 2 * _WORDS
 REGION_BYTES = RATIOS_AT + _WORDS
+
+# ---- a limits file ----
+
+LIMITS_MAGIC = 0x31746D696C667067
+LIMITS_VERSION = 1
+MAX_LIMITS_ENTRIES = 64
+# LimitsHeader: magic, layout_version, max_entries, generation.
+LIMITS_HEADER_FORMAT = "<QIIQ40x"
+LIMITS_GENERATION_AT = 16
+# LimitsBank: check, generation, count; then its entries.
+LIMITS_BANK_FORMAT = "<QQI4x"
+# LimitsEntry: uuid, memory, oversubscribe, cores, soft_cores, flags.
+LIMITS_ENTRY_FORMAT = "<16sQQIII4x"
+LIMITS_BANK_BYTES = 24 + 48 * MAX_LIMITS_ENTRIES
+LIMITS_BYTES = HEADER_BYTES + 2 * LIMITS_BANK_BYTES
+MEMORY_IS_SET = 1
+MEMORY_IS_PART = 2
+CORES_ARE_SET = 4
+SOFT_CORES_ARE_SET = 8
+OVERSUBSCRIBE_IS_SET = 16
 
 # ---- a core file ----
 

@@ -14,6 +14,7 @@ import sys
 import time
 
 from . import gpus, table
+from .containers import core_environment
 from .errors import ExitCode, ToolError
 from .history import History
 from .table import Choice, Line, Sort, Tone
@@ -49,16 +50,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--sort",
-        type=_sort,
-        metavar="KEY",
-        default=os.environ.get("GPUFENCE_TOP_SORT") or Sort.MEMORY,
-        help=f"{', '.join(sort.value for sort in Sort)}; default memory (GPUFENCE_TOP_SORT)",
+        choices=[sort.value for sort in Sort],
+        default=os.environ.get("GPUFENCE_TOP_SORT") or Sort.MEMORY.value,
+        help="the most first; default memory (GPUFENCE_TOP_SORT)",
     )
     parser.add_argument("--filter", default="", metavar="TEXT", help="only what has it in its name")
     parser.add_argument("--all", action="store_true", help="also what has ended")
     parser.add_argument(
-        "--folder",
-        metavar="PATH",
+        "--state-dir",
+        metavar="DIR",
         help="where containers keep their regions; default: GPUFENCE_STATE_DIR, GPUFENCE_NODE_DIR, "
         "/run/gpufence, /dev/shm and /tmp",
     )
@@ -71,10 +71,11 @@ def run(args: argparse.Namespace) -> int:
         0, or 128 and the signal that ended the live screen.
 
     Raises:
-        ToolError: exit 1, when the live screen is asked for and its package is missing.
+        ToolError: exit 1, when the live screen is asked for and its package is missing; exit 2 for
+            a variable that names no order.
     """
-    watcher = Watcher(os.environ, args.folder, args.all, nvml=gpus.Nvml.open())
-    choice = Choice(sort=args.sort, filter=args.filter, unicode=_speaks_unicode())
+    watcher = Watcher(core_environment(), args.state_dir, args.all, nvml=gpus.Nvml.open())
+    choice = Choice(sort=_order(args.sort), filter=args.filter, unicode=_speaks_unicode())
     if args.json:
         look, history = _look_twice(watcher, args.interval)
         print(json.dumps(as_dict(look, history), indent=2))
@@ -150,9 +151,13 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def _sort(text: str) -> Sort:
+def _order(text: str) -> Sort:
     try:
         return Sort(text)
     except ValueError:
-        keys = ", ".join(sort.value for sort in Sort)
-        raise argparse.ArgumentTypeError(f"'{text}' is none of {keys}") from None
+        raise ToolError(
+            what=f"GPUFENCE_TOP_SORT={text} refused",
+            why=f"it is none of {', '.join(sort.value for sort in Sort)}",
+            fix="Write one of them, or unset it",
+            status=ExitCode.USAGE,
+        ) from None

@@ -11,10 +11,11 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from . import core_file, gpus, region
+from . import core_file, gpus, in_force, region
+from .limits_bytes import Amounts
 from .people import People, Pod
 from .region import Activity
-from .shared_file import Life, Owner, RegionError, is_in_use
+from .shared_file import Life, Owner, RegionError, folders, is_in_use
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +124,8 @@ class Watcher:
         seats = _Seats(cores)
         for each in _newest(regions):
             for device in each.devices:
-                container = self._container(each, device, seats)
+                reading = readings.get(_known_as(device.uuid, found))
+                container = self._container(each, device, seats, reading)
                 if container.alive or self.all_of_them:
                     found.setdefault(_known_as(device.uuid, found), []).append(container)
         for uuid, seat in seats.left():
@@ -143,7 +145,15 @@ class Watcher:
         """Files that nobody uses any more are no problem."""
         return tuple(each for each in problems if self.all_of_them or is_in_use(each.path))
 
-    def _container(self, of: region.Region, device: region.Device, seats: _Seats) -> Container:
+    def _container(
+        self,
+        of: region.Region,
+        device: region.Device,
+        seats: _Seats,
+        reading: gpus.Reading | None,
+    ) -> Container:
+        limits = in_force.amounts(of, folders(self.environment, self.folder), device.uuid)
+        gpu_bytes = reading.memory_total_bytes if reading else None
         seat = seats.take(device.uuid, of.container)
         processes = [
             self._process(use.owner, use, device.oversold)
@@ -155,13 +165,13 @@ class Watcher:
             pod=self._pod(use.owner for use in device.uses),
             alive=any(use.owner.life is Life.ALIVE for use in device.uses),
             memory_known=True,
-            limit_bytes=device.limit_bytes,
+            limit_bytes=in_force.memory(device, limits, gpu_bytes),
             used_bytes=device.used_bytes,
             orphan_bytes=device.orphan_bytes,
             oversold=device.oversold,
             unified_bytes=device.unified_bytes,
             share_bytes=device.share_bytes,
-            shares=seat.tenant.shares if seat else None,
+            shares=in_force.shares(seat.tenant.shares if seat else None, limits),
             charged_ns=seat.tenant.charged_ns if seat else None,
             has_turn=seat.has_turn if seat else False,
             activity=device.activity,
@@ -186,7 +196,7 @@ class Watcher:
             oversold=False,
             unified_bytes=0,
             share_bytes=None,
-            shares=seat.tenant.shares,
+            shares=in_force.shares(seat.tenant.shares, Amounts()),
             charged_ns=seat.tenant.charged_ns,
             has_turn=seat.has_turn,
             activity=Activity(),

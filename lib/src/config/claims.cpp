@@ -120,8 +120,11 @@ ConfigResult ReadClaimsFrom(const Sources& sources, Scratch* scratch, Claims* cl
   Clear(claims);
   Reading reading{&sources, scratch, claims, {why, why_bytes}};
   if (!ReadEverything(&reading)) return ConfigResult::kInvalid;
-  if (!ClaimsAnything(*claims)) return ConfigResult::kNothing;
-  return ReadScope(&reading) ? ConfigResult::kLimits : ConfigResult::kInvalid;
+  const bool claimed = ClaimsAnything(*claims);
+  // Also without a limit: an operator may have set one where the container keeps its region.
+  const bool readable = ReadScope(&reading);
+  if (!claimed) return ConfigResult::kNothing;
+  return readable ? ConfigResult::kLimits : ConfigResult::kInvalid;
 }
 
 ConfigResult ReadClaims(Claims* claims, char* why, size_t why_bytes) {

@@ -9,16 +9,38 @@
 
 namespace gpufence {
 
+// Tells the processor that this thread waits for another one's store.
+inline void Relax() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("yield");
+#endif
+}
+
 class SpinLock {
  public:
   void Lock() {
-    for (int spins = 0; held_.exchange(true, std::memory_order_acquire); ++spins) {
-      if (spins > 100) sched_yield();
-    }
+    if (held_.exchange(true, std::memory_order_acquire)) [[unlikely]]
+      LockLate();
   }
   void Unlock() { held_.store(false, std::memory_order_release); }
 
  private:
+  // Reads while it waits: whoever writes takes the line away from the holder, who needs it.
+  [[gnu::noinline, gnu::cold]] void LockLate() {
+    constexpr int kSpins = 100;
+    do {
+      for (int spins = 0; held_.load(std::memory_order_relaxed); ++spins) {
+        if (spins < kSpins) {
+          Relax();
+        } else {
+          sched_yield();
+        }
+      }
+    } while (held_.exchange(true, std::memory_order_acquire));
+  }
+
   std::atomic<bool> held_{false};
 };
 

@@ -56,6 +56,38 @@ void RememberHandle(uint64_t tag, nvmlDevice_t handle) {
   }
 }
 
+// The other way round, for boards: an instance's handle may be dealt again when it ends.
+struct KnownUuid {
+  std::atomic<uint64_t> handle;  // 0: free; kTaken: being written
+  uint8_t uuid[16];              // before the handle
+};
+constexpr uint64_t kTaken = 1;
+constinit KnownUuid known_uuids[kMostHandles] = {};
+
+bool FindKnownUuid(nvmlDevice_t device, uint8_t uuid[16]) {
+  for (const KnownUuid& known : known_uuids) {
+    const uint64_t seen = known.handle.load(std::memory_order_acquire);
+    if (seen == 0) return false;
+    if (seen != reinterpret_cast<uint64_t>(device)) continue;
+    memcpy(uuid, known.uuid, sizeof known.uuid);
+    return true;
+  }
+  return false;
+}
+
+// Two threads may both remember it, in two places.
+void RememberUuid(nvmlDevice_t device, const uint8_t uuid[16]) {
+  for (KnownUuid& known : known_uuids) {
+    uint64_t free_place = 0;
+    if (!known.handle.compare_exchange_strong(free_place, kTaken, std::memory_order_relaxed)) {
+      continue;
+    }
+    memcpy(known.uuid, uuid, sizeof known.uuid);
+    known.handle.store(reinterpret_cast<uint64_t>(device), std::memory_order_release);
+    return;
+  }
+}
+
 int32_t IndexInList(const uint8_t uuid[16]) {
   unsigned count = 0;
   if (real::nvmlDeviceGetCount_v2(&count) != NVML_SUCCESS) return -1;
@@ -83,9 +115,14 @@ bool UuidOf(CUdevice device, uint8_t uuid[16]) {
 }
 
 bool UuidOf(nvmlDevice_t device, uint8_t uuid[16]) {
+  if (FindKnownUuid(device, uuid)) return true;
   char text[NVML_DEVICE_UUID_V2_BUFFER_SIZE] = {};
-  return real::nvmlDeviceGetUUID(device, text, sizeof text) == NVML_SUCCESS &&
-         ParseUuid(text, uuid);
+  if (real::nvmlDeviceGetUUID(device, text, sizeof text) != NVML_SUCCESS ||
+      !ParseUuid(text, uuid)) {
+    return false;
+  }
+  if (memcmp(text, "GPU-", 4) == 0) RememberUuid(device, uuid);
+  return true;
 }
 
 bool NvmlHandleOf(const uint8_t uuid[16], nvmlDevice_t* handle) {

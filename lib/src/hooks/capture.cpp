@@ -1,10 +1,14 @@
-// Captures, counted while a core limit holds: only while one is open must a launch ask whether the
+// Captures are counted: only while one is open must a launch or an allocation ask whether the
 // capture takes it. Must not know what is captured.
+#include "hooks/captures.h"
 #include "hooks/cores.h"
 #include "hooks/streams.h"
 #include "real.h"
 
 namespace gpufence {
+
+constinit std::atomic<uint32_t> open_captures{0};
+
 namespace {
 
 bool IsCapturing(CUstream stream) {
@@ -13,27 +17,24 @@ bool IsCapturing(CUstream stream) {
          status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-// Counted before the driver is asked, so that no launch into the capture finds none open.
+// Counted before the driver is asked, so that nothing that goes into the capture finds none open.
 template <typename Call>
 CUresult Begin(CUstream stream, Call call) {
-  Cores* cores = ActiveCores();
-  if (cores == nullptr) return call();
-  LeaveKernels(stream);
-  cores->captures.fetch_add(1, std::memory_order_relaxed);
+  if (ActiveCores() != nullptr) LeaveKernels(stream);
+  open_captures.fetch_add(1, std::memory_order_acq_rel);
   const CUresult rc = call();
-  if (rc != CUDA_SUCCESS) cores->captures.fetch_sub(1, std::memory_order_relaxed);
+  if (rc != CUDA_SUCCESS) open_captures.fetch_sub(1, std::memory_order_release);
   return rc;
 }
 
 // A capture ends by this call even where it fails. One that ends otherwise, with its stream, stays
-// counted, which costs launches a question and nothing else.
+// counted, which costs launches and allocations a question and nothing else.
 template <typename Call>
 CUresult End(CUstream stream, Call call) {
-  Cores* cores = ActiveCores();
-  if (cores == nullptr || cores->captures.load(std::memory_order_relaxed) == 0) return call();
+  if (!MayCapture()) return call();
   const bool captured = IsCapturing(stream);
   const CUresult rc = call();
-  if (captured && !IsCapturing(stream)) cores->captures.fetch_sub(1, std::memory_order_relaxed);
+  if (captured && !IsCapturing(stream)) open_captures.fetch_sub(1, std::memory_order_release);
   return rc;
 }
 

@@ -178,7 +178,7 @@ CUresult DestroyGreen(CUgreenCtx green) {
   if (rc != CUDA_SUCCESS || fence == nullptr) return rc;
   if (view != nullptr) ContextEnded(fence, KeyOf(view), 0);
   for (uint32_t i = 0; i < fence->device_count; ++i) {
-    if (fence->devices[i].account.limited()) EndPrimaryIfInactive(fence, &fence->devices[i]);
+    EndPrimaryIfInactive(fence, &fence->devices[i]);
   }
   return rc;
 }

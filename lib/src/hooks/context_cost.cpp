@@ -4,6 +4,7 @@
 
 #include <atomic>
 
+#include "hooks/current_pool.h"
 #include "hooks/graph_memory.h"
 #include "hooks/launch_memory.h"
 #include "real.h"
@@ -139,6 +140,7 @@ uint64_t BookingOf(Fence* fence, uint64_t context) {
 }
 
 void ContextEnded(Fence* fence, uint64_t context, uint64_t booking) {
+  const PoolChoice choice(fence);  // a device's pool may have gone with its context
   Holding found;
   if (!fence->holdings.Get(HoldingKind::kContext, context, &found)) {
     if (booking != 0) return;
@@ -155,7 +157,6 @@ void ContextEnded(Fence* fence, uint64_t context, uint64_t booking) {
   SettleFreed(fence);
   ForgetLaunches();
   for (uint32_t i = 0; i < fence->device_count; ++i) {
-    if (!fence->devices[i].account.limited()) continue;
     SettleGraphs(&fence->devices[i]);
     ReadOverheadNow(&fence->devices[i]);
   }

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-#include "core/forked.h"
 #include "core/log.h"
 #include "device/ids.h"
 #include "hooks/capture_mode.h"
+#include "hooks/captures.h"
 #include "hooks/streams.h"
 #include "policy/share.h"
 #include "real.h"
@@ -27,7 +27,10 @@ constexpr uint64_t kPatienceNs = 2'000'000'000;
 constexpr size_t kMostIntervals = 256;
 constexpr size_t kMostWaitedIntervals = 8;  // of one stream's run
 
-constinit std::atomic<Cores*> the_cores{nullptr};
+CoreDevice* DeviceAt(Cores* cores, uint32_t ordinal) {
+  if (ordinal >= kMostLimitedDevices) return nullptr;
+  return cores->by_ordinal[ordinal].load(std::memory_order_acquire);
+}
 
 // How far the container's debt is ahead of now; negative: credit.
 int64_t AheadNs(const CoreSeat& seat, uint64_t now_ns) {
@@ -62,7 +65,6 @@ void TickHere(Cores* cores) {
 
 // One launch waited, all its naps together.
 void CountHeldLaunch(const CoreDevice* device, uint64_t since_ns) {
-  if (device->activity == nullptr) return;
   device->activity->launches_held.fetch_add(1, std::memory_order_relaxed);
   device->activity->held_ns.fetch_add(NowNs() - since_ns, std::memory_order_relaxed);
 }
@@ -73,7 +75,8 @@ void Hold(Cores* cores, CoreDevice* device, MarkedStream* stream) {
   bool waited = false;
   uint64_t patient_since_ns = since_ns;
   uint32_t reached = cores->markers.reached();
-  while (!cores->watcher.stopping()) {
+  for (; !cores->watcher.stopping(); FollowLimits(cores)) {
+    if (DeviceAt(cores, device->ordinal) == nullptr) break;
     const uint32_t seen = device->progress.load(std::memory_order_acquire);
     const uint64_t now_ns = NowNs();
     if (reached != cores->markers.reached() || !cores->markers.any_active()) {
@@ -117,55 +120,12 @@ void Charge(Cores* cores, BusyInterval* busy, size_t count, uint64_t now_ns) {
     return one.begin_ns < other.begin_ns;
   });
   for (size_t i = 0; i < count; ++i) {
-    CoreDevice* device = cores->by_ordinal[busy[i].ordinal];
+    CoreDevice* device = DeviceAt(cores, busy[i].ordinal);
     if (device != nullptr) device->seat.Charge(busy[i].begin_ns, busy[i].end_ns, now_ns);
   }
 }
 
-CoreDevice* DeviceAt(Cores* cores, uint32_t ordinal) {
-  return ordinal < kMostLimitedDevices ? cores->by_ordinal[ordinal] : nullptr;
-}
-
 }  // namespace
-
-Cores* ActiveCores() {
-  Cores* cores = the_cores.load(std::memory_order_acquire);
-  if (cores == nullptr || cores->count.load(std::memory_order_acquire) == 0) return nullptr;
-  return cores;
-}
-
-bool OpenCores(const Claims& claims, const RegionPlaces& own, const DeviceIdentity* devices,
-               const DeviceLimits* limits, size_t count, char* why, size_t why_bytes) {
-  Cores* cores = the_cores.load(std::memory_order_acquire);
-  if (cores == nullptr) {
-    cores = static_cast<Cores*>(MapWipedOnFork(sizeof(Cores)));
-    if (cores == nullptr) return false;
-    the_cores.store(cores, std::memory_order_release);
-  }
-  uint32_t held = 0;
-  for (size_t i = 0; i < count; ++i) {
-    if (limits[i].core_millipercent == 0 || devices[i].ordinal >= kMostLimitedDevices) continue;
-    CoreDevice* device = &cores->devices[held++];
-    if (!device->seat.Join(claims.node_folder, own, devices[i].uuid, limits[i].core_millipercent,
-                           limits[i].core_soft_millipercent, NowNs(), why, why_bytes)) {
-      return false;
-    }
-    device->ordinal = devices[i].ordinal;
-    device->closed.store(1, std::memory_order_relaxed);
-    cores->by_ordinal[device->ordinal] = device;
-    GPUFENCE_LOG(kInfo, "device %u: core limit %u.%03u %% (%s)", device->ordinal,
-                 limits[i].core_millipercent / 1000, limits[i].core_millipercent % 1000,
-                 limits[i].core_source);
-  }
-  cores->count.store(held, std::memory_order_release);
-  return true;
-}
-
-void CountHeld(uint32_t ordinal, Activity* activity) {
-  Cores* cores = ActiveCores();
-  CoreDevice* device = cores != nullptr ? DeviceAt(cores, ordinal) : nullptr;
-  if (device != nullptr) device->activity = activity;
-}
 
 // ---- launches ----
 
@@ -174,7 +134,7 @@ void CoreLaunch::Enter(Cores* cores, CUstream handle) {
   uint32_t ordinal = stream_ != nullptr ? stream_->ordinal : CurrentDevice();
   CoreDevice* device = DeviceAt(cores, ordinal);
   if (device == nullptr) return;
-  if (cores->captures.load(std::memory_order_relaxed) != 0 && MayBeCapturing(handle)) return;
+  if (MayCapture() && MayBeCapturing(handle)) return;
   cores_ = cores;
   device_ = device;
   handle_ = handle;
@@ -265,8 +225,9 @@ void CoreContextEnd::Settle(bool ended) {
 // ---- ticks ----
 
 void TickCores(Cores* cores, uint64_t now_ns) {
+  FollowLimits(cores);
   BusyInterval busy[kMostIntervals];
-  const bool captures = cores->captures.load(std::memory_order_relaxed) != 0;
+  const bool captures = MayCapture();
   const size_t count = cores->markers.Collect(now_ns, captures, busy, kMostIntervals);
   Charge(cores, busy, count, now_ns);
   const uint32_t devices = cores->count.load(std::memory_order_acquire);

@@ -13,6 +13,8 @@
 #include "driver_abi.h"
 #include "hooks/watcher.h"
 #include "policy/core_seat.h"
+#include "state/identity.h"
+#include "state/limits_file.h"
 #include "state/region.h"
 
 namespace gpufence {
@@ -20,7 +22,7 @@ namespace gpufence {
 // A device with a core limit, as this process sees it.
 struct CoreDevice {
   CoreSeat seat;
-  Activity* activity;  // null: this process keeps no account of it
+  Activity* activity;
   uint32_t ordinal;
   std::atomic<uint32_t> closed;         // the gate: not 0, ask before the next launch
   std::atomic<uint32_t> progress;       // changes when waiting may be over
@@ -28,25 +30,55 @@ struct CoreDevice {
   std::atomic<uint32_t> turn_waiters;   // launches held by the turn
 };
 
-// All of it is the process's own and wiped on fork.
-struct Cores {
-  std::atomic<uint32_t> count;  // 0: no core limit in this process
-  std::atomic<uint32_t> captures;
-  CoreDevice devices[kMostLimitedDevices];
-  CoreDevice* by_ordinal[kMostLimitedDevices];
-  Markers markers;
-  Watcher watcher;
+// What a device's core limit is made of.
+struct CoreClaim {
+  uint8_t uuid[16];
+  uint32_t ordinal;
+  CoreShares own;      // as environment and files have it; 0: no limit
+  CoreShares imposed;  // what the seat was told last
+  CoreDevice* device;  // null: there never was a limit
+  Activity* activity;
 };
 
-// Null unless a core limit holds. One load, or two.
+// Which core limits hold: what the process was given, and what is set while it runs.
+struct CoreLimits {
+  const std::atomic<uint32_t>* epoch;  // null: nothing can be set
+  std::atomic<uint32_t> seen_epoch;
+  std::atomic<bool> changing;  // one thread at a time, and nobody waits
+  const Region* region;
+  LimitsFile* set;
+  uint32_t count;
+  CoreClaim claims[kMostLimitedDevices];
+  char node_folder[sizeof Claims::node_folder];
+  char folders[RegionPlaces::kMost][256];
+  char container[kContainerNameBytes];
+};
+
+// All of it is the process's own and wiped on fork.
+struct Cores {
+  std::atomic<uint32_t> count;  // of devices that have or had a core limit
+  CoreDevice devices[kMostLimitedDevices];
+  std::atomic<CoreDevice*> by_ordinal[kMostLimitedDevices];  // null: no core limit now
+  Markers markers;
+  Watcher watcher;
+  CoreLimits limits;
+};
+
+// Null unless a core limit holds or held. One load, or two.
 Cores* ActiveCores();
 
-// Takes the seats on every device that has a core limit. False with one clause in `why`.
-bool OpenCores(const Claims& claims, const RegionPlaces& own, const DeviceIdentity* devices,
-               const DeviceLimits* limits, size_t count, char* why, size_t why_bytes);
+// The same for whoever launches: also begins to hold a limit that was set since.
+Cores* LaunchCores();
 
-// From now on counts the device's held launches in `activity`. Before the fence is decided.
-void CountHeld(uint32_t ordinal, Activity* activity);
+// Takes the seats on every device that has a core limit, now or once one is set, and counts held
+// launches in `activities`. `file`, `set_limits` and those stay valid. False with one clause in
+// `why`.
+bool OpenCores(const Claims& claims, const RegionPlaces& own, const RegionFile& file,
+               LimitsFile* set_limits, const DeviceIdentity* devices, const DeviceLimits* limits,
+               Activity* const* activities, size_t count, char* why, size_t why_bytes);
+
+// Does what an operator set since the last time, if anything: one comparison where not.
+void FollowLimits(Cores* cores);
 
 // Around one launch: waits until it may go, and counts it. `into()` tells the stream (null: the
 // legacy one) and is asked only where a core limit holds.
@@ -54,7 +86,7 @@ class CoreLaunch {
  public:
   template <typename Into>
   explicit CoreLaunch(Into into) {
-    Cores* cores = ActiveCores();
+    Cores* cores = LaunchCores();
     if (cores != nullptr) Enter(cores, into());
   }
   ~CoreLaunch() {

@@ -8,6 +8,7 @@
 #include "hooks/graph_memory.h"
 #include "hooks/piece_reservation.h"
 #include "hooks/region_places.h"
+#include "hooks/set_limits.h"
 #include "hooks/shared_memory.h"
 #include "hooks/unified.h"
 #include "real.h"
@@ -120,9 +121,9 @@ bool MakeRoomOn(uint32_t device) {
 }
 
 FenceState FenceDevices(Fence* fence, const Claims& claims, const DeviceIdentity* devices,
-                        size_t count, const DeviceLimits* limits) {
+                        size_t count, const DeviceLimits* limits, RegionFile* opened) {
   char why[kWhyBytes];
-  RegionFile file;
+  RegionFile& file = *opened;
   if (!OpenShared(claims, &file, why, sizeof why)) {
     char line[kWhyBytes + 160];
     snprintf(line, sizeof line,
@@ -130,6 +131,11 @@ FenceState FenceDevices(Fence* fence, const Claims& claims, const DeviceIdentity
              "GPUFENCE_SCOPE=process to limit each process by itself",
              why);
     return Refuse(line);
+  }
+  if (!ReadSetLimits(claims, file, &fence->set_limits)) {
+    return Refuse(
+        "the container's limits file beside its region is damaged. Set its limits anew with "
+        "`gpufence set NAME --reset`");
   }
   const uint32_t slot = ClaimSlot(file);
   if (slot == kNoSlot) {
@@ -151,8 +157,10 @@ FenceState FenceDevices(Fence* fence, const Claims& claims, const DeviceIdentity
     device->total_bytes = devices[i].total_bytes;
     device->account.Open(file, row, slot, static_cast<uint32_t>(i), limits[i].memory_bytes,
                          MakeRoomOn, limits[i].oversubscribe);
+    if (!claims.process_scope) {
+      device->account.Obey(&fence->set_limits, devices[i].uuid, devices[i].total_bytes);
+    }
     device->account.ReadStaleWith(ReadStaleOn);
-    CountHeld(devices[i].ordinal, device->account.activity());
     GPUFENCE_LOG(kInfo, "device %u: memory limit %llu bytes (%s)", devices[i].ordinal,
                  static_cast<unsigned long long>(limits[i].memory_bytes), limits[i].memory_source);
   }
@@ -168,28 +176,37 @@ struct Workspace {
 };
 
 // Seats for the core limit: with the containers of the node, or by the container's own region.
-bool OpenShares(Workspace* work, size_t count, char* why, size_t why_bytes) {
+bool OpenShares(Fence* fence, Workspace* work, const RegionFile& file, size_t count, char* why,
+                size_t why_bytes) {
   char name[kContainerNameBytes];
   RegionPlaces own = PlacesOf(work->claims, name);
-  if (work->claims.process_scope) own.folders[0] = nullptr;
-  return OpenCores(work->claims, own, work->devices, work->limits, count, why, why_bytes);
+  const bool alone = work->claims.process_scope;
+  if (alone) own.folders[0] = nullptr;
+  Activity* activities[kMostLimitedDevices];
+  for (size_t i = 0; i < count; ++i) activities[i] = fence->devices[i].account.activity();
+  return OpenCores(work->claims, own, file, alone ? nullptr : &fence->set_limits, work->devices,
+                   work->limits, activities, count, why, why_bytes);
 }
 
 FenceState Decide(Fence* fence, Workspace* work) {
   char why[kWhyBytes];
   ConfigResult result = ReadClaims(&work->claims, why, sizeof why);
-  if (result == ConfigResult::kNothing) return FenceState::kOpen;
   if (result == ConfigResult::kInvalid) return Refuse(why);
+  const bool set = FindSetLimits(work->claims, &fence->set_limits);
+  if (result == ConfigResult::kNothing && !set) return FenceState::kOpen;
   const size_t count = ListDevices(work->devices);
   if (count == 0) return FenceState::kUnread;  // the driver is not initialised yet: ask again
   JoinNvml(work->claims, work->devices, count);
   result = ResolveLimits(work->claims, work->devices, count, work->limits, Warn, why, sizeof why);
   if (result == ConfigResult::kInvalid) return Refuse(why);
   LimitToShares(work->devices, count, work->limits);
-  const bool cores = LimitsCores(work->limits, count);
-  if (!LimitsMemory(work->limits, count) && !cores) return FenceState::kOpen;
-  if (cores && !OpenShares(work, count, why, sizeof why)) return Refuse(why);
-  return FenceDevices(fence, work->claims, work->devices, count, work->limits);
+  const bool claimed = LimitsMemory(work->limits, count) || LimitsCores(work->limits, count);
+  if (!claimed && !set) return FenceState::kOpen;
+  RegionFile file;
+  const FenceState state =
+      FenceDevices(fence, work->claims, work->devices, count, work->limits, &file);
+  if (state != FenceState::kFenced) return state;
+  return OpenShares(fence, work, file, count, why, sizeof why) ? state : Refuse(why);
 }
 
 }  // namespace
@@ -256,7 +273,7 @@ FencedDevice* Hook::current_device() const {
   if (fence_ == nullptr) return nullptr;
   if (fence_->device_count == 1) {
     FencedDevice* only = &fence_->devices[0];
-    return context() != 0 && only->account.limited() ? only : nullptr;
+    return context() != 0 ? only : nullptr;
   }
   const uint32_t ordinal = CurrentDevice();
   return ordinal == kNoDevice ? nullptr : FencedOrdinal(fence_, ordinal);
@@ -264,8 +281,7 @@ FencedDevice* Hook::current_device() const {
 
 FencedDevice* Hook::answering_device() const {
   if (fence_ == nullptr || fence_->device_count != 1) return current_device();
-  FencedDevice* only = &fence_->devices[0];
-  return only->account.limited() ? only : nullptr;
+  return &fence_->devices[0];
 }
 
 uint64_t Hook::context() const {
@@ -281,9 +297,7 @@ uint64_t Hook::context() const {
 FencedDevice* FencedOrdinal(Fence* fence, uint32_t ordinal) {
   for (uint32_t i = 0; i < fence->device_count; ++i) {
     FencedDevice* device = &fence->devices[i];
-    if (static_cast<uint32_t>(device->ordinal) == ordinal) {
-      return device->account.limited() ? device : nullptr;
-    }
+    if (static_cast<uint32_t>(device->ordinal) == ordinal) return device;
   }
   return nullptr;
 }

@@ -9,6 +9,7 @@
 #include "config/limits.h"
 #include "device/ids.h"
 #include "driver_abi.h"
+#include "hooks/current_pool.h"
 #include "hooks/graph_account.h"
 #include "hooks/late_frees.h"
 #include "hooks/ledger_move.h"
@@ -16,6 +17,7 @@
 #include "policy/account.h"
 #include "policy/chunks.h"
 #include "state/holdings.h"
+#include "state/limits_file.h"
 
 namespace gpufence {
 
@@ -33,6 +35,7 @@ struct FencedDevice {
   Account account;
   ChunkTable chunks;                    // where this process's small pieces lie
   ChunkTable unified_chunks;            // the same of those that stay on the host
+  ChunkTable array_chunks;              // the same of arrays, which share none with the others
   Moves moves;                          // see LedgerMove
   std::atomic<uint64_t> managed_bytes;  // charged in full, though resident only where touched
   std::atomic<bool> listed;             // the process list knows us here
@@ -42,6 +45,7 @@ struct FencedDevice {
   std::atomic<uint64_t> primary;        // handle of the primary context, once it is known
   SpinLock contexts_lock;               // guards the booking of contexts, never a driver call
   GraphAccount graph;                   // charged for graph memory
+  std::atomic<uint64_t> current_pool;   // handle; 0: not known (hooks/current_pool.h)
 };
 
 // All that is the process's own; wiped on fork.
@@ -50,8 +54,10 @@ struct Fence {
   SpinLock opening;
   uint32_t device_count;
   FencedDevice devices[kMaxDevices];
+  LimitsFile set_limits;
   Holdings holdings;
   PoolTable pools;
+  PoolChoices pool_choices;
   LateFrees late_frees;
 };
 
@@ -85,7 +91,7 @@ class Hook {
   // A limit was asked for and cannot be held: enforced calls return kRefusalCode.
   bool refused() const { return refused_; }
 
-  // The fenced device of the calling thread's context; null when no limit holds there.
+  // The fenced device of the calling thread's context; null when there is none.
   FencedDevice* current_device() const;
 
   // The same after a driver's call that succeeds only where there is a context: with one device
@@ -118,7 +124,7 @@ class InsideHook {
   bool is_outermost_;
 };
 
-// The fenced device of an ordinal; null when it has no limit or is none of ours.
+// The fenced device of an ordinal; null when it is none of ours.
 FencedDevice* FencedOrdinal(Fence* fence, uint32_t ordinal);
 
 // A grant that goes back unless it is committed. Empty (true, nothing to give back) for a device

@@ -28,6 +28,7 @@ CUresult MemGetInfo(Size* free_bytes, Size* total_bytes, InfoCall<Size> call) {
   if (rc != CUDA_SUCCESS) return rc;
   FencedDevice* device = hook.answering_device();
   if (device == nullptr || free_bytes == nullptr || total_bytes == nullptr) return rc;
+  if (!device->account.limited()) return rc;
   device->account.ReclaimAt(CoarseNowNs());
   const MemoryView view = ViewMemory(HeldOn(&device->account), *total_bytes, *free_bytes);
   *free_bytes = Fit<Size>(view.free_bytes);

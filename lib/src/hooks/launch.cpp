@@ -75,8 +75,7 @@ CUresult LaunchedOnMany(const CUDA_LAUNCH_PARAMS* list, unsigned int count, Laun
   const bool asks = ActiveCores() != nullptr && list != nullptr;
   const CUresult rc = ThroughGates(list, asks ? count : 0, launch);
   for (uint32_t i = 0; i < hook.fence()->device_count; ++i) {
-    FencedDevice* device = &hook.fence()->devices[i];
-    if (device->account.limited()) ReadOverheadNow(device);
+    ReadOverheadNow(&hook.fence()->devices[i]);
   }
   return rc;
 }

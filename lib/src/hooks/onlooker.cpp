@@ -15,6 +15,7 @@
 #include "hooks/fence.h"
 #include "hooks/held.h"
 #include "hooks/region_places.h"
+#include "hooks/set_limits.h"
 #include "real.h"
 #include "state/onlook.h"
 
@@ -31,7 +32,8 @@ enum class Settings : uint32_t {
 
 struct LimitOf {
   uint8_t uuid[16];
-  uint64_t bytes;
+  uint64_t bytes;  // kUnlimitedBytes: nobody claims one
+  uint64_t total_bytes;
   bool is_oversold;
 };
 
@@ -43,6 +45,7 @@ struct Onlooker {
   char device_name[sizeof Claims::device_name];
   char container[sizeof Claims::container];
   char state_folder[sizeof Claims::state_folder];
+  LimitsFile set_limits;  // what an operator set, as it was last read
   uint32_t count;
   LimitOf limits[kMostLimitedDevices];
 };
@@ -108,17 +111,22 @@ Settings ReadSettings(Workspace* work) {
   memcpy(read->container, work->claims.container, sizeof read->container);
   memcpy(read->state_folder, work->claims.state_folder, sizeof read->state_folder);
   read->process_scope = work->claims.process_scope;
-  if (result == ConfigResult::kLimits) {
+  const bool set =
+      result != ConfigResult::kInvalid && FindSetLimits(work->claims, &read->set_limits);
+  if (result == ConfigResult::kLimits || set) {
     const size_t count = ListDevices(work->devices);
     if (count == 0) return Settings::kUnread;
     result = ResolveLimits(work->claims, work->devices, count, work->limits, Warn, why, sizeof why);
     if (result == ConfigResult::kLimits && !LimitsMemory(work->limits, count)) {
       result = ConfigResult::kNothing;
     }
+    if (result == ConfigResult::kNothing && set) result = ConfigResult::kLimits;
     for (size_t i = 0; result == ConfigResult::kLimits && i < count; ++i) {
+      read->limits[i] = {{},
+                         work->limits[i].memory_bytes,
+                         work->devices[i].total_bytes,
+                         work->limits[i].oversubscribe != 0};
       memcpy(read->limits[i].uuid, work->devices[i].uuid, sizeof read->limits[i].uuid);
-      read->limits[i].bytes = work->limits[i].memory_bytes;
-      read->limits[i].is_oversold = work->limits[i].oversubscribe != 0;
       read->count = static_cast<uint32_t>(i + 1);
     }
   }
@@ -143,6 +151,7 @@ void Decide(Onlooker* onlooker) {
       memcpy(onlooker->state_folder, work->read.state_folder, sizeof onlooker->state_folder);
       memcpy(onlooker->limits, work->read.limits, sizeof onlooker->limits);
       onlooker->count = work->read.count;
+      onlooker->set_limits.TakeOver(work->read.set_limits);
       onlooker->settings.store(settings, std::memory_order_release);
     }
   }
@@ -150,7 +159,7 @@ void Decide(Onlooker* onlooker) {
 }
 
 // Null: not decided yet, or no memory.
-const Onlooker* DecidedOnlooker() {
+Onlooker* DecidedOnlooker() {
   Onlooker* onlooker = OnlookerMemory();
   if (onlooker == nullptr) return nullptr;
   if (onlooker->settings.load(std::memory_order_acquire) == Settings::kUnread) Decide(onlooker);
@@ -183,17 +192,18 @@ bool FindSight(const Onlooker& onlooker, RegionFile* file) {
 }
 
 bool LookFromOutside(const uint8_t uuid[16], Held* seen) {
-  const Onlooker* onlooker = DecidedOnlooker();
+  Onlooker* onlooker = DecidedOnlooker();
   if (onlooker == nullptr ||
       onlooker->settings.load(std::memory_order_relaxed) != Settings::kLimits) {
     return false;
   }
   *seen = {kUnlimitedBytes, 0, false};
+  uint64_t total_bytes = 0;
   for (uint32_t i = 0; i < onlooker->count; ++i) {
-    if (memcmp(onlooker->limits[i].uuid, uuid, 16) == 0) {
-      seen->limit_bytes = onlooker->limits[i].bytes;
-      seen->is_oversold = onlooker->limits[i].is_oversold;
-    }
+    if (memcmp(onlooker->limits[i].uuid, uuid, 16) != 0) continue;
+    seen->limit_bytes = onlooker->limits[i].bytes;
+    seen->is_oversold = onlooker->limits[i].is_oversold;
+    total_bytes = onlooker->limits[i].total_bytes;
   }
   RegionFile file;
   if (!onlooker->process_scope && FindSight(*onlooker, &file)) {
@@ -204,7 +214,10 @@ bool LookFromOutside(const uint8_t uuid[16], Held* seen) {
       seen->limit_bytes = found.limit_bytes;
       seen->is_oversold = found.is_oversold;
     }
+    onlooker->set_limits.ReadNewer(file.region);
   }
+  const SetLimits set = onlooker->set_limits.For(uuid, total_bytes);
+  if (set.memory_bytes.has_value()) seen->limit_bytes = *set.memory_bytes;
   return seen->limit_bytes != kUnlimitedBytes;
 }
 

@@ -20,8 +20,9 @@ Family FamilyOf(HeapKind kind, Tier tier) {
   return kind == HeapKind::kManaged ? Family::kManaged : Family::kLinear;
 }
 
-// Charges of one tier never pay for chunks of the other.
-ChunkTable* ChunksOf(FencedDevice* device, Tier tier) {
+// Charges of one tier never pay for chunks of the other, and arrays share none with the rest.
+ChunkTable* ChunksOf(FencedDevice* device, HeapKind kind, Tier tier) {
+  if (kind == HeapKind::kArrays) return &device->array_chunks;
   return tier == Tier::kUnified ? &device->unified_chunks : &device->chunks;
 }
 
@@ -45,7 +46,7 @@ PieceReservation::PieceReservation(FencedDevice* device, uint64_t context, HeapK
       tier_(tier),
       bytes_(bytes),
       move_(&device->moves),
-      grant_(&device->account, ChunksOf(device, tier), context, kind, bytes, tier) {
+      grant_(&device->account, ChunksOf(device, kind, tier), context, kind, bytes, tier) {
   if (grant_) {
     move_.Granted();
   } else {
@@ -71,14 +72,15 @@ bool PieceReservation::Commit(Holding holding) {
 
 void LeavePiece(FencedDevice* device, Holding* holding) {
   if (!SharesChunk(*holding) || holding->count == kLeaving) return;
-  ChunksOf(device, TierOf(*holding))->Leave(PieceOf(*holding));
+  ChunksOf(device, KindOf(*holding), TierOf(*holding))->Leave(PieceOf(*holding));
   holding->count = kLeaving;
 }
 
 void KeepPiece(FencedDevice* device, Holding* holding) {
   if (holding->count != kLeaving || !SharesChunk(*holding)) return;
   const Tier tier = TierOf(*holding);
-  KeepSmallPiece(&device->account, ChunksOf(device, tier), PieceOf(*holding), tier);
+  KeepSmallPiece(&device->account, ChunksOf(device, KindOf(*holding), tier), PieceOf(*holding),
+                 tier);
   holding->count = 0;
 }
 
@@ -86,7 +88,7 @@ void DischargePiece(FencedDevice* device, const Holding& holding) {
   Holding ending = holding;
   LeavePiece(device, &ending);
   const Tier tier = TierOf(holding);
-  EndPiece(&device->account, ChunksOf(device, tier), PieceOf(ending), tier);
+  EndPiece(&device->account, ChunksOf(device, KindOf(ending), tier), PieceOf(ending), tier);
 }
 
 }  // namespace gpufence

@@ -1,5 +1,6 @@
 // Pools as things that are made, trimmed and destroyed; what they cost is pool_account's.
 #include "device/ids.h"
+#include "hooks/current_pool.h"
 #include "hooks/fence.h"
 #include "hooks/pool_account.h"
 #include "hooks/pool_release.h"
@@ -46,6 +47,7 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool) {
   // Out of the table first: the handle may be another pool's the moment the call returns.
   PoolAccount* account = gpufence::ForgetPool(fence, pool);
   const gpufence::PoolRelease release(fence);
+  const gpufence::PoolChoice choice(fence);
   const CUresult rc = real::cuMemPoolDestroy(pool);
   if (account == nullptr) return rc;
   if (rc == CUDA_SUCCESS) {

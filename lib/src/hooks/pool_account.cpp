@@ -184,6 +184,12 @@ uint64_t TurnsOf(PoolAccount* account) {
   return account->turns;
 }
 
+// Lock held; read without it.
+void AddUsed(PoolAccount* account, uint64_t bytes) {
+  account->used.store(account->used.load(std::memory_order_relaxed) + bytes,
+                      std::memory_order_release);
+}
+
 void NoteFreed(PoolAccount* account) {
   if (!account->freed.load(std::memory_order_relaxed)) {
     account->freed.store(true, std::memory_order_relaxed);
@@ -238,9 +244,9 @@ bool ClaimFromPool(FencedDevice* payer, PoolAccount* account, PoolRequest* reque
 
 bool LandedInPool(FencedDevice* payer, PoolAccount* account, const PoolRequest& request,
                   uint64_t address) {
-  if (address != 0) account->used.fetch_add(request.bytes, std::memory_order_seq_cst);
   {
     SpinGuard guard(&account->lock);
+    if (address != 0) AddUsed(account, request.bytes);
     if (account->holes.Landed(request.hole, address, request.bytes) && !account->surplus) {
       End(account, request);
       return true;
@@ -253,13 +259,19 @@ bool LandedInPool(FencedDevice* payer, PoolAccount* account, const PoolRequest& 
 
 void FreedInPool(PoolAccount* account, uint64_t before, uint64_t address, uint64_t bytes,
                  uint64_t stream) {
-  if (account->holes.bare()) return;
-  SpinGuard guard(&account->lock);
-  account->holes.Freed(before, address, bytes, stream);
+  {
+    SpinGuard guard(&account->lock);
+    AddUsed(account, 0 - bytes);
+    account->holes.Freed(before, address, bytes, stream);
+  }
+  NoteFreed(account);
 }
 
 void ReturnToPool(PoolAccount* account, uint64_t bytes) {
-  account->used.fetch_sub(bytes, std::memory_order_seq_cst);
+  {
+    SpinGuard guard(&account->lock);
+    AddUsed(account, 0 - bytes);
+  }
   NoteFreed(account);
 }
 

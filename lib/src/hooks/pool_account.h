@@ -93,11 +93,12 @@ bool ClaimFromPool(FencedDevice* payer, PoolAccount* account, PoolRequest* reque
 bool LandedInPool(FencedDevice* payer, PoolAccount* account, const PoolRequest& request,
                   uint64_t address);
 
-// A piece was given back by a driver call before which PoolHoles::BeforeFree was asked.
+// An allocation ended by a driver call before which PoolHoles::BeforeFree was asked: its bytes stay
+// charged until the pool is settled, and its place is a hole.
 void FreedInPool(PoolAccount* account, uint64_t before, uint64_t address, uint64_t bytes,
                  uint64_t stream);
 
-// An allocation ended, or never came to be. Its bytes stay charged until the pool is settled.
+// The same for an allocation that never came to be, or ended by another call.
 void ReturnToPool(PoolAccount* account, uint64_t bytes);
 
 // Charges a pool what the driver reports now, whether or not there is room for it.

@@ -37,9 +37,6 @@ class PoolHoles {
   // Somebody else allocates from this pool: nothing is sure.
   void Distrust();
 
-  // Whether the pool has bare addresses, so that no claim can succeed.
-  bool bare() const { return bare_; }
-
   // A piece was given back by a driver call before which BeforeFree was asked: whoever landed in
   // the piece since then, before we could say that it is free, must not be overlooked.
   uint64_t BeforeFree() const { return landings_.load(std::memory_order_acquire); }

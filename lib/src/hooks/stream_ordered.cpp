@@ -2,10 +2,13 @@
 //
 // While a stream is captured, an allocation is a node of the graph and costs nothing yet.
 #include "device/ids.h"
+#include "hooks/captures.h"
+#include "hooks/current_pool.h"
 #include "hooks/fence.h"
 #include "hooks/freed.h"
 #include "hooks/late_frees.h"
 #include "hooks/pool_account.h"
+#include "hooks/shared_memory.h"
 #include "policy/charge.h"
 #include "real.h"
 
@@ -58,6 +61,7 @@ uint32_t DeviceOfStream(const Fence* fence, CUstream stream) {
 
 template <typename Stream>
 bool IsCaptured(CUstream stream) {
+  if (!MayCapture()) return false;
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   return Stream::IsCapturing(stream, &status) == CUDA_SUCCESS &&
          status != CU_STREAM_CAPTURE_STATUS_NONE;
@@ -70,10 +74,8 @@ bool FindAccount(Fence* fence, CUmemoryPool pool, CUstream stream, PoolAccount**
   *account = nullptr;
   const uint32_t ordinal = DeviceOfStream<Stream>(fence, stream);
   if (ordinal == kNoDevice) return true;
-  if (pool == nullptr &&
-      real::cuDeviceGetMemPool(&pool, static_cast<CUdevice>(ordinal)) != CUDA_SUCCESS) {
-    return true;
-  }
+  if (pool == nullptr) pool = CurrentPool(fence, ordinal);
+  if (pool == nullptr) return true;
   *account = AccountOf(fence, pool, static_cast<int32_t>(ordinal));
   return *account != nullptr;
 }
@@ -137,7 +139,9 @@ CUresult Free(CUdeviceptr dptr, CUstream stream) {
   if (rc != CUDA_SUCCESS || !freed.found()) return freed.Settle(rc);
   if (pooled) {
     FreedInPool(account, before, dptr, holding.bytes, reinterpret_cast<uint64_t>(stream));
-    return freed.Settle(rc);
+    EndExported(hook.fence(), holding);
+    freed.Keep();
+    return rc;
   }
   freed.Keep();
   FreeLater(hook.fence(), holding, stream, Stream::Record);

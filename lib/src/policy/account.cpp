@@ -1,8 +1,11 @@
 #include "policy/account.h"
 
+#include <string.h>
+
 namespace gpufence {
 namespace {
 
+constexpr uint64_t kNothingSet = 0;
 constexpr uint64_t kReclaimPauseNs = 100'000'000;
 
 }  // namespace
@@ -35,11 +38,28 @@ void Account::ReadLimits() {
   // One thread at a time: a slow one must not put an old limit under a new epoch.
   SpinGuard guard(&limit_lock_);
   const uint32_t now = epoch.load(std::memory_order_acquire);
-  const uint64_t limit_bytes = LowestLimit(file_.region, row());
+  const uint64_t limit_bytes = LimitNow();
   const uint64_t ratio = HighestRatio(file_.region, row());
   limit_bytes_.store(limit_bytes, std::memory_order_relaxed);
   share_bytes_.store(gpufence::ShareBytes(limit_bytes, ratio), std::memory_order_relaxed);
   limit_epoch_.store(now, std::memory_order_release);
+}
+
+void Account::Obey(LimitsFile* set_limits, const uint8_t uuid[16], uint64_t total_bytes) {
+  set_limits_ = set_limits;
+  memcpy(uuid_, uuid, sizeof uuid_);
+  total_bytes_ = total_bytes;
+}
+
+uint64_t Account::LimitNow() {
+  if (set_limits_ != nullptr) {
+    set_limits_->ReadNewer(file_.region);
+    const uint64_t set_bytes =
+        set_limits_->For(uuid_, total_bytes_).memory_bytes.value_or(kNothingSet);
+    const bool whole = set_bytes > total_bytes_ && set_bytes != kNoLimit && !is_oversold_;
+    if (set_bytes != kNothingSet) return whole ? total_bytes_ : set_bytes;
+  }
+  return LowestLimit(file_.region, row());
 }
 
 uint64_t Account::LimitBytes() {

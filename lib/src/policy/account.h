@@ -12,6 +12,7 @@
 #include "policy/charge.h"
 #include "policy/oversubscribe.h"
 #include "state/ledger.h"
+#include "state/limits_file.h"
 #include "state/sharing.h"
 #include "state/slots.h"
 
@@ -27,7 +28,12 @@ class Account {
   void Open(const RegionFile& file, uint32_t row, uint32_t slot, uint32_t device,
             uint64_t own_limit_bytes, MakeRoom make_room, uint64_t own_ratio = 0);
 
-  // True when a limit holds here: this process's own, or a sibling's.
+  // What an operator sets for the device of this UUID and size holds instead of what processes
+  // publish. Before first use, too; without this call nothing is set.
+  void Obey(LimitsFile* set_limits, const uint8_t uuid[16], uint64_t total_bytes);
+
+  // True when a limit holds here: one that was set, this process's own, or a sibling's. What is
+  // taken is counted even where none does, since one may be set at any moment.
   bool limited() { return LimitBytes() != kNoLimit; }
 
   // True when memory beyond the share, or beyond what the driver has, may be unified memory.
@@ -80,7 +86,8 @@ class Account {
   // False: what was booked brought the container above its limit or its share.
   bool IsWithinLimit();
 
-  // The limit in force: the lowest among the living processes of the container.
+  // The limit in force: what an operator set, else the lowest among the container's living
+  // processes.
   uint64_t LimitBytes();
 
   // Device memory that the container may hold within its limit; kNoLimit: all of that.
@@ -122,6 +129,7 @@ class Account {
 
   bool IsNear(const Ledger& ledger, uint64_t bound_bytes, uint64_t bytes) const;
   void ReadLimits();
+  uint64_t LimitNow();
 
   // Within this much of the limit a stale figure is read again: code and local memory of one kernel
   // seldom take more.
@@ -140,6 +148,9 @@ class Account {
   std::atomic<uint64_t> share_bytes_;
   std::atomic<uint32_t> limit_epoch_;
   SpinLock limit_lock_;
+  LimitsFile* set_limits_;  // null: nothing can be set
+  uint8_t uuid_[16];
+  uint64_t total_bytes_;
   std::atomic<uint64_t> reclaimed_ns_;  // of the last ReclaimAt that looked; 0: never
   void (*read_stale_)(uint32_t device);
   std::atomic<bool> stale_;

@@ -262,6 +262,7 @@ ChunkDue ChunkTable::Left(uint64_t address) {
   --leaving_;
   if (chunk->open()) return OrOwed(ChunkDue::kNothing);
   --open_;
+  if (chunk->number > kForeseen) ended_ = chunk->number;
   if (hint_.number == chunk->number) hint_.count = 0;
   return Spare();
 }
@@ -285,9 +286,10 @@ ChunkTable::Foreseen ChunkTable::Foresee(SmallPiece* piece, bool is_paid) {
   Run run = SmallestRun(piece->heap, Units(piece->bytes));
   const bool has_hole = run.count > 0;
   if (!has_hole && !is_paid) return Foreseen::kNoRoom;
-  if (!has_hole) run.number = kForeseen + ++foreseen_;
+  if (!has_hole) run.number = ended_ != 0 ? ended_ : kForeseen + ++foreseen_;
   Chunk* chunk = FindOrAdd(run.number);
   if (chunk == nullptr) return Foreseen::kNoRoom;
+  if (run.number == ended_) ended_ = 0;
   Place(chunk, piece->heap, run.first, Units(piece->bytes));
   piece->address = run.number * kChunkBytes + run.first * kSmallStep;
   return has_hole ? Foreseen::kInHole : Foreseen::kInNewChunk;

@@ -130,7 +130,8 @@ class ChunkTable {
   size_t room_;  // a power of two, or 0
   size_t used_;  // places taken, by chunks that are gone, too
   uint64_t open_;
-  uint64_t foreseen_;
+  uint64_t foreseen_;  // numbers given to chunks of memory without addresses
+  uint64_t ended_;     // one of them that is free again, or 0
   Run hint_;
   uint32_t asking_;     // requests that may be about to pay
   uint32_t paid_;       // requests under way that brought a chunk's charge

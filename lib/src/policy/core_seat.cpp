@@ -21,17 +21,22 @@ uint32_t Sane(uint32_t share) {
   return share > kWholeShare ? kWholeShare : share;
 }
 
+CoreShares SaneShares(CoreShares shares) {
+  const uint32_t hard = Sane(shares.hard);
+  return {hard, shares.soft > hard ? Sane(shares.soft) : hard};
+}
+
 }  // namespace
 
 bool CoreSeat::Join(const char* node_folder, const RegionPlaces& own, const uint8_t uuid[16],
                     uint32_t share, uint32_t soft_share, uint64_t now_ns, char* why,
-                    size_t why_bytes) {
-  share = Sane(share);
-  const CoreShares shares = {share, soft_share > share ? Sane(soft_share) : share};
+                    size_t why_bytes, CoreShares imposed) {
+  const CoreShares shares = SaneShares({share, soft_share});
+  imposed_ = imposed.hard == 0 ? 0 : PackShares(SaneShares(imposed));
   CoreFile file;
   CorePlace place;
   if (!OpenCoreFile(node_folder, own, &file, why, why_bytes) ||
-      !JoinCoreRow(file, own.container, uuid, shares, now_ns, &place, why, why_bytes)) {
+      !JoinCoreRow(file, own.container, uuid, shares, now_ns, &place, why, why_bytes, imposed_)) {
     return false;
   }
   Sit(file, place, node_folder[0] != '\0');
@@ -88,7 +93,26 @@ void CoreSeat::SettleSharesAt(uint64_t now_ns) {
   uint64_t last_ns = checked.load(std::memory_order_relaxed);
   if (IsRecent(last_ns, now_ns, kSettleSharesNs)) return;
   if (!checked.compare_exchange_strong(last_ns, now_ns, std::memory_order_relaxed)) return;
-  SettleShares(file_, place_);
+  Settle(now_ns);
+}
+
+void CoreSeat::Impose(CoreShares shares, uint64_t now_ns) {
+  const uint64_t imposed = shares.hard == 0 ? 0 : PackShares(SaneShares(shares));
+  __atomic_store_n(&imposed_, imposed, __ATOMIC_RELAXED);
+  Settle(now_ns);
+}
+
+// Whoever changes the word also changes what is owed, once: a debt is time at the old share.
+void CoreSeat::Settle(uint64_t now_ns) {
+  const uint64_t imposed = __atomic_load_n(&imposed_, __ATOMIC_RELAXED);
+  const uint32_t before = UnpackShares(SettleShares(file_, place_, imposed)).hard;
+  const uint32_t now = UnpackShares(tenant().shares.load(std::memory_order_relaxed)).hard;
+  if (before == 0 || before > kWholeShare || now == 0 || before == now) return;
+  Word& due = tenant().due_ns;
+  uint64_t seen = due.load(std::memory_order_relaxed);
+  while (!due.compare_exchange_weak(seen, DueAtShare(seen, now_ns, before, now),
+                                    std::memory_order_relaxed)) {
+  }
 }
 
 }  // namespace gpufence

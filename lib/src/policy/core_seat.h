@@ -20,9 +20,15 @@ class CoreSeat {
   // `own`'s folders that allows it, or, when there are none, memory of this process alone. Finds or
   // makes the device's row, the tenant of `own.container` and a place whose lock this process holds
   // until it ends. Shares in thousandths of a percent; a soft share below the other counts as the
-  // other. False with one clause in `why`. One thread at a time.
+  // other. `imposed` as in Impose. False with one clause in `why`. One thread at a time.
   bool Join(const char* node_folder, const RegionPlaces& own, const uint8_t uuid[16],
-            uint32_t share, uint32_t soft_share, uint64_t now_ns, char* why, size_t why_bytes);
+            uint32_t share, uint32_t soft_share, uint64_t now_ns, char* why, size_t why_bytes,
+            CoreShares imposed = {});
+
+  // The container's shares from now on, whatever its processes joined with; hard 0: the lowest of
+  // those again. Every process of the container that uses the device is told the same. What the
+  // container owes is worth as much of its GPU time as before.
+  void Impose(CoreShares shares, uint64_t now_ns);
 
   // Takes a place in a file that the caller opened itself.
   void Sit(const CoreFile& file, CorePlace place, bool shares_device);
@@ -76,13 +82,15 @@ class CoreSeat {
   CoreMember& member() const { return file_.region->members[place_.row][file_.member]; }
   uint64_t CreditNs(uint64_t now_ns) const;
   void SettleSharesAt(uint64_t now_ns);
+  void Settle(uint64_t now_ns);
   void Arrive(uint64_t now_ns);
   void View(uint64_t now_ns, TenantView* views) const;
   void HandOver(Turn from, uint32_t to, const TenantView* views, uint64_t now_ns);
 
   CoreFile file_;
   CorePlace place_;
-  bool shares_device_;  // with other containers: there are turns
+  bool shares_device_;    // with other containers: there are turns
+  uint64_t imposed_ = 0;  // packed; atomic by builtins, since a seat can be copied
 };
 
 }  // namespace gpufence

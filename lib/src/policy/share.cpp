@@ -29,4 +29,12 @@ uint64_t DueAfter(uint64_t due_ns, uint64_t now_ns, uint64_t busy_ns, uint32_t s
   return due_ns > latest_ns ? latest_ns : due_ns;
 }
 
+uint64_t DueAtShare(uint64_t due_ns, uint64_t now_ns, uint32_t share, uint32_t other_share) {
+  const uint64_t debt_ns = HeldForNs(due_ns, now_ns);
+  if (debt_ns == 0 || other_share == 0) return due_ns;
+  // At most an hour times a hundred thousand: no overflow.
+  const uint64_t other_ns = debt_ns * share / other_share;
+  return now_ns + (other_ns > kMostDebtNs ? kMostDebtNs : other_ns);
+}
+
 }  // namespace gpufence

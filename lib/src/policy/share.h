@@ -27,6 +27,9 @@ constexpr uint64_t HeldForNs(uint64_t due_ns, uint64_t now_ns) {
   return held_ns > kMostDebtNs ? 0 : held_ns;
 }
 
+// The same debt at another share.
+uint64_t DueAtShare(uint64_t due_ns, uint64_t now_ns, uint32_t share, uint32_t other_share);
+
 // GPU time over its share: what it costs in wall-clock time. Rounded up, saturated.
 uint64_t CostOf(uint64_t busy_ns, uint32_t share);
 

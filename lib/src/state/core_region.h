@@ -37,11 +37,13 @@ bool OpenCoreFile(const char* node_folder, const RegionPlaces& own, CoreFile* fi
                   size_t why_bytes);
 
 // Finds or makes the device's row and the container's tenant there, and publishes this process's
-// shares. False with one clause in `why`. One thread at a time.
+// shares. `imposed` as in SettleShares. False with one clause in `why`. One thread at a time.
 bool JoinCoreRow(const CoreFile& file, const char* container, const uint8_t uuid[16],
-                 CoreShares shares, uint64_t now_ns, CorePlace* place, char* why, size_t why_bytes);
+                 CoreShares shares, uint64_t now_ns, CorePlace* place, char* why, size_t why_bytes,
+                 uint64_t imposed = 0);
 
-// Sets the tenant's shares to the lowest of its living members. Costs a system call for each.
-void SettleShares(const CoreFile& file, CorePlace place);
+// Sets the tenant's shares to `imposed` (packed), or, where that is 0, to the lowest of its living
+// members, at a system call for each. Returns what they were.
+uint64_t SettleShares(const CoreFile& file, CorePlace place, uint64_t imposed);
 
 }  // namespace gpufence

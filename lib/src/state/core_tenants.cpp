@@ -142,8 +142,10 @@ uint32_t FindTenant(const CoreFile& file, uint32_t row, uint64_t key, uint64_t n
 
 }  // namespace
 
-void SettleShares(const CoreFile& file, CorePlace place) {
-  if (!CanTellLife(file)) return;
+uint64_t SettleShares(const CoreFile& file, CorePlace place, uint64_t imposed) {
+  Word& kept = file.region->tenants[place.row][place.tenant].shares;
+  if (imposed != 0) return kept.exchange(imposed, std::memory_order_acq_rel);
+  if (!CanTellLife(file)) return kept.load(std::memory_order_relaxed);
   const uint64_t own_namespace = OwnPidNamespace();
   CoreShares lowest = {UINT32_MAX, UINT32_MAX};
   for (uint32_t member = 0; member < HighMember(file.region); ++member) {
@@ -155,13 +157,12 @@ void SettleShares(const CoreFile& file, CorePlace place) {
     if (shares.hard < lowest.hard) lowest.hard = shares.hard;
     if (shares.soft < lowest.soft) lowest.soft = shares.soft;
   }
-  file.region->tenants[place.row][place.tenant].shares.store(PackShares(lowest),
-                                                             std::memory_order_release);
+  return kept.exchange(PackShares(lowest), std::memory_order_acq_rel);
 }
 
 bool JoinCoreRow(const CoreFile& file, const char* container, const uint8_t uuid[16],
-                 CoreShares shares, uint64_t now_ns, CorePlace* place, char* why,
-                 size_t why_bytes) {
+                 CoreShares shares, uint64_t now_ns, CorePlace* place, char* why, size_t why_bytes,
+                 uint64_t imposed) {
   place->row = FindRow(file, uuid);
   if (place->row == kMaxCoreRows) {
     snprintf(why, why_bytes,
@@ -189,7 +190,7 @@ bool JoinCoreRow(const CoreFile& file, const char* container, const uint8_t uuid
   }
   cell.shares.store(PackShares(shares), std::memory_order_relaxed);
   cell.tenant.store(place->tenant + 1, std::memory_order_release);
-  SettleShares(file, *place);
+  SettleShares(file, *place, imposed);
   return true;
 }
 

@@ -14,38 +14,35 @@ uint64_t Mix(HoldingKind kind, uint64_t key) {
   return mixed ^ (mixed >> 31);
 }
 
+// The low bits choose the shard, the others the place in it.
+size_t Home(uint64_t mixed, size_t room) { return static_cast<size_t>(mixed >> 6) & (room - 1); }
+
 size_t Home(const Holding& holding, size_t room) {
-  return static_cast<size_t>(Mix(holding.kind, holding.key) >> 6) & (room - 1);
+  return Home(Mix(holding.kind, holding.key), room);
 }
 
 }  // namespace
 
-Holdings::Shard* Holdings::ShardOf(HoldingKind kind, uint64_t key) {
-  return &shards_[Mix(kind, key) % kShards];
-}
+Holdings::Shard* Holdings::ShardOf(uint64_t mixed) { return &shards_[mixed % kShards]; }
 
-Holding* Holdings::Find(Shard* shard, HoldingKind kind, uint64_t key) {
+// The place that holds the key, or the free one where it would be put.
+inline Holding* Holdings::Find(Shard* shard, uint64_t mixed, HoldingKind kind, uint64_t key) {
   if (shard->room == 0) return nullptr;
-  Holding wanted = {};
-  wanted.kind = kind;
-  wanted.key = key;
-  for (size_t i = Home(wanted, shard->room);; i = (i + 1) & (shard->room - 1)) {
+  for (size_t i = Home(mixed, shard->room);; i = (i + 1) & (shard->room - 1)) {
     Holding* place = &shard->places[i];
-    if (place->kind == HoldingKind::kNone) return nullptr;
-    if (place->kind == kind && place->key == key) return place;
+    if (place->kind == HoldingKind::kNone || (place->key == key && place->kind == kind)) {
+      return place;
+    }
   }
 }
 
 void Holdings::Insert(Shard* shard, const Holding& holding) {
-  size_t i = Home(holding, shard->room);
-  while (shard->places[i].kind != HoldingKind::kNone) i = (i + 1) & (shard->room - 1);
-  shard->places[i] = holding;
+  *Find(shard, Mix(holding.kind, holding.key), holding.kind, holding.key) = holding;
   ++shard->used;
 }
 
 // At most three quarters full, so that chains stay short.
 bool Holdings::Grow(Shard* shard) {
-  if (shard->used * 4 < shard->room * 3) return true;
   const size_t old_room = shard->room;
   Holding* old_places = shard->places;
   const size_t room = old_room == 0 ? kFirstRoom : old_room * 2;
@@ -73,48 +70,55 @@ void Holdings::Erase(Shard* shard, Holding* place) {
     shard->places[gap] = shard->places[i];
     gap = i;
   }
-  shard->places[gap] = Holding{};
+  shard->places[gap].kind = HoldingKind::kNone;
   --shard->used;
 }
 
 bool Holdings::Put(const Holding& holding, Holding* replaced) {
-  Shard* shard = ShardOf(holding.kind, holding.key);
+  const uint64_t mixed = Mix(holding.kind, holding.key);
+  Shard* shard = ShardOf(mixed);
   SpinGuard guard(&shard->lock);
-  Holding* place = Find(shard, holding.kind, holding.key);
-  if (replaced != nullptr) *replaced = place != nullptr ? *place : Holding{};
-  if (place != nullptr) {
-    *place = holding;
-    return true;
+  Holding* place = Find(shard, mixed, holding.kind, holding.key);
+  const bool is_new = place == nullptr || place->kind == HoldingKind::kNone;
+  if (replaced != nullptr) replaced->kind = HoldingKind::kNone;
+  if (!is_new) {
+    if (replaced != nullptr) *replaced = *place;
+  } else if (shard->used * 4 >= shard->room * 3) [[unlikely]] {
+    if (!Grow(shard)) return false;
+    place = Find(shard, mixed, holding.kind, holding.key);
   }
-  if (!Grow(shard)) return false;
-  Insert(shard, holding);
+  *place = holding;
+  shard->used += is_new ? 1 : 0;
   return true;
 }
 
 bool Holdings::Take(HoldingKind kind, uint64_t key, Holding* out) {
-  Shard* shard = ShardOf(kind, key);
+  const uint64_t mixed = Mix(kind, key);
+  Shard* shard = ShardOf(mixed);
   SpinGuard guard(&shard->lock);
-  Holding* place = Find(shard, kind, key);
-  if (place == nullptr) return false;
+  Holding* place = Find(shard, mixed, kind, key);
+  if (place == nullptr || place->kind == HoldingKind::kNone) return false;
   *out = *place;
   Erase(shard, place);
   return true;
 }
 
 bool Holdings::Get(HoldingKind kind, uint64_t key, Holding* out) {
-  Shard* shard = ShardOf(kind, key);
+  const uint64_t mixed = Mix(kind, key);
+  Shard* shard = ShardOf(mixed);
   SpinGuard guard(&shard->lock);
-  const Holding* place = Find(shard, kind, key);
-  if (place == nullptr) return false;
+  const Holding* place = Find(shard, mixed, kind, key);
+  if (place == nullptr || place->kind == HoldingKind::kNone) return false;
   *out = *place;
   return true;
 }
 
 int64_t Holdings::AddReference(HoldingKind kind, uint64_t key, int delta, Holding* out) {
-  Shard* shard = ShardOf(kind, key);
+  const uint64_t mixed = Mix(kind, key);
+  Shard* shard = ShardOf(mixed);
   SpinGuard guard(&shard->lock);
-  Holding* place = Find(shard, kind, key);
-  if (place == nullptr) return -1;
+  Holding* place = Find(shard, mixed, kind, key);
+  if (place == nullptr || place->kind == HoldingKind::kNone) return -1;
   const int64_t count = static_cast<int64_t>(place->count) + delta;
   place->count = count > 0 ? static_cast<uint32_t>(count) : 0;
   *out = *place;

@@ -51,7 +51,7 @@ struct Holding {
 class Holdings {
  public:
   // Adds or replaces; false when no memory could be had for the table. `replaced`, if not null, is
-  // what was there before: of kind kNone when nothing was.
+  // what was there before: of kind kNone, and nothing else said, when nothing was.
   bool Put(const Holding& holding, Holding* replaced = nullptr);
 
   // Removes and returns it; false when there is none.
@@ -73,6 +73,7 @@ class Holdings {
   static constexpr size_t kShards = 64;
   static constexpr size_t kFirstRoom = 64;
 
+  // Places with kNone have nothing else to say.
   struct alignas(64) Shard {
     SpinLock lock;
     Holding* places;
@@ -80,11 +81,11 @@ class Holdings {
     size_t used;
   };
 
-  static Holding* Find(Shard* shard, HoldingKind kind, uint64_t key);
+  static Holding* Find(Shard* shard, uint64_t mixed, HoldingKind kind, uint64_t key);
   static bool Grow(Shard* shard);
   static void Insert(Shard* shard, const Holding& holding);
   static void Erase(Shard* shard, Holding* place);
-  Shard* ShardOf(HoldingKind kind, uint64_t key);
+  Shard* ShardOf(uint64_t mixed);
 
   Shard shards_[kShards];
 };

@@ -83,8 +83,9 @@ struct RegionHeader {
   uint32_t max_processes;
   uint32_t max_devices;
   std::atomic<uint32_t> high_slot;    // no slot at or above this one was ever claimed
-  std::atomic<uint32_t> limit_epoch;  // changes whenever a process publishes a limit
-  uint32_t reserved[9];
+  std::atomic<uint32_t> limit_epoch;  // changes whenever a process publishes a limit, or one is set
+  std::atomic<uint32_t> set_generation;  // of the limits file that `limit_epoch` last told of
+  uint32_t reserved[8];
 };
 static_assert(sizeof(RegionHeader) == 64);
 

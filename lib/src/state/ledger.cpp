@@ -32,6 +32,12 @@ uint64_t WithBytes(uint64_t total, uint64_t bytes) {
   return (total & ~kMostBytes) + kOneChange + (bytes < kMostBytes ? bytes : kMostBytes);
 }
 
+bool HasRoom(uint64_t total, uint64_t bytes, uint64_t limit_bytes) {
+  if (bytes >= kMostBytes) return false;
+  const uint64_t after = TotalBytes(total) + bytes;
+  return after <= limit_bytes && after < kMostBytes;
+}
+
 // A coin per thread and attempt: enough to break a tie between equals, no state to share.
 bool Coin(uint64_t* seed) {
   *seed = *seed * 6364136223846793005u + 1442695040888963407u;
@@ -49,14 +55,11 @@ void Pause(int attempt) {
 
 }  // namespace
 
-bool Ledger::AddToTotalWithin(uint64_t bytes, uint64_t limit_bytes) const {
-  if (bytes >= kMostBytes) return false;
-  uint64_t seen = total().load(std::memory_order_relaxed);
-  do {
-    const uint64_t after = TotalBytes(seen) + bytes;
-    if (after > limit_bytes || after >= kMostBytes) return false;
-  } while (!total().compare_exchange_weak(seen, seen + kOneChange + bytes,
-                                          std::memory_order_acq_rel, std::memory_order_relaxed));
+bool Ledger::AddToTotalWithin(uint64_t seen, uint64_t bytes, uint64_t limit_bytes) const {
+  while (!total().compare_exchange_weak(seen, seen + kOneChange + bytes, std::memory_order_acq_rel,
+                                        std::memory_order_relaxed)) {
+    if (!HasRoom(seen, bytes, limit_bytes)) return false;
+  }
   return true;
 }
 
@@ -104,12 +107,21 @@ void Ledger::Grant(uint64_t bytes) const {
   cell().asking.fetch_sub(bytes, std::memory_order_release);
 }
 
+// Where the total has room, the bytes are held at once: whoever fits under it is granted, so there
+// is nothing to ask for. Only when the room goes in between are they taken back, as a request that
+// asks: first one more word that counts them, then one less, like everywhere.
 Verdict Ledger::Reserve(uint64_t bytes, uint64_t limit_bytes) const {
   if (bytes > limit_bytes) return Verdict::kNoRoom;
-  cell().asking.fetch_add(bytes, std::memory_order_relaxed);
-  if (!AddToTotalWithin(bytes, limit_bytes)) return ReserveSlowly(bytes, limit_bytes);
-  Grant(bytes);
-  return Verdict::kGranted;
+  uint64_t seen = total().load(std::memory_order_relaxed);
+  if (HasRoom(seen, bytes, limit_bytes)) {
+    cell().held.fetch_add(bytes, std::memory_order_relaxed);
+    if (AddToTotalWithin(seen, bytes, limit_bytes)) return Verdict::kGranted;  // releases it
+    cell().asking.fetch_add(bytes, std::memory_order_relaxed);
+    cell().held.fetch_sub(bytes, std::memory_order_relaxed);
+  } else {
+    cell().asking.fetch_add(bytes, std::memory_order_relaxed);
+  }
+  return ReserveSlowly(bytes, limit_bytes);
 }
 
 Verdict Ledger::ReserveSlowly(uint64_t bytes, uint64_t limit_bytes) const {
@@ -118,8 +130,15 @@ Verdict Ledger::ReserveSlowly(uint64_t bytes, uint64_t limit_bytes) const {
   AddToTotal(bytes);
   bool published = true;
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    const uint64_t counted = UsedBytes();
     const Totals totals = Sum();
-    if (AddSaturating(totals.held, bytes) > limit_bytes) break;
+    if (AddSaturating(totals.held, bytes) > limit_bytes) {
+      // Cells that say more than the total: a quick request is between its two words, and what it
+      // holds may yet turn out to be asked for.
+      if (AddSaturating(totals.held, totals.asking) <= counted) break;
+      Pause(attempt);
+      continue;
+    }
     const uint64_t unasked = published ? 0 : bytes;
     const bool fits =
         AddSaturating(AddSaturating(totals.held, totals.asking), unasked) <= limit_bytes;

@@ -91,7 +91,8 @@ class Ledger {
   void Publish(uint64_t bytes) const;
   void Withdraw(uint64_t bytes) const;
 
-  bool AddToTotalWithin(uint64_t bytes, uint64_t limit_bytes) const;
+  // `seen`: the total as it was read last, with room.
+  bool AddToTotalWithin(uint64_t seen, uint64_t bytes, uint64_t limit_bytes) const;
   void AddToTotal(uint64_t bytes) const;
   void TakeFromTotal(uint64_t bytes) const;
 

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/forked.h"
@@ -83,6 +84,19 @@ bool FindRegion(const RegionPlaces& places, RegionFile* file) {
   if (!FindSharedFile(kRegionKind, PlacesFor(places, name), O_RDONLY, &found)) return false;
   *file = AsRegion(found);
   return true;
+}
+
+uid_t OwnerOf(const RegionFile& file) {
+  struct stat found = {};
+  return fstat(file.fd, &found) == 0 ? found.st_uid : geteuid();
+}
+
+uid_t OwnerOfRegion(const RegionPlaces& places) {
+  RegionFile file;
+  if (!FindRegion(places, &file)) return geteuid();
+  const uid_t owner = OwnerOf(file);
+  CloseRegion(&file);
+  return owner;
 }
 
 void CloseRegion(RegionFile* file) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <stddef.h>
+#include <sys/types.h>
 
 #include "state/slots.h"
 
@@ -22,6 +23,11 @@ bool OpenRegion(const RegionPlaces& places, RegionFile* file, char* why, size_t 
 // A new descriptor of the region that OpenRegion opened, for a process whose own was closed behind
 // our back; -1 when its name leads elsewhere by now. The caller closes it.
 int ReopenRegion(const RegionFile& file);
+
+// Who may change the container's limits beside root: the owner of its region; while there is none,
+// this process, which would make it.
+uid_t OwnerOf(const RegionFile& file);
+uid_t OwnerOfRegion(const RegionPlaces& places);
 
 // Maps the region read-only where there is one, and makes nothing: for onlookers.
 bool FindRegion(const RegionPlaces& places, RegionFile* file);

@@ -1,0 +1,17 @@
+// What an operator set for this process's container: looked for where its region is or would be.
+// Must not know what is done with it.
+#pragma once
+
+#include "config/limits.h"
+#include "state/limits_file.h"
+
+namespace gpufence {
+
+// Before there is a region. True where limits were set, or the file for them made, so that the
+// container is to be held though nobody may claim a limit.
+bool FindSetLimits(const Claims& claims, LimitsFile* set_limits);
+
+// Once there is one: what counts is its owner's. False: the file is damaged.
+bool ReadSetLimits(const Claims& claims, const RegionFile& file, LimitsFile* set_limits);
+
+}  // namespace gpufence

@@ -1,0 +1,169 @@
+#include "state/limits_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace gpufence {
+namespace {
+
+// A writer takes microseconds and each read sees the generation anew.
+constexpr int kAttempts = 100;
+constexpr uint64_t kWholeInSteps = 100'000'000'000;  // 100 % in billionths of a percent
+
+uint64_t CheckOf(const LimitsBank& bank) {
+  const auto* byte = reinterpret_cast<const unsigned char*>(&bank.generation);
+  const size_t bytes = offsetof(LimitsBank, entries) - offsetof(LimitsBank, generation) +
+                       bank.count * sizeof(LimitsEntry);
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (size_t i = 0; i < bytes; ++i) hash = (hash ^ byte[i]) * 0x100000001b3u;
+  return hash;
+}
+
+bool ReadAt(int fd, size_t offset, void* to, size_t bytes) {
+  return pread(fd, to, bytes, static_cast<off_t>(offset)) == static_cast<ssize_t>(bytes);
+}
+
+bool ReadBank(int fd, LimitsBank* bank) {
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    LimitsHeader header;
+    if (!ReadAt(fd, 0, &header, sizeof header) || header.magic != kLimitsMagic ||
+        header.layout_version != kLimitsLayoutVersion || header.max_entries != kMaxLimitsEntries) {
+      return false;
+    }
+    const size_t offset =
+        offsetof(LimitsBytes, banks) + (header.generation & 1) * sizeof(LimitsBank);
+    if (!ReadAt(fd, offset, bank, sizeof *bank)) return false;
+    if (bank->generation == header.generation && bank->count <= kMaxLimitsEntries &&
+        bank->check == CheckOf(*bank)) {
+      return true;
+    }
+    sched_yield();
+  }
+  return false;
+}
+
+// Whoever may write to it is who may set limits.
+bool Counts(int fd, uid_t owner) {
+  struct stat found = {};
+  return fstat(fd, &found) == 0 && S_ISREG(found.st_mode) &&
+         (found.st_uid == owner || found.st_uid == 0) && (found.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+}
+
+bool IsZero(const uint8_t uuid[16]) {
+  constexpr uint8_t kZeros[16] = {};
+  return memcmp(uuid, kZeros, sizeof kZeros) == 0;
+}
+
+uint64_t MemoryOf(const LimitsEntry& entry, uint64_t total_bytes) {
+  if (entry.memory == 0) return kNoLimit;
+  uint64_t bytes = entry.memory;
+  if ((entry.flags & kMemoryIsPart) != 0) {
+    using Wide = unsigned __int128;
+    const Wide part = Wide{total_bytes} * entry.memory / kWholeInSteps;
+    bytes = part < total_bytes ? static_cast<uint64_t>(part) : total_bytes;
+    if (bytes == 0) bytes = 1;  // less than a byte of the device is no room, not no limit
+  }
+  return bytes;
+}
+
+void Apply(const LimitsEntry& entry, uint64_t total_bytes, SetLimits* set) {
+  if ((entry.flags & kMemoryIsSet) != 0) set->memory_bytes = MemoryOf(entry, total_bytes);
+  if ((entry.flags & kCoresAreSet) != 0) set->cores = entry.cores;
+  if ((entry.flags & kSoftCoresAreSet) != 0) set->soft_cores = entry.soft_cores;
+  if ((entry.flags & kOversubscribeIsSet) != 0) set->oversubscribe = entry.oversubscribe;
+}
+
+}  // namespace
+
+void LimitsFile::Look(const RegionPlaces& places, uid_t owner) {
+  for (size_t i = 0; i < RegionPlaces::kMost && places.folders[i] != nullptr; ++i) {
+    snprintf(folders_[i], sizeof folders_[i], "%s", places.folders[i]);
+  }
+  snprintf(name_, sizeof name_, "gpufence-%s.limits%u", places.container, kLimitsLayoutVersion);
+  owner_ = owner;
+}
+
+void LimitsFile::TakeOver(const LimitsFile& other) {
+  memcpy(folders_, other.folders_, sizeof folders_);
+  memcpy(name_, other.name_, sizeof name_);
+  owner_ = other.owner_;
+  bank_ = other.bank_;
+  exists_.store(other.exists(), std::memory_order_release);
+}
+
+LimitsFound LimitsFile::ReadFirst(LimitsBank* bank) {
+  LimitsFound found = LimitsFound::kNone;
+  for (const auto& folder : folders_) {
+    char path[sizeof folder + sizeof name_];
+    if (folder[0] == '\0') break;
+    snprintf(path, sizeof path, "%s/%s", folder, name_);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0) continue;
+    const bool counts = Counts(fd, owner_);
+    const bool read = counts && ReadBank(fd, bank);
+    close(fd);
+    if (counts) return read ? LimitsFound::kRead : LimitsFound::kDamaged;
+    found = LimitsFound::kForeign;
+  }
+  return found;
+}
+
+LimitsFound LimitsFile::Read() {
+  LimitsBank bank;
+  const LimitsFound found = ReadFirst(&bank);
+  if (found != LimitsFound::kRead) return found;
+  SpinGuard guard(&lock_);
+  // Of two threads that read at once the one with the older bank may come last.
+  if (!exists() || bank.generation > bank_.generation) bank_ = bank;
+  exists_.store(true, std::memory_order_release);
+  return found;
+}
+
+LimitsFound LimitsFile::ReadNewer(const Region* region) {
+  const uint32_t word = region->header.set_generation.load(std::memory_order_acquire);
+  if (word == seen_.load(std::memory_order_relaxed)) return LimitsFound::kNone;
+  const LimitsFound found = Read();
+  seen_.store(word, std::memory_order_relaxed);
+  return found;
+}
+
+void LimitsFile::Announce(Region* region) {
+  std::atomic<uint32_t>& word = region->header.set_generation;
+  const auto own = static_cast<uint32_t>(bank_.generation);
+  uint32_t seen = word.load(std::memory_order_acquire);
+  // A word that is ahead is a writer's who came after the reading.
+  if (exists() && static_cast<int32_t>(own - seen) > 0 &&
+      word.compare_exchange_strong(seen, own, std::memory_order_release)) {
+    region->header.limit_epoch.fetch_add(1, std::memory_order_release);
+  }
+  seen_.store(exists() ? own : 0, std::memory_order_relaxed);
+}
+
+SetLimits LimitsFile::For(const uint8_t uuid[16], uint64_t total_bytes) {
+  SetLimits set;
+  SpinGuard guard(&lock_);
+  if (!exists()) return set;
+  for (uint32_t i = 0; i < bank_.count; ++i) {
+    if (IsZero(bank_.entries[i].uuid)) Apply(bank_.entries[i], total_bytes, &set);
+  }
+  for (uint32_t i = 0; i < bank_.count; ++i) {
+    if (memcmp(bank_.entries[i].uuid, uuid, 16) == 0) Apply(bank_.entries[i], total_bytes, &set);
+  }
+  return set;
+}
+
+bool LimitsFile::SetsCores() {
+  SpinGuard guard(&lock_);
+  for (uint32_t i = 0; exists() && i < bank_.count; ++i) {
+    if ((bank_.entries[i].flags & kCoresAreSet) != 0 && bank_.entries[i].cores != 0) return true;
+  }
+  return false;
+}
+
+}  // namespace gpufence

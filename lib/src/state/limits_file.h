@@ -1,0 +1,73 @@
+// What an operator set for this container while it runs: found beside the region, read whole, kept
+// until the region says that there is something newer. Read, never mapped: a file that is cut short
+// must not be a signal. Must not know who enforces, nor where else limits come from.
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <optional>
+
+#include "core/spin.h"
+#include "state/limits_layout.h"
+#include "state/region.h"
+
+namespace gpufence {
+
+// What is set for one device. Without a value: left to environment and files.
+struct SetLimits {
+  std::optional<uint64_t> memory_bytes;  // kNoLimit: none; never 0, perhaps above the device's
+  std::optional<uint32_t> cores;         // thousandths of a percent; 0: none
+  std::optional<uint32_t> soft_cores;
+  std::optional<uint64_t> oversubscribe;  // ratio in thousandths; 0: off
+};
+
+enum class LimitsFound : uint8_t {
+  kNone,
+  kForeign,  // none but such as others than root and the container's owner can write
+  kRead,     // read whole, perhaps with nothing in it
+  kDamaged,  // the right one by place and owner, with something else in it
+};
+
+// Zeroed memory is a file in which nothing is set. Any thread, after Look.
+class LimitsFile {
+ public:
+  // Where to look, and whose file counts: the region owner's or root's, writable by nobody
+  // else.
+  void Look(const RegionPlaces& places, uid_t owner);
+
+  // Reads it. What was known stays where nothing can be read: only an operator takes a limit back,
+  // not whoever removes or damages the file.
+  LimitsFound Read();
+
+  // Read() when the region's word says that something was set since the last time; else kNone,
+  // without a system call.
+  LimitsFound ReadNewer(const Region* region);
+
+  // Tells the container's processes what Read() found, where the writer was killed before it did.
+  void Announce(Region* region);
+
+  // Whether the file was there, so that the container is to be held though nobody claims a limit.
+  bool exists() const { return exists_.load(std::memory_order_acquire); }
+
+  // What another one was told and read, before anybody else uses this one.
+  void TakeOver(const LimitsFile& other);
+
+  SetLimits For(const uint8_t uuid[16], uint64_t total_bytes);
+
+  // True where a core limit is set for any device.
+  bool SetsCores();
+
+ private:
+  LimitsFound ReadFirst(LimitsBank* bank);
+
+  char folders_[RegionPlaces::kMost][256];
+  char name_[160];
+  uid_t owner_;
+  std::atomic<bool> exists_;
+  std::atomic<uint32_t> seen_;  // the region's word at the last ReadNewer
+  SpinLock lock_;               // guards the bank
+  LimitsBank bank_;
+};
+
+}  // namespace gpufence

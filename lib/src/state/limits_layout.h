@@ -1,0 +1,61 @@
+// The bytes of a limits file: what an operator set for a container while it runs, in two banks.
+// Written by tools/gpufence/limits_file.py alone, read by every process of the container. Changing
+// anything here means a new kLimitsLayoutVersion, which is part of the file's name.
+//
+// A writer fills the bank that is not current, then stores the new generation, whose lowest bit
+// names the bank: killed anywhere, it leaves the limits as they were. The check tells a bank that
+// a second writer began anew while it was read.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+namespace gpufence {
+
+inline constexpr uint64_t kLimitsMagic = 0x31746d696c667067;  // "gpflimt1"
+inline constexpr uint32_t kLimitsLayoutVersion = 1;
+inline constexpr uint32_t kMaxLimitsEntries = 64;
+
+// Which of an entry's amounts are set; the others are left to environment and files.
+inline constexpr uint32_t kMemoryIsSet = 1;
+inline constexpr uint32_t kMemoryIsPart = 2;
+inline constexpr uint32_t kCoresAreSet = 4;
+inline constexpr uint32_t kSoftCoresAreSet = 8;
+inline constexpr uint32_t kOversubscribeIsSet = 16;
+
+// What is set for one device; a UUID of zeros means every device that has no word of its own.
+struct LimitsEntry {
+  uint8_t uuid[16];
+  uint64_t memory;         // bytes, or billionths of a percent of the device; 0: no limit
+  uint64_t oversubscribe;  // ratio in thousandths; 0: off
+  uint32_t cores;          // thousandths of a percent; 0: no limit
+  uint32_t soft_cores;
+  uint32_t flags;
+  uint32_t reserved;
+};
+static_assert(sizeof(LimitsEntry) == 48);
+
+struct LimitsBank {
+  uint64_t check;  // FNV-1a over the rest, up to the last entry counted
+  uint64_t generation;
+  uint32_t count;
+  uint32_t reserved;
+  LimitsEntry entries[kMaxLimitsEntries];
+};
+static_assert(offsetof(LimitsBank, entries) == 24);
+
+struct LimitsHeader {
+  uint64_t magic;
+  uint32_t layout_version;
+  uint32_t max_entries;
+  uint64_t generation;  // its lowest bit is the number of the current bank
+  uint64_t reserved[5];
+};
+static_assert(sizeof(LimitsHeader) == 64);
+
+struct LimitsBytes {
+  LimitsHeader header;
+  LimitsBank banks[2];
+};
+
+}  // namespace gpufence

@@ -1,0 +1,199 @@
+"""All that files and /proc tell of a container, as the object that `status --json` prints.
+
+Joins region, limits file and core files; bytes, nanoseconds and thousandths of a percent as
+integers, null where there is none or nobody can tell. Must not know how it is shown.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from . import changes, core_file, limits_file, region, sizes
+from .containers import Container, core_environment
+from .core_file import CoreDevice, CoreFile, Tenant
+from .errors import ToolError
+from .limits_bytes import Amounts
+from .limits_file import SetLimits
+from .region import Device, Use
+from .shared_file import Life, Owner
+
+_WHOLE_SHARE = 100_000
+
+
+def core_files(given: str | None) -> list[CoreFile]:
+    """Every core file that can be read; the others tell nothing, and nothing depends on them."""
+    return core_file.read_all(core_file.find(core_environment(), given))[0]
+
+
+def read(container: Container, cores: Iterable[CoreFile]) -> dict[str, Any]:
+    """One container.
+
+    Raises:
+        ToolError: its region or its limits file cannot be read.
+    """
+    found = region.read(container.region) if container.region else None
+    limits = limits_file.read(container.limits_path, container.owner)
+    seats = _seats(container.name, cores)
+    devices = found.devices if found else ()
+    return {
+        "name": container.name,
+        "owner_uid": container.owner,
+        "running": bool(found and found.alive),
+        "region": str(container.region) if container.region else None,
+        "limits_file": str(limits.path) if limits else None,
+        "set": changes.as_dict(limits.entries) if limits else {},
+        "gpus": [_gpu(device, limits, seats.get(device.uuid)) for device in devices],
+        "processes": [
+            _process(owner) for owner in (found.owners if found else ()) if _lives(owner)
+        ],
+    }
+
+
+def read_all(
+    chosen: Iterable[Container], cores: Iterable[CoreFile]
+) -> tuple[list[dict[str, Any]], list[ToolError]]:
+    """Every container that can be read, and why the others cannot."""
+    cores = list(cores)
+    answers = [_try(container, cores) for container in chosen]
+    problems = [each for each in answers if isinstance(each, ToolError)]
+    return [each for each in answers if not isinstance(each, ToolError)], problems
+
+
+def _try(container: Container, cores: Iterable[CoreFile]) -> dict[str, Any] | ToolError:
+    try:
+        return read(container, cores)
+    except ToolError as problem:
+        return problem
+
+
+def _lives(owner: Owner) -> bool:
+    return owner.life is Life.ALIVE
+
+
+def _seats(name: str, cores: Iterable[CoreFile]) -> dict[str, tuple[CoreDevice, Tenant, bool]]:
+    """By UUID: the device, the container's place there, and whether others share it."""
+    key = core_file.tenant_key(name)
+    return {
+        device.uuid: (device, tenant, each.name != name)
+        for each in cores
+        if each.same_clock
+        for device in each.devices
+        for tenant in device.tenants
+        if tenant.key == key and tenant.alive
+    }
+
+
+def _gpu(
+    device: Device, limits: SetLimits | None, seat: tuple[CoreDevice, Tenant, bool] | None
+) -> dict[str, Any]:
+    amounts = limits.of(sizes.parse_uuid(device.uuid)) if limits else Amounts()
+    living = [use for use in device.uses if _lives(use.owner)]
+    return {
+        "gpu": device.row,
+        "uuid": device.uuid,
+        "memory": _memory(device, amounts, living),
+        "cores": _cores(device, amounts, seat),
+        "refusals": device.activity.refusals,
+        "processes": [_use(use) for use in living],
+    }
+
+
+def _memory(device: Device, amounts: Amounts, living: list[Use]) -> dict[str, Any]:
+    limit, source = device.limit_bytes, "environment" if device.limit_bytes else None
+    part = None
+    if amounts.memory is not None:
+        limit, source = amounts.memory or None, "set"
+        if amounts.memory_is_part:
+            limit, part = None, amounts.memory
+    return {
+        "limit_bytes": limit,
+        "limit_percent_billionths": part,
+        "limit_from": source,
+        "used_bytes": device.used_bytes,
+        "overhead_bytes": sum(use.overhead_bytes for use in living),
+        "orphan_bytes": device.orphan_bytes,
+        "over_bytes": max(0, device.used_bytes - limit) if limit else 0,
+    }
+
+
+def _cores(
+    device: Device, amounts: Amounts, seat: tuple[CoreDevice, Tenant, bool] | None
+) -> dict[str, Any] | None:
+    """None where no share holds, or none of the container's programs runs under one."""
+    shares = seat[1].shares if seat else core_file.Shares(0, 0)
+    if amounts.cores is not None:  # programs that are idle have not followed yet
+        shares = core_file.Shares(amounts.cores, amounts.soft_cores or 0)
+    if not 0 < shares.hard < _WHOLE_SHARE:
+        return None
+    activity = device.activity
+    return {
+        "share_millipercent": shares.hard,
+        "soft_share_millipercent": max(shares.soft, shares.hard),
+        "share_from": "environment" if amounts.cores is None else "set",
+        "used_ns": seat[1].charged_ns if seat else 0,
+        "owed_ns": _owed_ns(seat[1]) if seat else 0,
+        "launches_held": activity.launches_held,
+        "held_ns": activity.held_ns,
+        "node": bool(seat and seat[2]),
+        "turn": _turn(seat[0], seat[1]) if seat and seat[2] else None,
+    }
+
+
+def _owed_ns(tenant: Tenant) -> int:
+    """Wall-clock time until the container may launch again."""
+    return max(0, tenant.due_ns - time.clock_gettime_ns(time.CLOCK_MONOTONIC))
+
+
+def _turn(device: CoreDevice, tenant: Tenant) -> str:
+    if device.turn.tenant is None:
+        return "free"
+    if device.turn.tenant != tenant.number:
+        return "another's"
+    return "ending" if device.turn.closing else "its own"
+
+
+def _use(use: Use) -> dict[str, Any]:
+    return {
+        **_process(use.owner),
+        "used_bytes": use.used_bytes,
+        "overhead_bytes": use.overhead_bytes,
+        "limit_bytes": use.limit_bytes,
+        "refusals": use.activity.refusals,
+        "launches_held": use.activity.launches_held,
+        "held_ns": use.activity.held_ns,
+    }
+
+
+def _process(owner: Owner) -> dict[str, Any]:
+    """A number of another pid namespace names nobody here, so its command stays unknown."""
+    return {
+        "pid": owner.pid,
+        "pid_namespace": owner.pid_namespace,
+        "foreign_pid": owner.foreign,
+        "uid": owner.uid,
+        "user": _user(owner.uid),
+        "command": None if owner.foreign else _command(owner.pid),
+    }
+
+
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def _command(pid: int) -> str | None:
+    """The command line, else the name in brackets as ps(1) has it."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").split(b"\0")
+        if words != [b""]:
+            return os.fsdecode(b" ".join(words))
+        return f"[{os.fsdecode(Path(f'/proc/{pid}/comm').read_bytes()).strip()}]"
+    except OSError:
+        return None

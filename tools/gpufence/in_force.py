@@ -1,0 +1,53 @@
+"""Which limits hold for a container now: what was set while it runs, else what its processes found.
+
+Joins a limits file (gpufence set) with what processes published. Must not know how it is shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from . import limits_file, sizes
+from .core_file import Shares
+from .errors import ToolError
+from .limits_bytes import Amounts
+from .region import Device, Region
+
+_WHOLE_SHARE = 100_000
+
+
+def amounts(of: Region, places: Iterable[Path], uuid: str) -> Amounts:
+    """What was set for the container on this GPU; nothing where no file of its owner's says so."""
+    try:
+        owner = of.path.stat().st_uid
+        for folder in places:
+            found = limits_file.read(limits_file.path_of(folder, of.container), owner)
+            if found is not None:
+                return found.of(sizes.parse_uuid(uuid))
+    except (OSError, ToolError):
+        pass
+    return Amounts()
+
+
+def memory(device: Device, limits: Amounts, gpu_bytes: int | None) -> int | None:
+    """The memory limit in bytes; None for none.
+
+    Args:
+        device: with what the processes published.
+        limits: with what was set.
+        gpu_bytes: of the whole GPU, for a limit that is a part of it; None: what the processes
+            published stands, which they replace at their next request.
+    """
+    if limits.memory is None or (limits.memory_is_part and gpu_bytes is None):
+        return device.limit_bytes
+    if limits.memory_is_part:
+        return sizes.part_of(gpu_bytes or 0, limits.memory)
+    return limits.memory or None
+
+
+def shares(published: Shares | None, limits: Amounts) -> Shares | None:
+    """The shares of GPU time; None for no limit. Idle processes follow what is set only later."""
+    if limits.cores is not None:
+        published = Shares(limits.cores, max(limits.cores, limits.soft_cores or 0))
+    return published if published and 0 < published.hard < _WHOLE_SHARE else None

@@ -1,0 +1,134 @@
+"""The object of `status --json` as text for people. Must not read anything itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import figures
+
+_HEAD = ("NAME", "GPU", "PROCESSES", "MEMORY", "LIMIT", "CORES", "REFUSALS", "STATE")
+_PROCESS_HEAD = ("PID", "USER", "MEMORY", "OVERHEAD", "REFUSALS", "COMMAND")
+
+
+def table(states: list[dict[str, Any]]) -> list[str]:
+    """One line for each container and GPU."""
+    rows: list[tuple[str, ...]] = [_HEAD]
+    for state in states:
+        life = "running" if state["running"] else "ended" if state["region"] else "prepared"
+        if not state["gpus"]:
+            limit = _set_memory(state["set"].get("all", {}))
+            processes = str(len(state["processes"]))
+            rows.append((state["name"], "-", processes, "-", limit, "-", "-", life))
+        rows += [
+            (
+                state["name"],
+                str(gpu["gpu"]),
+                str(len(gpu["processes"])),
+                figures.size(gpu["memory"]["used_bytes"]),
+                _limit(gpu["memory"]),
+                _share(gpu["cores"]),
+                str(gpu["refusals"]),
+                life,
+            )
+            for gpu in state["gpus"]
+        ]
+    return _columns(rows)
+
+
+def details(state: dict[str, Any]) -> list[str]:
+    """Everything about one container."""
+    life = "running" if state["running"] else "not running"
+    if not state["region"]:
+        life = "no program of it has used a GPU yet"
+    lines = [f"{state['name']}: {life}"]
+    for name, amounts in state["set"].items():
+        lines.append(f"  set for {name}: {_set_text(amounts)}")
+    for gpu in state["gpus"]:
+        lines += ["", f"GPU {gpu['gpu']}  {gpu['uuid']}", *_gpu_lines(gpu)]
+    return lines
+
+
+def change_line(change: dict[str, Any]) -> str:
+    """One line of the history."""
+    who = change.get("user", "?")
+    if "sudo_user" in change:
+        who = f"{change['sudo_user']} as {who}"
+    now = "; ".join(f"{gpu}: {_set_text(each)}" for gpu, each in change.get("new", {}).items())
+    text = f"{change.get('time', '?')}  {who}  {now or 'taken back'}"
+    return text if change.get("held") else f"{text}  (never held: the command was killed)"
+
+
+def _gpu_lines(gpu: dict[str, Any]) -> list[str]:
+    memory, cores = gpu["memory"], gpu["cores"]
+    whose = {"set": " (set)", "environment": "", None: ""}
+    lines = [
+        f"  memory    {figures.size(memory['used_bytes'])} of {_limit(memory)}"
+        f"{whose[memory['limit_from']]}, overhead {figures.size(memory['overhead_bytes'])} of it"
+    ]
+    if memory["orphan_bytes"]:
+        lines.append(
+            f"            {figures.size(memory['orphan_bytes'])} of ended programs, imported"
+        )
+    if memory["over_bytes"]:
+        lines.append(f"            {figures.size(memory['over_bytes'])} over: requests are refused")
+    lines.append(f"  refused   {gpu['refusals']} requests for memory")
+    if cores:
+        lines.append(f"  cores     {_share(cores)}{whose[cores['share_from']]}")
+        used, held = figures.duration(cores["used_ns"]), figures.duration(cores["held_ns"])
+        lines.append(f"            used {used}, held {held} in {cores['launches_held']} launches")
+        if cores["turn"]:
+            lines.append(f"  turn      {cores['turn']}")
+    rows: list[tuple[str, ...]] = [_PROCESS_HEAD]
+    rows += [
+        (
+            f"{process['pid']}{'*' if process['foreign_pid'] else ''}",
+            process["user"],
+            figures.size(process["used_bytes"]),
+            figures.size(process["overhead_bytes"]),
+            str(process["refusals"]),
+            (process["command"] or "?")[:60],
+        )
+        for process in gpu["processes"]
+    ]
+    if len(rows) > 1:
+        lines += [f"  {line}" for line in _columns(rows)]
+    if any(process["foreign_pid"] for process in gpu["processes"]):
+        lines.append("  * the number in the container's own pid namespace")
+    return lines
+
+
+def _limit(memory: dict[str, Any]) -> str:
+    if memory["limit_percent_billionths"]:
+        return f"{memory['limit_percent_billionths'] / 10**9:.12g} % of the GPU"
+    return figures.exact(memory["limit_bytes"]) if memory["limit_bytes"] else "no limit"
+
+
+def _share(cores: dict[str, Any] | None) -> str:
+    if not cores:
+        return "no limit"
+    hard, soft = cores["share_millipercent"], cores["soft_share_millipercent"]
+    return figures.share(hard) + (f", soft {figures.share(soft)}" if soft > hard else "")
+
+
+def _set_memory(amounts: dict[str, int]) -> str:
+    if "memory_percent_billionths" in amounts:
+        return f"{amounts['memory_percent_billionths'] / 10**9:.12g} % of the GPU"
+    if "memory_bytes" in amounts:
+        return figures.exact(amounts["memory_bytes"]) if amounts["memory_bytes"] else "no limit"
+    return "-"
+
+
+def _set_text(amounts: dict[str, int]) -> str:
+    parts = [] if _set_memory(amounts) == "-" else [f"memory {_set_memory(amounts)}"]
+    for name, key in (("cores", "cores_millipercent"), ("soft cores", "soft_cores_millipercent")):
+        if key in amounts:
+            parts.append(f"{name} {figures.share(amounts[key]) if amounts[key] else 'no limit'}")
+    return ", ".join(parts) or "nothing"
+
+
+def _columns(rows: list[tuple[str, ...]]) -> list[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]

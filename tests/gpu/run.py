@@ -33,6 +33,7 @@ import part_lookup
 import part_memory
 import part_memory_cost
 import part_memory_frameworks
+import part_oversold
 from report import Report
 from setup import REPO, Setup, describe_machine
 
@@ -46,11 +47,13 @@ PARTS: dict[str, Part] = {
     "memory": part_memory.run_part,
     "memory_cost": part_memory_cost.run_part,
     "cores_cost": part_cores_cost.run_part,
+    "oversold": part_oversold.run_part,
     "cores": part_cores.run_part,
     "cores_tenants": part_cores_tenants.run_part,
     "live": part_live.run_part,
     "frameworks": part_frameworks.run_part,
     "memory_frameworks": part_memory_frameworks.run_part,
+    "oversold_training": part_oversold.run_training,
     "cores_frameworks": part_cores_frameworks.run_part,
 }
 

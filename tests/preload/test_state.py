@@ -151,9 +151,12 @@ def test_a_full_folder_is_an_error_and_no_signal(build: Path, folder: Path, kib:
         run(build / "tests" / "state_cases", "full_folder", folder)
 
 
-def test_every_order_of_steps_keeps_the_limit_and_loses_nothing(build: Path) -> None:
+@pytest.mark.parametrize("extent", ["all", "resident"])
+def test_every_order_of_steps_keeps_the_limit_and_loses_nothing(build: Path, extent: str) -> None:
     """The ledger's own code, stepped through; tens of thousands of orders with two switches."""
-    assert json.loads(run(build / "tests" / "state_protocol", SWITCHES))["executions"] > 10_000
+    done = json.loads(run(build / "tests" / "state_protocol", SWITCHES, extent))
+
+    assert done["executions"] > 10_000
 
 
 def test_every_order_of_small_pieces_keeps_chunks_paid(build: Path) -> None:

@@ -5,7 +5,7 @@
 // has given out is within the limit, and the total is no less than that. At the end, the dead
 // reclaimed and the total rebuilt: not a byte more or less than what the living hold.
 //
-//   state_protocol SWITCHES
+//   state_protocol SWITCHES all|resident
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -112,6 +112,12 @@ struct Choice {
 };
 
 Region* region = nullptr;
+Extent extent = Extent::kAll;
+
+Cell* Cells() { return extent == Extent::kAll ? region->cells[0] : region->resident[0]; }
+Word& Total() {
+  return extent == Extent::kAll ? region->rows[0].total : region->resident_rows[0].total;
+}
 const Scenario* scenario = nullptr;
 Member members[kMostMembers];
 ucontext_t judge;
@@ -131,12 +137,12 @@ uint64_t executions = 0;
   }
   fprintf(stderr, "\n");
   for (int i = 0; i < kMostMembers; ++i) {
-    const Cell& cell = region->cells[0][i];
+    const Cell& cell = Cells()[i];
     fprintf(stderr, "  member %d: given %d, held %d, asking %d%s\n", i,
             static_cast<int>(members[i].held), static_cast<int>(cell.held.look()),
             static_cast<int>(cell.asking.look()), members[i].dead ? ", dead" : "");
   }
-  fprintf(stderr, "  total %d\n", static_cast<int>(TotalBytes(region->rows[0].total.look())));
+  fprintf(stderr, "  total %d\n", static_cast<int>(TotalBytes(Total().look())));
   exit(9);
 }
 
@@ -198,7 +204,7 @@ int Next() {
 
 void Check() {
   if (GivenOut() > kLimit) Fail("more given out than the limit");
-  if (TotalBytes(region->rows[0].total.look()) < GivenOut()) Fail("the total is too low");
+  if (TotalBytes(Total().look()) < GivenOut()) Fail("the total is too low");
   if (++steps > kEndless) Fail("no end");
 }
 
@@ -211,13 +217,13 @@ void SwitchFrom(ucontext_t* from) {
 
 // As state/slots.cpp does, whose locks prove the death.
 void ZeroCell(int index) {
-  region->cells[0][index].asking.store(0);
-  region->cells[0][index].held.store(0);
+  Cells()[index].asking.store(0);
+  Cells()[index].held.store(0);
 }
 
 void RunScript(int index) {
   Member* self = &members[index];
-  Ledger ledger(region, 0, static_cast<uint32_t>(index));
+  Ledger ledger(region, 0, static_cast<uint32_t>(index), extent);
   for (const Line& line : scenario->script[index]) {
     switch (line.deed) {
       case Deed::kEnd:
@@ -251,14 +257,14 @@ void Begin() {
     *member = {};
     member->stack = stack;
     member->done = scenario->script[i][0].deed == Deed::kEnd;
-    region->cells[0][i].asking.put(0);
-    region->cells[0][i].held.put(0);
+    Cells()[i].asking.put(0);
+    Cells()[i].held.put(0);
     getcontext(&member->context);
     member->context.uc_stack.ss_sp = stack;
     member->context.uc_stack.ss_size = kStackBytes;
     makecontext(&member->context, reinterpret_cast<void (*)()>(RunScript), 1, i);
   }
-  region->rows[0].total.put(scenario->drift);
+  Total().put(scenario->drift);
   current = -1;
   switches = 0;
   killed = -1;
@@ -270,11 +276,11 @@ void Begin() {
 void Judge() {
   current = -1;
   if (killed >= 0) ZeroCell(killed);
-  Ledger(region, 0, kMostMembers).Rebuild();
-  const Totals totals = Ledger(region, 0, 0).Sum();
+  Ledger(region, 0, kMostMembers, extent).Rebuild();
+  const Totals totals = Ledger(region, 0, 0, extent).Sum();
   if (totals.asking != 0) Fail("somebody still asks");
   if (totals.held != GivenOut()) Fail("a byte was lost or gained");
-  if (TotalBytes(region->rows[0].total.look()) != GivenOut()) Fail("the total was not rebuilt");
+  if (TotalBytes(Total().look()) != GivenOut()) Fail("the total was not rebuilt");
   if (killed < 0 && (GivenOut() < scenario->fewest || GivenOut() > scenario->most)) {
     Fail("somebody was refused what was free");
   }
@@ -314,8 +320,9 @@ int statetest::Pass(...) {
 }
 
 int main(int argc, char** argv) {
-  if (argc != 2) return 2;
+  if (argc != 3) return 2;
   most_switches = atoi(argv[1]);
+  if (strcmp(argv[2], "resident") == 0) extent = Extent::kResident;
   void* memory = mmap(nullptr, sizeof(Region), PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) return 3;

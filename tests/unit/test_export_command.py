@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from gpufence import core_file
+from gpufence import core_file, metrics
+from gpufence import export as arguments_of
 from gpufence.errors import ToolError
 from gpufence.http_metrics import parse_listen
 from prometheus_client import Metric
@@ -76,6 +77,10 @@ def web(folder: Path, container: str = "web") -> Iterator[RegionFile]:
         cores.tenant(0, 0, core_file.tenant_key(container), charged_ns=25 * 10**8)
         cores.member(0, 0, 0, Signed())
         yield made
+
+
+def test_every_set_of_names_can_be_asked_for() -> None:
+    assert tuple(metrics.NAMES) == arguments_of.NAMES
 
 
 def test_everything_is_told_in_base_units(tmp_path: Path) -> None:

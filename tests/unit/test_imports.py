@@ -79,7 +79,7 @@ def test_the_live_screen_is_one_file_that_is_imported_lazily() -> None:
     assert uses == {
         (SCREEN, "rich", True),
         (SCREEN, "textual", True),
-        ("gpufence/top.py", "gpufence", False),
+        ("gpufence/top_show.py", "gpufence", False),
     }
 
 

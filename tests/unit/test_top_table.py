@@ -8,9 +8,10 @@ import pytest
 from gpufence import gpus, table
 from gpufence.core_file import Shares
 from gpufence.history import History
+from gpufence.order import Sort
 from gpufence.people import Pod
 from gpufence.region import Activity
-from gpufence.table import Choice, Line, Sort
+from gpufence.table import Choice, Line
 from gpufence.watch import Container, Gpu, Look, Process
 
 GIB = 1 << 30

@@ -41,7 +41,7 @@ def parse(text: str, option: Option) -> tuple[Kind, int, bool]:
     if setting is Setting.OVERSUBSCRIBE:
         return Kind.OVERSUBSCRIBE, parse_oversubscribe(text) if text else 0, False
     if setting is Setting.SPILL:
-        return Kind.OVERSUBSCRIBE, int(sizes.parse_switch(text)) if text else 0, False
+        return Kind.SPILL, int(sizes.parse_switch(text)) if text else 0, False
     return Kind.OVERSUBSCRIBE, _parse_memory_ratio(text) if text else 0, False
 
 

@@ -24,6 +24,7 @@ _KIND_NAMES = {
     Kind.CORES: "cores",
     Kind.SOFT_CORES: "cores, idle",
     Kind.OVERSUBSCRIBE: "oversubscribe",
+    Kind.SPILL: "spill",
 }
 _FILES = (
     sources.OVERRIDE_PATH,
@@ -131,7 +132,7 @@ def amount_text(claim: Claim) -> str:
     """The amount for people: "4 GiB", "30 %", "ratio 1.5"."""
     if not claim.amount:
         return "no limit"
-    if claim.kind is Kind.OVERSUBSCRIBE:
+    if claim.kind in (Kind.OVERSUBSCRIBE, Kind.SPILL):
         return "on" if claim.amount == 1 else f"ratio {claim.amount / 1000:g}"
     if claim.kind is not Kind.MEMORY:
         return f"{claim.amount / 1000:g} %"

@@ -28,6 +28,8 @@ from .shared_file import (
 )
 
 _NAME = re.compile(r"gpufence-(.+)\.cores([0-9]{1,9})-([0-9a-f]{8})", re.DOTALL)
+# Where `gpufence cdi` has containers meet, unless told otherwise.
+_NODE = Path("/run/gpufence-node")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +125,9 @@ def tenant_key(container: str) -> int:
 
 
 def find(environment: Mapping[str, str], folder: str | None = None) -> list[Path]:
-    """Core files of any version and clock, in the folders of shared_file.folders."""
-    found = matching(folders(environment, folder), "gpufence-*.cores*")
+    """Core files of any version and clock, in the folders of shared_file.folders and _NODE."""
+    places = folders(environment, folder)
+    found = matching(places if folder is not None else (*places, _NODE), "gpufence-*.cores*")
     return [path for path in found if _NAME.fullmatch(path.name)]
 
 

@@ -23,6 +23,7 @@ class Kind(enum.IntEnum):
     CORES = 1
     SOFT_CORES = 2
     OVERSUBSCRIBE = 3
+    SPILL = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +31,9 @@ class Claim:
     """One readable statement of one source.
 
     `amount` is bytes, or thousandths of a percent, or for oversubscription the ratio in thousandths
-    (1: on without a ratio); 0 is an explicit "no limit". Inside a dialect a device's lowest layer
-    hides the others, and in a layer what names the device hides what names all.
+    (1: on without a ratio, as a spill switch says it); 0 is an explicit "no limit". Inside a
+    dialect a device's lowest layer hides the others, and in a layer what names the device hides
+    what names all.
     """
 
     kind: Kind
@@ -217,7 +219,9 @@ class _Resolver:
             self._warnings.append(f"{stray.source} is for a GPU that this process does not have")
 
     def _limit(self, device: Device) -> DeviceLimits:
-        ratio = self._lowest(self._said(Kind.OVERSUBSCRIBE, device))
+        ratio = self._lowest(self._said(Kind.OVERSUBSCRIBE, device)) or self._lowest(
+            self._said(Kind.SPILL, device)
+        )
         oversold = ratio is not None and ratio.amount > 0
         memory = self._lowest(self._said(Kind.MEMORY, device))
         memory_bytes = self._memory_bytes(memory, device, oversold) if memory else None

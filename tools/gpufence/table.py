@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from .history import History, ceiling
+from .order import Sort
 from .watch import Container, Gpu, Look, Process
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -32,16 +33,6 @@ class Tone(enum.Enum):
 
 Piece = tuple[str, Tone]
 Line = tuple[Piece, ...]
-
-
-class Sort(enum.Enum):
-    """What containers and processes are ordered by, the most first."""
-
-    NAME = "name"
-    MEMORY = "memory"
-    CORES = "cores"
-    HELD = "held"
-    REFUSED = "refused"
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,8 @@ from textual.widgets import Input, Static
 
 from . import table
 from .history import History
-from .table import Choice, Line, Sort, Tone
+from .order import Sort
+from .table import Choice, Line, Tone
 from .watch import Look, Watcher
 
 _STYLES = {

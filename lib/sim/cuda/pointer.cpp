@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "cuda/memory.h"
+#include "cuda/pool.h"
 #include "cuda/vmm.h"
 #include "machine/calls.h"
 #include "machine/machine.h"
@@ -14,8 +15,21 @@ using sim::DriverLock;
 using sim::memory::Family;
 using sim::memory::Range;
 
+bool IsHostPool(const Range& range) {
+  const sim::pool::Pool* pool = sim::pool::Find(sim::AsHandle<CUmemoryPool>(range.pool));
+  return pool != nullptr && pool->device < 0;
+}
+
+bool IsManaged(const Range& range) {
+  if (range.family == Family::kManaged) return true;
+  const sim::pool::Pool* pool = sim::pool::Find(sim::AsHandle<CUmemoryPool>(range.pool));
+  return pool != nullptr && pool->allocation_type == CU_MEM_ALLOCATION_TYPE_MANAGED;
+}
+
 bool IsHost(const Range& range) {
-  return range.family == Family::kHost || range.family == Family::kRegistered;
+  return range.family == Family::kHost || range.family == Family::kRegistered ||
+         (IsHostPool(range) && !IsManaged(range)) ||
+         (range.family == Family::kMapped && range.device < 0);
 }
 
 // An attribute's value as the bytes that the caller gets.
@@ -63,14 +77,15 @@ Answer Ask(const Range& range, CUpointer_attribute attribute, CUdeviceptr ptr) {
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
       return range.accessible ? Wide(ptr) : kNone;
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-      return IsHost(range) || range.family == Family::kManaged ? Wide(ptr) : kNone;
+      return range.family != Family::kMapped && (IsHost(range) || IsManaged(range)) ? Wide(ptr)
+                                                                                    : kNone;
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
       return Word(0);
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
     case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
       return Wide(range.buffer_id);
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-      return Word(range.family == Family::kManaged);
+      return Word(IsManaged(range));
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
       return Word(static_cast<uint32_t>(OrdinalOf(range)));
     case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:

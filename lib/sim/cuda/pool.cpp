@@ -235,7 +235,8 @@ namespace sim::memory {
 void AfterSynchronize(int device) {
   DriverLock lock;
   pool::g_pools.ForEach([&](uint64_t, pool::Pool* pool) {
-    if (pool->device != device || pool->is_graph) return;
+    const bool is_elsewhere = pool->device >= 0 && pool->device != device;
+    if (is_elsewhere || pool->is_graph) return;
     pool::Settle(&pool->space);
     pool::Trim(pool, pool->release_threshold);
   });

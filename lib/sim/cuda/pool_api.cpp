@@ -5,6 +5,7 @@
 #include "cuda/memory_blocks.h"
 #include "cuda/pool.h"
 #include "machine/calls.h"
+#include "machine/version.h"
 
 namespace {
 
@@ -61,6 +62,7 @@ CUresult Free(CUdeviceptr dptr, CUstream stream, bool per_thread) {
   const bool freeable = range->family == Family::kPool || range->family == Family::kLinear ||
                         range->family == Family::kGraph ||
                         (range->family == Family::kImported && range->pool != 0);
+  if (range->family == Family::kManaged) return CUDA_ERROR_NOT_SUPPORTED;
   if (!freeable) return CUDA_ERROR_INVALID_VALUE;
   sim::memory::EndRange(range);
   return CUDA_SUCCESS;
@@ -133,7 +135,11 @@ CUresult cuMemFreeAsync_ptsz(CUdeviceptr dptr, CUstream hStream) {
 CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* poolProps) {
   SIM_CALL(cuMemPoolCreate, pool, poolProps);
   if (pool == nullptr || poolProps == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (poolProps->allocType != CU_MEM_ALLOCATION_TYPE_PINNED) return CUDA_ERROR_INVALID_VALUE;
+  const bool is_managed = poolProps->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED &&
+                          sim::ConfiguredDriver().cuda_version >= 13000;
+  if (!is_managed && poolProps->allocType != CU_MEM_ALLOCATION_TYPE_PINNED) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
   constexpr unsigned kShareable = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   if ((poolProps->handleTypes & ~kShareable) != 0) return CUDA_ERROR_NOT_SUPPORTED;
   int device = 0;
@@ -144,6 +150,7 @@ CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* poolProps) {
   Pool* created = sim::pool::Create();
   if (created == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   created->device = device;
+  created->allocation_type = poolProps->allocType;
   created->location_type = poolProps->location.type;
   created->location_id = poolProps->location.id;
   created->handle_types = poolProps->handleTypes;

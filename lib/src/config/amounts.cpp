@@ -90,7 +90,7 @@ Fault ParseAmount(const Statement& statement, Claim* claim, bool* wanted) {
       if (claim->amount <= kThousand) claim->amount = 0;  // no effect, as its authors have it
       return fault == Fault::kRoundsToZero ? Fault::kNone : fault;
     case Setting::kSpill:
-      claim->kind = ClaimKind::kOversubscribe;
+      claim->kind = ClaimKind::kSpill;
       if (!text.empty()) fault = ParseSwitch(text, &on);
       claim->amount = on ? 1 : 0;
       return fault;

@@ -18,7 +18,8 @@ inline constexpr size_t kSourceBytes = 256;
 inline constexpr size_t kMostNotes = 8;
 inline constexpr size_t kNoteBytes = 360;
 
-enum class ClaimKind : uint8_t { kMemory, kCores, kSoftCores, kOversubscribe };
+// A switch that turns oversubscription on says nothing about the ratio, and so hides none.
+enum class ClaimKind : uint8_t { kMemory, kCores, kSoftCores, kOversubscribe, kSpill };
 
 // Which device a claim is for.
 enum class ClaimTarget : uint8_t {
@@ -29,8 +30,8 @@ enum class ClaimTarget : uint8_t {
 };
 
 // One readable statement of one source. Amounts: bytes; shares in thousandths of a percent; for
-// kOversubscribe the ratio in thousandths, 1 for "on" without a ratio. Inside a layer what names
-// the device hides what names every device.
+// kOversubscribe the ratio in thousandths, 1 for "on" without a ratio, as for kSpill. Inside a
+// layer what names the device hides what names every device.
 struct Claim {
   ClaimKind kind;
   ClaimTarget target;

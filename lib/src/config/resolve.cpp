@@ -145,10 +145,11 @@ void LimitCores(Resolution* resolution, const DeviceIdentity& device, DeviceLimi
 }
 
 void Oversubscribe(Resolution* resolution, const DeviceIdentity& device, DeviceLimits* limits) {
-  const Chosen ratio = Choose(resolution, ClaimKind::kOversubscribe, device);
-  if (ratio.claim == nullptr) return;
-  limits->oversubscribe = ratio.amount;
-  memcpy(limits->oversubscribe_source, ratio.claim->source, sizeof limits->oversubscribe_source);
+  Chosen chosen = Choose(resolution, ClaimKind::kOversubscribe, device);
+  if (chosen.claim == nullptr) chosen = Choose(resolution, ClaimKind::kSpill, device);
+  if (chosen.claim == nullptr) return;
+  limits->oversubscribe = chosen.amount;
+  memcpy(limits->oversubscribe_source, chosen.claim->source, sizeof limits->oversubscribe_source);
 }
 
 bool AnyDevice(const Resolution& resolution, const Claim& claim) {

@@ -20,24 +20,6 @@ CUresult cuMemBatchDecompressAsync_ptsz(CUmemDecompressParams* paramsArray, size
   return real::cuMemBatchDecompressAsync_ptsz(paramsArray, count, flags, errorIndex, stream);
 }
 
-CUresult cuMemDiscardAndPrefetchBatchAsync(CUdeviceptr* dptrs, size_t* sizes, size_t count,
-                                           CUmemLocation* prefetchLocs, size_t* prefetchLocIdxs,
-                                           size_t numPrefetchLocs, unsigned long long flags,
-                                           CUstream hStream) {
-  LeaveKernels(hStream);
-  return real::cuMemDiscardAndPrefetchBatchAsync(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs,
-                                                 numPrefetchLocs, flags, hStream);
-}
-
-CUresult cuMemDiscardAndPrefetchBatchAsync_ptsz(CUdeviceptr* dptrs, size_t* sizes, size_t count,
-                                                CUmemLocation* prefetchLocs,
-                                                size_t* prefetchLocIdxs, size_t numPrefetchLocs,
-                                                unsigned long long flags, CUstream hStream) {
-  LeaveKernels(PerThread(hStream));
-  return real::cuMemDiscardAndPrefetchBatchAsync_ptsz(
-      dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs, flags, hStream);
-}
-
 CUresult cuMemDiscardBatchAsync(CUdeviceptr* dptrs, size_t* sizes, size_t count,
                                 unsigned long long flags, CUstream hStream) {
   LeaveKernels(hStream);
@@ -48,48 +30,6 @@ CUresult cuMemDiscardBatchAsync_ptsz(CUdeviceptr* dptrs, size_t* sizes, size_t c
                                      unsigned long long flags, CUstream hStream) {
   LeaveKernels(PerThread(hStream));
   return real::cuMemDiscardBatchAsync_ptsz(dptrs, sizes, count, flags, hStream);
-}
-
-CUresult cuMemPrefetchAsync(CUdeviceptr devPtr, size_t count, CUdevice dstDevice,
-                            CUstream hStream) {
-  LeaveKernels(hStream);
-  return real::cuMemPrefetchAsync(devPtr, count, dstDevice, hStream);
-}
-
-CUresult cuMemPrefetchAsync_ptsz(CUdeviceptr devPtr, size_t count, CUdevice dstDevice,
-                                 CUstream hStream) {
-  LeaveKernels(PerThread(hStream));
-  return real::cuMemPrefetchAsync_ptsz(devPtr, count, dstDevice, hStream);
-}
-
-CUresult cuMemPrefetchAsync_v2(CUdeviceptr devPtr, size_t count, CUmemLocation location,
-                               unsigned int flags, CUstream hStream) {
-  LeaveKernels(hStream);
-  return real::cuMemPrefetchAsync_v2(devPtr, count, location, flags, hStream);
-}
-
-CUresult cuMemPrefetchAsync_v2_ptsz(CUdeviceptr devPtr, size_t count, CUmemLocation location,
-                                    unsigned int flags, CUstream hStream) {
-  LeaveKernels(PerThread(hStream));
-  return real::cuMemPrefetchAsync_v2_ptsz(devPtr, count, location, flags, hStream);
-}
-
-CUresult cuMemPrefetchBatchAsync(CUdeviceptr* dptrs, size_t* sizes, size_t count,
-                                 CUmemLocation* prefetchLocs, size_t* prefetchLocIdxs,
-                                 size_t numPrefetchLocs, unsigned long long flags,
-                                 CUstream hStream) {
-  LeaveKernels(hStream);
-  return real::cuMemPrefetchBatchAsync(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs,
-                                       numPrefetchLocs, flags, hStream);
-}
-
-CUresult cuMemPrefetchBatchAsync_ptsz(CUdeviceptr* dptrs, size_t* sizes, size_t count,
-                                      CUmemLocation* prefetchLocs, size_t* prefetchLocIdxs,
-                                      size_t numPrefetchLocs, unsigned long long flags,
-                                      CUstream hStream) {
-  LeaveKernels(PerThread(hStream));
-  return real::cuMemPrefetchBatchAsync_ptsz(dptrs, sizes, count, prefetchLocs, prefetchLocIdxs,
-                                            numPrefetchLocs, flags, hStream);
 }
 
 CUresult cuMemcpy2DAsync(const CUDA_MEMCPY2D_v1* pCopy, CUstream hStream) {

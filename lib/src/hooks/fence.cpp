@@ -14,10 +14,11 @@
 #include "real.h"
 
 namespace gpufence {
-namespace {
 
 constinit std::atomic<Fence*> the_fence{nullptr};
 constinit thread_local uint32_t hook_depth = 0;
+
+namespace {
 
 constexpr size_t kWhyBytes = 400;
 
@@ -113,7 +114,7 @@ void ReadStaleOn(uint32_t device) {
 bool MakeRoomOn(uint32_t device) {
   Fence* fence = the_fence.load(std::memory_order_acquire);
   if (device >= fence->device_count) return false;
-  SettleLateFrees(fence);
+  SettleLateFrees(fence, /*may_wait=*/true);
   TrimPools(fence, &fence->devices[device]);
   TrimGraphs(&fence->devices[device]);
   ReadOverheadNow(&fence->devices[device]);
@@ -211,18 +212,9 @@ FenceState Decide(Fence* fence, Workspace* work) {
 
 }  // namespace
 
-Fence* ActiveFence() {
-  Fence* fence = the_fence.load(std::memory_order_acquire);
-  FenceState state = FenceState::kUnread;
-  if (fence != nullptr) state = fence->state.load(std::memory_order_acquire);
-  if (state == FenceState::kUnread) {
-    // The program reached the driver's cuInit around us, or this is a forked child.
-    OpenFence();
-    fence = the_fence.load(std::memory_order_acquire);
-    if (fence == nullptr) return nullptr;
-    state = fence->state.load(std::memory_order_acquire);
-  }
-  return state == FenceState::kFenced ? fence : nullptr;
+Fence* FenceAfterDeciding() {
+  OpenFence();
+  return DecidedFence();
 }
 
 Fence* DecidedFence() {
@@ -255,18 +247,6 @@ CUresult OpenFence() {
   }
   return IsRefused() ? kRefusalCode : CUDA_SUCCESS;
 }
-
-Hook::Hook() : fence_(nullptr), refused_(false) {
-  if (hook_depth++ != 0) return;
-  fence_ = ActiveFence();
-  refused_ = fence_ == nullptr && IsRefused();
-}
-
-Hook::~Hook() { --hook_depth; }
-
-InsideHook::InsideHook() : is_outermost_(hook_depth++ == 0) {}
-
-InsideHook::~InsideHook() { --hook_depth; }
 
 // With one device there is nothing to ask but whether there is a context.
 FencedDevice* Hook::current_device() const {
@@ -307,11 +287,11 @@ CUresult OverLimit(FencedDevice* device) {
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-Reservation::Reservation(FencedDevice* device, uint64_t bytes)
-    : device_(device), bytes_(bytes), granted_(true) {
+Reservation::Reservation(FencedDevice* device, uint64_t bytes, Tier tier)
+    : device_(device), bytes_(bytes), tier_(tier), granted_(true) {
   if (device == nullptr) return;
   move_.Begin(&device->moves);
-  granted_ = device->account.Reserve(bytes);
+  granted_ = device->account.Reserve(bytes, tier);
   if (granted_) {
     move_.Granted();
   } else {
@@ -320,7 +300,7 @@ Reservation::Reservation(FencedDevice* device, uint64_t bytes)
 }
 
 Reservation::~Reservation() {
-  if (device_ != nullptr && granted_ && !keep_) device_->account.Release(bytes_);
+  if (device_ != nullptr && granted_ && !keep_) device_->account.Release(bytes_, tier_);
 }
 
 void Reservation::Commit(Holding holding) {
@@ -359,6 +339,8 @@ void Discharge(Fence* fence, const Holding& holding) {
   switch (holding.family) {
     case Family::kPlain:
       return device->account.Release(holding.bytes);
+    case Family::kHosted:
+      return device->account.Release(holding.bytes, Tier::kUnified);
     case Family::kManaged:
       device->managed_bytes.fetch_sub(holding.bytes);
       [[fallthrough]];

@@ -45,6 +45,8 @@ struct FencedDevice {
   std::atomic<uint64_t> primary;        // handle of the primary context, once it is known
   SpinLock contexts_lock;               // guards the booking of contexts, never a driver call
   GraphAccount graph;                   // charged for graph memory
+  std::atomic<PoolAccount*> overflow;   // see hooks/overflow_pool.h
+  std::atomic<bool> lacks_overflow;     // the driver has no such pool
   std::atomic<uint64_t> current_pool;   // handle; 0: not known (hooks/current_pool.h)
 };
 
@@ -61,8 +63,24 @@ struct Fence {
   LateFrees late_frees;
 };
 
+// This process's fence, decided or not; null before the first driver call.
+extern constinit std::atomic<Fence*> the_fence;
+
+// Decides, if nobody has: the program reached the driver's cuInit around us, or this is a forked
+// child. Null unless a limit holds.
+Fence* FenceAfterDeciding();
+
 // Null unless a limit holds. Decides first, if nobody has.
-Fence* ActiveFence();
+inline Fence* ActiveFence() {
+  Fence* fence = the_fence.load(std::memory_order_acquire);
+  if (fence != nullptr) [[likely]] {
+    const FenceState state = fence->state.load(std::memory_order_acquire);
+    if (state == FenceState::kFenced) [[likely]]
+      return fence;
+    if (state != FenceState::kUnread) return nullptr;
+  }
+  return FenceAfterDeciding();
+}
 
 // The same without deciding: for those who must not wake CUDA.
 Fence* DecidedFence();
@@ -75,13 +93,20 @@ CUresult OpenFence();
 bool IsRefused();
 inline constexpr CUresult kRefusalCode = CUDA_ERROR_INVALID_VALUE;
 
+// Hooks of ours that this thread is inside of.
+extern constinit thread_local uint32_t hook_depth;
+
 // What every hook makes first: who is asking, and does a limit hold for it.
 // Also counts the depth of our own hooks on this thread: calls made from inside a hook, and calls
 // that a driver library makes into our exports meanwhile, go straight to the driver.
 class Hook {
  public:
-  Hook();
-  ~Hook();
+  Hook() : fence_(nullptr), refused_(false) {
+    if (hook_depth++ != 0) return;
+    fence_ = ActiveFence();
+    refused_ = fence_ == nullptr && IsRefused();
+  }
+  ~Hook() { --hook_depth; }
   Hook(const Hook&) = delete;
   Hook& operator=(const Hook&) = delete;
 
@@ -112,8 +137,8 @@ class Hook {
 // its own exports and so enters our hooks, and in the hooks of NVML, which also serve without CUDA.
 class InsideHook {
  public:
-  InsideHook();
-  ~InsideHook();
+  InsideHook() : is_outermost_(hook_depth++ == 0) {}
+  ~InsideHook() { --hook_depth; }
   InsideHook(const InsideHook&) = delete;
   InsideHook& operator=(const InsideHook&) = delete;
 
@@ -132,7 +157,7 @@ FencedDevice* FencedOrdinal(Fence* fence, uint32_t ordinal);
 class Reservation {
  public:
   // `bytes` as the driver takes them. For memory that shares chunks: hooks/piece_reservation.h.
-  Reservation(FencedDevice* device, uint64_t bytes);
+  Reservation(FencedDevice* device, uint64_t bytes, Tier tier = Tier::kDevice);
   ~Reservation();
   Reservation(const Reservation&) = delete;
   Reservation& operator=(const Reservation&) = delete;
@@ -148,6 +173,7 @@ class Reservation {
  private:
   FencedDevice* device_;
   uint64_t bytes_;
+  Tier tier_;
   bool granted_;
   bool keep_ = false;
   LedgerMove move_;

@@ -1,6 +1,8 @@
 // Device memory that goes to other processes by the handles of cuIpcGetMemHandle. Its owner pays;
 // opening counts as an import. Must not know physical handles (vmm.cpp) or pools.
+#include "core/log.h"
 #include "hooks/shared_memory.h"
+#include "hooks/unified.h"
 #include "real.h"
 
 namespace gpufence {
@@ -29,6 +31,17 @@ CUresult Open(CUdeviceptr* address, Call call) {
   return rc;
 }
 
+// The driver exports no memory that may move, and its code does not tell why.
+void SayIfOnHost(Fence* fence, CUdeviceptr address, const char* call) {
+  if (!StaysOnHost(fence, address)) return;
+  GPUFENCE_LOG(
+      kWarn,
+      "%s fails: this memory lies on the host, because the container's share of the GPU "
+      "was full, and only device memory can be exported. Raise the share, or allocate what "
+      "is exported first",
+      call);
+}
+
 }  // namespace
 }  // namespace gpufence
 
@@ -39,7 +52,11 @@ extern "C" {
 CUresult cuIpcGetMemHandle(CUipcMemHandle* pHandle, CUdeviceptr dptr) {
   const Hook hook;
   const CUresult rc = real::cuIpcGetMemHandle(pHandle, dptr);
-  if (rc != CUDA_SUCCESS || hook.fence() == nullptr) return rc;
+  if (hook.fence() == nullptr) return rc;
+  if (rc != CUDA_SUCCESS) {
+    SayIfOnHost(hook.fence(), dptr, "cuIpcGetMemHandle");
+    return rc;
+  }
   // The handle leads to the whole allocation, whatever address in it was given.
   CUdeviceptr base = 0;
   Holding holding;
@@ -47,6 +64,14 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle* pHandle, CUdeviceptr dptr) {
       hook.fence()->holdings.Get(HoldingKind::kAddress, base, &holding)) {
     MarkExported(hook.fence(), holding);
   }
+  return rc;
+}
+
+CUresult cuMemGetHandleForAddressRange(void* handle, CUdeviceptr dptr, size_t size,
+                                       CUmemRangeHandleType handleType, unsigned long long flags) {
+  const Hook hook;
+  const CUresult rc = real::cuMemGetHandleForAddressRange(handle, dptr, size, handleType, flags);
+  if (rc != CUDA_SUCCESS) SayIfOnHost(hook.fence(), dptr, "cuMemGetHandleForAddressRange");
   return rc;
 }
 

@@ -34,21 +34,25 @@ void FreeLater(Fence* fence, Holding holding, CUstream stream, RecordCall record
   Finish(fence, holding);
 }
 
-void SettleLateFrees(Fence* fence) {
+void SettleLateFrees(Fence* fence, bool may_wait) {
   LateFrees* late = &fence->late_frees;
   if (late->count.load(std::memory_order_relaxed) == 0) return;
   const CaptureRelaxed relaxed;
   // All of them come out first: nothing is locked while the driver is asked.
   Holding found[32];
   size_t count = 0;
-  late->waiting.TakeWhere([&](const Holding&) { return count < 32; },
-                          [&](const Holding& holding) { found[count++] = holding; });
+  late->waiting.TakeWhere(
+      [&](const Holding& holding) {
+        return count < 32 && (may_wait || holding.family != Family::kUnified);
+      },
+      [&](const Holding& holding) { found[count++] = holding; });
   for (size_t i = 0; i < count; ++i) {
     if (real::cuEventQuery(EventOf(found[i])) == CUDA_ERROR_NOT_READY &&
         late->waiting.Put(found[i])) {
       continue;
     }
     real::cuEventDestroy_v2(EventOf(found[i]));
+    if (found[i].family == Family::kUnified) real::cuMemFree_v2(found[i].owner);
     Finish(fence, found[i]);
   }
   if (late->count.load(std::memory_order_relaxed) != 0) {

@@ -1,5 +1,7 @@
 // Plain memory that was freed in the order of a stream: the driver holds it until the stream gets
-// there, and so does its charge. An event behind the free tells when that is. Rare, so it may cost
+// there, and so does its charge. An event behind the free tells when that is. Managed memory the
+// driver does not free in this order at all: then it is ours to free, by the call that waits for
+// the device, where waiting is what the program asked for or memory is short. Rare, so it may cost
 // driver calls; must not know pools.
 #pragma once
 
@@ -24,8 +26,9 @@ struct LateFrees {
 using RecordCall = CUresult (*)(CUevent, CUstream);
 void FreeLater(Fence* fence, Holding holding, CUstream stream, RecordCall record);
 
-// Discharges what was reached by now. Calls the driver only when something waits.
-void SettleLateFrees(Fence* fence);
+// Discharges what was reached by now. Calls the driver only when something waits. What is ours to
+// free is left alone unless the call may wait for the device.
+void SettleLateFrees(Fence* fence, bool may_wait);
 
 // Discharges what waits in a context that is gone, and its events with it.
 void ForgetLateFrees(Fence* fence, uint64_t context);

@@ -2,6 +2,7 @@
 #include "device/ids.h"
 #include "hooks/current_pool.h"
 #include "hooks/fence.h"
+#include "hooks/overflow_pool.h"
 #include "hooks/pool_account.h"
 #include "hooks/pool_release.h"
 #include "real.h"
@@ -14,13 +15,15 @@ namespace {
 
 // Who pays for a pool at this location. Managed pools may be nowhere in particular: then the device
 // of the stream that allocates pays, as for a pool that we did not see being made.
-bool KnowsPayer(const CUmemPoolProps& props, int32_t* ordinal) {
+bool KnowsPayer(const CUmemPoolProps& props, gpufence::PoolKind* kind) {
   const uint32_t device = gpufence::DeviceOfLocation(props.location);
+  // Other processes open it by its handle, or its own size bounds it.
+  kind->stays = props.handleTypes != CU_MEM_HANDLE_TYPE_NONE || props.maxSize != 0;
   if (device != gpufence::kNoDevice) {
-    *ordinal = static_cast<int32_t>(device);
+    kind->ordinal = static_cast<int32_t>(device);
     return true;
   }
-  *ordinal = gpufence::kHostPool;
+  kind->ordinal = gpufence::kHostPool;
   return props.location.type != CU_MEM_LOCATION_TYPE_INVALID;
 }
 
@@ -33,9 +36,9 @@ CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* poolProps) {
   if (hook.refused()) return gpufence::kRefusalCode;
   const CUresult rc = real::cuMemPoolCreate(pool, poolProps);
   Fence* fence = hook.fence();
-  int32_t ordinal = 0;
-  if (rc != CUDA_SUCCESS || fence == nullptr || !KnowsPayer(*poolProps, &ordinal)) return rc;
-  if (gpufence::AddPool(fence, *pool, ordinal)) return rc;
+  gpufence::PoolKind kind = {};
+  if (rc != CUDA_SUCCESS || fence == nullptr || !KnowsPayer(*poolProps, &kind)) return rc;
+  if (gpufence::AddPool(fence, *pool, kind) != nullptr) return rc;
   real::cuMemPoolDestroy(*pool);
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -62,7 +65,10 @@ CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep) {
   const Hook hook;
   const gpufence::PoolRelease release(hook.fence());
   const CUresult rc = real::cuMemPoolTrimTo(pool, minBytesToKeep);
-  if (rc == CUDA_SUCCESS && hook.fence() != nullptr) gpufence::SettlePool(hook.fence(), pool);
+  if (rc == CUDA_SUCCESS && hook.fence() != nullptr) {
+    gpufence::SettlePool(hook.fence(), pool);
+    gpufence::TrimOverflowPools(hook.fence());
+  }
   return rc;
 }
 

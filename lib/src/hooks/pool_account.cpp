@@ -4,6 +4,7 @@
 
 #include "core/log.h"
 #include "hooks/capture_mode.h"
+#include "hooks/clock.h"
 #include "hooks/fence.h"
 #include "hooks/pool_release.h"
 #include "policy/charge.h"
@@ -96,7 +97,7 @@ bool Settle(FencedDevice* payer, PoolAccount* account, const PoolRequest* reques
       account->surplus = true;
     }
     account->lock.Unlock();
-    if (surplus != 0) payer->account.Release(surplus);
+    if (surplus != 0) payer->account.Release(surplus, account->tier);
     return covered;
   }
 }
@@ -120,8 +121,8 @@ bool TakeUnforeseen(FencedDevice* payer, PoolAccount* account, uint64_t reserved
                "a memory pool holds %llu bytes more than was asked for; they are charged now",
                static_cast<unsigned long long>(missing));
   if (forced) {
-    payer->account.Book(missing);
-  } else if (!payer->account.Reserve(missing)) {
+    payer->account.Book(missing, account->tier);
+  } else if (!payer->account.Reserve(missing, account->tier)) {
     return false;
   }
   RaiseBy(account, missing);
@@ -147,7 +148,7 @@ void SettleDestroyed(Fence* fence, FencedDevice* payer, PoolAccount* account) {
   account->surplus = false;
   account->holes.Observe(0, /*quiet=*/true);
   account->lock.Unlock();
-  if (payer != nullptr) payer->account.Release(charged);
+  if (payer != nullptr) payer->account.Release(charged, account->tier);
   account->freed.store(false, std::memory_order_relaxed);
   RecycleAccount(fence, account);
 }
@@ -171,6 +172,13 @@ void BeginGrowth(PoolAccount* account, const PoolRequest& request) {
   ++account->under_way;
   ++account->turns;
   ++account->version;
+}
+
+bool ReserveGrowth(FencedDevice* payer, const PoolAccount* account, Effort effort, uint64_t bytes) {
+  if (effort == Effort::kThorough) return payer->account.Reserve(bytes, account->tier);
+  if (payer->account.TryReserve(bytes, account->tier)) return true;
+  payer->account.ReclaimAt(CoarseNowNs());  // the dead cost nothing to ask
+  return payer->account.TryReserve(bytes, account->tier);
 }
 
 // Whether nothing was under way on the pool since `turns`: nobody is about to leave a rest.
@@ -223,7 +231,7 @@ void PoolDestroyed(Fence* fence, PoolAccount* account) {
   SettleDestroyed(fence, PayerOf(fence, account), account);
 }
 
-bool ClaimFromPool(FencedDevice* payer, PoolAccount* account, PoolRequest* request,
+bool ClaimFromPool(FencedDevice* payer, PoolAccount* account, Effort effort, PoolRequest* request,
                    LedgerMove* move) {
   if (request->bytes > payer->account.LimitBytes()) return false;
   request->growth_bytes = Blocks(request->bytes);
@@ -231,7 +239,7 @@ bool ClaimFromPool(FencedDevice* payer, PoolAccount* account, PoolRequest* reque
     if (ClaimHole(account, request)) return true;
     if (attempt == 0) move->Begin(&payer->moves);
     const uint64_t turns = TurnsOf(account);
-    if (payer->account.Reserve(request->growth_bytes)) {
+    if (ReserveGrowth(payer, account, effort, request->growth_bytes)) {
       BeginGrowth(account, *request);
       move->Granted();
       return true;
@@ -293,7 +301,7 @@ void SettlePool(Fence* fence, CUmemoryPool pool) {
 void SettleFreed(Fence* fence) {
   if (!frees_unsettled.exchange(false, std::memory_order_seq_cst)) return;
   const CaptureRelaxed relaxed;
-  SettleLateFrees(fence);
+  SettleLateFrees(fence, /*may_wait=*/false);
   ForEachAccount(&fence->pools, [&](PoolAccount* account) { SettleIfFreed(fence, account); });
 }
 

@@ -15,6 +15,8 @@
 #include "core/spin.h"
 #include "driver_abi.h"
 #include "hooks/pool_holes.h"
+#include "policy/oversubscribe.h"
+#include "state/owner.h"
 
 namespace gpufence {
 
@@ -30,6 +32,8 @@ struct PoolAccount {
   std::atomic<bool> freed;       // may hold more than it needs: look after a synchronisation
   std::atomic<bool> destroyed;   // ends with its last allocation
   int32_t ordinal;               // the device that pays, or kHostPool
+  Tier tier;                     // kUnified: the device's overflow pool
+  bool stays;                    // what it has no room for must not come from another pool
   PoolAccount* next_free;
 
   SpinLock lock;  // the rest changes together
@@ -55,8 +59,15 @@ struct PoolTable {
   PoolAccount* free;
 };
 
-// Remembers where a new pool is. False when no memory could be had.
-bool AddPool(Fence* fence, CUmemoryPool pool, int32_t ordinal);
+// What is known of a pool when it is made.
+struct PoolKind {
+  int32_t ordinal;
+  Tier tier = Tier::kDevice;
+  bool stays = false;
+};
+
+// Remembers a new pool. Null when no memory could be had.
+PoolAccount* AddPool(Fence* fence, CUmemoryPool pool, const PoolKind& kind);
 
 // The account of a pool; one is made for a pool that nobody created here (a device's default).
 // Null when no memory could be had.
@@ -84,8 +95,9 @@ struct PoolRequest {
 };
 
 // Before the driver call: makes sure that the pool's charge covers the request, growth included.
-// False: no room, and nothing has changed. Begins `move` when the charge rises.
-bool ClaimFromPool(FencedDevice* payer, PoolAccount* account, PoolRequest* request,
+// False: no room, and nothing has changed. Begins `move` when the charge rises. Only a thorough
+// one makes room by driver calls of ours.
+bool ClaimFromPool(FencedDevice* payer, PoolAccount* account, Effort effort, PoolRequest* request,
                    LedgerMove* move);
 
 // After the driver call; address 0: it failed. False: the pool holds more than it may; the caller

@@ -46,10 +46,12 @@ PoolAccount* NewAccount(PoolTable* table) {
 }
 
 // Lock held.
-PoolAccount* Register(Fence* fence, CUmemoryPool pool, int32_t ordinal) {
+PoolAccount* Register(Fence* fence, CUmemoryPool pool, const PoolKind& kind) {
   PoolAccount* account = NewAccount(&fence->pools);
   if (account == nullptr) return nullptr;
-  account->ordinal = ordinal;
+  account->ordinal = kind.ordinal;
+  account->tier = kind.tier;
+  account->stays = kind.stays;
   account->destroyed.store(false, std::memory_order_relaxed);
   account->handle.store(reinterpret_cast<uint64_t>(pool), std::memory_order_release);
   Holding holding = {};
@@ -73,9 +75,9 @@ void RecycleAccount(Fence* fence, PoolAccount* account) {
   fence->pools.free = account;
 }
 
-bool AddPool(Fence* fence, CUmemoryPool pool, int32_t ordinal) {
+PoolAccount* AddPool(Fence* fence, CUmemoryPool pool, const PoolKind& kind) {
   SpinGuard guard(&fence->pools.lock);
-  return Register(fence, pool, ordinal) != nullptr;
+  return Register(fence, pool, kind);
 }
 
 PoolAccount* AccountOf(Fence* fence, CUmemoryPool pool, int32_t default_ordinal) {
@@ -86,7 +88,7 @@ PoolAccount* AccountOf(Fence* fence, CUmemoryPool pool, int32_t default_ordinal)
   if (!fence->holdings.Get(HoldingKind::kPool, key, &holding)) {
     SpinGuard guard(&fence->pools.lock);
     if (!fence->holdings.Get(HoldingKind::kPool, key, &holding)) {
-      return Register(fence, pool, default_ordinal);
+      return Register(fence, pool, {.ordinal = default_ordinal});
     }
   }
   last_account = reinterpret_cast<PoolAccount*>(holding.owner);

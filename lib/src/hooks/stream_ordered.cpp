@@ -1,14 +1,19 @@
-// Stream-ordered memory: taken from a pool, which carries the charge, and given back to it.
+// Stream-ordered memory: taken from a pool, which carries the charge, and given back to it. Where
+// memory is oversold and the pool's device has no room, the device's overflow pool serves.
 //
 // While a stream is captured, an allocation is a node of the graph and costs nothing yet.
+#include <initializer_list>
+
 #include "device/ids.h"
 #include "hooks/captures.h"
 #include "hooks/current_pool.h"
 #include "hooks/fence.h"
 #include "hooks/freed.h"
 #include "hooks/late_frees.h"
+#include "hooks/overflow_pool.h"
 #include "hooks/pool_account.h"
 #include "hooks/shared_memory.h"
+#include "hooks/unified.h"
 #include "policy/charge.h"
 #include "real.h"
 
@@ -29,6 +34,10 @@ struct LegacyStream {
   static CUresult Free(CUdeviceptr address, CUstream stream) {
     return real::cuMemFreeAsync(address, stream);
   }
+  static CUresult AllocateFrom(CUdeviceptr* address, size_t bytes, CUmemoryPool pool,
+                               CUstream stream) {
+    return real::cuMemAllocFromPoolAsync(address, bytes, pool, stream);
+  }
   static CUresult Record(CUevent event, CUstream stream) {
     return real::cuEventRecord(event, stream);
   }
@@ -43,6 +52,10 @@ struct PerThreadStream {
   }
   static CUresult Free(CUdeviceptr address, CUstream stream) {
     return real::cuMemFreeAsync_ptsz(address, stream);
+  }
+  static CUresult AllocateFrom(CUdeviceptr* address, size_t bytes, CUmemoryPool pool,
+                               CUstream stream) {
+    return real::cuMemAllocFromPoolAsync_ptsz(address, bytes, pool, stream);
   }
   static CUresult Record(CUevent event, CUstream stream) {
     return real::cuEventRecord_ptsz(event, stream);
@@ -80,25 +93,18 @@ bool FindAccount(Fence* fence, CUmemoryPool pool, CUstream stream, PoolAccount**
   return *account != nullptr;
 }
 
-// Call: CUresult(CUdeviceptr*), the driver's own function on the caller's arguments.
+// Memory from the pool of `account`, as far as the limits allow. Call: CUresult(CUdeviceptr*), the
+// driver's function. CUDA_ERROR_OUT_OF_MEMORY: there is no room, here or with the driver.
 template <typename Stream, typename Call>
-CUresult Allocate(CUdeviceptr* dptr, size_t bytesize, CUmemoryPool pool, CUstream stream,
-                  Call call) {
-  const Hook hook;
-  if (hook.refused()) return kRefusalCode;
+CUresult TakeFrom(const Hook& hook, PoolAccount* account, uint64_t bytes, CUstream stream,
+                  Effort effort, CUdeviceptr* dptr, Call call) {
   Fence* fence = hook.fence();
-  if (fence == nullptr || dptr == nullptr || IsCaptured<Stream>(stream)) return call(dptr);
-  PoolAccount* account = nullptr;
-  if (!FindAccount<Stream>(fence, pool, stream, &account)) return CUDA_ERROR_OUT_OF_MEMORY;
-  FencedDevice* payer = account != nullptr ? PayerOf(fence, account) : nullptr;
-  if (payer == nullptr) return call(dptr);
-
-  const uint64_t bytes = RoundUp(bytesize, kPoolStep);
+  FencedDevice* payer = PayerOf(fence, account);
   PoolRequest request = {};
   request.bytes = bytes;
   request.stream = reinterpret_cast<uint64_t>(stream);
   LedgerMove move;
-  if (!ClaimFromPool(payer, account, &request, &move)) return OverLimit(payer);
+  if (!ClaimFromPool(payer, account, effort, &request, &move)) return NoRoomOnDevice(payer);
   CUdeviceptr address = 0;
   const CUresult rc = call(&address);
   if (rc != CUDA_SUCCESS) {
@@ -112,7 +118,7 @@ CUresult Allocate(CUdeviceptr* dptr, size_t bytesize, CUmemoryPool pool, CUstrea
     ReturnToPool(account, bytes);
     TrimPools(fence, payer);
     SettlePool(payer, account);  // what it does not let go of yet
-    return OverLimit(payer);
+    return NoRoomOnDevice(payer);
   }
   *dptr = address;
   if (address == 0) return rc;  // nothing was asked for
@@ -126,6 +132,43 @@ CUresult Allocate(CUdeviceptr* dptr, size_t bytesize, CUmemoryPool pool, CUstrea
   return CUDA_SUCCESS;
 }
 
+// From the pool or, where that has no room, from the overflow pool. What may be had without a
+// driver call of ours is tried in both first: making room lets go of what they keep.
+template <typename Stream, typename Call>
+CUresult TakeFromEither(const Hook& hook, PoolAccount* account, uint64_t bytes, CUstream stream,
+                        CUdeviceptr* dptr, Call call) {
+  FencedDevice* payer = PayerOf(hook.fence(), account);
+  const bool may_overflow = payer->account.oversold() && !account->stays;
+  for (const Effort effort : {Effort::kQuick, Effort::kThorough}) {
+    if (effort == Effort::kQuick && !may_overflow) continue;
+    CUresult rc = TakeFrom<Stream>(hook, account, bytes, stream, effort, dptr, call);
+    if (!may_overflow || rc != CUDA_ERROR_OUT_OF_MEMORY) return rc;
+    PoolAccount* overflow = OverflowPoolOf(hook.fence(), payer);
+    if (overflow == nullptr) continue;
+    rc = TakeFrom<Stream>(hook, overflow, bytes, stream, effort, dptr, [&](CUdeviceptr* out) {
+      return Stream::AllocateFrom(out, bytes, HandleOf(overflow), stream);
+    });
+    if (rc != CUDA_ERROR_OUT_OF_MEMORY) return rc;
+  }
+  return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+template <typename Stream, typename Call>
+CUresult Allocate(CUdeviceptr* dptr, size_t bytesize, CUmemoryPool pool, CUstream stream,
+                  Call call) {
+  const Hook hook;
+  if (hook.refused()) return kRefusalCode;
+  Fence* fence = hook.fence();
+  if (fence == nullptr || dptr == nullptr || IsCaptured<Stream>(stream)) return call(dptr);
+  PoolAccount* account = nullptr;
+  if (!FindAccount<Stream>(fence, pool, stream, &account)) return CUDA_ERROR_OUT_OF_MEMORY;
+  FencedDevice* payer = account != nullptr ? PayerOf(fence, account) : nullptr;
+  if (payer == nullptr) return call(dptr);
+  const uint64_t bytes = RoundUp(bytesize, kPoolStep);
+  const CUresult rc = TakeFromEither<Stream>(hook, account, bytes, stream, dptr, call);
+  return Overflows(payer, rc) ? OverLimit(payer) : rc;
+}
+
 template <typename Stream>
 CUresult Free(CUdeviceptr dptr, CUstream stream) {
   const Hook hook;
@@ -136,6 +179,12 @@ CUresult Free(CUdeviceptr dptr, CUstream stream) {
   const uint64_t before = pooled ? account->holes.BeforeFree() : 0;
 
   const CUresult rc = Stream::Free(dptr, stream);
+  if (rc == CUDA_ERROR_NOT_SUPPORTED && holding.family == Family::kUnified &&
+      !IsCaptured<Stream>(stream)) {
+    freed.Keep();
+    FreeLater(hook.fence(), holding, stream, Stream::Record);
+    return CUDA_SUCCESS;
+  }
   if (rc != CUDA_SUCCESS || !freed.found()) return freed.Settle(rc);
   if (pooled) {
     FreedInPool(account, before, dptr, holding.bytes, reinterpret_cast<uint64_t>(stream));

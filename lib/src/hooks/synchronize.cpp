@@ -38,14 +38,23 @@ CUresult WaitingForAll(Call call) {
   return Releasing(call);
 }
 
+// Here the program waits for the device anyway.
+template <typename Call>
+CUresult WaitingForContext(Call call) {
+  const CUresult rc = WaitingForAll(call);
+  gpufence::Fence* fence = gpufence::DecidedFence();
+  if (rc == CUDA_SUCCESS && fence != nullptr) gpufence::SettleLateFrees(fence, /*may_wait=*/true);
+  return rc;
+}
+
 }  // namespace
 
 extern "C" {
 
-CUresult cuCtxSynchronize() { return WaitingForAll(real::cuCtxSynchronize); }
+CUresult cuCtxSynchronize() { return WaitingForContext(real::cuCtxSynchronize); }
 
 CUresult cuCtxSynchronize_v2(CUcontext ctx) {
-  return WaitingForAll([&] { return real::cuCtxSynchronize_v2(ctx); });
+  return WaitingForContext([&] { return real::cuCtxSynchronize_v2(ctx); });
 }
 
 CUresult cuEventSynchronize(CUevent hEvent) {

@@ -15,6 +15,9 @@ bool KeepOnHost(const FencedDevice* device, CUdeviceptr address, uint64_t bytes)
              CUDA_SUCCESS;
 }
 
+// May read too high in a forked child, which costs it a search.
+constinit std::atomic<bool> any_unified{false};
+
 bool HasAttribute(CUdevice device, CUdevice_attribute attribute) {
   int value = 0;
   return real::cuDeviceGetAttribute(&value, attribute, device) == CUDA_SUCCESS && value != 0;
@@ -34,8 +37,32 @@ CUresult AllocateUnified(FencedDevice* device, uint64_t context, uint64_t bytes,
     real::cuMemFree_v2(made);
     return OverLimit(device);
   }
+  NoteUnified();
   *address = made;
   return CUDA_SUCCESS;
+}
+
+void NoteUnified() {
+  if (!any_unified.load(std::memory_order_relaxed)) {
+    any_unified.store(true, std::memory_order_relaxed);
+  }
+}
+
+bool HasUnified(const Fence* fence) {
+  return fence != nullptr && any_unified.load(std::memory_order_relaxed);
+}
+
+bool StaysOnHost(Fence* fence, CUdeviceptr address) {
+  if (!HasUnified(fence)) return false;
+  CUdeviceptr base = 0;
+  Holding holding;
+  if (real::cuMemGetAddressRange_v2(&base, nullptr, address) != CUDA_SUCCESS ||
+      !fence->holdings.Get(HoldingKind::kAddress, base, &holding)) {
+    return false;
+  }
+  return holding.family == Family::kUnified ||
+         (holding.family == Family::kStreamOrdered &&
+          reinterpret_cast<PoolAccount*>(holding.owner)->tier == Tier::kUnified);
 }
 
 bool CanOversell(CUdevice device) {

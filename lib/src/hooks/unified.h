@@ -24,6 +24,14 @@ inline CUresult NoRoomOnDevice(FencedDevice* device) {
 CUresult AllocateUnified(FencedDevice* device, uint64_t context, uint64_t bytes, unsigned flags,
                          CUdeviceptr* address);
 
+// True when the address lies in memory that must not move to the device. One load while the process
+// has none.
+bool StaysOnHost(Fence* fence, CUdeviceptr address);
+
+// The process has such memory, or had.
+void NoteUnified();
+bool HasUnified(const Fence* fence);
+
 // False where the GPU cannot reach managed memory while the host does: nothing can be oversold.
 bool CanOversell(CUdevice device);
 

@@ -5,6 +5,7 @@
 #include "core/log.h"
 #include "hooks/physical.h"
 #include "hooks/shared_memory.h"
+#include "hooks/unified.h"
 #include "policy/charge.h"
 #include "real.h"
 
@@ -131,6 +132,30 @@ FencedDevice* RememberImport(Fence* fence, uint64_t handle) {
   return device;
 }
 
+CUresult Create(FencedDevice* device, CUmemGenericAllocationHandle* handle, size_t size,
+                const CUmemAllocationProp* prop, unsigned long long flags, Tier tier) {
+  const bool is_last = tier == Tier::kUnified || !device->account.oversold();
+  Reservation held(device, RoundUp(size, kChunkBytes), tier);
+  if (!held) return is_last ? OverLimit(device) : CUDA_ERROR_OUT_OF_MEMORY;
+  const CUresult rc = real::cuMemCreate(handle, size, prop, flags);
+  if (rc == CUDA_SUCCESS) {
+    held.Commit({.key = *handle,
+                 .count = 1,
+                 .kind = HoldingKind::kPhysical,
+                 .family = tier == Tier::kUnified ? Family::kHosted : Family::kPlain});
+  }
+  return rc;
+}
+
+// Memory that other processes or devices are to reach, or that the device compresses, is the
+// device's own.
+bool MayLieOnHost(const CUmemAllocationProp& prop) {
+  return prop.type == CU_MEM_ALLOCATION_TYPE_PINNED &&
+         prop.requestedHandleTypes == CU_MEM_HANDLE_TYPE_NONE &&
+         prop.allocFlags.compressionType == 0 && prop.allocFlags.gpuDirectRDMACapable == 0 &&
+         prop.allocFlags.usage == 0;
+}
+
 }  // namespace
 }  // namespace gpufence
 
@@ -145,14 +170,13 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t size,
   FencedDevice* device = DeviceOf(hook.fence(), prop);
   if (device == nullptr || handle == nullptr) return real::cuMemCreate(handle, size, prop, flags);
 
-  Reservation held(device, RoundUp(size, kChunkBytes));
-  if (!held) return OverLimit(device);
-
-  const CUresult rc = real::cuMemCreate(handle, size, prop, flags);
-  if (rc == CUDA_SUCCESS) {
-    held.Commit({.key = *handle, .count = 1, .kind = HoldingKind::kPhysical});
-  }
-  return rc;
+  const CUresult rc = Create(device, handle, size, prop, flags, Tier::kDevice);
+  if (!Overflows(device, rc)) return rc;
+  if (!MayLieOnHost(*prop)) return OverLimit(device);
+  CUmemAllocationProp hosted = *prop;
+  hosted.location.type = CU_MEM_LOCATION_TYPE_HOST;
+  hosted.location.id = 0;
+  return Create(device, handle, size, &hosted, flags, Tier::kUnified);
 }
 
 CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {

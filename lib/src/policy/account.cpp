@@ -31,10 +31,8 @@ void Account::Open(const RegionFile& file, uint32_t row, uint32_t slot, uint32_t
   resident_.Rebuild();
 }
 
-void Account::ReadLimits() {
-  // Pairs with the release in PublishLimit: a new epoch comes with the new limits.
+void Account::ReadNewLimits() {
   const std::atomic<uint32_t>& epoch = file_.region->header.limit_epoch;
-  if (epoch.load(std::memory_order_acquire) == limit_epoch_.load(std::memory_order_acquire)) return;
   // One thread at a time: a slow one must not put an old limit under a new epoch.
   SpinGuard guard(&limit_lock_);
   const uint32_t now = epoch.load(std::memory_order_acquire);
@@ -62,11 +60,6 @@ uint64_t Account::LimitNow() {
   return LowestLimit(file_.region, row());
 }
 
-uint64_t Account::LimitBytes() {
-  ReadLimits();
-  return limit_bytes_.load(std::memory_order_relaxed);
-}
-
 uint64_t Account::ShareBytes() {
   ReadLimits();
   return share_bytes_.load(std::memory_order_relaxed);
@@ -90,10 +83,10 @@ bool Account::IsWithinLimit() {
 
 // An owner that lets go counts its bytes as orphans before its charge goes back: whoever was
 // granted because of the latter sees the former.
-bool Account::AskOne(const Ledger& ledger, Bound bound, uint64_t bytes) {
+bool Account::AskOne(const Ledger& ledger, Extent extent, uint64_t bytes) {
   for (;;) {
     const uint64_t orphans = sharing_.OrphanBytes();
-    const uint64_t bound_bytes = (this->*bound)();
+    const uint64_t bound_bytes = BoundOf(extent);
     if (orphans > bound_bytes) return false;
     if (ledger.Reserve(bytes, bound_bytes - orphans) != Verdict::kGranted) return false;
     if (sharing_.OrphanBytes() <= orphans) return true;
@@ -105,8 +98,8 @@ bool Account::AskOne(const Ledger& ledger, Bound bound, uint64_t bytes) {
 // even for a moment.
 bool Account::Ask(uint64_t bytes, Tier tier) {
   const bool is_resident = is_oversold_ && tier == Tier::kDevice;
-  if (is_resident && !AskOne(resident_, &Account::ShareBytes, bytes)) return false;
-  if (AskOne(ledger_, &Account::LimitBytes, bytes)) return true;
+  if (is_resident && !AskOne(resident_, Extent::kResident, bytes)) return false;
+  if (AskOne(ledger_, Extent::kAll, bytes)) return true;
   if (is_resident) resident_.Release(bytes);
   return false;
 }

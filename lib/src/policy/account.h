@@ -88,7 +88,10 @@ class Account {
 
   // The limit in force: what an operator set, else the lowest among the container's living
   // processes.
-  uint64_t LimitBytes();
+  uint64_t LimitBytes() {
+    ReadLimits();
+    return limit_bytes_.load(std::memory_order_relaxed);
+  }
 
   // Device memory that the container may hold within its limit; kNoLimit: all of that.
   uint64_t ShareBytes();
@@ -124,11 +127,18 @@ class Account {
  private:
   // Asks the ledgers for what limit and share leave beside memory without a living owner.
   bool Ask(uint64_t bytes, Tier tier);
-  using Bound = uint64_t (Account::*)();
-  bool AskOne(const Ledger& ledger, Bound bound, uint64_t bytes);
+  uint64_t BoundOf(Extent extent) { return extent == Extent::kAll ? LimitBytes() : ShareBytes(); }
+  bool AskOne(const Ledger& ledger, Extent extent, uint64_t bytes);
 
   bool IsNear(const Ledger& ledger, uint64_t bound_bytes, uint64_t bytes) const;
-  void ReadLimits();
+  void ReadLimits() {
+    // Pairs with the release in PublishLimit: a new epoch comes with the new limits.
+    const uint32_t epoch = file_.region->header.limit_epoch.load(std::memory_order_acquire);
+    if (epoch != limit_epoch_.load(std::memory_order_acquire)) [[unlikely]] {
+      ReadNewLimits();
+    }
+  }
+  void ReadNewLimits();
   uint64_t LimitNow();
 
   // Within this much of the limit a stale figure is read again: code and local memory of one kernel

@@ -29,6 +29,7 @@ enum class HoldingKind : uint8_t {
 // What an address is, so that any free gives back the right charge.
 enum class Family : uint8_t {
   kPlain = 0,      // charged as it is
+  kHosted,         // the same of physical memory on the host, where memory is oversold
   kLinear,         // small sizes share chunks; owner: where it lies
   kManaged,        // as linear
   kUnified,        // managed memory that stays on the host, where memory is oversold

@@ -3,15 +3,11 @@
 namespace gpufence {
 namespace {
 
-// Bytes below, above them a number that every change raises, so that whoever clears the word clears
-// what it has seen.
-constexpr int kBits = 44;
-constexpr uint64_t kMost = (uint64_t{1} << kBits) - 1;
-
-constexpr uint64_t BytesOf(uint64_t word) { return word & kMost; }
+constexpr uint64_t BytesOf(uint64_t word) { return word & kMostOrphans; }
 
 constexpr uint64_t Next(uint64_t word, uint64_t bytes) {
-  return (((word >> kBits) + 1) << kBits) | (bytes < kMost ? bytes : kMost);
+  return (((word >> kOrphanBits) + 1) << kOrphanBits) |
+         (bytes < kMostOrphans ? bytes : kMostOrphans);
 }
 
 void TakeUpTo(Word& word, uint64_t amount) {
@@ -55,9 +51,9 @@ void Sharing::Orphan(uint64_t bytes) const {
   }
 }
 
-uint64_t Sharing::OrphanBytes() const {
-  uint64_t seen = orphans().load(std::memory_order_seq_cst);
-  if (BytesOf(seen) == 0 || AnyImports(/*of_others=*/false)) return BytesOf(seen);
+// A moment without any import is one in which nobody holds what the word counted then.
+uint64_t Sharing::OrphansOrClear(uint64_t seen) const {
+  if (AnyImports(/*of_others=*/false)) return BytesOf(seen);
   const bool cleared = orphans().compare_exchange_strong(
       seen, Next(seen, 0), std::memory_order_seq_cst, std::memory_order_relaxed);
   return cleared ? 0 : BytesOf(seen);

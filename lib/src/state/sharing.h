@@ -11,6 +11,11 @@
 
 namespace gpufence {
 
+// A row's orphans in one word: bytes below, above them a number that every change raises, so that
+// whoever clears the word clears what it has seen.
+inline constexpr int kOrphanBits = 44;
+inline constexpr uint64_t kMostOrphans = (uint64_t{1} << kOrphanBits) - 1;
+
 // One row of the region, seen from one slot. Cheap to copy; valid while the region is mapped.
 class Sharing {
  public:
@@ -27,7 +32,10 @@ class Sharing {
   void Dropped(uint64_t imports) const;
 
   // What is counted without a living owner. One load while there is nothing of it.
-  uint64_t OrphanBytes() const;
+  uint64_t OrphanBytes() const {
+    const uint64_t seen = orphans().load(std::memory_order_seq_cst);
+    return (seen & kMostOrphans) == 0 ? 0 : OrphansOrClear(seen);
+  }
 
   // The same, if all of it can be this process's only: nobody else imports.
   uint64_t OwnOrphanBytes() const;
@@ -38,6 +46,7 @@ class Sharing {
  private:
   Shares& own() const { return region_->shares[row_][slot_]; }
   Word& orphans() const { return region_->rows[row_].orphans; }
+  uint64_t OrphansOrClear(uint64_t seen) const;
   void Orphan(uint64_t bytes) const;
   bool AnyImports(bool of_others) const;
 

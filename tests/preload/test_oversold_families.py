@@ -1,0 +1,152 @@
+"""Oversold memory, family by family: how much, where, what it is, and every way back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .charges import BLOCK, CHUNK, MIB, OUT_OF_MEMORY
+from .conftest import Sim
+from .oversold import LIMIT, SHARE, commands, fill, on_device
+
+DEVICE_ONLY = ["array", "graph"]
+DOORS = {
+    "linear": ["free", "free_async"],
+    "pitch": ["free", "free_async"],
+    "managed": ["free"],
+    "async": ["free", "free_async"],
+    "pool": ["free", "free_async"],
+    "physical": ["release"],
+    "mapped": ["unmap"],
+    "array": ["destroy"],
+    "graph": ["destroy"],
+}
+
+
+@pytest.mark.parametrize(("family", "door"), [(f, d) for f, doors in DOORS.items() for d in doors])
+def test_the_limit_is_reached_and_all_of_it_comes_back(
+    bare: Sim, state: Path, family: str, door: str
+) -> None:
+    with commands(bare, state) as fence:
+        before = fence.charged()
+
+        taken = fill(fence, family, BLOCK)
+
+        most = SHARE if family in DEVICE_ONLY else LIMIT
+        assert len(taken) == (most - before) // BLOCK
+        assert fence.charged() == most
+        assert fence.resident() == SHARE
+        # Managed memory that may move is charged before anybody touches it.
+        assert on_device(bare) == (0 if family == "managed" else SHARE)
+        for handle in taken:
+            fence.does("give", family, door, handle)
+        fence.does("sync")
+        fence.does("sync")
+        assert fence.resident() == 0 == on_device(bare)
+        # What an overflow pool keeps is charged until somebody needs the room.
+        kept = SHARE if family in ("async", "pool") else 0
+        assert fence.charged() == kept
+        assert len(fill(fence, "linear", BLOCK)) == LIMIT // BLOCK
+
+
+@pytest.mark.parametrize("family", ["linear", "pitch", "managed", "async", "pool", "mapped"])
+def test_what_memory_is_told_to_be(bare: Sim, state: Path, family: str) -> None:
+    """Device memory looks as ever; overflow says that it is managed, or the host's."""
+    with commands(bare, state) as fence:
+        before, after = (fence.ask("take", family, SHARE - CHUNK)[1] for _ in range(2))
+
+        managed = int(family == "managed")
+        exports = int(family in ("linear", "pitch"))
+        assert fence.ask("tell", before) == [0, 2, managed, exports]
+        assert fence.ask("tell", after) == [0, 1, 0, 0] if family == "mapped" else [0, 2, 1, 0]
+
+
+@pytest.mark.parametrize("how", ["prefetch", "prefetch_v2", "batch", "prefer", "prefer_v2"])
+@pytest.mark.parametrize("family", ["linear", "managed", "async"])
+def test_nothing_moves_overflow_to_the_device(
+    bare: Sim, state: Path, family: str, how: str
+) -> None:
+    with commands(bare, state) as fence:
+        fence.does("take", "linear", SHARE)
+        _, overflow = fence.ask("take", family, 64 * MIB)
+
+        code = fence.ask("move", how, overflow, 64 * MIB)
+
+        assert code == [0] if family != "async" else True
+        fence.does("sync")
+        assert on_device(bare) == SHARE
+
+
+def test_what_has_room_may_still_move(bare: Sim, state: Path) -> None:
+    with commands(bare, state) as fence:
+        fence.does("take", "linear", SHARE - 128 * MIB)
+        _, movable = fence.ask("take", "managed", 64 * MIB)
+        fence.does("take", "linear", LIMIT - SHARE)
+
+        fence.does("move", "prefetch", movable, 64 * MIB)
+
+        assert on_device(bare) == SHARE - 64 * MIB
+
+
+def test_small_managed_pieces_stay_on_the_host(bare: Sim, state: Path) -> None:
+    with commands(bare, state) as fence:
+        _, small = fence.ask("take", "managed", MIB)
+
+        fence.does("move", "prefetch", small, MIB)
+
+        assert (fence.charged(), fence.resident(), on_device(bare)) == (CHUNK, 0, 0)
+
+
+def test_an_export_of_overflow_fails_with_the_reason(bare: Sim, state: Path) -> None:
+    process = bare.spawn(
+        "oversold_commands",
+        preload=True,
+        env={
+            "GPUFENCE_STATE_DIR": str(state.parent),
+            "GPUFENCE_MEMORY_LIMIT": "1g",
+            "GPUFENCE_OVERSUBSCRIBE": "2",
+        },
+    )
+    process.stdin.write(f"take linear {SHARE}\ntake linear {CHUNK}\n")
+    process.stdin.flush()
+    assert process.stdout.readline() == "ready\n"
+    first, second = (process.stdout.readline().split()[1] for _ in range(2))
+
+    out, err = process.communicate(f"export {first}\nexport {second}\n", timeout=30)
+
+    assert out.split() == ["0", "1"]
+    assert err.startswith("gpufence: cuIpcGetMemHandle fails: this memory lies on the host")
+
+
+def test_a_free_in_a_streams_order_waits_for_nobody(bare: Sim, state: Path) -> None:
+    """Overflow of plain memory has no stream order of its own; its bytes come back after it."""
+    with commands(bare, state) as fence:
+        fence.does("take", "linear", SHARE)
+        _, overflow = fence.ask("take", "linear", 64 * MIB)
+        fence.does("hold")
+
+        fence.does("give", "linear", "free_async", overflow)
+        assert fence.ask("query") == [600]
+
+        assert fence.charged() == SHARE + 64 * MIB
+        fence.does("go")
+        fence.does("sync")
+        assert fence.charged() == SHARE
+
+
+def test_views_are_virtual(sim: Sim, state: Path) -> None:
+    """More than the GPU has, and nobody can tell."""
+    small = sim.with_env(CONTEXT_BYTES=0, MEMORY="512m")
+    with commands(small, state, setting="4", limit="1g") as fence:
+        assert fence.ask("view") == [0, LIMIT, LIMIT, 0, LIMIT]
+        fence.does("take", "linear", 640 * MIB)
+        assert fence.ask("view") == [0, 384 * MIB, LIMIT, 640 * MIB, LIMIT]
+
+
+def test_an_old_driver_without_such_pools_refuses_their_overflow(sim: Sim, state: Path) -> None:
+    old = sim.with_env(CONTEXT_BYTES=0, DRIVER=535)
+    with commands(old, state) as fence:
+        assert len(fill(fence, "async", BLOCK)) == SHARE // BLOCK
+        assert fence.ask("take", "async", BLOCK)[0] == OUT_OF_MEMORY
+        assert len(fill(fence, "linear", BLOCK)) == (LIMIT - SHARE) // BLOCK

@@ -1,0 +1,115 @@
+"""Every `--json` of the command has its schema in docs/schemas, and keeps to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from gpufence import completion, core_file
+
+from .region_files import GIB, CoreFile, RegionFile, Signed, this_process
+
+REPO = Path(__file__).resolve().parents[2]
+SCHEMAS = REPO / "docs" / "schemas"
+
+SPEC = """
+cdiVersion: "0.6.0"
+kind: gpufence.io/limit
+devices:
+  - name: small
+    containerEdits:
+      env: ["GPUFENCE_MEMORY_LIMIT=4GiB"]
+"""
+
+
+def answer(*arguments: str | Path, **env: str) -> Any:  # noqa: ANN401 - JSON
+    """What the command prints; its status is its own business."""
+    done = subprocess.run(
+        [sys.executable, "-m", "gpufence", *map(str, arguments)],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(REPO / "tools"), **env},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert "Traceback" not in done.stderr
+    return json.loads(done.stdout)
+
+
+def check(name: str, found: Any) -> None:  # noqa: ANN401
+    jsonschema.validate(found, json.loads((SCHEMAS / f"{name}.json").read_text("utf-8")))
+
+
+@pytest.mark.parametrize("path", sorted(SCHEMAS.glob("*.json")), ids=lambda path: path.stem)
+def test_a_schema_is_one(path: Path) -> None:
+    jsonschema.Draft202012Validator.check_schema(json.loads(path.read_text(encoding="utf-8")))
+
+
+def test_every_command_that_prints_json_has_a_schema() -> None:
+    speakers = {
+        "-".join(command.path)
+        for command in completion.describe()
+        if any("--json" in option.names for option in command.options)
+    }
+
+    assert speakers <= {path.stem for path in SCHEMAS.glob("*.json")}
+
+
+def test_limits_and_why_they_cannot_be_read() -> None:
+    given = {
+        "GPUFENCE_MEMORY_LIMIT": "2g",
+        "CUDA_DEVICE_MEMORY_LIMIT": "50%",
+        "CUDA_MEM_RATIO": "2",
+    }
+    cores = {"GPUFENCE_CORE_LIMIT": "30", "GPUFENCE_CORE_SOFT_LIMIT": "60"}
+
+    check("config", found := answer("config", "--json", **given, **cores))
+    assert len(found["limits"]) >= 3
+    check("config", found := answer("config", "--json", GPUFENCE_MEMORY_LIMIT="x"))
+    assert "problem" in found
+
+
+def test_what_containers_use_and_what_is_set_for_them(tmp_path: Path) -> None:
+    where = ("--state-dir", tmp_path, "--json")
+    with RegionFile(tmp_path) as made, CoreFile(tmp_path) as cores:
+        made.device(0)
+        made.process(0, this_process())
+        made.process(1, Signed())
+        made.use(0, 0, held=GIB, limit=4 * GIB, activity=(1, 2, 3))
+        made.use(0, 1, held=GIB)
+        cores.device(0, turn=1)
+        cores.tenant(0, 0, core_file.tenant_key("web"))
+        cores.member(0, 0, 0, this_process())
+
+        check("status", found := answer("status", *where))
+        assert found["containers"][0]["gpus"][0]["processes"]
+        check("set", found := answer("set", "web", "--memory", "1g", "--cores", "10%", *where))
+        assert found["over"]
+        check("set", answer("set", "web", "--memory", "50%", "--dry-run", *where))
+        check("status", answer("status", "web", *where))
+        check("status-history", found := answer("status", "web", "--history", *where))
+        assert found["changes"]
+        check("top", answer("top", *where))
+
+
+def test_cdi_files(tmp_path: Path) -> None:
+    good, bad = tmp_path / "good.yaml", tmp_path / "bad.yaml"
+    good.write_text(SPEC)
+    bad.write_text("devices: 1\n")
+
+    check("cdi-list", found := answer("cdi", "list", "--dir", tmp_path, "--json"))
+    assert found["devices"]
+    check("cdi-validate", found := answer("cdi", "validate", good, bad, "--json"))
+    assert [bool(each["problems"]) for each in found["files"]] == [False, True]
+
+
+def test_what_doctor_finds() -> None:
+    check("doctor", answer("doctor", "--json"))
+    check("doctor", answer("doctor", "--json", str(os.getpid())))
+    check("doctor-all", answer("doctor", "--all", "--json"))

@@ -234,14 +234,14 @@ void Markers::Discard(uint16_t marker) {
   unused_ = marker;
 }
 
-bool Markers::Record(MarkedStream* stream, uint32_t launches, bool begins) {
+bool Markers::Record(MarkedStream* stream, uint32_t launches, bool begins, bool prompt) {
   const uint16_t taken = Take(stream->context);
   if (taken == kNone) return false;
   Marker* marker = &markers_[taken];
   marker->recorded_ns = NowNs();
   marker->launches = launches;
   marker->begins = begins;
-  marker->prompt = begins && !IsActive(stream);
+  marker->prompt = prompt;
   marker->next = kNone;
   if (real::cuEventRecord(marker->event, HandleOf(*stream)) != CUDA_SUCCESS) {
     Return(taken);
@@ -257,7 +257,7 @@ bool Markers::Record(MarkedStream* stream, uint32_t launches, bool begins) {
   return true;
 }
 
-Markers::Begun Markers::Begin(MarkedStream* stream, CUstream handle) {
+Markers::Begun Markers::Begin(MarkedStream* stream, CUstream handle, uint64_t others_ns) {
   Key key;
   if (!KeyOf(handle, &key)) return Begun::kNotMarked;
   const FutexGuard guard(&lock_);
@@ -267,18 +267,18 @@ Markers::Begun Markers::Begin(MarkedStream* stream, CUstream handle) {
   }
   if (contexts_[stream->context].away) return Begun::kNotMarked;
   const bool was_idle = !IsActive(stream);
-  if (was_idle && NowNs() - stream->idle_since_ns > kLongPauseNs) {
+  if (was_idle && NowNs() - stream->idle_since_ns > kLongPauseNs + others_ns) {
     stream->every.store(1, std::memory_order_relaxed);
     stream->is_trusted = false;
   }
   // Launches that were not behind a first marker were measured otherwise.
   stream->word.fetch_and(~MarkedStream::kLaunches, std::memory_order_relaxed);
   stream->host_begin_ns = NowNs();
-  stream->by_host = HostIsEnough(*stream);
+  stream->by_host = others_ns == 0 && HostIsEnough(*stream);
   if (stream->by_host) {
     stream->run_begin_ns = stream->charged_ns = stream->host_begin_ns;
     stream->is_timed = stream->is_fresh = true;
-  } else if (!Record(stream, 0, /*begins=*/true)) {
+  } else if (!Record(stream, 0, /*begins=*/true, /*prompt=*/was_idle && others_ns == 0)) {
     return Begun::kNotMarked;
   } else {
     stream->mark_ns = std::min(NowNs() - stream->host_begin_ns, kMostMarkNs);

@@ -25,7 +25,9 @@ inline constexpr uint32_t kMostMarkedContexts = 64;
 
 // The pause between two kernels of a stream, in which nothing runs (measured on an H200).
 inline constexpr uint64_t kLaunchGapNs = 1'700;
-// ... and the one from a marker in an idle stream to the kernel launched behind it.
+// ... what a marker between them adds, and the pause from a marker in an idle stream to the kernel
+// launched behind it.
+inline constexpr uint64_t kMarkerGapNs = 2'500;
 inline constexpr uint64_t kFirstLaunchGapNs = 4'000;
 
 struct BusyInterval {
@@ -82,11 +84,14 @@ class Markers {
   MarkedStream* StreamFor(CUstream stream);
   MarkedStream* Find(CUstream stream);  // null also when it was never launched into
 
-  // Before a launch into a stream that is not running.
+  // Before a launch into a stream that is not running, and that waited for so long for others: that
+  // says nothing about what it does, and the GPU comes from another process.
   enum class Begun : uint8_t { kYes, kNotMarked, kOtherStream };
-  Begun Begin(MarkedStream* stream, CUstream handle);
+  Begun Begin(MarkedStream* stream, CUstream handle, uint64_t others_ns);
   // After launches: marks what has no marker yet.
   void Mark(MarkedStream* stream);
+  // From now on a marker for about so much work.
+  void Space(uint64_t work_ns) { spacing_ns_.store(work_ns, std::memory_order_relaxed); }
   // Before something that is no kernel: marks, and the next launch begins a new run.
   void Leave(MarkedStream* stream);
   // The same for every stream of the calling thread's context.
@@ -108,6 +113,8 @@ class Markers {
   bool IsActive(uint32_t ordinal);
   // When the first stream that runs is expected to be done with its oldest marker.
   uint64_t ExpectedNs(uint64_t now_ns);
+  // When all that runs on the device is expected to be done; 0 when that cannot be said.
+  uint64_t EndsNs(uint32_t ordinal, uint64_t now_ns);
 
   // ---- what ends ----
 
@@ -131,7 +138,7 @@ class Markers {
     uint16_t next;
     uint16_t context;
     bool begins;  // the time before it is not the stream's
-    bool prompt;  // recorded in an idle stream
+    bool prompt;  // nothing was before it on the GPU
   };
 
   struct Context {
@@ -161,7 +168,7 @@ class Markers {
   uint16_t Take(uint16_t context);
   void Return(uint16_t marker);
   void Discard(uint16_t marker);
-  bool Record(MarkedStream* stream, uint32_t launches, bool begins);
+  bool Record(MarkedStream* stream, uint32_t launches, bool begins, bool prompt = false);
   void MarkLocked(MarkedStream* stream);
   void LeaveLocked(MarkedStream* stream);
   bool IsCapturing(const MarkedStream& stream);
@@ -189,6 +196,7 @@ class Markers {
   FutexLock lock_;
   Context contexts_[kMostMarkedContexts];
   std::atomic<uint32_t> reached_;
+  std::atomic<uint64_t> spacing_ns_;
   uint32_t markers_made_;
   uint16_t unused_;  // markers without an event
   Marker markers_[kMostMarkers];

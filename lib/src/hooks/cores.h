@@ -13,6 +13,7 @@
 #include "driver_abi.h"
 #include "hooks/watcher.h"
 #include "policy/core_seat.h"
+#include "policy/neighbours.h"
 #include "state/identity.h"
 #include "state/limits_file.h"
 #include "state/region.h"
@@ -23,6 +24,8 @@ namespace gpufence {
 struct CoreDevice {
   CoreSeat seat;
   Activity* activity;
+  NeighbourSight neighbours;
+  uint8_t uuid[16];
   uint32_t ordinal;
   std::atomic<uint32_t> closed;         // the gate: not 0, ask before the next launch
   std::atomic<uint32_t> progress;       // changes when waiting may be over
@@ -166,6 +169,9 @@ class CoreContextEnd {
 
 // Charges, closes gates and moves turns on. The watcher's work; launches do it where none runs.
 void TickCores(Cores* cores, uint64_t now_ns);
+
+// The process launches no more.
+void LeaveCores(Cores* cores, uint64_t now_ns);
 
 // How long the watcher may sleep after a tick; UINT64_MAX: until it is woken.
 uint64_t NextTickNs(Cores* cores, uint64_t now_ns);

@@ -84,7 +84,7 @@ def read_only(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        subprocess.run(["umount", str(folder)], check=True)
+        subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
 @pytest.mark.parametrize("what", ["absent", "file", "read-only"])

@@ -132,6 +132,20 @@ void TwoContainers() {
   CHECK(seat->WantTurn(over + 40 * kMs));
 }
 
+// A holder whose turn is over is not next again because it asks while it drains.
+void NotAgain() {
+  CoreSeat* seat = NewSeat("one", 50, 0, folder);
+  const uint64_t over = kStart + kTurnQuantumNs + kMs;
+  CHECK(seat->WantTurn(kStart));
+  seat->Beat(kStart, true);
+  seat->Beat(over - kMs, true);
+  CHECK_EQ(StatusOf(InChild([over] { CHECK(!NewSeat("two", 50, 0, folder)->WantTurn(over)); })), 0);
+  CHECK(!seat->WantTurn(over + kMs));
+  seat->Beat(over + 2 * kMs, false);
+  CHECK(seat->MoveTurn(over + 2 * kMs));
+  CHECK(!seat->HasTurn());
+}
+
 // A silent holder is passed over, and finds the turn gone when it goes on.
 void StolenTurn() {
   CoreSeat* seat = NewSeat("one", 50, 0, folder);
@@ -304,6 +318,7 @@ constexpr Case kCases[] = {{"alone", Alone},
                            {"soft", Soft},
                            {"sights", Sights},
                            {"two_containers", TwoContainers},
+                           {"not_again", NotAgain},
                            {"stolen_turn", StolenTurn},
                            {"many_containers", ManyContainers},
                            {"crowded", Crowded},

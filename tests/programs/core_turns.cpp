@@ -121,10 +121,13 @@ void Light() {
   struct Row {
     uint32_t busy_percent, light_percent;
     uint64_t burst_ns, pause_ns;
-    double least;  // of the light one; with whole quanta it was 41, 9.4 and 4.7
+    double busy_least, light_least;
   };
-  for (const Row& row : {Row{50, 50, 5 * kMs, 5 * kMs, 44.0}, Row{80, 20, kMs, 4 * kMs, 11.5},
-                         Row{90, 10, kMs, 9 * kMs, 5.8}}) {
+  // With whole quanta the light ones had 41, 9.4, 4.7 and 3.6 %. The last two want more than there
+  // is: five parts and one.
+  for (const Row& row :
+       {Row{50, 50, 5 * kMs, 5 * kMs, 49.0, 45.0}, Row{80, 20, kMs, 4 * kMs, 79.0, 12.0},
+        Row{90, 10, kMs, 9 * kMs, 89.0, 6.0}, Row{100, 20, kMs, 4 * kMs, 82.0, 9.0}}) {
     World world(seed);
     const uint32_t light = world.AddTenant(row.light_percent);
     const uint32_t busy = world.AddTenant(row.busy_percent);
@@ -135,8 +138,8 @@ void Light() {
     world.RunFor(kSecond);
     world.Reset();
     world.RunFor(10 * kSecond);
-    Expect(world, busy, row.busy_percent);
-    ExpectAtLeast(world, light, row.least);
+    ExpectAtLeast(world, busy, row.busy_least);
+    ExpectAtLeast(world, light, row.light_least);
     // Two for each turn of the light one, and one of those in a short turn and a burst.
     CHECK(world.switches() <= 2 * 10 * kSecond / (kShortTurnNs + row.burst_ns));
   }

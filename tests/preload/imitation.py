@@ -20,6 +20,16 @@ import pytest
 # Made anew in the container; everything else of the machine's root is bound into it.
 _OWN = ("dev", "etc", "lost+found", "mnt", "proc", "run", "sys", "tmp")
 _ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "passwd", "group", "nsswitch.conf")
+# What NVIDIA's own CDI device brings: nothing, on a machine without a GPU.
+_GPU_NODES = (
+    "for node in /dev/nvidia*; do if [ -c $node ]; then touch $root$node; "
+    "mount --bind $node $root$node; fi; done"
+)
+# An overlay shows nothing of what is mounted into its layers, such as a driver's libraries.
+_MOUNTS_BELOW_USR = (
+    "awk '$2 ~ \"^/usr/\" {print $2}' /proc/self/mounts | while read -r place; do "
+    'mount --bind "$place" "$root$place"; done'
+)
 _DEVICES = ("null", "zero", "urandom", "random", "full")
 
 
@@ -51,6 +61,7 @@ class Imitation:
             lines.append(f"if [ -e /etc/{name} ]; then cp -a /etc/{name} $root/etc/; fi")
         for name in _DEVICES:
             lines.append(f"touch $root/dev/{name}; mount --bind /dev/{name} $root/dev/{name}")
+        lines.append(_GPU_NODES)
         if self.shared_memory:
             lines.append("mkdir $root/dev/shm; mount -t tmpfs -o mode=1777 tmpfs $root/dev/shm")
         for folder in self.shown:
@@ -99,6 +110,7 @@ def _folders() -> list[str]:
             lines.append("mkdir -p $root/usr $root/.usr/upper $root/.usr/work")
             layers = "lowerdir=/usr,upperdir=$root/.usr/upper,workdir=$root/.usr/work"
             lines.append(f"mount -t overlay -o {layers} overlay $root/usr")
+            lines.append(_MOUNTS_BELOW_USR)
         elif path.is_dir():
             lines.append(f"mkdir $root/{name}; mount --rbind /{name} $root/{name}")
     return lines

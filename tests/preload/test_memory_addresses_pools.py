@@ -203,6 +203,24 @@ def test_an_own_pool_ends_with_its_charge(bare: Sim, state: Path) -> None:
         assert fence.charged() == before
 
 
+def test_the_pool_that_the_device_uses_pays(bare: Sim, state: Path) -> None:
+    """Chosen after another one served, and no longer once it is destroyed."""
+    with allocator(bare, state) as fence:
+        fence.take("async", 32 * MIB)
+        fence.does("pool", "device")
+        before = fence.charged()
+
+        fence.does("use")
+        chosen = fence.take("async", 200 * MIB)
+        assert fence.charged() == before + 7 * BLOCK
+        fence.give("free_async", chosen)
+        fence.does("destroy")
+        fence.does("sync", "stream")
+        assert fence.charged() == before
+        fence.take("async", 200 * MIB)
+        assert fence.charged() == before + 7 * BLOCK
+
+
 def test_a_destroyed_pool_is_charged_until_its_last_allocation_goes(bare: Sim, state: Path) -> None:
     with allocator(bare, state) as fence:
         before = fence.charged()
@@ -353,3 +371,17 @@ def test_threads_on_one_pool_leave_nothing(bare: Sim, state: Path) -> None:
         fence.does("sync", "stream")
 
         assert fence.charged() == before
+
+
+def test_a_captured_allocation_needs_no_room_yet(bare: Sim, state: Path) -> None:
+    """It is a node of the graph, whether or not it was the process's first capture."""
+    with allocator(bare, state) as fence:
+        fence.take("linear", 900 * MIB)
+        before = fence.charged()
+
+        for _ in range(2):
+            fence.refused("async", 500 * MIB)
+            fence.does("begin")
+            fence.take("async", 500 * MIB)
+            fence.does("end")
+            assert fence.charged() == before

@@ -63,6 +63,20 @@ def test_the_charge_is_what_hardware_takes(
         assert fence.charged() == start
 
 
+def test_small_arrays_that_come_and_go_leave_nothing(bare: Sim, state: Path) -> None:
+    # 640 x 128 elements of 16 bytes: 1.25 MiB, of which no chunk holds two.
+    with handles(bare, state) as fence:
+        start = fence.charged()
+
+        for _ in range(3):
+            made = [make(fence, "deep", 640, 128) for _ in range(3)]
+            assert fence.charged() == start + 3 * CHUNK
+            for array in reversed(made):
+                fence.does("drop", "deep", array)
+                made.pop()
+                assert fence.charged() == start + len(made) * CHUNK
+
+
 def test_small_arrays_share_a_chunk(bare: Sim, state: Path) -> None:
     # 64 x 64 elements of 16 bytes: 64 KiB, of which a chunk holds 32.
     with handles(bare, state) as fence:

@@ -3,10 +3,12 @@
 // One promise about core files and seats a run; fails with the place that was not true.
 //
 //   core_cases NAME FOLDER
+#include <signal.h>
 #include <string.h>
 #include <sys/wait.h>
 
 #include "policy/core_seat.h"
+#include "policy/neighbours.h"
 #include "policy/share.h"
 #include "state_program.h"
 
@@ -61,16 +63,44 @@ void Siblings() {
   CHECK(seat->HeldFor(kStart + 12 * kMs) > 20 * kMs);
 }
 
-// The soft share counts until somebody else is seen, and again when nobody was for a tenth of a
-// second.
+// The soft share counts until somebody else is seen, and again when nobody was for a while.
 void Soft() {
-  CoreSeat* seat = NewSeat("one", 25, 100);
+  CoreSeat* seat = NewSeat("one", 25, 75);
+  CHECK(seat->LooksForNeighbours());
+  CHECK_EQ(StatusOf(InChild([] { CHECK(!NewSeat("two", 25)->LooksForNeighbours()); })), 0);
   seat->Charge(kStart, kStart + 10 * kMs, kStart + 10 * kMs);
-  CHECK_EQ(seat->HeldFor(kStart + 10 * kMs), 0);
+  CHECK_EQ(seat->HeldFor(kStart + 10 * kMs), 3'333'334);
   seat->NoteForeign(kStart + 10 * kMs);
   CHECK_EQ(seat->ShareNow(kStart + 11 * kMs), 25000);
-  CHECK_EQ(seat->ShareNow(kStart + 109 * kMs), 25000);
-  CHECK_EQ(seat->ShareNow(kStart + 110 * kMs), 100000);
+  CHECK_EQ(seat->ShareNow(kStart + 9 * kMs + kNeighbourLastsNs), 25000);
+  CHECK_EQ(seat->ShareNow(kStart + 10 * kMs + kNeighbourLastsNs), 75000);
+}
+
+// A neighbour is what keeps the device busy beyond us, over a few looks; unknown at first and after
+// a pause.
+void Sights() {
+  constexpr uint64_t kLook = kNeighbourLookNs;
+  NeighbourSight sight = {};
+  uint64_t now = kStart;
+  uint64_t charged = 0;
+  const auto look = [&](uint32_t own_percent, uint32_t percent) {
+    now += kLook;
+    charged += kLook / 100 * own_percent;
+    CHECK(sight.IsDue(now) && !sight.IsDue(now - 1));
+    return sight.Look(now, charged, percent);
+  };
+  CHECK(sight.Look(now, charged, 0));
+  CHECK(!look(80, 80));
+  CHECK(!look(80, 80));
+  CHECK(!look(80, 100));  // once is no proof
+  CHECK(look(80, 100));
+  CHECK(look(30, 100));
+  for (int i = 0; i < 2; ++i) look(30, 30);
+  CHECK(!look(30, 30));
+  for (int i = 0; i < 2; ++i) look(95, 95);
+  CHECK(!look(100, 1000));  // nothing is busier than busy
+  now += 2 * kLook;
+  CHECK(sight.Look(now, charged, 0));
 }
 
 // Containers in a node folder find each other, whatever their uid; the turn goes round.
@@ -79,7 +109,7 @@ void TwoContainers() {
   CHECK(!seat->HasTurn());
   CHECK(seat->WantTurn(kStart));
   seat->Beat(kStart, true);
-  seat->Beat(kStart + 15 * kMs, true);
+  seat->Beat(kStart + kTurnQuantumNs - 5 * kMs, true);
   CHECK_EQ(StatusOf(InChild([] {
              if (getuid() == 0) CHECK(setgid(65534) == 0 && setuid(65534) == 0);
              CoreSeat* other = NewSeat("two", 50, 100, folder);
@@ -92,13 +122,28 @@ void TwoContainers() {
            0);
   // The holder sees that it is closing, drains, and the other one, which is dead now, is forgotten
   // when it has not asked for a while.
-  seat->Beat(kStart + 22 * kMs, true);
+  const uint64_t over = kStart + kTurnQuantumNs + 2 * kMs;
+  seat->Beat(over, true);
   CHECK(!seat->HasTurn());
-  CHECK(!seat->MoveTurn(kStart + 22 * kMs));
-  seat->Beat(kStart + 23 * kMs, false);
-  CHECK(seat->MoveTurn(kStart + 23 * kMs));
+  CHECK(!seat->MoveTurn(over));
+  seat->Beat(over + kMs, false);
+  CHECK(seat->MoveTurn(over + kMs));
   CHECK(!seat->HasTurn());
-  CHECK(seat->WantTurn(kStart + 60 * kMs));
+  CHECK(seat->WantTurn(over + 40 * kMs));
+}
+
+// A holder whose turn is over is not next again because it asks while it drains.
+void NotAgain() {
+  CoreSeat* seat = NewSeat("one", 50, 0, folder);
+  const uint64_t over = kStart + kTurnQuantumNs + kMs;
+  CHECK(seat->WantTurn(kStart));
+  seat->Beat(kStart, true);
+  seat->Beat(over - kMs, true);
+  CHECK_EQ(StatusOf(InChild([over] { CHECK(!NewSeat("two", 50, 0, folder)->WantTurn(over)); })), 0);
+  CHECK(!seat->WantTurn(over + kMs));
+  seat->Beat(over + 2 * kMs, false);
+  CHECK(seat->MoveTurn(over + 2 * kMs));
+  CHECK(!seat->HasTurn());
 }
 
 // A silent holder is passed over, and finds the turn gone when it goes on.
@@ -106,14 +151,12 @@ void StolenTurn() {
   CoreSeat* seat = NewSeat("one", 50, 0, folder);
   CHECK(seat->WantTurn(kStart));
   seat->Beat(kStart, true);
-  const uint32_t word = *seat->TurnFutex();
   CHECK_EQ(StatusOf(InChild([] {
              CoreSeat* other = NewSeat("two", 50, 0, folder);
              CHECK(!other->WantTurn(kStart + kMemberSilentNs - kMs));
              CHECK(other->WantTurn(kStart + kMemberSilentNs + kMs));
            })),
            0);
-  CHECK(*seat->TurnFutex() != word);
   CHECK(!seat->HasTurn());
 }
 
@@ -137,6 +180,47 @@ void ManyContainers() {
   CHECK_EQ(visit("indebted", 0), 1);
   CHECK_EQ(first->Charge(kStart, kStart + 20 * kMs, kStart + 20 * kMs), 20 * kMs);
   CHECK_EQ(first->HeldFor(kStart + 20 * kMs), 30 * kMs);
+}
+
+// As many living containers as there are places: the next one is refused, with a reason, until one
+// of them ends.
+void Crowded() {
+  int gate[2];
+  CHECK(pipe(gate) == 0);
+  pid_t children[kMaxCoreTenants];
+  for (uint32_t i = 0; i < kMaxCoreTenants; ++i) {
+    int ready[2];
+    CHECK(pipe(ready) == 0);
+    children[i] = InChild([i, &ready, &gate] {
+      close(gate[1]);
+      char name[32];
+      snprintf(name, sizeof name, "living-%u", i);
+      NewSeat(name, 1, 0, folder);
+      CHECK(write(ready[1], "", 1) == 1);
+      char end;
+      CHECK(read(gate[0], &end, 1) == 0);
+    });
+    char done;
+    CHECK(read(ready[0], &done, 1) == 1);
+    close(ready[0]);
+    close(ready[1]);
+  }
+  CoreSeat* seat = static_cast<CoreSeat*>(MapWipedOnFork(sizeof(CoreSeat)));
+  const auto join = [seat](char (&why)[400]) {
+    const RegionPlaces own = {{folder}, "late"};
+    return seat->Join(folder, own, kUuid, 50000, 0, kStart, why, sizeof why);
+  };
+  char why[400] = "";
+  CHECK(!join(why));
+  CHECK(strstr(why, "no room for another container") != nullptr);
+  kill(children[7], SIGKILL);
+  StatusOf(children[7]);
+  CHECK(join(why));
+  CHECK(seat->WantTurn(kStart));
+  close(gate[1]);
+  for (uint32_t i = 0; i < kMaxCoreTenants; ++i) {
+    if (i != 7) CHECK_EQ(StatusOf(children[i]), 0);
+  }
 }
 
 // Processes of one container that start together are one container.
@@ -187,17 +271,37 @@ void Damaged() {
 // When a turn is over, what it cost, and what is left of idleness: the rules by themselves.
 void Rules() {
   const uint64_t now = kStart + 5 * kMs;
-  TenantView holder = {
-      .wants_ns = kStart, .idle_since_ns = 0, .due_ns = 0, .lead_ns = 0, .share = 50000};
-  CHECK(!IsTurnOver(holder, kStart, now, true));
+  TenantView holder = {.wants_ns = kStart,
+                       .idle_since_ns = 0,
+                       .ends_ns = kUnknownEnd,
+                       .due_ns = 0,
+                       .lead_ns = 0,
+                       .share = 50000};
+  TenantView next = holder;
+  CHECK(!IsTurnOver(holder, &next, kStart, now));
   holder.idle_since_ns = now - kTurnIdleNs;
-  CHECK(IsTurnOver(holder, kStart, now, true));
-  CHECK(!IsTurnOver(holder, kStart, now, false));
-  CHECK(!IsTurnOver(holder, now - kTurnIdleNs + 1, now, true));  // it has only just begun
+  CHECK(IsTurnOver(holder, &next, kStart, now));
+  CHECK(!IsTurnOver(holder, nullptr, kStart, now));
+  CHECK(!IsTurnOver(holder, &next, now - kTurnIdleNs + 1, now));  // it has only just begun
 
-  // Only what somebody else was kept waiting for, over the share.
-  CHECK_EQ(ServedInTurn(kStart, 0, now, 50000), 10 * kMs);
-  CHECK_EQ(ServedInTurn(kStart, now - kMs, now, 50000), 2 * kMs);
+  // After a quantum, unless it would be next itself; earlier for one who is a quantum behind.
+  holder.idle_since_ns = 0;
+  holder.lead_ns = static_cast<int64_t>(2 * kTurnQuantumNs);
+  next.lead_ns = holder.lead_ns;
+  CHECK(IsTurnOver(holder, &next, now - kTurnQuantumNs, now));
+  CHECK(!IsTurnOver(holder, &next, now - kTurnQuantumNs + 1, now));
+  next.lead_ns += 1;
+  CHECK(!IsTurnOver(holder, &next, now - kTurnQuantumNs, now));
+  next.lead_ns = 0;
+  CHECK(IsTurnOver(holder, &next, now - kShortTurnNs, now));
+  CHECK(!IsTurnOver(holder, &next, now - kShortTurnNs + 1, now));
+  next.lead_ns = 1;
+  CHECK(!IsTurnOver(holder, &next, now - kShortTurnNs, now));
+
+  // Only what somebody else was kept waiting for, and the way there and back, over the share.
+  CHECK_EQ(ServedInTurn(kStart, 0, now, 50000), 2 * (5 * kMs + kTurnCostNs));
+  CHECK_EQ(ServedInTurn(kStart, now - kMs, now, 50000), 2 * (kMs + kTurnCostNs));
+  CHECK_EQ(ServedInTurn(kStart, UINT64_MAX, now, 50000), 0);
 
   // Two turns within a microsecond are told apart; one that begins in the future never did.
   const Turn turn = {1, true, now / 1000};
@@ -212,9 +316,12 @@ void Rules() {
 constexpr Case kCases[] = {{"alone", Alone},
                            {"siblings", Siblings},
                            {"soft", Soft},
+                           {"sights", Sights},
                            {"two_containers", TwoContainers},
+                           {"not_again", NotAgain},
                            {"stolen_turn", StolenTurn},
                            {"many_containers", ManyContainers},
+                           {"crowded", Crowded},
                            {"together", Together},
                            {"full_folder", FullFolder},
                            {"damaged", Damaged},

@@ -21,6 +21,13 @@ void Expect(const World& world, uint32_t tenant, double percent, double toleranc
   _exit(9);
 }
 
+void ExpectAtLeast(const World& world, uint32_t tenant, double percent) {
+  if (world.Percent(tenant) >= percent) return;
+  fprintf(stderr, "tenant %u has %.2f %%, less than %.2f\n", tenant, world.Percent(tenant),
+          percent);
+  _exit(9);
+}
+
 void ExpectSum(const World& world, double least) {
   if (world.Sum() >= least) return;
   fprintf(stderr, "the sum is %.2f %%, less than %.2f\n", world.Sum(), least);
@@ -108,6 +115,36 @@ void HalfIdle() {
   }
 }
 
+// Who wants little, and often, does not wait for a whole quantum of a saturating neighbour each
+// time, and costs it nothing.
+void Light() {
+  struct Row {
+    uint32_t busy_percent, light_percent;
+    uint64_t burst_ns, pause_ns;
+    double busy_least, light_least;
+  };
+  // With whole quanta the light ones had 41, 9.4, 4.7 and 3.6 %. The last two want more than there
+  // is: five parts and one.
+  for (const Row& row :
+       {Row{50, 50, 5 * kMs, 5 * kMs, 49.0, 45.0}, Row{80, 20, kMs, 4 * kMs, 79.0, 12.0},
+        Row{90, 10, kMs, 9 * kMs, 89.0, 6.0}, Row{100, 20, kMs, 4 * kMs, 82.0, 9.0}}) {
+    World world(seed);
+    const uint32_t light = world.AddTenant(row.light_percent);
+    const uint32_t busy = world.AddTenant(row.busy_percent);
+    world.AddProcess(
+        light,
+        {.kernel_ns = 500 * kUs, .batch = row.burst_ns / (500 * kUs), .pause_ns = row.pause_ns});
+    world.AddProcess(busy, {.kernel_ns = 500 * kUs});
+    world.RunFor(kSecond);
+    world.Reset();
+    world.RunFor(10 * kSecond);
+    ExpectAtLeast(world, busy, row.busy_least);
+    ExpectAtLeast(world, light, row.light_least);
+    // Two for each turn of the light one, and one of those in a short turn and a burst.
+    CHECK(world.switches() <= 2 * 10 * kSecond / (kShortTurnNs + row.burst_ns));
+  }
+}
+
 // What nobody uses goes to whoever may: up within a second, and down again.
 void SoftShare() {
   World world(seed);
@@ -120,8 +157,9 @@ void SoftShare() {
     world.RunFor(kSecond);
     world.Reset();
     world.RunFor(1900 * kMs);
-    Expect(world, soft, 30);
-    Expect(world, other, 70);
+    // A point, and a quantum more or less in the window.
+    Expect(world, soft, 30, 2.3);
+    Expect(world, other, 70, 2.3);
     world.RunFor(1100 * kMs);
     world.Reset();
     world.RunFor(1900 * kMs);
@@ -275,9 +313,10 @@ void Garbage() {
 }
 
 constexpr Case kCases[] = {
-    {"saturating", Saturating},  {"too_much", TooMuch},       {"half_idle", HalfIdle},
-    {"soft_share", SoftShare},   {"coming_back", ComingBack}, {"storm", Storm},
-    {"lost_holder", LostHolder}, {"lost_waiter", LostWaiter}, {"garbage", Garbage}};
+    {"saturating", Saturating}, {"too_much", TooMuch},       {"half_idle", HalfIdle},
+    {"light", Light},           {"soft_share", SoftShare},   {"coming_back", ComingBack},
+    {"storm", Storm},           {"lost_holder", LostHolder}, {"lost_waiter", LostWaiter},
+    {"garbage", Garbage}};
 
 }  // namespace
 

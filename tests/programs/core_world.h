@@ -23,9 +23,12 @@ inline constexpr uint64_t kBegin = 1000 * kSecond;  // what the clock says first
 
 inline constexpr uint64_t kLaunchNs = 5 * kUs;  // between two launches of a thread
 inline constexpr uint64_t kTickNs = 500 * kUs;  // of a watcher
-inline constexpr uint64_t kHandOverTickNs = 50 * kUs;
-inline constexpr uint64_t kWakeNs = 60 * kUs;  // from a changed turn word to who waits for it
-inline constexpr uint64_t kQueueNs = 5 * kMs;  // of work that a process queues at most
+inline constexpr uint64_t kShortTickNs = 50 * kUs;
+inline constexpr uint64_t kWaitingTickNs = 2 * kMs;
+inline constexpr uint64_t kWakeNs = 60 * kUs;     // from a hand-over to who waits for it
+inline constexpr uint64_t kSwitchNs = 140 * kUs;  // of the GPU, from one container to another
+inline constexpr uint64_t kTurnTailNs = 1500 * kUs;
+inline constexpr uint64_t kQueueNs = 3 * kMs;  // of work that a process queues at most
 
 // What a process does: launches kernels of one length, waits for them, pauses, and begins again.
 struct Work {
@@ -131,6 +134,7 @@ class World {
     begin_ns_ = now_ns_;
     longest_wait_ns_ = 0;
     longest_idle_ns_ = 0;
+    switches_ = 0;
     for (auto& process : processes_) process->last_progress_ns = now_ns_;
   }
 
@@ -152,6 +156,9 @@ class World {
   // Launches of processes that did not have the turn; those that were stopped on their way to it.
   uint64_t launches_without_turn() const { return launches_without_turn_; }
   uint64_t raced_launches() const { return raced_launches_; }
+
+  // From one container to another.
+  uint64_t switches() const { return switches_; }
 
   uint64_t now_ns() const { return now_ns_; }
   size_t process_count() const { return processes_.size(); }
@@ -197,9 +204,24 @@ class World {
     idle_wanted_ = false;
     running_ = true;
     const Kernel kernel = queue_.front();
-    processes_[kernel.process]->uncharged_ns = now_ns_;
-    const uint64_t begin_ns = now_ns_;
-    At(now_ns_ + kernel.length_ns, [this, kernel, begin_ns] { Finish(kernel, begin_ns); });
+    const uint32_t tenant = processes_[kernel.process]->tenant;
+    const uint64_t begin_ns = now_ns_ + (tenant != last_tenant_ ? kSwitchNs : 0);
+    if (tenant != last_tenant_) ++switches_;
+    last_tenant_ = tenant;
+    processes_[kernel.process]->uncharged_ns = begin_ns;
+    running_until_ns_ = begin_ns + kernel.length_ns;
+    At(running_until_ns_, [this, kernel, begin_ns] { Finish(kernel, begin_ns); });
+  }
+
+  // When all that a process has outstanding is done, as its watcher expects it.
+  uint64_t EndsNs(uint32_t index) const {
+    uint64_t ends_ns = running_until_ns_;
+    uint64_t own_ends_ns = 0;
+    for (const Kernel& kernel : queue_) {
+      if (&kernel != &queue_.front()) ends_ns += kernel.length_ns;
+      if (kernel.process == index) own_ends_ns = ends_ns;
+    }
+    return own_ends_ns;
   }
 
   void Finish(const Kernel& kernel, uint64_t begin_ns) {
@@ -234,7 +256,10 @@ class World {
 
   bool WantsToLaunch(const Process& process) const {
     if (now_ns_ < process.paused_until_ns || process.launched == process.work.batch) return false;
-    return process.outstanding < 2 || process.outstanding * process.work.kernel_ns < kQueueNs;
+    const uint64_t queued_ns = process.outstanding * process.work.kernel_ns;
+    const uint64_t left_ns = process.seat.TurnLeftNs(now_ns_);
+    if (left_ns != UINT64_MAX && queued_ns > left_ns + kTurnTailNs) return false;
+    return process.outstanding < 2 || queued_ns < kQueueNs;
   }
 
   void Launch(uint32_t index) {
@@ -267,7 +292,7 @@ class World {
     process->ran.clear();
     if (process->uncharged_ns == 0) return;
     process->seat.Charge(process->uncharged_ns, now_ns_, now_ns_);
-    process->uncharged_ns = now_ns_;
+    process->uncharged_ns = std::max(now_ns_, process->uncharged_ns);
   }
 
   void Tick(uint32_t index) {
@@ -275,7 +300,7 @@ class World {
     if (!process.alive || process.stopped) return;
     if (process.next_tick_ns > now_ns_) return;
     ChargeAll(&process);
-    process.seat.Beat(now_ns_, process.outstanding > 0);
+    process.seat.Beat(now_ns_, process.outstanding > 0, EndsNs(index));
     const bool wants = WantsToLaunch(process) || process.outstanding > 0;
     bool has_turn = process.seat.HasTurn();
     if (wants && !has_turn) {
@@ -292,9 +317,18 @@ class World {
       process.launch_due = true;
       At(now_ns_, [this, index] { Launch(index); });
     }
-    const bool closing = UnpackTurn(file_.region->rows[0].turn.load()).closing;
-    process.next_tick_ns = now_ns_ + (closing ? kHandOverTickNs : kTickNs);
+    process.next_tick_ns = now_ns_ + NextTickNs(index);
     At(process.next_tick_ns, [this, index] { Tick(index); });
+  }
+
+  // As hooks/cores.cpp has it.
+  uint64_t NextTickNs(uint32_t index) const {
+    const Process& process = *processes_[index];
+    if (process.outstanding == 0) return process.seat.HasTurn() ? kTurnIdleNs : kWaitingTickNs;
+    const uint64_t left_ns = process.seat.TurnLeftNs(now_ns_);
+    if (left_ns == UINT64_MAX && !process.seat.IsDraining()) return kTickNs;
+    const uint64_t ends_ns = EndsNs(index) - now_ns_;
+    return std::max(std::min({left_ns, ends_ns, kTickNs}), kShortTickNs);
   }
 
   void NoteWaiting(Process* process, bool wants, bool can_pay) {
@@ -306,11 +340,11 @@ class World {
     }
   }
 
-  // The futex: whoever has launches to make looks again.
+  // The futex: whoever has the turn now, and launches to make, looks again.
   void WakeWaiting() {
     for (uint32_t index = 0; index < processes_.size(); ++index) {
       Process& process = *processes_[index];
-      if (!process.alive || process.stopped) continue;
+      if (!process.alive || process.stopped || !process.seat.HasTurn()) continue;
       At(now_ns_ + kWakeNs, [this, index] { Wake(index); });
     }
   }
@@ -326,6 +360,9 @@ class World {
   uint64_t now_ns_ = kBegin;
   uint64_t begin_ns_ = kBegin;
   bool running_ = false;
+  uint32_t last_tenant_ = 0;
+  uint64_t switches_ = 0;
+  uint64_t running_until_ns_ = kBegin;
   bool idle_wanted_ = false;
   uint64_t idle_since_ns_ = kBegin;
   uint64_t longest_idle_ns_ = 0;

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import api, check, vet
+from .arguments import Parser
 from .errors import CHECK_FAILED, ToolError, UnreadableError
 from .reader import Reader, Request
 from .session import hooked_of
@@ -28,7 +29,7 @@ A driver library in a file called `check` is reported on with `findsyms ./check`
 
 def parser(package: Path) -> argparse.ArgumentParser:
     """The arguments of the subcommand."""
-    found = argparse.ArgumentParser(
+    found = Parser(
         prog="findsyms check",
         description="Prove that a built libgpufence.so, or its libgpufence-addpath.so, has the "
         "shape it must have.",

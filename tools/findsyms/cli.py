@@ -6,6 +6,7 @@ Owns the command line, the streams and the exit status. Must not know ELF or wha
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import shutil
 import sys
@@ -13,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from . import api
-from .errors import Exit, ToolError
+from .arguments import Parser
+from .errors import Exit, ToolError, drop, say
 from .locate import DEFAULT_SONAMES
 from .session import MODEL, Options, Outcome, run
 from .targets import Places
@@ -57,7 +59,7 @@ exit status, a sum of:
 
 def parser() -> argparse.ArgumentParser:
     """The arguments of the report."""
-    found = argparse.ArgumentParser(
+    found = Parser(
         prog="findsyms",
         usage="%(prog)s [LIB ...] [options]\n       %(prog)s check LIBGPUFENCE.so [options]",
         description="What does a driver export, what of it do we handle, and what has changed?",
@@ -155,6 +157,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the tool; returns the exit status."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
+        status = _run(given)
+    except SystemExit as end:  # the help or a complaint was printed
+        status = end.code if isinstance(end.code, int) else int(Exit.USAGE)
+        try:
+            if sys.stdout is not None:
+                _write("", None)
+        except ToolError as error:
+            say(error.refusal.line())
+            status = status or int(error.status)
+    return status
+
+
+def _run(given: Sequence[str]) -> int:
+    try:
         if given[:1] == ["check"]:
             from . import check_cli
 
@@ -163,7 +179,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return status
         return _report(given)
     except ToolError as error:
-        print(error.refusal.line(), file=sys.stderr)
+        say(error.refusal.line())
         return int(error.status)
     except KeyboardInterrupt:
         return 130
@@ -190,7 +206,7 @@ def _report(arguments: Sequence[str]) -> int:
         )
     )
     for refusal in outcome.refusals:
-        print(refusal.line(), file=sys.stderr)
+        say(refusal.line())
     _write(_spell(outcome, options), options.output)
     return int(outcome.status & counted)
 
@@ -208,7 +224,7 @@ def _spell(outcome: Outcome, options: argparse.Namespace) -> str:
 
     output: Path | None = options.output
     by_name = EXTENSIONS.get(output.suffix, "text") if output else "text"
-    is_terminal = output is None and sys.stdout.isatty()
+    is_terminal = output is None and sys.stdout is not None and sys.stdout.isatty()
     wants_colour = is_terminal and not os.environ.get("NO_COLOR")
     wants_colour = wants_colour and os.environ.get("TERM") != "dumb"
     style = Style(
@@ -217,11 +233,6 @@ def _spell(outcome: Outcome, options: argparse.Namespace) -> str:
         verbose=options.verbose,
     )
     return render(outcome, options.form or by_name, style)
-
-
-def _drop_stdout() -> None:
-    """Lets what is in the buffer go nowhere: Python flushes on its way out, and would complain."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _write(text: str, output: Path | None) -> None:
@@ -234,13 +245,15 @@ def _write(text: str, output: Path | None) -> None:
         if output is not None:
             output.write_text(text, encoding="utf-8")
             return
+        if sys.stdout is None:
+            raise OSError(errno.EBADF, "stdout is closed")
         sys.stdout.write(text)
         sys.stdout.flush()
     except BrokenPipeError:
-        _drop_stdout()
+        drop(1)
     except OSError as error:
-        if output is None:
-            _drop_stdout()
+        if output is None and sys.stdout is not None:
+            drop(1)
         raise ToolError(
             what=f"output '{output or 'stdout'}' failed",
             why=(error.strerror or str(error)).lower(),

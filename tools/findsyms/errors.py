@@ -6,6 +6,8 @@ Must not know ELF, the API model or any output format.
 from __future__ import annotations
 
 import enum
+import os
+import sys
 from dataclasses import dataclass
 
 
@@ -36,6 +38,22 @@ class Refusal:
     def line(self) -> str:
         """The whole story in one line, for stderr."""
         return f"findsyms: {self.what}: {self.why}. {self.fix}"
+
+
+def say(line: str) -> None:
+    """One line on stderr, if there is one: a name in it may hold a line break or worse."""
+    if sys.stderr is None:
+        return
+    try:
+        text = "".join(c if c.isprintable() else "?" for c in line)
+        print(text, file=sys.stderr, flush=True)
+    except OSError:
+        drop(2)
+
+
+def drop(descriptor: int) -> None:
+    """Let what is in a stream's buffer go: Python flushes on its way out, and would complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
 
 
 class ToolError(Exception):

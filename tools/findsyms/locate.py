@@ -5,6 +5,7 @@ Owns the search order and the format of ld.so.cache. Must not know what a driver
 
 from __future__ import annotations
 
+import os
 import struct
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -56,7 +57,7 @@ def candidates(
     """
     seen: set[Path] = set()
     for path in _all_places(soname, machine, environ, root):
-        if path not in seen and (path.exists() or path.is_symlink()):
+        if path not in seen and os.path.lexists(path):  # False, too, for a name that is none
             seen.add(path)
             yield path
 

@@ -5,6 +5,7 @@ Owns what a LIB may be. Must not know what is reported about it.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -100,7 +101,7 @@ def find(asked: str, places: Places) -> FileTarget | ListTarget:
     raise passed_by or UnreadableError(
         "not found on LD_LIBRARY_PATH, in the ldconfig cache or in a driver folder",
         f"Write ./{asked} for the file here."
-        if Path(asked).exists()
+        if os.path.exists(asked)  # False, too, for a name that is none
         else "Install a driver, name a file, or pass --driver.",
     )
 

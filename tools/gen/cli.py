@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from typing import Protocol, cast
+from typing import NoReturn, Protocol, cast
 
 from .errors import ExitCode, HookgenError
 
@@ -22,6 +22,30 @@ COMMANDS = {
     "verify": "prove that the committed model and goldens are what would be written now",
     "explain": "show all that is known about one symbol, with an override ready to paste",
 }
+
+
+class _Parser(argparse.ArgumentParser):
+    """An ArgumentParser whose complaint is one line, like every other failure."""
+
+    def error(self, message: str) -> NoReturn:
+        _say(f"{self.prog}: {message}. See `{self.prog} --help`.")
+        self.exit(ExitCode.USAGE)
+
+
+def _say(line: str) -> None:
+    """One line on stderr, if there is one: a name in it may hold a line break or worse."""
+    if sys.stderr is None:
+        return
+    try:
+        text = "".join(c if c.isprintable() else "?" for c in line)
+        print(text, file=sys.stderr, flush=True)
+    except OSError:
+        _drop(2)
+
+
+def _drop(descriptor: int) -> None:
+    """Let what is in a stream's buffer go: Python flushes on its way out, and would complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
 
 
 class _Command(Protocol):
@@ -35,7 +59,7 @@ class _Command(Protocol):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run hookgen; returns the exit status."""
     words = list(sys.argv[1:] if argv is None else argv)
-    parser = argparse.ArgumentParser(prog="hookgen", description="Headers to model to C++.")
+    parser = _Parser(prog="hookgen", description="Headers to model to C++.")
     parser.add_argument("--debug", action="store_true", help="show a traceback on errors")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     # Only the chosen command is imported: each brings its own dependencies.
@@ -44,18 +68,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         subparser = subparsers.add_parser(name, help=summary, description=summary)
         if name == chosen:
             _load(name).add_arguments(subparser)
-    args = parser.parse_args(words)
     try:
+        args = parser.parse_args(words)
+    except SystemExit as end:  # the help or a complaint was printed
+        status = end.code if isinstance(end.code, int) else ExitCode.USAGE
+        raise SystemExit(_flushed(status)) from None
+    try:
+        if sys.stdout is None:
+            raise HookgenError("output not written", "stdout is closed", "Send it somewhere.")
         status = _load(args.command).run(args)
         sys.stdout.flush()
         return status
     except HookgenError as error:
         if args.debug:
             raise
-        print(f"hookgen: {error}", file=sys.stderr)
+        _say(f"hookgen: {error}")
         return error.code
     except BrokenPipeError:  # the reader of our output has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at exit
+        _drop(1)
         return ExitCode.OK
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
@@ -63,12 +93,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args.debug:
             raise
         what = f"{type(error).__name__}: {error}".splitlines()[0]
-        print(
-            f"hookgen: {args.command} failed: {what}. This is a defect of hookgen; "
-            f"`hookgen --debug {args.command} ...` shows where.",
-            file=sys.stderr,
-        )
+        cause = f"This is a defect of hookgen; `hookgen --debug {args.command} ...` shows where."
+        if isinstance(error, OSError):
+            _drop(1)
+            what, cause = error.strerror or str(error), "Make room, or name another file."
+        _say(f"hookgen: {args.command} failed: {what}. {cause}")
         return ExitCode.ERROR
+
+
+def _flushed(status: int) -> int:
+    """The status, or an error when what was printed cannot be written."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError as error:
+        _drop(1)
+        _say(f"hookgen: output not written: {error.strerror}. Make room.")
+        return status or ExitCode.ERROR
+    return status
 
 
 def _load(name: str) -> _Command:

@@ -7,9 +7,9 @@ subcommand is imported, because `gpufence run` stands in front of every fenced p
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 
+from . import streams
 from .errors import ExitCode, ToolError
 
 # argparse and typing take longer to load than `gpufence run` needs for everything else.
@@ -44,17 +44,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit status; `run` does not return when it succeeds, because it becomes the program.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
+    failed = ExitCode.WRAPPER_FAILED if arguments[:1] == ["run"] else ExitCode.ERROR
     try:
-        return _run(arguments)
+        status = _run(arguments)
     except ToolError as error:
-        print(f"gpufence: {error}", file=sys.stderr)
-        return int(error.status)
+        streams.say(f"gpufence: {error}")
+        status = int(error.status)
     except BrokenPipeError:
-        # The reader went away (`gpufence doctor | head -1`); keep the interpreter's flush quiet.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return int(ExitCode.ERROR)
+        # The reader went away (`gpufence doctor | head -1`), and wants no more.
+        streams.drop_output()
+        status = int(failed)
+    except OSError as error:
+        streams.drop_output()
+        streams.say(f"gpufence: {streams.failure(error)}")
+        status = int(failed)
     except KeyboardInterrupt:
-        return 130  # 128 + SIGINT, as a shell reports it
+        status = 130  # 128 + SIGINT, as a shell reports it
+    except SystemExit as end:  # argparse printed its help or its complaint
+        status = end.code if isinstance(end.code, int) else int(ExitCode.USAGE)
+    return streams.finish(status, failed)
 
 
 def _run(arguments: list[str]) -> int:
@@ -63,9 +71,10 @@ def _run(arguments: list[str]) -> int:
         _overview().parse_args(arguments)  # prints the help or the complaint, and exits
     module = importlib.import_module(f".{name}", __package__)
     plain = module.parse_plain(arguments[1:]) if hasattr(module, "parse_plain") else None
-    status = int(module.run(plain or _parser(name, module).parse_args(arguments[1:])))
-    sys.stdout.flush()
-    return status
+    chosen = plain or _parser(name, module).parse_args(arguments[1:])
+    if name != "run":  # what a program does without streams is its own affair
+        streams.require_output()
+    return int(module.run(chosen))
 
 
 def commands() -> dict[str, tuple[str, argparse.ArgumentParser]]:

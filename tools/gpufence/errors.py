@@ -22,6 +22,11 @@ class ExitCode(enum.IntEnum):
     NOT_FOUND = 127
 
 
+def one_line(text: str) -> str:
+    """The text with everything that no terminal prints as '?': a name may hold a line break."""
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
 class ToolError(Exception):
     """A failure that a user can understand: what failed, why, and how to fix it."""
 
@@ -34,7 +39,7 @@ class ToolError(Exception):
             fix: one imperative sentence, without a final full stop.
             status: what the process returns.
         """
-        super().__init__(f"{what}: {why}. {fix}.")
+        super().__init__(one_line(f"{what}: {why}. {fix}."))
         self.what = what
         self.why = why
         self.fix = fix

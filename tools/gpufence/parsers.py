@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import NoReturn
 
-from .errors import ExitCode
+from . import streams
+from .errors import ExitCode, one_line
 
 
 class Parser(argparse.ArgumentParser):
@@ -20,7 +21,8 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Ends the command with one line."""
-        self.exit(self.usage_status, f"{self.prog}: {message}. See `{self.prog} --help`.\n")
+        streams.say(f"{self.prog}: {one_line(message)}. See `{self.prog} --help`.")
+        self.exit(self.usage_status)
 
 
 def of_command(name: str, module: ModuleType) -> Parser:

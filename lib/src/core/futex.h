@@ -34,6 +34,24 @@ inline void FutexWakeAll(const std::atomic<uint32_t>* word) {
   syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT32_MAX, nullptr, nullptr, 0);
 }
 
+// The same for a word in memory that other processes share: sleeps until a wake that names one of
+// `bits`, so that a wake that is meant for one process does not cost all of them.
+inline void FutexWaitShared(const std::atomic<uint32_t>* word, uint32_t seen, uint64_t timeout_ns,
+                            uint32_t bits) {
+  const uint64_t until_ns = NowNs() + timeout_ns;  // this kind takes a moment, not a span
+  timespec until = {static_cast<time_t>(until_ns / 1'000'000'000u),
+                    static_cast<long>(until_ns % 1'000'000'000u)};
+  const int error = errno;
+  syscall(SYS_futex, word, FUTEX_WAIT_BITSET, seen, &until, nullptr, bits);
+  errno = error;
+}
+
+inline void FutexWakeShared(const std::atomic<uint32_t>* word, uint32_t bits) {
+  const int error = errno;
+  syscall(SYS_futex, word, FUTEX_WAKE_BITSET, INT32_MAX, nullptr, nullptr, bits);
+  errno = error;
+}
+
 // A lock between threads of one process that may be held across a driver call which does not wait
 // for the GPU. Lives in memory that is wiped on fork, where zero means free.
 class FutexLock {

@@ -25,7 +25,9 @@ inline constexpr uint32_t kMostMarkedContexts = 64;
 
 // The pause between two kernels of a stream, in which nothing runs (measured on an H200).
 inline constexpr uint64_t kLaunchGapNs = 1'700;
-// ... and the one from a marker in an idle stream to the kernel launched behind it.
+// ... what a marker between them adds, and the pause from a marker in an idle stream to the kernel
+// launched behind it.
+inline constexpr uint64_t kMarkerGapNs = 2'500;
 inline constexpr uint64_t kFirstLaunchGapNs = 4'000;
 
 struct BusyInterval {
@@ -59,6 +61,17 @@ struct MarkedStream {
   uint64_t charged_ns;    // told as busy up to here
   uint64_t idle_since_ns;
   uint64_t ns_per_launch;  // 0: unknown
+  uint64_t busy_ns;        // between the last two markers that were seen
+
+  // Runs that are waited for (markers_waited.cpp).
+  bool by_host;            // no marker begins this one
+  bool is_waited_for;      // by a call that will tell what ran
+  uint32_t marked_due;     // so many more have to be marked
+  uint64_t host_begin_ns;  // before its first launch
+  uint64_t host_extra_ns;  // from there to the end of the wait, without kernels; 0: unknown
+  uint64_t mark_ns;        // what recording its first marker took
+  uint64_t longest_ns;     // of a launch, as markers saw it
+  uint64_t since_mark_ns;  // of kernels, since a run was marked
 
   // Estimated time of what is queued and not yet done.
   uint64_t QueuedNs() const;
@@ -71,15 +84,25 @@ class Markers {
   MarkedStream* StreamFor(CUstream stream);
   MarkedStream* Find(CUstream stream);  // null also when it was never launched into
 
-  // Before a launch into a stream that is not running.
+  // Before a launch into a stream that is not running, and that waited for so long for others: that
+  // says nothing about what it does, and the GPU comes from another process.
   enum class Begun : uint8_t { kYes, kNotMarked, kOtherStream };
-  Begun Begin(MarkedStream* stream, CUstream handle);
+  Begun Begin(MarkedStream* stream, CUstream handle, uint64_t others_ns);
   // After launches: marks what has no marker yet.
   void Mark(MarkedStream* stream);
+  // From now on a marker for about so much work.
+  void Space(uint64_t work_ns) { spacing_ns_.store(work_ns, std::memory_order_relaxed); }
   // Before something that is no kernel: marks, and the next launch begins a new run.
   void Leave(MarkedStream* stream);
   // The same for every stream of the calling thread's context.
   void LeaveContext();
+
+  // Around a wait for a stream's end. Before it: leaves the stream, unless the host's clock is
+  // enough; then the launches that are waited for are returned. After it, with what was returned
+  // and whether the stream has ended: what ran, as Collect, of this stream.
+  uint32_t BeforeWait(MarkedStream* stream);
+  size_t AfterWait(MarkedStream* stream, uint32_t launches, bool ended, BusyInterval* busy,
+                   size_t room);
 
   // What ran since the last look, at most `room` intervals, by stream in order. Sets the calling
   // thread's context and leaves none. `captures`: a capture may be open.
@@ -90,6 +113,8 @@ class Markers {
   bool IsActive(uint32_t ordinal);
   // When the first stream that runs is expected to be done with its oldest marker.
   uint64_t ExpectedNs(uint64_t now_ns);
+  // When all that runs on the device is expected to be done; 0 when that cannot be said.
+  uint64_t EndsNs(uint32_t ordinal, uint64_t now_ns);
 
   // ---- what ends ----
 
@@ -113,7 +138,7 @@ class Markers {
     uint16_t next;
     uint16_t context;
     bool begins;  // the time before it is not the stream's
-    bool prompt;  // recorded in an idle stream
+    bool prompt;  // nothing was before it on the GPU
   };
 
   struct Context {
@@ -143,11 +168,18 @@ class Markers {
   uint16_t Take(uint16_t context);
   void Return(uint16_t marker);
   void Discard(uint16_t marker);
-  bool Record(MarkedStream* stream, uint32_t launches, bool begins);
+  bool Record(MarkedStream* stream, uint32_t launches, bool begins, bool prompt = false);
   void MarkLocked(MarkedStream* stream);
+  void LeaveLocked(MarkedStream* stream);
   bool IsCapturing(const MarkedStream& stream);
 
+  bool IsOnlyActive(const MarkedStream* stream) const;
+  bool HostIsEnough(const MarkedStream& stream) const;
+
   struct Look;
+  bool TakeByHost(MarkedStream* stream, uint32_t launches, uint64_t now_ns, BusyInterval* busy,
+                  size_t* count);
+  size_t TakeMarked(MarkedStream* stream, uint64_t now_ns, BusyInterval* busy, size_t room);
   void CollectStream(MarkedStream* stream, Look* look);
   void Running(MarkedStream* stream, uint32_t launches, uint64_t end_ns, Look* look);
   bool Reached(MarkedStream* stream, const Marker& marker, Look* look, uint64_t* at_ns);
@@ -164,6 +196,7 @@ class Markers {
   FutexLock lock_;
   Context contexts_[kMostMarkedContexts];
   std::atomic<uint32_t> reached_;
+  std::atomic<uint64_t> spacing_ns_;
   uint32_t markers_made_;
   uint16_t unused_;  // markers without an event
   Marker markers_[kMostMarkers];

@@ -2,15 +2,15 @@
 // what happens to them when streams and contexts end.
 #include <algorithm>
 
-#include "device/markers.h"
+#include "device/markers_look.h"
 #include "real.h"
 
 namespace gpufence {
 namespace {
 
-// A marker for about so much work, and at most so many launches.
-constexpr uint64_t kMarkedWorkNs = 1'000'000;
 constexpr uint64_t kMostLaunchesUnmarked = 256;
+// What runs so much longer than before may be something else.
+constexpr uint64_t kMuchLongerNs = 1'000'000;
 // The base moves along, so that the driver's float of milliseconds stays exact to 30 ns.
 constexpr int64_t kBaseReachNs = 500'000'000;
 constexpr uint64_t kLegacyStream = 1;
@@ -19,31 +19,11 @@ constexpr uint64_t kClockDoubtNs = 150'000;
 
 // What of an interval of so many launches lies between kernels.
 uint64_t Gaps(const MarkedStream& stream, uint64_t launches, uint64_t interval_ns) {
-  const uint64_t first_ns = stream.is_fresh ? kFirstLaunchGapNs : 0;
+  const uint64_t first_ns = stream.is_fresh ? kFirstLaunchGapNs : kMarkerGapNs;
   return std::min(first_ns + launches * kLaunchGapNs, interval_ns / 2);
 }
 
 }  // namespace
-
-// One look at all streams: where the intervals go, and which context the thread is in.
-struct Markers::Look {
-  uint64_t now_ns;
-  bool captures;
-  BusyInterval* busy;
-  size_t room;
-  size_t count;
-  uint16_t context;
-
-  void Add(const MarkedStream& stream, uint64_t begin_ns, uint64_t end_ns) {
-    if (end_ns <= begin_ns) return;
-    if (count == room) {
-      // Out of room: the last interval grows over what lies between, which charges too much.
-      busy[count - 1].end_ns = std::max(busy[count - 1].end_ns, end_ns);
-      return;
-    }
-    busy[count++] = {begin_ns, end_ns, stream.ordinal};
-  }
-};
 
 size_t Markers::Collect(uint64_t now_ns, bool captures, BusyInterval* busy, size_t room) {
   Look look = {now_ns, captures, busy, room, 0, kNone};
@@ -91,7 +71,7 @@ void Markers::CollectStream(MarkedStream* stream, Look* look) {
   // It runs: paid for up to now.
   const uint64_t ran_ns = look->now_ns - std::min(look->now_ns, stream->run_begin_ns);
   Running(stream, next.launches, look->now_ns - kClockDoubtNs, look);
-  if (ran_ns > 2 * next.launches * stream->ns_per_launch + kMarkedWorkNs) {
+  if (ran_ns > 2 * next.launches * stream->ns_per_launch + kMuchLongerNs) {
     // Far longer than before: what is queued behind it may be as long.
     stream->ns_per_launch = ran_ns / std::max(next.launches, 1u);
     stream->every.store(1, std::memory_order_relaxed);
@@ -134,15 +114,15 @@ bool Markers::Reached(MarkedStream* stream, const Marker& marker, Look* look, ui
 void Markers::TakeReached(MarkedStream* stream, const Marker& marker, uint64_t at_ns, Look* look) {
   if (!marker.begins && stream->is_timed && at_ns > stream->run_begin_ns) {
     const uint64_t ran_ns = at_ns - stream->run_begin_ns;
-    look->Add(
-        *stream,
-        std::max(stream->charged_ns, stream->run_begin_ns + Gaps(*stream, marker.launches, ran_ns)),
-        at_ns);
+    const uint64_t gaps_ns = Gaps(*stream, marker.launches, ran_ns);
+    look->Add(*stream, std::max(stream->charged_ns, stream->run_begin_ns + gaps_ns), at_ns);
+    stream->busy_ns = ran_ns - gaps_ns;
+    const uint64_t spacing_ns = spacing_ns_.load(std::memory_order_relaxed);
     const uint64_t each_ns = std::max(ran_ns / std::max(marker.launches, 1u), uint64_t{1});
     const bool known = stream->ns_per_launch != 0 && each_ns < 4 * stream->ns_per_launch;
     stream->ns_per_launch = known ? (3 * stream->ns_per_launch + each_ns) / 4 : each_ns;
     stream->is_trusted = true;
-    stream->every.store(static_cast<uint32_t>(std::clamp(kMarkedWorkNs / stream->ns_per_launch,
+    stream->every.store(static_cast<uint32_t>(std::clamp(spacing_ns / stream->ns_per_launch,
                                                          uint64_t{1}, kMostLaunchesUnmarked)),
                         std::memory_order_relaxed);
   }
@@ -186,6 +166,7 @@ void Markers::CollectTail(MarkedStream* stream, Look* look) {
     // A marker in the legacy stream, late, would make other streams wait for each other.
     if (!is_idle && active <= 1) MarkLocked(stream);
   }
+  if (is_idle && stream->is_waited_for) return;
   uint64_t end_ns = look->now_ns;
   if (is_idle && stream->ns_per_launch != 0) end_ns = std::min(end_ns, estimate_ns);
   if (stream->is_timed) Running(stream, launches, is_idle ? end_ns : end_ns - kClockDoubtNs, look);
@@ -213,6 +194,24 @@ uint64_t Markers::ExpectedNs(uint64_t now_ns) {
     soonest_ns = std::min(soonest_ns, end_ns > now_ns ? end_ns - now_ns : 0);
   });
   return soonest_ns;
+}
+
+uint64_t Markers::EndsNs(uint32_t ordinal, uint64_t now_ns) {
+  const FutexGuard guard(&lock_);
+  uint64_t latest_ns = 0;
+  bool known = true;
+  ForEachActive([&](MarkedStream* stream) {
+    if (stream->ordinal != ordinal) return;
+    const uint32_t launches =
+        stream->word.load(std::memory_order_relaxed) & MarkedStream::kLaunches;
+    const uint64_t end_ns =
+        stream->run_begin_ns + (stream->queued + launches) * stream->ns_per_launch;
+    // What takes longer than it should may take any time.
+    known &= stream->is_timed && stream->is_trusted && end_ns + kClockDoubtNs > now_ns &&
+             (stream->first == kNone || !markers_[stream->first].begins);
+    latest_ns = std::max(latest_ns, end_ns);
+  });
+  return known ? latest_ns : 0;
 }
 
 bool Markers::IsActive(uint32_t ordinal) {

@@ -1,7 +1,11 @@
 // Which core limits hold in this process: those it was given, and those that an operator sets while
 // it runs. Must not know how a limit is held.
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "core/forked.h"
 #include "core/futex.h"
@@ -34,6 +38,29 @@ CoreShares Imposed(CoreLimits* limits, const CoreClaim& claim) {
   return shares.hard == 0 ? CoreShares{} : shares;
 }
 
+// The node folder, or "" with a warning: without one the container stands alone. All processes of a
+// container see the same mounts, hence decide alike; tables that are full refuse instead, since a
+// process that stands alone beside siblings who do not would have a share of its own.
+const char* UsableNodeFolder(const char* folder) {
+  if (folder[0] == '\0') return folder;
+  struct stat found = {};
+  int error = 0;
+  if (stat(folder, &found) != 0) {
+    error = errno;
+  } else if (!S_ISDIR(found.st_mode)) {
+    error = ENOTDIR;
+  } else if (faccessat(AT_FDCWD, folder, W_OK | X_OK, AT_EACCESS) != 0) {
+    error = errno;
+  }
+  if (error == 0) return folder;
+  GPUFENCE_LOG(kWarn,
+               "GPUFENCE_NODE_DIR='%s' is not used: %s. The container holds its core limit alone, "
+               "without turns with its neighbours; mount a folder there that all containers of the "
+               "GPU can write to",
+               folder, strerror(error));
+  return "";
+}
+
 bool Sit(Cores* cores, CoreClaim* claim, CoreShares imposed, char* why, size_t why_bytes) {
   const CoreLimits& limits = cores->limits;
   RegionPlaces own = {{}, limits.container};
@@ -43,10 +70,11 @@ bool Sit(Cores* cores, CoreClaim* claim, CoreShares imposed, char* why, size_t w
   const uint32_t count = cores->count.load(std::memory_order_relaxed);
   CoreDevice* device = &cores->devices[count];
   const CoreShares shares = claim->own.hard == 0 ? CoreShares{kWholeShare, 0} : claim->own;
-  if (!device->seat.Join(limits.node_folder, own, claim->uuid, shares.hard, shares.soft, NowNs(),
-                         why, why_bytes, imposed)) {
+  if (!device->seat.Join(UsableNodeFolder(limits.node_folder), own, claim->uuid, shares.hard,
+                         shares.soft, NowNs(), why, why_bytes, imposed)) {
     return false;
   }
+  memcpy(device->uuid, claim->uuid, sizeof device->uuid);
   device->ordinal = claim->ordinal;
   device->activity = claim->activity;
   device->closed.store(1, std::memory_order_relaxed);

@@ -13,6 +13,7 @@
 #include "driver_abi.h"
 #include "hooks/watcher.h"
 #include "policy/core_seat.h"
+#include "policy/neighbours.h"
 #include "state/identity.h"
 #include "state/limits_file.h"
 #include "state/region.h"
@@ -23,6 +24,8 @@ namespace gpufence {
 struct CoreDevice {
   CoreSeat seat;
   Activity* activity;
+  NeighbourSight neighbours;
+  uint8_t uuid[16];
   uint32_t ordinal;
   std::atomic<uint32_t> closed;         // the gate: not 0, ask before the next launch
   std::atomic<uint32_t> progress;       // changes when waiting may be over
@@ -115,6 +118,32 @@ inline void LeaveKernels(CUstream stream) {
   if (known != nullptr) cores->markers.Leave(known);
 }
 
+// Around a wait for the end of a stream.
+class CoreWait {
+ public:
+  explicit CoreWait(CUstream stream) {
+    Cores* cores = ActiveCores();
+    stream_ = cores != nullptr ? cores->markers.Find(stream) : nullptr;
+    if (stream_ == nullptr) return;
+    cores_ = cores;
+    launches_ = cores->markers.BeforeWait(stream_);
+  }
+  CoreWait(const CoreWait&) = delete;
+  CoreWait& operator=(const CoreWait&) = delete;
+
+  // `ended`: all that was in the stream before the wait is done.
+  void Settle(bool ended) {
+    if (stream_ != nullptr) Waited(ended);
+  }
+
+ private:
+  void Waited(bool ended);
+
+  Cores* cores_;
+  MarkedStream* stream_;  // null: nothing of it is measured
+  uint32_t launches_;
+};
+
 // The same for all streams of the calling thread's context.
 inline void LeaveAllKernels() {
   Cores* cores = ActiveCores();
@@ -140,6 +169,9 @@ class CoreContextEnd {
 
 // Charges, closes gates and moves turns on. The watcher's work; launches do it where none runs.
 void TickCores(Cores* cores, uint64_t now_ns);
+
+// The process launches no more.
+void LeaveCores(Cores* cores, uint64_t now_ns);
 
 // How long the watcher may sleep after a tick; UINT64_MAX: until it is woken.
 uint64_t NextTickNs(Cores* cores, uint64_t now_ns);

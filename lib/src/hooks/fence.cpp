@@ -1,6 +1,8 @@
 #include "hooks/fence.h"
 
 #include <stdio.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "core/forked.h"
 #include "core/log.h"
@@ -181,13 +183,24 @@ struct Workspace {
   DeviceLimits limits[kMostLimitedDevices];
 };
 
+// Where each process has a share of its own, it is a tenant of its own in the node folder, too.
+void NameProcess(char name[kContainerNameBytes]) {
+  char number[16];
+  const int length = snprintf(number, sizeof number, "#%d", getpid());
+  const size_t most = kContainerNameBytes - 1 - static_cast<size_t>(length);
+  memcpy(name + strnlen(name, most), number, static_cast<size_t>(length) + 1);
+}
+
 // Seats for the core limit: with the containers of the node, or by the container's own region.
 bool OpenShares(Fence* fence, Workspace* work, const RegionFile& file, size_t count, char* why,
                 size_t why_bytes) {
   char name[kContainerNameBytes];
   RegionPlaces own = PlacesOf(work->claims, name);
   const bool alone = work->claims.process_scope;
-  if (alone) own.folders[0] = nullptr;
+  if (alone) {
+    own.folders[0] = nullptr;
+    NameProcess(name);
+  }
   Activity* activities[kMostLimitedDevices];
   for (size_t i = 0; i < count; ++i) activities[i] = fence->devices[i].account.activity();
   return OpenCores(work->claims, own, file, alone ? nullptr : &fence->set_limits, work->devices,

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <sys/prctl.h>
 
+#include <algorithm>
+
 #include "core/futex.h"
 #include "core/log.h"
 #include "hooks/capture_mode.h"
@@ -20,6 +22,8 @@ namespace gpufence {
 namespace {
 
 constexpr uint64_t kForeverNs = 3'600'000'000'000;
+// So long a pause may not keep it from new work: whoever begins some wakes it.
+constexpr uint64_t kNapNs = 1'000'000;
 constexpr uint64_t kStopPatienceNs = 200'000'000;
 
 constinit std::atomic<bool> exit_registered{false};
@@ -73,16 +77,18 @@ void Watcher::Run(Cores* cores) {
   const CaptureRelaxed relaxed;
   while (!stopping()) {
     TickCores(cores, NowNs());
-    const uint64_t pause_ns = NextTickNs(cores, NowNs());
-    if (pause_ns != UINT64_MAX) {
+    uint64_t pause_ns = NextTickNs(cores, NowNs());
+    if (pause_ns <= kNapNs) {
       FutexWait(&stopping_, 0, pause_ns);
       continue;
     }
     awake_.store(0, std::memory_order_seq_cst);
     // Whoever began something before that store saw it awake.
-    if (NextTickNs(cores, NowNs()) == UINT64_MAX && !stopping()) FutexWait(&awake_, 0, kForeverNs);
+    pause_ns = NextTickNs(cores, NowNs());
+    if (pause_ns > kNapNs && !stopping()) FutexWait(&awake_, 0, std::min(pause_ns, kForeverNs));
     awake_.store(1, std::memory_order_release);
   }
+  LeaveCores(cores, NowNs());
   gone_.store(1, std::memory_order_release);
   FutexWakeAll(&gone_);
 }

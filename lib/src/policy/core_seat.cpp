@@ -2,6 +2,7 @@
 
 #include "policy/core_busy.h"
 #include "policy/moment.h"
+#include "policy/neighbours.h"
 #include "policy/share.h"
 
 namespace gpufence {
@@ -73,7 +74,8 @@ uint64_t CoreSeat::HeldFor(uint64_t now_ns) const {
 uint32_t CoreSeat::ShareNow(uint64_t now_ns) const {
   const CoreShares shares = UnpackShares(tenant().shares.load(std::memory_order_relaxed));
   const uint32_t hard = Sane(shares.hard);
-  const uint32_t soft = Sane(shares.soft);
+  uint32_t soft = Sane(shares.soft);
+  if (!shares_device_ && soft > kMostUnseenShare) soft = kMostUnseenShare;
   return soft <= hard || OthersWant(now_ns, kOthersWindowNs) ? hard : soft;
 }
 

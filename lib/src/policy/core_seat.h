@@ -7,6 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <atomic>
+
 #include "policy/turn.h"
 #include "state/core_region.h"
 
@@ -40,6 +42,9 @@ class CoreSeat {
   // looks for processes of the container that died, at a system call each.
   uint64_t Charge(uint64_t begin_ns, uint64_t end_ns, uint64_t now_ns);
 
+  // All GPU time that the container was ever charged.
+  uint64_t ChargedNs() const { return tenant().charged_ns.load(std::memory_order_relaxed); }
+
   // Nanoseconds until the container may launch again; 0: now.
   uint64_t HeldFor(uint64_t now_ns) const;
 
@@ -57,24 +62,38 @@ class CoreSeat {
   // true), or after a tick that said so: then whoever moves the turn on sees what is outstanding.
   bool HasTurn() const;
 
+  // Sleeps until the container has the turn, at most `most_ns`; may return early.
+  void AwaitTurn(uint64_t most_ns) const;
+
   // What this process has outstanding on the device: said by its watcher at every tick (a
-  // heartbeat) and by a launch that ends idleness.
-  void Beat(uint64_t now_ns, bool outstanding);
+  // heartbeat) and by a launch that ends idleness. `ends_ns`: when that is expected to be done; 0:
+  // unknown.
+  void Beat(uint64_t now_ns, bool outstanding, uint64_t ends_ns = 0);
 
   // Closes a turn that is over, hands over one that is drained, passes over the dead and the
-  // stopped. Called by every watcher while it waits for a turn or others wait for its own. True
-  // when the turn word changed: then whoever waits at TurnFutex should be woken.
+  // stopped, and wakes whoever is next. Called by every watcher while it waits for a turn or others
+  // wait for its own. True when the turn word changed.
   bool MoveTurn(uint64_t now_ns);
 
-  // True when another container wanted the device during the last `window_ns`, or NoteForeign said
-  // so.
+  // Nanoseconds until the container's turn may be over; UINT64_MAX when nobody else wants one, and
+  // when this is not its turn.
+  uint64_t TurnLeftNs(uint64_t now_ns) const;
+
+  // True while the container's turn is closing: it is handed over when all is done.
+  bool IsDraining() const;
+
+  // The process launches no more: what it has, and its place in the queue, is for others.
+  void Leave(uint64_t now_ns);
+
+  // True when another container wanted the device during the last `window_ns`; where none is met,
+  // when NoteForeign said so.
   bool OthersWant(uint64_t now_ns, uint64_t window_ns) const;
 
-  // Somebody who has no seat in this file uses the device (a process that NVML reports).
-  void NoteForeign(uint64_t now_ns);
+  // True where neighbours are not met in the file, and seeing them would change the share.
+  bool LooksForNeighbours() const;
 
-  // A word that changes with the turn, for FUTEX_WAIT (shared).
-  const uint32_t* TurnFutex() const;
+  // Somebody who has no seat in this file uses the device, or may. Counts for kNeighbourLastsNs.
+  void NoteForeign(uint64_t now_ns);
 
  private:
   CoreRow& row() const { return file_.region->rows[place_.row]; }
@@ -84,7 +103,8 @@ class CoreSeat {
   void SettleSharesAt(uint64_t now_ns);
   void Settle(uint64_t now_ns);
   void Arrive(uint64_t now_ns);
-  void View(uint64_t now_ns, TenantView* views) const;
+  const std::atomic<uint32_t>* TurnFutex() const;
+  void View(Turn turn, uint64_t now_ns, TenantView* views) const;
   void HandOver(Turn from, uint32_t to, const TenantView* views, uint64_t now_ns);
 
   CoreFile file_;

@@ -1,6 +1,10 @@
 // The turns of core_seat.h: one word says whose turn it is; anybody may move it on.
+#include <algorithm>
+
+#include "core/futex.h"
 #include "policy/core_seat.h"
 #include "policy/moment.h"
+#include "policy/neighbours.h"
 #include "policy/share.h"
 
 namespace gpufence {
@@ -19,13 +23,18 @@ uint64_t PackBeat(uint64_t now_ns, bool outstanding) {
 bool IsOutstanding(uint64_t beat) { return (beat & 1) != 0; }
 uint64_t BeatNs(uint64_t beat) { return (beat >> 1) * kNsInUs; }
 
+// Whom a hand-over wakes; a few others too, where there are more than 32 containers.
+uint32_t WakeBits(uint32_t tenant) { return 1u << (tenant % 32); }
+
 // What one process adds to the view of its container.
 void AddMember(const CoreMember& member, uint64_t backlog_ns, uint64_t now_ns, TenantView* view) {
   // Pairs with Beat: who is seen here as idle sees there that the turn is closing.
   const uint64_t beat = member.beat.load(std::memory_order_seq_cst);
   const bool runs = IsOutstanding(beat) && IsRecent(BeatNs(beat), now_ns, kMemberSilentNs);
   if (runs) {
+    const uint64_t ends_ns = member.ends_ns.load(std::memory_order_relaxed);
     view->idle_since_ns = 0;
+    view->ends_ns = std::max(view->ends_ns, ends_ns != 0 ? ends_ns : kUnknownEnd);
   } else if (view->idle_since_ns != 0) {
     uint64_t idle_ns =
         IsOutstanding(beat) ? BeatNs(beat) : member.idle_ns.load(std::memory_order_relaxed);
@@ -37,6 +46,17 @@ void AddMember(const CoreMember& member, uint64_t backlog_ns, uint64_t now_ns, T
   }
 }
 
+// What a turn costs its holder until now.
+uint64_t CostOfTurn(Turn turn, const TenantView* views, uint64_t now_ns) {
+  uint64_t others_wait_ns = UINT64_MAX;
+  for (uint32_t i = 0; i < kMaxCoreTenants; ++i) {
+    if (i != turn.tenant) others_wait_ns = std::min(others_wait_ns, WaitsSince(views[i], now_ns));
+  }
+  const uint64_t cost_ns =
+      ServedInTurn(TurnBegan(turn, now_ns), others_wait_ns, now_ns, views[turn.tenant].share);
+  return std::min(cost_ns, static_cast<uint64_t>(kMostLeadNs));
+}
+
 void RaiseVirtualTime(Word* virtual_ns, uint64_t to_ns) {
   uint64_t seen = virtual_ns->load(std::memory_order_relaxed);
   while (static_cast<int64_t>(to_ns - seen) > 0 &&
@@ -46,7 +66,7 @@ void RaiseVirtualTime(Word* virtual_ns, uint64_t to_ns) {
 
 }  // namespace
 
-void CoreSeat::View(uint64_t now_ns, TenantView* views) const {
+void CoreSeat::View(Turn turn, uint64_t now_ns, TenantView* views) const {
   const CoreTenant* tenants = file_.region->tenants[place_.row];
   const uint64_t virtual_ns = row().virtual_ns.load(std::memory_order_relaxed);
   for (uint32_t i = 0; i < kMaxCoreTenants; ++i) {
@@ -54,6 +74,7 @@ void CoreSeat::View(uint64_t now_ns, TenantView* views) const {
     const CoreShares shares = UnpackShares(tenant.shares.load(std::memory_order_relaxed));
     views[i] = {.wants_ns = 0,
                 .idle_since_ns = 1,
+                .ends_ns = 0,
                 .due_ns = tenant.due_ns.load(std::memory_order_relaxed),
                 .lead_ns = LeadOf(tenant.served_ns.load(std::memory_order_relaxed), virtual_ns),
                 .share = shares.hard};
@@ -65,6 +86,9 @@ void CoreSeat::View(uint64_t now_ns, TenantView* views) const {
     if (tenant >= kMaxCoreTenants) continue;
     AddMember(member, tenants[tenant].backlog_ns.load(std::memory_order_relaxed), now_ns,
               &views[tenant]);
+  }
+  if (turn.tenant < kMaxCoreTenants) {
+    views[turn.tenant].lead_ns += static_cast<int64_t>(CostOfTurn(turn, views, now_ns));
   }
 }
 
@@ -96,7 +120,20 @@ bool CoreSeat::HasTurn() const {
   return turn.tenant == place_.tenant && !turn.closing;
 }
 
-void CoreSeat::Beat(uint64_t now_ns, bool outstanding) {
+// The lower half, which little-endian machines put first.
+const std::atomic<uint32_t>* CoreSeat::TurnFutex() const {
+  return reinterpret_cast<const std::atomic<uint32_t>*>(&row().turn);
+}
+
+void CoreSeat::AwaitTurn(uint64_t most_ns) const {
+  if (!shares_device_) return;
+  const uint64_t word = row().turn.load(std::memory_order_seq_cst);
+  const Turn turn = UnpackTurn(word);
+  if (turn.tenant == place_.tenant && !turn.closing) return;
+  FutexWaitShared(TurnFutex(), static_cast<uint32_t>(word), most_ns, WakeBits(place_.tenant));
+}
+
+void CoreSeat::Beat(uint64_t now_ns, bool outstanding, uint64_t ends_ns) {
   if (!shares_device_) return;
   CoreMember& own = member();
   const bool was_outstanding = IsOutstanding(own.beat.load(std::memory_order_relaxed));
@@ -107,6 +144,7 @@ void CoreSeat::Beat(uint64_t now_ns, bool outstanding) {
   } else if (was_outstanding) {
     own.idle_ns.store(now_ns, std::memory_order_relaxed);
   }
+  own.ends_ns.store(ends_ns, std::memory_order_relaxed);
   // Pairs with View: either the mover sees that we launch, or we see that the turn is closing.
   own.beat.store(PackBeat(now_ns, outstanding), std::memory_order_seq_cst);
 }
@@ -114,17 +152,12 @@ void CoreSeat::Beat(uint64_t now_ns, bool outstanding) {
 void CoreSeat::HandOver(Turn from, uint32_t to, const TenantView* views, uint64_t now_ns) {
   CoreTenant* tenants = file_.region->tenants[place_.row];
   if (from.tenant < kMaxCoreTenants) {
-    uint64_t others_want_ns = now_ns;
-    for (uint32_t i = 0; i < kMaxCoreTenants; ++i) {
-      const uint64_t wants_ns = views[i].wants_ns;
-      if (i != from.tenant && wants_ns != 0 && wants_ns < others_want_ns) others_want_ns = wants_ns;
-    }
-    tenants[from.tenant].served_ns.fetch_add(
-        ServedInTurn(TurnBegan(from, now_ns), others_want_ns, now_ns, views[from.tenant].share),
-        std::memory_order_relaxed);
+    tenants[from.tenant].served_ns.fetch_add(CostOfTurn(from, views, now_ns),
+                                             std::memory_order_relaxed);
   }
   if (to != kNoTenant) {
     RaiseVirtualTime(&row().virtual_ns, tenants[to].served_ns.load(std::memory_order_relaxed));
+    FutexWakeShared(TurnFutex(), WakeBits(to));
   }
 }
 
@@ -133,22 +166,23 @@ bool CoreSeat::MoveTurn(uint64_t now_ns) {
   TenantView views[kMaxCoreTenants];
   uint64_t word = row().turn.load(std::memory_order_seq_cst);
   Turn turn = UnpackTurn(word);
-  View(now_ns, views);
+  View(turn, now_ns, views);
   bool changed = false;
   if (turn.tenant < kMaxCoreTenants && !turn.closing) {
     TenantView holder = views[turn.tenant];
     views[turn.tenant].wants_ns = 0;
-    const bool others_want = NextTenant(views, kMaxCoreTenants, now_ns) != kNoTenant;
-    if (!IsTurnOver(holder, TurnBegan(turn, now_ns), now_ns, others_want)) return false;
+    const uint32_t next = NextTenant(views, kMaxCoreTenants, now_ns);
+    const TenantView* other = next != kNoTenant ? &views[next] : nullptr;
+    if (!IsTurnOver(holder, other, TurnBegan(turn, now_ns), now_ns)) return false;
     turn.closing = true;
     if (!row().turn.compare_exchange_strong(word, PackTurn(turn), std::memory_order_seq_cst)) {
       return false;
     }
     word = PackTurn(turn);
     changed = true;
-    View(now_ns, views);  // again: what was launched until now is outstanding
+    View(turn, now_ns, views);  // again: what was launched until now is outstanding
   }
-  if (turn.tenant < kMaxCoreTenants && views[turn.tenant].idle_since_ns == 0) return changed;
+  if (turn.tenant < kMaxCoreTenants && !IsDrained(views[turn.tenant], now_ns)) return changed;
   const uint32_t next = NextTenant(views, kMaxCoreTenants, now_ns);
   if (next == kNoTenant && turn.tenant == kNoTenant) return changed;
   const uint64_t handed = PackTurn(NextTurn(turn, next, now_ns));
@@ -158,8 +192,9 @@ bool CoreSeat::MoveTurn(uint64_t now_ns) {
 }
 
 bool CoreSeat::OthersWant(uint64_t now_ns, uint64_t window_ns) const {
-  if (IsRecent(row().foreign_ns.load(std::memory_order_relaxed), now_ns, window_ns)) return true;
-  if (!shares_device_) return false;
+  if (!shares_device_) {
+    return IsRecent(row().foreign_ns.load(std::memory_order_relaxed), now_ns, kNeighbourLastsNs);
+  }
   const CoreTenant* tenants = file_.region->tenants[place_.row];
   for (uint32_t other = 0; other < kMaxCoreTenants; ++other) {
     if (other != place_.tenant &&
@@ -170,12 +205,36 @@ bool CoreSeat::OthersWant(uint64_t now_ns, uint64_t window_ns) const {
   return false;
 }
 
-void CoreSeat::NoteForeign(uint64_t now_ns) {
-  row().foreign_ns.store(now_ns, std::memory_order_relaxed);
+uint64_t CoreSeat::TurnLeftNs(uint64_t now_ns) const {
+  if (!HasTurn() || !shares_device_ || !OthersWant(now_ns, kMemberSilentNs)) return UINT64_MAX;
+  const Turn turn = UnpackTurn(row().turn.load(std::memory_order_relaxed));
+  const uint64_t end_ns = TurnBegan(turn, now_ns) + kTurnQuantumNs;
+  // Beyond its quantum it ends when somebody else was served less, which may be soon.
+  return end_ns > now_ns ? end_ns - now_ns : kShortTurnNs;
 }
 
-const uint32_t* CoreSeat::TurnFutex() const {
-  return reinterpret_cast<const uint32_t*>(&row().turn);
+bool CoreSeat::IsDraining() const {
+  if (!shares_device_) return false;
+  const Turn turn = UnpackTurn(row().turn.load(std::memory_order_relaxed));
+  return turn.tenant == place_.tenant && turn.closing;
+}
+
+void CoreSeat::Leave(uint64_t now_ns) {
+  if (!shares_device_) return;
+  member().wanted_ns.store(0, std::memory_order_relaxed);
+  member().idle_ns.store(1, std::memory_order_relaxed);
+  member().beat.store(PackBeat(now_ns, false), std::memory_order_seq_cst);
+  MoveTurn(now_ns);
+}
+
+bool CoreSeat::LooksForNeighbours() const {
+  if (shares_device_) return false;
+  const CoreShares shares = UnpackShares(tenant().shares.load(std::memory_order_relaxed));
+  return shares.soft > shares.hard && shares.hard < kMostUnseenShare;
+}
+
+void CoreSeat::NoteForeign(uint64_t now_ns) {
+  row().foreign_ns.store(now_ns, std::memory_order_relaxed);
 }
 
 }  // namespace gpufence

@@ -37,16 +37,33 @@ uint64_t TurnBegan(Turn turn, uint64_t now_ns) {
   return IsAhead(turn, now_ns) ? 0 : turn.began_us * kNsInUs;
 }
 
+namespace {
+
+// A turn makes that much of a difference between two who both always want one.
+bool IsFarBehind(const TenantView& next, const TenantView& holder) {
+  const uint32_t share = holder.share < next.share ? holder.share : next.share;
+  return next.lead_ns + static_cast<int64_t>(CostOf(kTurnQuantumNs, share)) <= holder.lead_ns;
+}
+
+}  // namespace
+
 bool IsEligible(const TenantView& tenant, uint64_t now_ns) {
   return tenant.wants_ns != 0 && HeldForNs(tenant.due_ns, now_ns) == 0;
 }
 
-bool IsTurnOver(const TenantView& holder, uint64_t began_ns, uint64_t now_ns, bool others_want) {
-  if (!others_want) return false;
-  if (now_ns >= began_ns + kTurnQuantumNs || HeldForNs(holder.due_ns, now_ns) > 0) return true;
+bool IsTurnOver(const TenantView& holder, const TenantView* next, uint64_t began_ns,
+                uint64_t now_ns) {
+  if (next == nullptr) return false;
+  if (HeldForNs(holder.due_ns, now_ns) > 0) return true;
+  if (now_ns >= began_ns + kTurnQuantumNs && next->lead_ns <= holder.lead_ns) return true;
+  if (now_ns >= began_ns + kShortTurnNs && IsFarBehind(*next, holder)) return true;
   // A new holder has as long as one that was busy.
   const uint64_t idle_ns = holder.idle_since_ns > began_ns ? holder.idle_since_ns : began_ns;
   return holder.idle_since_ns != 0 && now_ns >= idle_ns + kTurnIdleNs;
+}
+
+bool IsDrained(const TenantView& holder, uint64_t now_ns) {
+  return holder.idle_since_ns != 0 || holder.ends_ns <= now_ns;
 }
 
 uint32_t NextTenant(const TenantView* tenants, size_t count, uint64_t now_ns) {
@@ -58,9 +75,16 @@ uint32_t NextTenant(const TenantView* tenants, size_t count, uint64_t now_ns) {
   return next;
 }
 
-uint64_t ServedInTurn(uint64_t began_ns, uint64_t others_want_ns, uint64_t now_ns, uint32_t share) {
-  const uint64_t from_ns = others_want_ns > began_ns ? others_want_ns : began_ns;
-  return now_ns > from_ns ? CostOf(now_ns - from_ns, share) : 0;
+uint64_t WaitsSince(const TenantView& tenant, uint64_t now_ns) {
+  if (!IsEligible(tenant, now_ns)) return UINT64_MAX;
+  // A due moment far ahead is damage, and no reason to wait.
+  return tenant.due_ns > tenant.wants_ns && tenant.due_ns <= now_ns ? tenant.due_ns
+                                                                    : tenant.wants_ns;
+}
+
+uint64_t ServedInTurn(uint64_t began_ns, uint64_t others_wait_ns, uint64_t now_ns, uint32_t share) {
+  const uint64_t from_ns = others_wait_ns > began_ns ? others_wait_ns : began_ns;
+  return now_ns > from_ns ? CostOf(now_ns - from_ns + kTurnCostNs, share) : 0;
 }
 
 int64_t LeadOf(uint64_t served_ns, uint64_t virtual_ns) {

@@ -7,9 +7,14 @@
 
 namespace gpufence {
 
-inline constexpr uint64_t kTurnQuantumNs = 20'000'000;
-inline constexpr uint64_t kTurnIdleNs = 500'000;
+inline constexpr uint64_t kTurnQuantumNs = 25'000'000;
+inline constexpr uint64_t kShortTurnNs = 5'000'000;  // the least that a turn of a busy holder lasts
+inline constexpr uint64_t kTurnIdleNs = 200'000;
+// What a turn costs beside its time: the GPU's way to another process and back (141 us each on an
+// H200), so that whoever takes many short turns pays for them.
+inline constexpr uint64_t kTurnCostNs = 300'000;
 inline constexpr uint64_t kMemberSilentNs = 10'000'000;  // no heartbeat: stopped
+inline constexpr uint64_t kUnknownEnd = UINT64_MAX;
 inline constexpr uint32_t kNoTenant = UINT32_MAX;
 
 // A turn, as one word says it. No turn begins in the microsecond of another, so a word that was
@@ -34,24 +39,34 @@ struct TenantView {
   uint64_t
       wants_ns;  // since when it has been waiting for, or using, the device; 0: it wants nothing
   uint64_t idle_since_ns;  // since when nothing of it is outstanding; 0: something is
+  uint64_t ends_ns;        // when what is outstanding is expected to be done; or kUnknownEnd
   uint64_t due_ns;         // policy/share.h
-  int64_t lead_ns;         // what it was served beyond the others (LeadOf)
+  int64_t lead_ns;         // what it was served beyond the others (LeadOf), its turn included
   uint32_t share;          // thousandths of a percent
 };
 
 // True when the tenant wants the turn and can pay.
 bool IsEligible(const TenantView& tenant, uint64_t now_ns);
 
-// True when the holder must let go: somebody else wants the turn, and its quantum has passed, its
-// budget is used up, or it has been idle.
-bool IsTurnOver(const TenantView& holder, uint64_t began_ns, uint64_t now_ns, bool others_want);
+// True when the holder must let go for `next` (null: nobody who wants the turn can pay): its budget
+// is used up, it has been idle, its quantum has passed and the other one was served less, or after
+// a short turn the other one is behind by more than a quantum makes, because it rarely wants one.
+bool IsTurnOver(const TenantView& holder, const TenantView* next, uint64_t began_ns,
+                uint64_t now_ns);
+
+// True when nothing of a holder that is closing is left, as seen or as expected: to be sure takes
+// another look, and to wake the next one takes time in any case.
+bool IsDrained(const TenantView& holder, uint64_t now_ns);
 
 // The tenant that wants a turn, may launch now, and was served least; kNoTenant when none.
 // O(count).
 uint32_t NextTenant(const TenantView* tenants, size_t count, uint64_t now_ns);
 
-// What holding a turn costs: the time that somebody else wanted it, over the share.
-uint64_t ServedInTurn(uint64_t began_ns, uint64_t others_want_ns, uint64_t now_ns, uint32_t share);
+// Since when the tenant wants the turn and can pay; UINT64_MAX when it does not.
+uint64_t WaitsSince(const TenantView& tenant, uint64_t now_ns);
+
+// What a turn costs that somebody else waited for: that time, and kTurnCostNs, over the share.
+uint64_t ServedInTurn(uint64_t began_ns, uint64_t others_wait_ns, uint64_t now_ns, uint32_t share);
 
 // How far `served_ns` is ahead of the device's virtual time. Both may wrap; leads are bounded, so
 // that neither a wrong word nor a very long kernel keeps anybody away for longer than kMostLeadNs.

@@ -45,7 +45,8 @@ struct CoreMember {
   Word beat;       // last heartbeat in microseconds, shifted by 1 | something is outstanding
   Word wanted_ns;  // when it last asked for the turn; 0: it has nothing to launch
   Word idle_ns;    // since when nothing is outstanding
-  uint64_t reserved[3];
+  Word ends_ns;    // when what is outstanding is expected to be done; 0: unknown
+  uint64_t reserved[2];
 };
 static_assert(sizeof(CoreMember) == 64);
 

@@ -185,7 +185,7 @@ bool JoinCoreRow(const CoreFile& file, const char* container, const uint8_t uuid
     return false;
   }
   CoreMember& cell = file.region->members[place->row][file.member];
-  for (Word* word : {&cell.beat, &cell.wanted_ns, &cell.idle_ns}) {
+  for (Word* word : {&cell.beat, &cell.wanted_ns, &cell.idle_ns, &cell.ends_ns}) {
     word->store(0, std::memory_order_relaxed);
   }
   cell.shares.store(PackShares(shares), std::memory_order_relaxed);

@@ -1,0 +1,150 @@
+// What is done at every look: charging, gates, turns; and when to look again.
+#include <algorithm>
+
+#include "hooks/captures.h"
+#include "hooks/core_pace.h"
+#include "hooks/cores.h"
+#include "policy/share.h"
+
+namespace gpufence {
+namespace {
+
+// Queued work may run so far ahead of what is paid for: enough for the GPU not to run dry between
+// two looks, and for programs that launch slower than short kernels run to get ahead of them.
+constexpr int64_t kAheadNs = 8'000'000;
+// While others wait for the turn less is queued: who is far behind waits for it.
+constexpr uint64_t kTurnQueueNs = 3'000'000;
+// So much of a turn's work may be left when it closes: most of what one marker stands for.
+constexpr uint64_t kTurnTailNs = 1'500'000;
+
+// So much work between two markers: each is a pause of the GPU, which matters where others wait.
+constexpr uint64_t kSpacingNs = 1'000'000;
+constexpr uint64_t kTurnSpacingNs = 2'000'000;
+
+constexpr uint64_t kCalmTickNs = 1'000'000;  // while half of the credit is left
+constexpr uint64_t kShortTickNs = 50'000;
+constexpr uint64_t kBlindTickNs = 100'000;  // others wait, and nobody knows when this work ends
+// Who waits for a turn is woken by whoever hands it over. It looks by itself only to say that it
+// still waits, and for the case that the holder is dead or stopped.
+constexpr uint64_t kWaitingTickNs = 2'000'000;
+constexpr uint64_t kLingerNs = 5'000'000;
+
+// How far the container's debt is ahead of now; negative: credit.
+int64_t AheadNs(const CoreSeat& seat, uint64_t now_ns) {
+  return static_cast<int64_t>(seat.HeldFor(now_ns - kShareBurstNs)) -
+         static_cast<int64_t>(kShareBurstNs);
+}
+
+// How long a stream's queue is too long for one more launch: by the debt that it will make, or,
+// while others wait for the turn, by what is left of that.
+int64_t TooLongNs(const CoreSeat& seat, const MarkedStream* stream, int64_t ahead_ns,
+                  uint64_t now_ns) {
+  const uint64_t queued_ns = stream != nullptr ? stream->QueuedNs() : 0;
+  if (queued_ns == 0) return 0;
+  const uint64_t left_ns = seat.TurnLeftNs(now_ns);
+  if (left_ns == UINT64_MAX) {
+    return ahead_ns + static_cast<int64_t>(CostOf(queued_ns, seat.ShareNow(now_ns))) - kAheadNs;
+  }
+  // Always one more behind the one that runs, so that the GPU does not wait for us.
+  const uint64_t room_ns = std::max(kTurnQueueNs, stream->ns_per_launch);
+  return static_cast<int64_t>(queued_ns - std::min(left_ns + kTurnTailNs, room_ns));
+}
+
+void Notify(CoreDevice* device) {
+  device->progress.fetch_add(1, std::memory_order_release);
+  FutexWakeAll(&device->progress);
+}
+
+bool AnyOthers(const Cores* cores, uint64_t now_ns) {
+  const uint32_t devices = cores->count.load(std::memory_order_acquire);
+  for (uint32_t i = 0; i < devices; ++i) {
+    if (cores->devices[i].seat.TurnLeftNs(now_ns) != UINT64_MAX) return true;
+  }
+  return false;
+}
+
+// Until the device's turn must be looked at: its end, and the end of what is left of it.
+uint64_t TurnTickNs(Cores* cores, const CoreDevice& device, bool active, uint64_t now_ns) {
+  if (!active && device.turn_waiters.load(std::memory_order_relaxed) != 0) return kWaitingTickNs;
+  if (!active) return device.seat.TurnLeftNs(now_ns) != UINT64_MAX ? kTurnIdleNs : UINT64_MAX;
+  const uint64_t left_ns = device.seat.TurnLeftNs(now_ns);
+  const bool draining = device.seat.IsDraining();
+  if (left_ns == UINT64_MAX && !draining) return UINT64_MAX;
+  // Somebody waits: whatever ends is looked at when it does.
+  const uint64_t ends_ns = cores->markers.EndsNs(device.ordinal, now_ns);
+  uint64_t next_ns = std::min(left_ns, kTickNs);
+  next_ns = std::min(next_ns, ends_ns > now_ns ? ends_ns - now_ns : kBlindTickNs);
+  return draining && ends_ns <= now_ns ? kShortTickNs : std::max(next_ns, kShortTickNs);
+}
+
+}  // namespace
+
+uint64_t HoldNs(const CoreDevice& device, const MarkedStream* stream, uint64_t now_ns) {
+  const int64_t ahead_ns = AheadNs(device.seat, now_ns);
+  const int64_t wait_ns = std::max(ahead_ns, TooLongNs(device.seat, stream, ahead_ns, now_ns));
+  return wait_ns > 0 ? static_cast<uint64_t>(wait_ns) : 0;
+}
+
+void ChargeAll(Cores* cores, BusyInterval* busy, size_t count, uint64_t now_ns) {
+  std::sort(busy, busy + count, [](const BusyInterval& one, const BusyInterval& other) {
+    return one.begin_ns < other.begin_ns;
+  });
+  for (size_t i = 0; i < count; ++i) {
+    CoreDevice* device = DeviceAt(cores, busy[i].ordinal);
+    if (device != nullptr) device->seat.Charge(busy[i].begin_ns, busy[i].end_ns, now_ns);
+  }
+}
+
+void TickCores(Cores* cores, uint64_t now_ns) {
+  FollowLimits(cores);
+  BusyInterval busy[kMostIntervals];
+  const bool captures = MayCapture();
+  cores->markers.Space(AnyOthers(cores, now_ns) ? kTurnSpacingNs : kSpacingNs);
+  const size_t count = cores->markers.Collect(now_ns, captures, busy, kMostIntervals);
+  ChargeAll(cores, busy, count, now_ns);
+  const uint32_t devices = cores->count.load(std::memory_order_acquire);
+  for (uint32_t i = 0; i < devices; ++i) {
+    CoreDevice* device = &cores->devices[i];
+    LookForNeighbours(device, now_ns);
+    const bool waits = device->turn_waiters.load(std::memory_order_relaxed) != 0;
+    const bool others = device->seat.OthersWant(now_ns, kMemberSilentNs);
+    const bool active = cores->markers.IsActive(device->ordinal);
+    device->seat.Beat(now_ns, active,
+                      active && others ? cores->markers.EndsNs(device->ordinal, now_ns) : 0);
+    if (waits) device->seat.WantTurn(now_ns);
+    if (waits || others) device->seat.MoveTurn(now_ns);
+    if (AheadNs(device->seat, now_ns) > 0 || !device->seat.HasTurn()) {
+      device->closed.store(1, std::memory_order_release);
+    }
+    if (count != 0 && device->queue_waiters.load(std::memory_order_relaxed) != 0) Notify(device);
+  }
+}
+
+void LeaveCores(Cores* cores, uint64_t now_ns) {
+  for (uint32_t i = 0; i < cores->count.load(std::memory_order_acquire); ++i) {
+    cores->devices[i].seat.Leave(now_ns);
+  }
+}
+
+uint64_t NextTickNs(Cores* cores, uint64_t now_ns) {
+  uint64_t next_ns = UINT64_MAX;
+  bool held = false;
+  bool calm = true;
+  for (uint32_t i = 0; i < cores->count.load(std::memory_order_acquire); ++i) {
+    const CoreDevice& device = cores->devices[i];
+    const bool active = cores->markers.IsActive(device.ordinal);
+    next_ns = std::min(next_ns, TurnTickNs(cores, device, active, now_ns));
+    calm &= AheadNs(device.seat, now_ns) < -static_cast<int64_t>(kShareBurstNs / 2);
+    held |= device.queue_waiters.load(std::memory_order_relaxed) != 0;
+  }
+  if (cores->markers.any_active()) {
+    cores->watcher.busy_until_ns = now_ns + kLingerNs;
+    uint64_t tick_ns = calm ? kCalmTickNs : kTickNs;
+    if (held) tick_ns = std::clamp(cores->markers.ExpectedNs(now_ns), kShortTickNs, kTickNs);
+    return std::min(next_ns, tick_ns);
+  }
+  if (next_ns != UINT64_MAX) return next_ns;
+  return now_ns < cores->watcher.busy_until_ns ? kTickNs : UINT64_MAX;
+}
+
+}  // namespace gpufence

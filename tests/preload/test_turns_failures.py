@@ -1,0 +1,199 @@
+"""Core limits and turns without the means for them: one clear warning, and the limit still holds.
+
+No thread to be had, no folder, full tables, a file that somebody else wrote.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import random
+import re
+import struct
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from .conftest import Sim
+from .turn_workers import Workers, workers
+
+SHARE = 30
+BURST_MS = 10
+UNPAID_MS = 6  # of a process that looks only when it launches
+
+LOCK_BASE = 1 << 40  # lib/src/state/owner.cpp
+MEMBERS = 2048
+# lib/src/state/core_layout.h: header, rows, processes, and tenants by row.
+ROWS_AT = 64
+TENANTS_AT = ROWS_AT + 64 * 64 + MEMBERS * 64
+TENANTS = 64
+TENANT_BYTES = 256
+
+
+@pytest.fixture
+def scene(sim: Sim, tmp_path: Path) -> Iterator[Workers]:
+    """Workers over a private machine."""
+    with workers(sim, tmp_path) as made:
+        yield made
+
+
+def assert_held(scene: Workers, numbers: list[int], percent: float = SHARE) -> None:
+    """The workers together had no more than a share."""
+    assert scene.busy_ms(numbers) <= percent / 100 * scene.elapsed_ms() + BURST_MS + UNPAID_MS
+
+
+def only_line(text: str) -> str:
+    """The one line that was written."""
+    (line,) = text.splitlines()
+    return line
+
+
+def test_without_a_thread_launches_look_by_themselves(scene: Workers) -> None:
+    scene.start(0, scene.env("a", SHARE), "alone")
+    scene.start(1, scene.env("b", SHARE), "alone")
+    scene.await_progress([0, 1], least=100)
+
+    said = scene.finish()
+
+    for number in (0, 1):
+        assert "no thread could be started to watch the GPU" in only_line(said[number])
+        assert "Allow the process another thread" in said[number]
+        assert_held(scene, [number])
+
+
+def test_one_without_a_thread_is_no_burden_for_others(scene: Workers) -> None:
+    scene.start(0, scene.env("blind", SHARE), "alone")
+    scene.start(1, scene.env("sees", SHARE))
+    scene.await_progress([0, 1], least=100)
+    scene.kill(0)
+    scene.await_progress([1], least=100)
+
+    assert scene.finish() == {1: ""}
+    assert_held(scene, [1])
+
+
+@contextmanager
+def read_only(folder: Path) -> Iterator[None]:
+    """The folder, mounted read-only."""
+    for words in (["--bind", str(folder), str(folder)], ["-o", "remount,ro,bind", str(folder)]):
+        if subprocess.run(["mount", *words], capture_output=True, check=False).returncode != 0:
+            pytest.skip("no right to mount a file system")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("what", ["absent", "file", "read-only"])
+def test_without_a_usable_node_folder_a_container_stands_alone(
+    scene: Workers, tmp_path: Path, what: str
+) -> None:
+    folder = tmp_path / what
+    if what == "file":
+        folder.touch()
+    elif what == "read-only":
+        folder.mkdir()
+    env = scene.env("a", SHARE, GPUFENCE_NODE_DIR=str(folder))
+
+    def work() -> dict[int, str]:
+        # Two processes: they still share one limit.
+        scene.start(0, env)
+        scene.start(1, env)
+        scene.await_progress([0, 1], least=60)
+        return scene.finish()
+
+    if what == "read-only":
+        with read_only(folder):
+            said = work()
+    else:
+        said = work()
+
+    for number in (0, 1):
+        line = only_line(said[number])
+        assert f"GPUFENCE_NODE_DIR='{folder}' is not used" in line
+        assert "without turns with its neighbours; mount a folder" in line
+    assert_held(scene, [0, 1])
+
+
+def test_a_full_table_of_processes_refuses_and_says_so(scene: Workers) -> None:
+    scene.start(0, scene.env("first", SHARE))
+    scene.await_progress([0])
+    with scene.core_file().open("r+b") as file:
+        # As if others held all places but that of the first.
+        lock = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, LOCK_BASE + 1, MEMBERS - 1, 0)
+        fcntl.fcntl(file.fileno(), fcntl.F_OFD_SETLK, lock)
+        refused = scene.sim.run(
+            "turns_worker", 500, scene.diary, 1, preload=True, env=scene.env("late", SHARE)
+        )
+    scene.await_progress([0])
+
+    assert refused.returncode != 0
+    assert "no free place in the core file (2048 processes)" in refused.stderr
+    assert scene.finish() == {0: ""}
+
+
+def test_an_older_file_is_left_alone(scene: Workers) -> None:
+    scene.start(0, scene.env("a", SHARE))
+    scene.await_progress([0])
+    new = scene.core_file()
+    scene.kill(0)
+    older = new.with_name(re.sub(r"cores\d+", "cores1", new.name))
+    new.rename(older)
+    before = older.read_bytes()
+    scene.start(0, scene.env("a", SHARE))
+    scene.await_progress([0])
+
+    assert scene.finish() == {0: ""}
+    assert older.read_bytes() == before
+    assert new.exists()
+
+
+def test_a_file_that_is_none_is_replaced(scene: Workers) -> None:
+    scene.start(0, scene.env("a", SHARE))
+    scene.await_progress([0])
+    path = scene.core_file()
+    scene.kill(0)
+    path.write_bytes(random.Random(3).randbytes(100_000))
+    scene.start(0, scene.env("a", SHARE))
+    scene.start(1, scene.env("b", SHARE))
+    scene.await_progress([0, 1])
+
+    assert scene.finish() == {0: "", 1: ""}
+
+
+def test_garbage_while_running_hangs_nobody(scene: Workers) -> None:
+    chance = random.Random(11)
+    for number in range(4):
+        scene.start(number, scene.env(f"c{number % 2}", SHARE))
+    scene.await_progress(list(range(4)))
+    with scene.core_file().open("r+b") as file:
+        row = struct.unpack("QQQ", os.pread(file.fileno(), 24, ROWS_AT))
+        for _ in range(20):
+            # Turns, virtual time, strangers: every word but the device's name.
+            os.pwrite(file.fileno(), chance.randbytes(8 * 3), ROWS_AT + 24)
+            scene.await_progress(list(range(4)), least=4)
+        assert struct.unpack("QQQ", os.pread(file.fileno(), 24, ROWS_AT)) == row
+
+    assert set(scene.finish().values()) == {""}
+    assert_held(scene, [0, 2])
+    assert_held(scene, [1, 3])
+
+
+def test_a_process_scope_is_a_tenant_of_its_own(scene: Workers) -> None:
+    env = scene.env("a", SHARE, GPUFENCE_SCOPE="process")
+    scene.start(0, env)
+    scene.start(1, env)
+    scene.await_progress([0, 1], least=100)
+
+    assert scene.finish() == {0: "", 1: ""}
+    assert tenants(scene.core_file()) == 2
+
+
+def tenants(path: Path) -> int:
+    """How many tenants the first device has."""
+    with path.open("rb") as file:
+        keys = [os.pread(file.fileno(), 8, TENANTS_AT + TENANT_BYTES * i) for i in range(TENANTS)]
+    return sum(key != bytes(8) for key in keys)

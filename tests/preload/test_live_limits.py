@@ -272,45 +272,50 @@ def _announce_again(state: Path) -> None:
 # ---- GPU time ----
 
 # Shares in real time on a machine that others use, too: far from each other, and nothing finer.
-LOW, HIGH = (8, 38), (45, 85)
-FREE = 45
+LOW, HIGH, FREE = (8, 38), (45, 85), (45, 101)
+LOOKS = 6
+KERNEL_US = 2000
+LOOK_MS = 400
 
 
-def share(process: Popen[str], kernel_us: int = 500, ms: int = 400) -> float:
-    """Percent of GPU time that live_spin gets; what came before is paid for first."""
-    ask(process, "run", kernel_us, 100)
-    return ask(process, "run", kernel_us, ms)
+def comes_to(process: Popen[str], bounds: tuple[int, int]) -> bool:
+    """Whether live_spin gets a share of GPU time within the bounds, sooner or later.
+
+    Sooner than that a machine that is busy elsewhere may keep it from launching.
+    """
+    looks = (ask(process, "run", KERNEL_US, LOOK_MS) for _ in range(LOOKS))
+    return any(bounds[0] < share < bounds[1] for share in looks)
 
 
 def test_shares_change_while_launches_run(sim: Sim, state: Path) -> None:
     with spinning(sim, state, CORE_LIMIT="30") as process:
-        assert LOW[0] < share(process) < LOW[1]
+        assert comes_to(process, LOW)
         put_cores(state, 70)
-        assert HIGH[0] < share(process) < HIGH[1]
+        assert comes_to(process, HIGH)
         put_cores(state, 25)
-        assert LOW[0] < share(process) < LOW[1]
+        assert comes_to(process, LOW)
         put_cores(state, None)
-        assert LOW[0] < share(process) < LOW[1]
+        assert comes_to(process, LOW)
 
 
 def test_a_share_can_begin_and_end_in_a_program_that_started_without(sim: Sim, state: Path) -> None:
     with spinning(sim, state, MEMORY_LIMIT="4g") as process:
-        assert share(process) > FREE
+        assert comes_to(process, FREE)
         put_cores(state, 30)
-        assert LOW[0] < share(process) < LOW[1]
+        assert comes_to(process, LOW)
         put_cores(state, 0)
-        assert share(process) > FREE
+        assert comes_to(process, FREE)
         put_cores(state, 30)
-        assert LOW[0] < share(process) < LOW[1]
+        assert comes_to(process, LOW)
         put_cores(state, None)
-        assert share(process) > FREE
+        assert comes_to(process, FREE)
 
 
 def test_a_share_that_was_given_can_be_lifted(sim: Sim, state: Path) -> None:
     with spinning(sim, state, CORE_LIMIT="20") as process:
-        assert LOW[0] < share(process) < LOW[1]
+        assert comes_to(process, LOW)
         put_cores(state, 0)
-        assert share(process) > FREE
+        assert comes_to(process, FREE)
 
 
 def test_idle_siblings_do_not_keep_an_old_share(sim: Sim, state: Path) -> None:
@@ -318,10 +323,10 @@ def test_idle_siblings_do_not_keep_an_old_share(sim: Sim, state: Path) -> None:
         spinning(sim, state, CORE_LIMIT="25") as process,
         spinning(sim, state, CORE_LIMIT="25") as sibling,
     ):
-        share(sibling, ms=50)
+        ask(sibling, "run", KERNEL_US, 50)
         put_cores(state, 70)
 
-        assert HIGH[0] < share(process) < HIGH[1]
+        assert comes_to(process, HIGH)
 
 
 def test_a_capture_survives_that_a_share_begins(sim: Sim, state: Path) -> None:
@@ -331,11 +336,11 @@ def test_a_capture_survives_that_a_share_begins(sim: Sim, state: Path) -> None:
         put_cores(state, 30)
 
         assert ask(process, "end") == 0
-        assert LOW[0] < share(process) < LOW[1]
+        assert comes_to(process, LOW)
 
 
 def test_a_later_process_starts_under_the_set_share(sim: Sim, state: Path) -> None:
     limits_file.prepare((state,), NAME)
     put_cores(state, 30)
     with spinning(sim, state) as process:
-        assert LOW[0] < share(process) < LOW[1]
+        assert comes_to(process, LOW)

@@ -257,7 +257,7 @@ def test_silent_and_babbling_clients_keep_nobody_out(tmp_path: Path) -> None:
 
 def test_more_clients_than_threads_are_hung_up_on_and_not_for_long(tmp_path: Path) -> None:
     with web(tmp_path), server(tmp_path) as port:
-        many = [socket.create_connection(("127.0.0.1", port)) for _ in range(40)]
+        many = [socket.create_connection(("127.0.0.1", port), 30) for _ in range(40)]
         hung_up = [each for each in many if each.recv(1) == b""]  # all of them, after 5 s at most
 
         assert len(hung_up) == 40

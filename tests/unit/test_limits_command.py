@@ -10,8 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from gpufence import run
+from gpufence import dialect_claims, nothing_set, run, sources
 from gpufence.errors import ToolError
+from gpufence.option_table import TABLE
 
 REPO = Path(__file__).resolve().parents[2]
 UUID = "GPU-22222222-2222-2222-2222-222222222222"
@@ -240,3 +241,60 @@ def test_limits_that_cannot_be_read_are_status_four(as_json: bool) -> None:
 
 def test_nothing_set_is_told_as_such() -> None:
     assert gpufence("config").stdout == "no limit is set\n"
+
+
+def test_limits_can_be_for_some_gpus(library: Path) -> None:
+    words = ("run", "--lib", library, "--memory", "1g", "--cores", "2=30", "--cores", "40")
+
+    flagged = variables(gpufence(*words, "--gpu", "0", "--gpu", UUID, "--", "env"))
+    named = variables(gpufence(*words, "--", "env", GPUFENCE_RUN_GPU=f"0,{UUID}"))
+
+    assert flagged.items() >= {
+        ("GPUFENCE_MEMORY_LIMIT_0", "1g"),
+        (f"GPUFENCE_MEMORY_LIMIT_{UUID}", "1g"),
+        ("GPUFENCE_CORE_LIMIT_0", "40"),
+        (f"GPUFENCE_CORE_LIMIT_{UUID}", "40"),
+        ("GPUFENCE_CORE_LIMIT_2", "30"),
+    }
+    assert "GPUFENCE_MEMORY_LIMIT" not in flagged
+    assert {n: t for n, t in named.items() if "LIMIT" in n} == {
+        n: t for n, t in flagged.items() if "LIMIT" in n
+    }
+
+
+def test_oversold_memory_is_a_ratio(library: Path) -> None:
+    words = ("run", "--lib", library, "--memory", "4g", "--oversubscribe")
+
+    assert variables(gpufence(*words, "1.5", "--", "env"))["GPUFENCE_OVERSUBSCRIBE"] == "1.5"
+    refused = gpufence(*words, "0.5", "--", "env")
+    assert (refused.returncode, refused.stdout) == (125, "")
+
+
+def test_a_gpu_without_a_limit_is_refused(library: Path) -> None:
+    done = gpufence("run", "--lib", library, "--gpu", "0", "--", "env")
+
+    assert (done.returncode, "there is no limit for it" in done.stderr) == (125, True)
+
+
+def test_what_is_plain_at_first_sight_covers_every_name_and_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(nothing_set, "_first_process", list)
+    monkeypatch.setattr(nothing_set.os.path, "lexists", lambda _: False)
+    names = [name for rows in TABLE.values() for name, setting, *_ in rows]
+    harmless = {"NVIDIA_VISIBLE_DEVICES"}
+    harmless |= {row[0] for rows in TABLE.values() for row in rows if row[1] == "IGNORED"}
+
+    assert nothing_set.nothing_is_set(["PATH", "HOME", *harmless])
+    for name in set(names) - harmless:
+        assert not nothing_set.nothing_is_set([name]), name
+        assert not nothing_set.nothing_is_set([f"{name}_0"]), name
+    assert {sources.CONFIG_PATH, sources.OVERRIDE_PATH} <= set(nothing_set.FILES)
+    assert {dialect_claims.VGPU_CONFIG_PATH, dialect_claims.VCUDA_PATH} <= set(nothing_set.FILES)
+
+
+def test_a_file_is_enough_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nothing_set, "_first_process", list)
+    monkeypatch.setattr(nothing_set.os.path, "lexists", lambda path: path == "/overrideEnv")
+
+    assert not nothing_set.nothing_is_set(["PATH"])

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from . import changes, core_file, limits_file, region, sizes
+from . import changes, core_file, limits_file, region, shared_layout, sizes
 from .containers import Container, core_environment
 from .core_file import CoreDevice, CoreFile, Tenant
 from .errors import ToolError
@@ -115,10 +115,22 @@ def _memory(device: Device, amounts: Amounts, living: list[Use]) -> dict[str, An
         "limit_percent_billionths": part,
         "limit_from": source,
         "used_bytes": device.used_bytes,
+        "device_bytes": device.used_bytes - device.unified_bytes,
+        "unified_bytes": device.unified_bytes,
+        "oversold": device.oversold,
+        "device_limit_bytes": _device_share(living, limit),
         "overhead_bytes": sum(use.overhead_bytes for use in living),
         "orphan_bytes": device.orphan_bytes,
         "over_bytes": max(0, device.used_bytes - limit) if limit else 0,
     }
+
+
+def _device_share(living: list[Use], limit: int | None) -> int | None:
+    """How much of an oversold limit may be device memory (lib/src/policy/oversubscribe.h)."""
+    ratio = max((use.ratio for use in living), default=0)
+    if limit is None or ratio <= shared_layout.RATIO_UNIT:
+        return None
+    return limit * shared_layout.RATIO_UNIT // ratio
 
 
 def _cores(

@@ -110,15 +110,17 @@ def run(args: argparse.Namespace | SimpleNamespace) -> NoReturn:
             fix="Write `gpufence run -- COMMAND [ARGUMENT ...]`",
             status=ExitCode.WRAPPER_FAILED,
         )
-    given = {option: for_gpus(getattr(args, option), args.gpu) for option in _LIMITS}
+    gpus = args.gpu or [gpu for gpu in _variable("GPU").split(",") if gpu]
+    given = {option: for_gpus(getattr(args, option), gpus) for option in _LIMITS}
     if args.gpu and not any(given.values()):
         raise _wrong(f"--gpu {args.gpu[0]}", "there is no limit for it", "Give one, as --memory")
     limits = limit_variables(given) if any(given.values()) else {}
     if args.name == "":
         raise _wrong("container '' refused", "a container needs a name", "Give one or leave it out")
     driver = _driver(args.sim_driver)
-    library = locate.library(args.lib or os.environ.get("GPUFENCE_RUN_LIB") or None)
-    simulator = locate.simulator() if args.sim or driver else None
+    library = locate.library(args.lib or _variable("LIB") or None)
+    sim = args.sim or driver or _variable("SIM") not in ("", "0")
+    simulator = locate.simulator() if sim else None
     environment = fenced(_inherited(), library, simulator, driver)
     environment = limited(environment, limits, args.name)
     _check(environment)
@@ -128,6 +130,11 @@ def run(args: argparse.Namespace | SimpleNamespace) -> NoReturn:
         imitated = environment.get("GPUFENCE_SIM_DRIVER", "the newest it knows")
         print(f"gpufence: simulated driver ({imitated}), no real GPU is used", file=sys.stderr)
     _become(command, environment)
+
+
+def _variable(name: str) -> str:
+    """What stands for a flag that is not given."""
+    return os.environ.get(f"GPUFENCE_RUN_{name}", "")
 
 
 def fenced(
@@ -157,11 +164,10 @@ def fenced(
 
 def for_gpus(arguments: Sequence[str], gpus: Sequence[str]) -> list[str]:
     """Limits that name no GPU, for each of --gpu; the others as they are."""
-    return [
-        f"{gpu}={argument}" if gpu and "=" not in argument else argument
-        for argument in arguments
-        for gpu in (gpus or ("",))
-    ]
+    named: list[str] = []
+    for argument in arguments:
+        named += [argument] if "=" in argument or not gpus else [f"{g}={argument}" for g in gpus]
+    return named
 
 
 def limit_variables(given: Mapping[str, Sequence[str]]) -> dict[str, str]:

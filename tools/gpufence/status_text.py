@@ -65,6 +65,14 @@ def _gpu_lines(gpu: dict[str, Any]) -> list[str]:
         f"  memory    {figures.size(memory['used_bytes'])} of {_limit(memory)}"
         f"{whose[memory['limit_from']]}, overhead {figures.size(memory['overhead_bytes'])} of it"
     ]
+    if memory["oversold"]:
+        most = memory["device_limit_bytes"]
+        share = f" of {figures.exact(most)}" if most else ""
+        device, unified = (
+            figures.size(memory["device_bytes"]),
+            figures.size(memory["unified_bytes"]),
+        )
+        lines.append(f"            {device}{share} on the device, {unified} unified, on the host")
     if memory["orphan_bytes"]:
         lines.append(
             f"            {figures.size(memory['orphan_bytes'])} of ended programs, imported"

@@ -137,7 +137,7 @@ def test_blocks_that_a_request_took_before_it_failed_are_charged(bare: Sim, stat
         before = fence.charged()
         fence.does("pool", "limited")
 
-        fence.refused("pool", 40 * MIB)
+        fence.refused("pool", 40 * MIB, by_the_driver=True)
         assert fence.charged() == before + BLOCK
         fence.take("pool", 20 * MIB)
         assert fence.charged() == before + BLOCK
@@ -267,7 +267,7 @@ def test_a_pool_with_a_ceiling_is_charged_what_it_has(bare: Sim, state: Path) ->
         fence.take("pool", 8 * MIB)
         assert fence.charged() == before + BLOCK
         fence.take("pool", 24 * MIB)
-        fence.refused("pool", MIB)
+        fence.refused("pool", MIB, by_the_driver=True)
         assert fence.charged() == before + BLOCK
 
 

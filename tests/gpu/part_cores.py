@@ -1,8 +1,8 @@
 """The core limit of one container: the share that kernels really had, by the GPU's own clock.
 
 Kernels of 10 us to a second, by every launch path, at limits from 10 to 90 % (core_matrix). Several
-processes and containers are part_cores_tenants; frameworks are part_cores_frameworks. Leaves
-cores.txt, a table, beside the report.
+processes and containers are part_cores_tenants, frameworks part_cores_frameworks, and what it costs
+is part_cores_cost. Leaves cores.txt, a table, beside the report.
 """
 
 from __future__ import annotations
@@ -25,9 +25,7 @@ SOURCE = REPO / "tests" / "gpu" / "workloads" / "cores_spin.cu"
 SHARE_POINTS = 2.0  # over the whole run
 SECOND_POINTS = 5.0  # over each second
 FREE_RATIO = 0.98  # of the bare rate, for work that needs less than its limit
-RATE_RATIO = 0.97  # of the bare launch rate, at a limit of 99 %
 LONG_US = 50_000  # a kernel this long says nothing about a single second
-LAUNCHES = 200_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,58 +164,15 @@ def _work_that_needs_less(setup: Setup, report: Report, program: Path) -> None:
     report.judge("cores", f"needs less than 50 %: {PAUSES.name}", verdict, text, rates=rates)
 
 
-def _launch_rate(setup: Setup, report: Report, program: Path) -> None:
-    said = {}
-    with driven([program], setup.environment(preload=False), "bare") as bare:
-        said["bare"] = json.loads(bare.tell("rate", LAUNCHES))
-    with fenced(setup, 99) as env, driven([program], env, "99 %") as container:
-        said["limited"] = json.loads(container.tell("rate", LAUNCHES))
-    ratio = said["bare"]["each_ns"] / said["limited"]["each_ns"]
-    verdict = "same" if ratio >= RATE_RATIO else "different"
-    text = f"{100 * ratio:.1f} % of the bare rate; " + ", ".join(
-        f"{name} {one['each_ns']:.0f} ns each, p99 {one['p99_ns']:.0f}, "
-        f"longest {one['longest_ns'] / 1000:.0f} us"
-        for name, one in said.items()
-    )
-    report.judge("cores", "launch rate at 99 %", verdict, text, **said)
-
-
-def _watcher(setup: Setup, report: Report, program: Path) -> None:
-    """CPU time of the process's other threads, busy and idle."""
-    with fenced(setup, 50) as env, driven([program], env, "watched") as container:
-        shares = {}
-        for name, spin in {"busy": Spin(1_000), "idle": None}.items():
-            before = threads_s(container.pid)
-            if spin is not None:
-                spin.ask(container)
-            else:
-                run(["sleep", "2"], env, 5)
-            used = threads_s(container.pid)
-            spans = {tid: used[tid] - before.get(tid, 0.0) for tid in used if tid != container.pid}
-            shares[name] = 100 * sum(spans.values()) / (spin.seconds if spin else 2.0)
-    verdict = "same" if shares["busy"] <= 2.0 and shares["idle"] <= 0.1 else "different"
-    text = f"{shares['busy']:.2f} % of a core busy, {shares['idle']:.2f} % idle"
-    report.judge("cores", "watcher", verdict, text, **shares)
-
-
-def threads_s(pid: int) -> dict[int, float]:
-    """CPU seconds of each thread, to the nanosecond."""
-    found = {}
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        nanoseconds = (task / "schedstat").read_text(encoding="utf-8").split()[0]
-        found[int(task.name)] = int(nanoseconds) / 1e9
-    return found
-
-
 def run_part(setup: Setup, report: Report) -> None:
-    """The quick questions first, then the matrix."""
+    """Three minutes, most of them the matrix."""
     with tempfile.TemporaryDirectory() as name:
         program = compile_spin(setup, Path(name))
         if isinstance(program, str):
             report.judge("cores", "all", "skipped" if setup.simulated else "failed", program)
             return
-        for step in (_launch_rate, _watcher, _work_that_needs_less, run_matrix):
+        for step in (_work_that_needs_less, run_matrix):
             try:
                 step(setup, report, program)
-            except DrivenError as error:  # noqa: PERF203 - four times is not often
+            except DrivenError as error:  # noqa: PERF203 - twice is not often
                 report.judge("cores", step.__name__.strip("_"), "failed", str(error))

@@ -24,6 +24,7 @@ import part_bench
 import part_build
 import part_conformance
 import part_cores
+import part_cores_cost
 import part_cores_frameworks
 import part_cores_tenants
 import part_frameworks
@@ -45,6 +46,7 @@ PARTS: dict[str, Part] = {
     "bench": part_bench.run_part,
     "memory": part_memory.run_part,
     "memory_cost": part_memory_cost.run_part,
+    "cores_cost": part_cores_cost.run_part,
     "oversold": part_oversold.run_part,
     "cores": part_cores.run_part,
     "cores_tenants": part_cores_tenants.run_part,

@@ -20,6 +20,7 @@ PARTS = (
     "bench",
     "memory",
     "memory_cost",
+    "cores_cost",
     "cores",
     "cores_tenants",
     "live",

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from gpufence import region
+
 from .conftest import Sim
 from .region_file import charged, resident
 
@@ -51,10 +53,20 @@ class Allocator:
         """Free, which must succeed."""
         assert self.ask("free", door, address) == [0]
 
-    def refused(self, family: str, size: int) -> None:
-        """Allocate, which must be out of memory and leave the outputs alone."""
+    def refused(self, family: str, size: int, *, by_the_driver: bool = False) -> None:
+        """Allocate, which must be out of memory and leave the outputs alone.
+
+        The limit counts what it refuses, once; what the driver refuses is not its business.
+        """
+        before = self.refusals()
         code, _, written = self.ask("alloc", family, size)
         assert (code, written) == (OUT_OF_MEMORY, 0)
+        assert self.refusals() == before + (not by_the_driver), (family, size)
+
+    def refusals(self) -> int:
+        """What the region says the limit refused."""
+        (path,) = region.find({}, str(self.folder))
+        return sum(device.activity.refusals for device in region.read(path).devices)
 
     def does(self, *words: str | int) -> None:
         """A command that must succeed."""

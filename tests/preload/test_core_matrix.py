@@ -128,6 +128,30 @@ def test_what_cannot_reach_its_limit_is_not_held(
     assert fenced.facts["launches"] >= 0.99 * bare.facts["launches"]
 
 
+@pytest.mark.parametrize(("manner", "kernel_us"), [("sync", 20), ("sync", 100), ("mixed", 20)])
+def test_short_kernels_that_are_waited_for_are_measured_mostly_without_markers(
+    sim: Sim, tmp_path: Path, manner: str, kernel_us: int
+) -> None:
+    log = tmp_path / "calls"
+    # What the driver adds before and behind a kernel that is launched into an idle stream.
+    command = ("cores_run", "cuLaunchKernel", manner, kernel_us, 1_000, 5_700, LAUNCH_NS)
+    machine = sim.with_env(LOG=str(log))
+
+    (done,) = run_together(machine, tmp_path, [command], env=limited(tmp_path, 25))
+
+    calls = [line.split()[0] for line in log.read_text(encoding="utf-8").splitlines()]
+    assert done.facts["share"] == pytest.approx(25, abs=POINTS)
+    # Two for each run would be twice as many as launches.
+    assert 0 < calls.count("cuEventRecord") < 0.75 * calls.count("cuLaunchKernel")
+
+
+@pytest.mark.parametrize("percent", [25, 50])
+def test_kernels_of_many_lengths_are_held(sim: Sim, tmp_path: Path, percent: int) -> None:
+    done = one(sim, tmp_path, percent, "cuLaunchKernel", "eager", kernel_us=10)
+
+    assert done.facts["share"] == pytest.approx(percent, abs=POINTS)
+
+
 def test_a_run_is_the_same_every_time(sim: Sim, tmp_path: Path) -> None:
     commands = [("cores_run", "cuLaunchKernel", "two", KERNEL_US, 500)] * 3
 

@@ -6,8 +6,10 @@
 //   cores_run WAY MANNER KERNEL_US MS [GAP_NS LAUNCH_NS]
 //
 // Ways: the driver's functions (cores_ways.h). Manners: steady, two (streams), legacy (stream),
-// per_thread (stream), contexts (two, in turn), devices (two, in turn), sync (after each), pauses
-// (twice a kernel's length behind each) and copies (between the kernels, as long as they).
+// per_thread (stream), contexts (two, in turn), devices (two, in turn), sync (after each), mixed
+// (the same, every other one ten times as long), eager (as frameworks: many short kernels, then
+// eight eighty times as long), pauses (twice a kernel's length behind each) and copies (between
+// the kernels, as long as they).
 //
 // Prints {"share": percent, "least", "most": of a single second, "launches": n, "us": elapsed}.
 // Where time is virtual, a GPU that pauses for GAP_NS between two kernels and a launch that takes
@@ -50,14 +52,22 @@ struct Run {
   const Way* way;
   const char* manner;
   unsigned long long kernel_ns;
+  unsigned long long gap_ns;
   double launch_us;
   std::vector<Place*> places;
   CUdeviceptr memory;
   void* host;
   unsigned launches;
+  unsigned long long busy_ns;   // of all launches
   std::vector<double> ends_us;  // when launches returned, from the begin
 
   bool Is(const char* name) const { return strcmp(manner, name) == 0; }
+
+  // How many times as long the next kernel is.
+  unsigned Times() const {
+    if (Is("mixed") && launches % 2 == 1) return 10;
+    return Is("eager") && launches % 64 >= 56 ? 80 : 1;
+  }
 
   CUstream Stream(const Place& place) const {
     if (Is("legacy")) return nullptr;
@@ -69,14 +79,17 @@ struct Run {
     Place& place = *places[launches % places.size()];
     if (places.size() > 1) MUST(cuCtxSetCurrent(place.gpu.context));
     CUstream stream = Stream(place);
+    const unsigned long long ns = kernel_ns * Times();
+    place.work.ns = ns + gap_ns;
     MUST(way->launch(place.work, stream));
     ++launches;
+    busy_ns += ns;
     if (launch_us != 0) SpendUntil(NowUs() + launch_us);
     Between(stream);
   }
 
   void Between(CUstream stream) {
-    if (Is("sync") || Is("pauses")) MUST(cuStreamSynchronize(stream));
+    if (Is("sync") || Is("mixed") || Is("pauses")) MUST(cuStreamSynchronize(stream));
     if (Is("pauses")) usleep(static_cast<useconds_t>(kernel_ns / 500));
     if (Is("copies")) {
       MUST(cuMemcpyDtoHAsync_v2(host, memory, kernel_ns * kBusBytesPerNs, stream));
@@ -84,11 +97,11 @@ struct Run {
   }
 };
 
-void Open(Run* run, unsigned long long gap_ns) {
+void Open(Run* run) {
   const size_t places = run->Is("contexts") || run->Is("devices") ? 2 : 1;
   for (size_t i = 0; i < places; ++i) {
     Place* place = new Place(run->Is("devices") ? static_cast<int>(i) : 0);
-    place->work.ns = run->kernel_ns + gap_ns;
+    place->work.ns = run->kernel_ns + run->gap_ns;
     if (run->way->prepare != nullptr) run->way->prepare(&place->work);
     run->places.push_back(place);
   }
@@ -128,10 +141,13 @@ void TellSeconds(const Run& run, double share_of_launch, Facts* facts) {
 int main(int argc, char** argv) {
   if (argc != 5 && argc != 7) return 2;
   const unsigned long long kernel_ns = strtoull(argv[3], nullptr, 10) * kUs;
-  Run run = {WayOf(argv[1]), argv[2], kernel_ns, 0, {}, 0, nullptr, 0, {}};
+  Run run = {WayOf(argv[1]), argv[2], kernel_ns, 0, 0, {}, 0, nullptr, 0, 0, {}};
   if (run.way == nullptr) return 3;
-  if (argc == 7) run.launch_us = strtod(argv[6], nullptr) / 1e3;
-  Open(&run, argc == 7 ? strtoull(argv[5], nullptr, 10) : 0);
+  if (argc == 7) {
+    run.gap_ns = strtoull(argv[5], nullptr, 10);
+    run.launch_us = strtod(argv[6], nullptr) / 1e3;
+  }
+  Open(&run);
 
   const double begin_us = NowUs();
   const double until_us = begin_us + strtod(argv[4], nullptr) * 1e3;
@@ -141,16 +157,16 @@ int main(int argc, char** argv) {
   }
   Synchronize(run);
   const double launches = run.launches;
+  // Of each device: two that take turns have half of the launches each.
+  const double busy_percent_us = 100 * static_cast<double>(run.busy_ns) / 1e3 /
+                                 (run.Is("devices") ? static_cast<double>(run.places.size()) : 1);
   run.Launch();  // goes when everything before it is paid for
   const double us = NowUs() - begin_us;
   Synchronize(run);
 
-  // Of each device: two that take turns have half of the launches each.
-  const double share_of_launch = 100 * static_cast<double>(kernel_ns) / 1e3 /
-                                 (run.Is("devices") ? static_cast<double>(run.places.size()) : 1);
   Facts facts;
-  facts.Say("share", launches * share_of_launch / us);
-  TellSeconds(run, share_of_launch, &facts);
+  facts.Say("share", busy_percent_us / us);
+  TellSeconds(run, busy_percent_us / launches, &facts);
   facts.Say("launches", launches);
   facts.Say("us", us);
   return 0;

@@ -91,4 +91,14 @@ def test_the_shared_folders_are_made_open_and_sticky() -> None:
 def test_every_variable_of_ours_exists(path: Path) -> None:
     named = set(re.findall(r"\bGPUFENCE_[A-Z_]+", path.read_text(encoding="utf-8")))
 
-    assert {name for name in named if options.find(name) is None} == set()
+    # The export's own variables stand for its flags (tools/gpufence/export.py).
+    ours = {name for name in named if not name.startswith("GPUFENCE_EXPORT_")}
+    assert {name for name in ours if options.find(name) is None} == set()
+
+
+def test_the_export_unit_starts_a_command_that_reads_its_variables() -> None:
+    unit = (DEPLOY / "systemd" / "gpufence-export.service").read_text(encoding="utf-8")
+    variables = re.findall(r"^Environment=(\w+)=", unit, re.MULTILINE)
+
+    assert "ExecStart=gpufence export\n" in unit
+    assert variables == ["GPUFENCE_EXPORT_LISTEN", "GPUFENCE_NODE_DIR"]

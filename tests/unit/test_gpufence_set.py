@@ -280,11 +280,17 @@ def test_a_bank_is_current_only_when_it_is_whole(folder: Path) -> None:
 
 def test_writers_do_not_lose_each_others_changes(folder: Path) -> None:
     uuids = [f"GPU-{number:08x}-0000-0000-0000-000000000000" for number in range(1, 9)]
-    start = "import sys; from gpufence.cli import main; sys.exit(main(sys.argv[1:]))"
+    # Between reading and writing each takes its time, so that all of them are there at once.
+    slow = (
+        "import sys, time\nfrom gpufence import changes\nfrom gpufence.cli import main\n"
+        "append = changes.append\n"
+        "changes.append = lambda *words: (append(*words), time.sleep(0.2))\n"
+        "sys.exit(main(sys.argv[1:]))"
+    )
     words = ("set", NAME, "--cores", "5")
     writers = [
         subprocess.Popen(
-            [sys.executable, "-c", start, *words, "--gpu", uuid, "--state-dir", str(folder)],
+            [sys.executable, "-c", slow, *words, "--gpu", uuid, "--state-dir", str(folder)],
             env={"PATH": os.environ["PATH"], "PYTHONPATH": str(REPO / "tools")},
             stdout=subprocess.DEVNULL,
         )

@@ -19,6 +19,9 @@ constexpr uint64_t kLongPauseNs = 1'000'000;
 constexpr uint64_t kUnknownLaunchNs = 2'500'000;
 constexpr uint64_t kUntrustedLaunchNs = 1'000'000;
 
+// Recording takes about one; more was the making of events, or the host's own affair.
+constexpr uint64_t kMostMarkNs = 3'000;
+
 // The stream that the thread launched into last.
 constinit thread_local MarkedStream* last_stream = nullptr;
 
@@ -117,7 +120,10 @@ MarkedStream* Markers::Insert(const Key& key) {
   place->first = place->last = kNone;
   place->is_timed = place->is_trusted = place->is_fresh = false;
   place->queued = place->tail_seen = 0;
-  place->idle_since_ns = place->ns_per_launch = 0;
+  place->idle_since_ns = place->ns_per_launch = place->busy_ns = 0;
+  place->by_host = place->is_waited_for = false;
+  place->marked_due = 0;
+  place->host_extra_ns = place->longest_ns = place->since_mark_ns = 0;
   place->handle.store(key.handle, std::memory_order_release);
   return place;
 }
@@ -267,14 +273,20 @@ Markers::Begun Markers::Begin(MarkedStream* stream, CUstream handle, uint64_t ot
   }
   // Launches that were not behind a first marker were measured otherwise.
   stream->word.fetch_and(~MarkedStream::kLaunches, std::memory_order_relaxed);
-  const bool prompt = was_idle && others_ns == 0;
-  if (!Record(stream, 0, /*begins=*/true, prompt)) return Begun::kNotMarked;
+  stream->host_begin_ns = NowNs();
+  stream->by_host = others_ns == 0 && HostIsEnough(*stream);
+  if (stream->by_host) {
+    stream->run_begin_ns = stream->charged_ns = stream->host_begin_ns;
+    stream->is_timed = stream->is_fresh = true;
+  } else if (!Record(stream, 0, /*begins=*/true, /*prompt=*/was_idle && others_ns == 0)) {
+    return Begun::kNotMarked;
+  } else {
+    stream->mark_ns = std::min(NowNs() - stream->host_begin_ns, kMostMarkNs);
+    if (was_idle) stream->is_timed = false;
+  }
   stream->word.fetch_or(MarkedStream::kRunning, std::memory_order_release);
   stream->awaits_launch = true;
-  if (was_idle) {
-    stream->is_timed = false;
-    SetActive(stream, true);
-  }
+  if (was_idle) SetActive(stream, true);
   return Begun::kYes;
 }
 
@@ -294,11 +306,15 @@ void Markers::Mark(MarkedStream* stream) {
   MarkLocked(stream);
 }
 
+void Markers::LeaveLocked(MarkedStream* stream) {
+  MarkLocked(stream);
+  stream->word.fetch_and(~MarkedStream::kRunning, std::memory_order_relaxed);
+}
+
 void Markers::Leave(MarkedStream* stream) {
   if (stream->word.load(std::memory_order_relaxed) == 0) return;
   const FutexGuard guard(&lock_);
-  MarkLocked(stream);
-  stream->word.fetch_and(~MarkedStream::kRunning, std::memory_order_relaxed);
+  LeaveLocked(stream);
 }
 
 void Markers::LeaveContext() {
@@ -312,8 +328,7 @@ void Markers::LeaveContext() {
         contexts_[stream->context].handle.load(std::memory_order_relaxed) != context) {
       return;
     }
-    MarkLocked(stream);
-    stream->word.fetch_and(~MarkedStream::kRunning, std::memory_order_relaxed);
+    LeaveLocked(stream);
   });
 }
 

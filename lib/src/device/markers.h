@@ -61,6 +61,17 @@ struct MarkedStream {
   uint64_t charged_ns;    // told as busy up to here
   uint64_t idle_since_ns;
   uint64_t ns_per_launch;  // 0: unknown
+  uint64_t busy_ns;        // between the last two markers that were seen
+
+  // Runs that are waited for (markers_waited.cpp).
+  bool by_host;            // no marker begins this one
+  bool is_waited_for;      // by a call that will tell what ran
+  uint32_t marked_due;     // so many more have to be marked
+  uint64_t host_begin_ns;  // before its first launch
+  uint64_t host_extra_ns;  // from there to the end of the wait, without kernels; 0: unknown
+  uint64_t mark_ns;        // what recording its first marker took
+  uint64_t longest_ns;     // of a launch, as markers saw it
+  uint64_t since_mark_ns;  // of kernels, since a run was marked
 
   // Estimated time of what is queued and not yet done.
   uint64_t QueuedNs() const;
@@ -85,6 +96,13 @@ class Markers {
   void Leave(MarkedStream* stream);
   // The same for every stream of the calling thread's context.
   void LeaveContext();
+
+  // Around a wait for a stream's end. Before it: leaves the stream, unless the host's clock is
+  // enough; then the launches that are waited for are returned. After it, with what was returned
+  // and whether the stream has ended: what ran, as Collect, of this stream.
+  uint32_t BeforeWait(MarkedStream* stream);
+  size_t AfterWait(MarkedStream* stream, uint32_t launches, bool ended, BusyInterval* busy,
+                   size_t room);
 
   // What ran since the last look, at most `room` intervals, by stream in order. Sets the calling
   // thread's context and leaves none. `captures`: a capture may be open.
@@ -152,9 +170,16 @@ class Markers {
   void Discard(uint16_t marker);
   bool Record(MarkedStream* stream, uint32_t launches, bool begins, bool prompt = false);
   void MarkLocked(MarkedStream* stream);
+  void LeaveLocked(MarkedStream* stream);
   bool IsCapturing(const MarkedStream& stream);
 
+  bool IsOnlyActive(const MarkedStream* stream) const;
+  bool HostIsEnough(const MarkedStream& stream) const;
+
   struct Look;
+  bool TakeByHost(MarkedStream* stream, uint32_t launches, uint64_t now_ns, BusyInterval* busy,
+                  size_t* count);
+  size_t TakeMarked(MarkedStream* stream, uint64_t now_ns, BusyInterval* busy, size_t room);
   void CollectStream(MarkedStream* stream, Look* look);
   void Running(MarkedStream* stream, uint32_t launches, uint64_t end_ns, Look* look);
   bool Reached(MarkedStream* stream, const Marker& marker, Look* look, uint64_t* at_ns);

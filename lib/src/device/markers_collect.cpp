@@ -2,7 +2,7 @@
 // what happens to them when streams and contexts end.
 #include <algorithm>
 
-#include "device/markers.h"
+#include "device/markers_look.h"
 #include "real.h"
 
 namespace gpufence {
@@ -24,26 +24,6 @@ uint64_t Gaps(const MarkedStream& stream, uint64_t launches, uint64_t interval_n
 }
 
 }  // namespace
-
-// One look at all streams: where the intervals go, and which context the thread is in.
-struct Markers::Look {
-  uint64_t now_ns;
-  bool captures;
-  BusyInterval* busy;
-  size_t room;
-  size_t count;
-  uint16_t context;
-
-  void Add(const MarkedStream& stream, uint64_t begin_ns, uint64_t end_ns) {
-    if (end_ns <= begin_ns) return;
-    if (count == room) {
-      // Out of room: the last interval grows over what lies between, which charges too much.
-      busy[count - 1].end_ns = std::max(busy[count - 1].end_ns, end_ns);
-      return;
-    }
-    busy[count++] = {begin_ns, end_ns, stream.ordinal};
-  }
-};
 
 size_t Markers::Collect(uint64_t now_ns, bool captures, BusyInterval* busy, size_t room) {
   Look look = {now_ns, captures, busy, room, 0, kNone};
@@ -134,10 +114,9 @@ bool Markers::Reached(MarkedStream* stream, const Marker& marker, Look* look, ui
 void Markers::TakeReached(MarkedStream* stream, const Marker& marker, uint64_t at_ns, Look* look) {
   if (!marker.begins && stream->is_timed && at_ns > stream->run_begin_ns) {
     const uint64_t ran_ns = at_ns - stream->run_begin_ns;
-    look->Add(
-        *stream,
-        std::max(stream->charged_ns, stream->run_begin_ns + Gaps(*stream, marker.launches, ran_ns)),
-        at_ns);
+    const uint64_t gaps_ns = Gaps(*stream, marker.launches, ran_ns);
+    look->Add(*stream, std::max(stream->charged_ns, stream->run_begin_ns + gaps_ns), at_ns);
+    stream->busy_ns = ran_ns - gaps_ns;
     const uint64_t spacing_ns = spacing_ns_.load(std::memory_order_relaxed);
     const uint64_t each_ns = std::max(ran_ns / std::max(marker.launches, 1u), uint64_t{1});
     const bool known = stream->ns_per_launch != 0 && each_ns < 4 * stream->ns_per_launch;
@@ -187,6 +166,7 @@ void Markers::CollectTail(MarkedStream* stream, Look* look) {
     // A marker in the legacy stream, late, would make other streams wait for each other.
     if (!is_idle && active <= 1) MarkLocked(stream);
   }
+  if (is_idle && stream->is_waited_for) return;
   uint64_t end_ns = look->now_ns;
   if (is_idle && stream->ns_per_launch != 0) end_ns = std::min(end_ns, estimate_ns);
   if (stream->is_timed) Running(stream, launches, is_idle ? end_ns : end_ns - kClockDoubtNs, look);

@@ -21,6 +21,7 @@ constexpr uint64_t kBlindNapNs = 200'000;  // without a watcher
 constexpr uint64_t kLongestNapNs = 100'000'000;
 // A kernel that runs so long may wait for what we hold: then one launch goes.
 constexpr uint64_t kPatienceNs = 2'000'000'000;
+constexpr size_t kMostWaitedIntervals = 8;  // of one stream's run
 
 // Without a watcher.
 void TickHere(Cores* cores) {
@@ -57,6 +58,8 @@ uint64_t Hold(Cores* cores, CoreDevice* device, MarkedStream* stream) {
     uint64_t wait_ns = HoldNs(*device, stream, now_ns);
     if (wait_ns != 0 && now_ns - patient_since_ns < kPatienceNs) {
       if (!cores->watcher.runs()) wait_ns = std::min(wait_ns, kTickNs);
+      // The stream may run dry meanwhile: then it is known when.
+      if (!waited && stream != nullptr) cores->markers.Mark(stream);
       waited = true;
       const bool queued = stream != nullptr && stream->QueuedNs() != 0;
       // A debt is waited out to the moment; only for the queue somebody must look sooner.
@@ -156,6 +159,15 @@ void CoreLaunch::Launched() {
     stream_->word.fetch_or(MarkedStream::kHeld, std::memory_order_relaxed);
   }
   TickHere(cores_);
+}
+
+// ---- waits ----
+
+void CoreWait::Waited(bool ended) {
+  BusyInterval busy[kMostWaitedIntervals];
+  const size_t count =
+      cores_->markers.AfterWait(stream_, launches_, ended, busy, kMostWaitedIntervals);
+  if (count != 0) ChargeAll(cores_, busy, count, NowNs());
 }
 
 // ---- contexts ----

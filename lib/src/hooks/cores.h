@@ -118,6 +118,32 @@ inline void LeaveKernels(CUstream stream) {
   if (known != nullptr) cores->markers.Leave(known);
 }
 
+// Around a wait for the end of a stream.
+class CoreWait {
+ public:
+  explicit CoreWait(CUstream stream) {
+    Cores* cores = ActiveCores();
+    stream_ = cores != nullptr ? cores->markers.Find(stream) : nullptr;
+    if (stream_ == nullptr) return;
+    cores_ = cores;
+    launches_ = cores->markers.BeforeWait(stream_);
+  }
+  CoreWait(const CoreWait&) = delete;
+  CoreWait& operator=(const CoreWait&) = delete;
+
+  // `ended`: all that was in the stream before the wait is done.
+  void Settle(bool ended) {
+    if (stream_ != nullptr) Waited(ended);
+  }
+
+ private:
+  void Waited(bool ended);
+
+  Cores* cores_;
+  MarkedStream* stream_;  // null: nothing of it is measured
+  uint32_t launches_;
+};
+
 // The same for all streams of the calling thread's context.
 inline void LeaveAllKernels() {
   Cores* cores = ActiveCores();

@@ -1,6 +1,6 @@
 // The calls that wait for work, after which the driver lets freed pool memory go. They cost some
-// loads while nothing was freed. Before them what was launched is marked, so that it is known when
-// it ended.
+// loads while nothing was freed. What was launched before them is marked, so that it is known when
+// it ended, or measured by the wait itself.
 #include "hooks/cores.h"
 #include "hooks/fence.h"
 #include "hooks/pool_account.h"
@@ -26,8 +26,10 @@ CUresult Releasing(Call call) {
 
 template <typename Call>
 CUresult WaitingFor(CUstream stream, Call call) {
-  gpufence::LeaveKernels(stream);
-  return Releasing(call);
+  gpufence::CoreWait wait(stream);
+  const CUresult rc = Releasing(call);
+  wait.Settle(rc == CUDA_SUCCESS);
+  return rc;
 }
 
 template <typename Call>

@@ -1,0 +1,211 @@
+// What a core limit costs a program: the rate of launches, how long a launch was held against the
+// debt that explains it, and what the watcher takes.
+//
+//   cores rate COUNT              empty kernels: {"each_ns", "p50_ns", "p99_ns", "longest_ns"}
+//   cores hold KERNEL_US COUNT    one kernel after the other, each waited for: how long launches
+//                                 were held, and how late after the moment at which all was paid
+//   cores watch KERNEL_US S IDLE_S    processor time of all other threads, in percent of one
+//
+// Prints one line of JSON. The due moment is read from the library's core file, which is mapped in
+// this very process; without one, `hold` says so and nothing about lateness.
+
+#include <dirent.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <string>
+
+#include "driver_abi.h"
+#include "measure.h"
+#include "state/core_layout.h"
+
+namespace bench {
+namespace {
+
+constexpr double kHeldNs = 100'000;  // a launch that takes longer was held
+constexpr int kLaunchesAtOnce = 2'000;
+
+constexpr char kKernels[] = R"(
+.version 7.0
+.target sm_50
+.address_size 64
+.visible .entry gpufence_empty() { ret; }
+.visible .entry gpufence_spin_ns(.param .u64 spin_ns)
+{
+  .reg .pred %p<2>;
+  .reg .b64 %rd<5>;
+  ld.param.u64 %rd1, [spin_ns];
+  mov.u64 %rd2, %globaltimer;
+again:
+  mov.u64 %rd3, %globaltimer;
+  sub.u64 %rd4, %rd3, %rd2;
+  setp.lt.u64 %p1, %rd4, %rd1;
+  @%p1 bra again;
+  ret;
+}
+)";
+
+void Check(CUresult code, const char* what) {
+  if (code == CUDA_SUCCESS) return;
+  std::fprintf(stderr, "%s: error %d\n", what, static_cast<int>(code));
+  std::exit(3);
+}
+
+struct Gpu {
+  CUfunction empty = nullptr;
+  CUfunction spin = nullptr;
+  CUstream stream = nullptr;
+
+  Gpu() {
+    CUcontext context = nullptr;
+    CUmodule module = nullptr;
+    Check(cuInit(0), "cuInit");
+    Check(cuDevicePrimaryCtxRetain(&context, 0), "context");
+    Check(cuCtxSetCurrent(context), "context");
+    Check(cuModuleLoadData(&module, kKernels), "module");
+    Check(cuModuleGetFunction(&empty, module, "gpufence_empty"), "kernel");
+    Check(cuModuleGetFunction(&spin, module, "gpufence_spin_ns"), "kernel");
+    Check(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "stream");
+  }
+  void Launch(CUfunction function, void** params) const {
+    Check(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, params, nullptr), "launch");
+  }
+  void Spin(uint64_t ns) const {
+    void* params[] = {&ns};
+    Launch(spin, params);
+  }
+  void Wait() const { Check(cuStreamSynchronize(stream), "wait"); }
+};
+
+double At(const std::vector<double>& sorted, double part) {
+  return sorted[static_cast<size_t>(part * static_cast<double>(sorted.size() - 1))];
+}
+
+// Launches in a row, then each for itself: reading the clock between them would slow the first.
+void Rate(const Gpu& gpu, int count) {
+  for (int i = 0; i < kLaunchesAtOnce; ++i) gpu.Launch(gpu.empty, nullptr);
+  gpu.Wait();
+  const double begin_ns = NowNs();
+  for (int i = 0; i < count; ++i) gpu.Launch(gpu.empty, nullptr);
+  const double each_ns = (NowNs() - begin_ns) / count;
+  gpu.Wait();
+  std::vector<double> calls(static_cast<size_t>(count));
+  for (double& call : calls) {
+    const double before_ns = NowNs();
+    gpu.Launch(gpu.empty, nullptr);
+    call = NowNs() - before_ns;
+  }
+  gpu.Wait();
+  std::sort(calls.begin(), calls.end());
+  std::printf("{\"each_ns\": %.1f, \"p50_ns\": %.0f, \"p99_ns\": %.0f, \"longest_ns\": %.0f}\n",
+              each_ns, At(calls, 0.5), At(calls, 0.99), calls.back());
+}
+
+// The library's core file, as this process has it mapped; null without a core limit.
+const gpufence::CoreRegion* CoreFile() {
+  FILE* maps = std::fopen("/proc/self/maps", "r");
+  char line[4352];
+  const gpufence::CoreRegion* found = nullptr;
+  while (maps != nullptr && std::fgets(line, sizeof line, maps) != nullptr) {
+    if (std::strstr(line, ".cores") == nullptr || found != nullptr) continue;
+    found = reinterpret_cast<const gpufence::CoreRegion*>(std::strtoull(line, nullptr, 16));
+  }
+  if (maps != nullptr) std::fclose(maps);
+  return found;
+}
+
+// Nothing is queued when a launch is asked for, so only debt may hold it.
+void Hold(const Gpu& gpu, uint64_t kernel_ns, int count) {
+  const gpufence::CoreRegion* file = CoreFile();
+  std::vector<double> held;
+  std::vector<double> late;
+  for (int i = 0; i < count; ++i) {
+    const double before_ns = NowNs();
+    gpu.Spin(kernel_ns);
+    const double after_ns = NowNs();
+    // Read before the kernel can have been seen: what held it, or less.
+    const uint64_t due_ns = file != nullptr ? file->tenants[0][0].due_ns.load() : 0;
+    gpu.Wait();
+    if (after_ns - before_ns < kHeldNs) continue;
+    held.push_back(after_ns - before_ns);
+    late.push_back(after_ns - std::max(before_ns, static_cast<double>(due_ns)));
+  }
+  std::sort(held.begin(), held.end());
+  std::sort(late.begin(), late.end());
+  std::printf("{\"launches\": %d, \"held\": %zu", count, held.size());
+  if (!held.empty()) std::printf(", \"longest_held_ns\": %.0f", held.back());
+  if (!held.empty() && file != nullptr) {
+    std::printf(", \"late_p50_ns\": %.0f, \"late_p99_ns\": %.0f, \"latest_ns\": %.0f",
+                At(late, 0.5), At(late, 0.99), late.back());
+  }
+  std::printf("}\n");
+}
+
+// Processor time of each thread but this one, in nanoseconds.
+std::map<std::string, double> OtherThreads() {
+  std::map<std::string, double> found;
+  const std::string own = std::to_string(getpid());
+  DIR* folder = opendir("/proc/self/task");
+  while (const dirent* entry = folder != nullptr ? readdir(folder) : nullptr) {
+    const std::string name = entry->d_name;
+    FILE* file = std::fopen(("/proc/self/task/" + name + "/schedstat").c_str(), "r");
+    double ns = 0;
+    if (file == nullptr) continue;
+    if (std::fscanf(file, "%lf", &ns) == 1 && name != own) found[name] = ns;
+    std::fclose(file);
+  }
+  if (folder != nullptr) closedir(folder);
+  return found;
+}
+
+double PercentSince(const std::map<std::string, double>& before, double begin_ns) {
+  double sum_ns = 0;
+  for (const auto& [name, ns] : OtherThreads()) {
+    const auto known = before.find(name);
+    sum_ns += ns - (known != before.end() ? known->second : 0);
+  }
+  return 100 * sum_ns / (NowNs() - begin_ns);
+}
+
+void Watch(const Gpu& gpu, uint64_t kernel_ns, double seconds, double idle_seconds) {
+  gpu.Spin(kernel_ns);
+  gpu.Wait();
+  std::map<std::string, double> before = OtherThreads();
+  double begin_ns = NowNs();
+  while (NowNs() < begin_ns + seconds * 1e9) {
+    for (int i = 0; i < 4; ++i) gpu.Spin(kernel_ns);
+    gpu.Wait();
+  }
+  const double busy = PercentSince(before, begin_ns);
+  usleep(100'000);  // it looks on for some milliseconds
+  before = OtherThreads();
+  begin_ns = NowNs();
+  usleep(static_cast<useconds_t>(idle_seconds * 1e6));
+  std::printf("{\"busy_percent\": %.3f, \"idle_percent\": %.3f, \"threads\": %zu}\n", busy,
+              PercentSince(before, begin_ns), before.size());
+}
+
+int Main(int argc, char** argv) {
+  const std::string what = argc > 1 ? argv[1] : "";
+  const auto number = [&](int index) { return std::atof(argv[index]); };
+  const auto kernel_ns = [&] { return static_cast<uint64_t>(number(2) * 1e3); };
+  if (what == "rate" && argc == 3) {
+    Rate(Gpu(), std::atoi(argv[2]));
+  } else if (what == "hold" && argc == 4) {
+    Hold(Gpu(), kernel_ns(), std::atoi(argv[3]));
+  } else if (what == "watch" && argc == 5) {
+    Watch(Gpu(), kernel_ns(), number(3), number(4));
+  } else {
+    return 2;
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace bench
+
+int main(int argc, char** argv) { return bench::Main(argc, argv); }

@@ -1,0 +1,195 @@
+"""What a core limit costs: `python3 bench/cores.py [--build DIR] [--real] [-o FILE]`.
+
+Compiles cores.cpp and runs it bare, with the library and no limit, and at 99 %, over the simulated
+driver or, with --real, the machine's own: the rate of launches and how long one takes, what the
+watcher takes busy and idle, and how late a held launch goes after all was paid for.
+
+Exit status: 0 measured (and with --real within the targets), 1 a target was missed, 2 wrong usage,
+3 nothing could be measured. Targets are judged on a real driver only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from run import HERE, REPO, BenchError, compiler
+
+LAUNCHES = 200_000
+ROUNDS = 3  # of bare and limited in turn; the best of each counts
+HOLDS = ((10, 1_000, 30), (50, 1_000, 200), (50, 20_000, 30), (25, 200_000, 3))
+WATCHED_US, WATCHED_S, IDLE_S = 1_000, 2.0, 1.0
+RUN_TIMEOUT_S = 120.0
+
+LEAST_RATE = 0.97  # of bare, empty kernels at 99 %
+MOST_BUSY_PERCENT = 2.0  # of a core
+MOST_IDLE_PERCENT = 0.1
+# A held launch sleeps to the moment; what comes on top is its waking up, and a tick of the watcher
+# where the end of a kernel had still to be seen.
+MOST_LATE_NS = 1_500_000
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """Where things are, and how to run them."""
+
+    program: Path
+    build: Path
+    real: bool
+    folder: Path
+
+    def ask(self, *words: object, limit: int | None = None, preload: bool = True) -> dict[str, Any]:
+        """Runs the program once, in a container of its own.
+
+        Raises:
+            BenchError: it failed, or did not end in time.
+        """
+        env = {k: v for k, v in os.environ.items() if not k.startswith(("GPUFENCE_", "LD_"))}
+        with tempfile.TemporaryDirectory(dir=self.folder) as state:
+            if not self.real:
+                env["LD_LIBRARY_PATH"] = str(self.build / "sim")
+                env["GPUFENCE_SIM_STATE"] = f"{state}/machine"
+            if preload:
+                env["LD_PRELOAD"] = str(self.build / "lib" / "libgpufence.so")
+            if limit is not None:
+                env |= {"GPUFENCE_CORE_LIMIT": str(limit), "GPUFENCE_STATE_DIR": state}
+            command = [str(self.program), *map(str, words)]
+            try:
+                done = subprocess.run(
+                    command, env=env, capture_output=True, text=True, timeout=RUN_TIMEOUT_S
+                )
+            except subprocess.TimeoutExpired:
+                raise BenchError(f"{words} took more than {RUN_TIMEOUT_S:g} s") from None
+        if done.returncode != 0:
+            raise BenchError(f"{words}: {done.stderr.strip()[-300:] or done.returncode}")
+        answer: dict[str, Any] = json.loads(done.stdout)
+        return answer
+
+
+@contextmanager
+def opened(build: Path, real: bool) -> Iterator[Bench]:
+    """Compiles the program against the build's declarations and the driver that it names."""
+    if not (build / "lib" / "libgpufence.so").exists():
+        raise BenchError(f"{build} holds no library. Run ci/build first, or name another --build")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        program = folder / "cores"
+        command = [*compiler(build), "-O2", "-std=c++20", "-I", str(HERE)]
+        command += ["-I", str(build / "gen"), "-I", str(REPO / "lib" / "src")]
+        command += [str(HERE / "cores.cpp"), "-o", str(program)]
+        command += ["-Wl,--unresolved-symbols=ignore-all", "-Wl,--no-as-needed"]
+        command += ["-L", str(build / "sim"), "-l:libcuda.so.1"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise BenchError(f"cores.cpp does not compile: {done.stderr.strip()[:500]}")
+        yield Bench(program, build, real, folder)
+
+
+def launch_rate(bench: Bench) -> dict[str, Any]:
+    """Empty kernels bare, preloaded and at 99 %, in turn; the fastest round of each."""
+    ways: dict[str, dict[str, Any]] = {
+        "bare": {"preload": False},
+        "no limit": {},
+        "99 %": {"limit": 99},
+    }
+    rounds = [
+        {name: bench.ask("rate", LAUNCHES, **how) for name, how in ways.items()}
+        for _ in range(ROUNDS)
+    ]
+    best = {name: min((one[name] for one in rounds), key=lambda a: a["each_ns"]) for name in ways}
+    ratios = {n: best["bare"]["each_ns"] / best[n]["each_ns"] for n in ways}
+    return {"best": best, "rounds": rounds, "ratios": ratios}
+
+
+def measure(build: Path, real: bool) -> dict[str, Any]:
+    """Everything, as JSON values.
+
+    Raises:
+        BenchError: nothing could be measured.
+    """
+    with opened(build, real) as bench:
+        watched = {
+            name: bench.ask("watch", WATCHED_US, WATCHED_S, IDLE_S, **how)
+            for name, how in {"no limit": {}, "50 %": {"limit": 50}}.items()
+        }
+        holds = {
+            f"{limit} % {kernel_us} us": bench.ask("hold", kernel_us, count, limit=limit)
+            for limit, kernel_us, count in HOLDS
+        }
+        return {
+            "schema": 1,
+            "simulated": not real,
+            "rate": launch_rate(bench),
+            "watcher": watched,
+            "holds": holds,
+        }
+
+
+def missed(figures: dict[str, Any]) -> list[str]:
+    """Targets that were not met, by name."""
+    found = []
+    ratio = figures["rate"]["ratios"]["99 %"]
+    if ratio < LEAST_RATE:
+        found.append(f"launch rate at 99 %: {100 * ratio:.1f} % of bare")
+    watcher = figures["watcher"]["50 %"]
+    if watcher["busy_percent"] > MOST_BUSY_PERCENT or watcher["idle_percent"] > MOST_IDLE_PERCENT:
+        found.append(f"watcher: {watcher}")
+    for name, hold in figures["holds"].items():
+        if hold.get("latest_ns", 0) > MOST_LATE_NS:
+            found.append(f"held at {name}: {hold['latest_ns'] / 1e6:.2f} ms beyond its debt")
+    return found
+
+
+def table(figures: dict[str, Any]) -> str:
+    """The figures for people."""
+    driver = "the simulated driver" if figures["simulated"] else "a real driver"
+    lines = [f"{'ns per empty launch over ' + driver:44}{'each':>8}{'p50':>8}{'p99':>8}{'rate':>8}"]
+    for name, one in figures["rate"]["best"].items():
+        ratio = 100 * figures["rate"]["ratios"][name]
+        line = f"{name:44}{one['each_ns']:8.0f}{one['p50_ns']:8.0f}{one['p99_ns']:8.0f}"
+        lines.append(f"{line}{ratio:7.1f}%")
+    lines.append(f"{'% of a core in other threads':44}{'busy':>8}{'idle':>8}{'threads':>8}")
+    for name, one in figures["watcher"].items():
+        shares = f"{one['busy_percent']:8.2f}{one['idle_percent']:8.2f}{one['threads']:8}"
+        lines.append(f"{name:44}{shares}")
+    lines.append(
+        f"{'ms that launches were held':44}{'held':>8}{'longest':>8}{'late':>8}{'latest':>8}"
+    )
+    for name, one in figures["holds"].items():
+        spans = [one.get(k, 0) / 1e6 for k in ("longest_held_ns", "late_p50_ns", "latest_ns")]
+        lines.append(f"{name:44}{one['held']:8}" + "".join(f"{span:8.2f}" for span in spans))
+    return "\n".join(lines)
+
+
+def main(words: list[str]) -> int:
+    """See the module's text."""
+    parser = argparse.ArgumentParser(prog="bench/cores.py", description="Cost of a core limit.")
+    parser.add_argument("--build", type=Path, default=REPO / "build", help="build folder (build)")
+    parser.add_argument("--real", action="store_true", help="measure the machine's own driver")
+    parser.add_argument("-o", "--output", type=Path, help="write the figures as JSON")
+    options = parser.parse_args(words)
+    try:
+        figures = measure(options.build.resolve(), options.real)
+    except BenchError as error:
+        print(f"bench: nothing measured: {error}.", file=sys.stderr)
+        return 3
+    if options.output is not None:
+        options.output.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    print(table(figures))
+    complaints = missed(figures) if options.real else []
+    for complaint in complaints:
+        print(f"MISSED {complaint}")
+    return 1 if complaints else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,30 @@
+// What one look at streams gathers; for the parts of markers alone.
+#pragma once
+
+#include <algorithm>
+
+#include "device/markers.h"
+
+namespace gpufence {
+
+// Where the intervals go, and which context the thread is in.
+struct Markers::Look {
+  uint64_t now_ns;
+  bool captures;
+  BusyInterval* busy;
+  size_t room;
+  size_t count;
+  uint16_t context;
+
+  void Add(const MarkedStream& stream, uint64_t begin_ns, uint64_t end_ns) {
+    if (end_ns <= begin_ns) return;
+    if (count == room) {
+      // Out of room: the last interval grows over what lies between, which charges too much.
+      busy[count - 1].end_ns = std::max(busy[count - 1].end_ns, end_ns);
+      return;
+    }
+    busy[count++] = {begin_ns, end_ns, stream.ordinal};
+  }
+};
+
+}  // namespace gpufence

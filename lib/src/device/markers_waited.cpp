@@ -1,0 +1,136 @@
+// Short runs that the program waits for, one by one: two markers would cost such a run a tenth of
+// its time, and the watcher more than the run. The host's clock sees when the launch was called and
+// when the wait was over; what lies around the kernels in between is learned from runs that are
+// marked all the same, one for each millisecond of kernels. What the host sees too long is marked
+// from then on, and a run that is under way at a tick of the watcher gets its marker there.
+#include <algorithm>
+
+#include "device/markers_look.h"
+#include "real.h"
+
+namespace gpufence {
+namespace {
+
+// Longer launches are marked: there two markers are less than a hundredth.
+constexpr uint64_t kShortLaunchNs = 200'000;
+constexpr uint64_t kUnmarkedWorkNs = 1'000'000;
+// What a launch and a wait cost beside their kernels: some 8 us on an H200, 60 where the wait gives
+// the processor away. With more the host's clock says too little about the kernels.
+constexpr uint64_t kMostExtraNs = 100'000;
+// Beyond what markers saw, and this, the host was late rather than the GPU busy.
+constexpr uint64_t kSurpriseNs = 20'000;
+constexpr uint64_t kForgetParts = 64;  // of the longest launch, with each marked run
+constexpr uint32_t kMarkedAfterSurprise = 4;
+
+uint64_t CurrentContext() {
+  CUcontext context = nullptr;
+  if (real::cuCtxGetCurrent(&context) != CUDA_SUCCESS) return 0;
+  return reinterpret_cast<uint64_t>(context);
+}
+
+// Three parts of what was known, one of what was seen.
+uint64_t Average(uint64_t known, uint64_t seen) {
+  return known != 0 ? (3 * known + seen) / 4 : seen;
+}
+
+}  // namespace
+
+bool Markers::IsOnlyActive(const MarkedStream* stream) const {
+  const size_t own = static_cast<size_t>(stream - streams_);
+  for (size_t index = 0; index < kMostMarkedStreams / 64; ++index) {
+    uint64_t bits = active_[index].load(std::memory_order_relaxed);
+    if (index == own / 64) bits &= ~(uint64_t{1} << (own % 64));
+    if (bits != 0) return false;
+  }
+  return true;
+}
+
+// Beside other streams the host would see their kernels as well.
+bool Markers::HostIsEnough(const MarkedStream& stream) const {
+  return stream.is_trusted && stream.host_extra_ns != 0 && stream.host_extra_ns < kMostExtraNs &&
+         stream.marked_due == 0 && stream.first == kNone && stream.ns_per_launch < kShortLaunchNs &&
+         stream.since_mark_ns < kUnmarkedWorkNs && IsOnlyActive(&stream);
+}
+
+uint32_t Markers::BeforeWait(MarkedStream* stream) {
+  if (stream->word.load(std::memory_order_relaxed) == 0) return 0;
+  const FutexGuard guard(&lock_);
+  const uint32_t word = stream->word.load(std::memory_order_relaxed);
+  const uint32_t launches = word & MarkedStream::kLaunches;
+  const bool is_running = (word & MarkedStream::kRunning) != 0;
+  if (stream->by_host && is_running && launches != 0 && stream->first == kNone) {
+    stream->is_waited_for = true;
+    return launches;
+  }
+  LeaveLocked(stream);
+  return 0;
+}
+
+size_t Markers::AfterWait(MarkedStream* stream, uint32_t launches, bool ended, BusyInterval* busy,
+                          size_t room) {
+  const uint64_t now_ns = NowNs();
+  const FutexGuard guard(&lock_);
+  size_t count = 0;
+  if (launches != 0) {
+    stream->is_waited_for = false;
+    if (ended && TakeByHost(stream, launches, now_ns, busy, &count)) return count;
+    LeaveLocked(stream);  // the watcher marked it, or more was launched meanwhile
+  }
+  return ended ? TakeMarked(stream, now_ns, busy, room) : 0;
+}
+
+// False when the run is not what it was before the wait.
+bool Markers::TakeByHost(MarkedStream* stream, uint32_t launches, uint64_t now_ns,
+                         BusyInterval* busy, size_t* count) {
+  uint32_t word = stream->word.load(std::memory_order_relaxed);
+  const bool is_as_it_was = stream->by_host && stream->first == kNone &&
+                            (word & MarkedStream::kRunning) != 0 &&
+                            (word & MarkedStream::kLaunches) == launches;
+  if (!is_as_it_was || !stream->word.compare_exchange_strong(word, 0, std::memory_order_acq_rel)) {
+    LeaveLocked(stream);  // the watcher marked it, or more was launched meanwhile
+    return 0;
+  }
+  uint64_t span_ns = now_ns - stream->host_begin_ns;
+  const uint64_t most_ns = launches * stream->longest_ns + kSurpriseNs;
+  if (span_ns > most_ns + stream->host_extra_ns) {
+    span_ns = most_ns + stream->host_extra_ns;
+    stream->marked_due = kMarkedAfterSurprise;
+  }
+  const uint64_t busy_ns = span_ns - std::min(span_ns, stream->host_extra_ns);
+  stream->since_mark_ns += busy_ns;
+  stream->is_timed = false;
+  reached_.fetch_add(1, std::memory_order_relaxed);
+  const uint64_t begin_ns =
+      std::max(stream->charged_ns, stream->host_begin_ns + stream->host_extra_ns / 2);
+  const uint64_t end_ns = std::min(begin_ns + busy_ns, now_ns);
+  *count = end_ns > begin_ns ? 1 : 0;
+  if (*count != 0) *busy = {begin_ns, end_ns, stream->ordinal};
+  return true;
+}
+
+// The markers of short runs are reached once these were waited for: taken here, the next run need
+// not be marked because of them. One that had two tells what the host's clock adds.
+size_t Markers::TakeMarked(MarkedStream* stream, uint64_t now_ns, BusyInterval* busy, size_t room) {
+  if (stream->first == kNone || stream->ns_per_launch >= kShortLaunchNs) return 0;
+  const Context& context = contexts_[stream->context];
+  if (context.away || CurrentContext() != context.handle.load(std::memory_order_relaxed)) return 0;
+  const Marker& first = markers_[stream->first];
+  const bool is_one_run =
+      first.begins && first.next == stream->last && !markers_[stream->last].begins;
+  const uint32_t launches = markers_[stream->last].launches;
+  stream->busy_ns = 0;
+  Look look = {now_ns, true, busy, room, 0, stream->context};
+  CollectStream(stream, &look);
+  if (!is_one_run || stream->first != kNone || stream->busy_ns == 0) return look.count;
+  const uint64_t span_ns = now_ns - stream->host_begin_ns;
+  const uint64_t known_ns = stream->busy_ns + 2 * stream->mark_ns;
+  stream->host_extra_ns =
+      std::max(Average(stream->host_extra_ns, span_ns - std::min(span_ns, known_ns)), uint64_t{1});
+  stream->longest_ns = std::max(stream->longest_ns - stream->longest_ns / kForgetParts,
+                                stream->busy_ns / std::max(launches, 1u));
+  stream->since_mark_ns = 0;
+  if (stream->marked_due > 0) --stream->marked_due;
+  return look.count;
+}
+
+}  // namespace gpufence

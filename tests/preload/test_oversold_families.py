@@ -130,7 +130,8 @@ def test_an_export_of_overflow_fails_with_the_reason(bare: Sim, state: Path) -> 
 def test_a_free_in_a_streams_order_waits_for_nobody(bare: Sim, state: Path, door: str) -> None:
     """Overflow of plain memory has no stream order of its own; it goes when the device is idle."""
     with commands(bare, state) as fence:
-        fence.does("take", "linear", SHARE)
+        fence.does("query_other")
+        fence.does("take", "linear", SHARE - fence.charged())
         _, overflow = fence.ask("take", "linear", 64 * MIB)
         fence.does("hold")
 

@@ -27,11 +27,17 @@
 namespace {
 
 CUstream stream = nullptr;
-CUstream other = nullptr;
+CUstream second = nullptr;
 CUmemoryPool pool = nullptr;
 std::atomic<bool> is_held{false};
 std::map<CUdeviceptr, size_t> mapped;
 std::map<uint64_t, CUdeviceptr> of_graphs;  // by executable
+
+// Made when it is first used: a second stream costs device memory.
+CUstream Other() {
+  if (second == nullptr) MUST(cuStreamCreate(&second, CU_STREAM_NON_BLOCKING));
+  return second;
+}
 
 constexpr CUmemLocation kDevice = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0};
 
@@ -114,7 +120,7 @@ CUresult Give(const std::string& family, const std::string& door, uint64_t handl
     return rc == CUDA_SUCCESS ? cuMemAddressFree(handle, mapped[handle]) : rc;
   }
   if (door == "free") return cuMemFree_v2(handle);
-  return cuMemFreeAsync(handle, door == "free_other" ? other : stream);
+  return cuMemFreeAsync(handle, door == "free_other" ? Other() : stream);
 }
 
 CUresult Move(const std::string& how, CUdeviceptr address, size_t bytes) {
@@ -181,7 +187,7 @@ bool Do(const std::string& command, CUresult* rc) {
   } else if (command == "query") {
     *rc = cuStreamQuery(stream);
   } else if (command == "query_other") {
-    *rc = cuStreamQuery(other);
+    *rc = cuStreamQuery(Other());
   } else if (command == "hold") {
     is_held = true;
     const auto wait = [](void*) {
@@ -225,7 +231,6 @@ void Obey(const std::string& command) {
 int main() {
   simtest::UseDevice(0);
   MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-  MUST(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
   CUmemPoolProps props = {};
   props.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
   props.location = kDevice;

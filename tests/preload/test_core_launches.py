@@ -93,6 +93,12 @@ def test_waiting_in_a_stream_costs_nothing(sim: Sim, tmp_path: Path) -> None:
     assert done.facts["us"] < 300_000
 
 
+def test_a_launch_from_a_host_function_ends_as_it_does_bare(sim: Sim, tmp_path: Path) -> None:
+    bare = sim.run("cores_edges", "callback").facts
+
+    assert edge(sim, tmp_path, "callback").facts == bare
+
+
 @pytest.mark.parametrize("what", ["exit", "fork"])
 def test_a_process_ends_while_its_launches_are_held(sim: Sim, tmp_path: Path, what: str) -> None:
     done = edge(sim, tmp_path, what)

@@ -1,8 +1,8 @@
 """Pools beside everything else at the limit: the sum the driver reports never passes it.
 
-Processes and threads take and give stream-ordered, physical, linear and array memory, and let pools
-lose blocks while requests are under way, as fast as they can; another process reads the device's
-memory in use as fast as NVML answers.
+Processes and threads take and give stream-ordered, physical, linear and array memory, make streams,
+which take memory, too, and let pools lose blocks while requests are under way, as fast as they can;
+another process reads the device's memory in use as fast as NVML answers.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from .charges import CHUNK
 from .conftest import Sim
 from .region_file import read_charges
 
@@ -19,9 +20,10 @@ LIMIT = 384
 PROCESSES = 4
 THREADS = 4
 STEPS = 600
+CHANNELS = 2 * CHUNK  # of two streams for each thread
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", range(1, 7))
 def test_the_sum_never_passes_the_limit(sim: Sim, tmp_path: Path, seed: int) -> None:
     sim = sim.with_env(CONTEXT_BYTES=0, SPEED=1000)
     state = tmp_path / "state"
@@ -43,9 +45,10 @@ def test_the_sum_never_passes_the_limit(sim: Sim, tmp_path: Path, seed: int) -> 
     ] * PROCESSES, ends
     counts = [json.loads(line) for line in lines]
     assert sum(count["failed"] for count in counts) == 0, counts
-    assert min(count["refused"] for count in counts) > 0, counts
+    assert sum(count["refused"] for count in counts) > STEPS, counts
     assert min(count["granted"] for count in counts) > STEPS, counts
     assert LIMIT - 64 < seen["most"] <= LIMIT, (seen, counts)
-    # What the driver was found to hold beyond all requests may be left where a process ended.
-    left = [charge for charge in read_charges(state) if charge.held != charge.overhead]
-    assert left == []
+    # A context keeps its streams' channels, and what the driver was found to hold beyond all
+    # requests may be left where a process ended.
+    left = [charge.held - charge.overhead for charge in read_charges(state)]
+    assert max(left) <= CHANNELS, left

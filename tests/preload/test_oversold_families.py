@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from .charges import BLOCK, CHUNK, MIB, OUT_OF_MEMORY
+from .charges import BLOCK, CHUNK, INVALID_VALUE, MIB, OUT_OF_MEMORY
 from .conftest import Sim
 from .oversold import LIMIT, SHARE, commands, fill, on_device
 
@@ -58,11 +58,16 @@ def test_what_memory_is_told_to_be(bare: Sim, state: Path, family: str) -> None:
 
         managed = int(family == "managed")
         exports = int(family in ("linear", "pitch"))
-        assert fence.ask("tell", before) == [0, 2, managed, exports]
-        assert fence.ask("tell", after) == [0, 1, 0, 0] if family == "mapped" else [0, 2, 1, 0]
+        advised = {"linear": -1, "pitch": -1, "managed": -1}.get(family, -3)
+        assert fence.ask("tell", before) == [0, 2, managed, exports, -2 if managed else -3]
+        hosted = [0, 1, 0, 0, -3] if family == "mapped" else [0, 2, 1, 0, advised]
+        assert fence.ask("tell", after) == hosted
 
 
-@pytest.mark.parametrize("how", ["prefetch", "prefetch_v2", "batch", "prefer", "prefer_v2"])
+MOVES = ["prefetch", "prefetch_v2", "batch", "prefer", "prefer_v2", "mostly"]
+
+
+@pytest.mark.parametrize("how", MOVES)
 @pytest.mark.parametrize("family", ["linear", "managed", "async"])
 def test_nothing_moves_overflow_to_the_device(
     bare: Sim, state: Path, family: str, how: str
@@ -73,7 +78,9 @@ def test_nothing_moves_overflow_to_the_device(
 
         code = fence.ask("move", how, overflow, 64 * MIB)
 
-        assert code == [0] if family != "async" else True
+        if family != "async":  # the simulated driver takes no advice about pools
+            assert code == [0]
+            assert fence.ask("tell", overflow) == [0, 2, 1, 0, -1]
         fence.does("sync")
         assert on_device(bare) == SHARE
 
@@ -119,20 +126,24 @@ def test_an_export_of_overflow_fails_with_the_reason(bare: Sim, state: Path) -> 
     assert err.startswith("gpufence: cuIpcGetMemHandle fails: this memory lies on the host")
 
 
-def test_a_free_in_a_streams_order_waits_for_nobody(bare: Sim, state: Path) -> None:
-    """Overflow of plain memory has no stream order of its own; its bytes come back after it."""
+@pytest.mark.parametrize("door", ["free_async", "free_other"])
+def test_a_free_in_a_streams_order_waits_for_nobody(bare: Sim, state: Path, door: str) -> None:
+    """Overflow of plain memory has no stream order of its own; it goes when the device is idle."""
     with commands(bare, state) as fence:
         fence.does("take", "linear", SHARE)
         _, overflow = fence.ask("take", "linear", 64 * MIB)
         fence.does("hold")
 
-        fence.does("give", "linear", "free_async", overflow)
+        fence.does("give", "linear", door, overflow)
         assert fence.ask("query") == [600]
+        fence.does("query_other")  # would never answer if it waited for the device
 
         assert fence.charged() == SHARE + 64 * MIB
+        assert fence.ask("tell", overflow)[0] == 0
         fence.does("go")
         fence.does("sync")
         assert fence.charged() == SHARE
+        assert fence.ask("tell", overflow)[0] == INVALID_VALUE
 
 
 def test_views_are_virtual(sim: Sim, state: Path) -> None:
@@ -142,6 +153,26 @@ def test_views_are_virtual(sim: Sim, state: Path) -> None:
         assert fence.ask("view") == [0, LIMIT, LIMIT, 0, LIMIT]
         fence.does("take", "linear", 640 * MIB)
         assert fence.ask("view") == [0, 384 * MIB, LIMIT, 640 * MIB, LIMIT]
+
+
+def test_a_device_that_cannot_is_limited_to_its_share(bare: Sim, state: Path) -> None:
+    process = bare.spawn(
+        "oversold_commands",
+        preload=True,
+        env={
+            "GPUFENCE_STATE_DIR": str(state.parent),
+            "GPUFENCE_MEMORY_LIMIT": "1g",
+            "GPUFENCE_OVERSUBSCRIBE": "2",
+            "GPUFENCE_SIM_FAULTS": "cuDeviceGetAttribute@*=801",
+        },
+    )
+
+    out, err = process.communicate(f"view\ntake linear {SHARE}\ntake linear 1\n", timeout=30)
+
+    ready, view, first, second = out.splitlines()
+    assert (ready, view) == ("ready", f"0 {SHARE} {SHARE} 0 {SHARE}")
+    assert (first.split()[0], second) == ("0", "2 0")
+    assert err.startswith("gpufence: GPUFENCE_OVERSUBSCRIBE=2 is not followed on device 0")
 
 
 def test_an_old_driver_without_such_pools_refuses_their_overflow(sim: Sim, state: Path) -> None:

@@ -197,6 +197,13 @@ def test_chunks_are_paid_while_they_are_held(
     run(build / "tests" / "state_chunks", what, folder, threads, amount)
 
 
+@pytest.mark.parametrize(("what", "threads", "amount"), [("turns", 8, 2000), ("late", 8, 300)])
+def test_arrays_are_paid_while_they_are_held(
+    build: Path, folder: Path, what: str, threads: int, amount: int
+) -> None:
+    run(build / "tests" / "state_arrays", what, folder, threads, amount)
+
+
 def test_nothing_is_lost_when_processes_are_killed_and_stopped(build: Path, folder: Path) -> None:
     run(build / "tests" / "state_storm", folder, 32, ROUNDS, 1, timeout=1800)
 
@@ -235,6 +242,7 @@ def build_sanitized(compiler: str, sanitizer: str, program: str, folder: Path) -
         ("state_threads", ["last"], [8, 40]),
         ("state_threads", ["holdings"], [8, 5000]),
         ("state_chunks", ["random"], [8, 2000]),
+        ("state_arrays", ["turns"], [8, 1000]),
         ("state_model", [], [20000, 3]),
     ],
 )

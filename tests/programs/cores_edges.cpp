@@ -13,6 +13,8 @@
 // stream | context | reset: a kernel is outstanding when its stream, its context or its device's
 // primary context ends, as {"us": until the next launch may go, "code"}
 //
+// callback: launches from a host function, as {"launch": code, "code": of the wait behind it}
+//
 // exit: ends while another thread is held; fork: so does a child of a process that is watched
 //
 // threads: the process's threads once all is quiet, as {"threads"}
@@ -108,6 +110,28 @@ void Waits(const Gpu& gpu, Facts& facts) {
   TellWhenPaid(facts, NowUs());
 }
 
+struct Callback {
+  const Gpu* gpu;
+  CUstream stream;
+  CUresult rc;
+};
+
+void LaunchInCallback(void* argument) {
+  auto* callback = static_cast<Callback*>(argument);
+  callback->rc = callback->gpu->Spin(callback->stream, kUs);
+}
+
+// Behind enough work for the container to owe when the function is called.
+void FromHostFunction(const Gpu& gpu, Facts& facts) {
+  CUstream stream = NewStream();
+  Callback callback = {&gpu, NewStream(), CUDA_SUCCESS};
+  MUST(gpu.Spin(stream, 20 * kMs));
+  MUST(cuLaunchHostFunc(stream, LaunchInCallback, &callback));
+  const CUresult rc = cuStreamSynchronize(stream);
+  facts.Code("launch", callback.rc);
+  facts.Code("code", rc);
+}
+
 void* LaunchForEver(void* gpu) {
   const Gpu& held = *static_cast<const Gpu*>(gpu);
   MUST(cuCtxSetCurrent(held.context));
@@ -157,6 +181,8 @@ int main(int argc, char** argv) {
     MUST(gpu.Spin(nullptr, kUs));
     MUST(cuCtxSynchronize());
     facts.Say("threads", Threads());
+  } else if (strcmp(what, "callback") == 0) {
+    FromHostFunction(gpu, facts);
   } else if (strcmp(what, "waits") == 0) {
     Waits(gpu, facts);
   } else {

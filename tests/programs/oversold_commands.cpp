@@ -4,11 +4,13 @@
 //
 //   take FAMILY BYTES        code, handle: linear, pitch, managed, async, pool, physical, mapped,
 //                            array, graph
-//   give FAMILY DOOR HANDLE  code; doors of addresses: free, free_async
+//   give FAMILY DOOR HANDLE  code; doors of addresses: free, free_async, free_other (in another
+//                            stream)
 //   move HOW HANDLE BYTES    code; prefetch, prefetch_v2, batch, prefer, prefer_v2, mostly, unmap
-//   tell HANDLE              code, memory type, managed, whether the driver exports it
+//   tell HANDLE              code, memory type, managed, whether the driver exports it, where it is
+//                            advised to lie (-1: the host, -2: nowhere; -3: it cannot be)
 //   export HANDLE            code of cuIpcGetMemHandle
-//   sync | query             code
+//   sync | query | query_other   code
 //   hold | go                keeps the stream busy in between
 //   view                     code, free, total, then NVML's used and total
 //   kill                     ends at once, as kill -9 does
@@ -25,6 +27,7 @@
 namespace {
 
 CUstream stream = nullptr;
+CUstream other = nullptr;
 CUmemoryPool pool = nullptr;
 std::atomic<bool> is_held{false};
 std::map<CUdeviceptr, size_t> mapped;
@@ -110,7 +113,8 @@ CUresult Give(const std::string& family, const std::string& door, uint64_t handl
     const CUresult rc = cuMemUnmap(handle, mapped[handle]);
     return rc == CUDA_SUCCESS ? cuMemAddressFree(handle, mapped[handle]) : rc;
   }
-  return door == "free" ? cuMemFree_v2(handle) : cuMemFreeAsync(handle, stream);
+  if (door == "free") return cuMemFree_v2(handle);
+  return cuMemFreeAsync(handle, door == "free_other" ? other : stream);
 }
 
 CUresult Move(const std::string& how, CUdeviceptr address, size_t bytes) {
@@ -136,7 +140,11 @@ void Tell(CUdeviceptr address) {
   const CUresult rc = cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address);
   cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, address);
   cuPointerGetAttribute(&exports, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, address);
-  std::cout << rc << " " << type << " " << managed << " " << exports << std::endl;
+  int preferred = -3;
+  cuMemRangeGetAttribute(&preferred, sizeof(preferred), CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION,
+                         address, 4096);
+  std::cout << rc << " " << type << " " << managed << " " << exports << " " << preferred
+            << std::endl;
 }
 
 void View() {
@@ -172,6 +180,8 @@ bool Do(const std::string& command, CUresult* rc) {
     *rc = cuCtxSynchronize();
   } else if (command == "query") {
     *rc = cuStreamQuery(stream);
+  } else if (command == "query_other") {
+    *rc = cuStreamQuery(other);
   } else if (command == "hold") {
     is_held = true;
     const auto wait = [](void*) {
@@ -215,6 +225,7 @@ void Obey(const std::string& command) {
 int main() {
   simtest::UseDevice(0);
   MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  MUST(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
   CUmemPoolProps props = {};
   props.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
   props.location = kDevice;

@@ -74,8 +74,7 @@ class World {
     for (Process& process : processes_) {
       while (!process.linear.empty()) ReleaseLinear(&process);
       while (!process.plain.empty()) ReleasePlain(&process);
-      process.member->account.SetOverhead(0);
-      process.overhead_bytes = 0;
+      SetOverhead(&process, 0);
       CHECK_EQ(process.member->account.charged_bytes(), 0);
     }
     Compare();
@@ -163,11 +162,20 @@ class World {
     process->plain_bytes -= Whole(piece.bytes);
   }
 
+  static void SetOverhead(Process* process, uint64_t bytes) {
+    Account& account = process->member->account;
+    CHECK(account.SetOverhead(bytes, account.overhead_version()));
+    process->overhead_bytes = bytes;
+  }
+
   void ChangeOverhead(Process* process) {
     const uint64_t bytes = random_.Below(8) * kMiB + random_.Below(3);
-    process->member->account.SetOverhead(bytes);
-    process->overhead_bytes = bytes;
-    CHECK_EQ(process->member->account.charged_bytes(), process->Held() - bytes);
+    Account& account = process->member->account;
+    const uint64_t version = account.overhead_version();
+    SetOverhead(process, bytes);
+    CHECK(!account.SetOverhead(0, version));  // seen before the change, so it says less
+    account.RaiseOverhead(random_.Below(bytes + 1));
+    CHECK_EQ(account.charged_bytes(), process->Held() - bytes);
   }
 
   void Compare() {

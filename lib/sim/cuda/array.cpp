@@ -46,7 +46,8 @@ CUresult Fill(Storage* storage, const context::Context& context,
   if (!OwnsMemory(descriptor)) return CUDA_SUCCESS;
   const uint64_t bytes = LevelOffset(*storage, level_count);
   if (bytes == 0) return CUDA_ERROR_OUT_OF_MEMORY;
-  CUresult rc = heap::Take(context.device, heap::ArraysOf(context.handle), bytes, &storage->block);
+  const uint64_t owner = heap::ArraysOf(context.handle, shape.element_bytes);
+  CUresult rc = heap::Take(context.device, owner, bytes, &storage->block);
   if (rc == CUDA_SUCCESS) rc = AddBytes(storage, bytes);
   storage->has_block = rc == CUDA_SUCCESS;
   return rc;

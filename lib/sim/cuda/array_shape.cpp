@@ -8,6 +8,7 @@ namespace {
 
 constexpr size_t kRowAlignment = 64;  // a block of the hardware's tiling is 64 bytes by 8 rows
 constexpr size_t kBlockRows = 8;
+constexpr size_t kMostBlocks = 16;  // stacked on each other, in height and depth together
 constexpr size_t kMaxWidth = 131072;
 constexpr size_t kMaxHeight = 65536;
 constexpr size_t kMaxExtent3D = 16384;
@@ -85,6 +86,15 @@ bool AreExtentsValid(const CUDA_ARRAY3D_DESCRIPTOR& descriptor) {
          descriptor.Height <= kMaxExtent3D && descriptor.Depth <= kMaxExtent3D;
 }
 
+// The least power of two that covers `wanted`, `most` at most.
+size_t Stack(size_t wanted, size_t most) {
+  size_t stacked = 1;
+  while (stacked < wanted && stacked < most) stacked *= 2;
+  return stacked;
+}
+
+size_t Padded(size_t count, size_t step) { return (count + step - 1) / step * step; }
+
 }  // namespace
 
 CUresult Measure(const CUDA_ARRAY3D_DESCRIPTOR& descriptor, Shape* shape) {
@@ -111,11 +121,12 @@ size_t PitchOf(const Shape& shape) {
 }
 
 uint64_t BytesOf(const Shape& shape) {
-  const size_t rows =
-      shape.height == 1 ? 1 : (shape.height + kBlockRows - 1) / kBlockRows * kBlockRows;
+  const size_t slices = shape.is_layered ? 1 : Stack(shape.depth, kMostBlocks);
+  const size_t blocks = Padded(shape.height, kBlockRows) / kBlockRows;
+  const size_t rows = Padded(shape.height, kBlockRows * Stack(blocks, kMostBlocks / slices));
   uint64_t bytes = 0;
   if (__builtin_mul_overflow(PitchOf(shape), rows, &bytes) ||
-      __builtin_mul_overflow(bytes, shape.depth, &bytes)) {
+      __builtin_mul_overflow(bytes, Padded(shape.depth, slices), &bytes)) {
     return 0;
   }
   return bytes;

@@ -78,7 +78,10 @@ void Stop(Context* context) {
   EndMemoryOf(context);
   ReleaseLimits(context);
   memory::ReleaseHidden(context->device, context->footprint_bytes);
+  memory::ReleaseHidden(context->device, context->channel_bytes);
   context->footprint_bytes = 0;
+  context->channel_bytes = 0;
+  context->streams = 0;
   context->active = false;
   context->references = 0;
   if (context->green == 0) machine::CountContext(device::Physical(context->device), -1);

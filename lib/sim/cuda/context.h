@@ -40,6 +40,8 @@ struct Context {
   uint64_t green;                     // the green context it was made from, or 0
   int sm_count;                       // SMs it may use
   uint64_t footprint_bytes;           // what it takes beside its limits
+  uint32_t streams;                   // that live in it
+  uint64_t channel_bytes;             // for the most that ever did
   uint64_t limits[kLimitCount];       // indexed by CUlimit
   uint64_t limit_bytes[kLimitCount];  // device memory that each limit takes
   unsigned cache_config;

@@ -24,11 +24,13 @@ struct Block {
 inline constexpr int kNowhere = -1;
 
 // Blocks below a granule share granules with others of the same owner (a context's linear memory,
-// or its arrays: they never share with each other) and device.  CUDA_ERROR_OUT_OF_MEMORY: nothing
-// is taken.
+// or those of its arrays whose elements are as large) and device.
+// CUDA_ERROR_OUT_OF_MEMORY: nothing is taken.
 CUresult Take(int device, uint64_t owner, size_t bytes, Block* block);
 
-constexpr uint64_t ArraysOf(uint64_t context) { return context | 1; }  // handles are even
+constexpr uint64_t ArraysOf(uint64_t context, uint64_t element_bytes) {
+  return context << 6 | element_bytes << 1 | 1;  // 16 bytes at most; handles are even
+}
 
 // A block with granules of its own, whatever its size.
 CUresult TakeWhole(int device, size_t bytes, Block* block);

@@ -25,6 +25,7 @@ enum class Family : uint8_t {
   kGraph,       // memory of graph nodes
   kArray,       // what an array's view points to; no pointer of the API leads there
   kGlobal,      // a module's variable
+  kEnding,      // kLinear until it was freed in a stream's order; there until somebody waits
 };
 
 struct Range {
@@ -72,7 +73,8 @@ struct ArrayView {
 };
 bool ViewArray(CUarray array, ArrayView* view);
 
-// What synchronising does to memory: pools give back what exceeds their release threshold.
+// What synchronising does to memory: pools give back what exceeds their release threshold, and
+// plain memory that was freed in the order of a stream goes.
 // `device` is logical.  Called by whoever implements cu*Synchronize, after the wait.
 void AfterSynchronize(int device);
 

@@ -57,6 +57,8 @@ heap::Block BlockOf(const Range& range) {
 
 namespace {
 
+constinit size_t g_ending = 0;  // ranges of that family
+
 CUresult AddBlock(const context::Context& context, const heap::Block& block, uintptr_t base,
                   size_t bytes, CUdeviceptr* address) {
   Range range = {};
@@ -94,8 +96,10 @@ CUresult AddLow(const context::Context& context, const heap::Block& block, size_
 
 void EndRange(Range* range) {
   switch (range->family) {
-    case Family::kLinear: {
+    case Family::kLinear:
+    case Family::kEnding: {
       const heap::Block block = BlockOf(*range);
+      if (range->family == Family::kEnding) --g_ending;
       if (range->flags != 0) arena::ClearMark(range->flags);  // it was exported
       if (range->base != arena::AddressOf(block.offset)) {
         arena::Unmap(range->base, block.granule_bytes);
@@ -130,6 +134,21 @@ void EndRange(Range* range) {
       break;
   }
   ranges::Remove(range);
+}
+
+void EndLater(Range* range) {
+  range->family = Family::kEnding;
+  ++g_ending;
+}
+
+void EndFreed(int device) {
+  uintptr_t from = 0;
+  while (g_ending > 0) {
+    Range* range = ranges::FirstFrom(from);
+    if (range == nullptr) return;
+    from = range->base + 1;
+    if (range->family == Family::kEnding && range->device == device) EndRange(range);
+  }
 }
 
 bool IsFreeable(CUdeviceptr address) {

@@ -45,6 +45,10 @@ CUresult FreeAny(CUdeviceptr address);
 // Ends a range of any family and everything behind it.
 void EndRange(Range* range);
 
+// The same once somebody has waited; and what was ended so on a device.
+void EndLater(Range* range);
+void EndFreed(int device);
+
 // The block behind a linear range.
 heap::Block BlockOf(const Range& range);
 

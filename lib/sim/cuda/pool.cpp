@@ -13,6 +13,7 @@
 #include "cuda/arena.h"
 #include "cuda/device.h"
 #include "cuda/heap.h"
+#include "cuda/memory_blocks.h"
 #include "cuda/ranges.h"
 #include "machine/config.h"
 
@@ -234,6 +235,7 @@ namespace sim::memory {
 
 void AfterSynchronize(int device) {
   DriverLock lock;
+  EndFreed(device);
   pool::g_pools.ForEach([&](uint64_t, pool::Pool* pool) {
     const bool is_elsewhere = pool->device >= 0 && pool->device != device;
     if (is_elsewhere || pool->is_graph) return;

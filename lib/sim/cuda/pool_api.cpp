@@ -64,7 +64,11 @@ CUresult Free(CUdeviceptr dptr, CUstream stream, bool per_thread) {
                         (range->family == Family::kImported && range->pool != 0);
   if (range->family == Family::kManaged) return CUDA_ERROR_NOT_SUPPORTED;
   if (!freeable) return CUDA_ERROR_INVALID_VALUE;
-  sim::memory::EndRange(range);
+  if (range->family == Family::kLinear) {
+    sim::memory::EndLater(range);
+  } else {
+    sim::memory::EndRange(range);
+  }
   return CUDA_SUCCESS;
 }
 

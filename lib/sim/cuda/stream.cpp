@@ -232,7 +232,8 @@ void Forget(TimelineLock& lock, Stream& stream) {
   }
   ReleaseWork(stream.tail);
   stream.capture_front.Free();
-  memory::ReleaseHidden(stream.device, stream.hidden_bytes);
+  context::Context* context = context::Find(AsHandle<CUcontext>(stream.context));
+  if (stream.has_channel && context != nullptr && context->streams > 0) --context->streams;
   streams.Destroy(stream.handle);
 }
 

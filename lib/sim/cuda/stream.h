@@ -50,7 +50,7 @@ struct Stream {
   bool is_per_thread;
   unsigned flags;
   int priority;
-  uint64_t hidden_bytes;  // of device memory, until it ends
+  bool has_channel;  // counts among its context's streams
   uint64_t id;
   pthread_t thread;             // is_per_thread: whose
   Work* tail;                   // the last work put into it, or null

@@ -27,7 +27,7 @@ constinit Config g_config = {
     .speed_permille = 1000,
     .memory_bytes = 143155 * kMiB,
     .context_bytes = 526 * kMiB,
-    .stream_bytes = 0,
+    .stream_bytes = 512 << 10,
     .kernel_ns = 2'000,
 };
 constinit bool g_usable = true;
@@ -151,7 +151,6 @@ void ReadAll() {
             "write bytes with an optional k, m, g or t, from 0 to 4t", &g_config.stream_bytes);
   g_config.memory_bytes -= g_config.memory_bytes % kMiB;
   g_config.context_bytes += (kGranule - g_config.context_bytes % kGranule) % kGranule;
-  g_config.stream_bytes += (kGranule - g_config.stream_bytes % kGranule) % kGranule;
   ReadSpeed();
   const char* kernel = Read("GPUFENCE_SIM_KERNEL_NS");
   int64_t kernel_ns = 0;

@@ -25,7 +25,7 @@ struct Config {
   uint32_t speed_permille;    // SPEED: 1000 = as fast as real; 0 = a virtual clock ("virtual")
   uint64_t memory_bytes;      // MEMORY per GPU, a multiple of 1 MiB
   uint64_t context_bytes;     // CONTEXT_BYTES: what an empty context takes
-  uint64_t stream_bytes;      // STREAM_BYTES: what a context takes for each stream made in it
+  uint64_t stream_bytes;      // STREAM_BYTES: what a context takes for each stream that lives in it
   uint64_t kernel_ns;         // KERNEL_NS: duration of a kernel that declares none
 };
 

@@ -4,7 +4,7 @@
 #include "hooks/array_cost.h"
 #include "hooks/freed.h"
 #include "hooks/physical.h"
-#include "hooks/piece_reservation.h"
+#include "policy/array_grant.h"
 #include "real.h"
 
 namespace gpufence {
@@ -46,6 +46,26 @@ CUresult CreateMeasured(FencedDevice* device, Holding holding, const Handle* out
   return rc;
 }
 
+// It shares chunks with others of its context.
+template <typename Handle, typename Call>
+CUresult CreateSmall(const Hook& hook, FencedDevice* device, Holding holding, Handle* out,
+                     Call call) {
+  LedgerMove move(&device->moves);
+  ArrayGrant held(&device->account, &device->array_places,
+                  ArrayHeapOf(holding.context, holding.count), holding.bytes);
+  if (!held) return OverLimit(device);
+  move.Granted();
+  const CUresult rc = call(out);
+  if (rc != CUDA_SUCCESS) return rc;
+  holding.key = reinterpret_cast<uint64_t>(*out);
+  holding.owner = held.place();
+  holding.device = static_cast<uint16_t>(device - hook.fence()->devices);
+  holding.family = Family::kSmallArray;
+  Hold(hook.fence(), holding);
+  held.Keep();
+  return rc;
+}
+
 // `undo` destroys what an array of unknown layout turned out to be too large for.
 template <typename Handle, typename Descriptor, typename Call, typename Undo>
 CUresult Create(HoldingKind kind, Handle* out, const Descriptor* wanted, unsigned levels, Call call,
@@ -56,9 +76,8 @@ CUresult Create(HoldingKind kind, Handle* out, const Descriptor* wanted, unsigne
   if (device == nullptr || out == nullptr || wanted == nullptr) return call(out);
 
   Holding holding = {.context = hook.context(), .kind = kind};
-  uint64_t bytes = 0;
   Handle made = nullptr;
-  if (!ArrayBytes(Widen(*wanted), levels, &bytes)) {
+  if (!ArrayBytes(Widen(*wanted), levels, &holding.bytes)) {
     const CUresult rc = CreateMeasured(device, holding, &made, [&] { return call(&made); });
     if (rc == CUDA_SUCCESS) {
       *out = made;
@@ -67,7 +86,11 @@ CUresult Create(HoldingKind kind, Handle* out, const Descriptor* wanted, unsigne
     }
     return rc;
   }
-  PieceReservation held(device, holding.context, HeapKind::kArrays, bytes);
+  if (IsSmall(holding.bytes)) {
+    holding.count = ElementBytes(Widen(*wanted));
+    return CreateSmall(hook, device, holding, out, call);
+  }
+  Reservation held(device, RoundUp(holding.bytes, kChunkBytes));
   if (!held) return OverLimit(device);
 
   const CUresult rc = call(out);

@@ -84,6 +84,11 @@ constexpr ArrayShape NextLevel(const ArrayShape& shape, uint64_t element_bytes) 
           .layered = shape.layered};
 }
 
+// Bytes of one element; 0 where the layout is unknown.
+constexpr uint32_t ElementBytes(const CUDA_ARRAY3D_DESCRIPTOR& wanted) {
+  return static_cast<uint32_t>(ChannelBytes(wanted.Format) * wanted.NumChannels);
+}
+
 // Physical bytes of an array (`levels` 1) or mipmapped array: 0 for one without memory of its own.
 // False when the format's layout is unknown.
 constexpr bool ArrayBytes(const CUDA_ARRAY3D_DESCRIPTOR& wanted, unsigned levels, uint64_t* bytes) {
@@ -91,7 +96,7 @@ constexpr bool ArrayBytes(const CUDA_ARRAY3D_DESCRIPTOR& wanted, unsigned levels
   constexpr unsigned kLayers = CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP;
   *bytes = 0;
   if ((wanted.Flags & kUnbacked) != 0) return true;
-  const uint64_t element_bytes = ChannelBytes(wanted.Format) * wanted.NumChannels;
+  const uint64_t element_bytes = ElementBytes(wanted);
   ArrayShape shape = {.row_bytes = Multiply(wanted.Width, element_bytes),
                       .width = wanted.Width,
                       .height = AtLeastOne(wanted.Height),

@@ -58,10 +58,7 @@ void EndBooking(Fence* fence, const Holding& booked) {
   Holding ended;
   if (!fence->holdings.Take(HoldingKind::kContext, booked.key, &ended)) return;
   device->account.ReleaseOverhead(ended.bytes);
-  if (device->contexts.fetch_sub(1, std::memory_order_relaxed) == 1) {
-    device->streams.store(0, std::memory_order_relaxed);  // they ended with it, channels and all
-    device->most_streams.store(0, std::memory_order_relaxed);
-  }
+  device->contexts.fetch_sub(1, std::memory_order_relaxed);
 }
 
 }  // namespace

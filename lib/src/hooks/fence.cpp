@@ -9,10 +9,12 @@
 #include "hooks/cores.h"
 #include "hooks/graph_memory.h"
 #include "hooks/piece_reservation.h"
+#include "hooks/pool_release.h"
 #include "hooks/region_places.h"
 #include "hooks/set_limits.h"
 #include "hooks/shared_memory.h"
 #include "hooks/unified.h"
+#include "policy/array_grant.h"
 #include "real.h"
 
 namespace gpufence {
@@ -116,8 +118,11 @@ void ReadStaleOn(uint32_t device) {
 bool MakeRoomOn(uint32_t device) {
   Fence* fence = the_fence.load(std::memory_order_acquire);
   if (device >= fence->device_count) return false;
-  SettleLateFrees(fence, /*may_wait=*/true);
-  TrimPools(fence, &fence->devices[device]);
+  {
+    const PoolRelease release(fence);
+    SettleLateFrees(fence, /*may_wait=*/true);
+    TrimPools(fence, &fence->devices[device]);
+  }
   TrimGraphs(&fence->devices[device]);
   ReadOverheadNow(&fence->devices[device]);
   return true;
@@ -360,6 +365,9 @@ void Discharge(Fence* fence, const Holding& holding) {
     case Family::kLinear:
     case Family::kUnified:
       return DischargePiece(device, holding);
+    case Family::kSmallArray:
+      return EndArray(&device->account, &device->array_places,
+                      ArrayHeapOf(holding.context, holding.count), holding.owner, holding.bytes);
     case Family::kStreamOrdered:
       return ReturnToPool(reinterpret_cast<PoolAccount*>(holding.owner), holding.bytes);
     case Family::kImport:

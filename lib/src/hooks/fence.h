@@ -15,6 +15,7 @@
 #include "hooks/ledger_move.h"
 #include "hooks/pool_account.h"
 #include "policy/account.h"
+#include "policy/array_places.h"
 #include "policy/chunks.h"
 #include "state/holdings.h"
 #include "state/limits_file.h"
@@ -34,14 +35,13 @@ struct FencedDevice {
   uint64_t total_bytes;
   Account account;
   ChunkTable chunks;                    // where this process's small pieces lie
+  ArrayPlaces array_places;             // the same for those without an address
   ChunkTable unified_chunks;            // the same of those that stay on the host
-  ChunkTable array_chunks;              // the same of arrays, which share none with the others
   Moves moves;                          // see LedgerMove
   std::atomic<uint64_t> managed_bytes;  // charged in full, though resident only where touched
   std::atomic<bool> listed;             // the process list knows us here
   std::atomic<uint32_t> contexts;       // living contexts of this process, primary included
-  std::atomic<uint32_t> streams;        // living ones of this process
-  std::atomic<uint32_t> most_streams;   // that lived at once
+  SpinLock channels_lock;               // guards the booking of channels, never a driver call
   std::atomic<uint64_t> primary;        // handle of the primary context, once it is known
   SpinLock contexts_lock;               // guards the booking of contexts, never a driver call
   GraphAccount graph;                   // charged for graph memory

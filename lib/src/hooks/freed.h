@@ -4,6 +4,7 @@
 
 #include "hooks/fence.h"
 #include "hooks/piece_reservation.h"
+#include "policy/array_grant.h"
 
 namespace gpufence {
 
@@ -18,6 +19,7 @@ class Freed {
     FencedDevice* device = &fence->devices[holding_.device];
     move_.Begin(&device->moves);
     move_.Granted();
+    if (holding_.family == Family::kSmallArray) turn_.Begin(&device->array_places);
     LeavePiece(device, &holding_);
   }
 
@@ -44,6 +46,7 @@ class Freed {
   Holding holding_ = {};
   bool found_ = false;
   LedgerMove move_;
+  ArrayTurn turn_;
 };
 
 }  // namespace gpufence

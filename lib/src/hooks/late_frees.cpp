@@ -47,11 +47,14 @@ void SettleLateFrees(Fence* fence, bool may_wait) {
       },
       [&](const Holding& holding) { found[count++] = holding; });
   for (size_t i = 0; i < count; ++i) {
-    if (real::cuEventQuery(EventOf(found[i])) == CUDA_ERROR_NOT_READY &&
-        late->waiting.Put(found[i])) {
-      continue;
-    }
-    real::cuEventDestroy_v2(EventOf(found[i]));
+    const CUevent event = EventOf(found[i]);
+    const CUresult reached = real::cuEventQuery(event);
+    if (reached == CUDA_ERROR_NOT_READY && late->waiting.Put(found[i])) continue;
+    LedgerMove move(&fence->devices[found[i].device].moves);
+    move.Granted();
+    // The driver lets go when somebody waits, not when the stream gets there.
+    if (reached == CUDA_SUCCESS) real::cuEventSynchronize(event);
+    real::cuEventDestroy_v2(event);
     if (found[i].family == Family::kUnified) real::cuMemFree_v2(found[i].owner);
     Finish(fence, found[i]);
   }

@@ -1,8 +1,9 @@
-// Plain memory that was freed in the order of a stream: the driver holds it until the stream gets
-// there, and so does its charge. An event behind the free tells when that is. Managed memory the
-// driver does not free in this order at all: then it is ours to free, by the call that waits for
-// the device, where waiting is what the program asked for or memory is short. Rare, so it may cost
-// driver calls; must not know pools.
+// Plain memory that was freed in the order of a stream: the driver holds it until the stream got
+// there and somebody waits for it afterwards, and so does its charge. An event behind the free
+// tells the former, and waiting for it then, which takes no time, does the latter. Managed memory
+// the driver does not free in this order at all: then it is ours to free, by the call that waits
+// for the device, where waiting is what the program asked for or memory is short. Rare, so it may
+// cost driver calls; must not know pools.
 #pragma once
 
 #include <stdint.h>

@@ -61,7 +61,9 @@ Change::Change(FencedDevice* device) : device_(device), before_{} {
 
 bool Change::Measure(bool has_context, int64_t* bytes) const {
   const Look after = LookAt(device_, has_context || HasContext(device_));
-  if (after.moves != before_.moves || Moves::UnderWay(after.moves) != own_moves) return false;
+  // Asked last: a move that began during the look may show in one of its figures alone.
+  const uint64_t moves = device_->moves.Read();
+  if (moves != before_.moves || Moves::UnderWay(moves) != own_moves) return false;
   int64_t grown = 0;
   if (before_.source != UsageSource::kNone && after.source != UsageSource::kNone) {
     grown = Difference(before_.used_bytes, after.used_bytes);
@@ -74,8 +76,12 @@ bool Change::Measure(bool has_context, int64_t* bytes) const {
   return true;
 }
 
-Growth::Growth(FencedDevice* device, uint64_t foreseen_bytes)
-    : device_(device), foreseen_bytes_(foreseen_bytes), granted_(true), change_(nullptr) {
+Growth::Growth(FencedDevice* device, uint64_t foreseen_bytes, uint64_t charged_bytes)
+    : device_(device),
+      foreseen_bytes_(foreseen_bytes),
+      charged_bytes_(charged_bytes),
+      granted_(true),
+      change_(nullptr) {
   if (device == nullptr) return;
   // A move also when nothing is foreseen: what it takes is not counted until it is settled.
   move_.Begin(&device->moves);
@@ -97,6 +103,10 @@ bool Growth::Settle() {
   settled_ = true;
   int64_t grown = static_cast<int64_t>(foreseen_bytes_);
   const bool measured = change_.Measure(/*has_context=*/false, &grown);
+  if (measured && grown > 0) {
+    const auto charged = static_cast<int64_t>(charged_bytes_);
+    grown = grown > charged ? grown - charged : 0;
+  }
   if (measured && grown < 0 && device_->listed.load(std::memory_order_relaxed)) {
     // Others gave something back meanwhile, and everybody who measures sees all of it: so the
     // difference might be subtracted twice. What is held in all cannot.
@@ -117,26 +127,32 @@ bool Growth::Settle() {
 
 void OverheadChanged(FencedDevice* device) { device->account.MarkStale(); }
 
-// Lowers the figure only after a look during which nobody moved memory: otherwise bytes that are
-// charged and not yet held would hide as many bytes of overhead. The same holds for managed memory,
-// which is charged before it is touched.
+// Lowers the figure only after a look during which nobody moved memory or booked overhead:
+// otherwise bytes that are charged and not held would hide as many bytes of overhead. The same
+// holds for managed memory, which is charged before it is touched, and for plain memory freed in
+// the order of a stream, which goes before anybody here hears of it.
 void ReadOverheadNow(FencedDevice* device) {
-  device->account.ClearStale();
+  Account* account = &device->account;
+  account->ClearStale();  // first: what grows from here on sets it again
   uint64_t least = UINT64_MAX;
   for (int i = 0; i < kLooks; ++i) {
-    const uint64_t charged_before = device->account.charged_bytes();
+    const uint64_t version = account->overhead_version();
+    const uint64_t charged_before = account->charged_bytes();
     const Look look = LookAt(device, HasContext(device));
     if (look.source == UsageSource::kNone) return;
     const uint64_t charged =
         charged_before > look.charged_bytes ? charged_before : look.charged_bytes;
     const uint64_t overhead = look.used_bytes > charged ? look.used_bytes - charged : 0;
-    if (look.moves == device->moves.Read() && Moves::UnderWay(look.moves) == own_asking_moves &&
-        device->managed_bytes.load() == 0) {
-      return device->account.SetOverhead(overhead);
-    }
     if (overhead < least) least = overhead;
+    const bool is_quiet =
+        look.moves == device->moves.Read() && Moves::UnderWay(look.moves) == own_asking_moves;
+    if (!is_quiet) continue;
+    if (device->managed_bytes.load() != 0) return account->RaiseOverhead(overhead);
+    if (DecidedFence()->late_frees.count.load() != 0) continue;
+    if (account->SetOverhead(overhead, version)) return;
   }
-  if (least > device->account.overhead_bytes()) device->account.SetOverhead(least);
+  account->RaiseOverhead(least);
+  account->MarkStale();  // what was about to move may hide more
 }
 
 }  // namespace gpufence

@@ -43,8 +43,9 @@ class Change {
 // A call that may make the driver hold `foreseen_bytes` more, or something else.
 class Growth {
  public:
-  // Reserves what is foreseen. A null device has no limit: everything is granted.
-  Growth(FencedDevice* device, uint64_t foreseen_bytes);
+  // Reserves what is foreseen, beside `charged_bytes` that it takes and that are charged already. A
+  // null device has no limit: everything is granted.
+  Growth(FencedDevice* device, uint64_t foreseen_bytes, uint64_t charged_bytes = 0);
   ~Growth();
   Growth(const Growth&) = delete;
   Growth& operator=(const Growth&) = delete;
@@ -58,6 +59,7 @@ class Growth {
  private:
   FencedDevice* device_;
   uint64_t foreseen_bytes_;
+  uint64_t charged_bytes_;
   bool granted_;
   bool settled_ = false;
   LedgerMove move_;

@@ -7,7 +7,6 @@ namespace {
 constexpr uint32_t kLeaving = 1;
 
 HeapKind KindOf(const Holding& holding) {
-  if (holding.kind != HoldingKind::kAddress) return HeapKind::kArrays;
   return holding.family == Family::kLinear ? HeapKind::kLinear : HeapKind::kManaged;
 }
 
@@ -20,9 +19,8 @@ Family FamilyOf(HeapKind kind, Tier tier) {
   return kind == HeapKind::kManaged ? Family::kManaged : Family::kLinear;
 }
 
-// Charges of one tier never pay for chunks of the other, and arrays share none with the rest.
-ChunkTable* ChunksOf(FencedDevice* device, HeapKind kind, Tier tier) {
-  if (kind == HeapKind::kArrays) return &device->array_chunks;
+// Charges of one tier never pay for chunks of the other.
+ChunkTable* ChunksOf(FencedDevice* device, Tier tier) {
   return tier == Tier::kUnified ? &device->unified_chunks : &device->chunks;
 }
 
@@ -46,7 +44,7 @@ PieceReservation::PieceReservation(FencedDevice* device, uint64_t context, HeapK
       tier_(tier),
       bytes_(bytes),
       move_(&device->moves),
-      grant_(&device->account, ChunksOf(device, kind, tier), context, kind, bytes, tier) {
+      grant_(&device->account, ChunksOf(device, tier), context, kind, bytes, tier) {
   if (grant_) {
     move_.Granted();
   } else {
@@ -60,11 +58,11 @@ bool PieceReservation::Commit(Holding holding) {
   holding.bytes = bytes_;
   holding.device = static_cast<uint16_t>(device_ - fence->devices);
   holding.family = FamilyOf(kind_, tier_);
-  holding.owner = kind_ == HeapKind::kArrays ? grant_.place() : holding.key;
+  holding.owner = holding.key;  // which a late free changes
   // First of all, since it ends what was there before.
   Hold(fence, holding);
   if (holding.family == Family::kManaged) device_->managed_bytes.fetch_add(bytes_);
-  if (grant_.Placed(holding.owner)) return true;
+  if (grant_.Placed(holding.key)) return true;
   fence->holdings.Take(holding.kind, holding.key, &holding);
   if (holding.family == Family::kManaged) device_->managed_bytes.fetch_sub(bytes_);
   return false;
@@ -72,15 +70,14 @@ bool PieceReservation::Commit(Holding holding) {
 
 void LeavePiece(FencedDevice* device, Holding* holding) {
   if (!SharesChunk(*holding) || holding->count == kLeaving) return;
-  ChunksOf(device, KindOf(*holding), TierOf(*holding))->Leave(PieceOf(*holding));
+  ChunksOf(device, TierOf(*holding))->Leave(PieceOf(*holding));
   holding->count = kLeaving;
 }
 
 void KeepPiece(FencedDevice* device, Holding* holding) {
   if (holding->count != kLeaving || !SharesChunk(*holding)) return;
   const Tier tier = TierOf(*holding);
-  KeepSmallPiece(&device->account, ChunksOf(device, KindOf(*holding), tier), PieceOf(*holding),
-                 tier);
+  KeepSmallPiece(&device->account, ChunksOf(device, tier), PieceOf(*holding), tier);
   holding->count = 0;
 }
 
@@ -88,7 +85,7 @@ void DischargePiece(FencedDevice* device, const Holding& holding) {
   Holding ending = holding;
   LeavePiece(device, &ending);
   const Tier tier = TierOf(holding);
-  EndPiece(&device->account, ChunksOf(device, KindOf(ending), tier), PieceOf(ending), tier);
+  EndPiece(&device->account, ChunksOf(device, tier), PieceOf(ending), tier);
 }
 
 }  // namespace gpufence

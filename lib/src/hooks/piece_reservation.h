@@ -1,4 +1,4 @@
-// Reservations of memory that the driver places in shared chunks: linear, managed, arrays.
+// Reservations of memory whose address tells in which chunk it lies: linear and managed.
 #pragma once
 
 #include "hooks/fence.h"
@@ -15,7 +15,7 @@ class PieceReservation {
 
   explicit operator bool() const { return static_cast<bool>(grant_); }
 
-  // Keeps the charge and books it under `holding.key`, the address or array; fills the rest. False:
+  // Keeps the charge and books it under `holding.key`, the address; fills the rest. False:
   // it cannot be kept, and the caller frees the memory again before this object ends.
   bool Commit(Holding holding);
 

@@ -301,6 +301,7 @@ void SettlePool(Fence* fence, CUmemoryPool pool) {
 void SettleFreed(Fence* fence) {
   if (!frees_unsettled.exchange(false, std::memory_order_seq_cst)) return;
   const CaptureRelaxed relaxed;
+  const PoolRelease release(fence);
   SettleLateFrees(fence, /*may_wait=*/false);
   ForEachAccount(&fence->pools, [&](PoolAccount* account) { SettleIfFreed(fence, account); });
 }

@@ -1,6 +1,7 @@
-// Around driver calls in which pools may lose memory. The driver lets it go before the ledger hears
+// Around driver calls in which pools may lose memory, or what was freed in the order of a stream
+// goes. The driver lets it go before the ledger hears
 // of it, and whoever compares the two meanwhile would take the difference for overhead that is
-// gone: so the whole call counts as a move, until the pools are settled.
+// gone: so the whole call counts as a move, until all that is settled.
 #pragma once
 
 #include "hooks/fence.h"
@@ -9,9 +10,10 @@ namespace gpufence {
 
 class PoolRelease {
  public:
-  // A null fence, or a process without pools, costs a load.
+  // A null fence, or a process without either, costs two loads.
   explicit PoolRelease(Fence* fence)
-      : fence_(fence != nullptr && fence->pools.made.load(std::memory_order_relaxed) != 0
+      : fence_(fence != nullptr && (fence->pools.made.load(std::memory_order_relaxed) != 0 ||
+                                    fence->late_frees.count.load(std::memory_order_relaxed) != 0)
                    ? fence
                    : nullptr) {
     if (fence_ == nullptr) return;

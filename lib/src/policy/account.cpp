@@ -144,6 +144,7 @@ uint32_t Account::Reclaim(Effort effort) {
 void Account::ChangeOverhead(uint64_t reserved, uint64_t owned, uint64_t loose) {
   const uint64_t before = owned_overhead_ + loose_overhead_ + reserved;
   const uint64_t after = owned + loose;
+  ++overhead_version_;
   owned_overhead_ = owned;
   loose_overhead_ = loose;
   if (after > before) Book(after - before);
@@ -170,18 +171,31 @@ void Account::ReleaseOverhead(uint64_t bytes) {
   ChangeOverhead(0, kept, loose_overhead_);
 }
 
-// What a dead owner left to this process is found with its overhead, and counted in the row
-// already.
-void Account::SetOverhead(uint64_t bytes) {
-  const uint64_t orphans = sharing_.OwnOrphanBytes();
-  SpinGuard guard(&overhead_lock_);
-  bytes -= bytes < orphans ? bytes : orphans;
-  ChangeOverhead(0, owned_overhead_, bytes > owned_overhead_ ? bytes - owned_overhead_ : 0);
+// Under the lock. What a dead owner left to this process is found with its overhead, and counted in
+// the row already.
+uint64_t Account::LooseOf(uint64_t overhead_bytes, uint64_t orphan_bytes) const {
+  const uint64_t known = owned_overhead_ + orphan_bytes;
+  return overhead_bytes > known ? overhead_bytes - known : 0;
 }
 
-uint64_t Account::overhead_bytes() {
+bool Account::SetOverhead(uint64_t bytes, uint64_t version) {
+  const uint64_t orphans = sharing_.OwnOrphanBytes();
   SpinGuard guard(&overhead_lock_);
-  return owned_overhead_ + loose_overhead_;
+  if (version != overhead_version_) return false;
+  ChangeOverhead(0, owned_overhead_, LooseOf(bytes, orphans));
+  return true;
+}
+
+void Account::RaiseOverhead(uint64_t bytes) {
+  const uint64_t orphans = sharing_.OwnOrphanBytes();
+  SpinGuard guard(&overhead_lock_);
+  const uint64_t loose = LooseOf(bytes, orphans);
+  if (loose > loose_overhead_) ChangeOverhead(0, owned_overhead_, loose);
+}
+
+uint64_t Account::overhead_version() {
+  SpinGuard guard(&overhead_lock_);
+  return overhead_version_;
 }
 
 uint64_t Account::charged_bytes() {

@@ -64,10 +64,15 @@ class Account {
   // Gives owned overhead back.
   void ReleaseOverhead(uint64_t bytes);
 
-  // Sets all overhead; never below its owned part.
-  void SetOverhead(uint64_t bytes);
+  // Raised by every change of the overhead.
+  uint64_t overhead_version();
 
-  uint64_t overhead_bytes();
+  // Sets all overhead to what was seen; never below its owned part. False, and nothing is set: it
+  // changed since `version`, so what was seen then may leave out what others booked meanwhile.
+  bool SetOverhead(uint64_t bytes, uint64_t version);
+
+  // Sets it if it is lower.
+  void RaiseOverhead(uint64_t bytes);
 
   // What this process is charged without overhead and unified memory: what the driver's figure for
   // it is compared with.
@@ -145,6 +150,7 @@ class Account {
   // seldom take more.
   static constexpr uint64_t kStaleMarginBytes = uint64_t{512} << 20;
   void ChangeOverhead(uint64_t reserved, uint64_t owned, uint64_t loose);
+  uint64_t LooseOf(uint64_t overhead_bytes, uint64_t orphan_bytes) const;
 
   RegionFile file_;
   Ledger ledger_;
@@ -164,7 +170,8 @@ class Account {
   std::atomic<uint64_t> reclaimed_ns_;  // of the last ReclaimAt that looked; 0: never
   void (*read_stale_)(uint32_t device);
   std::atomic<bool> stale_;
-  SpinLock overhead_lock_;  // the two below and their part of the ledger change together
+  SpinLock overhead_lock_;  // the three below and their part of the ledger change together
+  uint64_t overhead_version_;
   uint64_t owned_overhead_;
   uint64_t loose_overhead_;
 };

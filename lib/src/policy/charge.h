@@ -16,12 +16,23 @@ constexpr uint64_t RoundUp(uint64_t bytes, uint64_t step) {
                                          : (bytes + step - 1) / step * step;
 }
 
+// What a context holds for its streams: as much as for the most that ever lived in it at once,
+// whatever their priority.
+constexpr uint64_t ChannelBytes(uint64_t streams) {
+  return (streams * (512 << 10) + (1 << 20)) / kChunkBytes * kChunkBytes +
+         (streams * (48 << 10) + (320 << 10)) / kChunkBytes * kChunkBytes;
+}
+
 // Pieces that share chunks with others: all that do not fill one. What takes nothing shares
 // nothing.
 constexpr bool IsSmall(uint64_t bytes) {
   return bytes > 0 && RoundUp(bytes, kSmallStep) < kChunkBytes;
 }
 
+static_assert(ChannelBytes(1) == 0 && ChannelBytes(2) == kChunkBytes);
+static_assert(ChannelBytes(34) == 9 * kChunkBytes && ChannelBytes(36) == 10 * kChunkBytes);
+static_assert(ChannelBytes(121) == 32 * kChunkBytes && ChannelBytes(122) == 34 * kChunkBytes);
+static_assert(ChannelBytes(250) == 69 * kChunkBytes);
 static_assert(RoundUp(1, kChunkBytes) == kChunkBytes);
 static_assert(RoundUp(kChunkBytes, kChunkBytes) == kChunkBytes);
 static_assert(RoundUp(UINT64_MAX, kChunkBytes) >= uint64_t{1} << 63);

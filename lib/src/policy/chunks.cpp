@@ -7,9 +7,6 @@
 namespace gpufence {
 namespace {
 
-// No address has such a number.
-constexpr uint64_t kForeseen = uint64_t{1} << 42;
-
 uint64_t NumberOf(uint64_t address) { return address / kChunkBytes; }
 
 uint32_t FirstUnit(uint64_t address) {
@@ -262,7 +259,6 @@ ChunkDue ChunkTable::Left(uint64_t address) {
   --leaving_;
   if (chunk->open()) return OrOwed(ChunkDue::kNothing);
   --open_;
-  if (chunk->number > kForeseen) ended_ = chunk->number;
   if (hint_.number == chunk->number) hint_.count = 0;
   return Spare();
 }
@@ -279,20 +275,6 @@ bool ChunkTable::IsBusy() const {
 bool ChunkTable::busy() {
   SpinGuard guard(&lock_);
   return IsBusy();
-}
-
-ChunkTable::Foreseen ChunkTable::Foresee(SmallPiece* piece, bool is_paid) {
-  SpinGuard guard(&lock_);
-  Run run = SmallestRun(piece->heap, Units(piece->bytes));
-  const bool has_hole = run.count > 0;
-  if (!has_hole && !is_paid) return Foreseen::kNoRoom;
-  if (!has_hole) run.number = ended_ != 0 ? ended_ : kForeseen + ++foreseen_;
-  Chunk* chunk = FindOrAdd(run.number);
-  if (chunk == nullptr) return Foreseen::kNoRoom;
-  if (run.number == ended_) ended_ = 0;
-  Place(chunk, piece->heap, run.first, Units(piece->bytes));
-  piece->address = run.number * kChunkBytes + run.first * kSmallStep;
-  return has_hole ? Foreseen::kInHole : Foreseen::kInNewChunk;
 }
 
 uint64_t ChunkTable::chunks() {

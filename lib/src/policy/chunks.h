@@ -72,11 +72,6 @@ class ChunkTable {
   ChunkDue Stay(const SmallPiece& piece);  // the driver refused
   ChunkDue Left(uint64_t address);
 
-  // For memory without an address: foresees where the driver places the piece. kNoRoom: no chunk of
-  // the heap has a hole; with `is_paid` a new one is made then, unless memory is short.
-  enum class Foreseen : uint8_t { kNoRoom, kInHole, kInNewChunk };
-  Foreseen Foresee(SmallPiece* piece, bool is_paid);
-
   // After kSurplus.
   void GaveBack();
 
@@ -130,8 +125,6 @@ class ChunkTable {
   size_t room_;  // a power of two, or 0
   size_t used_;  // places taken, by chunks that are gone, too
   uint64_t open_;
-  uint64_t foreseen_;  // numbers given to chunks of memory without addresses
-  uint64_t ended_;     // one of them that is free again, or 0
   Run hint_;
   uint32_t asking_;     // requests that may be about to pay
   uint32_t paid_;       // requests under way that brought a chunk's charge

@@ -1,24 +1,9 @@
 #include "policy/piece_grant.h"
 
-#include <sched.h>
-#include <time.h>
+#include "policy/patience.h"
 
 namespace gpufence {
 namespace {
-
-// Some twenty milliseconds in all: longer than a driver call that allocates, and shorter than a
-// caller would mind where one hangs.
-constexpr int kWaits = 300;
-constexpr int kYields = 32;
-constexpr timespec kWait{0, 5000};
-
-void Wait(int turn) {
-  if (turn < kYields) {
-    sched_yield();
-  } else {
-    nanosleep(&kWait, nullptr);
-  }
-}
 
 void GiveBack(Account* account, ChunkTable* chunks, ChunkDue due, Tier tier) {
   if (due != ChunkDue::kSurplus) return;
@@ -40,7 +25,7 @@ PieceGrant::PieceGrant(Account* account, ChunkTable* chunks, uint64_t context, H
   if (!IsSmall(bytes)) {
     stage_ = account->Reserve(RoundUp(bytes, kChunkBytes), tier) ? Stage::kWhole : Stage::kRefused;
   } else {
-    stage_ = kind == HeapKind::kArrays ? AskForArray() : Ask();
+    stage_ = Ask();
   }
 }
 
@@ -71,15 +56,6 @@ ChunkTable::Room PieceGrant::AskOnce(bool (Account::*reserve)(uint64_t, Tier)) {
   return room;
 }
 
-PieceGrant::Stage PieceGrant::AskForArray() {
-  using Foreseen = ChunkTable::Foreseen;
-  if (chunks_->Foresee(&piece_, /*is_paid=*/false) == Foreseen::kInHole) return Stage::kForeseen;
-  if (!account_->Reserve(kChunkBytes)) return Stage::kRefused;
-  const Foreseen place = chunks_->Foresee(&piece_, /*is_paid=*/true);
-  if (place != Foreseen::kInNewChunk) account_->Release(kChunkBytes);
-  return place == Foreseen::kNoRoom ? Stage::kRefused : Stage::kForeseen;
-}
-
 bool PieceGrant::Placed(uint64_t address) {
   if (stage_ == Stage::kUnpaid || stage_ == Stage::kPaid) {
     piece_.address = address;
@@ -106,10 +82,6 @@ PieceGrant::~PieceGrant() {
     case Stage::kUnpaid:
     case Stage::kPaid:
       EndCharge(account_, chunks_, chunks_->Failed(stage_ == Stage::kPaid), tier_);
-      return;
-    case Stage::kForeseen:
-      chunks_->Leave(piece_);
-      EndPiece(account_, chunks_, piece_);
       return;
     case Stage::kUndone:
       // Its chunk was never paid, and somebody else's piece may lie in it by now.

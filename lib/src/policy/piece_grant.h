@@ -13,7 +13,6 @@ namespace gpufence {
 enum class HeapKind : uint8_t {
   kLinear,
   kManaged,
-  kArrays,  // without addresses: their places are foreseen, not seen
 };
 
 constexpr uint64_t HeapOf(uint64_t context, HeapKind kind) {
@@ -28,7 +27,7 @@ class PieceGrant {
   PieceGrant(Account* account, ChunkTable* chunks, uint64_t context, HeapKind kind, uint64_t bytes,
              Tier tier = Tier::kDevice);
 
-  // Gives back whatever was neither placed nor foreseen to be.
+  // Gives back what was not placed.
   ~PieceGrant();
   PieceGrant(const PieceGrant&) = delete;
   PieceGrant& operator=(const PieceGrant&) = delete;
@@ -37,18 +36,14 @@ class PieceGrant {
 
   // After the driver's call, which succeeded. False: it took a chunk for this piece that nobody can
   // pay, and the caller frees the memory before the grant ends. Otherwise the charge stays, and
-  // EndPiece gives it back. For arrays the address does not matter.
+  // EndPiece gives it back.
   bool Placed(uint64_t address);
 
-  // What identifies the piece from now on: its address, or the place that an array has here.
-  uint64_t place() const { return piece_.address; }
-
  private:
-  enum class Stage : uint8_t { kRefused, kUnpaid, kPaid, kWhole, kForeseen, kPlaced, kUndone };
+  enum class Stage : uint8_t { kRefused, kUnpaid, kPaid, kWhole, kPlaced, kUndone };
 
   Stage Ask();
   ChunkTable::Room AskOnce(bool (Account::*reserve)(uint64_t, Tier));
-  Stage AskForArray();
 
   Account* account_;
   ChunkTable* chunks_;

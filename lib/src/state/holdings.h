@@ -24,6 +24,8 @@ enum class HoldingKind : uint8_t {
   kLink,             // place in an array or multicast object (`context`); owner: allocation handle
   kExported,         // allocation handle that another process may hold, too
   kExportedAddress,  // the same for an address
+  kStream,           // stream handle
+  kChannels,         // of a context's streams, by its handle; count: living ones
 };
 
 // What an address is, so that any free gives back the right charge.
@@ -32,6 +34,7 @@ enum class Family : uint8_t {
   kHosted,         // the same of physical memory on the host, where memory is oversold
   kLinear,         // small sizes share chunks; owner: where it lies
   kManaged,        // as linear
+  kSmallArray,     // shares chunks with others; owner: its place, as foreseen
   kUnified,        // managed memory that stays on the host, where memory is oversold
   kStreamOrdered,  // owner: its pool's account, which carries the charge
   kGraph,          // owned by graph memory, which carries the charge
@@ -43,8 +46,9 @@ struct Holding {
   uint64_t bytes = 0;    // as reserved; for memory in chunks the requested size
   uint64_t context = 0;  // that ends it, or 0
   uint64_t owner = 0;    // see HoldingKind and Family
-  uint32_t count = 0;    // references, where a kind has them; of a piece: 1 while it is freed
-  uint16_t device = 0;   // index in this process's device table
+  uint32_t count = 0;   // references, where a kind has them; of a piece: 1 while it is freed; of an
+                        // array: bytes of an element
+  uint16_t device = 0;  // index in this process's device table
   HoldingKind kind = HoldingKind::kNone;
   Family family = Family::kPlain;
 };

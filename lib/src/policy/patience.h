@@ -1,0 +1,23 @@
+// How long a request waits for others of its own process that are under way: some twenty
+// milliseconds in all. That is longer than a driver call that allocates, and shorter than a caller
+// would mind where one hangs.
+#pragma once
+
+#include <sched.h>
+#include <time.h>
+
+namespace gpufence {
+
+inline constexpr int kWaits = 300;
+
+inline void Wait(int turn) {
+  constexpr int kYields = 32;
+  constexpr timespec kPause{0, 5000};
+  if (turn < kYields) {
+    sched_yield();
+  } else {
+    nanosleep(&kPause, nullptr);
+  }
+}
+
+}  // namespace gpufence

@@ -25,6 +25,7 @@ KERNEL_US = 500
 SLICE_US = 2_000  # for which a simulated GPU belongs to one process
 RUN_MS = 2_000
 GPU_GAP_NS = 1_700  # between two kernels of an H200
+MARKED_GAP_NS = 5_700  # before and behind a kernel that is launched into an idle stream
 LAUNCH_NS = 2_200  # of the launching thread's time
 POINTS = 1.0  # the burst of 10 ms in two seconds, and the end of the last kernel
 SECOND_POINTS = 2.0  # a burst in a second, and launches that are queued in one and run in the next
@@ -128,13 +129,12 @@ def test_what_cannot_reach_its_limit_is_not_held(
     assert fenced.facts["launches"] >= 0.99 * bare.facts["launches"]
 
 
-@pytest.mark.parametrize(("manner", "kernel_us"), [("sync", 20), ("sync", 100), ("mixed", 20)])
+@pytest.mark.parametrize("kernel_us", [10, 20])
 def test_short_kernels_that_are_waited_for_are_measured_mostly_without_markers(
-    sim: Sim, tmp_path: Path, manner: str, kernel_us: int
+    sim: Sim, tmp_path: Path, kernel_us: int
 ) -> None:
     log = tmp_path / "calls"
-    # What the driver adds before and behind a kernel that is launched into an idle stream.
-    command = ("cores_run", "cuLaunchKernel", manner, kernel_us, 1_000, 5_700, LAUNCH_NS)
+    command = ("cores_run", "cuLaunchKernel", "sync", kernel_us, 1_000, MARKED_GAP_NS, LAUNCH_NS)
     machine = sim.with_env(LOG=str(log))
 
     (done,) = run_together(machine, tmp_path, [command], env=limited(tmp_path, 25))
@@ -143,6 +143,17 @@ def test_short_kernels_that_are_waited_for_are_measured_mostly_without_markers(
     assert done.facts["share"] == pytest.approx(25, abs=POINTS)
     # Two for each run would be twice as many as launches.
     assert 0 < calls.count("cuEventRecord") < 0.75 * calls.count("cuLaunchKernel")
+
+
+@pytest.mark.parametrize(("manner", "kernel_us"), [("sync", 60), ("sync", 100), ("mixed", 20)])
+def test_longer_kernels_that_are_waited_for_are_held(
+    sim: Sim, tmp_path: Path, manner: str, kernel_us: int
+) -> None:
+    command = ("cores_run", "cuLaunchKernel", manner, kernel_us, 1_000, MARKED_GAP_NS, LAUNCH_NS)
+
+    (done,) = run_together(sim, tmp_path, [command], env=limited(tmp_path, 25))
+
+    assert done.facts["share"] == pytest.approx(25, abs=POINTS)
 
 
 @pytest.mark.parametrize("percent", [25, 50])

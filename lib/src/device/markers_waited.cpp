@@ -11,8 +11,9 @@
 namespace gpufence {
 namespace {
 
-// Longer launches are marked: there two markers are less than a hundredth.
-constexpr uint64_t kShortLaunchNs = 200'000;
+// Longer launches are marked: two markers cost them less than what the host's clock got wrong on an
+// H200 (60 us at 50 %: 55 by the host's clock, 49 by markers).
+constexpr uint64_t kShortLaunchNs = 40'000;
 constexpr uint64_t kUnmarkedWorkNs = 1'000'000;
 // What a launch and a wait cost beside their kernels: some 8 us on an H200, 60 where the wait gives
 // the processor away. With more the host's clock says too little about the kernels.

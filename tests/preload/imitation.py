@@ -7,6 +7,7 @@ a read-only root, no /dev/shm. Needs root. Must not know what is tested in it.
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import subprocess
@@ -77,9 +78,14 @@ class Imitation:
         if self.read_only:
             lines.append("mount -o remount,bind,ro $root")
         user = f"setpriv --reuid={self.uid} --regid={self.uid} --clear-groups --inh-caps=-all"
-        lines.append("cd $root; pivot_root . .; umount -l .; cd /")
+        lines.append(f"cd $root; {_find('pivot_root') or 'pivot_root'} . .; umount -l .; cd /")
         lines.append(f'exec {user if self.uid else ""} "$@"')
         return "\n".join(lines)
+
+
+def _find(tool: str) -> str | None:
+    """Where a tool is, also one for administrators that is not on a user's PATH."""
+    return shutil.which(tool, path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin")
 
 
 def _cdi_mount(mount: Mapping[str, Any]) -> str:
@@ -118,7 +124,7 @@ def _folders() -> list[str]:
 
 def require_namespaces(root: Path) -> None:
     """Skip the test where no such container can be made."""
-    missing = [tool for tool in ("unshare", "setpriv", "pivot_root") if shutil.which(tool) is None]
+    missing = [tool for tool in ("unshare", "setpriv", "pivot_root") if _find(tool) is None]
     if missing:
         pytest.skip(f"this machine has no {', '.join(missing)}")
     probe = Imitation(root).command("true")

@@ -183,6 +183,8 @@ def test_two_hundred_processes_scroll(tmp_path: Path) -> None:
 
     async def steps(screen: Screen) -> None:
         assert "2 containers, 200 processes" in screen.title
+        # A key that comes before the first layout goes nowhere.
+        await screen.until(lambda: screen.app.query_one(Lines).max_scroll_y > 0)
         await screen.pilot.press("end")
         await screen.until(lambda: screen.first_words()[-1] == "100?")
         await screen.pilot.press("home")

@@ -180,7 +180,7 @@ def test_neither_home_nor_a_locale_nor_a_folder_is_needed(command: Command, tmp_
         command,
         *command.short,
         cwd=folder,
-        HOME="/nonexistent",
+        HOME="/dev/null/home",  # root could make any other folder
         LC_ALL="C",
         PYTHONIOENCODING="ascii",
         TERM="dumb",

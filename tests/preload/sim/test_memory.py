@@ -22,7 +22,7 @@ PRICES = {
     "pool": 32 * MIB,
     "virtual": 16 * MIB,
     "virtual_host": 0,
-    "array1d": 2 * MIB,
+    "array1d": 4 * MIB,  # a row lies in blocks of eight
     "array2d": 16 * MIB,
     "array3d": 16 * MIB,
     "layered": 16 * MIB,

@@ -167,9 +167,10 @@ class TopApp(App[None]):
         self.call_after_refresh(self._draw)
 
     def _draw(self) -> None:
-        if self._look is None:
-            return
-        lines = self.query_one(Lines)
+        found = self.query(Lines)
+        if self._look is None or not found:
+            return  # nothing seen yet, or the screen is being taken down
+        lines = found.first()
         width = max(lines.size.width, 1)
         lines.show(table.body(self._look, self._history, self._choice, width))
         self.query_one("#heading", Static).update(_text(table.heading(width)))

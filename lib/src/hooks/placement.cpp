@@ -60,12 +60,21 @@ bool AnyStaysOnHost(const Batch& batch) {
   return false;
 }
 
-// Call: CUresult(const Batch&). A place of its own for each range, the host for those that stay.
-template <typename Call>
-CUresult PrefetchEach(const Batch& batch, Call call) {
+using BatchCall = CUresult (*)(CUdeviceptr*, size_t*, size_t, CUmemLocation*, size_t*, size_t,
+                               unsigned long long, CUstream);
+
+// A place of its own for each range, the host for those that stay.
+CUresult PrefetchEach(BatchCall call, const Batch& batch, unsigned long long flags,
+                      CUstream stream) {
+  const auto prefetch = [&](CUmemLocation* places, size_t* starts, size_t place_count) {
+    return call(batch.addresses, batch.sizes, batch.count, places, starts, place_count, flags,
+                stream);
+  };
   const bool is_readable =
       batch.places != nullptr && batch.starts != nullptr && batch.place_count != 0;
-  if (!is_readable || !AnyStaysOnHost(batch)) return call(batch);
+  if (!is_readable || !AnyStaysOnHost(batch)) {
+    return prefetch(batch.places, batch.starts, batch.place_count);
+  }
   const size_t bytes = batch.count * (sizeof(CUmemLocation) + sizeof(size_t));
   void* memory = MapWipedOnFork(bytes);
   if (memory == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -76,8 +85,7 @@ CUresult PrefetchEach(const Batch& batch, Call call) {
     starts[i] = i;
     places[i] = AnyStaysOnHost(batch.addresses[i], batch.sizes[i]) ? kHost : batch.places[place];
   }
-  const CUresult rc =
-      call(Batch{batch.addresses, batch.sizes, batch.count, places, starts, batch.count});
+  const CUresult rc = prefetch(places, starts, batch.count);
   UnmapWipedOnFork(memory, bytes);
   return rc;
 }
@@ -133,12 +141,9 @@ CUresult cuMemPrefetchBatchAsync(CUdeviceptr* dptrs, size_t* sizes, size_t count
                                  size_t numPrefetchLocs, unsigned long long flags,
                                  CUstream hStream) {
   LeaveKernels(hStream);
-  return PrefetchEach({dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs},
-                      [&](const Batch& batch) {
-                        return real::cuMemPrefetchBatchAsync(
-                            batch.addresses, batch.sizes, batch.count, batch.places, batch.starts,
-                            batch.place_count, flags, hStream);
-                      });
+  return PrefetchEach(real::cuMemPrefetchBatchAsync,
+                      {dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs}, flags,
+                      hStream);
 }
 
 CUresult cuMemPrefetchBatchAsync_ptsz(CUdeviceptr* dptrs, size_t* sizes, size_t count,
@@ -146,12 +151,9 @@ CUresult cuMemPrefetchBatchAsync_ptsz(CUdeviceptr* dptrs, size_t* sizes, size_t 
                                       size_t numPrefetchLocs, unsigned long long flags,
                                       CUstream hStream) {
   LeaveKernels(PerThread(hStream));
-  return PrefetchEach({dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs},
-                      [&](const Batch& batch) {
-                        return real::cuMemPrefetchBatchAsync_ptsz(
-                            batch.addresses, batch.sizes, batch.count, batch.places, batch.starts,
-                            batch.place_count, flags, hStream);
-                      });
+  return PrefetchEach(real::cuMemPrefetchBatchAsync_ptsz,
+                      {dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs}, flags,
+                      hStream);
 }
 
 CUresult cuMemDiscardAndPrefetchBatchAsync(CUdeviceptr* dptrs, size_t* sizes, size_t count,
@@ -159,12 +161,9 @@ CUresult cuMemDiscardAndPrefetchBatchAsync(CUdeviceptr* dptrs, size_t* sizes, si
                                            size_t numPrefetchLocs, unsigned long long flags,
                                            CUstream hStream) {
   LeaveKernels(hStream);
-  return PrefetchEach({dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs},
-                      [&](const Batch& batch) {
-                        return real::cuMemDiscardAndPrefetchBatchAsync(
-                            batch.addresses, batch.sizes, batch.count, batch.places, batch.starts,
-                            batch.place_count, flags, hStream);
-                      });
+  return PrefetchEach(real::cuMemDiscardAndPrefetchBatchAsync,
+                      {dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs}, flags,
+                      hStream);
 }
 
 CUresult cuMemDiscardAndPrefetchBatchAsync_ptsz(CUdeviceptr* dptrs, size_t* sizes, size_t count,
@@ -172,12 +171,9 @@ CUresult cuMemDiscardAndPrefetchBatchAsync_ptsz(CUdeviceptr* dptrs, size_t* size
                                                 size_t* prefetchLocIdxs, size_t numPrefetchLocs,
                                                 unsigned long long flags, CUstream hStream) {
   LeaveKernels(PerThread(hStream));
-  return PrefetchEach({dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs},
-                      [&](const Batch& batch) {
-                        return real::cuMemDiscardAndPrefetchBatchAsync_ptsz(
-                            batch.addresses, batch.sizes, batch.count, batch.places, batch.starts,
-                            batch.place_count, flags, hStream);
-                      });
+  return PrefetchEach(real::cuMemDiscardAndPrefetchBatchAsync_ptsz,
+                      {dptrs, sizes, count, prefetchLocs, prefetchLocIdxs, numPrefetchLocs}, flags,
+                      hStream);
 }
 
 }  // extern "C"

@@ -113,8 +113,10 @@ class RegionFile(_File):
         overhead: int = 0,
         limit: int = 0,
         activity: tuple[int, int, int] = (0, 0, 0),
+        ratio: int = 0,
     ) -> None:
         place = layout.MAX_PROCESSES * row + slot
+        self.put(layout.RATIOS_AT + 8 * place, "<Q", ratio)
         self.put(layout.LIMITS_AT + 8 * place, "<Q", limit)
         self.put(layout.OVERHEAD_AT + 8 * place, "<Q", overhead)
         self.put(layout.CELLS_AT + layout.CELL_BYTES * place, layout.CELL_FORMAT, held, asking)

@@ -13,23 +13,15 @@ import jsonschema
 import pytest
 from gpufence import core_file
 
+from .gpufence_command import REPO, gpufence
 from .region_files import GIB, CoreFile, RegionFile, Signed, this_process
 
-REPO = Path(__file__).resolve().parents[2]
 SCHEMA = json.loads((REPO / "docs" / "schemas" / "top.json").read_text(encoding="utf-8"))
 
 
 def top(*arguments: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
     """Run the command as its own process, with nothing inherited but PATH."""
-    base = {"PATH": os.environ["PATH"], "PYTHONPATH": str(REPO / "tools")}
-    return subprocess.run(
-        [sys.executable, "-m", "gpufence", "top", *map(str, arguments)],
-        env={**base, "GPUFENCE_TOP_INTERVAL": "0.1", **env},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return gpufence("top", *arguments, **{"GPUFENCE_TOP_INTERVAL": "0.1", **env})
 
 
 def answer(folder: Path, *arguments: str) -> Any:  # noqa: ANN401 - JSON
@@ -167,7 +159,7 @@ def test_what_was_set_while_it_runs_is_the_limit(tmp_path: Path) -> None:
     with RegionFile(tmp_path) as made, CoreFile(tmp_path) as cores:
         made.device(0)
         made.process(0, this_process())
-        made.use(0, 0, held=GIB, limit=4 * GIB)
+        made.use(0, 0, held=GIB, limit=4 * GIB, ratio=2000)
         cores.device(0)
         cores.tenant(0, 0, core_file.tenant_key("web"))
         cores.member(0, 0, 0, this_process())
@@ -178,5 +170,6 @@ def test_what_was_set_while_it_runs_is_the_limit(tmp_path: Path) -> None:
         (container,) = answer(tmp_path)["gpus"][0]["containers"]
 
     assert container["memory_limit_bytes"] == 6 * GIB
+    assert container["memory_share_bytes"] == 3 * GIB
     assert container["processes"][0]["memory_limit_bytes"] == 4 * GIB
     assert (container["core_limit_ratio"], container["core_soft_limit_ratio"]) == (0.1, 0.1)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import pwd
 import stat
 import time
 from collections.abc import Mapping
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from .limits_bytes import EVERY_GPU, Amounts
+from .process import user_name
 from .shared_file import uuid_text
 
 _MOST_BYTES = 1 << 20
@@ -136,12 +136,8 @@ def _now() -> str:
 def _author() -> dict[str, object]:
     """Who asks: the user, and under sudo who that is in truth."""
     uid = os.getuid()
-    try:
-        user = pwd.getpwuid(uid).pw_name
-    except KeyError:
-        user = str(uid)
     sudo = os.environ.get("SUDO_USER", "") if uid == 0 else ""
-    return {"uid": uid, "user": user, **({"sudo_user": sudo} if sudo else {})}
+    return {"uid": uid, "user": user_name(uid), **({"sudo_user": sudo} if sudo else {})}
 
 
 def _halve(path: Path) -> None:

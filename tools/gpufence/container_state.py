@@ -7,13 +7,12 @@ integers, null where there is none or nobody can tell. Must not know how it is s
 from __future__ import annotations
 
 import os
-import pwd
 import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from . import changes, core_file, limits_file, region, shared_layout, sizes
+from . import changes, core_file, in_force, limits_file, process, region, sizes
 from .containers import Container, core_environment
 from .core_file import CoreDevice, CoreFile, Tenant
 from .errors import ToolError
@@ -21,8 +20,6 @@ from .limits_bytes import Amounts
 from .limits_file import SetLimits
 from .region import Device, Use
 from .shared_file import Life, Owner
-
-_WHOLE_SHARE = 100_000
 
 
 def core_files(given: str | None) -> list[CoreFile]:
@@ -118,29 +115,19 @@ def _memory(device: Device, amounts: Amounts, living: list[Use]) -> dict[str, An
         "device_bytes": device.used_bytes - device.unified_bytes,
         "unified_bytes": device.unified_bytes,
         "oversold": device.oversold,
-        "device_limit_bytes": _device_share(living, limit),
+        "device_limit_bytes": device.share_of(limit),
         "overhead_bytes": sum(use.overhead_bytes for use in living),
         "orphan_bytes": device.orphan_bytes,
         "over_bytes": max(0, device.used_bytes - limit) if limit else 0,
     }
 
 
-def _device_share(living: list[Use], limit: int | None) -> int | None:
-    """How much of an oversold limit may be device memory (lib/src/policy/oversubscribe.h)."""
-    ratio = max((use.ratio for use in living), default=0)
-    if limit is None or ratio <= shared_layout.RATIO_UNIT:
-        return None
-    return limit * shared_layout.RATIO_UNIT // ratio
-
-
 def _cores(
     device: Device, amounts: Amounts, seat: tuple[CoreDevice, Tenant, bool] | None
 ) -> dict[str, Any] | None:
     """None where no share holds, or none of the container's programs runs under one."""
-    shares = seat[1].shares if seat else core_file.Shares(0, 0)
-    if amounts.cores is not None:  # programs that are idle have not followed yet
-        shares = core_file.Shares(amounts.cores, amounts.soft_cores or 0)
-    if not 0 < shares.hard < _WHOLE_SHARE:
+    shares = in_force.shares(seat[1].shares if seat else None, amounts)
+    if shares is None:
         return None
     activity = device.activity
     return {
@@ -188,16 +175,9 @@ def _process(owner: Owner) -> dict[str, Any]:
         "pid_namespace": owner.pid_namespace,
         "foreign_pid": owner.foreign,
         "uid": owner.uid,
-        "user": _user(owner.uid),
+        "user": process.user_name(owner.uid),
         "command": None if owner.foreign else _command(owner.pid),
     }
-
-
-def _user(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
 
 
 def _command(pid: int) -> str | None:

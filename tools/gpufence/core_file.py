@@ -23,6 +23,7 @@ from .shared_file import (
     SharedFile,
     folders,
     matching,
+    other_layout,
     read_each,
     uuid_text,
 )
@@ -159,11 +160,7 @@ def read(path: Path) -> CoreFile:
 
 
 def _other_version(path: Path, version: int) -> RegionError:
-    return RegionError(
-        path,
-        f"its layout is {version}, and this gpufence reads layout {layout.CORE_VERSION}",
-        "Use the gpufence that came with the library of those containers",
-    )
+    return other_layout(path, version, layout.CORE_VERSION, "those containers")
 
 
 def _check_header(file: SharedFile) -> int:

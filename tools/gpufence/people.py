@@ -8,12 +8,12 @@ regions. Standard library only.
 from __future__ import annotations
 
 import os
-import pwd
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from .process import user_name
 from .shared_file import Life, Owner
 
 # A process that is not found now may be one that this user may not see: not asked for all the time.
@@ -74,10 +74,7 @@ class People:
     def user(self, uid: int) -> str:
         """The user's name here, or the number."""
         if uid not in self._users:
-            try:
-                self._users[uid] = pwd.getpwuid(uid).pw_name
-            except (KeyError, OverflowError):
-                self._users[uid] = str(uid)
+            self._users[uid] = user_name(uid)
         return self._users[uid]
 
     def _find(self, owner: Owner) -> Person:

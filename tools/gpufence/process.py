@@ -6,6 +6,7 @@ Owns the formats of proc(5); must not judge what it reads.
 from __future__ import annotations
 
 import os
+import pwd
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,6 +110,14 @@ def _is_kernel_thread(pid: int) -> bool:
         return Path(f"/proc/{pid}/statm").read_text(encoding="ascii").startswith("0 ")
     except OSError:
         return True
+
+
+def user_name(uid: int) -> str:
+    """The user's name here, or the number."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except (KeyError, OverflowError):
+        return str(uid)
 
 
 def parse_maps(text: str) -> tuple[MappedFile, ...]:

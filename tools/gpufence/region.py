@@ -20,6 +20,7 @@ from .shared_file import (
     SharedFile,
     folders,
     matching,
+    other_layout,
     read_each,
     uuid_text,
 )
@@ -72,6 +73,11 @@ class Use:
         """What counts against the limit."""
         return self.held_bytes + self.asking_bytes
 
+    @property
+    def unified_bytes(self) -> int:
+        """What of it lies on the host; told only where memory is oversold."""
+        return max(0, self.used_bytes - self.resident_bytes)
+
 
 @dataclass(frozen=True, slots=True)
 class Device:
@@ -79,9 +85,9 @@ class Device:
 
     `limit_bytes` is in force: the lowest among the living, None when nobody has one. `used_bytes`
     is what the living hold and ask for, and `orphan_bytes` of it what nobody living is charged for,
-    since others imported it. `unified_bytes` of it lie on the host, where memory is oversold, and
-    `share_bytes` may be device memory: None where only the limit holds. `uses` are by slot, the
-    dead included; `past` is what processes that ended left to the counters.
+    since others imported it. `unified_bytes` of it lie on the host, where memory is oversold;
+    `ratio` is the highest among the living, 0 where it is not. `uses` are by slot, the dead
+    included; `past` is what processes that ended left to the counters.
     """
 
     row: int
@@ -91,9 +97,22 @@ class Device:
     orphan_bytes: int
     uses: tuple[Use, ...]
     past: Activity
-    oversold: bool = False
+    ratio: int = 0
     unified_bytes: int = 0
-    share_bytes: int | None = None
+
+    @property
+    def oversold(self) -> bool:
+        """Whether what the device has no room for lies on the host."""
+        return self.ratio > 0
+
+    def share_of(self, limit_bytes: int | None) -> int | None:
+        """What of a limit may be device memory; None where only the limit holds.
+
+        As ShareBytes in lib/src/policy/oversubscribe.h has it.
+        """
+        if limit_bytes is None or self.ratio <= layout.RATIO_UNIT:
+            return None
+        return limit_bytes * layout.RATIO_UNIT // self.ratio
 
     @property
     def activity(self) -> Activity:
@@ -149,11 +168,7 @@ def read(path: Path) -> Region:
 
 
 def _other_version(path: Path, version: int) -> RegionError:
-    return RegionError(
-        path,
-        f"its layout is {version}, and this gpufence reads layout {layout.REGION_VERSION}",
-        "Use the gpufence that came with the library of that container",
-    )
+    return other_layout(path, version, layout.REGION_VERSION, "that container")
 
 
 def _check_header(file: SharedFile) -> int:
@@ -201,7 +216,7 @@ def _read_device(
     past = file.read(layout.PAST_AT + layout.ACTIVITY_BYTES * number, layout.ACTIVITY_BYTES)
     limit_bytes = min((u.limit_bytes for u in living if u.limit_bytes is not None), default=None)
     ratio = max((use.ratio for use in living), default=0)
-    unified = sum(max(use.used_bytes - use.resident_bytes, 0) for use in living)
+    unified = sum(use.unified_bytes for use in living)
     return Device(
         row=number,
         uuid=uuid_text(row[layout.UUID_AT : layout.UUID_AT + 16]),
@@ -210,14 +225,6 @@ def _read_device(
         orphan_bytes=orphans,
         uses=tuple(uses),
         past=Activity(*struct.unpack(layout.ACTIVITY_FORMAT, past)),
-        oversold=ratio > 0,
+        ratio=ratio,
         unified_bytes=unified if ratio else 0,
-        share_bytes=_share(limit_bytes, ratio),
     )
-
-
-def _share(limit_bytes: int | None, ratio: int) -> int | None:
-    """What of the limit may be device memory, as lib/src/policy/oversubscribe.h has it."""
-    if limit_bytes is None or ratio <= layout.RATIO_UNIT:
-        return None
-    return limit_bytes * layout.RATIO_UNIT // ratio

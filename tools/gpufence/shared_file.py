@@ -38,6 +38,15 @@ class RegionError(ToolError):
         self.path = path
 
 
+def other_layout(path: Path, found: int, known: int, whose: str) -> RegionError:
+    """The error to raise about a file of another library's; `whose` are the containers."""
+    return RegionError(
+        path,
+        f"its layout is {found}, and this gpufence reads layout {known}",
+        f"Use the gpufence that came with the library of {whose}",
+    )
+
+
 class Life(enum.Enum):
     """Whether the process that signed a slot still lives."""
 

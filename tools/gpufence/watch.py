@@ -154,6 +154,7 @@ class Watcher:
     ) -> Container:
         limits = in_force.amounts(of, folders(self.environment, self.folder), device.uuid)
         gpu_bytes = reading.memory_total_bytes if reading else None
+        limit_bytes = in_force.memory(device, limits, gpu_bytes)
         seat = seats.take(device.uuid, of.container)
         processes = [
             self._process(use.owner, use, device.oversold)
@@ -165,12 +166,12 @@ class Watcher:
             pod=self._pod(use.owner for use in device.uses),
             alive=any(use.owner.life is Life.ALIVE for use in device.uses),
             memory_known=True,
-            limit_bytes=in_force.memory(device, limits, gpu_bytes),
+            limit_bytes=limit_bytes,
             used_bytes=device.used_bytes,
             orphan_bytes=device.orphan_bytes,
             oversold=device.oversold,
             unified_bytes=device.unified_bytes,
-            share_bytes=device.share_bytes,
+            share_bytes=device.share_of(limit_bytes),
             shares=in_force.shares(seat.tenant.shares if seat else None, limits),
             charged_ns=seat.tenant.charged_ns if seat else None,
             has_turn=seat.has_turn if seat else False,
@@ -212,7 +213,7 @@ class Watcher:
             command=person.command,
             alive=owner.life is Life.ALIVE,
             used_bytes=use.used_bytes if use else None,
-            unified_bytes=_on_host(use, oversold) if use else None,
+            unified_bytes=(use.unified_bytes if oversold else 0) if use else None,
             overhead_bytes=use.overhead_bytes if use else None,
             limit_bytes=use.limit_bytes if use else None,
             activity=use.activity if use else Activity(),
@@ -263,10 +264,6 @@ def _newest(regions: Iterable[region.Region]) -> list[region.Region]:
         if before is None or (each.alive and not before.alive):
             kept[each.container] = each
     return list(kept.values())
-
-
-def _on_host(use: region.Use, oversold: bool) -> int:
-    return max(0, use.used_bytes - use.resident_bytes) if oversold else 0
 
 
 def _known_as(uuid: str, known: Iterable[str]) -> str:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import sys
-
+from benches import judge_bench
 from report import Report
-from setup import REPO, Setup, run
+from setup import Setup
 
 BENCH_TIMEOUT_S = 120.0
 
@@ -14,13 +12,4 @@ BENCH_TIMEOUT_S = 120.0
 def run_part(setup: Setup, report: Report) -> None:
     """Runs the benchmark and judges its targets."""
     result = setup.out / "bench.json"
-    command = [sys.executable, REPO / "bench" / "run.py", "--build", setup.build, "-o", result]
-    if not setup.simulated:
-        command.append("--real")
-    done = run(command, setup.environment(preload=False), setup.left_s(BENCH_TIMEOUT_S))
-    if done.status not in (0, 1) or not result.exists():
-        report.judge("bench", "calls", "failed", (done.stdout + done.stderr)[-800:])
-        return
-    body = json.loads(result.read_text(encoding="utf-8"))
-    verdict = "same" if done.status == 0 else "different"
-    report.judge("bench", "calls", verdict, "\n" + done.stdout.rstrip(), **body)
+    judge_bench(setup, report, "run.py", ("bench", "calls"), result, BENCH_TIMEOUT_S)

@@ -6,11 +6,9 @@ cheap enough for a difference of nanoseconds to show.
 
 from __future__ import annotations
 
-import json
-import sys
-
+from benches import judge_bench
 from report import Report
-from setup import REPO, Setup, run
+from setup import Setup
 
 TIMEOUT_S = 240.0
 
@@ -25,11 +23,4 @@ def run_part(setup: Setup, report: Report) -> None:
 
 def _measure(setup: Setup, report: Report, name: str, options: list[str]) -> None:
     result = setup.out / f"memory-{name.replace(' ', '-')}.json"
-    command = [sys.executable, REPO / "bench" / "memory.py", "--build", setup.build, "-o", result]
-    done = run([*command, *options], setup.environment(preload=False), setup.left_s(TIMEOUT_S))
-    if done.status not in (0, 1) or not result.exists():
-        report.judge("memory_cost", name, "failed", (done.stdout + done.stderr)[-800:])
-        return
-    body = json.loads(result.read_text(encoding="utf-8"))
-    verdict = "same" if done.status == 0 else "different"
-    report.judge("memory_cost", name, verdict, "\n" + done.stdout.rstrip(), **body)
+    judge_bench(setup, report, "memory.py", ("memory_cost", name), result, TIMEOUT_S, options)

@@ -65,8 +65,7 @@ class Allocator:
 
     def refusals(self) -> int:
         """What the region says the limit refused."""
-        (path,) = region.find({}, str(self.folder))
-        return sum(device.activity.refusals for device in region.read(path).devices)
+        return refusals(self.folder)
 
     def does(self, *words: str | int) -> None:
         """A command that must succeed."""
@@ -79,6 +78,12 @@ class Allocator:
     def resident(self) -> int:
         """What of it is device memory; counted where memory is oversold."""
         return resident(self.folder)
+
+
+def refusals(folder: Path) -> int:
+    """What the only region under `folder` says its limits refused."""
+    (path,) = region.find({}, str(folder))
+    return sum(device.activity.refusals for device in region.read(path).devices)
 
 
 @contextmanager
@@ -99,18 +104,5 @@ def allocator(
     if faults:
         env["GPUFENCE_SIM_FAULTS"] = ";".join(f"{name}@{what}" for name, what in faults.items())
     folder.mkdir(exist_ok=True)
-    process = sim.spawn("charge_addresses", way, preload=True, env=env)
-    assert process.stdin
-    assert process.stdout
-    assert process.stderr
-    try:
-        ready = process.stdout.readline()
-        assert ready == "ready\n", process.stderr.read()
-        yield Allocator(process.stdin, process.stdout, folder)
-        process.stdin.close()
-        assert process.wait(60) == 0, process.stderr.read()
-    finally:
-        process.kill()
-        process.wait()
-        for stream in (process.stdout, process.stderr):
-            stream.close()
+    with sim.driven("charge_addresses", way, env=env) as (to, answers):
+        yield Allocator(to, answers, folder)

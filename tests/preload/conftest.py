@@ -13,10 +13,11 @@ import signal
 import struct
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -109,6 +110,30 @@ class Sim:
             stderr=subprocess.PIPE,
             text=True,
         )
+
+    @contextmanager
+    def driven(
+        self, program: str, *arguments: str | int | Path, env: Mapping[str, str]
+    ) -> Iterator[tuple[IO[str], IO[str]]]:
+        """A fenced program that answers line by line: what it reads, and what it answers.
+
+        It says "ready" first, and ends well when its input does.
+        """
+        process = self.spawn(program, *arguments, preload=True, env=env)
+        assert process.stdin
+        assert process.stdout
+        assert process.stderr
+        try:
+            ready = process.stdout.readline()
+            assert ready == "ready\n", process.stderr.read()
+            yield process.stdin, process.stdout
+            process.stdin.close()
+            assert process.wait(60) == 0, process.stderr.read()
+        finally:
+            process.kill()
+            process.wait()
+            for stream in (process.stdout, process.stderr):
+                stream.close()
 
     def stop(self, process: subprocess.Popen[str]) -> bool:
         """SIGSTOP it anywhere but inside the driver; False when it has ended instead.

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from gpufence import region
-
-from .charges import OUT_OF_MEMORY, charged
+from .charges import OUT_OF_MEMORY, charged, refusals
 from .conftest import Sim
 
 
@@ -55,8 +53,7 @@ class Handles:
 
     def refusals(self) -> int:
         """What the region says the limit refused."""
-        (path,) = region.find({}, str(self.folder))
-        return sum(device.activity.refusals for device in region.read(path).devices)
+        return refusals(self.folder)
 
     def used(self) -> int:
         """What the machine says, asked by a process without a limit."""
@@ -72,18 +69,5 @@ def handles(sim: Sim, folder: Path, limit: str | None = "1g", **faults: str) -> 
     if faults:
         env["GPUFENCE_SIM_FAULTS"] = ";".join(f"{name}@{what}" for name, what in faults.items())
     folder.mkdir(exist_ok=True)
-    process = sim.spawn("handles_commands", preload=True, env=env)
-    assert process.stdin
-    assert process.stdout
-    assert process.stderr
-    try:
-        ready = process.stdout.readline()
-        assert ready == "ready\n", process.stderr.read()
-        yield Handles(process.stdin, process.stdout, folder, sim)
-        process.stdin.close()
-        assert process.wait(60) == 0, process.stderr.read()
-    finally:
-        process.kill()
-        process.wait()
-        for stream in (process.stdout, process.stderr):
-            stream.close()
+    with sim.driven("handles_commands", env=env) as (to, answers):
+        yield Handles(to, answers, folder, sim)

@@ -26,20 +26,8 @@ def commands(
     }
     if faults:
         env["GPUFENCE_SIM_FAULTS"] = faults
-    process = sim.spawn("oversold_commands", preload=True, env=env)
-    assert process.stdin
-    assert process.stdout
-    assert process.stderr
-    try:
-        assert process.stdout.readline() == "ready\n", process.stderr.read()
-        yield Allocator(process.stdin, process.stdout, folder)
-        process.stdin.close()
-        assert process.wait(60) == 0, process.stderr.read()
-    finally:
-        process.kill()
-        process.wait()
-        for stream in (process.stdout, process.stderr):
-            stream.close()
+    with sim.driven("oversold_commands", env=env) as (to, answers):
+        yield Allocator(to, answers, folder)
 
 
 def fill(fence: Allocator, family: str, piece: int) -> list[int]:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,8 @@ import jsonschema
 import pytest
 from gpufence import cdi_spec, dialects, sources, yaml_text
 
-REPO = Path(__file__).resolve().parents[2]
+from .gpufence_command import REPO, gpufence, header
+
 SCHEMA = json.loads((Path(__file__).parent / "cdi.schema.json").read_text(encoding="utf-8"))
 UUID = "GPU-01234567-89ab-cdef-0123-456789abcdef"
 
@@ -24,24 +23,14 @@ def lib(tmp_path: Path) -> Path:
     """Something that passes for the library on this machine, with its companion."""
     folder = tmp_path / "lib"
     folder.mkdir()
-    machine = {"x86_64": 62, "aarch64": 183}[os.uname().machine]
-    start = b"\x7fELF\x02\x01\x01".ljust(16, b"\0") + (3).to_bytes(2, "little")
     for name in ("libgpufence.so", "libgpufence-addpath.so"):
-        text = start + machine.to_bytes(2, "little") + b"\0libgpufence.so\0"
-        (folder / name).write_bytes(text)
+        (folder / name).write_bytes(header())
     return folder / "libgpufence.so"
 
 
 def cdi(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """Run the command with a bare environment."""
-    return subprocess.run(
-        [sys.executable, "-m", "gpufence", "cdi", *map(str, arguments)],
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(REPO / "tools")},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return gpufence("cdi", *arguments)
 
 
 def generated(lib: Path, *arguments: str) -> Any:  # noqa: ANN401 - a JSON document

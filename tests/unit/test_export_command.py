@@ -20,9 +20,9 @@ from gpufence.http_metrics import parse_listen
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from .gpufence_command import REPO, gpufence
 from .region_files import GIB, CoreFile, RegionFile, Signed, own_namespace, start_ticks
 
-REPO = Path(__file__).resolve().parents[2]
 UUID = "GPU-ab000203-0405-0607-0809-0a0b0c0d0e0f"
 GPU = {"gpu": "", "UUID": UUID, "modelName": ""}
 OWN = {**GPU, "namespace": "", "pod": "", "container": "", "region": "web"}
@@ -34,14 +34,7 @@ def base(**env: str) -> dict[str, str]:
 
 def export(*arguments: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
     """Run the command as its own process, with nothing inherited but PATH."""
-    return subprocess.run(
-        [sys.executable, "-m", "gpufence", "export", *map(str, arguments)],
-        env=base(**env),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return gpufence("export", *arguments, **env)
 
 
 def read(text: str) -> dict[str, Metric]:

@@ -6,17 +6,15 @@ The formats of proc(5) are tested as text; real processes are the business of te
 from __future__ import annotations
 
 import json
-import os
 import struct
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 from gpufence import doctor, process
 from gpufence.errors import ExitCode, ToolError
 
-REPO = Path(__file__).resolve().parents[2]
+from .gpufence_command import gpufence
+
 MAPS = """\
 55d0c0a00000-55d0c0a02000 r--p 00000000 fe:00 1 /usr/bin/python3.11
 7f0000000000-7f0000001000 r-xp 00000000 fe:00 2 /opt/my apps/libgpufence.so
@@ -120,14 +118,7 @@ def test_a_driver_is_named_by_the_version_in_its_file_name() -> None:
 
 def run_doctor(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run doctor unfenced, with no driver in the loader's reach."""
-    return subprocess.run(
-        [sys.executable, "-m", "gpufence", "doctor", *arguments],
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(REPO / "tools")},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return gpufence("doctor", *arguments)
 
 
 def test_an_unfenced_doctor_says_so_and_fails() -> None:

@@ -15,39 +15,9 @@ from pathlib import Path
 import pytest
 from gpufence import locate, run
 
-REPO = Path(__file__).resolve().parents[2]
-MACHINE = {"x86_64": 62, "aarch64": 183}[os.uname().machine]
+from .gpufence_command import REPO, gpufence, header
+
 LIBRARY = Path("/opt/gpufence/libgpufence.so")
-
-
-def header(bits: int = 2, machine: int = MACHINE) -> bytes:
-    """The first bytes of an ELF shared object, and our library's own soname."""
-    start = b"\x7fELF" + bytes([bits, 1, 1]) + bytes(9)
-    return start + (3).to_bytes(2, "little") + machine.to_bytes(2, "little") + b"\0libgpufence.so\0"
-
-
-@pytest.fixture
-def library(tmp_path: Path) -> Path:
-    """A file that looks like our library to us; the loader ignores it with a warning."""
-    path = tmp_path / "libgpufence.so"
-    path.write_bytes(header())
-    return path
-
-
-def gpufence(
-    *arguments: str | Path, env: dict[str, str] | None = None, text: str = ""
-) -> subprocess.CompletedProcess[str]:
-    """Run the command as its own process, with nothing inherited but PATH."""
-    base = {"PATH": os.environ["PATH"], "PYTHONPATH": str(REPO / "tools")}
-    return subprocess.run(
-        [sys.executable, "-m", "gpufence", *map(str, arguments)],
-        env={**base, **(env or {})},
-        input=text,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
 
 
 def without_loader_warnings(stderr: str) -> str:
@@ -110,7 +80,7 @@ def test_the_program_gets_the_environment_it_would_have_had(library: Path) -> No
     # Without a locale Python adds LC_CTYPE to its own environment (PEP 538); nobody asked for it.
     odd = {"ODD": "a b\tc=d", "EMPTY": ""}
 
-    done = gpufence("run", "--lib", library, "--", "env", "-0", env=odd)
+    done = gpufence("run", "--lib", library, "--", "env", "-0", **odd)
 
     assert dict(entry.split("=", 1) for entry in done.stdout.split("\0") if entry) == {
         "PATH": os.environ["PATH"],
@@ -121,7 +91,7 @@ def test_the_program_gets_the_environment_it_would_have_had(library: Path) -> No
 
 
 def test_a_locale_that_the_user_chose_is_passed_on(library: Path) -> None:
-    done = gpufence("run", "--lib", library, "printenv", "LC_CTYPE", env={"LC_CTYPE": "C.UTF-8"})
+    done = gpufence("run", "--lib", library, "printenv", "LC_CTYPE", LC_CTYPE="C.UTF-8")
 
     assert done.stdout == "C.UTF-8\n"
 

@@ -22,18 +22,9 @@ from pathlib import Path
 import pytest
 from gpufence import cli, parsers, run
 
-REPO = Path(__file__).resolve().parents[2]
-MACHINE = {"x86_64": 62, "aarch64": 183}[os.uname().machine]
+from .gpufence_command import REPO
+
 PATIENCE_S = 60
-
-
-@pytest.fixture
-def library(tmp_path: Path) -> Path:
-    """A file that looks like our library to us; the loader ignores it with a warning."""
-    path = tmp_path / "libgpufence.so"
-    start = b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x03\0" + MACHINE.to_bytes(2, "little")
-    path.write_bytes(start + b"\0libgpufence.so\0")
-    return path
 
 
 @dataclass(slots=True)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +11,9 @@ import jsonschema
 import pytest
 from gpufence import completion, core_file
 
+from .gpufence_command import REPO, gpufence
 from .region_files import GIB, CoreFile, RegionFile, Signed, this_process
 
-REPO = Path(__file__).resolve().parents[2]
 SCHEMAS = REPO / "docs" / "schemas"
 
 SPEC = """
@@ -30,14 +28,7 @@ devices:
 
 def answer(*arguments: str | Path, **env: str) -> Any:  # noqa: ANN401 - JSON
     """What the command prints; its status is its own business."""
-    done = subprocess.run(
-        [sys.executable, "-m", "gpufence", *map(str, arguments)],
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(REPO / "tools"), **env},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = gpufence(*arguments, **env)
     assert "Traceback" not in done.stderr
     return json.loads(done.stdout)
 

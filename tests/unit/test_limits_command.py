@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,30 +12,9 @@ from gpufence import dialect_claims, nothing_set, run, sources
 from gpufence.errors import ToolError
 from gpufence.option_table import TABLE
 
-REPO = Path(__file__).resolve().parents[2]
+from .gpufence_command import gpufence
+
 UUID = "GPU-22222222-2222-2222-2222-222222222222"
-MACHINE = {"x86_64": 62, "aarch64": 183}[os.uname().machine]
-
-
-@pytest.fixture
-def library(tmp_path: Path) -> Path:
-    """A file that looks like our library to us; the loader ignores it with a warning."""
-    path = tmp_path / "libgpufence.so"
-    start = b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x03\0" + MACHINE.to_bytes(2, "little")
-    path.write_bytes(start + b"\0libgpufence.so\0")
-    return path
-
-
-def gpufence(*arguments: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
-    """Run the command as its own process, with nothing inherited but PATH."""
-    return subprocess.run(
-        [sys.executable, "-m", "gpufence", *map(str, arguments)],
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(REPO / "tools"), **env},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
 
 
 def variables(done: subprocess.CompletedProcess[str]) -> dict[str, str]:

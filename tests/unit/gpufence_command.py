@@ -1,0 +1,33 @@
+"""The gpufence command as a process of its own, and a file that passes for the library."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+REPO = Path(__file__).resolve().parents[2]
+MACHINE = {"x86_64": 62, "aarch64": 183}[os.uname().machine]
+
+
+def gpufence(
+    *arguments: str | Path, text: str = "", **env: str
+) -> subprocess.CompletedProcess[str]:
+    """Run the command as its own process, with nothing inherited but PATH."""
+    base = {"PATH": os.environ["PATH"], "PYTHONPATH": str(REPO / "tools")}
+    return subprocess.run(
+        [sys.executable, "-m", "gpufence", *map(str, arguments)],
+        env={**base, **env},
+        input=text,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def header(bits: int = 2, machine: int = MACHINE) -> bytes:
+    """The first bytes of an ELF shared object, and our library's own soname."""
+    start = b"\x7fELF" + bytes([bits, 1, 1]) + bytes(9)
+    return start + (3).to_bytes(2, "little") + machine.to_bytes(2, "little") + b"\0libgpufence.so\0"

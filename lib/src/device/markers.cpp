@@ -290,6 +290,26 @@ Markers::Begun Markers::Begin(MarkedStream* stream, CUstream handle, uint64_t ot
   return Begun::kYes;
 }
 
+Markers::Begun Markers::BeginLate(MarkedStream* stream, CUstream handle) {
+  {
+    Key key;
+    if (!KeyOf(handle, &key)) return Begun::kNotMarked;
+    const FutexGuard guard(&lock_);
+    if (!Is(*stream, key)) return Begun::kOtherStream;
+    if (contexts_[stream->context].away) return Begun::kNotMarked;
+    if (!IsActive(stream)) {
+      stream->run_begin_ns = stream->charged_ns = stream->idle_since_ns;
+      stream->is_timed = stream->is_fresh = true;
+      stream->by_host = false;
+      stream->word.fetch_or(MarkedStream::kRunning, std::memory_order_release);
+      SetActive(stream, true);
+      MarkLocked(stream);
+      return Begun::kYes;
+    }
+  }
+  return Begin(stream, handle, /*others_ns=*/0);
+}
+
 // Without a marker to be had the launches stay counted, and the next one or the watcher tries
 // again.
 void Markers::MarkLocked(MarkedStream* stream) {

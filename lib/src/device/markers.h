@@ -88,6 +88,9 @@ class Markers {
   // says nothing about what it does, and the GPU comes from another process.
   enum class Begun : uint8_t { kYes, kNotMarked, kOtherStream };
   Begun Begin(MarkedStream* stream, CUstream handle, uint64_t others_ns);
+  // After a launch that its stream was seen idle during: marks it, and what is in the stream ran
+  // since then.
+  Begun BeginLate(MarkedStream* stream, CUstream handle);
   // After launches: marks what has no marker yet.
   void Mark(MarkedStream* stream);
   // From now on a marker for about so much work.

@@ -145,9 +145,9 @@ void CoreLaunch::Launched() {
   }
   const uint32_t before = stream_->word.fetch_add(1, std::memory_order_acq_rel);
   if ((before & MarkedStream::kRunning) == 0) {
-    // Seen idle while it was being launched into: measured from here on.
+    // Seen idle while it was being launched into: this thread had to wait for a processor.
     if (cores_->watcher.stopping()) return;
-    cores_->markers.Begin(stream_, handle_, /*turn_ns=*/0);
+    cores_->markers.BeginLate(stream_, handle_);
     cores_->watcher.Wake(cores_);
     return;
   }

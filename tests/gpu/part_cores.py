@@ -69,7 +69,7 @@ def compile_spin(setup: Setup, folder: Path) -> Path | str:
     if nvcc is None or setup.simulated:
         return "no nvcc, or a simulated driver"
     target = folder / "cores_spin"
-    done = run([nvcc, "-O2", "-o", target, SOURCE], setup.environment(preload=False), 120)
+    done = run([nvcc, "-O2", "-o", target, SOURCE, "-lcuda"], setup.environment(preload=False), 120)
     return target if done.status == 0 else f"nvcc: {done.stderr[-300:]}"
 
 

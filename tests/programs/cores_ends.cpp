@@ -6,12 +6,15 @@
 //   cores_ends WHAT THREADS KERNEL_US MS
 //
 // streams: each thread makes a stream, launches into it and destroys it without a wait. contexts:
-// the same with a context, its module and two streams. reset: all use the primary context, which
-// one of them resets every few kernels; the others find it gone and begin anew. primary: each
-// retains it, launches and releases it. mixed: threads of all these kinds, side by side.
+// the same with a context, its module and two streams. primary: each retains the primary context,
+// launches and releases it. reset: the same, and one of them resets it while kernels of all are
+// under way and nobody makes a call. races: they do make calls; then they find it gone and begin
+// anew. mixed: threads that end streams, contexts and the primary context, side by side. lingers:
+// launches once and then does nothing.
 //
 // Prints {"share": percent of the time until all was paid for, "launches", "ended", "gone": calls
 // that failed since somebody else reset the device, "us"}.
+#include <limits.h>
 #include <pthread.h>
 #include <time.h>
 #include <unistd.h>
@@ -40,6 +43,30 @@ std::atomic<unsigned> gone{0};
 std::atomic<unsigned> running{0};  // threads
 unsigned long long kernel_ns = 0;
 double until_us = 0;
+
+// Threads between calls that they make in the primary context; the sign bit keeps them out.
+std::atomic<int> inside{0};
+constexpr int kShut = INT_MIN;
+
+// No lock: where time is virtual, nobody may block unseen.
+class Inside {
+ public:
+  Inside() {
+    for (;;) {
+      int seen = inside.load();
+      if (seen >= 0 && inside.compare_exchange_strong(seen, seen + 1)) return;
+      usleep(20);
+    }
+  }
+  ~Inside() { inside.fetch_sub(1); }
+};
+
+void ResetAlone(CUdevice device) {
+  inside.fetch_or(kShut);
+  while (inside.load() != kShut) usleep(20);
+  MUST(cuDevicePrimaryCtxReset_v2(device));
+  inside.store(0);
+}
 
 // False when the context has gone meanwhile.
 bool Spin(CUfunction spin, CUstream stream) {
@@ -74,8 +101,7 @@ void InContexts(const Gpu& gpu, unsigned round) {
   MUST(cuCtxDestroy_v2(context));
 }
 
-// With `reset` by force, whoever else uses it.
-void InPrimary(const Gpu& gpu, unsigned round, bool reset) {
+void InPrimary(const Gpu& gpu, unsigned round) {
   CUcontext primary = nullptr;
   CUfunction spin = nullptr;
   CUstream stream = nullptr;
@@ -86,11 +112,7 @@ void InPrimary(const Gpu& gpu, unsigned round, bool reset) {
   for (unsigned i = 0; is_there && i <= round % kBatch; ++i) {
     if (!Spin(spin, i % 2 == 0 ? stream : nullptr)) break;
   }
-  if (reset) {
-    MUST(cuDevicePrimaryCtxReset_v2(gpu.device));
-  } else {
-    cuDevicePrimaryCtxRelease_v2(gpu.device);  // where another reset it, there is nothing to give
-  }
+  cuDevicePrimaryCtxRelease_v2(gpu.device);  // where another reset it, there is nothing to give
 }
 
 struct Worker {
@@ -98,6 +120,20 @@ struct Worker {
   const char* what;
   unsigned number;
 };
+
+void InPrimaryWithResets(const Worker& worker, const char* what, unsigned round) {
+  const bool resets = worker.number == 0 && round % 2 == 0;
+  if (strcmp(what, "races") == 0) {
+    InPrimary(*worker.gpu, round);
+    if (resets) MUST(cuDevicePrimaryCtxReset_v2(worker.gpu->device));
+  } else {
+    {
+      const Inside inside_calls;
+      InPrimary(*worker.gpu, round);
+    }
+    if (resets && strcmp(what, "reset") == 0) ResetAlone(worker.gpu->device);
+  }
+}
 
 void* Work(void* argument) {
   const Worker& worker = *static_cast<const Worker*>(argument);
@@ -109,8 +145,12 @@ void* Work(void* argument) {
       InStreams(*worker.gpu, round);
     } else if (strcmp(what, "contexts") == 0) {
       InContexts(*worker.gpu, round);
+    } else if (strcmp(what, "lingers") == 0) {
+      MUST(cuCtxSetCurrent(worker.gpu->context));
+      Spin(worker.gpu->spin, NewStream());
+      while (NowUs() < until_us) usleep(1000);
     } else {
-      InPrimary(*worker.gpu, round, strcmp(what, "reset") == 0 && worker.number == 0);
+      InPrimaryWithResets(worker, what, round);
     }
   }
   running.fetch_sub(1);

@@ -68,10 +68,9 @@ void Descriptors(Facts& facts, CUdevice device) {
   const int copy = dup(descriptor);
   close(descriptor);
   facts.Number("descriptor.copy_keeps", DroppedSince(before));
-  facts.Code("descriptor.import",
-             cuMemImportFromShareableHandle(&handle,
-                                            reinterpret_cast<void*>(static_cast<intptr_t>(copy)),
-                                            CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+  facts.Code("descriptor.import", cuMemImportFromShareableHandle(
+                                      &handle, reinterpret_cast<void*>(static_cast<intptr_t>(copy)),
+                                      CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
   close(copy);
   facts.Number("descriptor.import_keeps", DroppedSince(before));
   facts.Code("descriptor.release_import", cuMemRelease(handle));
@@ -94,9 +93,8 @@ void ExportedPools(Facts& facts, CUdevice device) {
   facts.Code("pool.alloc", cuMemAllocFromPoolAsync(&address, kBytes, pool, stream.get()));
   cuStreamSynchronize(stream.get());
   facts.Number("pool.takes", DroppedSince(before));
-  facts.Code("pool.export",
-             cuMemPoolExportToShareableHandle(&descriptor, pool,
-                                              CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+  facts.Code("pool.export", cuMemPoolExportToShareableHandle(
+                                &descriptor, pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
   facts.Number("pool.exported_takes", DroppedSince(before));
   cuMemFreeAsync(address, stream.get());
   cuStreamSynchronize(stream.get());
@@ -122,8 +120,7 @@ void HostPools(Facts& facts) {
   facts.Code("host_pool.default",
              cuMemGetDefaultMemPool(&pool, &host, CU_MEM_ALLOCATION_TYPE_PINNED));
   const size_t before = FreeBytes();
-  facts.Code("host_pool.alloc",
-             cuMemAllocFromPoolAsync(&address, kBytes, pool, stream.get()));
+  facts.Code("host_pool.alloc", cuMemAllocFromPoolAsync(&address, kBytes, pool, stream.get()));
   cuStreamSynchronize(stream.get());
   facts.Number("host_pool.takes", DroppedSince(before));
   cuMemFreeAsync(address, stream.get());

@@ -174,7 +174,7 @@ def run_part(setup: Setup, report: Report) -> None:
         if isinstance(program, str):
             report.judge("cores", "all", "skipped" if setup.simulated else "failed", program)
             return
-        for step in (_work_that_needs_less, run_matrix):
+        for step in (_work_that_needs_less, _green_contexts, run_matrix):
             try:
                 step(setup, report, program)
             except DrivenError as error:  # noqa: PERF203 - twice is not often

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from core_matrix import Cell, cells, waited_cells
+from core_matrix import SHORT_S, Cell, cells, waited_cells
 from driven import Driven, DrivenError, driven
 from report import Report
 from setup import REPO, Setup, run
@@ -165,6 +165,14 @@ def _work_that_needs_less(setup: Setup, report: Report, program: Path) -> None:
     verdict = "same" if ratio >= FREE_RATIO else "different"
     text = f"{100 * ratio:.1f} % of the bare rate ({rates[0]:.1f} a second)"
     report.judge("cores", f"needs less than 50 %: {PAUSES.name}", verdict, text, rates=rates)
+
+
+def _green_contexts(setup: Setup, report: Report, program: Path) -> None:
+    """Streams of a green context that has all multiprocessors, at 30 %."""
+    with fenced(setup, 30) as env, driven([program], env, "green") as container:
+        for length_us in (100, 1_000, 20_000):
+            cell = Cell(30, length_us, "green", 132)
+            _judge(report, cell, spin_of(cell, SHORT_S).ask(container), None)
 
 
 def run_part(setup: Setup, report: Report) -> None:

@@ -259,6 +259,23 @@ bool Markers::Record(MarkedStream* stream, uint32_t launches, bool begins, bool 
   return true;
 }
 
+// A run that no marker begins, because something is in the stream already, or because nothing may
+// be asked of its context, which may be about to end.
+void Markers::BeginLate(MarkedStream* stream, bool was_idle) {
+  const bool is_launched =
+      (stream->word.load(std::memory_order_relaxed) & MarkedStream::kLaunches) != 0;
+  stream->by_host = false;
+  stream->began_away |= contexts_[stream->context].away != 0;
+  if (stream->first == kNone) {
+    // The thread that launched had to wait for a processor, or the stream would not have been idle.
+    stream->run_begin_ns = stream->charged_ns =
+        is_launched && was_idle ? stream->idle_since_ns : stream->host_begin_ns;
+    stream->is_timed = stream->is_fresh = true;
+  }
+  stream->word.fetch_or(MarkedStream::kRunning, std::memory_order_release);
+  MarkLocked(stream);
+}
+
 Markers::Begun Markers::Begin(MarkedStream* stream, CUstream handle, uint64_t others_ns) {
   Key key;
   if (!KeyOf(handle, &key)) return Begun::kNotMarked;
@@ -274,17 +291,14 @@ Markers::Begun Markers::Begin(MarkedStream* stream, CUstream handle, uint64_t ot
     stream->every.store(1, std::memory_order_relaxed);
     stream->is_trusted = false;
   }
-  // Something is in the stream already, or nothing may be: its context may be about to end.
-  const bool late = context.away != 0 ||
-                    (stream->word.load(std::memory_order_relaxed) & MarkedStream::kLaunches) != 0;
-  stream->began_away |= context.away != 0;
   stream->host_begin_ns = NowNs();
-  stream->by_host = !late && others_ns == 0 && HostIsEnough(*stream);
-  if (late || stream->by_host) {
-    if (stream->first == kNone) {
-      stream->run_begin_ns = stream->charged_ns = stream->host_begin_ns;
-      stream->is_timed = stream->is_fresh = true;
-    }
+  stream->by_host = others_ns == 0 && HostIsEnough(*stream);
+  if (context.away != 0 ||
+      (stream->word.load(std::memory_order_relaxed) & MarkedStream::kLaunches) != 0) {
+    BeginLate(stream, was_idle);
+  } else if (stream->by_host) {
+    stream->run_begin_ns = stream->charged_ns = stream->host_begin_ns;
+    stream->is_timed = stream->is_fresh = true;
   } else if (!Record(stream, 0, /*begins=*/true, /*prompt=*/was_idle && others_ns == 0)) {
     return Begun::kNotMarked;
   } else {

@@ -176,6 +176,7 @@ class Markers {
   void Discard(uint16_t marker);
   bool Record(MarkedStream* stream, uint32_t launches, bool begins, bool prompt = false);
   bool MarkLocked(MarkedStream* stream);
+  void BeginLate(MarkedStream* stream, bool was_idle);
   void LeaveLocked(MarkedStream* stream);
   bool IsCapturing(const MarkedStream& stream);
 

@@ -156,7 +156,7 @@ void CoreLaunch::Launched() {
   }
   const uint32_t before = stream_->word.fetch_add(1, std::memory_order_acq_rel);
   if ((before & MarkedStream::kRunning) == 0) {
-    // Seen idle while it was being launched into: measured from here on.
+    // Seen idle while it was being launched into: this thread had to wait for a processor.
     if (cores_->watcher.stopping()) return;
     const uint64_t now_ns = NowNs();
     if (!BeginRun(/*turn_ns=*/0, /*launches=*/1)) MeasureByWaiting(device_, handle_, now_ns);

@@ -124,8 +124,8 @@ def run(args: argparse.Namespace | SimpleNamespace) -> NoReturn:
     environment = fenced(_inherited(), library, simulator, driver)
     environment = limited(environment, limits, args.name)
     _check(environment)
-    if args.name is not None:
-        _prepare(environment)
+    if limits or args.name is not None:
+        _prepare(environment, is_named=args.name is not None)
     if simulator:
         imitated = environment.get("GPUFENCE_SIM_DRIVER", "the newest it knows")
         print(f"gpufence: simulated driver ({imitated}), no real GPU is used", file=sys.stderr)
@@ -224,7 +224,9 @@ def limited(
         if not any(_is_of(name, each) for each in replaced)
     }
     if container is None and variables:
-        container = f"run-{os.urandom(8).hex()}"
+        from . import leftovers
+
+        container = leftovers.new_name()
     return {**kept, **variables, **({"GPUFENCE_CONTAINER": container} if container else {})}
 
 
@@ -269,14 +271,17 @@ def _check(environment: Mapping[str, str]) -> None:
         raise refused(error, ExitCode.WRAPPER_FAILED) from None
 
 
-def _prepare(environment: Mapping[str, str]) -> None:
-    """Let `gpufence status` and `set` know the container from the first moment.
+def _prepare(environment: Mapping[str, str], *, is_named: bool) -> None:
+    """Sweep what others left, and let `gpufence status` and `set` know a name at once.
 
     Where the library can make no file either, it says so itself once there is a limit to hold.
     """
-    from . import containers, limits_file
+    from . import containers, leftovers, limits_file
 
     places = containers.library_places(environment)
+    leftovers.sweep(places)
+    if not is_named:
+        return
     try:
         limits_file.prepare(places, containers.reduced(environment["GPUFENCE_CONTAINER"]))
     except limits_file.LimitsFileError as error:

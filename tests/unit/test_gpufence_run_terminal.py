@@ -72,6 +72,9 @@ def terminal(library: Path, script: str) -> Iterator[Terminal]:
     command = [sys.executable, "-m", "gpufence", "run", "--lib", str(library), "--"]
     pid, master = pty.fork()
     if pid == 0:
+        # A script's background job ignores the keyboard's signals, and so would all that it begins.
+        for number in (signal.SIGINT, signal.SIGQUIT):
+            signal.signal(number, signal.SIG_DFL)
         os.environ["PYTHONPATH"] = str(REPO / "tools")
         os.execv(sys.executable, [*command, "sh", "-c", script])
     screen = Terminal(master, pid)

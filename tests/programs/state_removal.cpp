@@ -5,9 +5,7 @@
 //   state_removal NAME FOLDER
 #include <fcntl.h>
 #include <glob.h>
-#include <signal.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -174,6 +172,7 @@ void AmongSweepers(int comers, int joins_each, Join join, std::string (*path)())
   auto* swept = static_cast<std::atomic<int>*>(
       mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
   auto* ended = swept + 1;
+  const pid_t parent = getpid();
   std::vector<pid_t> children;
   for (int i = 0; i < comers; ++i) {
     children.push_back(InChild([=] {
@@ -182,8 +181,7 @@ void AmongSweepers(int comers, int joins_each, Join join, std::string (*path)())
   }
   for (int i = 0; i < 2; ++i) {
     children.push_back(InChild([=] {
-      CHECK(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0);
-      while (ended->load() == 0) {
+      while (ended->load() == 0 && getppid() == parent) {
         const Sweeper sweeper(path());
         if (!sweeper.may_remove()) continue;
         sweeper.Remove();

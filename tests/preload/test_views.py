@@ -191,8 +191,7 @@ def test_free_is_at_most_what_the_card_has_left(sim: Sim, state: Path, tmp_path:
         assert reserved2 == total2 - free2 - used2 > 0
 
 
-# Times that the driver was asked since its log began.
-def asked(log: Path) -> int:
+def asked(log: Path) -> int:  # times that the driver was
     return log.read_text("utf-8").count("cuMemGetInfo_v2")
 
 

@@ -11,9 +11,7 @@ namespace gpufence {
 
 class FreeReading {
  public:
-  // A neighbour can take less than the margin within the window. Driver 580 on an H200 took 16 GiB
-  // in 174 us and 64 GiB in 428 us when asked for all at once, 0.04 GiB a ms in pieces of 2 MiB, and
-  // answered nobody meanwhile: what began after a reading and takes the margin has not ended yet.
+  // A neighbour can take less than the margin within the window: see docs/memory-limiter.md.
   static constexpr uint64_t kWindowNs = 50'000;
   static constexpr uint64_t kMarginBytes = uint64_t{8} << 30;
 

@@ -121,8 +121,8 @@ class Hook {
   // The fenced device of the calling thread's context; null when there is none.
   FencedDevice* current_device() const;
 
-  // The same for a call of the driver's that succeeds only where there is a context: with one device
-  // nobody needs to be asked.
+  // The same for a call of the driver's that succeeds only where there is a context: with one
+  // device nobody needs to be asked.
   FencedDevice* answering_device() const;
 
   // The calling thread's context as a holding's `context`.

@@ -12,7 +12,7 @@ namespace gpufence {
 class FreeReading {
  public:
   // A neighbour can take less than the margin within the window: see docs/memory-limiter.md.
-  static constexpr uint64_t kWindowNs = 50'000;
+  static constexpr uint64_t kWindowNs = 30'000;
   static constexpr uint64_t kMarginBytes = uint64_t{8} << 30;
 
   // The driver was asked at `asked_ns`, and answered.

@@ -1,4 +1,4 @@
-"""Limits on an instance of a GPU that is split (MIG), as far as driver 580 is documented to show it.
+"""Limits on an instance of a GPU that is split (MIG), as NVIDIA documents what drivers show.
 
 An instance has a UUID, memory and an engine of its own. NVML tells neither what a process holds of
 it nor how busy it is: memory is measured around the calls that take it, and a soft core limit is
@@ -149,7 +149,7 @@ def test_neighbours_on_another_instance_are_not_taken_for_our_use(
 
 
 def test_nvml_shows_an_instance_of_the_limits_size(split: Sim, tmp_path: Path) -> None:
-    first, second = instances(split)
+    second = instances(split)[1]
     env = container(tmp_path, GPUFENCE_MEMORY_LIMIT="2g", CUDA_VISIBLE_DEVICES=second)
     worker = split.spawn("device_identity", "hold", preload=True, env=env)
     assert worker.stdout is not None

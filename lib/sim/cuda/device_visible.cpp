@@ -1,7 +1,7 @@
 // Which devices CUDA_VISIBLE_DEVICES leaves visible, and in which order.
 //
-// Owns the variable's grammar.  Must not know what a device can do. Of GPUs that are split a process
-// sees one instance: the first that the variable names, or that there is.
+// Owns the variable's grammar.  Must not know what a device can do.  Of GPUs that are split a
+// process sees one instance: the first that the variable names, or that there is.
 #include <ctype.h>
 #include <pthread.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-// Instances of GPUs that are split (MIG): which there are, and whose they are. One GPU instance with
-// one compute instance each, as large as the others.
+// Instances of GPUs that are split (MIG): which there are, and whose they are. Each is one GPU
+// instance with one compute instance, as large as the others.
 //
 // Documented rather than seen: no split GPU was at hand. Must not know what instances do.
 #include "driver_abi.h"

@@ -2,7 +2,8 @@
 //
 // A sample is taken at every multiple of kSampleNs of the machine's clock and looks back: a
 // device's over one period, a process's over a second. Nothing newer can be seen, whoever asks how
-// often. On GPUs that are split nobody is told. Times come out as microseconds since 1970. Must not know what made anybody busy.
+// often; on GPUs that are split nobody is told. Times come out as microseconds since 1970. Must not
+// know what made anybody busy.
 #include "nvml/utilization.h"
 
 #include <time.h>

@@ -78,8 +78,10 @@ def instances(machine: Sim) -> list[str]:
 
 
 def container(folder: Path, **more: str) -> dict[str, str]:
-    """A container's variables."""
-    return {"GPUFENCE_STATE_DIR": str(folder / "state"), "GPUFENCE_CONTAINER": "mig", **more}
+    """A container's variables; where its folder were missing, tests would share another."""
+    state = folder / "state"
+    state.mkdir(parents=True, exist_ok=True)
+    return {"GPUFENCE_STATE_DIR": str(state), "GPUFENCE_CONTAINER": "mig", **more}
 
 
 def test_the_simulator_splits_a_gpu(split: Sim) -> None:

@@ -70,8 +70,10 @@ def test_memory_is_held_by_measuring_around_calls(
 ) -> None:
     bare, env = machine(lack)
     limit = {"GPUFENCE_MEMORY_LIMIT": "2g"}
-    limit_here = limit | env | {"GPUFENCE_STATE_DIR": str(tmp_path / "state")}
-    limit_there = limit | {"GPUFENCE_STATE_DIR": str(tmp_path / "other")}
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+    limit_here = limit | env | {"GPUFENCE_STATE_DIR": str(tmp_path / "here")}
+    limit_there = limit | {"GPUFENCE_STATE_DIR": str(tmp_path / "there")}
 
     done = bare.run("memory_room", preload=True, env=limit_here)
 

@@ -211,6 +211,12 @@ def test_chunks_are_paid_while_they_are_held(
     run(build / "tests" / "state_chunks", what, folder, threads, amount)
 
 
+def test_a_piece_is_found_where_it_begins_and_ends_with_its_context(
+    build: Path, folder: Path
+) -> None:
+    run(build / "tests" / "state_pieces", folder)
+
+
 @pytest.mark.parametrize(("what", "threads", "amount"), [("turns", 8, 2000), ("late", 8, 300)])
 def test_arrays_are_paid_while_they_are_held(
     build: Path, folder: Path, what: str, threads: int, amount: int

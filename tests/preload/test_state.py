@@ -266,6 +266,7 @@ def build_sanitized(compiler: str, sanitizer: str, program: str, folder: Path) -
         ("state_threads", ["last"], [8, 40]),
         ("state_threads", ["holdings"], [8, 5000]),
         ("state_chunks", ["random"], [8, 2000]),
+        ("state_pieces", [], []),
         ("state_arrays", ["turns"], [8, 1000]),
         ("state_model", [], [20000, 3]),
     ],

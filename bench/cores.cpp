@@ -4,8 +4,10 @@
 //   cores rate COUNT              empty kernels: {"each_ns", "p50_ns", "p99_ns", "longest_ns"}
 //   cores hold KERNEL_US COUNT    one kernel after the other, each waited for: how long launches
 //                                 were held, and how late after the moment at which all was paid
-//   cores watch KERNEL_US S IDLE_S    processor time of all other threads, in percent of one
+//   cores watch WAY KERNEL_US S IDLE_S    processor time by thread name, in percent of one
 //
+// Ways to wait after every four kernels: stream, context, event (one that blocks); or ahead: four
+// more are queued before the last four are waited for. The program's own thread goes by "program".
 // Prints one line of JSON. The due moment is read from the library's core file, which is mapped in
 // this very process; without one, `hold` says so and nothing about lateness.
 
@@ -145,60 +147,104 @@ void Hold(const Gpu& gpu, uint64_t kernel_ns, int count) {
   std::printf("}\n");
 }
 
-// Processor time of each thread but this one, in nanoseconds.
-std::map<std::string, double> OtherThreads() {
-  std::map<std::string, double> found;
+using ByThread = std::map<std::string, double>;
+
+std::string LineOf(const std::string& path) {
+  char line[256] = "";
+  FILE* file = std::fopen(path.c_str(), "r");
+  if (file == nullptr) return line;
+  if (std::fgets(line, sizeof line, file) == nullptr) line[0] = 0;
+  std::fclose(file);
+  line[std::strcspn(line, "\n")] = 0;
+  return line;
+}
+
+// Processor time of all threads that have a name, in nanoseconds.
+ByThread Threads() {
+  ByThread found;
   const std::string own = std::to_string(getpid());
   DIR* folder = opendir("/proc/self/task");
   while (const dirent* entry = folder != nullptr ? readdir(folder) : nullptr) {
-    const std::string name = entry->d_name;
-    FILE* file = std::fopen(("/proc/self/task/" + name + "/schedstat").c_str(), "r");
-    double ns = 0;
-    if (file == nullptr) continue;
-    if (std::fscanf(file, "%lf", &ns) == 1 && name != own) found[name] = ns;
-    std::fclose(file);
+    if (entry->d_name[0] == '.') continue;
+    const std::string task = std::string("/proc/self/task/") + entry->d_name;
+    const std::string name = entry->d_name == own ? "program" : LineOf(task + "/comm");
+    found[name] += std::atof(LineOf(task + "/schedstat").c_str());
   }
   if (folder != nullptr) closedir(folder);
   return found;
 }
 
-double PercentSince(const std::map<std::string, double>& before, double begin_ns) {
-  double sum_ns = 0;
-  for (const auto& [name, ns] : OtherThreads()) {
+void TellSince(const char* what, const ByThread& before, double begin_ns) {
+  const double span_ns = NowNs() - begin_ns;
+  const char* comma = "";
+  std::printf("\"%s\": {", what);
+  for (const auto& [name, ns] : Threads()) {
     const auto known = before.find(name);
-    sum_ns += ns - (known != before.end() ? known->second : 0);
+    const double ran_ns = ns - (known != before.end() ? known->second : 0);
+    std::printf("%s\"%s\": %.3f", comma, name.c_str(), 100 * ran_ns / span_ns);
+    comma = ", ";
   }
-  return 100 * sum_ns / (NowNs() - begin_ns);
+  std::printf("}");
 }
 
-void Watch(const Gpu& gpu, uint64_t kernel_ns, double seconds, double idle_seconds) {
-  gpu.Spin(kernel_ns);
-  gpu.Wait();
-  std::map<std::string, double> before = OtherThreads();
-  double begin_ns = NowNs();
-  while (NowNs() < begin_ns + seconds * 1e9) {
-    for (int i = 0; i < 4; ++i) gpu.Spin(kernel_ns);
-    gpu.Wait();
+// Four kernels, and the wait that `way` names.
+class Waiting {
+ public:
+  Waiting(const Gpu& gpu, const std::string& way) : gpu_(gpu), way_(way) {
+    for (CUevent& end : ends_) {
+      Check(cuEventCreate(&end, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC), "event");
+      Check(cuEventRecord(end, gpu.stream), "record");
+    }
   }
-  const double busy = PercentSince(before, begin_ns);
+  bool IsKnown() const {
+    return way_ == "stream" || way_ == "context" || way_ == "event" || way_ == "ahead";
+  }
+  void Round(uint64_t kernel_ns) {
+    for (int i = 0; i < 4; ++i) gpu_.Spin(kernel_ns);
+    if (way_ == "stream") return gpu_.Wait();
+    if (way_ == "context") return Check(cuCtxSynchronize(), "wait");
+    Check(cuEventRecord(ends_[round_ % 2], gpu_.stream), "record");
+    if (way_ == "ahead") ++round_;
+    Check(cuEventSynchronize(ends_[round_ % 2]), "wait");
+  }
+
+ private:
+  const Gpu& gpu_;
+  std::string way_;
+  CUevent ends_[2];
+  int round_ = 0;
+};
+
+int Watch(const Gpu& gpu, const char* way, uint64_t kernel_ns, double seconds, double idle_s) {
+  Waiting waiting(gpu, way);
+  if (!waiting.IsKnown()) return 2;
+  waiting.Round(kernel_ns);
+  ByThread before = Threads();
+  double begin_ns = NowNs();
+  while (NowNs() < begin_ns + seconds * 1e9) waiting.Round(kernel_ns);
+  std::printf("{");
+  TellSince("busy", before, begin_ns);
+  gpu.Wait();
   usleep(100'000);  // it looks on for some milliseconds
-  before = OtherThreads();
+  before = Threads();
   begin_ns = NowNs();
-  usleep(static_cast<useconds_t>(idle_seconds * 1e6));
-  std::printf("{\"busy_percent\": %.3f, \"idle_percent\": %.3f, \"threads\": %zu}\n", busy,
-              PercentSince(before, begin_ns), before.size());
+  usleep(static_cast<useconds_t>(idle_s * 1e6));
+  std::printf(", ");
+  TellSince("idle", before, begin_ns);
+  std::printf("}\n");
+  return 0;
 }
 
 int Main(int argc, char** argv) {
   const std::string what = argc > 1 ? argv[1] : "";
   const auto number = [&](int index) { return std::atof(argv[index]); };
-  const auto kernel_ns = [&] { return static_cast<uint64_t>(number(2) * 1e3); };
+  const auto kernel_ns = [&](int index) { return static_cast<uint64_t>(number(index) * 1e3); };
   if (what == "rate" && argc == 3) {
     Rate(Gpu(), std::atoi(argv[2]));
   } else if (what == "hold" && argc == 4) {
-    Hold(Gpu(), kernel_ns(), std::atoi(argv[3]));
-  } else if (what == "watch" && argc == 5) {
-    Watch(Gpu(), kernel_ns(), number(3), number(4));
+    Hold(Gpu(), kernel_ns(2), std::atoi(argv[3]));
+  } else if (what == "watch" && argc == 6) {
+    return Watch(Gpu(), argv[2], kernel_ns(3), number(4), number(5));
   } else {
     return 2;
   }

@@ -18,3 +18,4 @@ endforeach()
 # CMake's own probes must not link; and what they would have found out is said here.
 set(CMAKE_TRY_COMPILE_TARGET_TYPE STATIC_LIBRARY)
 set(GPUFENCE_HAS_EXCLUDE_LIBS OFF CACHE INTERNAL "zig's linker does not know --exclude-libs")
+set(GPUFENCE_LTO OFF CACHE BOOL "what would find out whether zig can must link")

@@ -46,6 +46,29 @@ void PrimaryUnretained(Facts& facts, CUdevice device) {
   facts.Code("primary.retain_bad_device", cuDevicePrimaryCtxRetain(&context, 4711));
 }
 
+// Who ends a primary context waits for its kernels; the next life has another id.
+void PrimaryEndsAtWork(Facts& facts, CUdevice device) {
+  constexpr unsigned long long kSpinNs = 400'000'000;
+  unsigned long long ids[2] = {};
+  CUcontext primary = nullptr;
+  int round = 0;
+  for (const bool reset : {true, false}) {
+    cuDevicePrimaryCtxRetain(&primary, device);
+    cuCtxSetCurrent(primary);
+    cuCtxGetId(primary, &ids[round++]);
+    CUstream stream = nullptr;
+    cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+    const long long begin_ns = NowNs();
+    LaunchSpin(LoadKernels(), stream, kSpinNs);
+    if (reset) cuDevicePrimaryCtxReset_v2(device);
+    cuDevicePrimaryCtxRelease_v2(device);
+    facts.Is(reset ? "primary.reset_waits_for_kernels" : "primary.release_waits_for_kernels",
+             NowNs() - begin_ns > static_cast<long long>(kSpinNs));
+  }
+  facts.Is("primary.reborn_has_another_id", ids[0] != ids[1]);
+  cuCtxSetCurrent(nullptr);
+}
+
 // What the last release ended, and what a further retain brings back.
 void PrimaryReborn(Facts& facts, CUdevice device, CUcontext before, CUdeviceptr old_memory) {
   CUcontext reborn = nullptr;
@@ -258,6 +281,7 @@ int main(int argc, char**) {
   const CUdevice device = FirstDevice(facts);
   PrimaryUnretained(facts, device);
   PrimaryCounts(facts, device);
+  PrimaryEndsAtWork(facts, device);
   Stack(facts, device);
   Creating(facts, device);
   Threads(facts, device);

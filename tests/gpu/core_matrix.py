@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 LIMITS = (10, 25, 50, 75, 90)  # percent
 LENGTHS_US = (10, 100, 1_000, 20_000, 200_000, 1_000_000)
+WAITED_US = (20, 30, 40, 60, 100)  # around where runs that are waited for are measured otherwise
+WAITED_LIMITS = (10, 50)
 PATHS = ("plain", "cooperative", "ex", "graph", "two", "sync", "per_thread", "gap")
 BLOCKS = (1, 132, 65_536)
 
@@ -74,3 +76,8 @@ def cells() -> tuple[Cell, ...]:
                 blocks = min(blocks, MOST_COOPERATIVE_BLOCKS)
             found.add(Cell(limit, LENGTHS_US[place % len(LENGTHS_US)], path, blocks))
     return tuple(sorted(found, key=lambda cell: (cell.limit, cell.length_us, cell.path)))
+
+
+def waited_cells() -> tuple[Cell, ...]:
+    """Kernels that are waited for one by one, of lengths that are measured in different ways."""
+    return tuple(Cell(limit, us, "sync", 132) for limit in WAITED_LIMITS for us in WAITED_US)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from core_matrix import LIMITS, Cell, cells
+from core_matrix import SHORT_S, Cell, cells, waited_cells
 from driven import Driven, DrivenError, driven
 from report import Report
 from setup import REPO, Setup, run
@@ -69,7 +69,7 @@ def compile_spin(setup: Setup, folder: Path) -> Path | str:
     if nvcc is None or setup.simulated:
         return "no nvcc, or a simulated driver"
     target = folder / "cores_spin"
-    done = run([nvcc, "-O2", "-o", target, SOURCE], setup.environment(preload=False), 120)
+    done = run([nvcc, "-O2", "-o", target, SOURCE, "-lcuda"], setup.environment(preload=False), 120)
     return target if done.status == 0 else f"nvcc: {done.stderr[-300:]}"
 
 
@@ -119,12 +119,15 @@ def _bare(setup: Setup, program: Path, chosen: Sequence[Cell]) -> dict[Spin, dic
     return found
 
 
-def run_matrix(setup: Setup, report: Report, program: Path, limits: Sequence[int] = LIMITS) -> None:
-    """The runs of core_matrix at these limits, one container each."""
-    chosen = [cell for cell in cells() if cell.limit in limits]
+def run_matrix(
+    setup: Setup, report: Report, program: Path, chosen: Sequence[Cell] | None = None
+) -> None:
+    """The runs of core_matrix, or some of them; one container for each limit."""
+    if chosen is None:
+        chosen = (*cells(), *waited_cells())
     free = _bare(setup, program, chosen)
     rows = []
-    for limit in limits:
+    for limit in sorted({cell.limit for cell in chosen}):
         try:
             with fenced(setup, limit) as env, driven([program], env, f"{limit} %") as container:
                 for cell in (each for each in chosen if each.limit == limit):
@@ -164,14 +167,22 @@ def _work_that_needs_less(setup: Setup, report: Report, program: Path) -> None:
     report.judge("cores", f"needs less than 50 %: {PAUSES.name}", verdict, text, rates=rates)
 
 
+def _green_contexts(setup: Setup, report: Report, program: Path) -> None:
+    """Streams of a green context that has all multiprocessors, at 30 %."""
+    with fenced(setup, 30) as env, driven([program], env, "green") as container:
+        for length_us in (100, 1_000, 20_000):
+            cell = Cell(30, length_us, "green", 132)
+            _judge(report, cell, spin_of(cell, SHORT_S).ask(container), None)
+
+
 def run_part(setup: Setup, report: Report) -> None:
-    """Three minutes, most of them the matrix."""
+    """Four minutes, most of them the matrix."""
     with tempfile.TemporaryDirectory() as name:
         program = compile_spin(setup, Path(name))
         if isinstance(program, str):
             report.judge("cores", "all", "skipped" if setup.simulated else "failed", program)
             return
-        for step in (_work_that_needs_less, run_matrix):
+        for step in (_work_that_needs_less, _green_contexts, run_matrix):
             try:
                 step(setup, report, program)
             except DrivenError as error:  # noqa: PERF203 - twice is not often

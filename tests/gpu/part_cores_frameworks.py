@@ -1,8 +1,8 @@
 """Frameworks under a core limit: when their kernels ran, and their rate against no limit.
 
-Rates stand for GPU time as long as the clock is the same, so the layers are small; PyTorch's own
-profiler tells the time itself. All programs start side by side and then work one after the other,
-each a container of its own, alone on the GPU.
+Rates stand for GPU time as long as the clock is the same, so the layers are small; the frameworks'
+own profilers tell the time itself. All programs start side by side and then work one after the
+other, each a container of its own, alone on the GPU.
 """
 
 from __future__ import annotations
@@ -42,13 +42,11 @@ def _start(setup: Setup, stack: ExitStack, words: tuple[str, ...], limit: int | 
     return stack.enter_context(started((*command, *arguments), env, f"{script} {limit or 'bare'}"))
 
 
-def _ask(program: Driven, words: tuple[str, ...], seconds: float) -> dict[str, Any]:
-    """The rate, and the share where the program can tell it."""
+def _ask(program: Driven, seconds: float) -> dict[str, Any]:
+    """The rate, and the share where the program's profiler saw kernels."""
     timeout_s = 10 * seconds + 60
     said: dict[str, Any] = json.loads(program.tell("rate", seconds, timeout_s=timeout_s))
-    if words[0] == "cores_torch.py":
-        said |= json.loads(program.tell("share", seconds / 2, timeout_s=timeout_s))
-    return said
+    return said | json.loads(program.tell("share", seconds / 2, timeout_s=timeout_s))
 
 
 def _judge(
@@ -57,7 +55,7 @@ def _judge(
     percent = 100 * said["rate"] / bare["rate"]
     text = f"{percent:.1f} % of {bare['rate']:.0f} steps a second"
     wrong = abs(percent - limit) > RATE_POINTS
-    if "share" in said:
+    if "share" in said and "share" in bare:
         text = f"{said['share']:.2f} % of the time, bare {bare['share']:.2f}; {text}"
         wrong = abs(said["share"] - limit) > SHARE_POINTS and bare["share"] > limit
     verdict = "different" if wrong else "same"
@@ -94,8 +92,8 @@ def _are_ready(
 
 def _compare(report: Report, name: str, programs: Mapping[int | None, Driven]) -> None:
     try:
-        bare = _ask(programs[None], PROGRAMS[name], BARE_S)
+        bare = _ask(programs[None], BARE_S)
         for limit in LIMITS:
-            _judge(report, name, limit, _ask(programs[limit], PROGRAMS[name], SECONDS), bare)
+            _judge(report, name, limit, _ask(programs[limit], SECONDS), bare)
     except DrivenError as error:
         report.judge("cores_frameworks", name, "failed", str(error))

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from core_matrix import BLOCKS, LENGTHS_US, LIMITS, MOST_COOPERATIVE_BLOCKS, PATHS, cells
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from core_matrix import (
+    BLOCKS,
+    LENGTHS_US,
+    LIMITS,
+    MOST_COOPERATIVE_BLOCKS,
+    PATHS,
+    cells,
+    waited_cells,
+)
 
 MOST_S = 240.0
 
@@ -22,4 +35,4 @@ def test_no_run_asks_for_more_than_a_gpu_can_do() -> None:
 
 
 def test_the_runs_fit_into_their_time() -> None:
-    assert sum(cell.seconds for cell in cells()) <= MOST_S
+    assert sum(cell.seconds for cell in (*cells(), *waited_cells())) <= MOST_S

@@ -21,11 +21,13 @@ PARTS = (
     "memory",
     "memory_cost",
     "cores_cost",
+    "oversold",
     "cores",
     "cores_tenants",
     "live",
     "frameworks",
     "memory_frameworks",
+    "oversold_training",
     "cores_frameworks",
 )
 

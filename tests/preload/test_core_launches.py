@@ -69,15 +69,25 @@ def test_a_capture_is_neither_held_nor_marked(sim: Sim, tmp_path: Path) -> None:
     assert facts["us"] < 200 * LONG_MS * 1000  # ten seconds of kernels: they did not run
 
 
+def assert_paid_for(facts: dict[str, float]) -> None:
+    """The next launch waited until the kernel before it was paid for."""
+    credit_ms = 20  # the burst of 10, and half a millisecond of kernel that nobody saw begin
+    assert facts["code"] == 0
+    assert facts["us"] >= (LONG_MS * 100 / TENTH - credit_ms) * 1000
+
+
 @pytest.mark.parametrize("what", ["stream", "context"])
 def test_what_ran_when_its_stream_or_context_ended_is_paid_for(
     sim: Sim, tmp_path: Path, what: str
 ) -> None:
-    facts = edge(sim, tmp_path, what).facts
+    assert_paid_for(edge(sim, tmp_path, what).facts)
 
-    credit_ms = 20  # the burst of 10, and half a millisecond of kernel that nobody saw begin
-    assert facts["code"] == 0
-    assert facts["us"] >= (LONG_MS * 100 / TENTH - credit_ms) * 1000
+
+def test_a_launch_that_its_thread_was_late_with_is_paid_for(sim: Sim, tmp_path: Path) -> None:
+    """The watcher sees the stream idle before the driver has the kernel."""
+    late = {"GPUFENCE_SIM_FAULTS": "cuLaunchKernel@1=block:20"}
+
+    assert_paid_for(edge(sim, tmp_path, "stream", **late).facts)
 
 
 def test_a_reset_device_can_be_used_again(sim: Sim, tmp_path: Path) -> None:

@@ -32,3 +32,28 @@ def test_children_made_while_threads_allocate_change_nothing(
     finally:
         _, errors = parent.communicate("\n", timeout=60)
     assert (parent.returncode, errors) == (0, "")
+
+
+CHILDREN = 3
+SHARE = 30
+POINTS = 3.0  # the burst of 10 ms in a run of 600, and a kernel more or less
+
+
+@pytest.mark.parametrize("way", ["fork", "exec", "spawn", "vfork"])
+def test_children_of_a_process_that_launches_share_its_limit(
+    sim: Sim, tmp_path: Path, way: str
+) -> None:
+    env = {
+        "GPUFENCE_CORE_LIMIT": str(SHARE),
+        "GPUFENCE_STATE_DIR": str(tmp_path),
+        "GPUFENCE_CONTAINER": "forks",
+    }
+    done = sim.run("cores_forks", way, CHILDREN, 2_000, 600, preload=True, env=env)
+
+    assert done.stderr == ""
+    assert (done.facts["failed"], done.facts["own_watchers"]) == (0, 1)
+    # Each has a watcher of its own once it launches; a child that cannot launch has none.
+    assert done.facts["watchers"] == (0 if way == "fork" else CHILDREN)
+    assert done.facts["launches"] > 0
+    assert (done.facts["of_children"] > 0) == (way != "fork")
+    assert done.facts["share"] <= SHARE + POINTS

@@ -90,6 +90,7 @@ void EndOf(const char* what, const Gpu& gpu, Facts& facts) {
       MUST(cuCtxDestroy_v2(gpu.context));
     }
   }
+  usleep(30'000);  // for a watcher that has to wait for a processor
   TellWhenPaid(facts, begin_us);
 }
 

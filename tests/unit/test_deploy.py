@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 from gpufence import cdi_spec, options, yaml_text
 
+HERE = Path(__file__).resolve().parent
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 HOST = cdi_spec.Source(
     library="/opt/gpufence/libgpufence.so",
@@ -21,6 +24,10 @@ LIMITS = {
     "small": {"GPUFENCE_MEMORY_LIMIT": "4GiB", "GPUFENCE_CORE_LIMIT": "30"},
     "large": {"GPUFENCE_MEMORY_LIMIT": "12GiB", "GPUFENCE_CORE_LIMIT": "60"},
 }
+# Each says in its first lines where it comes from.
+COMPOSE = json.loads((HERE / "compose.schema.json").read_text(encoding="utf-8"))
+KUBERNETES = json.loads((HERE / "kubernetes.schema.json").read_text(encoding="utf-8"))
+KINDS = {"DaemonSet": "io.k8s.api.apps.v1.DaemonSet", "Pod": "io.k8s.api.core.v1.Pod"}
 FILES = sorted(path for path in DEPLOY.rglob("*") if path.is_file())
 
 
@@ -29,11 +36,48 @@ def read(name: str) -> Any:  # noqa: ANN401 - a YAML document
     return yaml_text.load((DEPLOY / name).read_text(encoding="utf-8"))
 
 
+def as_compose_has_it(document: Any) -> None:  # noqa: ANN401 - a YAML document
+    """Raises what the specification's schema says against a compose file."""
+    jsonschema.Draft201909Validator(COMPOSE).validate(document)
+
+
+def as_kubernetes_has_it(manifest: Any) -> None:  # noqa: ANN401 - a YAML document
+    """Raises what Kubernetes' schema says against a manifest."""
+    kind = {"$ref": f"#/$defs/{KINDS[manifest['kind']]}"}
+    jsonschema.Draft7Validator(KUBERNETES | kind).validate(manifest)
+
+
 def test_the_cdi_example_is_what_the_command_writes() -> None:
     document = read("cdi/gpufence.yaml")
 
     assert document == cdi_spec.build(cdi_spec.KIND, LIMITS, HOST)
     assert cdi_spec.check(document) == []
+
+
+@pytest.mark.parametrize("name", ["compose.yaml", "compose.without-cdi.yaml"])
+def test_compose_files_are_what_the_compose_specification_allows(name: str) -> None:
+    as_compose_has_it(read(f"compose/{name}"))
+
+
+def test_a_compose_file_with_a_wrong_key_would_be_noticed() -> None:
+    document = read("compose/compose.yaml")
+    document["services"]["small"]["device"] = document["services"]["small"].pop("devices")
+
+    with pytest.raises(jsonschema.ValidationError):
+        as_compose_has_it(document)
+
+
+@pytest.mark.parametrize("name", ["node.yaml", "pod.yaml"])
+def test_manifests_are_what_kubernetes_allows(name: str) -> None:
+    as_kubernetes_has_it(read(f"k8s/{name}"))
+
+
+def test_a_manifest_with_a_wrong_key_would_be_noticed() -> None:
+    manifest = read("k8s/pod.yaml")
+    manifest["spec"]["containers"][0]["volumeMounts"][0]["path"] = "/"
+
+    with pytest.raises(jsonschema.ValidationError):
+        as_kubernetes_has_it(manifest)
 
 
 def test_compose_asks_for_devices_that_the_example_has() -> None:

@@ -8,7 +8,8 @@ namespace {
 
 constexpr size_t kRowAlignment = 64;  // a block of the hardware's tiling is 64 bytes by 8 rows
 constexpr size_t kBlockRows = 8;
-constexpr size_t kMostBlocks = 16;  // stacked on each other, in height and depth together
+constexpr size_t kMostBlocks =
+    16;  // stacked on each other: in depth where there is one, in height elsewhere
 constexpr size_t kMaxWidth = 131072;
 constexpr size_t kMaxHeight = 65536;
 constexpr size_t kMaxExtent3D = 16384;
@@ -108,11 +109,13 @@ CUresult Measure(const CUDA_ARRAY3D_DESCRIPTOR& descriptor, Shape* shape) {
     return IsOtherFormat(descriptor.Format) ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
   }
   if (format.channels != 0 && format.channels != channels) return CUDA_ERROR_INVALID_VALUE;
+  const bool layered = (descriptor.Flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP)) != 0;
   *shape = {.element_bytes = format.channel_bytes * channels,
             .width = descriptor.Width,
             .height = std::max<size_t>(descriptor.Height, 1),
             .depth = std::max<size_t>(descriptor.Depth, 1),
-            .is_layered = (descriptor.Flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP)) != 0};
+            .is_layered = layered,
+            .is_deep = !layered && descriptor.Depth != 0};
   return CUDA_SUCCESS;
 }
 
@@ -121,9 +124,10 @@ size_t PitchOf(const Shape& shape) {
 }
 
 uint64_t BytesOf(const Shape& shape) {
-  const size_t slices = shape.is_layered ? 1 : Stack(shape.depth, kMostBlocks);
+  const size_t slices = shape.is_deep ? Stack(shape.depth, kMostBlocks) : 1;
   const size_t blocks = Padded(shape.height, kBlockRows) / kBlockRows;
-  const size_t rows = Padded(shape.height, kBlockRows * Stack(blocks, kMostBlocks / slices));
+  const size_t high = shape.is_deep ? 1 : Stack(blocks, kMostBlocks);
+  const size_t rows = Padded(shape.height, kBlockRows * high);
   uint64_t bytes = 0;
   if (__builtin_mul_overflow(PitchOf(shape), rows, &bytes) ||
       __builtin_mul_overflow(bytes, Padded(shape.depth, slices), &bytes)) {

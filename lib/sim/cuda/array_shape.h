@@ -17,6 +17,7 @@ struct Shape {
   size_t height;  // at least 1
   size_t depth;   // at least 1: slices or layers
   bool is_layered;
+  bool is_deep;  // made with a depth: its slices share blocks, and rows stack no further
 };
 
 // Reads a descriptor.  CUDA_ERROR_INVALID_VALUE: sizes or flags that no array can have.

@@ -194,6 +194,8 @@ void SetPrimaryFlags(int device, unsigned flags) {
   if (context != nullptr) context->flags = flags;
 }
 
+const Context* Primary(int device) { return PrimaryOf(device); }
+
 unsigned PrimaryFlags(int device) { return g_primary_flags[device]; }
 
 bool IsPrimaryActive(int device) {

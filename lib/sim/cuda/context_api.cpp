@@ -75,14 +75,27 @@ CUresult PopContext(CUcontext* pctx) {
   return CUDA_SUCCESS;
 }
 
+// The same for a primary context; `references`: a release ends it that finds no more of them.
+void AwaitPrimaryOf(CUdevice dev, uint32_t references) {
+  bool ends = false;
+  {
+    DriverLock lock;
+    const Context* primary = sim::context::Primary(dev);
+    ends = primary != nullptr && primary->active && primary->references <= references;
+  }
+  if (ends && sim::stream::WaitForDevice != nullptr) sim::stream::WaitForDevice(dev);
+}
+
 CUresult ReleasePrimary(CUdevice dev) {
   if (!sim::device::IsValid(dev)) return CUDA_ERROR_INVALID_DEVICE;
+  AwaitPrimaryOf(dev, 1);
   DriverLock lock;
   return sim::context::ReleasePrimary(dev);
 }
 
 CUresult ResetPrimary(CUdevice dev) {
   if (!sim::device::IsValid(dev)) return CUDA_ERROR_INVALID_DEVICE;
+  AwaitPrimaryOf(dev, UINT32_MAX);
   DriverLock lock;
   sim::context::ResetPrimary(dev);
   return CUDA_SUCCESS;

@@ -27,6 +27,7 @@ CUresult ReleasePrimary(int device);
 // Ends what the primary context holds; its retains still count, as releases will.
 void ResetPrimary(int device);
 void SetPrimaryFlags(int device, unsigned flags);
+const Context* Primary(int device);  // null: there never was one
 unsigned PrimaryFlags(int device);
 bool IsPrimaryActive(int device);
 

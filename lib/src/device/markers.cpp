@@ -126,10 +126,11 @@ MarkedStream* Markers::Insert(const Key& key) {
   place->context = context;
   place->first = place->last = kNone;
   place->is_timed = place->is_trusted = place->is_fresh = false;
+  place->failures = 0;
   place->queued = place->tail_seen = 0;
   place->idle_since_ns = place->ns_per_launch = place->mean_ns = place->busy_ns = 0;
   place->steady = 0;
-  place->by_host = place->is_waited_for = false;
+  place->by_host = place->is_waited_for = place->began_away = false;
   place->marked_due = 0;
   place->host_extra_ns = place->longest_ns = place->since_mark_ns = 0;
   place->handle.store(key.handle, std::memory_order_release);
@@ -169,7 +170,8 @@ uint16_t Markers::ContextFor(uint64_t handle) {
   Context* made = &contexts_[free];
   made->ordinal = ordinal;
   made->is_primary = IsPrimary(handle, static_cast<CUdevice>(ordinal));
-  made->away = false;
+  made->away = 0;
+  made->blind = false;
   made->free = made->base = kNone;
   made->base_ns = 0;
   made->clock = {};
@@ -265,6 +267,23 @@ bool Markers::Record(MarkedStream* stream, uint32_t launches, bool begins, bool 
   return true;
 }
 
+// A run that no marker begins, because something is in the stream already, or because nothing may
+// be asked of its context, which may be about to end.
+void Markers::BeginLate(MarkedStream* stream, bool was_idle) {
+  const bool is_launched =
+      (stream->word.load(std::memory_order_relaxed) & MarkedStream::kLaunches) != 0;
+  stream->by_host = false;
+  stream->began_away |= contexts_[stream->context].away != 0;
+  if (stream->first == kNone) {
+    // The thread that launched had to wait for a processor, or the stream would not have been idle.
+    stream->run_begin_ns = stream->charged_ns =
+        is_launched && was_idle ? stream->idle_since_ns : stream->host_begin_ns;
+    stream->is_timed = stream->is_fresh = true;
+  }
+  stream->word.fetch_or(MarkedStream::kRunning, std::memory_order_release);
+  MarkLocked(stream);
+}
+
 Markers::Begun Markers::Begin(MarkedStream* stream, CUstream handle, HeldNs held) {
   Key key;
   if (!KeyOf(handle, &key)) return Begun::kNotMarked;
@@ -273,17 +292,19 @@ Markers::Begun Markers::Begin(MarkedStream* stream, CUstream handle, HeldNs held
   if ((stream->word.load(std::memory_order_relaxed) & MarkedStream::kRunning) != 0) {
     return Begun::kYes;
   }
-  if (contexts_[stream->context].away) return Begun::kNotMarked;
+  const Context& context = contexts_[stream->context];
+  if (context.blind) return Begun::kNotMarked;
   const bool was_idle = !IsActive(stream);
   if (was_idle && NowNs() - stream->idle_since_ns > kLongPauseNs + held.at_all) {
     stream->every.store(1, std::memory_order_relaxed);
     stream->is_trusted = false;
   }
-  // Launches that were not behind a first marker were measured otherwise.
-  stream->word.fetch_and(~MarkedStream::kLaunches, std::memory_order_relaxed);
   stream->host_begin_ns = NowNs();
   stream->by_host = held.by_others == 0 && HostIsEnough(*stream);
-  if (stream->by_host) {
+  if (context.away != 0 ||
+      (stream->word.load(std::memory_order_relaxed) & MarkedStream::kLaunches) != 0) {
+    BeginLate(stream, was_idle);
+  } else if (stream->by_host) {
     stream->run_begin_ns = stream->charged_ns = stream->host_begin_ns;
     stream->is_timed = stream->is_fresh = true;
   } else if (!Record(stream, 0, /*begins=*/true, /*prompt=*/was_idle && held.by_others == 0)) {
@@ -299,14 +320,16 @@ Markers::Begun Markers::Begin(MarkedStream* stream, CUstream handle, HeldNs held
 }
 
 // Without a marker to be had the launches stay counted, and the next one or the watcher tries
-// again.
-void Markers::MarkLocked(MarkedStream* stream) {
+// again: false.
+bool Markers::MarkLocked(MarkedStream* stream) {
+  const Context& context = contexts_[stream->context];
   const uint32_t word = stream->word.load(std::memory_order_relaxed);
   const uint32_t launches = word & MarkedStream::kLaunches;
-  if (launches == 0 || (word & MarkedStream::kRunning) == 0) return;
-  if (contexts_[stream->context].away || !Record(stream, launches, /*begins=*/false)) return;
+  if (launches == 0 || (word & MarkedStream::kRunning) == 0) return true;
+  if (context.away || context.blind || !Record(stream, launches, /*begins=*/false)) return false;
   stream->word.fetch_sub(launches, std::memory_order_relaxed);
   stream->awaits_launch = false;
+  return true;
 }
 
 void Markers::Mark(MarkedStream* stream) {
@@ -314,8 +337,9 @@ void Markers::Mark(MarkedStream* stream) {
   MarkLocked(stream);
 }
 
+// What has no marker goes on as if nothing else were put into the stream.
 void Markers::LeaveLocked(MarkedStream* stream) {
-  MarkLocked(stream);
+  if (!MarkLocked(stream)) return;
   stream->word.fetch_and(~MarkedStream::kRunning, std::memory_order_relaxed);
 }
 

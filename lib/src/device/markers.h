@@ -60,6 +60,7 @@ struct MarkedStream {
   bool is_timed;          // run_begin_ns is known
   bool is_trusted;        // ns_per_launch is of this run
   bool is_fresh;          // no marker of this run was reached but the one that begins it
+  uint8_t failures;       // driver calls about it that failed in a row
   bool awaits_launch;     // its last marker begins a run, and nobody looked since
   uint32_t queued;        // launches before the markers from first to last
   uint32_t tail_seen;     // per-thread: launches that the last look found behind the last marker
@@ -74,6 +75,7 @@ struct MarkedStream {
   // Runs that are waited for (markers_waited.cpp).
   bool by_host;            // no marker begins this one
   bool is_waited_for;      // by a call that will tell what ran
+  bool began_away;         // while a call was under way that may have ended its context
   uint32_t marked_due;     // so many more have to be marked
   uint64_t host_begin_ns;  // before its first launch
   uint64_t host_extra_ns;  // from there to the end of the wait, without kernels; 0: unknown
@@ -93,10 +95,11 @@ class Markers {
   MarkedStream* Find(CUstream stream);  // null also when it was never launched into
 
   // Before a launch into a stream that is not running, and that was held for so long: that says
-  // nothing about what it does, and after others the GPU comes from another process.
+  // nothing about what it does, and after others the GPU comes from another process. Also behind a
+  // launch, when the stream was seen idle meanwhile.
   enum class Begun : uint8_t { kYes, kNotMarked, kOtherStream };
   Begun Begin(MarkedStream* stream, CUstream handle, HeldNs held);
-  // After launches: marks what has no marker yet.
+  // After launches: marks what has no marker yet. Where that fails they stay counted.
   void Mark(MarkedStream* stream);
   // From now on a marker for about so much work.
   void Space(uint64_t work_ns) { spacing_ns_.store(work_ns, std::memory_order_relaxed); }
@@ -126,8 +129,10 @@ class Markers {
 
   // ---- what ends ----
 
-  // Before the driver destroys a stream: its markers stay, its handle is forgotten.
-  void Forget(CUstream stream);
+  // Before the driver destroys a stream: its markers stay, its handle is forgotten. False when
+  // what was launched into it could not be marked: then the caller must wait for its end, and
+  // charge that from `*since_ns` on.
+  bool Forget(CUstream stream, uint64_t* since_ns);
   // Before the driver may end contexts: no driver call is made about them until the answer is
   // known. A null handle: the primary one of the device.
   void Suspend(CUcontext context, uint32_t ordinal);
@@ -153,7 +158,8 @@ class Markers {
     std::atomic<uint64_t> handle;  // 0: none
     uint32_t ordinal;
     bool is_primary;
-    bool away;
+    uint32_t away;  // calls under way that may end it
+    bool blind;     // events tell nothing in it: its launches are measured otherwise
     uint16_t free;  // markers to be had
     uint16_t base;  // the one whose GPU time is base_ns
     int64_t base_ns;
@@ -177,7 +183,8 @@ class Markers {
   void Return(uint16_t marker);
   void Discard(uint16_t marker);
   bool Record(MarkedStream* stream, uint32_t launches, bool begins, bool prompt = false);
-  void MarkLocked(MarkedStream* stream);
+  bool MarkLocked(MarkedStream* stream);
+  void BeginLate(MarkedStream* stream, bool was_idle);
   void LeaveLocked(MarkedStream* stream);
   bool IsCapturing(const MarkedStream& stream);
 
@@ -190,11 +197,16 @@ class Markers {
   size_t TakeMarked(MarkedStream* stream, uint64_t now_ns, BusyInterval* busy, size_t room);
   void CollectStream(MarkedStream* stream, Look* look);
   void Running(MarkedStream* stream, uint32_t launches, uint64_t end_ns, Look* look);
+  bool IsOver(MarkedStream* stream, const Marker& marker);
+  bool Fails(MarkedStream* stream);
+  void Unmark(MarkedStream* stream, const Marker& marker);
   bool Reached(MarkedStream* stream, const Marker& marker, Look* look, uint64_t* at_ns);
   void TakeReached(MarkedStream* stream, const Marker& marker, uint64_t at_ns, Look* look);
   void CollectTail(MarkedStream* stream, Look* look);
   bool Idle(MarkedStream* stream, uint32_t word, uint64_t now_ns);
   void Drop(uint16_t context);
+  bool End(MarkedStream* stream, Look* look);
+  bool IsMeant(const Context& context, CUcontext handle, uint32_t ordinal) const;
 
   void SetActive(const MarkedStream* stream, bool active);
   bool IsActive(const MarkedStream* stream) const;

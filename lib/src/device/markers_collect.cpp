@@ -14,6 +14,10 @@ constexpr uint64_t kMuchLongerNs = 1'000'000;
 // The base moves along, so that the driver's float of milliseconds stays exact to 30 ns.
 constexpr int64_t kBaseReachNs = 500'000'000;
 constexpr uint64_t kLegacyStream = 1;
+constexpr uint64_t kLookNs = 1'000'000;  // from one look to the next, at most
+// A call that fails once may be chance; so often in a row, its context is dead or events are
+// refused there.
+constexpr uint8_t kMostFailures = 5;
 // What runs is charged short of now: the clocks may disagree by so much, and the marker tells.
 constexpr uint64_t kClockDoubtNs = 150'000;
 
@@ -63,24 +67,23 @@ void Markers::CollectStream(MarkedStream* stream, Look* look) {
   while (stream->first != kNone) {
     const uint16_t index = stream->first;
     const Marker marker = markers_[index];
-    const CUresult rc = real::cuEventQuery(marker.event);
-    if (rc == CUDA_ERROR_NOT_READY) break;
+    const bool over = IsOver(stream, marker);
+    if (!over && !contexts_[marker.context].blind) break;
     uint64_t at_ns = 0;
-    const bool timed = rc == CUDA_SUCCESS && Reached(stream, marker, look, &at_ns);
+    if (over && !Reached(stream, marker, look, &at_ns)) {
+      // As if it were seen the moment it was reached, and began when it was recorded.
+      at_ns = marker.begins ? std::max(marker.recorded_ns, stream->charged_ns) : look->now_ns;
+    }
     stream->first = marker.next;
     if (marker.next == kNone) stream->last = kNone;
     stream->queued -= marker.launches;
     reached_.fetch_add(1, std::memory_order_relaxed);
-    if (timed) {
+    if (over) {
       TakeReached(stream, marker, at_ns, look);
     } else {
-      stream->is_timed = false;
+      Unmark(stream, marker);
     }
-    if (rc != CUDA_SUCCESS) {
-      Discard(index);
-    } else if (contexts_[marker.context].base != index) {
-      Return(index);
-    }
+    if (contexts_[marker.context].base != index) Return(index);
   }
   if (stream->first == kNone) return CollectTail(stream, look);
   const Marker& next = markers_[stream->first];
@@ -93,6 +96,35 @@ void Markers::CollectStream(MarkedStream* stream, Look* look) {
     stream->ns_per_launch = ran_ns / std::max(next.launches, 1u);
     stream->every.store(1, std::memory_order_relaxed);
   }
+}
+
+// A call about the stream failed; true when it is one too many.
+bool Markers::Fails(MarkedStream* stream) {
+  if (++stream->failures < kMostFailures) return false;
+  stream->failures = 0;
+  return true;
+}
+
+// What is known about a marker before it is asked for its time. One that cannot be asked any more
+// blinds its context.
+bool Markers::IsOver(MarkedStream* stream, const Marker& marker) {
+  const CUresult rc = real::cuEventQuery(marker.event);
+  if (rc != CUDA_SUCCESS && rc != CUDA_ERROR_NOT_READY) {
+    if (Fails(stream)) contexts_[marker.context].blind = true;
+    return false;
+  }
+  return rc == CUDA_SUCCESS;
+}
+
+// Its launches go on as those that have no marker yet: the stream tells when they are done.
+void Markers::Unmark(MarkedStream* stream, const Marker& marker) {
+  if (!stream->is_timed) {
+    stream->run_begin_ns = marker.recorded_ns;
+    stream->charged_ns = std::max(stream->charged_ns, marker.recorded_ns);
+    stream->is_timed = stream->is_fresh = true;
+  }
+  stream->word.fetch_add(marker.launches, std::memory_order_relaxed);
+  stream->word.fetch_or(MarkedStream::kRunning, std::memory_order_release);
 }
 
 // It ran until `end_ns`, and so many launches have done so since the last marker.
@@ -110,20 +142,31 @@ bool Markers::Reached(MarkedStream* stream, const Marker& marker, Look* look, ui
   Context* context = &contexts_[marker.context];
   const uint16_t index = stream->first;
   int64_t gpu_ns = context->base_ns;
+  uint64_t since_ns = marker.recorded_ns;
   if (context->base != kNone) {
     float ms = 0;
     if (real::cuEventElapsedTime(&ms, markers_[context->base].event, marker.event) !=
         CUDA_SUCCESS) {
+      if (Fails(stream)) context->blind = true;
+      // The base may be what is wrong: the next marker becomes another.
+      Return(context->base);
+      context->base = kNone;
+      context->clock = {};
       return false;
     }
     gpu_ns += static_cast<int64_t>(static_cast<double>(ms) * 1e6);
+  }
+  if (context->base == kNone && !marker.prompt) {
+    // Nothing else tells the GPU's time; but a look ago it was not reached.
+    since_ns = std::max(since_ns, look->now_ns - std::min(look->now_ns, kLookNs));
   }
   if (context->base == kNone || gpu_ns - context->base_ns > kBaseReachNs) {
     if (context->base != kNone) Return(context->base);
     context->base = index;
     context->base_ns = gpu_ns;
   }
-  context->clock.Observe(gpu_ns, marker.recorded_ns, look->now_ns, marker.prompt);
+  stream->failures = 0;
+  context->clock.Observe(gpu_ns, since_ns, look->now_ns, marker.prompt);
   *at_ns = std::min(context->clock.ToMonotonic(gpu_ns), look->now_ns);
   return true;
 }
@@ -178,7 +221,9 @@ void Markers::CollectTail(MarkedStream* stream, Look* look) {
     is_idle = stream->tail_seen == launches && look->now_ns > estimate_ns;
     stream->tail_seen = launches;
   } else if (!look->captures || !IsCapturing(*stream)) {
-    is_idle = real::cuStreamQuery(reinterpret_cast<CUstream>(handle)) == CUDA_SUCCESS;
+    const CUresult rc = real::cuStreamQuery(reinterpret_cast<CUstream>(handle));
+    // Of a context that is dead, nothing runs.
+    is_idle = rc == CUDA_SUCCESS || (rc != CUDA_ERROR_NOT_READY && Fails(stream));
     size_t active = 0;
     if (handle == kLegacyStream) ForEachActive([&](MarkedStream*) { ++active; });
     // A marker in the legacy stream, late, would make other streams wait for each other.
@@ -241,29 +286,69 @@ bool Markers::IsActive(uint32_t ordinal) {
 
 // ---- what ends ----
 
-void Markers::Forget(CUstream handle) {
+bool Markers::Forget(CUstream handle, uint64_t* since_ns) {
   MarkedStream* stream = Find(handle);
-  if (stream == nullptr) return;
+  if (stream == nullptr) return true;
   const FutexGuard guard(&lock_);
-  MarkLocked(stream);
+  const bool is_marked = MarkLocked(stream);
+  *since_ns = stream->is_timed ? stream->charged_ns : stream->host_begin_ns;
   stream->handle.store(0, std::memory_order_release);
+  return is_marked;
 }
 
+bool Markers::IsMeant(const Context& context, CUcontext handle, uint32_t ordinal) const {
+  const uint64_t seen = context.handle.load(std::memory_order_relaxed);
+  if (seen == 0) return false;
+  return handle != nullptr ? seen == reinterpret_cast<uint64_t>(handle)
+                           : context.is_primary && context.ordinal == ordinal;
+}
+
+// What was launched is marked, so that whoever launches from now on begins a run and is known.
 void Markers::Suspend(CUcontext handle, uint32_t ordinal) {
   const FutexGuard guard(&lock_);
-  for (Context& context : contexts_) {
-    const uint64_t seen = context.handle.load(std::memory_order_relaxed);
-    if (seen == 0) continue;
-    context.away |= handle != nullptr ? seen == reinterpret_cast<uint64_t>(handle)
-                                      : context.is_primary && context.ordinal == ordinal;
+  for (uint16_t i = 1; i < kMostMarkedContexts; ++i) {
+    if (!IsMeant(contexts_[i], handle, ordinal)) continue;
+    ForEachActive([&](MarkedStream* stream) {
+      const bool is_own =
+          stream->thread.load(std::memory_order_relaxed) == 0 && stream->handle.load() != 0;
+      if (stream->context == i && is_own) LeaveLocked(stream);
+    });
+    ++contexts_[i].away;
   }
 }
 
+// The context's events are gone with it.
 void Markers::Drop(uint16_t context) {
   for (uint16_t i = 1; i <= markers_made_; ++i) {
     if (markers_[i].event != nullptr && markers_[i].context == context) Discard(i);
   }
-  contexts_[context].handle.store(0, std::memory_order_relaxed);
+  Context* dropped = &contexts_[context];
+  dropped->free = dropped->base = kNone;
+  dropped->base_ns = 0;
+  dropped->clock = {};
+  dropped->blind = false;
+}
+
+// Its context ended. True when the stream lives all the same: who launches while others end a
+// primary context holds it as well, so that this is its next life, under the same handle.
+bool Markers::End(MarkedStream* stream, Look* look) {
+  if (stream->first != kNone || (stream->is_timed && IsActive(stream))) {
+    const uint64_t since_ns =
+        stream->is_timed ? stream->charged_ns : markers_[stream->first].recorded_ns;
+    look->Add(*stream, since_ns, look->now_ns);
+  }
+  stream->first = stream->last = kNone;
+  stream->queued = 0;
+  const uint32_t word = stream->word.load(std::memory_order_relaxed);
+  if (stream->began_away && (word & MarkedStream::kRunning) != 0) {
+    stream->run_begin_ns = stream->charged_ns = look->now_ns;
+    stream->is_timed = stream->is_fresh = true;
+    return true;
+  }
+  stream->handle.store(0, std::memory_order_release);
+  stream->word.store(0, std::memory_order_relaxed);
+  SetActive(stream, false);
+  return false;
 }
 
 size_t Markers::Resume(CUcontext handle, uint32_t ordinal, bool ended, uint64_t now_ns,
@@ -272,26 +357,17 @@ size_t Markers::Resume(CUcontext handle, uint32_t ordinal, bool ended, uint64_t 
   const FutexGuard guard(&lock_);
   for (uint16_t i = 1; i < kMostMarkedContexts; ++i) {
     Context* context = &contexts_[i];
-    const uint64_t seen = context->handle.load(std::memory_order_relaxed);
-    const bool meant = handle != nullptr ? seen == reinterpret_cast<uint64_t>(handle)
-                                         : context->is_primary && context->ordinal == ordinal;
-    if (seen == 0 || !context->away || !meant) continue;
-    context->away = false;
-    if (!ended) continue;
+    if (context->away == 0 || !IsMeant(*context, handle, ordinal)) continue;
+    --context->away;
+    bool lives = false;
     for (MarkedStream& stream : streams_) {
       if (stream.context != i) continue;
-      if (stream.first != kNone || (stream.is_timed && IsActive(&stream))) {
-        const uint64_t since_ns =
-            stream.is_timed ? stream.charged_ns : markers_[stream.first].recorded_ns;
-        look.Add(stream, since_ns, now_ns);
-      }
-      stream.handle.store(0, std::memory_order_release);
-      stream.word.store(0, std::memory_order_relaxed);
-      stream.first = stream.last = kNone;
-      stream.queued = 0;
-      SetActive(&stream, false);
+      if (ended) lives |= End(&stream, &look);
+      stream.began_away &= context->away != 0;
     }
+    if (!ended) continue;
     Drop(i);
+    if (!lives) context->handle.store(0, std::memory_order_relaxed);
   }
   return look.count;
 }

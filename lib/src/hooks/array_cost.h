@@ -1,6 +1,7 @@
 // What an array takes of the device's memory: the driver lays it out in blocks of 64 bytes by 8
-// rows, stacked in both directions until they cover the array or are 16 high. Pure arithmetic.
-// Source: measured on an H200 with driver 580; the table at the end holds what it took.
+// rows. Without a depth they are stacked in height until they cover the array or are 16 high; with
+// one they are stacked in depth alone, be it 1. Pure arithmetic. Source: measured on an H200 with
+// driver 580; the table at the end holds what it took.
 #pragma once
 
 #include <stdint.h>
@@ -16,6 +17,7 @@ struct ArrayShape {
   uint64_t height;     // at least 1
   uint64_t depth;      // at least 1: slices or layers
   bool layered;        // layers do not share blocks, slices do
+  bool deep;           // made with a depth
 };
 
 // Bytes of one element of one channel; 0 for formats whose layout was never measured.
@@ -51,7 +53,7 @@ constexpr uint64_t ChannelBytes(CUarray_format format) {
 
 constexpr uint64_t kBlockRowBytes = 64;
 constexpr uint64_t kBlockRows = 8;
-constexpr uint64_t kMostBlocks = 16;  // stacked, height and depth together
+constexpr uint64_t kMostBlocks = 16;  // stacked
 
 constexpr uint64_t AtLeastOne(uint64_t value) { return value == 0 ? 1 : value; }
 
@@ -68,8 +70,9 @@ constexpr uint64_t Multiply(uint64_t one, uint64_t other) {
 
 // Saturates: what cannot exist is refused, not wrapped to something small.
 constexpr uint64_t LevelBytes(const ArrayShape& shape) {
-  const uint64_t slices = shape.layered ? 1 : Stack(shape.depth, kMostBlocks);
-  const uint64_t high = Stack((shape.height + kBlockRows - 1) / kBlockRows, kMostBlocks / slices);
+  const uint64_t slices = shape.deep ? Stack(shape.depth, kMostBlocks) : 1;
+  const uint64_t blocks = (shape.height + kBlockRows - 1) / kBlockRows;
+  const uint64_t high = shape.deep ? 1 : Stack(blocks, kMostBlocks);
   const uint64_t rows = RoundUp(shape.height, high * kBlockRows);
   return Multiply(Multiply(RoundUp(shape.row_bytes, kBlockRowBytes), rows),
                   RoundUp(shape.depth, slices));
@@ -81,7 +84,8 @@ constexpr ArrayShape NextLevel(const ArrayShape& shape, uint64_t element_bytes) 
           .width = width,
           .height = AtLeastOne(shape.height / 2),
           .depth = shape.layered ? shape.depth : AtLeastOne(shape.depth / 2),
-          .layered = shape.layered};
+          .layered = shape.layered,
+          .deep = shape.deep};
 }
 
 // Bytes of one element; 0 where the layout is unknown.
@@ -97,11 +101,13 @@ constexpr bool ArrayBytes(const CUDA_ARRAY3D_DESCRIPTOR& wanted, unsigned levels
   *bytes = 0;
   if ((wanted.Flags & kUnbacked) != 0) return true;
   const uint64_t element_bytes = ElementBytes(wanted);
+  const bool layered = (wanted.Flags & kLayers) != 0;
   ArrayShape shape = {.row_bytes = Multiply(wanted.Width, element_bytes),
                       .width = wanted.Width,
                       .height = AtLeastOne(wanted.Height),
                       .depth = AtLeastOne(wanted.Depth),
-                      .layered = (wanted.Flags & kLayers) != 0};
+                      .layered = layered,
+                      .deep = !layered && wanted.Depth != 0};
   for (unsigned level = 0; level < AtLeastOne(levels); ++level) {
     const uint64_t more = LevelBytes(shape);
     *bytes = more > UINT64_MAX - *bytes ? UINT64_MAX : *bytes + more;
@@ -152,5 +158,25 @@ static_assert(Takes(1500, 1500, 0, CU_AD_FORMAT_FLOAT, 4, 0, 11, 49152));
 static_assert(Takes(300, 300, 300, CU_AD_FORMAT_FLOAT, 1, 0, 9, 129024));
 static_assert(Takes(129, 129, 129, CU_AD_FORMAT_UNSIGNED_INT8, 1, 0, 8, 4096));
 static_assert(Takes(777, 777, 5, CU_AD_FORMAT_FLOAT, 1, CUDA_ARRAY3D_LAYERED, 10, 20480));
+
+// Measured: how many equal small ones lie in a chunk of 2 MiB.
+constexpr bool Fit(uint64_t width, uint64_t height, uint64_t depth, CUarray_format format,
+                   unsigned flags, uint64_t count) {
+  const CUDA_ARRAY3D_DESCRIPTOR wanted = {.Width = width,
+                                          .Height = height,
+                                          .Depth = depth,
+                                          .Format = format,
+                                          .NumChannels = 1,
+                                          .Flags = flags};
+  uint64_t bytes = 0;
+  return ArrayBytes(wanted, 1, &bytes) && kChunkBytes / RoundUp(bytes, kSmallStep) == count;
+}
+static_assert(Fit(33, 33, 3, CU_AD_FORMAT_FLOAT, 0, 68));
+static_assert(Fit(33, 17, 5, CU_AD_FORMAT_FLOAT, 0, 56));
+static_assert(Fit(33, 33, 3, CU_AD_FORMAT_UNSIGNED_INT8, 0, 204));
+static_assert(Fit(33, 17, 5, CU_AD_FORMAT_HALF, 0, 85));
+static_assert(Fit(64, 64, 7, CU_AD_FORMAT_FLOAT, 0, 16));
+static_assert(Fit(20, 30, 33, CU_AD_FORMAT_FLOAT, 0, 10));
+static_assert(Fit(33, 33, 3, CU_AD_FORMAT_FLOAT, CUDA_ARRAY3D_LAYERED, 56));
 
 }  // namespace gpufence

@@ -87,14 +87,28 @@ void EndPrimaryIfInactive(Fence* fence, FencedDevice* device) {
   ContextEnded(fence, primary, booking);
 }
 
+// Which life of a context this is: a primary one keeps its handle. 0 before CUDA 12.
+unsigned long long LifeOf(uint64_t context) {
+  unsigned long long id = 0;
+  if (context == 0) return 0;
+  return real::cuCtxGetId(reinterpret_cast<CUcontext>(context), &id) == CUDA_SUCCESS ? id : 0;
+}
+
+// A release ends the primary context if it was the last one, a reset whoever else uses it; and
+// these may have brought it back to life already.
 template <typename Release>
-CUresult ReleasedPrimary(CUdevice ordinal, Release release) {
+CUresult ReleasedPrimary(CUdevice ordinal, bool ends, Release release) {
   const Hook hook;
   FencedDevice* device = FencedOf(hook, ordinal);
+  const uint64_t primary = device != nullptr ? device->primary.load() : 0;
+  const uint64_t booking = primary != 0 ? BookingOf(hook.fence(), primary) : 0;
+  const unsigned long long life = LifeOf(primary);
   CoreContextEnd core_end(nullptr, ordinal);
   const CUresult rc = release(ordinal);
-  core_end.Settle(rc == CUDA_SUCCESS && !IsPrimaryActive(ordinal));
-  if (rc == CUDA_SUCCESS && device != nullptr) EndPrimaryIfInactive(hook.fence(), device);
+  const bool ended =
+      rc == CUDA_SUCCESS && (ends || !IsPrimaryActive(ordinal) || LifeOf(primary) != life);
+  core_end.Settle(ended);
+  if (ended && primary != 0) ContextEnded(hook.fence(), primary, booking);
   return rc;
 }
 
@@ -256,19 +270,19 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext* pctx, CUdevice dev) {
 }
 
 CUresult cuDevicePrimaryCtxRelease(CUdevice dev) {
-  return gpufence::ReleasedPrimary(dev, real::cuDevicePrimaryCtxRelease);
+  return gpufence::ReleasedPrimary(dev, false, real::cuDevicePrimaryCtxRelease);
 }
 
 CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev) {
-  return gpufence::ReleasedPrimary(dev, real::cuDevicePrimaryCtxRelease_v2);
+  return gpufence::ReleasedPrimary(dev, false, real::cuDevicePrimaryCtxRelease_v2);
 }
 
 CUresult cuDevicePrimaryCtxReset(CUdevice dev) {
-  return gpufence::ReleasedPrimary(dev, real::cuDevicePrimaryCtxReset);
+  return gpufence::ReleasedPrimary(dev, true, real::cuDevicePrimaryCtxReset);
 }
 
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev) {
-  return gpufence::ReleasedPrimary(dev, real::cuDevicePrimaryCtxReset_v2);
+  return gpufence::ReleasedPrimary(dev, true, real::cuDevicePrimaryCtxReset_v2);
 }
 
 CUresult cuGreenCtxCreate(CUgreenCtx* phCtx, CUdevResourceDesc desc, CUdevice dev,

@@ -26,7 +26,9 @@ constexpr uint64_t kTurnTailNs = 1'500'000;
 constexpr uint64_t kSpacingNs = 1'000'000;
 constexpr uint64_t kTurnSpacingNs = 2'000'000;
 
-constexpr uint64_t kCalmTickNs = 1'000'000;  // while half of the credit is left
+// A look costs some 15 us of a core, half of them for waking up.
+constexpr uint64_t kCalmTickNs = 1'500'000;    // while half of the credit is left
+constexpr uint64_t kClosedTickNs = 1'000'000;  // every launch asks: there is no gate to close
 constexpr uint64_t kShortTickNs = 50'000;
 constexpr uint64_t kBlindTickNs = 100'000;  // others wait, and nobody knows when this work ends
 // Who waits for a turn is woken by whoever hands it over. It looks by itself only to say that it
@@ -89,6 +91,12 @@ bool AnyOthers(const Cores* cores, uint64_t now_ns) {
     if (cores->devices[i].seat.TurnLeftNs(now_ns) != UINT64_MAX) return true;
   }
   return false;
+}
+
+// Until the device's gate may have to be closed.
+uint64_t GateTickNs(const CoreDevice& device, uint64_t now_ns) {
+  if (AheadNs(device.seat, now_ns) < -static_cast<int64_t>(kShareBurstNs / 2)) return kCalmTickNs;
+  return device.closed.load(std::memory_order_relaxed) != 0 ? kClosedTickNs : kTickNs;
 }
 
 // Until the device's turn must be looked at: its end, and the end of what is left of it.
@@ -160,23 +168,22 @@ void LeaveCores(Cores* cores, uint64_t now_ns) {
 
 uint64_t NextTickNs(Cores* cores, uint64_t now_ns) {
   uint64_t next_ns = UINT64_MAX;
+  uint64_t tick_ns = kCalmTickNs;
   bool held = false;
-  bool calm = true;
   for (uint32_t i = 0; i < cores->count.load(std::memory_order_acquire); ++i) {
     const CoreDevice& device = cores->devices[i];
     const bool active = cores->markers.IsActive(device.ordinal);
     next_ns = std::min(next_ns, TurnTickNs(cores, device, active, now_ns));
-    calm &= AheadNs(device.seat, now_ns) < -static_cast<int64_t>(kShareBurstNs / 2);
+    tick_ns = std::min(tick_ns, GateTickNs(device, now_ns));
     held |= device.queue_waiters.load(std::memory_order_relaxed) != 0;
   }
   if (cores->markers.any_active()) {
     cores->watcher.busy_until_ns = now_ns + kLingerNs;
-    uint64_t tick_ns = calm ? kCalmTickNs : kTickNs;
     if (held) tick_ns = std::clamp(cores->markers.ExpectedNs(now_ns), kShortTickNs, kTickNs);
     return std::min(next_ns, tick_ns);
   }
   if (next_ns != UINT64_MAX) return next_ns;
-  return now_ns < cores->watcher.busy_until_ns ? kTickNs : UINT64_MAX;
+  return now_ns < cores->watcher.busy_until_ns ? kClosedTickNs : UINT64_MAX;
 }
 
 }  // namespace gpufence

@@ -117,30 +117,41 @@ void CoreLaunch::Enter(Cores* cores, CUstream handle) {
       (stream_->word.load(std::memory_order_acquire) & kBoth) == MarkedStream::kRunning) {
     return;
   }
-  EnterSlowly(handle);
+  EnterSlowly();
 }
 
-[[gnu::noinline]] void CoreLaunch::EnterSlowly(CUstream handle) {
+[[gnu::noinline]] void CoreLaunch::EnterSlowly() {
   const HeldNs held = Hold(cores_, device_, stream_);
+  if (!BeginRun(held, /*launches=*/0)) unmarked_since_ns_ = NowNs();
+}
+
+// Of the stream that the handle is of now. False when it cannot be marked; then it is null.
+// `launches`: so many were counted in the stream, and are counted again where that is another one.
+bool CoreLaunch::BeginRun(HeldNs held, uint32_t launches) {
   while (stream_ != nullptr && !cores_->watcher.stopping()) {
-    const Markers::Begun begun = cores_->markers.Begin(stream_, handle, held);
+    const Markers::Begun begun = cores_->markers.Begin(stream_, handle_, held);
     if (begun == Markers::Begun::kYes) {
       cores_->watcher.Wake(cores_);
-      return;
+      return true;
     }
-    stream_ = begun == Markers::Begun::kOtherStream ? cores_->markers.StreamFor(handle) : nullptr;
+    stream_ = begun == Markers::Begun::kOtherStream ? cores_->markers.StreamFor(handle_) : nullptr;
+    if (stream_ != nullptr) stream_->word.fetch_add(launches, std::memory_order_acq_rel);
   }
-  if (!cores_->watcher.stopping()) unmarked_since_ns_ = NowNs();
+  return cores_->watcher.stopping();
 }
 
 // What cannot be marked is waited for, which is slow and right.
 [[gnu::noinline]] static void MeasureByWaiting(CoreDevice* device, CUstream stream,
                                                uint64_t since_ns) {
-  GPUFENCE_LOG(
-      kWarn,
-      "GPU time of a stream cannot be measured by events (too many streams or contexts, or "
-      "the driver refuses them): its launches are waited for, so that the core limit holds");
-  real::cuStreamSynchronize(stream);
+  static constinit std::atomic<bool> said{false};
+  const CUresult rc = real::cuStreamSynchronize(stream);
+  // Of a launch that failed, or a context that died, there is nothing to say.
+  if (rc == CUDA_SUCCESS && !said.exchange(true, std::memory_order_relaxed)) {
+    GPUFENCE_LOG(
+        kWarn,
+        "GPU time of a stream cannot be measured by events (too many streams or contexts, or "
+        "the driver refuses them): its launches are waited for, so that the core limit holds");
+  }
   const uint64_t now_ns = NowNs();
   device->seat.Charge(since_ns, now_ns, now_ns);
   device->closed.store(1, std::memory_order_release);
@@ -153,11 +164,11 @@ void CoreLaunch::Launched() {
   }
   const uint32_t before = stream_->word.fetch_add(1, std::memory_order_acq_rel);
   if ((before & MarkedStream::kRunning) == 0) {
-    // Seen idle while it was being launched into: measured from here on.
+    // Seen idle while it was being launched into: this thread had to wait for a processor.
     if (cores_->watcher.stopping()) return;
-    cores_->markers.Begin(stream_, handle_, {});
-    device_->seat.Beat(NowNs(), /*outstanding=*/true);
-    cores_->watcher.Wake(cores_);
+    const uint64_t now_ns = NowNs();
+    if (!BeginRun({}, /*launches=*/1)) MeasureByWaiting(device_, handle_, now_ns);
+    device_->seat.Beat(now_ns, /*outstanding=*/true);
     return;
   }
   if ((before & MarkedStream::kLaunches) + 1 < stream_->every.load(std::memory_order_relaxed)) {
@@ -179,7 +190,15 @@ void CoreWait::Waited(bool ended) {
   if (count != 0) ChargeAll(cores_, busy, count, NowNs());
 }
 
-// ---- contexts ----
+// ---- streams and contexts ----
+
+void EndCoreStream(Cores* cores, CUstream stream) {
+  MarkedStream* known = cores->markers.Find(stream);
+  CoreDevice* device = known != nullptr ? DeviceAt(cores, known->ordinal) : nullptr;
+  uint64_t since_ns = 0;
+  if (cores->markers.Forget(stream, &since_ns) || device == nullptr) return;
+  MeasureByWaiting(device, stream, since_ns);
+}
 
 CoreContextEnd::CoreContextEnd(CUcontext context, CUdevice ordinal)
     : cores_(ActiveCores()), context_(context), ordinal_(static_cast<uint32_t>(ordinal)) {

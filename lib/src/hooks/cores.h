@@ -102,7 +102,8 @@ class CoreLaunch {
 
  private:
   void Enter(Cores* cores, CUstream handle);
-  void EnterSlowly(CUstream handle);
+  void EnterSlowly();
+  bool BeginRun(HeldNs held, uint32_t launches);
   void Launched();
 
   Cores* cores_;
@@ -151,6 +152,9 @@ inline void LeaveAllKernels() {
   Cores* cores = ActiveCores();
   if (cores != nullptr) cores->markers.LeaveContext();
 }
+
+// Before the driver destroys a stream.
+void EndCoreStream(Cores* cores, CUstream stream);
 
 // Around a call that may end a context; null: the primary one of the device.
 class CoreContextEnd {

@@ -151,7 +151,7 @@ CUresult Destroy(CUstream stream, End end) {
   const Hook hook;
   Fence* fence = hook.fence();
   Cores* cores = ActiveCores();
-  if (cores != nullptr && stream != nullptr) cores->markers.Forget(stream);
+  if (cores != nullptr && stream != nullptr) EndCoreStream(cores, stream);
   Holding ended;
   const bool known =
       fence != nullptr &&

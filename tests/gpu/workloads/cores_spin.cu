@@ -4,8 +4,9 @@
 //   rate COUNT                                        nanoseconds per launch of empty kernels
 //
 // Paths: plain, ex, cooperative, graph, two (streams), sync (after each), gap (sync, then GAP_US of
-// sleep), per_thread. FILE: pairs of 64-bit nanoseconds, sorted, comparable between processes.
+// sleep), per_thread, green (a stream of a green context with all multiprocessors). FILE: pairs of 64-bit nanoseconds, sorted, comparable between processes.
 // Intervals reach from a kernel's first block to its last and are united before they are counted.
+#include <cuda.h>
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -76,6 +77,12 @@ void Check(cudaError_t code, const char* what) {
   exit(1);
 }
 
+void Check(CUresult code, const char* what) {
+  if (code == CUDA_SUCCESS) return;
+  fprintf(stderr, "%s: %d\n", what, static_cast<int>(code));
+  exit(1);
+}
+
 double Seconds(Clock::duration span) { return std::chrono::duration<double>(span).count(); }
 
 struct Plan {
@@ -123,9 +130,24 @@ void Launch(const Plan& plan, Lane* lane) {
   ++lane->launches;
 }
 
+// Its context lives as long as the process.
+CUstream GreenStream() {
+  CUdevResource all = {};
+  CUdevResourceDesc desc = nullptr;
+  CUgreenCtx green = nullptr;
+  CUstream stream = nullptr;
+  Check(cuDeviceGetDevResource(0, &all, CU_DEV_RESOURCE_TYPE_SM), "multiprocessors");
+  Check(cuDevResourceGenerateDesc(&desc, &all, 1), "description");
+  Check(cuGreenCtxCreate(&green, desc, 0, CU_GREEN_CTX_DEFAULT_STREAM), "green context");
+  Check(cuGreenCtxStreamCreate(&stream, green, CU_STREAM_NON_BLOCKING, 0), "stream");
+  return stream;
+}
+
 void Open(const Plan& plan, Lane* lane) {
   if (plan.path == "per_thread") {
     lane->stream = cudaStreamPerThread;
+  } else if (plan.path == "green") {
+    lane->stream = GreenStream();
   } else {
     Check(cudaStreamCreateWithFlags(&lane->stream, cudaStreamNonBlocking), "stream");
   }

@@ -1,7 +1,7 @@
 """A program that makes training steps when it is told to, line by line on stdin.
 
     rate SECONDS     {"rate": steps a second, "steps": n}
-    share SECONDS    {"share": percent of the time that kernels ran} where the workload can tell
+    share SECONDS    {"share": percent of the time that kernels ran}; {} where nobody saw them
 
 It says "ready" once it is warm. Must not know which framework steps.
 """
@@ -43,7 +43,7 @@ def covered_percent(spans: Sequence[tuple[int, int]]) -> float:
 def serve(
     step: Callable[[], None],
     wait: Callable[[], None],
-    spans: Callable[[float], Sequence[tuple[int, int]]] | None = None,
+    spans: Callable[[float], Sequence[tuple[int, int]]],
 ) -> None:
     """Warms up and answers; `spans` steps for so many seconds and tells when kernels ran."""
     for _ in range(WARM_UP_STEPS):
@@ -52,8 +52,9 @@ def serve(
     print("ready", flush=True)
     for line in sys.stdin:
         what, seconds = line.split()
-        if what == "share" and spans is not None:
-            answer = {"share": covered_percent(spans(float(seconds)))}
+        if what == "share":
+            seen = spans(float(seconds))
+            answer = {"share": covered_percent(seen)} if seen else {}
         else:
             answer = run(step, wait, float(seconds))
         print(json.dumps(answer), flush=True)

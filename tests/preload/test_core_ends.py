@@ -1,0 +1,121 @@
+"""The core limit while what is launched into ends, and while events are refused; in virtual time.
+
+Streams, contexts and the device end under load, by several threads: nothing hangs, every kernel is
+paid for, and nobody is held for what did not run.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from .conftest import Finished, Sim
+from .test_core_matrix import limited
+from .virtual_world import run_together
+
+THREADS = 4
+RUN_MS = 1_500
+PERCENT = 30
+POINTS = 1.5  # the burst of 10 ms, and the end of the last kernel
+BLIND_POINTS = 3  # what is waited for comes in order; what failed once is charged a look late
+REFUSED = 801  # as events may be under a profiler
+DEAD = 700  # every call about a context in which a kernel went astray
+
+EVENT_CALLS = (
+    "cuEventCreate",
+    "cuEventRecord",
+    "cuEventQuery",
+    "cuEventElapsedTime",
+    "cuStreamQuery",
+)
+FAULTS_OF_EACH = 12  # of 64 that a plan can hold
+AMONG = 300  # calls
+
+pytestmark = pytest.mark.skipif(
+    "GPUFENCE_TEST_RUNTIME" in os.environ, reason="a sanitizer keeps its own account of threads"
+)
+
+
+def ends(sim: Sim, folder: Path, what: str, kernel_us: int, run_ms: int = RUN_MS) -> Finished:
+    """One run of cores_ends."""
+    command = ("cores_ends", what, THREADS, kernel_us, run_ms)
+    return run_together(sim, folder, [command], env=limited(folder, PERCENT))[0]
+
+
+def random_faults(seed: int) -> str:
+    """Calls about events that fail once each, wherever they are made."""
+    chance = random.Random(seed)
+    places = {name: chance.sample(range(1, AMONG), FAULTS_OF_EACH) for name in EVENT_CALLS}
+    return ";".join(f"{name}@{n}=999" for name, calls in places.items() for n in sorted(calls))
+
+
+@pytest.mark.parametrize("kernel_us", [200, 5_000])
+@pytest.mark.parametrize("what", ["streams", "contexts", "primary", "reset", "mixed"])
+def test_the_share_is_held_while_all_that_runs_ends(
+    sim: Sim, tmp_path: Path, what: str, kernel_us: int
+) -> None:
+    done = ends(sim, tmp_path, what, kernel_us)
+
+    assert done.stderr == ""
+    assert done.facts["ended"] > THREADS
+    assert done.facts["gone"] == 0
+    assert done.facts["share"] == pytest.approx(PERCENT, abs=POINTS)
+
+
+def test_calls_in_a_device_that_others_reset_hang_nobody(sim: Sim, tmp_path: Path) -> None:
+    done = ends(sim, tmp_path, "races", 200)
+
+    assert done.stderr == ""
+    assert done.facts["gone"] > 0
+    assert done.facts["ended"] > THREADS
+
+
+@pytest.mark.parametrize("call", EVENT_CALLS)
+@pytest.mark.parametrize("what", ["two", "streams"])
+def test_a_call_that_always_fails_leaves_the_limit_and_is_told_once(
+    sim: Sim, tmp_path: Path, what: str, call: str
+) -> None:
+    blind = sim.with_env(FAULTS=f"{call}@*={REFUSED}")
+    command = ("cores_run", "cuLaunchKernel", "two", 500, RUN_MS)
+    if what == "streams":
+        command = ("cores_ends", what, THREADS, 500, RUN_MS)
+
+    (done,) = run_together(blind, tmp_path, [command], env=limited(tmp_path, PERCENT))
+
+    assert done.facts["share"] == pytest.approx(PERCENT, abs=BLIND_POINTS)
+    assert done.stderr.count("\n") <= 1
+    if call != "cuStreamQuery":  # events tell all that it does
+        assert "cannot be measured by events" in done.stderr
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("what", ["steady", "two", "streams", "mixed"])
+def test_calls_that_fail_at_random_lose_nothing(
+    sim: Sim, tmp_path: Path, what: str, seed: int
+) -> None:
+    faulty = sim.with_env(FAULTS=random_faults(seed))
+    command = ("cores_run", "cuLaunchKernel", what, 1_000, RUN_MS)
+    if what in ("streams", "mixed"):
+        command = ("cores_ends", what, THREADS, 1_000, RUN_MS)
+
+    (done,) = run_together(faulty, tmp_path, [command], env=limited(tmp_path, PERCENT))
+
+    assert done.facts["share"] == pytest.approx(PERCENT, abs=BLIND_POINTS)
+    assert done.stderr.count("\n") <= 1
+
+
+def test_a_context_that_died_is_not_charged_for_ever(sim: Sim, tmp_path: Path) -> None:
+    # The first marker is there; then no call about the context succeeds.
+    calls = ("cuEventQuery", "cuStreamQuery", "cuStreamSynchronize")
+    faults = [f"{name}@*={DEAD}" for name in calls]
+    faults += [f"cuEventRecord@{n}={DEAD}" for n in range(THREADS + 1, 60)]
+    dead = sim.with_env(FAULTS=";".join(faults))
+
+    done = ends(dead, tmp_path, "lingers", 1_000)
+
+    assert done.stderr == ""
+    # Charged for all of it, the container would owe five seconds.
+    assert done.facts["us"] < (RUN_MS + 100) * 1000

@@ -5,11 +5,11 @@
 //
 //   cores_replay FILE MS GAP_NS
 //
-// FILE: lines "HOST_NS NS KIND", one step; KIND is k for a kernel, m for a memset or a copy. It goes
-// on for MS, the first quarter of which does not count, and prints {"share": percent of the rest
-// during which kernels ran, "whole": percent until the last wait was over, "least", "most": of a
-// single second}. A kernel holds the simulated GPU for GAP_NS longer than it runs. Only where time is
-// virtual.
+// FILE: lines "HOST_NS NS KIND", one step; KIND is k for a kernel, m for a memset or a copy. It
+// goes on for MS, the first quarter of which does not count, and prints {"share": percent of the
+// rest during which kernels ran, "whole": percent until the last wait was over, "least", "most": of
+// a single second}. A kernel holds the simulated GPU for GAP_NS longer than it runs. Only where
+// time is virtual.
 #include <time.h>
 
 #include <algorithm>

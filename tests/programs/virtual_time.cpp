@@ -119,7 +119,7 @@ uint64_t Nanoseconds(const timespec& time) {
 uint64_t KeyOf(const void* word, int operation) {
   const auto address = reinterpret_cast<uint64_t>(word);
   if ((operation & FUTEX_PRIVATE_FLAG) == 0) return kShared | (address & (kPageBytes - 1));
-  return address ^ uint64_t { place + 1 } << 48;
+  return address ^ uint64_t{place + 1} << 48;
 }
 
 long FutexWait(const uint32_t* word, uint32_t seen, uint64_t until_ns, uint64_t key,

@@ -9,10 +9,10 @@
 namespace gpufence {
 namespace {
 
-// A burst: so much GPU time is launched before it is paid for, or less that costs so much. Enough for
-// a program that launches slower than short kernels run to get ahead of them, and to stay there for
-// most of it; little enough for every second to have its share.
-constexpr uint64_t kBurstWorkNs = 10'000'000;
+// A burst: so much GPU time is launched before it is paid for, or less that costs so much. Enough
+// for a program that launches slower than short kernels run to get ahead of them and to stay there
+// for most of it; little enough for every second to have its share.
+constexpr uint64_t kBurstWorkNs = 12'000'000;
 constexpr int64_t kMostBurstNs = 40'000'000;
 // While others wait for the turn less is queued: who is far behind waits for it. More where the
 // others had the GPU for long, since they want as much as we do.
@@ -48,8 +48,7 @@ int64_t TooLongNs(const CoreDevice& device, const MarkedStream* stream, uint64_t
   if (queued_ns == 0) return 0;
   const bool deep = device.others_had_ns.load(std::memory_order_relaxed) >= kLongTurnsNs;
   // Always one more behind the one that runs, so that the GPU does not wait for us.
-  const uint64_t room_ns =
-      std::max(deep ? kDeepTurnQueueNs : kTurnQueueNs, stream->ns_per_launch);
+  const uint64_t room_ns = std::max(deep ? kDeepTurnQueueNs : kTurnQueueNs, stream->ns_per_launch);
   return static_cast<int64_t>(queued_ns - std::min(left_ns + kTurnTailNs, room_ns));
 }
 

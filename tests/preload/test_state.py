@@ -75,6 +75,15 @@ PLACES = (
 )
 NOT_ALLOWED = 77
 
+REMOVALS = (
+    "kept_while_used",
+    "held_by_slot_alone",
+    "opened_anew",
+    "stopped_sweeper",
+    "regions_among_sweepers",
+    "cores_among_sweepers",
+)
+
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can change its uid or mount")
 
 
@@ -113,6 +122,11 @@ def test_the_region_finds_its_place(build: Path, folder: Path, case: str) -> Non
         pytest.skip("this machine does not allow another pid namespace")
 
     assert (done.returncode, done.stdout, done.stderr) == (0, "ok\n", "")
+
+
+@pytest.mark.parametrize("case", REMOVALS)
+def test_nobody_is_alone_in_a_file_that_was_swept(build: Path, folder: Path, case: str) -> None:
+    assert run(build / "tests" / "state_removal", case, folder) == "ok\n"
 
 
 @needs_root
@@ -195,6 +209,12 @@ def test_chunks_are_paid_while_they_are_held(
     build: Path, folder: Path, what: str, threads: int, amount: int
 ) -> None:
     run(build / "tests" / "state_chunks", what, folder, threads, amount)
+
+
+def test_a_piece_is_found_where_it_begins_and_ends_with_its_context(
+    build: Path, folder: Path
+) -> None:
+    run(build / "tests" / "state_pieces", folder)
 
 
 @pytest.mark.parametrize(("what", "threads", "amount"), [("turns", 8, 2000), ("late", 8, 300)])

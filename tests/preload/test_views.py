@@ -18,6 +18,9 @@ CARD = 143155 * MIB
 RESERVED = 616 * MIB
 CONTEXT = 526 * MIB
 
+NOT_INITIALIZED = 3
+ILLEGAL_ADDRESS = 700
+CONTEXT_IS_DESTROYED = 709
 INVALID_ARGUMENT = 2
 INSUFFICIENT_SIZE = 7
 FUNCTION_NOT_FOUND = 13  # how driver 580 answers an unknown version (nvml_basic/memory_v2.*)
@@ -186,6 +189,98 @@ def test_free_is_at_most_what_the_card_has_left(sim: Sim, state: Path, tmp_path:
         assert free == free1 == free2 == 2 * GIB - 2 * CONTEXT
         assert used1 == used2 < GIB
         assert reserved2 == total2 - free2 - used2 > 0
+
+
+def asked(log: Path) -> int:  # times that the driver was
+    return log.read_text("utf-8").count("cuMemGetInfo_v2")
+
+
+def test_who_asks_again_at_once_gets_the_limits_answer(
+    sim: Sim, state: Path, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    with viewer(sim, state, env={"GPUFENCE_SIM_LOG": str(log)}) as program:
+        program.does("cuda", 0)
+        program.does("clock", 0)
+        _, free, _ = program.ask("ask")
+        before = asked(log)
+        program.does("alloc", 100 * MIB)
+
+        for _ in range(3):
+            assert program.ask("ask") == [0, free - 100 * MIB, 4 * GIB]
+
+        assert asked(log) == before
+        program.does("clock", 100_000)
+        assert program.ask("ask") == [0, free - 100 * MIB, 4 * GIB]
+        assert asked(log) == before + 1
+
+
+def test_the_driver_is_asked_while_it_may_have_less_than_the_limit_leaves(
+    sim: Sim, state: Path, tmp_path: Path
+) -> None:
+    small = sim.with_env(MEMORY="12g")
+    other = tmp_path / "other"
+    other.mkdir()
+    with viewer(small, state) as program, viewer(small, other, limit=None) as neighbour:
+        neighbour.does("cuda", 0)
+        program.does("cuda", 0)
+        program.does("clock", 0)
+        assert program.ask("ask")[1] > 3 * GIB
+        neighbour.does("alloc", 10 * GIB)
+
+        assert program.ask("ask") == [0, 2 * GIB - 2 * CONTEXT, 4 * GIB]
+
+
+def test_an_answer_for_one_gpu_says_nothing_about_another(
+    sim: Sim, state: Path, tmp_path: Path
+) -> None:
+    two = sim.with_env(GPUS=2)
+    other = tmp_path / "other"
+    other.mkdir()
+    left = 2 * GIB + MIB  # so that whole chunks are taken
+    with viewer(two, state) as program, viewer(two, other, limit=None) as neighbour:
+        neighbour.does("cuda", 1)
+        neighbour.does("alloc", CARD - left)
+        program.does("clock", 0)
+        program.does("cuda", 0)
+        assert program.ask("ask")[1] > 3 * GIB
+
+        program.does("cuda", 1)
+
+        assert program.ask("ask") == [0, left - 2 * CONTEXT, 4 * GIB]
+
+
+def test_a_context_that_ended_is_told_at_once(sim: Sim, state: Path) -> None:
+    with viewer(sim, state) as program:
+        program.does("cuda", 0)
+        program.does("clock", 0)
+        assert program.ask("ask")[0] == 0
+
+        program.does("elsewhere")
+
+        assert program.ask("ask")[0] == CONTEXT_IS_DESTROYED
+
+
+def test_a_context_that_failed_is_told_at_once(sim: Sim, state: Path) -> None:
+    faults = "cuCtxGetStreamPriorityRange@2=700;cuMemGetInfo_v2@2=700"
+    with viewer(sim, state, env={"GPUFENCE_SIM_FAULTS": faults}) as program:
+        program.does("cuda", 0)
+        program.does("clock", 0)
+
+        codes = [program.ask("ask")[0] for _ in range(3)]
+
+        assert codes == [0, 0, ILLEGAL_ADDRESS]
+
+
+def test_a_forked_child_gets_the_drivers_code(sim: Sim, state: Path) -> None:
+    with viewer(sim, state) as program:
+        program.does("cuda", 0)
+        program.does("clock", 0)
+        assert program.ask("ask")[0] == 0
+
+        program.does("fork")
+
+        assert program.ask("ask")[0] == NOT_INITIALIZED
 
 
 def test_used_never_passes_a_limit_that_was_lowered(sim: Sim, state: Path) -> None:

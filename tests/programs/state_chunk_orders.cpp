@@ -157,7 +157,8 @@ bool Take(int eighths, bool fails, SmallPiece* piece) {
 }
 
 void Give(const SmallPiece& piece, bool fails) {
-  chunks->Leave(piece);
+  SmallPiece leaving;
+  chunks->Leave(piece.address, &leaving);
   turns->Step();
   if (fails) return KeepSmallPiece(account, chunks, piece);
   driver.Free(piece.address, piece.bytes);

@@ -120,14 +120,18 @@ struct World {
   }
 
   void Give(const SmallPiece& piece) const {
-    chunks->Leave(piece);
+    SmallPiece leaving;
+    CHECK(chunks->Leave(piece.address, &leaving));
+    CHECK_EQ(leaving.bytes, RoundUp(piece.bytes, kSmallStep));
     heap->Free(piece.address, piece.bytes);
     EndPiece(&member->account, chunks, piece);
   }
 
   // A free that the driver refuses.
   void Keep(const SmallPiece& piece) const {
-    chunks->Leave(piece);
+    SmallPiece leaving;
+    CHECK(chunks->Leave(piece.address, &leaving));
+    CHECK_EQ(leaving.bytes, RoundUp(piece.bytes, kSmallStep));
     KeepSmallPiece(&member->account, chunks, piece);
   }
 };
@@ -269,7 +273,8 @@ void BeSurprised(const World& world, bool has_room) {
   CHECK_EQ(world.member->account.UsedBytes(), kLimitBytes);
   CHECK_EQ(world.chunks->chunks(), has_room ? 2 : 1);
   if (has_room) {
-    world.chunks->Leave(PieceAt(kElsewhere, kMiB));
+    SmallPiece leaving;
+    CHECK(world.chunks->Leave(kElsewhere, &leaving));
     EndPiece(&world.member->account, world.chunks, PieceAt(kElsewhere, kMiB));
   }
   world.member->account.Release(others);

@@ -1,8 +1,12 @@
 // link: cuda nvml
+// flags: -rdynamic
 // What CUDA and NVML show, on command: one command a line on stdin, one line of numbers as answer.
 //
 //   cuda ORDINAL         cuInit and a context: code
 //   alloc BYTES          code
+//   ask                  code, free, total: one call
+//   clock NS             stops this process's steady clock, or moves it on; 0
+//   elsewhere            another thread destroys the current context; code
 //   info                 code, free, total (64 bits); code, free, total (32 bits)
 //   totals ORDINAL       code, bytes (64 bits); code, bytes (32 bits)
 //   nvml INDEX           code, total, free, used (first form); code, total, reserved, free, used
@@ -15,18 +19,25 @@
 //   fork                 goes on in a child; code
 //   time ROUNDS          nanoseconds of one cuMemGetInfo
 #include <string.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <iostream>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "driver_abi.h"
 
 namespace {
+
+constexpr long kSecondNs = 1'000'000'000;
+
+std::atomic<long> stopped_at_ns{0};  // 0: the clock runs
 
 template <typename Struct>
 constexpr unsigned VersionOf(unsigned number) {
@@ -50,6 +61,33 @@ void StartCuda(std::istream& words) {
   CUcontext context = nullptr;
   CUresult rc = cuInit(0);
   if (rc == CUDA_SUCCESS) rc = cuCtxCreate(&context, 0, ordinal);  // so that the 32-bit forms work
+  Say(rc);
+}
+
+void SayOneAnswer() {
+  size_t free_bytes = 0;
+  size_t total_bytes = 0;
+  Say(cuMemGetInfo_v2(&free_bytes, &total_bytes));
+  Say(static_cast<long long>(free_bytes));
+  Say(static_cast<long long>(total_bytes));
+}
+
+void MoveClock(std::istream& words) {
+  long ns = 0;
+  words >> ns;
+  if (stopped_at_ns == 0) {
+    timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    stopped_at_ns = now.tv_sec * kSecondNs + now.tv_nsec;
+  }
+  stopped_at_ns += ns;
+  Say(0);
+}
+
+void DestroyElsewhere() {
+  CUcontext context = nullptr;
+  CUresult rc = cuCtxGetCurrent(&context);
+  if (rc == CUDA_SUCCESS) std::thread([&] { rc = cuCtxDestroy(context); }).join();
   Say(rc);
 }
 
@@ -191,6 +229,12 @@ bool Obey(const std::string& line) {
     CUdeviceptr address = 0;
     words >> bytes;
     Say(cuMemAlloc_v2(&address, bytes));
+  } else if (command == "ask") {
+    SayOneAnswer();
+  } else if (command == "clock") {
+    MoveClock(words);
+  } else if (command == "elsewhere") {
+    DestroyElsewhere();
   } else if (command == "info") {
     SayInfo();
   } else if (command == "totals") {
@@ -224,6 +268,16 @@ bool Obey(const std::string& line) {
 }
 
 }  // namespace
+
+// In front of the C library's, for gpufence, too.
+extern "C" int clock_gettime(clockid_t id, timespec* out) noexcept {
+  const long ns = stopped_at_ns;
+  if (id != CLOCK_MONOTONIC || ns == 0) {
+    return static_cast<int>(syscall(SYS_clock_gettime, id, out));
+  }
+  *out = {ns / kSecondNs, ns % kSecondNs};
+  return 0;
+}
 
 int main() {
   std::cout << "ready " << getpid() << std::endl;

@@ -31,7 +31,7 @@ def test_a_limit_makes_a_container_of_its_own(library: Path) -> None:
     )
 
     assert first["GPUFENCE_MEMORY_LIMIT"] == second["GPUFENCE_MEMORY_LIMIT"] == "4g"
-    assert re.fullmatch(r"run-[0-9a-f]{16}", first["GPUFENCE_CONTAINER"])
+    assert re.fullmatch(r"run-[0-9]+(-[0-9a-f]+){3}", first["GPUFENCE_CONTAINER"])
     assert first["GPUFENCE_CONTAINER"] != second["GPUFENCE_CONTAINER"]
 
 

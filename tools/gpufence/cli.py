@@ -66,6 +66,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: list[str]) -> int:
+    if arguments[:1] == ["help"]:
+        arguments = [*arguments[1:2], "--help"]
     name = arguments[0] if arguments else ""
     if name not in _COMMANDS:
         _overview().parse_args(arguments)  # prints the help or the complaint, and exits

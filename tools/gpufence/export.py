@@ -24,19 +24,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     where.add_argument(
         "--textfile",
         metavar="PATH",
-        help="replace this file at once and whole, for node_exporter (GPUFENCE_EXPORT_TEXTFILE)",
+        help="replace this file at once and whole, for node_exporter [GPUFENCE_EXPORT_TEXTFILE]",
     )
     where.add_argument(
         "--listen",
         metavar="[ADDRESS]:PORT",
-        help="serve http://ADDRESS:PORT/metrics (GPUFENCE_EXPORT_LISTEN)",
+        help="serve http://ADDRESS:PORT/metrics [GPUFENCE_EXPORT_LISTEN]",
     )
     parser.add_argument(
         "--names",
         action="append",
         choices=NAMES,
         help="whose metrics; may be repeated; default gpufence "
-        "(GPUFENCE_EXPORT_NAMES, separated by commas)",
+        "[GPUFENCE_EXPORT_NAMES, separated by commas]",
     )
     parser.add_argument("--all", action="store_true", help="also containers that have ended")
     parser.add_argument(

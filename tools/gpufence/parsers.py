@@ -48,7 +48,7 @@ def overview(commands: Mapping[str, str]) -> Parser:
         prog="gpufence",
         usage="gpufence COMMAND [ARGUMENT ...]",
         description="Share one NVIDIA GPU between containers: start fenced programs, check them.",
-        epilog=f"commands:\n{lines}\n\n`gpufence COMMAND --help` tells more.",
+        epilog=f"commands:\n{lines}\n\n`gpufence help COMMAND` tells more.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("command", choices=commands, help=argparse.SUPPRESS)

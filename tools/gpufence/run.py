@@ -39,6 +39,8 @@ _SINGLE = {"name": "name", "container": "name", "lib": "lib", "sim-driver": "sim
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments; everything from the first positional on belongs to the program."""
+    from argparse import REMAINDER, SUPPRESS
+
     for option, metavar, told in (
         ("--memory", "[GPU=]SIZE", "bytes of every GPU, or of the one with this index or UUID"),
         ("--cores", "[GPU=]PERCENT", "share of GPU time, likewise"),
@@ -46,23 +48,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("--oversubscribe", "[GPU=]RATIO", "more memory than the share that may be on the GPU"),
         ("--gpu", "GPU", "whom these limits are for, by index or UUID; default: every GPU"),
     ):
+        variable = _LIMITS[key][0] if (key := _key(option)) in _LIMITS else "GPUFENCE_RUN_GPU"
+        told = f"{told} [{variable}]"
         parser.add_argument(option, action="append", default=[], metavar=metavar, help=told)
     parser.add_argument(
         "--name",
         "--container",
         metavar="NAME",
         help="share the limits with everything of that name, and change them with `gpufence set`;"
-        " default with a limit: a container of its own",
+        " default with a limit: a container of its own [GPUFENCE_CONTAINER]",
     )
     parser.add_argument(
         "--lib", metavar="PATH", help="libgpufence.so to preload [GPUFENCE_RUN_LIB]"
     )
-    parser.add_argument("--sim", action="store_true", help="use the simulated driver")
     parser.add_argument(
-        "--sim-driver", metavar="VERSION", help="driver to imitate, such as 550; implies --sim"
+        "--sim", action="store_true", help="use the simulated driver [GPUFENCE_RUN_SIM]"
+    )
+    parser.add_argument(
+        "--sim-driver",
+        metavar="VERSION",
+        help="driver to imitate, such as 550; implies --sim [GPUFENCE_SIM_DRIVER]",
     )
     parser.usage = f"{parser.prog} [OPTION ...] [--] COMMAND [ARGUMENT ...]"
-    parser.add_argument("argv", nargs="...", help="==SUPPRESS==")
+    parser.add_argument("argv", nargs=REMAINDER, help=SUPPRESS)
 
 
 def parse_plain(arguments: Sequence[str]) -> SimpleNamespace | None:
@@ -77,7 +85,7 @@ def parse_plain(arguments: Sequence[str]) -> SimpleNamespace | None:
     rest = list(arguments)
     while rest and rest[0].startswith("-") and rest[0] != "--":
         option, equals, text = rest.pop(0).partition("=")
-        key = option[2:].replace("-", "_") if option.startswith("--") else ""
+        key = _key(option) if option.startswith("--") else ""
         if option == "--sim" and not equals:
             found.sim = True
             continue
@@ -93,6 +101,10 @@ def parse_plain(arguments: Sequence[str]) -> SimpleNamespace | None:
             return None
     found.argv = rest
     return found
+
+
+def _key(option: str) -> str:
+    return option.removeprefix("--").replace("-", "_")
 
 
 def run(args: argparse.Namespace | SimpleNamespace) -> NoReturn:
@@ -124,8 +136,8 @@ def run(args: argparse.Namespace | SimpleNamespace) -> NoReturn:
     environment = fenced(_inherited(), library, simulator, driver)
     environment = limited(environment, limits, args.name)
     _check(environment)
-    if args.name is not None:
-        _prepare(environment)
+    if limits or args.name is not None:
+        _prepare(environment, is_named=args.name is not None)
     if simulator:
         imitated = environment.get("GPUFENCE_SIM_DRIVER", "the newest it knows")
         print(f"gpufence: simulated driver ({imitated}), no real GPU is used", file=sys.stderr)
@@ -224,7 +236,9 @@ def limited(
         if not any(_is_of(name, each) for each in replaced)
     }
     if container is None and variables:
-        container = f"run-{os.urandom(8).hex()}"
+        from . import leftovers
+
+        container = leftovers.new_name()
     return {**kept, **variables, **({"GPUFENCE_CONTAINER": container} if container else {})}
 
 
@@ -269,14 +283,17 @@ def _check(environment: Mapping[str, str]) -> None:
         raise refused(error, ExitCode.WRAPPER_FAILED) from None
 
 
-def _prepare(environment: Mapping[str, str]) -> None:
-    """Let `gpufence status` and `set` know the container from the first moment.
+def _prepare(environment: Mapping[str, str], *, is_named: bool) -> None:
+    """Sweep what others left, and let `gpufence status` and `set` know a name at once.
 
     Where the library can make no file either, it says so itself once there is a limit to hold.
     """
-    from . import containers, limits_file
+    from . import containers, leftovers, limits_file
 
     places = containers.library_places(environment)
+    leftovers.sweep(places)
+    if not is_named:
+        return
     try:
         limits_file.prepare(places, containers.reduced(environment["GPUFENCE_CONTAINER"]))
     except limits_file.LimitsFileError as error:

@@ -24,7 +24,7 @@ from .errors import ToolError
 
 # hooks/region_places.h, in its order; GPUFENCE_STATE_DIR comes first.
 _FOLDERS = ("/run/gpufence", "/dev/shm", "/tmp")
-_FLOCK = "hhqqi4x"  # struct flock of a 64-bit system
+FLOCK = "hhqqi4x"  # struct flock of a 64-bit system
 
 
 _Read = TypeVar("_Read")
@@ -177,14 +177,14 @@ class SharedFile:
 
     def owners(self, offset: int, count: int) -> Iterator[Owner]:
         """Who signed the `count` slots whose records begin at `offset`; free slots are left out."""
-        own_namespace = _own_namespace()
+        here = own_namespace()
         records = self.read(offset, layout.PROCESS_BYTES * count)
         for slot, record in enumerate(struct.iter_unpack(layout.PROCESS_FORMAT, records)):
             pid, uid, ticks, namespace = record
             if pid == 0:
                 continue
-            foreign = own_namespace == 0 or namespace != own_namespace
-            gone = not self._is_locked(slot) or (not foreign and _is_gone(pid, ticks))
+            foreign = here == 0 or namespace != here
+            gone = not self._is_locked(slot) or (not foreign and is_gone(pid, ticks))
             life = Life.GONE if gone else Life.ALIVE
             yield Owner(slot, pid, uid, ticks, namespace, foreign, life)
 
@@ -229,38 +229,55 @@ def _why_not_opened(error: OSError) -> tuple[str, str]:
 
 def _any_locked(fd: int, start: int, count: int) -> bool:
     """Whether somebody else has a lock on one of the bytes; a count of 0 means to the end."""
-    asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, start, count, 0)
+    asked = struct.pack(FLOCK, fcntl.F_WRLCK, os.SEEK_SET, start, count, 0)
     try:
         answer = fcntl.fcntl(fd, fcntl.F_OFD_GETLK, asked)
     except OSError:
         return True  # a file system without locks proves nobody's death
-    return bool(struct.unpack(_FLOCK, answer)[0] != fcntl.F_UNLCK)
+    return bool(struct.unpack(FLOCK, answer)[0] != fcntl.F_UNLCK)
 
 
-def _own_namespace() -> int:
+def own_namespace() -> int:
+    """Inode of our pid namespace; 0 when it cannot be read."""
     try:
         return os.stat("/proc/self/ns/pid").st_ino
     except OSError:
         return 0
 
 
-def _is_gone(pid: int, start_ticks: int) -> bool:
-    """As AskPid in lib/src/state/owner.cpp: proven dead, or another process by now."""
+def start_ticks() -> int:
+    """When this process began, as field 22 of its stat line; 0 when that cannot be read."""
+    found = _stat_of(os.getpid())
+    return found[2] if found else 0
+
+
+def is_gone(pid: int, ticks: int) -> bool:
+    """As AskPid in lib/src/state/owner.cpp: proven dead, or another process by now.
+
+    Args:
+        pid: in our own pid namespace.
+        ticks: when it began, as field 22 of its stat line; 0 when nobody knows.
+    """
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return True
     except (OSError, OverflowError):
         pass
-    if start_ticks == 0:
+    found = _stat_of(pid) if ticks else None
+    if found is None:
         return False
+    state, threads, began = found
+    return began != ticks or (state in "ZX" and threads <= 1)
+
+
+def _stat_of(pid: int) -> tuple[str, int, int] | None:
+    """State, threads and start; None where /proc does not tell, or is another pid namespace's."""
     try:
-        text = Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:
-        return False
-    fields = text.rpartition(b")")[2].split()  # the command's name may hold blanks and brackets
-    try:
-        state, threads, ticks = fields[0], int(fields[17]), int(fields[19])
-    except (IndexError, ValueError):
-        return False
-    return ticks != start_ticks or (state in (b"Z", b"X") and threads <= 1)
+        if os.readlink("/proc/self") != str(os.getpid()):
+            return None
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        fields = text.rpartition(")")[2].split()  # the command's name may hold blanks and brackets
+        return fields[0], int(fields[17]), int(fields[19])
+    except (OSError, IndexError, ValueError):
+        return None

@@ -5,6 +5,7 @@
     gpufence status train --history
 
 Reads the files that containers keep and changes none: looking must not change what is looked at.
+What unnamed containers left behind goes first; there is nobody in them to look at.
 Exit status: 0, 1 no such container or unreadable, 2 usage.
 """
 
@@ -14,7 +15,7 @@ import argparse
 import json
 import sys
 
-from . import changes, container_state, containers, flags, limits_file, status_text
+from . import changes, container_state, containers, flags, leftovers, limits_file, status_text
 from .errors import ExitCode, ToolError
 
 USAGE_STATUS = ExitCode.USAGE
@@ -41,6 +42,7 @@ def run(args: argparse.Namespace) -> ExitCode:
         ToolError: 1 where the one that was named is not there or cannot be read, 2 where --history
             has no name.
     """
+    leftovers.sweep(containers.places(args.state_dir))
     if args.history:
         return _print_history(args)
     cores = container_state.core_files(args.state_dir)

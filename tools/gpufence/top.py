@@ -27,13 +27,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         default=os.environ.get("GPUFENCE_TOP_INTERVAL") or None,
         help="time between two looks, over which shares are measured: 0.1 to 3600; default 1, and "
-        "0.25 with --once or --json (GPUFENCE_TOP_INTERVAL)",
+        "0.25 with --once or --json [GPUFENCE_TOP_INTERVAL]",
     )
     parser.add_argument(
         "--sort",
         choices=[sort.value for sort in Sort],
         default=os.environ.get("GPUFENCE_TOP_SORT") or Sort.MEMORY.value,
-        help="the most first; default memory (GPUFENCE_TOP_SORT)",
+        help="the most first; default memory [GPUFENCE_TOP_SORT]",
     )
     parser.add_argument("--filter", default="", metavar="TEXT", help="only what has it in its name")
     parser.add_argument("--all", action="store_true", help="also what has ended")

@@ -7,6 +7,7 @@
 #include "hooks/current_pool.h"
 #include "hooks/graph_memory.h"
 #include "hooks/launch_memory.h"
+#include "hooks/piece_reservation.h"
 #include "real.h"
 
 namespace gpufence {
@@ -49,6 +50,8 @@ constinit std::atomic<uint64_t> last_booking{0};
 void EndContents(Fence* fence, uint64_t context) {
   fence->holdings.TakeWhere([&](const Holding& holding) { return holding.context == context; },
                             [&](const Holding& holding) { Discharge(fence, holding); });
+  Holding piece;
+  for (size_t from = 0; TakePieceOf(fence, context, &from, &piece);) Discharge(fence, piece);
 }
 
 // Under contexts_lock, so that nothing of the handle's next owner can be among it.

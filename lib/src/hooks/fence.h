@@ -17,6 +17,7 @@
 #include "policy/account.h"
 #include "policy/array_places.h"
 #include "policy/chunks.h"
+#include "policy/free_reading.h"
 #include "state/holdings.h"
 #include "state/limits_file.h"
 
@@ -33,6 +34,7 @@ struct FencedDevice {
   uint8_t uuid[16];
   CUdevice ordinal;
   uint64_t total_bytes;
+  FreeReading free_reading;
   Account account;
   ChunkTable chunks;                    // where this process's small pieces lie
   ArrayPlaces array_places;             // the same for those without an address
@@ -119,8 +121,8 @@ class Hook {
   // The fenced device of the calling thread's context; null when there is none.
   FencedDevice* current_device() const;
 
-  // The same after a driver's call that succeeds only where there is a context: with one device
-  // nobody needs to be asked.
+  // The same for a call of the driver's that succeeds only where there is a context: with one
+  // device nobody needs to be asked.
   FencedDevice* answering_device() const;
 
   // The calling thread's context as a holding's `context`.

@@ -13,14 +13,14 @@ class Freed {
   // Takes the holding out, if there is one. A null fence, or a key nobody charged, does nothing.
   Freed(Fence* fence, HoldingKind kind, uint64_t key) : fence_(fence) {
     if (fence == nullptr) return;
-    found_ = fence->holdings.Take(kind, key, &holding_);
+    found_ = kind == HoldingKind::kAddress ? TakeAddress(fence, key, &holding_)
+                                           : fence->holdings.Take(kind, key, &holding_);
     // The pool carries the charge, which stays: nothing moves.
     if (!found_ || holding_.family == Family::kStreamOrdered) return;
     FencedDevice* device = &fence->devices[holding_.device];
     move_.Begin(&device->moves);
     move_.Granted();
     if (holding_.family == Family::kSmallArray) turn_.Begin(&device->array_places);
-    LeavePiece(device, &holding_);
   }
 
   // Gives the bytes back, or the holding when the driver refused. Returns the driver's code.
@@ -29,8 +29,7 @@ class Freed {
     if (rc == CUDA_SUCCESS) {
       Discharge(fence_, holding_);
     } else {
-      KeepPiece(&fence_->devices[holding_.device], &holding_);
-      Hold(fence_, holding_);
+      RestoreAddress(fence_, holding_);
     }
     return rc;
   }

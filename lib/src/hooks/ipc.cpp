@@ -1,6 +1,7 @@
 // Device memory that goes to other processes by the handles of cuIpcGetMemHandle. Its owner pays;
 // opening counts as an import. Must not know physical handles (vmm.cpp) or pools.
 #include "core/log.h"
+#include "hooks/piece_reservation.h"
 #include "hooks/shared_memory.h"
 #include "hooks/unified.h"
 #include "real.h"
@@ -61,7 +62,7 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle* pHandle, CUdeviceptr dptr) {
   CUdeviceptr base = 0;
   Holding holding;
   if (real::cuMemGetAddressRange_v2(&base, nullptr, dptr) == CUDA_SUCCESS &&
-      hook.fence()->holdings.Get(HoldingKind::kAddress, base, &holding)) {
+      GetAddress(hook.fence(), base, &holding)) {
     MarkExported(hook.fence(), holding);
   }
   return rc;

@@ -1,10 +1,12 @@
 #include "hooks/piece_reservation.h"
 
+#include <initializer_list>
+
 namespace gpufence {
 namespace {
 
-// In a piece's `count`: the first half of its end is done.
-constexpr uint32_t kLeaving = 1;
+constexpr uint64_t ContextOf(uint64_t heap) { return heap / 4; }
+constexpr HeapKind KindOf(uint64_t heap) { return static_cast<HeapKind>(heap % 4); }
 
 HeapKind KindOf(const Holding& holding) {
   return holding.family == Family::kLinear ? HeapKind::kLinear : HeapKind::kManaged;
@@ -28,10 +30,37 @@ SmallPiece PieceOf(const Holding& holding) {
   return {HeapOf(holding.context, KindOf(holding)), holding.owner, holding.bytes};
 }
 
+Holding HoldingOf(const FencedDevice* device, const Fence* fence, const SmallPiece& piece,
+                  Tier tier) {
+  return {.key = piece.address,
+          .bytes = piece.bytes,
+          .context = ContextOf(piece.heap),
+          .owner = piece.address,
+          .device = static_cast<uint16_t>(device - fence->devices),
+          .kind = HoldingKind::kAddress,
+          .family = FamilyOf(KindOf(piece.heap), tier)};
+}
+
 bool SharesChunk(const Holding& holding) {
   return (holding.family == Family::kLinear || holding.family == Family::kManaged ||
           holding.family == Family::kUnified) &&
          IsSmall(holding.bytes);
+}
+
+// Calls find(chunks, &piece) for every table that holds pieces, until it finds one.
+template <typename Find>
+bool FindPiece(Fence* fence, Holding* found, Find find) {
+  SmallPiece piece;
+  for (uint32_t i = 0; i < fence->device_count; ++i) {
+    FencedDevice* device = &fence->devices[i];
+    for (const Tier tier : {Tier::kDevice, Tier::kUnified}) {
+      ChunkTable* chunks = ChunksOf(device, tier);
+      if (chunks->chunks() == 0 || !find(chunks, &piece)) continue;
+      *found = HoldingOf(device, fence, piece, tier);
+      return true;
+    }
+  }
+  return false;
 }
 
 }  // namespace
@@ -59,33 +88,56 @@ bool PieceReservation::Commit(Holding holding) {
   holding.device = static_cast<uint16_t>(device_ - fence->devices);
   holding.family = FamilyOf(kind_, tier_);
   holding.owner = holding.key;  // which a late free changes
-  // First of all, since it ends what was there before.
-  Hold(fence, holding);
-  if (holding.family == Family::kManaged) device_->managed_bytes.fetch_add(bytes_);
+  if (!IsSmall(bytes_)) {
+    // First of all, since it ends what was there before.
+    Hold(fence, holding);
+    if (holding.family == Family::kManaged) device_->managed_bytes.fetch_add(bytes_);
+    return grant_.Placed(holding.key);
+  }
+  const uint64_t units_bytes = RoundUp(bytes_, kSmallStep);  // as its end will find it
+  if (holding.family == Family::kManaged) device_->managed_bytes.fetch_add(units_bytes);
   if (grant_.Placed(holding.key)) return true;
-  fence->holdings.Take(holding.kind, holding.key, &holding);
-  if (holding.family == Family::kManaged) device_->managed_bytes.fetch_sub(bytes_);
+  if (holding.family == Family::kManaged) device_->managed_bytes.fetch_sub(units_bytes);
   return false;
 }
 
-void LeavePiece(FencedDevice* device, Holding* holding) {
-  if (!SharesChunk(*holding) || holding->count == kLeaving) return;
-  ChunksOf(device, TierOf(*holding))->Leave(PieceOf(*holding));
-  holding->count = kLeaving;
+bool GetAddress(Fence* fence, uint64_t address, Holding* found) {
+  return fence->holdings.Get(HoldingKind::kAddress, address, found) ||
+         FindPiece(fence, found, [&](ChunkTable* chunks, SmallPiece* piece) {
+           return chunks->Find(address, piece);
+         });
 }
 
-void KeepPiece(FencedDevice* device, Holding* holding) {
-  if (holding->count != kLeaving || !SharesChunk(*holding)) return;
-  const Tier tier = TierOf(*holding);
-  KeepSmallPiece(&device->account, ChunksOf(device, tier), PieceOf(*holding), tier);
-  holding->count = 0;
+bool TakeAddress(Fence* fence, uint64_t address, Holding* taken) {
+  const auto leave = [&](ChunkTable* chunks, SmallPiece* piece) {
+    return chunks->Leave(address, piece);
+  };
+  // What fills chunks begins with one: the likely table first.
+  if (address % kChunkBytes != 0 && FindPiece(fence, taken, leave)) return true;
+  return fence->holdings.Take(HoldingKind::kAddress, address, taken) ||
+         (address % kChunkBytes == 0 && FindPiece(fence, taken, leave));
+}
+
+void RestoreAddress(Fence* fence, const Holding& taken) {
+  if (!SharesChunk(taken)) {
+    Hold(fence, taken);
+    return;
+  }
+  FencedDevice* device = &fence->devices[taken.device];
+  const Tier tier = TierOf(taken);
+  KeepSmallPiece(&device->account, ChunksOf(device, tier), PieceOf(taken), tier);
+}
+
+bool TakePieceOf(Fence* fence, uint64_t context, size_t* from, Holding* taken) {
+  return FindPiece(fence, taken, [&](ChunkTable* chunks, SmallPiece* piece) {
+    return chunks->LeaveAny(HeapOf(context, HeapKind::kLinear), from, piece) ||
+           chunks->LeaveAny(HeapOf(context, HeapKind::kManaged), from, piece);
+  });
 }
 
 void DischargePiece(FencedDevice* device, const Holding& holding) {
-  Holding ending = holding;
-  LeavePiece(device, &ending);
   const Tier tier = TierOf(holding);
-  EndPiece(&device->account, ChunksOf(device, tier), PieceOf(ending), tier);
+  EndPiece(&device->account, ChunksOf(device, tier), PieceOf(holding), tier);
 }
 
 }  // namespace gpufence

@@ -29,9 +29,20 @@ class PieceReservation {
   PieceGrant grant_;
 };
 
-// The two halves of a piece's end, around the driver's free.
-void LeavePiece(FencedDevice* device, Holding* holding);
-void KeepPiece(FencedDevice* device, Holding* holding);  // the driver refused
+// What an address holds, of whatever family: a piece is found in its chunk, all else among the
+// holdings. False: nothing that was charged.
+bool GetAddress(Fence* fence, uint64_t address, Holding* found);
+
+// The same as its end begins, before the driver's free. It ends by Discharge, or not at all: the
+// driver refused.
+bool TakeAddress(Fence* fence, uint64_t address, Holding* taken);
+void RestoreAddress(Fence* fence, const Holding& taken);
+
+// Begins the end of any piece of a context that is gone; Discharge ends it. False: none is left.
+// `from`: 0 at first.
+bool TakePieceOf(Fence* fence, uint64_t context, size_t* from, Holding* taken);
+
+// Gives back what memory in chunks is charged.
 void DischargePiece(FencedDevice* device, const Holding& holding);
 
 }  // namespace gpufence

@@ -57,7 +57,7 @@ bool StaysOnHost(Fence* fence, CUdeviceptr address) {
   CUdeviceptr base = 0;
   Holding holding;
   if (real::cuMemGetAddressRange_v2(&base, nullptr, address) != CUDA_SUCCESS ||
-      !fence->holdings.Get(HoldingKind::kAddress, base, &holding)) {
+      !GetAddress(fence, base, &holding)) {
     return false;
   }
   return holding.family == Family::kUnified ||

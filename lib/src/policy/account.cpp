@@ -128,7 +128,7 @@ void Account::Release(uint64_t bytes, Tier tier) {
 
 void Account::ReclaimAt(uint64_t now_ns) {
   uint64_t last_ns = reclaimed_ns_.load(std::memory_order_relaxed);
-  if (last_ns != 0 && now_ns - last_ns < kReclaimPauseNs) return;
+  if (last_ns != 0 && now_ns < last_ns + kReclaimPauseNs) return;
   if (!reclaimed_ns_.compare_exchange_strong(last_ns, now_ns, std::memory_order_relaxed)) return;
   Reclaim(Effort::kQuick);
 }

@@ -13,12 +13,31 @@ uint32_t FirstUnit(uint64_t address) {
   return static_cast<uint32_t>(address % kChunkBytes / kSmallStep);
 }
 
-uint32_t Units(uint64_t bytes) {
-  return static_cast<uint32_t>(RoundUp(bytes, kSmallStep) / kSmallStep);
+uint32_t UnitsIn(uint64_t bytes) {
+  return static_cast<uint32_t>((bytes + kSmallStep - 1) / kSmallStep);
 }
 
 size_t Home(uint64_t number, size_t room) {
   return static_cast<size_t>((number * 0x9e3779b97f4a7c15u) >> 32) & (room - 1);
+}
+
+// The bits of `count` units from `first` on in their word; at least one.
+constexpr uint64_t MaskOf(uint32_t first, uint32_t count) {
+  return (~uint64_t{0} >> (64 - count)) << (first % 64);
+}
+
+// Calls use(word, mask) for each word of 64 units that a run has a part in; most lie in one.
+template <typename Use>
+void ForWords(uint32_t first, uint32_t count, Use use) {
+  if (first % 64 + count <= 64) [[likely]]
+    return use(first / 64, MaskOf(first, count));
+  const uint32_t end = first + count < kChunkUnits ? first + count : kChunkUnits;
+  while (first < end) {
+    const uint32_t left = 64 - first % 64;
+    const uint32_t here = end - first < left ? end - first : left;
+    use(first / 64, MaskOf(first, here));
+    first += here;
+  }
 }
 
 }  // namespace
@@ -47,7 +66,7 @@ bool ChunkTable::Grow() {
   const size_t old_room = room_;
   Chunk* old_chunks = chunks_;
   size_t room = kFirstRoom;
-  while (room < open_ * 2 + 2) room *= 2;
+  while (room < chunks() * 2 + 2) room *= 2;
   void* memory = MapWipedOnFork(room * sizeof(Chunk));
   if (memory == nullptr) return false;
   chunks_ = static_cast<Chunk*>(memory);
@@ -64,22 +83,51 @@ bool ChunkTable::Grow() {
   return true;
 }
 
-void ChunkTable::Mark(Chunk* chunk, uint32_t first, uint32_t count, bool used) {
-  const uint32_t end = first + count < kChunkUnits ? first + count : kChunkUnits;
-  while (first < end) {
-    const uint32_t bit = first % 64;
-    const uint32_t here = end - first < 64 - bit ? end - first : 64 - bit;
-    const uint64_t mask = (here == 64 ? ~uint64_t{0} : (uint64_t{1} << here) - 1) << bit;
-    uint64_t* word = &chunk->used[first / 64];
-    *word = used ? *word | mask : *word & ~mask;
-    first += here;
+// A piece more. Those that began where it lies ended by a door that was not seen.
+void ChunkTable::Put(Chunk* chunk, uint32_t first, uint32_t count) {
+  ForWords(first, count, [&](uint32_t word, uint64_t mask) {
+    Units* units = &chunk->units[word];
+    units->used |= mask;
+    if ((units->begins & mask) == 0) [[likely]]
+      return;
+    chunk->pieces -= static_cast<uint32_t>(__builtin_popcountll(units->begins & mask));
+    units->begins &= ~mask;
+  });
+  chunk->units[first / 64].begins |= uint64_t{1} << (first % 64);
+  ++chunk->pieces;
+}
+
+// A piece less.
+void ChunkTable::Remove(Chunk* chunk, uint32_t first, uint32_t count) {
+  chunk->units[first / 64].begins &= ~(uint64_t{1} << (first % 64));
+  ForWords(first, count, [&](uint32_t word, uint64_t mask) { chunk->units[word].used &= ~mask; });
+  --chunk->pieces;
+}
+
+// What the piece that begins at `first` takes: up to the next one, or to what is free.
+uint32_t ChunkTable::UnitsOf(const Chunk& chunk, uint32_t first) {
+  for (uint32_t unit = first + 1; unit < kChunkUnits; unit = (unit / 64 + 1) * 64) {
+    const Units& units = chunk.units[unit / 64];
+    const uint64_t ends = (units.begins | ~units.used) >> (unit % 64);
+    if (ends != 0) [[likely]]
+      return unit + static_cast<uint32_t>(__builtin_ctzll(ends)) - first;
   }
+  return kChunkUnits - first;
+}
+
+// The piece that begins at `first`, if one does.
+bool ChunkTable::Read(const Chunk* chunk, uint32_t first, SmallPiece* piece) {
+  if (chunk == nullptr || chunk->pieces == 0) return false;
+  if ((chunk->units[first / 64].begins >> (first % 64) & 1) == 0) return false;
+  *piece = {chunk->heap, chunk->number * kChunkBytes + first * kSmallStep,
+            UnitsOf(*chunk, first) * kSmallStep};
+  return true;
 }
 
 // The free units from `first` on.
 uint32_t ChunkTable::FreeFrom(const Chunk& chunk, uint32_t first) {
   for (uint32_t unit = first; unit < kChunkUnits; unit = (unit / 64 + 1) * 64) {
-    const uint64_t used = chunk.used[unit / 64] >> (unit % 64);
+    const uint64_t used = chunk.units[unit / 64].used >> (unit % 64);
     if (used != 0) return unit + static_cast<uint32_t>(__builtin_ctzll(used)) - first;
   }
   return first < kChunkUnits ? kChunkUnits - first : 0;
@@ -89,7 +137,7 @@ uint32_t ChunkTable::FreeFrom(const Chunk& chunk, uint32_t first) {
 ChunkTable::Run ChunkTable::NextRun(const Chunk& chunk, uint32_t from) {
   uint32_t unit = from;
   while (unit < kChunkUnits) {
-    const uint64_t free_units = ~chunk.used[unit / 64] >> (unit % 64);
+    const uint64_t free_units = ~chunk.units[unit / 64].used >> (unit % 64);
     if (free_units != 0) {
       unit += static_cast<uint32_t>(__builtin_ctzll(free_units));
       return {chunk.number, unit, FreeFrom(chunk, unit)};
@@ -140,7 +188,7 @@ bool ChunkTable::TryRely(uint64_t heap, uint32_t count, bool thorough) {
 
 bool ChunkTable::Rely(uint64_t heap, uint64_t bytes) {
   SpinGuard guard(&lock_);
-  if (TryRely(heap, Units(bytes), /*thorough=*/false)) return true;
+  if (TryRely(heap, UnitsIn(bytes), /*thorough=*/false)) return true;
   ++asking_;
   return false;
 }
@@ -154,7 +202,7 @@ void ChunkTable::Paid() {
 ChunkTable::Room ChunkTable::NotPaid(uint64_t heap, uint64_t bytes) {
   SpinGuard guard(&lock_);
   --asking_;
-  if (TryRely(heap, Units(bytes), /*thorough=*/true)) return Room::kHole;
+  if (TryRely(heap, UnitsIn(bytes), /*thorough=*/true)) return Room::kHole;
   return IsBusy() ? Room::kMaybe : Room::kNone;
 }
 
@@ -204,13 +252,13 @@ ChunkDue ChunkTable::EndRequest(bool paid, bool opened) {
 
 void ChunkTable::Place(Chunk* chunk, uint64_t heap, uint32_t first, uint32_t count) {
   if (!chunk->open()) {
-    memset(chunk->used, 0, sizeof chunk->used);
-    chunk->heap = heap;
+    memset(chunk->units, 0, sizeof chunk->units);
     chunk->is_opaque = false;
-    ++open_;
+    open_.store(chunks() + 1, std::memory_order_relaxed);
   }
-  ++chunk->pieces;
-  Mark(chunk, first, count, true);
+  // What is another heap's there is gone: none shares a chunk with it.
+  chunk->heap = heap;
+  Put(chunk, first, count);
   Remember(*chunk, first, count);
 }
 
@@ -220,7 +268,7 @@ ChunkDue ChunkTable::Placed(const SmallPiece& piece, bool paid) {
   // Charged for good rather than lost, where no memory is left to remember it.
   if (chunk == nullptr) return EndRequest(paid, true);
   const bool opened = !chunk->open();
-  Place(chunk, piece.heap, FirstUnit(piece.address), Units(piece.bytes));
+  Place(chunk, piece.heap, FirstUnit(piece.address), UnitsIn(piece.bytes));
   return EndRequest(paid, opened);
 }
 
@@ -229,14 +277,42 @@ ChunkDue ChunkTable::Failed(bool paid) {
   return EndRequest(paid, false);
 }
 
-void ChunkTable::Leave(const SmallPiece& piece) {
+bool ChunkTable::Find(uint64_t address, SmallPiece* piece) {
+  if (address % kSmallStep != 0) return false;
   SpinGuard guard(&lock_);
-  Chunk* chunk = Find(NumberOf(piece.address));
-  if (chunk == nullptr || chunk->pieces == 0) return;
-  --chunk->pieces;
+  return Read(Find(NumberOf(address)), FirstUnit(address), piece);
+}
+
+void ChunkTable::BeginLeaving(Chunk* chunk, const SmallPiece& piece) {
+  Remove(chunk, FirstUnit(piece.address), UnitsIn(piece.bytes));
   ++chunk->leaving;
   ++leaving_;
-  Mark(chunk, FirstUnit(piece.address), Units(piece.bytes), false);
+}
+
+bool ChunkTable::Leave(uint64_t address, SmallPiece* piece) {
+  if (address % kSmallStep != 0) return false;
+  SpinGuard guard(&lock_);
+  Chunk* chunk = Find(NumberOf(address));
+  if (!Read(chunk, FirstUnit(address), piece)) return false;
+  BeginLeaving(chunk, *piece);
+  return true;
+}
+
+bool ChunkTable::LeaveAny(uint64_t heap, size_t* from, SmallPiece* piece) {
+  SpinGuard guard(&lock_);
+  for (size_t seen = 0; seen < room_; ++seen, ++*from) {
+    *from &= room_ - 1;  // it may have grown, and what was behind may lie before
+    Chunk* chunk = &chunks_[*from];
+    if (chunk->pieces == 0 || chunk->heap != heap) continue;
+    for (uint32_t word = 0; word < kWords; ++word) {
+      const uint64_t begins = chunk->units[word].begins;
+      if (begins == 0) continue;
+      Read(chunk, word * 64 + static_cast<uint32_t>(__builtin_ctzll(begins)), piece);
+      BeginLeaving(chunk, *piece);
+      return true;
+    }
+  }
+  return false;
 }
 
 ChunkDue ChunkTable::Stay(const SmallPiece& piece) {
@@ -245,8 +321,7 @@ ChunkDue ChunkTable::Stay(const SmallPiece& piece) {
   if (chunk == nullptr || chunk->leaving == 0) return ChunkDue::kNothing;
   --chunk->leaving;
   --leaving_;
-  ++chunk->pieces;
-  Mark(chunk, FirstUnit(piece.address), Units(piece.bytes), true);
+  Put(chunk, FirstUnit(piece.address), UnitsIn(piece.bytes));
   if (hint_.number == chunk->number) hint_.count = 0;  // it may have spread over this place
   return OrOwed(ChunkDue::kNothing);
 }
@@ -258,7 +333,7 @@ ChunkDue ChunkTable::Left(uint64_t address) {
   --chunk->leaving;
   --leaving_;
   if (chunk->open()) return OrOwed(ChunkDue::kNothing);
-  --open_;
+  open_.store(chunks() - 1, std::memory_order_relaxed);
   if (hint_.number == chunk->number) hint_.count = 0;
   return Spare();
 }
@@ -275,11 +350,6 @@ bool ChunkTable::IsBusy() const {
 bool ChunkTable::busy() {
   SpinGuard guard(&lock_);
   return IsBusy();
-}
-
-uint64_t ChunkTable::chunks() {
-  SpinGuard guard(&lock_);
-  return open_;
 }
 
 }  // namespace gpufence

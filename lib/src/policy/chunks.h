@@ -1,4 +1,5 @@
-// Which chunks of 2 MiB the small pieces of one device lie in, and where they still have room.
+// Which chunks of 2 MiB the small pieces of one device lie in, and where they still have room. The
+// only record of such pieces: where each begins and ends.
 //
 // The driver places pieces below 2 MiB in shared chunks, in steps of 512 bytes, and holds a chunk
 // from its first piece to its last; so a chunk is what is charged. A new one is taken only when no
@@ -24,6 +25,8 @@
 
 #include <stddef.h>
 #include <stdint.h>
+
+#include <atomic>
 
 #include "core/spin.h"
 #include "policy/charge.h"
@@ -67,10 +70,17 @@ class ChunkTable {
   // After a call that failed, or was not made.
   ChunkDue Failed(bool paid);
 
-  // A free under way: its place is no piece's any more, and nobody's hole yet.
-  void Leave(const SmallPiece& piece);
+  // Finds the piece that begins at `address`; its bytes come in whole steps. False: none does.
+  bool Find(uint64_t address, SmallPiece* piece);
+
+  // The same as a free begins: its place is no piece's any more, and nobody's hole yet.
+  bool Leave(uint64_t address, SmallPiece* piece);
   ChunkDue Stay(const SmallPiece& piece);  // the driver refused
   ChunkDue Left(uint64_t address);
+
+  // Begins the end of any piece of a heap that ends as a whole. False: it has none left. `from`:
+  // 0 at first; where the last one was found.
+  bool LeaveAny(uint64_t heap, size_t* from, SmallPiece* piece);
 
   // After kSurplus.
   void GaveBack();
@@ -79,20 +89,27 @@ class ChunkTable {
   bool busy();
 
   // Chunks that hold a piece now: what is charged, but for requests under way.
-  uint64_t chunks();
+  uint64_t chunks() const { return open_.load(std::memory_order_relaxed); }
 
  private:
   static constexpr size_t kWords = kChunkUnits / 64;
   static constexpr size_t kFirstRoom = 16;
   static constexpr uint32_t kMostSurprises = 8;
 
-  struct Chunk {
+  // 64 units, a bit each, side by side: who looks at one of the two needs the other.
+  struct Units {
+    uint64_t used;
+    uint64_t begins;  // a piece does
+  };
+
+  // What is asked of a chunk lies on one cache line with its first units.
+  struct alignas(64) Chunk {
     uint64_t number;  // address / 2 MiB; 0: a free place in the table
     uint64_t heap;
     uint32_t pieces;   // placed
     uint32_t leaving;  // on their way out
     bool is_opaque;    // the driver did not use a hole of its: something unknown lies there
-    uint64_t used[kWords];
+    Units units[kWords];
 
     bool open() const { return pieces + leaving > 0; }
   };
@@ -107,7 +124,11 @@ class ChunkTable {
   Chunk* Find(uint64_t number);
   Chunk* FindOrAdd(uint64_t number);
   bool Grow();
-  static void Mark(Chunk* chunk, uint32_t first, uint32_t count, bool used);
+  static uint32_t UnitsOf(const Chunk& chunk, uint32_t first);
+  static bool Read(const Chunk* chunk, uint32_t first, SmallPiece* piece);
+  static void Put(Chunk* chunk, uint32_t first, uint32_t count);
+  static void Remove(Chunk* chunk, uint32_t first, uint32_t count);
+  void BeginLeaving(Chunk* chunk, const SmallPiece& piece);
   static uint32_t FreeFrom(const Chunk& chunk, uint32_t first);
   static Run NextRun(const Chunk& chunk, uint32_t from);
   Run SmallestRun(uint64_t heap, uint32_t count);
@@ -122,9 +143,9 @@ class ChunkTable {
 
   SpinLock lock_;
   Chunk* chunks_;
-  size_t room_;  // a power of two, or 0
-  size_t used_;  // places taken, by chunks that are gone, too
-  uint64_t open_;
+  size_t room_;                 // a power of two, or 0
+  size_t used_;                 // places taken, by chunks that are gone, too
+  std::atomic<uint64_t> open_;  // written under the lock
   Run hint_;
   uint32_t asking_;     // requests that may be about to pay
   uint32_t paid_;       // requests under way that brought a chunk's charge

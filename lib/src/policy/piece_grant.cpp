@@ -62,7 +62,7 @@ bool PieceGrant::Placed(uint64_t address) {
     const ChunkDue due = chunks_->Placed(piece_, stage_ == Stage::kPaid);
     GiveBack(account_, chunks_, due, tier_);
     if (due == ChunkDue::kUnpaid && !account_->TryReserve(kChunkBytes, tier_)) {
-      chunks_->Leave(piece_);
+      chunks_->Leave(address, &piece_);
       stage_ = Stage::kUndone;
       return false;
     }

@@ -127,7 +127,9 @@ bool OpenShared(const SharedFilePlaces& places, OpenedFile* opened, CoreFile* fi
            .fd = found.fd,
            .device = found.device,
            .inode = found.inode};
-  if (ClaimMember(file)) return true;
+  const bool claimed = ClaimMember(file);
+  HasPlace(found.fd);
+  if (claimed) return true;
   snprintf(why, why_bytes, "no free place in the core file (%u processes), or no locks there",
            kMaxCoreMembers);
   *file = {};

@@ -13,7 +13,8 @@ namespace gpufence {
 // Which space of numbers a key is from: the same number may be an address and a handle.
 enum class HoldingKind : uint8_t {
   kNone = 0,
-  kAddress,          // device address: linear, managed, stream-ordered or imported memory
+  kAddress,          // device address: linear, managed, stream-ordered or imported memory; pieces
+                     // that share chunks are in policy/chunks
   kPhysical,         // allocation handle of cuMemCreate
   kMapping,          // mapped address; owner: allocation handle
   kArray,            // array handle
@@ -46,9 +47,8 @@ struct Holding {
   uint64_t bytes = 0;    // as reserved; for memory in chunks the requested size
   uint64_t context = 0;  // that ends it, or 0
   uint64_t owner = 0;    // see HoldingKind and Family
-  uint32_t count = 0;   // references, where a kind has them; of a piece: 1 while it is freed; of an
-                        // array: bytes of an element
-  uint16_t device = 0;  // index in this process's device table
+  uint32_t count = 0;    // references, where a kind has them; of an array: bytes of an element
+  uint16_t device = 0;   // index in this process's device table
   HoldingKind kind = HoldingKind::kNone;
   Family family = Family::kPlain;
 };

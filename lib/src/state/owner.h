@@ -14,7 +14,12 @@ enum class Effort : uint8_t {
   kThorough,  // also zombies and reused pids whose lock a child of theirs keeps alive
 };
 
-// Takes (F_WRLCK) or drops (F_UNLCK) the open-file-description lock on a byte; never waits.
+// Behind the bytes of all slots: whoever opened a file holds it for reading until it has a place
+// there, and whoever removes a file holds all of them (tools/gpufence/leftovers.py).
+inline constexpr uint32_t kComingByte = UINT32_MAX;
+
+// Takes (F_RDLCK, F_WRLCK) or drops (F_UNLCK) the open-file-description lock on a byte; never
+// waits.
 bool SetLock(int fd, uint32_t byte, short type);
 
 // True when another open file holds the lock. Works on a read-only descriptor.

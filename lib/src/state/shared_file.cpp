@@ -21,6 +21,10 @@ namespace {
 constexpr mode_t kFileMode = 0666;
 constexpr mode_t kFolderMode = 01777;
 
+// How often a file may be swept between two steps of whoever opens it. A sweeper that came once too
+// early comes again with the next command only.
+constexpr int kOpenAttempts = 100;
+
 // kDamaged: readable, but no file of this kind. Files appear whole (see Make), so it is not one
 // that somebody is still building.
 enum class Opened { kReady, kAbsent, kDamaged, kUnusable };
@@ -68,7 +72,8 @@ bool Resize(int fd, size_t bytes) {
   return ftruncate(fd, static_cast<off_t>(bytes)) == 0;
 }
 
-// Built beside its place and linked there whole, so that nobody ever opens half a file.
+// Built beside its place and linked there whole, so that nobody ever opens half a file. kAbsent: it
+// was swept as soon as it was there.
 Opened Make(const SharedFileKind& kind, const char* folder, const char* path, SharedFile* file) {
   // Past the umask, and only what we made: whoever made another decided already.
   if (mkdir(folder, kFolderMode) == 0) chmod(folder, kFolderMode);
@@ -100,17 +105,26 @@ Opened Make(const SharedFileKind& kind, const char* folder, const char* path, Sh
   return made ? OpenExisting(kind, path, O_RDWR, file) : Opened::kUnusable;
 }
 
+// Waits for what others hold for a moment only; false when one of them was stopped in it.
+template <typename Try>
+bool WaitFor(Try attempt) {
+  constexpr int kAttempts = 500;
+  for (int count = 0; !attempt(); ++count) {
+    if (count == kAttempts) return false;
+    const timespec pause{0, 1'000'000};
+    nanosleep(&pause, nullptr);
+  }
+  return true;
+}
+
 // One maker at a time, so that two who start together and may write to different folders do not
 // make one file each, nor remove the other's as damaged. The kernel drops the lock at death; a
 // maker that is stopped holds others up for a moment only.
 class MakersTurn {
  public:
   explicit MakersTurn(const char* folder) : fd_(open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
-    for (int attempt = 0; fd_ >= 0 && attempt < kTurnAttempts; ++attempt) {
-      if (flock(fd_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
-      const timespec pause{0, kTurnPauseNs};
-      nanosleep(&pause, nullptr);
-    }
+    if (fd_ < 0) return;
+    WaitFor([&] { return flock(fd_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK; });
   }
   ~MakersTurn() {
     if (fd_ >= 0) close(fd_);
@@ -119,33 +133,12 @@ class MakersTurn {
   MakersTurn& operator=(const MakersTurn&) = delete;
 
  private:
-  static constexpr int kTurnAttempts = 500;
-  static constexpr long kTurnPauseNs = 1'000'000;
   int fd_;
 };
 
-bool MakeInFirst(const SharedFileKind& kind, const SharedFilePlaces& places, SharedFile* file,
-                 char* path) {
-  const MakersTurn turn(places.lock_folder);
-  if (FindSharedFile(kind, places, O_RDWR, file)) return true;
-  int error = ENOENT;
-  for (const char* folder : places.folders) {
-    if (folder == nullptr) break;
-    if (!PathOf(folder, places.file_name, path)) continue;
-    // Living processes that still map a damaged file keep it; newcomers meet in a fresh one.
-    if (OpenExisting(kind, path, O_RDWR, file) == Opened::kDamaged) unlink(path);
-    if (Make(kind, folder, path, file) == Opened::kReady) return true;
-    error = errno;
-  }
-  errno = error;
-  return false;
-}
-
-}  // namespace
-
-bool FindSharedFile(const SharedFileKind& kind, const SharedFilePlaces& places, int mode,
-                    SharedFile* file) {
-  char path[PATH_MAX];
+// The first that is ready. `path` is PATH_MAX long.
+bool MapFirst(const SharedFileKind& kind, const SharedFilePlaces& places, int mode,
+              SharedFile* file, char* path) {
   for (const char* folder : places.folders) {
     if (folder == nullptr) break;
     if (PathOf(folder, places.file_name, path) &&
@@ -156,15 +149,85 @@ bool FindSharedFile(const SharedFileKind& kind, const SharedFilePlaces& places, 
   return false;
 }
 
+bool MakeInFirst(const SharedFileKind& kind, const SharedFilePlaces& places, SharedFile* file,
+                 char* path) {
+  const MakersTurn turn(places.lock_folder);
+  if (MapFirst(kind, places, O_RDWR, file, path)) return true;
+  int error = ENOENT;
+  for (const char* folder : places.folders) {
+    if (folder == nullptr) break;
+    if (!PathOf(folder, places.file_name, path)) continue;
+    // Living processes that still map a damaged file keep it; newcomers meet in a fresh one.
+    if (OpenExisting(kind, path, O_RDWR, file) == Opened::kDamaged) unlink(path);
+    Opened made = Opened::kAbsent;
+    for (int attempt = 0; made == Opened::kAbsent && attempt < kOpenAttempts; ++attempt) {
+      made = Make(kind, folder, path, file);
+    }
+    if (made == Opened::kReady) return true;
+    error = errno;
+  }
+  errno = error;
+  return false;
+}
+
+// Where the file system knows no locks nobody removes anything, nor gets a place.
+bool TakeComing(int fd) {
+  return SetLock(fd, kComingByte, F_RDLCK) || (errno != EAGAIN && errno != EACCES);
+}
+
+bool LeadsTo(const char* path, const SharedFile& file) {
+  struct stat found = {};
+  return lstat(path, &found) == 0 && found.st_dev == file.device && found.st_ino == file.inode;
+}
+
+enum class Held { kInPlace, kRemoved, kBeingRemoved };
+
+// A name that still leads to the file while we hold it does so for as long as we hold it.
+Held HoldInPlace(const SharedFile& file, const char* path) {
+  if (!WaitFor([&] { return TakeComing(file.fd); })) return Held::kBeingRemoved;
+  return LeadsTo(path, file) ? Held::kInPlace : Held::kRemoved;
+}
+
+template <typename Map>
+bool MapInPlace(const SharedFileKind& kind, SharedFile* file, const char* path, Map map) {
+  for (int attempt = 0; attempt < kOpenAttempts; ++attempt) {
+    if (!map()) return false;
+    const Held held = HoldInPlace(*file, path);
+    if (held == Held::kInPlace) return true;
+    CloseSharedFile(kind, file);
+    if (held == Held::kBeingRemoved) break;
+  }
+  errno = EBUSY;
+  return false;
+}
+
+}  // namespace
+
+bool FindSharedFile(const SharedFileKind& kind, const SharedFilePlaces& places, int mode,
+                    SharedFile* file) {
+  char path[PATH_MAX];
+  return MapInPlace(kind, file, path, [&] { return MapFirst(kind, places, mode, file, path); });
+}
+
 bool OpenSharedFile(const SharedFileKind& kind, const SharedFilePlaces& places, SharedFile* file,
                     char* path, size_t path_bytes) {
-  if (FindSharedFile(kind, places, O_RDWR, file)) return true;
   char last_path[PATH_MAX] = "";
-  const bool made = MakeInFirst(kind, places, file, last_path);
+  const bool opened = MapInPlace(kind, file, last_path, [&] {
+    return MapFirst(kind, places, O_RDWR, file, last_path) ||
+           MakeInFirst(kind, places, file, last_path);
+  });
   const int error = errno;
   snprintf(path, path_bytes, "%s", last_path);
   errno = error;
-  return made;
+  return opened;
+}
+
+void HasPlace(int fd) { SetLock(fd, kComingByte, F_UNLCK); }
+
+void CloseSharedFile(const SharedFileKind& kind, SharedFile* file) {
+  munmap(file->memory, kind.bytes);
+  close(file->fd);
+  *file = {};
 }
 
 bool IsSameFile(int fd, uint64_t device, uint64_t inode) {

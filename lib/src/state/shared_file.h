@@ -32,6 +32,9 @@ struct SharedFile {
   uint64_t inode = 0;
 };
 
+// Both of these hold the file in its place: until HasPlace, or for as long as it is open, nobody
+// removes it as one that is no longer used. So whoever comes later finds the same file.
+//
 // Maps what is there, `mode` being O_RDWR or O_RDONLY, and makes nothing.
 bool FindSharedFile(const SharedFileKind& kind, const SharedFilePlaces& places, int mode,
                     SharedFile* file);
@@ -40,6 +43,12 @@ bool FindSharedFile(const SharedFileKind& kind, const SharedFilePlaces& places, 
 // One thread at a time.
 bool OpenSharedFile(const SharedFileKind& kind, const SharedFilePlaces& places, SharedFile* file,
                     char* path, size_t path_bytes);
+
+// To be called once the lock on a slot's byte shows that the file is in use.
+void HasPlace(int fd);
+
+// Lets go of mapping and descriptor.
+void CloseSharedFile(const SharedFileKind& kind, SharedFile* file);
 
 // True while the descriptor is still the file's: daemons close all they have.
 bool IsSameFile(int fd, uint64_t device, uint64_t inode);

@@ -170,18 +170,10 @@ class OpenDescriptor {
   bool is_new_;
 };
 
-}  // namespace
-
-uint32_t ClaimSlot(const RegionFile& file) {
-  // In a forked child the flag may be that of a thread which stayed behind.
-  reclaiming.store(false, std::memory_order_relaxed);
-  if (file.fd < 0) {
-    SignSlot(file.region, 0);
-    return 0;
-  }
+// The first pass passes over whoever has a living number, since asking for a lock takes the longer
+// the more of them there are; the second asks everywhere.
+uint32_t ClaimFreeSlot(const RegionFile& file) {
   const uint64_t own_namespace = OwnPidNamespace();
-  // The first pass passes over whoever has a living number, since asking for a lock takes the
-  // longer the more of them there are; the second asks everywhere.
   for (const bool thorough : {false, true}) {
     for (uint32_t slot = 0; slot < kMaxProcesses; ++slot) {
       const ProcessRecord& record = file.region->processes[slot];
@@ -193,6 +185,20 @@ uint32_t ClaimSlot(const RegionFile& file) {
     }
   }
   return kNoSlot;
+}
+
+}  // namespace
+
+uint32_t ClaimSlot(const RegionFile& file) {
+  // In a forked child the flag may be that of a thread which stayed behind.
+  reclaiming.store(false, std::memory_order_relaxed);
+  if (file.fd < 0) {
+    SignSlot(file.region, 0);
+    return 0;
+  }
+  const uint32_t slot = ClaimFreeSlot(file);
+  HasPlace(file.fd);
+  return slot;
 }
 
 uint32_t ReclaimDead(const RegionFile& mapped, uint32_t own_slot, Effort effort) {

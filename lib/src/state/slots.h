@@ -24,7 +24,8 @@ struct RegionFile {
 };
 
 // Takes the lowest free slot, zeroes it and signs it. kNoSlot when all are taken by living
-// processes, or when the file system knows no such locks. Once per process, before all else.
+// processes, or when the file system knows no such locks. Once per process, before all else. From
+// here on it is the slot that keeps the file from being removed.
 uint32_t ClaimSlot(const RegionFile& file);
 
 // Zeroes the slots of dead processes. Returns how many there were. While another thread of this

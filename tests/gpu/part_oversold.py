@@ -132,16 +132,16 @@ def run_part(setup: Setup, report: Report) -> None:
             judge_family(setup, report, program, family, 2)
 
 
-def build_allocator(folder: Path, name: str, *flags: str) -> Path | None:
-    """The pluggable allocator; None where no compiler or header is at hand."""
+def build_allocator(setup: Setup, folder: Path, name: str, *flags: str) -> Path | str:
+    """The pluggable allocator, or why there is none."""
     nvcc = shutil.which("nvcc")
     if nvcc is None:
-        return None
+        return "no nvcc"
     target = folder / f"{name}.so"
     source = WORKLOADS / "oversold_managed.c"
     command = [nvcc, "-shared", "-Xcompiler", "-fPIC", *flags, "-o", target, source, "-lcuda"]
-    done = run([str(word) for word in command], {}, 60)
-    return target if done.status == 0 else None
+    done = run(command, setup.environment(preload=False), 60)
+    return target if done.status == 0 else f"nvcc: {done.stderr[-300:]}"
 
 
 def train(
@@ -170,8 +170,10 @@ def run_training(setup: Setup, report: Report) -> None:
     with tempfile.TemporaryDirectory() as name, container(setup) as oversold:
         modes = {"bare": bare_env, "oversold": oversold}
         for mode, flags in (("unified", ()), ("unified on the host", ("-DHOSTED",))):
-            allocator = build_allocator(Path(name), mode.replace(" ", "_"), *flags)
-            if allocator is not None:
+            allocator = build_allocator(setup, Path(name), mode.replace(" ", "_"), *flags)
+            if isinstance(allocator, str):
+                report.judge(part, mode, "skipped", allocator)
+            else:
                 modes[mode] = bare_env | {"GPUFENCE_TEST_ALLOCATOR": str(allocator)}
         for mode, env in modes.items():
             done = train(setup, env, sizes)

@@ -28,6 +28,7 @@ GPU_GAP_NS = 1_700  # between two kernels of an H200
 MARKED_GAP_NS = 5_700  # before and behind a kernel that is launched into an idle stream
 LAUNCH_NS = 2_200  # of the launching thread's time
 POINTS = 1.0  # the burst of 10 ms in two seconds, and the end of the last kernel
+MOST_LOOKS = 800  # a second
 SECOND_POINTS = 2.0  # a burst in a second, and launches that are queued in one and run in the next
 
 pytestmark = pytest.mark.skipif(
@@ -100,6 +101,18 @@ def test_streams_contexts_and_devices_are_held(
     facts = one(machine, tmp_path, percent, "cuLaunchKernel", manner).facts
 
     assert facts["share"] == pytest.approx(wanted, abs=POINTS)
+
+
+@pytest.mark.parametrize("percent", [25, 50, 99])
+def test_a_program_that_waits_is_seldom_looked_at(sim: Sim, tmp_path: Path, percent: int) -> None:
+    """A look costs some 15 us of a core."""
+    log = tmp_path / "calls"
+
+    one(sim.with_env(LOG=log), tmp_path, percent, "cuLaunchKernel", "sync", 1_000)
+
+    # A look sets the context of what it asks about, and none at its end.
+    looks = log.read_text(encoding="utf-8").count("cuCtxSetCurrent ") / 2
+    assert looks <= MOST_LOOKS * RUN_MS / 1000
 
 
 @pytest.mark.parametrize("percent", [25, 60])

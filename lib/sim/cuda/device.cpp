@@ -20,10 +20,11 @@ const sim::machine::DeviceRecord& RecordOf(CUdevice dev) {
   return sim::machine::Device(sim::device::Physical(dev));
 }
 
-CUresult WriteUuid(CUuuid* uuid, CUdevice dev) {
+CUresult WriteUuid(CUuuid* uuid, CUdevice dev,
+                   const uint8_t (sim::machine::DeviceRecord::*of)[16]) {
   if (uuid == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (!sim::device::IsValid(dev)) return CUDA_ERROR_INVALID_DEVICE;
-  memcpy(uuid, RecordOf(dev).uuid, sizeof(RecordOf(dev).uuid));
+  memcpy(uuid, RecordOf(dev).*of, sizeof(RecordOf(dev).*of));
   return CUDA_SUCCESS;
 }
 
@@ -56,12 +57,12 @@ CUresult cuDeviceGetName(char* name, int len, CUdevice dev) {
 
 CUresult cuDeviceGetUuid(CUuuid* uuid, CUdevice dev) {
   SIM_CALL(cuDeviceGetUuid, uuid, dev);
-  return WriteUuid(uuid, dev);
+  return WriteUuid(uuid, dev, &sim::machine::DeviceRecord::board_uuid);
 }
 
 CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice dev) {
   SIM_CALL(cuDeviceGetUuid_v2, uuid, dev);
-  return WriteUuid(uuid, dev);
+  return WriteUuid(uuid, dev, &sim::machine::DeviceRecord::uuid);
 }
 
 CUresult cuDeviceTotalMem_v2(size_t* bytes, CUdevice dev) {

@@ -1,6 +1,7 @@
 // Which devices CUDA_VISIBLE_DEVICES leaves visible, and in which order.
 //
-// Owns the variable's grammar.  Must not know what a device can do.
+// Owns the variable's grammar.  Must not know what a device can do.  Of GPUs that are split a
+// process sees one instance: the first that the variable names, or that there is.
 #include <ctype.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -20,8 +21,8 @@ constinit int g_physical[kMaxDevices] = {};
 constinit int g_count = 0;
 constinit pthread_once_t g_once = PTHREAD_ONCE_INIT;
 
-void WriteUuid(const uint8_t* uuid, char* text) {
-  memcpy(text, "GPU-", 4);
+void WriteUuid(const char* kind, const uint8_t* uuid, char* text) {
+  memcpy(text, kind, 4);
   char* at = text + 4;
   for (int index = 0; index < 16; ++index) {
     if (index == 4 || index == 6 || index == 8 || index == 10) *at++ = '-';
@@ -31,17 +32,29 @@ void WriteUuid(const uint8_t* uuid, char* text) {
   *at = '\0';
 }
 
-// The one device whose UUID begins with the given text, which begins with "GPU-".
+// The one GPU whose UUID begins with the given text, which begins with "GPU-"; its first instance
+// where it is split.
 int FindByUuidPrefix(const char* prefix, size_t bytes) {
   int found = kNone;
-  for (int index = 0; index < machine::DeviceCount(); ++index) {
+  for (int board = 0; board < machine::BoardCount(); ++board) {
+    const int index = board * machine::DevicesPerBoard();
     char text[kUuidTextBytes];
-    WriteUuid(machine::Device(index).uuid, text);
+    WriteUuid("GPU-", machine::Device(index).board_uuid, text);
     if (bytes >= kUuidTextBytes || strncasecmp(text, prefix, bytes) != 0) continue;
     if (found != kNone) return kNone;  // ambiguous
     found = index;
   }
   return found;
+}
+
+// The instance with this UUID, which is written in full.
+int FindInstance(const char* name, size_t bytes) {
+  for (int index = 0; machine::InstancesPerBoard() > 0 && index < machine::DeviceCount(); ++index) {
+    char text[kUuidTextBytes];
+    WriteUuid("MIG-", machine::Device(index).uuid, text);
+    if (bytes == kUuidTextBytes - 1 && strncasecmp(text, name, bytes) == 0) return index;
+  }
+  return kNone;
 }
 
 int FindByOrdinal(const char* text, size_t bytes) {
@@ -50,7 +63,8 @@ int FindByOrdinal(const char* text, size_t bytes) {
     if (!isdigit(static_cast<unsigned char>(text[index])) || ordinal > kMaxDevices) return kNone;
     ordinal = ordinal * 10 + (text[index] - '0');
   }
-  return bytes > 0 && ordinal < machine::DeviceCount() ? ordinal : kNone;
+  if (bytes == 0 || ordinal >= machine::BoardCount()) return kNone;
+  return ordinal * machine::DevicesPerBoard();
 }
 
 // The device that one entry of the list names, blanks around it ignored.
@@ -58,6 +72,7 @@ int FindEntry(const char* text, size_t bytes) {
   while (bytes > 0 && isspace(static_cast<unsigned char>(*text))) ++text, --bytes;
   while (bytes > 0 && isspace(static_cast<unsigned char>(text[bytes - 1]))) --bytes;
   if (bytes > 4 && strncmp(text, "GPU-", 4) == 0) return FindByUuidPrefix(text, bytes);
+  if (bytes > 4 && strncmp(text, "MIG-", 4) == 0) return FindInstance(text, bytes);
   return FindByOrdinal(text, bytes);
 }
 
@@ -73,7 +88,7 @@ void ReadList(const char* list) {
       return;
     }
     g_physical[g_count++] = physical;
-    if (at[bytes] == '\0') return;
+    if (at[bytes] == '\0' || machine::InstancesPerBoard() > 0) return;
     at += bytes + 1;
   }
 }
@@ -82,6 +97,7 @@ void EnumerateOnce() {
   const char* list = getenv("CUDA_VISIBLE_DEVICES");
   if (list != nullptr) return ReadList(list);
   g_count = machine::DeviceCount();
+  if (g_count > 1 && machine::InstancesPerBoard() > 0) g_count = 1;
   for (int index = 0; index < g_count; ++index) g_physical[index] = index;
 }
 

@@ -23,6 +23,7 @@ constinit Config g_config = {
     .log = {},
     .gpu_count = 1,
     .sm_count = 132,
+    .mig_instances = 0,
     .listed_pid = 0,
     .speed_permille = 1000,
     .memory_bytes = 143155 * kMiB,
@@ -140,9 +141,10 @@ void ReadAll() {
               &g_config.sm_count);
   ReadInteger("GPUFENCE_SIM_PID", 1, INT32_MAX, "write a process number from 1 to 2147483647",
               &g_config.listed_pid);
-  int mig_instances = 0;
-  ReadInteger("GPUFENCE_SIM_MIG", 0, 0, "instances are not simulated, leave it unset or write 0",
-              &mig_instances);
+  const int most = g_config.gpu_count > 0 ? kMaxDevices / g_config.gpu_count : kMaxInstances;
+  ReadInteger("GPUFENCE_SIM_MIG", 0, most < kMaxInstances ? most : kMaxInstances,
+              "write a whole number from 0 to 7, with 16 instances in all at most",
+              &g_config.mig_instances);
   ReadBytes("GPUFENCE_SIM_MEMORY", kGranule, kMaxMemory,
             "write bytes with an optional k, m, g or t, from 2m to 4t", &g_config.memory_bytes);
   ReadBytes("GPUFENCE_SIM_CONTEXT_BYTES", 0, kMaxMemory,

@@ -12,6 +12,7 @@
 namespace sim {
 
 inline constexpr int kMaxDevices = 16;
+inline constexpr int kMaxInstances = 7;  // of a GPU that is split
 
 // A path or list taken from the environment; text that does not fit is refused, never cut.
 inline constexpr size_t kMaxPathBytes = 512;
@@ -21,6 +22,7 @@ struct Config {
   char log[kMaxPathBytes];    // LOG: one line per call is appended here; "" = no log
   int gpu_count;              // GPUS: 0 to kMaxDevices; 0 = a driver without a device
   int sm_count;               // SMS per GPU
+  int mig_instances;          // MIG: into how many instances each GPU is split; 0: not at all
   int listed_pid;             // PID: what NVML calls this process; 0 = its own pid
   uint32_t speed_permille;    // SPEED: 1000 = as fast as real; 0 = a virtual clock ("virtual")
   uint64_t memory_bytes;      // MEMORY per GPU, a multiple of 1 MiB

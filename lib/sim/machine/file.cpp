@@ -45,6 +45,7 @@ uint32_t MachineKey(const Config& config) {
                             sizeof(MachineFile),
                             static_cast<uint64_t>(config.gpu_count),
                             static_cast<uint64_t>(config.sm_count),
+                            static_cast<uint64_t>(config.mig_instances),
                             config.speed_permille,
                             config.memory_bytes};
   uint32_t hash = 2166136261u;
@@ -84,28 +85,41 @@ uint64_t Scramble(uint64_t value) {  // splitmix64: neighbours get unrelated ide
   return value ^ value >> 31;
 }
 
-void LayOutDevice(int index, const Config& config, DeviceRecord* device) {
+int DevicesPerBoard(const Config& config) {
+  return config.mig_instances > 0 ? config.mig_instances : 1;
+}
+
+void MakeUuid(int number, uint8_t uuid[16]) {
   for (size_t half = 0; half < 2; ++half) {
-    const uint64_t bits = Scramble(static_cast<uint64_t>(index) * 2 + half);
-    memcpy(device->uuid + 8 * half, &bits, sizeof(bits));
+    const uint64_t bits = Scramble(static_cast<uint64_t>(number) * 2 + half);
+    memcpy(uuid + 8 * half, &bits, sizeof(bits));
   }
+}
+
+void LayOutDevice(int index, const Config& config, DeviceRecord* device) {
+  constexpr uint64_t kMiB = uint64_t{1} << 20;
+  const int parts = DevicesPerBoard(config);
+  const int board = index / parts;
+  MakeUuid(board, device->board_uuid);
+  MakeUuid(config.mig_instances > 0 ? kMaxDevices + index : board, device->uuid);
   device->pci_domain = 0;
-  device->pci_bus = 8u + 8u * static_cast<uint32_t>(index);
+  device->pci_bus = 8u + 8u * static_cast<uint32_t>(board);
   device->pci_device = 0;
-  device->sm_count = static_cast<uint32_t>(config.sm_count);
-  device->memory_bytes = config.memory_bytes;
+  device->sm_count =
+      static_cast<uint32_t>(config.sm_count / parts > 0 ? config.sm_count / parts : 1);
+  device->memory_bytes = config.memory_bytes / kMiB / static_cast<uint64_t>(parts) * kMiB;
 }
 
 // Fills a file of zeros.  Everything but the magic, which says that the rest is there.
 void LayOut(const Config& config, MachineFile* file) {
   file->layout = kLayout;
-  file->device_count = static_cast<uint32_t>(config.gpu_count);
+  file->device_count = static_cast<uint32_t>(config.gpu_count * DevicesPerBoard(config));
   if (getrandom(&file->machine_id, sizeof(file->machine_id), GRND_NONBLOCK) < 0) {
     file->machine_id = MonotonicNs();
   }
   file->clock.is_virtual = config.speed_permille == 0 ? 1 : 0;
   file->clock.speed_permille = config.speed_permille == 0 ? 1000 : config.speed_permille;
-  for (int index = 0; index < config.gpu_count; ++index) {
+  for (int index = 0; index < config.gpu_count * DevicesPerBoard(config); ++index) {
     LayOutDevice(index, config, &file->devices[index]);
   }
   file->magic.store(kMagic, std::memory_order_release);
@@ -113,7 +127,7 @@ void LayOut(const Config& config, MachineFile* file) {
 
 bool IsWhole(const MachineFile& file, const Config& config) {
   return file.magic.load(std::memory_order_acquire) == kMagic && file.layout == kLayout &&
-         file.device_count == static_cast<uint32_t>(config.gpu_count);
+         file.device_count == static_cast<uint32_t>(config.gpu_count * DevicesPerBoard(config));
 }
 
 // Maps the file through a descriptor of its own.  A mapping keeps the description it was made from

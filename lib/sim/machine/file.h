@@ -14,7 +14,7 @@
 namespace sim::machine {
 
 inline constexpr uint64_t kMagic = 0x314d495346504721;  // "!GPFSIM1", written last
-inline constexpr uint32_t kLayout = 1;                  // part of the file's name
+inline constexpr uint32_t kLayout = 2;                  // part of the file's name
 
 struct MachineFile {
   std::atomic<uint64_t> magic;

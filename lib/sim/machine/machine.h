@@ -32,9 +32,11 @@ struct BusyHistory {
   std::atomic<uint64_t> buckets[kBusyBuckets];
 };
 
-// A device, the same for all processes.
+// A device, the same for all processes: a GPU, or an instance of one that is split (MIG), which has
+// memory, multiprocessors and an engine of its own.
 struct DeviceRecord {
   uint8_t uuid[16];
+  uint8_t board_uuid[16];  // the GPU's; the same where it is not split
   uint32_t pci_domain;
   uint32_t pci_bus;
   uint32_t pci_device;
@@ -75,6 +77,10 @@ int OwnSlot();
 
 // Valid after Open().  Slots() has kMaxSlots entries; entries with pid 0 are free.
 int DeviceCount();
+int InstancesPerBoard();  // 0: no GPU is split
+inline int DevicesPerBoard() { return InstancesPerBoard() > 0 ? InstancesPerBoard() : 1; }
+inline int BoardCount() { return DeviceCount() / DevicesPerBoard(); }
+inline int BoardOf(int device) { return device / DevicesPerBoard(); }
 MachineClock& Clock();
 DeviceRecord& Device(int device);
 Slot& SlotAt(int slot);

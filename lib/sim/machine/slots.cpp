@@ -123,6 +123,11 @@ int DeviceCount() {
   return file != nullptr ? static_cast<int>(file->device_count) : 0;
 }
 
+int InstancesPerBoard() {
+  const Config* config = GetConfig();
+  return config != nullptr ? config->mig_instances : 0;
+}
+
 MachineClock& Clock() { return Map()->clock; }
 DeviceRecord& Device(int device) { return Map()->devices[device]; }
 Slot& SlotAt(int slot) { return Map()->slots[slot]; }

@@ -17,11 +17,22 @@ inline constexpr int kNoDevice = -1;
 // What a field holds where NVML has no figure: instance ids of a device without MIG.
 inline constexpr unsigned kNotAvailable = 0xffffffffu;
 
-// The handle of a machine index, which must be below machine::DeviceCount().
-nvmlDevice_t HandleOf(int index);
+// The handle of a GPU, by its number below machine::BoardCount(); of an instance of a split one, by
+// machine index.
+nvmlDevice_t BoardHandle(int board);
+nvmlDevice_t InstanceHandle(int index);
 
-// The machine index behind a handle, or kNoDevice when it is none of ours.
+// The machine index behind a handle, or kNoDevice when it is none of ours. A split GPU's is that of
+// its first instance: they share what is asked about most.
 int IndexOf(nvmlDevice_t device);
+
+bool IsInstance(nvmlDevice_t device);
+
+// The machine indices that a handle stands for: from IndexOf on, so many.
+int CountOf(nvmlDevice_t device);
+
+// Whether the GPU behind a valid handle is split; then nobody tells how busy anything is.
+bool IsSplit();
 
 // The version word of NVML's versioned structs: their size, and in the upper byte their number.
 template <typename Struct>
@@ -47,9 +58,9 @@ nvmlReturn_t PutFor(nvmlDevice_t device, Value* out, Value value) {
   return IndexOf(device) == kNoDevice ? NVML_ERROR_INVALID_ARGUMENT : Put(out, value);
 }
 
-// "GPU-01234567-89ab-cdef-0123-456789abcdef" and its NUL.
+// "GPU-01234567-89ab-cdef-0123-456789abcdef" and its NUL, "MIG-..." for an instance.
 inline constexpr unsigned kUuidTextBytes = 41;
-void FormatUuid(const machine::DeviceRecord& record, char text[kUuidTextBytes]);
+void FormatUuid(nvmlDevice_t device, char text[kUuidTextBytes]);
 
 }  // namespace sim::nvml
 

@@ -9,18 +9,19 @@
 
 namespace {
 
+using sim::machine::BoardCount;
 using sim::machine::Device;
-using sim::machine::DeviceCount;
-using sim::nvml::HandleOf;
+using sim::machine::DevicesPerBoard;
+using sim::nvml::BoardHandle;
 using sim::nvml::IndexOf;
 using sim::nvml::kNoDevice;
 using sim::nvml::Put;
 
-// Hands out the first device for which matches(index) holds.
+// Hands out the first GPU for which matches(index) holds, of its first machine index.
 template <typename Matches>
 nvmlReturn_t PutFirst(nvmlDevice_t* device, Matches matches) {
-  for (int index = 0; index < DeviceCount(); ++index) {
-    if (matches(index)) return Put(device, HandleOf(index));
+  for (int board = 0; board < BoardCount(); ++board) {
+    if (matches(board * DevicesPerBoard())) return Put(device, BoardHandle(board));
   }
   return NVML_ERROR_NOT_FOUND;
 }
@@ -40,7 +41,7 @@ bool ParsePciBusId(const char* text, unsigned* domain, unsigned* bus, unsigned* 
 
 extern "C" nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int* deviceCount) {
   SIM_CALL(nvmlDeviceGetCount_v2, deviceCount);
-  return Put(deviceCount, static_cast<unsigned>(DeviceCount()));
+  return Put(deviceCount, static_cast<unsigned>(BoardCount()));
 }
 
 extern "C" nvmlReturn_t nvmlDeviceGetCount(unsigned int* deviceCount) {
@@ -50,8 +51,8 @@ extern "C" nvmlReturn_t nvmlDeviceGetCount(unsigned int* deviceCount) {
 
 extern "C" nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t* device) {
   SIM_CALL(nvmlDeviceGetHandleByIndex_v2, index, device);
-  if (index >= static_cast<unsigned>(DeviceCount())) return NVML_ERROR_INVALID_ARGUMENT;
-  return Put(device, HandleOf(static_cast<int>(index)));
+  if (index >= static_cast<unsigned>(BoardCount())) return NVML_ERROR_INVALID_ARGUMENT;
+  return Put(device, BoardHandle(static_cast<int>(index)));
 }
 
 extern "C" nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned int index, nvmlDevice_t* device) {
@@ -62,11 +63,17 @@ extern "C" nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned int index, nvmlDevic
 extern "C" nvmlReturn_t nvmlDeviceGetHandleByUUID(const char* uuid, nvmlDevice_t* device) {
   SIM_CALL(nvmlDeviceGetHandleByUUID, uuid, device);
   if (uuid == nullptr || device == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
-  return PutFirst(device, [uuid](int index) {
+  const auto is_of = [uuid](nvmlDevice_t handle) {
     char own[sim::nvml::kUuidTextBytes];
-    sim::nvml::FormatUuid(Device(index), own);
+    sim::nvml::FormatUuid(handle, own);
     return strcmp(own, uuid) == 0;
-  });
+  };
+  for (int index = 0; sim::nvml::IsSplit() && index < sim::machine::DeviceCount(); ++index) {
+    const nvmlDevice_t instance = sim::nvml::InstanceHandle(index);
+    if (is_of(instance)) return Put(device, instance);
+  }
+  return PutFirst(device,
+                  [is_of](int index) { return is_of(BoardHandle(sim::machine::BoardOf(index))); });
 }
 
 extern "C" nvmlReturn_t nvmlDeviceGetHandleBySerial(const char* serial, nvmlDevice_t* device) {
@@ -101,5 +108,7 @@ extern "C" nvmlReturn_t nvmlDeviceGetHandleByPciBusId(const char* pciBusId, nvml
 extern "C" nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int* index) {
   SIM_CALL(nvmlDeviceGetIndex, device, index);
   const int own = IndexOf(device);
-  return own == kNoDevice ? NVML_ERROR_INVALID_ARGUMENT : Put(index, static_cast<unsigned>(own));
+  if (own == kNoDevice) return NVML_ERROR_INVALID_ARGUMENT;
+  if (sim::nvml::IsInstance(device)) return NVML_ERROR_NOT_SUPPORTED;
+  return Put(index, static_cast<unsigned>(sim::machine::BoardOf(own)));
 }

@@ -73,7 +73,7 @@ extern "C" nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char* uuid, unsig
   const DeviceRecord* record = Find(device);
   if (record == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
   char text[sim::nvml::kUuidTextBytes];
-  sim::nvml::FormatUuid(*record, text);
+  sim::nvml::FormatUuid(device, text);
   return PutText(text, uuid, length);
 }
 
@@ -137,7 +137,7 @@ extern "C" nvmlReturn_t nvmlDeviceGetPciInfoExt(nvmlDevice_t device, nvmlPciInfo
 
 extern "C" nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned int* minorNumber) {
   SIM_CALL(nvmlDeviceGetMinorNumber, device, minorNumber);
-  return PutFor(device, minorNumber, static_cast<unsigned>(IndexOf(device)));
+  return PutFor(device, minorNumber, static_cast<unsigned>(sim::machine::BoardOf(IndexOf(device))));
 }
 
 extern "C" nvmlReturn_t nvmlDeviceGetBrand(nvmlDevice_t device, nvmlBrandType_t* type) {

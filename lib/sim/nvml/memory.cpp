@@ -38,10 +38,17 @@ struct Memory {
   uint64_t used;
 };
 
-Memory Read(int index) {
-  const uint64_t usable = Device(index).memory_bytes;
-  const uint64_t reserved = ReservedBytes(usable);
-  const uint64_t used = UsedBytes(index);
+// A split GPU has what its instances have.
+Memory Read(nvmlDevice_t device) {
+  uint64_t usable = 0;
+  uint64_t reserved = 0;
+  uint64_t used = 0;
+  const int first = IndexOf(device);
+  for (int index = first; index < first + sim::nvml::CountOf(device); ++index) {
+    usable += Device(index).memory_bytes;
+    reserved += ReservedBytes(Device(index).memory_bytes);
+    used += UsedBytes(index);
+  }
   return {usable + reserved, reserved, used < usable ? usable - used : 0, used};
 }
 
@@ -58,7 +65,7 @@ extern "C" nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemo
   if (memory->version != sim::nvml::VersionOf<nvmlMemory_v2_t>(2)) {
     return NVML_ERROR_FUNCTION_NOT_FOUND;  // as if each version were a function
   }
-  const Memory now = Read(index);
+  const Memory now = Read(device);
   memory->total = now.total;
   memory->reserved = now.reserved;
   memory->free = now.free;
@@ -85,7 +92,7 @@ extern "C" nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device,
   SIM_CALL(nvmlDeviceGetBAR1MemoryInfo, device, bar1Memory);
   const int index = IndexOf(device);
   if (index == kNoDevice || bar1Memory == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
-  bar1Memory->bar1Total = NextPowerOfTwo(Read(index).total);
+  bar1Memory->bar1Total = NextPowerOfTwo(Read(device).total);
   bar1Memory->bar1Used = kMiB;
   bar1Memory->bar1Free = bar1Memory->bar1Total - bar1Memory->bar1Used;
   return NVML_SUCCESS;

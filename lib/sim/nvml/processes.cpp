@@ -19,34 +19,56 @@ using sim::nvml::PutFor;
 // Records of one process that a device keeps; the figure of real boards.
 constexpr unsigned kAccountingBuffer = 4000;
 
-void Fill(const Slot& slot, const SlotDevice& part, nvmlProcessInfo_v1_t* info) {
-  info->pid = slot.pid.load(std::memory_order_relaxed);
-  info->usedGpuMemory = part.used_bytes.load(std::memory_order_relaxed);
+constexpr unsigned long long kNoFigure = ~0ull;  // NVML_VALUE_NOT_AVAILABLE
+
+// A process on a machine device.
+struct Entry {
+  int slot;
+  int index;
+};
+
+// What a process holds of an instance nobody is told.
+unsigned long long UsedBytes(const SlotDevice& part) {
+  return sim::nvml::IsSplit() ? kNoFigure : part.used_bytes.load(std::memory_order_relaxed);
 }
 
-void Fill(const Slot& slot, const SlotDevice& part, nvmlProcessInfo_v2_t* info) {
+template <typename Info>
+void FillBoth(const Slot& slot, const SlotDevice& part, Info* info) {
   info->pid = slot.pid.load(std::memory_order_relaxed);
-  info->usedGpuMemory = part.used_bytes.load(std::memory_order_relaxed);
-  info->gpuInstanceId = kNotAvailable;
-  info->computeInstanceId = kNotAvailable;
+  info->usedGpuMemory = UsedBytes(part);
 }
 
-void Fill(const Slot& slot, const SlotDevice& part, nvmlProcessDetail_v1_t* info) {
-  info->pid = slot.pid.load(std::memory_order_relaxed);
-  info->usedGpuMemory = part.used_bytes.load(std::memory_order_relaxed);
-  info->gpuInstanceId = kNotAvailable;
-  info->computeInstanceId = kNotAvailable;
+void Fill(const Entry& entry, nvmlProcessInfo_v1_t* info) {
+  FillBoth(SlotAt(entry.slot), SlotAt(entry.slot).devices[entry.index], info);
+}
+
+template <typename Info>
+void FillInstances(const Entry& entry, Info* info) {
+  FillBoth(SlotAt(entry.slot), SlotAt(entry.slot).devices[entry.index], info);
+  const int place = entry.index % sim::machine::DevicesPerBoard();
+  info->gpuInstanceId = sim::nvml::IsSplit() ? static_cast<unsigned>(place) + 1 : kNotAvailable;
+  info->computeInstanceId = sim::nvml::IsSplit() ? 0 : kNotAvailable;
+}
+
+void Fill(const Entry& entry, nvmlProcessInfo_v2_t* info) { FillInstances(entry, info); }
+
+void Fill(const Entry& entry, nvmlProcessDetail_v1_t* info) {
+  FillInstances(entry, info);
   info->usedGpuCcProtectedMemory = 0;
 }
 
-// Live processes with a context on the device: into `slots`; returns how many.
-int ProcessesOn(int index, int (&slots)[kMaxSlots]) {
+// Live processes with a context behind the handle, once for each instance: into `entries`; returns
+// how many.
+int ProcessesOn(nvmlDevice_t device, Entry (&entries)[kMaxSlots]) {
   int live[kMaxSlots];
   const int live_count = LiveSlots(live, kMaxSlots);
+  const int first = IndexOf(device);
   int count = 0;
-  for (int i = 0; i < live_count; ++i) {
-    const SlotDevice& part = SlotAt(live[i]).devices[index];
-    if (part.contexts.load(std::memory_order_acquire) > 0) slots[count++] = live[i];
+  for (int index = first; index < first + sim::nvml::CountOf(device); ++index) {
+    for (int i = 0; i < live_count && count < kMaxSlots; ++i) {
+      const SlotDevice& part = SlotAt(live[i]).devices[index];
+      if (part.contexts.load(std::memory_order_acquire) > 0) entries[count++] = {live[i], index};
+    }
   }
   return count;
 }
@@ -56,19 +78,15 @@ int ProcessesOn(int index, int (&slots)[kMaxSlots]) {
 // the need.
 template <typename Info>
 nvmlReturn_t PutProcesses(nvmlDevice_t device, unsigned* count, Info* infos) {
-  const int index = IndexOf(device);
-  if (index == kNoDevice || count == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
+  if (IndexOf(device) == kNoDevice || count == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
   if (*count > 0 && infos == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
-  int slots[kMaxSlots];
-  const unsigned found = static_cast<unsigned>(ProcessesOn(index, slots));
+  Entry entries[kMaxSlots];
+  const unsigned found = static_cast<unsigned>(ProcessesOn(device, entries));
   const unsigned room = *count;
   *count = found;
   if (found > room) return NVML_ERROR_INSUFFICIENT_SIZE;
   const sim::machine::Gate one_moment;  // else bytes that change hands meanwhile count twice
-  for (unsigned i = 0; i < found; ++i) {
-    const Slot& slot = SlotAt(slots[i]);
-    Fill(slot, slot.devices[index], &infos[i]);
-  }
+  for (unsigned i = 0; i < found; ++i) Fill(entries[i], &infos[i]);
   return NVML_SUCCESS;
 }
 

@@ -1,4 +1,4 @@
-// How devices stand to each other, to processors and to their own instances (MIG is off).
+// How devices stand to each other and to processors.
 //
 // All devices sit on one NUMA node, each below a host bridge of its own, beside all processors.
 #include <sched.h>
@@ -9,8 +9,8 @@
 
 namespace {
 
-using sim::machine::DeviceCount;
-using sim::nvml::HandleOf;
+using sim::machine::BoardCount;
+using sim::nvml::BoardHandle;
 using sim::nvml::IndexOf;
 using sim::nvml::kNoDevice;
 using sim::nvml::Put;
@@ -20,8 +20,6 @@ constexpr unsigned kLevelSameDevice = 0;
 constexpr unsigned kLevelNode = 40;
 constexpr unsigned kLevelSystem = 50;
 constexpr unsigned kAffinityScopeCount = 2;
-constexpr unsigned kMaxMigDevices = 7;
-constexpr unsigned kMigDisabled = 0;
 constexpr unsigned kNotVirtualized = 0;
 constexpr unsigned kPeerOk = 0;
 
@@ -30,9 +28,9 @@ nvmlReturn_t PutDevices(unsigned* count, nvmlDevice_t* devices, int except) {
   if (count == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
   const unsigned room = *count;
   unsigned found = 0;
-  for (int index = 0; index < DeviceCount(); ++index) {
-    if (index == except) continue;
-    if (devices != nullptr && found < room) devices[found] = HandleOf(index);
+  for (int board = 0; board < BoardCount(); ++board) {
+    if (board == except) continue;
+    if (devices != nullptr && found < room) devices[found] = BoardHandle(board);
     ++found;
   }
   *count = devices != nullptr && found > room ? room : found;
@@ -123,31 +121,4 @@ extern "C" nvmlReturn_t nvmlDeviceGetVirtualizationMode(nvmlDevice_t device,
                                                         nvmlGpuVirtualizationMode_t* pVirtualMode) {
   SIM_CALL(nvmlDeviceGetVirtualizationMode, device, pVirtualMode);
   return PutFor(device, pVirtualMode, static_cast<nvmlGpuVirtualizationMode_t>(kNotVirtualized));
-}
-
-extern "C" nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int* currentMode,
-                                             unsigned int* pendingMode) {
-  SIM_CALL(nvmlDeviceGetMigMode, device, currentMode, pendingMode);
-  if (pendingMode == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
-  const nvmlReturn_t result = PutFor(device, currentMode, kMigDisabled);
-  if (result == NVML_SUCCESS) *pendingMode = kMigDisabled;
-  return result;
-}
-
-extern "C" nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned int* count) {
-  SIM_CALL(nvmlDeviceGetMaxMigDeviceCount, device, count);
-  return PutFor(device, count, kMaxMigDevices);
-}
-
-extern "C" nvmlReturn_t nvmlDeviceIsMigDeviceHandle(nvmlDevice_t device,
-                                                    unsigned int* isMigDevice) {
-  SIM_CALL(nvmlDeviceIsMigDeviceHandle, device, isMigDevice);
-  return PutFor(device, isMigDevice, 0u);
-}
-
-extern "C" nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned int index,
-                                                            nvmlDevice_t* migDevice) {
-  SIM_CALL(nvmlDeviceGetMigDeviceHandleByIndex, device, index, migDevice);
-  if (IndexOf(device) == kNoDevice || migDevice == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
-  return index < kMaxMigDevices ? NVML_ERROR_NOT_FOUND : NVML_ERROR_INVALID_ARGUMENT;
 }

@@ -2,7 +2,8 @@
 //
 // A sample is taken at every multiple of kSampleNs of the machine's clock and looks back: a
 // device's over one period, a process's over a second. Nothing newer can be seen, whoever asks how
-// often. Times come out as microseconds since 1970. Must not know what made anybody busy.
+// often; on GPUs that are split nobody is told. Times come out as microseconds since 1970. Must not
+// know what made anybody busy.
 #include "nvml/utilization.h"
 
 #include <time.h>
@@ -140,6 +141,7 @@ extern "C" nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device,
   SIM_CALL(nvmlDeviceGetUtilizationRates, device, utilization);
   const int index = IndexOf(device);
   if (index == kNoDevice || utilization == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
+  if (sim::nvml::IsSplit()) return NVML_ERROR_NOT_SUPPORTED;
   utilization->gpu = sim::nvml::LoadPercent(index);
   utilization->memory = 0;
   return NVML_SUCCESS;
@@ -153,6 +155,7 @@ extern "C" nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
            lastSeenTimeStamp);
   const int index = IndexOf(device);
   if (index == kNoDevice || processSamplesCount == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
+  if (sim::nvml::IsSplit()) return NVML_ERROR_NOT_SUPPORTED;
   return PutProcessSamples(index, lastSeenTimeStamp, processSamplesCount, utilization);
 }
 
@@ -161,6 +164,7 @@ extern "C" nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(
   SIM_CALL(nvmlDeviceGetProcessesUtilizationInfo, device, procesesUtilInfo);
   const int index = IndexOf(device);
   if (index == kNoDevice || procesesUtilInfo == nullptr) return NVML_ERROR_INVALID_ARGUMENT;
+  if (sim::nvml::IsSplit()) return NVML_ERROR_NOT_SUPPORTED;
   if (procesesUtilInfo->version != sim::nvml::VersionOf<nvmlProcessesUtilizationInfo_v1_t>(1)) {
     return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
   }
@@ -178,7 +182,7 @@ extern "C" nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t device, nvmlSamplingTy
   if (index == kNoDevice || sampleValType == nullptr || sampleCount == nullptr) {
     return NVML_ERROR_INVALID_ARGUMENT;
   }
-  if (!IsSampled(type)) return NVML_ERROR_NOT_SUPPORTED;
+  if (!IsSampled(type) || sim::nvml::IsSplit()) return NVML_ERROR_NOT_SUPPORTED;
   *sampleValType = NVML_VALUE_TYPE_UNSIGNED_INT;
   if (samples == nullptr) {  // asks how many there can be
     *sampleCount = kSamplesKept;

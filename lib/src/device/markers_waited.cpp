@@ -20,6 +20,8 @@ constexpr uint64_t kUnmarkedWorkNs = 1'000'000;
 constexpr uint64_t kMostExtraNs = 100'000;
 // Beyond what markers saw, and this, the host was late rather than the GPU busy.
 constexpr uint64_t kSurpriseNs = 20'000;
+// The marker behind a run is waited for as well: so much later than it took to record (H200).
+constexpr uint64_t kEndMarkerNs = 400;
 constexpr uint64_t kForgetParts = 64;  // of the longest launch, with each marked run
 constexpr uint32_t kMarkedAfterSurprise = 4;
 
@@ -124,7 +126,7 @@ size_t Markers::TakeMarked(MarkedStream* stream, uint64_t now_ns, BusyInterval* 
   CollectStream(stream, &look);
   if (!is_one_run || stream->first != kNone || stream->busy_ns == 0) return look.count;
   const uint64_t span_ns = now_ns - stream->host_begin_ns;
-  const uint64_t known_ns = stream->busy_ns + 2 * stream->mark_ns;
+  const uint64_t known_ns = stream->busy_ns + 2 * stream->mark_ns + kEndMarkerNs;
   stream->host_extra_ns =
       std::max(Average(stream->host_extra_ns, span_ns - std::min(span_ns, known_ns)), uint64_t{1});
   stream->longest_ns = std::max(stream->longest_ns - stream->longest_ns / kForgetParts,

@@ -202,7 +202,7 @@ def test_a_state_folder_that_is_missing_fails_cuinit_with_one_line(sim: Sim) -> 
         ("SPEED", "1e9"),
         ("KERNEL_NS", "1us"),
         ("CONTEXT_BYTES", "0x10"),
-        ("MIG", "1"),
+        ("MIG", "8"),
         ("FAULTS", "cuMemAlloc_v2"),
         ("FAULTS", "cuMemAlloc_v2@0=2"),
         ("FAULTS", "cuMemAlloc_v9@1=2"),

@@ -27,8 +27,8 @@ constexpr uint64_t kSpacingNs = 1'000'000;
 constexpr uint64_t kTurnSpacingNs = 2'000'000;
 
 // A look costs some 15 us of a core, half of them for waking up.
-constexpr uint64_t kCalmTickNs = 1'500'000;    // while half of the credit is left
-constexpr uint64_t kClosedTickNs = 1'000'000;  // every launch asks: there is no gate to close
+constexpr uint64_t kCalmTickNs = 1'500'000;       // while half of the credit is left
+constexpr uint64_t kUnhurriedTickNs = 1'000'000;  // while every launch asks, or may go for long
 constexpr uint64_t kShortTickNs = 50'000;
 constexpr uint64_t kBlindTickNs = 100'000;  // others wait, and nobody knows when this work ends
 // Who waits for a turn is woken by whoever hands it over. It looks by itself only to say that it
@@ -70,13 +70,16 @@ int64_t PayingNs(CoreDevice* device, uint64_t queued_ns, int64_t ahead_ns, uint6
   return paying ? std::max(ahead_ns, owed_ns - burst_ns / 2) : 0;
 }
 
+// How much may be owed while the gate is open; less than anybody can owe while a burst is paid for.
+int64_t MostOwedNs(const CoreDevice& device, uint64_t now_ns) {
+  if (device.seat.TurnLeftNs(now_ns) != UINT64_MAX) return 0;
+  const bool paying = device.paying.load(std::memory_order_relaxed) != 0;
+  return paying ? -2 * static_cast<int64_t>(kShareBurstNs) : BurstNs(device.seat, now_ns);
+}
+
 // Whether the next launch must look for itself.
 bool MustAsk(const CoreDevice& device, uint64_t now_ns) {
-  if (!device.seat.HasTurn()) return true;
-  const int64_t ahead_ns = AheadNs(device.seat, now_ns);
-  if (device.seat.TurnLeftNs(now_ns) != UINT64_MAX) return ahead_ns > 0;
-  return device.paying.load(std::memory_order_relaxed) != 0 ||
-         ahead_ns > BurstNs(device.seat, now_ns);
+  return !device.seat.HasTurn() || AheadNs(device.seat, now_ns) > MostOwedNs(device, now_ns);
 }
 
 void Notify(CoreDevice* device) {
@@ -94,8 +97,11 @@ bool AnyOthers(const Cores* cores, uint64_t now_ns) {
 
 // Until the device's gate may have to be closed.
 uint64_t GateTickNs(const CoreDevice& device, uint64_t now_ns) {
-  if (AheadNs(device.seat, now_ns) < -static_cast<int64_t>(kShareBurstNs / 2)) return kCalmTickNs;
-  return device.closed.load(std::memory_order_relaxed) != 0 ? kClosedTickNs : kTickNs;
+  constexpr auto kMuchNs = static_cast<int64_t>(kShareBurstNs / 2);
+  const int64_t ahead_ns = AheadNs(device.seat, now_ns);
+  if (ahead_ns < -kMuchNs) return kCalmTickNs;
+  const bool closed = device.closed.load(std::memory_order_relaxed) != 0;
+  return closed || MostOwedNs(device, now_ns) - ahead_ns > kMuchNs ? kUnhurriedTickNs : kTickNs;
 }
 
 // Until the device's turn must be looked at: its end, and the end of what is left of it.
@@ -182,7 +188,7 @@ uint64_t NextTickNs(Cores* cores, uint64_t now_ns) {
     return std::min(next_ns, tick_ns);
   }
   if (next_ns != UINT64_MAX) return next_ns;
-  return now_ns < cores->watcher.busy_until_ns ? kClosedTickNs : UINT64_MAX;
+  return now_ns < cores->watcher.busy_until_ns ? kUnhurriedTickNs : UINT64_MAX;
 }
 
 }  // namespace gpufence

@@ -31,25 +31,9 @@ namespace {
 constexpr double kHeldNs = 100'000;  // a launch that takes longer was held
 constexpr int kLaunchesAtOnce = 2'000;
 
-constexpr char kKernels[] = R"(
-.version 7.0
-.target sm_50
-.address_size 64
-.visible .entry gpufence_empty() { ret; }
-.visible .entry gpufence_spin_ns(.param .u64 spin_ns)
-{
-  .reg .pred %p<2>;
-  .reg .b64 %rd<5>;
-  ld.param.u64 %rd1, [spin_ns];
-  mov.u64 %rd2, %globaltimer;
-again:
-  mov.u64 %rd3, %globaltimer;
-  sub.u64 %rd4, %rd3, %rd2;
-  setp.lt.u64 %p1, %rd4, %rd1;
-  @%p1 bra again;
-  ret;
-}
-)";
+constexpr char kKernels[] =
+#include "spin_kernel.h"
+    ".visible .entry gpufence_empty() { ret; }";
 
 void Check(CUresult code, const char* what) {
   if (code == CUDA_SUCCESS) return;

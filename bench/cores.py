@@ -11,7 +11,6 @@ Exit status: 0 measured (and with --real within the targets), 1 a target was mis
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -23,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from run import HERE, REPO, BenchError, compiler
+from run import HERE, REPO, BenchError, arguments, compiler, conclude
 
 LAUNCHES = 200_000
 ROUNDS = 3  # of bare and limited in turn; the best of each counts
@@ -87,7 +86,14 @@ def opened(build: Path, real: bool) -> Iterator[Bench]:
         folder = Path(name)
         program = folder / "cores"
         command = [*compiler(build), "-O2", "-std=c++20", "-I", str(HERE)]
-        command += ["-I", str(build / "gen"), "-I", str(REPO / "lib" / "src")]
+        command += [
+            "-I",
+            str(build / "gen"),
+            "-I",
+            str(REPO / "lib" / "src"),
+            "-I",
+            str(REPO / "tests"),
+        ]
         command += [str(HERE / "cores.cpp"), "-o", str(program)]
         command += ["-Wl,--unresolved-symbols=ignore-all", "-Wl,--no-as-needed"]
         command += ["-L", str(build / "sim"), "-l:libcuda.so.1"]
@@ -191,23 +197,9 @@ def table(figures: dict[str, Any]) -> str:
 
 def main(words: list[str]) -> int:
     """See the module's text."""
-    parser = argparse.ArgumentParser(prog="bench/cores.py", description="Cost of a core limit.")
-    parser.add_argument("--build", type=Path, default=REPO / "build", help="build folder (build)")
-    parser.add_argument("--real", action="store_true", help="measure the machine's own driver")
-    parser.add_argument("-o", "--output", type=Path, help="write the figures as JSON")
-    options = parser.parse_args(words)
-    try:
-        figures = measure(options.build.resolve(), options.real)
-    except BenchError as error:
-        print(f"bench: nothing measured: {error}.", file=sys.stderr)
-        return 3
-    if options.output is not None:
-        options.output.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
-    print(table(figures))
-    complaints = missed(figures) if options.real else []
-    for complaint in complaints:
-        print(f"MISSED {complaint}")
-    return 1 if complaints else 0
+    options = arguments("cores.py", "Cost of a core limit.").parse_args(words)
+    build = options.build.resolve()
+    return conclude(options, lambda: measure(build, options.real), table, missed)
 
 
 if __name__ == "__main__":

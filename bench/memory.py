@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from run import HERE, REPO, BenchError, compiler
+from run import HERE, BenchError, arguments, compiler, conclude
 
 LIVE = (1, 1_000, 1_000_000)
 ATTACHED = (1, 16, 256)
@@ -293,36 +293,39 @@ def table(figures: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def measured(options: argparse.Namespace) -> dict[str, Any]:
+    """Compiles the program and measures with it.
+
+    Raises:
+        BenchError: there is no library, or the program does not compile or ends badly.
+    """
+    build = options.build.resolve()
+    with tempfile.TemporaryDirectory(prefix="gpufence-") as name:
+        folder = Path(name)
+        (folder / "state").mkdir()
+        program = compile_program(build, folder)
+        library = build / "lib" / "libgpufence.so"
+        if not library.exists():
+            raise BenchError(f"{build} holds no library. Run ci/build first")
+        bench = Bench(
+            program, library, options.real, build / "sim", folder, options.seconds, options.runs
+        )
+        return measure(bench, options.fill_seconds)
+
+
+def all_missed(figures: dict[str, Any]) -> list[str]:
+    """The figures whose target is missed."""
+    return [f"{condition} {name}" for condition, name, call in rows(figures) if missed(name, call)]
+
+
 def main(words: list[str]) -> int:
     """See the module's text."""
-    parser = argparse.ArgumentParser(prog="bench/memory.py", description="A memory limit's cost.")
-    parser.add_argument("--build", type=Path, default=REPO / "build", help="build folder (build)")
-    parser.add_argument("--real", action="store_true", help="measure the machine's own driver")
+    parser = arguments("memory.py", "A memory limit's cost.")
     parser.add_argument("--seconds", type=float, default=0.2, help="per figure and run (0.2)")
     parser.add_argument("--runs", type=int, default=3, help="processes for each figure (3)")
     parser.add_argument("--fill-seconds", type=float, default=20, help="to fill with (20)")
-    parser.add_argument("-o", "--output", type=Path, help="write the figures as JSON")
     options = parser.parse_args(words)
-    build = options.build.resolve()
-    try:
-        with tempfile.TemporaryDirectory(prefix="gpufence-") as name:
-            folder = Path(name)
-            (folder / "state").mkdir()
-            program = compile_program(build, folder)
-            library = build / "lib" / "libgpufence.so"
-            if not library.exists():
-                raise BenchError(f"{build} holds no library. Run ci/build first")
-            bench = Bench(
-                program, library, options.real, build / "sim", folder, options.seconds, options.runs
-            )
-            figures = measure(bench, options.fill_seconds)
-    except BenchError as error:
-        print(f"bench: nothing measured: {error}.", file=sys.stderr)
-        return 3
-    if options.output is not None:
-        options.output.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
-    print(table(figures))
-    return int(options.real and any(missed(name, call) for _, name, call in rows(figures)))
+    return conclude(options, lambda: measured(options), table, all_missed)
 
 
 if __name__ == "__main__":

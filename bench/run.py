@@ -18,7 +18,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -122,25 +122,55 @@ def table(figures: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def main(words: list[str]) -> int:
-    """See the module's text."""
-    parser = argparse.ArgumentParser(prog="bench/run.py", description="Call overhead.")
+def missed(figures: Mapping[str, Any]) -> list[str]:
+    """The calls whose target is missed."""
+    return [n for n, call in figures["calls"].items() if "MISSED" in verdict(n, call, real=True)]
+
+
+def arguments(program: str, purpose: str) -> argparse.ArgumentParser:
+    """What every bench takes."""
+    parser = argparse.ArgumentParser(prog=f"bench/{program}", description=purpose)
     parser.add_argument("--build", type=Path, default=REPO / "build", help="build folder (build)")
     parser.add_argument("--real", action="store_true", help="measure the machine's own driver")
-    parser.add_argument("--rounds", type=int, default=31, help="interleaved rounds (31)")
-    parser.add_argument("--scale", type=float, default=1.0, help="times the calls of a round (1)")
     parser.add_argument("-o", "--output", type=Path, help="write the figures as JSON")
-    options = parser.parse_args(words)
+    return parser
+
+
+def conclude(
+    options: argparse.Namespace,
+    measured: Callable[[], dict[str, Any]],
+    table: Callable[[dict[str, Any]], str],
+    missed: Callable[[dict[str, Any]], Sequence[str]],
+) -> int:
+    """Measure, write and print; what was missed counts on a real driver only.
+
+    Returns:
+        The exit status: 0 measured, 1 a target missed, 3 nothing measured.
+    """
     try:
-        figures = measure(options.build.resolve(), options.real, options.rounds, options.scale)
+        figures = measured()
     except BenchError as error:
         print(f"bench: nothing measured: {error}.", file=sys.stderr)
         return 3
     if options.output is not None:
         options.output.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
     print(table(figures))
-    missed = [n for n, c in figures["calls"].items() if "MISSED" in verdict(n, c, options.real)]
-    return 1 if missed else 0
+    complaints = missed(figures) if options.real else []
+    for complaint in complaints:
+        print(f"MISSED {complaint}")
+    return 1 if complaints else 0
+
+
+def main(words: list[str]) -> int:
+    """See the module's text."""
+    parser = arguments("run.py", "Call overhead.")
+    parser.add_argument("--rounds", type=int, default=31, help="interleaved rounds (31)")
+    parser.add_argument("--scale", type=float, default=1.0, help="times the calls of a round (1)")
+    options = parser.parse_args(words)
+    build = options.build.resolve()
+    return conclude(
+        options, lambda: measure(build, options.real, options.rounds, options.scale), table, missed
+    )
 
 
 if __name__ == "__main__":

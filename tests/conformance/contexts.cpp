@@ -200,6 +200,10 @@ void Threads(Facts& facts, CUdevice device) {
   facts.Is("thread.destroyed_stays_current_here", Current() == context);
   facts.Code("thread.destroyed_here_allocate", AllocateAndFree());
   facts.Code("thread.destroyed_here_synchronize", cuCtxSynchronize());
+  size_t bytes = 0;
+  int priority = 0;
+  facts.Code("thread.destroyed_here_info", cuMemGetInfo_v2(&bytes, &bytes));
+  facts.Code("thread.destroyed_here_priorities", cuCtxGetStreamPriorityRange(&priority, &priority));
   CUcontext popped = nullptr;
   facts.Code("thread.destroyed_here_pop", cuCtxPopCurrent_v2(&popped));
 }

@@ -20,30 +20,11 @@ inline constexpr int kSkipped = 77;  // exit status: there is no GPU to ask
 // What outputs hold before a call that must not write them.
 inline constexpr CUdeviceptr kPoison = 0xabababababab;
 
-// gpufence_spin_ns keeps one thread busy for the nanoseconds of its only parameter; the simulator
-// takes its duration from the same parameter.  Target and version are the oldest that every driver
-// from 470 to 580 compiles.
-inline constexpr char kKernels[] = R"(
-.version 7.0
-.target sm_50
-.address_size 64
-
+inline constexpr char kKernels[] =
+#include "spin_kernel.h"
+    R"(
 .visible .entry gpufence_empty()
 {
-    ret;
-}
-
-.visible .entry gpufence_spin_ns(.param .u64 spin_ns)
-{
-    .reg .pred %p<2>;
-    .reg .b64 %rd<5>;
-    ld.param.u64 %rd1, [spin_ns];
-    mov.u64 %rd2, %globaltimer;
-again:
-    mov.u64 %rd3, %globaltimer;
-    sub.u64 %rd4, %rd3, %rd2;
-    setp.lt.u64 %p1, %rd4, %rd1;
-    @%p1 bra again;
     ret;
 }
 

@@ -31,6 +31,8 @@ void BeforeInit(Facts& facts) {
   CUcontext context = nullptr;
   CUdeviceptr memory = kPoison;
   size_t bytes = 77;
+  int low = 0;
+  int high = 0;
   CUstream stream = nullptr;
   CUmodule module = nullptr;
   facts.Code("before_init.cuCtxGetCurrent", cuCtxGetCurrent(&context));
@@ -40,6 +42,7 @@ void BeforeInit(Facts& facts) {
   facts.Refused("before_init.cuMemAlloc", refused, Left(memory));
   facts.Code("before_init.cuMemFree", cuMemFree_v2(kPoison));
   facts.Code("before_init.cuMemGetInfo", cuMemGetInfo_v2(&bytes, &bytes));
+  facts.Code("before_init.cuCtxGetStreamPriorityRange", cuCtxGetStreamPriorityRange(&low, &high));
   facts.Code("before_init.cuStreamCreate", cuStreamCreate(&stream, 0));
   facts.Code("before_init.cuModuleLoadData", cuModuleLoadData(&module, kKernels));
   facts.Code("before_init.cuLaunchKernel",
@@ -179,6 +182,8 @@ void WithoutContext(Facts& facts) {
   CUdevice device = -77;
   CUdeviceptr memory = kPoison;
   size_t bytes = 0;
+  int low = 0;
+  int high = 0;
   void* host = nullptr;
   CUstream stream = nullptr;
   CUevent event = nullptr;
@@ -195,6 +200,7 @@ void WithoutContext(Facts& facts) {
              cuMemAllocManaged(&memory, kMib, CU_MEM_ATTACH_GLOBAL));
   facts.Code("no_context.cuMemFree", cuMemFree_v2(kPoison));
   facts.Code("no_context.cuMemGetInfo", cuMemGetInfo_v2(&bytes, &bytes));
+  facts.Code("no_context.cuCtxGetStreamPriorityRange", cuCtxGetStreamPriorityRange(&low, &high));
   facts.Code("no_context.cuMemHostAlloc", cuMemHostAlloc(&host, 4096, 0));
   facts.Code("no_context.cuStreamCreate", cuStreamCreate(&stream, 0));
   facts.Code("no_context.cuStreamSynchronize", cuStreamSynchronize(nullptr));

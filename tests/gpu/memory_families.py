@@ -116,9 +116,6 @@ class Filled:
         }
 
 
-Filler = Callable[[Driven, str, int], tuple[int, int, bool]]
-
-
 def fill_lines(program: Driven, family: str, piece: int, held: list[int]) -> tuple[int, int, bool]:
     """charge_addresses allocates one piece a line: last code, pieces, whether it wrote."""
     for count in range(100_000):

@@ -78,7 +78,7 @@ def _compile_leftovers(setup: Setup, report: Report) -> None:
     if not missing:
         return
     common = ["c++", "-std=c++20", "-O1", "-pthread", "-rdynamic", "-Wl,-z,lazy"]
-    common += ["-I", str(setup.build / "gen")]
+    common += ["-I", str(setup.build / "gen"), "-I", str(harness.FOLDER.parent)]
     drivers = _driver_files()
 
     def compile_one(name: str) -> str:

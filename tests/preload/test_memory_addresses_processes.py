@@ -121,6 +121,24 @@ def test_the_exporter_pays_for_memory_between_processes(bare: Sim, state: Path, 
         assert charged(state) == held - 698 * MIB
 
 
+def test_a_piece_that_another_process_holds_keeps_its_chunk(bare: Sim, state: Path) -> None:
+    with allocator(bare, state) as owner, allocator(bare, state) as guest:
+        before = charged(state)
+        owner.take("linear", 4096)
+        address = owner.take("linear", MIB // 2)
+        _, handle = owner.tell("export", address)
+        code, mapped = guest.ask("import", handle)
+        assert code == 0
+
+        owner.give("free", address)
+
+        # The chunk twice: its other piece's, and what the guest holds.
+        assert charged(state) == before + 4 * MIB
+        guest.give("close", mapped)
+        owner.take("linear", 2 * MIB)  # whoever asks next notices
+        assert charged(state) == before + 4 * MIB
+
+
 def test_the_exporter_pays_for_pool_memory_between_processes(bare: Sim, state: Path) -> None:
     with allocator(bare, state) as owner, allocator(bare, state) as guest:
         owner.does("pool", "shared")

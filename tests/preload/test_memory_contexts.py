@@ -59,6 +59,8 @@ EXPECTED = {
         "second with 1 GiB": ROOM - GIB,
         "third": ROOM,
     },
+    # So do the pieces that share chunks, and no other context's.
+    "pieces": {"both": ROOM - CONTEXT - 12, "second": ROOM - 6, "third": ROOM},
     # A primary context lives as long as somebody retains it.
     "primary": {
         "retained": ROOM,

@@ -58,6 +58,26 @@ void Contents(Facts* facts) {
   facts->Say("third", RoomMiB());
 }
 
+// Three chunks: what is smaller than one, of both kinds.
+void TakePieces() {
+  CUdeviceptr address = 0;
+  for (int i = 0; i < 3; ++i) MUST(cuMemAlloc_v2(&address, kMiB));
+  MUST(cuMemAllocManaged(&address, 4096, CU_MEM_ATTACH_GLOBAL));
+}
+
+void Pieces(Facts* facts) {
+  CUcontext first = Create();
+  TakePieces();
+  CUcontext second = Create();
+  TakePieces();
+  facts->Say("both", RoomMiB());
+  MUST(cuCtxDestroy_v2(first));
+  facts->Say("second", RoomMiB());
+  MUST(cuCtxDestroy(second));
+  Create();
+  facts->Say("third", RoomMiB());
+}
+
 void Primary(Facts* facts) {
   RetainPrimary();
   facts->Say("retained", RoomMiB());
@@ -174,6 +194,7 @@ int main(int argc, char** argv) {
   if (is("one")) One(&facts);
   if (is("two")) Two(&facts);
   if (is("contents")) Contents(&facts);
+  if (is("pieces")) Pieces(&facts);
   if (is("primary")) Primary(&facts);
   if (is("reset")) Reset(&facts);
   if (is("behind")) Behind(&facts);

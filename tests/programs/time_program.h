@@ -10,23 +10,9 @@
 
 namespace timing {
 
-inline constexpr char kKernels[] = R"(
-.version 7.0
-.target sm_50
-.address_size 64
-.visible .entry gpufence_spin_ns(.param .u64 spin_ns)
-{
-  .reg .pred %p<2>;
-  .reg .b64 %rd<5>;
-  ld.param.u64 %rd1, [spin_ns];
-  mov.u64 %rd2, %globaltimer;
-again:
-  mov.u64 %rd3, %globaltimer;
-  sub.u64 %rd4, %rd3, %rd2;
-  setp.lt.u64 %p1, %rd4, %rd1;
-  @%p1 bra again;
-  ret;
-}
+inline constexpr char kKernels[] =
+#include "spin_kernel.h"
+    R"(
 .visible .entry named_150us() { ret; }
 .visible .entry plain() { ret; }
 .visible .entry many(.param .u32 a, .param .align 8 .b8 b[24], .param .f64 c) { ret; }

@@ -1,7 +1,12 @@
-"""The pages for people: every link leads somewhere, every page is listed, every command exists."""
+"""The pages for people: every link leads somewhere, every page is listed, every command exists.
+
+And what they count of files of this repository is what those files hold.
+"""
 
 from __future__ import annotations
 
+import fnmatch
+import json
 import os
 import re
 from pathlib import Path
@@ -11,6 +16,7 @@ import pytest
 REPO = Path(__file__).resolve().parents[2]
 PAGES = [REPO / "README.md", REPO / "CONTRIBUTING.md", *sorted((REPO / "docs").rglob("*.md"))]
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
+ANCHOR = re.compile(r"\]\(([^)#:]*)#([^)]+)\)")
 SCRIPT = re.compile(r"(?<![\w.])ci/[a-z][a-z-]*\b(?![./])")
 
 
@@ -33,3 +39,50 @@ def test_the_index_lists_every_page() -> None:
     pages = {path.name for path in (REPO / "docs").glob("*.md")} - {"README.md"}
 
     assert {page for page in pages if f"({page})" not in index} == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPO)))
+def test_every_link_into_a_page_leads_to_a_heading(page: Path) -> None:
+    wrong = [
+        f"{target}#{anchor}"
+        for target, anchor in ANCHOR.findall(page.read_text(encoding="utf-8"))
+        if anchor not in headings((page.parent / target) if target else page)
+    ]
+
+    assert wrong == []
+
+
+def headings(page: Path) -> set[str]:
+    """The anchors of a page, as the forges that show it make them."""
+    titles = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/simulator.md"])
+def test_facts_and_deviations_are_counted_right(name: str) -> None:
+    page = " ".join((REPO / name).read_text(encoding="utf-8").split())
+    recorded = json.loads((REPO / "tests/conformance/facts/h200-580.json").read_bytes())["programs"]
+    text = (REPO / "lib/sim/deviations.toml").read_text(encoding="utf-8")
+    named = re.findall(r'^program = "(.+)"\nfact = "(.+)"$', text, re.MULTILINE)
+    facts = [(program, fact) for program, told in recorded.items() for fact in told]
+    deviating = [
+        (program, fact)
+        for program, fact in facts
+        if any(program == p and fnmatch.fnmatchcase(fact, pattern) for p, pattern in named)
+    ]
+
+    assert re.search(rf"\b{len(facts):,} facts\b", page)
+    assert re.search(rf"\b(all but|it names) {len(deviating)}\b", page)
+
+
+def test_the_readmes_figures_are_those_of_their_pages() -> None:
+    readme = (REPO / "README.md").read_text(encoding="utf-8")
+    bench = (REPO / "docs" / "benchmarks.md").read_text(encoding="utf-8")
+    for name in ("cuCtxGetCurrent", "cuLaunchKernel", "cuGetProcAddress"):
+        row = re.search(rf"^\| `{name}`[^|]*\| ([\d,.]+) ns \| ([\d,.]+) ns \|$", readme, re.M)
+        line = re.search(rf"^{name} +([\d.]+) +([\d.]+) ", bench, re.M)
+        assert row
+        assert line
+        told = [float(figure.replace(",", "")) for figure in row.groups()]
+        kept = [float(figure) for figure in line.groups()]
+        assert told == [round(k) if k >= 100 else k for k in kept], name

@@ -10,12 +10,11 @@ if TYPE_CHECKING:
     from .as_text import Style
     from .session import Outcome
 
-FORMATS = ("text", "json", "markdown", "sarif")
 EXTENSIONS = {".json": "json", ".md": "markdown", ".sarif": "sarif", ".txt": "text"}
 
 
 def render(outcome: Outcome, form: str, style: Style) -> str:
-    """Spell an outcome in one of `FORMATS`; `style` matters to text only."""
+    """Spell an outcome as text, json, markdown or sarif; `style` matters to text only."""
     if form == "json":
         return as_json.render(outcome)
     if form == "markdown":

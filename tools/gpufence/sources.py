@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import enum
 import os
-import re
 import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -300,8 +299,3 @@ def split_list(text: str, separator: str) -> Sequence[str]:
     """The parts of a list; what ends the text is no part, so "a,b," has two."""
     parts = text.split(separator)
     return parts[:-1] if parts[-1] == "" else parts
-
-
-def is_decimal(text: str) -> bool:
-    """ASCII digits only; str.isdigit() knows more than bytes can say."""
-    return re.fullmatch(r"[0-9]+", text) is not None

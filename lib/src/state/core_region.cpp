@@ -59,9 +59,7 @@ SharedFilePlaces PlacesFor(const char* node_folder, const RegionPlaces& own, cha
   snprintf(name, NAME_MAX, "gpufence-%s.cores%u-%08x", shared ? "node" : own.container,
            kCoreLayoutVersion, static_cast<uint32_t>(ClockIdentity()));
   if (shared) return {.folders = {node_folder}, .file_name = name, .lock_folder = node_folder};
-  SharedFilePlaces places = {.folders = {}, .file_name = name, .lock_folder = "/"};
-  for (size_t i = 0; i < RegionPlaces::kMost; ++i) places.folders[i] = own.folders[i];
-  return places;
+  return InPlaces(own, name);
 }
 
 void SignMember(CoreRegion* region, uint32_t member) {

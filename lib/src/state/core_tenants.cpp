@@ -2,7 +2,6 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include <initializer_list>
 
@@ -16,8 +15,7 @@ namespace {
 // Bytes of the locks under which a container's processes join, far behind the members'.
 constexpr uint32_t kJoinBase = 1 << 16;
 constexpr uint32_t kJoinBytes = 1 << 16;
-constexpr int kJoinAttempts = 2000;
-constexpr long kJoinPauseNs = 1'000'000;
+constexpr int kMostJoinMs = 2000;
 
 // Which tenants exist is decided under the lock of the container's name: two processes of one
 // container that start together must not become two containers with a share each.
@@ -35,12 +33,7 @@ class JoinLock {
 
   // Only a process of the same container that is stopped right here can make this fail.
   bool Wait() {
-    for (int attempt = 0; !Try(); ++attempt) {
-      if (attempt == kJoinAttempts) return false;
-      const timespec pause{0, kJoinPauseNs};
-      nanosleep(&pause, nullptr);
-    }
-    return true;
+    return WaitFor(kMostJoinMs, [this] { return Try(); });
   }
 
  private:

@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "core/forked.h"
-#include "state/shared_file.h"
 
 namespace gpufence {
 namespace {
@@ -35,14 +34,10 @@ constexpr SharedFileKind kRegionKind = {.bytes = sizeof(Region),
                                         .write_header = WriteHeader,
                                         .is_ready = IsReady};
 
-// `name` keeps the text. The root folder is what every process of the container can open, whatever
-// its uid.
+// `name` keeps the text.
 SharedFilePlaces PlacesFor(const RegionPlaces& places, char name[NAME_MAX]) {
   snprintf(name, NAME_MAX, "gpufence-%s.v%u", places.container, kLayoutVersion);
-  SharedFilePlaces wanted = {.folders = {}, .file_name = name, .lock_folder = "/"};
-  static_assert(SharedFilePlaces::kMost == RegionPlaces::kMost);
-  for (size_t i = 0; i < RegionPlaces::kMost; ++i) wanted.folders[i] = places.folders[i];
-  return wanted;
+  return InPlaces(places, name);
 }
 
 RegionFile AsRegion(const SharedFile& file) {
@@ -55,6 +50,13 @@ RegionFile AsRegion(const SharedFile& file) {
 constinit OpenedFile opened = {};
 
 }  // namespace
+
+SharedFilePlaces InPlaces(const RegionPlaces& places, const char* file_name) {
+  SharedFilePlaces wanted = {.folders = {}, .file_name = file_name, .lock_folder = "/"};
+  static_assert(SharedFilePlaces::kMost == RegionPlaces::kMost);
+  for (size_t i = 0; i < RegionPlaces::kMost; ++i) wanted.folders[i] = places.folders[i];
+  return wanted;
+}
 
 bool OpenRegion(const RegionPlaces& places, RegionFile* file, char* why, size_t why_bytes) {
   opened.CloseInherited();

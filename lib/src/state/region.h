@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <sys/types.h>
 
+#include "state/shared_file.h"
 #include "state/slots.h"
 
 namespace gpufence {
@@ -15,6 +16,10 @@ struct RegionPlaces {
   const char* folders[kMost];  // nullptr ends the list early
   const char* container;       // [A-Za-z0-9._-]{1,128}; see state/identity.h
 };
+
+// A file of the container beside its region. The root folder, under whose lock it is made, is what
+// every process of the container can open, whatever its uid.
+SharedFilePlaces InPlaces(const RegionPlaces& places, const char* file_name);
 
 // Maps the region; true on success. On failure `why` holds one clause a person can act on.
 // One thread at a time. In a forked child it first lets go of what the parent had open.

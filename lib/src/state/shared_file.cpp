@@ -8,7 +8,6 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "state/owner.h"
@@ -105,17 +104,7 @@ Opened Make(const SharedFileKind& kind, const char* folder, const char* path, Sh
   return made ? OpenExisting(kind, path, O_RDWR, file) : Opened::kUnusable;
 }
 
-// Waits for what others hold for a moment only; false when one of them was stopped in it.
-template <typename Try>
-bool WaitFor(Try attempt) {
-  constexpr int kAttempts = 500;
-  for (int count = 0; !attempt(); ++count) {
-    if (count == kAttempts) return false;
-    const timespec pause{0, 1'000'000};
-    nanosleep(&pause, nullptr);
-  }
-  return true;
-}
+constexpr int kMostWaitMs = 500;
 
 // One maker at a time, so that two who start together and may write to different folders do not
 // make one file each, nor remove the other's as damaged. The kernel drops the lock at death; a
@@ -124,7 +113,8 @@ class MakersTurn {
  public:
   explicit MakersTurn(const char* folder) : fd_(open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
     if (fd_ < 0) return;
-    WaitFor([&] { return flock(fd_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK; });
+    WaitFor(kMostWaitMs,
+            [&] { return flock(fd_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK; });
   }
   ~MakersTurn() {
     if (fd_ >= 0) close(fd_);
@@ -184,7 +174,7 @@ enum class Held { kInPlace, kRemoved, kBeingRemoved };
 
 // A name that still leads to the file while we hold it does so for as long as we hold it.
 Held HoldInPlace(const SharedFile& file, const char* path) {
-  if (!WaitFor([&] { return TakeComing(file.fd); })) return Held::kBeingRemoved;
+  if (!WaitFor(kMostWaitMs, [&] { return TakeComing(file.fd); })) return Held::kBeingRemoved;
   return LeadsTo(path, file) ? Held::kInPlace : Held::kRemoved;
 }
 

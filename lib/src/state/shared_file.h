@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
+#include <time.h>
 
 namespace gpufence {
 
@@ -49,6 +50,17 @@ void HasPlace(int fd);
 
 // Lets go of mapping and descriptor.
 void CloseSharedFile(const SharedFileKind& kind, SharedFile* file);
+
+// Waits for what others hold for a moment only; false when one of them was stopped in it.
+template <typename Try>
+bool WaitFor(int most_ms, Try attempt) {
+  for (int waited_ms = 0; !attempt(); ++waited_ms) {
+    if (waited_ms == most_ms) return false;
+    const timespec pause{0, 1'000'000};
+    nanosleep(&pause, nullptr);
+  }
+  return true;
+}
 
 // True while the descriptor is still the file's: daemons close all they have.
 bool IsSameFile(int fd, uint64_t device, uint64_t inode);

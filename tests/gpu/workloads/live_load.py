@@ -22,24 +22,7 @@ import evidence
 SPIN_NS = 1_000_000
 REQUEST_BYTES = 64 << 20
 PAUSE_S = 0.002
-PTX = b"""
-.version 7.0
-.target sm_50
-.address_size 64
-.visible .entry gpufence_spin_ns(.param .u64 spin_ns)
-{
-  .reg .pred %p<2>;
-  .reg .b64 %rd<5>;
-  ld.param.u64 %rd1, [spin_ns];
-  mov.u64 %rd2, %globaltimer;
-again:
-  mov.u64 %rd3, %globaltimer;
-  sub.u64 %rd4, %rd3, %rd2;
-  setp.lt.u64 %p1, %rd4, %rd1;
-  @%p1 bra again;
-  ret;
-}
-"""
+PTX = (Path(__file__).parents[2] / "spin_kernel.h").read_bytes().split(b'R"(')[1].split(b')"')[0]
 
 
 class Driver:

@@ -21,7 +21,7 @@ from findsyms import cli
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 FUNC, OBJECT = 2, 1
-GLOBAL, WEAK = 1, 2
+GLOBAL = 1
 
 DEBUGGER = ("cudbgApiInit", "cudbgIpcFlag")
 DEBUGGER_DATA = ("cudbgIpcFlag",)

@@ -285,6 +285,16 @@ def test_host_pools_are_free_of_charge(bare: Sim, state: Path) -> None:
         assert fence.charged() == before
 
 
+def test_the_hosts_default_pool_is_free_of_charge(sim: Sim, state: Path) -> None:
+    state.mkdir()
+    env = {"GPUFENCE_MEMORY_LIMIT": "2g", "GPUFENCE_STATE_DIR": str(state)}
+
+    facts = sim.run("memory_lives", preload=True, env=env).facts
+
+    assert facts["host_pool.alloc"] == "SUCCESS"
+    assert (facts["host_pool.takes"], facts["host_pool.freed_leaves"]) == (0, 0)
+
+
 def test_a_pool_with_a_ceiling_is_charged_what_it_has(bare: Sim, state: Path) -> None:
     """A ceiling of 8 MiB is one of a block."""
     with allocator(bare, state) as fence:

@@ -224,6 +224,10 @@ def test_arrays_are_paid_while_they_are_held(
     run(build / "tests" / "state_arrays", what, folder, threads, amount)
 
 
+def test_a_chunk_that_only_seems_empty_stays_charged(build: Path, folder: Path) -> None:
+    run(build / "tests" / "state_arrays", "unknown", folder, 0, 0)
+
+
 def test_nothing_is_lost_when_processes_are_killed_and_stopped(build: Path, folder: Path) -> None:
     run(build / "tests" / "state_storm", folder, 32, ROUNDS, 1, timeout=1800)
 
@@ -262,6 +266,7 @@ def build_sanitized(compiler: str, sanitizer: str, program: str, folder: Path) -
         ("state_threads", ["last"], [8, 40]),
         ("state_threads", ["holdings"], [8, 5000]),
         ("state_chunks", ["random"], [8, 2000]),
+        ("state_pieces", [], []),
         ("state_arrays", ["turns"], [8, 1000]),
         ("state_model", [], [20000, 3]),
     ],

@@ -6,6 +6,7 @@
 //   state_arrays turns FOLDER THREADS OPERATIONS   exact after every call, whoever else is about to
 //   state_arrays late FOLDER THREADS OPERATIONS    one of them never ends its calls in time: never
 //                                                  less, and exact again once all arrays are gone
+//   state_arrays unknown FOLDER 0 0                what seems empty out of turn may hold others
 #include <string.h>
 #include <time.h>
 
@@ -178,6 +179,39 @@ void Work(World* world, uint64_t seed, uint64_t operations, bool is_late) {
   for (const Array& array : live) End(world, false, array);
 }
 
+// Two calls at the same time, so that nobody knows in which chunk the second array lies: it is the
+// first one's, which therefore must not be given back with that one.
+void Unknown(World* world) {
+  const uint64_t heap = ArrayHeapOf(kContext, 4);
+  Account& account = world->member->account;
+  const auto make = [&] {
+    Array array = {{}, 0, 100'000};
+    ArrayGrant grant(&account, world->places, heap, array.bytes);
+    CHECK(static_cast<bool>(grant));
+    array.in_driver = world->driver.Make(heap, array.bytes);
+    array.place = grant.place();
+    grant.Keep();
+    return array;
+  };
+  Array arrays[2] = {make(), {}};
+  CHECK(world->places->TryEnter());
+  world->places->EnterOutOfTurn();
+  world->places->Leave();
+  world->places->Leave();
+  arrays[1] = make();
+  account.SetOverhead(0, account.overhead_version());  // the driver's figure: one chunk, charged
+  CHECK_EQ(HeldBy(*world->member, world->member->slot), kChunkBytes);
+
+  End(world, false, arrays[0]);
+  CHECK_EQ(world->driver.bytes(), kChunkBytes);
+  CHECK_EQ(HeldBy(*world->member, world->member->slot), kChunkBytes);
+  CHECK(account.stale());
+
+  End(world, false, arrays[1]);
+  account.SetOverhead(0, account.overhead_version());
+  CHECK_EQ(HeldBy(*world->member, world->member->slot), 0);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -189,6 +223,11 @@ int main(int argc, char** argv) {
                  .places = static_cast<ArrayPlaces*>(MapWipedOnFork(sizeof(ArrayPlaces))),
                  .driver = {},
                  .is_exact = !with_late};
+  if (strcmp(argv[1], "unknown") == 0) {
+    world.is_exact = false;
+    Unknown(&world);
+    return 0;
+  }
   std::vector<std::thread> workers;
   for (unsigned i = 0; i < threads; ++i) {
     const bool is_late = with_late && i == 0;

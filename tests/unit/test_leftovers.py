@@ -40,8 +40,9 @@ def ended() -> str:
 
 def leave(folder: Path, name: str) -> list[str]:
     """Files of every kind, with nobody in them; their names."""
-    with RegionFile(folder, name), CoreFile(folder, name):
-        pass
+    with RegionFile(folder, name) as region, CoreFile(folder, name) as core:
+        for path in (region.path, core.path):
+            path.chmod(0o666)  # whatever the umask
     limits = limits_file.prepare((folder,), name)
     limits_file.history_of(limits).write_text("{}\n", encoding="utf-8")
     return names(folder)
@@ -190,26 +191,30 @@ def test_what_is_no_file_is_left_alone(tmp_path: Path, planted: str) -> None:
     assert target.read_bytes() == b"kept"
 
 
-def test_a_killed_sweep_leaves_what_the_next_one_finds(tmp_path: Path) -> None:
-    # Dies as it is about to remove the second file.
+@pytest.mark.parametrize("killed_at", [1, 2, 3, 4])
+def test_a_killed_sweep_leaves_what_the_next_one_finds(tmp_path: Path, killed_at: int) -> None:
+    # Dies as it is about to remove that file; the region is the last one.
     left = leave(tmp_path, ended())
     code = (
         "import os, signal, sys; from pathlib import Path; from gpufence import leftovers\n"
         "remove, done = Path.unlink, []\n"
         "def unlink(path):\n"
-        "    done.append(path) or len(done) < 2 or os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    done.append(path)\n"
+        "    len(done) < int(sys.argv[2]) or os.kill(os.getpid(), signal.SIGKILL)\n"
         "    remove(path)\n"
         "Path.unlink = unlink\n"
         "leftovers.sweep([Path(sys.argv[1])])"
     )
     environment = {"PYTHONPATH": str(REPO / "tools")}
 
-    killed = subprocess.run([sys.executable, "-c", code, tmp_path], env=environment, check=False)
+    command = [sys.executable, "-c", code, str(tmp_path), str(killed_at)]
+
+    killed = subprocess.run(command, env=environment, check=False)
     between = names(tmp_path)
     leftovers.sweep([tmp_path])
 
     assert killed.returncode < 0
-    assert len(between) == len(left) - 1
+    assert len(between) == len(left) - killed_at + 1
     assert any(name.endswith(f".v{layout.REGION_VERSION}") for name in between)
     assert names(tmp_path) == []
 
@@ -241,6 +246,27 @@ def test_another_users_files_are_left_to_that_user_and_to_root(tmp_path: Path) -
     for name in left:
         os.chown(tmp_path / name, other, other)
     assert sweep_as(0) == []
+
+
+def test_a_file_that_came_in_its_place_meanwhile_is_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Another sweep was faster, and somebody has joined since.
+    with RegionFile(tmp_path, ended()):
+        pass
+    lock = fcntl.fcntl
+    newcomers: list[RegionFile] = []
+
+    def late(fd: int, command: int, argument: bytes) -> object:
+        (tmp_path / names(tmp_path)[0]).unlink()
+        newcomers.append(RegionFile(tmp_path, ended()))
+        return lock(fd, command, argument)
+
+    monkeypatch.setattr(leftovers.fcntl, "fcntl", late)
+    leftovers.sweep([tmp_path])
+
+    (newcomer,) = newcomers
+    assert newcomer.path.stat().st_ino == os.fstat(newcomer.fd).st_ino
 
 
 def test_a_folder_that_nothing_can_be_written_in_is_no_error(

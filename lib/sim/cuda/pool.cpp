@@ -25,15 +25,17 @@ constexpr uint32_t kAllReuseFlags = ~0u;
 constinit Table<Pool, Kind::kMemoryPool> g_pools;
 constinit uint64_t g_defaults[kMaxDevices] = {};
 constinit uint64_t g_currents[kMaxDevices] = {};
+constinit uint64_t g_host_default = 0;
 constinit uint64_t g_graph_pools[kMaxDevices] = {};
 
 Pool* DevicePool(uint64_t* handle, int device) {
   if (*handle != 0) return g_pools.Find(*handle);
   Pool* pool = Create();
   if (pool == nullptr) return nullptr;
+  const bool on_device = device >= 0;
   pool->device = device;
-  pool->location_type = CU_MEM_LOCATION_TYPE_DEVICE;
-  pool->location_id = device;
+  pool->location_type = on_device ? CU_MEM_LOCATION_TYPE_DEVICE : CU_MEM_LOCATION_TYPE_HOST;
+  pool->location_id = on_device ? device : 0;
   pool->is_default = true;
   *handle = pool->handle;
   return pool;
@@ -126,6 +128,8 @@ Pool* Find(CUmemoryPool handle) {
 }
 
 Pool* DefaultOf(int device) { return DevicePool(&g_defaults[device], device); }
+
+Pool* DefaultOfHost() { return DevicePool(&g_host_default, -1); }
 
 Pool* CurrentOf(int device) {
   Pool* pool = g_currents[device] != 0 ? Find(AsHandle<CUmemoryPool>(g_currents[device])) : nullptr;

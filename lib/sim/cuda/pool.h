@@ -40,6 +40,7 @@ Pool* Find(CUmemoryPool handle);
 Pool* CurrentOf(int device);
 Pool* DefaultOf(int device);
 void SetCurrent(int device, const Pool& pool);
+Pool* DefaultOfHost();
 
 // A new pool with everything zero or default but its handle.
 Pool* Create();

@@ -78,16 +78,20 @@ CUresult GivePool(Pool* pool, CUmemoryPool* result) {
   return CUDA_SUCCESS;
 }
 
-// The pool of a device location; the simulator has no default pools for host or managed memory.
+// The pool of a device, or of the host as a whole; there are none of its nodes, nor for managed
+// memory.
 template <typename Choose>
 CUresult GivePoolOf(CUmemoryPool* result, const CUmemLocation* location, CUmemAllocationType type,
                     Choose choose) {
   if (result == nullptr || location == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (location->type != CU_MEM_LOCATION_TYPE_DEVICE || type != CU_MEM_ALLOCATION_TYPE_PINNED) {
+  const bool on_host = location->type == CU_MEM_LOCATION_TYPE_HOST;
+  if ((!on_host && location->type != CU_MEM_LOCATION_TYPE_DEVICE) ||
+      type != CU_MEM_ALLOCATION_TYPE_PINNED) {
     return CUDA_ERROR_NOT_SUPPORTED;
   }
-  if (!sim::device::IsValid(location->id)) return CUDA_ERROR_INVALID_DEVICE;
+  if (!on_host && !sim::device::IsValid(location->id)) return CUDA_ERROR_INVALID_DEVICE;
   DriverLock lock;
+  if (on_host) return GivePool(sim::pool::DefaultOfHost(), result);
   return GivePool(choose(location->id), result);
 }
 

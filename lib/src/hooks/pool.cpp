@@ -27,6 +27,18 @@ bool KnowsPayer(const CUmemPoolProps& props, gpufence::PoolKind* kind) {
   return props.location.type != CU_MEM_LOCATION_TYPE_INVALID;
 }
 
+// The host's own pools are there from the start; who asks for one is about to use it.
+CUresult KnowHostPool(const Hook& hook, const CUmemLocation* location, const CUmemoryPool* pool,
+                      CUresult rc) {
+  if (rc != CUDA_SUCCESS || hook.fence() == nullptr) return rc;
+  const CUmemLocationType type = location->type;
+  if (type == CU_MEM_LOCATION_TYPE_HOST || type == CU_MEM_LOCATION_TYPE_HOST_NUMA ||
+      type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT) {
+    gpufence::AccountOf(hook.fence(), *pool, gpufence::kHostPool);
+  }
+  return rc;
+}
+
 }  // namespace
 
 extern "C" {
@@ -41,6 +53,21 @@ CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* poolProps) {
   if (gpufence::AddPool(fence, *pool, kind) != nullptr) return rc;
   real::cuMemPoolDestroy(*pool);
   return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult cuMemGetDefaultMemPool(CUmemoryPool* pool_out, CUmemLocation* location,
+                                CUmemAllocationType type) {
+  const Hook hook;
+  if (hook.refused()) return gpufence::kRefusalCode;
+  const CUresult rc = real::cuMemGetDefaultMemPool(pool_out, location, type);
+  return KnowHostPool(hook, location, pool_out, rc);
+}
+
+CUresult cuMemGetMemPool(CUmemoryPool* pool, CUmemLocation* location, CUmemAllocationType type) {
+  const Hook hook;
+  if (hook.refused()) return gpufence::kRefusalCode;
+  const CUresult rc = real::cuMemGetMemPool(pool, location, type);
+  return KnowHostPool(hook, location, pool, rc);
 }
 
 CUresult cuMemPoolDestroy(CUmemoryPool pool) {

@@ -61,7 +61,8 @@ def one(
     run_ms: int = RUN_MS,
 ) -> Finished:
     """One process, alone in its container."""
-    command = ("cores_run", way, manner, kernel_us, run_ms, GPU_GAP_NS, LAUNCH_NS)
+    gap_ns = MARKED_GAP_NS if manner == "sync" else GPU_GAP_NS
+    command = ("cores_run", way, manner, kernel_us, run_ms, gap_ns, LAUNCH_NS)
     return run_together(sim, folder, [command], env=limited(folder, percent))[0]
 
 

@@ -21,6 +21,7 @@ def run_together(
     commands: Sequence[Words],
     *,
     env: Mapping[str, str] | None = None,
+    own: Sequence[Mapping[str, str]] = (),
     preload: bool = True,
     timeout: float = 120,
 ) -> list[Finished]:
@@ -31,6 +32,7 @@ def run_together(
         folder: where the files go that they share.
         commands: a program's name and its arguments, each.
         env: variables of all of them.
+        own: variables of each of them.
         preload: whether libgpufence.so is in front of the driver.
         timeout: real seconds until all are killed and the test fails.
     """
@@ -42,7 +44,7 @@ def run_together(
     shim = str(sim.build / "tests" / "virtual_time.so")
     processes = []
     for place, (program, *arguments) in enumerate(commands):
-        names = sim.environment(preload, env or {})
+        names = sim.environment(preload, {**(env or {}), **(own[place] if own else {})})
         names |= {
             "GPUFENCE_SIM_STATE": str(machine),
             "LD_PRELOAD": f"{shim} {names.get('LD_PRELOAD', '')}".strip(),

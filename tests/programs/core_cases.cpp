@@ -113,8 +113,9 @@ void TwoContainers() {
   CHECK_EQ(StatusOf(InChild([] {
              if (getuid() == 0) CHECK(setgid(65534) == 0 && setuid(65534) == 0);
              CoreSeat* other = NewSeat("two", 50, 100, folder);
-             CHECK(other->OthersWant(kStart + kMs, 100 * kMs));
-             CHECK(!other->WantTurn(kStart + kMs));
+             const uint64_t early = kStart + kTurnQuantumNs - 4 * kMs;
+             CHECK(other->OthersWant(early, 100 * kMs));
+             CHECK(!other->WantTurn(early));
              CHECK(!other->WantTurn(kStart + kTurnQuantumNs - kMs));
              // The quantum is over, but the holder still has something running.
              CHECK(!other->WantTurn(kStart + kTurnQuantumNs + kMs));

@@ -34,6 +34,8 @@ namespace {
 constexpr uint64_t kBeginNs = 1'000'000'000'000;
 constexpr uint64_t kSecondNs = 1'000'000'000;
 constexpr uint64_t kNever = UINT64_MAX;
+constexpr uint64_t kPageBytes = 4096;
+constexpr uint64_t kShared = uint64_t{1} << 63;
 constexpr uint64_t kReadNs = 25;  // reading a clock
 constexpr uint64_t kTryNs = 200;  // until a lock is tried again
 constexpr uint64_t kYieldNs = 1'000;
@@ -50,6 +52,7 @@ struct Seat {
   uint32_t is_taken;
   uint64_t at_ns;     // its clock, or when it goes on
   uint64_t waits_on;  // the futex; 0: none, or woken
+  uint32_t bits;      // which wakes it is for
 };
 
 struct World {
@@ -111,14 +114,19 @@ uint64_t Nanoseconds(const timespec& time) {
   return static_cast<uint64_t>(time.tv_sec) * kSecondNs + static_cast<uint64_t>(time.tv_nsec);
 }
 
-uint64_t KeyOf(const void* word) {
-  return reinterpret_cast<uint64_t>(word) ^ uint64_t { place + 1 } << 48;
+// A word that processes share has another address in each, but the same place in a page. Words that
+// have that in common wake each other too early, as any futex may.
+uint64_t KeyOf(const void* word, int operation) {
+  const auto address = reinterpret_cast<uint64_t>(word);
+  if ((operation & FUTEX_PRIVATE_FLAG) == 0) return kShared | (address & (kPageBytes - 1));
+  return address ^ uint64_t{place + 1} << 48;
 }
 
-long FutexWait(const uint32_t* word, uint32_t seen, uint64_t until_ns) {
+long FutexWait(const uint32_t* word, uint32_t seen, uint64_t until_ns, uint64_t key,
+               uint32_t bits) {
   if (__atomic_load_n(word, __ATOMIC_ACQUIRE) != seen) return errno = EAGAIN, -1;
-  const uint64_t key = KeyOf(word);
   mine->waits_on = key;
+  mine->bits = bits;
   mine->at_ns = until_ns == kNever ? kNever : std::max(until_ns, mine->at_ns) + slack_ns;
   Switch();
   const bool woken = mine->waits_on == 0;
@@ -126,10 +134,11 @@ long FutexWait(const uint32_t* word, uint32_t seen, uint64_t until_ns) {
   return woken ? 0 : (errno = ETIMEDOUT, -1);
 }
 
-long FutexWake(const uint32_t* word, long most) {
+long FutexWake(long most, uint64_t key, uint32_t bits) {
   long count = 0;
   for (Seat& seat : world->seats) {
-    if (count == most || seat.is_taken == 0 || seat.waits_on != KeyOf(word)) continue;
+    if (count == most || seat.is_taken == 0 || seat.waits_on != key) continue;
+    if ((seat.bits & bits) == 0) continue;
     seat.waits_on = 0;
     seat.at_ns = mine->at_ns + kWakeNs;
     ++count;
@@ -137,16 +146,20 @@ long FutexWake(const uint32_t* word, long most) {
   return count;
 }
 
-long Futex(const uint32_t* word, int operation, long value, const timespec* time) {
+long Futex(const uint32_t* word, int operation, long value, const timespec* time, uint32_t bits) {
   const uint64_t given_ns = time == nullptr ? kNever : Nanoseconds(*time);
+  const uint64_t key = KeyOf(word, operation);
+  const auto seen = static_cast<uint32_t>(value);
   switch (operation & FUTEX_CMD_MASK) {
     case FUTEX_WAIT:
-      return FutexWait(word, static_cast<uint32_t>(value),
-                       time == nullptr ? kNever : mine->at_ns + given_ns);
+      return FutexWait(word, seen, time == nullptr ? kNever : mine->at_ns + given_ns, key,
+                       FUTEX_BITSET_MATCH_ANY);
     case FUTEX_WAIT_BITSET:
-      return FutexWait(word, static_cast<uint32_t>(value), given_ns);
+      return FutexWait(word, seen, given_ns, key, bits);
     case FUTEX_WAKE:
-      return FutexWake(word, value);
+      return FutexWake(value, key, FUTEX_BITSET_MATCH_ANY);
+    case FUTEX_WAKE_BITSET:
+      return FutexWake(value, key, bits);
     default:
       fprintf(stderr, "virtual time: futex operation %d\n", operation);
       _exit(99);
@@ -239,7 +252,8 @@ extern "C" {
   va_end(list);
   if (number == SYS_futex && mine != nullptr) {
     return Futex(reinterpret_cast<const uint32_t*>(arguments[0]), static_cast<int>(arguments[1]),
-                 arguments[2], reinterpret_cast<const timespec*>(arguments[3]));
+                 arguments[2], reinterpret_cast<const timespec*>(arguments[3]),
+                 static_cast<uint32_t>(arguments[5]));
   }
   return RealSyscall(number, arguments[0], arguments[1], arguments[2], arguments[3], arguments[4],
                      arguments[5]);

@@ -18,6 +18,10 @@ constexpr uint64_t kLongPauseNs = 1'000'000;
 // Taken for the time of a launch while nothing better is known.
 constexpr uint64_t kUnknownLaunchNs = 2'500'000;
 constexpr uint64_t kUntrustedLaunchNs = 1'000'000;
+// The launches of a program may take so many times their mean for a while, or such a part of it;
+// more says that it does something else now.
+constexpr uint64_t kMostAbove = 4;
+constexpr uint64_t kMostBelow = 16;
 
 // Recording takes about one; more was the making of events, or the host's own affair.
 constexpr uint64_t kMostMarkNs = 3'000;
@@ -51,7 +55,10 @@ bool IsPrimary(uint64_t context, CUdevice device) {
 
 uint64_t MarkedStream::QueuedNs() const {
   const uint64_t launches = queued + (word.load(std::memory_order_relaxed) & kLaunches);
-  uint64_t each_ns = ns_per_launch != 0 ? ns_per_launch : kUnknownLaunchNs;
+  uint64_t each_ns = kUnknownLaunchNs;
+  if (ns_per_launch != 0) {
+    each_ns = std::clamp(mean_ns, ns_per_launch / kMostAbove, ns_per_launch * kMostBelow);
+  }
   if (!is_trusted) each_ns = std::max(each_ns, kUntrustedLaunchNs);
   return launches * each_ns;
 }
@@ -121,7 +128,8 @@ MarkedStream* Markers::Insert(const Key& key) {
   place->is_timed = place->is_trusted = place->is_fresh = false;
   place->failures = 0;
   place->queued = place->tail_seen = 0;
-  place->idle_since_ns = place->ns_per_launch = place->busy_ns = 0;
+  place->idle_since_ns = place->ns_per_launch = place->mean_ns = place->busy_ns = 0;
+  place->steady = 0;
   place->by_host = place->is_waited_for = place->began_away = false;
   place->marked_due = 0;
   place->host_extra_ns = place->longest_ns = place->since_mark_ns = 0;
@@ -276,7 +284,7 @@ void Markers::BeginLate(MarkedStream* stream, bool was_idle) {
   MarkLocked(stream);
 }
 
-Markers::Begun Markers::Begin(MarkedStream* stream, CUstream handle, uint64_t others_ns) {
+Markers::Begun Markers::Begin(MarkedStream* stream, CUstream handle, HeldNs held) {
   Key key;
   if (!KeyOf(handle, &key)) return Begun::kNotMarked;
   const FutexGuard guard(&lock_);
@@ -287,19 +295,19 @@ Markers::Begun Markers::Begin(MarkedStream* stream, CUstream handle, uint64_t ot
   const Context& context = contexts_[stream->context];
   if (context.blind) return Begun::kNotMarked;
   const bool was_idle = !IsActive(stream);
-  if (was_idle && NowNs() - stream->idle_since_ns > kLongPauseNs + others_ns) {
+  if (was_idle && NowNs() - stream->idle_since_ns > kLongPauseNs + held.at_all) {
     stream->every.store(1, std::memory_order_relaxed);
     stream->is_trusted = false;
   }
   stream->host_begin_ns = NowNs();
-  stream->by_host = others_ns == 0 && HostIsEnough(*stream);
+  stream->by_host = held.by_others == 0 && HostIsEnough(*stream);
   if (context.away != 0 ||
       (stream->word.load(std::memory_order_relaxed) & MarkedStream::kLaunches) != 0) {
     BeginLate(stream, was_idle);
   } else if (stream->by_host) {
     stream->run_begin_ns = stream->charged_ns = stream->host_begin_ns;
     stream->is_timed = stream->is_fresh = true;
-  } else if (!Record(stream, 0, /*begins=*/true, /*prompt=*/was_idle && others_ns == 0)) {
+  } else if (!Record(stream, 0, /*begins=*/true, /*prompt=*/was_idle && held.by_others == 0)) {
     return Begun::kNotMarked;
   } else {
     stream->mark_ns = std::min(NowNs() - stream->host_begin_ns, kMostMarkNs);

@@ -30,6 +30,12 @@ inline constexpr uint64_t kLaunchGapNs = 1'700;
 inline constexpr uint64_t kMarkerGapNs = 2'500;
 inline constexpr uint64_t kFirstLaunchGapNs = 4'000;
 
+// How long a launch was kept waiting before it went, and how much of that for other containers.
+struct HeldNs {
+  uint64_t at_all;
+  uint64_t by_others;
+};
+
 struct BusyInterval {
   uint64_t begin_ns;
   uint64_t end_ns;
@@ -61,7 +67,9 @@ struct MarkedStream {
   uint64_t run_begin_ns;  // when the last marker that was seen was reached, monotonic
   uint64_t charged_ns;    // told as busy up to here
   uint64_t idle_since_ns;
-  uint64_t ns_per_launch;  // 0: unknown
+  uint64_t ns_per_launch;  // lately; 0: unknown
+  uint64_t mean_ns;        // the same over some hundred launches
+  uint32_t steady;         // so many intervals in a row took about as long as expected
   uint64_t busy_ns;        // between the last two markers that were seen
 
   // Runs that are waited for (markers_waited.cpp).
@@ -86,11 +94,11 @@ class Markers {
   MarkedStream* StreamFor(CUstream stream);
   MarkedStream* Find(CUstream stream);  // null also when it was never launched into
 
-  // Before a launch into a stream that is not running, and that waited for so long for others: that
-  // says nothing about what it does, and the GPU comes from another process. Also behind a launch,
-  // when the stream was seen idle meanwhile.
+  // Before a launch into a stream that is not running, and that was held for so long: that says
+  // nothing about what it does, and after others the GPU comes from another process. Also behind a
+  // launch, when the stream was seen idle meanwhile.
   enum class Begun : uint8_t { kYes, kNotMarked, kOtherStream };
-  Begun Begin(MarkedStream* stream, CUstream handle, uint64_t others_ns);
+  Begun Begin(MarkedStream* stream, CUstream handle, HeldNs held);
   // After launches: marks what has no marker yet. Where that fails they stay counted.
   void Mark(MarkedStream* stream);
   // From now on a marker for about so much work.

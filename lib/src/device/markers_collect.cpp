@@ -21,10 +21,27 @@ constexpr uint8_t kMostFailures = 5;
 // What runs is charged short of now: the clocks may disagree by so much, and the marker tells.
 constexpr uint64_t kClockDoubtNs = 150'000;
 
+constexpr uint64_t kMeanLaunches = 256;
+// So little is no surprise, and after so many intervals without one the next are foretold.
+constexpr uint64_t kSteadyNs = 50'000;
+constexpr uint32_t kSteadyIntervals = 8;
+
 // What of an interval of so many launches lies between kernels.
 uint64_t Gaps(const MarkedStream& stream, uint64_t launches, uint64_t interval_ns) {
   const uint64_t first_ns = stream.is_fresh ? kFirstLaunchGapNs : kMarkerGapNs;
   return std::min(first_ns + launches * kLaunchGapNs, interval_ns / 2);
+}
+
+// The mean over kMeanLaunches or so, and whether the interval took what those before it foretold.
+void LearnMean(MarkedStream* stream, uint64_t launches, uint64_t ran_ns) {
+  launches = std::clamp(launches, uint64_t{1}, kMeanLaunches);
+  const uint64_t told_ns = launches * stream->ns_per_launch;
+  const uint64_t off_ns = told_ns > ran_ns ? told_ns - ran_ns : ran_ns - told_ns;
+  const bool is_steady = off_ns <= std::max(ran_ns / 8, kSteadyNs);
+  stream->steady = is_steady ? std::min(stream->steady + 1, kSteadyIntervals) : 0;
+  if (stream->mean_ns == 0) stream->mean_ns = std::max(ran_ns / launches, uint64_t{1});
+  const uint64_t kept_ns = stream->mean_ns * (kMeanLaunches - launches);
+  stream->mean_ns = std::max((kept_ns + ran_ns) / kMeanLaunches, uint64_t{1});
 }
 
 }  // namespace
@@ -163,6 +180,7 @@ void Markers::TakeReached(MarkedStream* stream, const Marker& marker, uint64_t a
     const uint64_t spacing_ns = spacing_ns_.load(std::memory_order_relaxed);
     const uint64_t each_ns = std::max(ran_ns / std::max(marker.launches, 1u), uint64_t{1});
     const bool known = stream->ns_per_launch != 0 && each_ns < 4 * stream->ns_per_launch;
+    LearnMean(stream, marker.launches, ran_ns);
     stream->ns_per_launch = known ? (3 * stream->ns_per_launch + each_ns) / 4 : each_ns;
     stream->is_trusted = true;
     stream->every.store(static_cast<uint32_t>(std::clamp(spacing_ns / stream->ns_per_launch,
@@ -252,7 +270,8 @@ uint64_t Markers::EndsNs(uint32_t ordinal, uint64_t now_ns) {
     const uint64_t end_ns =
         stream->run_begin_ns + (stream->queued + launches) * stream->ns_per_launch;
     // What takes longer than it should may take any time.
-    known &= stream->is_timed && stream->is_trusted && end_ns + kClockDoubtNs > now_ns &&
+    known &= stream->is_timed && stream->is_trusted && stream->steady == kSteadyIntervals &&
+             end_ns + kClockDoubtNs > now_ns &&
              (stream->first == kNone || !markers_[stream->first].begins);
     latest_ns = std::max(latest_ns, end_ns);
   });

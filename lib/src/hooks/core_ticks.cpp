@@ -9,11 +9,16 @@
 namespace gpufence {
 namespace {
 
-// Queued work may run so far ahead of what is paid for: enough for the GPU not to run dry between
-// two looks, and for programs that launch slower than short kernels run to get ahead of them.
-constexpr int64_t kAheadNs = 8'000'000;
-// While others wait for the turn less is queued: who is far behind waits for it.
+// A burst: so much GPU time is launched before it is paid for, or less that costs so much. Enough
+// for a program that launches slower than short kernels run to get ahead of them and to stay there
+// for most of it; little enough for every second to have its share.
+constexpr uint64_t kBurstWorkNs = 12'000'000;
+constexpr int64_t kMostBurstNs = 40'000'000;
+// While others wait for the turn less is queued: who is far behind waits for it. More where the
+// others had the GPU for long, since they want as much as we do.
 constexpr uint64_t kTurnQueueNs = 3'000'000;
+constexpr uint64_t kDeepTurnQueueNs = 10'000'000;
+constexpr uint64_t kLongTurnsNs = 15'000'000;
 // So much of a turn's work may be left when it closes: most of what one marker stands for.
 constexpr uint64_t kTurnTailNs = 1'500'000;
 
@@ -22,8 +27,8 @@ constexpr uint64_t kSpacingNs = 1'000'000;
 constexpr uint64_t kTurnSpacingNs = 2'000'000;
 
 // A look costs some 15 us of a core, half of them for waking up.
-constexpr uint64_t kCalmTickNs = 1'500'000;    // while half of the credit is left
-constexpr uint64_t kClosedTickNs = 1'000'000;  // every launch asks: there is no gate to close
+constexpr uint64_t kCalmTickNs = 1'500'000;       // while half of the credit is left
+constexpr uint64_t kUnhurriedTickNs = 1'000'000;  // while every launch asks, or may go for long
 constexpr uint64_t kShortTickNs = 50'000;
 constexpr uint64_t kBlindTickNs = 100'000;  // others wait, and nobody knows when this work ends
 // Who waits for a turn is woken by whoever hands it over. It looks by itself only to say that it
@@ -37,19 +42,44 @@ int64_t AheadNs(const CoreSeat& seat, uint64_t now_ns) {
          static_cast<int64_t>(kShareBurstNs);
 }
 
-// How long a stream's queue is too long for one more launch: by the debt that it will make, or,
-// while others wait for the turn, by what is left of that.
-int64_t TooLongNs(const CoreSeat& seat, const MarkedStream* stream, int64_t ahead_ns,
-                  uint64_t now_ns) {
-  const uint64_t queued_ns = stream != nullptr ? stream->QueuedNs() : 0;
+// While others wait for the turn: by how much a stream's queue is too long for one more launch.
+int64_t TooLongNs(const CoreDevice& device, const MarkedStream* stream, uint64_t queued_ns,
+                  uint64_t left_ns) {
   if (queued_ns == 0) return 0;
-  const uint64_t left_ns = seat.TurnLeftNs(now_ns);
-  if (left_ns == UINT64_MAX) {
-    return ahead_ns + static_cast<int64_t>(CostOf(queued_ns, seat.ShareNow(now_ns))) - kAheadNs;
-  }
+  const bool deep = device.others_had_ns.load(std::memory_order_relaxed) >= kLongTurnsNs;
   // Always one more behind the one that runs, so that the GPU does not wait for us.
-  const uint64_t room_ns = std::max(kTurnQueueNs, stream->ns_per_launch);
+  const uint64_t room_ns = std::max(deep ? kDeepTurnQueueNs : kTurnQueueNs, stream->ns_per_launch);
   return static_cast<int64_t>(queued_ns - std::min(left_ns + kTurnTailNs, room_ns));
+}
+
+// What a burst costs.
+int64_t BurstNs(const CoreSeat& seat, uint64_t now_ns) {
+  return std::min(static_cast<int64_t>(CostOf(kBurstWorkNs, seat.ShareNow(now_ns))), kMostBurstNs);
+}
+
+// Launches go until what is owed and queued costs a burst, and then none until all is paid for.
+int64_t PayingNs(CoreDevice* device, uint64_t queued_ns, int64_t ahead_ns, uint64_t now_ns) {
+  const int64_t burst_ns = BurstNs(device->seat, now_ns);
+  const uint32_t share = device->seat.ShareNow(now_ns);
+  const int64_t owed_ns = ahead_ns + static_cast<int64_t>(CostOf(queued_ns, share));
+  bool paying = device->paying.load(std::memory_order_relaxed) != 0;
+  // A queue that is paid for is filled again before it runs dry.
+  if (paying && ahead_ns <= 0 && owed_ns <= burst_ns / 2) paying = false;
+  if (owed_ns > burst_ns) paying = true;
+  device->paying.store(paying ? 1 : 0, std::memory_order_relaxed);
+  return paying ? std::max(ahead_ns, owed_ns - burst_ns / 2) : 0;
+}
+
+// How much may be owed while the gate is open; less than anybody can owe while a burst is paid for.
+int64_t MostOwedNs(const CoreDevice& device, uint64_t now_ns) {
+  if (device.seat.TurnLeftNs(now_ns) != UINT64_MAX) return 0;
+  const bool paying = device.paying.load(std::memory_order_relaxed) != 0;
+  return paying ? -2 * static_cast<int64_t>(kShareBurstNs) : BurstNs(device.seat, now_ns);
+}
+
+// Whether the next launch must look for itself.
+bool MustAsk(const CoreDevice& device, uint64_t now_ns) {
+  return !device.seat.HasTurn() || AheadNs(device.seat, now_ns) > MostOwedNs(device, now_ns);
 }
 
 void Notify(CoreDevice* device) {
@@ -67,8 +97,11 @@ bool AnyOthers(const Cores* cores, uint64_t now_ns) {
 
 // Until the device's gate may have to be closed.
 uint64_t GateTickNs(const CoreDevice& device, uint64_t now_ns) {
-  if (AheadNs(device.seat, now_ns) < -static_cast<int64_t>(kShareBurstNs / 2)) return kCalmTickNs;
-  return device.closed.load(std::memory_order_relaxed) != 0 ? kClosedTickNs : kTickNs;
+  constexpr auto kMuchNs = static_cast<int64_t>(kShareBurstNs / 2);
+  const int64_t ahead_ns = AheadNs(device.seat, now_ns);
+  if (ahead_ns < -kMuchNs) return kCalmTickNs;
+  const bool closed = device.closed.load(std::memory_order_relaxed) != 0;
+  return closed || MostOwedNs(device, now_ns) - ahead_ns > kMuchNs ? kUnhurriedTickNs : kTickNs;
 }
 
 // Until the device's turn must be looked at: its end, and the end of what is left of it.
@@ -87,9 +120,13 @@ uint64_t TurnTickNs(Cores* cores, const CoreDevice& device, bool active, uint64_
 
 }  // namespace
 
-uint64_t HoldNs(const CoreDevice& device, const MarkedStream* stream, uint64_t now_ns) {
-  const int64_t ahead_ns = AheadNs(device.seat, now_ns);
-  const int64_t wait_ns = std::max(ahead_ns, TooLongNs(device.seat, stream, ahead_ns, now_ns));
+uint64_t HoldNs(CoreDevice* device, const MarkedStream* stream, uint64_t now_ns) {
+  const int64_t ahead_ns = AheadNs(device->seat, now_ns);
+  const uint64_t queued_ns = stream != nullptr ? stream->QueuedNs() : 0;
+  const uint64_t left_ns = device->seat.TurnLeftNs(now_ns);
+  const int64_t wait_ns = left_ns == UINT64_MAX
+                              ? PayingNs(device, queued_ns, ahead_ns, now_ns)
+                              : std::max(ahead_ns, TooLongNs(*device, stream, queued_ns, left_ns));
   return wait_ns > 0 ? static_cast<uint64_t>(wait_ns) : 0;
 }
 
@@ -121,7 +158,7 @@ void TickCores(Cores* cores, uint64_t now_ns) {
                       active && others ? cores->markers.EndsNs(device->ordinal, now_ns) : 0);
     if (waits) device->seat.WantTurn(now_ns);
     if (waits || others) device->seat.MoveTurn(now_ns);
-    if (AheadNs(device->seat, now_ns) > 0 || !device->seat.HasTurn()) {
+    if (MustAsk(*device, now_ns)) {
       device->closed.store(1, std::memory_order_release);
     }
     if (count != 0 && device->queue_waiters.load(std::memory_order_relaxed) != 0) Notify(device);
@@ -151,7 +188,7 @@ uint64_t NextTickNs(Cores* cores, uint64_t now_ns) {
     return std::min(next_ns, tick_ns);
   }
   if (next_ns != UINT64_MAX) return next_ns;
-  return now_ns < cores->watcher.busy_until_ns ? kClosedTickNs : UINT64_MAX;
+  return now_ns < cores->watcher.busy_until_ns ? kUnhurriedTickNs : UINT64_MAX;
 }
 
 }  // namespace gpufence

@@ -40,10 +40,10 @@ void CountHeldLaunch(const CoreDevice* device, uint64_t held_ns) {
 }
 
 // Waits for budget, room in the queue and the turn, in this order, and opens the gate. Returns how
-// long it waited for the turn.
-uint64_t Hold(Cores* cores, CoreDevice* device, MarkedStream* stream) {
+// long it waited.
+HeldNs Hold(Cores* cores, CoreDevice* device, MarkedStream* stream) {
   const uint64_t begin_ns = NowNs();
-  uint64_t turn_ns = 0;
+  HeldNs held = {};
   bool waited = false;
   uint64_t patient_since_ns = begin_ns;
   uint32_t reached = cores->markers.reached();
@@ -55,7 +55,7 @@ uint64_t Hold(Cores* cores, CoreDevice* device, MarkedStream* stream) {
       reached = cores->markers.reached();
       patient_since_ns = now_ns;
     }
-    uint64_t wait_ns = HoldNs(*device, stream, now_ns);
+    uint64_t wait_ns = HoldNs(device, stream, now_ns);
     if (wait_ns != 0 && now_ns - patient_since_ns < kPatienceNs) {
       if (!cores->watcher.runs()) wait_ns = std::min(wait_ns, kTickNs);
       // The stream may run dry meanwhile: then it is known when.
@@ -73,20 +73,28 @@ uint64_t Hold(Cores* cores, CoreDevice* device, MarkedStream* stream) {
       device->seat.Beat(now_ns, /*outstanding=*/true);
       if (device->seat.HasTurn()) break;
     }
+    // What it still has is marked, so that its end is seen.
+    if (!waited && stream != nullptr) cores->markers.Mark(stream);
     waited = true;
     device->turn_waiters.fetch_add(1, std::memory_order_relaxed);
     cores->watcher.Wake(cores);
     device->seat.AwaitTurn(cores->watcher.runs() ? kTurnNapNs : kBlindNapNs);
     device->turn_waiters.fetch_sub(1, std::memory_order_relaxed);
-    turn_ns += NowNs() - now_ns;
+    held.by_others += NowNs() - now_ns;
     TickHere(cores);
   }
-  if (waited) CountHeldLaunch(device, NowNs() - begin_ns);
+  if (held.by_others != 0) {
+    device->others_had_ns.store(held.by_others, std::memory_order_relaxed);
+  }
+  if (waited) {
+    held.at_all = NowNs() - begin_ns;
+    CountHeldLaunch(device, held.at_all);
+  }
   if (cores->watcher.runs()) device->closed.store(0, std::memory_order_release);
   if (stream != nullptr) {
     stream->word.fetch_and(~MarkedStream::kHeld, std::memory_order_relaxed);
   }
-  return turn_ns;
+  return held;
 }
 
 }  // namespace
@@ -113,15 +121,15 @@ void CoreLaunch::Enter(Cores* cores, CUstream handle) {
 }
 
 [[gnu::noinline]] void CoreLaunch::EnterSlowly() {
-  const uint64_t turn_ns = Hold(cores_, device_, stream_);
-  if (!BeginRun(turn_ns, /*launches=*/0)) unmarked_since_ns_ = NowNs();
+  const HeldNs held = Hold(cores_, device_, stream_);
+  if (!BeginRun(held, /*launches=*/0)) unmarked_since_ns_ = NowNs();
 }
 
 // Of the stream that the handle is of now. False when it cannot be marked; then it is null.
 // `launches`: so many were counted in the stream, and are counted again where that is another one.
-bool CoreLaunch::BeginRun(uint64_t turn_ns, uint32_t launches) {
+bool CoreLaunch::BeginRun(HeldNs held, uint32_t launches) {
   while (stream_ != nullptr && !cores_->watcher.stopping()) {
-    const Markers::Begun begun = cores_->markers.Begin(stream_, handle_, turn_ns);
+    const Markers::Begun begun = cores_->markers.Begin(stream_, handle_, held);
     if (begun == Markers::Begun::kYes) {
       cores_->watcher.Wake(cores_);
       return true;
@@ -159,14 +167,15 @@ void CoreLaunch::Launched() {
     // Seen idle while it was being launched into: this thread had to wait for a processor.
     if (cores_->watcher.stopping()) return;
     const uint64_t now_ns = NowNs();
-    if (!BeginRun(/*turn_ns=*/0, /*launches=*/1)) MeasureByWaiting(device_, handle_, now_ns);
+    if (!BeginRun({}, /*launches=*/1)) MeasureByWaiting(device_, handle_, now_ns);
+    device_->seat.Beat(now_ns, /*outstanding=*/true);
     return;
   }
   if ((before & MarkedStream::kLaunches) + 1 < stream_->every.load(std::memory_order_relaxed)) {
     return;
   }
   cores_->markers.Mark(stream_);
-  if (HoldNs(*device_, stream_, NowNs()) != 0) {
+  if (HoldNs(device_, stream_, NowNs()) != 0) {
     stream_->word.fetch_or(MarkedStream::kHeld, std::memory_order_relaxed);
   }
   TickHere(cores_);

@@ -28,6 +28,8 @@ struct CoreDevice {
   uint8_t uuid[16];
   uint32_t ordinal;
   std::atomic<uint32_t> closed;         // the gate: not 0, ask before the next launch
+  std::atomic<uint32_t> paying;         // not 0: enough was launched, until all of it is paid for
+  std::atomic<uint64_t> others_had_ns;  // how long a launch waited for the turn last
   std::atomic<uint32_t> progress;       // changes when waiting may be over
   std::atomic<uint32_t> queue_waiters;  // launches held by what is queued
   std::atomic<uint32_t> turn_waiters;   // launches held by the turn
@@ -101,7 +103,7 @@ class CoreLaunch {
  private:
   void Enter(Cores* cores, CUstream handle);
   void EnterSlowly();
-  bool BeginRun(uint64_t turn_ns, uint32_t launches);
+  bool BeginRun(HeldNs held, uint32_t launches);
   void Launched();
 
   Cores* cores_;

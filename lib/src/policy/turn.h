@@ -7,7 +7,7 @@
 
 namespace gpufence {
 
-inline constexpr uint64_t kTurnQuantumNs = 25'000'000;
+inline constexpr uint64_t kTurnQuantumNs = 35'000'000;
 inline constexpr uint64_t kShortTurnNs = 5'000'000;  // the least that a turn of a busy holder lasts
 inline constexpr uint64_t kTurnIdleNs = 200'000;
 // What a turn costs beside its time: the GPU's way to another process and back (141 us each on an

@@ -1,0 +1,75 @@
+"""Training that launches kernel by kernel, replayed in virtual time from recordings of an H200.
+
+steps/*.txt is one step of PyTorch each (the networks of tests/gpu/workloads/cores_torch.py): a line
+for each launch, the nanoseconds of its thread since the one before, those that it ran, and whether
+it is a kernel (k) or a memset or copy (m). Without a limit such a program is hundreds of launches
+ahead of the GPU; held, it must get ahead again each time.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .conftest import Sim
+from .test_core_matrix import GPU_GAP_NS, pytestmark  # noqa: F401  (skips under sanitizers)
+from .virtual_world import run_together
+
+STEPS = Path(__file__).parent / "steps"
+NETWORKS = ("convolution", "transformer")
+ALONE_MS = 3_000
+BARE_MS = 500
+TOGETHER_MS = 4_000  # three seconds that count, of turns of 35 ms
+POINTS = 1.0
+TURN_POINTS = 2.0  # a turn more or less in the time that counts
+SUM_RATIO = 0.99
+
+
+def shares(
+    sim: Sim, folder: Path, network: str, limits: tuple[int, ...], run_ms: int
+) -> list[dict[str, float]]:
+    """What containers of these limits get, side by side in one node folder; (): no limit."""
+    command = ("cores_replay", STEPS / f"{network}.txt", run_ms, GPU_GAP_NS)
+    if not limits:
+        return [run_together(sim, folder, [command], preload=False)[0].facts]
+    node = folder / "node"
+    node.mkdir()
+    own = [
+        {
+            "GPUFENCE_CORE_LIMIT": str(limit),
+            "GPUFENCE_STATE_DIR": str(folder / f"state{place}"),
+            "GPUFENCE_CONTAINER": f"c{place}",
+            "GPUFENCE_NODE_DIR": str(node),
+        }
+        for place, limit in enumerate(limits)
+    ]
+    return [each.facts for each in run_together(sim, folder, [command] * len(limits), own=own)]
+
+
+@pytest.mark.parametrize("percent", [10, 50, 90])
+@pytest.mark.parametrize("network", NETWORKS)
+def test_a_program_that_launches_kernel_by_kernel_has_its_share(
+    sim: Sim, tmp_path: Path, network: str, percent: int
+) -> None:
+    (facts,) = shares(sim, tmp_path, network, (percent,), ALONE_MS)
+
+    assert facts["share"] == pytest.approx(percent, abs=POINTS)
+    assert facts["least"] >= percent - TURN_POINTS
+    assert facts["most"] <= percent + TURN_POINTS
+
+
+@pytest.mark.parametrize(
+    ("network", "limits"),
+    [("convolution", (50, 50)), ("convolution", (30, 70)), ("transformer", (50, 50))],
+)
+def test_two_of_them_lose_a_hundredth(
+    sim: Sim, tmp_path: Path, network: str, limits: tuple[int, ...]
+) -> None:
+    (bare,) = shares(sim, tmp_path, network, (), BARE_MS)
+
+    together = [facts["share"] for facts in shares(sim, tmp_path, network, limits, TOGETHER_MS)]
+
+    for share, limit in zip(together, limits, strict=True):
+        assert share == pytest.approx(limit * bare["whole"] / 100, abs=TURN_POINTS)
+    assert sum(together) >= SUM_RATIO * bare["whole"]

@@ -54,12 +54,15 @@ bool IsPrimary(uint64_t context, CUdevice device) {
 }  // namespace
 
 uint64_t MarkedStream::QueuedNs() const {
-  const uint64_t launches = queued + (word.load(std::memory_order_relaxed) & kLaunches);
+  const uint64_t launches =
+      queued.load(std::memory_order_relaxed) + (word.load(std::memory_order_relaxed) & kLaunches);
+  const uint64_t lately_ns = ns_per_launch.load(std::memory_order_relaxed);
   uint64_t each_ns = kUnknownLaunchNs;
-  if (ns_per_launch != 0) {
-    each_ns = std::clamp(mean_ns, ns_per_launch / kMostAbove, ns_per_launch * kMostBelow);
+  if (lately_ns != 0) {
+    each_ns = std::clamp(mean_ns.load(std::memory_order_relaxed), lately_ns / kMostAbove,
+                         lately_ns * kMostBelow);
   }
-  if (!is_trusted) each_ns = std::max(each_ns, kUntrustedLaunchNs);
+  if (!is_trusted.load(std::memory_order_relaxed)) each_ns = std::max(each_ns, kUntrustedLaunchNs);
   return launches * each_ns;
 }
 

@@ -53,22 +53,23 @@ struct MarkedStream {
   std::atomic<uint64_t> thread;  // the per-thread stream's
   std::atomic<uint32_t> word;    // kRunning, kHeld and the launches since the last marker
   std::atomic<uint32_t> every;   // a marker after so many launches
+  // Changed under the lock, and read without it by whoever asks how much is queued.
+  std::atomic<uint32_t> queued;         // launches before the markers from first to last
+  std::atomic<uint64_t> ns_per_launch;  // lately; 0: unknown
+  std::atomic<uint64_t> mean_ns;        // the same over some hundred launches
+  std::atomic<bool> is_trusted;         // ns_per_launch is of this run
   uint32_t ordinal;
   uint16_t context;
   uint16_t first;
   uint16_t last;
   bool is_timed;          // run_begin_ns is known
-  bool is_trusted;        // ns_per_launch is of this run
   bool is_fresh;          // no marker of this run was reached but the one that begins it
   uint8_t failures;       // driver calls about it that failed in a row
   bool awaits_launch;     // its last marker begins a run, and nobody looked since
-  uint32_t queued;        // launches before the markers from first to last
   uint32_t tail_seen;     // per-thread: launches that the last look found behind the last marker
   uint64_t run_begin_ns;  // when the last marker that was seen was reached, monotonic
   uint64_t charged_ns;    // told as busy up to here
   uint64_t idle_since_ns;
-  uint64_t ns_per_launch;  // lately; 0: unknown
-  uint64_t mean_ns;        // the same over some hundred launches
   uint32_t steady;         // so many intervals in a row took about as long as expected
   uint64_t busy_ns;        // between the last two markers that were seen
 

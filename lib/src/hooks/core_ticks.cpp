@@ -48,7 +48,8 @@ int64_t TooLongNs(const CoreDevice& device, const MarkedStream* stream, uint64_t
   if (queued_ns == 0) return 0;
   const bool deep = device.others_had_ns.load(std::memory_order_relaxed) >= kLongTurnsNs;
   // Always one more behind the one that runs, so that the GPU does not wait for us.
-  const uint64_t room_ns = std::max(deep ? kDeepTurnQueueNs : kTurnQueueNs, stream->ns_per_launch);
+  const uint64_t room_ns = std::max(deep ? kDeepTurnQueueNs : kTurnQueueNs,
+                                    stream->ns_per_launch.load(std::memory_order_relaxed));
   return static_cast<int64_t>(queued_ns - std::min(left_ns + kTurnTailNs, room_ns));
 }
 

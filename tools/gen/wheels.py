@@ -195,8 +195,13 @@ def _pip_download(batch: Sequence[Pin], folder: Path) -> None:
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-cache-dir"]
     command += ["--disable-pip-version-check", "--only-binary=:all:", "--retries=1"]
     command += [f"--platform={platform}" for platform in _PLATFORMS]
-    command += [f"--dest={folder}", *(f"{pin.project}=={pin.version}" for pin in batch)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    # Two wheels of one version can suit equally well: the hash tells pip which of them is meant.
+    lines = [f"{pin.project}=={pin.version} --hash=sha256:{pin.sha256}\n" for pin in batch]
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as wanted:
+        wanted.writelines(lines)
+        wanted.flush()
+        command += [f"--dest={folder}", f"--requirement={wanted.name}"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         lines = [line for line in done.stderr.splitlines() if line.strip()]
         errors = [line for line in lines if line.startswith("ERROR")] or lines or ["no message"]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import sys
 import zipfile
 from collections.abc import Callable
@@ -17,19 +18,20 @@ import pytest
 from gen import wheels
 from gen.errors import HookgenError
 
-# Stands in for `python -m pip download ... --dest=DIR NAME==VERSION...`.
+# Stands in for `python -m pip download ... --dest=DIR --requirement=FILE`.
 FAKE_PIP = """#!{python}
 import pathlib, shutil, sys
+options = dict(word.split("=", 1) for word in sys.argv if word.startswith("--") and "=" in word)
+wanted = pathlib.Path(options["--requirement"]).read_text().splitlines()
 with open({log!r}, "a") as log:
-    print(*(word for word in sys.argv if "==" in word), file=log)
-folder = next(word for word in sys.argv if word.startswith("--dest=")).removeprefix("--dest=")
-for word in sys.argv:
-    if "==" in word:
-        wheel = pathlib.Path({shelf!r}) / (word + ".whl")
-        if not wheel.exists():
-            print("WARNING: noise", file=sys.stderr)
-            sys.exit("ERROR: No matching distribution found for " + word)
-        shutil.copy(wheel, folder)
+    print(*wanted, file=log)
+for line in wanted:
+    word, pinned = line.split(" --hash=sha256:")
+    wheel = pathlib.Path({shelf!r}) / (word + ".whl")
+    if not wheel.exists():
+        print("WARNING: noise", file=sys.stderr)
+        sys.exit("ERROR: No matching distribution found for " + word)
+    shutil.copy(wheel, options["--dest"])
 """
 
 
@@ -51,7 +53,10 @@ class Shelf:
         return wheels.Pin(release, project, version, digest, len(content))
 
     def asked(self) -> list[str]:
-        return self.log.read_text(encoding="utf-8").splitlines() if self.log.exists() else []
+        """One line for each call, its wheels without their hashes."""
+        if not self.log.exists():
+            return []
+        return re.sub(r" --hash=\S+", "", self.log.read_text(encoding="utf-8")).splitlines()
 
 
 @pytest.fixture
@@ -141,6 +146,15 @@ def test_file_with_another_hash_is_refused(shelf: Shelf, tmp_path: Path) -> None
         wheels.header_sets([pin], tmp_path / "cache")
 
     assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_pip_is_told_which_of_several_wheels_is_meant(shelf: Shelf, tmp_path: Path) -> None:
+    pin = shelf.put("runtime", "13.5.1", CUDA_H)
+
+    wheels.header_sets([pin], tmp_path / "cache")
+
+    told = shelf.log.read_text(encoding="utf-8")
+    assert told == f"runtime==13.5.1 --hash=sha256:{pin.sha256}\n"
 
 
 def test_pip_failure_is_one_line_that_says_why(shelf: Shelf, tmp_path: Path) -> None:

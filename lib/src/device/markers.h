@@ -70,8 +70,8 @@ struct MarkedStream {
   uint64_t run_begin_ns;  // when the last marker that was seen was reached, monotonic
   uint64_t charged_ns;    // told as busy up to here
   uint64_t idle_since_ns;
-  uint32_t steady;         // so many intervals in a row took about as long as expected
-  uint64_t busy_ns;        // between the last two markers that were seen
+  uint32_t steady;   // so many intervals in a row took about as long as expected
+  uint64_t busy_ns;  // between the last two markers that were seen
 
   // Runs that are waited for (markers_waited.cpp).
   bool by_host;            // no marker begins this one
@@ -122,7 +122,8 @@ class Markers {
 
   bool any_active() const;
   uint32_t reached() const { return reached_.load(std::memory_order_relaxed); }  // markers, ever
-  bool IsActive(uint32_t ordinal);
+  bool IsActive(uint32_t ordinal) { return CountActive(ordinal) != 0; }
+  uint32_t CountActive(uint32_t ordinal);  // streams that run, or have markers to be seen
   // When the first stream that runs is expected to be done with its oldest marker.
   uint64_t ExpectedNs(uint64_t now_ns);
   // When all that runs on the device is expected to be done; 0 when that cannot be said.

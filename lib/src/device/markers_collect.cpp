@@ -278,10 +278,10 @@ uint64_t Markers::EndsNs(uint32_t ordinal, uint64_t now_ns) {
   return known ? latest_ns : 0;
 }
 
-bool Markers::IsActive(uint32_t ordinal) {
-  bool found = false;
-  ForEachActive([&](MarkedStream* stream) { found |= stream->ordinal == ordinal; });
-  return found;
+uint32_t Markers::CountActive(uint32_t ordinal) {
+  uint32_t count = 0;
+  ForEachActive([&](MarkedStream* stream) { count += stream->ordinal == ordinal ? 1 : 0; });
+  return count;
 }
 
 // ---- what ends ----

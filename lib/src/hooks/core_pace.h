@@ -19,7 +19,7 @@ inline CoreDevice* DeviceAt(Cores* cores, uint32_t ordinal) {
 }
 
 // Nanoseconds until one more launch may be queued in the stream (null: one that is not marked).
-uint64_t HoldNs(CoreDevice* device, const MarkedStream* stream, uint64_t now_ns);
+uint64_t HoldNs(Cores* cores, CoreDevice* device, const MarkedStream* stream, uint64_t now_ns);
 
 // Charges intervals to the devices that they are of; puts them in order.
 void ChargeAll(Cores* cores, BusyInterval* busy, size_t count, uint64_t now_ns);

@@ -59,8 +59,10 @@ int64_t BurstNs(const CoreSeat& seat, uint64_t now_ns) {
 }
 
 // Launches go until what is owed and queued costs a burst, and then none until all is paid for.
-int64_t PayingNs(CoreDevice* device, uint64_t queued_ns, int64_t ahead_ns, uint64_t now_ns) {
-  const int64_t burst_ns = BurstNs(device->seat, now_ns);
+// Streams that run at once have a part of it each, or many of them would queue as many bursts.
+int64_t PayingNs(CoreDevice* device, uint64_t queued_ns, uint32_t streams, int64_t ahead_ns,
+                 uint64_t now_ns) {
+  const int64_t burst_ns = BurstNs(device->seat, now_ns) / std::max(streams, 1u);
   const uint32_t share = device->seat.ShareNow(now_ns);
   const int64_t owed_ns = ahead_ns + static_cast<int64_t>(CostOf(queued_ns, share));
   bool paying = device->paying.load(std::memory_order_relaxed) != 0;
@@ -121,13 +123,15 @@ uint64_t TurnTickNs(Cores* cores, const CoreDevice& device, bool active, uint64_
 
 }  // namespace
 
-uint64_t HoldNs(CoreDevice* device, const MarkedStream* stream, uint64_t now_ns) {
+uint64_t HoldNs(Cores* cores, CoreDevice* device, const MarkedStream* stream, uint64_t now_ns) {
   const int64_t ahead_ns = AheadNs(device->seat, now_ns);
   const uint64_t queued_ns = stream != nullptr ? stream->QueuedNs() : 0;
   const uint64_t left_ns = device->seat.TurnLeftNs(now_ns);
-  const int64_t wait_ns = left_ns == UINT64_MAX
-                              ? PayingNs(device, queued_ns, ahead_ns, now_ns)
-                              : std::max(ahead_ns, TooLongNs(*device, stream, queued_ns, left_ns));
+  const int64_t wait_ns =
+      left_ns == UINT64_MAX
+          ? PayingNs(device, queued_ns, cores->markers.CountActive(device->ordinal), ahead_ns,
+                     now_ns)
+          : std::max(ahead_ns, TooLongNs(*device, stream, queued_ns, left_ns));
   return wait_ns > 0 ? static_cast<uint64_t>(wait_ns) : 0;
 }
 

@@ -55,7 +55,7 @@ HeldNs Hold(Cores* cores, CoreDevice* device, MarkedStream* stream) {
       reached = cores->markers.reached();
       patient_since_ns = now_ns;
     }
-    uint64_t wait_ns = HoldNs(device, stream, now_ns);
+    uint64_t wait_ns = HoldNs(cores, device, stream, now_ns);
     if (wait_ns != 0 && now_ns - patient_since_ns < kPatienceNs) {
       if (!cores->watcher.runs()) wait_ns = std::min(wait_ns, kTickNs);
       // The stream may run dry meanwhile: then it is known when.
@@ -175,7 +175,7 @@ void CoreLaunch::Launched() {
     return;
   }
   cores_->markers.Mark(stream_);
-  if (HoldNs(device_, stream_, NowNs()) != 0) {
+  if (HoldNs(cores_, device_, stream_, NowNs()) != 0) {
     stream_->word.fetch_or(MarkedStream::kHeld, std::memory_order_relaxed);
   }
   TickHere(cores_);

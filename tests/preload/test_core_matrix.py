@@ -170,6 +170,14 @@ def test_longer_kernels_that_are_waited_for_are_held(
     assert done.facts["share"] == pytest.approx(25, abs=POINTS)
 
 
+@pytest.mark.parametrize("percent", [10, 50])
+def test_many_streams_queue_no_more_than_one(sim: Sim, tmp_path: Path, percent: int) -> None:
+    done = one(sim, tmp_path, percent, "cuLaunchKernel", "many")
+
+    assert done.facts["share"] == pytest.approx(percent, abs=POINTS)
+    assert done.facts["most"] == pytest.approx(percent, abs=SECOND_POINTS)
+
+
 @pytest.mark.parametrize("percent", [25, 50])
 def test_kernels_of_many_lengths_are_held(sim: Sim, tmp_path: Path, percent: int) -> None:
     done = one(sim, tmp_path, percent, "cuLaunchKernel", "eager", kernel_us=10)

@@ -5,8 +5,8 @@
 //
 //   cores_run WAY MANNER KERNEL_US MS [GAP_NS LAUNCH_NS]
 //
-// Ways: the driver's functions (cores_ways.h). Manners: steady, two (streams), legacy (stream),
-// per_thread (stream), contexts (two, in turn), devices (two, in turn), sync (after each), mixed
+// Ways: the driver's functions (cores_ways.h). Manners: steady, two (streams), many (streams),
+// legacy (stream), per_thread (stream), contexts (two, in turn), devices (two, in turn), sync (after each), mixed
 // (the same, every other one ten times as long), eager (as frameworks: many short kernels, then
 // eight eighty times as long), pauses (twice a kernel's length behind each) and copies (between
 // the kernels, as long as they).
@@ -29,6 +29,7 @@ namespace {
 constexpr double kSecondUs = 1e6;
 constexpr unsigned long long kMoreThanABurstNs = 30 * kMs;
 constexpr double kHeldUs = 500;
+constexpr size_t kMany = 32;
 constexpr unsigned long long kBusBytesPerNs = 50;  // what the simulated GPU copies to the host
 
 double NowUs() {
@@ -44,10 +45,12 @@ void SpendUntil(double us) {
 
 // One GPU, or one context of it, with streams of its own.
 struct Place {
-  explicit Place(int ordinal) : gpu(0, ordinal), work{gpu, 0, nullptr} {}
+  Place(int ordinal, size_t count) : gpu(0, ordinal), work{gpu, 0, nullptr}, streams(count) {
+    for (CUstream& stream : streams) stream = NewStream();
+  }
   Gpu gpu;
   Work work;
-  CUstream streams[2] = {NewStream(), NewStream()};
+  std::vector<CUstream> streams;
 };
 
 struct Run {
@@ -76,7 +79,7 @@ struct Run {
   CUstream Stream(const Place& place) const {
     if (Is("legacy")) return nullptr;
     if (Is("per_thread")) return reinterpret_cast<CUstream>(2);
-    return place.streams[Is("two") ? launches % 2 : 0];
+    return place.streams[launches % place.streams.size()];
   }
 
   void Launch() {
@@ -107,7 +110,8 @@ struct Run {
 void Open(Run* run) {
   const size_t places = run->Is("contexts") || run->Is("devices") ? 2 : 1;
   for (size_t i = 0; i < places; ++i) {
-    Place* place = new Place(run->Is("devices") ? static_cast<int>(i) : 0);
+    const size_t streams = run->Is("many") ? kMany : run->Is("two") ? 2 : 1;
+    Place* place = new Place(run->Is("devices") ? static_cast<int>(i) : 0, streams);
     place->work.ns = run->kernel_ns + run->gap_ns;
     if (run->way->prepare != nullptr) run->way->prepare(&place->work);
     run->places.push_back(place);

@@ -6,10 +6,10 @@
 //   cores_run WAY MANNER KERNEL_US MS [GAP_NS LAUNCH_NS]
 //
 // Ways: the driver's functions (cores_ways.h). Manners: steady, two (streams), many (streams),
-// legacy (stream), per_thread (stream), contexts (two, in turn), devices (two, in turn), sync (after each), mixed
-// (the same, every other one ten times as long), eager (as frameworks: many short kernels, then
-// eight eighty times as long), pauses (twice a kernel's length behind each) and copies (between
-// the kernels, as long as they).
+// legacy (stream), per_thread (stream), contexts (two, in turn), devices (two, in turn), sync
+// (after each), mixed (the same, every other one ten times as long), eager (as frameworks: many
+// short kernels, then eight eighty times as long), pauses (twice a kernel's length behind each) and
+// copies (between the kernels, as long as they).
 //
 // Prints {"share": percent, "least", "most": of a single second, "launches": n, "us": elapsed}.
 // Where time is virtual, a GPU that pauses for GAP_NS between two kernels and a launch that takes

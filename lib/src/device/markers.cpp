@@ -279,9 +279,7 @@ void Markers::BeginLate(MarkedStream* stream, bool was_idle) {
   stream->began_away |= contexts_[stream->context].away != 0;
   if (stream->first == kNone) {
     // The thread that launched had to wait for a processor, or the stream would not have been idle.
-    stream->run_begin_ns = stream->charged_ns =
-        is_launched && was_idle ? stream->idle_since_ns : stream->host_begin_ns;
-    stream->is_timed = stream->is_fresh = true;
+    stream->BeginAt(is_launched && was_idle ? stream->idle_since_ns : stream->host_begin_ns);
   }
   stream->word.fetch_or(MarkedStream::kRunning, std::memory_order_release);
   MarkLocked(stream);
@@ -308,8 +306,7 @@ Markers::Begun Markers::Begin(MarkedStream* stream, CUstream handle, HeldNs held
       (stream->word.load(std::memory_order_relaxed) & MarkedStream::kLaunches) != 0) {
     BeginLate(stream, was_idle);
   } else if (stream->by_host) {
-    stream->run_begin_ns = stream->charged_ns = stream->host_begin_ns;
-    stream->is_timed = stream->is_fresh = true;
+    stream->BeginAt(stream->host_begin_ns);
   } else if (!Record(stream, 0, /*begins=*/true, /*prompt=*/was_idle && held.by_others == 0)) {
     return Begun::kNotMarked;
   } else {

@@ -86,6 +86,12 @@ struct MarkedStream {
 
   // Estimated time of what is queued and not yet done.
   uint64_t QueuedNs() const;
+
+  // A run that no marker begins runs from here on.
+  void BeginAt(uint64_t at_ns) {
+    run_begin_ns = charged_ns = at_ns;
+    is_timed = is_fresh = true;
+  }
 };
 
 class Markers {

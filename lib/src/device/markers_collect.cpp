@@ -341,8 +341,7 @@ bool Markers::End(MarkedStream* stream, Look* look) {
   stream->queued = 0;
   const uint32_t word = stream->word.load(std::memory_order_relaxed);
   if (stream->began_away && (word & MarkedStream::kRunning) != 0) {
-    stream->run_begin_ns = stream->charged_ns = look->now_ns;
-    stream->is_timed = stream->is_fresh = true;
+    stream->BeginAt(look->now_ns);
     return true;
   }
   stream->handle.store(0, std::memory_order_release);

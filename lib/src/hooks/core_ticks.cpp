@@ -54,16 +54,16 @@ int64_t TooLongNs(const CoreDevice& device, const MarkedStream* stream, uint64_t
 }
 
 // What a burst costs.
-int64_t BurstNs(const CoreSeat& seat, uint64_t now_ns) {
-  return std::min(static_cast<int64_t>(CostOf(kBurstWorkNs, seat.ShareNow(now_ns))), kMostBurstNs);
+int64_t BurstNs(uint32_t share) {
+  return std::min(static_cast<int64_t>(CostOf(kBurstWorkNs, share)), kMostBurstNs);
 }
 
 // Launches go until what is owed and queued costs a burst, and then none until all is paid for.
 // Streams that run at once have a part of it each, or many of them would queue as many bursts.
 int64_t PayingNs(CoreDevice* device, uint64_t queued_ns, uint32_t streams, int64_t ahead_ns,
                  uint64_t now_ns) {
-  const int64_t burst_ns = BurstNs(device->seat, now_ns) / std::max(streams, 1u);
   const uint32_t share = device->seat.ShareNow(now_ns);
+  const int64_t burst_ns = BurstNs(share) / std::max(streams, 1u);
   const int64_t owed_ns = ahead_ns + static_cast<int64_t>(CostOf(queued_ns, share));
   bool paying = device->paying.load(std::memory_order_relaxed) != 0;
   // A queue that is paid for is filled again before it runs dry.
@@ -77,7 +77,7 @@ int64_t PayingNs(CoreDevice* device, uint64_t queued_ns, uint32_t streams, int64
 int64_t MostOwedNs(const CoreDevice& device, uint64_t now_ns) {
   if (device.seat.TurnLeftNs(now_ns) != UINT64_MAX) return 0;
   const bool paying = device.paying.load(std::memory_order_relaxed) != 0;
-  return paying ? -2 * static_cast<int64_t>(kShareBurstNs) : BurstNs(device.seat, now_ns);
+  return paying ? -2 * static_cast<int64_t>(kShareBurstNs) : BurstNs(device.seat.ShareNow(now_ns));
 }
 
 // Whether the next launch must look for itself.

@@ -30,6 +30,9 @@ inline constexpr uint64_t kLaunchGapNs = 1'700;
 inline constexpr uint64_t kMarkerGapNs = 2'500;
 inline constexpr uint64_t kFirstLaunchGapNs = 4'000;
 
+// From one look at what runs to the next, at most: who sleeps longer is woken by a launch.
+inline constexpr uint64_t kLongestLookNs = 1'500'000;
+
 // How long a launch was kept waiting before it went, and how much of that for other containers.
 struct HeldNs {
   uint64_t at_all;

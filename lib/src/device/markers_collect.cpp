@@ -14,7 +14,6 @@ constexpr uint64_t kMuchLongerNs = 1'000'000;
 // The base moves along, so that the driver's float of milliseconds stays exact to 30 ns.
 constexpr int64_t kBaseReachNs = 500'000'000;
 constexpr uint64_t kLegacyStream = 1;
-constexpr uint64_t kLookNs = 1'000'000;  // from one look to the next, at most
 // A call that fails once may be chance; so often in a row, its context is dead or events are
 // refused there.
 constexpr uint8_t kMostFailures = 5;
@@ -158,7 +157,7 @@ bool Markers::Reached(MarkedStream* stream, const Marker& marker, Look* look, ui
   }
   if (context->base == kNone && !marker.prompt) {
     // Nothing else tells the GPU's time; but a look ago it was not reached.
-    since_ns = std::max(since_ns, look->now_ns - std::min(look->now_ns, kLookNs));
+    since_ns = std::max(since_ns, look->now_ns - std::min(look->now_ns, kLongestLookNs));
   }
   if (context->base == kNone || gpu_ns - context->base_ns > kBaseReachNs) {
     if (context->base != kNone) Return(context->base);

@@ -27,7 +27,7 @@ constexpr uint64_t kSpacingNs = 1'000'000;
 constexpr uint64_t kTurnSpacingNs = 2'000'000;
 
 // A look costs some 15 us of a core, half of them for waking up.
-constexpr uint64_t kCalmTickNs = 1'500'000;       // while half of the credit is left
+constexpr uint64_t kCalmTickNs = kLongestLookNs;  // while half of the credit is left
 constexpr uint64_t kUnhurriedTickNs = 1'000'000;  // while every launch asks, or may go for long
 constexpr uint64_t kShortTickNs = 50'000;
 constexpr uint64_t kBlindTickNs = 100'000;  // others wait, and nobody knows when this work ends

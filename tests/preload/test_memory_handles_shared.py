@@ -22,6 +22,8 @@ def share_handle(
     descriptor = owner.make("export", handle)
     fetched = importer.make("fetch", owner.make("pid"), descriptor)
     imported = importer.make("import", fetched)
+    owner.does("close", descriptor)
+    importer.does("close", fetched)
     return lambda: owner.does("release", handle), lambda: importer.does("release", imported)
 
 
@@ -107,7 +109,7 @@ def test_memory_that_nobody_imports_goes_with_its_owner(bare: Sim, state: Path) 
     with handles(bare, state) as owner, handles(bare, state) as other:
         start = owner.charged()
         handle = owner.make("create", "shared", SIZE)
-        owner.make("export", handle)
+        owner.does("close", owner.make("export", handle))
         owner.does("release", handle)
 
         assert other.charged() == start

@@ -4,19 +4,13 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include "cuda/device.h"
-#include "machine/machine.h"
 
 namespace sim::shared_file {
 namespace {
 
 // The kernel shows a memory file's name as "/memfd:NAME (deleted)".
-constexpr char kFormat[] = "gpufence-sim-shared-%016llx-%d";
-constexpr char kShown[] = "/memfd:gpufence-sim-shared-%16llx-%d";
 constexpr char kArenaShown[] = "/memfd:gpufence-sim-device-memory";
 
 bool ReadShownName(int fd, char* name, size_t capacity) {
@@ -29,34 +23,7 @@ bool ReadShownName(int fd, char* name, size_t capacity) {
 
 }  // namespace
 
-int Create(int device, uint64_t bytes) {
-  char name[64];
-  const int physical = device >= 0 ? device::Physical(device) : -1;
-  snprintf(name, sizeof(name), kFormat, static_cast<unsigned long long>(machine::MachineId()),
-           physical);
-  const int fd = memfd_create(name, MFD_CLOEXEC);
-  if (fd < 0) return -1;
-  if (ftruncate(fd, static_cast<off_t>(bytes)) == 0) return fd;
-  close(fd);
-  return -1;
-}
-
 int Duplicate(int fd) { return fcntl(fd, F_DUPFD_CLOEXEC, 0); }
-
-bool Identify(int fd, int* physical_device, uint64_t* bytes) {
-  char name[128];
-  unsigned long long machine_id = 0;
-  int physical = 0;
-  struct stat status;
-  if (!ReadShownName(fd, name, sizeof(name)) || fstat(fd, &status) != 0 ||
-      sscanf(name, kShown, &machine_id, &physical) != 2 || machine_id != machine::MachineId() ||
-      physical >= machine::DeviceCount()) {
-    return false;
-  }
-  *physical_device = physical;
-  *bytes = static_cast<uint64_t>(status.st_size);
-  return true;
-}
 
 bool IsArena(int fd) {
   char name[128];

@@ -9,15 +9,8 @@
 
 namespace sim::shared_file {
 
-// A new file of `bytes` for memory of a logical device (-1 = host); its descriptor, or -1.
-int Create(int device, uint64_t bytes);
-
 // Another descriptor of the same file, closed by exec; -1 when there are too many.
 int Duplicate(int fd);
-
-// Whether a descriptor is a file of Create, made by any process of this machine; then the machine's
-// index of its device (-1 = host) and its size.
-bool Identify(int fd, int* physical_device, uint64_t* bytes);
 
 // Whether a descriptor is some process's device memory arena.
 bool IsArena(int fd);

@@ -6,7 +6,6 @@
 
 #include "cuda/arena.h"
 #include "cuda/device.h"
-#include "cuda/shared_file.h"
 #include "cuda/vmm.h"
 #include "cuda/vmm_state.h"
 #include "machine/calls.h"
@@ -17,11 +16,12 @@ namespace {
 constinit Table<Physical, Kind::kPhysical> g_physical;
 
 void GiveMemory(const Physical& physical) {
-  if (physical.owns_fd) {
-    close(physical.fd);
-  } else {
-    arena::Give(physical.offset, physical.bytes);
+  if (physical.shared.fd >= 0) {
+    machine::SharedHold hold = physical.shared;
+    machine::LetGo(&hold);
+    return;
   }
+  arena::Give(physical.offset, physical.bytes);
   memory::ReleaseHidden(physical.prop.location.id, physical.charged_bytes);
 }
 
@@ -31,16 +31,25 @@ void EndIfUnused(Physical* physical) {
   g_physical.Destroy(physical->handle);
 }
 
-// Bytes for a handle: a part of the arena, or a file of its own where another process may get it.
+void UseShared(Physical* physical, const machine::SharedHold& hold) {
+  physical->shared = hold;
+  physical->fd = hold.fd;
+  physical->offset = hold.offset;
+  physical->bytes = hold.bytes;
+}
+
+// Bytes for a handle: a part of the arena, or memory that another process may get.
 bool TakeMemory(Physical* physical, int device) {
   if (physical->prop.requestedHandleTypes == CU_MEM_HANDLE_TYPE_NONE) {
     if (!arena::Take(physical->bytes, &physical->offset)) return false;
     physical->fd = arena::Descriptor();
     return true;
   }
-  physical->fd = shared_file::Create(device, physical->bytes);
-  physical->owns_fd = true;
-  return physical->fd >= 0;
+  machine::SharedHold hold;
+  const int physical_device = device >= 0 ? device::Physical(device) : -1;
+  if (!machine::MakeShared(physical_device, physical->bytes, &hold)) return false;
+  UseShared(physical, hold);
+  return true;
 }
 
 CUresult CreateMemory(CUmemGenericAllocationHandle* handle, size_t bytes,
@@ -77,6 +86,7 @@ Physical* Create() {
   if (physical == nullptr) return nullptr;
   physical->handle = handle;
   physical->references = 1;
+  physical->shared = {};
   return physical;
 }
 
@@ -179,40 +189,36 @@ CUresult cuMemExportToShareableHandle(void* shareableHandle, CUmemGenericAllocat
   }
   if (handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_NOT_SUPPORTED;
   if ((physical->prop.requestedHandleTypes & handleType) == 0) return CUDA_ERROR_INVALID_VALUE;
-  const int fd = sim::shared_file::Duplicate(physical->fd);
-  if (fd < 0) return CUDA_ERROR_OPERATING_SYSTEM;
+  if (physical->is_imported) return CUDA_ERROR_INVALID_VALUE;  // as an H200 does
+  int fd = -1;
+  if (!sim::machine::HoldAgain(physical->shared, &fd)) return CUDA_ERROR_OPERATING_SYSTEM;
   *static_cast<int*>(shareableHandle) = fd;
   return CUDA_SUCCESS;
 }
 
-// The exporter goes on paying; the importer's copy of the descriptor keeps the bytes alive.
+// The exporter goes on paying; the importer keeps the bytes alive.
 CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, void* osHandle,
                                         CUmemAllocationHandleType shHandleType) {
   SIM_CALL(cuMemImportFromShareableHandle, handle, osHandle, shHandleType);
   if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (shHandleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_NOT_SUPPORTED;
   const int given_fd = static_cast<int>(reinterpret_cast<intptr_t>(osHandle));
-  int physical_device = 0;
-  uint64_t bytes = 0;
-  if (!sim::shared_file::Identify(given_fd, &physical_device, &bytes)) {
-    return CUDA_ERROR_UNKNOWN;
-  }
   sim::DriverLock lock;
-  const int fd = sim::shared_file::Duplicate(given_fd);
-  sim::vmm::Physical* physical = fd >= 0 ? sim::vmm::Create() : nullptr;
+  sim::machine::SharedHold hold;
+  if (!sim::machine::HoldForeign(given_fd, &hold)) return CUDA_ERROR_UNKNOWN;
+  sim::vmm::Physical* physical = sim::vmm::Create();
   if (physical == nullptr) {
-    if (fd >= 0) close(fd);
+    sim::machine::LetGo(&hold);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  const bool on_device = physical_device >= 0;
+  const bool on_device = hold.device >= 0;
   physical->prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   physical->prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   physical->prop.location.type =
       on_device ? CU_MEM_LOCATION_TYPE_DEVICE : CU_MEM_LOCATION_TYPE_HOST;
-  physical->prop.location.id = on_device ? sim::device::Logical(physical_device) : 0;
-  physical->bytes = bytes;
-  physical->fd = fd;
-  physical->owns_fd = true;
+  physical->prop.location.id = on_device ? sim::device::Logical(hold.device) : 0;
+  physical->is_imported = true;
+  sim::vmm::UseShared(physical, hold);
   *handle = physical->handle;
   return CUDA_SUCCESS;
 }

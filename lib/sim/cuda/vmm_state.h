@@ -5,6 +5,7 @@
 #define GPUFENCE_LIB_SIM_CUDA_VMM_STATE_H_
 
 #include "cuda/memory.h"
+#include "machine/shared.h"
 
 namespace sim::vmm {
 
@@ -16,8 +17,9 @@ struct Physical {
   uint64_t bytes;
   uint64_t charged_bytes;  // 0 for host memory and imports
   int fd;                  // memory file that holds it
-  bool owns_fd;            // a file of its own (shareable or imported), else a part of the arena
+  machine::SharedHold shared;  // memory that others may hold, too; none: a part of the arena
   uint64_t offset;         // in the file
+  bool is_imported;
   uint32_t references;
   uint32_t mappings;
 };

@@ -258,6 +258,8 @@ MachineFile* Map() {
   return Gate().file();
 }
 
+const char* MachinePath() { return g_path; }
+
 bool TryLockSlot(int slot) { return LockByte(g_fd, F_OFD_SETLK, F_WRLCK, kSlotBytes + slot); }
 
 void UnlockSlot(int slot) { LockByte(g_fd, F_OFD_SETLK, F_UNLCK, kSlotBytes + slot); }

@@ -14,7 +14,18 @@
 namespace sim::machine {
 
 inline constexpr uint64_t kMagic = 0x314d495346504721;  // "!GPFSIM1", written last
-inline constexpr uint32_t kLayout = 2;                  // part of the file's name
+inline constexpr uint32_t kLayout = 3;                  // part of the file's name
+
+// Memory that lives as long as anybody holds it (shared.cpp).
+struct SharedMemory {
+  uint64_t bytes;  // 0: none
+  uint64_t offset;
+  int32_t device;    // -1: host memory
+  int32_t owner;     // slot of the process that made it and still holds it, or kNoSlot
+  int32_t importer;  // the same of the last process that imported it
+  int32_t padding;
+};
+inline constexpr int kMaxShared = 4096;
 
 struct MachineFile {
   std::atomic<uint64_t> magic;
@@ -22,10 +33,11 @@ struct MachineFile {
   uint32_t device_count;
   uint64_t machine_id;
   std::atomic<int32_t> slot_limit;  // no slot at or above this was ever claimed
-  uint32_t padding;
+  int32_t shared_limit;             // no memory at or above this place
   MachineClock clock;
   DeviceRecord devices[kMaxDevices];
   Slot slots[kMaxSlots];
+  SharedMemory shared[kMaxShared];
 };
 static_assert(sizeof(DeviceRecord) % 8 == 0 && sizeof(Slot) % 8 == 0);
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
@@ -33,6 +45,9 @@ static_assert(std::atomic<uint64_t>::is_always_lock_free);
 // The mapping, or nullptr when there is no usable machine (one line was printed).  Once mapped it
 // stays mapped until the process ends, also over fork.
 MachineFile* Map();
+
+// The machine file's name; valid once a gate was entered.
+const char* MachinePath();
 
 // Scope of the machine's gate.  Only holders change who owns what.  The kernel frees the gate of a
 // killed holder; a stopped holder is waited for, as the real driver would.

@@ -98,6 +98,9 @@ void Release(int device, uint64_t bytes);
 // Bytes in use by live processes; dead ones are cleared on the way.
 uint64_t UsedBytes(int device);
 
+// What process lists show of a live process on a device, as LiveSlots left it.
+uint64_t ListedBytes(int device, int slot);
+
 // Adds to the context count that process lists are made of (delta +1 or -1).
 void CountContext(int device, int delta);
 

@@ -9,6 +9,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "machine/shared.h"
+#include "machine/shared_table.h"
+
 namespace sim::machine {
 namespace {
 
@@ -67,6 +70,7 @@ int ClaimIn(MachineFile* file) {
     if (!TryLockSlot(index)) continue;
     Slot* slot = &file->slots[index];
     ClearSlot(*file, slot);
+    ForgetOwner(file, index);
     FillSlot(*file, slot);
     if (index >= file->slot_limit.load(std::memory_order_relaxed)) {
       file->slot_limit.store(index + 1, std::memory_order_release);
@@ -83,6 +87,7 @@ void ClearDeadSlots(MachineFile* file) {
     if (slot->pid.load(std::memory_order_acquire) == 0 || index == CachedOwnSlot()) continue;
     if (!TryLockSlot(index)) continue;
     ClearSlot(*file, slot);
+    ForgetOwner(file, index);
     UnlockSlot(index);
   }
 }
@@ -90,6 +95,7 @@ void ClearDeadSlots(MachineFile* file) {
 bool Open() { return Map() != nullptr; }
 
 bool ClaimSlot() {
+  OpenControl();
   Gate gate;
   if (gate.file() == nullptr) return false;
   if (CachedOwnSlot() != kNoSlot) return true;
@@ -110,6 +116,7 @@ int LiveSlots(int* slots, int capacity) {
   Gate gate;
   if (gate.file() == nullptr) return 0;
   ClearDeadSlots(gate.file());
+  ClearUnheld(gate.file());
   int count = 0;
   const int limit = gate.file()->slot_limit.load(std::memory_order_relaxed);
   for (int index = 0; index < limit && count < capacity; ++index) {

@@ -3,6 +3,7 @@
 // Owns the arithmetic of capacity and of the busy history.  Must not know how slots are claimed.
 #include <algorithm>
 
+#include "machine/shared_table.h"
 #include "machine/slots.h"
 
 namespace sim::machine {
@@ -20,7 +21,7 @@ uint64_t SumUsed(const MachineFile& file, int device) {
     if (slot.pid.load(std::memory_order_acquire) == 0) continue;
     sum_bytes += slot.devices[device].used_bytes.load(std::memory_order_relaxed);
   }
-  return sum_bytes;
+  return sum_bytes + SharedBytes(file, device, kNoSlot);
 }
 
 uint64_t FreeBytes(const MachineFile& file, int device) {
@@ -68,6 +69,7 @@ bool Reserve(int device, uint64_t bytes) {
   if (own == nullptr) return false;
   if (FreeBytes(*gate.file(), device) < bytes) {
     ClearDeadSlots(gate.file());
+    ClearUnheld(gate.file());
     if (FreeBytes(*gate.file(), device) < bytes) return false;
   }
   own->used_bytes.fetch_add(bytes, std::memory_order_relaxed);
@@ -79,6 +81,7 @@ uint64_t ReserveUpTo(int device, uint64_t bytes) {
   SlotDevice* own = OwnPart(gate, device);
   if (own == nullptr) return 0;
   ClearDeadSlots(gate.file());
+  ClearUnheld(gate.file());
   const uint64_t free_bytes = FreeBytes(*gate.file(), device);
   const uint64_t taken_bytes = std::min(bytes, free_bytes - free_bytes % kGranuleBytes);
   own->used_bytes.fetch_add(taken_bytes, std::memory_order_relaxed);
@@ -97,7 +100,14 @@ uint64_t UsedBytes(int device) {
   Gate gate;
   if (gate.file() == nullptr) return 0;
   ClearDeadSlots(gate.file());
+  ClearUnheld(gate.file());
   return SumUsed(*gate.file(), device);
+}
+
+uint64_t ListedBytes(int device, int slot) {
+  const MachineFile* file = Map();
+  return file->slots[slot].devices[device].used_bytes.load(std::memory_order_relaxed) +
+         SharedBytes(*file, device, slot);
 }
 
 void CountContext(int device, int delta) {

@@ -28,23 +28,23 @@ struct Entry {
 };
 
 // What a process holds of an instance nobody is told.
-unsigned long long UsedBytes(const SlotDevice& part) {
-  return sim::nvml::IsSplit() ? kNoFigure : part.used_bytes.load(std::memory_order_relaxed);
+unsigned long long UsedBytes(const Entry& entry) {
+  return sim::nvml::IsSplit() ? kNoFigure : sim::machine::ListedBytes(entry.index, entry.slot);
 }
 
 template <typename Info>
-void FillBoth(const Slot& slot, const SlotDevice& part, Info* info) {
-  info->pid = slot.pid.load(std::memory_order_relaxed);
-  info->usedGpuMemory = UsedBytes(part);
+void FillBoth(const Entry& entry, Info* info) {
+  info->pid = SlotAt(entry.slot).pid.load(std::memory_order_relaxed);
+  info->usedGpuMemory = UsedBytes(entry);
 }
 
 void Fill(const Entry& entry, nvmlProcessInfo_v1_t* info) {
-  FillBoth(SlotAt(entry.slot), SlotAt(entry.slot).devices[entry.index], info);
+  FillBoth(entry, info);
 }
 
 template <typename Info>
 void FillInstances(const Entry& entry, Info* info) {
-  FillBoth(SlotAt(entry.slot), SlotAt(entry.slot).devices[entry.index], info);
+  FillBoth(entry, info);
   const int place = entry.index % sim::machine::DevicesPerBoard();
   info->gpuInstanceId = sim::nvml::IsSplit() ? static_cast<unsigned>(place) + 1 : kNotAvailable;
   info->computeInstanceId = sim::nvml::IsSplit() ? 0 : kNotAvailable;

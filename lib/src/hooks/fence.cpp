@@ -353,7 +353,7 @@ bool Hold(Fence* fence, const Holding& holding) {
 
 void Discharge(Fence* fence, const Holding& holding) {
   FencedDevice* device = &fence->devices[holding.device];
-  EndExported(fence, holding);
+  if (!EndExported(fence, holding)) return;
   switch (holding.family) {
     case Family::kPlain:
       return device->account.Release(holding.bytes);

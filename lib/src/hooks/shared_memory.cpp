@@ -1,6 +1,8 @@
 #include "hooks/shared_memory.h"
 
+#include "core/log.h"
 #include "policy/charge.h"
+#include "state/exported.h"
 
 namespace gpufence {
 namespace {
@@ -12,6 +14,10 @@ constinit std::atomic<bool> any_exported{false};
 // A piece of a chunk that others hold keeps the chunk.
 uint64_t SharedBytes(const Holding& holding) { return RoundUp(holding.bytes, kChunkBytes); }
 
+// What a mark says of descriptors, in its `owner`: the place of their lock, or one of these.
+constexpr uint64_t kNotLocked = 0;
+constexpr uint64_t kCannotBeLocked = 1;
+
 HoldingKind MarkOf(const Holding& holding) {
   return holding.kind == HoldingKind::kAddress ? HoldingKind::kExportedAddress
                                                : HoldingKind::kExported;
@@ -19,26 +25,47 @@ HoldingKind MarkOf(const Holding& holding) {
 
 }  // namespace
 
-void MarkExported(Fence* fence, const Holding& holding) {
+void MarkExported(Fence* fence, const Holding& holding, int fd) {
+  // An import is its owner's, and no driver exports it again.
+  if (holding.bytes == 0) return;
+  const Account& account = fence->devices[holding.device].account;
   Holding mark;
-  if (fence->holdings.Get(MarkOf(holding), holding.key, &mark)) return;
-  any_exported.store(true, std::memory_order_relaxed);
-  fence->devices[holding.device].account.sharing().Exported(SharedBytes(holding));
-  fence->holdings.Put({.key = holding.key,
-                       .device = holding.device,
-                       .kind = MarkOf(holding),
-                       .family = Family::kImport});
+  const bool known = fence->holdings.Get(MarkOf(holding), holding.key, &mark);
+  if (!known) {
+    mark = {.key = holding.key,
+            .owner = kNotLocked,
+            .device = holding.device,
+            .kind = MarkOf(holding),
+            .family = Family::kImport};
+    any_exported.store(true, std::memory_order_relaxed);
+    account.sharing().Exported(SharedBytes(holding), fd != kNoDescriptor);
+  }
+  if (fd != kNoDescriptor && mark.owner != kCannotBeLocked &&
+      !LockExported(account.file(), account.row(), fd, SharedBytes(holding), &mark.owner)) {
+    GPUFENCE_LOG(kWarn,
+                 "an exported descriptor cannot be locked, so its memory stays charged after it is "
+                 "freed. It is given back when the process ends");
+    mark.owner = kCannotBeLocked;
+  }
+  fence->holdings.Put(mark);
 }
 
-void EndExported(Fence* fence, const Holding& holding) {
+bool EndExported(Fence* fence, const Holding& holding) {
   Holding mark;
   if (!any_exported.load(std::memory_order_relaxed) ||
       !fence->holdings.Take(MarkOf(holding), holding.key, &mark)) {
-    return;
+    return true;
   }
+  if (mark.owner == kCannotBeLocked) return false;
   FencedDevice* device = &fence->devices[holding.device];
-  device->account.sharing().Unexported(SharedBytes(holding));
+  bool held = false;
+  if (mark.owner != kNotLocked) {
+    EndCharged(device->account.file(), mark.owner);
+    held = IsHeldByDescriptor(mark.owner);
+  }
+  device->account.sharing().Unexported(SharedBytes(holding), held);
   OverheadChanged(device);
+  return true;
 }
 
 Importing::Importing(Fence* fence) : fence_(fence) {

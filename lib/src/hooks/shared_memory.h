@@ -8,11 +8,13 @@
 
 namespace gpufence {
 
-// Of what `kind` of holding: a physical handle or an address.
-void MarkExported(Fence* fence, const Holding& holding);
+// Memory behind a physical handle or an address was exported; `fd`: by this descriptor.
+inline constexpr int kNoDescriptor = -1;
+void MarkExported(Fence* fence, const Holding& holding, int fd = kNoDescriptor);
 
-// The holding's memory is gone from this process; before its charge goes back.
-void EndExported(Fence* fence, const Holding& holding);
+// The holding's memory is gone from this process; before its charge goes back. False: that must
+// stay, as it cannot be known who holds the memory still.
+bool EndExported(Fence* fence, const Holding& holding);
 
 // An import under way. The device is known only afterwards, so that all of them count it until
 // then; it stays counted on one, or on none when the driver refused.

@@ -237,12 +237,14 @@ CUresult cuMemExportToShareableHandle(void* shareableHandle, CUmemGenericAllocat
                                       CUmemAllocationHandleType handleType,
                                       unsigned long long flags) {
   const Hook hook;
+  // Until it is marked: another thread may let go of the handle meanwhile.
+  const AddedReference exported(hook.fence(), handle);
   const CUresult rc =
       real::cuMemExportToShareableHandle(shareableHandle, handle, handleType, flags);
-  Holding physical;
-  if (rc == CUDA_SUCCESS && hook.fence() != nullptr &&
-      hook.fence()->holdings.Get(HoldingKind::kPhysical, handle, &physical)) {
-    MarkExported(hook.fence(), physical);
+  if (rc == CUDA_SUCCESS && exported.added()) {
+    const bool is_descriptor = handleType == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    MarkExported(hook.fence(), exported.physical(),
+                 is_descriptor ? *static_cast<int*>(shareableHandle) : kNoDescriptor);
   }
   return rc;
 }

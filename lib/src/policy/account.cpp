@@ -134,7 +134,9 @@ void Account::ReclaimAt(uint64_t now_ns) {
 }
 
 uint32_t Account::Reclaim(Effort effort) {
-  const uint32_t reclaimed = ReclaimDead(file_, slot_, effort);
+  uint32_t reclaimed = ReclaimDead(file_, slot_, effort);
+  // Behind the dead, whose exports are to be asked about, too.
+  if (sharing_.Sweep(file_)) ++reclaimed;
   ledger_.Rebuild();
   if (is_oversold_) resident_.Rebuild();
   return reclaimed;

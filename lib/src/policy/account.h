@@ -115,7 +115,8 @@ class Account {
   // dead's bytes but are asked thousands of times a second. `now_ns`: any steady clock, not 0.
   void ReclaimAt(uint64_t now_ns);
 
-  // The same at once. Returns how many dead there were, as ReclaimDead does.
+  // The same at once, with what exported descriptors held. Returns how many dead there were, as
+  // ReclaimDead does; descriptors that let go count as one.
   uint32_t Reclaim(Effort effort);
 
   // What the limits did to this process on the device, for display.

@@ -1,30 +1,38 @@
 #include "state/sharing.h"
 
+#include "state/exported.h"
+
 namespace gpufence {
 namespace {
 
 constexpr uint64_t BytesOf(uint64_t word) { return word & kMostOrphans; }
 
-constexpr uint64_t Next(uint64_t word, uint64_t bytes) {
-  return (((word >> kOrphanBits) + 1) << kOrphanBits) |
-         (bytes < kMostOrphans ? bytes : kMostOrphans);
+constexpr uint64_t Next(uint64_t word, uint64_t bytes, bool by_descriptor) {
+  const uint64_t number = (((word >> kOrphanBits) + 1) << kOrphanBits) & ~kByDescriptor;
+  return number | (bytes < kMostOrphans ? bytes : kMostOrphans) |
+         (by_descriptor ? kByDescriptor : 0);
 }
 
+// The mark of a word stays; none of those that count things has it.
 void TakeUpTo(Word& word, uint64_t amount) {
   uint64_t seen = word.load(std::memory_order_relaxed);
-  while (!word.compare_exchange_weak(seen, seen > amount ? seen - amount : 0,
-                                     std::memory_order_seq_cst, std::memory_order_relaxed)) {
-  }
+  uint64_t left = 0;
+  do {
+    const uint64_t count = seen & ~kByDescriptor;
+    left = (count > amount ? count - amount : 0) | (seen & kByDescriptor);
+  } while (!word.compare_exchange_weak(seen, left, std::memory_order_seq_cst,
+                                       std::memory_order_relaxed));
 }
 
 }  // namespace
 
-void Sharing::Exported(uint64_t bytes) const {
+void Sharing::Exported(uint64_t bytes, bool by_descriptor) const {
   own().exported.fetch_add(bytes, std::memory_order_relaxed);
+  if (by_descriptor) own().exported.fetch_or(kByDescriptor, std::memory_order_relaxed);
 }
 
-void Sharing::Unexported(uint64_t bytes) const {
-  Orphan(bytes);
+void Sharing::Unexported(uint64_t bytes, bool held) const {
+  Orphan(bytes, held);
   TakeUpTo(own().exported, bytes);
 }
 
@@ -43,25 +51,41 @@ bool Sharing::AnyImports(bool of_others) const {
   return false;
 }
 
-void Sharing::Orphan(uint64_t bytes) const {
-  if (bytes == 0 || !AnyImports(/*of_others=*/false)) return;
+void Sharing::Orphan(uint64_t bytes, bool by_descriptor) const {
+  if (bytes == 0 || (!by_descriptor && !AnyImports(/*of_others=*/false))) return;
   uint64_t seen = orphans().load(std::memory_order_relaxed);
-  while (!orphans().compare_exchange_weak(seen, Next(seen, BytesOf(seen) + bytes),
-                                          std::memory_order_seq_cst, std::memory_order_relaxed)) {
-  }
+  uint64_t next = 0;
+  do {
+    next = Next(seen, BytesOf(seen) + bytes, by_descriptor || (seen & kByDescriptor) != 0);
+  } while (!orphans().compare_exchange_weak(seen, next, std::memory_order_seq_cst,
+                                            std::memory_order_relaxed));
 }
 
 // A moment without any import is one in which nobody holds what the word counted then.
 uint64_t Sharing::OrphansOrClear(uint64_t seen) const {
   if (AnyImports(/*of_others=*/false)) return BytesOf(seen);
   const bool cleared = orphans().compare_exchange_strong(
-      seen, Next(seen, 0), std::memory_order_seq_cst, std::memory_order_relaxed);
+      seen, Next(seen, 0, false), std::memory_order_seq_cst, std::memory_order_relaxed);
   return cleared ? 0 : BytesOf(seen);
 }
 
 uint64_t Sharing::OwnOrphanBytes() const {
   const uint64_t bytes = OrphanBytes();
+  if ((orphans().load(std::memory_order_relaxed) & kByDescriptor) != 0) return 0;
   return bytes != 0 && !AnyImports(/*of_others=*/true) ? bytes : 0;
+}
+
+// The descriptors first: whoever imported through one before it was closed is counted by then.
+bool Sharing::Sweep(const RegionFile& file) const {
+  uint64_t seen = orphans().load(std::memory_order_seq_cst);
+  if ((seen & kByDescriptor) == 0) return false;
+  uint64_t held = 0;
+  if (!HeldByDescriptors(file, row_, &held)) return false;
+  const bool imported = AnyImports(/*of_others=*/false);
+  const uint64_t bytes = imported || BytesOf(seen) < held ? BytesOf(seen) : held;
+  if (bytes == BytesOf(seen) && held != 0) return false;
+  return orphans().compare_exchange_strong(seen, Next(seen, bytes, held != 0),
+                                           std::memory_order_seq_cst, std::memory_order_relaxed);
 }
 
 uint64_t OrphanBytesSeen(const Region* region, uint32_t row) {
@@ -70,7 +94,8 @@ uint64_t OrphanBytesSeen(const Region* region, uint32_t row) {
 
 void Sharing::Died() const {
   own().imports.store(0, std::memory_order_seq_cst);
-  Orphan(own().exported.load(std::memory_order_relaxed));
+  const uint64_t exported = own().exported.load(std::memory_order_relaxed);
+  Orphan(exported & ~kByDescriptor, (exported & kByDescriptor) != 0);
   own().exported.store(0, std::memory_order_relaxed);
 }
 

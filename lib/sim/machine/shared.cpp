@@ -1,0 +1,201 @@
+// See shared.h.
+#include "machine/shared.h"
+
+#include <fcntl.h>
+#include <linux/falloc.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "machine/shared_table.h"
+
+namespace sim::machine {
+namespace {
+
+// Behind all memory. A hold is a lock on the byte of its place, by a description of its own.
+constexpr off_t kHoldBytes = off_t{1} << 60;
+
+// A descriptor tells its place by where it stands in the file.
+constexpr off_t kFirstPosition = 1;
+
+constinit int g_control = -1;
+
+int OpenControlFile() {
+  const char* machine = MachinePath();
+  const char* slash = strrchr(machine, '/');
+  const int folder_bytes = slash != nullptr ? static_cast<int>(slash + 1 - machine) : 0;
+  char path[kMaxPathBytes + 32];
+  snprintf(path, sizeof(path), "%.*snvidiactl-%s", folder_bytes, machine, machine + folder_bytes);
+  return open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+}
+
+struct flock HoldOf(int place, short type) {
+  struct flock lock = {};
+  lock.l_type = type;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = kHoldBytes + place;
+  lock.l_len = 1;
+  return lock;
+}
+
+int OpenHold(int place) {
+  const int fd = OpenControlFile();
+  if (fd < 0) return -1;
+  struct flock lock = HoldOf(place, F_RDLCK);
+  if (fcntl(fd, F_OFD_SETLK, &lock) == 0 && lseek(fd, kFirstPosition + place, SEEK_SET) > 0) {
+    return fd;
+  }
+  close(fd);
+  return -1;
+}
+
+bool IsHeld(int control, int place) {
+  struct flock lock = HoldOf(place, F_WRLCK);
+  return fcntl(control, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
+// Where `bytes` fit among the memories there are.
+uint64_t FindOffset(const MachineFile& file, uint64_t bytes) {
+  uint64_t offset = 0;
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (const SharedMemory& other : file.shared) {
+      if (other.bytes == 0 || offset + bytes <= other.offset ||
+          offset >= other.offset + other.bytes) {
+        continue;
+      }
+      offset = other.offset + other.bytes;
+      moved = true;
+    }
+  }
+  return offset;
+}
+
+void ClearIfUnheld(int control, int place, SharedMemory* memory) {
+  if (IsHeld(control, place)) return;
+  fallocate(control, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+            static_cast<off_t>(memory->offset), static_cast<off_t>(memory->bytes));
+  *memory = {};
+}
+
+int FreePlace(const MachineFile& file) {
+  for (int place = 0; place < kMaxShared; ++place) {
+    if (file.shared[place].bytes == 0) return place;
+  }
+  return -1;
+}
+
+}  // namespace
+
+void ClearUnheld(MachineFile* file) {
+  if (file->shared_limit == 0) return;
+  const int control = OpenControlFile();
+  if (control < 0) return;
+  int limit = 0;
+  for (int place = 0; place < file->shared_limit; ++place) {
+    SharedMemory& memory = file->shared[place];
+    if (memory.bytes != 0) ClearIfUnheld(control, place, &memory);
+    if (memory.bytes != 0) limit = place + 1;
+  }
+  file->shared_limit = limit;
+  close(control);
+}
+
+uint64_t SharedBytes(const MachineFile& file, int device, int slot) {
+  uint64_t sum_bytes = 0;
+  for (int place = 0; place < file.shared_limit; ++place) {
+    const SharedMemory& memory = file.shared[place];
+    if (memory.bytes == 0 || memory.device != device) continue;
+    const int listed = memory.owner != kNoSlot ? memory.owner : memory.importer;
+    if (slot == kNoSlot || listed == slot) sum_bytes += memory.bytes;
+  }
+  return sum_bytes;
+}
+
+void ForgetOwner(MachineFile* file, int slot) {
+  for (int place = 0; place < file->shared_limit; ++place) {
+    SharedMemory& memory = file->shared[place];
+    if (memory.owner == slot) memory.owner = kNoSlot;
+    if (memory.importer == slot) memory.importer = kNoSlot;
+  }
+}
+
+void OpenControl() {
+  Gate gate;
+  struct stat status;
+  if (gate.file() != nullptr && (g_control < 0 || fstat(g_control, &status) != 0)) {
+    g_control = OpenControlFile();
+  }
+}
+
+bool MakeShared(int device, uint64_t bytes, SharedHold* hold) {
+  Gate gate;
+  if (gate.file() == nullptr || CachedOwnSlot() == kNoSlot) return false;
+  MachineFile* file = gate.file();
+  ClearUnheld(file);
+  const int place = FreePlace(*file);
+  const int fd = place >= 0 ? OpenHold(place) : -1;
+  if (fd < 0) return false;
+  const uint64_t offset = FindOffset(*file, bytes);
+  const auto end = static_cast<off_t>(offset + bytes);
+  struct stat status;
+  if (fstat(fd, &status) != 0 || (status.st_size < end && ftruncate(fd, end) != 0)) {
+    close(fd);
+    return false;
+  }
+  file->shared[place] = {bytes, offset, device, CachedOwnSlot(), kNoSlot, 0};
+  if (place >= file->shared_limit) file->shared_limit = place + 1;
+  if (device >= 0) {
+    file->slots[CachedOwnSlot()].devices[device].used_bytes.fetch_sub(bytes,
+                                                                      std::memory_order_relaxed);
+  }
+  *hold = {fd, place, device, bytes, offset};
+  return true;
+}
+
+bool HoldAgain(const SharedHold& held, int* fd) {
+  *fd = OpenHold(held.place);
+  return *fd >= 0;
+}
+
+bool HoldForeign(int given, SharedHold* hold) {
+  Gate gate;
+  if (gate.file() == nullptr) return false;
+  const int control = OpenControlFile();
+  struct stat own;
+  struct stat foreign;
+  const bool same = control >= 0 && fstat(control, &own) == 0 && fstat(given, &foreign) == 0 &&
+                    own.st_dev == foreign.st_dev && own.st_ino == foreign.st_ino;
+  if (control >= 0) close(control);
+  const off_t at = same ? lseek(given, 0, SEEK_CUR) - kFirstPosition : -1;
+  if (at < 0 || at >= kMaxShared) return false;
+  const int place = static_cast<int>(at);
+  SharedMemory& memory = gate.file()->shared[place];
+  const int fd = memory.bytes != 0 ? OpenHold(place) : -1;
+  if (fd < 0) return false;
+  memory.importer = CachedOwnSlot();
+  *hold = {fd, place, memory.device, memory.bytes, memory.offset};
+  return true;
+}
+
+void LetGo(SharedHold* hold) {
+  Gate gate;
+  close(hold->fd);
+  if (gate.file() != nullptr) {
+    SharedMemory& memory = gate.file()->shared[hold->place];
+    if (memory.owner == CachedOwnSlot()) {
+      memory.owner = kNoSlot;
+    } else if (memory.importer == CachedOwnSlot()) {
+      memory.importer = kNoSlot;
+    }
+    const int control = OpenControlFile();
+    if (control >= 0) {
+      ClearIfUnheld(control, hold->place, &memory);
+      close(control);
+    }
+  }
+  *hold = {};
+}
+
+}  // namespace sim::machine

@@ -1,0 +1,41 @@
+// Device memory that no single process owns: it lives as long as anybody holds it, be it by nothing
+// but a descriptor, and holds its bytes of the device meanwhile.
+//
+// Owns the control file beside the machine file, which stands for /dev/nvidiactl: a descriptor of
+// it means one memory, and its pages are the memory. Must not know handles or addresses.
+#ifndef GPUFENCE_LIB_SIM_MACHINE_SHARED_H_
+#define GPUFENCE_LIB_SIM_MACHINE_SHARED_H_
+
+#include <stdint.h>
+
+namespace sim::machine {
+
+// One hold on a memory: it ends when the descriptor and all its duplicates are closed, in whatever
+// process.
+struct SharedHold {
+  int fd = -1;  // closed by exec
+  int place = -1;
+  int device = -1;  // -1: host memory, which costs nothing
+  uint64_t bytes = 0;
+  uint64_t offset = 0;  // of the memory in the file behind the descriptor
+};
+
+// Keeps a descriptor of the control file open, as the driver does from cuInit on.
+void OpenControl();
+
+// Makes a memory of `bytes`, which this process has reserved on the device before: from now on they
+// are the memory's. False when there are too many memories or descriptors.
+bool MakeShared(int device, uint64_t bytes, SharedHold* hold);
+
+// Another hold on the same memory, to be given away.
+bool HoldAgain(const SharedHold& held, int* fd);
+
+// What a descriptor from anywhere means, and a hold of this process's on it. False: it is none.
+bool HoldForeign(int fd, SharedHold* hold);
+
+// Lets go of a hold of MakeShared or HoldForeign.
+void LetGo(SharedHold* hold);
+
+}  // namespace sim::machine
+
+#endif  // GPUFENCE_LIB_SIM_MACHINE_SHARED_H_

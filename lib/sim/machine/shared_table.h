@@ -1,0 +1,22 @@
+// The memories that no single process owns, as the machine's own parts see them. Under the gate.
+// Private to lib/sim/machine.
+#ifndef GPUFENCE_LIB_SIM_MACHINE_SHARED_TABLE_H_
+#define GPUFENCE_LIB_SIM_MACHINE_SHARED_TABLE_H_
+
+#include "machine/file.h"
+
+namespace sim::machine {
+
+// Clears what nobody holds any more.
+void ClearUnheld(MachineFile* file);
+
+// The bytes of a device that such memories hold: all of them (kNoSlot), or those that are listed
+// under one process, which is the owner, and the last importer once the owner let go.
+uint64_t SharedBytes(const MachineFile& file, int device, int slot);
+
+// The process of a slot is gone.
+void ForgetOwner(MachineFile* file, int slot);
+
+}  // namespace sim::machine
+
+#endif  // GPUFENCE_LIB_SIM_MACHINE_SHARED_TABLE_H_

@@ -1,0 +1,227 @@
+#include "state/exported.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <initializer_list>
+
+#include "state/region.h"
+
+#ifndef F_OFD_SETLK
+#define F_OFD_GETLK 36
+#define F_OFD_SETLK 37
+#endif
+
+namespace gpufence {
+namespace {
+
+// A place: one bit that nobody else's locks have, 20 bits for the row of a region, 24 for the
+// memory, 18 for its length in chunks of 2 MiB.
+constexpr int kLengthBits = 18;
+constexpr int kRowShift = kLengthBits + 24;
+constexpr off_t kPlaces = off_t{1} << 62;
+constexpr off_t kRowLength = off_t{1} << kRowShift;
+constexpr off_t kMostChunks = (off_t{1} << kLengthBits) - 1;
+constexpr uint64_t kChunk = uint64_t{2} << 20;
+constexpr int kAttempts = 64;
+
+// The driver's own descriptors of the node are among a process's first ones.
+constexpr int kDescriptorsLookedAt = 1024;
+constexpr char kNode[] = "/dev/nvidiactl";
+constexpr char kNodeName[] = "/nvidiactl";
+
+// A descriptor of ours on the node, through which locks are only asked about. A forked child may
+// use its parent's, since it carries no lock.
+constinit std::atomic<int> node_fd{-1};
+constinit std::atomic<uint64_t> node_device{0};
+constinit std::atomic<uint64_t> node_inode{0};
+constinit std::atomic<uint64_t> last_memory{0};
+
+// FNV-1a by words, mixed so that neighbours differ.
+uint64_t Mix(uint64_t a, uint64_t b, uint64_t c) {
+  uint64_t hash = 14695981039346656037u;
+  for (const uint64_t word : {a, b, c}) {
+    hash = (hash ^ word) * 1099511628211u;
+    hash ^= hash >> 29;
+  }
+  return hash;
+}
+
+// The same for every process of the container, and hardly for any other.
+off_t RowPlaces(const RegionFile& file, uint32_t row) {
+  const uint64_t alone = file.fd < 0 ? static_cast<uint64_t>(getpid()) : 0;
+  const uint64_t hash = Mix(file.device + alone, file.inode, row) & ((uint64_t{1} << 20) - 1);
+  return kPlaces + (static_cast<off_t>(hash) << kRowShift);
+}
+
+struct flock LockAt(off_t place, off_t length, short type) {
+  struct flock lock = {};
+  lock.l_type = type;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = place;
+  lock.l_len = length;
+  return lock;
+}
+
+// Any lock of others in a range. False: the descriptor does not serve.
+bool Ask(int fd, off_t from, off_t to, struct flock* found) {
+  *found = LockAt(from, to - from, F_WRLCK);
+  return fcntl(fd, F_OFD_GETLK, found) == 0;
+}
+
+bool IsFree(int fd, off_t place) {
+  struct flock found = {};
+  return fd >= 0 && Ask(fd, place, place + 1, &found) && found.l_type == F_UNLCK;
+}
+
+// The region's file as its locks are asked about, which ours may not be able to: programs close all
+// descriptors they have, and with ours the marks of this process went.
+class RegionLocks {
+ public:
+  explicit RegionLocks(const RegionFile& file)
+      : fd_(file.fd < 0 || IsOurFile(file) ? file.fd : ReopenRegion(file)),
+        is_ours_(fd_ == file.fd),
+        is_alone_(file.fd < 0) {}
+  ~RegionLocks() {
+    if (!is_ours_ && fd_ >= 0) close(fd_);
+  }
+  RegionLocks(const RegionLocks&) = delete;
+  RegionLocks& operator=(const RegionLocks&) = delete;
+
+  bool usable() const { return is_alone_ || fd_ >= 0; }
+  bool IsCharged(off_t place) const { return !is_alone_ && !IsFree(fd_, place); }
+
+ private:
+  int fd_;
+  bool is_ours_;
+  bool is_alone_;  // a region of this process's memory: nobody else counts on its marks
+};
+
+// Marks a place as charged to this process, or not (F_UNLCK).
+void Mark(const RegionFile& file, off_t place, short type) {
+  struct flock lock = LockAt(place, 1, type);
+  if (file.fd >= 0 && IsOurFile(file)) fcntl(file.fd, F_SETLK, &lock);
+}
+
+bool IsNode(int fd) {
+  return fd >= 0 && IsSameFile(fd, node_device.load(std::memory_order_relaxed),
+                               node_inode.load(std::memory_order_relaxed));
+}
+
+// Opens the node anew that one of the process's descriptors leads to.
+int FindNode() {
+  for (int fd = 0; fd < kDescriptorsLookedAt; ++fd) {
+    char link[32];
+    char target[PATH_MAX];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    const ssize_t length = readlink(link, target, sizeof target - 1);
+    if (length <= 0) continue;
+    target[length] = '\0';
+    const char* name = strrchr(target, '/');
+    if (name == nullptr || strncmp(name, kNodeName, sizeof kNodeName - 1) != 0) {
+      continue;
+    }
+    return open(link, O_RDWR | O_CLOEXEC | O_NONBLOCK);
+  }
+  return open(kNode, O_RDWR | O_CLOEXEC | O_NONBLOCK);
+}
+
+// Our descriptor of the node; -1 when none can be had. Programs close all that they have, so it is
+// looked at before each use.
+int Node() {
+  int seen = node_fd.load(std::memory_order_acquire);
+  if (IsNode(seen)) return seen;
+  const int fd = FindNode();
+  struct stat status = {};
+  if (fd < 0 || fstat(fd, &status) != 0) return -1;
+  node_device.store(status.st_dev, std::memory_order_relaxed);
+  node_inode.store(status.st_ino, std::memory_order_relaxed);
+  if (node_fd.compare_exchange_strong(seen, fd, std::memory_order_acq_rel)) return fd;
+  close(fd);
+  return seen;
+}
+
+// A place that no memory of the row has, charged or held.
+off_t NewPlace(const RegionFile& file, uint32_t row, int node) {
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    uint64_t memory = last_memory.fetch_add(1, std::memory_order_relaxed);
+    if (memory == 0) {
+      timespec now = {};
+      clock_gettime(CLOCK_MONOTONIC, &now);
+      memory = Mix(static_cast<uint64_t>(getpid()), static_cast<uint64_t>(now.tv_nsec), row);
+      last_memory.store(memory + 1, std::memory_order_relaxed);
+    }
+    memory &= (uint64_t{1} << 24) - 1;
+    const off_t place = RowPlaces(file, row) + (static_cast<off_t>(memory) << kLengthBits);
+    if (IsFree(node, place) && !RegionLocks(file).IsCharged(place)) return place;
+  }
+  return 0;
+}
+
+// Adds what descriptors alone hold in a range. The kernel names any lock of it, so both sides of
+// that one are left: the shorter is asked about first, which bounds the depth by the range's bits.
+bool Sum(const RegionLocks& region, int node, off_t from, off_t to, uint64_t* bytes) {
+  while (from < to) {
+    struct flock found = {};
+    if (!Ask(node, from, to, &found)) return false;
+    if (found.l_type == F_UNLCK) return true;
+    const off_t end = found.l_start + found.l_len;
+    // Not one of ours: somebody locks the node for reasons of his own.
+    if (found.l_start < from || found.l_len <= 0 || end > to) return false;
+    if (!region.IsCharged(found.l_start)) {
+      *bytes += static_cast<uint64_t>(found.l_len) * kChunk;
+    }
+    if (found.l_start - from < to - end) {
+      if (!Sum(region, node, from, found.l_start, bytes)) return false;
+      from = end;
+    } else {
+      if (!Sum(region, node, end, to, bytes)) return false;
+      to = found.l_start;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+bool LockExported(const RegionFile& file, uint32_t row, int fd, uint64_t bytes, uint64_t* place) {
+  const int node = Node();
+  const auto length = static_cast<off_t>((bytes + kChunk - 1) / kChunk);
+  if (!IsNode(fd) || length <= 0 || length > kMostChunks) return false;
+  const bool is_new = *place == 0;
+  const off_t at = is_new ? NewPlace(file, row, node) : static_cast<off_t>(*place);
+  if (at == 0) return false;
+  // Charged first: until then it would count twice.
+  if (is_new) Mark(file, at, F_RDLCK);
+  struct flock held = LockAt(at, length, F_RDLCK);
+  if (fcntl(fd, F_OFD_SETLK, &held) != 0) {
+    if (is_new) Mark(file, at, F_UNLCK);
+    return false;
+  }
+  *place = static_cast<uint64_t>(at);
+  return true;
+}
+
+void EndCharged(const RegionFile& file, uint64_t place) {
+  Mark(file, static_cast<off_t>(place), F_UNLCK);
+}
+
+bool IsHeldByDescriptor(uint64_t place) {
+  return !IsFree(Node(), static_cast<off_t>(place));
+}
+
+bool HeldByDescriptors(const RegionFile& file, uint32_t row, uint64_t* bytes) {
+  const int node = Node();
+  const RegionLocks region(file);
+  if (node < 0 || !region.usable()) return false;
+  const off_t from = RowPlaces(file, row);
+  *bytes = 0;
+  return Sum(region, node, from, from + kRowLength, bytes);
+}
+
+}  // namespace gpufence

@@ -15,10 +15,10 @@ struct Physical {
   uint64_t handle;
   CUmemAllocationProp prop;
   uint64_t bytes;
-  uint64_t charged_bytes;  // 0 for host memory and imports
-  int fd;                  // memory file that holds it
+  uint64_t charged_bytes;      // 0 for host memory and imports
+  int fd;                      // memory file that holds it
   machine::SharedHold shared;  // memory that others may hold, too; none: a part of the arena
-  uint64_t offset;         // in the file
+  uint64_t offset;             // in the file
   bool is_imported;
   uint32_t references;
   uint32_t mappings;

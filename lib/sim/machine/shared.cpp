@@ -74,8 +74,8 @@ uint64_t FindOffset(const MachineFile& file, uint64_t bytes) {
 
 void ClearIfUnheld(int control, int place, SharedMemory* memory) {
   if (IsHeld(control, place)) return;
-  fallocate(control, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-            static_cast<off_t>(memory->offset), static_cast<off_t>(memory->bytes));
+  fallocate(control, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(memory->offset),
+            static_cast<off_t>(memory->bytes));
   *memory = {};
 }
 

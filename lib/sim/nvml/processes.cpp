@@ -38,9 +38,7 @@ void FillBoth(const Entry& entry, Info* info) {
   info->usedGpuMemory = UsedBytes(entry);
 }
 
-void Fill(const Entry& entry, nvmlProcessInfo_v1_t* info) {
-  FillBoth(entry, info);
-}
+void Fill(const Entry& entry, nvmlProcessInfo_v1_t* info) { FillBoth(entry, info); }
 
 template <typename Info>
 void FillInstances(const Entry& entry, Info* info) {

@@ -211,9 +211,7 @@ void EndCharged(const RegionFile& file, uint64_t place) {
   Mark(file, static_cast<off_t>(place), F_UNLCK);
 }
 
-bool IsHeldByDescriptor(uint64_t place) {
-  return !IsFree(Node(), static_cast<off_t>(place));
-}
+bool IsHeldByDescriptor(uint64_t place) { return !IsFree(Node(), static_cast<off_t>(place)); }
 
 bool HeldByDescriptors(const RegionFile& file, uint32_t row, uint64_t* bytes) {
   const int node = Node();

@@ -63,7 +63,7 @@ void Sharing::Orphan(uint64_t bytes, bool by_descriptor) const {
 
 // A moment without any import is one in which nobody holds what the word counted then.
 uint64_t Sharing::OrphansOrClear(uint64_t seen) const {
-  if (AnyImports(/*of_others=*/false)) return BytesOf(seen);
+  if ((seen & kByDescriptor) != 0 || AnyImports(/*of_others=*/false)) return BytesOf(seen);
   const bool cleared = orphans().compare_exchange_strong(
       seen, Next(seen, 0, false), std::memory_order_seq_cst, std::memory_order_relaxed);
   return cleared ? 0 : BytesOf(seen);

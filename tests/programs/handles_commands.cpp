@@ -23,10 +23,6 @@
 //   multicast                    codes of every call on garbage
 //   attribute                    code, reserved bytes of the device's graphs
 // With the argument "look" it says how many bytes of the device are in use, and ends.
-#include <signal.h>
-#include <sys/resource.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <iostream>
@@ -34,6 +30,7 @@
 #include <string>
 #include <vector>
 
+#include "descriptor_commands.h"
 #include "fence_program.h"
 
 namespace {
@@ -312,48 +309,6 @@ void TryMulticast() {
 }
 
 // Another process's descriptor, opened anew.
-void Fetch(Words& words) {
-  const auto process = static_cast<int>(syscall(SYS_pidfd_open, words.Next(), 0));
-  const auto fd = static_cast<int>(syscall(SYS_pidfd_getfd, process, words.Next(), 0));
-  close(process);
-  Answer(fd < 0 ? CUDA_ERROR_OPERATING_SYSTEM : CUDA_SUCCESS, static_cast<uint64_t>(fd));
-}
-
-void MakeChild() {
-  const pid_t child = fork();
-  if (child == 0) {
-    close(STDIN_FILENO);
-    close(STDOUT_FILENO);
-    pause();
-    _exit(0);
-  }
-  Answer(child < 0 ? CUDA_ERROR_OPERATING_SYSTEM : CUDA_SUCCESS, static_cast<uint64_t>(child));
-}
-
-bool Descriptors(const std::string& what, Words& words) {
-  if (what == "child") {
-    MakeChild();
-  } else if (what == "reap") {
-    const auto child = static_cast<pid_t>(words.Next());
-    kill(child, SIGKILL);
-    waitpid(child, nullptr, 0);
-    Answer(CUDA_SUCCESS);
-  } else if (what == "few") {
-    rlimit most = {};
-    getrlimit(RLIMIT_NOFILE, &most);
-    most.rlim_cur = words.Next();
-    Answer(setrlimit(RLIMIT_NOFILE, &most) == 0 ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM);
-  } else if (what == "close") {
-    Answer(close(static_cast<int>(words.Next())) == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE);
-  } else if (what == "close_from") {
-    for (auto fd = static_cast<int>(words.Next()); fd < 1024; ++fd) close(fd);
-    Answer(CUDA_SUCCESS);
-  } else {
-    return false;
-  }
-  return true;
-}
-
 bool Linear(const std::string& what, Words& words) {
   CUdeviceptr address = 0;
   uint64_t numbers[8] = {};
@@ -416,8 +371,12 @@ void Perform(const std::string& what, Words& words) {
   if (what == "multicast") return TryMulticast();
   if (what == "attribute") return ReadAttribute();
   if (what == "pid") return Answer(CUDA_SUCCESS, static_cast<uint64_t>(getpid()));
-  if (what == "fetch") return Fetch(words);
-  if (Descriptors(what, words) || Linear(what, words)) return;
+  uint64_t number = 0;
+  if (Descriptors(what, words.line, &number)) {
+    const bool done = number != UINT64_MAX;
+    return Answer(done ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM, number);
+  }
+  if (Linear(what, words)) return;
   Physical(what, words);
 }
 

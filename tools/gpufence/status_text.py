@@ -74,7 +74,8 @@ def _gpu_lines(gpu: dict[str, Any]) -> list[str]:
         lines.append(f"            {device}{share} on the device, {unified} unified, on the host")
     if memory["orphan_bytes"]:
         lines.append(
-            f"            {figures.size(memory['orphan_bytes'])} of ended programs, imported"
+            f"            {figures.size(memory['orphan_bytes'])} charged to no program: imported,"
+            " or behind an open descriptor"
         )
     if memory["over_bytes"]:
         lines.append(f"            {figures.size(memory['over_bytes'])} over: requests are refused")

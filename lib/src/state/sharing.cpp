@@ -27,8 +27,11 @@ void TakeUpTo(Word& word, uint64_t amount) {
 }  // namespace
 
 void Sharing::Exported(uint64_t bytes, bool by_descriptor) const {
-  own().exported.fetch_add(bytes, std::memory_order_relaxed);
-  if (by_descriptor) own().exported.fetch_or(kByDescriptor, std::memory_order_relaxed);
+  const uint64_t mark = by_descriptor ? kByDescriptor : 0;
+  uint64_t seen = own().exported.load(std::memory_order_relaxed);
+  while (!own().exported.compare_exchange_weak(
+      seen, (seen + bytes) | mark, std::memory_order_relaxed, std::memory_order_relaxed)) {
+  }
 }
 
 void Sharing::Unexported(uint64_t bytes, bool held) const {

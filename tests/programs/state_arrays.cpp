@@ -7,7 +7,7 @@
 //   state_arrays late FOLDER THREADS OPERATIONS    one of them never ends its calls in time: never
 //                                                  less, and exact again once all arrays are gone
 //   state_arrays unknown FOLDER 0 0                what seems empty out of turn may hold others
-//   state_arrays room FOLDER 0 0                   where room has to be made, others have their turn
+//   state_arrays room FOLDER 0 0                   others have their turn while room is made
 #include <string.h>
 #include <time.h>
 

@@ -143,6 +143,9 @@ class Markers {
   uint32_t reached() const { return reached_.load(std::memory_order_relaxed); }  // markers, ever
   bool IsActive(uint32_t ordinal) { return CountActive(ordinal) != 0; }
   uint32_t CountActive(uint32_t ordinal);  // streams that run, or have markers to be seen
+  // What launches into the streams that run take, in the mean of some hundred: the shortest of
+  // these means; 0: not known.
+  uint64_t LaunchNs(uint32_t ordinal);
   // When the first stream that runs is expected to be done with its oldest marker.
   uint64_t ExpectedNs(uint64_t now_ns);
   // When all that runs on the device is expected to be done; 0 when that cannot be said.

@@ -29,7 +29,8 @@ bool HasContext(FencedDevice* device);
 // By how much a call changes what the driver holds for us, apart from what the ledger knows.
 class Change {
  public:
-  explicit Change(FencedDevice* device);
+  // `reserved_bytes`: of what is charged, those that wait for the call and are not held yet.
+  Change(FencedDevice* device, uint64_t reserved_bytes);
 
   // After the call. `has_context`: the process has a context on the device now, whatever was
   // counted. False: nothing can be said, or other threads moved memory at the same time.

@@ -19,8 +19,8 @@ int main() {
     char link[32];
     char target[PATH_MAX] = {};
     snprintf(link, sizeof link, "/proc/self/fd/%d", stream);
-    leads_to_region[stream] = readlink(link, target, sizeof target - 1) > 0 &&
-                              strstr(target, "/gpufence-") != nullptr;
+    leads_to_region[stream] =
+        readlink(link, target, sizeof target - 1) > 0 && strstr(target, "/gpufence-") != nullptr;
   }
   dup2(kElsewhere, STDOUT_FILENO);
   simtest::Facts facts;

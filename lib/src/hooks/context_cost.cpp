@@ -129,6 +129,7 @@ bool NewContext::Settle(Fence* fence, CUcontext made, uint64_t stale) {
   }
   if (!fence->holdings.Put(context)) return true;  // found as loose overhead, later
   settled_ = true;
+  if (context.context > 1) TellContextsApart();
   account->OwnOverhead(reserved_bytes_, bytes);
   device_->contexts.fetch_add(1, std::memory_order_relaxed);
   return true;

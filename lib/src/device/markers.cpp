@@ -130,7 +130,7 @@ MarkedStream* Markers::Insert(const Key& key) {
   place->first = place->last = kNone;
   place->is_timed = place->is_trusted = place->is_fresh = false;
   place->failures = 0;
-  place->queued = place->tail_seen = 0;
+  place->queued = place->tail_seen = place->steps = 0;
   place->idle_since_ns = place->ns_per_launch = place->mean_ns = place->busy_ns = 0;
   place->steady = 0;
   place->by_host = place->is_waited_for = place->began_away = false;
@@ -224,7 +224,7 @@ uint16_t Markers::Take(uint16_t context) {
       } else {
         index = static_cast<uint16_t>(++markers_made_);
       }
-      markers_[index] = {event, 0, 0, owner->free, context, false, false};
+      markers_[index] = {event, 0, 0, 0, owner->free, context, false, false};
       owner->free = index;
     }
     real::cuCtxPopCurrent_v2(&popped);
@@ -253,6 +253,7 @@ bool Markers::Record(MarkedStream* stream, uint32_t launches, bool begins, bool 
   Marker* marker = &markers_[taken];
   marker->recorded_ns = NowNs();
   marker->launches = launches;
+  marker->steps = 0;
   marker->begins = begins;
   marker->prompt = prompt;
   marker->next = kNone;
@@ -328,6 +329,7 @@ bool Markers::MarkLocked(MarkedStream* stream) {
   if (launches == 0 || (word & MarkedStream::kRunning) == 0) return true;
   if (context.away || context.blind || !Record(stream, launches, /*begins=*/false)) return false;
   stream->word.fetch_sub(launches, std::memory_order_relaxed);
+  markers_[stream->last].steps = stream->steps.exchange(0, std::memory_order_relaxed);
   stream->awaits_launch = false;
   return true;
 }

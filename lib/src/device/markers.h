@@ -25,6 +25,8 @@ inline constexpr uint32_t kMostMarkedContexts = 64;
 
 // The pause between two kernels of a stream, in which nothing runs (measured on an H200).
 inline constexpr uint64_t kLaunchGapNs = 1'700;
+// ... between two of a graph, of which the second waits for the first,
+inline constexpr uint64_t kStepGapNs = 950;
 // ... what a marker between them adds, and the pause from a marker in an idle stream to the kernel
 // launched behind it.
 inline constexpr uint64_t kMarkerGapNs = 2'500;
@@ -56,6 +58,7 @@ struct MarkedStream {
   std::atomic<uint64_t> thread;  // the per-thread stream's
   std::atomic<uint32_t> word;    // kRunning, kHeld and the launches since the last marker
   std::atomic<uint32_t> every;   // a marker after so many launches
+  std::atomic<uint32_t> steps;   // of these launches' graphs, beyond one each
   // Changed under the lock, and read without it by whoever asks how much is queued.
   std::atomic<uint32_t> queued;         // launches before the markers from first to last
   std::atomic<uint64_t> ns_per_launch;  // lately; 0: unknown
@@ -72,6 +75,7 @@ struct MarkedStream {
   uint32_t tail_seen;     // per-thread: launches that the last look found behind the last marker
   uint64_t run_begin_ns;  // when the last marker that was seen was reached, monotonic
   uint64_t charged_ns;    // told as busy up to here
+  uint64_t deducted_ns;   // since run_begin_ns, as lying between kernels
   uint64_t idle_since_ns;
   uint32_t steady;   // so many intervals in a row took about as long as expected
   uint64_t busy_ns;  // between the last two markers that were seen
@@ -93,7 +97,13 @@ struct MarkedStream {
   // A run that no marker begins runs from here on.
   void BeginAt(uint64_t at_ns) {
     run_begin_ns = charged_ns = at_ns;
+    deducted_ns = 0;
     is_timed = is_fresh = true;
+  }
+
+  // One of the launches is of a graph whose kernels run in so many steps.
+  void AddSteps(uint32_t count) {
+    if (count > 1) steps.fetch_add(count - 1, std::memory_order_relaxed);
   }
 };
 
@@ -162,6 +172,7 @@ class Markers {
     CUevent event;
     uint64_t recorded_ns;
     uint32_t launches;  // between the marker before and this one
+    uint32_t steps;     // of their graphs, beyond one each
     uint16_t next;
     uint16_t context;
     bool begins;  // the time before it is not the stream's
@@ -210,7 +221,9 @@ class Markers {
                   size_t* count);
   size_t TakeMarked(MarkedStream* stream, uint64_t now_ns, BusyInterval* busy, size_t room);
   void CollectStream(MarkedStream* stream, Look* look);
-  void Running(MarkedStream* stream, uint32_t launches, uint64_t end_ns, Look* look);
+  void Charge(MarkedStream* stream, uint64_t gaps_ns, uint64_t end_ns, Look* look);
+  void Running(MarkedStream* stream, uint32_t launches, uint32_t steps, uint64_t end_ns,
+               Look* look);
   bool IsOver(MarkedStream* stream, const Marker& marker);
   bool Fails(MarkedStream* stream);
   void Unmark(MarkedStream* stream, const Marker& marker);

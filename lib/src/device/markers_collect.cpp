@@ -25,10 +25,10 @@ constexpr uint64_t kMeanLaunches = 256;
 constexpr uint64_t kSteadyNs = 50'000;
 constexpr uint32_t kSteadyIntervals = 8;
 
-// What of an interval of so many launches lies between kernels.
-uint64_t Gaps(const MarkedStream& stream, uint64_t launches, uint64_t interval_ns) {
+// What of an interval of so many launches, and steps of their graphs, lies between kernels.
+uint64_t Gaps(const MarkedStream& stream, uint64_t launches, uint64_t steps, uint64_t interval_ns) {
   const uint64_t first_ns = stream.is_fresh ? kFirstLaunchGapNs : kMarkerGapNs;
-  return std::min(first_ns + launches * kLaunchGapNs, interval_ns / 2);
+  return std::min(first_ns + launches * kLaunchGapNs + steps * kStepGapNs, interval_ns / 2);
 }
 
 // The mean over kMeanLaunches or so, and whether the interval took what those before it foretold.
@@ -89,7 +89,7 @@ void Markers::CollectStream(MarkedStream* stream, Look* look) {
   if (next.begins || !stream->is_timed) return;
   // It runs: paid for up to now.
   const uint64_t ran_ns = look->now_ns - std::min(look->now_ns, stream->run_begin_ns);
-  Running(stream, next.launches, look->now_ns - kClockDoubtNs, look);
+  Running(stream, next.launches, next.steps, look->now_ns - kClockDoubtNs, look);
   if (ran_ns > 2 * next.launches * stream->ns_per_launch + kMuchLongerNs) {
     // Far longer than before: what is queued behind it may be as long.
     stream->ns_per_launch = ran_ns / std::max(next.launches, 1u);
@@ -120,20 +120,31 @@ void Markers::Unmark(MarkedStream* stream, const Marker& marker) {
   if (!stream->is_timed) {
     stream->run_begin_ns = marker.recorded_ns;
     stream->charged_ns = std::max(stream->charged_ns, marker.recorded_ns);
+    stream->deducted_ns = 0;
     stream->is_timed = stream->is_fresh = true;
   }
   stream->word.fetch_add(marker.launches, std::memory_order_relaxed);
+  stream->steps.fetch_add(marker.steps, std::memory_order_relaxed);
   stream->word.fetch_or(MarkedStream::kRunning, std::memory_order_release);
 }
 
+// What ran until `end_ns` and was not charged yet. Of a run that is looked at more than once, what
+// lies between its kernels is deducted as far as it was not before.
+void Markers::Charge(MarkedStream* stream, uint64_t gaps_ns, uint64_t end_ns, Look* look) {
+  const uint64_t since_ns = std::max(stream->charged_ns, stream->run_begin_ns);
+  if (end_ns <= since_ns) return;
+  const uint64_t due_ns = gaps_ns - std::min(gaps_ns, stream->deducted_ns);
+  const uint64_t deducted_ns = std::min(due_ns, end_ns - since_ns);
+  stream->deducted_ns += deducted_ns;
+  look->Add(*stream, since_ns + deducted_ns, end_ns);
+  stream->charged_ns = end_ns;
+}
+
 // It ran until `end_ns`, and so many launches have done so since the last marker.
-void Markers::Running(MarkedStream* stream, uint32_t launches, uint64_t end_ns, Look* look) {
+void Markers::Running(MarkedStream* stream, uint32_t launches, uint32_t steps, uint64_t end_ns,
+                      Look* look) {
   if (end_ns <= stream->run_begin_ns) return;
-  const uint64_t ran_ns = end_ns - stream->run_begin_ns;
-  const uint64_t from_ns =
-      std::max(stream->charged_ns, stream->run_begin_ns + Gaps(*stream, launches, ran_ns));
-  look->Add(*stream, from_ns, end_ns);
-  stream->charged_ns = std::max(from_ns, end_ns);
+  Charge(stream, Gaps(*stream, launches, steps, end_ns - stream->run_begin_ns), end_ns, look);
 }
 
 // When the marker was reached, on the monotonic clock.
@@ -173,8 +184,8 @@ bool Markers::Reached(MarkedStream* stream, const Marker& marker, Look* look, ui
 void Markers::TakeReached(MarkedStream* stream, const Marker& marker, uint64_t at_ns, Look* look) {
   if (!marker.begins && stream->is_timed && at_ns > stream->run_begin_ns) {
     const uint64_t ran_ns = at_ns - stream->run_begin_ns;
-    const uint64_t gaps_ns = Gaps(*stream, marker.launches, ran_ns);
-    look->Add(*stream, std::max(stream->charged_ns, stream->run_begin_ns + gaps_ns), at_ns);
+    const uint64_t gaps_ns = Gaps(*stream, marker.launches, marker.steps, ran_ns);
+    Charge(stream, gaps_ns, at_ns, look);
     stream->busy_ns = ran_ns - gaps_ns;
     const uint64_t spacing_ns = spacing_ns_.load(std::memory_order_relaxed);
     const uint64_t each_ns = std::max(ran_ns / std::max(marker.launches, 1u), uint64_t{1});
@@ -188,6 +199,7 @@ void Markers::TakeReached(MarkedStream* stream, const Marker& marker, uint64_t a
   }
   stream->is_fresh = marker.begins;
   stream->run_begin_ns = at_ns;
+  stream->deducted_ns = 0;
   // What was charged beyond its end was somebody's waiting: not charged again.
   stream->charged_ns = std::max(marker.begins ? at_ns : stream->charged_ns, at_ns);
   stream->is_timed = true;
@@ -231,7 +243,10 @@ void Markers::CollectTail(MarkedStream* stream, Look* look) {
   if (is_idle && stream->is_waited_for) return;
   uint64_t end_ns = look->now_ns;
   if (is_idle && stream->ns_per_launch != 0) end_ns = std::min(end_ns, estimate_ns);
-  if (stream->is_timed) Running(stream, launches, is_idle ? end_ns : end_ns - kClockDoubtNs, look);
+  if (stream->is_timed) {
+    const uint32_t steps = stream->steps.load(std::memory_order_relaxed);
+    Running(stream, launches, steps, is_idle ? end_ns : end_ns - kClockDoubtNs, look);
+  }
   if (is_idle) Idle(stream, word, look->now_ns);
 }
 
@@ -240,6 +255,7 @@ bool Markers::Idle(MarkedStream* stream, uint32_t word, uint64_t now_ns) {
   if (!stream->word.compare_exchange_strong(word, 0, std::memory_order_acq_rel)) return false;
   stream->idle_since_ns = now_ns;
   stream->tail_seen = 0;
+  stream->steps.store(0, std::memory_order_relaxed);
   SetActive(stream, false);
   return true;
 }

@@ -93,6 +93,7 @@ bool Markers::TakeByHost(MarkedStream* stream, uint32_t launches, uint64_t now_n
     LeaveLocked(stream);  // the watcher marked it, or more was launched meanwhile
     return 0;
   }
+  stream->steps.store(0, std::memory_order_relaxed);
   uint64_t span_ns = now_ns - stream->host_begin_ns;
   const uint64_t most_ns = launches * stream->longest_ns + kSurpriseNs;
   if (span_ns > most_ns + stream->host_extra_ns) {

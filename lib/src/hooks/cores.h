@@ -100,6 +100,13 @@ class CoreLaunch {
   CoreLaunch(const CoreLaunch&) = delete;
   CoreLaunch& operator=(const CoreLaunch&) = delete;
 
+  // What was launched is a graph; `steps()` tells in how many its kernels run, and is asked only
+  // where that matters.
+  template <typename Steps>
+  void CountSteps(Steps steps) const {
+    if (device_ != nullptr && stream_ != nullptr) stream_->AddSteps(steps());
+  }
+
  private:
   void Enter(Cores* cores, CUstream handle);
   void EnterSlowly();

@@ -1,8 +1,10 @@
-// The calls that instantiate, launch, change and end executable graphs, as far as memory goes.
-// Adding a node takes nothing yet and is the driver's alone.
+// The calls that instantiate, launch, change and end executable graphs: their memory, and in how
+// many steps their kernels run, which no change but switching nodes off can alter. Adding a node
+// takes nothing yet and is the driver's alone.
 #include "hooks/cores.h"
 #include "hooks/graph_kernels.h"
 #include "hooks/graph_memory.h"
+#include "hooks/graph_steps.h"
 #include "hooks/streams.h"
 #include "real.h"
 
@@ -36,6 +38,7 @@ CUresult Instantiate(CUgraphExec* out, CUgraph graph, Flags flags, Call call) {
       hook, needs, [&] { return call(&made); }, [&] { return real::cuGraphExecDestroy(made); }));
   if (rc != CUDA_SUCCESS) return rc;
   RememberGraph(fence, made, needs);
+  RememberSteps(made, needs.steps);
   *out = made;
   return rc;
 }
@@ -78,7 +81,9 @@ CUresult Started(CUgraphExec executable, CUstream stream, bool per_thread, Run w
   if (what == Run::kUpload)
     return CallWithMemory(fence, executable, stream, per_thread, what, call);
   const CoreLaunch core_launch([&] { return per_thread ? PerThread(stream) : stream; });
-  return CallWithMemory(fence, executable, stream, per_thread, what, call);
+  const CUresult rc = CallWithMemory(fence, executable, stream, per_thread, what, call);
+  if (rc == CUDA_SUCCESS) core_launch.CountSteps([=] { return StepsOf(executable); });
+  return rc;
 }
 
 CUresult NothingToUndo() { return CUDA_SUCCESS; }
@@ -243,10 +248,22 @@ CUresult cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
   return ChangeKernel([=] { return KernelOf(nodeParams); }, call);
 }
 
+// Kernels that are switched off take no step, and nobody asks the driver which: it counts as one of
+// which nothing is known.
+CUresult cuGraphNodeSetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, unsigned int isEnabled) {
+  const Hook hook;
+  const CUresult rc = real::cuGraphNodeSetEnabled(hGraphExec, hNode, isEnabled);
+  if (rc == CUDA_SUCCESS && isEnabled == 0 && hook.fence() != nullptr) ForgetSteps(hGraphExec);
+  return rc;
+}
+
 CUresult cuGraphExecDestroy(CUgraphExec hGraphExec) {
   const Hook hook;
   EndedGraph ended(hook.fence(), hGraphExec);
-  return ended.Settle(real::cuGraphExecDestroy(hGraphExec));
+  const uint32_t steps = ForgetSteps(hGraphExec);
+  const CUresult rc = ended.Settle(real::cuGraphExecDestroy(hGraphExec));
+  if (rc != CUDA_SUCCESS) RememberSteps(hGraphExec, steps);
+  return rc;
 }
 
 CUresult cuDeviceGraphMemTrim(CUdevice device) {

@@ -1,12 +1,11 @@
 #include "hooks/graph_needs.h"
 
-#include <string.h>
-
 #include <algorithm>
 
-#include "core/forked.h"
+#include "core/room.h"
 #include "hooks/fence.h"
 #include "hooks/graph_account.h"
+#include "hooks/graph_order.h"
 #include "hooks/launch_memory.h"
 #include "policy/charge.h"
 #include "real.h"
@@ -16,48 +15,6 @@ namespace {
 
 // Deeper than any program nests child graphs; a bound on the stack.
 constexpr int kMostDepth = 16;
-
-// Room for elements that grows by doubling, in memory of its own: graphs have any number of nodes.
-template <typename Element>
-class Room {
- public:
-  Room() = default;
-  ~Room() {
-    if (elements_ != nullptr) UnmapWipedOnFork(elements_, room_ * sizeof(Element));
-  }
-  Room(const Room&) = delete;
-  Room& operator=(const Room&) = delete;
-
-  bool Reserve(size_t wanted) {
-    if (wanted <= room_) return true;
-    const size_t room = std::max(wanted, std::max(room_ * 2, size_t{4096} / sizeof(Element)));
-    void* memory = MapWipedOnFork(room * sizeof(Element));
-    if (memory == nullptr) return false;
-    if (elements_ != nullptr) {
-      memcpy(memory, elements_, used_ * sizeof(Element));
-      UnmapWipedOnFork(elements_, room_ * sizeof(Element));
-    }
-    elements_ = static_cast<Element*>(memory);
-    room_ = room;
-    return true;
-  }
-
-  bool Push(const Element& element) {
-    if (!Reserve(used_ + 1)) return false;
-    elements_[used_++] = element;
-    return true;
-  }
-
-  Element* begin() { return elements_; }
-  Element* end() { return elements_ + used_; }
-  size_t size() const { return used_; }
-  void Shorten(size_t used) { used_ = used; }
-
- private:
-  Element* elements_ = nullptr;
-  size_t room_ = 0;
-  size_t used_ = 0;
-};
 
 // Addresses that blocks cover.
 struct Span {
@@ -75,7 +32,7 @@ struct Walk {
   int depth = 0;
 };
 
-bool VisitAll(CUgraph graph, Walk* walk);
+bool VisitAll(CUgraph graph, Walk* walk, uint32_t* steps);
 
 // How the driver covers addresses with memory, in the order in which the nodes were added: one that
 // blocks cover already takes nothing, any other takes its own size in whole blocks, where the last
@@ -124,7 +81,7 @@ void VisitKernel(CUgraphNode node, Walk* walk) {
   walk->needs->stack_bytes = std::max(walk->needs->stack_bytes, StackOf(function));
 }
 
-bool VisitChild(CUgraphNode node, Walk* walk) {
+bool VisitChild(CUgraphNode node, Walk* walk, uint32_t* steps) {
   CUgraph child = nullptr;
   if (walk->depth == kMostDepth ||
       real::cuGraphChildGraphNodeGetGraph(node, &child) != CUDA_SUCCESS) {
@@ -133,14 +90,16 @@ bool VisitChild(CUgraphNode node, Walk* walk) {
   const size_t first = walk->first;
   walk->first = walk->spans.size();
   ++walk->depth;
-  const bool went = VisitAll(child, walk);
+  const bool went = VisitAll(child, walk, steps);
   --walk->depth;
   walk->spans.Shorten(walk->first);
   walk->first = first;
   return went;
 }
 
-bool Visit(CUgraphNode node, Walk* walk) {
+// `*steps`: how many the node takes (graph_order.h), 0 as it comes. A conditional node has the one
+// that can be seen.
+bool Visit(CUgraphNode node, Walk* walk, uint32_t* steps) {
   CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
   if (real::cuGraphNodeGetType(node, &type) != CUDA_SUCCESS) return true;
   switch (type) {
@@ -148,28 +107,40 @@ bool Visit(CUgraphNode node, Walk* walk) {
       return VisitAllocation(node, walk);
     case CU_GRAPH_NODE_TYPE_KERNEL:
       VisitKernel(node, walk);
+      *steps = 1;
+      return true;
+    case CU_GRAPH_NODE_TYPE_MEMCPY:
+    case CU_GRAPH_NODE_TYPE_MEMSET:
+      *steps = 1;  // no kernel, and a pause between two that is longer by one at least
       return true;
     case CU_GRAPH_NODE_TYPE_GRAPH:
-      return VisitChild(node, walk);
+      return VisitChild(node, walk, steps);
     case CU_GRAPH_NODE_TYPE_CONDITIONAL:
       walk->needs->has_bodies = true;
+      *steps = 1;
       return true;
     default:
       return true;
   }
 }
 
-// Nodes come in the order in which they were added.
-bool VisitAll(CUgraph graph, Walk* walk) {
+// Nodes come in the order in which they were added. `*steps`: of all of them.
+bool VisitAll(CUgraph graph, Walk* walk, uint32_t* steps) {
   size_t count = 0;
   if (real::cuGraphGetNodes(graph, nullptr, &count) != CUDA_SUCCESS) return true;
   Room<CUgraphNode> nodes;
-  if (!nodes.Reserve(count)) return false;
+  Room<uint32_t> taken;
+  if (!nodes.Reserve(count) || !taken.Reserve(count)) return false;
   if (real::cuGraphGetNodes(graph, nodes.begin(), &count) != CUDA_SUCCESS) return true;
   walk->needs->nodes += count;
+  size_t with_steps = 0;
   for (size_t i = 0; i < count; ++i) {
-    if (!Visit(nodes.begin()[i], walk)) return false;
+    uint32_t* own = &taken.begin()[i];
+    if (!Visit(nodes.begin()[i], walk, own)) return false;
+    *steps = std::max(*steps, *own);
+    with_steps += *own != 0 ? 1 : 0;
   }
+  if (with_steps > 1) *steps = CountSteps(graph, nodes.begin(), taken.begin(), count);
   return true;
 }
 
@@ -177,7 +148,7 @@ bool VisitAll(CUgraph graph, Walk* walk) {
 
 bool MeasureGraph(Fence* fence, CUgraph graph, GraphNeeds* needs) {
   Walk walk = {.fence = fence, .needs = needs, .spans = {}};
-  return VisitAll(graph, &walk);
+  return VisitAll(graph, &walk, &needs->steps);
 }
 
 }  // namespace gpufence

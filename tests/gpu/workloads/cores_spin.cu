@@ -3,8 +3,9 @@
 //   run PATH KERNEL_US BLOCKS SECONDS GAP_US [FILE]   one line of JSON; FILE gets the intervals
 //   rate COUNT                                        nanoseconds per launch of empty kernels
 //
-// Paths: plain, ex, cooperative, graph, two (streams), sync (after each), gap (sync, then GAP_US of
-// sleep), per_thread, green (a stream of a green context with all multiprocessors). FILE: pairs of 64-bit nanoseconds, sorted, comparable between processes.
+// Paths: plain, ex, cooperative, graph, chain (a graph of sixteen), two (streams), sync (after
+// each), gap (sync, then GAP_US of sleep), per_thread, green (a stream of a green context with all
+// multiprocessors). FILE: pairs of 64-bit nanoseconds, sorted, comparable between processes.
 // Intervals reach from a kernel's first block to its last and are united before they are counted.
 #include <cuda.h>
 #include <cuda_runtime.h>
@@ -23,8 +24,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-const size_t kMostLaunches = 1 << 20;  // of one stream in one run
+const size_t kMostKernels = 1 << 20;  // of one stream in one run
 const double kBatchNs = 20e6;          // queued ahead: two of these
+const size_t kChain = 16;              // kernels of a graph, each behind the one before
 const unsigned kCounters = 64;         // of arrivals, each in a line of its own
 const unsigned kCounterStride = 16;    // of them, in words
 const unsigned kTellers = 264;         // blocks that write down when a kernel began, or ended
@@ -40,7 +42,7 @@ struct Lane {
   Interval* intervals;
   unsigned long long* arrivals;  // blocks so far, by counter; kernels of a stream do not overlap
   cudaGraphExec_t graph;
-  size_t launches;
+  size_t kernels;  // so far
 };
 
 __device__ unsigned long long Now() {
@@ -56,7 +58,7 @@ __global__ void Spin(unsigned long long ns, Interval* intervals, unsigned long l
   const unsigned counter = blockIdx.x % kCounters;
   const unsigned peers = (gridDim.x - counter + kCounters - 1) / kCounters;
   const unsigned long long arrived = atomicAdd(&arrivals[counter * kCounterStride], 1);
-  Interval* mine = &intervals[arrived / peers % kMostLaunches];
+  Interval* mine = &intervals[arrived / peers % kMostKernels];
   if (blockIdx.x < kTellers) atomicMin(&mine->begin, begin);
   unsigned long long now = begin;
   while (now - begin < ns) now = Now();
@@ -88,6 +90,7 @@ double Seconds(Clock::duration span) { return std::chrono::duration<double>(span
 struct Plan {
   std::string path;
   double kernel_us, seconds, gap_us;
+  size_t kernels = 1;  // of a launch
   unsigned blocks;
   unsigned long long spin_ns;  // of each block
   std::string file;
@@ -107,7 +110,7 @@ void Launch(const Plan& plan, Lane* lane) {
   unsigned long long ns = plan.spin_ns;
   void* arguments[] = {&ns, &lane->intervals, &lane->arrivals};
   const void* kernel = reinterpret_cast<const void*>(Spin);
-  if (plan.path == "graph") {
+  if (lane->graph != nullptr) {
     Check(cudaGraphLaunch(lane->graph, lane->stream), "graph launch");
   } else if (plan.path == "cooperative") {
     Check(cudaLaunchCooperativeKernel(kernel, dim3(plan.blocks), dim3(1), arguments, 0,
@@ -127,7 +130,7 @@ void Launch(const Plan& plan, Lane* lane) {
     Check(cudaLaunchKernel(kernel, dim3(plan.blocks), dim3(1), arguments, 0, lane->stream),
           "launch");
   }
-  ++lane->launches;
+  lane->kernels += plan.kernels;
 }
 
 // Its context lives as long as the process.
@@ -151,19 +154,17 @@ void Open(const Plan& plan, Lane* lane) {
   } else {
     Check(cudaStreamCreateWithFlags(&lane->stream, cudaStreamNonBlocking), "stream");
   }
-  Check(cudaMalloc(&lane->intervals, kMostLaunches * sizeof(Interval)), "intervals");
+  Check(cudaMalloc(&lane->intervals, kMostKernels * sizeof(Interval)), "intervals");
   const size_t arrival_bytes = kCounters * kCounterStride * sizeof *lane->arrivals;
   Check(cudaMalloc(&lane->arrivals, arrival_bytes), "arrivals");
   Check(cudaMemset(lane->arrivals, 0, arrival_bytes), "arrivals");
-  Clear<<<256, 256>>>(lane->intervals, kMostLaunches);
+  Clear<<<256, 256>>>(lane->intervals, kMostKernels);
   Check(cudaDeviceSynchronize(), "clear");
-  if (plan.path != "graph") return;
+  if (plan.path != "graph" && plan.path != "chain") return;
   cudaGraph_t graph;
-  Plan captured = plan;
-  captured.path = "plain";
   Check(cudaStreamBeginCapture(lane->stream, cudaStreamCaptureModeGlobal), "capture");
-  Launch(captured, lane);
-  lane->launches = 0;
+  for (size_t i = 0; i < plan.kernels; ++i) Launch(plan, lane);
+  lane->kernels = 0;
   Check(cudaStreamEndCapture(lane->stream, &graph), "capture");
   Check(cudaGraphInstantiateWithFlags(&lane->graph, graph, 0), "instantiate");
   Check(cudaGraphDestroy(graph), "graph");
@@ -180,7 +181,8 @@ void Close(const Plan& plan, Lane* lane) {
 // that a launch took, in milliseconds.
 double Drive(const Plan& plan, std::vector<Lane>* lanes) {
   const bool waits = plan.path == "sync" || plan.path == "gap";
-  const size_t batch = std::max<size_t>(1, static_cast<size_t>(kBatchNs / (plan.kernel_us * 1000)));
+  const double launch_ns = plan.kernel_us * 1000 * static_cast<double>(plan.kernels);
+  const size_t batch = std::max<size_t>(1, static_cast<size_t>(kBatchNs / launch_ns));
   cudaEvent_t ends[2];
   for (cudaEvent_t& end : ends) {
     Check(cudaEventCreateWithFlags(&end, cudaEventDisableTiming), "event");
@@ -189,7 +191,9 @@ double Drive(const Plan& plan, std::vector<Lane>* lanes) {
   double longest = 0;
   const Clock::time_point until =
       Clock::now() + std::chrono::microseconds(static_cast<int64_t>(plan.seconds * 1e6));
-  const auto has_room = [&] { return (*lanes)[0].launches + batch < kMostLaunches; };
+  const auto has_room = [&] {
+    return (*lanes)[0].kernels + batch * plan.kernels < kMostKernels;
+  };
   for (size_t round = 0; Clock::now() < until && has_room(); ++round) {
     Lane* lane = nullptr;
     for (size_t i = 0; i < batch && (i == 0 || Clock::now() < until); ++i) {
@@ -211,7 +215,7 @@ double Drive(const Plan& plan, std::vector<Lane>* lanes) {
 std::vector<Interval> United(const std::vector<Lane>& lanes) {
   std::vector<Interval> all, united;
   for (const Lane& lane : lanes) {
-    std::vector<Interval> own(lane.launches);
+    std::vector<Interval> own(lane.kernels);
     Check(cudaMemcpy(own.data(), lane.intervals, own.size() * sizeof(Interval),
                      cudaMemcpyDeviceToHost),
           "intervals");
@@ -252,7 +256,7 @@ void Tell(const Plan& plan, const std::vector<Lane>& lanes, double longest_ms) {
   const std::vector<Interval> busy = United(lanes);
   if (!plan.file.empty()) Write(busy, plan.file);  // before whoever waits for the answer looks
   size_t launches = 0;
-  for (const Lane& lane : lanes) launches += lane.launches;
+  for (const Lane& lane : lanes) launches += lane.kernels / plan.kernels;
   const size_t skipped = busy.size() < kManyIntervals ? 0 : busy.size() / 10;
   const double first = static_cast<double>(busy[skipped].begin);
   const double last = static_cast<double>(busy.size() > 1 ? busy.back().begin : busy[0].end);
@@ -275,6 +279,7 @@ void Run(std::istream& words) {
   Plan plan;
   words >> plan.path >> plan.kernel_us >> plan.blocks >> plan.seconds >> plan.gap_us >> plan.file;
   plan.spin_ns = SpinOf(plan);
+  if (plan.path == "chain") plan.kernels = kChain;
   std::vector<Lane> lanes(plan.path == "two" ? 2 : 1);
   for (Lane& lane : lanes) Open(plan, &lane);
   const double longest_ms = Drive(plan, &lanes);

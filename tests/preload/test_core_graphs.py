@@ -1,0 +1,70 @@
+"""Graphs under the core limit, in virtual time: a launch pauses between its kernels' steps.
+
+What a step is: lib/src/hooks/graph_order.h. A shape counted by one step too few or too many is
+off by a point and a half, or more.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .conftest import Sim
+from .test_core_matrix import GPU_GAP_NS, POINTS, limited, pytestmark  # noqa: F401  (sanitizers)
+from .virtual_world import run_together
+
+STEP_GAP_NS = 950  # between two kernels of a graph on an H200
+PERCENT = 50
+RUN_MS = 400
+
+SHAPES = (
+    "one",
+    "line",
+    "wide",
+    "ladder",
+    "roots",
+    "loose",
+    "child_between",
+    "child_beside",
+    "memory",
+    "captured",
+    "updated",
+    "uploaded",
+    "crowded",
+)
+UNTOLD = ("backwards", "overlapping", "switched_off")  # count as one step, and get less
+
+
+def share(sim: Sim, folder: Path, shape: str, percent: int = PERCENT) -> float:
+    """What a program has that launches graphs of one shape."""
+    command = ("cores_graphs", shape, RUN_MS, GPU_GAP_NS, STEP_GAP_NS)
+    (done,) = run_together(sim, folder, [command], env=limited(folder, percent))
+    return float(done.facts["share"])
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_pauses_between_kernels_of_a_graph_cost_nothing(
+    sim: Sim, tmp_path: Path, shape: str
+) -> None:
+    assert share(sim, tmp_path, shape) == pytest.approx(PERCENT, abs=POINTS)
+
+
+@pytest.mark.parametrize("shape", UNTOLD)
+def test_a_graph_whose_steps_cannot_be_told_counts_as_one(
+    sim: Sim, tmp_path: Path, shape: str
+) -> None:
+    assert share(sim, tmp_path, shape) == pytest.approx(PERCENT, abs=POINTS)
+
+
+@pytest.mark.parametrize("percent", [10, 70])
+def test_other_limits_are_held_as_well(sim: Sim, tmp_path: Path, percent: int) -> None:
+    assert share(sim, tmp_path, "line", percent) == pytest.approx(percent, abs=POINTS)
+
+
+def test_an_executable_whose_end_the_driver_refuses_keeps_its_steps(
+    sim: Sim, tmp_path: Path
+) -> None:
+    refusing = sim.with_env(FAULTS="cuGraphExecDestroy@1=999")
+
+    assert share(refusing, tmp_path, "not_ended") == pytest.approx(PERCENT, abs=POINTS)

@@ -7,9 +7,10 @@
 //
 // Ways: the driver's functions (cores_ways.h). Manners: steady, two (streams), many (streams),
 // legacy (stream), per_thread (stream), contexts (two, in turn), devices (two, in turn), sync
-// (after each), mixed (the same, every other one ten times as long), eager (as frameworks: many
-// short kernels, then eight eighty times as long), pauses (twice a kernel's length behind each) and
-// copies (between the kernels, as long as they).
+// (after each), mixed (the same, every other one ten times as long), event (a wait for one after
+// every four), ahead (the same, four more are queued before), eager (as frameworks: many short
+// kernels, then eight eighty times as long), pauses (twice a kernel's length behind each) and copies
+// (between the kernels, as long as they).
 //
 // Prints {"share": percent, "least", "most": of a single second, "launches": n, "us": elapsed}.
 // Where time is virtual, a GPU that pauses for GAP_NS between two kernels and a launch that takes
@@ -30,6 +31,7 @@ constexpr double kSecondUs = 1e6;
 constexpr unsigned long long kMoreThanABurstNs = 30 * kMs;
 constexpr double kHeldUs = 500;
 constexpr size_t kMany = 32;
+constexpr unsigned kBatch = 4;
 constexpr unsigned long long kBusBytesPerNs = 50;  // what the simulated GPU copies to the host
 
 double NowUs() {
@@ -62,6 +64,7 @@ struct Run {
   std::vector<Place*> places;
   CUdeviceptr memory;
   void* host;
+  CUevent batch_ends[2];
   unsigned launches;
   unsigned long long busy_ns;   // of all launches
   double launched_us;           // when the last one returned
@@ -98,8 +101,16 @@ struct Run {
     Between(stream);
   }
 
+  // The last one's end, or the one's before.
+  void AwaitBatch(CUstream stream) {
+    const unsigned batch = launches / kBatch;
+    MUST(cuEventRecord(batch_ends[batch % 2], stream));
+    MUST(cuEventSynchronize(batch_ends[(Is("ahead") ? batch + 1 : batch) % 2]));
+  }
+
   void Between(CUstream stream) {
     if (Is("sync") || Is("mixed") || Is("pauses")) MUST(cuStreamSynchronize(stream));
+    if ((Is("event") || Is("ahead")) && launches % kBatch == 0) AwaitBatch(stream);
     if (Is("pauses")) usleep(static_cast<useconds_t>(kernel_ns / 500));
     if (Is("copies")) {
       MUST(cuMemcpyDtoHAsync_v2(host, memory, kernel_ns * kBusBytesPerNs, stream));
@@ -116,6 +127,7 @@ void Open(Run* run) {
     if (run->way->prepare != nullptr) run->way->prepare(&place->work);
     run->places.push_back(place);
   }
+  for (CUevent& end : run->batch_ends) MUST(cuEventCreate(&end, CU_EVENT_DISABLE_TIMING));
   if (run->Is("copies")) {
     const size_t bytes = run->kernel_ns * kBusBytesPerNs;
     MUST(cuMemAlloc_v2(&run->memory, bytes));
@@ -165,7 +177,7 @@ void TellSeconds(const Run& run, double share_of_launch, Facts* facts) {
 int main(int argc, char** argv) {
   if (argc != 5 && argc != 7) return 2;
   const unsigned long long kernel_ns = strtoull(argv[3], nullptr, 10) * kUs;
-  Run run = {WayOf(argv[1]), argv[2], kernel_ns, 0, 0, {}, 0, nullptr, 0, 0, 0, 0, {}};
+  Run run = {WayOf(argv[1]), argv[2], kernel_ns, 0, 0, {}, 0, nullptr, {}, 0, 0, 0, 0, {}};
   if (run.way == nullptr) return 3;
   if (argc == 7) {
     run.gap_ns = strtoull(argv[5], nullptr, 10);

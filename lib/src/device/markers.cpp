@@ -128,7 +128,7 @@ MarkedStream* Markers::Insert(const Key& key) {
   place->ordinal = contexts_[context].ordinal;
   place->context = context;
   place->first = place->last = kNone;
-  place->is_timed = place->is_trusted = place->is_fresh = false;
+  place->is_timed = place->is_trusted = place->is_fresh = place->goes_on = false;
   place->failures = 0;
   place->queued = place->tail_seen = 0;
   place->idle_since_ns = place->ns_per_launch = place->mean_ns = place->busy_ns = 0;
@@ -224,7 +224,7 @@ uint16_t Markers::Take(uint16_t context) {
       } else {
         index = static_cast<uint16_t>(++markers_made_);
       }
-      markers_[index] = {event, 0, 0, owner->free, context, false, false};
+      markers_[index] = {event, 0, 0, 0, owner->free, context, false, false};
       owner->free = index;
     }
     real::cuCtxPopCurrent_v2(&popped);
@@ -253,6 +253,7 @@ bool Markers::Record(MarkedStream* stream, uint32_t launches, bool begins, bool 
   Marker* marker = &markers_[taken];
   marker->recorded_ns = NowNs();
   marker->launches = launches;
+  marker->joined = 0;
   marker->begins = begins;
   marker->prompt = prompt;
   marker->next = kNone;
@@ -266,6 +267,7 @@ bool Markers::Record(MarkedStream* stream, uint32_t launches, bool begins, bool 
     markers_[stream->last].next = taken;
   }
   stream->last = taken;
+  stream->goes_on.store(true, std::memory_order_relaxed);
   stream->queued += launches;
   return true;
 }
@@ -285,7 +287,13 @@ void Markers::BeginLate(MarkedStream* stream, bool was_idle) {
   MarkLocked(stream);
 }
 
-Markers::Begun Markers::Begin(MarkedStream* stream, CUstream handle, HeldNs held) {
+// What was left only to wait, and is not over yet, needs no marker to go on.
+bool Markers::IsStillBusy(const MarkedStream& stream) const {
+  return stream.goes_on.load(std::memory_order_relaxed) && stream.first != kNone &&
+         real::cuEventQuery(markers_[stream.last].event) == CUDA_ERROR_NOT_READY;
+}
+
+Markers::Begun Markers::Begin(MarkedStream* stream, CUstream handle, HeldNs held, bool captures) {
   Key key;
   if (!KeyOf(handle, &key)) return Begun::kNotMarked;
   const FutexGuard guard(&lock_);
@@ -307,6 +315,8 @@ Markers::Begun Markers::Begin(MarkedStream* stream, CUstream handle, HeldNs held
     BeginLate(stream, was_idle);
   } else if (stream->by_host) {
     stream->BeginAt(stream->host_begin_ns);
+  } else if (!captures && held.by_others == 0 && IsStillBusy(*stream)) {
+    stream->awaits_launch = true;
   } else if (!Record(stream, 0, /*begins=*/true, /*prompt=*/was_idle && held.by_others == 0)) {
     return Begun::kNotMarked;
   } else {
@@ -344,23 +354,26 @@ void Markers::LeaveLocked(MarkedStream* stream) {
 }
 
 void Markers::Leave(MarkedStream* stream) {
-  if (stream->word.load(std::memory_order_relaxed) == 0) return;
-  const FutexGuard guard(&lock_);
-  LeaveLocked(stream);
+  if (stream->word.load(std::memory_order_relaxed) != 0) {
+    const FutexGuard guard(&lock_);
+    LeaveLocked(stream);
+  }
+  stream->goes_on.store(false, std::memory_order_relaxed);
 }
 
-void Markers::LeaveContext() {
+void Markers::LeaveContext(bool waits) {
   if (!any_active()) return;
   const uint64_t context = CurrentContext();
   const uint64_t thread = reinterpret_cast<uint64_t>(&last_stream);
   const FutexGuard guard(&lock_);
   ForEachActive([&](MarkedStream* stream) {
     const uint64_t owner = stream->thread.load(std::memory_order_relaxed);
-    if (stream->word.load(std::memory_order_relaxed) == 0 || (owner != 0 && owner != thread) ||
+    if ((owner != 0 && owner != thread) ||
         contexts_[stream->context].handle.load(std::memory_order_relaxed) != context) {
       return;
     }
-    LeaveLocked(stream);
+    if (stream->word.load(std::memory_order_relaxed) != 0) LeaveLocked(stream);
+    if (!waits) stream->goes_on.store(false, std::memory_order_relaxed);
   });
 }
 

@@ -31,7 +31,7 @@ inline constexpr uint64_t kMarkerGapNs = 2'500;
 inline constexpr uint64_t kFirstLaunchGapNs = 4'000;
 
 // From one look at what runs to the next, at most: who sleeps longer is woken by a launch.
-inline constexpr uint64_t kLongestLookNs = 1'500'000;
+inline constexpr uint64_t kLongestLookNs = 2'000'000;
 
 // How long a launch was kept waiting before it went, and how much of that for other containers.
 struct HeldNs {
@@ -61,6 +61,7 @@ struct MarkedStream {
   std::atomic<uint64_t> ns_per_launch;  // lately; 0: unknown
   std::atomic<uint64_t> mean_ns;        // the same over some hundred launches
   std::atomic<bool> is_trusted;         // ns_per_launch is of this run
+  std::atomic<bool> goes_on;            // nothing that is no kernel is behind its last marker
   uint32_t ordinal;
   uint16_t context;
   uint16_t first;
@@ -106,17 +107,18 @@ class Markers {
 
   // Before a launch into a stream that is not running, and that was held for so long: that says
   // nothing about what it does, and after others the GPU comes from another process. Also behind a
-  // launch, when the stream was seen idle meanwhile.
+  // launch, when the stream was seen idle meanwhile. `captures`: a capture may be open.
   enum class Begun : uint8_t { kYes, kNotMarked, kOtherStream };
-  Begun Begin(MarkedStream* stream, CUstream handle, HeldNs held);
+  Begun Begin(MarkedStream* stream, CUstream handle, HeldNs held, bool captures);
   // After launches: marks what has no marker yet. Where that fails they stay counted.
   void Mark(MarkedStream* stream);
   // From now on a marker for about so much work.
   void Space(uint64_t work_ns) { spacing_ns_.store(work_ns, std::memory_order_relaxed); }
   // Before something that is no kernel: marks, and the next launch begins a new run.
   void Leave(MarkedStream* stream);
-  // The same for every stream of the calling thread's context.
-  void LeaveContext();
+  // The same for every stream of the calling thread's context. `waits`: before something that only
+  // waits.
+  void LeaveContext(bool waits);
 
   // Around a wait for a stream's end. Before it: leaves the stream, unless the host's clock is
   // enough; then the launches that are waited for are returned. After it, with what was returned
@@ -159,6 +161,7 @@ class Markers {
     CUevent event;
     uint64_t recorded_ns;
     uint32_t launches;  // between the marker before and this one
+    uint16_t joined;    // so many markers were between, too, and do not count any more
     uint16_t next;
     uint16_t context;
     bool begins;  // the time before it is not the stream's
@@ -198,6 +201,7 @@ class Markers {
   void BeginLate(MarkedStream* stream, bool was_idle);
   void LeaveLocked(MarkedStream* stream);
   bool IsCapturing(const MarkedStream& stream);
+  bool IsStillBusy(const MarkedStream& stream) const;
 
   bool IsOnlyActive(const MarkedStream* stream) const;
   bool HostIsEnough(const MarkedStream& stream) const;
@@ -209,6 +213,8 @@ class Markers {
   void CollectStream(MarkedStream* stream, Look* look);
   void Running(MarkedStream* stream, uint32_t launches, uint64_t end_ns, Look* look);
   bool IsOver(MarkedStream* stream, const Marker& marker);
+  bool AllOver(const MarkedStream& stream) const;
+  bool Join(MarkedStream* stream);
   bool Fails(MarkedStream* stream);
   void Unmark(MarkedStream* stream, const Marker& marker);
   bool Reached(MarkedStream* stream, const Marker& marker, Look* look, uint64_t* at_ns);

@@ -1,5 +1,4 @@
-// Markers on their way out: what was reached, and what that says about when the streams ran. And
-// what happens to them when streams and contexts end.
+// Markers on their way out: what was reached, and what that says about when the streams ran.
 #include <algorithm>
 
 #include "device/markers_look.h"
@@ -25,10 +24,11 @@ constexpr uint64_t kMeanLaunches = 256;
 constexpr uint64_t kSteadyNs = 50'000;
 constexpr uint32_t kSteadyIntervals = 8;
 
-// What of an interval of so many launches lies between kernels.
-uint64_t Gaps(const MarkedStream& stream, uint64_t launches, uint64_t interval_ns) {
+// What of an interval of so many launches, and markers between them, lies between kernels.
+uint64_t Gaps(const MarkedStream& stream, uint64_t launches, uint64_t markers,
+              uint64_t interval_ns) {
   const uint64_t first_ns = stream.is_fresh ? kFirstLaunchGapNs : kMarkerGapNs;
-  return std::min(first_ns + launches * kLaunchGapNs, interval_ns / 2);
+  return std::min(first_ns + markers * kMarkerGapNs + launches * kLaunchGapNs, interval_ns / 2);
 }
 
 // The mean over kMeanLaunches or so, and whether the interval took what those before it foretold.
@@ -63,10 +63,12 @@ void Markers::CollectStream(MarkedStream* stream, Look* look) {
     real::cuCtxSetCurrent(reinterpret_cast<CUcontext>(handle));
     look->context = stream->context;
   }
+  const bool all_over = AllOver(*stream);
   while (stream->first != kNone) {
+    if (all_over && Join(stream)) continue;
     const uint16_t index = stream->first;
     const Marker marker = markers_[index];
-    const bool over = IsOver(stream, marker);
+    const bool over = all_over || IsOver(stream, marker);
     if (!over && !contexts_[marker.context].blind) break;
     uint64_t at_ns = 0;
     if (over && !Reached(stream, marker, look, &at_ns)) {
@@ -115,6 +117,35 @@ bool Markers::IsOver(MarkedStream* stream, const Marker& marker) {
   return rc == CUDA_SUCCESS;
 }
 
+// Of many markers the last is asked first: where it is over, all are.
+bool Markers::AllOver(const MarkedStream& stream) const {
+  if (stream.first == kNone || markers_[stream.first].next == stream.last ||
+      stream.first == stream.last) {
+    return false;
+  }
+  return real::cuEventQuery(markers_[stream.last].event) == CUDA_SUCCESS;
+}
+
+// Two intervals of a run that are over and short together count as one: each time that is read
+// costs the watcher. True when the first marker is no more.
+bool Markers::Join(MarkedStream* stream) {
+  const uint16_t index = stream->first;
+  const Marker& marker = markers_[index];
+  if (!stream->is_timed || !stream->is_trusted || marker.begins || marker.next == kNone) {
+    return false;
+  }
+  Marker* next = &markers_[marker.next];
+  const uint64_t launches = marker.launches + next->launches;
+  const uint64_t spacing_ns = spacing_ns_.load(std::memory_order_relaxed);
+  if (next->begins || launches * stream->ns_per_launch > spacing_ns) return false;
+  next->launches += marker.launches;
+  next->joined = static_cast<uint16_t>(next->joined + marker.joined + 1);
+  stream->first = marker.next;
+  reached_.fetch_add(1, std::memory_order_relaxed);
+  Return(index);
+  return true;
+}
+
 // Its launches go on as those that have no marker yet: the stream tells when they are done.
 void Markers::Unmark(MarkedStream* stream, const Marker& marker) {
   if (!stream->is_timed) {
@@ -131,7 +162,7 @@ void Markers::Running(MarkedStream* stream, uint32_t launches, uint64_t end_ns, 
   if (end_ns <= stream->run_begin_ns) return;
   const uint64_t ran_ns = end_ns - stream->run_begin_ns;
   const uint64_t from_ns =
-      std::max(stream->charged_ns, stream->run_begin_ns + Gaps(*stream, launches, ran_ns));
+      std::max(stream->charged_ns, stream->run_begin_ns + Gaps(*stream, launches, 0, ran_ns));
   look->Add(*stream, from_ns, end_ns);
   stream->charged_ns = std::max(from_ns, end_ns);
 }
@@ -173,7 +204,7 @@ bool Markers::Reached(MarkedStream* stream, const Marker& marker, Look* look, ui
 void Markers::TakeReached(MarkedStream* stream, const Marker& marker, uint64_t at_ns, Look* look) {
   if (!marker.begins && stream->is_timed && at_ns > stream->run_begin_ns) {
     const uint64_t ran_ns = at_ns - stream->run_begin_ns;
-    const uint64_t gaps_ns = Gaps(*stream, marker.launches, ran_ns);
+    const uint64_t gaps_ns = Gaps(*stream, marker.launches, marker.joined, ran_ns);
     look->Add(*stream, std::max(stream->charged_ns, stream->run_begin_ns + gaps_ns), at_ns);
     stream->busy_ns = ran_ns - gaps_ns;
     const uint64_t spacing_ns = spacing_ns_.load(std::memory_order_relaxed);
@@ -281,93 +312,6 @@ uint32_t Markers::CountActive(uint32_t ordinal) {
   uint32_t count = 0;
   ForEachActive([&](MarkedStream* stream) { count += stream->ordinal == ordinal ? 1 : 0; });
   return count;
-}
-
-// ---- what ends ----
-
-bool Markers::Forget(CUstream handle, uint64_t* since_ns) {
-  MarkedStream* stream = Find(handle);
-  if (stream == nullptr) return true;
-  const FutexGuard guard(&lock_);
-  const bool is_marked = MarkLocked(stream);
-  *since_ns = stream->is_timed ? stream->charged_ns : stream->host_begin_ns;
-  stream->handle.store(0, std::memory_order_release);
-  return is_marked;
-}
-
-bool Markers::IsMeant(const Context& context, CUcontext handle, uint32_t ordinal) const {
-  const uint64_t seen = context.handle.load(std::memory_order_relaxed);
-  if (seen == 0) return false;
-  return handle != nullptr ? seen == reinterpret_cast<uint64_t>(handle)
-                           : context.is_primary && context.ordinal == ordinal;
-}
-
-// What was launched is marked, so that whoever launches from now on begins a run and is known.
-void Markers::Suspend(CUcontext handle, uint32_t ordinal) {
-  const FutexGuard guard(&lock_);
-  for (uint16_t i = 1; i < kMostMarkedContexts; ++i) {
-    if (!IsMeant(contexts_[i], handle, ordinal)) continue;
-    ForEachActive([&](MarkedStream* stream) {
-      const bool is_own =
-          stream->thread.load(std::memory_order_relaxed) == 0 && stream->handle.load() != 0;
-      if (stream->context == i && is_own) LeaveLocked(stream);
-    });
-    ++contexts_[i].away;
-  }
-}
-
-// The context's events are gone with it.
-void Markers::Drop(uint16_t context) {
-  for (uint16_t i = 1; i <= markers_made_; ++i) {
-    if (markers_[i].event != nullptr && markers_[i].context == context) Discard(i);
-  }
-  Context* dropped = &contexts_[context];
-  dropped->free = dropped->base = kNone;
-  dropped->base_ns = 0;
-  dropped->clock = {};
-  dropped->blind = false;
-}
-
-// Its context ended. True when the stream lives all the same: who launches while others end a
-// primary context holds it as well, so that this is its next life, under the same handle.
-bool Markers::End(MarkedStream* stream, Look* look) {
-  if (stream->first != kNone || (stream->is_timed && IsActive(stream))) {
-    const uint64_t since_ns =
-        stream->is_timed ? stream->charged_ns : markers_[stream->first].recorded_ns;
-    look->Add(*stream, since_ns, look->now_ns);
-  }
-  stream->first = stream->last = kNone;
-  stream->queued = 0;
-  const uint32_t word = stream->word.load(std::memory_order_relaxed);
-  if (stream->began_away && (word & MarkedStream::kRunning) != 0) {
-    stream->BeginAt(look->now_ns);
-    return true;
-  }
-  stream->handle.store(0, std::memory_order_release);
-  stream->word.store(0, std::memory_order_relaxed);
-  SetActive(stream, false);
-  return false;
-}
-
-size_t Markers::Resume(CUcontext handle, uint32_t ordinal, bool ended, uint64_t now_ns,
-                       BusyInterval* busy, size_t room) {
-  Look look = {now_ns, false, busy, room, 0, kNone};
-  const FutexGuard guard(&lock_);
-  for (uint16_t i = 1; i < kMostMarkedContexts; ++i) {
-    Context* context = &contexts_[i];
-    if (context->away == 0 || !IsMeant(*context, handle, ordinal)) continue;
-    --context->away;
-    bool lives = false;
-    for (MarkedStream& stream : streams_) {
-      if (stream.context != i) continue;
-      if (ended) lives |= End(&stream, &look);
-      stream.began_away &= context->away != 0;
-    }
-    if (!ended) continue;
-    Drop(i);
-    if (!lives) context->handle.store(0, std::memory_order_relaxed);
-  }
-  return look.count;
 }
 
 }  // namespace gpufence

@@ -129,7 +129,7 @@ void CoreLaunch::Enter(Cores* cores, CUstream handle) {
 // `launches`: so many were counted in the stream, and are counted again where that is another one.
 bool CoreLaunch::BeginRun(HeldNs held, uint32_t launches) {
   while (stream_ != nullptr && !cores_->watcher.stopping()) {
-    const Markers::Begun begun = cores_->markers.Begin(stream_, handle_, held);
+    const Markers::Begun begun = cores_->markers.Begin(stream_, handle_, held, MayCapture());
     if (begun == Markers::Begun::kYes) {
       cores_->watcher.Wake(cores_);
       return true;

@@ -147,10 +147,10 @@ class CoreWait {
   uint32_t launches_;
 };
 
-// The same for all streams of the calling thread's context.
-inline void LeaveAllKernels() {
+// The same for all streams of the calling thread's context. `waits`: something that only waits.
+inline void LeaveAllKernels(bool waits = false) {
   Cores* cores = ActiveCores();
-  if (cores != nullptr) cores->markers.LeaveContext();
+  if (cores != nullptr) cores->markers.LeaveContext(waits);
 }
 
 // Before the driver destroys a stream.

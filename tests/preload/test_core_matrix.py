@@ -25,8 +25,11 @@ KERNEL_US = 500
 SLICE_US = 2_000  # for which a simulated GPU belongs to one process
 RUN_MS = 2_000
 GPU_GAP_NS = 1_700  # between two kernels of an H200
-MARKED_GAP_NS = 5_700  # before and behind a kernel that is launched into an idle stream
 LAUNCH_NS = 2_200  # of the launching thread's time
+# Around a kernel that is launched into an idle stream: the host's part of the launch, what the GPU
+# takes in any case, and what the marker behind it takes.
+WAITED = {"LAUNCH_NS": 3_500, "EVENT_NS": 1_540}
+WAITED_GAP_NS = 460
 POINTS = 1.0  # the burst of 10 ms in two seconds, and the end of the last kernel
 MOST_LOOKS = 800  # a second
 SECOND_POINTS = 2.0  # a burst in a second, and launches that are queued in one and run in the next
@@ -61,8 +64,10 @@ def one(
     run_ms: int = RUN_MS,
 ) -> Finished:
     """One process, alone in its container."""
-    gap_ns = MARKED_GAP_NS if manner == "sync" else GPU_GAP_NS
-    command = ("cores_run", way, manner, kernel_us, run_ms, gap_ns, LAUNCH_NS)
+    command = ("cores_run", way, manner, kernel_us, run_ms, GPU_GAP_NS, LAUNCH_NS)
+    if manner in ("sync", "mixed"):
+        sim = sim.with_env(**WAITED)
+        command = ("cores_run", way, manner, kernel_us, run_ms, WAITED_GAP_NS, 0)
     return run_together(sim, folder, [command], env=limited(folder, percent))[0]
 
 
@@ -148,10 +153,8 @@ def test_short_kernels_that_are_waited_for_are_measured_mostly_without_markers(
     sim: Sim, tmp_path: Path, kernel_us: int
 ) -> None:
     log = tmp_path / "calls"
-    command = ("cores_run", "cuLaunchKernel", "sync", kernel_us, 1_000, MARKED_GAP_NS, LAUNCH_NS)
-    machine = sim.with_env(LOG=str(log))
 
-    (done,) = run_together(machine, tmp_path, [command], env=limited(tmp_path, 25))
+    done = one(sim.with_env(LOG=str(log)), tmp_path, 25, "cuLaunchKernel", "sync", kernel_us, 1_000)
 
     calls = [line.split()[0] for line in log.read_text(encoding="utf-8").splitlines()]
     assert done.facts["share"] == pytest.approx(25, abs=POINTS)
@@ -163,9 +166,7 @@ def test_short_kernels_that_are_waited_for_are_measured_mostly_without_markers(
 def test_longer_kernels_that_are_waited_for_are_held(
     sim: Sim, tmp_path: Path, manner: str, kernel_us: int
 ) -> None:
-    command = ("cores_run", "cuLaunchKernel", manner, kernel_us, 1_000, MARKED_GAP_NS, LAUNCH_NS)
-
-    (done,) = run_together(sim, tmp_path, [command], env=limited(tmp_path, 25))
+    done = one(sim, tmp_path, 25, "cuLaunchKernel", manner, kernel_us, 1_000)
 
     assert done.facts["share"] == pytest.approx(25, abs=POINTS)
 

@@ -23,8 +23,10 @@ constexpr uint64_t kUntrustedLaunchNs = 1'000'000;
 constexpr uint64_t kMostAbove = 4;
 constexpr uint64_t kMostBelow = 16;
 
-// Recording takes about one; more was the making of events, or the host's own affair.
-constexpr uint64_t kMostMarkNs = 3'000;
+// A launch takes the host 3 to 4 us, and up to 40 behind a pause; a graph may have begun before its
+// launch returns. What is not known is taken for little, so that too much is charged.
+constexpr uint64_t kMostLeadNs = 10'000;
+constexpr uint64_t kUnknownLeadNs = 2'000;
 
 // The stream that the thread launched into last.
 constinit thread_local MarkedStream* last_stream = nullptr;
@@ -64,6 +66,11 @@ uint64_t MarkedStream::QueuedNs() const {
   }
   if (!is_trusted.load(std::memory_order_relaxed)) each_ns = std::max(each_ns, kUntrustedLaunchNs);
   return launches * each_ns;
+}
+
+uint64_t MarkedStream::LeadNs() const {
+  const uint64_t until_ns = launched_ns.load(std::memory_order_relaxed);
+  return until_ns > marked_ns ? std::min(until_ns - marked_ns, kMostLeadNs) : kUnknownLeadNs;
 }
 
 // ---- tables ----
@@ -131,8 +138,8 @@ MarkedStream* Markers::Insert(const Key& key) {
   place->is_timed = place->is_trusted = place->is_fresh = place->goes_on = false;
   place->failures = 0;
   place->queued = place->tail_seen = 0;
-  place->idle_since_ns = place->ns_per_launch = place->mean_ns = place->busy_ns = 0;
-  place->steady = 0;
+  place->idle_since_ns = place->ns_per_launch = place->mean_ns = place->ran_ns = 0;
+  place->steady = place->mean_of = 0;
   place->by_host = place->is_waited_for = place->began_away = false;
   place->marked_due = 0;
   place->host_extra_ns = place->longest_ns = place->since_mark_ns = 0;
@@ -224,7 +231,10 @@ uint16_t Markers::Take(uint16_t context) {
       } else {
         index = static_cast<uint16_t>(++markers_made_);
       }
-      markers_[index] = {event, 0, 0, 0, owner->free, context, false, false};
+      markers_[index] = {};
+      markers_[index].event = event;
+      markers_[index].next = owner->free;
+      markers_[index].context = context;
       owner->free = index;
     }
     real::cuCtxPopCurrent_v2(&popped);
@@ -253,6 +263,7 @@ bool Markers::Record(MarkedStream* stream, uint32_t launches, bool begins, bool 
   Marker* marker = &markers_[taken];
   marker->recorded_ns = NowNs();
   marker->launches = launches;
+  marker->lead_ns = static_cast<uint32_t>(stream->LeadNs());
   marker->joined = 0;
   marker->begins = begins;
   marker->prompt = prompt;
@@ -308,7 +319,8 @@ Markers::Begun Markers::Begin(MarkedStream* stream, CUstream handle, HeldNs held
     stream->every.store(1, std::memory_order_relaxed);
     stream->is_trusted = false;
   }
-  stream->host_begin_ns = NowNs();
+  stream->host_begin_ns = stream->marked_ns = NowNs();
+  stream->launched_ns.store(0, std::memory_order_relaxed);
   stream->by_host = held.by_others == 0 && HostIsEnough(*stream);
   if (context.away != 0 ||
       (stream->word.load(std::memory_order_relaxed) & MarkedStream::kLaunches) != 0) {
@@ -320,7 +332,7 @@ Markers::Begun Markers::Begin(MarkedStream* stream, CUstream handle, HeldNs held
   } else if (!Record(stream, 0, /*begins=*/true, /*prompt=*/was_idle && held.by_others == 0)) {
     return Begun::kNotMarked;
   } else {
-    stream->mark_ns = std::min(NowNs() - stream->host_begin_ns, kMostMarkNs);
+    stream->marked_ns = NowNs();
     if (was_idle) stream->is_timed = false;
   }
   stream->word.fetch_or(MarkedStream::kRunning, std::memory_order_release);

@@ -25,10 +25,10 @@ inline constexpr uint32_t kMostMarkedContexts = 64;
 
 // The pause between two kernels of a stream, in which nothing runs (measured on an H200).
 inline constexpr uint64_t kLaunchGapNs = 1'700;
-// ... what a marker between them adds, and the pause from a marker in an idle stream to the kernel
-// launched behind it.
+// ... what a marker between them adds, and what lies around a kernel between two markers where the
+// first was in an idle stream, beside the time that the host took from the one to the launch.
 inline constexpr uint64_t kMarkerGapNs = 2'500;
-inline constexpr uint64_t kFirstLaunchGapNs = 4'000;
+inline constexpr uint64_t kAroundRunNs = 2'000;
 
 // From one look at what runs to the next, at most: who sleeps longer is woken by a launch.
 inline constexpr uint64_t kLongestLookNs = 2'000'000;
@@ -59,8 +59,9 @@ struct MarkedStream {
   // Changed under the lock, and read without it by whoever asks how much is queued.
   std::atomic<uint32_t> queued;         // launches before the markers from first to last
   std::atomic<uint64_t> ns_per_launch;  // lately; 0: unknown
-  std::atomic<uint64_t> mean_ns;        // the same over some hundred launches
+  std::atomic<uint64_t> mean_ns;        // the same over the last mean_of launches or so
   std::atomic<bool> is_trusted;         // ns_per_launch is of this run
+  std::atomic<uint64_t> launched_ns;    // when this run's first launch returned; 0: unknown
   std::atomic<bool> goes_on;            // nothing that is no kernel is behind its last marker
   uint32_t ordinal;
   uint16_t context;
@@ -74,8 +75,9 @@ struct MarkedStream {
   uint64_t run_begin_ns;  // when the last marker that was seen was reached, monotonic
   uint64_t charged_ns;    // told as busy up to here
   uint64_t idle_since_ns;
+  uint32_t mean_of;
   uint32_t steady;   // so many intervals in a row took about as long as expected
-  uint64_t busy_ns;  // between the last two markers that were seen
+  uint64_t ran_ns;  // between the last two markers that were seen
 
   // Runs that are waited for (markers_waited.cpp).
   bool by_host;            // no marker begins this one
@@ -83,10 +85,10 @@ struct MarkedStream {
   bool began_away;         // while a call was under way that may have ended its context
   uint32_t marked_due;     // so many more have to be marked
   uint64_t host_begin_ns;  // before its first launch
-  uint64_t host_extra_ns;  // from there to the end of the wait, without kernels; 0: unknown
-  uint64_t mark_ns;        // what recording its first marker took
+  uint64_t marked_ns;      // the same, behind the marker that begins it
+  uint64_t host_extra_ns;  // from the launch's return to the wait's, without kernels; 0: unknown
   uint64_t longest_ns;     // of a launch, as markers saw it
-  uint64_t since_mark_ns;  // of kernels, since a run was marked
+  uint64_t since_mark_ns;  // of such runs, since one was marked
 
   // Estimated time of what is queued and not yet done.
   uint64_t QueuedNs() const;
@@ -96,6 +98,9 @@ struct MarkedStream {
     run_begin_ns = charged_ns = at_ns;
     is_timed = is_fresh = true;
   }
+
+  // From `marked_ns` until the run's first launch was with the GPU, for which it waited.
+  uint64_t LeadNs() const;
 };
 
 class Markers {
@@ -135,8 +140,11 @@ class Markers {
   uint32_t reached() const { return reached_.load(std::memory_order_relaxed); }  // markers, ever
   bool IsActive(uint32_t ordinal) { return CountActive(ordinal) != 0; }
   uint32_t CountActive(uint32_t ordinal);  // streams that run, or have markers to be seen
-  // When the first stream that runs is expected to be done with its oldest marker.
+  // When the first stream that runs is expected to be done with its oldest marker; where that is
+  // over, a part of what it took so far.
   uint64_t ExpectedNs(uint64_t now_ns);
+  // How much longer the first stream of the device runs, by the mean of its launches; 0: unknown.
+  uint64_t LeftNs(uint32_t ordinal, uint64_t now_ns);
   // When all that runs on the device is expected to be done; 0 when that cannot be said.
   uint64_t EndsNs(uint32_t ordinal, uint64_t now_ns);
 
@@ -161,6 +169,7 @@ class Markers {
     CUevent event;
     uint64_t recorded_ns;
     uint32_t launches;  // between the marker before and this one
+    uint32_t lead_ns;   // of the run that the marker before begins
     uint16_t joined;    // so many markers were between, too, and do not count any more
     uint16_t next;
     uint16_t context;

@@ -19,28 +19,32 @@ constexpr uint8_t kMostFailures = 5;
 // What runs is charged short of now: the clocks may disagree by so much, and the marker tells.
 constexpr uint64_t kClockDoubtNs = 150'000;
 
-constexpr uint64_t kMeanLaunches = 256;
+constexpr uint32_t kMeanLaunches = 256;
 // So little is no surprise, and after so many intervals without one the next are foretold.
 constexpr uint64_t kSteadyNs = 50'000;
 constexpr uint32_t kSteadyIntervals = 8;
+// What is overdue is looked at again after such a part of the time that it took so far.
+constexpr uint64_t kOverduePart = 8;
 
 // What of an interval of so many launches, and markers between them, lies between kernels.
-uint64_t Gaps(const MarkedStream& stream, uint64_t launches, uint64_t markers,
+uint64_t Gaps(const MarkedStream& stream, uint64_t launches, uint64_t lead_ns, uint64_t markers,
               uint64_t interval_ns) {
-  const uint64_t first_ns = stream.is_fresh ? kFirstLaunchGapNs : kMarkerGapNs;
-  return std::min(first_ns + markers * kMarkerGapNs + launches * kLaunchGapNs, interval_ns / 2);
+  const uint64_t first_ns =
+      stream.is_fresh ? lead_ns + kAroundRunNs : kMarkerGapNs + kLaunchGapNs;
+  const uint64_t others = std::max(launches, uint64_t{1}) - 1;
+  return std::min(first_ns + markers * kMarkerGapNs + others * kLaunchGapNs, interval_ns / 2);
 }
 
 // The mean over kMeanLaunches or so, and whether the interval took what those before it foretold.
-void LearnMean(MarkedStream* stream, uint64_t launches, uint64_t ran_ns) {
-  launches = std::clamp(launches, uint64_t{1}, kMeanLaunches);
+void LearnMean(MarkedStream* stream, uint32_t launches, uint64_t ran_ns) {
+  launches = std::clamp(launches, 1u, kMeanLaunches);
   const uint64_t told_ns = launches * stream->ns_per_launch;
   const uint64_t off_ns = told_ns > ran_ns ? told_ns - ran_ns : ran_ns - told_ns;
   const bool is_steady = off_ns <= std::max(ran_ns / 8, kSteadyNs);
   stream->steady = is_steady ? std::min(stream->steady + 1, kSteadyIntervals) : 0;
-  if (stream->mean_ns == 0) stream->mean_ns = std::max(ran_ns / launches, uint64_t{1});
-  const uint64_t kept_ns = stream->mean_ns * (kMeanLaunches - launches);
-  stream->mean_ns = std::max((kept_ns + ran_ns) / kMeanLaunches, uint64_t{1});
+  const uint32_t kept = std::min(stream->mean_of, kMeanLaunches - launches);
+  stream->mean_of = kept + launches;
+  stream->mean_ns = std::max((stream->mean_ns * kept + ran_ns) / stream->mean_of, uint64_t{1});
 }
 
 }  // namespace
@@ -139,6 +143,7 @@ bool Markers::Join(MarkedStream* stream) {
   const uint64_t spacing_ns = spacing_ns_.load(std::memory_order_relaxed);
   if (next->begins || launches * stream->ns_per_launch > spacing_ns) return false;
   next->launches += marker.launches;
+  next->lead_ns = marker.lead_ns;
   next->joined = static_cast<uint16_t>(next->joined + marker.joined + 1);
   stream->first = marker.next;
   reached_.fetch_add(1, std::memory_order_relaxed);
@@ -162,7 +167,7 @@ void Markers::Running(MarkedStream* stream, uint32_t launches, uint64_t end_ns, 
   if (end_ns <= stream->run_begin_ns) return;
   const uint64_t ran_ns = end_ns - stream->run_begin_ns;
   const uint64_t from_ns =
-      std::max(stream->charged_ns, stream->run_begin_ns + Gaps(*stream, launches, 0, ran_ns));
+      std::max(stream->charged_ns, stream->run_begin_ns + Gaps(*stream, launches, stream->LeadNs(), 0, ran_ns));
   look->Add(*stream, from_ns, end_ns);
   stream->charged_ns = std::max(from_ns, end_ns);
 }
@@ -204,9 +209,10 @@ bool Markers::Reached(MarkedStream* stream, const Marker& marker, Look* look, ui
 void Markers::TakeReached(MarkedStream* stream, const Marker& marker, uint64_t at_ns, Look* look) {
   if (!marker.begins && stream->is_timed && at_ns > stream->run_begin_ns) {
     const uint64_t ran_ns = at_ns - stream->run_begin_ns;
-    const uint64_t gaps_ns = Gaps(*stream, marker.launches, marker.joined, ran_ns);
+    const uint64_t gaps_ns =
+        Gaps(*stream, marker.launches, marker.lead_ns, marker.joined, ran_ns);
     look->Add(*stream, std::max(stream->charged_ns, stream->run_begin_ns + gaps_ns), at_ns);
-    stream->busy_ns = ran_ns - gaps_ns;
+    stream->ran_ns = ran_ns;
     const uint64_t spacing_ns = spacing_ns_.load(std::memory_order_relaxed);
     const uint64_t each_ns = std::max(ran_ns / std::max(marker.launches, 1u), uint64_t{1});
     const bool known = stream->ns_per_launch != 0 && each_ns < 4 * stream->ns_per_launch;
@@ -280,13 +286,28 @@ uint64_t Markers::ExpectedNs(uint64_t now_ns) {
   uint64_t soonest_ns = UINT64_MAX;
   ForEachActive([&](MarkedStream* stream) {
     if (stream->first == kNone) return;
-    uint64_t end_ns = 0;  // what was not seen to begin may be over at any moment
-    if (stream->is_timed && !markers_[stream->first].begins) {
-      end_ns = stream->run_begin_ns + markers_[stream->first].launches * stream->ns_per_launch;
+    uint64_t left_ns = 0;  // what was not seen to begin may be over at any moment
+    if (stream->is_timed && !markers_[stream->first].begins && now_ns > stream->run_begin_ns) {
+      const uint64_t ran_ns = now_ns - stream->run_begin_ns;
+      const uint64_t told_ns = markers_[stream->first].launches * stream->ns_per_launch;
+      left_ns = told_ns > ran_ns ? told_ns - ran_ns : ran_ns / kOverduePart;
     }
-    soonest_ns = std::min(soonest_ns, end_ns > now_ns ? end_ns - now_ns : 0);
+    soonest_ns = std::min(soonest_ns, left_ns);
   });
   return soonest_ns;
+}
+
+uint64_t Markers::LeftNs(uint32_t ordinal, uint64_t now_ns) {
+  const FutexGuard guard(&lock_);
+  uint64_t least_ns = UINT64_MAX;
+  ForEachActive([&](MarkedStream* stream) {
+    if (stream->ordinal != ordinal) return;
+    const bool begins = stream->first != kNone && markers_[stream->first].begins;
+    const bool known = stream->is_timed && stream->is_trusted && !begins;
+    const uint64_t end_ns = known ? stream->run_begin_ns + stream->QueuedNs() : 0;
+    least_ns = std::min(least_ns, end_ns > now_ns ? end_ns - now_ns : 0);
+  });
+  return least_ns != UINT64_MAX ? least_ns : 0;
 }
 
 uint64_t Markers::EndsNs(uint32_t ordinal, uint64_t now_ns) {

@@ -111,15 +111,18 @@ uint64_t GateTickNs(const CoreDevice& device, uint64_t now_ns) {
 }
 
 // While launches wait for what is queued: until one of them may go. None goes before what was
-// charged is paid for. From then on the end of what a marker stands for is awaited, as long as
-// kernels take what they are expected to.
+// charged is paid for. From then on the end of what a marker stands for is awaited, or nothing while
+// the GPU has enough; as long as kernels take what they are expected to.
 uint64_t QueueTickNs(Cores* cores, const CoreDevice& device, uint64_t now_ns) {
+  const int64_t unpaid_ns = AheadNs(device.seat, now_ns);
+  if (unpaid_ns > 0) {
+    return std::clamp(static_cast<uint64_t>(unpaid_ns), kTickNs, kLongestLookNs);
+  }
   const bool known = cores->markers.EndsNs(device.ordinal, now_ns) != 0;
-  const uint64_t next_ns = std::clamp(cores->markers.ExpectedNs(now_ns), kShortTickNs,
-                                      known ? kLongestLookNs : kTickNs);
-  const int64_t ahead_ns = std::clamp(AheadNs(device.seat, now_ns), int64_t{0},
-                                      static_cast<int64_t>(kLongestLookNs));
-  return std::max(static_cast<uint64_t>(ahead_ns), next_ns);
+  const uint64_t left_ns = cores->markers.LeftNs(device.ordinal, now_ns);
+  const uint64_t expected_ns = cores->markers.ExpectedNs(now_ns);
+  const uint64_t next_ns = std::max(left_ns / 2, known ? expected_ns : std::min(expected_ns, kTickNs));
+  return std::clamp(next_ns, kShortTickNs, kLongestLookNs);
 }
 
 // Until the device's turn must be looked at: its end, and the end of what is left of it.
@@ -130,10 +133,12 @@ uint64_t TurnTickNs(Cores* cores, const CoreDevice& device, bool active, uint64_
   const bool draining = device.seat.IsDraining();
   if (left_ns == UINT64_MAX && !draining) return UINT64_MAX;
   // Somebody waits: whatever ends is looked at when it does.
+  // Where nobody knows when, half of what is left on average is safe to sleep.
   const uint64_t ends_ns = cores->markers.EndsNs(device.ordinal, now_ns);
-  uint64_t next_ns = left_ns > kShortTurnNs ? kLongestLookNs : std::min(left_ns, kTickNs);
-  next_ns = std::min(next_ns, ends_ns > now_ns ? ends_ns - now_ns : kBlindTickNs);
-  return draining && ends_ns <= now_ns ? kShortTickNs : std::max(next_ns, kShortTickNs);
+  const uint64_t guess_ns = std::max(cores->markers.LeftNs(device.ordinal, now_ns) / 2,
+                                     draining ? kShortTickNs : kBlindTickNs);
+  const uint64_t next_ns = left_ns > kShortTurnNs ? kLongestLookNs : std::min(left_ns, kTickNs);
+  return std::max(std::min(next_ns, ends_ns > now_ns ? ends_ns - now_ns : guess_ns), kShortTickNs);
 }
 
 }  // namespace

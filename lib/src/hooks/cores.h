@@ -111,6 +111,7 @@ class CoreLaunch {
   MarkedStream* stream_;          // null: cannot be marked
   CUstream handle_;
   uint64_t unmarked_since_ns_;  // measured by waiting for it
+  bool begins_run_;             // it may be the first one of its run
 };
 
 // Before something that is no kernel is put into a stream, or waited for there.

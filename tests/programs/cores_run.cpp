@@ -101,6 +101,8 @@ struct Run {
     Between(stream);
   }
 
+  bool AwaitsBatches() const { return Is("event") || Is("ahead"); }
+
   // The last one's end, or the one's before.
   void AwaitBatch(CUstream stream) {
     const unsigned batch = launches / kBatch;
@@ -110,7 +112,7 @@ struct Run {
 
   void Between(CUstream stream) {
     if (Is("sync") || Is("mixed") || Is("pauses")) MUST(cuStreamSynchronize(stream));
-    if ((Is("event") || Is("ahead")) && launches % kBatch == 0) AwaitBatch(stream);
+    if (AwaitsBatches() && launches % kBatch == 0) AwaitBatch(stream);
     if (Is("pauses")) usleep(static_cast<useconds_t>(kernel_ns / 500));
     if (Is("copies")) {
       MUST(cuMemcpyDtoHAsync_v2(host, memory, kernel_ns * kBusBytesPerNs, stream));
@@ -127,7 +129,9 @@ void Open(Run* run) {
     if (run->way->prepare != nullptr) run->way->prepare(&place->work);
     run->places.push_back(place);
   }
-  for (CUevent& end : run->batch_ends) MUST(cuEventCreate(&end, CU_EVENT_DISABLE_TIMING));
+  for (CUevent& end : run->batch_ends) {
+    if (run->AwaitsBatches()) MUST(cuEventCreate(&end, CU_EVENT_DISABLE_TIMING));
+  }
   if (run->Is("copies")) {
     const size_t bytes = run->kernel_ns * kBusBytesPerNs;
     MUST(cuMemAlloc_v2(&run->memory, bytes));

@@ -190,6 +190,7 @@ bool Markers::Reached(MarkedStream* stream, const Marker& marker, Look* look, ui
       return false;
     }
     gpu_ns += static_cast<int64_t>(static_cast<double>(ms) * 1e6);
+    stream->failures = 0;
   }
   if (context->base == kNone && !marker.prompt) {
     // Nothing else tells the GPU's time; but a look ago it was not reached.
@@ -200,7 +201,6 @@ bool Markers::Reached(MarkedStream* stream, const Marker& marker, Look* look, ui
     context->base = index;
     context->base_ns = gpu_ns;
   }
-  stream->failures = 0;
   context->clock.Observe(gpu_ns, since_ns, look->now_ns, marker.prompt);
   *at_ns = std::min(context->clock.ToMonotonic(gpu_ns), look->now_ns);
   return true;

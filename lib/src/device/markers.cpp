@@ -1,4 +1,4 @@
-// The tables, and markers on their way in.
+// The tables, and the markers themselves.
 #include "device/markers.h"
 
 #include <algorithm>
@@ -13,8 +13,6 @@ constexpr uint64_t kLegacyStream = 1;     // CU_STREAM_LEGACY
 constexpr uint64_t kPerThreadStream = 2;  // CU_STREAM_PER_THREAD
 constexpr int kMarkersMadeAtOnce = 8;
 
-// After so long a pause a stream may do something else than before.
-constexpr uint64_t kLongPauseNs = 1'000'000;
 // Taken for the time of a launch while nothing better is known.
 constexpr uint64_t kUnknownLaunchNs = 2'500'000;
 constexpr uint64_t kUntrustedLaunchNs = 1'000'000;
@@ -142,7 +140,7 @@ MarkedStream* Markers::Insert(const Key& key) {
   place->steady = place->mean_of = 0;
   place->by_host = place->is_waited_for = place->began_away = false;
   place->marked_due = 0;
-  place->host_extra_ns = place->longest_ns = place->since_mark_ns = 0;
+  place->begin_ns = place->host_extra_ns = place->longest_ns = place->since_mark_ns = 0;
   place->handle.store(key.handle, std::memory_order_release);
   return place;
 }
@@ -264,6 +262,7 @@ bool Markers::Record(MarkedStream* stream, uint32_t launches, bool begins, bool 
   marker->recorded_ns = NowNs();
   marker->launches = launches;
   marker->lead_ns = static_cast<uint32_t>(stream->LeadNs());
+  marker->begin_ns = begins ? 0 : stream->begin_ns;
   marker->joined = 0;
   marker->begins = begins;
   marker->prompt = prompt;
@@ -278,99 +277,10 @@ bool Markers::Record(MarkedStream* stream, uint32_t launches, bool begins, bool 
     markers_[stream->last].next = taken;
   }
   stream->last = taken;
+  stream->begin_ns = 0;
   stream->goes_on.store(true, std::memory_order_relaxed);
   stream->queued += launches;
   return true;
-}
-
-// A run that no marker begins, because something is in the stream already, or because nothing may
-// be asked of its context, which may be about to end.
-void Markers::BeginLate(MarkedStream* stream, bool was_idle) {
-  const bool is_launched =
-      (stream->word.load(std::memory_order_relaxed) & MarkedStream::kLaunches) != 0;
-  stream->by_host = false;
-  stream->began_away |= contexts_[stream->context].away != 0;
-  if (stream->first == kNone) {
-    // The thread that launched had to wait for a processor, or the stream would not have been idle.
-    stream->BeginAt(is_launched && was_idle ? stream->idle_since_ns : stream->host_begin_ns);
-  }
-  stream->word.fetch_or(MarkedStream::kRunning, std::memory_order_release);
-  MarkLocked(stream);
-}
-
-// What was left only to wait, and is not over yet, needs no marker to go on.
-bool Markers::IsStillBusy(const MarkedStream& stream) const {
-  return stream.goes_on.load(std::memory_order_relaxed) && stream.first != kNone &&
-         real::cuEventQuery(markers_[stream.last].event) == CUDA_ERROR_NOT_READY;
-}
-
-Markers::Begun Markers::Begin(MarkedStream* stream, CUstream handle, HeldNs held, bool captures) {
-  Key key;
-  if (!KeyOf(handle, &key)) return Begun::kNotMarked;
-  const FutexGuard guard(&lock_);
-  if (!Is(*stream, key)) return Begun::kOtherStream;
-  if ((stream->word.load(std::memory_order_relaxed) & MarkedStream::kRunning) != 0) {
-    return Begun::kYes;
-  }
-  const Context& context = contexts_[stream->context];
-  if (context.blind) return Begun::kNotMarked;
-  const bool was_idle = !IsActive(stream);
-  if (was_idle && NowNs() - stream->idle_since_ns > kLongPauseNs + held.at_all) {
-    stream->every.store(1, std::memory_order_relaxed);
-    stream->is_trusted = false;
-  }
-  stream->host_begin_ns = stream->marked_ns = NowNs();
-  stream->launched_ns.store(0, std::memory_order_relaxed);
-  stream->by_host = held.by_others == 0 && HostIsEnough(*stream);
-  if (context.away != 0 ||
-      (stream->word.load(std::memory_order_relaxed) & MarkedStream::kLaunches) != 0) {
-    BeginLate(stream, was_idle);
-  } else if (stream->by_host) {
-    stream->BeginAt(stream->host_begin_ns);
-  } else if (!captures && held.by_others == 0 && IsStillBusy(*stream)) {
-    stream->awaits_launch = true;
-  } else if (!Record(stream, 0, /*begins=*/true, /*prompt=*/was_idle && held.by_others == 0)) {
-    return Begun::kNotMarked;
-  } else {
-    stream->marked_ns = NowNs();
-    if (was_idle) stream->is_timed = false;
-  }
-  stream->word.fetch_or(MarkedStream::kRunning, std::memory_order_release);
-  stream->awaits_launch = true;
-  if (was_idle) SetActive(stream, true);
-  return Begun::kYes;
-}
-
-// Without a marker to be had the launches stay counted, and the next one or the watcher tries
-// again: false.
-bool Markers::MarkLocked(MarkedStream* stream) {
-  const Context& context = contexts_[stream->context];
-  const uint32_t word = stream->word.load(std::memory_order_relaxed);
-  const uint32_t launches = word & MarkedStream::kLaunches;
-  if (launches == 0 || (word & MarkedStream::kRunning) == 0) return true;
-  if (context.away || context.blind || !Record(stream, launches, /*begins=*/false)) return false;
-  stream->word.fetch_sub(launches, std::memory_order_relaxed);
-  stream->awaits_launch = false;
-  return true;
-}
-
-void Markers::Mark(MarkedStream* stream) {
-  const FutexGuard guard(&lock_);
-  MarkLocked(stream);
-}
-
-// What has no marker goes on as if nothing else were put into the stream.
-void Markers::LeaveLocked(MarkedStream* stream) {
-  if (!MarkLocked(stream)) return;
-  stream->word.fetch_and(~MarkedStream::kRunning, std::memory_order_relaxed);
-}
-
-void Markers::Leave(MarkedStream* stream) {
-  if (stream->word.load(std::memory_order_relaxed) != 0) {
-    const FutexGuard guard(&lock_);
-    LeaveLocked(stream);
-  }
-  stream->goes_on.store(false, std::memory_order_relaxed);
 }
 
 void Markers::LeaveContext(bool waits) {

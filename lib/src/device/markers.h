@@ -30,6 +30,10 @@ inline constexpr uint64_t kLaunchGapNs = 1'700;
 inline constexpr uint64_t kMarkerGapNs = 2'500;
 inline constexpr uint64_t kAroundRunNs = 2'000;
 
+// Shorter launches are told by the host's clock alone, where the program waits for them (longer ones
+// by markers, which cost them less than what that clock gets wrong); longer ones begin by it.
+inline constexpr uint64_t kShortLaunchNs = 40'000;
+
 // From one look at what runs to the next, at most: who sleeps longer is woken by a launch.
 inline constexpr uint64_t kLongestLookNs = 2'000'000;
 
@@ -76,7 +80,7 @@ struct MarkedStream {
   uint64_t charged_ns;    // told as busy up to here
   uint64_t idle_since_ns;
   uint32_t mean_of;
-  uint32_t steady;   // so many intervals in a row took about as long as expected
+  uint32_t steady;  // so many intervals in a row took about as long as expected
   uint64_t ran_ns;  // between the last two markers that were seen
 
   // Runs that are waited for (markers_waited.cpp).
@@ -86,6 +90,7 @@ struct MarkedStream {
   uint32_t marked_due;     // so many more have to be marked
   uint64_t host_begin_ns;  // before its first launch
   uint64_t marked_ns;      // the same, behind the marker that begins it
+  uint64_t begin_ns;       // when a run without one began, which the next marker will tell; 0: none
   uint64_t host_extra_ns;  // from the launch's return to the wait's, without kernels; 0: unknown
   uint64_t longest_ns;     // of a launch, as markers saw it
   uint64_t since_mark_ns;  // of such runs, since one was marked
@@ -97,6 +102,12 @@ struct MarkedStream {
   void BeginAt(uint64_t at_ns) {
     run_begin_ns = charged_ns = at_ns;
     is_timed = is_fresh = true;
+  }
+
+  // The same for what is remembered as a begin, once all before it is over; 0: nothing.
+  void TakeBegin(uint64_t* at_ns) {
+    if (*at_ns != 0) BeginAt(*at_ns);
+    *at_ns = 0;
   }
 
   // From `marked_ns` until the run's first launch was with the GPU, for which it waited.
@@ -170,6 +181,7 @@ class Markers {
     uint64_t recorded_ns;
     uint32_t launches;  // between the marker before and this one
     uint32_t lead_ns;   // of the run that the marker before begins
+    uint64_t begin_ns;  // when that began by the host's clock, not by a marker; 0: it did not
     uint16_t joined;    // so many markers were between, too, and do not count any more
     uint16_t next;
     uint16_t context;
@@ -187,6 +199,7 @@ class Markers {
     uint16_t base;  // the one whose GPU time is base_ns
     int64_t base_ns;
     GpuClock clock;
+    uint64_t prompted_ns;  // when a marker was last recorded that is reached at once
   };
 
   struct Key {
@@ -210,7 +223,10 @@ class Markers {
   void BeginLate(MarkedStream* stream, bool was_idle);
   void LeaveLocked(MarkedStream* stream);
   bool IsCapturing(const MarkedStream& stream);
-  bool IsStillBusy(const MarkedStream& stream) const;
+  enum class Doing : uint8_t { kUnknown, kKernels, kIdle, kOthersHadIt };
+  Doing DoingOf(const MarkedStream& stream, bool captures) const;
+  bool HostCanBegin(const MarkedStream& stream) const;
+  bool BeginNow(MarkedStream* stream, bool was_idle, Doing doing);
 
   bool IsOnlyActive(const MarkedStream* stream) const;
   bool HostIsEnough(const MarkedStream& stream) const;
@@ -222,7 +238,7 @@ class Markers {
   void CollectStream(MarkedStream* stream, Look* look);
   void Running(MarkedStream* stream, uint32_t launches, uint64_t end_ns, Look* look);
   bool IsOver(MarkedStream* stream, const Marker& marker);
-  bool AllOver(const MarkedStream& stream) const;
+  size_t CountOver(MarkedStream* stream);
   bool Join(MarkedStream* stream);
   bool Fails(MarkedStream* stream);
   void Unmark(MarkedStream* stream, const Marker& marker);

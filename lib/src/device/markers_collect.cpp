@@ -23,14 +23,16 @@ constexpr uint32_t kMeanLaunches = 256;
 // So little is no surprise, and after so many intervals without one the next are foretold.
 constexpr uint64_t kSteadyNs = 50'000;
 constexpr uint32_t kSteadyIntervals = 8;
+constexpr size_t kMostAsked = 256;  // markers, at one look
+// Intervals that are over together are read as one up to here.
+constexpr uint64_t kJoinedNs = kLongestLookNs;
 // What is overdue is looked at again after such a part of the time that it took so far.
 constexpr uint64_t kOverduePart = 8;
 
 // What of an interval of so many launches, and markers between them, lies between kernels.
 uint64_t Gaps(const MarkedStream& stream, uint64_t launches, uint64_t lead_ns, uint64_t markers,
               uint64_t interval_ns) {
-  const uint64_t first_ns =
-      stream.is_fresh ? lead_ns + kAroundRunNs : kMarkerGapNs + kLaunchGapNs;
+  const uint64_t first_ns = stream.is_fresh ? lead_ns + kAroundRunNs : kMarkerGapNs + kLaunchGapNs;
   const uint64_t others = std::max(launches, uint64_t{1}) - 1;
   return std::min(first_ns + markers * kMarkerGapNs + others * kLaunchGapNs, interval_ns / 2);
 }
@@ -67,15 +69,18 @@ void Markers::CollectStream(MarkedStream* stream, Look* look) {
     real::cuCtxSetCurrent(reinterpret_cast<CUcontext>(handle));
     look->context = stream->context;
   }
-  const bool all_over = AllOver(*stream);
+  size_t over = CountOver(stream);
   while (stream->first != kNone) {
-    if (all_over && Join(stream)) continue;
     const uint16_t index = stream->first;
+    stream->TakeBegin(&markers_[index].begin_ns);
+    if (over > 1 && Join(stream)) {
+      --over;
+      continue;
+    }
     const Marker marker = markers_[index];
-    const bool over = all_over || IsOver(stream, marker);
-    if (!over && !contexts_[marker.context].blind) break;
+    if (over == 0 && !contexts_[marker.context].blind) break;
     uint64_t at_ns = 0;
-    if (over && !Reached(stream, marker, look, &at_ns)) {
+    if (over != 0 && !Reached(stream, marker, look, &at_ns)) {
       // As if it were seen the moment it was reached, and began when it was recorded.
       at_ns = marker.begins ? std::max(marker.recorded_ns, stream->charged_ns) : look->now_ns;
     }
@@ -83,7 +88,8 @@ void Markers::CollectStream(MarkedStream* stream, Look* look) {
     if (marker.next == kNone) stream->last = kNone;
     stream->queued -= marker.launches;
     reached_.fetch_add(1, std::memory_order_relaxed);
-    if (over) {
+    if (over != 0) {
+      --over;
       TakeReached(stream, marker, at_ns, look);
     } else {
       Unmark(stream, marker);
@@ -121,13 +127,23 @@ bool Markers::IsOver(MarkedStream* stream, const Marker& marker) {
   return rc == CUDA_SUCCESS;
 }
 
-// Of many markers the last is asked first: where it is over, all are.
-bool Markers::AllOver(const MarkedStream& stream) const {
-  if (stream.first == kNone || markers_[stream.first].next == stream.last ||
-      stream.first == stream.last) {
-    return false;
+// How many of its markers are over, oldest first; few are asked, since each costs the watcher.
+size_t Markers::CountOver(MarkedStream* stream) {
+  uint16_t pending[kMostAsked];
+  size_t count = 0;
+  for (uint16_t i = stream->first; i != kNone && count < kMostAsked; i = markers_[i].next) {
+    pending[count++] = i;
   }
-  return real::cuEventQuery(markers_[stream.last].event) == CUDA_SUCCESS;
+  size_t over = 0;
+  while (over < count) {
+    const size_t middle = (over + count) / 2;
+    if (IsOver(stream, markers_[pending[middle]])) {
+      over = middle + 1;
+    } else {
+      count = middle;
+    }
+  }
+  return over;
 }
 
 // Two intervals of a run that are over and short together count as one: each time that is read
@@ -140,8 +156,8 @@ bool Markers::Join(MarkedStream* stream) {
   }
   Marker* next = &markers_[marker.next];
   const uint64_t launches = marker.launches + next->launches;
-  const uint64_t spacing_ns = spacing_ns_.load(std::memory_order_relaxed);
-  if (next->begins || launches * stream->ns_per_launch > spacing_ns) return false;
+  const bool follows = !next->begins && next->begin_ns == 0;
+  if (!follows || launches * stream->ns_per_launch > kJoinedNs) return false;
   next->launches += marker.launches;
   next->lead_ns = marker.lead_ns;
   next->joined = static_cast<uint16_t>(next->joined + marker.joined + 1);
@@ -167,7 +183,8 @@ void Markers::Running(MarkedStream* stream, uint32_t launches, uint64_t end_ns, 
   if (end_ns <= stream->run_begin_ns) return;
   const uint64_t ran_ns = end_ns - stream->run_begin_ns;
   const uint64_t from_ns =
-      std::max(stream->charged_ns, stream->run_begin_ns + Gaps(*stream, launches, stream->LeadNs(), 0, ran_ns));
+      std::max(stream->charged_ns,
+               stream->run_begin_ns + Gaps(*stream, launches, stream->LeadNs(), 0, ran_ns));
   look->Add(*stream, from_ns, end_ns);
   stream->charged_ns = std::max(from_ns, end_ns);
 }
@@ -209,8 +226,7 @@ bool Markers::Reached(MarkedStream* stream, const Marker& marker, Look* look, ui
 void Markers::TakeReached(MarkedStream* stream, const Marker& marker, uint64_t at_ns, Look* look) {
   if (!marker.begins && stream->is_timed && at_ns > stream->run_begin_ns) {
     const uint64_t ran_ns = at_ns - stream->run_begin_ns;
-    const uint64_t gaps_ns =
-        Gaps(*stream, marker.launches, marker.lead_ns, marker.joined, ran_ns);
+    const uint64_t gaps_ns = Gaps(*stream, marker.launches, marker.lead_ns, marker.joined, ran_ns);
     look->Add(*stream, std::max(stream->charged_ns, stream->run_begin_ns + gaps_ns), at_ns);
     stream->ran_ns = ran_ns;
     const uint64_t spacing_ns = spacing_ns_.load(std::memory_order_relaxed);

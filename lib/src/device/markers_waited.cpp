@@ -12,9 +12,6 @@
 namespace gpufence {
 namespace {
 
-// Longer launches are marked: two markers cost them less than what the host's clock got wrong on an
-// H200 (60 us at 50 %: 55 by the host's clock, 49 by markers).
-constexpr uint64_t kShortLaunchNs = 40'000;
 constexpr uint64_t kUnmarkedWorkNs = 1'000'000;
 // What lies around the kernels: 5.2 to 5.5 us on an H200, 60 where the wait gives the processor
 // away. With more the host's clock says too little about the kernels.
@@ -24,7 +21,7 @@ constexpr uint64_t kSurpriseNs = 20'000;
 // So much later ends the wait for a run that has a marker behind it (H200).
 constexpr uint64_t kEndMarkerNs = 1'540;
 constexpr uint64_t kMostLateNs = 1'000;  // more than that was a late host: it teaches this much
-constexpr uint64_t kForgetParts = 64;  // of the longest launch, with each marked run
+constexpr uint64_t kForgetParts = 64;    // of the longest launch, with each marked run
 constexpr uint32_t kMarkedAfterSurprise = 4;
 
 uint64_t CurrentContext() {
@@ -108,8 +105,7 @@ bool Markers::TakeByHost(MarkedStream* stream, uint32_t launches, uint64_t now_n
   stream->since_mark_ns += span_ns;
   stream->is_timed = false;
   reached_.fetch_add(1, std::memory_order_relaxed);
-  const uint64_t begin_ns =
-      std::max(stream->charged_ns, span_begin_ns + stream->host_extra_ns / 2);
+  const uint64_t begin_ns = std::max(stream->charged_ns, span_begin_ns + stream->host_extra_ns / 2);
   const uint64_t end_ns = std::min(begin_ns + busy_ns, now_ns);
   *count = end_ns > begin_ns ? 1 : 0;
   if (*count != 0) *busy = {begin_ns, end_ns, stream->ordinal};

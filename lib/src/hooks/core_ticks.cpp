@@ -121,7 +121,8 @@ uint64_t QueueTickNs(Cores* cores, const CoreDevice& device, uint64_t now_ns) {
   const bool known = cores->markers.EndsNs(device.ordinal, now_ns) != 0;
   const uint64_t left_ns = cores->markers.LeftNs(device.ordinal, now_ns);
   const uint64_t expected_ns = cores->markers.ExpectedNs(now_ns);
-  const uint64_t next_ns = std::max(left_ns / 2, known ? expected_ns : std::min(expected_ns, kTickNs));
+  const uint64_t next_ns =
+      std::max(left_ns / 2, known ? expected_ns : std::min(expected_ns, kTickNs));
   return std::clamp(next_ns, kShortTickNs, kLongestLookNs);
 }
 

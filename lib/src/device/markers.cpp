@@ -136,7 +136,8 @@ MarkedStream* Markers::Insert(const Key& key) {
   place->is_timed = place->is_trusted = place->is_fresh = place->goes_on = false;
   place->failures = 0;
   place->queued = place->tail_seen = 0;
-  place->idle_since_ns = place->ns_per_launch = place->mean_ns = place->ran_ns = 0;
+  place->idle_since_ns = place->deducted_ns = place->ns_per_launch = place->mean_ns =
+      place->ran_ns = 0;
   place->steady = place->mean_of = 0;
   place->by_host = place->is_waited_for = place->began_away = false;
   place->marked_due = 0;

@@ -78,6 +78,7 @@ struct MarkedStream {
   uint32_t tail_seen;     // per-thread: launches that the last look found behind the last marker
   uint64_t run_begin_ns;  // when the last marker that was seen was reached, monotonic
   uint64_t charged_ns;    // told as busy up to here
+  uint64_t deducted_ns;   // of what was told since run_begin_ns: it lay between kernels
   uint64_t idle_since_ns;
   uint32_t mean_of;
   uint32_t steady;  // so many intervals in a row took about as long as expected
@@ -101,6 +102,7 @@ struct MarkedStream {
   // A run that no marker begins runs from here on.
   void BeginAt(uint64_t at_ns) {
     run_begin_ns = charged_ns = at_ns;
+    deducted_ns = 0;
     is_timed = is_fresh = true;
   }
 
@@ -237,6 +239,7 @@ class Markers {
   size_t TakeMarked(MarkedStream* stream, uint64_t now_ns, BusyInterval* busy, size_t room);
   void CollectStream(MarkedStream* stream, Look* look);
   void Running(MarkedStream* stream, uint32_t launches, uint64_t end_ns, Look* look);
+  void Tell(MarkedStream* stream, uint64_t gaps_ns, uint64_t end_ns, Look* look);
   bool IsOver(MarkedStream* stream, const Marker& marker);
   size_t CountOver(MarkedStream* stream);
   bool Join(MarkedStream* stream);

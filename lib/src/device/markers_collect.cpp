@@ -182,11 +182,17 @@ void Markers::Unmark(MarkedStream* stream, const Marker& marker) {
 void Markers::Running(MarkedStream* stream, uint32_t launches, uint64_t end_ns, Look* look) {
   if (end_ns <= stream->run_begin_ns) return;
   const uint64_t ran_ns = end_ns - stream->run_begin_ns;
-  const uint64_t from_ns =
-      std::max(stream->charged_ns,
-               stream->run_begin_ns + Gaps(*stream, launches, stream->LeadNs(), 0, ran_ns));
+  Tell(stream, Gaps(*stream, launches, stream->LeadNs(), 0, ran_ns), end_ns, look);
+}
+
+// All up to `end_ns` but the gaps, as far as neither was told before.
+void Markers::Tell(MarkedStream* stream, uint64_t gaps_ns, uint64_t end_ns, Look* look) {
+  const uint64_t more_ns = gaps_ns - std::min(gaps_ns, stream->deducted_ns);
+  const uint64_t from_ns = std::max(stream->charged_ns, stream->run_begin_ns) + more_ns;
+  if (from_ns >= end_ns) return;
   look->Add(*stream, from_ns, end_ns);
-  stream->charged_ns = std::max(from_ns, end_ns);
+  stream->charged_ns = end_ns;
+  stream->deducted_ns += more_ns;
 }
 
 // When the marker was reached, on the monotonic clock.
@@ -227,7 +233,7 @@ void Markers::TakeReached(MarkedStream* stream, const Marker& marker, uint64_t a
   if (!marker.begins && stream->is_timed && at_ns > stream->run_begin_ns) {
     const uint64_t ran_ns = at_ns - stream->run_begin_ns;
     const uint64_t gaps_ns = Gaps(*stream, marker.launches, marker.lead_ns, marker.joined, ran_ns);
-    look->Add(*stream, std::max(stream->charged_ns, stream->run_begin_ns + gaps_ns), at_ns);
+    Tell(stream, gaps_ns, at_ns, look);
     stream->ran_ns = ran_ns;
     const uint64_t spacing_ns = spacing_ns_.load(std::memory_order_relaxed);
     const uint64_t each_ns = std::max(ran_ns / std::max(marker.launches, 1u), uint64_t{1});
@@ -241,6 +247,7 @@ void Markers::TakeReached(MarkedStream* stream, const Marker& marker, uint64_t a
   }
   stream->is_fresh = marker.begins;
   stream->run_begin_ns = at_ns;
+  stream->deducted_ns = 0;
   // What was charged beyond its end was somebody's waiting: not charged again.
   stream->charged_ns = std::max(marker.begins ? at_ns : stream->charged_ns, at_ns);
   stream->is_timed = true;

@@ -70,6 +70,7 @@ void Markers::CollectStream(MarkedStream* stream, Look* look) {
     look->context = stream->context;
   }
   size_t over = CountOver(stream);
+  look->now_ns = NowNs();  // what is over was so before this, not before the questions
   while (stream->first != kNone) {
     const uint16_t index = stream->first;
     stream->TakeBegin(&markers_[index].begin_ns);

@@ -116,7 +116,7 @@ uint64_t GateTickNs(const CoreDevice& device, uint64_t now_ns) {
 uint64_t QueueTickNs(Cores* cores, const CoreDevice& device, uint64_t now_ns) {
   const int64_t unpaid_ns = AheadNs(device.seat, now_ns);
   if (unpaid_ns > 0) {
-    return std::clamp(static_cast<uint64_t>(unpaid_ns), 2 * kTickNs, kLongestLookNs);
+    return std::clamp(static_cast<uint64_t>(unpaid_ns), kTickNs, kLongestLookNs);
   }
   const bool known = cores->markers.EndsNs(device.ordinal, now_ns) != 0;
   const uint64_t left_ns = cores->markers.LeftNs(device.ordinal, now_ns);
@@ -172,7 +172,7 @@ void TickCores(Cores* cores, uint64_t now_ns) {
   const bool captures = MayCapture();
   cores->markers.Space(AnyOthers(cores, now_ns) ? kTurnSpacingNs : kSpacingNs);
   const size_t count = cores->markers.Collect(now_ns, captures, busy, kMostIntervals);
-  ChargeAll(cores, busy, count, now_ns);
+  ChargeAll(cores, busy, count, NowNs());
   const uint32_t devices = cores->count.load(std::memory_order_acquire);
   for (uint32_t i = 0; i < devices; ++i) {
     CoreDevice* device = &cores->devices[i];

@@ -1,6 +1,8 @@
 // A call in two forms, timed in short blocks that take turns, so that clock changes and neighbours
-// hit both. What one form costs beyond the other is the median over the rounds, with the bounds
-// that hold it 95 times in 100: a difference that drowns in noise shows wide bounds, not a figure.
+// hit both. A block is the median of its calls: one of 50 us lasts twice as long now and then, and
+// a mean would drown the nanoseconds looked for. What one form costs beyond the other is the median
+// over the rounds, with the bounds that hold it 95 times in 100: a difference that drowns in noise
+// shows wide bounds, not a figure. The same of the part outside the driver: our own code.
 // Owns the clock's side of a benchmark; must not know what is called.
 #pragma once
 
@@ -10,8 +12,10 @@
 #include <cmath>
 #include <cstdio>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "driver_time.h"
 #include "measure.h"
 
 namespace bench {
@@ -47,6 +51,9 @@ class Rounds {
     extra_.push_back(ns[1] - ns[0]);
   }
 
+  // What of a round was not the driver's.
+  void AddHooks(const double ns[2]) { hooks_.push_back(ns[1] - ns[0]); }
+
   bool AreEnough() const {
     if (extra_.size() < kLeast || extra_.size() % kLeast != 0) return false;
     if (NowNs() > until_ns_) return true;
@@ -58,24 +65,54 @@ class Rounds {
   void Print(const char* name) const {
     static const char* separator = "";
     const double direct = Median(times_[0]), ours = Median(times_[1]);
-    const Spread extra = SpreadOf(extra_);
     std::printf("%s\n  \"%s\": {\"rounds\": %zu, ", separator, name, extra_.size());
     std::printf("\"direct_median_ns\": %.2f, \"ours_median_ns\": %.2f, ", direct, ours);
-    std::printf("\"extra_median_ns\": %.2f, \"extra_low_ns\": %.2f, \"extra_high_ns\": %.2f, ",
-                extra.median, extra.low, extra.high);
+    PrintSpread("extra", extra_);
+    if (!hooks_.empty()) PrintSpread("hooks", hooks_);
     std::printf("\"ratio\": %.4f}", ours / direct);
     std::fflush(stdout);
     separator = ",";
   }
 
  private:
-  static constexpr size_t kLeast = 64;
+  static constexpr size_t kLeast = 16;
+
+  static void PrintSpread(const char* what, const std::vector<double>& values) {
+    const Spread spread = SpreadOf(values);
+    std::printf("\"%s_median_ns\": %.2f, \"%s_low_ns\": %.2f, \"%s_high_ns\": %.2f, ", what,
+                spread.median, what, spread.low, what, spread.high);
+  }
 
   Effort effort_;
   double until_ns_;
   std::vector<double> times_[2];
   std::vector<double> extra_;
+  std::vector<double> hooks_;
 };
+
+// Calls of one form, one after the other: their median, and that of their time outside the driver.
+struct Block {
+  double whole_ns;
+  double hooks_ns;
+};
+
+// The first few are not counted: they follow the other form's.
+template <typename Call>
+Block TimeBlock(int calls, Call call) {
+  constexpr int kFirst = 2;
+  static const double ns_per_tick = NsPerTick();
+  std::vector<double> whole, hooks;
+  for (int i = -kFirst; i < calls; ++i) {
+    driver_ticks = 0;
+    const uint64_t start = Ticks();
+    call();
+    const uint64_t ticks = Ticks() - start;
+    if (i < 0) continue;
+    whole.push_back(static_cast<double>(ticks));
+    hooks.push_back(static_cast<double>(ticks - driver_ticks));
+  }
+  return {Median(std::move(whole)) * ns_per_tick, Median(std::move(hooks)) * ns_per_tick};
+}
 
 // Times call(which) for both forms in blocks of `calls`: the driver's, ours, ours, the driver's,
 // and so on. settle() runs untimed after each block.
@@ -83,15 +120,17 @@ template <typename Call, typename Settle>
 void Measure(const char* name, Effort effort, int calls, Call call, Settle settle) {
   Rounds rounds(effort);
   for (int round = -4; !rounds.AreEnough(); ++round) {
-    double ns[2] = {};
+    double whole_ns[2] = {}, hooks_ns[2] = {};
     for (int turn = 0; turn < 2; ++turn) {
       const int which = (turn + round + 4) % 2;
-      const double start = NowNs();
-      for (int i = 0; i < calls; ++i) call(which);
-      ns[which] = (NowNs() - start) / calls;
+      const Block block = TimeBlock(calls, [&] { call(which); });
+      whole_ns[which] = block.whole_ns;
+      hooks_ns[which] = block.hooks_ns;
       settle();
     }
-    if (round >= 0) rounds.Add(ns);  // those before fill caches
+    if (round < 0) continue;  // these fill caches
+    rounds.Add(whole_ns);
+    rounds.AddHooks(hooks_ns);
   }
   rounds.Print(name);
 }

@@ -1,9 +1,12 @@
 // What the memory limiter costs: nanoseconds per call, the driver's own function against ours, in
 // one process and interleaved; with many live allocations, beside many attached processes, and from
-// several threads.
+// several threads. Of each call also the part that our own code takes, without what the driver is
+// slower or faster by for reasons of its own.
 //
-//   memory_overhead calls SECONDS LIVE FILL   as JSON; LIVE allocations of 512 bytes are held
-//                                             first, or as many as FILL seconds give time for
+//   memory_overhead calls SECONDS LIVE FILL [cold]
+//                                             as JSON; LIVE allocations of 512 bytes are held
+//                                             first, or as many as FILL seconds give time for;
+//                                             cold: caches are emptied around each driver call
 //   memory_overhead threads SECONDS COUNT     as JSON; pairs by COUNT threads at once
 //   memory_overhead attach                    cuInit, "ready", and stay until stdin ends
 //   memory_overhead init                      nanoseconds of cuInit
@@ -26,6 +29,7 @@
 #include <vector>
 
 #include "driver_abi.h"
+#include "driver_time.h"
 #include "interleaved.h"
 #include "raw_symbol.h"
 
@@ -50,19 +54,23 @@ struct Pair {
 void* g_driver = nullptr;
 void* g_nvml = nullptr;
 
-template <typename Function>
+template <gpufence::Sym kSym, typename Function>
 Pair<Function> Both(const char* name) {
   const bool is_nvml = std::strncmp(name, "nvml", 4) == 0;
   const char* library = is_nvml ? "libnvidia-ml.so" : "libcuda.so";
-  Pair<Function> pair{{reinterpret_cast<Function*>(RawSymbol(library, name)),
-                       reinterpret_cast<Function*>(dlsym(is_nvml ? g_nvml : g_driver, name))}};
-  if (pair.form[0] == nullptr || pair.form[1] == nullptr) {
+  auto* real = reinterpret_cast<Function*>(RawSymbol(library, name));
+  auto* ours = reinterpret_cast<Function*>(dlsym(is_nvml ? g_nvml : g_driver, name));
+  if (real == nullptr || ours == nullptr) {
     std::fprintf(stderr, "memory_overhead: the driver lacks %s\n", name);
     std::exit(3);
   }
-  return pair;
+  if (!Wrapped<kSym, Function>::Wrap(real)) {
+    std::fprintf(stderr, "memory_overhead: libgpufence.so is not there, or has no symbol table\n");
+    std::exit(3);
+  }
+  return {{&Wrapped<kSym, Function>::Call, ours}};
 }
-#define BOTH(name) Both<decltype(name)>(#name)
+#define BOTH(name) Both<gpufence::kSym_##name, decltype(name)>(#name)
 
 void Must(CUresult code, const char* what) {
   if (code == CUDA_SUCCESS) return;
@@ -106,10 +114,10 @@ void MeasureLinear(Effort effort) {
     };
   };
   Measure("alloc+free 1 KiB", effort, 50, pair(kKib), kNothing);
-  Measure("alloc+free 2 MiB", effort, 4, pair(2 * kMib), kNothing);
+  Measure("alloc+free 2 MiB", effort, 20, pair(2 * kMib), kNothing);
   const auto alloc_managed = BOTH(cuMemAllocManaged);
   Measure(
-      "managed pair 2 MiB", effort, 4,
+      "managed pair 2 MiB", effort, 20,
       [&](int which) {
         alloc_managed(which, &memory, 2 * kMib, CU_MEM_ATTACH_GLOBAL);
         release(which, memory);
@@ -127,7 +135,7 @@ void MeasureHandles(Effort effort) {
         .Width = side, .Height = side, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 1};
     CUarray array = nullptr;
     Measure(
-        name, effort, 4,
+        name, effort, 20,
         [&](int which) {
           create(which, &array, &shape);
           destroy(which, array);
@@ -141,7 +149,7 @@ void MeasureHandles(Effort effort) {
   where.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
   CUmemGenericAllocationHandle handle = 0;
   Measure(
-      "cuMemCreate pair 2 MiB", effort, 4,
+      "cuMemCreate pair 2 MiB", effort, 20,
       [&](int which) {
         reserve(which, &handle, 2 * kMib, &where, 0ull);
         release(which, handle);
@@ -190,7 +198,7 @@ void MeasureQueries(Effort effort) {
   BOTH(nvmlDeviceGetHandleByIndex_v2)(1, 0u, &device);
   const auto nvml_info = BOTH(nvmlDeviceGetMemoryInfo);
   Measure(
-      "nvmlDeviceGetMemoryInfo", effort, 4, [&](int which) { nvml_info(which, device, &memory); },
+      "nvmlDeviceGetMemoryInfo", effort, 20, [&](int which) { nvml_info(which, device, &memory); },
       kNothing);
 }
 
@@ -205,7 +213,7 @@ void MeasureLaunches(Effort effort, CUstream stream, CUfunction empty) {
       [&] { synchronize(0, stream); });
 }
 
-int Calls(Effort effort, size_t live, double fill_seconds) {
+int Calls(Effort effort, size_t live, double fill_seconds, bool cold) {
   CUstream stream = nullptr;
   CUfunction empty = nullptr;
   Open(&stream, &empty);
@@ -213,6 +221,7 @@ int Calls(Effort effort, size_t live, double fill_seconds) {
   size_t free_bytes = 0, total_bytes = 0;
   Must(BOTH(cuMemGetInfo_v2)(1, &free_bytes, &total_bytes), "cuMemGetInfo");
   std::printf("{\"live\": %zu, \"total\": %zu, \"calls\": {", held, total_bytes);
+  if (cold) beside_driver = EvictCaches;
   MeasureLinear(effort);
   MeasureHandles(effort);
   MeasureStreamOrdered(effort, stream);
@@ -326,8 +335,9 @@ int Main(int argc, char** argv) {
   if (argc < 4) return 2;
   const Effort effort{.seconds = std::atof(argv[2])};
   if (mode == "threads" && argc == 4) return Threads(effort, std::atoi(argv[3]));
-  if (mode != "calls" || argc != 5) return 2;
-  return Calls(effort, std::strtoull(argv[3], nullptr, 10), std::atof(argv[4]));
+  const bool cold = argc == 6 && std::strcmp(argv[5], "cold") == 0;
+  if (mode != "calls" || argc != (cold ? 6 : 5)) return 2;
+  return Calls(effort, std::strtoull(argv[3], nullptr, 10), std::atof(argv[4]), cold);
 }
 
 }  // namespace

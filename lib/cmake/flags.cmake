@@ -13,6 +13,10 @@ target_compile_options(gpufence_flags INTERFACE
     # Preloaded libraries are there from the start, so thread-locals can live in the static block:
     # one instruction instead of a call that may allocate.
     -ftls-model=initial-exec
+    # Hooks run before and after driver calls that leave caches and predictors cold. There a jump
+    # through a table is a guess that fails, and fields that were just written one by one and are
+    # read back as one wait until the stores are done.
+    -fno-jump-tables -fno-tree-slp-vectorize
     # A misspelt hook is a function nobody declared.
     -Wmissing-declarations -Werror=missing-declarations
     -Wall -Wextra -Wconversion -Wno-unused-parameter>)

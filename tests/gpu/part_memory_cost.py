@@ -11,12 +11,13 @@ from report import Report
 from setup import Setup
 
 TIMEOUT_S = 240.0
+PARTS = ("live", "processes", "threads", "start")
 
 
 def run_part(setup: Setup, report: Report) -> None:
     """Judges the real driver's figures; those over the simulator are shown."""
-    if not setup.simulated:
-        _measure(setup, report, "cost", ["--real"])
+    for part in () if setup.simulated else PARTS:
+        _measure(setup, report, f"cost {part}", ["--real", "--only", part])
     if (setup.build / "sim" / "libcuda.so.1").exists():
         _measure(setup, report, "cost over the simulated driver", ["--seconds", "0.1"])
 

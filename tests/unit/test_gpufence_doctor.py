@@ -47,6 +47,16 @@ def test_a_mapped_file_keeps_its_whole_path_and_all_its_segments() -> None:
     ]
 
 
+@pytest.mark.parametrize("odd", ["\r", "\x0b", "\x0c", "\x1c", "\x85", "\u2028"])
+def test_a_mapped_files_name_ends_with_its_line_alone(odd: str) -> None:
+    """A name may hold whatever else Python takes for the end of a line."""
+    path = f"/tmp/a{odd}b-c r-xp 0 0 0 /lib/libcuda.so.1"
+
+    (file,) = process.parse_maps(f"7f0000000000-7f0000001000 r-xp 00000000 08:01 12 {path}\n")
+
+    assert (file.path, file.ranges) == (path, ((0x7F0000000000, 0x7F0000001000),))
+
+
 def test_a_replaced_file_is_recognised_and_anonymous_memory_is_not_a_file() -> None:
     files = process.parse_maps(MAPS)
 

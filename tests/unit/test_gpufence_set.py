@@ -384,7 +384,7 @@ def test_a_history_stops_growing(folder: Path, monkeypatch: pytest.MonkeyPatch) 
         kept.append(path, os.getuid(), generation, {}, {EVERY_GPU: Amounts(cores=generation)})
 
     assert path.stat().st_size < 4000
-    assert kept.read(path, 100)[-1]["generation"] == 59
+    assert kept.read(path, os.getuid(), 100)[-1]["generation"] == 59
 
 
 def test_edits_are_what_the_command_line_means() -> None:

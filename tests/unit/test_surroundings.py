@@ -100,6 +100,8 @@ def test_no_preload_file_is_fine(root: Path) -> None:
         ("/a.so\n", ("/a.so",)),
         ("/a.so:/b.so /c.so\t/d.so\n\n", ("/a.so", "/b.so", "/c.so", "/d.so")),
         ("# /a.so\n/b.so # /c.so\n", ("/b.so",)),
+        ("# /a.so\r/b.so\v/c.so\n", ()),
+        ("/a.so\r\n/b\u00a0c.so\n", ("/a.so\r", "/b\u00a0c.so")),
         ("", ()),
     ],
 )

@@ -23,6 +23,14 @@ from .shared_file import uuid_text
 
 _MOST_BYTES = 1 << 20
 _MODE = 0o644
+_AMOUNTS = frozenset(
+    (
+        "memory_bytes",
+        "memory_percent_billionths",
+        "cores_millipercent",
+        "soft_cores_millipercent",
+    )
+)
 
 
 def append(
@@ -75,17 +83,18 @@ def append(
         _halve(path)
 
 
-def read(path: Path, generation: int) -> list[dict[str, Any]]:
+def read(path: Path, owner: int, generation: int) -> list[dict[str, Any]]:
     """Every change, oldest first, each with `held`: whether it came into force.
 
     Args:
-        path: the history; [] where there is none.
+        path: the history; [] where there is none, or another user's.
+        owner: uid of the container's owner.
         generation: of the limits that hold now.
 
     Lines that are no change of schema 1 are left out.
     """
     try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = _content(path, owner).split(b"\n")
     except OSError:
         return []
     changes = [change for line in lines if (change := _change(line)) is not None]
@@ -119,13 +128,46 @@ def amounts_as_dict(amounts: Amounts) -> dict[str, int]:
     return {name: amount for name, amount in named.items() if amount is not None}
 
 
-def _change(line: str) -> dict[str, Any] | None:
+def _content(path: Path, owner: int) -> bytes:
+    # The folder may be anybody's to write: what stands there is not followed and not waited for.
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with os.fdopen(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        counts = stat.S_ISREG(found.st_mode) and found.st_uid in (0, owner)
+        return file.read() if counts else b""
+
+
+def _change(line: bytes) -> dict[str, Any] | None:
     try:
         change = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
-    known = isinstance(change, dict) and change.get("schema") == 1
-    return change if known and isinstance(change.get("generation"), int) else None
+    return change if _is_change(change) else None
+
+
+def _is_change(change: object) -> bool:
+    """Whether it is as append() writes it."""
+    return (
+        isinstance(change, dict)
+        and change.get("schema") == 1
+        and all(_is_count(change.get(key)) for key in ("generation", "uid"))
+        and all(isinstance(change.get(key), str) for key in ("time", "user"))
+        and isinstance(change.get("sudo_user", ""), str)
+        and all(_is_limits(change.get(key)) for key in ("old", "new"))
+    )
+
+
+def _is_limits(limits: object) -> bool:
+    return isinstance(limits, dict) and all(
+        isinstance(amounts, dict)
+        and amounts.keys() <= _AMOUNTS
+        and all(_is_count(amount) for amount in amounts.values())
+        for amounts in limits.values()
+    )
+
+
+def _is_count(number: object) -> bool:
+    return type(number) is int and 0 <= number < 1 << 64
 
 
 def _now() -> str:

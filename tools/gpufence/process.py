@@ -123,7 +123,7 @@ def user_name(uid: int) -> str:
 def parse_maps(text: str) -> tuple[MappedFile, ...]:
     """The files in the text of /proc/PID/maps, in address order; anonymous memory is left out."""
     ranges: dict[str, list[tuple[int, int]]] = {}
-    for line in text.splitlines():
+    for line in text.split("\n"):  # the only character that the kernel escapes in a file's name
         fields = line.split(maxsplit=5)
         if len(fields) == 6 and fields[5].startswith("/"):
             start, _, end = fields[0].partition("-")

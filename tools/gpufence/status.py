@@ -76,7 +76,8 @@ def _print_history(args: argparse.Namespace) -> ExitCode:
     container = containers.one(args.name, args.state_dir)
     path = container.limits_path
     held = limits_file.read(path, container.owner)
-    written = changes.read(limits_file.history_of(path), held.generation if held else 0)
+    generation = held.generation if held else 0
+    written = changes.read(limits_file.history_of(path), container.owner, generation)
     if args.json:
         print(json.dumps({"schema": 1, "container": container.name, "changes": written}, indent=2))
         return ExitCode.OK

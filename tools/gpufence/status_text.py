@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import figures
+from .errors import one_line
 
 _HEAD = ("NAME", "GPU", "PROCESSES", "MEMORY", "LIMIT", "CORES", "REFUSALS", "STATE")
 _PROCESS_HEAD = ("PID", "USER", "MEMORY", "OVERHEAD", "REFUSALS", "COMMAND")
@@ -50,12 +51,10 @@ def details(state: dict[str, Any]) -> list[str]:
 
 def change_line(change: dict[str, Any]) -> str:
     """One line of the history."""
-    who = change.get("user", "?")
-    if "sudo_user" in change:
-        who = f"{change['sudo_user']} as {who}"
-    now = "; ".join(f"{gpu}: {_set_text(each)}" for gpu, each in change.get("new", {}).items())
-    text = f"{change.get('time', '?')}  {who}  {now or 'taken back'}"
-    return text if change.get("held") else f"{text}  (never held: the command was killed)"
+    who = f"{change['sudo_user']} as {change['user']}" if "sudo_user" in change else change["user"]
+    now = "; ".join(f"{gpu}: {_set_text(each)}" for gpu, each in change["new"].items())
+    text = one_line(f"{change['time']}  {who}  {now or 'taken back'}")
+    return text if change["held"] else f"{text}  (never held: the command was killed)"
 
 
 def _gpu_lines(gpu: dict[str, Any]) -> list[str]:

@@ -184,8 +184,8 @@ def preload(scene: Scene) -> Finding:
 
 def parse_preload_file(text: str) -> tuple[str, ...]:
     """Entries as the loader reads them: parted by blanks and colons, '#' begins a comment."""
-    lines = (line.split("#", 1)[0] for line in text.splitlines())
-    return tuple(entry for line in lines for entry in re.split(r"[\s:]+", line) if entry)
+    lines = (line.split("#", 1)[0] for line in text.split("\n"))
+    return tuple(entry for line in lines for entry in re.split(r"[ \t:]+", line) if entry)
 
 
 def _entry_state(scene: Scene, entry: str) -> str:

@@ -34,7 +34,8 @@ CUDA_ARRAY3D_DESCRIPTOR Widen(const Flat& wanted) {
 // A format of unknown layout (packed, planar, compressed): what it took shows in the device's free
 // memory. Others' allocations meanwhile show there, too; the next reading of overhead corrects it.
 template <typename Handle, typename Call>
-CUresult CreateMeasured(FencedDevice* device, Holding holding, const Handle* out, Call call) {
+[[gnu::cold, gnu::noinline]] CUresult CreateMeasured(FencedDevice* device, Holding holding,
+                                                     const Handle* out, Call call) {
   const uint64_t before = DriverFreeBytes();
   const CUresult rc = call();
   if (rc != CUDA_SUCCESS) return rc;
@@ -48,28 +49,31 @@ CUresult CreateMeasured(FencedDevice* device, Holding holding, const Handle* out
 
 // It shares chunks with others of its context.
 template <typename Handle, typename Call>
-CUresult CreateSmall(const Hook& hook, FencedDevice* device, Holding holding, Handle* out,
+CUresult CreateSmall(const Hook& hook, FencedDevice* device, const Holding& wanted, Handle* out,
                      Call call) {
   LedgerMove move(&device->moves);
   ArrayGrant held(&device->account, &device->array_places,
-                  ArrayHeapOf(holding.context, holding.count), holding.bytes);
+                  ArrayHeapOf(wanted.context, wanted.count), wanted.bytes);
   if (!held) return OverLimit(device);
   move.Granted();
   const CUresult rc = call(out);
   if (rc != CUDA_SUCCESS) return rc;
-  holding.key = reinterpret_cast<uint64_t>(*out);
-  holding.owner = held.place();
-  holding.device = static_cast<uint16_t>(device - hook.fence()->devices);
-  holding.family = Family::kSmallArray;
-  Hold(hook.fence(), holding);
+  Hold(hook.fence(), {.key = reinterpret_cast<uint64_t>(*out),
+                      .bytes = wanted.bytes,
+                      .context = wanted.context,
+                      .owner = held.place(),
+                      .count = wanted.count,
+                      .device = static_cast<uint16_t>(device - hook.fence()->devices),
+                      .kind = wanted.kind,
+                      .family = Family::kSmallArray});
   held.Keep();
   return rc;
 }
 
 // `undo` destroys what an array of unknown layout turned out to be too large for.
 template <typename Handle, typename Descriptor, typename Call, typename Undo>
-CUresult Create(HoldingKind kind, Handle* out, const Descriptor* wanted, unsigned levels, Call call,
-                Undo undo) {
+[[gnu::flatten]] CUresult Create(HoldingKind kind, Handle* out, const Descriptor* wanted,
+                                 unsigned levels, Call call, Undo undo) {
   const Hook hook;
   if (hook.refused()) return kRefusalCode;
   FencedDevice* device = hook.current_device();
@@ -77,7 +81,7 @@ CUresult Create(HoldingKind kind, Handle* out, const Descriptor* wanted, unsigne
 
   Holding holding = {.context = hook.context(), .kind = kind};
   Handle made = nullptr;
-  if (!ArrayBytes(Widen(*wanted), levels, &holding.bytes)) {
+  if (!ArrayBytes(Widen(*wanted), levels, &holding.bytes)) [[unlikely]] {
     const CUresult rc = CreateMeasured(device, holding, &made, [&] { return call(&made); });
     if (rc == CUDA_SUCCESS) {
       *out = made;
@@ -217,7 +221,7 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray* pHandle,
       real::cuMipmappedArrayDestroy);
 }
 
-CUresult cuArrayDestroy(CUarray hArray) {
+[[gnu::flatten]] CUresult cuArrayDestroy(CUarray hArray) {
   return Destroy(HoldingKind::kArray, hArray, real::cuArrayDestroy);
 }
 

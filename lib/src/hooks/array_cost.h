@@ -59,13 +59,13 @@ constexpr uint64_t AtLeastOne(uint64_t value) { return value == 0 ? 1 : value; }
 
 // The least power of two that covers `wanted`, up to `most` (a power of two itself).
 constexpr uint64_t Stack(uint64_t wanted, uint64_t most) {
-  uint64_t stacked = 1;
-  while (stacked < wanted && stacked < most) stacked *= 2;
-  return stacked;
+  if (wanted <= 1) return 1;
+  return wanted >= most ? most : uint64_t{1} << (64 - __builtin_clzll(wanted - 1));
 }
 
 constexpr uint64_t Multiply(uint64_t one, uint64_t other) {
-  return other != 0 && one > UINT64_MAX / other ? UINT64_MAX : one * other;
+  uint64_t product = 0;
+  return __builtin_mul_overflow(one, other, &product) ? UINT64_MAX : product;
 }
 
 // Saturates: what cannot exist is refused, not wrapped to something small.
@@ -108,9 +108,10 @@ constexpr bool ArrayBytes(const CUDA_ARRAY3D_DESCRIPTOR& wanted, unsigned levels
                       .depth = AtLeastOne(wanted.Depth),
                       .layered = layered,
                       .deep = !layered && wanted.Depth != 0};
-  for (unsigned level = 0; level < AtLeastOne(levels); ++level) {
+  for (unsigned level = 1;; ++level) {
     const uint64_t more = LevelBytes(shape);
     *bytes = more > UINT64_MAX - *bytes ? UINT64_MAX : *bytes + more;
+    if (level >= levels) break;
     const bool was_last =
         shape.width <= 1 && shape.height <= 1 && (shape.layered || shape.depth <= 1);
     if (was_last) break;  // more levels than there can be

@@ -266,30 +266,9 @@ CUresult OpenFence() {
   return IsRefused() ? kRefusalCode : CUDA_SUCCESS;
 }
 
-// With one device there is nothing to ask but whether there is a context.
-FencedDevice* Hook::current_device() const {
-  if (fence_ == nullptr) return nullptr;
-  if (fence_->device_count == 1) {
-    FencedDevice* only = &fence_->devices[0];
-    return context() != 0 ? only : nullptr;
-  }
+FencedDevice* Hook::CurrentOfSeveral(Fence* fence) {
   const uint32_t ordinal = CurrentDevice();
-  return ordinal == kNoDevice ? nullptr : FencedOrdinal(fence_, ordinal);
-}
-
-FencedDevice* Hook::answering_device() const {
-  if (fence_ == nullptr || fence_->device_count != 1) return current_device();
-  return &fence_->devices[0];
-}
-
-uint64_t Hook::context() const {
-  if (!knows_context_) {
-    CUcontext current = nullptr;
-    real::cuCtxGetCurrent(&current);
-    context_ = reinterpret_cast<uint64_t>(current);
-    knows_context_ = true;
-  }
-  return context_;
+  return ordinal == kNoDevice ? nullptr : FencedOrdinal(fence, ordinal);
 }
 
 FencedDevice* FencedOrdinal(Fence* fence, uint32_t ordinal) {
@@ -342,16 +321,17 @@ uint64_t ImportsOf(const Holding& holding) {
 
 bool Hold(Fence* fence, const Holding& holding) {
   Holding replaced;
-  if (!fence->holdings.Put(holding, &replaced)) {
+  if (!fence->holdings.Put(holding, &replaced)) [[unlikely]] {
     GPUFENCE_LOG(kError, "no memory to remember an allocation of %llu bytes; it stays charged",
                  static_cast<unsigned long long>(holding.bytes));
     return false;
   }
-  if (replaced.kind != HoldingKind::kNone) Discharge(fence, replaced);
+  if (replaced.kind != HoldingKind::kNone) [[unlikely]]
+    Discharge(fence, replaced);
   return true;
 }
 
-void Discharge(Fence* fence, const Holding& holding) {
+[[gnu::flatten]] void Discharge(Fence* fence, const Holding& holding) {
   FencedDevice* device = &fence->devices[holding.device];
   EndExported(fence, holding);
   switch (holding.family) {

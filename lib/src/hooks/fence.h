@@ -18,6 +18,7 @@
 #include "policy/array_places.h"
 #include "policy/chunks.h"
 #include "policy/free_reading.h"
+#include "real.h"
 #include "state/holdings.h"
 #include "state/limits_file.h"
 
@@ -70,7 +71,7 @@ extern constinit std::atomic<Fence*> the_fence;
 
 // Decides, if nobody has: the program reached the driver's cuInit around us, or this is a forked
 // child. Null unless a limit holds.
-Fence* FenceAfterDeciding();
+[[gnu::cold, gnu::noinline]] Fence* FenceAfterDeciding();
 
 // Null unless a limit holds. Decides first, if nobody has.
 inline Fence* ActiveFence() {
@@ -99,12 +100,15 @@ inline constexpr CUresult kRefusalCode = CUDA_ERROR_INVALID_VALUE;
 extern constinit thread_local uint32_t hook_depth;
 
 // What every hook makes first: who is asking, and does a limit hold for it.
+// The hooks that a pair of calls goes through are one function each (gnu::flatten), and what seldom
+// runs stands apart (gnu::cold): beside a driver call every line of code and every jump is cold.
 // Also counts the depth of our own hooks on this thread: calls made from inside a hook, and calls
 // that a driver library makes into our exports meanwhile, go straight to the driver.
 class Hook {
  public:
   Hook() : fence_(nullptr), refused_(false) {
-    if (hook_depth++ != 0) return;
+    if (hook_depth++ != 0) [[unlikely]]
+      return;
     fence_ = ActiveFence();
     refused_ = fence_ == nullptr && IsRefused();
   }
@@ -118,17 +122,36 @@ class Hook {
   // A limit was asked for and cannot be held: enforced calls return kRefusalCode.
   bool refused() const { return refused_; }
 
-  // The fenced device of the calling thread's context; null when there is none.
-  FencedDevice* current_device() const;
+  // The fenced device of the calling thread's context; null when there is none. With one device
+  // there is nothing to ask but whether there is a context.
+  FencedDevice* current_device() const {
+    if (fence_ == nullptr) return nullptr;
+    if (fence_->device_count != 1) [[unlikely]]
+      return CurrentOfSeveral(fence_);
+    return context() != 0 ? &fence_->devices[0] : nullptr;
+  }
 
   // The same for a call of the driver's that succeeds only where there is a context: with one
   // device nobody needs to be asked.
-  FencedDevice* answering_device() const;
+  FencedDevice* answering_device() const {
+    if (fence_ == nullptr || fence_->device_count != 1) return current_device();
+    return &fence_->devices[0];
+  }
 
   // The calling thread's context as a holding's `context`.
-  uint64_t context() const;
+  uint64_t context() const {
+    if (!knows_context_) {
+      CUcontext current = nullptr;
+      real::cuCtxGetCurrent(&current);
+      context_ = reinterpret_cast<uint64_t>(current);
+      knows_context_ = true;
+    }
+    return context_;
+  }
 
  private:
+  static FencedDevice* CurrentOfSeveral(Fence* fence);
+
   Fence* fence_;
   bool refused_;
   mutable bool knows_context_ = false;
@@ -190,7 +213,7 @@ CUresult OverLimit(FencedDevice* device);
 bool Hold(Fence* fence, const Holding& holding);
 
 // Gives back what a holding was charged.
-void Discharge(Fence* fence, const Holding& holding);
+[[gnu::noinline]] void Discharge(Fence* fence, const Holding& holding);
 
 // The driver may hold more than was reserved (code loaded late, a first launch): read at the next
 // request that comes near the limit, or at once.

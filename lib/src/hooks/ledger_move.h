@@ -10,13 +10,17 @@
 
 namespace gpufence {
 
-// This thread's own moves: all, and those that still ask, whose bytes are not counted yet.
-extern constinit thread_local uint32_t own_moves;
-extern constinit thread_local uint32_t own_asking_moves;
+// This thread's own moves; in one place, since each thread-local costs a look into the table of
+// offsets.
+struct OwnMoves {
+  uint32_t all;
+  uint32_t asking;  // of them: their bytes are not counted yet
+  uint32_t cell;    // which of every device's this thread writes; 0: none yet
+};
+extern constinit thread_local OwnMoves own_moves;
 
-// Which cell of every device's this thread writes; 0: none yet.
-extern constinit thread_local uint32_t own_moves_cell;
-uint32_t ClaimMovesCell();
+// Chooses own_moves.cell.
+[[gnu::cold, gnu::noinline]] uint32_t ClaimMovesCell();
 
 // The moves on a device. A thread has a cell of its own, which it writes without a locked
 // instruction; those that come when all are taken share the last one. In a cell: moves under way
@@ -51,9 +55,11 @@ class Moves {
   };
 
   void Add(uint64_t change) {
-    const uint32_t own = own_moves_cell != 0 ? own_moves_cell : ClaimMovesCell();
+    uint32_t own = own_moves.cell;
+    if (own == 0) [[unlikely]]
+      own = ClaimMovesCell();
     std::atomic<uint64_t>* moves = &cells_[own - 1].moves;
-    if (own < kCells) {
+    if (own < kCells) [[likely]] {
       const uint64_t seen = moves->load(std::memory_order_relaxed);
       moves->store(seen + change, std::memory_order_release);
     } else {
@@ -77,22 +83,22 @@ class LedgerMove {
   void Begin(Moves* moves) {
     moves_ = moves;
     asking_ = true;
-    ++own_moves;
-    ++own_asking_moves;
+    ++own_moves.all;
+    ++own_moves.asking;
     moves->Begin();
   }
 
   // The ledger counts the bytes.
   void Granted() {
     asking_ = false;
-    --own_asking_moves;
+    --own_moves.asking;
   }
 
   // Ledger and driver agree again.
   void End() {
     if (moves_ == nullptr) return;
-    if (asking_) --own_asking_moves;
-    --own_moves;
+    if (asking_) --own_moves.asking;
+    --own_moves.all;
     moves_->End();
     moves_ = nullptr;
   }

@@ -38,8 +38,6 @@ uint64_t ChargeOf(uint64_t bytes) {
   return kSharesChunks<Pointer> ? bytes : RoundUp(bytes, kChunkBytes);
 }
 
-Holding AtAddress(uint64_t address) { return {.key = address, .kind = HoldingKind::kAddress}; }
-
 template <typename Pointer>
 CUresult Undo(FencedDevice* device, Pointer address, FreeCall<Pointer> undo) {
   undo(address);
@@ -47,13 +45,14 @@ CUresult Undo(FencedDevice* device, Pointer address, FreeCall<Pointer> undo) {
 }
 
 template <typename Pointer, typename Size>
-CUresult AllocateOnDevice(FencedDevice* device, uint64_t context, Pointer* dptr, Size bytesize,
-                          AllocateCall<Pointer, Size> call, FreeCall<Pointer> undo) {
+[[gnu::flatten]] CUresult AllocateOnDevice(FencedDevice* device, uint64_t context, Pointer* dptr,
+                                           Size bytesize, AllocateCall<Pointer, Size> call,
+                                           FreeCall<Pointer> undo) {
   PieceReservation held(device, context, HeapKind::kLinear, ChargeOf<Pointer>(bytesize));
   if (!held) return NoRoom<Pointer>(device);
   Pointer address = *dptr;
   const CUresult rc = call(&address, bytesize);
-  if (rc == CUDA_SUCCESS && !held.Commit(AtAddress(address))) return Undo(device, address, undo);
+  if (rc == CUDA_SUCCESS && !held.Commit(address)) return Undo(device, address, undo);
   *dptr = address;
   return rc;
 }
@@ -107,10 +106,10 @@ CUresult AllocatePitchOnDevice(FencedDevice* device, uint64_t context, Pointer* 
   if (rc != CUDA_SUCCESS) return rc;
   const uint64_t bytes = ChargeOf<Pointer>(RowBytes(real_pitch, asked.height));
   if (bytes == expected) {
-    if (!held.Commit(AtAddress(address))) return Undo(device, address, asked.undo);
+    if (!held.Commit(address)) return Undo(device, address, asked.undo);
   } else {
     PieceReservation exact(device, context, HeapKind::kLinear, bytes);
-    if (!exact || !exact.Commit(AtAddress(address))) return Undo(device, address, asked.undo);
+    if (!exact || !exact.Commit(address)) return Undo(device, address, asked.undo);
   }
   *dptr = address;
   *pitch = real_pitch;

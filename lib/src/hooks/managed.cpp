@@ -11,13 +11,13 @@
 namespace gpufence {
 namespace {
 
-CUresult AllocateMovable(FencedDevice* device, uint64_t context, CUdeviceptr* dptr, size_t bytesize,
-                         unsigned flags) {
+[[gnu::flatten]] CUresult AllocateMovable(FencedDevice* device, uint64_t context, CUdeviceptr* dptr,
+                                          size_t bytesize, unsigned flags) {
   PieceReservation held(device, context, HeapKind::kManaged, bytesize);
   if (!held) return NoRoomOnDevice(device);
   CUdeviceptr address = *dptr;
   const CUresult rc = real::cuMemAllocManaged(&address, bytesize, flags);
-  if (rc == CUDA_SUCCESS && !held.Commit({.key = address, .kind = HoldingKind::kAddress})) {
+  if (rc == CUDA_SUCCESS && !held.Commit(address)) {
     real::cuMemFree_v2(address);
     return NoRoomOnDevice(device);
   }

@@ -4,9 +4,7 @@
 
 namespace gpufence {
 
-constinit thread_local uint32_t own_moves = 0;
-constinit thread_local uint32_t own_asking_moves = 0;
-constinit thread_local uint32_t own_moves_cell = 0;
+constinit thread_local OwnMoves own_moves = {};
 
 namespace {
 
@@ -42,8 +40,8 @@ uint32_t ClaimMovesCell() {
   while (claimed < Moves::kCells - 1 && !moves_cells_claimed.compare_exchange_weak(
                                             claimed, claimed + 1, std::memory_order_relaxed)) {
   }
-  own_moves_cell = claimed + 1;
-  return own_moves_cell;
+  own_moves.cell = claimed + 1;
+  return own_moves.cell;
 }
 
 // The driver is asked as well: its own libraries may retain the primary context behind our back.
@@ -63,7 +61,7 @@ bool Change::Measure(bool has_context, int64_t* bytes) const {
   const Look after = LookAt(device_, has_context || HasContext(device_));
   // Asked last: a move that began during the look may show in one of its figures alone.
   const uint64_t moves = device_->moves.Read();
-  if (moves != before_.moves || Moves::UnderWay(moves) != own_moves) return false;
+  if (moves != before_.moves || Moves::UnderWay(moves) != own_moves.all) return false;
   int64_t grown = 0;
   if (before_.source != UsageSource::kNone && after.source != UsageSource::kNone) {
     grown = Difference(before_.used_bytes, after.used_bytes);
@@ -145,7 +143,7 @@ void ReadOverheadNow(FencedDevice* device) {
     const uint64_t overhead = look.used_bytes > charged ? look.used_bytes - charged : 0;
     if (overhead < least) least = overhead;
     const bool is_quiet =
-        look.moves == device->moves.Read() && Moves::UnderWay(look.moves) == own_asking_moves;
+        look.moves == device->moves.Read() && Moves::UnderWay(look.moves) == own_moves.asking;
     if (!is_quiet) continue;
     if (device->managed_bytes.load() != 0) return account->RaiseOverhead(overhead);
     if (DecidedFence()->late_frees.count.load() != 0) continue;

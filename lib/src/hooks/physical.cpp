@@ -73,7 +73,8 @@ CUresult DroppedLink::Settle(CUresult rc) {
 }
 
 void DropLinksOf(Fence* fence, uint64_t group) {
-  if (links_made.load(std::memory_order_relaxed) == 0) return;
+  if (links_made.load(std::memory_order_relaxed) == 0) [[likely]]
+    return;
   fence->holdings.TakeWhere(
       [group](const Holding& holding) {
         return holding.kind == HoldingKind::kLink && holding.context == group;

@@ -81,23 +81,26 @@ PieceReservation::PieceReservation(FencedDevice* device, uint64_t context, HeapK
   }
 }
 
-bool PieceReservation::Commit(Holding holding) {
-  Fence* fence = ActiveFence();
-  holding.context = context_;
-  holding.bytes = bytes_;
-  holding.device = static_cast<uint16_t>(device_ - fence->devices);
-  holding.family = FamilyOf(kind_, tier_);
-  holding.owner = holding.key;  // which a late free changes
+bool PieceReservation::Commit(uint64_t address) {
+  const Family family = FamilyOf(kind_, tier_);
   if (!IsSmall(bytes_)) {
+    Fence* fence = the_fence.load(std::memory_order_relaxed);
     // First of all, since it ends what was there before.
-    Hold(fence, holding);
-    if (holding.family == Family::kManaged) device_->managed_bytes.fetch_add(bytes_);
-    return grant_.Placed(holding.key);
+    Hold(fence, {.key = address,
+                 .bytes = bytes_,
+                 .context = context_,
+                 .owner = address,  // which a late free changes
+                 .device = static_cast<uint16_t>(device_ - fence->devices),
+                 .kind = HoldingKind::kAddress,
+                 .family = family});
+    if (family == Family::kManaged) device_->managed_bytes.fetch_add(bytes_);
+    return grant_.Placed(address);
   }
   const uint64_t units_bytes = RoundUp(bytes_, kSmallStep);  // as its end will find it
-  if (holding.family == Family::kManaged) device_->managed_bytes.fetch_add(units_bytes);
-  if (grant_.Placed(holding.key)) return true;
-  if (holding.family == Family::kManaged) device_->managed_bytes.fetch_sub(units_bytes);
+  if (family == Family::kManaged) device_->managed_bytes.fetch_add(units_bytes);
+  if (grant_.Placed(address)) [[likely]]
+    return true;
+  if (family == Family::kManaged) device_->managed_bytes.fetch_sub(units_bytes);
   return false;
 }
 
@@ -108,7 +111,7 @@ bool GetAddress(Fence* fence, uint64_t address, Holding* found) {
          });
 }
 
-bool TakeAddress(Fence* fence, uint64_t address, Holding* taken) {
+[[gnu::flatten]] bool TakeAddress(Fence* fence, uint64_t address, Holding* taken) {
   const auto leave = [&](ChunkTable* chunks, SmallPiece* piece) {
     return chunks->Leave(address, piece);
   };

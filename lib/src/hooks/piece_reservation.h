@@ -15,9 +15,9 @@ class PieceReservation {
 
   explicit operator bool() const { return static_cast<bool>(grant_); }
 
-  // Keeps the charge and books it under `holding.key`, the address; fills the rest. False:
-  // it cannot be kept, and the caller frees the memory again before this object ends.
-  bool Commit(Holding holding);
+  // Keeps the charge and books it under the address. False: it cannot be kept, and the caller frees
+  // the memory again before this object ends.
+  bool Commit(uint64_t address);
 
  private:
   FencedDevice* device_;

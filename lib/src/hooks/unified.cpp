@@ -32,8 +32,7 @@ CUresult AllocateUnified(FencedDevice* device, uint64_t context, uint64_t bytes,
   CUdeviceptr made = 0;
   const CUresult rc = real::cuMemAllocManaged(&made, bytes, flags);
   if (rc != CUDA_SUCCESS) return rc;
-  if (!KeepOnHost(device, made, bytes) ||
-      !held.Commit({.key = made, .kind = HoldingKind::kAddress})) {
+  if (!KeepOnHost(device, made, bytes) || !held.Commit(made)) {
     real::cuMemFree_v2(made);
     return OverLimit(device);
   }

@@ -132,8 +132,9 @@ FencedDevice* RememberImport(Fence* fence, uint64_t handle) {
   return device;
 }
 
-CUresult Create(FencedDevice* device, CUmemGenericAllocationHandle* handle, size_t size,
-                const CUmemAllocationProp* prop, unsigned long long flags, Tier tier) {
+[[gnu::flatten]] CUresult Create(FencedDevice* device, CUmemGenericAllocationHandle* handle,
+                                 size_t size, const CUmemAllocationProp* prop,
+                                 unsigned long long flags, Tier tier) {
   const bool is_last = tier == Tier::kUnified || !device->account.oversold();
   Reservation held(device, RoundUp(size, kChunkBytes), tier);
   if (!held) return is_last ? OverLimit(device) : CUDA_ERROR_OUT_OF_MEMORY;
@@ -179,7 +180,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t size,
   return Create(device, handle, size, &hosted, flags, Tier::kUnified);
 }
 
-CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
+[[gnu::flatten]] CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
   const Hook hook;
   const DroppedReference dropped = DropReference(hook.fence(), handle);
   LedgerMove move;

@@ -89,29 +89,28 @@ bool Account::AskOne(const Ledger& ledger, Extent extent, uint64_t bytes) {
     const uint64_t bound_bytes = BoundOf(extent);
     if (orphans > bound_bytes) return false;
     if (ledger.Reserve(bytes, bound_bytes - orphans) != Verdict::kGranted) return false;
-    if (sharing_.OrphanBytes() <= orphans) return true;
+    if (sharing_.OrphanBytes() <= orphans) [[likely]]
+      return true;
     ledger.Release(bytes);
   }
 }
 
 // The share first: what does not fit there must not take room from others' unified memory, not
 // even for a moment.
-bool Account::Ask(uint64_t bytes, Tier tier) {
-  const bool is_resident = is_oversold_ && tier == Tier::kDevice;
+bool Account::AskBoth(uint64_t bytes, Tier tier) {
+  const bool is_resident = tier == Tier::kDevice;
   if (is_resident && !AskOne(resident_, Extent::kResident, bytes)) return false;
   if (AskOne(ledger_, Extent::kAll, bytes)) return true;
   if (is_resident) resident_.Release(bytes);
   return false;
 }
 
-bool Account::TryReserve(uint64_t bytes, Tier tier) {
-  if (stale() && read_stale_ != nullptr && IsNearLimit(bytes)) read_stale_(device_);
-  return Ask(bytes, tier);
+void Account::ReadStaleNear(uint64_t bytes) {
+  if (read_stale_ != nullptr && IsNearLimit(bytes)) read_stale_(device_);
 }
 
-bool Account::Reserve(uint64_t bytes, Tier tier) {
-  if (TryReserve(bytes, tier)) return true;
-  // The dead first: their bytes are free for the asking. Then what costs a driver call.
+// The dead first: their bytes are free for the asking. Then what costs a driver call.
+bool Account::MakeRoomAndReserve(uint64_t bytes, Tier tier) {
   if (Reclaim(Effort::kThorough) > 0 && Ask(bytes, tier)) return true;
   return make_room_ != nullptr && make_room_(device_) && Ask(bytes, tier);
 }

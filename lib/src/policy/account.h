@@ -42,10 +42,17 @@ class Account {
   // Takes physical bytes (multiples of what the driver takes; see policy/charge.h).
   // False: over the limit or the share, after dead processes were reclaimed and make_room was
   // tried.
-  bool Reserve(uint64_t bytes, Tier tier = Tier::kDevice);
+  bool Reserve(uint64_t bytes, Tier tier = Tier::kDevice) {
+    if (TryReserve(bytes, tier)) [[likely]]
+      return true;
+    return MakeRoomAndReserve(bytes, tier);
+  }
 
   // The same without looking for room where there is none at once.
-  bool TryReserve(uint64_t bytes, Tier tier = Tier::kDevice);
+  bool TryReserve(uint64_t bytes, Tier tier = Tier::kDevice) {
+    if (stale()) ReadStaleNear(bytes);
+    return Ask(bytes, tier);
+  }
 
   // Takes bytes that the driver has given out already, whether they fit or not.
   void Book(uint64_t bytes, Tier tier = Tier::kDevice);
@@ -130,20 +137,27 @@ class Account {
   uint32_t slot() const { return slot_; }
 
  private:
+  void ReadStaleNear(uint64_t bytes);
+  [[gnu::cold, gnu::noinline]] bool MakeRoomAndReserve(uint64_t bytes, Tier tier);
+
   // Asks the ledgers for what limit and share leave beside memory without a living owner.
-  bool Ask(uint64_t bytes, Tier tier);
+  bool Ask(uint64_t bytes, Tier tier) {
+    if (is_oversold_) return AskBoth(bytes, tier);
+    return AskOne(ledger_, Extent::kAll, bytes);
+  }
+  bool AskBoth(uint64_t bytes, Tier tier);
   uint64_t BoundOf(Extent extent) { return extent == Extent::kAll ? LimitBytes() : ShareBytes(); }
   bool AskOne(const Ledger& ledger, Extent extent, uint64_t bytes);
 
   bool IsNear(const Ledger& ledger, uint64_t bound_bytes, uint64_t bytes) const;
   void ReadLimits() {
     // Pairs with the release in PublishLimit: a new epoch comes with the new limits.
-    const uint32_t epoch = file_.region->header.limit_epoch.load(std::memory_order_acquire);
+    const uint32_t epoch = ledger_.region()->header.limit_epoch.load(std::memory_order_acquire);
     if (epoch != limit_epoch_.load(std::memory_order_acquire)) [[unlikely]] {
       ReadNewLimits();
     }
   }
-  void ReadNewLimits();
+  [[gnu::cold, gnu::noinline]] void ReadNewLimits();
   uint64_t LimitNow();
 
   // Within this much of the limit a stale figure is read again: code and local memory of one kernel
@@ -152,24 +166,26 @@ class Account {
   void ChangeOverhead(uint64_t reserved, uint64_t owned, uint64_t loose);
   uint64_t LooseOf(uint64_t overhead_bytes, uint64_t orphan_bytes) const;
 
-  RegionFile file_;
-  Ledger ledger_;
-  Ledger resident_;  // device memory alone, where memory is oversold
-  bool is_oversold_;
+  // What every request reads lies on one cache line: behind a driver call it is cold.
+  alignas(64) Ledger ledger_;
   Sharing sharing_;
+  std::atomic<uint64_t> limit_bytes_;
+  std::atomic<uint32_t> limit_epoch_;
+  bool is_oversold_;
+  std::atomic<bool> stale_;
+
+  RegionFile file_;
+  Ledger resident_;  // device memory alone, where memory is oversold
   uint32_t slot_;
   uint32_t device_;
   MakeRoom make_room_;
-  std::atomic<uint64_t> limit_bytes_;
   std::atomic<uint64_t> share_bytes_;
-  std::atomic<uint32_t> limit_epoch_;
   SpinLock limit_lock_;
   LimitsFile* set_limits_;  // null: nothing can be set
   uint8_t uuid_[16];
   uint64_t total_bytes_;
   std::atomic<uint64_t> reclaimed_ns_;  // of the last ReclaimAt that looked; 0: never
   void (*read_stale_)(uint32_t device);
-  std::atomic<bool> stale_;
   SpinLock overhead_lock_;  // the three below and their part of the ledger change together
   uint64_t overhead_version_;
   uint64_t owned_overhead_;

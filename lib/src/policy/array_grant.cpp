@@ -28,7 +28,8 @@ void Settle(Account* account, Due due) {
 void ArrayTurn::Begin(ArrayPlaces* places) {
   places_ = places;
   for (int turn = 0; turn < kTurnWaits; ++turn) {
-    if (places->TryEnter()) return;
+    if (places->TryEnter()) [[likely]]
+      return;
     Wait(turn);
   }
   places->EnterOutOfTurn();
@@ -37,15 +38,17 @@ void ArrayTurn::Begin(ArrayPlaces* places) {
 ArrayGrant::ArrayGrant(Account* account, ArrayPlaces* places, uint64_t heap, uint64_t bytes)
     : account_(account), places_(places), heap_(heap), bytes_(bytes), stage_(Ask()) {}
 
-// Room is made, which may take long, while others have their turn.
+// Where there is no room at once it is made, which may take long, while others have their turn.
 ArrayGrant::Stage ArrayGrant::Ask() {
   turn_.Begin(places_);
   if (places_->Take(heap_, bytes_, /*is_paid=*/false, &place_) == Found::kHole) {
     return Stage::kPlaced;
   }
-  turn_.End();
-  if (!account_->Reserve(kChunkBytes)) return Stage::kRefused;
-  turn_.Begin(places_);
+  if (!account_->TryReserve(kChunkBytes)) [[unlikely]] {
+    turn_.End();
+    if (!account_->Reserve(kChunkBytes)) return Stage::kRefused;
+    turn_.Begin(places_);
+  }
   const Found found = places_->Take(heap_, bytes_, /*is_paid=*/true, &place_);
   if (found == Found::kHole) account_->Release(kChunkBytes);
   return found == Found::kSomewhere ? Stage::kSomewhere : Stage::kPlaced;

@@ -33,8 +33,7 @@ void ArrayPlaces::Leave() {
 }
 
 // For one hole more than there are.
-bool ArrayPlaces::MakeRoom() {
-  if (used_ < room_) return true;
+bool ArrayPlaces::Grow() {
   const size_t room = room_ != 0 ? room_ * 2 : kFirstRoom;
   auto* made = static_cast<Hole*>(MapWipedOnFork(room * sizeof(Hole)));
   if (made == nullptr) return false;

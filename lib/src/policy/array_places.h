@@ -30,7 +30,7 @@ class ArrayPlaces {
   // Around a call that places or frees an array. The first is false while another one is under way;
   // the second does not wait for it.
   bool TryEnter();
-  void EnterOutOfTurn();
+  [[gnu::cold, gnu::noinline]] void EnterOutOfTurn();
   void Leave();
 
   enum class Found : uint8_t {
@@ -66,7 +66,8 @@ class ArrayPlaces {
     uint32_t count;
   };
 
-  bool MakeRoom();
+  bool MakeRoom() { return used_ < room_ || Grow(); }
+  [[gnu::cold, gnu::noinline]] bool Grow();
   Due Return(uint64_t heap, uint64_t place, uint64_t bytes, uint64_t born);
   Hole* Best(uint64_t heap, uint32_t count);
   void Erase(Hole* hole) { *hole = holes_[--used_]; }

@@ -10,10 +10,11 @@ inline constexpr uint64_t kChunkBytes = uint64_t{2} << 20;  // the driver's unit
 inline constexpr uint64_t kSmallStep = 512;  // what smaller pieces are placed in inside of one
 inline constexpr uint64_t kPoolBlockBytes = uint64_t{32} << 20;  // how stream-ordered pools grow
 
-// Saturates, so that an absurd size is refused instead of wrapping to a small one.
+// To a multiple of a power of two. Saturates, so that an absurd size is refused instead of wrapping
+// to a small one.
 constexpr uint64_t RoundUp(uint64_t bytes, uint64_t step) {
-  return bytes > UINT64_MAX - (step - 1) ? UINT64_MAX - UINT64_MAX % step
-                                         : (bytes + step - 1) / step * step;
+  const uint64_t most = UINT64_MAX - (step - 1);
+  return bytes > most ? most : (bytes + step - 1) & ~(step - 1);
 }
 
 // What a context holds for its streams: as much as for the most that ever lived in it at once,

@@ -123,7 +123,7 @@ class ChunkTable {
 
   Chunk* Find(uint64_t number);
   Chunk* FindOrAdd(uint64_t number);
-  bool Grow();
+  [[gnu::cold, gnu::noinline]] bool Grow();
   static uint32_t UnitsOf(const Chunk& chunk, uint32_t first);
   static bool Read(const Chunk* chunk, uint32_t first, SmallPiece* piece);
   static void Put(Chunk* chunk, uint32_t first, uint32_t count);

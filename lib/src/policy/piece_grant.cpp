@@ -30,10 +30,15 @@ PieceGrant::PieceGrant(Account* account, ChunkTable* chunks, uint64_t context, H
 }
 
 // A hole that is known costs nothing; else a chunk is charged, which goes back when it turns out
-// that the driver had a hole. What costs driver calls of ours comes last.
+// that the driver had a hole.
 PieceGrant::Stage PieceGrant::Ask() {
+  const ChunkTable::Room room = AskOnce(&Account::TryReserve);
+  return stage_ != Stage::kRefused ? stage_ : AskAgain(room);
+}
+
+// What costs driver calls of ours comes last.
+PieceGrant::Stage PieceGrant::AskAgain(ChunkTable::Room room) {
   using Room = ChunkTable::Room;
-  Room room = AskOnce(&Account::TryReserve);
   for (int turn = 0; turn < kWaits && room == Room::kMaybe; ++turn) {
     Wait(turn);
     room = AskOnce(&Account::TryReserve);
@@ -71,7 +76,7 @@ bool PieceGrant::Placed(uint64_t address) {
   return true;
 }
 
-PieceGrant::~PieceGrant() {
+void PieceGrant::GiveUp() {
   switch (stage_) {
     case Stage::kRefused:
     case Stage::kPlaced:

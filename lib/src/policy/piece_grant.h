@@ -28,7 +28,10 @@ class PieceGrant {
              Tier tier = Tier::kDevice);
 
   // Gives back what was not placed.
-  ~PieceGrant();
+  ~PieceGrant() {
+    if (stage_ != Stage::kPlaced) [[unlikely]]
+      GiveUp();
+  }
   PieceGrant(const PieceGrant&) = delete;
   PieceGrant& operator=(const PieceGrant&) = delete;
 
@@ -43,6 +46,8 @@ class PieceGrant {
   enum class Stage : uint8_t { kRefused, kUnpaid, kPaid, kWhole, kPlaced, kUndone };
 
   Stage Ask();
+  [[gnu::cold, gnu::noinline]] Stage AskAgain(ChunkTable::Room room);
+  [[gnu::cold, gnu::noinline]] void GiveUp();
   ChunkTable::Room AskOnce(bool (Account::*reserve)(uint64_t, Tier));
 
   Account* account_;

@@ -87,7 +87,15 @@ bool Holdings::Put(const Holding& holding, Holding* replaced) {
     if (!Grow(shard)) return false;
     place = Find(shard, mixed, holding.kind, holding.key);
   }
-  *place = holding;
+  // One by one: taken together they would be read back from where they were just written.
+  place->key = holding.key;
+  place->bytes = holding.bytes;
+  place->context = holding.context;
+  place->owner = holding.owner;
+  place->count = holding.count;
+  place->device = holding.device;
+  place->kind = holding.kind;
+  place->family = holding.family;
   shard->used += is_new ? 1 : 0;
   return true;
 }

@@ -87,7 +87,7 @@ class Holdings {
   };
 
   static Holding* Find(Shard* shard, uint64_t mixed, HoldingKind kind, uint64_t key);
-  static bool Grow(Shard* shard);
+  [[gnu::cold, gnu::noinline]] static bool Grow(Shard* shard);
   static void Insert(Shard* shard, const Holding& holding);
   static void Erase(Shard* shard, Holding* place);
   Shard* ShardOf(uint64_t mixed);

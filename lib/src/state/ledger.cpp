@@ -113,9 +113,10 @@ void Ledger::Grant(uint64_t bytes) const {
 Verdict Ledger::Reserve(uint64_t bytes, uint64_t limit_bytes) const {
   if (bytes > limit_bytes) return Verdict::kNoRoom;
   uint64_t seen = total().load(std::memory_order_relaxed);
-  if (HasRoom(seen, bytes, limit_bytes)) {
+  if (HasRoom(seen, bytes, limit_bytes)) [[likely]] {
     cell().held.fetch_add(bytes, std::memory_order_relaxed);
-    if (AddToTotalWithin(seen, bytes, limit_bytes)) return Verdict::kGranted;  // releases it
+    if (AddToTotalWithin(seen, bytes, limit_bytes)) [[likely]]  // releases it
+      return Verdict::kGranted;
     cell().asking.fetch_add(bytes, std::memory_order_relaxed);
     cell().held.fetch_sub(bytes, std::memory_order_relaxed);
   } else {

@@ -77,13 +77,14 @@ class Ledger {
   void ShowOverhead(uint64_t bytes) const;
 
   uint32_t row() const { return row_; }
+  Region* region() const { return region_; }
 
  private:
   Cell& cell() const { return cells_[slot_]; }
   Word& total() const { return *total_; }
 
   // Asks the cells: the total, which counts the request by now, has no room for it.
-  Verdict ReserveSlowly(uint64_t bytes, uint64_t limit_bytes) const;
+  [[gnu::cold, gnu::noinline]] Verdict ReserveSlowly(uint64_t bytes, uint64_t limit_bytes) const;
   void Grant(uint64_t bytes) const;
 
   // Both keep the order that a rebuild relies on: a request shows in its cell before it counts in

@@ -34,7 +34,9 @@ class Sharing {
   // What is counted without a living owner. One load while there is nothing of it.
   uint64_t OrphanBytes() const {
     const uint64_t seen = orphans().load(std::memory_order_seq_cst);
-    return (seen & kMostOrphans) == 0 ? 0 : OrphansOrClear(seen);
+    if ((seen & kMostOrphans) == 0) [[likely]]
+      return 0;
+    return OrphansOrClear(seen);
   }
 
   // The same, if all of it can be this process's only: nobody else imports.
@@ -46,7 +48,7 @@ class Sharing {
  private:
   Shares& own() const { return region_->shares[row_][slot_]; }
   Word& orphans() const { return region_->rows[row_].orphans; }
-  uint64_t OrphansOrClear(uint64_t seen) const;
+  [[gnu::cold, gnu::noinline]] uint64_t OrphansOrClear(uint64_t seen) const;
   void Orphan(uint64_t bytes) const;
   bool AnyImports(bool of_others) const;
 

@@ -31,7 +31,9 @@ LAUNCH_NS = 2_200  # of the launching thread's time
 WAITED = {"LAUNCH_NS": 3_500, "EVENT_NS": 1_540}
 WAITED_GAP_NS = 460
 POINTS = 1.0  # the burst of 10 ms in two seconds, and the end of the last kernel
-MOST_LOOKS = 800  # a second
+MOST_LOOKS = 600  # a second: one each 2 ms, and some where something ends
+MOST_READ = 1_600  # times of markers a second
+LONGEST_HELD_US = 80_000  # a burst of 40 ms is paid for, and what of it ran meanwhile
 SECOND_POINTS = 2.0  # a burst in a second, and launches that are queued in one and run in the next
 
 pytestmark = pytest.mark.skipif(
@@ -109,15 +111,26 @@ def test_streams_contexts_and_devices_are_held(
 
 
 @pytest.mark.parametrize("percent", [25, 50, 99])
-def test_a_program_that_waits_is_seldom_looked_at(sim: Sim, tmp_path: Path, percent: int) -> None:
-    """A look costs some 15 us of a core."""
+@pytest.mark.parametrize(
+    ("manner", "kernel_us"),
+    [("sync", 1_000), ("event", 100), ("ahead", 100), ("ahead", 1_000), ("steady", 200_000)],
+)
+def test_a_busy_program_is_seldom_looked_at(
+    sim: Sim, tmp_path: Path, manner: str, kernel_us: int, percent: int
+) -> None:
+    """A look costs some 15 us of a core, and each marker whose time it reads some 5 more."""
     log = tmp_path / "calls"
 
-    one(sim.with_env(LOG=log), tmp_path, percent, "cuLaunchKernel", "sync", 1_000)
+    facts = one(
+        sim.with_env(LOG=log), tmp_path, percent, "cuLaunchKernel", manner, kernel_us
+    ).facts
 
     # A look sets the context of what it asks about, and none at its end.
-    looks = log.read_text(encoding="utf-8").count("cuCtxSetCurrent ") / 2
-    assert looks <= MOST_LOOKS * RUN_MS / 1000
+    seconds = facts["us"] / 1e6
+    calls = log.read_text(encoding="utf-8")
+    assert calls.count("cuCtxSetCurrent ") / 2 <= MOST_LOOKS * seconds
+    if percent <= 50:
+        assert calls.count("cuEventElapsedTime ") <= MOST_READ * seconds
 
 
 @pytest.mark.parametrize("percent", [25, 60])
@@ -177,6 +190,7 @@ def test_many_streams_queue_no_more_than_one(sim: Sim, tmp_path: Path, percent: 
 
     assert done.facts["share"] == pytest.approx(percent, abs=POINTS)
     assert done.facts["most"] == pytest.approx(percent, abs=SECOND_POINTS)
+    assert done.facts["longest_us"] <= LONGEST_HELD_US
 
 
 @pytest.mark.parametrize("percent", [25, 50])

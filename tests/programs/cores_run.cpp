@@ -12,7 +12,8 @@
 // kernels, then eight eighty times as long), pauses (twice a kernel's length behind each) and copies
 // (between the kernels, as long as they).
 //
-// Prints {"share": percent, "least", "most": of a single second, "launches": n, "us": elapsed}.
+// Prints {"share": percent, "least", "most": of a single second, "longest_us": that a launch took,
+// "launches": n, "us": elapsed}.
 // Where time is virtual, a GPU that pauses for GAP_NS between two kernels and a launch that takes
 // LAUNCH_NS can be told: then a kernel holds the simulated GPU for so much longer than it runs.
 #include <time.h>
@@ -69,6 +70,7 @@ struct Run {
   unsigned long long busy_ns;   // of all launches
   double launched_us;           // when the last one returned
   double held_us;               // for how long it was held
+  double longest_us;
   std::vector<double> ends_us;  // when launches returned, from the begin
 
   bool Is(const char* name) const { return strcmp(manner, name) == 0; }
@@ -95,6 +97,7 @@ struct Run {
     MUST(way->launch(place.work, stream));
     launched_us = NowUs();
     held_us = launched_us - begin_us;
+    longest_us = std::max(longest_us, held_us);
     ++launches;
     busy_ns += ns;
     if (launch_us != 0) SpendUntil(NowUs() + launch_us);
@@ -181,7 +184,7 @@ void TellSeconds(const Run& run, double share_of_launch, Facts* facts) {
 int main(int argc, char** argv) {
   if (argc != 5 && argc != 7) return 2;
   const unsigned long long kernel_ns = strtoull(argv[3], nullptr, 10) * kUs;
-  Run run = {WayOf(argv[1]), argv[2], kernel_ns, 0, 0, {}, 0, nullptr, {}, 0, 0, 0, 0, {}};
+  Run run = {WayOf(argv[1]), argv[2], kernel_ns, 0, 0, {}, 0, nullptr, {}, 0, 0, 0, 0, 0, {}};
   if (run.way == nullptr) return 3;
   if (argc == 7) {
     run.gap_ns = strtoull(argv[5], nullptr, 10);
@@ -207,6 +210,7 @@ int main(int argc, char** argv) {
   Facts facts;
   facts.Say("share", static_cast<double>(busy_ns) / 10 / parts / us);
   TellSeconds(run, mean_ns / 10, &facts);
+  facts.Say("longest_us", run.longest_us);
   facts.Say("launches", launches);
   facts.Say("us", us);
   return 0;

@@ -31,9 +31,10 @@ LAUNCH_NS = 2_200  # of the launching thread's time
 WAITED = {"LAUNCH_NS": 3_500, "EVENT_NS": 1_540}
 WAITED_GAP_NS = 460
 POINTS = 1.0  # the burst of 10 ms in two seconds, and the end of the last kernel
-MOST_LOOKS = 600  # a second: one each 2 ms, and some where something ends
+MOST_LOOKS = 650  # a second: one each 2 ms, and some where something ends
 MOST_READ = 1_600  # times of markers a second
-LONGEST_HELD_US = 80_000  # a burst of 40 ms is paid for, and what of it ran meanwhile
+# With a launch in each of 32 streams, and a burst of all together: paid for, and what ran meanwhile.
+LONGEST_HELD_US = {10: 200_000, 50: 100_000}
 SECOND_POINTS = 2.0  # a burst in a second, and launches that are queued in one and run in the next
 
 pytestmark = pytest.mark.skipif(
@@ -121,9 +122,7 @@ def test_a_busy_program_is_seldom_looked_at(
     """A look costs some 15 us of a core, and each marker whose time it reads some 5 more."""
     log = tmp_path / "calls"
 
-    facts = one(
-        sim.with_env(LOG=log), tmp_path, percent, "cuLaunchKernel", manner, kernel_us
-    ).facts
+    facts = one(sim.with_env(LOG=log), tmp_path, percent, "cuLaunchKernel", manner, kernel_us).facts
 
     # A look sets the context of what it asks about, and none at its end.
     seconds = facts["us"] / 1e6
@@ -190,7 +189,7 @@ def test_many_streams_queue_no_more_than_one(sim: Sim, tmp_path: Path, percent: 
 
     assert done.facts["share"] == pytest.approx(percent, abs=POINTS)
     assert done.facts["most"] == pytest.approx(percent, abs=SECOND_POINTS)
-    assert done.facts["longest_us"] <= LONGEST_HELD_US
+    assert done.facts["longest_us"] <= LONGEST_HELD_US[percent]
 
 
 @pytest.mark.parametrize("percent", [25, 50])

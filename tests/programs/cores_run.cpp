@@ -67,9 +67,9 @@ struct Run {
   void* host;
   CUevent batch_ends[2];
   unsigned launches;
-  unsigned long long busy_ns;   // of all launches
-  double launched_us;           // when the last one returned
-  double held_us;               // for how long it was held
+  unsigned long long busy_ns;  // of all launches
+  double launched_us;          // when the last one returned
+  double held_us;              // for how long it was held
   double longest_us;
   std::vector<double> ends_us;  // when launches returned, from the begin
 

@@ -116,7 +116,7 @@ uint64_t GateTickNs(const CoreDevice& device, uint64_t now_ns) {
 uint64_t QueueTickNs(Cores* cores, const CoreDevice& device, uint64_t now_ns) {
   const int64_t unpaid_ns = AheadNs(device.seat, now_ns);
   if (unpaid_ns > 0) {
-    return std::clamp(static_cast<uint64_t>(unpaid_ns), kTickNs, kLongestLookNs);
+    return std::clamp(static_cast<uint64_t>(unpaid_ns), 3 * kTickNs / 2, kLongestLookNs);
   }
   const bool known = cores->markers.EndsNs(device.ordinal, now_ns) != 0;
   const uint64_t left_ns = cores->markers.LeftNs(device.ordinal, now_ns);

@@ -33,7 +33,7 @@ WAITED_GAP_NS = 460
 POINTS = 1.0  # the burst of 10 ms in two seconds, and the end of the last kernel
 MOST_LOOKS = 650  # a second: one each 2 ms, and some where something ends
 MOST_READ = 1_600  # times of markers a second
-# With a launch in each of 32 streams, and a burst of all together: paid for, and what ran meanwhile.
+# A launch in each of 32 streams, and a burst of all together: paid for, and what ran meanwhile.
 LONGEST_HELD_US = {10: 200_000, 50: 100_000}
 SECOND_POINTS = 2.0  # a burst in a second, and launches that are queued in one and run in the next
 

@@ -6,11 +6,12 @@
 //   cores_ends WHAT THREADS KERNEL_US MS
 //
 // streams: each thread makes a stream, launches into it and destroys it without a wait. spaced: the
-// same, and then nothing for as long as two kernels take. contexts: the same as streams with a context, its module and two streams. primary: each retains the primary context,
-// launches and releases it. reset: the same, and one of them resets it while kernels of all are
-// under way and nobody makes a call. races: they do make calls; then they find it gone and begin
-// anew. mixed: threads that end streams, contexts and the primary context, side by side. lingers:
-// launches once and then does nothing.
+// same, and then nothing for as long as two kernels take. contexts: the same as streams with a
+// context, its module and two streams. primary: each retains the primary context, launches and
+// releases it. reset: the same, and one of them resets it while kernels of all are under way and
+// nobody makes a call. races: they do make calls; then they find it gone and begin anew. mixed:
+// threads that end streams, contexts and the primary context, side by side. lingers: launches once
+// and then does nothing.
 //
 // Prints {"share": percent of the time until all was paid for, "launches", "ended", "gone": calls
 // that failed since somebody else reset the device, "us"}.

@@ -9,8 +9,8 @@
 // legacy (stream), per_thread (stream), contexts (two, in turn), devices (two, in turn), sync
 // (after each), mixed (the same, every other one ten times as long), event (a wait for one after
 // every four), ahead (the same, four more are queued before), eager (as frameworks: many short
-// kernels, then eight eighty times as long), pauses (twice a kernel's length behind each) and copies
-// (between the kernels, as long as they).
+// kernels, then eight eighty times as long), pauses (twice a kernel's length behind each) and
+// copies (between the kernels, as long as they).
 //
 // Prints {"share": percent, "least", "most": of a single second, "longest_us": that a launch took,
 // "launches": n, "us": elapsed}.

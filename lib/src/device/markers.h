@@ -30,8 +30,8 @@ inline constexpr uint64_t kLaunchGapNs = 1'700;
 inline constexpr uint64_t kMarkerGapNs = 2'500;
 inline constexpr uint64_t kAroundRunNs = 2'000;
 
-// Shorter launches are told by the host's clock alone, where the program waits for them (longer ones
-// by markers, which cost them less than what that clock gets wrong); longer ones begin by it.
+// Shorter launches are told by the host's clock alone, where the program waits for them; longer
+// ones begin by it, and end with a marker.
 inline constexpr uint64_t kShortLaunchNs = 40'000;
 
 // From one look at what runs to the next, at most: who sleeps longer is woken by a launch.

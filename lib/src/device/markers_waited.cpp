@@ -1,9 +1,9 @@
 // Short runs that the program waits for, one by one: two markers would cost such a run a tenth of
-// its time, and the watcher more than the run. The host's clock sees when the launch returned, which
-// is when the GPU has it, and when the wait was over; what lies around the kernels in between is
-// learned from runs that are marked all the same, one for each millisecond. What the host sees too
-// long is marked from then on, and a run that is under way at a tick of the watcher gets its marker
-// there.
+// its time, and the watcher more than the run. The host's clock sees when the launch returned,
+// which is when the GPU has it, and when the wait was over; what lies around the kernels in between
+// is learned from runs that are marked all the same, one for each millisecond. What the host sees
+// too long is marked from then on, and a run that is under way at a tick of the watcher gets its
+// marker there.
 #include <algorithm>
 
 #include "device/markers_look.h"

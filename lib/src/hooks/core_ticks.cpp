@@ -111,8 +111,8 @@ uint64_t GateTickNs(const CoreDevice& device, uint64_t now_ns) {
 }
 
 // While launches wait for what is queued: until one of them may go. None goes before what was
-// charged is paid for. From then on the end of what a marker stands for is awaited, or nothing while
-// the GPU has enough; as long as kernels take what they are expected to.
+// charged is paid for. From then on the end of what a marker stands for is awaited, or half of what
+// the GPU has by the mean of its launches.
 uint64_t QueueTickNs(Cores* cores, const CoreDevice& device, uint64_t now_ns) {
   const int64_t unpaid_ns = AheadNs(device.seat, now_ns);
   if (unpaid_ns > 0) {

@@ -20,6 +20,7 @@ CASES = (
     "soft",
     "sights",
     "two_containers",
+    "long_turns",
     "not_again",
     "stolen_turn",
     "many_containers",

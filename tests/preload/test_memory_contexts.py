@@ -113,6 +113,22 @@ REFUSED = {
 }
 
 
+@pytest.mark.parametrize(
+    "faults",
+    ["", "nvmlDeviceGetComputeRunningProcesses_v3@*=3"],
+    ids=["process list", "no process list"],
+)
+def test_physical_memory_is_no_part_of_the_context_made_beside_it(
+    sim: Sim, tmp_path: Path, faults: str
+) -> None:
+    """It needs none, and nobody lists a process without one."""
+    more = {"GPUFENCE_SIM_FAULTS": faults} if faults else {}
+
+    found = facts(sim, tmp_path, "physical", **more)
+
+    assert found == {"first": ROOM - 64, "second": ROOM - 64, "released": ROOM}
+
+
 def test_context_that_does_not_fit_is_refused_and_leaves_nothing(sim: Sim, tmp_path: Path) -> None:
     # Nobody has measured a context in this container yet: it is made, measured and undone.
     assert facts(sim, tmp_path, "refused", limit="500m") == REFUSED

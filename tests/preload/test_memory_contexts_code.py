@@ -52,6 +52,38 @@ def test_globals_of_a_library_are_paid_when_they_appear(sim: Sim, tmp_path: Path
     }
 
 
+def test_globals_of_a_library_come_with_whatever_is_asked_of_it_first(
+    sim: Sim, tmp_path: Path
+) -> None:
+    assert facts(sim, tmp_path, "placed") == {
+        "function": ROOM - 64,
+        "launch": ROOM - 64,
+        "module": ROOM - 64,
+        "unloaded": ROOM,
+    }
+
+
+def test_who_brings_globals_that_do_not_fit_is_given_nothing(sim: Sim, tmp_path: Path) -> None:
+    assert facts(sim, tmp_path, "placed_refused") == {
+        "function": 2,
+        "launch": 2,
+        "module": 2,
+        "variable": 2,
+        "untouched": 1,
+    }
+
+
+def test_a_kernel_takes_its_stack_in_every_context(sim: Sim, tmp_path: Path) -> None:
+    """Two of 1848 MiB and two contexts do not fit into 4 GiB."""
+    assert facts(sim, tmp_path, "launched_in_both") == {
+        "first": 0,
+        "after first": ROOM - DEEP,
+        "second": 2,
+        "second again": 2,
+        "after second": ROOM - DEEP - 526,
+    }
+
+
 def test_heap_and_stack_limits_are_refused_before_and_paid_while_set(
     sim: Sim, tmp_path: Path
 ) -> None:

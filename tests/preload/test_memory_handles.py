@@ -10,6 +10,8 @@ from .charges import CHUNK, GIB, INVALID_VALUE, MIB
 from .conftest import Sim
 from .handles import Handles, handles
 
+FAR = 128 * GIB  # beyond what is walked address by address (lib/src/hooks/vmm.cpp)
+
 
 def mapped(fence: Handles, size: int, pieces: int = 1) -> tuple[int, list[int]]:
     """A range of `pieces` mappings side by side: its address, and the handles."""
@@ -144,6 +146,26 @@ def test_one_unmap_gives_back_every_mapping_in_its_range(
         fence.does("unmap", address, pieces * CHUNK)
 
         assert fence.charged() == start
+
+
+def test_a_range_of_any_length_costs_what_is_mapped_in_it(bare: Sim, state: Path) -> None:
+    """Nothing walks through addresses where nothing can be: 2^62 bytes would take hours."""
+    with handles(bare, state) as fence:
+        start = fence.charged()
+        below = fence.make("reserve", FAR + 2 * CHUNK)
+        first, behind = below + CHUNK, below + CHUNK + FAR
+        for place in (below, first, first + FAR // 2, behind - CHUNK, behind):
+            handle = fence.make("create", "device", CHUNK)
+            fence.does("map", place, CHUNK, handle)
+            fence.does("release", handle)
+
+        for length in (1 << 62, (1 << 64) - first, (1 << 64) - first - 1):
+            assert fence.ask("unmap", first, length) == [INVALID_VALUE]
+        assert fence.ask("unmap", (1 << 64) - CHUNK // 2, CHUNK // 2 - 1) == [INVALID_VALUE]
+        assert fence.charged() == start + 5 * CHUNK
+
+        fence.does("unmap", first, FAR)
+        assert fence.charged() == start + 2 * CHUNK
 
 
 def test_an_unmap_that_the_driver_refuses_changes_nothing(bare: Sim, state: Path) -> None:

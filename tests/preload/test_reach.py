@@ -22,6 +22,7 @@ WAYS = [
     "dlsym RTLD_DEFAULT",
     "dlsym RTLD_NEXT",
     "dlsym of the program",
+    "dlsym of another namespace",
     "cuGetProcAddress",
     "cuGetProcAddress v1",
     "cuGetProcAddress per thread",

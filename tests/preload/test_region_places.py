@@ -125,6 +125,15 @@ def test_a_full_file_system_is_one_line(in_mnt: Sim, folder: Path) -> None:
     assert "cuInit fails on purpose" in line
 
 
+def test_the_region_is_never_a_standard_stream(sim: Sim, tmp_path: Path) -> None:
+    """A daemon closes 0 to 2, and whatever prints afterwards writes to these numbers."""
+    env = limited(GPUFENCE_STATE_DIR=str(tmp_path / "state"))
+
+    done = sim.run("closed_streams", preload=True, env=env)
+
+    assert done.facts == {"init": 0, "0": 0, "1": 0, "2": 0}
+
+
 def test_a_full_table_is_one_line(sim: Sim, tmp_path: Path) -> None:
     env = limited(GPUFENCE_STATE_DIR=str(tmp_path / "state"))
     sim.run("limit_probe", preload=True, env=env)

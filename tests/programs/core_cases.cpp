@@ -133,6 +133,34 @@ void TwoContainers() {
   CHECK(seat->WantTurn(over + 40 * kMs));
 }
 
+// The turns of a container are as long as its launches ask for, whoever looks; a word that went
+// wrong makes them no longer.
+void LongTurns() {
+  CoreSeat* seat = NewSeat("one", 50, 0, folder);
+  CHECK(seat->WantTurn(kStart));
+  seat->NoteLaunches(kShortLaunchNs - 1);
+  seat->Beat(kStart, true);
+  const uint64_t long_ns = kLongQuantumNs;
+  CHECK_EQ(StatusOf(InChild([long_ns] {
+             CoreSeat* other = NewSeat("two", 50, 0, folder);
+             CHECK(!other->WantTurn(kStart + kMs));
+             CHECK(!other->MoveTurn(kStart + 2 * kMs));
+             other->Leave(kStart + 2 * kMs);
+           })),
+           0);
+  CHECK_EQ(seat->TurnLeftNs(kStart + 3 * kMs), long_ns - 3 * kMs);
+  seat->NoteLaunches(kShortLaunchNs);
+  CHECK_EQ(seat->TurnLeftNs(kStart + 3 * kMs), kTurnQuantumNs - 3 * kMs);
+  CHECK_EQ(StatusOf(InChild([] {
+             CoreFile file;
+             char why[400];
+             CHECK(OpenCoreFile(folder, {{folder}, "one"}, &file, why, sizeof why));
+             for (CoreTenant& tenant : file.region->tenants[0]) tenant.quantum_ns = UINT64_MAX;
+           })),
+           0);
+  CHECK_EQ(seat->TurnLeftNs(kStart + 3 * kMs), long_ns - 3 * kMs);
+}
+
 // A holder whose turn is over is not next again because it asks while it drains.
 void NotAgain() {
   CoreSeat* seat = NewSeat("one", 50, 0, folder);
@@ -277,6 +305,7 @@ void Rules() {
                        .ends_ns = kUnknownEnd,
                        .due_ns = 0,
                        .lead_ns = 0,
+                       .quantum_ns = kTurnQuantumNs,
                        .share = 50000};
   TenantView next = holder;
   CHECK(!IsTurnOver(holder, &next, kStart, now));
@@ -299,6 +328,23 @@ void Rules() {
   next.lead_ns = 1;
   CHECK(!IsTurnOver(holder, &next, now - kShortTurnNs, now));
 
+  // Turns of programs with short kernels are longer, and so is what a turn makes of a difference.
+  CHECK_EQ(QuantumFor(kShortLaunchNs - 1), kLongQuantumNs);
+  CHECK_EQ(QuantumFor(kShortLaunchNs), kTurnQuantumNs);
+  CHECK_EQ(QuantumFor(0), kTurnQuantumNs);
+  const uint64_t later = kStart + kLongQuantumNs;
+  next.lead_ns = 0;
+  next.quantum_ns = kLongQuantumNs;
+  CHECK(!IsTurnOver(holder, &next, kStart, kStart + kTurnQuantumNs - 1));
+  CHECK(IsTurnOver(holder, &next, kStart, kStart + kTurnQuantumNs));
+  holder.quantum_ns = kLongQuantumNs;
+  CHECK(!IsTurnOver(holder, &next, kStart, later - 1));
+  CHECK(IsTurnOver(holder, &next, kStart, later));
+  next.quantum_ns = kTurnQuantumNs;
+  CHECK(!IsTurnOver(holder, &next, kStart, later - 1));
+  holder.lead_ns = static_cast<int64_t>(2 * kLongQuantumNs);
+  CHECK(IsTurnOver(holder, &next, kStart, kStart + kShortTurnNs));
+
   // Only what somebody else was kept waiting for, and the way there and back, over the share.
   CHECK_EQ(ServedInTurn(kStart, 0, now, 50000), 2 * (5 * kMs + kTurnCostNs));
   CHECK_EQ(ServedInTurn(kStart, now - kMs, now, 50000), 2 * (kMs + kTurnCostNs));
@@ -309,7 +355,7 @@ void Rules() {
   CHECK(PackTurn(NextTurn(turn, 1, now)) != PackTurn({1, false, turn.began_us}));
   CHECK_EQ(NextTurn({1, true, UINT64_MAX >> 9}, 2, now).began_us, now / 1000);
 
-  CHECK_EQ(CatchUp(0, kStart, 50000), kStart - 2 * kTurnQuantumNs);
+  CHECK_EQ(CatchUp(0, kStart, 50000), kStart - 2 * kLongQuantumNs);
   CHECK_EQ(CatchUp(kStart - kMs, kStart, 50000), kStart - kMs);
   CHECK_EQ(LeadOf(kStart + (uint64_t{1} << 60), kStart), kMostLeadNs);
 }
@@ -319,6 +365,7 @@ constexpr Case kCases[] = {{"alone", Alone},
                            {"soft", Soft},
                            {"sights", Sights},
                            {"two_containers", TwoContainers},
+                           {"long_turns", LongTurns},
                            {"not_again", NotAgain},
                            {"stolen_turn", StolenTurn},
                            {"many_containers", ManyContainers},

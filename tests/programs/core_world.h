@@ -300,6 +300,7 @@ class World {
     if (!process.alive || process.stopped) return;
     if (process.next_tick_ns > now_ns_) return;
     ChargeAll(&process);
+    process.seat.NoteLaunches(process.work.kernel_ns);
     process.seat.Beat(now_ns_, process.outstanding > 0, EndsNs(index));
     const bool wants = WantsToLaunch(process) || process.outstanding > 0;
     bool has_turn = process.seat.HasTurn();

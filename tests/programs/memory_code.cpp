@@ -47,6 +47,72 @@ void Library(Facts* facts) {
   facts->Say("unloaded", RoomMiB());
 }
 
+CUlibrary LoadLibrary(const char* image) {
+  CUlibrary library = nullptr;
+  MUST(cuLibraryLoadData(&library, image, nullptr, nullptr, 0, nullptr, nullptr, 0));
+  return library;
+}
+
+CUkernel KernelOf(CUlibrary library, const char* name) {
+  CUkernel kernel = nullptr;
+  MUST(cuLibraryGetKernel(&kernel, library, name));
+  return kernel;
+}
+
+// So they do with the first function or launch of it, and with its module.
+void Placed(Facts* facts) {
+  CUmodule module = nullptr;
+  CUfunction function = nullptr;
+  CUlibrary library = LoadLibrary(kGlobals);
+  MUST(cuKernelGetFunction(&function, KernelOf(library, "touch")));
+  facts->Say("function", FreeMiB());
+  MUST(cuLibraryUnload(library));
+  library = LoadLibrary(kGlobals);
+  MUST(Launch(reinterpret_cast<CUfunction>(KernelOf(library, "touch"))));
+  MUST(cuCtxSynchronize());
+  facts->Say("launch", FreeMiB());
+  MUST(cuLibraryUnload(library));
+  library = LoadLibrary(kGlobals);
+  MUST(cuLibraryGetModule(&module, library));
+  facts->Say("module", FreeMiB());
+  MUST(cuLibraryUnload(library));
+  facts->Say("unloaded", FreeMiB());
+}
+
+// Where they do not fit, whoever asks is given nothing.
+void PlacedRefused(Facts* facts) {
+  auto* const function_before = reinterpret_cast<CUfunction>(0x77);
+  auto* const module_before = reinterpret_cast<CUmodule>(0x77);
+  CUfunction function = function_before;
+  CUmodule module = module_before;
+  CUdeviceptr address = 0x77;
+  size_t bytes = 0x77;
+  LeaveMiB(32);
+  CUlibrary library = nullptr;
+  const auto fresh = [&library] {
+    if (library != nullptr) MUST(cuLibraryUnload(library));
+    return library = LoadLibrary(kGlobals);
+  };
+  facts->Code("function", cuKernelGetFunction(&function, KernelOf(fresh(), "touch")));
+  facts->Code("launch", Launch(reinterpret_cast<CUfunction>(KernelOf(fresh(), "touch"))));
+  facts->Code("module", cuLibraryGetModule(&module, fresh()));
+  facts->Code("variable", cuLibraryGetGlobal(&address, &bytes, fresh(), "table"));
+  facts->Say("untouched", function == function_before && module == module_before &&
+                              address == 0x77 && bytes == 0x77);
+}
+
+// A kernel of a library serves in every context, and takes a stack in each.
+void LaunchedInBoth(Facts* facts) {
+  const auto kernel = reinterpret_cast<CUfunction>(KernelOf(LoadLibrary(kKernels), "deep"));
+  facts->Code("first", Launch(kernel));
+  MUST(cuCtxSynchronize());
+  facts->Say("after first", RoomMiB());
+  simtest::UseDevice(0);
+  facts->Code("second", Launch(kernel));
+  facts->Code("second again", Launch(kernel));
+  facts->Say("after second", RoomMiB());
+}
+
 void Heap(Facts* facts) {
   facts->Say("before", RoomMiB());
   MUST(cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, 264 * kMiB));
@@ -139,6 +205,9 @@ int main(int argc, char** argv) {
   if (is("globals")) Globals(&facts);
   if (is("globals_refused")) GlobalsRefused(&facts);
   if (is("library")) Library(&facts);
+  if (is("placed")) Placed(&facts);
+  if (is("placed_refused")) PlacedRefused(&facts);
+  if (is("launched_in_both")) LaunchedInBoth(&facts);
   if (is("heap")) Heap(&facts);
   if (is("launches")) Launches(&facts);
   if (is("captured")) Captured(&facts);

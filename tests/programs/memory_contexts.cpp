@@ -132,6 +132,22 @@ void Attached(Facts* facts) {
   facts->Say("detached twice", RoomMiB());
 }
 
+// 64 MiB that are there before the first context, and between two.
+void Physical(Facts* facts) {
+  CUmemAllocationProp prop = {};
+  prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  prop.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0};
+  CUmemGenericAllocationHandle handle = 0;
+  MUST(cuMemCreate(&handle, 64 * kMiB, &prop, 0));
+  CUcontext first = Create();
+  facts->Say("first", RoomMiB());
+  MUST(cuCtxDestroy_v2(first));
+  RetainPrimary();
+  facts->Say("second", RoomMiB());
+  MUST(cuMemRelease(handle));
+  facts->Say("released", RoomMiB());
+}
+
 void Green(Facts* facts) {
   CUdevResource all = {};
   CUdevResource part = {};
@@ -199,6 +215,7 @@ int main(int argc, char** argv) {
   if (is("reset")) Reset(&facts);
   if (is("behind")) Behind(&facts);
   if (is("attached")) Attached(&facts);
+  if (is("physical")) Physical(&facts);
   if (is("green")) Green(&facts);
   if (is("refused")) Refused(&facts);
   return 0;

@@ -46,6 +46,7 @@ int main(int argc, char** argv) {
   Report("dlsym RTLD_DEFAULT", dlsym(RTLD_DEFAULT, "cuInit"));
   Report("dlsym RTLD_NEXT", dlsym(RTLD_NEXT, "cuInit"));
   Report("dlsym of the program", dlsym(dlopen(nullptr, RTLD_NOW), "cuInit"));
+  Report("dlsym of another namespace", dlsym(dlmopen(LM_ID_NEWLM, path, RTLD_NOW), "cuInit"));
   Report("dlvsym", dlvsym(soname, "cuInit", "GLIBC_2.2.5"));
   Report("dlsym unknown", dlsym(soname, "cuNoSuchFunction"));
 

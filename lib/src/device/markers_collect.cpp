@@ -359,4 +359,14 @@ uint32_t Markers::CountActive(uint32_t ordinal) {
   return count;
 }
 
+uint64_t Markers::LaunchNs(uint32_t ordinal) {
+  uint64_t shortest_ns = 0;
+  ForEachActive([&](MarkedStream* stream) {
+    const uint64_t mean_ns = stream->mean_ns.load(std::memory_order_relaxed);
+    if (stream->ordinal != ordinal || mean_ns == 0) return;
+    shortest_ns = shortest_ns == 0 ? mean_ns : std::min(shortest_ns, mean_ns);
+  });
+  return shortest_ns;
+}
+
 }  // namespace gpufence

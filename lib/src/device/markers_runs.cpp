@@ -42,8 +42,8 @@ Markers::Doing Markers::DoingOf(const MarkedStream& stream, bool captures) const
 // so short that this would matter, a marker tells; and now and then, so that the clocks agree.
 bool Markers::HostCanBegin(const MarkedStream& stream) const {
   const Context& context = contexts_[stream.context];
-  return stream.is_trusted && stream.ns_per_launch >= kShortLaunchNs && context.clock.IsSharp() &&
-         stream.host_begin_ns - context.prompted_ns < kPromptEveryNs;
+  return stream.is_trusted && stream.ns_per_launch >= kHostToldLaunchNs &&
+         context.clock.IsSharp() && stream.host_begin_ns - context.prompted_ns < kPromptEveryNs;
 }
 
 // What is under way goes on without a marker. False: there is none to be had.

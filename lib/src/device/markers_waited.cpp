@@ -50,8 +50,9 @@ bool Markers::IsOnlyActive(const MarkedStream* stream) const {
 // Beside other streams the host would see their kernels as well.
 bool Markers::HostIsEnough(const MarkedStream& stream) const {
   return stream.is_trusted && stream.host_extra_ns != 0 && stream.host_extra_ns < kMostExtraNs &&
-         stream.marked_due == 0 && stream.first == kNone && stream.ns_per_launch < kShortLaunchNs &&
-         stream.since_mark_ns < kUnmarkedWorkNs && IsOnlyActive(&stream);
+         stream.marked_due == 0 && stream.first == kNone &&
+         stream.ns_per_launch < kHostToldLaunchNs && stream.since_mark_ns < kUnmarkedWorkNs &&
+         IsOnlyActive(&stream);
 }
 
 uint32_t Markers::BeforeWait(MarkedStream* stream) {
@@ -115,7 +116,7 @@ bool Markers::TakeByHost(MarkedStream* stream, uint32_t launches, uint64_t now_n
 // The markers of short runs are reached once these were waited for: taken here, the next run need
 // not be marked because of them. One that had two tells what the host's clock adds.
 size_t Markers::TakeMarked(MarkedStream* stream, uint64_t now_ns, BusyInterval* busy, size_t room) {
-  if (stream->first == kNone || stream->ns_per_launch >= kShortLaunchNs) return 0;
+  if (stream->first == kNone || stream->ns_per_launch >= kHostToldLaunchNs) return 0;
   const Context& context = contexts_[stream->context];
   if (context.away || CurrentContext() != context.handle.load(std::memory_order_relaxed)) return 0;
   const Marker& first = markers_[stream->first];

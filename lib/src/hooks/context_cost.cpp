@@ -66,7 +66,7 @@ void EndBooking(Fence* fence, const Holding& booked) {
 
 }  // namespace
 
-NewContext::NewContext(FencedDevice* device) : device_(device), change_(nullptr) {
+NewContext::NewContext(FencedDevice* device) : device_(device), change_(nullptr, 0) {
   if (device == nullptr) return;
   move_.Begin(&device->moves);
   for (int waits = 0;; ++waits) {
@@ -86,7 +86,7 @@ NewContext::NewContext(FencedDevice* device) : device_(device), change_(nullptr)
   granted_ = true;
   move_.Granted();
   if (!HasContext(device)) lesson_.Begin(device->uuid);
-  change_ = Change(device);
+  change_ = Change(device, reserved_bytes_);
 }
 
 NewContext::~NewContext() {
@@ -129,6 +129,7 @@ bool NewContext::Settle(Fence* fence, CUcontext made, uint64_t stale) {
   }
   if (!fence->holdings.Put(context)) return true;  // found as loose overhead, later
   settled_ = true;
+  if (context.context > 1) TellContextsApart();
   account->OwnOverhead(reserved_bytes_, bytes);
   device_->contexts.fetch_add(1, std::memory_order_relaxed);
   return true;

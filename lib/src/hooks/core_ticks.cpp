@@ -180,6 +180,7 @@ void TickCores(Cores* cores, uint64_t now_ns) {
     const bool waits = device->turn_waiters.load(std::memory_order_relaxed) != 0;
     const bool others = device->seat.OthersWant(now_ns, kMemberSilentNs);
     const bool active = cores->markers.IsActive(device->ordinal);
+    if (active) device->seat.NoteLaunches(cores->markers.LaunchNs(device->ordinal));
     device->seat.Beat(now_ns, active,
                       active && others ? cores->markers.EndsNs(device->ordinal, now_ns) : 0);
     if (waits) device->seat.WantTurn(now_ns);

@@ -64,11 +64,22 @@ int VisitAround(dl_phdr_info* info, size_t /*size*/, void* data) {
   return 1;
 }
 
+// What dlmopen loaded into a namespace of its own is in no list that dl_iterate_phdr walks from
+// here.
+bool FindObjectElsewhere(const void* address, LoadedObject* object) {
+  Dl_info info{};
+  void* found = nullptr;
+  if (dladdr1(address, &info, &found, RTLD_DL_LINKMAP) == 0 || found == nullptr) return false;
+  const auto* map = static_cast<const link_map*>(found);
+  *object = ReadObject(map->l_addr, map->l_ld);
+  return object->usable();
+}
+
 bool FindObjectAround(const void* address, LoadedObject* object) {
   ObjectAround search{address, {}, false};
   dl_iterate_phdr(VisitAround, &search);
   *object = search.object;
-  return search.found;
+  return search.found || FindObjectElsewhere(address, object);
 }
 
 // The answer for a program that looked up `sym` by name and was given `found` by the loader:

@@ -39,7 +39,13 @@ template <typename Where, typename Launch>
   FencedDevice* device = hook.current_device();
   if (device == nullptr) return launch();
   const uint64_t context = hook.context();
-  const uint64_t stack_bytes = StackOf(function);
+  uint64_t stack_bytes = 0;
+  // Asking after a library's kernel may be what places its library.
+  const CUresult placed = CallThatPlaces(device, [&] {
+    stack_bytes = StackOf(function);
+    return CUDA_SUCCESS;
+  });
+  if (placed != CUDA_SUCCESS) return placed;
   uint64_t stack_now = 0;
   const uint64_t growth_bytes =
       StackGrowthBytes(hook.fence(), device, context, stack_bytes, &stack_now);

@@ -11,13 +11,28 @@ namespace {
 constexpr size_t kPlaces = 4096;
 
 // Not wiped on fork: a child of a process that launched anything cannot use the driver.
-constinit std::atomic<CUfunction> launched[kPlaces] = {};
+constinit std::atomic<uint64_t> seen[kPlaces] = {};
+constinit std::atomic<bool> contexts_differ{false};
 
-std::atomic<CUfunction>& PlaceOf(CUfunction function) {
-  const uint64_t mixed = reinterpret_cast<uint64_t>(function) * 0x9e3779b97f4a7c15u;
-  return launched[mixed >> 52];
-}
+std::atomic<uint64_t>& PlaceOf(uint64_t key) { return seen[(key * 0x9e3779b97f4a7c15u) >> 52]; }
 static_assert(kPlaces == size_t{1} << (64 - 52));
+
+// Handles are even: the lowest bit tells what was done with one.
+enum Done : uint64_t { kLaunched = 0, kLookedUp = 1 };
+
+uint64_t KeyOf(const void* handle, Done done) {
+  const uint64_t key = reinterpret_cast<uint64_t>(handle) | done;
+  if (!contexts_differ.load(std::memory_order_relaxed)) [[likely]]
+    return key;
+  CUcontext context = nullptr;
+  if (real::cuCtxGetCurrent(&context) != CUDA_SUCCESS) return key;
+  // Into the bits that addresses leave free.
+  return key ^ (reinterpret_cast<uint64_t>(context) << 24);
+}
+
+bool WasSeen(uint64_t key) { return PlaceOf(key).load(std::memory_order_relaxed) == key; }
+
+void Remember(uint64_t key) { PlaceOf(key).store(key, std::memory_order_relaxed); }
 
 uint64_t Attribute(CUdevice device, CUdevice_attribute attribute) {
   int value = 0;
@@ -32,19 +47,17 @@ uint64_t MostThreads(CUdevice device) {
 
 }  // namespace
 
-bool WasLaunched(CUfunction function) {
-  return PlaceOf(function).load(std::memory_order_relaxed) == function;
-}
+bool WasLaunched(CUfunction function) { return WasSeen(KeyOf(function, kLaunched)); }
+void RememberLaunch(CUfunction function) { Remember(KeyOf(function, kLaunched)); }
 
-void RememberLaunch(CUfunction function) {
-  PlaceOf(function).store(function, std::memory_order_relaxed);
-}
+bool WasLookedUp(CUkernel kernel) { return WasSeen(KeyOf(kernel, kLookedUp)); }
+void RememberLookUp(CUkernel kernel) { Remember(KeyOf(kernel, kLookedUp)); }
+
+void TellContextsApart() { contexts_differ.store(true, std::memory_order_relaxed); }
 
 void ForgetLaunches() {
-  for (std::atomic<CUfunction>& place : launched) {
-    if (place.load(std::memory_order_relaxed) != nullptr) {
-      place.store(nullptr, std::memory_order_relaxed);
-    }
+  for (std::atomic<uint64_t>& place : seen) {
+    if (place.load(std::memory_order_relaxed) != 0) place.store(0, std::memory_order_relaxed);
   }
 }
 

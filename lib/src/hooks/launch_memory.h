@@ -1,5 +1,6 @@
 // Device memory that a kernel's first launch makes the driver take: a stack for every thread that
-// the device can hold at once. Asked once for each function; a launch seen before costs one load.
+// the device can hold at once. Asked once for each function in each context; a launch seen before
+// costs one load, and one question more in a process that had several contexts.
 #pragma once
 
 #include <stdint.h>
@@ -9,10 +10,18 @@
 
 namespace gpufence {
 
-// True when the function was launched before. Direct-mapped: two functions may push each other out,
-// which costs another look and nothing else.
+// True when the function was launched before in the calling thread's context: a CUkernel in its
+// place serves in all of them, and each takes a stack of its own. Direct-mapped: two functions may
+// push each other out, which costs another look and nothing else.
 bool WasLaunched(CUfunction function);
 void RememberLaunch(CUfunction function);
+
+// The same for a kernel whose function was asked for.
+bool WasLookedUp(CUkernel kernel);
+void RememberLookUp(CUkernel kernel);
+
+// From now on contexts are told apart: this process has, or had, more than one.
+void TellContextsApart();
 
 // After anything that lets a handle be used again or a context shrink its stack.
 void ForgetLaunches();

@@ -1,8 +1,8 @@
 // Code and its globals, and the sizes of heaps, buffers and stacks: what the driver takes for them
 // it does not say beforehand. Loading is heavy, so it is measured at once, and undone when it
-// brought the container above its limit. Looking something up is light: where the process list
-// knows us, it is read later; only without that list the difference in free memory must be taken at
-// the call.
+// brought the container above its limit. Looking something up in a module is light: where the
+// process list knows us, it is read later; only without that list the difference in free memory
+// must be taken at the call. In a library it may be the loading.
 #include "hooks/context_cost.h"
 #include "hooks/launch_memory.h"
 #include "hooks/overhead.h"
@@ -37,15 +37,41 @@ CUresult Unloaded(Call call) {
   return rc;
 }
 
-// A variable may bring all of its library's with it, of any size: measured at once.
-template <typename Call>
-CUresult LookedUpVariable(Call call) {
-  const Hook hook;
+// The caller's handle is written only when it is not refused.
+template <typename Handle, typename Call>
+CUresult Placed(const Hook& hook, Handle* out, Call call) {
   if (hook.refused()) return kRefusalCode;
-  return CallThatGrows(hook.current_device(), 0, call);
+  FencedDevice* device = hook.current_device();
+  if (device == nullptr || out == nullptr) return call(out);
+  Handle found = {};
+  const CUresult rc = CallThatPlaces(device, [&] { return call(&found); });
+  if (rc == CUDA_SUCCESS) *out = found;
+  return rc;
 }
 
-// A function brings code, some MiB at most, and is asked for too often to be measured.
+template <typename Call>
+CUresult PlacedVariable(CUdeviceptr* dptr, size_t* bytes, Call call) {
+  const Hook hook;
+  size_t found_bytes = 0;
+  const bool asks_bytes = bytes != nullptr;
+  const CUresult rc = Placed(
+      hook, dptr, [&](CUdeviceptr* out) { return call(out, asks_bytes ? &found_bytes : nullptr); });
+  if (rc == CUDA_SUCCESS && asks_bytes) *bytes = found_bytes;
+  return rc;
+}
+
+// A kernel of a library that was asked for here before brings nothing more.
+CUresult LookedUpKernel(CUfunction* function, CUkernel kernel) {
+  const Hook hook;
+  const auto call = [&](CUfunction* out) { return real::cuKernelGetFunction(out, kernel); };
+  if (hook.fence() != nullptr && WasLookedUp(kernel)) return call(function);
+  const CUresult rc = Placed(hook, function, call);
+  if (rc == CUDA_SUCCESS && hook.fence() != nullptr) RememberLookUp(kernel);
+  return rc;
+}
+
+// A function of a module brings code, some MiB at most, and is asked for too often to be measured;
+// a variable nothing, since it came when the module was loaded.
 template <typename Call>
 CUresult LookedUp(Call call) {
   const Hook hook;
@@ -136,13 +162,11 @@ CUresult cuModuleGetFunction(CUfunction* hfunc, CUmodule hmod, const char* name)
 
 CUresult cuModuleGetGlobal(CUdeviceptr_v1* dptr, unsigned int* bytes, CUmodule hmod,
                            const char* name) {
-  return gpufence::LookedUpVariable(
-      [&] { return real::cuModuleGetGlobal(dptr, bytes, hmod, name); });
+  return gpufence::LookedUp([&] { return real::cuModuleGetGlobal(dptr, bytes, hmod, name); });
 }
 
 CUresult cuModuleGetGlobal_v2(CUdeviceptr* dptr, size_t* bytes, CUmodule hmod, const char* name) {
-  return gpufence::LookedUpVariable(
-      [&] { return real::cuModuleGetGlobal_v2(dptr, bytes, hmod, name); });
+  return gpufence::LookedUp([&] { return real::cuModuleGetGlobal_v2(dptr, bytes, hmod, name); });
 }
 
 CUresult cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_option* jitOptions,
@@ -181,18 +205,22 @@ CUresult cuLibraryGetKernel(CUkernel* pKernel, CUlibrary library, const char* na
 }
 
 CUresult cuLibraryGetModule(CUmodule* pMod, CUlibrary library) {
-  return gpufence::LookedUp([&] { return real::cuLibraryGetModule(pMod, library); });
+  const gpufence::Hook hook;
+  return gpufence::Placed(hook, pMod,
+                          [&](CUmodule* out) { return real::cuLibraryGetModule(out, library); });
 }
 
 CUresult cuLibraryGetGlobal(CUdeviceptr* dptr, size_t* bytes, CUlibrary library, const char* name) {
-  return gpufence::LookedUpVariable(
-      [&] { return real::cuLibraryGetGlobal(dptr, bytes, library, name); });
+  return gpufence::PlacedVariable(dptr, bytes, [&](CUdeviceptr* address, size_t* size_bytes) {
+    return real::cuLibraryGetGlobal(address, size_bytes, library, name);
+  });
 }
 
 CUresult cuLibraryGetManaged(CUdeviceptr* dptr, size_t* bytes, CUlibrary library,
                              const char* name) {
-  return gpufence::LookedUpVariable(
-      [&] { return real::cuLibraryGetManaged(dptr, bytes, library, name); });
+  return gpufence::PlacedVariable(dptr, bytes, [&](CUdeviceptr* address, size_t* size_bytes) {
+    return real::cuLibraryGetManaged(address, size_bytes, library, name);
+  });
 }
 
 CUresult cuLibraryGetUnifiedFunction(void** fptr, CUlibrary library, const char* symbol) {
@@ -201,7 +229,7 @@ CUresult cuLibraryGetUnifiedFunction(void** fptr, CUlibrary library, const char*
 }
 
 CUresult cuKernelGetFunction(CUfunction* pFunc, CUkernel kernel) {
-  return gpufence::LookedUp([&] { return real::cuKernelGetFunction(pFunc, kernel); });
+  return gpufence::LookedUpKernel(pFunc, kernel);
 }
 
 CUresult cuFuncLoad(CUfunction function) {

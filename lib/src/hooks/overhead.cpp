@@ -53,8 +53,13 @@ bool HasContext(FencedDevice* device) {
           active != 0);
 }
 
-Change::Change(FencedDevice* device) : device_(device), before_{} {
-  if (device != nullptr) before_ = LookAt(device, HasContext(device));
+// Nobody lists a process without a context, and yet it may hold physical memory, which needs none:
+// then it holds what it is charged, and the context made next is not taken for as much more.
+Change::Change(FencedDevice* device, uint64_t reserved_bytes) : device_(device), before_{} {
+  if (device == nullptr) return;
+  const bool has_context = HasContext(device);
+  before_ = LookAt(device, has_context);
+  if (!has_context) before_.used_bytes = before_.charged_bytes - reserved_bytes;
 }
 
 bool Change::Measure(bool has_context, int64_t* bytes) const {
@@ -79,7 +84,7 @@ Growth::Growth(FencedDevice* device, uint64_t foreseen_bytes, uint64_t charged_b
       foreseen_bytes_(foreseen_bytes),
       charged_bytes_(charged_bytes),
       granted_(true),
-      change_(nullptr) {
+      change_(nullptr, 0) {
   if (device == nullptr) return;
   // A move also when nothing is foreseen: what it takes is not counted until it is settled.
   move_.Begin(&device->moves);
@@ -89,7 +94,7 @@ Growth::Growth(FencedDevice* device, uint64_t foreseen_bytes, uint64_t charged_b
     return;
   }
   move_.Granted();
-  change_ = Change(device);
+  change_ = Change(device, foreseen_bytes);
 }
 
 Growth::~Growth() {

@@ -29,7 +29,8 @@ bool HasContext(FencedDevice* device);
 // By how much a call changes what the driver holds for us, apart from what the ledger knows.
 class Change {
  public:
-  explicit Change(FencedDevice* device);
+  // `reserved_bytes`: of what is charged, those that wait for the call and are not held yet.
+  Change(FencedDevice* device, uint64_t reserved_bytes);
 
   // After the call. `has_context`: the process has a context on the device now, whatever was
   // counted. False: nothing can be said, or other threads moved memory at the same time.
@@ -90,6 +91,26 @@ CUresult CallThatGrows(FencedDevice* device, uint64_t foreseen_bytes, Call call,
   }
   CallThatGrows(device, 0, undo);
   return OverLimit(device);
+}
+
+// A library's variables, of any size, come into a context with the first function, module or
+// variable of the library that is asked for there (H200: to the byte, and with nothing else).
+// Free memory tells for some microseconds whether they came; only then it is measured what did.
+// CUDA_ERROR_OUT_OF_MEMORY when the container stands above its limit then: the caller is to be
+// given nothing, but what came stays until the library goes.
+constexpr uint64_t kMostCodeBytes = uint64_t{32} << 20;
+
+template <typename Call>
+CUresult CallThatPlaces(FencedDevice* device, Call call) {
+  if (!device->listed.load(std::memory_order_relaxed)) {
+    return CallThatGrows(device, 0, call, [] { return CUDA_SUCCESS; });
+  }
+  const uint64_t free_before = DriverFreeBytes();
+  const CUresult rc = call();
+  OverheadChanged(device);
+  if (rc != CUDA_SUCCESS || DriverFreeBytes() + kMostCodeBytes >= free_before) return rc;
+  ReadOverheadNow(device);
+  return device->account.IsWithinLimit() ? rc : OverLimit(device);
 }
 
 }  // namespace gpufence

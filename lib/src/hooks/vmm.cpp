@@ -37,8 +37,10 @@ class Unmapping {
  private:
   static constexpr size_t kInline = 8;
 
-  size_t Count(uint64_t address, uint64_t end);
-  void Take(uint64_t address, uint64_t end);
+  void Walk(uint64_t address, uint64_t bytes);
+  void Search(uint64_t address, uint64_t bytes);
+  void Add(const Holding& mapping);
+  bool HasRoom();
 
   Fence* fence_;
   size_t room_ = kInline;
@@ -48,56 +50,63 @@ class Unmapping {
   LedgerMove move_;
 };
 
-// The next place where a mapping can begin behind one of `bytes` (0: none known here).
-uint64_t Behind(uint64_t address, uint64_t bytes) {
-  return address + (bytes != 0 ? bytes : kChunkBytes);
-}
+// Addresses are asked one after the other in a range of up to this many bytes; beyond it the table
+// is searched, since a range may be as long as a program likes, whatever the driver says to it.
+constexpr uint64_t kMostWalkedBytes = uint64_t{1} << 36;
 
 Unmapping::Unmapping(Fence* fence, uint64_t address, uint64_t bytes) : fence_(fence) {
-  if (fence == nullptr || bytes > UINT64_MAX - kChunkBytes - address) return;
-  const uint64_t end = address + bytes;
-  const size_t count = Count(address, end);
-  if (count > kInline) {
-    void* memory = MapWipedOnFork(count * sizeof(Piece));
-    if (memory == nullptr) {
-      GPUFENCE_LOG(kError, "no memory to unmap %zu mappings; they stay charged", count);
-      return;
-    }
-    pieces_ = static_cast<Piece*>(memory);
-    room_ = count;
+  if (fence == nullptr || bytes > UINT64_MAX - address) return;
+  if (bytes <= kMostWalkedBytes) {
+    Walk(address, bytes);
+  } else {
+    Search(address, bytes);
   }
-  if (count != 0) Take(address, end);
 }
 
 Unmapping::~Unmapping() {
   if (pieces_ != inline_) UnmapWipedOnFork(pieces_, room_ * sizeof(Piece));
 }
 
-size_t Unmapping::Count(uint64_t address, uint64_t end) {
-  size_t count = 0;
-  while (address < end) {
+void Unmapping::Walk(uint64_t address, uint64_t bytes) {
+  for (uint64_t passed = 0; passed < bytes;) {
     Holding mapping;
-    const bool found = fence_->holdings.Get(HoldingKind::kMapping, address, &mapping);
-    if (found) ++count;
-    address = Behind(address, mapping.bytes);
+    if (fence_->holdings.Take(HoldingKind::kMapping, address + passed, &mapping)) Add(mapping);
+    // The next place where a mapping can begin.
+    passed += mapping.bytes != 0 ? mapping.bytes : kChunkBytes;
   }
-  return count;
 }
 
-void Unmapping::Take(uint64_t address, uint64_t end) {
-  while (address < end && used_ < room_) {
-    Piece* piece = &pieces_[used_];
-    piece->mapping = {};
-    if (fence_->holdings.Take(HoldingKind::kMapping, address, &piece->mapping)) {
-      if (used_ == 0) {
-        move_.Begin(&fence_->devices[piece->mapping.device].moves);
-        move_.Granted();
-      }
-      ++used_;
-      piece->dropped = DropReference(fence_, piece->mapping.owner);
-    }
-    address = Behind(address, piece->mapping.bytes);
+void Unmapping::Search(uint64_t address, uint64_t bytes) {
+  fence_->holdings.TakeWhere(
+      [&](const Holding& holding) {
+        return holding.kind == HoldingKind::kMapping && holding.key - address < bytes;
+      },
+      [&](const Holding& mapping) { Add(mapping); });
+}
+
+void Unmapping::Add(const Holding& mapping) {
+  if (!HasRoom()) {
+    GPUFENCE_LOG(kError, "no memory to unmap %zu mappings; the others stay charged", used_);
+    return;
   }
+  if (used_ == 0) {
+    move_.Begin(&fence_->devices[mapping.device].moves);
+    move_.Granted();
+  }
+  pieces_[used_++] = {.mapping = mapping, .dropped = DropReference(fence_, mapping.owner)};
+}
+
+bool Unmapping::HasRoom() {
+  if (used_ < room_) return true;
+  const size_t room = room_ * kInline;
+  void* memory = MapWipedOnFork(room * sizeof(Piece));
+  if (memory == nullptr) return false;
+  auto* pieces = static_cast<Piece*>(memory);
+  for (size_t i = 0; i < used_; ++i) pieces[i] = pieces_[i];
+  if (pieces_ != inline_) UnmapWipedOnFork(pieces_, room_ * sizeof(Piece));
+  pieces_ = pieces;
+  room_ = room;
+  return true;
 }
 
 CUresult Unmapping::Settle(CUresult rc) {

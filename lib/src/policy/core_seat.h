@@ -70,6 +70,10 @@ class CoreSeat {
   // unknown.
   void Beat(uint64_t now_ns, bool outstanding, uint64_t ends_ns = 0);
 
+  // How long this process's launches take, in the mean: its container's turns are as long as that
+  // needs.
+  void NoteLaunches(uint64_t launch_ns);
+
   // Closes a turn that is over, hands over one that is drained, passes over the dead and the
   // stopped, and wakes whoever is next. Called by every watcher while it waits for a turn or others
   // wait for its own. True when the turn word changed.

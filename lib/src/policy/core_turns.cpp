@@ -26,6 +26,11 @@ uint64_t BeatNs(uint64_t beat) { return (beat >> 1) * kNsInUs; }
 // Whom a hand-over wakes; a few others too, where there are more than 32 containers.
 uint32_t WakeBits(uint32_t tenant) { return 1u << (tenant % 32); }
 
+uint64_t QuantumOf(const CoreTenant& tenant) {
+  return std::clamp(tenant.quantum_ns.load(std::memory_order_relaxed), uint64_t{kTurnQuantumNs},
+                    uint64_t{kLongQuantumNs});
+}
+
 // What one process adds to the view of its container.
 void AddMember(const CoreMember& member, uint64_t backlog_ns, uint64_t now_ns, TenantView* view) {
   // Pairs with Beat: who is seen here as idle sees there that the turn is closing.
@@ -77,6 +82,7 @@ void CoreSeat::View(Turn turn, uint64_t now_ns, TenantView* views) const {
                 .ends_ns = 0,
                 .due_ns = tenant.due_ns.load(std::memory_order_relaxed),
                 .lead_ns = LeadOf(tenant.served_ns.load(std::memory_order_relaxed), virtual_ns),
+                .quantum_ns = QuantumOf(tenant),
                 .share = shares.hard};
   }
   const uint32_t high = HighMember(file_.region);
@@ -149,6 +155,14 @@ void CoreSeat::Beat(uint64_t now_ns, bool outstanding, uint64_t ends_ns) {
   own.beat.store(PackBeat(now_ns, outstanding), std::memory_order_seq_cst);
 }
 
+void CoreSeat::NoteLaunches(uint64_t launch_ns) {
+  if (!shares_device_) return;
+  const uint64_t quantum_ns = QuantumFor(launch_ns);
+  Word& told = tenant().quantum_ns;
+  if (told.load(std::memory_order_relaxed) == quantum_ns) return;
+  told.store(quantum_ns, std::memory_order_relaxed);
+}
+
 void CoreSeat::HandOver(Turn from, uint32_t to, const TenantView* views, uint64_t now_ns) {
   CoreTenant* tenants = file_.region->tenants[place_.row];
   if (from.tenant < kMaxCoreTenants) {
@@ -208,7 +222,7 @@ bool CoreSeat::OthersWant(uint64_t now_ns, uint64_t window_ns) const {
 uint64_t CoreSeat::TurnLeftNs(uint64_t now_ns) const {
   if (!HasTurn() || !shares_device_ || !OthersWant(now_ns, kMemberSilentNs)) return UINT64_MAX;
   const Turn turn = UnpackTurn(row().turn.load(std::memory_order_relaxed));
-  const uint64_t end_ns = TurnBegan(turn, now_ns) + kTurnQuantumNs;
+  const uint64_t end_ns = TurnBegan(turn, now_ns) + QuantumOf(tenant());
   // Beyond its quantum it ends when somebody else was served less, which may be soon.
   return end_ns > now_ns ? end_ns - now_ns : kShortTurnNs;
 }

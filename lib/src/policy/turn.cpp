@@ -1,5 +1,7 @@
 #include "policy/turn.h"
 
+#include <algorithm>
+
 #include "policy/share.h"
 
 namespace gpufence {
@@ -41,11 +43,16 @@ namespace {
 
 // A turn makes that much of a difference between two who both always want one.
 bool IsFarBehind(const TenantView& next, const TenantView& holder) {
-  const uint32_t share = holder.share < next.share ? holder.share : next.share;
-  return next.lead_ns + static_cast<int64_t>(CostOf(kTurnQuantumNs, share)) <= holder.lead_ns;
+  const uint32_t share = std::min(holder.share, next.share);
+  const uint64_t quantum_ns = std::max(holder.quantum_ns, next.quantum_ns);
+  return next.lead_ns + static_cast<int64_t>(CostOf(quantum_ns, share)) <= holder.lead_ns;
 }
 
 }  // namespace
+
+uint64_t QuantumFor(uint64_t launch_ns) {
+  return launch_ns != 0 && launch_ns < kShortLaunchNs ? kLongQuantumNs : kTurnQuantumNs;
+}
 
 bool IsEligible(const TenantView& tenant, uint64_t now_ns) {
   return tenant.wants_ns != 0 && HeldForNs(tenant.due_ns, now_ns) == 0;
@@ -55,7 +62,7 @@ bool IsTurnOver(const TenantView& holder, const TenantView* next, uint64_t began
                 uint64_t now_ns) {
   if (next == nullptr) return false;
   if (HeldForNs(holder.due_ns, now_ns) > 0) return true;
-  if (now_ns >= began_ns + kTurnQuantumNs && next->lead_ns <= holder.lead_ns) return true;
+  if (now_ns >= began_ns + holder.quantum_ns && next->lead_ns <= holder.lead_ns) return true;
   if (now_ns >= began_ns + kShortTurnNs && IsFarBehind(*next, holder)) return true;
   // A new holder has as long as one that was busy.
   const uint64_t idle_ns = holder.idle_since_ns > began_ns ? holder.idle_since_ns : began_ns;
@@ -94,7 +101,7 @@ int64_t LeadOf(uint64_t served_ns, uint64_t virtual_ns) {
 }
 
 uint64_t CatchUp(uint64_t served_ns, uint64_t virtual_ns, uint32_t share) {
-  const uint64_t missed_ns = CostOf(kTurnQuantumNs, share);
+  const uint64_t missed_ns = CostOf(kLongQuantumNs, share);
   const uint64_t earliest_ns = virtual_ns - missed_ns;
   if (static_cast<int64_t>(served_ns - earliest_ns) < 0) return earliest_ns;
   // A lead that no turn explains: a word that went wrong.

@@ -8,6 +8,10 @@
 namespace gpufence {
 
 inline constexpr uint64_t kTurnQuantumNs = 35'000'000;
+// ... of a program of short kernels, which needs most of a millisecond of each turn to be ahead of
+// the GPU again: that shall be less than a hundredth of it.
+inline constexpr uint64_t kLongQuantumNs = 110'000'000;
+inline constexpr uint64_t kShortLaunchNs = 200'000;
 inline constexpr uint64_t kShortTurnNs = 5'000'000;  // the least that a turn of a busy holder lasts
 inline constexpr uint64_t kTurnIdleNs = 200'000;
 // What a turn costs beside its time: the GPU's way to another process and back (141 us each on an
@@ -42,8 +46,12 @@ struct TenantView {
   uint64_t ends_ns;        // when what is outstanding is expected to be done; or kUnknownEnd
   uint64_t due_ns;         // policy/share.h
   int64_t lead_ns;         // what it was served beyond the others (LeadOf), its turn included
+  uint64_t quantum_ns;     // how long its turns are
   uint32_t share;          // thousandths of a percent
 };
+
+// The quantum of a program whose launches take so long, in the mean; 0: not known.
+uint64_t QuantumFor(uint64_t launch_ns);
 
 // True when the tenant wants the turn and can pay.
 bool IsEligible(const TenantView& tenant, uint64_t now_ns);
@@ -73,8 +81,8 @@ uint64_t ServedInTurn(uint64_t began_ns, uint64_t others_wait_ns, uint64_t now_n
 int64_t LeadOf(uint64_t served_ns, uint64_t virtual_ns);
 inline constexpr int64_t kMostLeadNs = 10'000'000'000;
 
-// `served_ns` of a tenant that was idle and is back: it keeps at most a quantum of what it missed,
-// so that it is next but does not hoard.
+// `served_ns` of a tenant that was idle and is back: it keeps at most a long quantum of what it
+// missed, so that it is next but does not hoard.
 uint64_t CatchUp(uint64_t served_ns, uint64_t virtual_ns, uint32_t share);
 
 }  // namespace gpufence

@@ -33,7 +33,8 @@ struct CoreTenant {
   Word served_ns;          // time it held turns, over its share (policy/turn.h)
   Word gaps[kCoreGaps];    // what was passed over by charged_until_ns (policy/core_busy.h)
   Word charged_ns;         // all GPU time it was ever charged: for display
-  uint64_t reserved[7];
+  Word quantum_ns;         // how long its turns are; 0: as libraries before this word had it
+  uint64_t reserved[6];
 };
 static_assert(sizeof(CoreTenant) == 128 + 8 * kCoreGaps);
 

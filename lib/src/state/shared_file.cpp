@@ -26,6 +26,18 @@ constexpr int kOpenAttempts = 100;
 
 // kDamaged: readable, but no file of this kind. Files appear whole (see Make), so it is not one
 // that somebody is still building.
+// A program that closed its standard streams goes on writing to their numbers, and must not write
+// into the file. EMFILE or so, like open(), when there is no other number.
+int OpenBeyondStreams(const char* path, int flags, mode_t mode = 0) {
+  const int fd = open(path, flags | O_CLOEXEC | O_NOFOLLOW, mode);
+  if (fd < 0 || fd > STDERR_FILENO) return fd;
+  const int beyond = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+  const int error = errno;
+  close(fd);
+  errno = error;
+  return beyond;
+}
+
 enum class Opened { kReady, kAbsent, kDamaged, kUnusable };
 
 bool PathOf(const char* folder, const char* name, char* path) {
@@ -52,7 +64,7 @@ Opened MapFile(const SharedFileKind& kind, int fd, int protection, SharedFile* f
 // Without O_CREAT: sticky world-writable folders refuse even an existing file of another user then
 // (fs.protected_regular).
 Opened OpenExisting(const SharedFileKind& kind, const char* path, int mode, SharedFile* file) {
-  const int fd = open(path, mode | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  const int fd = OpenBeyondStreams(path, mode | O_NONBLOCK);
   if (fd < 0) return errno == ENOENT || errno == ENOTDIR ? Opened::kAbsent : Opened::kUnusable;
   const int protection = mode == O_RDONLY ? PROT_READ : PROT_READ | PROT_WRITE;
   const Opened opened = MapFile(kind, fd, protection, file);
@@ -84,7 +96,7 @@ Opened Make(const SharedFileKind& kind, const char* folder, const char* path, Sh
     return Opened::kUnusable;
   }
   unlink(draft);
-  const int fd = open(draft, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, kFileMode);
+  const int fd = OpenBeyondStreams(draft, O_RDWR | O_CREAT | O_EXCL, kFileMode);
   if (fd < 0) return Opened::kUnusable;
   void* address = MAP_FAILED;
   if (fchmod(fd, kFileMode) == 0 && Resize(fd, kind.bytes) &&
@@ -241,7 +253,7 @@ void OpenedFile::Remember(const SharedFile& file, size_t bytes) {
   path_[length > 0 ? length : 0] = '\0';
 }
 
-int OpenedFile::Reopen() const { return open(path_, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK); }
+int OpenedFile::Reopen() const { return OpenBeyondStreams(path_, O_RDWR | O_NONBLOCK); }
 
 void OpenedFile::CloseInherited() {
   if (file_.memory == nullptr || opener_ == getpid()) return;

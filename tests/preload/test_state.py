@@ -228,6 +228,10 @@ def test_a_chunk_that_only_seems_empty_stays_charged(build: Path, folder: Path) 
     run(build / "tests" / "state_arrays", "unknown", folder, 0, 0)
 
 
+def test_an_array_waits_for_room_outside_of_its_turn(build: Path, folder: Path) -> None:
+    run(build / "tests" / "state_arrays", "room", folder, 0, 0)
+
+
 def test_nothing_is_lost_when_processes_are_killed_and_stopped(build: Path, folder: Path) -> None:
     run(build / "tests" / "state_storm", folder, 32, ROUNDS, 1, timeout=1800)
 

@@ -7,6 +7,7 @@
 //   state_arrays late FOLDER THREADS OPERATIONS    one of them never ends its calls in time: never
 //                                                  less, and exact again once all arrays are gone
 //   state_arrays unknown FOLDER 0 0                what seems empty out of turn may hold others
+//   state_arrays room FOLDER 0 0                   others have their turn while room is made
 #include <string.h>
 #include <time.h>
 
@@ -212,6 +213,36 @@ void Unknown(World* world) {
   CHECK_EQ(HeldBy(*world->member, world->member->slot), 0);
 }
 
+World* full_world = nullptr;
+
+// What another array leaves behind, which can end only in turn.
+bool MakeRoomInTurn(uint32_t) {
+  CHECK(full_world->places->TryEnter());
+  full_world->places->Leave();
+  full_world->member->account.Release(kChunkBytes);
+  return true;
+}
+
+// A request that no chunk is left for: it waits outside of its turn until there is room, and has
+// the turn again before it takes its place.
+void Room(World* world, const char* folder) {
+  full_world = world;
+  Account& account = world->member->account;
+  account.Open(MustOpen(folder), world->member->row, world->member->slot, 0, kLimitBytes,
+               MakeRoomInTurn);
+  CHECK(account.Reserve(kLimitBytes));
+
+  {
+    ArrayGrant grant(&account, world->places, ArrayHeapOf(kContext, 4), 100'000);
+    CHECK(static_cast<bool>(grant));
+    CHECK(!world->places->TryEnter());
+    CHECK_EQ(HeldBy(*world->member, world->member->slot), kLimitBytes);
+  }
+
+  CHECK(world->places->TryEnter());
+  CHECK_EQ(HeldBy(*world->member, world->member->slot), kLimitBytes - kChunkBytes);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -226,6 +257,10 @@ int main(int argc, char** argv) {
   if (strcmp(argv[1], "unknown") == 0) {
     world.is_exact = false;
     Unknown(&world);
+    return 0;
+  }
+  if (strcmp(argv[1], "room") == 0) {
+    Room(&world, argv[2]);
     return 0;
   }
   std::vector<std::thread> workers;

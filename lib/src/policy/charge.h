@@ -24,11 +24,9 @@ constexpr uint64_t ChannelBytes(uint64_t streams) {
          (streams * (48 << 10) + (320 << 10)) / kChunkBytes * kChunkBytes;
 }
 
-// Pieces that share chunks with others: all that do not fill one. What takes nothing shares
-// nothing.
-constexpr bool IsSmall(uint64_t bytes) {
-  return bytes > 0 && RoundUp(bytes, kSmallStep) < kChunkBytes;
-}
+// Pieces that share chunks with others: all that do not fill one, in steps. What takes nothing
+// shares nothing (and wraps).
+constexpr bool IsSmall(uint64_t bytes) { return bytes - 1 < kChunkBytes - kSmallStep; }
 
 static_assert(ChannelBytes(1) == 0 && ChannelBytes(2) == kChunkBytes);
 static_assert(ChannelBytes(34) == 9 * kChunkBytes && ChannelBytes(36) == 10 * kChunkBytes);
@@ -38,6 +36,7 @@ static_assert(RoundUp(1, kChunkBytes) == kChunkBytes);
 static_assert(RoundUp(kChunkBytes, kChunkBytes) == kChunkBytes);
 static_assert(RoundUp(UINT64_MAX, kChunkBytes) >= uint64_t{1} << 63);
 static_assert(IsSmall(kChunkBytes - kSmallStep) && !IsSmall(kChunkBytes - kSmallStep + 1));
+static_assert(IsSmall(1) && !IsSmall(0) && !IsSmall(UINT64_MAX));
 static_assert(RoundUp(5 << 20, kChunkBytes) == uint64_t{6} << 20);
 
 }  // namespace gpufence

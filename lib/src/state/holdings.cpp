@@ -8,10 +8,9 @@ namespace gpufence {
 namespace {
 
 uint64_t Mix(HoldingKind kind, uint64_t key) {
-  uint64_t mixed = key ^ (static_cast<uint64_t>(kind) << 56);
-  mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9u;
-  mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111ebu;
-  return mixed ^ (mixed >> 31);
+  // Keys come in steps of powers of two: their difference is in the upper half of the product.
+  const uint64_t mixed = (key ^ (static_cast<uint64_t>(kind) << 40)) * 0x9e3779b97f4a7c15u;
+  return mixed ^ (mixed >> 32);
 }
 
 // The low bits choose the shard, the others the place in it.

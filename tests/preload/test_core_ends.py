@@ -107,6 +107,19 @@ def test_calls_that_fail_at_random_lose_nothing(
     assert done.stderr.count("\n") <= 1
 
 
+def test_a_stream_without_a_last_marker_is_paid_for_when_it_ends(sim: Sim, tmp_path: Path) -> None:
+    # The first one is there; those behind the kernel and before the destruction are refused.
+    faults = ";".join(f"cuEventRecord@{n}={REFUSED}" for n in range(2, 4))
+    command = ("cores_ends", "spaced", 1, 200_000, 600)
+
+    (done,) = run_together(
+        sim.with_env(FAULTS=faults), tmp_path, [command], env=limited(tmp_path, PERCENT)
+    )
+
+    # What is waited for is charged from before its launch, and so for more than it ran.
+    assert PERCENT / 2 <= done.facts["share"] <= PERCENT + POINTS
+
+
 def test_a_context_that_died_is_not_charged_for_ever(sim: Sim, tmp_path: Path) -> None:
     # The first marker is there; then no call about the context succeeds.
     calls = ("cuEventQuery", "cuStreamQuery", "cuStreamSynchronize")

@@ -25,10 +25,16 @@ KERNEL_US = 500
 SLICE_US = 2_000  # for which a simulated GPU belongs to one process
 RUN_MS = 2_000
 GPU_GAP_NS = 1_700  # between two kernels of an H200
-MARKED_GAP_NS = 5_700  # before and behind a kernel that is launched into an idle stream
 LAUNCH_NS = 2_200  # of the launching thread's time
+# Around a kernel that is launched into an idle stream: the host's part of the launch, what the GPU
+# takes in any case, and what the marker behind it takes.
+WAITED = {"LAUNCH_NS": 3_500, "EVENT_NS": 1_540}
+WAITED_GAP_NS = 460
 POINTS = 1.0  # the burst of 10 ms in two seconds, and the end of the last kernel
-MOST_LOOKS = 800  # a second
+MOST_LOOKS = 650  # a second: one each 2 ms, and some where something ends
+MOST_READ = 1_600  # times of markers a second
+# A launch in each of 32 streams, and a burst of all together: paid for, and what ran meanwhile.
+LONGEST_HELD_US = {10: 200_000, 50: 100_000}
 SECOND_POINTS = 2.0  # a burst in a second, and launches that are queued in one and run in the next
 
 pytestmark = pytest.mark.skipif(
@@ -61,8 +67,10 @@ def one(
     run_ms: int = RUN_MS,
 ) -> Finished:
     """One process, alone in its container."""
-    gap_ns = MARKED_GAP_NS if manner == "sync" else GPU_GAP_NS
-    command = ("cores_run", way, manner, kernel_us, run_ms, gap_ns, LAUNCH_NS)
+    command = ("cores_run", way, manner, kernel_us, run_ms, GPU_GAP_NS, LAUNCH_NS)
+    if manner in ("sync", "mixed"):
+        sim = sim.with_env(**WAITED)
+        command = ("cores_run", way, manner, kernel_us, run_ms, WAITED_GAP_NS, 0)
     return run_together(sim, folder, [command], env=limited(folder, percent))[0]
 
 
@@ -104,15 +112,24 @@ def test_streams_contexts_and_devices_are_held(
 
 
 @pytest.mark.parametrize("percent", [25, 50, 99])
-def test_a_program_that_waits_is_seldom_looked_at(sim: Sim, tmp_path: Path, percent: int) -> None:
-    """A look costs some 15 us of a core."""
+@pytest.mark.parametrize(
+    ("manner", "kernel_us"),
+    [("sync", 1_000), ("event", 100), ("ahead", 100), ("ahead", 1_000), ("steady", 200_000)],
+)
+def test_a_busy_program_is_seldom_looked_at(
+    sim: Sim, tmp_path: Path, manner: str, kernel_us: int, percent: int
+) -> None:
+    """A look costs some 15 us of a core, and each marker whose time it reads some 5 more."""
     log = tmp_path / "calls"
 
-    one(sim.with_env(LOG=log), tmp_path, percent, "cuLaunchKernel", "sync", 1_000)
+    facts = one(sim.with_env(LOG=log), tmp_path, percent, "cuLaunchKernel", manner, kernel_us).facts
 
     # A look sets the context of what it asks about, and none at its end.
-    looks = log.read_text(encoding="utf-8").count("cuCtxSetCurrent ") / 2
-    assert looks <= MOST_LOOKS * RUN_MS / 1000
+    seconds = facts["us"] / 1e6
+    calls = log.read_text(encoding="utf-8")
+    assert calls.count("cuCtxSetCurrent ") / 2 <= MOST_LOOKS * seconds
+    if percent <= 50:
+        assert calls.count("cuEventElapsedTime ") <= MOST_READ * seconds
 
 
 @pytest.mark.parametrize("percent", [25, 60])
@@ -148,10 +165,8 @@ def test_short_kernels_that_are_waited_for_are_measured_mostly_without_markers(
     sim: Sim, tmp_path: Path, kernel_us: int
 ) -> None:
     log = tmp_path / "calls"
-    command = ("cores_run", "cuLaunchKernel", "sync", kernel_us, 1_000, MARKED_GAP_NS, LAUNCH_NS)
-    machine = sim.with_env(LOG=str(log))
 
-    (done,) = run_together(machine, tmp_path, [command], env=limited(tmp_path, 25))
+    done = one(sim.with_env(LOG=str(log)), tmp_path, 25, "cuLaunchKernel", "sync", kernel_us, 1_000)
 
     calls = [line.split()[0] for line in log.read_text(encoding="utf-8").splitlines()]
     assert done.facts["share"] == pytest.approx(25, abs=POINTS)
@@ -163,9 +178,7 @@ def test_short_kernels_that_are_waited_for_are_measured_mostly_without_markers(
 def test_longer_kernels_that_are_waited_for_are_held(
     sim: Sim, tmp_path: Path, manner: str, kernel_us: int
 ) -> None:
-    command = ("cores_run", "cuLaunchKernel", manner, kernel_us, 1_000, MARKED_GAP_NS, LAUNCH_NS)
-
-    (done,) = run_together(sim, tmp_path, [command], env=limited(tmp_path, 25))
+    done = one(sim, tmp_path, 25, "cuLaunchKernel", manner, kernel_us, 1_000)
 
     assert done.facts["share"] == pytest.approx(25, abs=POINTS)
 
@@ -176,6 +189,7 @@ def test_many_streams_queue_no_more_than_one(sim: Sim, tmp_path: Path, percent: 
 
     assert done.facts["share"] == pytest.approx(percent, abs=POINTS)
     assert done.facts["most"] == pytest.approx(percent, abs=SECOND_POINTS)
+    assert done.facts["longest_us"] <= LONGEST_HELD_US[percent]
 
 
 @pytest.mark.parametrize("percent", [25, 50])

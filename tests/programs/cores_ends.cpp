@@ -5,12 +5,13 @@
 //
 //   cores_ends WHAT THREADS KERNEL_US MS
 //
-// streams: each thread makes a stream, launches into it and destroys it without a wait. contexts:
-// the same with a context, its module and two streams. primary: each retains the primary context,
-// launches and releases it. reset: the same, and one of them resets it while kernels of all are
-// under way and nobody makes a call. races: they do make calls; then they find it gone and begin
-// anew. mixed: threads that end streams, contexts and the primary context, side by side. lingers:
-// launches once and then does nothing.
+// streams: each thread makes a stream, launches into it and destroys it without a wait. spaced: the
+// same, and then nothing for as long as two kernels take. contexts: the same as streams with a
+// context, its module and two streams. primary: each retains the primary context, launches and
+// releases it. reset: the same, and one of them resets it while kernels of all are under way and
+// nobody makes a call. races: they do make calls; then they find it gone and begin anew. mixed:
+// threads that end streams, contexts and the primary context, side by side. lingers: launches once
+// and then does nothing.
 //
 // Prints {"share": percent of the time until all was paid for, "launches", "ended", "gone": calls
 // that failed since somebody else reset the device, "us"}.
@@ -141,8 +142,9 @@ void* Work(void* argument) {
   const bool mixed = strcmp(worker.what, "mixed") == 0;
   const char* what = mixed ? kKinds[worker.number % 3] : worker.what;
   for (unsigned round = worker.number; NowUs() < until_us; ++round, ended.fetch_add(1)) {
-    if (strcmp(what, "streams") == 0) {
+    if (strcmp(what, "streams") == 0 || strcmp(what, "spaced") == 0) {
       InStreams(*worker.gpu, round);
+      if (strcmp(what, "spaced") == 0) usleep(static_cast<useconds_t>(2 * kernel_ns / kUs));
     } else if (strcmp(what, "contexts") == 0) {
       InContexts(*worker.gpu, round);
     } else if (strcmp(what, "lingers") == 0) {

@@ -7,11 +7,13 @@
 //
 // Ways: the driver's functions (cores_ways.h). Manners: steady, two (streams), many (streams),
 // legacy (stream), per_thread (stream), contexts (two, in turn), devices (two, in turn), sync
-// (after each), mixed (the same, every other one ten times as long), eager (as frameworks: many
-// short kernels, then eight eighty times as long), pauses (twice a kernel's length behind each) and
+// (after each), mixed (the same, every other one ten times as long), event (a wait for one after
+// every four), ahead (the same, four more are queued before), eager (as frameworks: many short
+// kernels, then eight eighty times as long), pauses (twice a kernel's length behind each) and
 // copies (between the kernels, as long as they).
 //
-// Prints {"share": percent, "least", "most": of a single second, "launches": n, "us": elapsed}.
+// Prints {"share": percent, "least", "most": of a single second, "longest_us": that a launch took,
+// "launches": n, "us": elapsed}.
 // Where time is virtual, a GPU that pauses for GAP_NS between two kernels and a launch that takes
 // LAUNCH_NS can be told: then a kernel holds the simulated GPU for so much longer than it runs.
 #include <time.h>
@@ -30,6 +32,7 @@ constexpr double kSecondUs = 1e6;
 constexpr unsigned long long kMoreThanABurstNs = 30 * kMs;
 constexpr double kHeldUs = 500;
 constexpr size_t kMany = 32;
+constexpr unsigned kBatch = 4;
 constexpr unsigned long long kBusBytesPerNs = 50;  // what the simulated GPU copies to the host
 
 double NowUs() {
@@ -62,10 +65,12 @@ struct Run {
   std::vector<Place*> places;
   CUdeviceptr memory;
   void* host;
+  CUevent batch_ends[2];
   unsigned launches;
-  unsigned long long busy_ns;   // of all launches
-  double launched_us;           // when the last one returned
-  double held_us;               // for how long it was held
+  unsigned long long busy_ns;  // of all launches
+  double launched_us;          // when the last one returned
+  double held_us;              // for how long it was held
+  double longest_us;
   std::vector<double> ends_us;  // when launches returned, from the begin
 
   bool Is(const char* name) const { return strcmp(manner, name) == 0; }
@@ -92,14 +97,25 @@ struct Run {
     MUST(way->launch(place.work, stream));
     launched_us = NowUs();
     held_us = launched_us - begin_us;
+    longest_us = std::max(longest_us, held_us);
     ++launches;
     busy_ns += ns;
     if (launch_us != 0) SpendUntil(NowUs() + launch_us);
     Between(stream);
   }
 
+  bool AwaitsBatches() const { return Is("event") || Is("ahead"); }
+
+  // The last one's end, or the one's before.
+  void AwaitBatch(CUstream stream) {
+    const unsigned batch = launches / kBatch;
+    MUST(cuEventRecord(batch_ends[batch % 2], stream));
+    MUST(cuEventSynchronize(batch_ends[(Is("ahead") ? batch + 1 : batch) % 2]));
+  }
+
   void Between(CUstream stream) {
     if (Is("sync") || Is("mixed") || Is("pauses")) MUST(cuStreamSynchronize(stream));
+    if (AwaitsBatches() && launches % kBatch == 0) AwaitBatch(stream);
     if (Is("pauses")) usleep(static_cast<useconds_t>(kernel_ns / 500));
     if (Is("copies")) {
       MUST(cuMemcpyDtoHAsync_v2(host, memory, kernel_ns * kBusBytesPerNs, stream));
@@ -115,6 +131,9 @@ void Open(Run* run) {
     place->work.ns = run->kernel_ns + run->gap_ns;
     if (run->way->prepare != nullptr) run->way->prepare(&place->work);
     run->places.push_back(place);
+  }
+  for (CUevent& end : run->batch_ends) {
+    if (run->AwaitsBatches()) MUST(cuEventCreate(&end, CU_EVENT_DISABLE_TIMING));
   }
   if (run->Is("copies")) {
     const size_t bytes = run->kernel_ns * kBusBytesPerNs;
@@ -165,7 +184,7 @@ void TellSeconds(const Run& run, double share_of_launch, Facts* facts) {
 int main(int argc, char** argv) {
   if (argc != 5 && argc != 7) return 2;
   const unsigned long long kernel_ns = strtoull(argv[3], nullptr, 10) * kUs;
-  Run run = {WayOf(argv[1]), argv[2], kernel_ns, 0, 0, {}, 0, nullptr, 0, 0, 0, 0, {}};
+  Run run = {WayOf(argv[1]), argv[2], kernel_ns, 0, 0, {}, 0, nullptr, {}, 0, 0, 0, 0, 0, {}};
   if (run.way == nullptr) return 3;
   if (argc == 7) {
     run.gap_ns = strtoull(argv[5], nullptr, 10);
@@ -191,6 +210,7 @@ int main(int argc, char** argv) {
   Facts facts;
   facts.Say("share", static_cast<double>(busy_ns) / 10 / parts / us);
   TellSeconds(run, mean_ns / 10, &facts);
+  facts.Say("longest_us", run.longest_us);
   facts.Say("launches", launches);
   facts.Say("us", us);
   return 0;

@@ -3,6 +3,8 @@
 
 #include "cuda/launch.h"
 #include "cuda/stream.h"
+#include "machine/config.h"
+#include "machine/timeline.h"
 
 namespace sim {
 
@@ -11,7 +13,17 @@ namespace {
 using launch::ParameterRoom;
 using launch::Request;
 
+// The host's part of a launch, by the calling thread's own clock.
+void SpendOnLaunch() {
+  const Config* config = GetConfig();
+  if (config == nullptr || config->launch_ns == 0) return;
+  const uint64_t until_ns = MonotonicNs() + config->launch_ns;
+  while (MonotonicNs() < until_ns) {
+  }
+}
+
 CUresult Enter(bool per_thread, const Request& request, CUstream stream) {
+  SpendOnLaunch();
   TimelineLock lock;
   stream::Stream* into = nullptr;
   CUresult result = stream::Resolve(stream, per_thread, &into);

@@ -7,6 +7,7 @@
 #include "cuda/event.h"
 #include "cuda/graph.h"
 #include "cuda/memory.h"
+#include "machine/config.h"
 
 namespace sim {
 
@@ -95,6 +96,8 @@ Work* MakeWork(TimelineLock& lock, const Operation& operation, CUresult* result)
       work = NewWork<OperationWork>(Engine::kHost, operation.device, 0);
       if (work != nullptr) work->action = CallHost;
       return work;
+    case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+      return NewWork<OperationWork>(Engine::kNone, operation.device, GetConfig()->event_ns);
     default:
       return NewWork<OperationWork>(Engine::kNone, operation.device, 0);
   }

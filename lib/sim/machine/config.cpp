@@ -30,6 +30,8 @@ constinit Config g_config = {
     .context_bytes = 526 * kMiB,
     .stream_bytes = 512 << 10,
     .kernel_ns = 2'000,
+    .event_ns = 0,
+    .launch_ns = 0,
 };
 constinit bool g_usable = true;
 constinit pthread_once_t g_once = PTHREAD_ONCE_INIT;
@@ -95,6 +97,16 @@ bool ParsePermille(const char* text, uint32_t* permille) {
   return true;
 }
 
+void ReadNs(const char* variable, uint64_t* ns) {
+  const char* value = Read(variable);
+  int64_t parsed = 0;
+  if (value == nullptr) return;
+  if (!ParseInteger(value, 0, 1'000'000'000'000, &parsed)) {
+    return Refuse(variable, value, "write nanoseconds, from 0 to 10^12");
+  }
+  *ns = static_cast<uint64_t>(parsed);
+}
+
 void ReadSpeed() {
   const char* value = Read("GPUFENCE_SIM_SPEED");
   if (value == nullptr) return;
@@ -154,13 +166,9 @@ void ReadAll() {
   g_config.memory_bytes -= g_config.memory_bytes % kMiB;
   g_config.context_bytes += (kGranule - g_config.context_bytes % kGranule) % kGranule;
   ReadSpeed();
-  const char* kernel = Read("GPUFENCE_SIM_KERNEL_NS");
-  int64_t kernel_ns = 0;
-  if (kernel == nullptr) return;
-  if (!ParseInteger(kernel, 0, 1'000'000'000'000, &kernel_ns)) {
-    return Refuse("GPUFENCE_SIM_KERNEL_NS", kernel, "write nanoseconds, from 0 to 10^12");
-  }
-  g_config.kernel_ns = static_cast<uint64_t>(kernel_ns);
+  ReadNs("GPUFENCE_SIM_KERNEL_NS", &g_config.kernel_ns);
+  ReadNs("GPUFENCE_SIM_EVENT_NS", &g_config.event_ns);
+  ReadNs("GPUFENCE_SIM_LAUNCH_NS", &g_config.launch_ns);
 }
 
 // The power of 1024 that a unit stands for, or -1: "", "b", "k", "kb", "kib", ... "t", "tb", "tib".

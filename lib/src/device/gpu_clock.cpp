@@ -8,6 +8,10 @@ void GpuClock::Observe(int64_t gpu_ns, uint64_t recorded_ns, uint64_t observed_n
   const Bounds seen = {static_cast<int64_t>(recorded_ns) - gpu_ns,
                        static_cast<int64_t>(observed_ns) - gpu_ns, prompt};
   const uint64_t age_ns = observed_ns - window_began_ns_;
+  const int64_t drift_ns = static_cast<int64_t>(observed_ns - observed_ns_) / kDriftPart;
+  observed_ns_ = observed_ns;
+  current_.Loosen(drift_ns);
+  previous_.Loosen(drift_ns);
   if (window_began_ns_ == 0 || age_ns > kWindowNs) {
     const bool follows = window_began_ns_ != 0 && age_ns < 2 * kWindowNs;
     previous_ = follows ? current_ : seen;
@@ -22,7 +26,7 @@ void GpuClock::Observe(int64_t gpu_ns, uint64_t recorded_ns, uint64_t observed_n
   const int64_t high_ns = std::min(current_.high_ns, previous_.high_ns);
   if (low_ns > high_ns) {
     offset_ns_ = current_.high_ns;  // the clocks drifted between the windows: the newer word counts
-  } else if (current_.has_prompt || previous_.has_prompt) {
+  } else if (IsSharp()) {
     offset_ns_ = low_ns;
   } else {
     offset_ns_ = std::max(low_ns, high_ns - kSeenSoonNs);

@@ -17,8 +17,13 @@ class GpuClock {
   // The moment of the monotonic clock at which the GPU's clock said `gpu_ns`.
   uint64_t ToMonotonic(int64_t gpu_ns) const;
 
+  // Whether that is known to about a microsecond.
+  bool IsSharp() const { return current_.has_prompt || previous_.has_prompt; }
+
  private:
-  // The clocks drift apart by microseconds a second, so bounds are forgotten after two windows.
+  // The clocks drift apart (6 us a second on an H200): bounds loosen by three times that, and are
+  // forgotten after two windows.
+  static constexpr int64_t kDriftPart = 50'000;
   static constexpr uint64_t kWindowNs = 1'000'000'000;
   // Without a prompt one: of the many markers of a window one was seen this soon after it was
   // reached.
@@ -28,10 +33,16 @@ class GpuClock {
     int64_t low_ns;
     int64_t high_ns;
     bool has_prompt;
+
+    void Loosen(int64_t by_ns) {
+      low_ns -= by_ns;
+      high_ns += by_ns;
+    }
   };
   Bounds current_;
   Bounds previous_;
   uint64_t window_began_ns_;  // 0: nothing was observed
+  uint64_t observed_ns_;      // the last time
   int64_t offset_ns_;
 };
 

@@ -1,4 +1,4 @@
-// The tables, and markers on their way in.
+// The tables, and the markers themselves.
 #include "device/markers.h"
 
 #include <algorithm>
@@ -13,8 +13,6 @@ constexpr uint64_t kLegacyStream = 1;     // CU_STREAM_LEGACY
 constexpr uint64_t kPerThreadStream = 2;  // CU_STREAM_PER_THREAD
 constexpr int kMarkersMadeAtOnce = 8;
 
-// After so long a pause a stream may do something else than before.
-constexpr uint64_t kLongPauseNs = 1'000'000;
 // Taken for the time of a launch while nothing better is known.
 constexpr uint64_t kUnknownLaunchNs = 2'500'000;
 constexpr uint64_t kUntrustedLaunchNs = 1'000'000;
@@ -23,8 +21,10 @@ constexpr uint64_t kUntrustedLaunchNs = 1'000'000;
 constexpr uint64_t kMostAbove = 4;
 constexpr uint64_t kMostBelow = 16;
 
-// Recording takes about one; more was the making of events, or the host's own affair.
-constexpr uint64_t kMostMarkNs = 3'000;
+// A launch takes the host 3 to 4 us, and up to 40 behind a pause; a graph may have begun before its
+// launch returns. What is not known is taken for little, so that too much is charged.
+constexpr uint64_t kMostLeadNs = 10'000;
+constexpr uint64_t kUnknownLeadNs = 2'000;
 
 // The stream that the thread launched into last.
 constinit thread_local MarkedStream* last_stream = nullptr;
@@ -64,6 +64,11 @@ uint64_t MarkedStream::QueuedNs() const {
   }
   if (!is_trusted.load(std::memory_order_relaxed)) each_ns = std::max(each_ns, kUntrustedLaunchNs);
   return launches * each_ns;
+}
+
+uint64_t MarkedStream::LeadNs() const {
+  const uint64_t until_ns = launched_ns.load(std::memory_order_relaxed);
+  return until_ns > marked_ns ? std::min(until_ns - marked_ns, kMostLeadNs) : kUnknownLeadNs;
 }
 
 // ---- tables ----
@@ -128,14 +133,15 @@ MarkedStream* Markers::Insert(const Key& key) {
   place->ordinal = contexts_[context].ordinal;
   place->context = context;
   place->first = place->last = kNone;
-  place->is_timed = place->is_trusted = place->is_fresh = false;
+  place->is_timed = place->is_trusted = place->is_fresh = place->goes_on = false;
   place->failures = 0;
   place->queued = place->tail_seen = 0;
-  place->idle_since_ns = place->ns_per_launch = place->mean_ns = place->busy_ns = 0;
-  place->steady = 0;
+  place->idle_since_ns = place->deducted_ns = place->ns_per_launch = place->mean_ns =
+      place->ran_ns = 0;
+  place->steady = place->mean_of = 0;
   place->by_host = place->is_waited_for = place->began_away = false;
   place->marked_due = 0;
-  place->host_extra_ns = place->longest_ns = place->since_mark_ns = 0;
+  place->begin_ns = place->host_extra_ns = place->longest_ns = place->since_mark_ns = 0;
   place->handle.store(key.handle, std::memory_order_release);
   return place;
 }
@@ -224,7 +230,10 @@ uint16_t Markers::Take(uint16_t context) {
       } else {
         index = static_cast<uint16_t>(++markers_made_);
       }
-      markers_[index] = {event, 0, 0, owner->free, context, false, false};
+      markers_[index] = {};
+      markers_[index].event = event;
+      markers_[index].next = owner->free;
+      markers_[index].context = context;
       owner->free = index;
     }
     real::cuCtxPopCurrent_v2(&popped);
@@ -253,6 +262,9 @@ bool Markers::Record(MarkedStream* stream, uint32_t launches, bool begins, bool 
   Marker* marker = &markers_[taken];
   marker->recorded_ns = NowNs();
   marker->launches = launches;
+  marker->lead_ns = static_cast<uint32_t>(stream->LeadNs());
+  marker->begin_ns = begins ? 0 : stream->begin_ns;
+  marker->joined = 0;
   marker->begins = begins;
   marker->prompt = prompt;
   marker->next = kNone;
@@ -266,101 +278,25 @@ bool Markers::Record(MarkedStream* stream, uint32_t launches, bool begins, bool 
     markers_[stream->last].next = taken;
   }
   stream->last = taken;
+  stream->begin_ns = 0;
+  stream->goes_on.store(true, std::memory_order_relaxed);
   stream->queued += launches;
   return true;
 }
 
-// A run that no marker begins, because something is in the stream already, or because nothing may
-// be asked of its context, which may be about to end.
-void Markers::BeginLate(MarkedStream* stream, bool was_idle) {
-  const bool is_launched =
-      (stream->word.load(std::memory_order_relaxed) & MarkedStream::kLaunches) != 0;
-  stream->by_host = false;
-  stream->began_away |= contexts_[stream->context].away != 0;
-  if (stream->first == kNone) {
-    // The thread that launched had to wait for a processor, or the stream would not have been idle.
-    stream->BeginAt(is_launched && was_idle ? stream->idle_since_ns : stream->host_begin_ns);
-  }
-  stream->word.fetch_or(MarkedStream::kRunning, std::memory_order_release);
-  MarkLocked(stream);
-}
-
-Markers::Begun Markers::Begin(MarkedStream* stream, CUstream handle, HeldNs held) {
-  Key key;
-  if (!KeyOf(handle, &key)) return Begun::kNotMarked;
-  const FutexGuard guard(&lock_);
-  if (!Is(*stream, key)) return Begun::kOtherStream;
-  if ((stream->word.load(std::memory_order_relaxed) & MarkedStream::kRunning) != 0) {
-    return Begun::kYes;
-  }
-  const Context& context = contexts_[stream->context];
-  if (context.blind) return Begun::kNotMarked;
-  const bool was_idle = !IsActive(stream);
-  if (was_idle && NowNs() - stream->idle_since_ns > kLongPauseNs + held.at_all) {
-    stream->every.store(1, std::memory_order_relaxed);
-    stream->is_trusted = false;
-  }
-  stream->host_begin_ns = NowNs();
-  stream->by_host = held.by_others == 0 && HostIsEnough(*stream);
-  if (context.away != 0 ||
-      (stream->word.load(std::memory_order_relaxed) & MarkedStream::kLaunches) != 0) {
-    BeginLate(stream, was_idle);
-  } else if (stream->by_host) {
-    stream->BeginAt(stream->host_begin_ns);
-  } else if (!Record(stream, 0, /*begins=*/true, /*prompt=*/was_idle && held.by_others == 0)) {
-    return Begun::kNotMarked;
-  } else {
-    stream->mark_ns = std::min(NowNs() - stream->host_begin_ns, kMostMarkNs);
-    if (was_idle) stream->is_timed = false;
-  }
-  stream->word.fetch_or(MarkedStream::kRunning, std::memory_order_release);
-  stream->awaits_launch = true;
-  if (was_idle) SetActive(stream, true);
-  return Begun::kYes;
-}
-
-// Without a marker to be had the launches stay counted, and the next one or the watcher tries
-// again: false.
-bool Markers::MarkLocked(MarkedStream* stream) {
-  const Context& context = contexts_[stream->context];
-  const uint32_t word = stream->word.load(std::memory_order_relaxed);
-  const uint32_t launches = word & MarkedStream::kLaunches;
-  if (launches == 0 || (word & MarkedStream::kRunning) == 0) return true;
-  if (context.away || context.blind || !Record(stream, launches, /*begins=*/false)) return false;
-  stream->word.fetch_sub(launches, std::memory_order_relaxed);
-  stream->awaits_launch = false;
-  return true;
-}
-
-void Markers::Mark(MarkedStream* stream) {
-  const FutexGuard guard(&lock_);
-  MarkLocked(stream);
-}
-
-// What has no marker goes on as if nothing else were put into the stream.
-void Markers::LeaveLocked(MarkedStream* stream) {
-  if (!MarkLocked(stream)) return;
-  stream->word.fetch_and(~MarkedStream::kRunning, std::memory_order_relaxed);
-}
-
-void Markers::Leave(MarkedStream* stream) {
-  if (stream->word.load(std::memory_order_relaxed) == 0) return;
-  const FutexGuard guard(&lock_);
-  LeaveLocked(stream);
-}
-
-void Markers::LeaveContext() {
+void Markers::LeaveContext(bool waits) {
   if (!any_active()) return;
   const uint64_t context = CurrentContext();
   const uint64_t thread = reinterpret_cast<uint64_t>(&last_stream);
   const FutexGuard guard(&lock_);
   ForEachActive([&](MarkedStream* stream) {
     const uint64_t owner = stream->thread.load(std::memory_order_relaxed);
-    if (stream->word.load(std::memory_order_relaxed) == 0 || (owner != 0 && owner != thread) ||
+    if ((owner != 0 && owner != thread) ||
         contexts_[stream->context].handle.load(std::memory_order_relaxed) != context) {
       return;
     }
-    LeaveLocked(stream);
+    if (stream->word.load(std::memory_order_relaxed) != 0) LeaveLocked(stream);
+    if (!waits) stream->goes_on.store(false, std::memory_order_relaxed);
   });
 }
 

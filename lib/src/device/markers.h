@@ -25,13 +25,17 @@ inline constexpr uint32_t kMostMarkedContexts = 64;
 
 // The pause between two kernels of a stream, in which nothing runs (measured on an H200).
 inline constexpr uint64_t kLaunchGapNs = 1'700;
-// ... what a marker between them adds, and the pause from a marker in an idle stream to the kernel
-// launched behind it.
+// ... what a marker between them adds, and what lies around a kernel between two markers where the
+// first was in an idle stream, beside the time that the host took from the one to the launch.
 inline constexpr uint64_t kMarkerGapNs = 2'500;
-inline constexpr uint64_t kFirstLaunchGapNs = 4'000;
+inline constexpr uint64_t kAroundRunNs = 2'000;
+
+// Shorter launches are told by the host's clock alone, where the program waits for them; longer
+// ones begin by it, and end with a marker.
+inline constexpr uint64_t kHostToldLaunchNs = 40'000;
 
 // From one look at what runs to the next, at most: who sleeps longer is woken by a launch.
-inline constexpr uint64_t kLongestLookNs = 1'500'000;
+inline constexpr uint64_t kLongestLookNs = 2'000'000;
 
 // How long a launch was kept waiting before it went, and how much of that for other containers.
 struct HeldNs {
@@ -59,8 +63,10 @@ struct MarkedStream {
   // Changed under the lock, and read without it by whoever asks how much is queued.
   std::atomic<uint32_t> queued;         // launches before the markers from first to last
   std::atomic<uint64_t> ns_per_launch;  // lately; 0: unknown
-  std::atomic<uint64_t> mean_ns;        // the same over some hundred launches
+  std::atomic<uint64_t> mean_ns;        // the same over the last mean_of launches or so
   std::atomic<bool> is_trusted;         // ns_per_launch is of this run
+  std::atomic<uint64_t> launched_ns;    // when this run's first launch returned; 0: unknown
+  std::atomic<bool> goes_on;            // nothing that is no kernel is behind its last marker
   uint32_t ordinal;
   uint16_t context;
   uint16_t first;
@@ -72,9 +78,11 @@ struct MarkedStream {
   uint32_t tail_seen;     // per-thread: launches that the last look found behind the last marker
   uint64_t run_begin_ns;  // when the last marker that was seen was reached, monotonic
   uint64_t charged_ns;    // told as busy up to here
+  uint64_t deducted_ns;   // of what was told since run_begin_ns: it lay between kernels
   uint64_t idle_since_ns;
-  uint32_t steady;   // so many intervals in a row took about as long as expected
-  uint64_t busy_ns;  // between the last two markers that were seen
+  uint32_t mean_of;
+  uint32_t steady;  // so many intervals in a row took about as long as expected
+  uint64_t ran_ns;  // between the last two markers that were seen
 
   // Runs that are waited for (markers_waited.cpp).
   bool by_host;            // no marker begins this one
@@ -82,10 +90,11 @@ struct MarkedStream {
   bool began_away;         // while a call was under way that may have ended its context
   uint32_t marked_due;     // so many more have to be marked
   uint64_t host_begin_ns;  // before its first launch
-  uint64_t host_extra_ns;  // from there to the end of the wait, without kernels; 0: unknown
-  uint64_t mark_ns;        // what recording its first marker took
+  uint64_t marked_ns;      // the same, behind the marker that begins it
+  uint64_t begin_ns;       // when a run without one began, which the next marker will tell; 0: none
+  uint64_t host_extra_ns;  // from the launch's return to the wait's, without kernels; 0: unknown
   uint64_t longest_ns;     // of a launch, as markers saw it
-  uint64_t since_mark_ns;  // of kernels, since a run was marked
+  uint64_t since_mark_ns;  // of such runs, since one was marked
 
   // Estimated time of what is queued and not yet done.
   uint64_t QueuedNs() const;
@@ -93,8 +102,18 @@ struct MarkedStream {
   // A run that no marker begins runs from here on.
   void BeginAt(uint64_t at_ns) {
     run_begin_ns = charged_ns = at_ns;
+    deducted_ns = 0;
     is_timed = is_fresh = true;
   }
+
+  // The same for what is remembered as a begin, once all before it is over; 0: nothing.
+  void TakeBegin(uint64_t* at_ns) {
+    if (*at_ns != 0) BeginAt(*at_ns);
+    *at_ns = 0;
+  }
+
+  // From `marked_ns` until the run's first launch was with the GPU, for which it waited.
+  uint64_t LeadNs() const;
 };
 
 class Markers {
@@ -106,17 +125,18 @@ class Markers {
 
   // Before a launch into a stream that is not running, and that was held for so long: that says
   // nothing about what it does, and after others the GPU comes from another process. Also behind a
-  // launch, when the stream was seen idle meanwhile.
+  // launch, when the stream was seen idle meanwhile. `captures`: a capture may be open.
   enum class Begun : uint8_t { kYes, kNotMarked, kOtherStream };
-  Begun Begin(MarkedStream* stream, CUstream handle, HeldNs held);
+  Begun Begin(MarkedStream* stream, CUstream handle, HeldNs held, bool captures);
   // After launches: marks what has no marker yet. Where that fails they stay counted.
   void Mark(MarkedStream* stream);
   // From now on a marker for about so much work.
   void Space(uint64_t work_ns) { spacing_ns_.store(work_ns, std::memory_order_relaxed); }
   // Before something that is no kernel: marks, and the next launch begins a new run.
   void Leave(MarkedStream* stream);
-  // The same for every stream of the calling thread's context.
-  void LeaveContext();
+  // The same for every stream of the calling thread's context. `waits`: before something that only
+  // waits.
+  void LeaveContext(bool waits);
 
   // Around a wait for a stream's end. Before it: leaves the stream, unless the host's clock is
   // enough; then the launches that are waited for are returned. After it, with what was returned
@@ -136,8 +156,11 @@ class Markers {
   // What launches into the streams that run take, in the mean of some hundred: the shortest of
   // these means; 0: not known.
   uint64_t LaunchNs(uint32_t ordinal);
-  // When the first stream that runs is expected to be done with its oldest marker.
+  // When the first stream that runs is expected to be done with its oldest marker; where that is
+  // over, a part of what it took so far.
   uint64_t ExpectedNs(uint64_t now_ns);
+  // How much longer the first stream of the device runs, by the mean of its launches; 0: unknown.
+  uint64_t LeftNs(uint32_t ordinal, uint64_t now_ns);
   // When all that runs on the device is expected to be done; 0 when that cannot be said.
   uint64_t EndsNs(uint32_t ordinal, uint64_t now_ns);
 
@@ -162,6 +185,9 @@ class Markers {
     CUevent event;
     uint64_t recorded_ns;
     uint32_t launches;  // between the marker before and this one
+    uint32_t lead_ns;   // of the run that the marker before begins
+    uint64_t begin_ns;  // when that began by the host's clock, not by a marker; 0: it did not
+    uint16_t joined;    // so many markers were between, too, and do not count any more
     uint16_t next;
     uint16_t context;
     bool begins;  // the time before it is not the stream's
@@ -178,6 +204,7 @@ class Markers {
     uint16_t base;  // the one whose GPU time is base_ns
     int64_t base_ns;
     GpuClock clock;
+    uint64_t prompted_ns;  // when a marker was last recorded that is reached at once
   };
 
   struct Key {
@@ -201,6 +228,10 @@ class Markers {
   void BeginLate(MarkedStream* stream, bool was_idle);
   void LeaveLocked(MarkedStream* stream);
   bool IsCapturing(const MarkedStream& stream);
+  enum class Doing : uint8_t { kUnknown, kKernels, kIdle, kOthersHadIt };
+  Doing DoingOf(const MarkedStream& stream, bool captures) const;
+  bool HostCanBegin(const MarkedStream& stream) const;
+  bool BeginNow(MarkedStream* stream, bool was_idle, Doing doing);
 
   bool IsOnlyActive(const MarkedStream* stream) const;
   bool HostIsEnough(const MarkedStream& stream) const;
@@ -211,7 +242,10 @@ class Markers {
   size_t TakeMarked(MarkedStream* stream, uint64_t now_ns, BusyInterval* busy, size_t room);
   void CollectStream(MarkedStream* stream, Look* look);
   void Running(MarkedStream* stream, uint32_t launches, uint64_t end_ns, Look* look);
+  void Tell(MarkedStream* stream, uint64_t gaps_ns, uint64_t end_ns, Look* look);
   bool IsOver(MarkedStream* stream, const Marker& marker);
+  size_t CountOver(MarkedStream* stream);
+  bool Join(MarkedStream* stream);
   bool Fails(MarkedStream* stream);
   void Unmark(MarkedStream* stream, const Marker& marker);
   bool Reached(MarkedStream* stream, const Marker& marker, Look* look, uint64_t* at_ns);

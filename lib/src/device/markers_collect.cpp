@@ -1,5 +1,4 @@
-// Markers on their way out: what was reached, and what that says about when the streams ran. And
-// what happens to them when streams and contexts end.
+// Markers on their way out: what was reached, and what that says about when the streams ran.
 #include <algorithm>
 
 #include "device/markers_look.h"
@@ -20,27 +19,34 @@ constexpr uint8_t kMostFailures = 5;
 // What runs is charged short of now: the clocks may disagree by so much, and the marker tells.
 constexpr uint64_t kClockDoubtNs = 150'000;
 
-constexpr uint64_t kMeanLaunches = 256;
+constexpr uint32_t kMeanLaunches = 256;
 // So little is no surprise, and after so many intervals without one the next are foretold.
 constexpr uint64_t kSteadyNs = 50'000;
 constexpr uint32_t kSteadyIntervals = 8;
+constexpr size_t kMostAsked = 256;  // markers, at one look
+// Intervals that are over together are read as one up to here.
+constexpr uint64_t kJoinedNs = kLongestLookNs;
+// What is overdue is looked at again after such a part of the time that it took so far.
+constexpr uint64_t kOverduePart = 8;
 
-// What of an interval of so many launches lies between kernels.
-uint64_t Gaps(const MarkedStream& stream, uint64_t launches, uint64_t interval_ns) {
-  const uint64_t first_ns = stream.is_fresh ? kFirstLaunchGapNs : kMarkerGapNs;
-  return std::min(first_ns + launches * kLaunchGapNs, interval_ns / 2);
+// What of an interval of so many launches, and markers between them, lies between kernels.
+uint64_t Gaps(const MarkedStream& stream, uint64_t launches, uint64_t lead_ns, uint64_t markers,
+              uint64_t interval_ns) {
+  const uint64_t first_ns = stream.is_fresh ? lead_ns + kAroundRunNs : kMarkerGapNs + kLaunchGapNs;
+  const uint64_t others = std::max(launches, uint64_t{1}) - 1;
+  return std::min(first_ns + markers * kMarkerGapNs + others * kLaunchGapNs, interval_ns / 2);
 }
 
 // The mean over kMeanLaunches or so, and whether the interval took what those before it foretold.
-void LearnMean(MarkedStream* stream, uint64_t launches, uint64_t ran_ns) {
-  launches = std::clamp(launches, uint64_t{1}, kMeanLaunches);
+void LearnMean(MarkedStream* stream, uint32_t launches, uint64_t ran_ns) {
+  launches = std::clamp(launches, 1u, kMeanLaunches);
   const uint64_t told_ns = launches * stream->ns_per_launch;
   const uint64_t off_ns = told_ns > ran_ns ? told_ns - ran_ns : ran_ns - told_ns;
   const bool is_steady = off_ns <= std::max(ran_ns / 8, kSteadyNs);
   stream->steady = is_steady ? std::min(stream->steady + 1, kSteadyIntervals) : 0;
-  if (stream->mean_ns == 0) stream->mean_ns = std::max(ran_ns / launches, uint64_t{1});
-  const uint64_t kept_ns = stream->mean_ns * (kMeanLaunches - launches);
-  stream->mean_ns = std::max((kept_ns + ran_ns) / kMeanLaunches, uint64_t{1});
+  const uint32_t kept = std::min(stream->mean_of, kMeanLaunches - launches);
+  stream->mean_of = kept + launches;
+  stream->mean_ns = std::max((stream->mean_ns * kept + ran_ns) / stream->mean_of, uint64_t{1});
 }
 
 }  // namespace
@@ -63,13 +69,19 @@ void Markers::CollectStream(MarkedStream* stream, Look* look) {
     real::cuCtxSetCurrent(reinterpret_cast<CUcontext>(handle));
     look->context = stream->context;
   }
+  size_t over = CountOver(stream);
+  look->now_ns = NowNs();  // what is over was so before this, not before the questions
   while (stream->first != kNone) {
     const uint16_t index = stream->first;
+    stream->TakeBegin(&markers_[index].begin_ns);
+    if (over > 1 && Join(stream)) {
+      --over;
+      continue;
+    }
     const Marker marker = markers_[index];
-    const bool over = IsOver(stream, marker);
-    if (!over && !contexts_[marker.context].blind) break;
+    if (over == 0 && !contexts_[marker.context].blind) break;
     uint64_t at_ns = 0;
-    if (over && !Reached(stream, marker, look, &at_ns)) {
+    if (over != 0 && !Reached(stream, marker, look, &at_ns)) {
       // As if it were seen the moment it was reached, and began when it was recorded.
       at_ns = marker.begins ? std::max(marker.recorded_ns, stream->charged_ns) : look->now_ns;
     }
@@ -77,7 +89,8 @@ void Markers::CollectStream(MarkedStream* stream, Look* look) {
     if (marker.next == kNone) stream->last = kNone;
     stream->queued -= marker.launches;
     reached_.fetch_add(1, std::memory_order_relaxed);
-    if (over) {
+    if (over != 0) {
+      --over;
       TakeReached(stream, marker, at_ns, look);
     } else {
       Unmark(stream, marker);
@@ -115,6 +128,46 @@ bool Markers::IsOver(MarkedStream* stream, const Marker& marker) {
   return rc == CUDA_SUCCESS;
 }
 
+// How many of its markers are over, oldest first; few are asked, since each costs the watcher.
+size_t Markers::CountOver(MarkedStream* stream) {
+  uint16_t pending[kMostAsked];
+  size_t count = 0;
+  for (uint16_t i = stream->first; i != kNone && count < kMostAsked; i = markers_[i].next) {
+    pending[count++] = i;
+  }
+  size_t over = 0;
+  while (over < count) {
+    const size_t middle = (over + count) / 2;
+    if (IsOver(stream, markers_[pending[middle]])) {
+      over = middle + 1;
+    } else {
+      count = middle;
+    }
+  }
+  return over;
+}
+
+// Two intervals of a run that are over and short together count as one: each time that is read
+// costs the watcher. True when the first marker is no more.
+bool Markers::Join(MarkedStream* stream) {
+  const uint16_t index = stream->first;
+  const Marker& marker = markers_[index];
+  if (!stream->is_timed || !stream->is_trusted || marker.begins || marker.next == kNone) {
+    return false;
+  }
+  Marker* next = &markers_[marker.next];
+  const uint64_t launches = marker.launches + next->launches;
+  const bool follows = !next->begins && next->begin_ns == 0;
+  if (!follows || launches * stream->ns_per_launch > kJoinedNs) return false;
+  next->launches += marker.launches;
+  next->lead_ns = marker.lead_ns;
+  next->joined = static_cast<uint16_t>(next->joined + marker.joined + 1);
+  stream->first = marker.next;
+  reached_.fetch_add(1, std::memory_order_relaxed);
+  Return(index);
+  return true;
+}
+
 // Its launches go on as those that have no marker yet: the stream tells when they are done.
 void Markers::Unmark(MarkedStream* stream, const Marker& marker) {
   if (!stream->is_timed) {
@@ -130,10 +183,17 @@ void Markers::Unmark(MarkedStream* stream, const Marker& marker) {
 void Markers::Running(MarkedStream* stream, uint32_t launches, uint64_t end_ns, Look* look) {
   if (end_ns <= stream->run_begin_ns) return;
   const uint64_t ran_ns = end_ns - stream->run_begin_ns;
-  const uint64_t from_ns =
-      std::max(stream->charged_ns, stream->run_begin_ns + Gaps(*stream, launches, ran_ns));
+  Tell(stream, Gaps(*stream, launches, stream->LeadNs(), 0, ran_ns), end_ns, look);
+}
+
+// All up to `end_ns` but the gaps, as far as neither was told before.
+void Markers::Tell(MarkedStream* stream, uint64_t gaps_ns, uint64_t end_ns, Look* look) {
+  const uint64_t more_ns = gaps_ns - std::min(gaps_ns, stream->deducted_ns);
+  const uint64_t from_ns = std::max(stream->charged_ns, stream->run_begin_ns) + more_ns;
+  if (from_ns >= end_ns) return;
   look->Add(*stream, from_ns, end_ns);
-  stream->charged_ns = std::max(from_ns, end_ns);
+  stream->charged_ns = end_ns;
+  stream->deducted_ns += more_ns;
 }
 
 // When the marker was reached, on the monotonic clock.
@@ -154,6 +214,7 @@ bool Markers::Reached(MarkedStream* stream, const Marker& marker, Look* look, ui
       return false;
     }
     gpu_ns += static_cast<int64_t>(static_cast<double>(ms) * 1e6);
+    stream->failures = 0;
   }
   if (context->base == kNone && !marker.prompt) {
     // Nothing else tells the GPU's time; but a look ago it was not reached.
@@ -164,7 +225,6 @@ bool Markers::Reached(MarkedStream* stream, const Marker& marker, Look* look, ui
     context->base = index;
     context->base_ns = gpu_ns;
   }
-  stream->failures = 0;
   context->clock.Observe(gpu_ns, since_ns, look->now_ns, marker.prompt);
   *at_ns = std::min(context->clock.ToMonotonic(gpu_ns), look->now_ns);
   return true;
@@ -173,9 +233,9 @@ bool Markers::Reached(MarkedStream* stream, const Marker& marker, Look* look, ui
 void Markers::TakeReached(MarkedStream* stream, const Marker& marker, uint64_t at_ns, Look* look) {
   if (!marker.begins && stream->is_timed && at_ns > stream->run_begin_ns) {
     const uint64_t ran_ns = at_ns - stream->run_begin_ns;
-    const uint64_t gaps_ns = Gaps(*stream, marker.launches, ran_ns);
-    look->Add(*stream, std::max(stream->charged_ns, stream->run_begin_ns + gaps_ns), at_ns);
-    stream->busy_ns = ran_ns - gaps_ns;
+    const uint64_t gaps_ns = Gaps(*stream, marker.launches, marker.lead_ns, marker.joined, ran_ns);
+    Tell(stream, gaps_ns, at_ns, look);
+    stream->ran_ns = ran_ns;
     const uint64_t spacing_ns = spacing_ns_.load(std::memory_order_relaxed);
     const uint64_t each_ns = std::max(ran_ns / std::max(marker.launches, 1u), uint64_t{1});
     const bool known = stream->ns_per_launch != 0 && each_ns < 4 * stream->ns_per_launch;
@@ -188,6 +248,7 @@ void Markers::TakeReached(MarkedStream* stream, const Marker& marker, uint64_t a
   }
   stream->is_fresh = marker.begins;
   stream->run_begin_ns = at_ns;
+  stream->deducted_ns = 0;
   // What was charged beyond its end was somebody's waiting: not charged again.
   stream->charged_ns = std::max(marker.begins ? at_ns : stream->charged_ns, at_ns);
   stream->is_timed = true;
@@ -249,13 +310,28 @@ uint64_t Markers::ExpectedNs(uint64_t now_ns) {
   uint64_t soonest_ns = UINT64_MAX;
   ForEachActive([&](MarkedStream* stream) {
     if (stream->first == kNone) return;
-    uint64_t end_ns = 0;  // what was not seen to begin may be over at any moment
-    if (stream->is_timed && !markers_[stream->first].begins) {
-      end_ns = stream->run_begin_ns + markers_[stream->first].launches * stream->ns_per_launch;
+    uint64_t left_ns = 0;  // what was not seen to begin may be over at any moment
+    if (stream->is_timed && !markers_[stream->first].begins && now_ns > stream->run_begin_ns) {
+      const uint64_t ran_ns = now_ns - stream->run_begin_ns;
+      const uint64_t told_ns = markers_[stream->first].launches * stream->ns_per_launch;
+      left_ns = told_ns > ran_ns ? told_ns - ran_ns : ran_ns / kOverduePart;
     }
-    soonest_ns = std::min(soonest_ns, end_ns > now_ns ? end_ns - now_ns : 0);
+    soonest_ns = std::min(soonest_ns, left_ns);
   });
   return soonest_ns;
+}
+
+uint64_t Markers::LeftNs(uint32_t ordinal, uint64_t now_ns) {
+  const FutexGuard guard(&lock_);
+  uint64_t least_ns = UINT64_MAX;
+  ForEachActive([&](MarkedStream* stream) {
+    if (stream->ordinal != ordinal) return;
+    const bool begins = stream->first != kNone && markers_[stream->first].begins;
+    const bool known = stream->is_timed && stream->is_trusted && !begins;
+    const uint64_t end_ns = known ? stream->run_begin_ns + stream->QueuedNs() : 0;
+    least_ns = std::min(least_ns, end_ns > now_ns ? end_ns - now_ns : 0);
+  });
+  return least_ns != UINT64_MAX ? least_ns : 0;
 }
 
 uint64_t Markers::EndsNs(uint32_t ordinal, uint64_t now_ns) {
@@ -291,93 +367,6 @@ uint64_t Markers::LaunchNs(uint32_t ordinal) {
     shortest_ns = shortest_ns == 0 ? mean_ns : std::min(shortest_ns, mean_ns);
   });
   return shortest_ns;
-}
-
-// ---- what ends ----
-
-bool Markers::Forget(CUstream handle, uint64_t* since_ns) {
-  MarkedStream* stream = Find(handle);
-  if (stream == nullptr) return true;
-  const FutexGuard guard(&lock_);
-  const bool is_marked = MarkLocked(stream);
-  *since_ns = stream->is_timed ? stream->charged_ns : stream->host_begin_ns;
-  stream->handle.store(0, std::memory_order_release);
-  return is_marked;
-}
-
-bool Markers::IsMeant(const Context& context, CUcontext handle, uint32_t ordinal) const {
-  const uint64_t seen = context.handle.load(std::memory_order_relaxed);
-  if (seen == 0) return false;
-  return handle != nullptr ? seen == reinterpret_cast<uint64_t>(handle)
-                           : context.is_primary && context.ordinal == ordinal;
-}
-
-// What was launched is marked, so that whoever launches from now on begins a run and is known.
-void Markers::Suspend(CUcontext handle, uint32_t ordinal) {
-  const FutexGuard guard(&lock_);
-  for (uint16_t i = 1; i < kMostMarkedContexts; ++i) {
-    if (!IsMeant(contexts_[i], handle, ordinal)) continue;
-    ForEachActive([&](MarkedStream* stream) {
-      const bool is_own =
-          stream->thread.load(std::memory_order_relaxed) == 0 && stream->handle.load() != 0;
-      if (stream->context == i && is_own) LeaveLocked(stream);
-    });
-    ++contexts_[i].away;
-  }
-}
-
-// The context's events are gone with it.
-void Markers::Drop(uint16_t context) {
-  for (uint16_t i = 1; i <= markers_made_; ++i) {
-    if (markers_[i].event != nullptr && markers_[i].context == context) Discard(i);
-  }
-  Context* dropped = &contexts_[context];
-  dropped->free = dropped->base = kNone;
-  dropped->base_ns = 0;
-  dropped->clock = {};
-  dropped->blind = false;
-}
-
-// Its context ended. True when the stream lives all the same: who launches while others end a
-// primary context holds it as well, so that this is its next life, under the same handle.
-bool Markers::End(MarkedStream* stream, Look* look) {
-  if (stream->first != kNone || (stream->is_timed && IsActive(stream))) {
-    const uint64_t since_ns =
-        stream->is_timed ? stream->charged_ns : markers_[stream->first].recorded_ns;
-    look->Add(*stream, since_ns, look->now_ns);
-  }
-  stream->first = stream->last = kNone;
-  stream->queued = 0;
-  const uint32_t word = stream->word.load(std::memory_order_relaxed);
-  if (stream->began_away && (word & MarkedStream::kRunning) != 0) {
-    stream->BeginAt(look->now_ns);
-    return true;
-  }
-  stream->handle.store(0, std::memory_order_release);
-  stream->word.store(0, std::memory_order_relaxed);
-  SetActive(stream, false);
-  return false;
-}
-
-size_t Markers::Resume(CUcontext handle, uint32_t ordinal, bool ended, uint64_t now_ns,
-                       BusyInterval* busy, size_t room) {
-  Look look = {now_ns, false, busy, room, 0, kNone};
-  const FutexGuard guard(&lock_);
-  for (uint16_t i = 1; i < kMostMarkedContexts; ++i) {
-    Context* context = &contexts_[i];
-    if (context->away == 0 || !IsMeant(*context, handle, ordinal)) continue;
-    --context->away;
-    bool lives = false;
-    for (MarkedStream& stream : streams_) {
-      if (stream.context != i) continue;
-      if (ended) lives |= End(&stream, &look);
-      stream.began_away &= context->away != 0;
-    }
-    if (!ended) continue;
-    Drop(i);
-    if (!lives) context->handle.store(0, std::memory_order_relaxed);
-  }
-  return look.count;
 }
 
 }  // namespace gpufence

@@ -1,8 +1,9 @@
 // Short runs that the program waits for, one by one: two markers would cost such a run a tenth of
-// its time, and the watcher more than the run. The host's clock sees when the launch was called and
-// when the wait was over; what lies around the kernels in between is learned from runs that are
-// marked all the same, one for each millisecond of kernels. What the host sees too long is marked
-// from then on, and a run that is under way at a tick of the watcher gets its marker there.
+// its time, and the watcher more than the run. The host's clock sees when the launch returned,
+// which is when the GPU has it, and when the wait was over; what lies around the kernels in between
+// is learned from runs that are marked all the same, one for each millisecond. What the host sees
+// too long is marked from then on, and a run that is under way at a tick of the watcher gets its
+// marker there.
 #include <algorithm>
 
 #include "device/markers_look.h"
@@ -11,18 +12,16 @@
 namespace gpufence {
 namespace {
 
-// Longer launches are marked: two markers cost them less than what the host's clock got wrong on an
-// H200 (60 us at 50 %: 55 by the host's clock, 49 by markers).
-constexpr uint64_t kShortLaunchNs = 40'000;
 constexpr uint64_t kUnmarkedWorkNs = 1'000'000;
-// What a launch and a wait cost beside their kernels: some 8 us on an H200, 60 where the wait gives
-// the processor away. With more the host's clock says too little about the kernels.
+// What lies around the kernels: 5.2 to 5.5 us on an H200, 60 where the wait gives the processor
+// away. With more the host's clock says too little about the kernels.
 constexpr uint64_t kMostExtraNs = 100'000;
 // Beyond what markers saw, and this, the host was late rather than the GPU busy.
 constexpr uint64_t kSurpriseNs = 20'000;
-// The marker behind a run is waited for as well: so much later than it took to record (H200).
-constexpr uint64_t kEndMarkerNs = 400;
-constexpr uint64_t kForgetParts = 64;  // of the longest launch, with each marked run
+// So much later ends the wait for a run that has a marker behind it (H200).
+constexpr uint64_t kEndMarkerNs = 1'540;
+constexpr uint64_t kMostLateNs = 1'000;  // more than that was a late host: it teaches this much
+constexpr uint64_t kForgetParts = 64;    // of the longest launch, with each marked run
 constexpr uint32_t kMarkedAfterSurprise = 4;
 
 uint64_t CurrentContext() {
@@ -33,7 +32,7 @@ uint64_t CurrentContext() {
 
 // Three parts of what was known, one of what was seen.
 uint64_t Average(uint64_t known, uint64_t seen) {
-  return known != 0 ? (3 * known + seen) / 4 : seen;
+  return known != 0 ? (3 * known + std::min(seen, known + kMostLateNs)) / 4 : seen;
 }
 
 }  // namespace
@@ -51,8 +50,9 @@ bool Markers::IsOnlyActive(const MarkedStream* stream) const {
 // Beside other streams the host would see their kernels as well.
 bool Markers::HostIsEnough(const MarkedStream& stream) const {
   return stream.is_trusted && stream.host_extra_ns != 0 && stream.host_extra_ns < kMostExtraNs &&
-         stream.marked_due == 0 && stream.first == kNone && stream.ns_per_launch < kShortLaunchNs &&
-         stream.since_mark_ns < kUnmarkedWorkNs && IsOnlyActive(&stream);
+         stream.marked_due == 0 && stream.first == kNone &&
+         stream.ns_per_launch < kHostToldLaunchNs && stream.since_mark_ns < kUnmarkedWorkNs &&
+         IsOnlyActive(&stream);
 }
 
 uint32_t Markers::BeforeWait(MarkedStream* stream) {
@@ -93,18 +93,20 @@ bool Markers::TakeByHost(MarkedStream* stream, uint32_t launches, uint64_t now_n
     LeaveLocked(stream);  // the watcher marked it, or more was launched meanwhile
     return 0;
   }
-  uint64_t span_ns = now_ns - stream->host_begin_ns;
+  const uint64_t called_ns = stream->host_begin_ns + stream->LeadNs();
+  const uint64_t span_begin_ns = std::min(called_ns, now_ns);
+  uint64_t span_ns = now_ns - span_begin_ns;
   const uint64_t most_ns = launches * stream->longest_ns + kSurpriseNs;
   if (span_ns > most_ns + stream->host_extra_ns) {
     span_ns = most_ns + stream->host_extra_ns;
     stream->marked_due = kMarkedAfterSurprise;
   }
-  const uint64_t busy_ns = span_ns - std::min(span_ns, stream->host_extra_ns);
-  stream->since_mark_ns += busy_ns;
+  const uint64_t extra_ns = stream->host_extra_ns + (launches - 1) * kLaunchGapNs;
+  const uint64_t busy_ns = span_ns - std::min(span_ns, extra_ns);
+  stream->since_mark_ns += span_ns;
   stream->is_timed = false;
   reached_.fetch_add(1, std::memory_order_relaxed);
-  const uint64_t begin_ns =
-      std::max(stream->charged_ns, stream->host_begin_ns + stream->host_extra_ns / 2);
+  const uint64_t begin_ns = std::max(stream->charged_ns, span_begin_ns + stream->host_extra_ns / 2);
   const uint64_t end_ns = std::min(begin_ns + busy_ns, now_ns);
   *count = end_ns > begin_ns ? 1 : 0;
   if (*count != 0) *busy = {begin_ns, end_ns, stream->ordinal};
@@ -114,23 +116,25 @@ bool Markers::TakeByHost(MarkedStream* stream, uint32_t launches, uint64_t now_n
 // The markers of short runs are reached once these were waited for: taken here, the next run need
 // not be marked because of them. One that had two tells what the host's clock adds.
 size_t Markers::TakeMarked(MarkedStream* stream, uint64_t now_ns, BusyInterval* busy, size_t room) {
-  if (stream->first == kNone || stream->ns_per_launch >= kShortLaunchNs) return 0;
+  if (stream->first == kNone || stream->ns_per_launch >= kHostToldLaunchNs) return 0;
   const Context& context = contexts_[stream->context];
   if (context.away || CurrentContext() != context.handle.load(std::memory_order_relaxed)) return 0;
   const Marker& first = markers_[stream->first];
   const bool is_one_run =
       first.begins && first.next == stream->last && !markers_[stream->last].begins;
   const uint32_t launches = markers_[stream->last].launches;
-  stream->busy_ns = 0;
+  stream->ran_ns = 0;
   Look look = {now_ns, true, busy, room, 0, stream->context};
   CollectStream(stream, &look);
-  if (!is_one_run || stream->first != kNone || stream->busy_ns == 0) return look.count;
-  const uint64_t span_ns = now_ns - stream->host_begin_ns;
-  const uint64_t known_ns = stream->busy_ns + 2 * stream->mark_ns + kEndMarkerNs;
-  stream->host_extra_ns =
-      std::max(Average(stream->host_extra_ns, span_ns - std::min(span_ns, known_ns)), uint64_t{1});
+  if (!is_one_run || stream->first != kNone || stream->ran_ns == 0) return look.count;
+  // Both spans begin before the launch, whose time is in neither.
+  const uint64_t span_ns = now_ns - stream->marked_ns + kAroundRunNs;
+  const uint64_t known_ns = stream->ran_ns + kEndMarkerNs;
+  const uint64_t extra_ns = span_ns - std::min(span_ns, known_ns);
+  if (stream->host_extra_ns == 0) stream->marked_due = kMarkedAfterSurprise;  // chance, so far
+  stream->host_extra_ns = std::max(Average(stream->host_extra_ns, extra_ns), uint64_t{1});
   stream->longest_ns = std::max(stream->longest_ns - stream->longest_ns / kForgetParts,
-                                stream->busy_ns / std::max(launches, 1u));
+                                stream->ran_ns / std::max(launches, 1u));
   stream->since_mark_ns = 0;
   if (stream->marked_due > 0) --stream->marked_due;
   return look.count;

@@ -26,9 +26,8 @@ constexpr uint64_t kTurnTailNs = 1'500'000;
 constexpr uint64_t kSpacingNs = 1'000'000;
 constexpr uint64_t kTurnSpacingNs = 2'000'000;
 
-// A look costs some 15 us of a core, half of them for waking up.
-constexpr uint64_t kCalmTickNs = kLongestLookNs;  // while half of the credit is left
-constexpr uint64_t kUnhurriedTickNs = 1'000'000;  // while every launch asks, or may go for long
+// A look costs some 15 us of a core, half of them for waking up: nobody looks before there can be
+// something to do.
 constexpr uint64_t kShortTickNs = 50'000;
 constexpr uint64_t kBlindTickNs = 100'000;  // others wait, and nobody knows when this work ends
 // Who waits for a turn is woken by whoever hands it over. It looks by itself only to say that it
@@ -98,13 +97,33 @@ bool AnyOthers(const Cores* cores, uint64_t now_ns) {
   return false;
 }
 
-// Until the device's gate may have to be closed.
+// Until the device's gate may have to be closed: kernels without a pause take so long to use up
+// what may still be owed, since the time in which they run pays for their share of it.
 uint64_t GateTickNs(const CoreDevice& device, uint64_t now_ns) {
-  constexpr auto kMuchNs = static_cast<int64_t>(kShareBurstNs / 2);
-  const int64_t ahead_ns = AheadNs(device.seat, now_ns);
-  if (ahead_ns < -kMuchNs) return kCalmTickNs;
-  const bool closed = device.closed.load(std::memory_order_relaxed) != 0;
-  return closed || MostOwedNs(device, now_ns) - ahead_ns > kMuchNs ? kUnhurriedTickNs : kTickNs;
+  const uint64_t share = device.seat.ShareNow(now_ns);
+  if (device.closed.load(std::memory_order_relaxed) != 0 || share >= kWholeShare) {
+    return kLongestLookNs;
+  }
+  const int64_t room_ns = MostOwedNs(device, now_ns) - AheadNs(device.seat, now_ns);
+  if (room_ns <= 0) return kTickNs;
+  return std::clamp(static_cast<uint64_t>(room_ns) * share / (kWholeShare - share), kTickNs,
+                    kLongestLookNs);
+}
+
+// While launches wait for what is queued: until one of them may go. None goes before what was
+// charged is paid for. From then on the end of what a marker stands for is awaited, or half of what
+// the GPU has by the mean of its launches.
+uint64_t QueueTickNs(Cores* cores, const CoreDevice& device, uint64_t now_ns) {
+  const int64_t unpaid_ns = AheadNs(device.seat, now_ns);
+  if (unpaid_ns > 0) {
+    return std::clamp(static_cast<uint64_t>(unpaid_ns), 3 * kTickNs / 2, kLongestLookNs);
+  }
+  const bool known = cores->markers.EndsNs(device.ordinal, now_ns) != 0;
+  const uint64_t left_ns = cores->markers.LeftNs(device.ordinal, now_ns);
+  const uint64_t expected_ns = cores->markers.ExpectedNs(now_ns);
+  const uint64_t next_ns =
+      std::max(left_ns / 2, known ? expected_ns : std::min(expected_ns, kTickNs));
+  return std::clamp(next_ns, kShortTickNs, kLongestLookNs);
 }
 
 // Until the device's turn must be looked at: its end, and the end of what is left of it.
@@ -115,10 +134,12 @@ uint64_t TurnTickNs(Cores* cores, const CoreDevice& device, bool active, uint64_
   const bool draining = device.seat.IsDraining();
   if (left_ns == UINT64_MAX && !draining) return UINT64_MAX;
   // Somebody waits: whatever ends is looked at when it does.
+  // Where nobody knows when, half of what is left on average is safe to sleep.
   const uint64_t ends_ns = cores->markers.EndsNs(device.ordinal, now_ns);
-  uint64_t next_ns = std::min(left_ns, kTickNs);
-  next_ns = std::min(next_ns, ends_ns > now_ns ? ends_ns - now_ns : kBlindTickNs);
-  return draining && ends_ns <= now_ns ? kShortTickNs : std::max(next_ns, kShortTickNs);
+  const uint64_t guess_ns = std::max(cores->markers.LeftNs(device.ordinal, now_ns) / 2,
+                                     draining ? kShortTickNs : kBlindTickNs);
+  const uint64_t next_ns = left_ns > kShortTurnNs ? kLongestLookNs : std::min(left_ns, kTickNs);
+  return std::max(std::min(next_ns, ends_ns > now_ns ? ends_ns - now_ns : guess_ns), kShortTickNs);
 }
 
 }  // namespace
@@ -151,7 +172,7 @@ void TickCores(Cores* cores, uint64_t now_ns) {
   const bool captures = MayCapture();
   cores->markers.Space(AnyOthers(cores, now_ns) ? kTurnSpacingNs : kSpacingNs);
   const size_t count = cores->markers.Collect(now_ns, captures, busy, kMostIntervals);
-  ChargeAll(cores, busy, count, now_ns);
+  ChargeAll(cores, busy, count, NowNs());
   const uint32_t devices = cores->count.load(std::memory_order_acquire);
   for (uint32_t i = 0; i < devices; ++i) {
     CoreDevice* device = &cores->devices[i];
@@ -179,22 +200,22 @@ void LeaveCores(Cores* cores, uint64_t now_ns) {
 
 uint64_t NextTickNs(Cores* cores, uint64_t now_ns) {
   uint64_t next_ns = UINT64_MAX;
-  uint64_t tick_ns = kCalmTickNs;
-  bool held = false;
+  uint64_t tick_ns = kLongestLookNs;
   for (uint32_t i = 0; i < cores->count.load(std::memory_order_acquire); ++i) {
     const CoreDevice& device = cores->devices[i];
     const bool active = cores->markers.IsActive(device.ordinal);
     next_ns = std::min(next_ns, TurnTickNs(cores, device, active, now_ns));
     tick_ns = std::min(tick_ns, GateTickNs(device, now_ns));
-    held |= device.queue_waiters.load(std::memory_order_relaxed) != 0;
+    if (device.queue_waiters.load(std::memory_order_relaxed) != 0) {
+      tick_ns = std::min(tick_ns, QueueTickNs(cores, device, now_ns));
+    }
   }
   if (cores->markers.any_active()) {
     cores->watcher.busy_until_ns = now_ns + kLingerNs;
-    if (held) tick_ns = std::clamp(cores->markers.ExpectedNs(now_ns), kShortTickNs, kTickNs);
     return std::min(next_ns, tick_ns);
   }
   if (next_ns != UINT64_MAX) return next_ns;
-  return now_ns < cores->watcher.busy_until_ns ? kUnhurriedTickNs : UINT64_MAX;
+  return now_ns < cores->watcher.busy_until_ns ? kLongestLookNs : UINT64_MAX;
 }
 
 }  // namespace gpufence

@@ -111,6 +111,7 @@ void CoreLaunch::Enter(Cores* cores, CUstream handle) {
   device_ = device;
   handle_ = handle;
   unmarked_since_ns_ = 0;
+  begins_run_ = false;
   constexpr uint32_t kBoth = MarkedStream::kRunning | MarkedStream::kHeld;
   if (stream_ != nullptr && device->closed.load(std::memory_order_acquire) == 0 &&
       device->seat.HasTurn() &&
@@ -122,14 +123,15 @@ void CoreLaunch::Enter(Cores* cores, CUstream handle) {
 
 [[gnu::noinline]] void CoreLaunch::EnterSlowly() {
   const HeldNs held = Hold(cores_, device_, stream_);
-  if (!BeginRun(held, /*launches=*/0)) unmarked_since_ns_ = NowNs();
+  begins_run_ = BeginRun(held, /*launches=*/0);
+  if (!begins_run_) unmarked_since_ns_ = NowNs();
 }
 
 // Of the stream that the handle is of now. False when it cannot be marked; then it is null.
 // `launches`: so many were counted in the stream, and are counted again where that is another one.
 bool CoreLaunch::BeginRun(HeldNs held, uint32_t launches) {
   while (stream_ != nullptr && !cores_->watcher.stopping()) {
-    const Markers::Begun begun = cores_->markers.Begin(stream_, handle_, held);
+    const Markers::Begun begun = cores_->markers.Begin(stream_, handle_, held, MayCapture());
     if (begun == Markers::Begun::kYes) {
       cores_->watcher.Wake(cores_);
       return true;
@@ -161,6 +163,9 @@ void CoreLaunch::Launched() {
   if (stream_ == nullptr) {
     if (unmarked_since_ns_ != 0) MeasureByWaiting(device_, handle_, unmarked_since_ns_);
     return;
+  }
+  if (begins_run_ && stream_->launched_ns.load(std::memory_order_relaxed) == 0) {
+    stream_->launched_ns.store(NowNs(), std::memory_order_relaxed);
   }
   const uint32_t before = stream_->word.fetch_add(1, std::memory_order_acq_rel);
   if ((before & MarkedStream::kRunning) == 0) {

@@ -111,6 +111,7 @@ class CoreLaunch {
   MarkedStream* stream_;          // null: cannot be marked
   CUstream handle_;
   uint64_t unmarked_since_ns_;  // measured by waiting for it
+  bool begins_run_;             // it may be the first one of its run
 };
 
 // Before something that is no kernel is put into a stream, or waited for there.
@@ -147,10 +148,10 @@ class CoreWait {
   uint32_t launches_;
 };
 
-// The same for all streams of the calling thread's context.
-inline void LeaveAllKernels() {
+// The same for all streams of the calling thread's context. `waits`: something that only waits.
+inline void LeaveAllKernels(bool waits = false) {
   Cores* cores = ActiveCores();
-  if (cores != nullptr) cores->markers.LeaveContext();
+  if (cores != nullptr) cores->markers.LeaveContext(waits);
 }
 
 // Before the driver destroys a stream.

@@ -34,7 +34,7 @@ CUresult WaitingFor(CUstream stream, Call call) {
 
 template <typename Call>
 CUresult WaitingForAll(Call call) {
-  gpufence::LeaveAllKernels();
+  gpufence::LeaveAllKernels(/*waits=*/true);
   return Releasing(call);
 }
 

@@ -1,0 +1,131 @@
+// Runs: when a stream begins to run kernels, when it is left, and what gets a marker.
+#include "device/markers.h"
+#include "real.h"
+
+namespace gpufence {
+namespace {
+
+// After so long a pause a stream may do something else than before.
+constexpr uint64_t kLongPauseNs = 1'000'000;
+// A run that begins by the host's clock would have had its marker so much later (H200).
+constexpr uint64_t kRecordNs = 900;
+constexpr uint64_t kPromptEveryNs = 4'000'000;
+
+}  // namespace
+
+// A run that no marker begins, because something is in the stream already, or because nothing may
+// be asked of its context, which may be about to end.
+void Markers::BeginLate(MarkedStream* stream, bool was_idle) {
+  const bool is_launched =
+      (stream->word.load(std::memory_order_relaxed) & MarkedStream::kLaunches) != 0;
+  stream->by_host = false;
+  stream->began_away |= contexts_[stream->context].away != 0;
+  if (stream->first == kNone) {
+    // The thread that launched had to wait for a processor, or the stream would not have been idle.
+    stream->BeginAt(is_launched && was_idle ? stream->idle_since_ns : stream->host_begin_ns);
+  }
+  stream->word.fetch_or(MarkedStream::kRunning, std::memory_order_release);
+  MarkLocked(stream);
+}
+
+// What a stream that is not running does, where nothing but kernels was put into it.
+Markers::Doing Markers::DoingOf(const MarkedStream& stream, bool captures) const {
+  if (!stream.goes_on.load(std::memory_order_relaxed)) return Doing::kUnknown;
+  if (stream.first == kNone) return Doing::kIdle;
+  if (captures) return Doing::kUnknown;
+  const CUresult rc = real::cuEventQuery(markers_[stream.last].event);
+  if (rc == CUDA_ERROR_NOT_READY) return Doing::kKernels;
+  return rc == CUDA_SUCCESS ? Doing::kIdle : Doing::kUnknown;
+}
+
+// Whether the host's clock tells well enough when a run begins in an idle stream. Where kernels are
+// so short that this would matter, a marker tells; and now and then, so that the clocks agree.
+bool Markers::HostCanBegin(const MarkedStream& stream) const {
+  const Context& context = contexts_[stream.context];
+  return stream.is_trusted && stream.ns_per_launch >= kHostToldLaunchNs &&
+         context.clock.IsSharp() && stream.host_begin_ns - context.prompted_ns < kPromptEveryNs;
+}
+
+// What is under way goes on without a marker. False: there is none to be had.
+bool Markers::BeginNow(MarkedStream* stream, bool was_idle, Doing doing) {
+  if (doing == Doing::kKernels) return true;
+  if (doing == Doing::kIdle && HostCanBegin(*stream)) {
+    stream->marked_ns += kRecordNs;
+    stream->begin_ns = stream->host_begin_ns;
+    if (stream->first == kNone) stream->TakeBegin(&stream->begin_ns);
+    return true;
+  }
+  const bool prompt = doing != Doing::kOthersHadIt && (was_idle || doing == Doing::kIdle);
+  if (!Record(stream, 0, /*begins=*/true, prompt)) return false;
+  stream->marked_ns = NowNs();
+  if (was_idle) stream->is_timed = false;
+  if (prompt) contexts_[stream->context].prompted_ns = stream->host_begin_ns;
+  return true;
+}
+
+Markers::Begun Markers::Begin(MarkedStream* stream, CUstream handle, HeldNs held, bool captures) {
+  Key key;
+  if (!KeyOf(handle, &key)) return Begun::kNotMarked;
+  const FutexGuard guard(&lock_);
+  if (!Is(*stream, key)) return Begun::kOtherStream;
+  if ((stream->word.load(std::memory_order_relaxed) & MarkedStream::kRunning) != 0) {
+    return Begun::kYes;
+  }
+  const Context& context = contexts_[stream->context];
+  if (context.blind) return Begun::kNotMarked;
+  const bool was_idle = !IsActive(stream);
+  if (was_idle && NowNs() - stream->idle_since_ns > kLongPauseNs + held.at_all) {
+    stream->every.store(1, std::memory_order_relaxed);
+    stream->is_trusted = false;
+  }
+  stream->host_begin_ns = stream->marked_ns = NowNs();
+  stream->launched_ns.store(0, std::memory_order_relaxed);
+  stream->by_host = held.by_others == 0 && HostIsEnough(*stream);
+  if (context.away != 0 ||
+      (stream->word.load(std::memory_order_relaxed) & MarkedStream::kLaunches) != 0) {
+    BeginLate(stream, was_idle);
+  } else if (stream->by_host) {
+    stream->BeginAt(stream->host_begin_ns);
+  } else if (!BeginNow(stream, was_idle,
+                       held.by_others == 0 ? DoingOf(*stream, captures) : Doing::kOthersHadIt)) {
+    return Begun::kNotMarked;
+  }
+  stream->word.fetch_or(MarkedStream::kRunning, std::memory_order_release);
+  stream->awaits_launch = true;
+  if (was_idle) SetActive(stream, true);
+  return Begun::kYes;
+}
+
+// Without a marker to be had the launches stay counted, and the next one or the watcher tries
+// again: false.
+bool Markers::MarkLocked(MarkedStream* stream) {
+  const Context& context = contexts_[stream->context];
+  const uint32_t word = stream->word.load(std::memory_order_relaxed);
+  const uint32_t launches = word & MarkedStream::kLaunches;
+  if (launches == 0 || (word & MarkedStream::kRunning) == 0) return true;
+  if (context.away || context.blind || !Record(stream, launches, /*begins=*/false)) return false;
+  stream->word.fetch_sub(launches, std::memory_order_relaxed);
+  stream->awaits_launch = false;
+  return true;
+}
+
+void Markers::Mark(MarkedStream* stream) {
+  const FutexGuard guard(&lock_);
+  MarkLocked(stream);
+}
+
+// What has no marker goes on as if nothing else were put into the stream.
+void Markers::LeaveLocked(MarkedStream* stream) {
+  if (!MarkLocked(stream)) return;
+  stream->word.fetch_and(~MarkedStream::kRunning, std::memory_order_relaxed);
+}
+
+void Markers::Leave(MarkedStream* stream) {
+  if (stream->word.load(std::memory_order_relaxed) != 0) {
+    const FutexGuard guard(&lock_);
+    LeaveLocked(stream);
+  }
+  stream->goes_on.store(false, std::memory_order_relaxed);
+}
+
+}  // namespace gpufence

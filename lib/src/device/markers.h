@@ -22,6 +22,7 @@ namespace gpufence {
 inline constexpr uint32_t kMostMarkedStreams = 2048;
 inline constexpr uint32_t kMostMarkers = 8192;
 inline constexpr uint32_t kMostMarkedContexts = 64;
+inline constexpr uint32_t kMostMarkedDevices = 64;
 
 // The pause between two kernels of a stream, in which nothing runs (measured on an H200).
 inline constexpr uint64_t kLaunchGapNs = 1'700;
@@ -158,7 +159,14 @@ class Markers {
   size_t Collect(uint64_t now_ns, bool captures, BusyInterval* busy, size_t room);
 
   bool any_active() const;
-  uint32_t reached() const { return reached_.load(std::memory_order_relaxed); }  // markers, ever
+  // Markers of the device that were ever seen reached.
+  uint32_t reached(uint32_t ordinal) const {
+    return reached_[ordinal % kMostMarkedDevices].load(std::memory_order_relaxed);
+  }
+  // What the longest launch took, as far as seen.
+  uint64_t longest_ns() const { return longest_ns_.load(std::memory_order_relaxed); }
+  // Whether a kernel runs there, or did so when that was last seen; others may all be waiting.
+  bool Runs(uint32_t ordinal);
   bool IsActive(uint32_t ordinal) { return CountActive(ordinal) != 0; }
   uint32_t CountActive(uint32_t ordinal);  // streams that run, or have markers to be seen
   // What launches into the streams that run take, in the mean of some hundred: the shortest of
@@ -259,6 +267,7 @@ class Markers {
   bool Fails(MarkedStream* stream);
   void Unmark(MarkedStream* stream, const Marker& marker);
   bool Reached(MarkedStream* stream, const Marker& marker, Look* look, uint64_t* at_ns);
+  void CountReached(const MarkedStream& stream);
   void TakeReached(MarkedStream* stream, const Marker& marker, uint64_t at_ns, Look* look);
   void CollectTail(MarkedStream* stream, Look* look);
   bool Idle(MarkedStream* stream, uint32_t word, uint64_t now_ns);
@@ -273,7 +282,8 @@ class Markers {
 
   FutexLock lock_;
   Context contexts_[kMostMarkedContexts];
-  std::atomic<uint32_t> reached_;
+  std::atomic<uint32_t> reached_[kMostMarkedDevices];
+  std::atomic<uint64_t> longest_ns_;
   std::atomic<uint64_t> spacing_ns_;
   uint32_t markers_made_;
   uint16_t unused_;  // markers without an event

@@ -97,7 +97,7 @@ void Markers::CollectStream(MarkedStream* stream, Look* look) {
     stream->first = marker.next;
     if (marker.next == kNone) stream->last = kNone;
     stream->queued -= marker.launches;
-    reached_.fetch_add(1, std::memory_order_relaxed);
+    CountReached(*stream);
     if (over != 0) {
       --over;
       TakeReached(stream, marker, at_ns, look);
@@ -173,7 +173,7 @@ bool Markers::Join(MarkedStream* stream) {
   next->lead_ns = marker.lead_ns;
   next->joined = static_cast<uint16_t>(next->joined + marker.joined + 1);
   stream->first = marker.next;
-  reached_.fetch_add(1, std::memory_order_relaxed);
+  CountReached(*stream);
   Return(index);
   return true;
 }
@@ -253,6 +253,8 @@ void Markers::TakeReached(MarkedStream* stream, const Marker& marker, uint64_t a
     const uint64_t spacing_ns = spacing_ns_.load(std::memory_order_relaxed);
     const uint64_t each_ns = std::max(ran_ns / std::max(marker.launches, 1u), uint64_t{1});
     const bool known = stream->ns_per_launch != 0 && each_ns < 4 * stream->ns_per_launch;
+    const uint64_t each_ran_ns = ran_ns / std::max(marker.launches, 1u);
+    if (each_ran_ns > longest_ns()) longest_ns_.store(each_ran_ns, std::memory_order_relaxed);
     LearnMean(stream, marker.launches, ran_ns);
     stream->ns_per_launch = known ? (3 * stream->ns_per_launch + each_ns) / 4 : each_ns;
     stream->is_trusted = true;
@@ -290,18 +292,21 @@ void Markers::CollectTail(MarkedStream* stream, Look* look) {
   }
   const uint64_t estimate_ns = stream->run_begin_ns + launches * stream->ns_per_launch;
   bool is_idle = false;
-  if (stream->thread.load(std::memory_order_relaxed) != 0) {
-    // Only its own thread can ask or mark; after a while without a call of it we must guess.
+  const bool is_per_thread = stream->thread.load(std::memory_order_relaxed) != 0;
+  if (is_per_thread && look->captures) {
+    // The legacy stream may not be asked; after a while without a call of its thread we must guess.
     is_idle = stream->tail_seen == launches && look->now_ns > estimate_ns;
     stream->tail_seen = launches;
   } else if (!look->captures || !IsCapturing(*stream)) {
-    const CUresult rc = real::cuStreamQuery(reinterpret_cast<CUstream>(handle));
+    // Only its own thread can ask for it or mark it; the legacy stream is busy as long as it is.
+    const uint64_t asked = is_per_thread ? kLegacyStream : handle;
+    const CUresult rc = real::cuStreamQuery(reinterpret_cast<CUstream>(asked));
     // Of a context that is dead, nothing runs.
     is_idle = rc == CUDA_SUCCESS || (rc != CUDA_ERROR_NOT_READY && Fails(stream));
     size_t active = 0;
     if (handle == kLegacyStream) ForEachActive([&](MarkedStream*) { ++active; });
     // A marker in the legacy stream, late, would make other streams wait for each other.
-    if (!is_idle && active <= 1) MarkLocked(stream);
+    if (!is_idle && !is_per_thread && active <= 1) MarkLocked(stream);
   }
   if (is_idle && stream->is_waited_for) return;
   uint64_t end_ns = look->now_ns;

@@ -129,4 +129,20 @@ void Markers::Leave(MarkedStream* stream) {
   stream->goes_on.store(false, std::memory_order_relaxed);
 }
 
+void Markers::CountReached(const MarkedStream& stream) {
+  reached_[stream.ordinal % kMostMarkedDevices].fetch_add(1, std::memory_order_relaxed);
+}
+
+bool Markers::Runs(uint32_t ordinal) {
+  const FutexGuard guard(&lock_);
+  bool runs = false;
+  ForEachActive([&](MarkedStream* stream) {
+    if (stream->ordinal != ordinal || !stream->is_timed) return;
+    const uint32_t word = stream->word.load(std::memory_order_relaxed);
+    runs |= stream->first != kNone ? !markers_[stream->first].begins
+                                   : (word & MarkedStream::kLaunches) != 0;
+  });
+  return runs;
+}
+
 }  // namespace gpufence

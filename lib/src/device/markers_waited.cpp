@@ -106,7 +106,7 @@ bool Markers::TakeByHost(MarkedStream* stream, uint32_t launches, uint64_t now_n
   const uint64_t busy_ns = span_ns - std::min(span_ns, extra_ns);
   stream->since_mark_ns += span_ns;
   stream->is_timed = false;
-  reached_.fetch_add(1, std::memory_order_relaxed);
+  CountReached(*stream);
   const uint64_t begin_ns = std::max(stream->charged_ns, span_begin_ns + stream->host_extra_ns / 2);
   const uint64_t end_ns = std::min(begin_ns + busy_ns, now_ns);
   *count = end_ns > begin_ns ? 1 : 0;

@@ -19,8 +19,11 @@ namespace {
 constexpr uint64_t kTurnNapNs = 10'000'000;
 constexpr uint64_t kBlindNapNs = 200'000;  // without a watcher
 constexpr uint64_t kLongestNapNs = 100'000'000;
-// A kernel that runs so long may wait for what we hold: then one launch goes.
+// What runs so long without an end may wait for what we hold: then one launch goes. It may as well
+// be long, and what went may be as long again: the next one goes after twice the time, and none
+// before twice the longest kernel that was seen, if that is not too long to wait in any case.
 constexpr uint64_t kPatienceNs = 2'000'000'000;
+constexpr uint64_t kMostPatienceNs = 32'000'000'000;
 constexpr size_t kMostWaitedIntervals = 8;  // of one stream's run
 
 // Without a watcher.
@@ -39,24 +42,49 @@ void CountHeldLaunch(const CoreDevice* device, uint64_t held_ns) {
   device->activity->held_ns.fetch_add(held_ns, std::memory_order_relaxed);
 }
 
+// Whether one of those who wait since `begin_ns` or before goes, although it should not.
+bool IsOutOfPatience(Cores* cores, CoreDevice* device, uint64_t begin_ns, uint64_t now_ns) {
+  const uint32_t reached = cores->markers.reached(device->ordinal);
+  const bool runs = cores->markers.Runs(device->ordinal);
+  // Streams that wait add nothing to a debt: it will be paid, and then the queue alone is in the
+  // way.
+  const bool waits = device->seat.HeldFor(now_ns) == 0 && cores->markers.IsActive(device->ordinal);
+  const uint64_t least_ns =
+      std::clamp(2 * cores->markers.longest_ns(), kPatienceNs, kMostPatienceNs);
+  if (device->reached.exchange(reached, std::memory_order_relaxed) != reached ||
+      (!runs && !waits)) {
+    device->stuck_since_ns.store(now_ns, std::memory_order_relaxed);
+    device->patience_ns.store(least_ns, std::memory_order_relaxed);
+    return false;
+  }
+  const uint64_t patience_ns =
+      runs ? std::max(device->patience_ns.load(std::memory_order_relaxed), least_ns) : kPatienceNs;
+  uint64_t since_ns = device->stuck_since_ns.load(std::memory_order_relaxed);
+  if (now_ns - std::max(since_ns, begin_ns) < patience_ns ||
+      !device->stuck_since_ns.compare_exchange_strong(since_ns, now_ns)) {
+    return false;
+  }
+  if (runs) {
+    device->patience_ns.store(std::min(2 * patience_ns, kMostPatienceNs),
+                              std::memory_order_relaxed);
+  }
+  return true;
+}
+
 // Waits for budget, room in the queue and the turn, in this order, and opens the gate. Returns how
 // long it waited.
 HeldNs Hold(Cores* cores, CoreDevice* device, MarkedStream* stream) {
   const uint64_t begin_ns = NowNs();
   HeldNs held = {};
   bool waited = false;
-  uint64_t patient_since_ns = begin_ns;
-  uint32_t reached = cores->markers.reached();
+  bool impatient = false;
   for (; !cores->watcher.stopping(); FollowLimits(cores)) {
     if (DeviceAt(cores, device->ordinal) == nullptr) break;
     const uint32_t seen = device->progress.load(std::memory_order_acquire);
     const uint64_t now_ns = NowNs();
-    if (reached != cores->markers.reached() || !cores->markers.any_active()) {
-      reached = cores->markers.reached();
-      patient_since_ns = now_ns;
-    }
     uint64_t wait_ns = HoldNs(cores, device, stream, now_ns);
-    if (wait_ns != 0 && now_ns - patient_since_ns < kPatienceNs) {
+    if (wait_ns != 0 && !impatient) impatient = IsOutOfPatience(cores, device, begin_ns, now_ns);
+    if (wait_ns != 0 && !impatient) {
       if (!cores->watcher.runs()) wait_ns = std::min(wait_ns, kTickNs);
       // The stream may run dry meanwhile: then it is known when.
       if (!waited && stream != nullptr) cores->markers.Mark(stream);

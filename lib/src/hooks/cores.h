@@ -33,6 +33,11 @@ struct CoreDevice {
   std::atomic<uint32_t> progress;       // changes when waiting may be over
   std::atomic<uint32_t> queue_waiters;  // launches held by what is queued
   std::atomic<uint32_t> turn_waiters;   // launches held by the turn
+
+  // Held launches that see nothing move.
+  std::atomic<uint32_t> reached;         // markers, when that was asked last
+  std::atomic<uint64_t> stuck_since_ns;  // since then none more, or one launch went all the same
+  std::atomic<uint64_t> patience_ns;     // until the next one may
 };
 
 // What a device's core limit is made of.

@@ -88,6 +88,7 @@ void Watcher::Run(Cores* cores) {
     if (pause_ns > kNapNs && !stopping()) FutexWait(&awake_, 0, std::min(pause_ns, kForeverNs));
     awake_.store(1, std::memory_order_release);
   }
+  TickCores(cores, NowNs());  // what ended since the last look is paid for
   LeaveCores(cores, NowNs());
   gone_.store(1, std::memory_order_release);
   FutexWakeAll(&gone_);
@@ -103,6 +104,10 @@ void Watcher::Stop() {
   while (gone_.load(std::memory_order_acquire) == 0 && NowNs() < until_ns) {
     FutexWait(&gone_, 0, kStopPatienceNs);
   }
+  // Whatever handlers are still to come may launch as well: they look by themselves.
+  if (gone_.load(std::memory_order_acquire) == 0) return;
+  state_.store(kFailed, std::memory_order_release);
+  stopping_.store(0, std::memory_order_release);
 }
 
 }  // namespace gpufence

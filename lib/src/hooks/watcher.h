@@ -18,13 +18,13 @@ class Watcher {
     if (awake_.load(std::memory_order_seq_cst) == 0) WakeSlowly(cores);
   }
 
-  // False: no thread could be had, and whoever launches must look.
+  // False: no thread could be had, or the process is ending, and whoever launches must look.
   bool runs() const { return state_.load(std::memory_order_relaxed) != kFailed; }
 
-  // True once the process is ending: nobody waits any more, and no driver call is made.
+  // True while the thread is being ended, or cannot be: nobody waits, and no driver call is made.
   bool stopping() const { return stopping_.load(std::memory_order_relaxed) != 0; }
 
-  // Before the driver's own exit handlers: ends the thread.
+  // Before the driver's own exit handlers: ends the thread. What is launched later is still held.
   void Stop();
 
   uint64_t busy_until_ns;  // its own: until when it goes on looking though nothing is outstanding

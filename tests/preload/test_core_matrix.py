@@ -35,6 +35,9 @@ MOST_LOOKS = 650  # a second: one each 2 ms, and some where something ends
 MOST_READ = 1_600  # times of markers a second
 # A launch in each of 32 streams, and a burst of all together: paid for, and what ran meanwhile.
 LONGEST_HELD_US = {10: 200_000, 50: 100_000}
+STARTED_GAP_NS = 4_500  # around a kernel that the GPU waits for: it begins later than a marker
+SLOW_LAUNCH_NS = 15_000  # of a program that launches slower than its kernels of 5 us run
+WAITED_POINTS = 1.5  # what one gap in 60 tells about the others
 SECOND_POINTS = 2.0  # a burst in a second, and launches that are queued in one and run in the next
 
 pytestmark = pytest.mark.skipif(
@@ -158,6 +161,31 @@ def test_what_cannot_reach_its_limit_is_not_held(
     (fenced,) = run_together(sim, tmp_path, [command], env=limited(tmp_path, percent))
 
     assert fenced.facts["launches"] >= 0.99 * bare.facts["launches"]
+
+
+@pytest.mark.parametrize(("percent", "share"), [(10, 10), (20, 20), (30, 30), (36, 33), (70, 33)])
+def test_a_program_is_not_charged_while_the_gpu_waits_for_it(
+    sim: Sim, tmp_path: Path, percent: int, share: int
+) -> None:
+    command = ("cores_run", "cuLaunchKernel", "steady", 5, 1_000, STARTED_GAP_NS, SLOW_LAUNCH_NS)
+
+    (bare,) = run_together(sim, tmp_path, [command], preload=False)
+    (fenced,) = run_together(sim, tmp_path, [command], env=limited(tmp_path, percent))
+
+    assert fenced.facts["share"] == pytest.approx(share, abs=WAITED_POINTS)
+    if percent > share:
+        assert fenced.facts["launches"] >= 0.99 * bare.facts["launches"]
+
+
+def test_a_program_that_gets_ahead_of_the_gpu_is_charged_from_then_on(
+    sim: Sim, tmp_path: Path
+) -> None:
+    command = ("cores_run", "cuLaunchKernel", "hastens", 5, 4_000, STARTED_GAP_NS, SLOW_LAUNCH_NS)
+
+    (done,) = run_together(sim, tmp_path, [command], env=limited(tmp_path, 50))
+
+    assert done.facts["least"] == pytest.approx(33, abs=POINTS)
+    assert done.facts["most"] == pytest.approx(50, abs=SECOND_POINTS)
 
 
 @pytest.mark.parametrize("kernel_us", [10, 20])

@@ -9,8 +9,9 @@
 // legacy (stream), per_thread (stream), contexts (two, in turn), devices (two, in turn), sync
 // (after each), mixed (the same, every other one ten times as long), event (a wait for one after
 // every four), ahead (the same, four more are queued before), eager (as frameworks: many short
-// kernels, then eight eighty times as long), pauses (twice a kernel's length behind each) and
-// copies (between the kernels, as long as they).
+// kernels, then eight eighty times as long), hastens (steady, and after half of the time as fast as
+// it can), pauses (twice a kernel's length behind each) and copies (between the kernels, as long as
+// they).
 //
 // Prints {"share": percent, "least", "most": of a single second, "longest_us": that a launch took,
 // "launches": n, "us": elapsed}.
@@ -31,6 +32,7 @@ namespace {
 constexpr double kSecondUs = 1e6;
 constexpr unsigned long long kMoreThanABurstNs = 30 * kMs;
 constexpr double kHeldUs = 500;
+constexpr unsigned long long kQueuedGapNs = 1'700;  // behind a kernel whose next one is queued
 constexpr size_t kMany = 32;
 constexpr unsigned kBatch = 4;
 constexpr unsigned long long kBusBytesPerNs = 50;  // what the simulated GPU copies to the host
@@ -62,6 +64,7 @@ struct Run {
   unsigned long long kernel_ns;
   unsigned long long gap_ns;
   double launch_us;
+  double hastens_us;  // from then on a launch takes no time
   std::vector<Place*> places;
   CUdeviceptr memory;
   void* host;
@@ -92,7 +95,7 @@ struct Run {
     if (places.size() > 1) MUST(cuCtxSetCurrent(place.gpu.context));
     CUstream stream = Stream(place);
     const unsigned long long ns = kernel_ns * Times();
-    place.work.ns = ns + gap_ns;
+    place.work.ns = ns + (launched_us < hastens_us ? gap_ns : std::min(gap_ns, kQueuedGapNs));
     const double begin_us = NowUs();
     MUST(way->launch(place.work, stream));
     launched_us = NowUs();
@@ -100,7 +103,7 @@ struct Run {
     longest_us = std::max(longest_us, held_us);
     ++launches;
     busy_ns += ns;
-    if (launch_us != 0) SpendUntil(NowUs() + launch_us);
+    if (launch_us != 0 && launched_us < hastens_us) SpendUntil(launched_us + launch_us);
     Between(stream);
   }
 
@@ -184,7 +187,8 @@ void TellSeconds(const Run& run, double share_of_launch, Facts* facts) {
 int main(int argc, char** argv) {
   if (argc != 5 && argc != 7) return 2;
   const unsigned long long kernel_ns = strtoull(argv[3], nullptr, 10) * kUs;
-  Run run = {WayOf(argv[1]), argv[2], kernel_ns, 0, 0, {}, 0, nullptr, {}, 0, 0, 0, 0, 0, {}};
+  Run run = {WayOf(argv[1]), argv[2], kernel_ns, 0, 0, 1e300, {}, 0,
+             nullptr,        {},      0,         0, 0, 0,     0,  {}};
   if (run.way == nullptr) return 3;
   if (argc == 7) {
     run.gap_ns = strtoull(argv[5], nullptr, 10);
@@ -194,6 +198,7 @@ int main(int argc, char** argv) {
 
   const double begin_us = NowUs();
   const double until_us = begin_us + strtod(argv[4], nullptr) * 1e3;
+  if (run.Is("hastens")) run.hastens_us = (begin_us + until_us) / 2;
   while (NowUs() < until_us) {
     run.Launch();
     run.ends_us.push_back(NowUs() - begin_us);

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "device/ids.h"
+#include "device/markers_gaps.h"
 #include "real.h"
 
 namespace gpufence {
@@ -25,6 +26,8 @@ constexpr uint64_t kMostBelow = 16;
 // launch returns. What is not known is taken for little, so that too much is charged.
 constexpr uint64_t kMostLeadNs = 10'000;
 constexpr uint64_t kUnknownLeadNs = 2'000;
+// Recording takes about one; more was the making of events, or the host's own affair.
+constexpr uint64_t kMostRecordNs = 3'000;
 
 // The stream that the thread launched into last.
 constinit thread_local MarkedStream* last_stream = nullptr;
@@ -129,7 +132,8 @@ MarkedStream* Markers::Insert(const Key& key) {
   place->scope.store(key.scope, std::memory_order_relaxed);
   place->thread.store(key.thread, std::memory_order_relaxed);
   place->word.store(0, std::memory_order_relaxed);
-  place->every.store(1, std::memory_order_relaxed);
+  place->mark_at.store(1, std::memory_order_relaxed);
+  place->every = 1;
   place->ordinal = contexts_[context].ordinal;
   place->context = context;
   place->first = place->last = kNone;
@@ -141,6 +145,12 @@ MarkedStream* Markers::Insert(const Key& key) {
   place->steady = place->mean_of = 0;
   place->by_host = place->is_waited_for = place->began_away = false;
   place->marked_due = 0;
+  place->begin_gpu_ns = 0;
+  place->host_mark_ns = place->held_ns = place->record_ns = 0;
+  place->idle_gap_ns = place->probed_ns = 0;
+  place->probes = place->unprobed = 0;
+  place->may_idle = false;
+  place->random = static_cast<uint32_t>(place - streams_) * 2 + 1;
   place->begin_ns = place->host_extra_ns = place->longest_ns = place->since_mark_ns = 0;
   place->handle.store(key.handle, std::memory_order_release);
   return place;
@@ -268,6 +278,11 @@ bool Markers::Record(MarkedStream* stream, uint32_t launches, bool begins, bool 
   marker->joined = 0;
   marker->begins = begins;
   marker->prompt = prompt;
+  marker->probes = false;
+  const uint64_t host_ns =
+      marker->recorded_ns - std::min(stream->host_mark_ns, marker->recorded_ns);
+  marker->host_ns = host_ns - std::min(host_ns, stream->held_ns);
+  marker->record_ns = stream->record_ns;
   marker->next = kNone;
   if (real::cuEventRecord(marker->event, HandleOf(*stream)) != CUDA_SUCCESS) {
     Return(taken);
@@ -282,6 +297,9 @@ bool Markers::Record(MarkedStream* stream, uint32_t launches, bool begins, bool 
   stream->begin_ns = 0;
   stream->goes_on.store(true, std::memory_order_relaxed);
   stream->queued += launches;
+  stream->host_mark_ns = NowNs();
+  stream->record_ns = std::min(stream->host_mark_ns - marker->recorded_ns, kMostRecordNs);
+  stream->held_ns = 0;
   return true;
 }
 

@@ -46,6 +46,8 @@ struct HeldNs {
   uint64_t by_others;
 };
 
+struct IntervalContent;
+
 struct BusyInterval {
   uint64_t begin_ns;
   uint64_t end_ns;
@@ -55,15 +57,16 @@ struct BusyInterval {
 // One stream; `first` to `last` are its markers that were not seen reached yet, oldest first.
 struct MarkedStream {
   static constexpr uint32_t kRunning = 1u << 31;
-  static constexpr uint32_t kHeld = 1u << 30;  // enough is queued: ask before the next launch
-  static constexpr uint32_t kLaunches = kHeld - 1;
+  static constexpr uint32_t kHeld = 1u << 30;   // enough is queued: ask before the next launch
+  static constexpr uint32_t kProbe = 1u << 29;  // the next launch puts a marker before itself
+  static constexpr uint32_t kLaunches = kProbe - 1;
 
-  std::atomic<uint64_t> handle;  // 0: none; CU_STREAM_LEGACY and CU_STREAM_PER_THREAD have a scope
-  std::atomic<uint64_t> scope;   // their context
-  std::atomic<uint64_t> thread;  // the per-thread stream's
-  std::atomic<uint32_t> word;    // kRunning, kHeld and the launches since the last marker
-  std::atomic<uint32_t> every;   // a marker after so many launches
-  std::atomic<uint32_t> steps;   // of these launches' graphs, beyond one each
+  std::atomic<uint64_t> handle;   // 0: none; CU_STREAM_LEGACY and CU_STREAM_PER_THREAD have a scope
+  std::atomic<uint64_t> scope;    // their context
+  std::atomic<uint64_t> thread;   // the per-thread stream's
+  std::atomic<uint32_t> word;     // the bits above and the launches since the last marker
+  std::atomic<uint32_t> mark_at;  // launches until the next marker, drawn around `every`
+  std::atomic<uint32_t> steps;    // of these launches' graphs, beyond one each
   // Changed under the lock, and read without it by whoever asks how much is queued.
   std::atomic<uint32_t> queued;         // launches before the markers from first to last
   std::atomic<uint64_t> ns_per_launch;  // lately; 0: unknown
@@ -71,6 +74,7 @@ struct MarkedStream {
   std::atomic<bool> is_trusted;         // ns_per_launch is of this run
   std::atomic<uint64_t> launched_ns;    // when this run's first launch returned; 0: unknown
   std::atomic<bool> goes_on;            // nothing that is no kernel is behind its last marker
+  uint32_t every;                       // launches between two markers, about
   uint32_t ordinal;
   uint16_t context;
   uint16_t first;
@@ -81,6 +85,7 @@ struct MarkedStream {
   bool awaits_launch;     // its last marker begins a run, and nobody looked since
   uint32_t tail_seen;     // per-thread: launches that the last look found behind the last marker
   uint64_t run_begin_ns;  // when the last marker that was seen was reached, monotonic
+  int64_t begin_gpu_ns;   // the same by the GPU's clock; 0: unknown
   uint64_t charged_ns;    // told as busy up to here
   uint64_t deducted_ns;   // of what was told since run_begin_ns: it lay between kernels
   uint64_t idle_since_ns;
@@ -99,6 +104,17 @@ struct MarkedStream {
   uint64_t host_extra_ns;  // from the launch's return to the wait's, without kernels; 0: unknown
   uint64_t longest_ns;     // of a launch, as markers saw it
   uint64_t since_mark_ns;  // of such runs, since one was marked
+
+  // How long the GPU waits for the host between launches (markers_gaps.cpp).
+  uint64_t host_mark_ns;  // when the last marker was recorded
+  uint64_t record_ns;     // what that took
+  uint64_t held_ns;       // of launches, since
+  uint64_t idle_gap_ns;   // of the gaps probed lately ...
+  uint64_t probed_ns;     // ... in so much of the host's time
+  uint32_t probes;        // so many
+  uint32_t unprobed;      // markers since the last one
+  uint32_t random;
+  bool may_idle;  // the last interval had time in which nothing was queued
 
   // Estimated time of what is queued and not yet done.
   uint64_t QueuedNs() const;
@@ -135,10 +151,14 @@ class Markers {
   // Before a launch into a stream that is not running, and that was held for so long: that says
   // nothing about what it does, and after others the GPU comes from another process. Also behind a
   // launch, when the stream was seen idle meanwhile. `captures`: a capture may be open.
-  enum class Begun : uint8_t { kYes, kNotMarked, kOtherStream };
+  enum class Begun : uint8_t { kYes, kProbe, kNotMarked, kOtherStream };
   Begun Begin(MarkedStream* stream, CUstream handle, HeldNs held, bool captures);
   // After launches: marks what has no marker yet. Where that fails they stay counted.
   void Mark(MarkedStream* stream);
+  // The same when `mark_at` was reached.
+  void MarkInTurn(MarkedStream* stream);
+  // Behind a launch for which Begin answered kProbe.
+  void Probed(MarkedStream* stream);
   // From now on a marker for about so much work.
   void Space(uint64_t work_ns) { spacing_ns_.store(work_ns, std::memory_order_relaxed); }
   // Before something that is no kernel: marks, and the next launch begins a new run.
@@ -207,8 +227,11 @@ class Markers {
     uint16_t joined;    // so many markers were between, too, and do not count any more
     uint16_t next;
     uint16_t context;
-    bool begins;  // the time before it is not the stream's
-    bool prompt;  // nothing was before it on the GPU
+    bool begins;         // the time before it is not the stream's
+    bool prompt;         // nothing was before it on the GPU
+    bool probes;         // nothing was put into the stream between it and the one before
+    uint64_t host_ns;    // of the host, since the one before; without holds
+    uint64_t record_ns;  // what recording the one before took
   };
 
   struct Context {
@@ -258,8 +281,8 @@ class Markers {
                   size_t* count);
   size_t TakeMarked(MarkedStream* stream, uint64_t now_ns, BusyInterval* busy, size_t room);
   void CollectStream(MarkedStream* stream, Look* look);
-  void Running(MarkedStream* stream, uint32_t launches, uint32_t steps, uint64_t end_ns,
-               Look* look);
+  bool Probe(MarkedStream* stream);
+  void Running(MarkedStream* stream, const IntervalContent& content, uint64_t end_ns, Look* look);
   void Tell(MarkedStream* stream, uint64_t gaps_ns, uint64_t end_ns, Look* look);
   bool IsOver(MarkedStream* stream, const Marker& marker);
   size_t CountOver(MarkedStream* stream);

@@ -1,6 +1,7 @@
 // Markers on their way out: what was reached, and what that says about when the streams ran.
 #include <algorithm>
 
+#include "device/markers_gaps.h"
 #include "device/markers_look.h"
 #include "real.h"
 
@@ -19,44 +20,11 @@ constexpr uint8_t kMostFailures = 5;
 // What runs is charged short of now: the clocks may disagree by so much, and the marker tells.
 constexpr uint64_t kClockDoubtNs = 150'000;
 
-constexpr uint32_t kMeanLaunches = 256;
-// So little is no surprise, and after so many intervals without one the next are foretold.
-constexpr uint64_t kSteadyNs = 50'000;
-constexpr uint32_t kSteadyIntervals = 8;
 constexpr size_t kMostAsked = 256;  // markers, at one look
 // Intervals that are over together are read as one up to here.
 constexpr uint64_t kJoinedNs = kLongestLookNs;
 // What is overdue is looked at again after such a part of the time that it took so far.
 constexpr uint64_t kOverduePart = 8;
-
-// What was put into a stream in an interval.
-struct Content {
-  uint64_t launches;
-  uint64_t steps;    // of their graphs, beyond one each
-  uint64_t lead_ns;  // of the run that it begins
-  uint64_t markers;  // between the launches
-};
-
-// What of the interval lies between kernels.
-uint64_t Gaps(const MarkedStream& stream, const Content& content, uint64_t interval_ns) {
-  const uint64_t first_ns =
-      stream.is_fresh ? content.lead_ns + kAroundRunNs : kMarkerGapNs + kLaunchGapNs;
-  const uint64_t others = std::max(content.launches, uint64_t{1}) - 1;
-  const uint64_t between_ns = content.markers * kMarkerGapNs + others * kLaunchGapNs;
-  return std::min(first_ns + between_ns + content.steps * kStepGapNs, interval_ns / 2);
-}
-
-// The mean over kMeanLaunches or so, and whether the interval took what those before it foretold.
-void LearnMean(MarkedStream* stream, uint32_t launches, uint64_t ran_ns) {
-  launches = std::clamp(launches, 1u, kMeanLaunches);
-  const uint64_t told_ns = launches * stream->ns_per_launch;
-  const uint64_t off_ns = told_ns > ran_ns ? told_ns - ran_ns : ran_ns - told_ns;
-  const bool is_steady = off_ns <= std::max(ran_ns / 8, kSteadyNs);
-  stream->steady = is_steady ? std::min(stream->steady + 1, kSteadyIntervals) : 0;
-  const uint32_t kept = std::min(stream->mean_of, kMeanLaunches - launches);
-  stream->mean_of = kept + launches;
-  stream->mean_ns = std::max((stream->mean_ns * kept + ran_ns) / stream->mean_of, uint64_t{1});
-}
 
 }  // namespace
 
@@ -64,6 +32,9 @@ size_t Markers::Collect(uint64_t now_ns, bool captures, BusyInterval* busy, size
   Look look = {now_ns, captures, busy, room, 0, kNone};
   {
     const FutexGuard guard(&lock_);
+    uint32_t active = 0;
+    ForEachActive([&](MarkedStream*) { ++active; });
+    look.alone = active <= 1;
     ForEachActive([&](MarkedStream* stream) {
       if (!contexts_[stream->context].away) CollectStream(stream, &look);
     });
@@ -90,6 +61,7 @@ void Markers::CollectStream(MarkedStream* stream, Look* look) {
     const Marker marker = markers_[index];
     if (over == 0 && !contexts_[marker.context].blind) break;
     uint64_t at_ns = 0;
+    look->gpu_ns = 0;
     if (over != 0 && !Reached(stream, marker, look, &at_ns)) {
       // As if it were seen the moment it was reached, and began when it was recorded.
       at_ns = marker.begins ? std::max(marker.recorded_ns, stream->charged_ns) : look->now_ns;
@@ -111,11 +83,13 @@ void Markers::CollectStream(MarkedStream* stream, Look* look) {
   if (next.begins || !stream->is_timed) return;
   // It runs: paid for up to now.
   const uint64_t ran_ns = look->now_ns - std::min(look->now_ns, stream->run_begin_ns);
-  Running(stream, next.launches, next.steps, look->now_ns - kClockDoubtNs, look);
+  const uint64_t host_ns = look->alone ? CaughtUpNs(*stream, next.host_ns, next.recorded_ns) : 0;
+  Running(stream, {next.launches, next.steps, stream->LeadNs(), 0, host_ns},
+          look->now_ns - kClockDoubtNs, look);
   if (ran_ns > 2 * next.launches * stream->ns_per_launch + kMuchLongerNs) {
     // Far longer than before: what is queued behind it may be as long.
     stream->ns_per_launch = ran_ns / std::max(next.launches, 1u);
-    stream->every.store(1, std::memory_order_relaxed);
+    SpaceStream(stream, 1);
   }
 }
 
@@ -170,6 +144,7 @@ bool Markers::Join(MarkedStream* stream) {
   if (!follows || launches * stream->ns_per_launch > kJoinedNs) return false;
   next->launches += marker.launches;
   next->steps += marker.steps;
+  next->host_ns += marker.host_ns;
   next->lead_ns = marker.lead_ns;
   next->joined = static_cast<uint16_t>(next->joined + marker.joined + 1);
   stream->first = marker.next;
@@ -192,11 +167,11 @@ void Markers::Unmark(MarkedStream* stream, const Marker& marker) {
 }
 
 // It ran until `end_ns`, and so many launches have done so since the last marker.
-void Markers::Running(MarkedStream* stream, uint32_t launches, uint32_t steps, uint64_t end_ns,
+void Markers::Running(MarkedStream* stream, const IntervalContent& content, uint64_t end_ns,
                       Look* look) {
   if (end_ns <= stream->run_begin_ns) return;
-  const Content content = {launches, steps, stream->LeadNs(), 0};
-  Tell(stream, Gaps(*stream, content, end_ns - stream->run_begin_ns), end_ns, look);
+  const uint64_t ran_ns = end_ns - stream->run_begin_ns;
+  Tell(stream, PausesNs(*stream, content, ran_ns) + IdleNs(*stream, content, ran_ns), end_ns, look);
 }
 
 // All up to `end_ns` but the gaps, as far as neither was told before.
@@ -241,29 +216,39 @@ bool Markers::Reached(MarkedStream* stream, const Marker& marker, Look* look, ui
   }
   context->clock.Observe(gpu_ns, since_ns, look->now_ns, marker.prompt);
   *at_ns = std::min(context->clock.ToMonotonic(gpu_ns), look->now_ns);
+  look->gpu_ns = gpu_ns;
   return true;
 }
 
 void Markers::TakeReached(MarkedStream* stream, const Marker& marker, uint64_t at_ns, Look* look) {
+  if (marker.probes && stream->is_timed && look->gpu_ns != 0 && stream->begin_gpu_ns != 0) {
+    const int64_t gap_ns = look->gpu_ns - stream->begin_gpu_ns;
+    LearnGap(stream, static_cast<uint64_t>(std::max(gap_ns, int64_t{0})), marker.record_ns,
+             marker.host_ns);
+  }
   if (!marker.begins && stream->is_timed && at_ns > stream->run_begin_ns) {
     const uint64_t ran_ns = at_ns - stream->run_begin_ns;
-    const Content content = {marker.launches, marker.steps, marker.lead_ns, marker.joined};
-    Tell(stream, Gaps(*stream, content, ran_ns), at_ns, look);
+    const uint64_t host_ns = CaughtUpNs(*stream, marker.host_ns, marker.recorded_ns);
+    stream->may_idle = look->alone && host_ns > marker.host_ns / 8;
+    const IntervalContent content = {marker.launches, marker.steps, marker.lead_ns, marker.joined,
+                                     look->alone ? host_ns : 0};
+    const uint64_t idle_ns = IdleNs(*stream, content, ran_ns);
+    Tell(stream, PausesNs(*stream, content, ran_ns) + idle_ns, at_ns, look);
     stream->ran_ns = ran_ns;
     const uint64_t spacing_ns = spacing_ns_.load(std::memory_order_relaxed);
     const uint64_t each_ns = std::max(ran_ns / std::max(marker.launches, 1u), uint64_t{1});
     const bool known = stream->ns_per_launch != 0 && each_ns < 4 * stream->ns_per_launch;
     const uint64_t each_ran_ns = ran_ns / std::max(marker.launches, 1u);
     if (each_ran_ns > longest_ns()) longest_ns_.store(each_ran_ns, std::memory_order_relaxed);
-    LearnMean(stream, marker.launches, ran_ns);
+    LearnMean(stream, marker.launches, ran_ns, ran_ns - idle_ns);
     stream->ns_per_launch = known ? (3 * stream->ns_per_launch + each_ns) / 4 : each_ns;
     stream->is_trusted = true;
-    stream->every.store(static_cast<uint32_t>(std::clamp(spacing_ns / stream->ns_per_launch,
-                                                         uint64_t{1}, kMostLaunchesUnmarked)),
-                        std::memory_order_relaxed);
+    SpaceStream(stream, static_cast<uint32_t>(std::clamp(spacing_ns / stream->ns_per_launch,
+                                                         uint64_t{1}, kMostLaunchesUnmarked)));
   }
   stream->is_fresh = marker.begins;
   stream->run_begin_ns = at_ns;
+  stream->begin_gpu_ns = look->gpu_ns;
   stream->deducted_ns = 0;
   // What was charged beyond its end was somebody's waiting: not charged again.
   stream->charged_ns = std::max(marker.begins ? at_ns : stream->charged_ns, at_ns);
@@ -313,7 +298,9 @@ void Markers::CollectTail(MarkedStream* stream, Look* look) {
   if (is_idle && stream->ns_per_launch != 0) end_ns = std::min(end_ns, estimate_ns);
   if (stream->is_timed) {
     const uint32_t steps = stream->steps.load(std::memory_order_relaxed);
-    Running(stream, launches, steps, is_idle ? end_ns : end_ns - kClockDoubtNs, look);
+    if (!is_idle) end_ns -= kClockDoubtNs;
+    const uint64_t host_ns = look->alone ? end_ns - std::min(end_ns, stream->run_begin_ns) : 0;
+    Running(stream, {launches, steps, stream->LeadNs(), 0, host_ns}, end_ns, look);
   }
   if (is_idle) Idle(stream, word, look->now_ns);
 }
@@ -321,6 +308,7 @@ void Markers::CollectTail(MarkedStream* stream, Look* look) {
 // False: a launch came between.
 bool Markers::Idle(MarkedStream* stream, uint32_t word, uint64_t now_ns) {
   if (!stream->word.compare_exchange_strong(word, 0, std::memory_order_acq_rel)) return false;
+  CountDown(stream, word & MarkedStream::kLaunches);
   stream->idle_since_ns = now_ns;
   stream->tail_seen = 0;
   stream->steps.store(0, std::memory_order_relaxed);

@@ -15,6 +15,8 @@ struct Markers::Look {
   size_t room;
   size_t count;
   uint16_t context;
+  int64_t gpu_ns = 0;  // when the last marker was reached by the GPU's clock; 0: unknown
+  bool alone = false;  // one stream is active
 
   void Add(const MarkedStream& stream, uint64_t begin_ns, uint64_t end_ns) {
     if (end_ns <= begin_ns) return;

@@ -1,5 +1,6 @@
 // Runs: when a stream begins to run kernels, when it is left, and what gets a marker.
 #include "device/markers.h"
+#include "device/markers_gaps.h"
 #include "real.h"
 
 namespace gpufence {
@@ -69,16 +70,18 @@ Markers::Begun Markers::Begin(MarkedStream* stream, CUstream handle, HeldNs held
   const FutexGuard guard(&lock_);
   if (!Is(*stream, key)) return Begun::kOtherStream;
   if ((stream->word.load(std::memory_order_relaxed) & MarkedStream::kRunning) != 0) {
-    return Begun::kYes;
+    stream->held_ns += held.at_all;
+    return held.at_all == 0 && Probe(stream) ? Begun::kProbe : Begun::kYes;
   }
   const Context& context = contexts_[stream->context];
   if (context.blind) return Begun::kNotMarked;
   const bool was_idle = !IsActive(stream);
   if (was_idle && NowNs() - stream->idle_since_ns > kLongPauseNs + held.at_all) {
-    stream->every.store(1, std::memory_order_relaxed);
+    SpaceStream(stream, 1);
     stream->is_trusted = false;
   }
-  stream->host_begin_ns = stream->marked_ns = NowNs();
+  stream->host_begin_ns = stream->marked_ns = stream->host_mark_ns = NowNs();
+  stream->held_ns = 0;
   stream->launched_ns.store(0, std::memory_order_relaxed);
   stream->by_host = held.by_others == 0 && HostIsEnough(*stream);
   if (context.away != 0 ||
@@ -106,6 +109,7 @@ bool Markers::MarkLocked(MarkedStream* stream) {
   if (context.away || context.blind || !Record(stream, launches, /*begins=*/false)) return false;
   stream->word.fetch_sub(launches, std::memory_order_relaxed);
   markers_[stream->last].steps = stream->steps.exchange(0, std::memory_order_relaxed);
+  CountDown(stream, launches);
   stream->awaits_launch = false;
   return true;
 }
@@ -118,7 +122,8 @@ void Markers::Mark(MarkedStream* stream) {
 // What has no marker goes on as if nothing else were put into the stream.
 void Markers::LeaveLocked(MarkedStream* stream) {
   if (!MarkLocked(stream)) return;
-  stream->word.fetch_and(~MarkedStream::kRunning, std::memory_order_relaxed);
+  stream->word.fetch_and(~(MarkedStream::kRunning | MarkedStream::kProbe),
+                         std::memory_order_relaxed);
 }
 
 void Markers::Leave(MarkedStream* stream) {

@@ -140,10 +140,11 @@ void CoreLaunch::Enter(Cores* cores, CUstream handle) {
   handle_ = handle;
   unmarked_since_ns_ = 0;
   begins_run_ = false;
-  constexpr uint32_t kBoth = MarkedStream::kRunning | MarkedStream::kHeld;
+  is_probe_ = false;
+  constexpr uint32_t kAll = MarkedStream::kRunning | MarkedStream::kHeld | MarkedStream::kProbe;
   if (stream_ != nullptr && device->closed.load(std::memory_order_acquire) == 0 &&
       device->seat.HasTurn() &&
-      (stream_->word.load(std::memory_order_acquire) & kBoth) == MarkedStream::kRunning) {
+      (stream_->word.load(std::memory_order_acquire) & kAll) == MarkedStream::kRunning) {
     return;
   }
   EnterSlowly();
@@ -160,7 +161,8 @@ void CoreLaunch::Enter(Cores* cores, CUstream handle) {
 bool CoreLaunch::BeginRun(HeldNs held, uint32_t launches) {
   while (stream_ != nullptr && !cores_->watcher.stopping()) {
     const Markers::Begun begun = cores_->markers.Begin(stream_, handle_, held, MayCapture());
-    if (begun == Markers::Begun::kYes) {
+    if (begun == Markers::Begun::kYes || begun == Markers::Begun::kProbe) {
+      is_probe_ = begun == Markers::Begun::kProbe;
       cores_->watcher.Wake(cores_);
       return true;
     }
@@ -195,6 +197,7 @@ void CoreLaunch::Launched() {
   if (begins_run_ && stream_->launched_ns.load(std::memory_order_relaxed) == 0) {
     stream_->launched_ns.store(NowNs(), std::memory_order_relaxed);
   }
+  if (is_probe_) cores_->markers.Probed(stream_);
   const uint32_t before = stream_->word.fetch_add(1, std::memory_order_acq_rel);
   if ((before & MarkedStream::kRunning) == 0) {
     // Seen idle while it was being launched into: this thread had to wait for a processor.
@@ -204,10 +207,10 @@ void CoreLaunch::Launched() {
     device_->seat.Beat(now_ns, /*outstanding=*/true);
     return;
   }
-  if ((before & MarkedStream::kLaunches) + 1 < stream_->every.load(std::memory_order_relaxed)) {
+  if ((before & MarkedStream::kLaunches) + 1 < stream_->mark_at.load(std::memory_order_relaxed)) {
     return;
   }
-  cores_->markers.Mark(stream_);
+  cores_->markers.MarkInTurn(stream_);
   if (HoldNs(cores_, device_, stream_, NowNs()) != 0) {
     stream_->word.fetch_or(MarkedStream::kHeld, std::memory_order_relaxed);
   }

@@ -123,6 +123,7 @@ class CoreLaunch {
   MarkedStream* stream_;          // null: cannot be marked
   CUstream handle_;
   uint64_t unmarked_since_ns_;  // measured by waiting for it
+  bool is_probe_;               // a marker before it tells how long the GPU waited for it
   bool begins_run_;             // it may be the first one of its run
 };
 

@@ -24,8 +24,15 @@ constexpr uint32_t kProbes = 64;
 constexpr uint32_t kSeldom = 4;
 
 // Launches further apart than those of an eager program on a slow host are not probed: it would
-// find their pauses, and cost them more markers than they have.
-constexpr uint64_t kProbedLaunchNs = 80'000;
+// find their pauses, and cost them more markers than they have. Nor are those that come as fast as
+// a host can launch, to which each marker is much.
+constexpr uint64_t kLeastProbedLaunchNs = 5'000;
+constexpr uint64_t kMostProbedLaunchNs = 80'000;
+
+bool IsProbed(const MarkedStream& stream) {
+  return stream.may_idle && stream.ns_per_launch >= kLeastProbedLaunchNs &&
+         stream.ns_per_launch < kMostProbedLaunchNs;
+}
 
 uint32_t Random(MarkedStream* stream) {
   uint32_t x = stream->random;
@@ -53,7 +60,7 @@ void Markers::MarkInTurn(MarkedStream* stream) {
   const FutexGuard guard(&lock_);
   if (!MarkLocked(stream)) return;
   const uint32_t every = stream->every;
-  const bool is_probed = stream->may_idle && stream->ns_per_launch < kProbedLaunchNs;
+  const bool is_probed = IsProbed(*stream);
   const uint32_t drawn = std::max(every / 2 + Random(stream) % (every + 1), 1u);
   stream->mark_at.store(is_probed ? drawn : every, std::memory_order_relaxed);
   const bool finds = stream->probes < kLeastProbes || stream->idle_gap_ns > stream->probed_ns / 64;
@@ -112,7 +119,7 @@ uint64_t PausesNs(const MarkedStream& stream, const IntervalContent& content,
 
 uint64_t IdleNs(const MarkedStream& stream, const IntervalContent& content, uint64_t interval_ns) {
   if (stream.probes < kLeastProbes || stream.probed_ns == 0) return 0;
-  if (stream.ns_per_launch >= kProbedLaunchNs) return 0;
+  if (stream.ns_per_launch >= kMostProbedLaunchNs) return 0;
   const uint64_t host_ns = std::min(content.host_ns, interval_ns);
   const uint64_t most_ns = interval_ns - PausesNs(stream, content, interval_ns);
   return std::min(host_ns * stream.idle_gap_ns / stream.probed_ns,

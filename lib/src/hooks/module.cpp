@@ -52,6 +52,9 @@ CUresult Placed(const Hook& hook, Handle* out, Call call) {
 template <typename Call>
 CUresult PlacedVariable(CUdeviceptr* dptr, size_t* bytes, Call call) {
   const Hook hook;
+  if (hook.current_device() == nullptr || dptr == nullptr) {
+    return hook.refused() ? kRefusalCode : call(dptr, bytes);
+  }
   size_t found_bytes = 0;
   const bool asks_bytes = bytes != nullptr;
   const CUresult rc = Placed(

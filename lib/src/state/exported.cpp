@@ -10,12 +10,8 @@
 
 #include <initializer_list>
 
+#include "state/file_lock.h"
 #include "state/region.h"
-
-#ifndef F_OFD_SETLK
-#define F_OFD_GETLK 36
-#define F_OFD_SETLK 37
-#endif
 
 namespace gpufence {
 namespace {
@@ -57,15 +53,6 @@ off_t RowPlaces(const RegionFile& file, uint32_t row) {
   const uint64_t alone = file.fd < 0 ? static_cast<uint64_t>(getpid()) : 0;
   const uint64_t hash = Mix(file.device + alone, file.inode, row) & ((uint64_t{1} << 20) - 1);
   return kPlaces + (static_cast<off_t>(hash) << kRowShift);
-}
-
-struct flock LockAt(off_t place, off_t length, short type) {
-  struct flock lock = {};
-  lock.l_type = type;
-  lock.l_whence = SEEK_SET;
-  lock.l_start = place;
-  lock.l_len = length;
-  return lock;
 }
 
 // Any lock of others in a range. False: the descriptor does not serve.

@@ -9,10 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#ifndef F_OFD_SETLK
-#define F_OFD_GETLK 36
-#define F_OFD_SETLK 37
-#endif
+#include "state/file_lock.h"
 
 namespace gpufence {
 namespace {
@@ -20,14 +17,7 @@ namespace {
 // Far behind the file's bytes, so that a lock never covers data.
 constexpr off_t kLockBase = off_t{1} << 40;
 
-struct flock LockOf(uint32_t byte, short type) {
-  struct flock lock = {};
-  lock.l_type = type;
-  lock.l_whence = SEEK_SET;
-  lock.l_start = kLockBase + byte;
-  lock.l_len = 1;
-  return lock;
-}
+struct flock LockOf(uint32_t byte, short type) { return LockAt(kLockBase + byte, 1, type); }
 
 struct ProcessStat {
   uint64_t start_ticks;  // field 22; 0 when it cannot be read

@@ -93,7 +93,6 @@ bool Markers::TakeByHost(MarkedStream* stream, uint32_t launches, uint64_t now_n
     LeaveLocked(stream);  // the watcher marked it, or more was launched meanwhile
     return 0;
   }
-  stream->steps.store(0, std::memory_order_relaxed);
   const uint64_t called_ns = stream->host_begin_ns + stream->LeadNs();
   const uint64_t span_begin_ns = std::min(called_ns, now_ns);
   uint64_t span_ns = now_ns - span_begin_ns;
@@ -102,7 +101,9 @@ bool Markers::TakeByHost(MarkedStream* stream, uint32_t launches, uint64_t now_n
     span_ns = most_ns + stream->host_extra_ns;
     stream->marked_due = kMarkedAfterSurprise;
   }
-  const uint64_t extra_ns = stream->host_extra_ns + (launches - 1) * kLaunchGapNs;
+  const uint64_t steps_ns = stream->steps.exchange(0, std::memory_order_relaxed) * kStepGapNs;
+  const uint64_t extra_ns =
+      stream->host_extra_ns + (launches - 1) * kLaunchGapNs + std::min(steps_ns, span_ns / 2);
   const uint64_t busy_ns = span_ns - std::min(span_ns, extra_ns);
   stream->since_mark_ns += span_ns;
   stream->is_timed = false;

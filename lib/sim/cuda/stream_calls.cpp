@@ -101,10 +101,11 @@ CUresult QueryStream(bool per_thread, CUstream handle) {
   if (result == CUDA_SUCCESS && stream->is_legacy) result = capture::RefuseLegacy(stream->context);
   if (result == CUDA_SUCCESS) result = capture::RefuseUnsafe();
   if (result != CUDA_SUCCESS) return result;
-  Work* end = stream::EndOf(lock, *stream);
-  if (end == nullptr) return CUDA_SUCCESS;
-  const bool done = end->state == WorkState::kDone;
-  ReleaseWork(end);
+  // A blocking stream with nothing of its own is ready while the legacy stream runs, which is not
+  // while any of them does (H200).
+  Work* end = stream->is_legacy ? stream::EndOf(lock, *stream) : stream->tail;
+  const bool done = end == nullptr || end->state == WorkState::kDone;
+  if (stream->is_legacy) ReleaseWork(end);
   if (!done) lock.NoteUnfinished();
   return done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }

@@ -27,10 +27,9 @@ constexpr uint64_t kSpacingNs = 1'000'000;
 constexpr uint64_t kTurnSpacingNs = 2'000'000;
 
 // Of short runs that are waited for one is marked for so much of them, which costs it 5 to 8 us.
-// What the others took need not be known well while all credit is there.
+// What the others took need not be known well while most of the credit is there.
 constexpr uint64_t kWaitedSpacingNs = 1'000'000;
 constexpr uint64_t kCarelessSpacingNs = 8'000'000;
-constexpr int64_t kCarelessNs = -static_cast<int64_t>(kShareBurstNs) * 3 / 4;
 
 // A look costs some 15 us of a core, half of them for waking up: nobody looks before there can be
 // something to do.
@@ -101,7 +100,9 @@ bool AnyOthers(const Cores* cores, uint64_t now_ns) {
 bool IsCareless(const Cores* cores, uint64_t now_ns) {
   const uint32_t devices = cores->count.load(std::memory_order_acquire);
   for (uint32_t i = 0; i < devices; ++i) {
-    if (AheadNs(cores->devices[i].seat, now_ns) > kCarelessNs) return false;
+    const CoreSeat& seat = cores->devices[i].seat;
+    const int64_t credit_ns = static_cast<int64_t>(CreditOf(seat.ShareNow(now_ns)));
+    if (seat.AheadNs(now_ns) > -credit_ns * 3 / 4) return false;
   }
   return !AnyOthers(cores, now_ns);
 }

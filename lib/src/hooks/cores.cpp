@@ -155,9 +155,11 @@ void CoreLaunch::Enter(Cores* cores, CUstream handle) {
   EnterSlowly(may_go);
 }
 
-// `may_go`: as far as the last look told.
+// `may_go`: as far as the last look told, which is enough for one of many short runs that are
+// waited for.
 [[gnu::noinline]] void CoreLaunch::EnterSlowly(bool may_go) {
-  const bool is_unasked = may_go && cores_->markers.IsActive(stream_);
+  const bool is_unasked = may_go && stream_->by_host.load(std::memory_order_relaxed) &&
+                          cores_->markers.IsActive(stream_);
   const HeldNs held = is_unasked ? HeldNs{0, 0, true} : Hold(cores_, device_, stream_);
   begins_run_ = BeginRun(held, /*launches=*/0);
   if (!begins_run_) unmarked_since_ns_ = NowNs();

@@ -333,7 +333,7 @@ bool Hold(Fence* fence, const Holding& holding) {
 
 [[gnu::flatten]] void Discharge(Fence* fence, const Holding& holding) {
   FencedDevice* device = &fence->devices[holding.device];
-  if (!EndExported(fence, holding)) return;
+  if (holding.family != Family::kStreamOrdered && !EndExported(fence, holding)) return;
   switch (holding.family) {
     case Family::kPlain:
       return device->account.Release(holding.bytes);
@@ -349,6 +349,7 @@ bool Hold(Fence* fence, const Holding& holding) {
       return EndArray(&device->account, &device->array_places,
                       ArrayHeapOf(holding.context, holding.count), holding.owner, holding.bytes);
     case Family::kStreamOrdered:
+      if (any_pointer_exported.load(std::memory_order_relaxed)) BeginFreeOfExported(fence, holding);
       return ReturnToPool(reinterpret_cast<PoolAccount*>(holding.owner), holding.bytes);
     case Family::kImport:
       return EndImports(device, ImportsOf(holding));

@@ -4,6 +4,7 @@
 
 #include "hooks/fence.h"
 #include "hooks/piece_reservation.h"
+#include "hooks/pool_exports.h"
 #include "policy/array_grant.h"
 
 namespace gpufence {
@@ -15,8 +16,13 @@ class Freed {
     if (fence == nullptr) return;
     found_ = kind == HoldingKind::kAddress ? TakeAddress(fence, key, &holding_)
                                            : fence->holdings.Take(kind, key, &holding_);
-    // The pool carries the charge, which stays: nothing moves.
-    if (!found_ || holding_.family == Family::kStreamOrdered) return;
+    if (!found_) return;
+    if (holding_.family == Family::kStreamOrdered) {
+      // The pool carries the charge, which stays: nothing moves.
+      was_exported_ = any_pointer_exported.load(std::memory_order_relaxed) &&
+                      BeginFreeOfExported(fence, holding_);
+      return;
+    }
     FencedDevice* device = &fence->devices[holding_.device];
     move_.Begin(&device->moves);
     move_.Granted();
@@ -30,6 +36,7 @@ class Freed {
       Discharge(fence_, holding_);
     } else {
       RestoreAddress(fence_, holding_);
+      if (was_exported_) Unfreed(fence_, holding_);
     }
     return rc;
   }
@@ -44,6 +51,7 @@ class Freed {
   Fence* fence_;
   Holding holding_ = {};
   bool found_ = false;
+  bool was_exported_ = false;
   LedgerMove move_;
   ArrayTurn turn_;
 };

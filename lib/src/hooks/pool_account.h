@@ -14,6 +14,7 @@
 
 #include "core/spin.h"
 #include "driver_abi.h"
+#include "hooks/pool_exports.h"
 #include "hooks/pool_holes.h"
 #include "policy/oversubscribe.h"
 #include "state/owner.h"
@@ -45,6 +46,7 @@ struct PoolAccount {
   uint64_t version;  // of the above; an answer of the driver to an older one is too old
   bool surplus;      // the charge could not be lowered in time: the next request does it
   PoolHoles holes;
+  PoolExports exports;  // what is charged beside charged_bytes
 };
 
 // All pools of the process; in memory that is wiped on fork. Accounts never move and are never

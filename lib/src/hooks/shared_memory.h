@@ -16,6 +16,11 @@ void MarkExported(Fence* fence, const Holding& holding, int fd = kNoDescriptor);
 // stay, as it cannot be known who holds the memory still.
 bool EndExported(Fence* fence, const Holding& holding);
 
+// The same for those who know by themselves what they exported, and were counted by
+// Sharing::Exported. `*place` (0 at first) stands for the memory's lock.
+void LockDescriptor(Fence* fence, const Account& account, int fd, uint64_t bytes, uint64_t* place);
+bool EndLocked(FencedDevice* device, uint64_t place, uint64_t bytes);
+
 // An import under way. The device is known only afterwards, so that all of them count it until
 // then; it stays counted on one, or on none when the driver refused.
 class Importing {

@@ -12,7 +12,6 @@
 #include "hooks/late_frees.h"
 #include "hooks/overflow_pool.h"
 #include "hooks/pool_account.h"
-#include "hooks/shared_memory.h"
 #include "hooks/unified.h"
 #include "policy/charge.h"
 #include "real.h"
@@ -188,7 +187,6 @@ CUresult Free(CUdeviceptr dptr, CUstream stream) {
   if (rc != CUDA_SUCCESS || !freed.found()) return freed.Settle(rc);
   if (pooled) {
     FreedInPool(account, before, dptr, holding.bytes, reinterpret_cast<uint64_t>(stream));
-    EndExported(hook.fence(), holding);
     freed.Keep();
     return rc;
   }

@@ -208,8 +208,7 @@ void Ready(Facts& facts, const Kernels& kernels) {
     LaunchSpin(kernels, one.busy, kSpinNs);
     facts.Code(std::string("ready.") + one.name, cuStreamQuery(one.asked));
     cuStreamSynchronize(one.asked);
-    facts.Is(std::string("synchronize.waits.") + one.name,
-             cuStreamQuery(one.busy) == CUDA_SUCCESS);
+    facts.Is(std::string("synchronize.waits.") + one.name, cuStreamQuery(one.busy) == CUDA_SUCCESS);
     cuCtxSynchronize();
   }
 }

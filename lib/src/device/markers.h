@@ -88,7 +88,7 @@ struct MarkedStream {
   std::atomic<bool> marks_each;   // it had: each of them has a marker of its own
   std::atomic<uint64_t> came_ns;  // when the last one did, or the one that began the run
   uint64_t spaced_ns;             // when those came that were marked last, about
-  uint32_t every;                       // launches between two markers, about
+  uint32_t every;                 // launches between two markers, about
   uint32_t ordinal;
   uint16_t context;
   uint16_t first;
@@ -114,8 +114,8 @@ struct MarkedStream {
   bool is_waited_for;         // by a call that will tell what ran
   bool began_away;            // while a call was under way that may have ended its context
   uint32_t marked_due;        // so many more have to be marked
-  uint64_t host_begin_ns;  // before its first launch
-  uint64_t marked_ns;      // the same, behind the marker that begins it
+  uint64_t host_begin_ns;     // before its first launch
+  uint64_t marked_ns;         // the same, behind the marker that begins it
   uint64_t begin_ns;       // when a run without one began, which the next marker will tell; 0: none
   uint64_t host_extra_ns;  // from the launch's return to the wait's, without kernels; 0: unknown
   uint64_t longest_ns;     // of a launch, as markers saw it
@@ -271,11 +271,11 @@ class Markers {
     std::atomic<uint64_t> handle;  // 0: none
     uint32_t ordinal;
     bool is_primary;
-    uint32_t away;  // calls under way that may end it
+    uint32_t away;    // calls under way that may end it
     uint32_t others;  // what is no kernel and was put into its legacy stream
-    bool blind;     // events tell nothing in it: its launches are measured otherwise
-    uint16_t free;  // markers to be had
-    uint16_t base;  // the one whose GPU time is base_ns
+    bool blind;       // events tell nothing in it: its launches are measured otherwise
+    uint16_t free;    // markers to be had
+    uint16_t base;    // the one whose GPU time is base_ns
     int64_t base_ns;
     GpuClock clock;
     uint64_t prompted_ns;  // when a marker was last recorded that is reached at once

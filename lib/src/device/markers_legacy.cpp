@@ -27,8 +27,7 @@ bool IsBlockingStream(uint64_t handle) {
 // Directly behind a launch blocking streams wait for each other anyway; later the program may count
 // on them going on side by side.
 bool Markers::MayMarkLate(const MarkedStream& stream) const {
-  return stream.handle.load(std::memory_order_relaxed) != kLegacyStream ||
-         !HasBlockingStreams();
+  return stream.handle.load(std::memory_order_relaxed) != kLegacyStream || !HasBlockingStreams();
 }
 
 // What is marked here lies before what is about to be put into the legacy stream, which waits for

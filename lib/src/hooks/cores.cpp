@@ -146,8 +146,8 @@ void CoreLaunch::Enter(Cores* cores, CUstream handle) {
   bool may_go = false;
   if (stream_ != nullptr) {
     const uint32_t bits = stream_->word.load(std::memory_order_acquire) & kAll;
-    const bool goes_on = (bits & Stream::kSparse) == 0 ||
-                         !cores->markers.CameToIdle(stream_, handle, MayCapture());
+    const bool goes_on =
+        (bits & Stream::kSparse) == 0 || !cores->markers.CameToIdle(stream_, handle, MayCapture());
     may_go = (bits & ~(Stream::kRunning | Stream::kSparse)) == 0 &&
              device->closed.load(std::memory_order_acquire) == 0 && device->seat.HasTurn();
     if (may_go && goes_on && (bits & Stream::kRunning) != 0) return;
@@ -223,8 +223,8 @@ void CoreLaunch::Launched() {
   const bool marks_it = (before & MarkedStream::kSparse) != 0 &&
                         stream_->marks_each.load(std::memory_order_relaxed) &&
                         !stream_->by_host.load(std::memory_order_relaxed);
-  if (!marks_it && (before & MarkedStream::kLaunches) + 1 <
-                       stream_->mark_at.load(std::memory_order_relaxed)) {
+  if (!marks_it &&
+      (before & MarkedStream::kLaunches) + 1 < stream_->mark_at.load(std::memory_order_relaxed)) {
     return;
   }
   cores_->markers.MarkInTurn(stream_);

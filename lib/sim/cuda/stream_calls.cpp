@@ -101,11 +101,10 @@ CUresult QueryStream(bool per_thread, CUstream handle) {
   if (result == CUDA_SUCCESS && stream->is_legacy) result = capture::RefuseLegacy(stream->context);
   if (result == CUDA_SUCCESS) result = capture::RefuseUnsafe();
   if (result != CUDA_SUCCESS) return result;
-  // A blocking stream with nothing of its own is ready while the legacy stream runs, which is not
-  // while any of them does (H200).
-  Work* end = stream->is_legacy ? stream::EndOf(lock, *stream) : stream->tail;
-  const bool done = end == nullptr || end->state == WorkState::kDone;
-  if (stream->is_legacy) ReleaseWork(end);
+  Work* end = stream::AskedEndOf(lock, *stream);
+  if (end == nullptr) return CUDA_SUCCESS;
+  const bool done = end->state == WorkState::kDone;
+  ReleaseWork(end);
   if (!done) lock.NoteUnfinished();
   return done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
@@ -120,7 +119,7 @@ CUresult SynchronizeStream(bool per_thread, CUstream handle) {
   if (result == CUDA_SUCCESS) result = capture::RefuseUnsafe();
   if (result != CUDA_SUCCESS) return result;
   const int device = stream->device;
-  Work* end = stream::EndOf(lock, *stream);
+  Work* end = stream::AskedEndOf(lock, *stream);
   lock.Wait(end);
   ReleaseWork(end);
   memory::AfterSynchronize(device);

@@ -72,7 +72,7 @@ CUresult CreateSmall(const Hook& hook, FencedDevice* device, const Holding& want
 
 // `undo` destroys what an array of unknown layout turned out to be too large for.
 template <typename Handle, typename Descriptor, typename Call, typename Undo>
-[[gnu::flatten]] CUresult Create(HoldingKind kind, Handle* out, const Descriptor* wanted,
+CUresult Create(HoldingKind kind, Handle* out, const Descriptor* wanted,
                                  unsigned levels, Call call, Undo undo) {
   const Hook hook;
   if (hook.refused()) return kRefusalCode;
@@ -198,7 +198,8 @@ CUresult cuArrayCreate(CUarray* pHandle, const CUDA_ARRAY_DESCRIPTOR_v1* pAlloca
   return CreateArray(pHandle, pAllocateArray, real::cuArrayCreate);
 }
 
-CUresult cuArrayCreate_v2(CUarray* pHandle, const CUDA_ARRAY_DESCRIPTOR* pAllocateArray) {
+[[gnu::flatten]] CUresult cuArrayCreate_v2(CUarray* pHandle,
+                                           const CUDA_ARRAY_DESCRIPTOR* pAllocateArray) {
   return CreateArray(pHandle, pAllocateArray, real::cuArrayCreate_v2);
 }
 
@@ -206,7 +207,8 @@ CUresult cuArray3DCreate(CUarray* pHandle, const CUDA_ARRAY3D_DESCRIPTOR_v1* pAl
   return CreateArray(pHandle, pAllocateArray, real::cuArray3DCreate);
 }
 
-CUresult cuArray3DCreate_v2(CUarray* pHandle, const CUDA_ARRAY3D_DESCRIPTOR* pAllocateArray) {
+[[gnu::flatten]] CUresult cuArray3DCreate_v2(CUarray* pHandle,
+                                             const CUDA_ARRAY3D_DESCRIPTOR* pAllocateArray) {
   return CreateArray(pHandle, pAllocateArray, real::cuArray3DCreate_v2);
 }
 

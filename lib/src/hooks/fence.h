@@ -96,9 +96,6 @@ CUresult OpenFence();
 bool IsRefused();
 inline constexpr CUresult kRefusalCode = CUDA_ERROR_INVALID_VALUE;
 
-// Hooks of ours that this thread is inside of.
-extern constinit thread_local uint32_t hook_depth;
-
 // What every hook makes first: who is asking, and does a limit hold for it.
 // The hooks that a pair of calls goes through are one function each (gnu::flatten), and what seldom
 // runs stands apart (gnu::cold): beside a driver call every line of code and every jump is cold.
@@ -107,12 +104,13 @@ extern constinit thread_local uint32_t hook_depth;
 class Hook {
  public:
   Hook() : fence_(nullptr), refused_(false) {
-    if (hook_depth++ != 0) [[unlikely]]
+    if (this_thread.hooks++ != 0) [[unlikely]]
       return;
     fence_ = ActiveFence();
-    refused_ = fence_ == nullptr && IsRefused();
+    if (fence_ == nullptr) [[unlikely]]
+      refused_ = IsRefused();
   }
-  ~Hook() { --hook_depth; }
+  ~Hook() { --this_thread.hooks; }
   Hook(const Hook&) = delete;
   Hook& operator=(const Hook&) = delete;
 
@@ -162,8 +160,8 @@ class Hook {
 // its own exports and so enters our hooks, and in the hooks of NVML, which also serve without CUDA.
 class InsideHook {
  public:
-  InsideHook() : is_outermost_(hook_depth++ == 0) {}
-  ~InsideHook() { --hook_depth; }
+  InsideHook() : is_outermost_(this_thread.hooks++ == 0) {}
+  ~InsideHook() { --this_thread.hooks; }
   InsideHook(const InsideHook&) = delete;
   InsideHook& operator=(const InsideHook&) = delete;
 
@@ -205,15 +203,20 @@ class Reservation {
 };
 
 // What a call returns that the device's limit refuses for good: counts it.
-CUresult OverLimit(FencedDevice* device);
+[[gnu::cold, gnu::noinline]] CUresult OverLimit(FencedDevice* device);
 
 // Puts a holding into the table. What was there under its key is discharged: the driver gave the
 // same number out again, so it ended by a door that was not seen. False: no memory; it stays
 // charged for good rather than being lost, and the process's end gives it back.
-bool Hold(Fence* fence, const Holding& holding);
+[[gnu::cold, gnu::noinline]] bool HoldAgain(Fence* fence, const Holding& holding);
+inline bool Hold(Fence* fence, const Holding& holding) {
+  if (fence->holdings.PutNew(holding)) [[likely]]
+    return true;
+  return HoldAgain(fence, holding);
+}
 
 // Gives back what a holding was charged.
-[[gnu::noinline]] void Discharge(Fence* fence, const Holding& holding);
+void Discharge(Fence* fence, const Holding& holding);
 
 // The driver may hold more than was reserved (code loaded late, a first launch): read at the next
 // request that comes near the limit, or at once.

@@ -16,7 +16,8 @@ class Freed {
     found_ = kind == HoldingKind::kAddress ? TakeAddress(fence, key, &holding_)
                                            : fence->holdings.Take(kind, key, &holding_);
     // The pool carries the charge, which stays: nothing moves.
-    if (!found_ || holding_.family == Family::kStreamOrdered) return;
+    if (!found_ || holding_.family == Family::kStreamOrdered) [[unlikely]]
+      return;
     FencedDevice* device = &fence->devices[holding_.device];
     move_.Begin(&device->moves);
     move_.Granted();
@@ -26,7 +27,7 @@ class Freed {
   // Gives the bytes back, or the holding when the driver refused. Returns the driver's code.
   CUresult Settle(CUresult rc) {
     if (!found_) return rc;
-    if (rc == CUDA_SUCCESS) {
+    if (rc == CUDA_SUCCESS) [[likely]] {
       Discharge(fence_, holding_);
     } else {
       RestoreAddress(fence_, holding_);

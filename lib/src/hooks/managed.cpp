@@ -11,13 +11,14 @@
 namespace gpufence {
 namespace {
 
-[[gnu::flatten]] CUresult AllocateMovable(FencedDevice* device, uint64_t context, CUdeviceptr* dptr,
+CUresult AllocateMovable(FencedDevice* device, uint64_t context, CUdeviceptr* dptr,
                                           size_t bytesize, unsigned flags) {
   PieceReservation held(device, context, HeapKind::kManaged, bytesize);
-  if (!held) return NoRoomOnDevice(device);
+  if (!held) [[unlikely]]
+    return NoRoomOnDevice(device);
   CUdeviceptr address = *dptr;
   const CUresult rc = real::cuMemAllocManaged(&address, bytesize, flags);
-  if (rc == CUDA_SUCCESS && !held.Commit(address)) {
+  if (rc == CUDA_SUCCESS && !held.Commit(address)) [[unlikely]] {
     real::cuMemFree_v2(address);
     return NoRoomOnDevice(device);
   }
@@ -37,7 +38,8 @@ CUresult Allocate(FencedDevice* device, uint64_t context, CUdeviceptr* dptr, siz
 }  // namespace
 }  // namespace gpufence
 
-extern "C" CUresult cuMemAllocManaged(CUdeviceptr* dptr, size_t bytesize, unsigned int flags) {
+extern "C" [[gnu::flatten]] CUresult cuMemAllocManaged(CUdeviceptr* dptr, size_t bytesize,
+                                                       unsigned int flags) {
   const gpufence::Hook hook;
   if (hook.refused()) return gpufence::kRefusalCode;
   gpufence::FencedDevice* device = hook.current_device();

@@ -36,7 +36,7 @@ bool GetAddress(Fence* fence, uint64_t address, Holding* found);
 // The same as its end begins, before the driver's free. It ends by Discharge, or not at all: the
 // driver refused.
 bool TakeAddress(Fence* fence, uint64_t address, Holding* taken);
-void RestoreAddress(Fence* fence, const Holding& taken);
+[[gnu::noinline]] void RestoreAddress(Fence* fence, const Holding& taken);
 
 // Begins the end of any piece of a context that is gone; Discharge ends it. False: none is left.
 // `from`: 0 at first.

@@ -5,11 +5,10 @@
 #include "state/exported.h"
 
 namespace gpufence {
-namespace {
 
-// Exports are rare: most processes never make one, and then no free looks for a mark.
-// May read too high in a forked child, which costs it a look.
 constinit std::atomic<bool> any_exported{false};
+
+namespace {
 
 // A piece of a chunk that others hold keeps the chunk.
 uint64_t SharedBytes(const Holding& holding) { return RoundUp(holding.bytes, kChunkBytes); }
@@ -50,12 +49,9 @@ void MarkExported(Fence* fence, const Holding& holding, int fd) {
   fence->holdings.Put(mark);
 }
 
-bool EndExported(Fence* fence, const Holding& holding) {
+bool EndMarked(Fence* fence, const Holding& holding) {
   Holding mark;
-  if (!any_exported.load(std::memory_order_relaxed) ||
-      !fence->holdings.Take(MarkOf(holding), holding.key, &mark)) {
-    return true;
-  }
+  if (!fence->holdings.Take(MarkOf(holding), holding.key, &mark)) return true;
   if (mark.owner == kCannotBeLocked) return false;
   FencedDevice* device = &fence->devices[holding.device];
   bool held = false;

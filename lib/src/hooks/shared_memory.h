@@ -8,13 +8,20 @@
 
 namespace gpufence {
 
+// Exports are rare: most processes never make one, and then no free looks for a mark.
+// May read too high in a forked child, which costs it a look.
+extern constinit std::atomic<bool> any_exported;
+
 // Memory behind a physical handle or an address was exported; `fd`: by this descriptor.
 inline constexpr int kNoDescriptor = -1;
 void MarkExported(Fence* fence, const Holding& holding, int fd = kNoDescriptor);
 
 // The holding's memory is gone from this process; before its charge goes back. False: that must
 // stay, as it cannot be known who holds the memory still.
-bool EndExported(Fence* fence, const Holding& holding);
+[[gnu::cold, gnu::noinline]] bool EndMarked(Fence* fence, const Holding& holding);
+inline bool EndExported(Fence* fence, const Holding& holding) {
+  return !any_exported.load(std::memory_order_relaxed) || EndMarked(fence, holding);
+}
 
 // An import under way. The device is known only afterwards, so that all of them count it until
 // then; it stays counted on one, or on none when the driver refused.

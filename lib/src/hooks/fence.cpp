@@ -320,7 +320,7 @@ uint64_t ImportsOf(const Holding& holding) {
 }  // namespace
 
 // The table grows, or something ends whose number this is now.
-bool HoldAgain(Fence* fence, const Holding& holding) {
+bool HoldAgain(Fence* fence, Holding holding) {
   Holding replaced;
   if (!fence->holdings.Put(holding, &replaced)) [[unlikely]] {
     GPUFENCE_LOG(kError, "no memory to remember an allocation of %llu bytes; it stays charged",

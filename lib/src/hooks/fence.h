@@ -96,9 +96,17 @@ CUresult OpenFence();
 bool IsRefused();
 inline constexpr CUresult kRefusalCode = CUDA_ERROR_INVALID_VALUE;
 
+// The calling thread's context as a holding's `context`; 0: it has none.
+inline uint64_t CurrentContext() {
+  CUcontext current = nullptr;
+  real::cuCtxGetCurrent(&current);
+  return reinterpret_cast<uint64_t>(current);
+}
+
 // What every hook makes first: who is asking, and does a limit hold for it.
 // The hooks that a pair of calls goes through are one function each (gnu::flatten), and what seldom
-// runs stands apart (gnu::cold): beside a driver call every line of code and every jump is cold.
+// runs stands apart (gnu::cold, gnu::noinline) and takes copies, so that what it would point to
+// stays in registers: beside a driver call every line of code and every jump is cold.
 // Also counts the depth of our own hooks on this thread: calls made from inside a hook, and calls
 // that a driver library makes into our exports meanwhile, go straight to the driver.
 class Hook {
@@ -136,12 +144,10 @@ class Hook {
     return &fence_->devices[0];
   }
 
-  // The calling thread's context as a holding's `context`.
+  // The same, asked once.
   uint64_t context() const {
     if (!knows_context_) {
-      CUcontext current = nullptr;
-      real::cuCtxGetCurrent(&current);
-      context_ = reinterpret_cast<uint64_t>(current);
+      context_ = CurrentContext();
       knows_context_ = true;
     }
     return context_;
@@ -208,7 +214,7 @@ class Reservation {
 // Puts a holding into the table. What was there under its key is discharged: the driver gave the
 // same number out again, so it ended by a door that was not seen. False: no memory; it stays
 // charged for good rather than being lost, and the process's end gives it back.
-[[gnu::cold, gnu::noinline]] bool HoldAgain(Fence* fence, const Holding& holding);
+[[gnu::cold, gnu::noinline]] bool HoldAgain(Fence* fence, Holding holding);
 inline bool Hold(Fence* fence, const Holding& holding) {
   if (fence->holdings.PutNew(holding)) [[likely]]
     return true;

@@ -48,16 +48,19 @@ class Moves {
   };
 
   void Add(uint64_t change) {
+    const uint32_t own = this_thread.moves_cell - 1;
+    if (own >= kCells - 1) [[unlikely]]
+      return AddElsewhere(change);
+    std::atomic<uint64_t>* moves = &cells_[own].moves;
+    const uint64_t seen = moves->load(std::memory_order_relaxed);
+    moves->store(seen + change, std::memory_order_release);
+  }
+
+  // The thread has no cell yet, or shares the last one.
+  [[gnu::cold, gnu::noinline]] void AddElsewhere(uint64_t change) {
     uint32_t own = this_thread.moves_cell;
-    if (own == 0) [[unlikely]]
-      own = ClaimMovesCell();
-    std::atomic<uint64_t>* moves = &cells_[own - 1].moves;
-    if (own < kCells) [[likely]] {
-      const uint64_t seen = moves->load(std::memory_order_relaxed);
-      moves->store(seen + change, std::memory_order_release);
-    } else {
-      moves->fetch_add(change, std::memory_order_acq_rel);
-    }
+    if (own == 0) own = ClaimMovesCell();
+    cells_[own - 1].moves.fetch_add(change, std::memory_order_acq_rel);
   }
 
   Cell cells_[kCells];

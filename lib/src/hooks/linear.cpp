@@ -48,15 +48,17 @@ template <typename Pointer, typename Size>
 CUresult AllocateOnDevice(FencedDevice* device, uint64_t context, Pointer* dptr,
                                            Size bytesize, AllocateCall<Pointer, Size> call,
                                            FreeCall<Pointer> undo) {
-  PieceReservation held(device, context, HeapKind::kLinear, ChargeOf<Pointer>(bytesize));
-  if (!held) [[unlikely]]
-    return NoRoom<Pointer>(device);
-  Pointer address = *dptr;
-  const CUresult rc = call(&address, bytesize);
-  if (rc == CUDA_SUCCESS && !held.Commit(address)) [[unlikely]]
-    return Undo(device, address, undo);
-  *dptr = address;
-  return rc;
+  return WithReservation(
+      device, context, HeapKind::kLinear, ChargeOf<Pointer>(bytesize), [&](auto* held) {
+        if (!*held) [[unlikely]]
+          return NoRoom<Pointer>(device);
+        Pointer address = *dptr;
+        const CUresult rc = call(&address, bytesize);
+        if (rc == CUDA_SUCCESS && !held->Commit(address)) [[unlikely]]
+          return Undo(device, address, undo);
+        *dptr = address;
+        return rc;
+      });
 }
 
 template <typename Pointer, typename Size>
@@ -140,11 +142,16 @@ CUresult AllocatePitch(Pointer* dptr, Size* pitch, const PitchRequest<Pointer, S
 
 // Of a pool's memory, this form waits for the stream and lets it go at once.
 template <typename Pointer>
-[[gnu::noinline]] CUresult FreePooled(Fence* fence, Freed* freed, Pointer dptr,
+[[gnu::noinline]] CUresult FreePooled(Fence* fence, Holding holding, Pointer dptr,
                                       FreeCall<Pointer> call) {
   const PoolRelease release(fence);
-  const CUresult rc = freed->Settle(call(dptr));
-  if (rc == CUDA_SUCCESS) SettleFreed(fence);
+  const CUresult rc = call(dptr);
+  if (rc == CUDA_SUCCESS) {
+    Discharge(fence, holding);
+    SettleFreed(fence);
+  } else {
+    RestoreAddress(fence, holding);
+  }
   return rc;
 }
 
@@ -153,7 +160,8 @@ template <typename Pointer>
   const Hook hook;
   Freed freed(hook.fence(), HoldingKind::kAddress, dptr);
   if (freed.found() && freed.holding().family == Family::kStreamOrdered) [[unlikely]] {
-    return FreePooled(hook.fence(), &freed, dptr, call);
+    freed.Keep();
+    return FreePooled(hook.fence(), freed.holding(), dptr, call);
   }
   return freed.Settle(call(dptr));
 }

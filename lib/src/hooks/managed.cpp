@@ -13,17 +13,18 @@ namespace {
 
 CUresult AllocateMovable(FencedDevice* device, uint64_t context, CUdeviceptr* dptr,
                                           size_t bytesize, unsigned flags) {
-  PieceReservation held(device, context, HeapKind::kManaged, bytesize);
-  if (!held) [[unlikely]]
-    return NoRoomOnDevice(device);
-  CUdeviceptr address = *dptr;
-  const CUresult rc = real::cuMemAllocManaged(&address, bytesize, flags);
-  if (rc == CUDA_SUCCESS && !held.Commit(address)) [[unlikely]] {
-    real::cuMemFree_v2(address);
-    return NoRoomOnDevice(device);
-  }
-  *dptr = address;
-  return rc;
+  return WithReservation(device, context, HeapKind::kManaged, bytesize, [&](auto* held) {
+    if (!*held) [[unlikely]]
+      return NoRoomOnDevice(device);
+    CUdeviceptr address = *dptr;
+    const CUresult rc = real::cuMemAllocManaged(&address, bytesize, flags);
+    if (rc == CUDA_SUCCESS && !held->Commit(address)) [[unlikely]] {
+      real::cuMemFree_v2(address);
+      return NoRoomOnDevice(device);
+    }
+    *dptr = address;
+    return rc;
+  });
 }
 
 CUresult Allocate(FencedDevice* device, uint64_t context, CUdeviceptr* dptr, size_t bytesize,

@@ -131,7 +131,7 @@ bool TakeUnforeseen(FencedDevice* payer, PoolAccount* account, uint64_t reserved
 
 // The request may have made the pool grow, or taken less of it than was foreseen.
 [[gnu::noinline]] bool SettleLanded(FencedDevice* payer, PoolAccount* account,
-                                    const PoolRequest& request) {
+                                    PoolRequest request) {
   uint64_t reserved = 0;
   return Settle(payer, account, &request, &reserved) ||
          TakeUnforeseen(payer, account, reserved, /*forced=*/false);

@@ -49,7 +49,7 @@ void MarkExported(Fence* fence, const Holding& holding, int fd) {
   fence->holdings.Put(mark);
 }
 
-bool EndMarked(Fence* fence, const Holding& holding) {
+bool EndMarked(Fence* fence, Holding holding) {
   Holding mark;
   if (!fence->holdings.Take(MarkOf(holding), holding.key, &mark)) return true;
   if (mark.owner == kCannotBeLocked) return false;

@@ -18,7 +18,7 @@ void MarkExported(Fence* fence, const Holding& holding, int fd = kNoDescriptor);
 
 // The holding's memory is gone from this process; before its charge goes back. False: that must
 // stay, as it cannot be known who holds the memory still.
-[[gnu::cold, gnu::noinline]] bool EndMarked(Fence* fence, const Holding& holding);
+[[gnu::cold, gnu::noinline]] bool EndMarked(Fence* fence, Holding holding);
 inline bool EndExported(Fence* fence, const Holding& holding) {
   return !any_exported.load(std::memory_order_relaxed) || EndMarked(fence, holding);
 }

@@ -114,16 +114,15 @@ template <typename Stream>
 }
 
 // It failed; the pool may have grown all the same, as far as there was memory.
-[[gnu::cold, gnu::noinline]] void NotTaken(PoolAccount* account, const PoolRequest& request) {
+[[gnu::cold, gnu::noinline]] void NotTaken(PoolAccount* account, PoolRequest request) {
   if (!LandedInPool(account->payer, account, request, 0)) SettlePool(account->payer, account);
 }
 
 // Memory from the pool of `account`, as far as the limits allow. Call: CUresult(CUdeviceptr*), the
 // driver's function. CUDA_ERROR_OUT_OF_MEMORY: there is no room, here or with the driver.
 template <typename Stream, typename Call>
-CUresult TakeFrom(const Hook& hook, PoolAccount* account, uint64_t bytes, CUstream stream,
+CUresult TakeFrom(Fence* fence, PoolAccount* account, uint64_t bytes, CUstream stream,
                   Effort effort, CUdeviceptr* dptr, Call call) {
-  Fence* fence = hook.fence();
   FencedDevice* payer = account->payer;
   PoolRequest request = {.bytes = bytes,
                          .stream = reinterpret_cast<uint64_t>(stream),
@@ -144,7 +143,7 @@ CUresult TakeFrom(const Hook& hook, PoolAccount* account, uint64_t bytes, CUstre
   if (address == 0) return rc;  // nothing was asked for
   Hold(fence, {.key = address,
                .bytes = bytes,
-               .context = hook.context(),
+               .context = CurrentContext(),
                .owner = reinterpret_cast<uint64_t>(account),
                .device = static_cast<uint16_t>(payer - fence->devices),
                .kind = HoldingKind::kAddress,
@@ -155,17 +154,17 @@ CUresult TakeFrom(const Hook& hook, PoolAccount* account, uint64_t bytes, CUstre
 // From the pool or, where that has no room, from the overflow pool. What may be had without a
 // driver call of ours is tried in both first: making room lets go of what they keep.
 template <typename Stream, typename Call>
-CUresult TakeFromEither(const Hook& hook, PoolAccount* account, uint64_t bytes, CUstream stream,
+CUresult TakeFromEither(Fence* fence, PoolAccount* account, uint64_t bytes, CUstream stream,
                         CUdeviceptr* dptr, Call call) {
   FencedDevice* payer = account->payer;
   const bool may_overflow = !account->stays;
   for (const Effort effort : {Effort::kQuick, Effort::kThorough}) {
     if (effort == Effort::kQuick && !may_overflow) continue;
-    CUresult rc = TakeFrom<Stream>(hook, account, bytes, stream, effort, dptr, call);
+    CUresult rc = TakeFrom<Stream>(fence, account, bytes, stream, effort, dptr, call);
     if (!may_overflow || rc != CUDA_ERROR_OUT_OF_MEMORY) return rc;
-    PoolAccount* overflow = OverflowPoolOf(hook.fence(), payer);
+    PoolAccount* overflow = OverflowPoolOf(fence, payer);
     if (overflow == nullptr) continue;
-    rc = TakeFrom<Stream>(hook, overflow, bytes, stream, effort, dptr, [&](CUdeviceptr* out) {
+    rc = TakeFrom<Stream>(fence, overflow, bytes, stream, effort, dptr, [&](CUdeviceptr* out) {
       return Stream::AllocateFrom(out, bytes, HandleOf(overflow), stream);
     });
     if (rc != CUDA_ERROR_OUT_OF_MEMORY) return rc;
@@ -174,9 +173,9 @@ CUresult TakeFromEither(const Hook& hook, PoolAccount* account, uint64_t bytes, 
 }
 
 template <typename Stream, typename Call>
-[[gnu::noinline]] CUresult TakeOversold(const Hook& hook, PoolAccount* account, uint64_t bytes,
+[[gnu::noinline]] CUresult TakeOversold(Fence* fence, PoolAccount* account, uint64_t bytes,
                                         CUstream stream, CUdeviceptr* dptr, Call call) {
-  const CUresult rc = TakeFromEither<Stream>(hook, account, bytes, stream, dptr, call);
+  const CUresult rc = TakeFromEither<Stream>(fence, account, bytes, stream, dptr, call);
   return Overflows(account->payer, rc) ? OverLimit(account->payer) : rc;
 }
 
@@ -192,9 +191,9 @@ template <typename Stream, typename Call>
   if (account == nullptr || account->payer == nullptr) return call(dptr);
   const uint64_t bytes = RoundUp(bytesize, kPoolStep);
   if (account->payer->account.oversold()) [[unlikely]] {
-    return TakeOversold<Stream>(hook, account, bytes, stream, dptr, call);
+    return TakeOversold<Stream>(fence, account, bytes, stream, dptr, call);
   }
-  return TakeFrom<Stream>(hook, account, bytes, stream, Effort::kThorough, dptr, call);
+  return TakeFrom<Stream>(fence, account, bytes, stream, Effort::kThorough, dptr, call);
 }
 
 // Frees what no pool that is known gave: nobody's memory, or plain memory in a stream's order.

@@ -55,10 +55,6 @@ class Account {
     return Ask(bytes, tier);
   }
 
-  // A request is on its way: what it will write is cold behind a driver call, and locked
-  // instructions would wait for one line after the other.
-  void Prefetch() const { ledger_.Prefetch(); }
-
   // Takes bytes that the driver has given out already, whether they fit or not.
   void Book(uint64_t bytes, Tier tier = Tier::kDevice);
 

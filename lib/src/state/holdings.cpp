@@ -29,7 +29,8 @@ inline Holding* Holdings::Find(Shard* shard, uint64_t mixed, HoldingKind kind, u
   if (shard->room == 0) return nullptr;
   for (size_t i = Home(mixed, shard->room);; i = (i + 1) & (shard->room - 1)) {
     Holding* place = &shard->places[i];
-    if (place->kind == HoldingKind::kNone || (place->key == key && place->kind == kind)) {
+    if (place->kind == HoldingKind::kNone || (place->key == key && place->kind == kind))
+        [[likely]] {
       return place;
     }
   }

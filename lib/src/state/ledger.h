@@ -70,12 +70,6 @@ class Ledger {
   // damaged cell can make the container look full, never empty. O(processes).
   Totals Sum() const;
 
-  // What a request or a release writes is about to be needed.
-  void Prefetch() const {
-    __builtin_prefetch(&cell(), /*for writing*/ 1);
-    __builtin_prefetch(total_, /*for writing*/ 1);
-  }
-
   // What this slot holds.
   uint64_t Own() const { return cell().held.load(std::memory_order_relaxed); }
 

@@ -57,6 +57,8 @@ struct FencedDevice {
 struct Fence {
   std::atomic<FenceState> state;
   SpinLock opening;
+  std::atomic<bool> any_exported;  // most processes never export: no free looks for a mark then
+  std::atomic<bool> any_links;     // the same of links, for the ends of arrays
   uint32_t device_count;
   FencedDevice devices[kMaxDevices];
   LimitsFile set_limits;

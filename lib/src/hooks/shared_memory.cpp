@@ -5,9 +5,6 @@
 #include "state/exported.h"
 
 namespace gpufence {
-
-constinit std::atomic<bool> any_exported{false};
-
 namespace {
 
 // A piece of a chunk that others hold keeps the chunk.
@@ -36,7 +33,7 @@ void MarkExported(Fence* fence, const Holding& holding, int fd) {
             .device = holding.device,
             .kind = MarkOf(holding),
             .family = Family::kImport};
-    any_exported.store(true, std::memory_order_relaxed);
+    fence->any_exported.store(true, std::memory_order_relaxed);
     account.sharing().Exported(SharedBytes(holding), fd != kNoDescriptor);
   }
   if (fd != kNoDescriptor && mark.owner != kCannotBeLocked &&

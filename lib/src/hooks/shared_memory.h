@@ -8,10 +8,6 @@
 
 namespace gpufence {
 
-// Exports are rare: most processes never make one, and then no free looks for a mark.
-// May read too high in a forked child, which costs it a look.
-extern constinit std::atomic<bool> any_exported;
-
 // Memory behind a physical handle or an address was exported; `fd`: by this descriptor.
 inline constexpr int kNoDescriptor = -1;
 void MarkExported(Fence* fence, const Holding& holding, int fd = kNoDescriptor);
@@ -20,7 +16,7 @@ void MarkExported(Fence* fence, const Holding& holding, int fd = kNoDescriptor);
 // stay, as it cannot be known who holds the memory still.
 [[gnu::cold, gnu::noinline]] bool EndMarked(Fence* fence, Holding holding);
 inline bool EndExported(Fence* fence, const Holding& holding) {
-  return !any_exported.load(std::memory_order_relaxed) || EndMarked(fence, holding);
+  return !fence->any_exported.load(std::memory_order_relaxed) || EndMarked(fence, holding);
 }
 
 // An import under way. The device is known only afterwards, so that all of them count it until

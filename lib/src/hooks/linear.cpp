@@ -39,31 +39,31 @@ uint64_t ChargeOf(uint64_t bytes) {
 }
 
 template <typename Pointer>
-[[gnu::cold, gnu::noinline]] CUresult Undo(FencedDevice* device, Pointer address, FreeCall<Pointer> undo) {
+[[gnu::cold, gnu::noinline]] CUresult Undo(FencedDevice* device, Pointer address,
+                                           FreeCall<Pointer> undo) {
   undo(address);
   return NoRoom<Pointer>(device);
 }
 
 template <typename Pointer, typename Size>
-CUresult AllocateOnDevice(FencedDevice* device, uint64_t context, Pointer* dptr,
-                                           Size bytesize, AllocateCall<Pointer, Size> call,
-                                           FreeCall<Pointer> undo) {
-  return WithReservation(
-      device, context, HeapKind::kLinear, ChargeOf<Pointer>(bytesize), [&](auto* held) {
-        if (!*held) [[unlikely]]
-          return NoRoom<Pointer>(device);
-        Pointer address = *dptr;
-        const CUresult rc = call(&address, bytesize);
-        if (rc == CUDA_SUCCESS && !held->Commit(address)) [[unlikely]]
-          return Undo(device, address, undo);
-        *dptr = address;
-        return rc;
-      });
+CUresult AllocateOnDevice(FencedDevice* device, uint64_t context, Pointer* dptr, Size bytesize,
+                          AllocateCall<Pointer, Size> call, FreeCall<Pointer> undo) {
+  return WithReservation(device, context, HeapKind::kLinear, ChargeOf<Pointer>(bytesize),
+                         [&](auto* held) {
+                           if (!*held) [[unlikely]]
+                             return NoRoom<Pointer>(device);
+                           Pointer address = *dptr;
+                           const CUresult rc = call(&address, bytesize);
+                           if (rc == CUDA_SUCCESS && !held->Commit(address)) [[unlikely]]
+                             return Undo(device, address, undo);
+                           *dptr = address;
+                           return rc;
+                         });
 }
 
 template <typename Pointer, typename Size>
 [[gnu::flatten]] CUresult Allocate(Pointer* dptr, Size bytesize, AllocateCall<Pointer, Size> call,
-                  FreeCall<Pointer> undo) {
+                                   FreeCall<Pointer> undo) {
   const Hook hook;
   if (hook.refused()) return kRefusalCode;
   FencedDevice* device = hook.current_device();

@@ -11,8 +11,8 @@
 namespace gpufence {
 namespace {
 
-CUresult AllocateMovable(FencedDevice* device, uint64_t context, CUdeviceptr* dptr,
-                                          size_t bytesize, unsigned flags) {
+CUresult AllocateMovable(FencedDevice* device, uint64_t context, CUdeviceptr* dptr, size_t bytesize,
+                         unsigned flags) {
   return WithReservation(device, context, HeapKind::kManaged, bytesize, [&](auto* held) {
     if (!*held) [[unlikely]]
       return NoRoomOnDevice(device);

@@ -79,8 +79,8 @@ PoolAccount* AddPool(Fence* fence, CUmemoryPool pool, const PoolKind& kind);
                                              int32_t default_ordinal);
 inline PoolAccount* AccountOf(Fence* fence, CUmemoryPool pool, int32_t default_ordinal) {
   PoolAccount* last = this_thread.last_pool;
-  if (last != nullptr && last->handle.load(std::memory_order_acquire) ==
-                             reinterpret_cast<uint64_t>(pool)) [[likely]] {
+  if (last != nullptr &&
+      last->handle.load(std::memory_order_acquire) == reinterpret_cast<uint64_t>(pool)) [[likely]] {
     return last;
   }
   return FindAccountOf(fence, pool, default_ordinal);

@@ -20,13 +20,24 @@ void BecomeOverhead(Account* account) {
 
 // Calls enter() until it is the caller's turn. False: it entered out of turn.
 template <typename Enter>
-[[gnu::cold, gnu::noinline]] bool WaitUntil(Enter enter, ArrayPlaces* places) {
+bool WaitUntil(ArrayPlaces* places, Enter enter) {
   for (int turn = 0; turn < kTurnWaits; ++turn) {
     Wait(turn);
     if (enter()) return true;
   }
   places->EnterOutOfTurn();
   return false;
+}
+
+[[gnu::cold, gnu::noinline]] void EnterLate(ArrayPlaces* places) {
+  WaitUntil(places, [=] { return places->TryEnter(); });
+}
+
+[[gnu::cold, gnu::noinline]] Found TakeLate(ArrayPlaces* places, uint64_t heap, uint64_t bytes,
+                                            uint64_t* place) {
+  Found found = Found::kSomewhere;
+  const auto enter = [&] { return places->TryEnterAndTake(heap, bytes, place, &found); };
+  return WaitUntil(places, enter) ? found : places->Take(heap, bytes, place);
 }
 
 void Settle(Account* account, Due due) {
@@ -38,23 +49,23 @@ void Settle(Account* account, Due due) {
 
 void ArrayTurn::Begin(ArrayPlaces* places) {
   places_ = places;
-  if (!places->TryEnter()) WaitUntil([places] { return places->TryEnter(); }, places);
+  if (!places->TryEnter()) EnterLate(places);
 }
 
 ArrayPlaces::Found ArrayTurn::BeginTaking(ArrayPlaces* places, uint64_t heap, uint64_t bytes,
                                           uint64_t* place) {
   places_ = places;
   Found found = Found::kSomewhere;
-  const auto enter = [&] { return places->TryEnterAndTake(heap, bytes, place, &found); };
-  if (enter() || WaitUntil(enter, places)) [[likely]]
+  if (places->TryEnterAndTake(heap, bytes, place, &found)) [[likely]]
     return found;
-  return places->Take(heap, bytes, place);
+  return TakeLate(places, heap, bytes, place);
 }
 
 ArrayGrant::ArrayGrant(Account* account, ArrayPlaces* places, uint64_t heap, uint64_t bytes)
     : account_(account), places_(places), heap_(heap), bytes_(bytes), stage_(Ask()) {}
 
-// A chunk that is not paid yet is seen by nobody else: they wait for their turn, or foresee nothing.
+// A chunk that is not paid yet is seen by nobody else: they wait for their turn, or foresee
+// nothing.
 ArrayGrant::Stage ArrayGrant::Ask() {
   const Found found = Take();
   if (found == Found::kHole) return Stage::kPlaced;

@@ -334,7 +334,7 @@ bool HoldAgain(Fence* fence, Holding holding) {
 
 void Discharge(Fence* fence, const Holding& holding) {
   FencedDevice* device = &fence->devices[holding.device];
-  if (!EndExported(fence, holding)) return;
+  if (holding.family != Family::kStreamOrdered && !EndExported(fence, holding)) return;
   switch (holding.family) {
     case Family::kPlain:
       return device->account.Release(holding.bytes);
@@ -350,6 +350,8 @@ void Discharge(Fence* fence, const Holding& holding) {
       return EndArray(&device->account, &device->array_places,
                       ArrayHeapOf(holding.context, holding.count), holding.owner, holding.bytes);
     case Family::kStreamOrdered:
+      if (fence->any_pointer_exported.load(std::memory_order_relaxed)) [[unlikely]]
+        BeginFreeOfExported(fence, holding);
       return ReturnToPool(reinterpret_cast<PoolAccount*>(holding.owner), holding.bytes);
     case Family::kImport:
       return EndImports(device, ImportsOf(holding));

@@ -37,20 +37,21 @@ struct FencedDevice {
   uint64_t total_bytes;
   FreeReading free_reading;
   Account account;
-  ChunkTable chunks;                    // where this process's small pieces lie
-  ArrayPlaces array_places;             // the same for those without an address
-  ChunkTable unified_chunks;            // the same of those that stay on the host
-  Moves moves;                          // see LedgerMove
-  std::atomic<uint64_t> managed_bytes;  // charged in full, though resident only where touched
-  std::atomic<bool> listed;             // the process list knows us here
-  std::atomic<uint32_t> contexts;       // living contexts of this process, primary included
-  SpinLock channels_lock;               // guards the booking of channels, never a driver call
-  std::atomic<uint64_t> primary;        // handle of the primary context, once it is known
-  SpinLock contexts_lock;               // guards the booking of contexts, never a driver call
-  GraphAccount graph;                   // charged for graph memory
-  std::atomic<PoolAccount*> overflow;   // see hooks/overflow_pool.h
-  std::atomic<bool> lacks_overflow;     // the driver has no such pool
-  std::atomic<uint64_t> current_pool;   // handle; 0: not known (hooks/current_pool.h)
+  ChunkTable chunks;                     // where this process's small pieces lie
+  ArrayPlaces array_places;              // the same for those without an address
+  ChunkTable unified_chunks;             // the same of those that stay on the host
+  Moves moves;                           // see LedgerMove
+  std::atomic<uint64_t> managed_bytes;   // charged in full, though resident only where touched
+  std::atomic<uint64_t> unlisted_bytes;  // charged, and in no process list (hooks/pool_exports.h)
+  std::atomic<bool> listed;              // the process list knows us here
+  std::atomic<uint32_t> contexts;        // living contexts of this process, primary included
+  SpinLock channels_lock;                // guards the booking of channels, never a driver call
+  std::atomic<uint64_t> primary;         // handle of the primary context, once it is known
+  SpinLock contexts_lock;                // guards the booking of contexts, never a driver call
+  GraphAccount graph;                    // charged for graph memory
+  std::atomic<PoolAccount*> overflow;    // see hooks/overflow_pool.h
+  std::atomic<bool> lacks_overflow;      // the driver has no such pool
+  std::atomic<uint64_t> current_pool;    // handle; 0: not known (hooks/current_pool.h)
 };
 
 // All that is the process's own; wiped on fork.
@@ -58,7 +59,8 @@ struct Fence {
   std::atomic<FenceState> state;
   SpinLock opening;
   std::atomic<bool> any_exported;  // most processes never export: no free looks for a mark then
-  std::atomic<bool> any_links;     // the same of links, for the ends of arrays
+  std::atomic<bool> any_pointer_exported;  // the same of a pool's pieces
+  std::atomic<bool> any_links;             // the same of links, for the ends of arrays
   uint32_t device_count;
   FencedDevice devices[kMaxDevices];
   LimitsFile set_limits;
@@ -66,6 +68,7 @@ struct Fence {
   PoolTable pools;
   PoolChoices pool_choices;
   LateFrees late_frees;
+  SpinLock exporting;  // guards the places of locks (hooks/shared_memory.cpp)
 };
 
 // This process's fence, decided or not; null before the first driver call.

@@ -142,15 +142,15 @@ CUresult AllocatePitch(Pointer* dptr, Size* pitch, const PitchRequest<Pointer, S
 
 // Of a pool's memory, this form waits for the stream and lets it go at once.
 template <typename Pointer>
-[[gnu::noinline]] CUresult FreePooled(Fence* fence, Holding holding, Pointer dptr,
-                                      FreeCall<Pointer> call) {
+[[gnu::noinline]] CUresult FreePooled(Fence* fence, Holding holding, bool was_exported,
+                                      Pointer dptr, FreeCall<Pointer> call) {
   const PoolRelease release(fence);
   const CUresult rc = call(dptr);
   if (rc == CUDA_SUCCESS) {
     Discharge(fence, holding);
     SettleFreed(fence);
   } else {
-    RestoreAddress(fence, holding);
+    Restore(fence, holding, was_exported);
   }
   return rc;
 }
@@ -161,7 +161,7 @@ template <typename Pointer>
   Freed freed(hook.fence(), HoldingKind::kAddress, dptr);
   if (freed.found() && freed.holding().family == Family::kStreamOrdered) [[unlikely]] {
     freed.Keep();
-    return FreePooled(hook.fence(), freed.holding(), dptr, call);
+    return FreePooled(hook.fence(), freed.holding(), freed.was_exported(), dptr, call);
   }
   return freed.Settle(call(dptr));
 }

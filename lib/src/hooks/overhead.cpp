@@ -9,6 +9,13 @@ namespace {
 // Never wiped: a forked child goes on counting, so that its threads share no cell either.
 constinit std::atomic<uint32_t> moves_cells_claimed{0};
 
+// What the driver's figure for this process is compared with.
+uint64_t ListedBytes(FencedDevice* device) {
+  const uint64_t unlisted_bytes = device->unlisted_bytes.load();
+  const uint64_t charged_bytes = device->account.charged_bytes();
+  return charged_bytes > unlisted_bytes ? charged_bytes - unlisted_bytes : 0;
+}
+
 // Free memory tells about neighbours, too, so it is asked for only where the process list is
 // silent.
 Look LookAt(FencedDevice* device, bool has_context) {
@@ -23,7 +30,7 @@ Look LookAt(FencedDevice* device, bool has_context) {
       look.knows_free = look.free_bytes != 0;
     }
   }
-  look.charged_bytes = device->account.charged_bytes();
+  look.charged_bytes = ListedBytes(device);
   return look;
 }
 
@@ -138,7 +145,7 @@ void ReadOverheadNow(FencedDevice* device) {
   uint64_t least = UINT64_MAX;
   for (int i = 0; i < kLooks; ++i) {
     const uint64_t version = account->overhead_version();
-    const uint64_t charged_before = account->charged_bytes();
+    const uint64_t charged_before = ListedBytes(device);
     const Look look = LookAt(device, HasContext(device));
     if (look.source == UsageSource::kNone) return;
     const uint64_t charged =

@@ -90,14 +90,17 @@ bool Settle(FencedDevice* payer, PoolAccount* account, const PoolRequest* reques
     if (request != nullptr) End(account, *request);
     bool covered = true;
     uint64_t surplus = 0;
+    uint64_t lost = 0;
     if (is_read && is_fresh) {
       covered = *reserved <= account->charged_bytes;
       surplus = Lower(account, *reserved);
+      lost = account->exports.Lose(surplus);
     } else {
       account->surplus = true;
     }
     account->lock.Unlock();
-    if (surplus != 0) payer->account.Release(surplus, account->tier);
+    if (lost != 0) payer->unlisted_bytes.fetch_add(lost);
+    if (surplus != lost) payer->account.Release(surplus - lost, account->tier);
     return covered;
   }
 }
@@ -156,7 +159,9 @@ void SettleDestroyed(Fence* fence, FencedDevice* payer, PoolAccount* account) {
   account->surplus = false;
   account->holes.Observe(0, /*quiet=*/true);
   account->lock.Unlock();
-  if (payer != nullptr) payer->account.Release(charged, account->tier);
+  if (payer != nullptr) {
+    payer->account.Release(EndPoolExports(fence, payer, account, charged), account->tier);
+  }
   account->freed.store(false, std::memory_order_relaxed);
   RecycleAccount(fence, account);
 }

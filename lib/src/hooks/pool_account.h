@@ -14,6 +14,7 @@
 
 #include "core/spin.h"
 #include "driver_abi.h"
+#include "hooks/pool_exports.h"
 #include "hooks/pool_holes.h"
 #include "hooks/this_thread.h"
 #include "policy/oversubscribe.h"
@@ -46,6 +47,7 @@ struct alignas(64) PoolAccount {
   uint64_t version;  // of the above; an answer of the driver to an older one is too old
   bool surplus;      // the charge could not be lowered in time: the next request does it
   PoolHoles holes;
+  PoolExports exports;  // what is charged beside charged_bytes
 
   PoolAccount* next_free;
 };

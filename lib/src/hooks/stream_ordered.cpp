@@ -12,7 +12,6 @@
 #include "hooks/late_frees.h"
 #include "hooks/overflow_pool.h"
 #include "hooks/pool_account.h"
-#include "hooks/shared_memory.h"
 #include "hooks/unified.h"
 #include "policy/charge.h"
 #include "real.h"
@@ -225,15 +224,15 @@ template <typename Stream>
   if (!fence->holdings.TakeAddressOf(Family::kStreamOrdered, dptr, &holding)) [[unlikely]] {
     return FreeOther<Stream>(fence, dptr, stream);
   }
+  const bool was_exported = BeginFreeOfPool(fence, holding);
   auto* account = reinterpret_cast<PoolAccount*>(holding.owner);
   const uint64_t before = account->holes.BeforeFree();
   const CUresult rc = Stream::Free(dptr, stream);
   if (rc != CUDA_SUCCESS) [[unlikely]] {
-    RestoreAddress(fence, holding);
+    Restore(fence, holding, was_exported);
     return rc;
   }
   FreedInPool(account, before, dptr, holding.bytes, reinterpret_cast<uint64_t>(stream));
-  EndExported(fence, holding);
   return rc;
 }
 

@@ -11,10 +11,6 @@
 #include "state/exported.h"
 
 namespace gpufence {
-
-// May read too high in a forked child, which costs it a look.
-constinit std::atomic<bool> any_pointer_exported{false};
-
 namespace {
 
 // A block's holding counts its living exported pieces, and one for itself.
@@ -85,7 +81,7 @@ void Export(Fence* fence, const Holding& piece) {
     Holding mark;
     // Exported again, it is in the same blocks.
     if (fence->holdings.Get(HoldingKind::kExportedAddress, piece.key, &mark)) return;
-    any_pointer_exported.store(true, std::memory_order_relaxed);
+    fence->any_pointer_exported.store(true, std::memory_order_relaxed);
     mark = {.key = piece.key, .device = piece.device, .kind = HoldingKind::kExportedAddress};
     fence->holdings.Put(mark);
     change = Enter(fence, &account->exports, piece);
@@ -104,7 +100,7 @@ void Export(Fence* fence, const Holding& piece) {
 
 }  // namespace
 
-bool BeginFreeOfExported(Fence* fence, const Holding& piece) {
+bool BeginFreeOfExported(Fence* fence, Holding piece) {
   PoolExports* exports = &PoolOf(piece)->exports;
   SpinGuard guard(&PoolOf(piece)->lock);
   Holding mark;
@@ -118,7 +114,7 @@ bool BeginFreeOfExported(Fence* fence, const Holding& piece) {
   return true;
 }
 
-void Unfreed(Fence* fence, const Holding& piece) { Export(fence, piece); }
+void Unfreed(Fence* fence, Holding piece) { Export(fence, piece); }
 
 uint64_t EndPoolExports(Fence* fence, FencedDevice* payer, PoolAccount* account,
                         uint64_t charged_bytes) {

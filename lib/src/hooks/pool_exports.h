@@ -37,13 +37,10 @@ struct PoolExports {
   }
 };
 
-// Most processes never export a pointer, and then no free looks for one.
-extern std::atomic<bool> any_pointer_exported;
-
 // A pool's piece is about to be freed: from then on the pool may lose its blocks. True: it had been
 // exported, and is again after Unfreed, when the driver refuses.
-[[gnu::cold, gnu::noinline]] bool BeginFreeOfExported(Fence* fence, const Holding& piece);
-[[gnu::cold, gnu::noinline]] void Unfreed(Fence* fence, const Holding& piece);
+[[gnu::cold, gnu::noinline]] bool BeginFreeOfExported(Fence* fence, Holding piece);
+[[gnu::cold, gnu::noinline]] void Unfreed(Fence* fence, Holding piece);
 
 // A destroyed pool's last piece is gone, and `charged_bytes` are about to be given back for it.
 // Returns what is to be given back in all.

@@ -7,10 +7,6 @@
 namespace gpufence {
 namespace {
 
-// Exports are rare: most processes never make one, and then no free looks for a mark.
-// May read too high in a forked child, which costs it a look.
-constinit std::atomic<bool> any_exported{false};
-
 // A piece of a chunk that others hold keeps the chunk.
 uint64_t SharedBytes(const Holding& holding) { return RoundUp(holding.bytes, kChunkBytes); }
 
@@ -37,7 +33,7 @@ void MarkExported(Fence* fence, const Holding& holding, int fd) {
             .device = holding.device,
             .kind = MarkOf(holding),
             .family = Family::kImport};
-    any_exported.store(true, std::memory_order_relaxed);
+    fence->any_exported.store(true, std::memory_order_relaxed);
     account.sharing().Exported(SharedBytes(holding), fd != kNoDescriptor);
   }
   if (fd != kNoDescriptor) LockDescriptor(fence, account, fd, SharedBytes(holding), &mark.owner);
@@ -68,12 +64,9 @@ bool EndLocked(FencedDevice* device, uint64_t place, uint64_t bytes) {
   return true;
 }
 
-bool EndExported(Fence* fence, const Holding& holding) {
+bool EndMarked(Fence* fence, Holding holding) {
   Holding mark;
-  if (!any_exported.load(std::memory_order_relaxed) ||
-      !fence->holdings.Take(MarkOf(holding), holding.key, &mark)) {
-    return true;
-  }
+  if (!fence->holdings.Take(MarkOf(holding), holding.key, &mark)) return true;
   return EndLocked(&fence->devices[holding.device], mark.owner, SharedBytes(holding));
 }
 

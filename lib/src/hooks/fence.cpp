@@ -349,7 +349,7 @@ bool Hold(Fence* fence, const Holding& holding) {
       return EndArray(&device->account, &device->array_places,
                       ArrayHeapOf(holding.context, holding.count), holding.owner, holding.bytes);
     case Family::kStreamOrdered:
-      if (any_pointer_exported.load(std::memory_order_relaxed)) BeginFreeOfExported(fence, holding);
+      if (any_exported.load(std::memory_order_relaxed)) BeginFreeOfExported(fence, holding);
       return ReturnToPool(reinterpret_cast<PoolAccount*>(holding.owner), holding.bytes);
     case Family::kImport:
       return EndImports(device, ImportsOf(holding));

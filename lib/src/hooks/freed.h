@@ -5,6 +5,7 @@
 #include "hooks/fence.h"
 #include "hooks/piece_reservation.h"
 #include "hooks/pool_exports.h"
+#include "hooks/shared_memory.h"
 #include "policy/array_grant.h"
 
 namespace gpufence {
@@ -19,8 +20,8 @@ class Freed {
     if (!found_) return;
     if (holding_.family == Family::kStreamOrdered) {
       // The pool carries the charge, which stays: nothing moves.
-      was_exported_ = any_pointer_exported.load(std::memory_order_relaxed) &&
-                      BeginFreeOfExported(fence, holding_);
+      was_exported_ =
+          any_exported.load(std::memory_order_relaxed) && BeginFreeOfExported(fence, holding_);
       return;
     }
     FencedDevice* device = &fence->devices[holding_.device];

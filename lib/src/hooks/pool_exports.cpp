@@ -12,9 +12,6 @@
 
 namespace gpufence {
 
-// May read too high in a forked child, which costs it a look.
-constinit std::atomic<bool> any_pointer_exported{false};
-
 namespace {
 
 // A block's holding counts its living exported pieces, and one for itself.
@@ -84,9 +81,9 @@ void Export(Fence* fence, const Holding& piece) {
     SpinGuard guard(&account->lock);
     Holding mark;
     // Exported again, it is in the same blocks.
-    if (fence->holdings.Get(HoldingKind::kExportedAddress, piece.key, &mark)) return;
-    any_pointer_exported.store(true, std::memory_order_relaxed);
-    mark = {.key = piece.key, .device = piece.device, .kind = HoldingKind::kExportedAddress};
+    if (fence->holdings.Get(HoldingKind::kExportedPointer, piece.key, &mark)) return;
+    any_exported.store(true, std::memory_order_relaxed);
+    mark = {.key = piece.key, .device = piece.device, .kind = HoldingKind::kExportedPointer};
     fence->holdings.Put(mark);
     change = Enter(fence, &account->exports, piece);
     bytes = account->exports.bytes;
@@ -105,10 +102,12 @@ void Export(Fence* fence, const Holding& piece) {
 }  // namespace
 
 bool BeginFreeOfExported(Fence* fence, const Holding& piece) {
+  // What a dma-buf holds of it is counted by that from here on, be it still the pool's for a while.
+  EndExported(fence, piece);
   PoolExports* exports = &PoolOf(piece)->exports;
   SpinGuard guard(&PoolOf(piece)->lock);
   Holding mark;
-  if (!fence->holdings.Take(HoldingKind::kExportedAddress, piece.key, &mark)) return false;
+  if (!fence->holdings.Take(HoldingKind::kExportedPointer, piece.key, &mark)) return false;
   ForEachBlock(piece, [&](uint64_t block) {
     Holding known;
     if (fence->holdings.AddReference(HoldingKind::kExportedBlock, block, -1, &known) == kItself) {

@@ -4,9 +4,14 @@
 
 #include <stdint.h>
 
+#include <atomic>
+
 #include "hooks/fence.h"
 
 namespace gpufence {
+
+// Exports are rare: most processes never make one, and then no free looks for a mark.
+extern std::atomic<bool> any_exported;
 
 // Memory behind a physical handle or an address was exported; `fd`: by this descriptor.
 inline constexpr int kNoDescriptor = -1;
@@ -36,6 +41,9 @@ class Importing {
   Fence* fence_;
   FencedDevice* kept_ = nullptr;
 };
+
+// The driver exports no memory that may move, and its code does not tell why.
+void SayIfOnHost(Fence* fence, CUdeviceptr address, const char* call);
 
 // Imports of a device end; what was found to be ours because of them is read again.
 void EndImports(FencedDevice* device, uint64_t imports);

@@ -10,6 +10,15 @@
 
 namespace gpufence {
 
+// A pool's piece is about to be freed, and the driver refused to free: see hooks/pool_exports.h.
+inline bool BeginFreeOfPool(Fence* fence, const Holding& piece) {
+  return fence->any_exported.load(std::memory_order_relaxed) && BeginFreeOfExported(fence, piece);
+}
+inline void Restore(Fence* fence, const Holding& taken, bool was_exported) {
+  RestoreAddress(fence, taken);
+  if (was_exported) Unfreed(fence, taken);
+}
+
 class Freed {
  public:
   // Takes the holding out, if there is one. A null fence, or a key nobody charged, does nothing.
@@ -17,11 +26,11 @@ class Freed {
     if (fence == nullptr) return;
     found_ = kind == HoldingKind::kAddress ? TakeAddress(fence, key, &holding_)
                                            : fence->holdings.Take(kind, key, &holding_);
-    if (!found_) return;
-    if (holding_.family == Family::kStreamOrdered) {
+    if (!found_) [[unlikely]]
+      return;
+    if (holding_.family == Family::kStreamOrdered) [[unlikely]] {
       // The pool carries the charge, which stays: nothing moves.
-      was_exported_ =
-          any_exported.load(std::memory_order_relaxed) && BeginFreeOfExported(fence, holding_);
+      was_exported_ = BeginFreeOfPool(fence, holding_);
       return;
     }
     FencedDevice* device = &fence->devices[holding_.device];
@@ -33,11 +42,10 @@ class Freed {
   // Gives the bytes back, or the holding when the driver refused. Returns the driver's code.
   CUresult Settle(CUresult rc) {
     if (!found_) return rc;
-    if (rc == CUDA_SUCCESS) {
+    if (rc == CUDA_SUCCESS) [[likely]] {
       Discharge(fence_, holding_);
     } else {
-      RestoreAddress(fence_, holding_);
-      if (was_exported_) Unfreed(fence_, holding_);
+      Restore(fence_, holding_, was_exported_);
     }
     return rc;
   }
@@ -46,6 +54,7 @@ class Freed {
   void Keep() { found_ = false; }
 
   bool found() const { return found_; }
+  bool was_exported() const { return was_exported_; }
   const Holding& holding() const { return holding_; }
 
  private:

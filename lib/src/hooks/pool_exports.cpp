@@ -11,7 +11,6 @@
 #include "state/exported.h"
 
 namespace gpufence {
-
 namespace {
 
 // A block's holding counts its living exported pieces, and one for itself.
@@ -82,7 +81,7 @@ void Export(Fence* fence, const Holding& piece) {
     Holding mark;
     // Exported again, it is in the same blocks.
     if (fence->holdings.Get(HoldingKind::kExportedPointer, piece.key, &mark)) return;
-    any_exported.store(true, std::memory_order_relaxed);
+    fence->any_exported.store(true, std::memory_order_relaxed);
     mark = {.key = piece.key, .device = piece.device, .kind = HoldingKind::kExportedPointer};
     fence->holdings.Put(mark);
     change = Enter(fence, &account->exports, piece);
@@ -101,7 +100,7 @@ void Export(Fence* fence, const Holding& piece) {
 
 }  // namespace
 
-bool BeginFreeOfExported(Fence* fence, const Holding& piece) {
+bool BeginFreeOfExported(Fence* fence, Holding piece) {
   // What a dma-buf holds of it is counted by that from here on, be it still the pool's for a while.
   EndExported(fence, piece);
   PoolExports* exports = &PoolOf(piece)->exports;
@@ -117,7 +116,7 @@ bool BeginFreeOfExported(Fence* fence, const Holding& piece) {
   return true;
 }
 
-void Unfreed(Fence* fence, const Holding& piece) { Export(fence, piece); }
+void Unfreed(Fence* fence, Holding piece) { Export(fence, piece); }
 
 uint64_t EndPoolExports(Fence* fence, FencedDevice* payer, PoolAccount* account,
                         uint64_t charged_bytes) {

@@ -37,8 +37,8 @@ struct PoolExports {
 
 // A pool's piece is about to be freed: from then on the pool may lose its blocks. True: its pointer
 // had been exported, and is again after Unfreed, when the driver refuses.
-[[gnu::cold, gnu::noinline]] bool BeginFreeOfExported(Fence* fence, const Holding& piece);
-[[gnu::cold, gnu::noinline]] void Unfreed(Fence* fence, const Holding& piece);
+[[gnu::cold, gnu::noinline]] bool BeginFreeOfExported(Fence* fence, Holding piece);
+[[gnu::cold, gnu::noinline]] void Unfreed(Fence* fence, Holding piece);
 
 // A destroyed pool's last piece is gone, and `charged_bytes` are about to be given back for it.
 // Returns what is to be given back in all.

@@ -6,10 +6,6 @@
 #include "state/exported.h"
 
 namespace gpufence {
-
-// May read too high in a forked child, which costs it a look.
-constinit std::atomic<bool> any_exported{false};
-
 namespace {
 
 // A piece of a chunk, or of a pool's blocks, that others hold keeps all of them.
@@ -45,7 +41,7 @@ void MarkExported(Fence* fence, const Holding& holding, int fd) {
             .device = holding.device,
             .kind = MarkOf(holding),
             .family = Family::kImport};
-    any_exported.store(true, std::memory_order_relaxed);
+    fence->any_exported.store(true, std::memory_order_relaxed);
     account.sharing().Exported(SharedBytes(holding), by_descriptor);
   }
   if (by_descriptor) LockDescriptor(fence, account, fd, SharedBytes(holding), &mark.owner);
@@ -76,12 +72,9 @@ bool EndLocked(FencedDevice* device, uint64_t place, uint64_t bytes) {
   return true;
 }
 
-bool EndExported(Fence* fence, const Holding& holding) {
+bool EndMarked(Fence* fence, Holding holding) {
   Holding mark;
-  if (!any_exported.load(std::memory_order_relaxed) ||
-      !fence->holdings.Take(MarkOf(holding), holding.key, &mark)) {
-    return true;
-  }
+  if (!fence->holdings.Take(MarkOf(holding), holding.key, &mark)) return true;
   FencedDevice* device = &fence->devices[holding.device];
   const uint64_t bytes = SharedBytes(holding);
   if (EndLocked(device, mark.owner, bytes)) return true;

@@ -4,14 +4,9 @@
 
 #include <stdint.h>
 
-#include <atomic>
-
 #include "hooks/fence.h"
 
 namespace gpufence {
-
-// Exports are rare: most processes never make one, and then no free looks for a mark.
-extern std::atomic<bool> any_exported;
 
 // Memory behind a physical handle or an address was exported; `fd`: by this descriptor.
 inline constexpr int kNoDescriptor = -1;
@@ -19,7 +14,10 @@ void MarkExported(Fence* fence, const Holding& holding, int fd = kNoDescriptor);
 
 // The holding's memory is gone from this process; before its charge goes back. False: that must
 // stay, as it cannot be known who holds the memory still.
-bool EndExported(Fence* fence, const Holding& holding);
+[[gnu::cold, gnu::noinline]] bool EndMarked(Fence* fence, Holding holding);
+inline bool EndExported(Fence* fence, const Holding& holding) {
+  return !fence->any_exported.load(std::memory_order_relaxed) || EndMarked(fence, holding);
+}
 
 // The same for those who know by themselves what they exported, and were counted by
 // Sharing::Exported. `*place` (0 at first) stands for the memory's lock.

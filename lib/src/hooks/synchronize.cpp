@@ -83,7 +83,12 @@ CUresult cuCtxSynchronize_v2(CUcontext ctx) {
 }
 
 CUresult cuEventSynchronize(CUevent hEvent) {
-  return WaitingForAll([&] { return real::cuEventSynchronize(hEvent); });
+  gpufence::CoreWait wait(hEvent);
+  const auto call = [&] { return real::cuEventSynchronize(hEvent); };
+  if (!wait.measures()) return WaitingForAll(call);
+  const CUresult rc = Releasing(call);
+  wait.Settle(rc == CUDA_SUCCESS);
+  return rc;
 }
 
 CUresult cuStreamSynchronize(CUstream hStream) {

@@ -39,10 +39,15 @@ void Alone() {
   CHECK(seat->WantTurn(kStart));
   CHECK_EQ(seat->HeldFor(kStart), 0);
   CHECK_EQ(seat->Charge(kStart, kStart + 20 * kMs, kStart + 20 * kMs), 20 * kMs);
-  // 20 ms at a quarter cost 80, of which the burst paid ten.
-  CHECK_EQ(seat->HeldFor(kStart + 20 * kMs), 70 * kMs);
-  CHECK_EQ(seat->HeldFor(kStart + 89 * kMs), 1 * kMs);
-  CHECK_EQ(seat->HeldFor(kStart + 90 * kMs), 0);
+  // 20 ms at a quarter cost 80: who just came has saved nothing.
+  CHECK_EQ(seat->HeldFor(kStart + 20 * kMs), 60 * kMs);
+  CHECK_EQ(seat->HeldFor(kStart + 79 * kMs), 1 * kMs);
+  CHECK_EQ(seat->HeldFor(kStart + 80 * kMs), 0);
+  // After an idle time 20 ms of GPU time are saved, and no more.
+  const uint64_t later = kStart + 1000 * kMs;
+  CHECK_EQ(seat->AheadNs(later), -80 * static_cast<int64_t>(kMs));
+  CHECK_EQ(seat->Charge(later, later + 30 * kMs, later + 30 * kMs), 30 * kMs);
+  CHECK_EQ(seat->HeldFor(later + 30 * kMs), 40 * kMs);
 }
 
 // Processes of a container pay for one moment once, from one budget, at the lowest of their shares.
@@ -208,7 +213,7 @@ void ManyContainers() {
   }
   CHECK_EQ(visit("indebted", 0), 1);
   CHECK_EQ(first->Charge(kStart, kStart + 20 * kMs, kStart + 20 * kMs), 20 * kMs);
-  CHECK_EQ(first->HeldFor(kStart + 20 * kMs), 30 * kMs);
+  CHECK_EQ(first->HeldFor(kStart + 20 * kMs), 20 * kMs);
 }
 
 // As many living containers as there are places: the next one is refused, with a reason, until one

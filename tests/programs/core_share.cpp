@@ -66,13 +66,13 @@ void AnySequence(Random* random) {
     longest_busy = std::max(longest_busy, busy);
     busy_sum += busy;
     now += busy;
-    due = DueAfter(due, now, busy, share, kShareBurstNs);
-    const Big allowed = Big{now - begin + kShareBurstNs} * share;
+    due = DueAfter(due, now, busy, share, CreditOf(share));
+    const Big allowed = Big{now - begin + CreditOf(share)} * share;
     CHECK(busy_sum * kWholeShare + debt_before * share <=
           allowed + Big{longest_busy} * kWholeShare);
   }
   // Who never pauses gets its share, too: rounding up costs it a nanosecond a charge.
-  CHECK(due >= now || now - due <= kShareBurstNs);
+  CHECK(due >= now || now - due <= CreditOf(share));
 }
 
 // Reports of overlapping intervals in any order, within what gaps remember, against one bit per

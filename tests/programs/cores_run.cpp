@@ -10,8 +10,8 @@
 // (after each), mixed (the same, every other one ten times as long), event (a wait for one after
 // every four), ahead (the same, four more are queued before), eager (as frameworks: many short
 // kernels, then eight eighty times as long), hastens (steady, and after half of the time as fast as
-// it can), pauses (twice a kernel's length behind each) and copies (between the kernels, as long as
-// they).
+// it can), pauses (twice a kernel's length behind each), bursts (sixty, waited for, and a pause of
+// seven thirds of their time) and copies (between the kernels, as long as they).
 //
 // Prints {"share": percent, "least", "most": of a single second, "longest_us": that a launch took,
 // "launches": n, "us": elapsed}.
@@ -30,11 +30,12 @@ using namespace timing;
 namespace {
 
 constexpr double kSecondUs = 1e6;
-constexpr unsigned long long kMoreThanABurstNs = 30 * kMs;
+constexpr unsigned long long kMoreThanABurstNs = 50 * kMs;
 constexpr double kHeldUs = 500;
 constexpr unsigned long long kQueuedGapNs = 1'700;  // behind a kernel whose next one is queued
 constexpr size_t kMany = 32;
 constexpr unsigned kBatch = 4;
+constexpr unsigned kBurst = 60;
 constexpr unsigned long long kBusBytesPerNs = 50;  // what the simulated GPU copies to the host
 
 double NowUs() {
@@ -120,6 +121,10 @@ struct Run {
     if (Is("sync") || Is("mixed") || Is("pauses")) MUST(cuStreamSynchronize(stream));
     if (AwaitsBatches() && launches % kBatch == 0) AwaitBatch(stream);
     if (Is("pauses")) usleep(static_cast<useconds_t>(kernel_ns / 500));
+    if (Is("bursts") && launches % kBurst == 0) {
+      MUST(cuStreamSynchronize(stream));
+      usleep(static_cast<useconds_t>(kernel_ns * kBurst * 7 / 3 / kUs));
+    }
     if (Is("copies")) {
       MUST(cuMemcpyDtoHAsync_v2(host, memory, kernel_ns * kBusBytesPerNs, stream));
     }

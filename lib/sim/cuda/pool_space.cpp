@@ -79,7 +79,7 @@ bool Occupy(Space* space, uint64_t offset, uint64_t bytes) {
   size_t at = FirstFrom(space->blocks, StartOfBlock(offset));
   for (uint64_t start = StartOfBlock(offset); start < end; start += kBlockBytes, ++at) {
     const bool known = at < space->blocks.size() && space->blocks[at].offset == start;
-    if (!known) space->blocks.Insert(at, {start, 0, false, false});
+    if (!known) space->blocks.Insert(at, {start, 0, false, false, false, false});
     ++space->blocks[at].pieces;
   }
   return true;
@@ -144,7 +144,8 @@ Block* FirstUnbacked(Space* space, uint64_t offset, uint64_t bytes) {
 Block* LastIdle(Space* space, bool settled) {
   for (size_t at = space->blocks.size(); at > 0; --at) {
     Block& block = space->blocks[at - 1];
-    if (block.is_backed && block.pieces == 0 && !(settled && block.is_awaited)) return &block;
+    if (!block.is_backed || block.pieces != 0) continue;
+    if (settled ? !block.is_awaited : !block.is_exported) return &block;
   }
   return nullptr;
 }

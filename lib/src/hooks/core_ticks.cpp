@@ -35,12 +35,6 @@ constexpr uint64_t kBlindTickNs = 100'000;  // others wait, and nobody knows whe
 constexpr uint64_t kWaitingTickNs = 2'000'000;
 constexpr uint64_t kLingerNs = 5'000'000;
 
-// How far the container's debt is ahead of now; negative: credit.
-int64_t AheadNs(const CoreSeat& seat, uint64_t now_ns) {
-  return static_cast<int64_t>(seat.HeldFor(now_ns - kShareBurstNs)) -
-         static_cast<int64_t>(kShareBurstNs);
-}
-
 // While others wait for the turn: by how much a stream's queue is too long for one more launch.
 int64_t TooLongNs(const CoreDevice& device, const MarkedStream* stream, uint64_t queued_ns,
                   uint64_t left_ns) {
@@ -72,16 +66,16 @@ int64_t PayingNs(CoreDevice* device, uint64_t queued_ns, uint32_t streams, int64
   return paying ? std::max(ahead_ns, owed_ns - burst_ns / 2) : 0;
 }
 
-// How much may be owed while the gate is open; less than anybody can owe while a burst is paid for.
+// How much may be owed while the gate is open; while a burst is paid for less than anybody can owe.
 int64_t MostOwedNs(const CoreDevice& device, uint64_t now_ns) {
   if (device.seat.TurnLeftNs(now_ns) != UINT64_MAX) return 0;
   const bool paying = device.paying.load(std::memory_order_relaxed) != 0;
-  return paying ? -2 * static_cast<int64_t>(kShareBurstNs) : BurstNs(device.seat.ShareNow(now_ns));
+  return paying ? -2 * static_cast<int64_t>(kMostCreditNs) : BurstNs(device.seat.ShareNow(now_ns));
 }
 
 // Whether the next launch must look for itself.
 bool MustAsk(const CoreDevice& device, uint64_t now_ns) {
-  return !device.seat.HasTurn() || AheadNs(device.seat, now_ns) > MostOwedNs(device, now_ns);
+  return !device.seat.HasTurn() || device.seat.AheadNs(now_ns) > MostOwedNs(device, now_ns);
 }
 
 void Notify(CoreDevice* device) {
@@ -104,7 +98,7 @@ uint64_t GateTickNs(const CoreDevice& device, uint64_t now_ns) {
   if (device.closed.load(std::memory_order_relaxed) != 0 || share >= kWholeShare) {
     return kLongestLookNs;
   }
-  const int64_t room_ns = MostOwedNs(device, now_ns) - AheadNs(device.seat, now_ns);
+  const int64_t room_ns = MostOwedNs(device, now_ns) - device.seat.AheadNs(now_ns);
   if (room_ns <= 0) return kTickNs;
   return std::clamp(static_cast<uint64_t>(room_ns) * share / (kWholeShare - share), kTickNs,
                     kLongestLookNs);
@@ -114,7 +108,7 @@ uint64_t GateTickNs(const CoreDevice& device, uint64_t now_ns) {
 // charged is paid for. From then on the end of what a marker stands for is awaited, or half of what
 // the GPU has by the mean of its launches.
 uint64_t QueueTickNs(Cores* cores, const CoreDevice& device, uint64_t now_ns) {
-  const int64_t unpaid_ns = AheadNs(device.seat, now_ns);
+  const int64_t unpaid_ns = device.seat.AheadNs(now_ns);
   if (unpaid_ns > 0) {
     return std::clamp(static_cast<uint64_t>(unpaid_ns), 3 * kTickNs / 2, kLongestLookNs);
   }
@@ -145,8 +139,11 @@ uint64_t TurnTickNs(Cores* cores, const CoreDevice& device, bool active, uint64_
 }  // namespace
 
 uint64_t HoldNs(Cores* cores, CoreDevice* device, const MarkedStream* stream, uint64_t now_ns) {
-  const int64_t ahead_ns = AheadNs(device->seat, now_ns);
+  int64_t ahead_ns = device->seat.AheadNs(now_ns);
   const uint64_t queued_ns = stream != nullptr ? stream->QueuedNs() : 0;
+  // What was saved is for work whose length is known, or much of what is not would be queued.
+  const bool known = stream == nullptr || stream->is_trusted.load(std::memory_order_relaxed);
+  if (!known && queued_ns != 0) ahead_ns = std::max<int64_t>(ahead_ns, 0);
   const uint64_t left_ns = device->seat.TurnLeftNs(now_ns);
   const int64_t wait_ns =
       left_ns == UINT64_MAX

@@ -7,14 +7,10 @@
 namespace gpufence {
 namespace {
 
-// Exports are rare: most processes never make one, and then no free looks for a mark.
-// May read too high in a forked child, which costs it a look.
-constinit std::atomic<bool> any_exported{false};
-
 // A piece of a chunk that others hold keeps the chunk.
 uint64_t SharedBytes(const Holding& holding) { return RoundUp(holding.bytes, kChunkBytes); }
 
-// What a mark says of descriptors, in its `owner`: the place of their lock, or one of these.
+// What stands in the place of a lock's place.
 constexpr uint64_t kNotLocked = 0;
 constexpr uint64_t kCannotBeLocked = 1;
 
@@ -37,35 +33,41 @@ void MarkExported(Fence* fence, const Holding& holding, int fd) {
             .device = holding.device,
             .kind = MarkOf(holding),
             .family = Family::kImport};
-    any_exported.store(true, std::memory_order_relaxed);
+    fence->any_exported.store(true, std::memory_order_relaxed);
     account.sharing().Exported(SharedBytes(holding), fd != kNoDescriptor);
   }
-  if (fd != kNoDescriptor && mark.owner != kCannotBeLocked &&
-      !LockExported(account.file(), account.row(), fd, SharedBytes(holding), &mark.owner)) {
-    GPUFENCE_LOG(kWarn,
-                 "an exported descriptor cannot be locked, so its memory stays charged after it is "
-                 "freed. It is given back when the process ends");
-    mark.owner = kCannotBeLocked;
-  }
+  if (fd != kNoDescriptor) LockDescriptor(fence, account, fd, SharedBytes(holding), &mark.owner);
   fence->holdings.Put(mark);
 }
 
-bool EndExported(Fence* fence, const Holding& holding) {
-  Holding mark;
-  if (!any_exported.load(std::memory_order_relaxed) ||
-      !fence->holdings.Take(MarkOf(holding), holding.key, &mark)) {
-    return true;
+// Under a lock of its own: two descriptors of one memory that are exported at once get one place.
+void LockDescriptor(Fence* fence, const Account& account, int fd, uint64_t bytes, uint64_t* place) {
+  SpinGuard guard(&fence->exporting);
+  if (*place == kCannotBeLocked || LockExported(account.file(), account.row(), fd, bytes, place)) {
+    return;
   }
-  if (mark.owner == kCannotBeLocked) return false;
-  FencedDevice* device = &fence->devices[holding.device];
+  GPUFENCE_LOG(kWarn,
+               "an exported descriptor cannot be locked, so its memory stays charged after it is "
+               "freed. It is given back when the process ends");
+  *place = kCannotBeLocked;
+}
+
+bool EndLocked(FencedDevice* device, uint64_t place, uint64_t bytes) {
+  if (place == kCannotBeLocked) return false;
   bool held = false;
-  if (mark.owner != kNotLocked) {
-    EndCharged(device->account.file(), mark.owner);
-    held = IsHeldByDescriptor(mark.owner);
+  if (place != kNotLocked) {
+    EndCharged(device->account.file(), place);
+    held = IsHeldByDescriptor(place);
   }
-  device->account.sharing().Unexported(SharedBytes(holding), held);
+  device->account.sharing().Unexported(bytes, held);
   OverheadChanged(device);
   return true;
+}
+
+bool EndMarked(Fence* fence, Holding holding) {
+  Holding mark;
+  if (!fence->holdings.Take(MarkOf(holding), holding.key, &mark)) return true;
+  return EndLocked(&fence->devices[holding.device], mark.owner, SharedBytes(holding));
 }
 
 Importing::Importing(Fence* fence) : fence_(fence) {

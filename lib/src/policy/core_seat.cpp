@@ -72,7 +72,7 @@ uint64_t CoreSeat::Charge(uint64_t begin_ns, uint64_t end_ns, uint64_t now_ns) {
   if (busy_ns == 0) return 0;
   tenant().charged_ns.fetch_add(busy_ns, std::memory_order_relaxed);
   const uint32_t share = ShareNow(now_ns);
-  const uint64_t credit_ns = CreditNs(now_ns);
+  const uint64_t credit_ns = CreditOf(share) + MissedNs(now_ns);
   Word& due = tenant().due_ns;
   uint64_t seen = due.load(std::memory_order_relaxed);
   while (!due.compare_exchange_weak(seen, DueAfter(seen, now_ns, busy_ns, share, credit_ns),
@@ -85,6 +85,11 @@ uint64_t CoreSeat::HeldFor(uint64_t now_ns) const {
   return HeldForNs(tenant().due_ns.load(std::memory_order_relaxed), now_ns);
 }
 
+int64_t CoreSeat::AheadNs(uint64_t now_ns) const {
+  const uint64_t due_ns = tenant().due_ns.load(std::memory_order_relaxed);
+  return gpufence::AheadNs(due_ns, now_ns, ShareNow(now_ns));
+}
+
 uint32_t CoreSeat::ShareNow(uint64_t now_ns) const {
   const CoreShares shares = UnpackShares(tenant().shares.load(std::memory_order_relaxed));
   const uint32_t hard = Sane(shares.hard);
@@ -94,13 +99,13 @@ uint32_t CoreSeat::ShareNow(uint64_t now_ns) const {
 }
 
 // Credit is kept while a container waits behind others: a turn that is late must not cost anything.
-// Once nobody else wants the device, or after an idle time, it is the burst again.
-uint64_t CoreSeat::CreditNs(uint64_t now_ns) const {
+// Once nobody else wants the device, or after an idle time, it is nothing again.
+uint64_t CoreSeat::MissedNs(uint64_t now_ns) const {
   const uint64_t backlog_ns = tenant().backlog_ns.load(std::memory_order_relaxed);
-  if (!shares_device_ || backlog_ns == 0 || backlog_ns >= now_ns) return kShareBurstNs;
-  if (!OthersWant(now_ns, kOthersWindowNs)) return kShareBurstNs;
+  if (!shares_device_ || backlog_ns == 0 || backlog_ns >= now_ns) return 0;
+  if (!OthersWant(now_ns, kOthersWindowNs)) return 0;
   const uint64_t waiting_ns = now_ns - backlog_ns;
-  return kShareBurstNs + (waiting_ns < kMostWaitingCreditNs ? waiting_ns : kMostWaitingCreditNs);
+  return waiting_ns < kMostWaitingCreditNs ? waiting_ns : kMostWaitingCreditNs;
 }
 
 // Whoever is first in a second looks whether the process with the lowest share still lives. Nobody

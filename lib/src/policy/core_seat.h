@@ -48,6 +48,9 @@ class CoreSeat {
   // Nanoseconds until the container may launch again; 0: now.
   uint64_t HeldFor(uint64_t now_ns) const;
 
+  // How far what is owed is ahead of now; negative: what may be used at once.
+  int64_t AheadNs(uint64_t now_ns) const;
+
   // The share that a charge would use now.
   uint32_t ShareNow(uint64_t now_ns) const;
 
@@ -103,7 +106,7 @@ class CoreSeat {
   CoreRow& row() const { return file_.region->rows[place_.row]; }
   CoreTenant& tenant() const { return file_.region->tenants[place_.row][place_.tenant]; }
   CoreMember& member() const { return file_.region->members[place_.row][file_.member]; }
-  uint64_t CreditNs(uint64_t now_ns) const;
+  uint64_t MissedNs(uint64_t now_ns) const;
   void SignAt(uint64_t now_ns);
   void SettleSharesAt(uint64_t now_ns);
   void Settle(uint64_t now_ns);

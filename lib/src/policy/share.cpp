@@ -20,13 +20,25 @@ uint64_t CostOf(uint64_t busy_ns, uint32_t share) {
 }
 
 uint64_t DueAfter(uint64_t due_ns, uint64_t now_ns, uint64_t busy_ns, uint32_t share,
-                  uint64_t burst_ns) {
+                  uint64_t credit_ns) {
   const uint64_t latest_ns = Add(now_ns, kMostDebtNs);
-  const uint64_t earliest_ns = now_ns > burst_ns ? now_ns - burst_ns : 0;
+  const uint64_t earliest_ns = now_ns > credit_ns ? now_ns - credit_ns : 0;
   if (due_ns > latest_ns) due_ns = now_ns;
   if (due_ns < earliest_ns) due_ns = earliest_ns;
   due_ns = Add(due_ns, CostOf(busy_ns, share));
   return due_ns > latest_ns ? latest_ns : due_ns;
+}
+
+uint64_t CreditOf(uint32_t share) {
+  const uint64_t credit_ns = CostOf(kCreditWorkNs, share);
+  return credit_ns < kMostCreditNs ? credit_ns : kMostCreditNs;
+}
+
+int64_t AheadNs(uint64_t due_ns, uint64_t now_ns, uint32_t share) {
+  if (due_ns >= now_ns) return static_cast<int64_t>(HeldForNs(due_ns, now_ns));
+  const uint64_t unused_ns = now_ns - due_ns;
+  const uint64_t credit_ns = CreditOf(share);
+  return -static_cast<int64_t>(unused_ns < credit_ns ? unused_ns : credit_ns);
 }
 
 uint64_t DueAtShare(uint64_t due_ns, uint64_t now_ns, uint32_t share, uint32_t other_share) {

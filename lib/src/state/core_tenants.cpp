@@ -202,6 +202,10 @@ bool JoinCoreRow(const CoreFile& given, const char* container, const uint8_t uui
              kMaxCoreTenants);
     return false;
   }
+  // Who just came has saved nothing.
+  uint64_t never = 0;
+  file.region->tenants[place->row][place->tenant].due_ns.compare_exchange_strong(
+      never, now_ns, std::memory_order_relaxed);
   CoreMember& cell = file.region->members[place->row][file.member];
   for (Word* word : {&cell.beat, &cell.wanted_ns, &cell.idle_ns, &cell.ends_ns}) {
     word->store(0, std::memory_order_relaxed);

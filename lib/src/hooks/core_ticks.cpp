@@ -26,6 +26,11 @@ constexpr uint64_t kTurnTailNs = 1'500'000;
 constexpr uint64_t kSpacingNs = 1'000'000;
 constexpr uint64_t kTurnSpacingNs = 2'000'000;
 
+// Of short runs that are waited for one is marked for so much of them, which costs it 5 to 8 us.
+// What the others took need not be known well while most of the credit is there.
+constexpr uint64_t kWaitedSpacingNs = 1'000'000;
+constexpr uint64_t kCarelessSpacingNs = 8'000'000;
+
 // A look costs some 15 us of a core, half of them for waking up: nobody looks before there can be
 // something to do.
 constexpr uint64_t kShortTickNs = 50'000;
@@ -89,6 +94,17 @@ bool AnyOthers(const Cores* cores, uint64_t now_ns) {
     if (cores->devices[i].seat.TurnLeftNs(now_ns) != UINT64_MAX) return true;
   }
   return false;
+}
+
+// Whether all devices are far from their limits, and nobody else waits for them.
+bool IsCareless(const Cores* cores, uint64_t now_ns) {
+  const uint32_t devices = cores->count.load(std::memory_order_acquire);
+  for (uint32_t i = 0; i < devices; ++i) {
+    const CoreSeat& seat = cores->devices[i].seat;
+    const int64_t credit_ns = static_cast<int64_t>(CreditOf(seat.ShareNow(now_ns)));
+    if (seat.AheadNs(now_ns) > -credit_ns * 3 / 4) return false;
+  }
+  return !AnyOthers(cores, now_ns);
 }
 
 // Until the device's gate may have to be closed: kernels without a pause take so long to use up
@@ -168,6 +184,7 @@ void TickCores(Cores* cores, uint64_t now_ns) {
   BusyInterval busy[kMostIntervals];
   const bool captures = MayCapture();
   cores->markers.Space(AnyOthers(cores, now_ns) ? kTurnSpacingNs : kSpacingNs);
+  cores->markers.SpaceWaited(IsCareless(cores, now_ns) ? kCarelessSpacingNs : kWaitedSpacingNs);
   const size_t count = cores->markers.Collect(now_ns, captures, busy, kMostIntervals);
   ChargeAll(cores, busy, count, NowNs());
   const uint32_t devices = cores->count.load(std::memory_order_acquire);

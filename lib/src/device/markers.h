@@ -37,8 +37,10 @@ inline constexpr uint64_t kAroundRunNs = 2'000;
 // ones begin by it, and end with a marker.
 inline constexpr uint64_t kHostToldLaunchNs = 40'000;
 
-// From one look at what runs to the next, at most: who sleeps longer is woken by a launch.
+// From one look at what runs to the next, at most, and where there is little to hold; who sleeps
+// longer is woken by a launch.
 inline constexpr uint64_t kLongestLookNs = 2'000'000;
+inline constexpr uint64_t kRareLookNs = 8'000'000;
 
 // How long a launch was kept waiting before it went, and how much of that for other containers.
 struct HeldNs {
@@ -179,6 +181,8 @@ class Markers {
   size_t Collect(uint64_t now_ns, bool captures, BusyInterval* busy, size_t room);
 
   bool any_active() const;
+  // Changes whenever a stream begins to run.
+  uint32_t begun() const { return begun_.load(std::memory_order_relaxed); }
   // Markers of the device that were ever seen reached.
   uint32_t reached(uint32_t ordinal) const {
     return reached_[ordinal % kMostMarkedDevices].load(std::memory_order_relaxed);
@@ -306,6 +310,7 @@ class Markers {
   FutexLock lock_;
   Context contexts_[kMostMarkedContexts];
   std::atomic<uint32_t> reached_[kMostMarkedDevices];
+  std::atomic<uint32_t> begun_;
   std::atomic<uint64_t> longest_ns_;
   std::atomic<uint64_t> spacing_ns_;
   uint32_t markers_made_;

@@ -28,6 +28,7 @@ class Watcher {
   void Stop();
 
   uint64_t busy_until_ns;  // its own: until when it goes on looking though nothing is outstanding
+  uint32_t begun_seen;     // its own: runs that had begun when it looked last
 
  private:
   enum State : uint32_t { kNone = 0, kBegun, kFailed };

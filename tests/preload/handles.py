@@ -61,13 +61,19 @@ class Handles:
 
 
 @contextmanager
-def handles(sim: Sim, folder: Path, limit: str | None = "1g", **faults: str) -> Iterator[Handles]:
-    """Run handles_commands with a memory limit; its state lies in `folder`."""
+def handles(
+    sim: Sim,
+    folder: Path,
+    limit: str | None = "1g",
+    program: str = "handles_commands",
+    **faults: str,
+) -> Iterator[Handles]:
+    """Run handles_commands, or a program like it, with a memory limit; its state is in `folder`."""
     env = {"GPUFENCE_STATE_DIR": str(folder)}
     if limit is not None:
         env["GPUFENCE_MEMORY_LIMIT"] = limit
     if faults:
         env["GPUFENCE_SIM_FAULTS"] = ";".join(f"{name}@{what}" for name, what in faults.items())
     folder.mkdir(exist_ok=True)
-    with sim.driven("handles_commands", env=env) as (to, answers):
+    with sim.driven(program, env=env) as (to, answers):
         yield Handles(to, answers, folder, sim)

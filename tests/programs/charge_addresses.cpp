@@ -39,6 +39,7 @@
 #include <thread>
 #include <vector>
 
+#include "descriptor_commands.h"
 #include "memory_ways.h"
 #include "sim_program.h"
 
@@ -272,11 +273,11 @@ bool Share(const std::string& command) {
                                                   CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0)
               << " " << fd << " " << getpid() << std::endl;
   } else if (command == "import_pool") {
-    std::string process;
-    std::cin >> text >> process;
-    const int fd = open(("/proc/" + process + "/fd/" + text).c_str(), O_RDWR);
+    uint64_t theirs = 0;
+    uint64_t process = 0;
+    std::cin >> theirs >> process;
     std::cout << cuMemPoolImportFromShareableHandle(
-                     &imported, reinterpret_cast<void*>(static_cast<intptr_t>(fd)),
+                     &imported, reinterpret_cast<void*>(FetchDescriptor(process, theirs)),
                      CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0)
               << std::endl;
   } else if (command == "export_pointer") {

@@ -6,12 +6,11 @@
 // (pool_api.cpp and its siblings).
 #include "cuda/pool.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 
 #include "cuda/arena.h"
 #include "cuda/device.h"
+#include "cuda/dma_buf.h"
 #include "cuda/heap.h"
 #include "cuda/memory_blocks.h"
 #include "cuda/ranges.h"
@@ -115,6 +114,13 @@ void Return(Pool* pool, const memory::Range& range) {
   --pool->piece_count;
 }
 
+// The pool loses a block that its file keeps.
+void LeaveToFile(Pool* pool, Block* block) {
+  block->is_exported = false;
+  block->is_left = true;
+  machine::ChangePoolFile(pool->file, -int64_t{kBlockBytes}, kBlockBytes);
+}
+
 uint64_t CurrentContext() {
   context::Context* context = nullptr;
   return context::Current(&context) == CUDA_SUCCESS ? context->handle : 0;
@@ -151,7 +157,7 @@ Pool* Create() {
   pool->handle = handle;
   pool->allocation_type = CU_MEM_ALLOCATION_TYPE_PINNED;
   pool->reuse_flags = kAllReuseFlags;
-  pool->imported_fd = -1;
+  pool->file = {};
   return pool;
 }
 
@@ -161,7 +167,7 @@ void Destroy(Pool* pool) {
   Trim(pool, 0);
   if (pool->piece_count > 0) return;  // the last of its allocations comes back here
   End(&pool->space);
-  if (pool->imported_fd >= 0) close(pool->imported_fd);
+  if (pool->file.fd >= 0) machine::LetGo(&pool->file);
   g_pools.Destroy(pool->handle);
 }
 
@@ -216,8 +222,20 @@ void Trim(Pool* pool, uint64_t keep_bytes) {
   while (pool->reserved_bytes >= kBlockBytes && pool->reserved_bytes - kBlockBytes >= keep_bytes) {
     Block* idle = LastIdle(&pool->space, /*settled=*/true);
     if (idle == nullptr) return;
+    if (idle->is_exported) LeaveToFile(pool, idle);
+    dma_buf::Leave(idle->offset);
     Unback(idle);
     Shrink(pool, pool->reserved_bytes - kBlockBytes);
+  }
+}
+
+void ExportBlocks(Pool* pool, uint64_t offset, uint64_t bytes) {
+  for (Block& block : pool->space.blocks) {
+    const bool is_under = block.offset < offset + bytes && block.offset + kBlockBytes > offset;
+    if (!is_under || block.is_exported) continue;
+    block.is_exported = true;
+    machine::ChangePoolFile(pool->file, kBlockBytes, block.is_left ? -int64_t{kBlockBytes} : 0);
+    block.is_left = false;
   }
 }
 

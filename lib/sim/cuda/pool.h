@@ -7,6 +7,7 @@
 
 #include "cuda/memory.h"
 #include "cuda/pool_space.h"
+#include "machine/shared.h"
 
 namespace sim::pool {
 
@@ -29,7 +30,8 @@ struct Pool {
   bool is_default;           // of a device: cannot be destroyed
   bool is_graph;             // of a device's graphs: no handle leads to it
   bool is_destroyed;         // waits for its last allocation
-  int imported_fd;           // an imported pool's memory file, or -1
+  bool is_imported;
+  machine::SharedHold file;  // that stands for it between processes, if there is one
   Space space;               // empty for a graph's pool, whose memory is counted and not placed
 };
 
@@ -63,6 +65,10 @@ void Trim(Pool* pool, uint64_t keep_bytes);
 
 // Trims the pools of a device to nothing: its last allocations ended with a context.
 void AfterContext(int device);
+
+// Puts the blocks under a piece into the pool's file, in the place of others at their addresses
+// that it kept.
+void ExportBlocks(Pool* pool, uint64_t offset, uint64_t bytes);
 
 // 900 where a global capture forbids this thread to look at pools, and the capture is invalid then,
 // as an H200 does it (cuMemPoolGetAttribute, cuMemPoolTrimTo).

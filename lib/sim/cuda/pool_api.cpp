@@ -30,7 +30,7 @@ CUresult Allocate(CUdeviceptr* dptr, size_t bytes, CUmemoryPool handle, CUstream
   if (rc != CUDA_SUCCESS) return rc;
   if (dptr == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Pool* pool = handle != nullptr ? sim::pool::Find(handle) : sim::pool::CurrentOf(device);
-  if (pool == nullptr || pool->imported_fd >= 0) return CUDA_ERROR_INVALID_VALUE;
+  if (pool == nullptr || pool->is_imported) return CUDA_ERROR_INVALID_VALUE;
   if (sim::stream::CaptureAllocate != nullptr && pool->device >= 0 && bytes > 0) {
     bool captured = false;
     rc = sim::stream::CaptureAllocate(stream, per_thread, pool->device, bytes, dptr, &captured);

@@ -17,7 +17,7 @@ using sim::pool::Pool;
 
 constexpr uint64_t kMagic = 0x314c4f4f46504721;
 
-// What fills a CUmemPoolPtrExportData.
+// What fills a CUmemPoolPtrExportData: the pool's place, and where its maker has the memory.
 struct PoolTicket {
   uint64_t magic;
   uint64_t machine_id;
@@ -25,9 +25,14 @@ struct PoolTicket {
   uint64_t offset;
   uint64_t bytes;
   int32_t physical_device;
-  int32_t padding[5];
+  int32_t place;
+  int32_t pid;
+  int32_t fd;
+  int32_t padding[2];
 };
 static_assert(sizeof(PoolTicket) == 64 && sizeof(CUmemPoolPtrExportData) == 64);
+
+int PhysicalOf(int device) { return device >= 0 ? sim::device::Physical(device) : -1; }
 
 }  // namespace
 
@@ -38,38 +43,42 @@ CUresult cuMemPoolExportToShareableHandle(void* handle_out, CUmemoryPool pool,
                                           unsigned long long flags) {
   SIM_CALL(cuMemPoolExportToShareableHandle, handle_out, pool, handleType, flags);
   DriverLock lock;
-  const Pool* found = sim::pool::Find(pool);
+  Pool* found = sim::pool::Find(pool);
   if (handle_out == nullptr || found == nullptr || flags != 0 ||
       handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
       (found->handle_types & handleType) == 0) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  if (!sim::arena::Open()) return CUDA_ERROR_OUT_OF_MEMORY;
-  const int fd = sim::shared_file::Duplicate(sim::arena::Descriptor());
+  if (found->file.fd < 0 && !sim::machine::MakePoolFile(PhysicalOf(found->device), &found->file)) {
+    return CUDA_ERROR_OPERATING_SYSTEM;
+  }
+  const int fd = dup(found->file.fd);  // passed on by exec, as an H200's is
   if (fd < 0) return CUDA_ERROR_OPERATING_SYSTEM;
   *static_cast<int*>(handle_out) = fd;
   return CUDA_SUCCESS;
 }
 
-// The imported pool is only a way to its exporter's allocations: nothing is allocated from it.
+// The imported pool holds the exporter's file and is only a way to its allocations: nothing is
+// allocated from it.
 CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool* pool_out, void* handle,
                                             CUmemAllocationHandleType handleType,
                                             unsigned long long flags) {
   SIM_CALL(cuMemPoolImportFromShareableHandle, pool_out, handle, handleType, flags);
   const int given_fd = static_cast<int>(reinterpret_cast<intptr_t>(handle));
+  DriverLock lock;
+  sim::machine::SharedHold file;
   if (pool_out == nullptr || flags != 0 || handleType != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
-      !sim::shared_file::IsArena(given_fd)) {
+      !sim::machine::HoldPoolFile(given_fd, &file)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  DriverLock lock;
-  const int fd = sim::shared_file::Duplicate(given_fd);
-  Pool* pool = fd >= 0 ? sim::pool::Create() : nullptr;
+  Pool* pool = sim::pool::Create();
   if (pool == nullptr) {
-    if (fd >= 0) close(fd);
+    sim::machine::LetGo(&file);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   pool->location_type = CU_MEM_LOCATION_TYPE_DEVICE;
-  pool->imported_fd = fd;
+  pool->is_imported = true;
+  pool->file = file;
   *pool_out = sim::AsHandle<CUmemoryPool>(pool->handle);
   return CUDA_SUCCESS;
 }
@@ -82,18 +91,19 @@ CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData* shareData_out, CUdevicep
       range->family != sim::memory::Family::kPool) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  const Pool* pool = sim::pool::Find(sim::AsHandle<CUmemoryPool>(range->pool));
-  if (pool == nullptr || pool->handle_types == CU_MEM_HANDLE_TYPE_NONE) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  const PoolTicket ticket = {
-      .magic = kMagic,
-      .machine_id = sim::machine::MachineId(),
-      .inode = sim::shared_file::InodeOf(sim::arena::Descriptor()),
-      .offset = range->arena_offset,
-      .bytes = range->bytes,
-      .physical_device = range->device >= 0 ? sim::device::Physical(range->device) : -1,
-      .padding = {}};
+  Pool* pool = sim::pool::Find(sim::AsHandle<CUmemoryPool>(range->pool));
+  if (pool == nullptr || pool->file.fd < 0) return CUDA_ERROR_INVALID_VALUE;
+  sim::pool::ExportBlocks(pool, range->arena_offset, range->bytes);
+  const PoolTicket ticket = {.magic = kMagic,
+                             .machine_id = sim::machine::MachineId(),
+                             .inode = sim::shared_file::InodeOf(sim::arena::Descriptor()),
+                             .offset = range->arena_offset,
+                             .bytes = range->bytes,
+                             .physical_device = PhysicalOf(range->device),
+                             .place = pool->file.place,
+                             .pid = getpid(),
+                             .fd = sim::arena::Descriptor(),
+                             .padding = {}};
   memcpy(shareData_out, &ticket, sizeof(ticket));
   return CUDA_SUCCESS;
 }
@@ -103,17 +113,21 @@ CUresult cuMemPoolImportPointer(CUdeviceptr* ptr_out, CUmemoryPool pool,
   SIM_CALL(cuMemPoolImportPointer, ptr_out, pool, shareData);
   DriverLock lock;
   const Pool* found = sim::pool::Find(pool);
-  if (ptr_out == nullptr || shareData == nullptr || found == nullptr || found->imported_fd < 0) {
+  if (ptr_out == nullptr || shareData == nullptr || found == nullptr || !found->is_imported) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   PoolTicket ticket;
   memcpy(&ticket, shareData, sizeof(ticket));
   if (ticket.magic != kMagic || ticket.machine_id != sim::machine::MachineId() ||
-      ticket.inode != sim::shared_file::InodeOf(found->imported_fd)) {
+      ticket.place != found->file.place) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  return sim::import::Map({found->imported_fd, ticket.offset, ticket.bytes, ticket.physical_device},
-                          0, found->handle, ptr_out);
+  const int fd = sim::shared_file::OpenForeign(ticket.pid, ticket.fd, ticket.inode);
+  if (fd < 0) return CUDA_ERROR_INVALID_VALUE;
+  const CUresult rc = sim::import::Map({fd, ticket.offset, ticket.bytes, ticket.physical_device}, 0,
+                                       found->handle, ptr_out);
+  close(fd);
+  return rc;
 }
 
 }  // extern "C"

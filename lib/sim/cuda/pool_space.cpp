@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "cuda/arena.h"
+#include "cuda/dma_buf.h"
 #include "cuda/heap.h"
 #include "machine/machine.h"
 
@@ -79,7 +80,7 @@ bool Occupy(Space* space, uint64_t offset, uint64_t bytes) {
   size_t at = FirstFrom(space->blocks, StartOfBlock(offset));
   for (uint64_t start = StartOfBlock(offset); start < end; start += kBlockBytes, ++at) {
     const bool known = at < space->blocks.size() && space->blocks[at].offset == start;
-    if (!known) space->blocks.Insert(at, {start, 0, false, false});
+    if (!known) space->blocks.Insert(at, {start, 0, false, false, false, false});
     ++space->blocks[at].pieces;
   }
   return true;
@@ -144,7 +145,9 @@ Block* FirstUnbacked(Space* space, uint64_t offset, uint64_t bytes) {
 Block* LastIdle(Space* space, bool settled) {
   for (size_t at = space->blocks.size(); at > 0; --at) {
     Block& block = space->blocks[at - 1];
-    if (block.is_backed && block.pieces == 0 && !(settled && block.is_awaited)) return &block;
+    if (!block.is_backed || block.pieces != 0) continue;
+    const bool may_move = !block.is_exported && !dma_buf::IsPinned(block.offset);
+    if (settled ? !block.is_awaited : may_move) return &block;
   }
   return nullptr;
 }

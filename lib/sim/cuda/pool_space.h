@@ -24,9 +24,11 @@ struct Extent {
 // Addresses of a block's size, once some piece has touched them.
 struct Block {
   uint64_t offset;
-  uint64_t pieces;  // live ones that lie in it, wholly or in part
-  bool is_backed;   // has physical memory
-  bool is_awaited;  // nobody has waited since a piece of it was freed
+  uint64_t pieces;   // live ones that lie in it, wholly or in part
+  bool is_backed;    // has physical memory
+  bool is_awaited;   // nobody has waited since a piece of it was freed
+  bool is_exported;  // its physical memory is in the pool's file
+  bool is_left;      // memory that it had before is
 };
 
 // All-zero bytes are an empty one.
@@ -45,7 +47,8 @@ void Vacate(Space* space, uint64_t offset, uint64_t bytes);
 // The first block under a piece that has no physical memory yet, or nullptr.
 Block* FirstUnbacked(Space* space, uint64_t offset, uint64_t bytes);
 
-// The last backed block without pieces, or nullptr.  `settled`: that is not awaited either.
+// The last backed block without pieces, or nullptr.  `settled`: to be given back, so that is not
+// awaited either; else to be moved, so that nothing holds it where it is.
 Block* LastIdle(Space* space, bool settled);
 
 // A block loses its physical memory, and what was written there.

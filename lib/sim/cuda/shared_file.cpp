@@ -21,15 +21,14 @@ bool ReadShownName(int fd, char* name, size_t capacity) {
   return bytes > 0;
 }
 
-}  // namespace
-
-int Duplicate(int fd) { return fcntl(fd, F_DUPFD_CLOEXEC, 0); }
-
+// Whether a descriptor is some process's device memory arena.
 bool IsArena(int fd) {
   char name[128];
   return ReadShownName(fd, name, sizeof(name)) &&
          strncmp(name, kArenaShown, sizeof(kArenaShown) - 1) == 0;
 }
+
+}  // namespace
 
 int OpenForeign(int pid, int fd, uint64_t inode) {
   char path[64];

@@ -9,12 +9,6 @@
 
 namespace sim::shared_file {
 
-// Another descriptor of the same file, closed by exec; -1 when there are too many.
-int Duplicate(int fd);
-
-// Whether a descriptor is some process's device memory arena.
-bool IsArena(int fd);
-
 // Opens another process's descriptor; -1 when that process or descriptor is gone, or when what is
 // open there is not the file with the given inode number.
 int OpenForeign(int pid, int fd, uint64_t inode);

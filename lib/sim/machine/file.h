@@ -14,16 +14,25 @@
 namespace sim::machine {
 
 inline constexpr uint64_t kMagic = 0x314d495346504721;  // "!GPFSIM1", written last
-inline constexpr uint32_t kLayout = 3;                  // part of the file's name
+inline constexpr uint32_t kLayout = 4;                  // part of the file's name
 
-// Memory that lives as long as anybody holds it (shared.cpp).
+// What lives as long as anybody holds it (shared.cpp).
+enum class SharedKind : int32_t {
+  kNone = 0,
+  kMemory,  // has its content in the control file; listed under its owner, then under its importer
+  kPool,    // what a pool's file keeps; listed under nobody
+  kPinned,  // what dma-bufs keep; the same
+};
+
 struct SharedMemory {
-  uint64_t bytes;  // 0: none
+  uint64_t bytes;  // of the device
+  uint64_t
+      owner_bytes;  // part of what the owner's process has reserved, and left to this by its end
   uint64_t offset;
   int32_t device;    // -1: host memory
   int32_t owner;     // slot of the process that made it and still holds it, or kNoSlot
   int32_t importer;  // the same of the last process that imported it
-  int32_t padding;
+  SharedKind kind;
 };
 inline constexpr int kMaxShared = 4096;
 

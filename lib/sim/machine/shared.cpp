@@ -8,6 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <initializer_list>
+
 #include "machine/shared_table.h"
 
 namespace sim::machine {
@@ -21,14 +23,38 @@ constexpr off_t kFirstPosition = 1;
 
 constinit int g_control = -1;
 
-int OpenControlFile() {
+constexpr char kControl[] = "nvidiactl";
+constexpr char kDmaBufs[] = "dmabuf";
+
+int OpenBeside(const char* prefix, int flags) {
   const char* machine = MachinePath();
   const char* slash = strrchr(machine, '/');
   const int folder_bytes = slash != nullptr ? static_cast<int>(slash + 1 - machine) : 0;
   char path[kMaxPathBytes + 32];
-  snprintf(path, sizeof(path), "%.*snvidiactl-%s", folder_bytes, machine, machine + folder_bytes);
-  return open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+  snprintf(path, sizeof(path), "%.*s%s-%s", folder_bytes, machine, prefix, machine + folder_bytes);
+  return open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0600);
 }
+
+int OpenControlFile() { return OpenBeside(kControl, O_CREAT); }
+
+// The files in which anybody may hold something.
+class Files {
+ public:
+  Files() : control_(OpenControlFile()), dma_bufs_(OpenBeside(kDmaBufs, 0)) {}
+  ~Files() {
+    if (control_ >= 0) close(control_);
+    if (dma_bufs_ >= 0) close(dma_bufs_);
+  }
+  Files(const Files&) = delete;
+  Files& operator=(const Files&) = delete;
+
+  int control() const { return control_; }
+  bool IsHeld(int place) const;
+
+ private:
+  int control_;
+  int dma_bufs_;  // -1: no dma-buf was ever made
+};
 
 struct flock HoldOf(int place, short type) {
   struct flock lock = {};
@@ -50,9 +76,12 @@ int OpenHold(int place) {
   return -1;
 }
 
-bool IsHeld(int control, int place) {
-  struct flock lock = HoldOf(place, F_WRLCK);
-  return fcntl(control, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+bool Files::IsHeld(int place) const {
+  for (const int file : {control_, dma_bufs_}) {
+    struct flock lock = HoldOf(place, F_WRLCK);
+    if (fcntl(file, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK) return true;
+  }
+  return false;
 }
 
 // Where `bytes` fit among the memories there are.
@@ -61,7 +90,7 @@ uint64_t FindOffset(const MachineFile& file, uint64_t bytes) {
   for (bool moved = true; moved;) {
     moved = false;
     for (const SharedMemory& other : file.shared) {
-      if (other.bytes == 0 || offset + bytes <= other.offset ||
+      if (other.kind != SharedKind::kMemory || offset + bytes <= other.offset ||
           offset >= other.offset + other.bytes) {
         continue;
       }
@@ -72,43 +101,79 @@ uint64_t FindOffset(const MachineFile& file, uint64_t bytes) {
   return offset;
 }
 
-void ClearIfUnheld(int control, int place, SharedMemory* memory) {
-  if (IsHeld(control, place)) return;
-  fallocate(control, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(memory->offset),
-            static_cast<off_t>(memory->bytes));
+void ClearIfUnheld(const Files& files, int place, SharedMemory* memory) {
+  const bool is_owned = memory->kind == SharedKind::kPinned && memory->owner != kNoSlot;
+  if (is_owned || files.IsHeld(place)) return;
+  if (memory->kind == SharedKind::kMemory) {
+    fallocate(files.control(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+              static_cast<off_t>(memory->offset), static_cast<off_t>(memory->bytes));
+  }
   *memory = {};
+}
+
+// The owner's process has given back what it had reserved of it, or is about to.
+void Inherit(SharedMemory* memory) {
+  memory->owner = kNoSlot;
+  memory->bytes += memory->owner_bytes;
+  memory->owner_bytes = 0;
 }
 
 int FreePlace(const MachineFile& file) {
   for (int place = 0; place < kMaxShared; ++place) {
-    if (file.shared[place].bytes == 0) return place;
+    if (file.shared[place].kind == SharedKind::kNone) return place;
   }
   return -1;
+}
+
+// A place that is free, and a hold of it; -1: none is to be had. Under the gate.
+int OpenNew(MachineFile* file, int* place) {
+  if (file == nullptr || CachedOwnSlot() == kNoSlot) return -1;
+  ClearUnheld(file);
+  *place = FreePlace(*file);
+  return *place >= 0 ? OpenHold(*place) : -1;
+}
+
+void Add(MachineFile* file, int place, const SharedMemory& memory) {
+  file->shared[place] = memory;
+  if (place >= file->shared_limit) file->shared_limit = place + 1;
+}
+
+// The place that a descriptor means; -1: none of that kind. Under the gate.
+int PlaceOf(const MachineFile& file, int fd, SharedKind kind) {
+  const int control = OpenControlFile();
+  struct stat own;
+  struct stat foreign;
+  const bool same = control >= 0 && fstat(control, &own) == 0 && fstat(fd, &foreign) == 0 &&
+                    own.st_dev == foreign.st_dev && own.st_ino == foreign.st_ino;
+  if (control >= 0) close(control);
+  const off_t at = same ? lseek(fd, 0, SEEK_CUR) - kFirstPosition : -1;
+  if (at < 0 || at >= kMaxShared || file.shared[at].kind != kind) return -1;
+  return static_cast<int>(at);
 }
 
 }  // namespace
 
 void ClearUnheld(MachineFile* file) {
   if (file->shared_limit == 0) return;
-  const int control = OpenControlFile();
-  if (control < 0) return;
+  const Files files;
+  if (files.control() < 0) return;
   int limit = 0;
   for (int place = 0; place < file->shared_limit; ++place) {
     SharedMemory& memory = file->shared[place];
-    if (memory.bytes != 0) ClearIfUnheld(control, place, &memory);
-    if (memory.bytes != 0) limit = place + 1;
+    if (memory.kind != SharedKind::kNone) ClearIfUnheld(files, place, &memory);
+    if (memory.kind != SharedKind::kNone) limit = place + 1;
   }
   file->shared_limit = limit;
-  close(control);
 }
 
 uint64_t SharedBytes(const MachineFile& file, int device, int slot) {
   uint64_t sum_bytes = 0;
   for (int place = 0; place < file.shared_limit; ++place) {
     const SharedMemory& memory = file.shared[place];
-    if (memory.bytes == 0 || memory.device != device) continue;
+    if (memory.kind == SharedKind::kNone || memory.device != device) continue;
     const int listed = memory.owner != kNoSlot ? memory.owner : memory.importer;
-    if (slot == kNoSlot || listed == slot) sum_bytes += memory.bytes;
+    const bool is_listed = memory.kind == SharedKind::kMemory && listed == slot;
+    if (slot == kNoSlot || is_listed) sum_bytes += memory.bytes;
   }
   return sum_bytes;
 }
@@ -116,7 +181,7 @@ uint64_t SharedBytes(const MachineFile& file, int device, int slot) {
 void ForgetOwner(MachineFile* file, int slot) {
   for (int place = 0; place < file->shared_limit; ++place) {
     SharedMemory& memory = file->shared[place];
-    if (memory.owner == slot) memory.owner = kNoSlot;
+    if (memory.owner == slot) Inherit(&memory);
     if (memory.importer == slot) memory.importer = kNoSlot;
   }
 }
@@ -131,11 +196,9 @@ void OpenControl() {
 
 bool MakeShared(int device, uint64_t bytes, SharedHold* hold) {
   Gate gate;
-  if (gate.file() == nullptr || CachedOwnSlot() == kNoSlot) return false;
   MachineFile* file = gate.file();
-  ClearUnheld(file);
-  const int place = FreePlace(*file);
-  const int fd = place >= 0 ? OpenHold(place) : -1;
+  int place = -1;
+  const int fd = OpenNew(file, &place);
   if (fd < 0) return false;
   const uint64_t offset = FindOffset(*file, bytes);
   const auto end = static_cast<off_t>(offset + bytes);
@@ -144,8 +207,14 @@ bool MakeShared(int device, uint64_t bytes, SharedHold* hold) {
     close(fd);
     return false;
   }
-  file->shared[place] = {bytes, offset, device, CachedOwnSlot(), kNoSlot, 0};
-  if (place >= file->shared_limit) file->shared_limit = place + 1;
+  Add(file, place,
+      {.bytes = bytes,
+       .owner_bytes = 0,
+       .offset = offset,
+       .device = device,
+       .owner = CachedOwnSlot(),
+       .importer = kNoSlot,
+       .kind = SharedKind::kMemory});
   if (device >= 0) {
     file->slots[CachedOwnSlot()].devices[device].used_bytes.fetch_sub(bytes,
                                                                       std::memory_order_relaxed);
@@ -162,21 +231,79 @@ bool HoldAgain(const SharedHold& held, int* fd) {
 bool HoldForeign(int given, SharedHold* hold) {
   Gate gate;
   if (gate.file() == nullptr) return false;
-  const int control = OpenControlFile();
-  struct stat own;
-  struct stat foreign;
-  const bool same = control >= 0 && fstat(control, &own) == 0 && fstat(given, &foreign) == 0 &&
-                    own.st_dev == foreign.st_dev && own.st_ino == foreign.st_ino;
-  if (control >= 0) close(control);
-  const off_t at = same ? lseek(given, 0, SEEK_CUR) - kFirstPosition : -1;
-  if (at < 0 || at >= kMaxShared) return false;
-  const int place = static_cast<int>(at);
-  SharedMemory& memory = gate.file()->shared[place];
-  const int fd = memory.bytes != 0 ? OpenHold(place) : -1;
+  const int place = PlaceOf(*gate.file(), given, SharedKind::kMemory);
+  const int fd = place >= 0 ? OpenHold(place) : -1;
   if (fd < 0) return false;
+  SharedMemory& memory = gate.file()->shared[place];
   memory.importer = CachedOwnSlot();
   *hold = {fd, place, memory.device, memory.bytes, memory.offset};
   return true;
+}
+
+bool MakePoolFile(int device, SharedHold* hold) {
+  Gate gate;
+  int place = -1;
+  const int fd = OpenNew(gate.file(), &place);
+  if (fd < 0) return false;
+  Add(gate.file(), place,
+      {.bytes = 0,
+       .owner_bytes = 0,
+       .offset = 0,
+       .device = device,
+       .owner = CachedOwnSlot(),
+       .importer = kNoSlot,
+       .kind = SharedKind::kPool});
+  *hold = {fd, place, device, 0, 0};
+  return true;
+}
+
+bool HoldPoolFile(int given, SharedHold* hold) {
+  Gate gate;
+  if (gate.file() == nullptr) return false;
+  const int place = PlaceOf(*gate.file(), given, SharedKind::kPool);
+  const int fd = place >= 0 ? fcntl(given, F_DUPFD_CLOEXEC, 0) : -1;
+  if (fd < 0) return false;
+  *hold = {fd, place, gate.file()->shared[place].device, 0, 0};
+  return true;
+}
+
+void ChangePoolFile(const SharedHold& hold, int64_t owner_bytes, int64_t bytes) {
+  Gate gate;
+  if (gate.file() == nullptr || hold.place < 0) return;
+  SharedMemory& memory = gate.file()->shared[hold.place];
+  memory.owner_bytes += static_cast<uint64_t>(owner_bytes);
+  memory.bytes += static_cast<uint64_t>(bytes);
+}
+
+int OpenDmaBuf() { return OpenBeside(kDmaBufs, O_CREAT); }
+
+bool HoldByDmaBuf(int dma_buf, int place) {
+  struct flock lock = HoldOf(place, F_RDLCK);
+  return fcntl(dma_buf, F_OFD_SETLK, &lock) == 0;
+}
+
+int PinByDmaBuf(int dma_buf, int device, uint64_t bytes) {
+  Gate gate;
+  if (gate.file() == nullptr || CachedOwnSlot() == kNoSlot) return -1;
+  const int place = FreePlace(*gate.file());
+  if (place < 0 || !HoldByDmaBuf(dma_buf, place)) return -1;
+  Add(gate.file(), place,
+      {.bytes = 0,
+       .owner_bytes = bytes,
+       .offset = 0,
+       .device = device,
+       .owner = CachedOwnSlot(),
+       .importer = kNoSlot,
+       .kind = SharedKind::kPinned});
+  return place;
+}
+
+void LeavePinned(int place) {
+  Gate gate;
+  if (gate.file() == nullptr) return;
+  SharedMemory& memory = gate.file()->shared[place];
+  Inherit(&memory);
+  ClearIfUnheld(Files(), place, &memory);
 }
 
 void LetGo(SharedHold* hold) {
@@ -185,15 +312,11 @@ void LetGo(SharedHold* hold) {
   if (gate.file() != nullptr) {
     SharedMemory& memory = gate.file()->shared[hold->place];
     if (memory.owner == CachedOwnSlot()) {
-      memory.owner = kNoSlot;
+      Inherit(&memory);
     } else if (memory.importer == CachedOwnSlot()) {
       memory.importer = kNoSlot;
     }
-    const int control = OpenControlFile();
-    if (control >= 0) {
-      ClearIfUnheld(control, hold->place, &memory);
-      close(control);
-    }
+    ClearIfUnheld(Files(), hold->place, &memory);
   }
   *hold = {};
 }

@@ -33,17 +33,22 @@ CUDA_ARRAY3D_DESCRIPTOR Widen(const Flat& wanted) {
 
 // A format of unknown layout (packed, planar, compressed): what it took shows in the device's free
 // memory. Others' allocations meanwhile show there, too; the next reading of overhead corrects it.
-template <typename Handle, typename Call>
+template <typename Handle, typename Call, typename Undo>
 [[gnu::cold, gnu::noinline]] CUresult CreateMeasured(FencedDevice* device, Holding holding,
-                                                     const Handle* out, Call call) {
+                                                     Handle* out, Call call, Undo undo) {
+  Handle made = nullptr;
   const uint64_t before = DriverFreeBytes();
-  const CUresult rc = call();
+  const CUresult rc = call(&made);
   if (rc != CUDA_SUCCESS) return rc;
   const uint64_t after = DriverFreeBytes();
   Reservation held(device, before > after ? before - after : 0);
-  if (!held) return OverLimit(device);
-  holding.key = reinterpret_cast<uint64_t>(*out);
+  if (!held) {
+    undo(made);
+    return OverLimit(device);
+  }
+  holding.key = reinterpret_cast<uint64_t>(made);
   held.Commit(holding);
+  *out = made;
   return rc;
 }
 
@@ -72,23 +77,16 @@ CUresult CreateSmall(const Hook& hook, FencedDevice* device, const Holding& want
 
 // `undo` destroys what an array of unknown layout turned out to be too large for.
 template <typename Handle, typename Descriptor, typename Call, typename Undo>
-[[gnu::flatten]] CUresult Create(HoldingKind kind, Handle* out, const Descriptor* wanted,
-                                 unsigned levels, Call call, Undo undo) {
+CUresult Create(HoldingKind kind, Handle* out, const Descriptor* wanted, unsigned levels, Call call,
+                Undo undo) {
   const Hook hook;
   if (hook.refused()) return kRefusalCode;
   FencedDevice* device = hook.current_device();
   if (device == nullptr || out == nullptr || wanted == nullptr) return call(out);
 
   Holding holding = {.context = hook.context(), .kind = kind};
-  Handle made = nullptr;
   if (!ArrayBytes(Widen(*wanted), levels, &holding.bytes)) [[unlikely]] {
-    const CUresult rc = CreateMeasured(device, holding, &made, [&] { return call(&made); });
-    if (rc == CUDA_SUCCESS) {
-      *out = made;
-    } else if (made != nullptr) {
-      undo(made);
-    }
-    return rc;
+    return CreateMeasured(device, holding, out, call, undo);
   }
   if (IsSmall(holding.bytes)) {
     holding.count = ElementBytes(Widen(*wanted));
@@ -108,7 +106,7 @@ template <typename Handle, typename Descriptor, typename Call, typename Undo>
 template <typename Descriptor, typename Call>
 CUresult CreateArray(CUarray* out, const Descriptor* wanted, Call call) {
   return Create(
-      HoldingKind::kArray, out, wanted, 1, [&](CUarray* result) { return call(result, wanted); },
+      HoldingKind::kArray, out, wanted, 1, [=](CUarray* result) { return call(result, wanted); },
       real::cuArrayDestroy);
 }
 
@@ -198,7 +196,8 @@ CUresult cuArrayCreate(CUarray* pHandle, const CUDA_ARRAY_DESCRIPTOR_v1* pAlloca
   return CreateArray(pHandle, pAllocateArray, real::cuArrayCreate);
 }
 
-CUresult cuArrayCreate_v2(CUarray* pHandle, const CUDA_ARRAY_DESCRIPTOR* pAllocateArray) {
+[[gnu::flatten]] CUresult cuArrayCreate_v2(CUarray* pHandle,
+                                           const CUDA_ARRAY_DESCRIPTOR* pAllocateArray) {
   return CreateArray(pHandle, pAllocateArray, real::cuArrayCreate_v2);
 }
 
@@ -206,7 +205,8 @@ CUresult cuArray3DCreate(CUarray* pHandle, const CUDA_ARRAY3D_DESCRIPTOR_v1* pAl
   return CreateArray(pHandle, pAllocateArray, real::cuArray3DCreate);
 }
 
-CUresult cuArray3DCreate_v2(CUarray* pHandle, const CUDA_ARRAY3D_DESCRIPTOR* pAllocateArray) {
+[[gnu::flatten]] CUresult cuArray3DCreate_v2(CUarray* pHandle,
+                                             const CUDA_ARRAY3D_DESCRIPTOR* pAllocateArray) {
   return CreateArray(pHandle, pAllocateArray, real::cuArray3DCreate_v2);
 }
 
@@ -215,7 +215,7 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray* pHandle,
                                 unsigned int numMipmapLevels) {
   return Create(
       HoldingKind::kMipmap, pHandle, pMipmappedArrayDesc, numMipmapLevels,
-      [&](CUmipmappedArray* result) {
+      [=](CUmipmappedArray* result) {
         return real::cuMipmappedArrayCreate(result, pMipmappedArrayDesc, numMipmapLevels);
       },
       real::cuMipmappedArrayDestroy);

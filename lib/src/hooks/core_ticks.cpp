@@ -26,6 +26,11 @@ constexpr uint64_t kTurnTailNs = 1'500'000;
 constexpr uint64_t kSpacingNs = 1'000'000;
 constexpr uint64_t kTurnSpacingNs = 2'000'000;
 
+// Of short runs that are waited for one is marked for so much of them, which costs it 5 to 8 us.
+// What the others took need not be known well while most of the credit is there.
+constexpr uint64_t kWaitedSpacingNs = 1'000'000;
+constexpr uint64_t kCarelessSpacingNs = 8'000'000;
+
 // A look costs some 15 us of a core, half of them for waking up: nobody looks before there can be
 // something to do.
 constexpr uint64_t kShortTickNs = 50'000;
@@ -102,6 +107,17 @@ bool IsLookedAtRarely(Cores* cores, const CoreDevice& device, uint64_t share) {
   const uint64_t launch_ns = cores->markers.LaunchNs(device.ordinal);
   return share >= kRarelyLookedAt && !device.seat.shares_device() && launch_ns != 0 &&
          launch_ns < kFastLaunchNs;
+}
+
+// Whether all devices are far from their limits, and nobody else waits for them.
+bool IsCareless(const Cores* cores, uint64_t now_ns) {
+  const uint32_t devices = cores->count.load(std::memory_order_acquire);
+  for (uint32_t i = 0; i < devices; ++i) {
+    const CoreSeat& seat = cores->devices[i].seat;
+    const int64_t credit_ns = static_cast<int64_t>(CreditOf(seat.ShareNow(now_ns)));
+    if (seat.AheadNs(now_ns) > -credit_ns * 3 / 4) return false;
+  }
+  return !AnyOthers(cores, now_ns);
 }
 
 // Until the device's gate may have to be closed: kernels without a pause take so long to use up
@@ -181,6 +197,7 @@ void TickCores(Cores* cores, uint64_t now_ns) {
   BusyInterval busy[kMostIntervals];
   const bool captures = MayCapture();
   cores->markers.Space(AnyOthers(cores, now_ns) ? kTurnSpacingNs : kSpacingNs);
+  cores->markers.SpaceWaited(IsCareless(cores, now_ns) ? kCarelessSpacingNs : kWaitedSpacingNs);
   const size_t count = cores->markers.Collect(now_ns, captures, busy, kMostIntervals);
   ChargeAll(cores, busy, count, NowNs());
   const uint32_t devices = cores->count.load(std::memory_order_acquire);

@@ -7,13 +7,6 @@
 namespace gpufence {
 namespace {
 
-FencedDevice* DeviceOf(Fence* fence, uint32_t ordinal) {
-  for (uint32_t i = 0; i < fence->device_count; ++i) {
-    if (static_cast<uint32_t>(fence->devices[i].ordinal) == ordinal) return &fence->devices[i];
-  }
-  return nullptr;
-}
-
 CUmemoryPool AskDriver(uint32_t ordinal) {
   CUmemoryPool pool = nullptr;
   const CUresult rc = real::cuDeviceGetMemPool(&pool, static_cast<CUdevice>(ordinal));
@@ -22,11 +15,9 @@ CUmemoryPool AskDriver(uint32_t ordinal) {
 
 }  // namespace
 
-CUmemoryPool CurrentPool(Fence* fence, uint32_t ordinal) {
-  FencedDevice* device = DeviceOf(fence, ordinal);
+CUmemoryPool AskCurrentPool(Fence* fence, uint32_t ordinal) {
+  FencedDevice* device = FencedOrdinal(fence, ordinal);
   if (device == nullptr) return AskDriver(ordinal);
-  const uint64_t known = device->current_pool.load(std::memory_order_acquire);
-  if (known != 0) return reinterpret_cast<CUmemoryPool>(known);
 
   PoolChoices* choices = &fence->pool_choices;
   choices->lock.Lock();

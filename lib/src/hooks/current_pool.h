@@ -18,8 +18,9 @@ struct PoolChoices {
   uint64_t changes;   // that ever began or ended
 };
 
-// A device's pool; null when the driver does not say.
-CUmemoryPool CurrentPool(Fence* fence, uint32_t ordinal);
+// A device's pool; null when the driver does not say. Of one that is fenced it is mostly known, in
+// its `current_pool`.
+[[gnu::noinline]] CUmemoryPool AskCurrentPool(Fence* fence, uint32_t ordinal);
 
 // Around driver calls that may change the pool of a device: what is known is forgotten before, and
 // what is learned meanwhile is not kept.

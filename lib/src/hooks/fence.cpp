@@ -20,7 +20,7 @@
 namespace gpufence {
 
 constinit std::atomic<Fence*> the_fence{nullptr};
-constinit thread_local uint32_t hook_depth = 0;
+constinit thread_local ThisThread this_thread = {};
 
 namespace {
 
@@ -319,7 +319,8 @@ uint64_t ImportsOf(const Holding& holding) {
 
 }  // namespace
 
-bool Hold(Fence* fence, const Holding& holding) {
+// The table grows, or something ends whose number this is now.
+bool HoldAgain(Fence* fence, Holding holding) {
   Holding replaced;
   if (!fence->holdings.Put(holding, &replaced)) [[unlikely]] {
     GPUFENCE_LOG(kError, "no memory to remember an allocation of %llu bytes; it stays charged",
@@ -331,9 +332,9 @@ bool Hold(Fence* fence, const Holding& holding) {
   return true;
 }
 
-[[gnu::flatten]] void Discharge(Fence* fence, const Holding& holding) {
+void Discharge(Fence* fence, const Holding& holding) {
   FencedDevice* device = &fence->devices[holding.device];
-  if (!EndExported(fence, holding)) return;
+  if (holding.family != Family::kStreamOrdered && !EndExported(fence, holding)) return;
   switch (holding.family) {
     case Family::kPlain:
       return device->account.Release(holding.bytes);
@@ -349,6 +350,8 @@ bool Hold(Fence* fence, const Holding& holding) {
       return EndArray(&device->account, &device->array_places,
                       ArrayHeapOf(holding.context, holding.count), holding.owner, holding.bytes);
     case Family::kStreamOrdered:
+      if (fence->any_exported.load(std::memory_order_relaxed)) [[unlikely]]
+        BeginFreeOfExported(fence, holding);
       return ReturnToPool(reinterpret_cast<PoolAccount*>(holding.owner), holding.bytes);
     case Family::kImport:
       return EndImports(device, ImportsOf(holding));

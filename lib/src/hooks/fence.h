@@ -37,26 +37,29 @@ struct FencedDevice {
   uint64_t total_bytes;
   FreeReading free_reading;
   Account account;
-  ChunkTable chunks;                    // where this process's small pieces lie
-  ArrayPlaces array_places;             // the same for those without an address
-  ChunkTable unified_chunks;            // the same of those that stay on the host
-  Moves moves;                          // see LedgerMove
-  std::atomic<uint64_t> managed_bytes;  // charged in full, though resident only where touched
-  std::atomic<bool> listed;             // the process list knows us here
-  std::atomic<uint32_t> contexts;       // living contexts of this process, primary included
-  SpinLock channels_lock;               // guards the booking of channels, never a driver call
-  std::atomic<uint64_t> primary;        // handle of the primary context, once it is known
-  SpinLock contexts_lock;               // guards the booking of contexts, never a driver call
-  GraphAccount graph;                   // charged for graph memory
-  std::atomic<PoolAccount*> overflow;   // see hooks/overflow_pool.h
-  std::atomic<bool> lacks_overflow;     // the driver has no such pool
-  std::atomic<uint64_t> current_pool;   // handle; 0: not known (hooks/current_pool.h)
+  ChunkTable chunks;                     // where this process's small pieces lie
+  ArrayPlaces array_places;              // the same for those without an address
+  ChunkTable unified_chunks;             // the same of those that stay on the host
+  Moves moves;                           // see LedgerMove
+  std::atomic<uint64_t> managed_bytes;   // charged in full, though resident only where touched
+  std::atomic<uint64_t> unlisted_bytes;  // charged, and in no process list (hooks/pool_exports.h)
+  std::atomic<bool> listed;              // the process list knows us here
+  std::atomic<uint32_t> contexts;        // living contexts of this process, primary included
+  SpinLock channels_lock;                // guards the booking of channels, never a driver call
+  std::atomic<uint64_t> primary;         // handle of the primary context, once it is known
+  SpinLock contexts_lock;                // guards the booking of contexts, never a driver call
+  GraphAccount graph;                    // charged for graph memory
+  std::atomic<PoolAccount*> overflow;    // see hooks/overflow_pool.h
+  std::atomic<bool> lacks_overflow;      // the driver has no such pool
+  std::atomic<uint64_t> current_pool;    // handle; 0: not known (hooks/current_pool.h)
 };
 
 // All that is the process's own; wiped on fork.
 struct Fence {
   std::atomic<FenceState> state;
   SpinLock opening;
+  std::atomic<bool> any_exported;  // most processes never export: no free looks for a mark then
+  std::atomic<bool> any_links;     // the same of links, for the ends of arrays
   uint32_t device_count;
   FencedDevice devices[kMaxDevices];
   LimitsFile set_limits;
@@ -64,6 +67,7 @@ struct Fence {
   PoolTable pools;
   PoolChoices pool_choices;
   LateFrees late_frees;
+  SpinLock exporting;  // guards the places of locks (hooks/shared_memory.cpp)
 };
 
 // This process's fence, decided or not; null before the first driver call.
@@ -96,23 +100,29 @@ CUresult OpenFence();
 bool IsRefused();
 inline constexpr CUresult kRefusalCode = CUDA_ERROR_INVALID_VALUE;
 
-// Hooks of ours that this thread is inside of.
-extern constinit thread_local uint32_t hook_depth;
+// The calling thread's context as a holding's `context`; 0: it has none.
+inline uint64_t CurrentContext() {
+  CUcontext current = nullptr;
+  real::cuCtxGetCurrent(&current);
+  return reinterpret_cast<uint64_t>(current);
+}
 
 // What every hook makes first: who is asking, and does a limit hold for it.
 // The hooks that a pair of calls goes through are one function each (gnu::flatten), and what seldom
-// runs stands apart (gnu::cold): beside a driver call every line of code and every jump is cold.
+// runs stands apart (gnu::cold, gnu::noinline) and takes copies, so that what it would point to
+// stays in registers: beside a driver call every line of code and every jump is cold.
 // Also counts the depth of our own hooks on this thread: calls made from inside a hook, and calls
 // that a driver library makes into our exports meanwhile, go straight to the driver.
 class Hook {
  public:
   Hook() : fence_(nullptr), refused_(false) {
-    if (hook_depth++ != 0) [[unlikely]]
+    if (this_thread.hooks++ != 0) [[unlikely]]
       return;
     fence_ = ActiveFence();
-    refused_ = fence_ == nullptr && IsRefused();
+    if (fence_ == nullptr) [[unlikely]]
+      refused_ = IsRefused();
   }
-  ~Hook() { --hook_depth; }
+  ~Hook() { --this_thread.hooks; }
   Hook(const Hook&) = delete;
   Hook& operator=(const Hook&) = delete;
 
@@ -138,12 +148,10 @@ class Hook {
     return &fence_->devices[0];
   }
 
-  // The calling thread's context as a holding's `context`.
+  // The same, asked once.
   uint64_t context() const {
     if (!knows_context_) {
-      CUcontext current = nullptr;
-      real::cuCtxGetCurrent(&current);
-      context_ = reinterpret_cast<uint64_t>(current);
+      context_ = CurrentContext();
       knows_context_ = true;
     }
     return context_;
@@ -162,8 +170,8 @@ class Hook {
 // its own exports and so enters our hooks, and in the hooks of NVML, which also serve without CUDA.
 class InsideHook {
  public:
-  InsideHook() : is_outermost_(hook_depth++ == 0) {}
-  ~InsideHook() { --hook_depth; }
+  InsideHook() : is_outermost_(this_thread.hooks++ == 0) {}
+  ~InsideHook() { --this_thread.hooks; }
   InsideHook(const InsideHook&) = delete;
   InsideHook& operator=(const InsideHook&) = delete;
 
@@ -205,15 +213,20 @@ class Reservation {
 };
 
 // What a call returns that the device's limit refuses for good: counts it.
-CUresult OverLimit(FencedDevice* device);
+[[gnu::cold, gnu::noinline]] CUresult OverLimit(FencedDevice* device);
 
 // Puts a holding into the table. What was there under its key is discharged: the driver gave the
 // same number out again, so it ended by a door that was not seen. False: no memory; it stays
 // charged for good rather than being lost, and the process's end gives it back.
-bool Hold(Fence* fence, const Holding& holding);
+[[gnu::cold, gnu::noinline]] bool HoldAgain(Fence* fence, Holding holding);
+inline bool Hold(Fence* fence, const Holding& holding) {
+  if (fence->holdings.PutNew(holding)) [[likely]]
+    return true;
+  return HoldAgain(fence, holding);
+}
 
 // Gives back what a holding was charged.
-[[gnu::noinline]] void Discharge(Fence* fence, const Holding& holding);
+void Discharge(Fence* fence, const Holding& holding);
 
 // The driver may hold more than was reserved (code loaded late, a first launch): read at the next
 // request that comes near the limit, or at once.

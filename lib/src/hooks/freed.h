@@ -4,9 +4,20 @@
 
 #include "hooks/fence.h"
 #include "hooks/piece_reservation.h"
+#include "hooks/pool_exports.h"
+#include "hooks/shared_memory.h"
 #include "policy/array_grant.h"
 
 namespace gpufence {
+
+// A pool's piece is about to be freed, and the driver refused to free: see hooks/pool_exports.h.
+inline bool BeginFreeOfPool(Fence* fence, const Holding& piece) {
+  return fence->any_exported.load(std::memory_order_relaxed) && BeginFreeOfExported(fence, piece);
+}
+inline void Restore(Fence* fence, const Holding& taken, bool was_exported) {
+  RestoreAddress(fence, taken);
+  if (was_exported) Unfreed(fence, taken);
+}
 
 class Freed {
  public:
@@ -15,8 +26,13 @@ class Freed {
     if (fence == nullptr) return;
     found_ = kind == HoldingKind::kAddress ? TakeAddress(fence, key, &holding_)
                                            : fence->holdings.Take(kind, key, &holding_);
-    // The pool carries the charge, which stays: nothing moves.
-    if (!found_ || holding_.family == Family::kStreamOrdered) return;
+    if (!found_) [[unlikely]]
+      return;
+    if (holding_.family == Family::kStreamOrdered) [[unlikely]] {
+      // The pool carries the charge, which stays: nothing moves.
+      was_exported_ = BeginFreeOfPool(fence, holding_);
+      return;
+    }
     FencedDevice* device = &fence->devices[holding_.device];
     move_.Begin(&device->moves);
     move_.Granted();
@@ -26,10 +42,10 @@ class Freed {
   // Gives the bytes back, or the holding when the driver refused. Returns the driver's code.
   CUresult Settle(CUresult rc) {
     if (!found_) return rc;
-    if (rc == CUDA_SUCCESS) {
+    if (rc == CUDA_SUCCESS) [[likely]] {
       Discharge(fence_, holding_);
     } else {
-      RestoreAddress(fence_, holding_);
+      Restore(fence_, holding_, was_exported_);
     }
     return rc;
   }
@@ -38,12 +54,14 @@ class Freed {
   void Keep() { found_ = false; }
 
   bool found() const { return found_; }
+  bool was_exported() const { return was_exported_; }
   const Holding& holding() const { return holding_; }
 
  private:
   Fence* fence_;
   Holding holding_ = {};
   bool found_ = false;
+  bool was_exported_ = false;
   LedgerMove move_;
   ArrayTurn turn_;
 };

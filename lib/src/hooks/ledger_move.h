@@ -8,18 +8,11 @@
 
 #include <atomic>
 
+#include "hooks/this_thread.h"
+
 namespace gpufence {
 
-// This thread's own moves; in one place, since each thread-local costs a look into the table of
-// offsets.
-struct OwnMoves {
-  uint32_t all;
-  uint32_t asking;  // of them: their bytes are not counted yet
-  uint32_t cell;    // which of every device's this thread writes; 0: none yet
-};
-extern constinit thread_local OwnMoves own_moves;
-
-// Chooses own_moves.cell.
+// Chooses this_thread.moves_cell.
 [[gnu::cold, gnu::noinline]] uint32_t ClaimMovesCell();
 
 // The moves on a device. A thread has a cell of its own, which it writes without a locked
@@ -55,16 +48,19 @@ class Moves {
   };
 
   void Add(uint64_t change) {
-    uint32_t own = own_moves.cell;
-    if (own == 0) [[unlikely]]
-      own = ClaimMovesCell();
-    std::atomic<uint64_t>* moves = &cells_[own - 1].moves;
-    if (own < kCells) [[likely]] {
-      const uint64_t seen = moves->load(std::memory_order_relaxed);
-      moves->store(seen + change, std::memory_order_release);
-    } else {
-      moves->fetch_add(change, std::memory_order_acq_rel);
-    }
+    const uint32_t own = this_thread.moves_cell - 1;
+    if (own >= kCells - 1) [[unlikely]]
+      return AddElsewhere(change);
+    std::atomic<uint64_t>* moves = &cells_[own].moves;
+    const uint64_t seen = moves->load(std::memory_order_relaxed);
+    moves->store(seen + change, std::memory_order_release);
+  }
+
+  // The thread has no cell yet, or shares the last one.
+  [[gnu::cold, gnu::noinline]] void AddElsewhere(uint64_t change) {
+    uint32_t own = this_thread.moves_cell;
+    if (own == 0) own = ClaimMovesCell();
+    cells_[own - 1].moves.fetch_add(change, std::memory_order_acq_rel);
   }
 
   Cell cells_[kCells];
@@ -83,22 +79,22 @@ class LedgerMove {
   void Begin(Moves* moves) {
     moves_ = moves;
     asking_ = true;
-    ++own_moves.all;
-    ++own_moves.asking;
+    ++this_thread.moves;
+    ++this_thread.asking;
     moves->Begin();
   }
 
   // The ledger counts the bytes.
   void Granted() {
     asking_ = false;
-    --own_moves.asking;
+    --this_thread.asking;
   }
 
   // Ledger and driver agree again.
   void End() {
     if (moves_ == nullptr) return;
-    if (asking_) --own_moves.asking;
-    --own_moves.all;
+    if (asking_) --this_thread.asking;
+    --this_thread.moves;
     moves_->End();
     moves_ = nullptr;
   }

@@ -28,7 +28,7 @@ template <typename Pointer>
 inline constexpr bool kSharesChunks = sizeof(Pointer) == sizeof(CUdeviceptr);
 
 template <typename Pointer>
-CUresult NoRoom(FencedDevice* device) {
+[[gnu::cold, gnu::noinline]] CUresult NoRoom(FencedDevice* device) {
   return kSharesChunks<Pointer> ? NoRoomOnDevice(device) : OverLimit(device);
 }
 
@@ -39,32 +39,37 @@ uint64_t ChargeOf(uint64_t bytes) {
 }
 
 template <typename Pointer>
-CUresult Undo(FencedDevice* device, Pointer address, FreeCall<Pointer> undo) {
+[[gnu::cold, gnu::noinline]] CUresult Undo(FencedDevice* device, Pointer address,
+                                           FreeCall<Pointer> undo) {
   undo(address);
   return NoRoom<Pointer>(device);
 }
 
 template <typename Pointer, typename Size>
-[[gnu::flatten]] CUresult AllocateOnDevice(FencedDevice* device, uint64_t context, Pointer* dptr,
-                                           Size bytesize, AllocateCall<Pointer, Size> call,
-                                           FreeCall<Pointer> undo) {
-  PieceReservation held(device, context, HeapKind::kLinear, ChargeOf<Pointer>(bytesize));
-  if (!held) return NoRoom<Pointer>(device);
-  Pointer address = *dptr;
-  const CUresult rc = call(&address, bytesize);
-  if (rc == CUDA_SUCCESS && !held.Commit(address)) return Undo(device, address, undo);
-  *dptr = address;
-  return rc;
+CUresult AllocateOnDevice(FencedDevice* device, uint64_t context, Pointer* dptr, Size bytesize,
+                          AllocateCall<Pointer, Size> call, FreeCall<Pointer> undo) {
+  return WithReservation(device, context, HeapKind::kLinear, ChargeOf<Pointer>(bytesize),
+                         [&](auto* held) {
+                           if (!*held) [[unlikely]]
+                             return NoRoom<Pointer>(device);
+                           Pointer address = *dptr;
+                           const CUresult rc = call(&address, bytesize);
+                           if (rc == CUDA_SUCCESS && !held->Commit(address)) [[unlikely]]
+                             return Undo(device, address, undo);
+                           *dptr = address;
+                           return rc;
+                         });
 }
 
 template <typename Pointer, typename Size>
-CUresult Allocate(Pointer* dptr, Size bytesize, AllocateCall<Pointer, Size> call,
-                  FreeCall<Pointer> undo) {
+[[gnu::flatten]] CUresult Allocate(Pointer* dptr, Size bytesize, AllocateCall<Pointer, Size> call,
+                                   FreeCall<Pointer> undo) {
   const Hook hook;
   if (hook.refused()) return kRefusalCode;
   FencedDevice* device = hook.current_device();
   // What the driver refuses by itself, it refuses in its own words.
-  if (device == nullptr || dptr == nullptr || bytesize == 0) return call(dptr, bytesize);
+  if (device == nullptr || dptr == nullptr || bytesize == 0) [[unlikely]]
+    return call(dptr, bytesize);
   const CUresult rc = AllocateOnDevice(device, hook.context(), dptr, bytesize, call, undo);
   if constexpr (kSharesChunks<Pointer>) {
     if (Overflows(device, rc)) {
@@ -135,18 +140,30 @@ CUresult AllocatePitch(Pointer* dptr, Size* pitch, const PitchRequest<Pointer, S
   return rc;
 }
 
+// Of a pool's memory, this form waits for the stream and lets it go at once.
 template <typename Pointer>
-CUresult Free(Pointer dptr, FreeCall<Pointer> call) {
-  const Hook hook;
-  Freed freed(hook.fence(), HoldingKind::kAddress, dptr);
-  // Of a pool's memory, this form waits for the stream and lets it go at once.
-  const bool of_pool = freed.found() && freed.holding().family == Family::kStreamOrdered;
-  const PoolRelease release(of_pool ? hook.fence() : nullptr);
-  const CUresult rc = freed.Settle(call(dptr));
-  if (rc == CUDA_SUCCESS && of_pool) {
-    SettleFreed(hook.fence());
+[[gnu::noinline]] CUresult FreePooled(Fence* fence, Holding holding, bool was_exported,
+                                      Pointer dptr, FreeCall<Pointer> call) {
+  const PoolRelease release(fence);
+  const CUresult rc = call(dptr);
+  if (rc == CUDA_SUCCESS) {
+    Discharge(fence, holding);
+    SettleFreed(fence);
+  } else {
+    Restore(fence, holding, was_exported);
   }
   return rc;
+}
+
+template <typename Pointer>
+[[gnu::flatten]] CUresult Free(Pointer dptr, FreeCall<Pointer> call) {
+  const Hook hook;
+  Freed freed(hook.fence(), HoldingKind::kAddress, dptr);
+  if (freed.found() && freed.holding().family == Family::kStreamOrdered) [[unlikely]] {
+    freed.Keep();
+    return FreePooled(hook.fence(), freed.holding(), freed.was_exported(), dptr, call);
+  }
+  return freed.Settle(call(dptr));
 }
 
 }  // namespace

@@ -11,18 +11,20 @@
 namespace gpufence {
 namespace {
 
-[[gnu::flatten]] CUresult AllocateMovable(FencedDevice* device, uint64_t context, CUdeviceptr* dptr,
-                                          size_t bytesize, unsigned flags) {
-  PieceReservation held(device, context, HeapKind::kManaged, bytesize);
-  if (!held) return NoRoomOnDevice(device);
-  CUdeviceptr address = *dptr;
-  const CUresult rc = real::cuMemAllocManaged(&address, bytesize, flags);
-  if (rc == CUDA_SUCCESS && !held.Commit(address)) {
-    real::cuMemFree_v2(address);
-    return NoRoomOnDevice(device);
-  }
-  *dptr = address;
-  return rc;
+CUresult AllocateMovable(FencedDevice* device, uint64_t context, CUdeviceptr* dptr, size_t bytesize,
+                         unsigned flags) {
+  return WithReservation(device, context, HeapKind::kManaged, bytesize, [&](auto* held) {
+    if (!*held) [[unlikely]]
+      return NoRoomOnDevice(device);
+    CUdeviceptr address = *dptr;
+    const CUresult rc = real::cuMemAllocManaged(&address, bytesize, flags);
+    if (rc == CUDA_SUCCESS && !held->Commit(address)) [[unlikely]] {
+      real::cuMemFree_v2(address);
+      return NoRoomOnDevice(device);
+    }
+    *dptr = address;
+    return rc;
+  });
 }
 
 CUresult Allocate(FencedDevice* device, uint64_t context, CUdeviceptr* dptr, size_t bytesize,
@@ -37,7 +39,8 @@ CUresult Allocate(FencedDevice* device, uint64_t context, CUdeviceptr* dptr, siz
 }  // namespace
 }  // namespace gpufence
 
-extern "C" CUresult cuMemAllocManaged(CUdeviceptr* dptr, size_t bytesize, unsigned int flags) {
+extern "C" [[gnu::flatten]] CUresult cuMemAllocManaged(CUdeviceptr* dptr, size_t bytesize,
+                                                       unsigned int flags) {
   const gpufence::Hook hook;
   if (hook.refused()) return gpufence::kRefusalCode;
   gpufence::FencedDevice* device = hook.current_device();

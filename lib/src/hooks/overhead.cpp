@@ -4,12 +4,17 @@
 
 namespace gpufence {
 
-constinit thread_local OwnMoves own_moves = {};
-
 namespace {
 
 // Never wiped: a forked child goes on counting, so that its threads share no cell either.
 constinit std::atomic<uint32_t> moves_cells_claimed{0};
+
+// What the driver's figure for this process is compared with.
+uint64_t ListedBytes(FencedDevice* device) {
+  const uint64_t unlisted_bytes = device->unlisted_bytes.load();
+  const uint64_t charged_bytes = device->account.charged_bytes();
+  return charged_bytes > unlisted_bytes ? charged_bytes - unlisted_bytes : 0;
+}
 
 // Free memory tells about neighbours, too, so it is asked for only where the process list is
 // silent.
@@ -25,7 +30,7 @@ Look LookAt(FencedDevice* device, bool has_context) {
       look.knows_free = look.free_bytes != 0;
     }
   }
-  look.charged_bytes = device->account.charged_bytes();
+  look.charged_bytes = ListedBytes(device);
   return look;
 }
 
@@ -40,8 +45,8 @@ uint32_t ClaimMovesCell() {
   while (claimed < Moves::kCells - 1 && !moves_cells_claimed.compare_exchange_weak(
                                             claimed, claimed + 1, std::memory_order_relaxed)) {
   }
-  own_moves.cell = claimed + 1;
-  return own_moves.cell;
+  this_thread.moves_cell = claimed + 1;
+  return this_thread.moves_cell;
 }
 
 // The driver is asked as well: its own libraries may retain the primary context behind our back.
@@ -66,7 +71,7 @@ bool Change::Measure(bool has_context, int64_t* bytes) const {
   const Look after = LookAt(device_, has_context || HasContext(device_));
   // Asked last: a move that began during the look may show in one of its figures alone.
   const uint64_t moves = device_->moves.Read();
-  if (moves != before_.moves || Moves::UnderWay(moves) != own_moves.all) return false;
+  if (moves != before_.moves || Moves::UnderWay(moves) != this_thread.moves) return false;
   int64_t grown = 0;
   if (before_.source != UsageSource::kNone && after.source != UsageSource::kNone) {
     grown = Difference(before_.used_bytes, after.used_bytes);
@@ -140,7 +145,7 @@ void ReadOverheadNow(FencedDevice* device) {
   uint64_t least = UINT64_MAX;
   for (int i = 0; i < kLooks; ++i) {
     const uint64_t version = account->overhead_version();
-    const uint64_t charged_before = account->charged_bytes();
+    const uint64_t charged_before = ListedBytes(device);
     const Look look = LookAt(device, HasContext(device));
     if (look.source == UsageSource::kNone) return;
     const uint64_t charged =
@@ -148,7 +153,7 @@ void ReadOverheadNow(FencedDevice* device) {
     const uint64_t overhead = look.used_bytes > charged ? look.used_bytes - charged : 0;
     if (overhead < least) least = overhead;
     const bool is_quiet =
-        look.moves == device->moves.Read() && Moves::UnderWay(look.moves) == own_moves.asking;
+        look.moves == device->moves.Read() && Moves::UnderWay(look.moves) == this_thread.asking;
     if (!is_quiet) continue;
     if (device->managed_bytes.load() != 0) return account->RaiseOverhead(overhead);
     if (DecidedFence()->late_frees.count.load() != 0) continue;

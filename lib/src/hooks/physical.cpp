@@ -3,10 +3,6 @@
 namespace gpufence {
 namespace {
 
-// Links are rare: most processes never make one, and then no end of an array searches for them.
-// May read too high in a forked child, which costs it a search.
-constinit std::atomic<uint64_t> links_made{0};
-
 void EndPhysical(Fence* fence, const Holding& physical) {
   if (physical.owner == static_cast<uint64_t>(PhysicalKind::kMulticast)) {
     DropLinksOf(fence, physical.key);
@@ -55,12 +51,12 @@ void SettleDropped(Fence* fence, const DroppedReference& dropped, bool succeeded
 
 void AddLink(Fence* fence, uint64_t group, uint64_t key, uint64_t handle) {
   DroppedLink(fence, key).Settle(CUDA_SUCCESS);
-  links_made.fetch_add(1, std::memory_order_relaxed);
+  fence->any_links.store(true, std::memory_order_relaxed);
   fence->holdings.Put({.key = key, .context = group, .owner = handle, .kind = HoldingKind::kLink});
 }
 
 DroppedLink::DroppedLink(Fence* fence, uint64_t key) : fence_(fence) {
-  if (fence == nullptr || links_made.load(std::memory_order_relaxed) == 0) return;
+  if (fence == nullptr || !fence->any_links.load(std::memory_order_relaxed)) return;
   if (!fence->holdings.Take(HoldingKind::kLink, key, &link_)) return;
   dropped_ = DropReference(fence, link_.owner);
 }
@@ -73,7 +69,7 @@ CUresult DroppedLink::Settle(CUresult rc) {
 }
 
 void DropLinksOf(Fence* fence, uint64_t group) {
-  if (links_made.load(std::memory_order_relaxed) == 0) [[likely]]
+  if (!fence->any_links.load(std::memory_order_relaxed)) [[likely]]
     return;
   fence->holdings.TakeWhere(
       [group](const Holding& holding) {

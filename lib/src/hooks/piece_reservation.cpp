@@ -81,21 +81,27 @@ PieceReservation::PieceReservation(FencedDevice* device, uint64_t context, HeapK
   }
 }
 
+void HoldWhole(FencedDevice* device, uint64_t context, HeapKind kind, uint64_t address,
+               uint64_t bytes, Tier tier) {
+  const Family family = FamilyOf(kind, tier);
+  Fence* fence = the_fence.load(std::memory_order_relaxed);
+  // First of all, since it ends what was there before.
+  Hold(fence, {.key = address,
+               .bytes = bytes,
+               .context = context,
+               .owner = address,  // which a late free changes
+               .device = static_cast<uint16_t>(device - fence->devices),
+               .kind = HoldingKind::kAddress,
+               .family = family});
+  if (family == Family::kManaged) device->managed_bytes.fetch_add(bytes);
+}
+
 bool PieceReservation::Commit(uint64_t address) {
-  const Family family = FamilyOf(kind_, tier_);
   if (!IsSmall(bytes_)) {
-    Fence* fence = the_fence.load(std::memory_order_relaxed);
-    // First of all, since it ends what was there before.
-    Hold(fence, {.key = address,
-                 .bytes = bytes_,
-                 .context = context_,
-                 .owner = address,  // which a late free changes
-                 .device = static_cast<uint16_t>(device_ - fence->devices),
-                 .kind = HoldingKind::kAddress,
-                 .family = family});
-    if (family == Family::kManaged) device_->managed_bytes.fetch_add(bytes_);
+    HoldWhole(device_, context_, kind_, address, bytes_, tier_);
     return grant_.Placed(address);
   }
+  const Family family = FamilyOf(kind_, tier_);
   const uint64_t units_bytes = RoundUp(bytes_, kSmallStep);  // as its end will find it
   if (family == Family::kManaged) device_->managed_bytes.fetch_add(units_bytes);
   if (grant_.Placed(address)) [[likely]]
@@ -121,7 +127,7 @@ bool GetAddress(Fence* fence, uint64_t address, Holding* found) {
          (address % kChunkBytes == 0 && FindPiece(fence, taken, leave));
 }
 
-void RestoreAddress(Fence* fence, const Holding& taken) {
+void RestoreAddress(Fence* fence, Holding taken) {
   if (!SharesChunk(taken)) {
     Hold(fence, taken);
     return;

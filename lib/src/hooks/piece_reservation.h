@@ -6,6 +6,10 @@
 
 namespace gpufence {
 
+// Books memory that shares no chunk. `kind`, `tier`: of the heap.
+void HoldWhole(FencedDevice* device, uint64_t context, HeapKind kind, uint64_t address,
+               uint64_t bytes, Tier tier = Tier::kDevice);
+
 // A grant that goes back unless it is committed.
 class PieceReservation {
  public:
@@ -29,6 +33,45 @@ class PieceReservation {
   PieceGrant grant_;
 };
 
+// The same for what fills chunks of its own: not small.
+class WholeReservation {
+ public:
+  WholeReservation(FencedDevice* device, uint64_t context, HeapKind kind, uint64_t bytes)
+      : device_(device),
+        context_(context),
+        kind_(kind),
+        bytes_(bytes),
+        reservation_(device, RoundUp(bytes, kChunkBytes)) {}
+
+  explicit operator bool() const { return static_cast<bool>(reservation_); }
+
+  bool Commit(uint64_t address) {
+    HoldWhole(device_, context_, kind_, address, bytes_);
+    reservation_.Keep();
+    return true;
+  }
+
+ private:
+  FencedDevice* device_;
+  uint64_t context_;
+  HeapKind kind_;
+  uint64_t bytes_;
+  Reservation reservation_;
+};
+
+// Calls use(&held) with the reservation that memory of this size needs. Two ways apart: the one of
+// memory that fills chunks is much the shorter.
+template <typename Use>
+CUresult WithReservation(FencedDevice* device, uint64_t context, HeapKind kind, uint64_t bytes,
+                         Use use) {
+  if (IsSmall(bytes)) {
+    PieceReservation held(device, context, kind, bytes);
+    return use(&held);
+  }
+  WholeReservation held(device, context, kind, bytes);
+  return use(&held);
+}
+
 // What an address holds, of whatever family: a piece is found in its chunk, all else among the
 // holdings. False: nothing that was charged.
 bool GetAddress(Fence* fence, uint64_t address, Holding* found);
@@ -36,7 +79,7 @@ bool GetAddress(Fence* fence, uint64_t address, Holding* found);
 // The same as its end begins, before the driver's free. It ends by Discharge, or not at all: the
 // driver refused.
 bool TakeAddress(Fence* fence, uint64_t address, Holding* taken);
-void RestoreAddress(Fence* fence, const Holding& taken);
+[[gnu::cold, gnu::noinline]] void RestoreAddress(Fence* fence, Holding taken);
 
 // Begins the end of any piece of a context that is gone; Discharge ends it. False: none is left.
 // `from`: 0 at first.

@@ -90,14 +90,17 @@ bool Settle(FencedDevice* payer, PoolAccount* account, const PoolRequest* reques
     if (request != nullptr) End(account, *request);
     bool covered = true;
     uint64_t surplus = 0;
+    uint64_t lost = 0;
     if (is_read && is_fresh) {
       covered = *reserved <= account->charged_bytes;
       surplus = Lower(account, *reserved);
+      lost = account->exports.Lose(surplus);
     } else {
       account->surplus = true;
     }
     account->lock.Unlock();
-    if (surplus != 0) payer->account.Release(surplus, account->tier);
+    if (lost != 0) payer->unlisted_bytes.fetch_add(lost);
+    if (surplus != lost) payer->account.Release(surplus - lost, account->tier);
     return covered;
   }
 }
@@ -129,6 +132,14 @@ bool TakeUnforeseen(FencedDevice* payer, PoolAccount* account, uint64_t reserved
   return true;
 }
 
+// The request may have made the pool grow, or taken less of it than was foreseen.
+[[gnu::noinline]] bool SettleLanded(FencedDevice* payer, PoolAccount* account,
+                                    PoolRequest request) {
+  uint64_t reserved = 0;
+  return Settle(payer, account, &request, &reserved) ||
+         TakeUnforeseen(payer, account, reserved, /*forced=*/false);
+}
+
 void Trim(FencedDevice* payer, PoolAccount* account) {
   const uint64_t handle = account->handle.load(std::memory_order_acquire);
   if (handle == 0) return;
@@ -148,7 +159,9 @@ void SettleDestroyed(Fence* fence, FencedDevice* payer, PoolAccount* account) {
   account->surplus = false;
   account->holes.Observe(0, /*quiet=*/true);
   account->lock.Unlock();
-  if (payer != nullptr) payer->account.Release(charged, account->tier);
+  if (payer != nullptr) {
+    payer->account.Release(EndPoolExports(fence, payer, account, charged), account->tier);
+  }
   account->freed.store(false, std::memory_order_relaxed);
   RecycleAccount(fence, account);
 }
@@ -192,6 +205,25 @@ uint64_t TurnsOf(PoolAccount* account) {
   return account->turns;
 }
 
+// What no hole serves: the pool may grow, as far as the limits allow.
+[[gnu::noinline]] bool ClaimGrowth(FencedDevice* payer, PoolAccount* account, Effort effort,
+                                   PoolRequest* request, LedgerMove* move) {
+  if (request->bytes > payer->account.LimitBytes()) return false;
+  move->Begin(&payer->moves);
+  for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
+    if (attempt > 0 && ClaimHole(account, request)) return true;
+    const uint64_t turns = TurnsOf(account);
+    if (ReserveGrowth(payer, account, effort, request->growth_bytes)) {
+      BeginGrowth(account, *request);
+      move->Granted();
+      return true;
+    }
+    if (attempt >= kLeastAttempts && IsQuietSince(account, turns)) return false;
+    sched_yield();
+  }
+  return false;
+}
+
 // Lock held; read without it.
 void AddUsed(PoolAccount* account, uint64_t bytes) {
   account->used.store(account->used.load(std::memory_order_relaxed) + bytes,
@@ -199,17 +231,17 @@ void AddUsed(PoolAccount* account, uint64_t bytes) {
 }
 
 void NoteFreed(PoolAccount* account) {
-  if (!account->freed.load(std::memory_order_relaxed)) {
+  if (!account->freed.load(std::memory_order_relaxed)) [[unlikely]] {
     account->freed.store(true, std::memory_order_relaxed);
   }
-  if (!frees_unsettled.load(std::memory_order_relaxed)) {
+  if (!frees_unsettled.load(std::memory_order_relaxed)) [[unlikely]] {
     frees_unsettled.store(true, std::memory_order_release);
   }
 }
 
 void SettleIfFreed(Fence* fence, PoolAccount* account) {
   if (!account->freed.exchange(false, std::memory_order_acq_rel)) return;
-  FencedDevice* payer = PayerOf(fence, account);
+  FencedDevice* payer = account->payer;
   if (account->destroyed.load(std::memory_order_acquire)) {
     SettleDestroyed(fence, payer, account);
     return;
@@ -228,26 +260,15 @@ void SettleIfFreed(Fence* fence, PoolAccount* account) {
 void PoolDestroyed(Fence* fence, PoolAccount* account) {
   account->handle.store(0, std::memory_order_release);
   account->destroyed.store(true, std::memory_order_release);
-  SettleDestroyed(fence, PayerOf(fence, account), account);
+  SettleDestroyed(fence, account->payer, account);
 }
 
 bool ClaimFromPool(FencedDevice* payer, PoolAccount* account, Effort effort, PoolRequest* request,
                    LedgerMove* move) {
-  if (request->bytes > payer->account.LimitBytes()) return false;
   request->growth_bytes = Blocks(request->bytes);
-  for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
-    if (ClaimHole(account, request)) return true;
-    if (attempt == 0) move->Begin(&payer->moves);
-    const uint64_t turns = TurnsOf(account);
-    if (ReserveGrowth(payer, account, effort, request->growth_bytes)) {
-      BeginGrowth(account, *request);
-      move->Granted();
-      return true;
-    }
-    if (attempt >= kLeastAttempts && IsQuietSince(account, turns)) return false;
-    sched_yield();
-  }
-  return false;
+  if (ClaimHole(account, request)) [[likely]]
+    return true;
+  return ClaimGrowth(payer, account, effort, request, move);
 }
 
 bool LandedInPool(FencedDevice* payer, PoolAccount* account, const PoolRequest& request,
@@ -255,14 +276,13 @@ bool LandedInPool(FencedDevice* payer, PoolAccount* account, const PoolRequest& 
   {
     SpinGuard guard(&account->lock);
     if (address != 0) AddUsed(account, request.bytes);
-    if (account->holes.Landed(request.hole, address, request.bytes) && !account->surplus) {
+    if (account->holes.Landed(request.hole, address, request.bytes) && !account->surplus)
+        [[likely]] {
       End(account, request);
       return true;
     }
   }
-  uint64_t reserved = 0;
-  return Settle(payer, account, &request, &reserved) ||
-         TakeUnforeseen(payer, account, reserved, /*forced=*/false);
+  return SettleLanded(payer, account, request);
 }
 
 void FreedInPool(PoolAccount* account, uint64_t before, uint64_t address, uint64_t bytes,
@@ -294,7 +314,7 @@ void SettlePool(Fence* fence, CUmemoryPool pool) {
   Holding holding;
   if (!fence->holdings.Get(HoldingKind::kPool, reinterpret_cast<uint64_t>(pool), &holding)) return;
   auto* account = reinterpret_cast<PoolAccount*>(holding.owner);
-  FencedDevice* payer = PayerOf(fence, account);
+  FencedDevice* payer = account->payer;
   if (payer != nullptr) SettlePool(payer, account);
 }
 
@@ -309,7 +329,7 @@ void SettleFreed(Fence* fence) {
 void TrimPools(Fence* fence, FencedDevice* payer) {
   const PoolRelease release(fence);
   ForEachAccount(&fence->pools, [&](PoolAccount* account) {
-    if (account->ordinal != payer->ordinal) return;
+    if (account->payer != payer) return;
     if (account->destroyed.load(std::memory_order_acquire)) {
       SettleDestroyed(fence, payer, account);
     } else {

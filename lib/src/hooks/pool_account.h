@@ -14,7 +14,9 @@
 
 #include "core/spin.h"
 #include "driver_abi.h"
+#include "hooks/pool_exports.h"
 #include "hooks/pool_holes.h"
+#include "hooks/this_thread.h"
 #include "policy/oversubscribe.h"
 #include "state/owner.h"
 
@@ -26,15 +28,15 @@ struct FencedDevice;
 
 inline constexpr int32_t kHostPool = -1;
 
-struct PoolAccount {
+// What each request reads and writes comes first.
+struct alignas(64) PoolAccount {
   std::atomic<uint64_t> handle;  // 0: destroyed, or no pool at all
+  FencedDevice* payer;           // null for host memory and where no limit holds
   std::atomic<uint64_t> used;    // live allocations
   std::atomic<bool> freed;       // may hold more than it needs: look after a synchronisation
   std::atomic<bool> destroyed;   // ends with its last allocation
-  int32_t ordinal;               // the device that pays, or kHostPool
   Tier tier;                     // kUnified: the device's overflow pool
   bool stays;                    // what it has no room for must not come from another pool
-  PoolAccount* next_free;
 
   SpinLock lock;  // the rest changes together
   uint64_t charged_bytes;
@@ -45,6 +47,9 @@ struct PoolAccount {
   uint64_t version;  // of the above; an answer of the driver to an older one is too old
   bool surplus;      // the charge could not be lowered in time: the next request does it
   PoolHoles holes;
+  PoolExports exports;  // what is charged beside charged_bytes
+
+  PoolAccount* next_free;
 };
 
 // All pools of the process; in memory that is wiped on fork. Accounts never move and are never
@@ -70,17 +75,24 @@ struct PoolKind {
 PoolAccount* AddPool(Fence* fence, CUmemoryPool pool, const PoolKind& kind);
 
 // The account of a pool; one is made for a pool that nobody created here (a device's default).
-// Null when no memory could be had.
-PoolAccount* AccountOf(Fence* fence, CUmemoryPool pool, int32_t default_ordinal);
+// Null when no memory could be had. The pool that this thread used last is known at once: accounts
+// are never unmapped, and a forked child finds its handle wiped.
+[[gnu::noinline]] PoolAccount* FindAccountOf(Fence* fence, CUmemoryPool pool,
+                                             int32_t default_ordinal);
+inline PoolAccount* AccountOf(Fence* fence, CUmemoryPool pool, int32_t default_ordinal) {
+  PoolAccount* last = this_thread.last_pool;
+  if (last != nullptr &&
+      last->handle.load(std::memory_order_acquire) == reinterpret_cast<uint64_t>(pool)) [[likely]] {
+    return last;
+  }
+  return FindAccountOf(fence, pool, default_ordinal);
+}
 
 // The pool is about to be destroyed; put back with RestorePool when the driver refuses. Null when
 // nothing was ever charged to it.
 PoolAccount* ForgetPool(Fence* fence, CUmemoryPool pool);
 void RestorePool(Fence* fence, CUmemoryPool pool, PoolAccount* account);
 void PoolDestroyed(Fence* fence, PoolAccount* account);
-
-// The device that pays for a pool; null for host memory and where no limit holds.
-FencedDevice* PayerOf(Fence* fence, const PoolAccount* account);
 
 // The n-th account ever made, of `made`; and one that is over, to be used again.
 PoolAccount* NthAccount(PoolTable* table, uint32_t n);

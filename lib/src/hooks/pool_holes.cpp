@@ -18,7 +18,7 @@ int PoolHoles::Claim(uint64_t bytes, uint64_t stream, uint64_t growing_bytes) {
     if (best == kUnsure || hole.bytes < holes_[best].bytes) best = i;
     if (hole.bytes == bytes) break;
   }
-  if (best != kUnsure) {
+  if (best != kUnsure) [[likely]] {
     holes_[best].claimed = true;
     return best;
   }
@@ -73,7 +73,8 @@ void PoolHoles::Distrust() {
 }
 
 void PoolHoles::Freed(uint64_t before, uint64_t address, uint64_t bytes, uint64_t stream) {
-  if (!bare_ && !IsTakenSince(before, address, bytes)) Add(address, bytes, stream);
+  if (!bare_ && !IsTakenSince(before, address, bytes)) [[likely]]
+    Add(address, bytes, stream);
 }
 
 bool PoolHoles::IsTakenSince(uint64_t before, uint64_t address, uint64_t bytes) const {
@@ -92,7 +93,7 @@ void PoolHoles::Add(uint64_t address, uint64_t bytes, uint64_t stream) {
   for (int i = 0; i < end_; ++i) {
     const Hole& hole = holes_[i];
     if (hole.claimed) continue;
-    if (hole.bytes == 0) {
+    if (hole.bytes == 0) [[likely]] {
       place = i;
       break;
     }
@@ -100,7 +101,7 @@ void PoolHoles::Add(uint64_t address, uint64_t bytes, uint64_t stream) {
       place = i;
     }
   }
-  if (place == -1) {
+  if (place == -1) [[unlikely]] {
     if (end_ == kMost) return;
     place = end_++;
   }

@@ -18,14 +18,14 @@ class PoolRelease {
                    : nullptr) {
     if (fence_ == nullptr) return;
     for (uint32_t i = 0; i < fence_->device_count; ++i) {
-      ++own_moves.all;
+      ++this_thread.moves;
       fence_->devices[i].moves.Begin();
     }
   }
   ~PoolRelease() {
     if (fence_ == nullptr) return;
     for (uint32_t i = 0; i < fence_->device_count; ++i) {
-      --own_moves.all;
+      --this_thread.moves;
       fence_->devices[i].moves.End();
     }
   }

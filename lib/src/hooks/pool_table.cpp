@@ -9,10 +9,6 @@
 namespace gpufence {
 namespace {
 
-// The pool that this thread used last. Accounts are never unmapped, and a forked child finds its
-// handle wiped.
-constinit thread_local PoolAccount* last_account = nullptr;
-
 PoolAccount* Slab(PoolTable* table, size_t index) {
   PoolAccount* slab = table->slabs[index].load(std::memory_order_acquire);
   if (slab != nullptr) return slab;
@@ -49,7 +45,9 @@ PoolAccount* NewAccount(PoolTable* table) {
 PoolAccount* Register(Fence* fence, CUmemoryPool pool, const PoolKind& kind) {
   PoolAccount* account = NewAccount(&fence->pools);
   if (account == nullptr) return nullptr;
-  account->ordinal = kind.ordinal;
+  account->payer = kind.ordinal == kHostPool
+                       ? nullptr
+                       : FencedOrdinal(fence, static_cast<uint32_t>(kind.ordinal));
   account->tier = kind.tier;
   account->stays = kind.stays;
   account->destroyed.store(false, std::memory_order_relaxed);
@@ -80,10 +78,8 @@ PoolAccount* AddPool(Fence* fence, CUmemoryPool pool, const PoolKind& kind) {
   return Register(fence, pool, kind);
 }
 
-PoolAccount* AccountOf(Fence* fence, CUmemoryPool pool, int32_t default_ordinal) {
+PoolAccount* FindAccountOf(Fence* fence, CUmemoryPool pool, int32_t default_ordinal) {
   const auto key = reinterpret_cast<uint64_t>(pool);
-  PoolAccount* last = last_account;
-  if (last != nullptr && last->handle.load(std::memory_order_acquire) == key) return last;
   Holding holding;
   if (!fence->holdings.Get(HoldingKind::kPool, key, &holding)) {
     SpinGuard guard(&fence->pools.lock);
@@ -91,8 +87,8 @@ PoolAccount* AccountOf(Fence* fence, CUmemoryPool pool, int32_t default_ordinal)
       return Register(fence, pool, {.ordinal = default_ordinal});
     }
   }
-  last_account = reinterpret_cast<PoolAccount*>(holding.owner);
-  return last_account;
+  this_thread.last_pool = reinterpret_cast<PoolAccount*>(holding.owner);
+  return this_thread.last_pool;
 }
 
 PoolAccount* ForgetPool(Fence* fence, CUmemoryPool pool) {
@@ -109,12 +105,6 @@ void RestorePool(Fence* fence, CUmemoryPool pool, PoolAccount* account) {
   holding.owner = reinterpret_cast<uint64_t>(account);
   holding.kind = HoldingKind::kPool;
   fence->holdings.Put(holding);
-}
-
-FencedDevice* PayerOf(Fence* fence, const PoolAccount* account) {
-  return account->ordinal == kHostPool
-             ? nullptr
-             : FencedOrdinal(fence, static_cast<uint32_t>(account->ordinal));
 }
 
 }  // namespace gpufence

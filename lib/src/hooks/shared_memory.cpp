@@ -1,20 +1,21 @@
 #include "hooks/shared_memory.h"
 
 #include "core/log.h"
+#include "hooks/unified.h"
 #include "policy/charge.h"
 #include "state/exported.h"
 
 namespace gpufence {
 namespace {
 
-// Exports are rare: most processes never make one, and then no free looks for a mark.
-// May read too high in a forked child, which costs it a look.
-constinit std::atomic<bool> any_exported{false};
+// A piece of a chunk, or of a pool's blocks, that others hold keeps all of them.
+uint64_t SharedBytes(const Holding& holding) {
+  if (holding.family != Family::kStreamOrdered) return RoundUp(holding.bytes, kChunkBytes);
+  const uint64_t first = holding.key & ~(kPoolBlockBytes - 1);
+  return RoundUp(holding.key + holding.bytes, kPoolBlockBytes) - first;
+}
 
-// A piece of a chunk that others hold keeps the chunk.
-uint64_t SharedBytes(const Holding& holding) { return RoundUp(holding.bytes, kChunkBytes); }
-
-// What a mark says of descriptors, in its `owner`: the place of their lock, or one of these.
+// What stands in the place of a lock's place.
 constexpr uint64_t kNotLocked = 0;
 constexpr uint64_t kCannotBeLocked = 1;
 
@@ -31,41 +32,55 @@ void MarkExported(Fence* fence, const Holding& holding, int fd) {
   const Account& account = fence->devices[holding.device].account;
   Holding mark;
   const bool known = fence->holdings.Get(MarkOf(holding), holding.key, &mark);
-  if (!known) {
+  const bool by_descriptor = fd != kNoDescriptor;
+  if (known) {
+    if (by_descriptor) account.sharing().Exported(0, by_descriptor);
+  } else {
     mark = {.key = holding.key,
             .owner = kNotLocked,
             .device = holding.device,
             .kind = MarkOf(holding),
             .family = Family::kImport};
-    any_exported.store(true, std::memory_order_relaxed);
-    account.sharing().Exported(SharedBytes(holding), fd != kNoDescriptor);
+    fence->any_exported.store(true, std::memory_order_relaxed);
+    account.sharing().Exported(SharedBytes(holding), by_descriptor);
   }
-  if (fd != kNoDescriptor && mark.owner != kCannotBeLocked &&
-      !LockExported(account.file(), account.row(), fd, SharedBytes(holding), &mark.owner)) {
-    GPUFENCE_LOG(kWarn,
-                 "an exported descriptor cannot be locked, so its memory stays charged after it is "
-                 "freed. It is given back when the process ends");
-    mark.owner = kCannotBeLocked;
-  }
+  if (by_descriptor) LockDescriptor(fence, account, fd, SharedBytes(holding), &mark.owner);
   fence->holdings.Put(mark);
 }
 
-bool EndExported(Fence* fence, const Holding& holding) {
-  Holding mark;
-  if (!any_exported.load(std::memory_order_relaxed) ||
-      !fence->holdings.Take(MarkOf(holding), holding.key, &mark)) {
-    return true;
+// Under a lock of its own: two descriptors of one memory that are exported at once get one place.
+void LockDescriptor(Fence* fence, const Account& account, int fd, uint64_t bytes, uint64_t* place) {
+  SpinGuard guard(&fence->exporting);
+  if (*place == kCannotBeLocked || LockExported(account.file(), account.row(), fd, bytes, place)) {
+    return;
   }
-  if (mark.owner == kCannotBeLocked) return false;
-  FencedDevice* device = &fence->devices[holding.device];
+  GPUFENCE_LOG(kWarn,
+               "an exported descriptor cannot be locked, so its memory stays charged after it is "
+               "freed. It is given back when the process ends");
+  *place = kCannotBeLocked;
+}
+
+bool EndLocked(FencedDevice* device, uint64_t place, uint64_t bytes) {
+  if (place == kCannotBeLocked) return false;
   bool held = false;
-  if (mark.owner != kNotLocked) {
-    EndCharged(device->account.file(), mark.owner);
-    held = IsHeldByDescriptor(mark.owner);
+  if (place != kNotLocked) {
+    EndCharged(device->account.file(), place);
+    held = IsHeldByDescriptor(place);
   }
-  device->account.sharing().Unexported(SharedBytes(holding), held);
+  device->account.sharing().Unexported(bytes, held);
   OverheadChanged(device);
   return true;
+}
+
+bool EndMarked(Fence* fence, Holding holding) {
+  Holding mark;
+  if (!fence->holdings.Take(MarkOf(holding), holding.key, &mark)) return true;
+  FencedDevice* device = &fence->devices[holding.device];
+  const uint64_t bytes = SharedBytes(holding);
+  if (EndLocked(device, mark.owner, bytes)) return true;
+  // A pool gives its charge back without asking.
+  if (holding.family == Family::kStreamOrdered) device->account.Book(bytes);
+  return false;
 }
 
 Importing::Importing(Fence* fence) : fence_(fence) {
@@ -81,6 +96,16 @@ Importing::~Importing() {
   }
   // Its owner may have let go before: then the driver counts it as ours.
   if (kept_ != nullptr) ReadOverheadNow(kept_);
+}
+
+void SayIfOnHost(Fence* fence, CUdeviceptr address, const char* call) {
+  if (!StaysOnHost(fence, address)) return;
+  GPUFENCE_LOG(
+      kWarn,
+      "%s fails: this memory lies on the host, because the container's share of the GPU "
+      "was full, and only device memory can be exported. Raise the share, or allocate what "
+      "is exported first",
+      call);
 }
 
 void EndImports(FencedDevice* device, uint64_t imports) {

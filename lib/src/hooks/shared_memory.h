@@ -14,7 +14,15 @@ void MarkExported(Fence* fence, const Holding& holding, int fd = kNoDescriptor);
 
 // The holding's memory is gone from this process; before its charge goes back. False: that must
 // stay, as it cannot be known who holds the memory still.
-bool EndExported(Fence* fence, const Holding& holding);
+[[gnu::cold, gnu::noinline]] bool EndMarked(Fence* fence, Holding holding);
+inline bool EndExported(Fence* fence, const Holding& holding) {
+  return !fence->any_exported.load(std::memory_order_relaxed) || EndMarked(fence, holding);
+}
+
+// The same for those who know by themselves what they exported, and were counted by
+// Sharing::Exported. `*place` (0 at first) stands for the memory's lock.
+void LockDescriptor(Fence* fence, const Account& account, int fd, uint64_t bytes, uint64_t* place);
+bool EndLocked(FencedDevice* device, uint64_t place, uint64_t bytes);
 
 // An import under way. The device is known only afterwards, so that all of them count it until
 // then; it stays counted on one, or on none when the driver refused.
@@ -31,6 +39,9 @@ class Importing {
   Fence* fence_;
   FencedDevice* kept_ = nullptr;
 };
+
+// The driver exports no memory that may move, and its code does not tell why.
+void SayIfOnHost(Fence* fence, CUdeviceptr address, const char* call);
 
 // Imports of a device end; what was found to be ours because of them is read again.
 void EndImports(FencedDevice* device, uint64_t imports);

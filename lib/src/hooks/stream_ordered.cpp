@@ -12,7 +12,6 @@
 #include "hooks/late_frees.h"
 #include "hooks/overflow_pool.h"
 #include "hooks/pool_account.h"
-#include "hooks/shared_memory.h"
 #include "hooks/unified.h"
 #include "policy/charge.h"
 #include "real.h"
@@ -62,69 +61,88 @@ struct PerThreadStream {
   }
 };
 
-// The device whose pool serves the stream. With one device there is nothing to ask; drivers before
-// 580 cannot be asked, and programs make a stream's context current there to use it.
+// The device whose pool serves the stream. Drivers before 580 cannot be asked, and programs make a
+// stream's context current there to use it.
 template <typename Stream>
-uint32_t DeviceOfStream(const Fence* fence, CUstream stream) {
-  if (fence->device_count == 1) return static_cast<uint32_t>(fence->devices[0].ordinal);
+[[gnu::noinline]] uint32_t AskDeviceOfStream(CUstream stream) {
   CUdevice device = 0;
   if (Stream::Device(stream, &device) == CUDA_SUCCESS) return static_cast<uint32_t>(device);
   return CurrentDevice();
 }
 
 template <typename Stream>
-bool IsCaptured(CUstream stream) {
-  if (!MayCapture()) return false;
+[[gnu::noinline]] bool AskWhetherCaptured(CUstream stream) {
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   return Stream::IsCapturing(stream, &status) == CUDA_SUCCESS &&
          status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
+template <typename Stream>
+bool IsCaptured(CUstream stream) {
+  return MayCapture() && AskWhetherCaptured<Stream>(stream);
+}
+
 // The account that pays for an allocation on the stream; null when nobody does. `pool` is null for
-// the device's current one.
+// the device's current one. With one device there is little to ask.
 template <typename Stream>
 bool FindAccount(Fence* fence, CUmemoryPool pool, CUstream stream, PoolAccount** account) {
   *account = nullptr;
-  const uint32_t ordinal = DeviceOfStream<Stream>(fence, stream);
+  const bool is_only = fence->device_count == 1;
+  const uint32_t ordinal = is_only ? static_cast<uint32_t>(fence->devices[0].ordinal)
+                                   : AskDeviceOfStream<Stream>(stream);
   if (ordinal == kNoDevice) return true;
-  if (pool == nullptr) pool = CurrentPool(fence, ordinal);
+  if (pool == nullptr && is_only) {
+    const uint64_t known = fence->devices[0].current_pool.load(std::memory_order_acquire);
+    pool = reinterpret_cast<CUmemoryPool>(known);
+  }
+  if (pool == nullptr) pool = AskCurrentPool(fence, ordinal);
   if (pool == nullptr) return true;
   *account = AccountOf(fence, pool, static_cast<int32_t>(ordinal));
   return *account != nullptr;
 }
 
+// The pool grew beyond what it may: the allocation goes back.
+template <typename Stream>
+[[gnu::cold, gnu::noinline]] CUresult Undo(Fence* fence, PoolAccount* account, CUdeviceptr address,
+                                           uint64_t bytes, CUstream stream) {
+  Stream::Free(address, stream);
+  ReturnToPool(account, bytes);
+  TrimPools(fence, account->payer);
+  SettlePool(account->payer, account);  // what it does not let go of yet
+  return NoRoomOnDevice(account->payer);
+}
+
+// It failed; the pool may have grown all the same, as far as there was memory.
+[[gnu::cold, gnu::noinline]] void NotTaken(PoolAccount* account, PoolRequest request) {
+  if (!LandedInPool(account->payer, account, request, 0)) SettlePool(account->payer, account);
+}
+
 // Memory from the pool of `account`, as far as the limits allow. Call: CUresult(CUdeviceptr*), the
 // driver's function. CUDA_ERROR_OUT_OF_MEMORY: there is no room, here or with the driver.
 template <typename Stream, typename Call>
-CUresult TakeFrom(const Hook& hook, PoolAccount* account, uint64_t bytes, CUstream stream,
+CUresult TakeFrom(Fence* fence, PoolAccount* account, uint64_t bytes, CUstream stream,
                   Effort effort, CUdeviceptr* dptr, Call call) {
-  Fence* fence = hook.fence();
-  FencedDevice* payer = PayerOf(fence, account);
-  PoolRequest request = {};
-  request.bytes = bytes;
-  request.stream = reinterpret_cast<uint64_t>(stream);
+  FencedDevice* payer = account->payer;
+  PoolRequest request = {.bytes = bytes,
+                         .stream = reinterpret_cast<uint64_t>(stream),
+                         .growth_bytes = 0,
+                         .hole = PoolHoles::kUnsure};
   LedgerMove move;
   if (!ClaimFromPool(payer, account, effort, &request, &move)) return NoRoomOnDevice(payer);
   CUdeviceptr address = 0;
   const CUresult rc = call(&address);
-  if (rc != CUDA_SUCCESS) {
-    // The pool may have grown all the same, as far as there was memory.
-    if (!LandedInPool(payer, account, request, 0)) SettlePool(payer, account);
+  if (rc != CUDA_SUCCESS) [[unlikely]] {
+    NotTaken(account, request);
     return rc;
   }
-  const bool fits = LandedInPool(payer, account, request, address);
-  if (!fits) {
-    Stream::Free(address, stream);
-    ReturnToPool(account, bytes);
-    TrimPools(fence, payer);
-    SettlePool(payer, account);  // what it does not let go of yet
-    return NoRoomOnDevice(payer);
+  if (!LandedInPool(payer, account, request, address)) [[unlikely]] {
+    return Undo<Stream>(fence, account, address, bytes, stream);
   }
   *dptr = address;
   if (address == 0) return rc;  // nothing was asked for
   Hold(fence, {.key = address,
                .bytes = bytes,
-               .context = hook.context(),
+               .context = CurrentContext(),
                .owner = reinterpret_cast<uint64_t>(account),
                .device = static_cast<uint16_t>(payer - fence->devices),
                .kind = HoldingKind::kAddress,
@@ -135,17 +153,17 @@ CUresult TakeFrom(const Hook& hook, PoolAccount* account, uint64_t bytes, CUstre
 // From the pool or, where that has no room, from the overflow pool. What may be had without a
 // driver call of ours is tried in both first: making room lets go of what they keep.
 template <typename Stream, typename Call>
-CUresult TakeFromEither(const Hook& hook, PoolAccount* account, uint64_t bytes, CUstream stream,
+CUresult TakeFromEither(Fence* fence, PoolAccount* account, uint64_t bytes, CUstream stream,
                         CUdeviceptr* dptr, Call call) {
-  FencedDevice* payer = PayerOf(hook.fence(), account);
-  const bool may_overflow = payer->account.oversold() && !account->stays;
+  FencedDevice* payer = account->payer;
+  const bool may_overflow = !account->stays;
   for (const Effort effort : {Effort::kQuick, Effort::kThorough}) {
     if (effort == Effort::kQuick && !may_overflow) continue;
-    CUresult rc = TakeFrom<Stream>(hook, account, bytes, stream, effort, dptr, call);
+    CUresult rc = TakeFrom<Stream>(fence, account, bytes, stream, effort, dptr, call);
     if (!may_overflow || rc != CUDA_ERROR_OUT_OF_MEMORY) return rc;
-    PoolAccount* overflow = OverflowPoolOf(hook.fence(), payer);
+    PoolAccount* overflow = OverflowPoolOf(fence, payer);
     if (overflow == nullptr) continue;
-    rc = TakeFrom<Stream>(hook, overflow, bytes, stream, effort, dptr, [&](CUdeviceptr* out) {
+    rc = TakeFrom<Stream>(fence, overflow, bytes, stream, effort, dptr, [&](CUdeviceptr* out) {
       return Stream::AllocateFrom(out, bytes, HandleOf(overflow), stream);
     });
     if (rc != CUDA_ERROR_OUT_OF_MEMORY) return rc;
@@ -154,46 +172,67 @@ CUresult TakeFromEither(const Hook& hook, PoolAccount* account, uint64_t bytes, 
 }
 
 template <typename Stream, typename Call>
-CUresult Allocate(CUdeviceptr* dptr, size_t bytesize, CUmemoryPool pool, CUstream stream,
-                  Call call) {
+[[gnu::noinline]] CUresult TakeOversold(Fence* fence, PoolAccount* account, uint64_t bytes,
+                                        CUstream stream, CUdeviceptr* dptr, Call call) {
+  const CUresult rc = TakeFromEither<Stream>(fence, account, bytes, stream, dptr, call);
+  return Overflows(account->payer, rc) ? OverLimit(account->payer) : rc;
+}
+
+template <typename Stream, typename Call>
+[[gnu::flatten]] CUresult Allocate(CUdeviceptr* dptr, size_t bytesize, CUmemoryPool pool,
+                                   CUstream stream, Call call) {
   const Hook hook;
   if (hook.refused()) return kRefusalCode;
   Fence* fence = hook.fence();
   if (fence == nullptr || dptr == nullptr || IsCaptured<Stream>(stream)) return call(dptr);
   PoolAccount* account = nullptr;
   if (!FindAccount<Stream>(fence, pool, stream, &account)) return CUDA_ERROR_OUT_OF_MEMORY;
-  FencedDevice* payer = account != nullptr ? PayerOf(fence, account) : nullptr;
-  if (payer == nullptr) return call(dptr);
+  if (account == nullptr || account->payer == nullptr) return call(dptr);
   const uint64_t bytes = RoundUp(bytesize, kPoolStep);
-  const CUresult rc = TakeFromEither<Stream>(hook, account, bytes, stream, dptr, call);
-  return Overflows(payer, rc) ? OverLimit(payer) : rc;
+  if (account->payer->account.oversold()) [[unlikely]] {
+    return TakeOversold<Stream>(fence, account, bytes, stream, dptr, call);
+  }
+  return TakeFrom<Stream>(fence, account, bytes, stream, Effort::kThorough, dptr, call);
 }
 
+// Frees what no pool that is known gave: nobody's memory, or plain memory in a stream's order.
 template <typename Stream>
-CUresult Free(CUdeviceptr dptr, CUstream stream) {
-  const Hook hook;
-  Freed freed(hook.fence(), HoldingKind::kAddress, dptr);
+[[gnu::noinline]] CUresult FreeOther(Fence* fence, CUdeviceptr dptr, CUstream stream) {
+  Freed freed(fence, HoldingKind::kAddress, dptr);
   const Holding& holding = freed.holding();
-  const bool pooled = freed.found() && holding.family == Family::kStreamOrdered;
-  PoolAccount* account = pooled ? reinterpret_cast<PoolAccount*>(holding.owner) : nullptr;
-  const uint64_t before = pooled ? account->holes.BeforeFree() : 0;
-
   const CUresult rc = Stream::Free(dptr, stream);
   if (rc == CUDA_ERROR_NOT_SUPPORTED && holding.family == Family::kUnified &&
       !IsCaptured<Stream>(stream)) {
     freed.Keep();
-    FreeLater(hook.fence(), holding, stream, Stream::Record);
+    FreeLater(fence, holding, stream, Stream::Record);
     return CUDA_SUCCESS;
   }
   if (rc != CUDA_SUCCESS || !freed.found()) return freed.Settle(rc);
-  if (pooled) {
-    FreedInPool(account, before, dptr, holding.bytes, reinterpret_cast<uint64_t>(stream));
-    EndExported(hook.fence(), holding);
-    freed.Keep();
+  freed.Keep();
+  FreeLater(fence, holding, stream, Stream::Record);
+  return rc;
+}
+
+// As with every free (hooks/freed.h), the holding leaves the table first. The pool carries the
+// charge, which stays.
+template <typename Stream>
+[[gnu::flatten]] CUresult Free(CUdeviceptr dptr, CUstream stream) {
+  const Hook hook;
+  Fence* fence = hook.fence();
+  if (fence == nullptr) return Stream::Free(dptr, stream);
+  Holding holding;
+  if (!fence->holdings.TakeAddressOf(Family::kStreamOrdered, dptr, &holding)) [[unlikely]] {
+    return FreeOther<Stream>(fence, dptr, stream);
+  }
+  const bool was_exported = BeginFreeOfPool(fence, holding);
+  auto* account = reinterpret_cast<PoolAccount*>(holding.owner);
+  const uint64_t before = account->holes.BeforeFree();
+  const CUresult rc = Stream::Free(dptr, stream);
+  if (rc != CUDA_SUCCESS) [[unlikely]] {
+    Restore(fence, holding, was_exported);
     return rc;
   }
-  freed.Keep();
-  FreeLater(hook.fence(), holding, stream, Stream::Record);
+  FreedInPool(account, before, dptr, holding.bytes, reinterpret_cast<uint64_t>(stream));
   return rc;
 }
 

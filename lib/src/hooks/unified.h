@@ -21,8 +21,8 @@ inline CUresult NoRoomOnDevice(FencedDevice* device) {
 
 // Takes `bytes` within the limit. `flags`: as cuMemAllocManaged has them. On failure *address is
 // untouched.
-CUresult AllocateUnified(FencedDevice* device, uint64_t context, uint64_t bytes, unsigned flags,
-                         CUdeviceptr* address);
+[[gnu::noinline]] CUresult AllocateUnified(FencedDevice* device, uint64_t context, uint64_t bytes,
+                                           unsigned flags, CUdeviceptr* address);
 
 // True when the address lies in memory that must not move to the device. One load while the process
 // has none.

@@ -141,9 +141,8 @@ FencedDevice* RememberImport(Fence* fence, uint64_t handle) {
   return device;
 }
 
-[[gnu::flatten]] CUresult Create(FencedDevice* device, CUmemGenericAllocationHandle* handle,
-                                 size_t size, const CUmemAllocationProp* prop,
-                                 unsigned long long flags, Tier tier) {
+CUresult Create(FencedDevice* device, CUmemGenericAllocationHandle* handle, size_t size,
+                const CUmemAllocationProp* prop, unsigned long long flags, Tier tier) {
   const bool is_last = tier == Tier::kUnified || !device->account.oversold();
   Reservation held(device, RoundUp(size, kChunkBytes), tier);
   if (!held) return is_last ? OverLimit(device) : CUDA_ERROR_OUT_OF_MEMORY;
@@ -166,6 +165,17 @@ bool MayLieOnHost(const CUmemAllocationProp& prop) {
          prop.allocFlags.usage == 0;
 }
 
+// What the device has no room for.
+[[gnu::noinline]] CUresult CreateOnHost(FencedDevice* device, CUmemGenericAllocationHandle* handle,
+                                        size_t size, const CUmemAllocationProp& prop,
+                                        unsigned long long flags) {
+  if (!MayLieOnHost(prop)) return OverLimit(device);
+  CUmemAllocationProp hosted = prop;
+  hosted.location.type = CU_MEM_LOCATION_TYPE_HOST;
+  hosted.location.id = 0;
+  return Create(device, handle, size, &hosted, flags, Tier::kUnified);
+}
+
 }  // namespace
 }  // namespace gpufence
 
@@ -173,20 +183,15 @@ using namespace gpufence;
 
 extern "C" {
 
-CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t size,
-                     const CUmemAllocationProp* prop, unsigned long long flags) {
+[[gnu::flatten]] CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t size,
+                                      const CUmemAllocationProp* prop, unsigned long long flags) {
   const Hook hook;
   if (hook.refused()) return kRefusalCode;
   FencedDevice* device = DeviceOf(hook.fence(), prop);
   if (device == nullptr || handle == nullptr) return real::cuMemCreate(handle, size, prop, flags);
 
   const CUresult rc = Create(device, handle, size, prop, flags, Tier::kDevice);
-  if (!Overflows(device, rc)) return rc;
-  if (!MayLieOnHost(*prop)) return OverLimit(device);
-  CUmemAllocationProp hosted = *prop;
-  hosted.location.type = CU_MEM_LOCATION_TYPE_HOST;
-  hosted.location.id = 0;
-  return Create(device, handle, size, &hosted, flags, Tier::kUnified);
+  return Overflows(device, rc) ? CreateOnHost(device, handle, size, *prop, flags) : rc;
 }
 
 [[gnu::flatten]] CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {

@@ -87,8 +87,10 @@ bool Account::AskOne(const Ledger& ledger, Extent extent, uint64_t bytes) {
   for (;;) {
     const uint64_t orphans = sharing_.OrphanBytes();
     const uint64_t bound_bytes = BoundOf(extent);
-    if (orphans > bound_bytes) return false;
-    if (ledger.Reserve(bytes, bound_bytes - orphans) != Verdict::kGranted) return false;
+    if (orphans > bound_bytes) [[unlikely]]
+      return false;
+    if (ledger.Reserve(bytes, bound_bytes - orphans) != Verdict::kGranted) [[unlikely]]
+      return false;
     if (sharing_.OrphanBytes() <= orphans) [[likely]]
       return true;
     ledger.Release(bytes);

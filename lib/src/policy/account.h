@@ -50,7 +50,8 @@ class Account {
 
   // The same without looking for room where there is none at once.
   bool TryReserve(uint64_t bytes, Tier tier = Tier::kDevice) {
-    if (stale()) ReadStaleNear(bytes);
+    if (stale()) [[unlikely]]
+      ReadStaleNear(bytes);
     return Ask(bytes, tier);
   }
 
@@ -138,15 +139,16 @@ class Account {
   uint32_t slot() const { return slot_; }
 
  private:
-  void ReadStaleNear(uint64_t bytes);
+  [[gnu::noinline]] void ReadStaleNear(uint64_t bytes);
   [[gnu::cold, gnu::noinline]] bool MakeRoomAndReserve(uint64_t bytes, Tier tier);
 
   // Asks the ledgers for what limit and share leave beside memory without a living owner.
   bool Ask(uint64_t bytes, Tier tier) {
-    if (is_oversold_) return AskBoth(bytes, tier);
+    if (is_oversold_) [[unlikely]]
+      return AskBoth(bytes, tier);
     return AskOne(ledger_, Extent::kAll, bytes);
   }
-  bool AskBoth(uint64_t bytes, Tier tier);
+  [[gnu::noinline]] bool AskBoth(uint64_t bytes, Tier tier);
   uint64_t BoundOf(Extent extent) { return extent == Extent::kAll ? LimitBytes() : ShareBytes(); }
   bool AskOne(const Ledger& ledger, Extent extent, uint64_t bytes);
 

@@ -18,6 +18,28 @@ void BecomeOverhead(Account* account) {
   account->MarkStale();
 }
 
+// Calls enter() until it is the caller's turn. False: it entered out of turn.
+template <typename Enter>
+bool WaitUntil(ArrayPlaces* places, Enter enter) {
+  for (int turn = 0; turn < kTurnWaits; ++turn) {
+    Wait(turn);
+    if (enter()) return true;
+  }
+  places->EnterOutOfTurn();
+  return false;
+}
+
+[[gnu::cold, gnu::noinline]] void EnterLate(ArrayPlaces* places) {
+  WaitUntil(places, [=] { return places->TryEnter(); });
+}
+
+[[gnu::cold, gnu::noinline]] Found TakeLate(ArrayPlaces* places, uint64_t heap, uint64_t bytes,
+                                            uint64_t* place) {
+  Found found = Found::kSomewhere;
+  const auto enter = [&] { return places->TryEnterAndTake(heap, bytes, place, &found); };
+  return WaitUntil(places, enter) ? found : places->Take(heap, bytes, place);
+}
+
 void Settle(Account* account, Due due) {
   if (due == Due::kChunk) account->Release(kChunkBytes);
   if (due == Due::kUnknown) BecomeOverhead(account);
@@ -27,29 +49,37 @@ void Settle(Account* account, Due due) {
 
 void ArrayTurn::Begin(ArrayPlaces* places) {
   places_ = places;
-  for (int turn = 0; turn < kTurnWaits; ++turn) {
-    if (places->TryEnter()) [[likely]]
-      return;
-    Wait(turn);
-  }
-  places->EnterOutOfTurn();
+  if (!places->TryEnter()) EnterLate(places);
+}
+
+ArrayPlaces::Found ArrayTurn::BeginTaking(ArrayPlaces* places, uint64_t heap, uint64_t bytes,
+                                          uint64_t* place) {
+  places_ = places;
+  Found found = Found::kSomewhere;
+  if (places->TryEnterAndTake(heap, bytes, place, &found)) [[likely]]
+    return found;
+  return TakeLate(places, heap, bytes, place);
 }
 
 ArrayGrant::ArrayGrant(Account* account, ArrayPlaces* places, uint64_t heap, uint64_t bytes)
     : account_(account), places_(places), heap_(heap), bytes_(bytes), stage_(Ask()) {}
 
-// Where there is no room at once it is made, which may take long, while others have their turn.
+// A chunk that is not paid yet is seen by nobody else: they wait for their turn, or foresee
+// nothing.
 ArrayGrant::Stage ArrayGrant::Ask() {
-  turn_.Begin(places_);
-  if (places_->Take(heap_, bytes_, /*is_paid=*/false, &place_) == Found::kHole) {
-    return Stage::kPlaced;
-  }
-  if (!account_->TryReserve(kChunkBytes)) [[unlikely]] {
-    turn_.End();
-    if (!account_->Reserve(kChunkBytes)) return Stage::kRefused;
-    turn_.Begin(places_);
-  }
-  const Found found = places_->Take(heap_, bytes_, /*is_paid=*/true, &place_);
+  const Found found = Take();
+  if (found == Found::kHole) return Stage::kPlaced;
+  if (!account_->TryReserve(kChunkBytes)) [[unlikely]]
+    return AskAgain();
+  return found == Found::kSomewhere ? Stage::kSomewhere : Stage::kPlaced;
+}
+
+// Where there is no room at once it is made, which may take long, while others have their turn.
+ArrayGrant::Stage ArrayGrant::AskAgain() {
+  places_->Undo(heap_, place_, bytes_);  // whose chunk nobody paid
+  turn_.End();
+  if (!account_->Reserve(kChunkBytes)) return Stage::kRefused;
+  const Found found = Take();
   if (found == Found::kHole) account_->Release(kChunkBytes);
   return found == Found::kSomewhere ? Stage::kSomewhere : Stage::kPlaced;
 }

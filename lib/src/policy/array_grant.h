@@ -18,6 +18,11 @@ class ArrayTurn {
   ArrayTurn& operator=(const ArrayTurn&) = delete;
 
   void Begin(ArrayPlaces* places);
+
+  // The same for a call that places one: where, by what is known at once.
+  ArrayPlaces::Found BeginTaking(ArrayPlaces* places, uint64_t heap, uint64_t bytes,
+                                 uint64_t* place);
+
   void End() {
     if (places_ != nullptr) places_->Leave();
     places_ = nullptr;
@@ -49,6 +54,8 @@ class ArrayGrant {
   enum class Stage : uint8_t { kRefused, kPlaced, kSomewhere, kKept };
 
   Stage Ask();
+  [[gnu::cold, gnu::noinline]] Stage AskAgain();
+  ArrayPlaces::Found Take() { return turn_.BeginTaking(places_, heap_, bytes_, &place_); }
 
   Account* account_;
   ArrayPlaces* places_;

@@ -15,10 +15,23 @@ uint32_t Units(uint64_t bytes) {
 
 }  // namespace
 
+// Lock held.
+bool ArrayPlaces::TryBegin() {
+  if (calls_ > 0 && !out_of_turn_) [[unlikely]]
+    return false;
+  ++calls_;
+  return true;
+}
+
 bool ArrayPlaces::TryEnter() {
   SpinGuard guard(&lock_);
-  if (calls_ > 0 && !out_of_turn_) return false;
-  ++calls_;
+  return TryBegin();
+}
+
+bool ArrayPlaces::TryEnterAndTake(uint64_t heap, uint64_t bytes, uint64_t* place, Found* found) {
+  SpinGuard guard(&lock_);
+  if (!TryBegin()) return false;
+  *found = Foresee(heap, bytes, place);
   return true;
 }
 
@@ -60,15 +73,18 @@ ArrayPlaces::Hole* ArrayPlaces::Best(uint64_t heap, uint32_t count) {
   return best;
 }
 
-// Taken off the front of a hole; what is left of it is the youngest.
-ArrayPlaces::Found ArrayPlaces::Take(uint64_t heap, uint64_t bytes, bool is_paid, uint64_t* place) {
+ArrayPlaces::Found ArrayPlaces::Take(uint64_t heap, uint64_t bytes, uint64_t* place) {
   SpinGuard guard(&lock_);
+  return Foresee(heap, bytes, place);
+}
+
+// Lock held. Taken off the front of a hole; what is left of it is the youngest.
+ArrayPlaces::Found ArrayPlaces::Foresee(uint64_t heap, uint64_t bytes, uint64_t* place) {
   const uint32_t count = Units(bytes);
   Hole* hole = out_of_turn_ ? nullptr : Best(heap, count);
   const bool has_hole = hole != nullptr;
   if (!has_hole) {
-    if (!is_paid) return Found::kNone;
-    if (out_of_turn_ || !MakeRoom()) {
+    if (out_of_turn_ || !MakeRoom()) [[unlikely]] {
       out_of_turn_ = true;
       ++unknown_;
       *place = kSomewhere;

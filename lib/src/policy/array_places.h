@@ -33,13 +33,16 @@ class ArrayPlaces {
   [[gnu::cold, gnu::noinline]] void EnterOutOfTurn();
   void Leave();
 
+  // Where an array will lie. The caller pays a chunk for it, unless a hole was found.
   enum class Found : uint8_t {
-    kNone,  // nothing, since no chunk is paid
     kHole,
-    kNewChunk,   // that was paid
-    kSomewhere,  // nobody can tell where; a chunk was paid
+    kNewChunk,
+    kSomewhere,  // nobody can tell where
   };
-  Found Take(uint64_t heap, uint64_t bytes, bool is_paid, uint64_t* place);
+  Found Take(uint64_t heap, uint64_t bytes, uint64_t* place);
+
+  // TryEnter, then Take, in one step.
+  bool TryEnterAndTake(uint64_t heap, uint64_t bytes, uint64_t* place, Found* found);
 
   enum class Due : uint8_t {
     kNothing,
@@ -66,6 +69,8 @@ class ArrayPlaces {
     uint32_t count;
   };
 
+  bool TryBegin();
+  Found Foresee(uint64_t heap, uint64_t bytes, uint64_t* place);
   bool MakeRoom() { return used_ < room_ || Grow(); }
   [[gnu::cold, gnu::noinline]] bool Grow();
   Due Return(uint64_t heap, uint64_t place, uint64_t bytes, uint64_t born);

@@ -29,7 +29,8 @@ inline Holding* Holdings::Find(Shard* shard, uint64_t mixed, HoldingKind kind, u
   if (shard->room == 0) return nullptr;
   for (size_t i = Home(mixed, shard->room);; i = (i + 1) & (shard->room - 1)) {
     Holding* place = &shard->places[i];
-    if (place->kind == HoldingKind::kNone || (place->key == key && place->kind == kind)) {
+    if (place->kind == HoldingKind::kNone || (place->key == key && place->kind == kind))
+        [[likely]] {
       return place;
     }
   }
@@ -57,11 +58,18 @@ bool Holdings::Grow(Shard* shard) {
   return true;
 }
 
+void Holdings::Erase(Shard* shard, Holding* place) {
+  --shard->used;
+  place->kind = HoldingKind::kNone;
+  const Holding* end = shard->places + shard->room;
+  const Holding* next = place + 1 == end ? shard->places : place + 1;
+  if (next->kind != HoldingKind::kNone) CloseGap(shard, static_cast<size_t>(place - shard->places));
+}
+
 // Closes the gap instead of leaving a marker: a table that lives for weeks does not fill up with
 // the traces of what was freed.
-void Holdings::Erase(Shard* shard, Holding* place) {
+void Holdings::CloseGap(Shard* shard, size_t gap) {
   const size_t mask = shard->room - 1;
-  size_t gap = static_cast<size_t>(place - shard->places);
   for (size_t i = (gap + 1) & mask; shard->places[i].kind != HoldingKind::kNone;
        i = (i + 1) & mask) {
     const size_t home = Home(shard->places[i], shard->room);
@@ -70,7 +78,32 @@ void Holdings::Erase(Shard* shard, Holding* place) {
     gap = i;
   }
   shard->places[gap].kind = HoldingKind::kNone;
-  --shard->used;
+}
+
+// One by one: taken together they would be read back from where they were just written.
+void Holdings::Write(Holding* place, const Holding& holding) {
+  place->key = holding.key;
+  place->bytes = holding.bytes;
+  place->context = holding.context;
+  place->owner = holding.owner;
+  place->count = holding.count;
+  place->device = holding.device;
+  place->kind = holding.kind;
+  place->family = holding.family;
+}
+
+bool Holdings::PutNew(const Holding& holding) {
+  const uint64_t mixed = Mix(holding.kind, holding.key);
+  Shard* shard = ShardOf(mixed);
+  SpinGuard guard(&shard->lock);
+  if (IsFull(*shard)) [[unlikely]]
+    return false;
+  Holding* place = Find(shard, mixed, holding.kind, holding.key);
+  if (place->kind != HoldingKind::kNone) [[unlikely]]
+    return false;
+  Write(place, holding);
+  ++shard->used;
+  return true;
 }
 
 bool Holdings::Put(const Holding& holding, Holding* replaced) {
@@ -82,19 +115,11 @@ bool Holdings::Put(const Holding& holding, Holding* replaced) {
   if (replaced != nullptr) replaced->kind = HoldingKind::kNone;
   if (!is_new) {
     if (replaced != nullptr) *replaced = *place;
-  } else if (shard->used * 4 >= shard->room * 3) [[unlikely]] {
+  } else if (IsFull(*shard)) {
     if (!Grow(shard)) return false;
     place = Find(shard, mixed, holding.kind, holding.key);
   }
-  // One by one: taken together they would be read back from where they were just written.
-  place->key = holding.key;
-  place->bytes = holding.bytes;
-  place->context = holding.context;
-  place->owner = holding.owner;
-  place->count = holding.count;
-  place->device = holding.device;
-  place->kind = holding.kind;
-  place->family = holding.family;
+  Write(place, holding);
   shard->used += is_new ? 1 : 0;
   return true;
 }
@@ -105,6 +130,19 @@ bool Holdings::Take(HoldingKind kind, uint64_t key, Holding* out) {
   SpinGuard guard(&shard->lock);
   Holding* place = Find(shard, mixed, kind, key);
   if (place == nullptr || place->kind == HoldingKind::kNone) return false;
+  *out = *place;
+  Erase(shard, place);
+  return true;
+}
+
+bool Holdings::TakeAddressOf(Family family, uint64_t address, Holding* out) {
+  const uint64_t mixed = Mix(HoldingKind::kAddress, address);
+  Shard* shard = ShardOf(mixed);
+  SpinGuard guard(&shard->lock);
+  Holding* place = Find(shard, mixed, HoldingKind::kAddress, address);
+  if (place == nullptr || place->kind == HoldingKind::kNone || place->family != family) {
+    return false;
+  }
   *out = *place;
   Erase(shard, place);
   return true;
@@ -126,11 +164,17 @@ int64_t Holdings::AddReference(HoldingKind kind, uint64_t key, int delta, Holdin
   SpinGuard guard(&shard->lock);
   Holding* place = Find(shard, mixed, kind, key);
   if (place == nullptr || place->kind == HoldingKind::kNone) return -1;
-  const int64_t count = static_cast<int64_t>(place->count) + delta;
-  place->count = count > 0 ? static_cast<uint32_t>(count) : 0;
+  const int64_t sum = static_cast<int64_t>(place->count) + delta;
+  const uint32_t count = sum > 0 ? static_cast<uint32_t>(sum) : 0;
+  // Copied before it is written, so that nothing is read back from where it was just written.
   *out = *place;
-  if (place->count == 0) Erase(shard, place);
-  return out->count;
+  out->count = count;
+  if (count != 0) {
+    place->count = count;
+  } else {
+    Erase(shard, place);
+  }
+  return count;
 }
 
 }  // namespace gpufence

@@ -25,6 +25,8 @@ enum class HoldingKind : uint8_t {
   kLink,             // place in an array or multicast object (`context`); owner: allocation handle
   kExported,         // allocation handle that another process may hold, too
   kExportedAddress,  // the same for an address
+  kExportedPointer,  // the same for a pool's piece that others open by its pointer
+  kExportedBlock,    // address of a pool's block; owner: its account; count: hooks/pool_exports.cpp
   kStream,           // stream handle
   kChannels,         // of a context's streams, by its handle; count: living ones
 };
@@ -55,12 +57,19 @@ struct Holding {
 
 class Holdings {
  public:
+  // Adds it, where nothing is under its key and the table need not grow. False: neither happened,
+  // and Put does what is left.
+  bool PutNew(const Holding& holding);
+
   // Adds or replaces; false when no memory could be had for the table. `replaced`, if not null, is
   // what was there before: of kind kNone, and nothing else said, when nothing was.
   bool Put(const Holding& holding, Holding* replaced = nullptr);
 
   // Removes and returns it; false when there is none.
   bool Take(HoldingKind kind, uint64_t key, Holding* out);
+
+  // The same for an address, where it is of this family.
+  bool TakeAddressOf(Family family, uint64_t address, Holding* out);
 
   // Reads it; false when there is none.
   bool Get(HoldingKind kind, uint64_t key, Holding* out);
@@ -86,10 +95,13 @@ class Holdings {
     size_t used;
   };
 
+  static bool IsFull(const Shard& shard) { return shard.used * 4 >= shard.room * 3; }
   static Holding* Find(Shard* shard, uint64_t mixed, HoldingKind kind, uint64_t key);
   [[gnu::cold, gnu::noinline]] static bool Grow(Shard* shard);
   static void Insert(Shard* shard, const Holding& holding);
+  static void Write(Holding* place, const Holding& holding);
   static void Erase(Shard* shard, Holding* place);
+  [[gnu::noinline]] static void CloseGap(Shard* shard, size_t gap);
   Shard* ShardOf(uint64_t mixed);
 
   Shard shards_[kShards];

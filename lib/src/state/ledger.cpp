@@ -80,12 +80,13 @@ void Ledger::TakeFromTotal(uint64_t bytes) const {
 
 Totals Ledger::Sum() const {
   Totals totals{0, 0};
+  const Cell* cells = cell_ - slot_;
   const uint32_t end = region_->header.high_slot.load(std::memory_order_acquire);
   for (uint32_t slot = 0; slot < end && slot < kMaxProcesses; ++slot) {
     // `asking` first: a request moves from there to `held`, so in this order it is seen in at
     // least one of them. Acquire pairs with the release in Grant.
-    const uint64_t asking = cells_[slot].asking.load(std::memory_order_acquire);
-    const uint64_t held = cells_[slot].held.load(std::memory_order_relaxed);
+    const uint64_t asking = cells[slot].asking.load(std::memory_order_acquire);
+    const uint64_t held = cells[slot].held.load(std::memory_order_relaxed);
     totals.asking = AddSaturating(totals.asking, asking);
     totals.held = AddSaturating(totals.held, held);
   }

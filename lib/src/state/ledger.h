@@ -42,7 +42,7 @@ class Ledger {
   Ledger() = default;
   Ledger(Region* region, uint32_t row, uint32_t slot, Extent extent = Extent::kAll)
       : region_(region),
-        cells_(extent == Extent::kAll ? region->cells[row] : region->resident[row]),
+        cell_(extent == Extent::kAll ? &region->cells[row][slot] : &region->resident[row][slot]),
         total_(extent == Extent::kAll ? &region->rows[row].total
                                       : &region->resident_rows[row].total),
         row_(row),
@@ -80,7 +80,7 @@ class Ledger {
   Region* region() const { return region_; }
 
  private:
-  Cell& cell() const { return cells_[slot_]; }
+  Cell& cell() const { return *cell_; }
   Word& total() const { return *total_; }
 
   // Asks the cells: the total, which counts the request by now, has no room for it.
@@ -98,7 +98,7 @@ class Ledger {
   void TakeFromTotal(uint64_t bytes) const;
 
   Region* region_ = nullptr;
-  Cell* cells_ = nullptr;  // of all slots
+  Cell* cell_ = nullptr;
   Word* total_ = nullptr;
   uint32_t row_ = 0;
   uint32_t slot_ = 0;

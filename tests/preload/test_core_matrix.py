@@ -238,6 +238,16 @@ def test_a_program_that_gets_ahead_of_the_gpu_is_charged_from_then_on(
     assert 50 - SECOND_POINTS <= done.facts["most"] <= 50 + SECOND_POINTS + SAVED_POINTS
 
 
+def test_what_probes_found_long_ago_is_forgotten(sim: Sim, tmp_path: Path) -> None:
+    """A launch each 40 us, and each 20 from half of the time on: an eighth, then a quarter."""
+    command = ("cores_run", "cuLaunchKernel", "quickens", 5, 4_000, STARTED_GAP_NS, 40_000)
+
+    (done,) = run_together(sim, tmp_path, [command], env=limited(tmp_path, 16))
+
+    assert done.facts["least"] == pytest.approx(12.5, abs=POINTS)
+    assert done.facts["most"] <= 16 + SECOND_POINTS + SAVED_POINTS
+
+
 @pytest.mark.parametrize("kernel_us", [10, 20])
 def test_short_kernels_that_are_waited_for_are_measured_mostly_without_markers(
     sim: Sim, tmp_path: Path, kernel_us: int

@@ -10,8 +10,9 @@
 // (after each), mixed (the same, every other one ten times as long), event (a wait for one after
 // every four), ahead (the same, four more are queued before), eager (as frameworks: many short
 // kernels, then eight eighty times as long), hastens (steady, and after half of the time as fast as
-// it can), pauses (twice a kernel's length behind each), bursts (sixty, waited for, and a pause of
-// seven thirds of their time) and copies (between the kernels, as long as they).
+// it can), quickens (steady, and from then on launches take half as long), pauses (twice a kernel's
+// length behind each), bursts (sixty, waited for, and a pause of seven thirds of their time) and
+// copies (between the kernels, as long as they).
 //
 // Prints {"share": percent, "least", "most": of a single second, "longest_us": that a launch took,
 // "launches": n, "us": elapsed}.
@@ -65,7 +66,7 @@ struct Run {
   unsigned long long kernel_ns;
   unsigned long long gap_ns;
   double launch_us;
-  double hastens_us;  // from then on a launch takes no time
+  double hastens_us;  // from then on a launch takes no time, or half of it
   std::vector<Place*> places;
   CUdeviceptr memory;
   void* host;
@@ -96,7 +97,8 @@ struct Run {
     if (places.size() > 1) MUST(cuCtxSetCurrent(place.gpu.context));
     CUstream stream = Stream(place);
     const unsigned long long ns = kernel_ns * Times();
-    place.work.ns = ns + (launched_us < hastens_us ? gap_ns : std::min(gap_ns, kQueuedGapNs));
+    const bool hurries = Is("hastens") && launched_us >= hastens_us;
+    place.work.ns = ns + (!hurries ? gap_ns : std::min(gap_ns, kQueuedGapNs));
     const double begin_us = NowUs();
     MUST(way->launch(place.work, stream));
     launched_us = NowUs();
@@ -104,7 +106,8 @@ struct Run {
     longest_us = std::max(longest_us, held_us);
     ++launches;
     busy_ns += ns;
-    if (launch_us != 0 && launched_us < hastens_us) SpendUntil(launched_us + launch_us);
+    const double spent_us = Is("quickens") && launched_us >= hastens_us ? launch_us / 2 : launch_us;
+    if (launch_us != 0 && !hurries) SpendUntil(launched_us + spent_us);
     Between(stream);
   }
 
@@ -203,7 +206,7 @@ int main(int argc, char** argv) {
 
   const double begin_us = NowUs();
   const double until_us = begin_us + strtod(argv[4], nullptr) * 1e3;
-  if (run.Is("hastens")) run.hastens_us = (begin_us + until_us) / 2;
+  if (run.Is("hastens") || run.Is("quickens")) run.hastens_us = (begin_us + until_us) / 2;
   while (NowUs() < until_us) {
     run.Launch();
     run.ends_us.push_back(NowUs() - begin_us);

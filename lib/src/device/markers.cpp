@@ -194,8 +194,8 @@ void Markers::BeforeEvent(CUevent event, CUstream handle) {
 
 MarkedStream* Markers::EndedBy(CUevent event) {
   MarkedStream* stream = last_stream;
-  if (stream == nullptr ||
-      stream->ended_by.load(std::memory_order_relaxed) != reinterpret_cast<uint64_t>(event)) {
+  if (stream == nullptr || stream->ended_by.load(std::memory_order_relaxed) !=
+                               reinterpret_cast<uint64_t>(event)) {
     return nullptr;
   }
   stream->ended_by.store(0, std::memory_order_relaxed);

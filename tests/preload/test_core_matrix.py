@@ -262,25 +262,6 @@ def test_short_kernels_that_are_waited_for_are_measured_mostly_without_markers(
     assert 0 < calls.count("cuEventRecord") < 0.75 * calls.count("cuLaunchKernel")
 
 
-@pytest.mark.parametrize("percent", [25, 60])
-def test_short_runs_that_end_with_an_event_are_measured_mostly_without_markers(
-    sim: Sim, tmp_path: Path, percent: int
-) -> None:
-    """Four kernels, an event of the program's own, and a wait for it."""
-    gap_ns = (WAITED_GAP_NS + 3 * GPU_GAP_NS) // 4  # around the run, and between its kernels
-    log = tmp_path / "calls"
-    sim = sim.with_env(LOG=str(log), **WAITED)
-    command = ("cores_run", "cuLaunchKernel", "event", 8, 1_000, gap_ns, 0)
-
-    (done,) = run_together(sim, tmp_path, [command], env=limited(tmp_path, percent))
-
-    calls = [line.split()[0] for line in log.read_text(encoding="utf-8").splitlines()]
-    launches = calls.count("cuLaunchKernel")
-    assert done.facts["share"] == pytest.approx(percent, abs=POINTS)
-    # The program's own is a fourth; two more for each run would make it three fourths.
-    assert launches / 4 < calls.count("cuEventRecord") < 0.4 * launches
-
-
 @pytest.mark.parametrize(("manner", "kernel_us"), [("sync", 60), ("sync", 100), ("mixed", 20)])
 def test_longer_kernels_that_are_waited_for_are_held(
     sim: Sim, tmp_path: Path, manner: str, kernel_us: int

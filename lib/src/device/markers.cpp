@@ -151,8 +151,6 @@ MarkedStream* Markers::Insert(const Key& key) {
   place->by_host = place->is_waited_for = place->began_away = place->marks_each = false;
   place->came_ns = place->spaced_ns = 0;
   place->marked_due = 0;
-  place->ended_by = 0;
-  place->awaits_events = false;
   place->begin_gpu_ns = 0;
   place->host_mark_ns = place->held_ns = place->record_ns = 0;
   place->idle_gap_ns = place->probed_ns = 0;
@@ -172,37 +170,6 @@ MarkedStream* Markers::StreamFor(CUstream stream) {
   if (found == nullptr) found = Insert(key);
   if (found != nullptr) last_stream = found;
   return found;
-}
-
-// A marker of a short run lies in front of its event, so that it is reached when the wait is over.
-void Markers::BeforeEvent(CUevent event, CUstream handle) {
-  MarkedStream* stream = last_stream;
-  if (stream == nullptr) return;
-  const uint64_t recorded = reinterpret_cast<uint64_t>(event);
-  const uint64_t before = stream->ended_by.load(std::memory_order_relaxed);
-  if (before == recorded) stream->ended_by.store(0, std::memory_order_relaxed);
-  Key key;
-  if (!KeyOf(handle, &key) || !Is(*stream, key)) return;
-  if (before != 0) stream->awaits_events.store(false, std::memory_order_relaxed);
-  const bool is_short = stream->ns_per_launch.load(std::memory_order_relaxed) < kHostToldLaunchNs;
-  if (is_short && stream->awaits_events.load(std::memory_order_relaxed) && !stream->by_host) {
-    Mark(stream);
-  }
-  stream->ended_word.store(stream->word.load(std::memory_order_relaxed), std::memory_order_relaxed);
-  stream->ended_by.store(recorded, std::memory_order_relaxed);
-}
-
-MarkedStream* Markers::EndedBy(CUevent event) {
-  MarkedStream* stream = last_stream;
-  if (stream == nullptr || stream->ended_by.load(std::memory_order_relaxed) !=
-                               reinterpret_cast<uint64_t>(event)) {
-    return nullptr;
-  }
-  stream->ended_by.store(0, std::memory_order_relaxed);
-  const bool goes_on = stream->awaits_events.exchange(true, std::memory_order_relaxed);
-  const bool is_last = stream->word.load(std::memory_order_relaxed) ==
-                       stream->ended_word.load(std::memory_order_relaxed);
-  return goes_on && is_last && IsOnlyActive(stream) ? stream : nullptr;
 }
 
 MarkedStream* Markers::Find(CUstream stream) {

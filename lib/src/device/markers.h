@@ -122,9 +122,6 @@ struct MarkedStream {
   uint64_t host_extra_ns;  // from the launch's return to the wait's, without kernels; 0: unknown
   uint64_t longest_ns;     // of a launch, as markers saw it
   uint64_t since_mark_ns;  // of such runs, since one was marked
-  std::atomic<uint64_t> ended_by;    // the event that was recorded behind all of it; 0: none ...
-  std::atomic<uint32_t> ended_word;  // ... if this is still its word
-  std::atomic<bool> awaits_events;   // the program waits for each of them
 
   // How long the GPU waits for the host between launches (markers_gaps.cpp).
   uint64_t host_mark_ns;  // when the last marker was recorded
@@ -205,12 +202,6 @@ class Markers {
   uint32_t BeforeWait(MarkedStream* stream);
   size_t AfterWait(MarkedStream* stream, uint32_t launches, bool ended, BusyInterval* busy,
                    size_t room);
-
-  // Before an event is recorded in the stream, and before it is waited for: the stream that then is
-  // waited for as by its own call, if it is the calling thread's last one and the program goes on
-  // like that; or null.
-  void BeforeEvent(CUevent event, CUstream handle);
-  MarkedStream* EndedBy(CUevent event);
 
   // After the driver was asked whether the stream has ended, as AfterWait. Nothing is put into one
   // that has: asked again it would not be ready.

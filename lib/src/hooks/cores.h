@@ -137,20 +137,15 @@ inline void LeaveKernels(CUstream stream) {
   if (reinterpret_cast<uintptr_t>(stream) <= kLegacyStream) cores->markers.LeaveBlocking();
 }
 
-// Before an event is recorded in a stream.
-inline void NoteEvent(CUevent event, CUstream stream) {
-  Cores* cores = ActiveCores();
-  if (cores != nullptr) cores->markers.BeforeEvent(event, stream);
-}
-
-// Around a wait for the end of a stream, or for an event that is the last thing in one.
+// Around a wait for the end of a stream.
 class CoreWait {
  public:
-  explicit CoreWait(CUstream stream) : cores_(ActiveCores()) {
-    if (cores_ != nullptr) Begin(cores_->markers.Find(stream));
-  }
-  explicit CoreWait(CUevent event) : cores_(ActiveCores()) {
-    if (cores_ != nullptr) Begin(cores_->markers.EndedBy(event));
+  explicit CoreWait(CUstream stream) {
+    Cores* cores = ActiveCores();
+    stream_ = cores != nullptr ? cores->markers.Find(stream) : nullptr;
+    if (stream_ == nullptr) return;
+    cores_ = cores;
+    launches_ = cores->markers.BeforeWait(stream_);
   }
   CoreWait(const CoreWait&) = delete;
   CoreWait& operator=(const CoreWait&) = delete;
@@ -159,17 +154,12 @@ class CoreWait {
   void Settle(bool ended) {
     if (stream_ != nullptr) Waited(ended);
   }
-  bool measures() const { return stream_ != nullptr; }
 
  private:
-  void Begin(MarkedStream* stream) {
-    stream_ = stream;
-    if (stream != nullptr) launches_ = cores_->markers.BeforeWait(stream);
-  }
   void Waited(bool ended);
 
   Cores* cores_;
-  MarkedStream* stream_ = nullptr;  // null: nothing of it is measured
+  MarkedStream* stream_;  // null: nothing of it is measured
   uint32_t launches_;
 };
 

@@ -1,5 +1,5 @@
-// What else takes a place in a stream and is no kernel: waits, host functions, writes of values, as
-// in copy.cpp; and events, which take no time.
+// What else takes a place in a stream and is no kernel: waits, host functions, writes of values.
+// The same as in copy.cpp.
 #include "hooks/cores.h"
 #include "hooks/streams.h"
 #include "real.h"
@@ -7,26 +7,6 @@
 using namespace gpufence;
 
 extern "C" {
-
-CUresult cuEventRecord(CUevent hEvent, CUstream hStream) {
-  NoteEvent(hEvent, hStream);
-  return real::cuEventRecord(hEvent, hStream);
-}
-
-CUresult cuEventRecord_ptsz(CUevent hEvent, CUstream hStream) {
-  NoteEvent(hEvent, PerThread(hStream));
-  return real::cuEventRecord_ptsz(hEvent, hStream);
-}
-
-CUresult cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int flags) {
-  NoteEvent(hEvent, hStream);
-  return real::cuEventRecordWithFlags(hEvent, hStream, flags);
-}
-
-CUresult cuEventRecordWithFlags_ptsz(CUevent hEvent, CUstream hStream, unsigned int flags) {
-  NoteEvent(hEvent, PerThread(hStream));
-  return real::cuEventRecordWithFlags_ptsz(hEvent, hStream, flags);
-}
 
 CUresult cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void* userData) {
   LeaveKernels(hStream);

@@ -83,12 +83,7 @@ CUresult cuCtxSynchronize_v2(CUcontext ctx) {
 }
 
 CUresult cuEventSynchronize(CUevent hEvent) {
-  gpufence::CoreWait wait(hEvent);
-  const auto call = [&] { return real::cuEventSynchronize(hEvent); };
-  if (!wait.measures()) return WaitingForAll(call);
-  const CUresult rc = Releasing(call);
-  wait.Settle(rc == CUDA_SUCCESS);
-  return rc;
+  return WaitingForAll([&] { return real::cuEventSynchronize(hEvent); });
 }
 
 CUresult cuStreamSynchronize(CUstream hStream) {

@@ -75,8 +75,8 @@ void ForEach(Visit visit);
 // covers the legacy stream's rule: it and every blocking stream of its context wait for each other.
 Work* EndOf(TimelineLock& lock, const Stream& stream);
 
-// What its end is to whoever asks or waits for it. A blocking stream with nothing of its own is done
-// while the legacy stream runs, which is not while any blocking one does (H200).
+// What its end is to whoever asks or waits for it. A blocking stream with nothing of its own is
+// done while the legacy stream runs, which is not while any blocking one does (H200).
 Work* AskedEndOf(TimelineLock& lock, const Stream& stream);
 
 // The same as EndOf for everything in a context.

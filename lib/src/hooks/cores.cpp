@@ -26,9 +26,9 @@ constexpr uint64_t kPatienceNs = 2'000'000'000;
 constexpr uint64_t kMostPatienceNs = 32'000'000'000;
 constexpr size_t kMostWaitedIntervals = 8;  // of one stream's run
 
-// Without a watcher.
+// Without a watcher that looks.
 void TickHere(Cores* cores) {
-  if (cores->watcher.runs()) return;
+  if (cores->watcher.looks(NowNs())) return;
   const CaptureRelaxed relaxed;
   CUcontext context = nullptr;
   real::cuCtxGetCurrent(&context);

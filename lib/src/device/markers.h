@@ -40,8 +40,10 @@ inline constexpr uint64_t kHostToldLaunchNs = 40'000;
 // Launches so far apart cost little if each is looked at for itself.
 inline constexpr uint64_t kSparseNs = 100'000;
 
-// From one look at what runs to the next, at most: who sleeps longer is woken by a launch.
+// From one look at what runs to the next, at most, and where there is little to hold; who sleeps
+// longer is woken by a launch.
 inline constexpr uint64_t kLongestLookNs = 2'000'000;
+inline constexpr uint64_t kRareLookNs = 8'000'000;
 
 // A stream was made that waits for the legacy stream of its context, and that one for it.
 void NoteBlockingStream();
@@ -210,6 +212,8 @@ class Markers {
   size_t Collect(uint64_t now_ns, bool captures, BusyInterval* busy, size_t room);
 
   bool any_active() const { return active_count_.load(std::memory_order_seq_cst) != 0; }
+  // Changes whenever a stream begins to run.
+  uint32_t begun() const { return begun_.load(std::memory_order_relaxed); }
   // Whether looks ask about the stream.
   bool IsActive(const MarkedStream* stream) const;
   // Markers of the device that were ever seen reached.
@@ -345,6 +349,7 @@ class Markers {
   FutexLock lock_;
   Context contexts_[kMostMarkedContexts];
   std::atomic<uint32_t> reached_[kMostMarkedDevices];
+  std::atomic<uint32_t> begun_;
   std::atomic<uint64_t> longest_ns_;
   std::atomic<uint64_t> spacing_ns_;
   std::atomic<uint64_t> waited_spacing_ns_;

@@ -21,7 +21,7 @@ constexpr uint64_t kClockDoubtNs = 150'000;
 
 constexpr size_t kMostAsked = 256;  // markers, at one look
 // Intervals that are over together are read as one up to here.
-constexpr uint64_t kJoinedNs = kLongestLookNs;
+constexpr uint64_t kJoinedNs = kRareLookNs;
 // What is overdue is looked at again after such a part of the time that it took so far.
 constexpr uint64_t kOverduePart = 8;
 
@@ -206,7 +206,7 @@ bool Markers::Reached(MarkedStream* stream, const Marker& marker, Look* look, ui
   }
   if (context->base == kNone && !marker.prompt) {
     // Nothing else tells the GPU's time; but a look ago it was not reached.
-    since_ns = std::max(since_ns, look->now_ns - std::min(look->now_ns, kLongestLookNs));
+    since_ns = std::max(since_ns, look->now_ns - std::min(look->now_ns, kRareLookNs));
   }
   if (context->base == kNone || gpu_ns - context->base_ns > kBaseReachNs) {
     if (context->base != kNone) Return(context->base);

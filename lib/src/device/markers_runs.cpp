@@ -97,6 +97,7 @@ Markers::Begun Markers::Begin(MarkedStream* stream, CUstream handle, HeldNs held
   }
   stream->word.fetch_or(MarkedStream::kRunning, std::memory_order_release);
   stream->awaits_launch = true;
+  begun_.fetch_add(1, std::memory_order_relaxed);
   if (was_idle) SetActive(stream, true);
   return Begun::kYes;
 }

@@ -23,7 +23,7 @@ namespace {
 
 constexpr uint64_t kForeverNs = 3'600'000'000'000;
 // So long a pause may not keep it from new work: whoever begins some wakes it.
-constexpr uint64_t kNapNs = kLongestLookNs;
+constexpr uint64_t kNapNs = kRareLookNs;
 constexpr uint64_t kStopPatienceNs = 200'000'000;
 
 constinit std::atomic<bool> exit_registered{false};

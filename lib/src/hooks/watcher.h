@@ -35,6 +35,7 @@ class Watcher {
   void Stop();
 
   uint64_t busy_until_ns;  // its own: until when it goes on looking though nothing is outstanding
+  uint32_t begun_seen;     // its own: runs that had begun when it looked last
 
  private:
   static constexpr uint64_t kLateNs = 100'000'000;

@@ -56,6 +56,9 @@ class CoreSeat {
 
   // ---- turns (section 5) ----
 
+  // Whether other containers can be on the device, in turns.
+  bool shares_device() const { return shares_device_; }
+
   // Asks for the turn. True when the container has it now and it is not closing. Never waits.
   // Whoever waits asks again at every tick: a request that is older than kMemberSilentNs is
   // forgotten.

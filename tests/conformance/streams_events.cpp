@@ -188,6 +188,31 @@ void Order(Facts& facts, const Kernels& kernels) {
   facts.Is("wait_event.waits_for_the_event_only", Overtook(other_end, spin_end));
 }
 
+// What a stream with nothing of its own says while another one runs.
+void Ready(Facts& facts, const Kernels& kernels) {
+  Stream blocking(CU_STREAM_DEFAULT);
+  Stream free_stream(CU_STREAM_NON_BLOCKING);
+  struct Case {
+    const char* name;
+    CUstream busy;
+    CUstream asked;
+  };
+  const Case cases[] = {
+      {"legacy_while_blocking_runs", blocking.get(), kLegacyStream},
+      {"blocking_while_legacy_runs", kLegacyStream, blocking.get()},
+      {"legacy_while_non_blocking_runs", free_stream.get(), kLegacyStream},
+      {"legacy_while_per_thread_runs", kPerThreadStream, kLegacyStream},
+      {"per_thread_while_legacy_runs", kLegacyStream, kPerThreadStream},
+  };
+  for (const Case& one : cases) {
+    LaunchSpin(kernels, one.busy, kSpinNs);
+    facts.Code(std::string("ready.") + one.name, cuStreamQuery(one.asked));
+    cuStreamSynchronize(one.asked);
+    facts.Is(std::string("synchronize.waits.") + one.name, cuStreamQuery(one.busy) == CUDA_SUCCESS);
+    cuCtxSynchronize();
+  }
+}
+
 // Two streams of one process share the GPU at the same time, as far as there is room.
 void Together(Facts& facts, const Kernels& kernels) {
   Stream one;
@@ -255,6 +280,7 @@ int main() {
   EventCodes(facts);
   Busy(facts, kernels);
   Order(facts, kernels);
+  Ready(facts, kernels);
   Together(facts, kernels);
   Callbacks(facts, kernels);
   return 0;

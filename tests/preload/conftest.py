@@ -100,8 +100,9 @@ class Sim:
         *arguments: str | int | Path,
         preload: bool = False,
         env: Mapping[str, str] | None = None,
+        user: int | None = None,
     ) -> subprocess.Popen[str]:
-        """Start and return at once, with all three streams as pipes."""
+        """Start and return at once, with all three streams as pipes; `user` is its group, too."""
         return subprocess.Popen(
             self.command(program, arguments),
             env=self.environment(preload, env or {}),
@@ -109,6 +110,8 @@ class Sim:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            user=user,
+            group=user,
         )
 
     @contextmanager

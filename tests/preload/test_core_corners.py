@@ -13,6 +13,7 @@ from .conftest import Sim
 from .virtual_world import Words, run_together
 
 POINTS = 1.0
+NOT_READY = 600
 
 
 def limited(folder: Path, percent: int) -> dict[str, str]:
@@ -53,3 +54,80 @@ def test_a_long_kernel_behind_short_ones_is_paid_for_in_a_per_thread_stream(
     sim: Sim, tmp_path: Path
 ) -> None:
     assert corner(sim, tmp_path, 30, "hidden") == pytest.approx(30, abs=2 * POINTS)
+
+
+@pytest.mark.parametrize("way", ["sync", "event", "query", "copy", "none"])
+@pytest.mark.parametrize(
+    ("percent", "kernel_us", "pause_us"), [(6, 10, 300), (15, 20, 150), (55, 300, 700)]
+)
+def test_pauses_between_launches_are_not_charged(
+    sim: Sim, tmp_path: Path, way: str, percent: int, kernel_us: int, pause_us: int
+) -> None:
+    """The limits are half as much again as the need, or a little less."""
+    command = ("cores_corners", "paced", way, kernel_us, pause_us)
+    (bare,) = run_together(sim, tmp_path, [command], preload=False)
+
+    launches = corner(sim, tmp_path, percent, *command[1:])
+
+    assert launches >= 0.98 * bare.facts["launches"]
+
+
+@pytest.mark.parametrize("way", ["legacy", "context"])
+def test_pauses_behind_waits_are_not_charged_where_the_wait_leaves_no_marker(
+    sim: Sim, tmp_path: Path, way: str
+) -> None:
+    command = ("cores_corners", "paced", way, 10, 300)
+    (bare,) = run_together(sim, tmp_path, [command], preload=False)
+
+    launches = corner(sim, tmp_path, 28, *command[1:])
+
+    assert launches >= 0.98 * bare.facts["launches"]
+
+
+@pytest.mark.parametrize("way", ["running", "idle"])
+def test_copies_in_the_legacy_stream_cost_nothing_to_those_that_wait_for_it(
+    sim: Sim, tmp_path: Path, way: str
+) -> None:
+    command = ("cores_corners", "behind", way)
+    (bare,) = run_together(sim, tmp_path, [command], preload=False)
+
+    launches = corner(sim, tmp_path, 30, *command[1:])
+
+    assert launches >= 0.98 * bare.facts["launches"]
+
+
+@pytest.mark.parametrize("way", ["event", "query"])
+def test_no_marker_makes_blocking_streams_wait_for_each_other(
+    sim: Sim, tmp_path: Path, way: str
+) -> None:
+    assert corner(sim, tmp_path, 50, "side_by_side", way) == 1
+
+
+def calls_of(log: Path) -> list[str]:
+    """The driver's functions in the order of their calls."""
+    return [line.split()[0] for line in log.read_text(encoding="utf-8").splitlines()]
+
+
+def test_a_marker_behind_an_event_does_not_keep_its_stream_from_being_ready(
+    sim: Sim, tmp_path: Path
+) -> None:
+    """Where the marker may be what is not ready, it is asked again for a moment."""
+    log = tmp_path / "calls"
+    never = sim.with_env(LOG=str(log), FAULTS=f"cuStreamQuery@*={NOT_READY}")
+
+    assert corner(never, tmp_path, 99, "ready", "event") == 0
+    waited = calls_of(log)
+    asked = waited[len(waited) - waited[::-1].index("cuEventSynchronize") :]
+    assert asked.count("cuStreamQuery") > 10
+
+
+def test_nothing_is_put_into_a_stream_before_it_is_asked(sim: Sim, tmp_path: Path) -> None:
+    log = tmp_path / "calls"
+
+    corner(sim.with_env(LOG=str(log)), tmp_path, 99, "ready", "none")
+
+    calls = calls_of(log)
+    launched = len(calls) - 1 - calls[::-1].index("cuLaunchKernel")
+    behind = [call for call in calls[launched:] if call in ("cuEventRecord", "cuStreamQuery")]
+    # The first marker is the program's own.
+    assert behind[:2] == ["cuEventRecord", "cuStreamQuery"]

@@ -11,7 +11,14 @@ from pathlib import Path
 import pytest
 
 from .conftest import Sim
-from .test_core_matrix import GPU_GAP_NS, POINTS, limited, pytestmark  # noqa: F401  (sanitizers)
+from .test_core_matrix import (
+    GPU_GAP_NS,
+    POINTS,
+    WAITED,
+    WAITED_GAP_NS,
+    limited,
+    pytestmark,  # noqa: F401  (sanitizers)
+)
 from .virtual_world import run_together
 
 STEP_GAP_NS = 950  # between two kernels of a graph on an H200
@@ -60,6 +67,18 @@ def test_a_graph_whose_steps_cannot_be_told_counts_as_one(
 @pytest.mark.parametrize("percent", [10, 70])
 def test_other_limits_are_held_as_well(sim: Sim, tmp_path: Path, percent: int) -> None:
     assert share(sim, tmp_path, "line", percent) == pytest.approx(percent, abs=POINTS)
+
+
+@pytest.mark.parametrize("percent", [25, 50])
+def test_short_graphs_that_are_waited_for_are_not_charged_their_pauses(
+    sim: Sim, tmp_path: Path, percent: int
+) -> None:
+    command = ("cores_graphs", "short", RUN_MS, WAITED_GAP_NS, STEP_GAP_NS, "waits")
+
+    sim = sim.with_env(**WAITED)
+    (done,) = run_together(sim, tmp_path, [command], env=limited(tmp_path, percent))
+
+    assert done.facts["share"] == pytest.approx(percent, abs=POINTS)
 
 
 def test_an_executable_whose_end_the_driver_refuses_keeps_its_steps(

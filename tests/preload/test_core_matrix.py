@@ -61,6 +61,12 @@ def limited(folder: Path, percent: int) -> dict[str, str]:
     }
 
 
+def assert_held(facts: dict[str, float], percent: int) -> None:
+    """The share is the limit, and at most what the container had saved when it began is more."""
+    saved = SAVED_POINTS * 1_000 / RUN_MS
+    assert percent - POINTS <= facts["share"] <= percent + POINTS + saved
+
+
 def one(
     sim: Sim,
     folder: Path,
@@ -87,10 +93,10 @@ def test_the_share_does_not_depend_on_the_kernels_length(
 
     facts = one(sim, tmp_path, percent, "cuLaunchKernel", "steady", kernel_us, run_ms).facts
 
-    assert facts["share"] == pytest.approx(percent, abs=POINTS)
+    assert_held(facts, percent)
     if kernel_us <= 1_000:
         assert facts["least"] >= percent - SECOND_POINTS
-        assert facts["most"] <= percent + SECOND_POINTS
+        assert facts["most"] <= percent + SECOND_POINTS + SAVED_POINTS
 
 
 @pytest.mark.parametrize("percent", [30, 75])
@@ -99,7 +105,7 @@ def test_every_launch_function_is_held(sim: Sim, tmp_path: Path, way: str, perce
     done = one(sim, tmp_path, percent, way, "steady")
 
     assert done.returncode != 3, f"{way} launches and no test does: tests/programs/cores_ways.h"
-    assert done.facts["share"] == pytest.approx(percent, abs=POINTS)
+    assert_held(done.facts, percent)
 
 
 @pytest.mark.parametrize("percent", [30, 75])
@@ -112,7 +118,7 @@ def test_streams_contexts_and_devices_are_held(
 
     facts = one(machine, tmp_path, percent, "cuLaunchKernel", manner).facts
 
-    assert facts["share"] == pytest.approx(wanted, abs=POINTS)
+    assert_held(facts, wanted)
 
 
 @pytest.mark.parametrize("percent", [25, 50, 99])
@@ -134,6 +140,26 @@ def test_a_busy_program_is_seldom_looked_at(
     assert calls.count("cuCtxSetCurrent ") / 2 <= MOST_LOOKS * seconds
     if percent <= 50:
         assert calls.count("cuEventElapsedTime ") <= MOST_READ * seconds
+
+
+@pytest.mark.parametrize(("percent", "most"), [(50, MOST_LOOKS), (99, 180)])
+def test_a_program_that_launches_as_fast_as_it_can_is_looked_at_rarely(
+    sim: Sim, tmp_path: Path, percent: int, most: int
+) -> None:
+    """Each look makes it wait for the driver's locks; there is little to hold of 99 %.
+
+    It keeps just ahead of a GPU that is busy for 80 %: never held.
+    """
+    log = tmp_path / "calls"
+    command = ("cores_run", "cuLaunchKernel", "steady", 2, 300, 500, 1_780)
+
+    (done,) = run_together(
+        sim.with_env(LOG=str(log)), tmp_path, [command], env=limited(tmp_path, percent)
+    )
+
+    calls = log.read_text(encoding="utf-8")
+    assert done.facts["longest_us"] < 1_000
+    assert calls.count("cuCtxSetCurrent ") / 2 <= most * done.facts["us"] / 1e6
 
 
 @pytest.mark.parametrize("percent", [25, 60])
@@ -239,8 +265,8 @@ def test_longer_kernels_that_are_waited_for_are_held(
 def test_many_streams_queue_no_more_than_one(sim: Sim, tmp_path: Path, percent: int) -> None:
     done = one(sim, tmp_path, percent, "cuLaunchKernel", "many")
 
-    assert done.facts["share"] == pytest.approx(percent, abs=POINTS)
-    assert done.facts["most"] == pytest.approx(percent, abs=SECOND_POINTS)
+    assert_held(done.facts, percent)
+    assert done.facts["most"] <= percent + SECOND_POINTS + SAVED_POINTS
     assert done.facts["longest_us"] <= LONGEST_HELD_US[percent]
 
 
@@ -248,7 +274,7 @@ def test_many_streams_queue_no_more_than_one(sim: Sim, tmp_path: Path, percent: 
 def test_kernels_of_many_lengths_are_held(sim: Sim, tmp_path: Path, percent: int) -> None:
     done = one(sim, tmp_path, percent, "cuLaunchKernel", "eager", kernel_us=10)
 
-    assert done.facts["share"] == pytest.approx(percent, abs=POINTS)
+    assert_held(done.facts, percent)
 
 
 def test_a_run_is_the_same_every_time(sim: Sim, tmp_path: Path) -> None:

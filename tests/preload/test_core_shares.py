@@ -41,6 +41,7 @@ WORLDS = (
     "lost_holder",
     "lost_waiter",
     "garbage",
+    "wild_leads",
 )
 
 
@@ -51,6 +52,15 @@ def test_charges_agree_with_arithmetic_without_limits(build: Path) -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_a_seat_keeps_its_promise(build: Path, folder: Path, case: str) -> None:  # noqa: F811
     assert run(build / "tests" / "core_cases", case, folder).endswith("ok\n")
+
+
+@pytest.mark.parametrize("case", ["changed_at_once", "no_shares"])
+def test_a_debt_is_worth_the_same_at_every_share(
+    build: Path,
+    folder: Path,  # noqa: F811
+    case: str,
+) -> None:
+    run(build / "tests" / "core_changes", case, folder)
 
 
 @needs_root

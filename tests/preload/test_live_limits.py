@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from subprocess import Popen
@@ -344,3 +345,21 @@ def test_a_later_process_starts_under_the_set_share(sim: Sim, state: Path) -> No
     put_cores(state, 30)
     with spinning(sim, state) as process:
         assert comes_to(process, LOW)
+
+
+def test_a_share_that_begins_leaves_the_programs_own_files_alone(sim: Sim, state: Path) -> None:
+    """A daemon closes what it did not open, and gets the same numbers for its own files."""
+    data = state.parent / "data"
+    process = sim.with_env(GPUS=2).spawn(
+        "closed_files", data, preload=True, env=environment(state, CORE_LIMIT_0="50")
+    )
+    assert process.stdout
+    assert process.stdout.readline() == "ready\n"
+
+    put_cores(state, 30)
+    out, said = process.communicate("\n", timeout=60)
+
+    facts = json.loads(out)
+    assert said == ""
+    assert facts["bytes"] == 0
+    assert facts["launches"] / facts["ms"] < HIGH[0] / 100

@@ -5,12 +5,16 @@ No thread to be had, no folder, full tables, a file that somebody else wrote.
 
 from __future__ import annotations
 
+import dataclasses
 import fcntl
 import os
 import random
 import re
+import shutil
 import struct
 import subprocess
+import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,6 +35,21 @@ ROWS_AT = 64
 TENANTS_AT = ROWS_AT + 64 * 64 + MEMBERS * 64
 TENANTS = 64
 TENANT_BYTES = 256
+MEMBERS_AT = TENANTS_AT + 64 * TENANTS * TENANT_BYTES
+
+# Every word of it but what is owed, which is believed: where it begins, and how many bytes.
+PARTS = {
+    "header": (0, ROWS_AT),
+    "row": (ROWS_AT, 64),
+    "processes": (ROWS_AT + 64 * 64, 64 * MEMBERS),
+    "name": (TENANTS_AT, 8),
+    "shares": (TENANTS_AT + 24, 8),
+    "members": (MEMBERS_AT, 64 * MEMBERS),
+}
+HEALED_S = 1.5  # what only its owner knows is written again each second
+NOBODY = 65534
+
+needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
 
 
 @pytest.fixture
@@ -180,6 +199,78 @@ def test_garbage_while_running_hangs_nobody(scene: Workers) -> None:
     assert set(scene.finish().values()) == {""}
     assert_held(scene, [0, 2])
     assert_held(scene, [1, 3])
+
+
+@pytest.mark.parametrize("byte", [b"\0", b"\xff"])
+@pytest.mark.parametrize("part", [*PARTS, "all"])
+@pytest.mark.parametrize("place", ["node", "own"])
+def test_what_was_overwritten_in_use_is_written_again(
+    scene: Workers, place: str, part: str, byte: bytes
+) -> None:
+    env = scene.env("c", SHARE)
+    if place == "own":
+        del env["GPUFENCE_NODE_DIR"]
+    for number in (0, 1):
+        scene.start(number, env)
+    scene.await_progress([0, 1])
+    folder = scene.node if place == "node" else scene.folder
+    (path,) = folder.glob("gpufence-*.cores*")
+    with path.open("r+b") as file:
+        for at, count in PARTS.values() if part == "all" else [PARTS[part]]:
+            os.pwrite(file.fileno(), byte * count, at)
+    time.sleep(HEALED_S)
+    begin, before = scene.elapsed_ms(), scene.busy_ms([0, 1])
+    scene.await_progress([0, 1], least=200)
+    elapsed, busy = scene.elapsed_ms() - begin, scene.busy_ms([0, 1]) - before
+
+    # Who comes later finds the others there.
+    scene.start(2, env)
+    scene.await_progress([0, 1, 2])
+    assert len(list(folder.glob("gpufence-*.cores*"))) == 1
+    assert tenants(path) == 1
+    assert busy <= SHARE / 100 * elapsed + BURST_MS + UNPAID_MS
+    assert set(scene.finish().values()) == {""}
+
+
+@needs_root
+@pytest.mark.parametrize("users", [(0, NOBODY), (NOBODY, 0)])
+def test_users_that_may_not_do_the_same_share_one_limit(sim: Sim, users: tuple[int, int]) -> None:
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o777)
+    try:
+        with workers(dataclasses.replace(sim, state=folder / "machine"), folder) as scene:
+            scene.node.chmod(0o755)
+            scene.diary.chmod(0o666)
+            for number, user in enumerate(users):
+                scene.start(number, scene.env("a", SHARE), user=user)
+                scene.await_progress([number])
+                for machine in folder.glob("machine.*"):
+                    machine.chmod(0o666)
+            begin, before = scene.elapsed_ms(), scene.busy_ms([0, 1])
+            scene.await_progress([0, 1], least=200)
+            elapsed, busy = scene.elapsed_ms() - begin, scene.busy_ms([0, 1]) - before
+
+            said = scene.finish()
+    finally:
+        shutil.rmtree(folder)
+
+    assert busy <= SHARE / 100 * elapsed + BURST_MS + UNPAID_MS
+    if users[0] == 0:
+        assert said == {0: "", 1: ""}
+    else:
+        assert "Permission denied" in only_line(said[0])
+        assert "that cannot use it are there already" in only_line(said[1])
+
+
+def test_a_watcher_that_is_stopped_alone_stops_no_launch(scene: Workers) -> None:
+    env = {"GPUFENCE_CORE_LIMIT": str(SHARE), "GPUFENCE_STATE_DIR": str(scene.folder)}
+    done = scene.sim.run("stopped_watcher", 5_000, 1_500, preload=True, env=env)
+    if done.returncode == 77:
+        pytest.skip("no right to stop a thread")
+
+    # Launches that nobody looks after wait for two seconds each.
+    assert done.facts["longest_ms"] < 1_000
+    assert SHARE / 3 < done.facts["share"] < SHARE + 3
 
 
 def test_a_process_scope_is_a_tenant_of_its_own(scene: Workers) -> None:

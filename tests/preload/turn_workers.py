@@ -46,11 +46,12 @@ class Workers:
             **more,
         }
 
-    def start(self, number: int, env: Mapping[str, str], mode: str = "one") -> None:
-        """Begins a worker."""
-        self.running[number] = self.sim.spawn(
-            "turns_worker", KERNEL_US, self.diary, number, mode, preload=True, env=env
-        )
+    def start(
+        self, number: int, env: Mapping[str, str], mode: str = "one", user: int | None = None
+    ) -> None:
+        """Begins a worker, of another user if need be."""
+        words = ("turns_worker", KERNEL_US, self.diary, number, mode)
+        self.running[number] = self.sim.spawn(*words, preload=True, env=env, user=user)
 
     def kill(self, number: int) -> None:
         """Ends one by SIGKILL."""

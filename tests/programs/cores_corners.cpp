@@ -1,14 +1,24 @@
-// Programs that would have more of a GPU than their core limit if what they do were judged by the
-// usual case.
+// Programs that would have more of a GPU than their core limit, less than they need of it, or a
+// hang, if what they do were judged by the usual case.
 // link: cuda
 //
 //   cores_corners long STREAMS           kernels of three seconds, in turn, for a minute
 //   cores_corners blocked                kernels of a second, while a stream waits for a value
 //   cores_corners handler                all work in a handler of exit, behind the library's own
 //   cores_corners hidden                 in the per-thread stream: a long kernel behind short ones
+//   cores_corners paced WAY KERNEL_US PAUSE_US
+//                                        a pause behind each launch; then, by WAY, sync, event,
+//                                        query, copy or none; behind eight in the legacy stream,
+//                                        while there is a blocking one: legacy (sync) or context
+//   cores_corners behind WAY             kernels behind copies or host functions in the legacy
+//                                        stream: running (a kernel is queued before each) or idle
+//   cores_corners side_by_side WAY       streams that count on each other, after the program asked
+//                                        (query) or waited for an event (event)
+//   cores_corners ready WAY              asks whether a stream is done, behind a wait for an event
+//                                        (event) or for nothing (none)
 //
-// They print {"share": percent of the time until all was paid for} or {"launches": that went in
-// time}.
+// They print {"share": percent of the time until all was paid for}, {"launches": that went in time}
+// or {"done": 0 or 1}.
 #include <time.h>
 #include <unistd.h>
 
@@ -110,6 +120,89 @@ void Hidden(const Gpu& gpu) {
   run.Tell();
 }
 
+void Paced(const Gpu& gpu, const char* way, unsigned long long kernel_ns, useconds_t pause_us) {
+  const bool is_legacy = Is(way, "legacy") || Is(way, "context");
+  CUstream stream = is_legacy ? nullptr : NewStream();
+  if (is_legacy) NewStream(0);
+  CUevent event = NewEvent();
+  CUdeviceptr memory = 0;
+  void* host = nullptr;
+  MUST(cuMemAlloc_v2(&memory, 4096));
+  MUST(cuMemAllocHost_v2(&host, 4096));
+  for (int i = 0; i < 300; ++i) MUST(gpu.Spin(stream, kernel_ns, kWholeGpu));
+  MUST(cuCtxSynchronize());
+  usleep(500'000);
+  Run run(gpu);
+  double launches = 0;
+  for (; !run.IsOver(1'000); ++launches) {
+    for (int i = 0; i < (is_legacy ? 8 : 1); ++i) run.Launch(stream, kernel_ns);
+    if (Is(way, "event")) MUST(cuEventRecord(event, stream));
+    usleep(pause_us);
+    if (Is(way, "sync") || Is(way, "legacy")) MUST(cuStreamSynchronize(stream));
+    if (Is(way, "context")) MUST(cuCtxSynchronize());
+    if (Is(way, "event")) MUST(cuEventSynchronize(event));
+    while (Is(way, "query") && cuStreamQuery(stream) == CUDA_ERROR_NOT_READY) {
+    }
+    if (Is(way, "copy")) MUST(cuMemcpyHtoDAsync_v2(memory, host, 4096, stream));
+  }
+  MUST(cuCtxSynchronize());
+  Facts().Say("launches", launches);
+}
+
+// A fifth of the time in kernels.
+void Behind(const Gpu& gpu, const char* way) {
+  constexpr unsigned long long kBytes = 50 * kMs;  // a copy of a millisecond
+  const bool is_running = Is(way, "running");
+  CUstream stream = NewStream(0);
+  CUdeviceptr memory = 0;
+  void* host = nullptr;
+  MUST(cuMemAlloc_v2(&memory, kBytes));
+  MUST(cuMemAllocHost_v2(&host, kBytes));
+  Run run(gpu);
+  double launches = 0;
+  for (; !run.IsOver(1'000); ++launches) {
+    if (is_running) run.Launch(stream, 100 * kUs);
+    MUST(cuMemcpyDtoHAsync_v2(host, memory, kBytes, nullptr));
+    run.Launch(stream, is_running ? 150 * kUs : 250 * kUs);
+    if (!is_running) MUST(cuStreamSynchronize(stream));
+    if (is_running) MUST(cuEventSynchronize(Mark(stream)));
+  }
+  MUST(cuCtxSynchronize());
+  Facts().Say("launches", launches);
+}
+
+// The first stream waits for what is put into the second one later.
+void SideBySide(const Gpu& gpu, const char* way) {
+  const CUdeviceptr flag = NewFlag();
+  CUstream first = NewStream(0);
+  CUstream second = NewStream(0);
+  for (int i = 0; i < 2000; ++i) MUST(gpu.Spin(nullptr, 3 * kUs, kWholeGpu));
+  MUST(cuCtxSynchronize());
+  MUST(gpu.Spin(nullptr, 3 * kUs, kWholeGpu));
+  MUST(gpu.Spin(second, kUs));
+  CUevent event = Mark(second);
+  MUST(cuStreamWaitValue32(first, flag, 1, CU_STREAM_WAIT_VALUE_GEQ));
+  MUST(gpu.Spin(first, kUs));
+  if (Is(way, "event")) MUST(cuEventSynchronize(event));
+  if (Is(way, "query")) (void)cuStreamQuery(nullptr);
+  usleep(10'000);
+  MUST(cuStreamWriteValue32(second, flag, 1, 0));
+  for (int i = 0; i < 100 && cuStreamQuery(second) == CUDA_ERROR_NOT_READY; ++i) usleep(10'000);
+  auto* seen = reinterpret_cast<volatile cuuint32_t*>(flag);
+  Facts().Say("done", *seen == 1);
+  *seen = 1;
+  MUST(cuCtxSynchronize());
+}
+
+// Behind so many short kernels that the last of them have no marker yet.
+void Ready(const Gpu& gpu, const char* way) {
+  CUstream stream = NewStream();
+  for (int i = 0; i < 1000; ++i) MUST(gpu.Spin(stream, 3 * kUs, kWholeGpu));
+  CUevent event = Mark(stream);
+  if (Is(way, "event")) MUST(cuEventSynchronize(event));
+  Facts().Say("done", cuStreamQuery(stream) == CUDA_SUCCESS);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -122,8 +215,17 @@ int main(int argc, char** argv) {
     Handler(gpu);
   } else if (Is(what, "hidden")) {
     Hidden(gpu);
+  } else if (Is(what, "behind") && argc == 3) {
+    Behind(gpu, argv[2]);
+  } else if (Is(what, "ready") && argc == 3) {
+    Ready(gpu, argv[2]);
   } else if (Is(what, "long") && argc == 3) {
     Long(gpu, static_cast<unsigned>(atoi(argv[2])));
+  } else if (Is(what, "side_by_side") && argc == 3) {
+    SideBySide(gpu, argv[2]);
+  } else if (Is(what, "paced") && argc == 5) {
+    Paced(gpu, argv[2], strtoull(argv[3], nullptr, 10) * kUs,
+          static_cast<useconds_t>(atoi(argv[4])));
   } else {
     return 2;
   }

@@ -3,7 +3,9 @@
 // kernel holds the simulated GPU through the pause behind it.
 // link: cuda
 //
-//   cores_graphs SHAPE MS FIRST_GAP_NS STEP_GAP_NS
+//   cores_graphs SHAPE MS FIRST_GAP_NS STEP_GAP_NS [waits]
+//
+// waits: for each graph's end before the next one is launched.
 //
 // Prints {"share": percent from one held launch to the last one}, where a launch pauses once for
 // FIRST_GAP_NS and once for STEP_GAP_NS between two steps, as many as the shape says.
@@ -83,6 +85,11 @@ void One(Shape* shape) {
 void Line(Shape* shape) {
   shape->Line(nullptr, 8);
   shape->Expect(8, 8);
+}
+
+void Short(Shape* shape) {
+  shape->Line(nullptr, 5);
+  shape->Expect(5, 5);
 }
 
 // Two chains between a first and a last kernel.
@@ -253,6 +260,7 @@ struct Named {
 constexpr Named kShapes[] = {
     {"one", One},
     {"line", Line},
+    {"short", Short},
     {"wide", Wide},
     {"ladder", Ladder},
     {"roots", Roots},
@@ -287,7 +295,7 @@ void SpendUntil(double us) {
 }
 
 // Launches for so long. The first time and the last time that it was held, of all behind a quarter.
-std::pair<Paid, Paid> Run(const Shape& shape, double run_us) {
+std::pair<Paid, Paid> Run(const Shape& shape, double run_us, bool waits) {
   CUstream stream = NewStream();
   const double begin_us = NowUs();
   Paid first = {};
@@ -301,7 +309,11 @@ std::pair<Paid, Paid> Run(const Shape& shape, double run_us) {
       if (first.at_us == 0) first = last;
     }
     ++launches;
-    SpendUntil(went_us + kLaunchUs);
+    if (waits) {
+      MUST(cuStreamSynchronize(stream));
+    } else {
+      SpendUntil(went_us + kLaunchUs);
+    }
   }
   MUST(cuStreamSynchronize(stream));
   return {first, last};
@@ -310,7 +322,7 @@ std::pair<Paid, Paid> Run(const Shape& shape, double run_us) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 5) return 2;
+  if (argc != 5 && (argc != 6 || strcmp(argv[5], "waits") != 0)) return 2;
   const Gpu gpu;
   Shape shape(gpu);
   bool is_known = false;
@@ -324,7 +336,7 @@ int main(int argc, char** argv) {
   const double gaps_ns = strtod(argv[3], nullptr) + (shape.steps - 1) * strtod(argv[4], nullptr);
   const double busy_ns = static_cast<double>(shape.kernels * kKernelNs + shape.more_ns) - gaps_ns;
 
-  const auto [first, last] = Run(shape, strtod(argv[2], nullptr) * 1e3);
+  const auto [first, last] = Run(shape, strtod(argv[2], nullptr) * 1e3, argc == 6);
   Facts facts;
   facts.Say("share", (last.launches - first.launches) * busy_ns / 10 / (last.at_us - first.at_us));
   return 0;

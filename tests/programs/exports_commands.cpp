@@ -3,7 +3,8 @@
 // Memory that goes out by descriptors, on command. One command a line on stdin, one line of numbers
 // as the answer, the driver's code first; addresses and handles are numbers.
 //
-//   create WHERE BYTES | release H | map H BYTES | unmap VA BYTES     physical memory; code, handle
+//   create WHERE BYTES | release H         physical memory; code, handle
+//   reserve BYTES | map VA BYTES H | unmap VA BYTES
 //   export H | import FD         its descriptor
 //   alloc BYTES | free VA        linear memory
 //   managed BYTES
@@ -41,16 +42,13 @@ CUresult Create(const std::string& where, uint64_t bytes, uint64_t* handle) {
   return code;
 }
 
-// At an address of its own, where the GPU may use it.
-CUresult Map(CUmemGenericAllocationHandle handle, uint64_t bytes, uint64_t* address) {
-  CUdeviceptr reserved = 0;
+// Where the GPU may use it.
+CUresult Map(CUdeviceptr address, uint64_t bytes, CUmemGenericAllocationHandle handle) {
   CUmemAccessDesc access = {};
   access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
   access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-  MUST(cuMemAddressReserve(&reserved, bytes, 0, 0, 0));
-  MUST(cuMemMap(reserved, bytes, 0, handle, 0));
-  *address = reserved;
-  return cuMemSetAccess(reserved, bytes, &access, 1);
+  MUST(cuMemMap(address, bytes, 0, handle, 0));
+  return cuMemSetAccess(address, bytes, &access, 1);
 }
 
 CUresult Perform(const std::string& what, std::istringstream& words, uint64_t* answer) {
@@ -73,8 +71,9 @@ CUresult Perform(const std::string& what, std::istringstream& words, uint64_t* a
     return cuMemUnmap(address, next());
   }
   if (what == "map") {
-    const uint64_t handle = next();
-    return Map(handle, next(), answer);
+    address = next();
+    const uint64_t bytes = next();
+    return Map(address, bytes, next());
   }
   if (what == "export") {
     code = cuMemExportToShareableHandle(&fd, next(), CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
@@ -84,6 +83,9 @@ CUresult Perform(const std::string& what, std::istringstream& words, uint64_t* a
     code = cuMemImportFromShareableHandle(&handle, reinterpret_cast<void*>(next()),
                                           CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
     *answer = handle;
+  } else if (what == "reserve") {
+    code = cuMemAddressReserve(&address, next(), 0, 0, 0);
+    *answer = address;
   } else if (what == "range") {
     address = next();
     code =

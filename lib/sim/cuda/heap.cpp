@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "cuda/arena.h"
+#include "cuda/dma_buf.h"
 #include "cuda/memory.h"
 #include "machine/machine.h"
 #include "machine/vec.h"
@@ -155,6 +156,7 @@ CUresult Take(int device, uint64_t owner, size_t bytes, Block* block) {
 
 void Give(const Block& block) {
   if (block.granule_bytes != 0) {
+    dma_buf::Leave(block.offset);
     arena::Give(block.offset, block.granule_bytes);
     memory::ReleaseHidden(block.device, block.granule_bytes);
     return;

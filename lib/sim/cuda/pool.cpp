@@ -10,6 +10,7 @@
 
 #include "cuda/arena.h"
 #include "cuda/device.h"
+#include "cuda/dma_buf.h"
 #include "cuda/heap.h"
 #include "cuda/memory_blocks.h"
 #include "cuda/ranges.h"
@@ -222,6 +223,7 @@ void Trim(Pool* pool, uint64_t keep_bytes) {
     Block* idle = LastIdle(&pool->space, /*settled=*/true);
     if (idle == nullptr) return;
     if (idle->is_exported) LeaveToFile(pool, idle);
+    dma_buf::Leave(idle->offset);
     Unback(idle);
     Shrink(pool, pool->reserved_bytes - kBlockBytes);
   }

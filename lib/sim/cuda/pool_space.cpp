@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "cuda/arena.h"
+#include "cuda/dma_buf.h"
 #include "cuda/heap.h"
 #include "machine/machine.h"
 
@@ -145,7 +146,8 @@ Block* LastIdle(Space* space, bool settled) {
   for (size_t at = space->blocks.size(); at > 0; --at) {
     Block& block = space->blocks[at - 1];
     if (!block.is_backed || block.pieces != 0) continue;
-    if (settled ? !block.is_awaited : !block.is_exported) return &block;
+    const bool may_move = !block.is_exported && !dma_buf::IsPinned(block.offset);
+    if (settled ? !block.is_awaited : may_move) return &block;
   }
   return nullptr;
 }

@@ -48,7 +48,7 @@ void Vacate(Space* space, uint64_t offset, uint64_t bytes);
 Block* FirstUnbacked(Space* space, uint64_t offset, uint64_t bytes);
 
 // The last backed block without pieces, or nullptr.  `settled`: to be given back, so that is not
-// awaited either; else to be moved, so that is not exported.
+// awaited either; else to be moved, so that nothing holds it where it is.
 Block* LastIdle(Space* space, bool settled);
 
 // A block loses its physical memory, and what was written there.

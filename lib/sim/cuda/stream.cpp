@@ -145,6 +145,12 @@ Work* EndOf(TimelineLock& lock, const Stream& stream) {
   return end.End(lock);
 }
 
+Work* AskedEndOf(TimelineLock& lock, const Stream& stream) {
+  if (stream.is_legacy) return EndOf(lock, stream);
+  if (stream.tail != nullptr) RetainWork(stream.tail);
+  return stream.tail;
+}
+
 Work* EndOfContext(TimelineLock& lock, uint64_t context) {
   Gathering end;
   ForEach([&](Stream* stream) {

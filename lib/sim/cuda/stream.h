@@ -75,7 +75,11 @@ void ForEach(Visit visit);
 // covers the legacy stream's rule: it and every blocking stream of its context wait for each other.
 Work* EndOf(TimelineLock& lock, const Stream& stream);
 
-// The same for everything in a context.
+// What its end is to whoever asks or waits for it. A blocking stream with nothing of its own is
+// done while the legacy stream runs, which is not while any blocking one does (H200).
+Work* AskedEndOf(TimelineLock& lock, const Stream& stream);
+
+// The same as EndOf for everything in a context.
 Work* EndOfContext(TimelineLock& lock, uint64_t context);
 
 // Makes `work`, already submitted behind EndOf(stream), the stream's last.

@@ -101,7 +101,7 @@ CUresult QueryStream(bool per_thread, CUstream handle) {
   if (result == CUDA_SUCCESS && stream->is_legacy) result = capture::RefuseLegacy(stream->context);
   if (result == CUDA_SUCCESS) result = capture::RefuseUnsafe();
   if (result != CUDA_SUCCESS) return result;
-  Work* end = stream::EndOf(lock, *stream);
+  Work* end = stream::AskedEndOf(lock, *stream);
   if (end == nullptr) return CUDA_SUCCESS;
   const bool done = end->state == WorkState::kDone;
   ReleaseWork(end);
@@ -119,7 +119,7 @@ CUresult SynchronizeStream(bool per_thread, CUstream handle) {
   if (result == CUDA_SUCCESS) result = capture::RefuseUnsafe();
   if (result != CUDA_SUCCESS) return result;
   const int device = stream->device;
-  Work* end = stream::EndOf(lock, *stream);
+  Work* end = stream::AskedEndOf(lock, *stream);
   lock.Wait(end);
   ReleaseWork(end);
   memory::AfterSynchronize(device);

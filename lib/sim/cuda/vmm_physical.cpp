@@ -6,6 +6,7 @@
 
 #include "cuda/arena.h"
 #include "cuda/device.h"
+#include "cuda/dma_buf.h"
 #include "cuda/vmm.h"
 #include "cuda/vmm_state.h"
 #include "machine/calls.h"
@@ -21,6 +22,7 @@ void GiveMemory(const Physical& physical) {
     machine::LetGo(&hold);
     return;
   }
+  dma_buf::Leave(physical.offset);
   arena::Give(physical.offset, physical.bytes);
   memory::ReleaseHidden(physical.prop.location.id, physical.charged_bytes);
 }
@@ -79,6 +81,8 @@ Physical* Find(CUmemGenericAllocationHandle handle) {
   Physical* physical = g_physical.Find(static_cast<uint64_t>(handle));
   return physical != nullptr && physical->references > 0 ? physical : nullptr;
 }
+
+const Physical* Behind(const memory::Range& range) { return g_physical.Find(range.detail); }
 
 Physical* Create() {
   uint64_t handle = 0;

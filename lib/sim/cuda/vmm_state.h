@@ -29,6 +29,9 @@ inline constexpr uint64_t kGranularity = uint64_t{2} << 20;
 // nullptr for a handle that is not live; also for one that only mappings keep alive.
 Physical* Find(CUmemGenericAllocationHandle handle);
 
+// What lies behind a mapped range.
+const Physical* Behind(const memory::Range& range);
+
 // An empty object with one reference and its handle set; nullptr when memory is exhausted.
 Physical* Create();
 

@@ -21,6 +21,7 @@ enum class SharedKind : int32_t {
   kNone = 0,
   kMemory,  // has its content in the control file; listed under its owner, then under its importer
   kPool,    // what a pool's file keeps; listed under nobody
+  kPinned,  // what dma-bufs keep; the same
 };
 
 struct SharedMemory {

@@ -8,6 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <initializer_list>
+
 #include "machine/shared_table.h"
 
 namespace sim::machine {
@@ -21,14 +23,38 @@ constexpr off_t kFirstPosition = 1;
 
 constinit int g_control = -1;
 
-int OpenControlFile() {
+constexpr char kControl[] = "nvidiactl";
+constexpr char kDmaBufs[] = "dmabuf";
+
+int OpenBeside(const char* prefix, int flags) {
   const char* machine = MachinePath();
   const char* slash = strrchr(machine, '/');
   const int folder_bytes = slash != nullptr ? static_cast<int>(slash + 1 - machine) : 0;
   char path[kMaxPathBytes + 32];
-  snprintf(path, sizeof(path), "%.*snvidiactl-%s", folder_bytes, machine, machine + folder_bytes);
-  return open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+  snprintf(path, sizeof(path), "%.*s%s-%s", folder_bytes, machine, prefix, machine + folder_bytes);
+  return open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0600);
 }
+
+int OpenControlFile() { return OpenBeside(kControl, O_CREAT); }
+
+// The files in which anybody may hold something.
+class Files {
+ public:
+  Files() : control_(OpenControlFile()), dma_bufs_(OpenBeside(kDmaBufs, 0)) {}
+  ~Files() {
+    if (control_ >= 0) close(control_);
+    if (dma_bufs_ >= 0) close(dma_bufs_);
+  }
+  Files(const Files&) = delete;
+  Files& operator=(const Files&) = delete;
+
+  int control() const { return control_; }
+  bool IsHeld(int place) const;
+
+ private:
+  int control_;
+  int dma_bufs_;  // -1: no dma-buf was ever made
+};
 
 struct flock HoldOf(int place, short type) {
   struct flock lock = {};
@@ -50,9 +76,12 @@ int OpenHold(int place) {
   return -1;
 }
 
-bool IsHeld(int control, int place) {
-  struct flock lock = HoldOf(place, F_WRLCK);
-  return fcntl(control, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+bool Files::IsHeld(int place) const {
+  for (const int file : {control_, dma_bufs_}) {
+    struct flock lock = HoldOf(place, F_WRLCK);
+    if (fcntl(file, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK) return true;
+  }
+  return false;
 }
 
 // Where `bytes` fit among the memories there are.
@@ -72,10 +101,11 @@ uint64_t FindOffset(const MachineFile& file, uint64_t bytes) {
   return offset;
 }
 
-void ClearIfUnheld(int control, int place, SharedMemory* memory) {
-  if (IsHeld(control, place)) return;
+void ClearIfUnheld(const Files& files, int place, SharedMemory* memory) {
+  const bool is_owned = memory->kind == SharedKind::kPinned && memory->owner != kNoSlot;
+  if (is_owned || files.IsHeld(place)) return;
   if (memory->kind == SharedKind::kMemory) {
-    fallocate(control, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+    fallocate(files.control(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
               static_cast<off_t>(memory->offset), static_cast<off_t>(memory->bytes));
   }
   *memory = {};
@@ -125,16 +155,15 @@ int PlaceOf(const MachineFile& file, int fd, SharedKind kind) {
 
 void ClearUnheld(MachineFile* file) {
   if (file->shared_limit == 0) return;
-  const int control = OpenControlFile();
-  if (control < 0) return;
+  const Files files;
+  if (files.control() < 0) return;
   int limit = 0;
   for (int place = 0; place < file->shared_limit; ++place) {
     SharedMemory& memory = file->shared[place];
-    if (memory.kind != SharedKind::kNone) ClearIfUnheld(control, place, &memory);
+    if (memory.kind != SharedKind::kNone) ClearIfUnheld(files, place, &memory);
     if (memory.kind != SharedKind::kNone) limit = place + 1;
   }
   file->shared_limit = limit;
-  close(control);
 }
 
 uint64_t SharedBytes(const MachineFile& file, int device, int slot) {
@@ -246,6 +275,37 @@ void ChangePoolFile(const SharedHold& hold, int64_t owner_bytes, int64_t bytes) 
   memory.bytes += static_cast<uint64_t>(bytes);
 }
 
+int OpenDmaBuf() { return OpenBeside(kDmaBufs, O_CREAT); }
+
+bool HoldByDmaBuf(int dma_buf, int place) {
+  struct flock lock = HoldOf(place, F_RDLCK);
+  return fcntl(dma_buf, F_OFD_SETLK, &lock) == 0;
+}
+
+int PinByDmaBuf(int dma_buf, int device, uint64_t bytes) {
+  Gate gate;
+  if (gate.file() == nullptr || CachedOwnSlot() == kNoSlot) return -1;
+  const int place = FreePlace(*gate.file());
+  if (place < 0 || !HoldByDmaBuf(dma_buf, place)) return -1;
+  Add(gate.file(), place,
+      {.bytes = 0,
+       .owner_bytes = bytes,
+       .offset = 0,
+       .device = device,
+       .owner = CachedOwnSlot(),
+       .importer = kNoSlot,
+       .kind = SharedKind::kPinned});
+  return place;
+}
+
+void LeavePinned(int place) {
+  Gate gate;
+  if (gate.file() == nullptr) return;
+  SharedMemory& memory = gate.file()->shared[place];
+  Inherit(&memory);
+  ClearIfUnheld(Files(), place, &memory);
+}
+
 void LetGo(SharedHold* hold) {
   Gate gate;
   close(hold->fd);
@@ -256,11 +316,7 @@ void LetGo(SharedHold* hold) {
     } else if (memory.importer == CachedOwnSlot()) {
       memory.importer = kNoSlot;
     }
-    const int control = OpenControlFile();
-    if (control >= 0) {
-      ClearIfUnheld(control, hold->place, &memory);
-      close(control);
-    }
+    ClearIfUnheld(Files(), hold->place, &memory);
   }
   *hold = {};
 }

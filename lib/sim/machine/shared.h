@@ -2,8 +2,8 @@
 // but a descriptor, and holds its bytes of the device meanwhile.
 //
 // Owns the control file beside the machine file, which stands for /dev/nvidiactl: a descriptor of
-// it means one memory, and its pages are the memory; or a pool, whose memory is its maker's. Must
-// not know handles or addresses.
+// it means one memory, and its pages are the memory; or a pool, whose memory is its maker's. Beside
+// it lies the file that all dma-bufs are of. Must not know handles or addresses.
 #ifndef GPUFENCE_LIB_SIM_MACHINE_SHARED_H_
 #define GPUFENCE_LIB_SIM_MACHINE_SHARED_H_
 
@@ -43,6 +43,15 @@ bool HoldPoolFile(int fd, SharedHold* hold);
 
 // Adds to what the owner's end leaves to the file, and to what the file holds.
 void ChangePoolFile(const SharedHold& hold, int64_t owner_bytes, int64_t bytes);
+
+// A new dma-buf, which holds nothing yet; -1: there are too many descriptors.
+int OpenDmaBuf();
+
+// What it holds from now on: another hold's memory, or bytes that this process has reserved and
+// that are left to the dma-bufs on them by LeavePinned, or by its end. The latter's place, or -1.
+bool HoldByDmaBuf(int dma_buf, int place);
+int PinByDmaBuf(int dma_buf, int device, uint64_t bytes);
+void LeavePinned(int place);
 
 // Lets go of any hold.
 void LetGo(SharedHold* hold);

@@ -5,13 +5,12 @@
 
 #include "device/ids.h"
 #include "device/markers_gaps.h"
+#include "device/markers_look.h"
 #include "real.h"
 
 namespace gpufence {
 namespace {
 
-constexpr uint64_t kLegacyStream = 1;     // CU_STREAM_LEGACY
-constexpr uint64_t kPerThreadStream = 2;  // CU_STREAM_PER_THREAD
 constexpr int kMarkersMadeAtOnce = 8;
 
 // Taken for the time of a launch while nothing better is known.
@@ -32,12 +31,6 @@ constexpr uint64_t kMostRecordNs = 3'000;
 // The stream that the thread launched into last.
 constinit thread_local MarkedStream* last_stream = nullptr;
 
-uint64_t CurrentContext() {
-  CUcontext context = nullptr;
-  if (real::cuCtxGetCurrent(&context) != CUDA_SUCCESS) return 0;
-  return reinterpret_cast<uint64_t>(context);
-}
-
 CUstream HandleOf(const MarkedStream& stream) {
   return reinterpret_cast<CUstream>(stream.handle.load(std::memory_order_relaxed));
 }
@@ -55,6 +48,12 @@ bool IsPrimary(uint64_t context, CUdevice device) {
 }
 
 }  // namespace
+
+uint64_t CurrentContext() {
+  CUcontext context = nullptr;
+  if (real::cuCtxGetCurrent(&context) != CUDA_SUCCESS) return 0;
+  return reinterpret_cast<uint64_t>(context);
+}
 
 uint64_t MarkedStream::QueuedNs() const {
   const uint64_t launches =
@@ -84,7 +83,10 @@ bool Markers::KeyOf(CUstream stream, Key* key) {
   if (key->handle > kPerThreadStream) return true;
   key->scope = CurrentContext();
   // A thread's own storage has an address that no other living thread has.
-  if (key->handle == kPerThreadStream) key->thread = reinterpret_cast<uint64_t>(&last_stream);
+  if (key->handle == kPerThreadStream) {
+    key->thread = reinterpret_cast<uint64_t>(&last_stream);
+    NoteBlockingStream();
+  }
   return key->scope != 0;
 }
 
@@ -114,6 +116,7 @@ MarkedStream* Markers::Insert(const Key& key) {
       real::cuStreamGetCtx(reinterpret_cast<CUstream>(key.handle), &owner) != CUDA_SUCCESS) {
     owner = reinterpret_cast<CUcontext>(CurrentContext());
   }
+  const bool is_blocking = IsBlockingStream(key.handle);
   const FutexGuard guard(&lock_);
   MarkedStream* known = Lookup(key);
   if (known != nullptr) return known;
@@ -138,12 +141,15 @@ MarkedStream* Markers::Insert(const Key& key) {
   place->context = context;
   place->first = place->last = kNone;
   place->is_timed = place->is_trusted = place->is_fresh = place->goes_on = false;
+  place->is_blocking = is_blocking;
+  place->others_seen = contexts_[context].others;
   place->failures = 0;
   place->queued = place->tail_seen = place->steps = 0;
   place->idle_since_ns = place->deducted_ns = place->ns_per_launch = place->mean_ns =
       place->ran_ns = 0;
   place->steady = place->mean_of = 0;
-  place->by_host = place->is_waited_for = place->began_away = false;
+  place->by_host = place->is_waited_for = place->began_away = place->marks_each = false;
+  place->came_ns = place->spaced_ns = 0;
   place->marked_due = 0;
   place->begin_gpu_ns = 0;
   place->host_mark_ns = place->held_ns = place->record_ns = 0;
@@ -168,7 +174,8 @@ MarkedStream* Markers::StreamFor(CUstream stream) {
 
 MarkedStream* Markers::Find(CUstream stream) {
   Key key;
-  return KeyOf(stream, &key) ? Lookup(key) : nullptr;
+  if (!KeyOf(stream, &key)) return nullptr;
+  return last_stream != nullptr && Is(*last_stream, key) ? last_stream : Lookup(key);
 }
 
 uint16_t Markers::ContextFor(uint64_t handle) {
@@ -189,7 +196,7 @@ uint16_t Markers::ContextFor(uint64_t handle) {
   Context* made = &contexts_[free];
   made->ordinal = ordinal;
   made->is_primary = IsPrimary(handle, static_cast<CUdevice>(ordinal));
-  made->away = 0;
+  made->away = made->others = 0;
   made->blind = false;
   made->free = made->base = kNone;
   made->base_ns = 0;
@@ -206,18 +213,14 @@ bool Markers::IsActive(const MarkedStream* stream) const {
 void Markers::SetActive(const MarkedStream* stream, bool active) {
   const size_t index = static_cast<size_t>(stream - streams_);
   const uint64_t bit = uint64_t{1} << (index % 64);
+  if (IsActive(stream) == active) return;
   if (active) {
-    active_[index / 64].fetch_or(bit, std::memory_order_seq_cst);  // before the watcher is asked
+    active_[index / 64].fetch_or(bit, std::memory_order_release);
+    active_count_.fetch_add(1, std::memory_order_seq_cst);  // before the watcher is asked
   } else {
     active_[index / 64].fetch_and(~bit, std::memory_order_release);
+    active_count_.fetch_sub(1, std::memory_order_release);
   }
-}
-
-bool Markers::any_active() const {
-  for (const std::atomic<uint64_t>& each : active_) {
-    if (each.load(std::memory_order_seq_cst) != 0) return true;
-  }
-  return false;
 }
 
 // ---- markers ----
@@ -303,20 +306,30 @@ bool Markers::Record(MarkedStream* stream, uint32_t launches, bool begins, bool 
   return true;
 }
 
-void Markers::LeaveContext(bool waits) {
-  if (!any_active()) return;
+// Whether the calling thread can put something into it: into its own per-thread stream alone.
+bool Markers::IsReachable(const MarkedStream& stream) {
+  const uint64_t owner = stream.thread.load(std::memory_order_relaxed);
+  return owner == 0 || owner == reinterpret_cast<uint64_t>(&last_stream);
+}
+
+bool Markers::LeaveContext(bool waits) {
+  if (!any_active()) return false;
+  bool has_marked = false;
   const uint64_t context = CurrentContext();
-  const uint64_t thread = reinterpret_cast<uint64_t>(&last_stream);
   const FutexGuard guard(&lock_);
   ForEachActive([&](MarkedStream* stream) {
-    const uint64_t owner = stream->thread.load(std::memory_order_relaxed);
-    if ((owner != 0 && owner != thread) ||
+    if (!IsReachable(*stream) ||
         contexts_[stream->context].handle.load(std::memory_order_relaxed) != context) {
       return;
     }
-    if (stream->word.load(std::memory_order_relaxed) != 0) LeaveLocked(stream);
+    const uint16_t last = stream->last;
+    const bool is_left =
+        stream->word.load(std::memory_order_relaxed) != 0 && (!waits || MayMarkLate(*stream));
+    if (is_left) LeaveLocked(stream);
+    has_marked |= stream->last != last;
     if (!waits) stream->goes_on.store(false, std::memory_order_relaxed);
   });
+  return has_marked;
 }
 
 }  // namespace gpufence

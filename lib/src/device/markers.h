@@ -37,13 +37,23 @@ inline constexpr uint64_t kAroundRunNs = 2'000;
 // ones begin by it, and end with a marker.
 inline constexpr uint64_t kHostToldLaunchNs = 40'000;
 
-// From one look at what runs to the next, at most: who sleeps longer is woken by a launch.
+// Launches so far apart cost little if each is looked at for itself.
+inline constexpr uint64_t kSparseNs = 100'000;
+
+// From one look at what runs to the next, at most, and where there is little to hold; who sleeps
+// longer is woken by a launch.
 inline constexpr uint64_t kLongestLookNs = 2'000'000;
+inline constexpr uint64_t kRareLookNs = 8'000'000;
+
+// A stream was made that waits for the legacy stream of its context, and that one for it.
+void NoteBlockingStream();
+bool HasBlockingStreams();
 
 // How long a launch was kept waiting before it went, and how much of that for other containers.
 struct HeldNs {
   uint64_t at_all;
   uint64_t by_others;
+  bool is_unasked;  // the gate was open for a stream that is looked at, and nobody asked more
 };
 
 struct IntervalContent;
@@ -57,9 +67,10 @@ struct BusyInterval {
 // One stream; `first` to `last` are its markers that were not seen reached yet, oldest first.
 struct MarkedStream {
   static constexpr uint32_t kRunning = 1u << 31;
-  static constexpr uint32_t kHeld = 1u << 30;   // enough is queued: ask before the next launch
-  static constexpr uint32_t kProbe = 1u << 29;  // the next launch puts a marker before itself
-  static constexpr uint32_t kLaunches = kProbe - 1;
+  static constexpr uint32_t kHeld = 1u << 30;    // enough is queued: ask before the next launch
+  static constexpr uint32_t kProbe = 1u << 29;   // the next launch puts a marker before itself
+  static constexpr uint32_t kSparse = 1u << 28;  // launches come far apart: CameToIdle
+  static constexpr uint32_t kLaunches = kSparse - 1;
 
   std::atomic<uint64_t> handle;   // 0: none; CU_STREAM_LEGACY and CU_STREAM_PER_THREAD have a scope
   std::atomic<uint64_t> scope;    // their context
@@ -74,11 +85,18 @@ struct MarkedStream {
   std::atomic<bool> is_trusted;         // ns_per_launch is of this run
   std::atomic<uint64_t> launched_ns;    // when this run's first launch returned; 0: unknown
   std::atomic<bool> goes_on;            // nothing that is no kernel is behind its last marker
-  uint32_t every;                       // launches between two markers, about
+
+  // kSparse: between two launches the stream may have nothing to do.
+  std::atomic<bool> marks_each;   // it had: each of them has a marker of its own
+  std::atomic<uint64_t> came_ns;  // when the last one did, or the one that began the run
+  uint64_t spaced_ns;             // when those came that were marked last, about
+  uint32_t every;                 // launches between two markers, about
   uint32_t ordinal;
   uint16_t context;
   uint16_t first;
   uint16_t last;
+  bool is_blocking;       // it waits for the legacy stream of its context ...
+  uint32_t others_seen;   // ... which had so much that is no kernel when its last run began
   bool is_timed;          // run_begin_ns is known
   bool is_fresh;          // no marker of this run was reached but the one that begins it
   uint8_t failures;       // driver calls about it that failed in a row
@@ -94,12 +112,12 @@ struct MarkedStream {
   uint64_t ran_ns;  // between the last two markers that were seen
 
   // Runs that are waited for (markers_waited.cpp).
-  bool by_host;            // no marker begins this one
-  bool is_waited_for;      // by a call that will tell what ran
-  bool began_away;         // while a call was under way that may have ended its context
-  uint32_t marked_due;     // so many more have to be marked
-  uint64_t host_begin_ns;  // before its first launch
-  uint64_t marked_ns;      // the same, behind the marker that begins it
+  std::atomic<bool> by_host;  // no marker begins this one
+  bool is_waited_for;         // by a call that will tell what ran
+  bool began_away;            // while a call was under way that may have ended its context
+  uint32_t marked_due;        // so many more have to be marked
+  uint64_t host_begin_ns;     // before its first launch
+  uint64_t marked_ns;         // the same, behind the marker that begins it
   uint64_t begin_ns;       // when a run without one began, which the next marker will tell; 0: none
   uint64_t host_extra_ns;  // from the launch's return to the wait's, without kernels; 0: unknown
   uint64_t longest_ns;     // of a launch, as markers saw it
@@ -151,21 +169,32 @@ class Markers {
   // Before a launch into a stream that is not running, and that was held for so long: that says
   // nothing about what it does, and after others the GPU comes from another process. Also behind a
   // launch, when the stream was seen idle meanwhile. `captures`: a capture may be open.
-  enum class Begun : uint8_t { kYes, kProbe, kNotMarked, kOtherStream };
+  // kMustAsk: nobody asked, and the stream is not looked at any more.
+  enum class Begun : uint8_t { kYes, kProbe, kNotMarked, kOtherStream, kMustAsk };
   Begun Begin(MarkedStream* stream, CUstream handle, HeldNs held, bool captures);
   // After launches: marks what has no marker yet. Where that fails they stay counted.
   void Mark(MarkedStream* stream);
   // The same when `mark_at` was reached.
   void MarkInTurn(MarkedStream* stream);
+  // Whether the stream, which is running, has nothing to do when a launch comes: then that begins a
+  // new run, or the pause would be charged. Where launches come close together it is not asked.
+  bool CameToIdle(MarkedStream* stream, CUstream handle, bool captures);
   // Behind a launch for which Begin answered kProbe.
   void Probed(MarkedStream* stream);
   // From now on a marker for about so much work.
   void Space(uint64_t work_ns) { spacing_ns_.store(work_ns, std::memory_order_relaxed); }
+  // The same for runs that are waited for: one for so much work.
+  void SpaceWaited(uint64_t work_ns) {
+    waited_spacing_ns_.store(work_ns, std::memory_order_relaxed);
+  }
   // Before something that is no kernel: marks, and the next launch begins a new run.
   void Leave(MarkedStream* stream);
   // The same for every stream of the calling thread's context. `waits`: before something that only
-  // waits.
-  void LeaveContext(bool waits);
+  // waits. True when a marker was put into one.
+  bool LeaveContext(bool waits);
+  // Before something that is no kernel is put into the context's legacy stream: the streams that
+  // wait for that.
+  void LeaveBlocking();
 
   // Around a wait for a stream's end. Before it: leaves the stream, unless the host's clock is
   // enough; then the launches that are waited for are returned. After it, with what was returned
@@ -174,11 +203,19 @@ class Markers {
   size_t AfterWait(MarkedStream* stream, uint32_t launches, bool ended, BusyInterval* busy,
                    size_t room);
 
+  // After the driver was asked whether the stream has ended, as AfterWait. Nothing is put into one
+  // that has: asked again it would not be ready.
+  size_t AfterAnswer(MarkedStream* stream, bool ended, BusyInterval* busy, size_t room);
+
   // What ran since the last look, at most `room` intervals, by stream in order. Sets the calling
   // thread's context and leaves none. `captures`: a capture may be open.
   size_t Collect(uint64_t now_ns, bool captures, BusyInterval* busy, size_t room);
 
-  bool any_active() const;
+  bool any_active() const { return active_count_.load(std::memory_order_seq_cst) != 0; }
+  // Changes whenever a stream begins to run.
+  uint32_t begun() const { return begun_.load(std::memory_order_relaxed); }
+  // Whether looks ask about the stream.
+  bool IsActive(const MarkedStream* stream) const;
   // Markers of the device that were ever seen reached.
   uint32_t reached(uint32_t ordinal) const {
     return reached_[ordinal % kMostMarkedDevices].load(std::memory_order_relaxed);
@@ -238,10 +275,11 @@ class Markers {
     std::atomic<uint64_t> handle;  // 0: none
     uint32_t ordinal;
     bool is_primary;
-    uint32_t away;  // calls under way that may end it
-    bool blind;     // events tell nothing in it: its launches are measured otherwise
-    uint16_t free;  // markers to be had
-    uint16_t base;  // the one whose GPU time is base_ns
+    uint32_t away;    // calls under way that may end it
+    uint32_t others;  // what is no kernel and was put into its legacy stream
+    bool blind;       // events tell nothing in it: its launches are measured otherwise
+    uint16_t free;    // markers to be had
+    uint16_t base;    // the one whose GPU time is base_ns
     int64_t base_ns;
     GpuClock clock;
     uint64_t prompted_ns;  // when a marker was last recorded that is reached at once
@@ -265,21 +303,27 @@ class Markers {
   void Discard(uint16_t marker);
   bool Record(MarkedStream* stream, uint32_t launches, bool begins, bool prompt = false);
   bool MarkLocked(MarkedStream* stream);
+  void NoteSpacing(MarkedStream* stream, uint32_t launches);
   void BeginLate(MarkedStream* stream, bool was_idle);
   void LeaveLocked(MarkedStream* stream);
   bool IsCapturing(const MarkedStream& stream);
-  enum class Doing : uint8_t { kUnknown, kKernels, kIdle, kOthersHadIt };
+  static bool IsReachable(const MarkedStream& stream);
+  bool MayMarkLate(const MarkedStream& stream) const;
+  bool WaitsForLegacy(MarkedStream* stream);
+  enum class Doing : uint8_t { kUnknown, kKernels, kIdle, kWaits };
   Doing DoingOf(const MarkedStream& stream, bool captures) const;
   bool HostCanBegin(const MarkedStream& stream) const;
   bool BeginNow(MarkedStream* stream, bool was_idle, Doing doing);
 
   bool IsOnlyActive(const MarkedStream* stream) const;
+  bool IsToldByHost(const MarkedStream& stream, uint32_t launches, uint64_t now_ns) const;
   bool HostIsEnough(const MarkedStream& stream) const;
 
   struct Look;
   bool TakeByHost(MarkedStream* stream, uint32_t launches, uint64_t now_ns, BusyInterval* busy,
                   size_t* count);
   size_t TakeMarked(MarkedStream* stream, uint64_t now_ns, BusyInterval* busy, size_t room);
+  size_t TakeEnded(MarkedStream* stream, uint64_t now_ns, BusyInterval* busy, size_t room);
   void CollectStream(MarkedStream* stream, Look* look);
   bool Probe(MarkedStream* stream);
   void Running(MarkedStream* stream, const IntervalContent& content, uint64_t end_ns, Look* look);
@@ -299,18 +343,20 @@ class Markers {
   bool IsMeant(const Context& context, CUcontext handle, uint32_t ordinal) const;
 
   void SetActive(const MarkedStream* stream, bool active);
-  bool IsActive(const MarkedStream* stream) const;
   template <typename Visit>
   void ForEachActive(Visit visit);
 
   FutexLock lock_;
   Context contexts_[kMostMarkedContexts];
   std::atomic<uint32_t> reached_[kMostMarkedDevices];
+  std::atomic<uint32_t> begun_;
   std::atomic<uint64_t> longest_ns_;
   std::atomic<uint64_t> spacing_ns_;
+  std::atomic<uint64_t> waited_spacing_ns_;
   uint32_t markers_made_;
   uint16_t unused_;  // markers without an event
   Marker markers_[kMostMarkers];
+  std::atomic<uint32_t> active_count_;
   std::atomic<uint64_t> active_[kMostMarkedStreams / 64];
   MarkedStream streams_[kMostMarkedStreams];
 };

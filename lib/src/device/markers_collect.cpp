@@ -13,7 +13,6 @@ constexpr uint64_t kMostLaunchesUnmarked = 256;
 constexpr uint64_t kMuchLongerNs = 1'000'000;
 // The base moves along, so that the driver's float of milliseconds stays exact to 30 ns.
 constexpr int64_t kBaseReachNs = 500'000'000;
-constexpr uint64_t kLegacyStream = 1;
 // A call that fails once may be chance; so often in a row, its context is dead or events are
 // refused there.
 constexpr uint8_t kMostFailures = 5;
@@ -22,7 +21,7 @@ constexpr uint64_t kClockDoubtNs = 150'000;
 
 constexpr size_t kMostAsked = 256;  // markers, at one look
 // Intervals that are over together are read as one up to here.
-constexpr uint64_t kJoinedNs = kLongestLookNs;
+constexpr uint64_t kJoinedNs = kRareLookNs;
 // What is overdue is looked at again after such a part of the time that it took so far.
 constexpr uint64_t kOverduePart = 8;
 
@@ -207,7 +206,7 @@ bool Markers::Reached(MarkedStream* stream, const Marker& marker, Look* look, ui
   }
   if (context->base == kNone && !marker.prompt) {
     // Nothing else tells the GPU's time; but a look ago it was not reached.
-    since_ns = std::max(since_ns, look->now_ns - std::min(look->now_ns, kLongestLookNs));
+    since_ns = std::max(since_ns, look->now_ns - std::min(look->now_ns, kRareLookNs));
   }
   if (context->base == kNone || gpu_ns - context->base_ns > kBaseReachNs) {
     if (context->base != kNone) Return(context->base);
@@ -275,6 +274,7 @@ void Markers::CollectTail(MarkedStream* stream, Look* look) {
     Idle(stream, word, look->now_ns);
     return;
   }
+  if (IsToldByHost(*stream, launches, look->now_ns)) return;
   const uint64_t estimate_ns = stream->run_begin_ns + launches * stream->ns_per_launch;
   bool is_idle = false;
   const bool is_per_thread = stream->thread.load(std::memory_order_relaxed) != 0;
@@ -288,10 +288,7 @@ void Markers::CollectTail(MarkedStream* stream, Look* look) {
     const CUresult rc = real::cuStreamQuery(reinterpret_cast<CUstream>(asked));
     // Of a context that is dead, nothing runs.
     is_idle = rc == CUDA_SUCCESS || (rc != CUDA_ERROR_NOT_READY && Fails(stream));
-    size_t active = 0;
-    if (handle == kLegacyStream) ForEachActive([&](MarkedStream*) { ++active; });
-    // A marker in the legacy stream, late, would make other streams wait for each other.
-    if (!is_idle && !is_per_thread && active <= 1) MarkLocked(stream);
+    if (!is_idle && !is_per_thread && MayMarkLate(*stream)) MarkLocked(stream);
   }
   if (is_idle && stream->is_waited_for) return;
   uint64_t end_ns = look->now_ns;
@@ -307,7 +304,8 @@ void Markers::CollectTail(MarkedStream* stream, Look* look) {
 
 // False: a launch came between.
 bool Markers::Idle(MarkedStream* stream, uint32_t word, uint64_t now_ns) {
-  if (!stream->word.compare_exchange_strong(word, 0, std::memory_order_acq_rel)) return false;
+  const uint32_t idle = word & MarkedStream::kSparse;
+  if (!stream->word.compare_exchange_strong(word, idle, std::memory_order_acq_rel)) return false;
   CountDown(stream, word & MarkedStream::kLaunches);
   stream->idle_since_ns = now_ns;
   stream->tail_seen = 0;

@@ -127,12 +127,13 @@ uint64_t IdleNs(const MarkedStream& stream, const IntervalContent& content, uint
 }
 
 void LearnMean(MarkedStream* stream, uint32_t launches, uint64_t ran_ns, uint64_t busy_ns) {
-  launches = std::clamp(launches, 1u, kMeanLaunches);
+  launches = std::max(launches, 1u);
   const uint64_t told_ns = launches * stream->ns_per_launch;
   const uint64_t off_ns = told_ns > ran_ns ? told_ns - ran_ns : ran_ns - told_ns;
   const bool is_steady = off_ns <= std::max(ran_ns / 8, kSteadyNs);
   stream->steady = is_steady ? std::min(stream->steady + 1, kSteadyIntervals) : 0;
-  const uint32_t kept = std::min(stream->mean_of, kMeanLaunches - launches);
+  const uint32_t others = kMeanLaunches - std::min(launches, kMeanLaunches);
+  const uint32_t kept = std::min(stream->mean_of, others);
   stream->mean_of = kept + launches;
   stream->mean_ns = std::max((stream->mean_ns * kept + busy_ns) / stream->mean_of, uint64_t{1});
 }

@@ -1,4 +1,4 @@
-// What one look at streams gathers; for the parts of markers alone.
+// What one look at streams gathers, and what else the parts of markers share; for these alone.
 #pragma once
 
 #include <algorithm>
@@ -6,6 +6,15 @@
 #include "device/markers.h"
 
 namespace gpufence {
+
+inline constexpr uint64_t kLegacyStream = 1;     // CU_STREAM_LEGACY
+inline constexpr uint64_t kPerThreadStream = 2;  // CU_STREAM_PER_THREAD
+
+// The calling thread's; 0: none.
+uint64_t CurrentContext();
+
+// A stream that the legacy stream of its context waits for, and that waits for it.
+bool IsBlockingStream(uint64_t handle);
 
 // Where the intervals go, and which context the thread is in.
 struct Markers::Look {

@@ -56,7 +56,7 @@ bool Markers::BeginNow(MarkedStream* stream, bool was_idle, Doing doing) {
     if (stream->first == kNone) stream->TakeBegin(&stream->begin_ns);
     return true;
   }
-  const bool prompt = doing != Doing::kOthersHadIt && (was_idle || doing == Doing::kIdle);
+  const bool prompt = doing != Doing::kWaits && (was_idle || doing == Doing::kIdle);
   if (!Record(stream, 0, /*begins=*/true, prompt)) return false;
   stream->marked_ns = NowNs();
   if (was_idle) stream->is_timed = false;
@@ -76,6 +76,7 @@ Markers::Begun Markers::Begin(MarkedStream* stream, CUstream handle, HeldNs held
   const Context& context = contexts_[stream->context];
   if (context.blind) return Begun::kNotMarked;
   const bool was_idle = !IsActive(stream);
+  if (was_idle && held.is_unasked) return Begun::kMustAsk;
   if (was_idle && NowNs() - stream->idle_since_ns > kLongPauseNs + held.at_all) {
     SpaceStream(stream, 1);
     stream->is_trusted = false;
@@ -83,20 +84,51 @@ Markers::Begun Markers::Begin(MarkedStream* stream, CUstream handle, HeldNs held
   stream->host_begin_ns = stream->marked_ns = stream->host_mark_ns = NowNs();
   stream->held_ns = 0;
   stream->launched_ns.store(0, std::memory_order_relaxed);
-  stream->by_host = held.by_others == 0 && HostIsEnough(*stream);
+  stream->came_ns.store(stream->host_begin_ns, std::memory_order_relaxed);
+  const bool waits = WaitsForLegacy(stream) || held.by_others != 0;
+  stream->by_host = !waits && HostIsEnough(*stream);
   if (context.away != 0 ||
       (stream->word.load(std::memory_order_relaxed) & MarkedStream::kLaunches) != 0) {
     BeginLate(stream, was_idle);
   } else if (stream->by_host) {
     stream->BeginAt(stream->host_begin_ns);
-  } else if (!BeginNow(stream, was_idle,
-                       held.by_others == 0 ? DoingOf(*stream, captures) : Doing::kOthersHadIt)) {
+  } else if (!BeginNow(stream, was_idle, waits ? Doing::kWaits : DoingOf(*stream, captures))) {
     return Begun::kNotMarked;
   }
   stream->word.fetch_or(MarkedStream::kRunning, std::memory_order_release);
   stream->awaits_launch = true;
+  begun_.fetch_add(1, std::memory_order_relaxed);
   if (was_idle) SetActive(stream, true);
   return Begun::kYes;
+}
+
+// So many launches were marked last. Where that was not directly behind one of them, which a look
+// does to what it finds running, each of the next is marked.
+void Markers::NoteSpacing(MarkedStream* stream, uint32_t launches) {
+  const uint64_t now_ns = markers_[stream->last].recorded_ns;
+  const bool is_sparse = now_ns - stream->spaced_ns >= launches * kSparseNs;
+  const uint64_t came_ns = stream->came_ns.load(std::memory_order_relaxed);
+  const bool is_late = now_ns - came_ns >= kSparseNs;
+  stream->spaced_ns = is_late ? came_ns : now_ns;
+  if (is_sparse) {
+    stream->word.fetch_or(MarkedStream::kSparse, std::memory_order_relaxed);
+  } else {
+    stream->word.fetch_and(~MarkedStream::kSparse, std::memory_order_relaxed);
+  }
+  if (is_late || !is_sparse) stream->marks_each.store(is_sparse, std::memory_order_relaxed);
+}
+
+bool Markers::CameToIdle(MarkedStream* stream, CUstream handle, bool captures) {
+  const uint64_t now_ns = NowNs();
+  const uint64_t last_ns = stream->came_ns.exchange(now_ns, std::memory_order_relaxed);
+  const bool runs = (stream->word.load(std::memory_order_relaxed) & MarkedStream::kRunning) != 0;
+  if (!runs || now_ns - last_ns < kSparseNs || captures || stream->by_host) return false;
+  const bool is_idle = real::cuStreamQuery(handle) == CUDA_SUCCESS;
+  stream->marks_each.store(is_idle, std::memory_order_relaxed);
+  if (!is_idle) return false;
+  const FutexGuard guard(&lock_);
+  LeaveLocked(stream);
+  return true;
 }
 
 // Without a marker to be had the launches stay counted, and the next one or the watcher tries
@@ -108,6 +140,7 @@ bool Markers::MarkLocked(MarkedStream* stream) {
   if (launches == 0 || (word & MarkedStream::kRunning) == 0) return true;
   if (context.away || context.blind || !Record(stream, launches, /*begins=*/false)) return false;
   stream->word.fetch_sub(launches, std::memory_order_relaxed);
+  NoteSpacing(stream, launches);
   markers_[stream->last].steps = stream->steps.exchange(0, std::memory_order_relaxed);
   CountDown(stream, launches);
   stream->awaits_launch = false;

@@ -12,7 +12,6 @@
 namespace gpufence {
 namespace {
 
-constexpr uint64_t kUnmarkedWorkNs = 1'000'000;
 // What lies around the kernels: 5.2 to 5.5 us on an H200, 60 where the wait gives the processor
 // away. With more the host's clock says too little about the kernels.
 constexpr uint64_t kMostExtraNs = 100'000;
@@ -24,12 +23,6 @@ constexpr uint64_t kMostLateNs = 1'000;  // more than that was a late host: it t
 constexpr uint64_t kForgetParts = 64;    // of the longest launch, with each marked run
 constexpr uint32_t kMarkedAfterSurprise = 4;
 
-uint64_t CurrentContext() {
-  CUcontext context = nullptr;
-  if (real::cuCtxGetCurrent(&context) != CUDA_SUCCESS) return 0;
-  return reinterpret_cast<uint64_t>(context);
-}
-
 // Three parts of what was known, one of what was seen.
 uint64_t Average(uint64_t known, uint64_t seen) {
   return known != 0 ? (3 * known + std::min(seen, known + kMostLateNs)) / 4 : seen;
@@ -38,20 +31,21 @@ uint64_t Average(uint64_t known, uint64_t seen) {
 }  // namespace
 
 bool Markers::IsOnlyActive(const MarkedStream* stream) const {
-  const size_t own = static_cast<size_t>(stream - streams_);
-  for (size_t index = 0; index < kMostMarkedStreams / 64; ++index) {
-    uint64_t bits = active_[index].load(std::memory_order_relaxed);
-    if (index == own / 64) bits &= ~(uint64_t{1} << (own % 64));
-    if (bits != 0) return false;
-  }
-  return true;
+  return active_count_.load(std::memory_order_relaxed) == (IsActive(stream) ? 1u : 0u);
+}
+
+// Whether the wait for a run that no marker begins may yet tell of it, as it does of others.
+bool Markers::IsToldByHost(const MarkedStream& stream, uint32_t launches, uint64_t now_ns) const {
+  return stream.by_host && now_ns < stream.host_begin_ns + launches * stream.longest_ns +
+                                        stream.host_extra_ns + kSurpriseNs;
 }
 
 // Beside other streams the host would see their kernels as well.
 bool Markers::HostIsEnough(const MarkedStream& stream) const {
   return stream.is_trusted && stream.host_extra_ns != 0 && stream.host_extra_ns < kMostExtraNs &&
          stream.marked_due == 0 && stream.first == kNone &&
-         stream.ns_per_launch < kHostToldLaunchNs && stream.since_mark_ns < kUnmarkedWorkNs &&
+         stream.ns_per_launch < kHostToldLaunchNs &&
+         stream.since_mark_ns < waited_spacing_ns_.load(std::memory_order_relaxed) &&
          IsOnlyActive(&stream);
 }
 
@@ -65,7 +59,7 @@ uint32_t Markers::BeforeWait(MarkedStream* stream) {
     stream->is_waited_for = true;
     return launches;
   }
-  LeaveLocked(stream);
+  if (MayMarkLate(*stream)) LeaveLocked(stream);
   return 0;
 }
 
@@ -77,9 +71,27 @@ size_t Markers::AfterWait(MarkedStream* stream, uint32_t launches, bool ended, B
   if (launches != 0) {
     stream->is_waited_for = false;
     if (ended && TakeByHost(stream, launches, now_ns, busy, &count)) return count;
-    LeaveLocked(stream);  // the watcher marked it, or more was launched meanwhile
+    // The watcher marked it, or more was launched meanwhile.
+    if (MayMarkLate(*stream)) LeaveLocked(stream);
   }
-  return ended ? TakeMarked(stream, now_ns, busy, room) : 0;
+  if (!ended) return 0;
+  return MayMarkLate(*stream) ? TakeMarked(stream, now_ns, busy, room)
+                              : TakeEnded(stream, now_ns, busy, room);
+}
+
+size_t Markers::AfterAnswer(MarkedStream* stream, bool ended, BusyInterval* busy, size_t room) {
+  const uint32_t launches = stream->word.load(std::memory_order_relaxed) & MarkedStream::kLaunches;
+  if (launches == 0 && !IsActive(stream)) return 0;
+  const uint64_t now_ns = NowNs();
+  const FutexGuard guard(&lock_);
+  if (!ended) {
+    if (MayMarkLate(*stream)) LeaveLocked(stream);
+    return 0;
+  }
+  size_t count = 0;
+  if (launches != 0 && TakeByHost(stream, launches, now_ns, busy, &count)) return count;
+  count = TakeMarked(stream, now_ns, busy, room);
+  return count + TakeEnded(stream, now_ns, busy + count, room - count);
 }
 
 // False when the run is not what it was before the wait.
@@ -90,10 +102,8 @@ bool Markers::TakeByHost(MarkedStream* stream, uint32_t launches, uint64_t now_n
                             (word & MarkedStream::kRunning) != 0 &&
                             (word & MarkedStream::kLaunches) == launches;
   if (!is_as_it_was || !stream->word.compare_exchange_strong(word, 0, std::memory_order_acq_rel)) {
-    LeaveLocked(stream);  // the watcher marked it, or more was launched meanwhile
-    return 0;
+    return false;
   }
-  stream->steps.store(0, std::memory_order_relaxed);
   const uint64_t called_ns = stream->host_begin_ns + stream->LeadNs();
   const uint64_t span_begin_ns = std::min(called_ns, now_ns);
   uint64_t span_ns = now_ns - span_begin_ns;
@@ -102,7 +112,9 @@ bool Markers::TakeByHost(MarkedStream* stream, uint32_t launches, uint64_t now_n
     span_ns = most_ns + stream->host_extra_ns;
     stream->marked_due = kMarkedAfterSurprise;
   }
-  const uint64_t extra_ns = stream->host_extra_ns + (launches - 1) * kLaunchGapNs;
+  const uint64_t steps_ns = stream->steps.exchange(0, std::memory_order_relaxed) * kStepGapNs;
+  const uint64_t extra_ns =
+      stream->host_extra_ns + (launches - 1) * kLaunchGapNs + std::min(steps_ns, span_ns / 2);
   const uint64_t busy_ns = span_ns - std::min(span_ns, extra_ns);
   stream->since_mark_ns += span_ns;
   stream->is_timed = false;
@@ -114,20 +126,26 @@ bool Markers::TakeByHost(MarkedStream* stream, uint32_t launches, uint64_t now_n
   return true;
 }
 
+// All that is in the stream is done: what is marked tells when, and of the rest it is reckoned.
+size_t Markers::TakeEnded(MarkedStream* stream, uint64_t now_ns, BusyInterval* busy, size_t room) {
+  const Context& context = contexts_[stream->context];
+  if (context.away || CurrentContext() != context.handle.load(std::memory_order_relaxed)) return 0;
+  Look look = {now_ns, true, busy, room, 0, stream->context};
+  CollectStream(stream, &look);
+  return look.count;
+}
+
 // The markers of short runs are reached once these were waited for: taken here, the next run need
 // not be marked because of them. One that had two tells what the host's clock adds.
 size_t Markers::TakeMarked(MarkedStream* stream, uint64_t now_ns, BusyInterval* busy, size_t room) {
   if (stream->first == kNone || stream->ns_per_launch >= kHostToldLaunchNs) return 0;
-  const Context& context = contexts_[stream->context];
-  if (context.away || CurrentContext() != context.handle.load(std::memory_order_relaxed)) return 0;
   const Marker& first = markers_[stream->first];
   const bool is_one_run =
       first.begins && first.next == stream->last && !markers_[stream->last].begins;
   const uint32_t launches = markers_[stream->last].launches;
   stream->ran_ns = 0;
-  Look look = {now_ns, true, busy, room, 0, stream->context};
-  CollectStream(stream, &look);
-  if (!is_one_run || stream->first != kNone || stream->ran_ns == 0) return look.count;
+  const size_t count = TakeEnded(stream, now_ns, busy, room);
+  if (!is_one_run || stream->first != kNone || stream->ran_ns == 0) return count;
   // Both spans begin before the launch, whose time is in neither.
   const uint64_t span_ns = now_ns - stream->marked_ns + kAroundRunNs;
   const uint64_t known_ns = stream->ran_ns + kEndMarkerNs;
@@ -138,7 +156,7 @@ size_t Markers::TakeMarked(MarkedStream* stream, uint64_t now_ns, BusyInterval* 
                                 stream->ran_ns / std::max(launches, 1u));
   stream->since_mark_ns = 0;
   if (stream->marked_due > 0) --stream->marked_due;
-  return look.count;
+  return count;
 }
 
 }  // namespace gpufence

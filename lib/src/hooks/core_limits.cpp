@@ -38,26 +38,29 @@ CoreShares Imposed(CoreLimits* limits, const CoreClaim& claim) {
   return shares.hard == 0 ? CoreShares{} : shares;
 }
 
-// The node folder, or "" with a warning: without one the container stands alone. All processes of a
-// container see the same mounts, hence decide alike; tables that are full refuse instead, since a
-// process that stands alone beside siblings who do not would have a share of its own.
-const char* UsableNodeFolder(const char* folder) {
-  if (folder[0] == '\0') return folder;
+// Why the node folder cannot be used; null: it can.
+const char* FaultOf(const char* folder, const RegionPlaces& own) {
   struct stat found = {};
-  int error = 0;
-  if (stat(folder, &found) != 0) {
-    error = errno;
-  } else if (!S_ISDIR(found.st_mode)) {
-    error = ENOTDIR;
-  } else if (faccessat(AT_FDCWD, folder, W_OK | X_OK, AT_EACCESS) != 0) {
-    error = errno;
-  }
-  if (error == 0) return folder;
+  if (stat(folder, &found) != 0) return strerror(errno);
+  if (!S_ISDIR(found.st_mode)) return strerror(ENOTDIR);
+  if (StandsAlone(own)) return "processes of the container that cannot use it are there already";
+  if (faccessat(AT_FDCWD, folder, W_OK | X_OK, AT_EACCESS) == 0) return nullptr;
+  const int error = errno;
+  return HasNodeFile(folder) ? nullptr : strerror(error);
+}
+
+// The node folder, or "" with a warning: without one the container stands alone. Processes of
+// several users do not all have the same rights: those who come later do as those who came first,
+// since each file has a share of its own. Tables that are full refuse, for the same reason.
+const char* UsableNodeFolder(const char* folder, const RegionPlaces& own) {
+  if (folder[0] == '\0') return folder;
+  const char* fault = FaultOf(folder, own);
+  if (fault == nullptr) return folder;
   GPUFENCE_LOG(kWarn,
                "GPUFENCE_NODE_DIR='%s' is not used: %s. The container holds its core limit alone, "
                "without turns with its neighbours; mount a folder there that all containers of the "
                "GPU can write to",
-               folder, strerror(error));
+               folder, fault);
   return "";
 }
 
@@ -70,7 +73,7 @@ bool Sit(Cores* cores, CoreClaim* claim, CoreShares imposed, char* why, size_t w
   const uint32_t count = cores->count.load(std::memory_order_relaxed);
   CoreDevice* device = &cores->devices[count];
   const CoreShares shares = claim->own.hard == 0 ? CoreShares{kWholeShare, 0} : claim->own;
-  if (!device->seat.Join(UsableNodeFolder(limits.node_folder), own, claim->uuid, shares.hard,
+  if (!device->seat.Join(UsableNodeFolder(limits.node_folder, own), own, claim->uuid, shares.hard,
                          shares.soft, NowNs(), why, why_bytes, imposed)) {
     return false;
   }

@@ -26,6 +26,11 @@ constexpr uint64_t kTurnTailNs = 1'500'000;
 constexpr uint64_t kSpacingNs = 1'000'000;
 constexpr uint64_t kTurnSpacingNs = 2'000'000;
 
+// Of short runs that are waited for one is marked for so much of them, which costs it 5 to 8 us.
+// What the others took need not be known well while most of the credit is there.
+constexpr uint64_t kWaitedSpacingNs = 1'000'000;
+constexpr uint64_t kCarelessSpacingNs = 8'000'000;
+
 // A look costs some 15 us of a core, half of them for waking up: nobody looks before there can be
 // something to do.
 constexpr uint64_t kShortTickNs = 50'000;
@@ -34,6 +39,10 @@ constexpr uint64_t kBlindTickNs = 100'000;  // others wait, and nobody knows whe
 // still waits, and for the case that the holder is dead or stopped.
 constexpr uint64_t kWaitingTickNs = 2'000'000;
 constexpr uint64_t kLingerNs = 5'000'000;
+
+// What is seldom looked at (kRareLookNs): of so large a share, launches that come so fast.
+constexpr uint32_t kRarelyLookedAt = 90'000;
+constexpr uint64_t kFastLaunchNs = 5'000;
 
 // While others wait for the turn: by how much a stream's queue is too long for one more launch.
 int64_t TooLongNs(const CoreDevice& device, const MarkedStream* stream, uint64_t queued_ns,
@@ -91,9 +100,29 @@ bool AnyOthers(const Cores* cores, uint64_t now_ns) {
   return false;
 }
 
+// A program that launches as fast as it can waits for the driver's locks at each look. A long
+// kernel that hides between short ones is charged from the look that finds it: of such a share no
+// more can hide than the rest of the GPU.
+bool IsLookedAtRarely(Cores* cores, const CoreDevice& device, uint64_t share) {
+  const uint64_t launch_ns = cores->markers.LaunchNs(device.ordinal);
+  return share >= kRarelyLookedAt && !device.seat.shares_device() && launch_ns != 0 &&
+         launch_ns < kFastLaunchNs;
+}
+
+// Whether all devices are far from their limits, and nobody else waits for them.
+bool IsCareless(const Cores* cores, uint64_t now_ns) {
+  const uint32_t devices = cores->count.load(std::memory_order_acquire);
+  for (uint32_t i = 0; i < devices; ++i) {
+    const CoreSeat& seat = cores->devices[i].seat;
+    const int64_t credit_ns = static_cast<int64_t>(CreditOf(seat.ShareNow(now_ns)));
+    if (seat.AheadNs(now_ns) > -credit_ns * 3 / 4) return false;
+  }
+  return !AnyOthers(cores, now_ns);
+}
+
 // Until the device's gate may have to be closed: kernels without a pause take so long to use up
 // what may still be owed, since the time in which they run pays for their share of it.
-uint64_t GateTickNs(const CoreDevice& device, uint64_t now_ns) {
+uint64_t GateTickNs(Cores* cores, const CoreDevice& device, uint64_t now_ns) {
   const uint64_t share = device.seat.ShareNow(now_ns);
   if (device.closed.load(std::memory_order_relaxed) != 0 || share >= kWholeShare) {
     return kLongestLookNs;
@@ -101,7 +130,7 @@ uint64_t GateTickNs(const CoreDevice& device, uint64_t now_ns) {
   const int64_t room_ns = MostOwedNs(device, now_ns) - device.seat.AheadNs(now_ns);
   if (room_ns <= 0) return kTickNs;
   return std::clamp(static_cast<uint64_t>(room_ns) * share / (kWholeShare - share), kTickNs,
-                    kLongestLookNs);
+                    IsLookedAtRarely(cores, device, share) ? kRareLookNs : kLongestLookNs);
 }
 
 // While launches wait for what is queued: until one of them may go. None goes before what was
@@ -168,6 +197,7 @@ void TickCores(Cores* cores, uint64_t now_ns) {
   BusyInterval busy[kMostIntervals];
   const bool captures = MayCapture();
   cores->markers.Space(AnyOthers(cores, now_ns) ? kTurnSpacingNs : kSpacingNs);
+  cores->markers.SpaceWaited(IsCareless(cores, now_ns) ? kCarelessSpacingNs : kWaitedSpacingNs);
   const size_t count = cores->markers.Collect(now_ns, captures, busy, kMostIntervals);
   ChargeAll(cores, busy, count, NowNs());
   const uint32_t devices = cores->count.load(std::memory_order_acquire);
@@ -197,22 +227,27 @@ void LeaveCores(Cores* cores, uint64_t now_ns) {
 
 uint64_t NextTickNs(Cores* cores, uint64_t now_ns) {
   uint64_t next_ns = UINT64_MAX;
-  uint64_t tick_ns = kLongestLookNs;
+  uint64_t tick_ns = kRareLookNs;
   for (uint32_t i = 0; i < cores->count.load(std::memory_order_acquire); ++i) {
     const CoreDevice& device = cores->devices[i];
     const bool active = cores->markers.IsActive(device.ordinal);
     next_ns = std::min(next_ns, TurnTickNs(cores, device, active, now_ns));
-    tick_ns = std::min(tick_ns, GateTickNs(device, now_ns));
+    tick_ns = std::min(tick_ns, GateTickNs(cores, device, now_ns));
     if (device.queue_waiters.load(std::memory_order_relaxed) != 0) {
       tick_ns = std::min(tick_ns, QueueTickNs(cores, device, now_ns));
     }
   }
-  if (cores->markers.any_active()) {
+  // Also a program whose runs are over whenever they are looked at is busy: who sleeps for longer
+  // is woken at each of them.
+  const bool active = cores->markers.any_active();
+  const uint32_t begun = cores->markers.begun();
+  if (active || begun != cores->watcher.begun_seen) {
+    cores->watcher.begun_seen = begun;
     cores->watcher.busy_until_ns = now_ns + kLingerNs;
-    return std::min(next_ns, tick_ns);
   }
+  if (active) return std::min(next_ns, tick_ns);
   if (next_ns != UINT64_MAX) return next_ns;
-  return now_ns < cores->watcher.busy_until_ns ? kLongestLookNs : UINT64_MAX;
+  return now_ns < cores->watcher.busy_until_ns ? tick_ns : UINT64_MAX;
 }
 
 }  // namespace gpufence

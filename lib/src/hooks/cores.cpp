@@ -26,9 +26,9 @@ constexpr uint64_t kPatienceNs = 2'000'000'000;
 constexpr uint64_t kMostPatienceNs = 32'000'000'000;
 constexpr size_t kMostWaitedIntervals = 8;  // of one stream's run
 
-// Without a watcher.
+// Without a watcher that looks.
 void TickHere(Cores* cores) {
-  if (cores->watcher.runs()) return;
+  if (cores->watcher.looks(NowNs())) return;
   const CaptureRelaxed relaxed;
   CUcontext context = nullptr;
   real::cuCtxGetCurrent(&context);
@@ -141,17 +141,26 @@ void CoreLaunch::Enter(Cores* cores, CUstream handle) {
   unmarked_since_ns_ = 0;
   begins_run_ = false;
   is_probe_ = false;
-  constexpr uint32_t kAll = MarkedStream::kRunning | MarkedStream::kHeld | MarkedStream::kProbe;
-  if (stream_ != nullptr && device->closed.load(std::memory_order_acquire) == 0 &&
-      device->seat.HasTurn() &&
-      (stream_->word.load(std::memory_order_acquire) & kAll) == MarkedStream::kRunning) {
-    return;
+  using Stream = MarkedStream;
+  constexpr uint32_t kAll = Stream::kRunning | Stream::kHeld | Stream::kProbe | Stream::kSparse;
+  bool may_go = false;
+  if (stream_ != nullptr) {
+    const uint32_t bits = stream_->word.load(std::memory_order_acquire) & kAll;
+    const bool goes_on =
+        (bits & Stream::kSparse) == 0 || !cores->markers.CameToIdle(stream_, handle, MayCapture());
+    may_go = (bits & ~(Stream::kRunning | Stream::kSparse)) == 0 &&
+             device->closed.load(std::memory_order_acquire) == 0 && device->seat.HasTurn();
+    if (may_go && goes_on && (bits & Stream::kRunning) != 0) return;
   }
-  EnterSlowly();
+  EnterSlowly(may_go);
 }
 
-[[gnu::noinline]] void CoreLaunch::EnterSlowly() {
-  const HeldNs held = Hold(cores_, device_, stream_);
+// `may_go`: as far as the last look told, which is enough for one of many short runs that are
+// waited for.
+[[gnu::noinline]] void CoreLaunch::EnterSlowly(bool may_go) {
+  const bool is_unasked = may_go && stream_->by_host.load(std::memory_order_relaxed) &&
+                          cores_->markers.IsActive(stream_);
+  const HeldNs held = is_unasked ? HeldNs{0, 0, true} : Hold(cores_, device_, stream_);
   begins_run_ = BeginRun(held, /*launches=*/0);
   if (!begins_run_) unmarked_since_ns_ = NowNs();
 }
@@ -165,6 +174,10 @@ bool CoreLaunch::BeginRun(HeldNs held, uint32_t launches) {
       is_probe_ = begun == Markers::Begun::kProbe;
       cores_->watcher.Wake(cores_);
       return true;
+    }
+    if (begun == Markers::Begun::kMustAsk) {
+      held = Hold(cores_, device_, stream_);
+      continue;
     }
     stream_ = begun == Markers::Begun::kOtherStream ? cores_->markers.StreamFor(handle_) : nullptr;
     if (stream_ != nullptr) stream_->word.fetch_add(launches, std::memory_order_acq_rel);
@@ -207,7 +220,11 @@ void CoreLaunch::Launched() {
     device_->seat.Beat(now_ns, /*outstanding=*/true);
     return;
   }
-  if ((before & MarkedStream::kLaunches) + 1 < stream_->mark_at.load(std::memory_order_relaxed)) {
+  const bool marks_it = (before & MarkedStream::kSparse) != 0 &&
+                        stream_->marks_each.load(std::memory_order_relaxed) &&
+                        !stream_->by_host.load(std::memory_order_relaxed);
+  if (!marks_it &&
+      (before & MarkedStream::kLaunches) + 1 < stream_->mark_at.load(std::memory_order_relaxed)) {
     return;
   }
   cores_->markers.MarkInTurn(stream_);
@@ -224,6 +241,15 @@ void CoreWait::Waited(bool ended) {
   const size_t count =
       cores_->markers.AfterWait(stream_, launches_, ended, busy, kMostWaitedIntervals);
   if (count != 0) ChargeAll(cores_, busy, count, NowNs());
+}
+
+void TellAnswer(CUstream stream, bool ended) {
+  Cores* cores = ActiveCores();
+  MarkedStream* known = cores != nullptr ? cores->markers.Find(stream) : nullptr;
+  if (known == nullptr) return;
+  BusyInterval busy[kMostWaitedIntervals];
+  const size_t count = cores->markers.AfterAnswer(known, ended, busy, kMostWaitedIntervals);
+  if (count != 0) ChargeAll(cores, busy, count, NowNs());
 }
 
 // ---- streams and contexts ----

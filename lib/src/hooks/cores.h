@@ -114,7 +114,7 @@ class CoreLaunch {
 
  private:
   void Enter(Cores* cores, CUstream handle);
-  void EnterSlowly();
+  void EnterSlowly(bool may_go);
   bool BeginRun(HeldNs held, uint32_t launches);
   void Launched();
 
@@ -127,12 +127,14 @@ class CoreLaunch {
   bool begins_run_;             // it may be the first one of its run
 };
 
-// Before something that is no kernel is put into a stream, or waited for there.
+// Before something that is no kernel is put into a stream.
 inline void LeaveKernels(CUstream stream) {
   Cores* cores = ActiveCores();
   if (cores == nullptr) return;
+  constexpr uintptr_t kLegacyStream = 1;  // CU_STREAM_LEGACY, as the null stream
   MarkedStream* known = cores->markers.Find(stream);
   if (known != nullptr) cores->markers.Leave(known);
+  if (reinterpret_cast<uintptr_t>(stream) <= kLegacyStream) cores->markers.LeaveBlocking();
 }
 
 // Around a wait for the end of a stream.
@@ -161,10 +163,16 @@ class CoreWait {
   uint32_t launches_;
 };
 
-// The same for all streams of the calling thread's context. `waits`: something that only waits.
-inline void LeaveAllKernels(bool waits = false) {
+// After the program asked whether a stream has ended.
+void TellAnswer(CUstream stream, bool ended);
+
+// Before something that all streams of the calling thread's context wait for, or that waits for
+// them (`waits`). True when a marker was put into one of them.
+inline bool LeaveAllKernels(bool waits = false) {
   Cores* cores = ActiveCores();
-  if (cores != nullptr) cores->markers.LeaveContext(waits);
+  if (cores == nullptr) return false;
+  if (!waits) cores->markers.LeaveBlocking();
+  return cores->markers.LeaveContext(waits);
 }
 
 // Before the driver destroys a stream.

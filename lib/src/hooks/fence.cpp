@@ -350,7 +350,7 @@ void Discharge(Fence* fence, const Holding& holding) {
       return EndArray(&device->account, &device->array_places,
                       ArrayHeapOf(holding.context, holding.count), holding.owner, holding.bytes);
     case Family::kStreamOrdered:
-      if (fence->any_pointer_exported.load(std::memory_order_relaxed)) [[unlikely]]
+      if (fence->any_exported.load(std::memory_order_relaxed)) [[unlikely]]
         BeginFreeOfExported(fence, holding);
       return ReturnToPool(reinterpret_cast<PoolAccount*>(holding.owner), holding.bytes);
     case Family::kImport:

@@ -59,8 +59,7 @@ struct Fence {
   std::atomic<FenceState> state;
   SpinLock opening;
   std::atomic<bool> any_exported;  // most processes never export: no free looks for a mark then
-  std::atomic<bool> any_pointer_exported;  // the same of a pool's pieces
-  std::atomic<bool> any_links;             // the same of links, for the ends of arrays
+  std::atomic<bool> any_links;     // the same of links, for the ends of arrays
   uint32_t device_count;
   FencedDevice devices[kMaxDevices];
   LimitsFile set_limits;

@@ -5,13 +5,14 @@
 #include "hooks/fence.h"
 #include "hooks/piece_reservation.h"
 #include "hooks/pool_exports.h"
+#include "hooks/shared_memory.h"
 #include "policy/array_grant.h"
 
 namespace gpufence {
 
 // A pool's piece is about to be freed, and the driver refused to free: see hooks/pool_exports.h.
 inline bool BeginFreeOfPool(Fence* fence, const Holding& piece) {
-  if (!fence->any_pointer_exported.load(std::memory_order_relaxed)) [[likely]]
+  if (!fence->any_exported.load(std::memory_order_relaxed)) [[likely]]
     return false;
   return BeginFreeOfExported(fence, piece);
 }

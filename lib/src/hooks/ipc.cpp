@@ -1,9 +1,7 @@
 // Device memory that goes to other processes by the handles of cuIpcGetMemHandle. Its owner pays;
 // opening counts as an import. Must not know physical handles (vmm.cpp) or pools.
-#include "core/log.h"
 #include "hooks/piece_reservation.h"
 #include "hooks/shared_memory.h"
-#include "hooks/unified.h"
 #include "real.h"
 
 namespace gpufence {
@@ -32,17 +30,6 @@ CUresult Open(CUdeviceptr* address, Call call) {
   return rc;
 }
 
-// The driver exports no memory that may move, and its code does not tell why.
-void SayIfOnHost(Fence* fence, CUdeviceptr address, const char* call) {
-  if (!StaysOnHost(fence, address)) return;
-  GPUFENCE_LOG(
-      kWarn,
-      "%s fails: this memory lies on the host, because the container's share of the GPU "
-      "was full, and only device memory can be exported. Raise the share, or allocate what "
-      "is exported first",
-      call);
-}
-
 }  // namespace
 }  // namespace gpufence
 
@@ -65,14 +52,6 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle* pHandle, CUdeviceptr dptr) {
       GetAddress(hook.fence(), base, &holding)) {
     MarkExported(hook.fence(), holding);
   }
-  return rc;
-}
-
-CUresult cuMemGetHandleForAddressRange(void* handle, CUdeviceptr dptr, size_t size,
-                                       CUmemRangeHandleType handleType, unsigned long long flags) {
-  const Hook hook;
-  const CUresult rc = real::cuMemGetHandleForAddressRange(handle, dptr, size, handleType, flags);
-  if (rc != CUDA_SUCCESS) SayIfOnHost(hook.fence(), dptr, "cuMemGetHandleForAddressRange");
   return rc;
 }
 

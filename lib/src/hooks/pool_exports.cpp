@@ -80,9 +80,9 @@ void Export(Fence* fence, const Holding& piece) {
     SpinGuard guard(&account->lock);
     Holding mark;
     // Exported again, it is in the same blocks.
-    if (fence->holdings.Get(HoldingKind::kExportedAddress, piece.key, &mark)) return;
-    fence->any_pointer_exported.store(true, std::memory_order_relaxed);
-    mark = {.key = piece.key, .device = piece.device, .kind = HoldingKind::kExportedAddress};
+    if (fence->holdings.Get(HoldingKind::kExportedPointer, piece.key, &mark)) return;
+    fence->any_exported.store(true, std::memory_order_relaxed);
+    mark = {.key = piece.key, .device = piece.device, .kind = HoldingKind::kExportedPointer};
     fence->holdings.Put(mark);
     change = Enter(fence, &account->exports, piece);
     bytes = account->exports.bytes;
@@ -101,10 +101,12 @@ void Export(Fence* fence, const Holding& piece) {
 }  // namespace
 
 bool BeginFreeOfExported(Fence* fence, Holding piece) {
+  // What a dma-buf holds of it is counted by that from here on, be it still the pool's for a while.
+  EndExported(fence, piece);
   PoolExports* exports = &PoolOf(piece)->exports;
   SpinGuard guard(&PoolOf(piece)->lock);
   Holding mark;
-  if (!fence->holdings.Take(HoldingKind::kExportedAddress, piece.key, &mark)) return false;
+  if (!fence->holdings.Take(HoldingKind::kExportedPointer, piece.key, &mark)) return false;
   ForEachBlock(piece, [&](uint64_t block) {
     Holding known;
     if (fence->holdings.AddReference(HoldingKind::kExportedBlock, block, -1, &known) == kItself) {

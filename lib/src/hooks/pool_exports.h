@@ -9,8 +9,6 @@
 
 #include <stdint.h>
 
-#include <atomic>
-
 #include "driver_abi.h"
 #include "state/holdings.h"
 
@@ -37,8 +35,8 @@ struct PoolExports {
   }
 };
 
-// A pool's piece is about to be freed: from then on the pool may lose its blocks. True: it had been
-// exported, and is again after Unfreed, when the driver refuses.
+// A pool's piece is about to be freed: from then on the pool may lose its blocks. True: its pointer
+// had been exported, and is again after Unfreed, when the driver refuses.
 [[gnu::cold, gnu::noinline]] bool BeginFreeOfExported(Fence* fence, Holding piece);
 [[gnu::cold, gnu::noinline]] void Unfreed(Fence* fence, Holding piece);
 

@@ -1,14 +1,19 @@
 #include "hooks/shared_memory.h"
 
 #include "core/log.h"
+#include "hooks/unified.h"
 #include "policy/charge.h"
 #include "state/exported.h"
 
 namespace gpufence {
 namespace {
 
-// A piece of a chunk that others hold keeps the chunk.
-uint64_t SharedBytes(const Holding& holding) { return RoundUp(holding.bytes, kChunkBytes); }
+// A piece of a chunk, or of a pool's blocks, that others hold keeps all of them.
+uint64_t SharedBytes(const Holding& holding) {
+  if (holding.family != Family::kStreamOrdered) return RoundUp(holding.bytes, kChunkBytes);
+  const uint64_t first = holding.key & ~(kPoolBlockBytes - 1);
+  return RoundUp(holding.key + holding.bytes, kPoolBlockBytes) - first;
+}
 
 // What stands in the place of a lock's place.
 constexpr uint64_t kNotLocked = 0;
@@ -27,16 +32,19 @@ void MarkExported(Fence* fence, const Holding& holding, int fd) {
   const Account& account = fence->devices[holding.device].account;
   Holding mark;
   const bool known = fence->holdings.Get(MarkOf(holding), holding.key, &mark);
-  if (!known) {
+  const bool by_descriptor = fd != kNoDescriptor;
+  if (known) {
+    if (by_descriptor) account.sharing().Exported(0, by_descriptor);
+  } else {
     mark = {.key = holding.key,
             .owner = kNotLocked,
             .device = holding.device,
             .kind = MarkOf(holding),
             .family = Family::kImport};
     fence->any_exported.store(true, std::memory_order_relaxed);
-    account.sharing().Exported(SharedBytes(holding), fd != kNoDescriptor);
+    account.sharing().Exported(SharedBytes(holding), by_descriptor);
   }
-  if (fd != kNoDescriptor) LockDescriptor(fence, account, fd, SharedBytes(holding), &mark.owner);
+  if (by_descriptor) LockDescriptor(fence, account, fd, SharedBytes(holding), &mark.owner);
   fence->holdings.Put(mark);
 }
 
@@ -67,7 +75,12 @@ bool EndLocked(FencedDevice* device, uint64_t place, uint64_t bytes) {
 bool EndMarked(Fence* fence, Holding holding) {
   Holding mark;
   if (!fence->holdings.Take(MarkOf(holding), holding.key, &mark)) return true;
-  return EndLocked(&fence->devices[holding.device], mark.owner, SharedBytes(holding));
+  FencedDevice* device = &fence->devices[holding.device];
+  const uint64_t bytes = SharedBytes(holding);
+  if (EndLocked(device, mark.owner, bytes)) return true;
+  // A pool gives its charge back without asking.
+  if (holding.family == Family::kStreamOrdered) device->account.Book(bytes);
+  return false;
 }
 
 Importing::Importing(Fence* fence) : fence_(fence) {
@@ -83,6 +96,16 @@ Importing::~Importing() {
   }
   // Its owner may have let go before: then the driver counts it as ours.
   if (kept_ != nullptr) ReadOverheadNow(kept_);
+}
+
+void SayIfOnHost(Fence* fence, CUdeviceptr address, const char* call) {
+  if (!StaysOnHost(fence, address)) return;
+  GPUFENCE_LOG(
+      kWarn,
+      "%s fails: this memory lies on the host, because the container's share of the GPU "
+      "was full, and only device memory can be exported. Raise the share, or allocate what "
+      "is exported first",
+      call);
 }
 
 void EndImports(FencedDevice* device, uint64_t imports) {

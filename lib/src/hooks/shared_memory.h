@@ -42,6 +42,9 @@ class Importing {
   FencedDevice* kept_ = nullptr;
 };
 
+// The driver exports no memory that may move, and its code does not tell why.
+void SayIfOnHost(Fence* fence, CUdeviceptr address, const char* call);
+
 // Imports of a device end; what was found to be ours because of them is read again.
 void EndImports(FencedDevice* device, uint64_t imports);
 

@@ -110,7 +110,8 @@ CUresult MakePaid(FencedDevice* device, uint64_t channel_bytes, CUstream* made, 
 }
 
 template <typename Make>
-CUresult Create(CUstream* out, Make make) {
+CUresult Create(CUstream* out, unsigned int flags, Make make) {
+  if ((flags & CU_STREAM_NON_BLOCKING) == 0) NoteBlockingStream();
   const Hook hook;
   if (hook.refused()) return kRefusalCode;
   FencedDevice* device = hook.current_device();
@@ -172,12 +173,12 @@ CUresult Destroy(CUstream stream, End end) {
 extern "C" {
 
 CUresult cuStreamCreate(CUstream* phStream, unsigned int Flags) {
-  return gpufence::Create(phStream,
+  return gpufence::Create(phStream, Flags,
                           [=](CUstream* made) { return real::cuStreamCreate(made, Flags); });
 }
 
 CUresult cuStreamCreateWithPriority(CUstream* phStream, unsigned int flags, int priority) {
-  return gpufence::Create(phStream, [=](CUstream* made) {
+  return gpufence::Create(phStream, flags, [=](CUstream* made) {
     return real::cuStreamCreateWithPriority(made, flags, priority);
   });
 }

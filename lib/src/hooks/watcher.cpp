@@ -23,7 +23,7 @@ namespace {
 
 constexpr uint64_t kForeverNs = 3'600'000'000'000;
 // So long a pause may not keep it from new work: whoever begins some wakes it.
-constexpr uint64_t kNapNs = kLongestLookNs;
+constexpr uint64_t kNapNs = kRareLookNs;
 constexpr uint64_t kStopPatienceNs = 200'000'000;
 
 constinit std::atomic<bool> exit_registered{false};
@@ -45,12 +45,14 @@ void Watcher::WakeSlowly(Cores* cores) {
                  "which makes them slower. Allow the process another thread (ulimit -u, pids.max)");
     return;
   }
+  looked_ns_.store(NowNs(), std::memory_order_relaxed);
   if (awake_.exchange(1, std::memory_order_acq_rel) == 0) FutexWakeAll(&awake_);
 }
 
 // The program's signals are for its own threads.
 bool Watcher::Start(Cores* cores) {
   if (pthread_create == nullptr) return false;
+  looked_ns_.store(NowNs(), std::memory_order_relaxed);
   awake_.store(1, std::memory_order_release);
   sigset_t all;
   sigset_t before;
@@ -76,7 +78,9 @@ void Watcher::Run(Cores* cores) {
   // It asks and records while other threads capture.
   const CaptureRelaxed relaxed;
   while (!stopping()) {
-    TickCores(cores, NowNs());
+    const uint64_t now_ns = NowNs();
+    looked_ns_.store(now_ns, std::memory_order_relaxed);
+    TickCores(cores, now_ns);
     uint64_t pause_ns = NextTickNs(cores, NowNs());
     if (pause_ns <= kNapNs) {
       FutexWait(&stopping_, 0, pause_ns);

@@ -9,6 +9,7 @@ namespace gpufence {
 namespace {
 
 constexpr uint64_t kSettleSharesNs = 1'000'000'000;
+constexpr uint64_t kSignNs = 1'000'000'000;
 
 // How long a container that wanted the device keeps the others at their hard shares.
 constexpr uint64_t kOthersWindowNs = 100'000'000;
@@ -27,6 +28,10 @@ CoreShares SaneShares(CoreShares shares) {
   return {hard, shares.soft > hard ? Sane(shares.soft) : hard};
 }
 
+bool AreSane(CoreShares shares) {
+  return shares.hard != 0 && shares.hard <= shares.soft && shares.soft <= kWholeShare;
+}
+
 }  // namespace
 
 bool CoreSeat::Join(const char* node_folder, const RegionPlaces& own, const uint8_t uuid[16],
@@ -37,10 +42,11 @@ bool CoreSeat::Join(const char* node_folder, const RegionPlaces& own, const uint
   CoreFile file;
   CorePlace place;
   if (!OpenCoreFile(node_folder, own, &file, why, why_bytes) ||
-      !JoinCoreRow(file, own.container, uuid, shares, now_ns, &place, why, why_bytes, imposed_)) {
+      !JoinCoreRow(file, own.container, uuid, shares, now_ns, &place, why, why_bytes)) {
     return false;
   }
   Sit(file, place, node_folder[0] != '\0');
+  Settle(now_ns);
   return true;
 }
 
@@ -48,11 +54,19 @@ void CoreSeat::Sit(const CoreFile& file, CorePlace place, bool shares_device) {
   file_ = file;
   place_ = place;
   shares_device_ = shares_device;
+  signature_ = SignatureOf(file, place);
+}
+
+void CoreSeat::SignAt(uint64_t now_ns) {
+  if (IsRecent(__atomic_load_n(&signed_ns_, __ATOMIC_RELAXED), now_ns, kSignNs)) return;
+  __atomic_store_n(&signed_ns_, now_ns, __ATOMIC_RELAXED);
+  SignAgain(file_, place_, signature_);
 }
 
 // ---- GPU time ----
 
 uint64_t CoreSeat::Charge(uint64_t begin_ns, uint64_t end_ns, uint64_t now_ns) {
+  SignAt(now_ns);
   SettleSharesAt(now_ns);
   const uint64_t busy_ns = AddBusy(&tenant(), begin_ns, end_ns, now_ns);
   if (busy_ns == 0) return 0;
@@ -94,8 +108,13 @@ uint64_t CoreSeat::MissedNs(uint64_t now_ns) const {
   return waiting_ns < kMostWaitingCreditNs ? waiting_ns : kMostWaitingCreditNs;
 }
 
-// Whoever is first in a second looks whether the process with the lowest share still lives.
+// Whoever is first in a second looks whether the process with the lowest share still lives. Nobody
+// charges at shares that cannot be.
 void CoreSeat::SettleSharesAt(uint64_t now_ns) {
+  if (!AreSane(UnpackShares(tenant().shares.load(std::memory_order_relaxed)))) {
+    Settle(now_ns);
+    return;
+  }
   Word& checked = tenant().shares_checked_ns;
   uint64_t last_ns = checked.load(std::memory_order_relaxed);
   if (IsRecent(last_ns, now_ns, kSettleSharesNs)) return;
@@ -109,15 +128,31 @@ void CoreSeat::Impose(CoreShares shares, uint64_t now_ns) {
   Settle(now_ns);
 }
 
-// Whoever changes the word also changes what is owed, once: a debt is time at the old share.
+// Whoever changes the word also changes what is owed: a debt is time at the old share. The debt
+// comes first, and is taken back where somebody else changed the word meanwhile: so what is charged
+// between the two costs what it costs at one of the shares, and is not multiplied by their ratio.
 void CoreSeat::Settle(uint64_t now_ns) {
+  SignAgain(file_, place_, signature_);  // or the lowest of nobody would be found
   const uint64_t imposed = __atomic_load_n(&imposed_, __ATOMIC_RELAXED);
-  const uint32_t before = UnpackShares(SettleShares(file_, place_, imposed)).hard;
-  const uint32_t now = UnpackShares(tenant().shares.load(std::memory_order_relaxed)).hard;
-  if (before == 0 || before > kWholeShare || now == 0 || before == now) return;
+  const uint64_t wanted = imposed != 0 ? imposed : LowestShares(file_, place_);
+  if (wanted == 0) return;
+  Word& shares = tenant().shares;
+  uint64_t seen = shares.load(std::memory_order_acquire);
+  while (seen != wanted) {
+    const uint64_t before = seen;
+    Rescale(before, wanted, now_ns);
+    if (shares.compare_exchange_strong(seen, wanted, std::memory_order_acq_rel)) return;
+    Rescale(wanted, before, now_ns);
+  }
+}
+
+void CoreSeat::Rescale(uint64_t from, uint64_t to, uint64_t now_ns) {
+  const CoreShares before = UnpackShares(from);
+  const CoreShares after = UnpackShares(to);
+  if (!AreSane(before) || !AreSane(after) || before.hard == after.hard) return;
   Word& due = tenant().due_ns;
   uint64_t seen = due.load(std::memory_order_relaxed);
-  while (!due.compare_exchange_weak(seen, DueAtShare(seen, now_ns, before, now),
+  while (!due.compare_exchange_weak(seen, DueAtShare(seen, now_ns, before.hard, after.hard),
                                     std::memory_order_relaxed)) {
   }
 }

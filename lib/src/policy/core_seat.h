@@ -56,6 +56,9 @@ class CoreSeat {
 
   // ---- turns (section 5) ----
 
+  // Whether other containers can be on the device, in turns.
+  bool shares_device() const { return shares_device_; }
+
   // Asks for the turn. True when the container has it now and it is not closing. Never waits.
   // Whoever waits asks again at every tick: a request that is older than kMemberSilentNs is
   // forgotten.
@@ -107,8 +110,10 @@ class CoreSeat {
   CoreTenant& tenant() const { return file_.region->tenants[place_.row][place_.tenant]; }
   CoreMember& member() const { return file_.region->members[place_.row][file_.member]; }
   uint64_t MissedNs(uint64_t now_ns) const;
+  void SignAt(uint64_t now_ns);
   void SettleSharesAt(uint64_t now_ns);
   void Settle(uint64_t now_ns);
+  void Rescale(uint64_t from, uint64_t to, uint64_t now_ns);
   void Arrive(uint64_t now_ns);
   const std::atomic<uint32_t>* TurnFutex() const;
   void View(Turn turn, uint64_t now_ns, TenantView* views) const;
@@ -116,8 +121,11 @@ class CoreSeat {
 
   CoreFile file_;
   CorePlace place_;
-  bool shares_device_;    // with other containers: there are turns
-  uint64_t imposed_ = 0;  // packed; atomic by builtins, since a seat can be copied
+  bool shares_device_;  // with other containers: there are turns
+  CoreSignature signature_;
+  // Atomic by builtins, since a seat can be copied.
+  uint64_t signed_ns_ = 0;  // when that was last written again
+  uint64_t imposed_ = 0;    // packed
 };
 
 }  // namespace gpufence

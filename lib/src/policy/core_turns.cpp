@@ -1,4 +1,6 @@
 // The turns of core_seat.h: one word says whose turn it is; anybody may move it on.
+#include <stdlib.h>
+
 #include <algorithm>
 
 #include "core/futex.h"
@@ -98,22 +100,25 @@ void CoreSeat::View(Turn turn, uint64_t now_ns, TenantView* views) const {
   }
 }
 
-// After a pause the container begins a new backlog, and keeps little of what it missed.
+// After a pause the container begins a new backlog, and keeps little of what it missed. A lead that
+// no turn explains ends here, too: who never pauses would keep the others away for ever.
 void CoreSeat::Arrive(uint64_t now_ns) {
   CoreTenant& own = tenant();
   const uint64_t active_ns = own.active_ns.load(std::memory_order_relaxed);
-  if (!IsRecent(active_ns, now_ns, kBacklogPauseNs)) {
-    own.backlog_ns.store(now_ns, std::memory_order_relaxed);
+  const uint64_t served_ns = own.served_ns.load(std::memory_order_relaxed);
+  const uint64_t virtual_ns = row().virtual_ns.load(std::memory_order_relaxed);
+  const bool is_back = !IsRecent(active_ns, now_ns, kBacklogPauseNs);
+  if (is_back) own.backlog_ns.store(now_ns, std::memory_order_relaxed);
+  if (is_back || llabs(LeadOf(served_ns, virtual_ns)) == kMostLeadNs) {
     const CoreShares shares = UnpackShares(own.shares.load(std::memory_order_relaxed));
-    own.served_ns.store(CatchUp(own.served_ns.load(std::memory_order_relaxed),
-                                row().virtual_ns.load(std::memory_order_relaxed), shares.hard),
-                        std::memory_order_relaxed);
+    own.served_ns.store(CatchUp(served_ns, virtual_ns, shares.hard), std::memory_order_relaxed);
   }
   own.active_ns.store(now_ns, std::memory_order_relaxed);
 }
 
 bool CoreSeat::WantTurn(uint64_t now_ns) {
   if (!shares_device_) return true;
+  SignAt(now_ns);
   Arrive(now_ns);
   member().wanted_ns.store(now_ns, std::memory_order_relaxed);
   if (!HasTurn()) MoveTurn(now_ns);

@@ -4,7 +4,7 @@
 // what the words mean to whoever decides.
 //
 // Nothing in it is trusted: any word may hold anything, and must then do no more harm than a wrong
-// share for a while.
+// share for a while. What one process alone knows, it writes again (SignAgain).
 #pragma once
 
 #include <stddef.h>

@@ -62,23 +62,34 @@ SharedFilePlaces PlacesFor(const char* node_folder, const RegionPlaces& own, cha
   return InPlaces(own, name);
 }
 
-void SignMember(CoreRegion* region, uint32_t member) {
+void SignRecord(const CoreFile& file) {
+  ProcessRecord& record = file.region->processes[file.member];
+  record.uid = getuid();
+  record.start_ticks = file.start_ticks;
+  record.pid_namespace = file.pid_namespace;
+  record.pid.store(static_cast<uint32_t>(getpid()), std::memory_order_release);
+}
+
+void RaiseHighMember(const CoreFile& file) {
+  std::atomic<uint32_t>& high = file.region->header.high_member;
+  uint32_t seen = high.load(std::memory_order_relaxed);
+  while (seen <= file.member &&
+         !high.compare_exchange_weak(seen, file.member + 1, std::memory_order_seq_cst)) {
+  }
+}
+
+void SignMember(CoreFile* file) {
+  CoreRegion* region = file->region;
   for (auto& row : region->members) {
     // Rows are claimed in order; those that nobody claimed may have no space yet.
     const auto index = static_cast<size_t>(&row - region->members);
     if (region->rows[index].key.load(std::memory_order_acquire) == 0) break;
-    row[member].tenant.store(0, std::memory_order_release);
+    row[file->member].tenant.store(0, std::memory_order_release);
   }
-  ProcessRecord& record = region->processes[member];
-  record.uid = getuid();
-  record.start_ticks = OwnStartTicks();
-  record.pid_namespace = OwnPidNamespace();
-  record.pid.store(static_cast<uint32_t>(getpid()), std::memory_order_release);
-  std::atomic<uint32_t>& high = region->header.high_member;
-  uint32_t seen = high.load(std::memory_order_relaxed);
-  while (seen <= member &&
-         !high.compare_exchange_weak(seen, member + 1, std::memory_order_seq_cst)) {
-  }
+  file->start_ticks = OwnStartTicks();
+  file->pid_namespace = OwnPidNamespace();
+  SignRecord(*file);
+  RaiseHighMember(*file);
 }
 
 // As ClaimSlot does: asking for a lock takes the longer the more of them there are, so the first
@@ -92,7 +103,7 @@ bool ClaimMember(CoreFile* file) {
                                AskPid(record, own_namespace, Effort::kQuick) != Owner::kGone;
       if ((looks_taken && !thorough) || !SetLock(file->fd, member, F_WRLCK)) continue;
       file->member = member;
-      SignMember(file->region, member);
+      SignMember(file);
       return true;
     }
   }
@@ -107,7 +118,7 @@ bool OpenPrivate(CoreFile* file, char* why, size_t why_bytes) {
   }
   WriteHeader(memory);
   *file = {.region = static_cast<CoreRegion*>(memory)};
-  SignMember(file->region, 0);
+  SignMember(file);
   return true;
 }
 
@@ -157,6 +168,60 @@ bool OpenCoreFile(const char* node_folder, const RegionPlaces& own, CoreFile* fi
   }
   *file = own_file;
   return true;
+}
+
+bool HasNodeFile(const char* node_folder) {
+  char name[NAME_MAX];
+  SharedFile found;
+  if (!FindSharedFile(kCoreKind, PlacesFor(node_folder, {}, name), O_RDWR, &found)) return false;
+  CloseSharedFile(kCoreKind, &found);
+  return true;
+}
+
+bool StandsAlone(const RegionPlaces& own) {
+  char name[NAME_MAX];
+  SharedFile found;
+  if (!FindSharedFile(kCoreKind, PlacesFor("", own, name), O_RDONLY, &found)) return false;
+  const auto* region = static_cast<const CoreRegion*>(found.memory);
+  const uint64_t own_namespace = OwnPidNamespace();
+  bool lives = false;
+  for (uint32_t member = 0; !lives && member < HighMember(region); ++member) {
+    lives = IsLocked(found.fd, member) &&
+            AskPid(region->processes[member], own_namespace, Effort::kThorough) != Owner::kGone;
+  }
+  CloseSharedFile(kCoreKind, &found);
+  return lives;
+}
+
+int ReopenCoreFile(const CoreFile& file) {
+  const int fd = opened_file.Reopen();
+  if (IsSameFile(fd, file.device, file.inode)) return fd;
+  if (fd >= 0) close(fd);
+  return -1;
+}
+
+CoreSignature SignatureOf(const CoreFile& file, CorePlace place) {
+  const CoreRegion& region = *file.region;
+  return {region.rows[place.row].key.load(std::memory_order_relaxed),
+          region.tenants[place.row][place.tenant].key.load(std::memory_order_relaxed),
+          region.members[place.row][file.member].shares.load(std::memory_order_relaxed)};
+}
+
+void SignAgain(const CoreFile& file, CorePlace place, const CoreSignature& signature) {
+  CoreRegion* region = file.region;
+  if (!IsReady(region)) WriteHeader(region);
+  RaiseHighMember(file);
+  const ProcessRecord& record = region->processes[file.member];
+  if (record.pid.load(std::memory_order_relaxed) != static_cast<uint32_t>(getpid()) ||
+      record.start_ticks != file.start_ticks || record.pid_namespace != file.pid_namespace) {
+    SignRecord(file);
+  }
+  region->rows[place.row].key.store(signature.row_key, std::memory_order_release);
+  region->tenants[place.row][place.tenant].key.store(signature.tenant_key,
+                                                     std::memory_order_release);
+  CoreMember& own = region->members[place.row][file.member];
+  own.shares.store(signature.shares, std::memory_order_relaxed);
+  own.tenant.store(place.tenant + 1, std::memory_order_release);
 }
 
 }  // namespace gpufence

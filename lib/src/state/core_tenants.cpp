@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <initializer_list>
 
@@ -42,6 +43,30 @@ class JoinLock {
   bool held_ = false;
 };
 
+// The file with a descriptor that is its own. Without one nothing can be said of anybody's life,
+// nor anything be locked or allocated.
+class OpenCore {
+ public:
+  explicit OpenCore(const CoreFile& given) : file_(given) {
+    if (given.fd < 0 || IsSameFile(given.fd, given.device, given.inode)) return;
+    file_.fd = reopened_ = ReopenCoreFile(given);
+    is_open_ = reopened_ >= 0;
+  }
+  ~OpenCore() {
+    if (reopened_ >= 0) close(reopened_);
+  }
+  OpenCore(const OpenCore&) = delete;
+  OpenCore& operator=(const OpenCore&) = delete;
+
+  const CoreFile& file() const { return file_; }
+  bool is_open() const { return is_open_; }
+
+ private:
+  CoreFile file_;
+  int reopened_ = -1;
+  bool is_open_ = true;
+};
+
 bool IsMemberAlive(const CoreFile& file, uint32_t member, uint64_t own_namespace) {
   if (member == file.member) return true;
   return file.fd >= 0 && IsLocked(file.fd, member) &&
@@ -76,13 +101,7 @@ uint32_t FindRow(const CoreFile& file, const uint8_t uuid[16]) {
   return kMaxCoreRows;
 }
 
-// Without our descriptor nothing can be said of anybody's life.
-bool CanTellLife(const CoreFile& file) {
-  return file.fd < 0 || IsSameFile(file.fd, file.device, file.inode);
-}
-
 bool HasLivingMembers(const CoreFile& file, CorePlace place) {
-  if (!CanTellLife(file)) return true;
   const uint64_t own_namespace = OwnPidNamespace();
   for (uint32_t member = 0; member < HighMember(file.region); ++member) {
     const CoreMember& cell = file.region->members[place.row][member];
@@ -135,10 +154,10 @@ uint32_t FindTenant(const CoreFile& file, uint32_t row, uint64_t key, uint64_t n
 
 }  // namespace
 
-uint64_t SettleShares(const CoreFile& file, CorePlace place, uint64_t imposed) {
-  Word& kept = file.region->tenants[place.row][place.tenant].shares;
-  if (imposed != 0) return kept.exchange(imposed, std::memory_order_acq_rel);
-  if (!CanTellLife(file)) return kept.load(std::memory_order_relaxed);
+uint64_t LowestShares(const CoreFile& given, CorePlace place) {
+  const OpenCore opened(given);
+  if (!opened.is_open()) return 0;
+  const CoreFile& file = opened.file();
   const uint64_t own_namespace = OwnPidNamespace();
   CoreShares lowest = {UINT32_MAX, UINT32_MAX};
   for (uint32_t member = 0; member < HighMember(file.region); ++member) {
@@ -150,12 +169,18 @@ uint64_t SettleShares(const CoreFile& file, CorePlace place, uint64_t imposed) {
     if (shares.hard < lowest.hard) lowest.hard = shares.hard;
     if (shares.soft < lowest.soft) lowest.soft = shares.soft;
   }
-  return kept.exchange(PackShares(lowest), std::memory_order_acq_rel);
+  return lowest.hard == UINT32_MAX ? 0 : PackShares(lowest);
 }
 
-bool JoinCoreRow(const CoreFile& file, const char* container, const uint8_t uuid[16],
-                 CoreShares shares, uint64_t now_ns, CorePlace* place, char* why, size_t why_bytes,
-                 uint64_t imposed) {
+bool JoinCoreRow(const CoreFile& given, const char* container, const uint8_t uuid[16],
+                 CoreShares shares, uint64_t now_ns, CorePlace* place, char* why,
+                 size_t why_bytes) {
+  const OpenCore opened(given);
+  const CoreFile& file = opened.file();
+  if (!opened.is_open()) {
+    snprintf(why, why_bytes, "the program closed the core file, which is gone from its folder");
+    return false;
+  }
   place->row = FindRow(file, uuid);
   if (place->row == kMaxCoreRows) {
     snprintf(why, why_bytes,
@@ -187,7 +212,10 @@ bool JoinCoreRow(const CoreFile& file, const char* container, const uint8_t uuid
   }
   cell.shares.store(PackShares(shares), std::memory_order_relaxed);
   cell.tenant.store(place->tenant + 1, std::memory_order_release);
-  SettleShares(file, *place, imposed);
+  // A tenant that is new; how others change is policy.
+  uint64_t none = 0;
+  file.region->tenants[place->row][place->tenant].shares.compare_exchange_strong(
+      none, PackShares(shares), std::memory_order_acq_rel);
   return true;
 }
 

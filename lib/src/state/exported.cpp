@@ -11,6 +11,7 @@
 #include <initializer_list>
 
 #include "state/file_lock.h"
+#include "state/lock_list.h"
 #include "state/region.h"
 
 namespace gpufence {
@@ -37,6 +38,10 @@ constinit std::atomic<int> node_fd{-1};
 constinit std::atomic<uint64_t> node_device{0};
 constinit std::atomic<uint64_t> node_inode{0};
 constinit std::atomic<uint64_t> last_memory{0};
+
+// This process has locked a file that is not the node's, and found the lock in the kernel's list.
+// May be true in a forked child, which costs it a look.
+constinit std::atomic<bool> any_listed{false};
 
 // FNV-1a by words, mixed so that neighbours differ.
 uint64_t Mix(uint64_t a, uint64_t b, uint64_t c) {
@@ -133,6 +138,16 @@ int Node() {
   return seen;
 }
 
+bool Always(const void*, off_t) { return true; }
+
+// Whether a file that nobody can open anew has a lock at the place. True also where that cannot be
+// known.
+bool IsListed(off_t place) {
+  ListedLocks locks;
+  const LockList list = locks.Read(place, place + kMostChunks, Always, nullptr);
+  return list == LockList::kUnknown || locks.begin() != locks.end();
+}
+
 // A place that no memory of the row has, charged or held.
 off_t NewPlace(const RegionFile& file, uint32_t row, int node) {
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
@@ -148,6 +163,25 @@ off_t NewPlace(const RegionFile& file, uint32_t row, int node) {
     if (IsFree(node, place) && !RegionLocks(file).IsCharged(place)) return place;
   }
   return 0;
+}
+
+struct Holders {
+  const RegionLocks* region;
+  int node;
+};
+
+bool IsHeldElsewhere(const void* context, off_t place) {
+  const auto* holders = static_cast<const Holders*>(context);
+  return !holders->region->IsCharged(place) && IsFree(holders->node, place);
+}
+
+// The same for what no descriptor of the node holds.
+bool SumListed(const Holders& holders, off_t from, off_t to, uint64_t* bytes) {
+  ListedLocks locks;
+  const LockList list = locks.Read(from, to, IsHeldElsewhere, &holders);
+  if (list != LockList::kWhole) return list == LockList::kAbsent;
+  for (const ListedLock& lock : locks) *bytes += static_cast<uint64_t>(lock.length) * kChunk;
+  return true;
 }
 
 // Adds what descriptors alone hold in a range. The kernel names any lock of it, so both sides of
@@ -174,19 +208,34 @@ bool Sum(const RegionLocks& region, int node, off_t from, off_t to, uint64_t* by
   return true;
 }
 
+// A lock that others will see.
+bool Lock(int fd, off_t place, off_t length) {
+  struct flock lock = LockAt(place, length, F_RDLCK);
+  if (fcntl(fd, F_OFD_SETLK, &lock) != 0) return false;
+  if (IsNode(fd) || any_listed.load(std::memory_order_relaxed)) return true;
+  ListedLocks locks;
+  if (locks.Read(place, place + length, Always, nullptr) == LockList::kWhole &&
+      locks.begin() != locks.end()) {
+    any_listed.store(true, std::memory_order_relaxed);
+    return true;
+  }
+  lock.l_type = F_UNLCK;
+  fcntl(fd, F_OFD_SETLK, &lock);
+  return false;
+}
+
 }  // namespace
 
 bool LockExported(const RegionFile& file, uint32_t row, int fd, uint64_t bytes, uint64_t* place) {
   const int node = Node();
   const auto length = static_cast<off_t>((bytes + kChunk - 1) / kChunk);
-  if (!IsNode(fd) || length <= 0 || length > kMostChunks) return false;
+  if (length <= 0 || length > kMostChunks) return false;
   const bool is_new = *place == 0;
   const off_t at = is_new ? NewPlace(file, row, node) : static_cast<off_t>(*place);
   if (at == 0) return false;
   // Charged first: until then it would count twice.
   if (is_new) Mark(file, at, F_RDLCK);
-  struct flock held = LockAt(at, length, F_RDLCK);
-  if (fcntl(fd, F_OFD_SETLK, &held) != 0) {
+  if (!Lock(fd, at, length)) {
     if (is_new) Mark(file, at, F_UNLCK);
     return false;
   }
@@ -198,7 +247,10 @@ void EndCharged(const RegionFile& file, uint64_t place) {
   Mark(file, static_cast<off_t>(place), F_UNLCK);
 }
 
-bool IsHeldByDescriptor(uint64_t place) { return !IsFree(Node(), static_cast<off_t>(place)); }
+bool IsHeldByDescriptor(uint64_t place) {
+  const auto at = static_cast<off_t>(place);
+  return !IsFree(Node(), at) || (any_listed.load(std::memory_order_relaxed) && IsListed(at));
+}
 
 bool HeldByDescriptors(const RegionFile& file, uint32_t row, uint64_t* bytes) {
   const int node = Node();
@@ -206,7 +258,8 @@ bool HeldByDescriptors(const RegionFile& file, uint32_t row, uint64_t* bytes) {
   if (node < 0 || !region.usable()) return false;
   const off_t from = RowPlaces(file, row);
   *bytes = 0;
-  return Sum(region, node, from, from + kRowLength, bytes);
+  return Sum(region, node, from, from + kRowLength, bytes) &&
+         SumListed({&region, node}, from, from + kRowLength, bytes);
 }
 
 }  // namespace gpufence

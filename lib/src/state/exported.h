@@ -4,6 +4,9 @@
 // (F_OFD_SETLK), which the kernel drops at that very moment; the lock's place says which memory,
 // its length how much. Nothing is kept open for it. Must not know CUDA.
 //
+// A lock on the node is seen through any other open file of it. A dma-buf is a file of its own that
+// cannot be opened a second time: a lock on one is looked up in the kernel's list (lock_list.h).
+//
 // While a process of the container is charged for the memory, that process holds a second lock on
 // the same place of the region's file: one that ends with the process and is not inherited
 // (F_SETLK). What is locked in the node and not there is held by descriptors alone.
@@ -15,9 +18,9 @@
 
 namespace gpufence {
 
-// Locks the open file behind an exported descriptor for `bytes` of a row's memory. `*place`: 0 for
-// memory that was not exported before; kept for further descriptors of the same memory, which may
-// have grown meanwhile. False: no such lock is to be had.
+// Locks the open file behind an exported descriptor, of the node or not, for `bytes` of a row's
+// memory. `*place`: 0 for memory that was not exported before; kept for further descriptors of the
+// same memory, which may have grown meanwhile. False: no such lock is to be had.
 bool LockExported(const RegionFile& file, uint32_t row, int fd, uint64_t bytes, uint64_t* place);
 
 // The memory's charge is about to go; what is held from here on is held by descriptors.

@@ -168,6 +168,30 @@ def test_an_importer_pays_nothing_more_when_the_descriptor_is_closed(
         owner.make("create", "device", GIB - start)
 
 
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_an_importer_pays_nothing_while_the_descriptor_is_open(
+    bare: Sim, state: Path, is_killed: bool
+) -> None:
+    # The driver lists it under nobody then, as seen on an H200.
+    with handles(bare, state) as importer:
+        start = importer.charged()
+        with handles(bare, state) as owner:
+            handle = owner.make("create", "shared", SIZE)
+            descriptor = owner.make("export", handle)
+            fetched = importer.make("fetch", owner.make("pid"), descriptor)
+            imported = importer.make("import", fetched)
+            if not is_killed:
+                owner.does("release", handle)
+
+        importer.refused("create", "device", SIZE + 2 * MIB)
+        rest = importer.make("create", "device", SIZE - start)
+        assert importer.charged() == GIB
+        importer.does("release", rest)
+        importer.does("close", fetched)
+        importer.does("release", imported)
+        importer.make("create", "device", GIB - start)
+
+
 def test_closing_every_descriptor_loses_and_keeps_nothing(bare: Sim, state: Path) -> None:
     with handles(bare, state) as other:
         start = other.charged()

@@ -45,7 +45,7 @@ def let_go(process: Handles, ends: list[tuple[str | int, ...]]) -> None:
 def let_go_but_for_a_range(process: Handles, kind: str = "linear", size: int = SIZE) -> int:
     """Memory of which only a dma-buf is left; its descriptor."""
     address, ends = take(process, kind, size)
-    descriptor = process.make("range", address, 4096)
+    descriptor = process.make("range", address, size if kind == "pool" else 4096)
     let_go(process, ends)
     return descriptor
 
@@ -163,6 +163,23 @@ def test_more_locks_than_the_kernel_tells_at_once_are_counted(bare: Sim, state: 
 
         process.refused("create", "device", GIB - start - 48 * size)
         process.make("create", "device", GIB - start - 50 * size)
+
+
+def test_a_range_holds_those_blocks_of_a_pool_that_it_touches(bare: Sim, state: Path) -> None:
+    with exporting(bare, state) as process:
+        start = process.charged()
+        address, ends = take(process, "pool", 256 * MIB)
+        first = process.make("range", address + 31 * MIB, 2 * MIB)
+        second = process.make("range", address + 128 * MIB, 4096)
+        let_go(process, ends)
+        assert process.used() >= 96 * MIB
+        assert process.charged() == start + 96 * MIB
+
+        process.does("close", first)
+
+        process.refused("create", "device", GIB - start - 30 * MIB)
+        process.does("close", second)
+        process.make("create", "device", GIB - start)
 
 
 def test_pieces_of_a_chunk_hold_the_chunk(bare: Sim, state: Path) -> None:

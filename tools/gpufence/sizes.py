@@ -48,6 +48,7 @@ class Fault(enum.Enum):
     JSON = ("is no JSON object of whole numbers", 'Write {"0": 2147483648}')
     DEVICE_KEY = ("names a GPU by neither index nor UUID", 'Write {"0": 2147483648}')
     TWICE = ("names a GPU twice", "Name it once")
+    MEGABYTES = ("is no whole number of MiB", "Write 1024 for 1 GiB")
 
 
 class TextError(Exception):
@@ -154,10 +155,19 @@ def parse_ratio(text: str) -> int:
 
 
 def parse_megabytes(text: str) -> int:
-    """A whole number of MiB, in bytes."""
-    number = _read_number(text)
+    """A whole number of MiB, in bytes.
+
+    Raises:
+        TextError: what the grammar of sizes would advise is wrong here.
+    """
+    try:
+        number = _read_number(text)
+    except TextError as error:
+        if error.fault is Fault.NEGATIVE:
+            raise
+        raise TextError(Fault.MEGABYTES) from None
     if number.rest or number.decimals:
-        raise TextError(Fault.UNIT)
+        raise TextError(Fault.MEGABYTES)
     return number.scaled(1 << 20)
 
 

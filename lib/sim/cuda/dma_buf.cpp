@@ -1,10 +1,12 @@
 // See dma_buf.h; also cuMemGetHandleForAddressRange, which makes them.
 //
 // As on an H200 (driver 580): a range may cover several allocations, each of which is held whole;
-// of small ones the granule that they share.
+// of small ones the granule that they share, of a pool's the blocks that the range touches.
 #include "cuda/dma_buf.h"
 
 #include <unistd.h>
+
+#include <algorithm>
 
 #include "cuda/device.h"
 #include "cuda/heap.h"
@@ -54,26 +56,29 @@ bool PinMapped(int fd, const memory::Range& range) {
   return PinMemory(fd, range.device, physical->offset, physical->charged_bytes);
 }
 
-bool PinPiece(int fd, const memory::Range& range) {
-  const uint64_t end = range.arena_offset + range.bytes;
-  uint64_t block = range.arena_offset / pool::kBlockBytes * pool::kBlockBytes;
+// The blocks that `bytes` from an address on lie in.
+bool PinPiece(int fd, const memory::Range& range, CUdeviceptr from, uint64_t bytes) {
+  const uint64_t start = range.arena_offset + (from - range.base);
+  const uint64_t end = std::min(start + bytes, range.arena_offset + range.bytes);
+  uint64_t block = start / pool::kBlockBytes * pool::kBlockBytes;
   for (; block < end; block += pool::kBlockBytes) {
     if (!PinMemory(fd, range.device, block, pool::kBlockBytes)) return false;
   }
   return true;
 }
 
-bool PinRange(int fd, const memory::Range& range) {
+bool PinRange(int fd, const memory::Range& range, CUdeviceptr from, uint64_t bytes) {
   if (range.family == memory::Family::kLinear) return PinLinear(fd, range);
   if (range.family == memory::Family::kMapped) return PinMapped(fd, range);
-  return range.family == memory::Family::kPool && range.device >= 0 && PinPiece(fd, range);
+  return range.family == memory::Family::kPool && range.device >= 0 &&
+         PinPiece(fd, range, from, bytes);
 }
 
 // Allocations may follow on each other without a gap.
 bool PinAll(int fd, CUdeviceptr address, size_t bytes) {
   for (CUdeviceptr at = address; at < address + bytes;) {
     const memory::Range* range = memory::FindRange(at);
-    if (range == nullptr || !PinRange(fd, *range)) return false;
+    if (range == nullptr || !PinRange(fd, *range, at, address + bytes - at)) return false;
     at = range->base + range->bytes;
   }
   return true;

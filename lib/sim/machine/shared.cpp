@@ -15,7 +15,8 @@
 namespace sim::machine {
 namespace {
 
-// Behind all memory. A hold is a lock on the byte of its place, by a description of its own.
+// Behind all memory. A hold is a lock on the byte of its place, by a description of its own. What
+// was given away has another one, kMaxShared behind it.
 constexpr off_t kHoldBytes = off_t{1} << 60;
 
 // A descriptor tells its place by where it stands in the file.
@@ -111,6 +112,13 @@ void ClearIfUnheld(const Files& files, int place, SharedMemory* memory) {
   *memory = {};
 }
 
+// An importer is listed when the owner and every descriptor are gone, as on an H200.
+bool IsListedUnder(int slot, int place, const SharedMemory& memory) {
+  if (memory.kind != SharedKind::kMemory) return false;
+  if (memory.owner != kNoSlot) return memory.owner == slot;
+  return memory.importer == slot && !Files().IsHeld(kMaxShared + place);
+}
+
 // The owner's process has given back what it had reserved of it, or is about to.
 void Inherit(SharedMemory* memory) {
   memory->owner = kNoSlot;
@@ -171,9 +179,7 @@ uint64_t SharedBytes(const MachineFile& file, int device, int slot) {
   for (int place = 0; place < file.shared_limit; ++place) {
     const SharedMemory& memory = file.shared[place];
     if (memory.kind == SharedKind::kNone || memory.device != device) continue;
-    const int listed = memory.owner != kNoSlot ? memory.owner : memory.importer;
-    const bool is_listed = memory.kind == SharedKind::kMemory && listed == slot;
-    if (slot == kNoSlot || is_listed) sum_bytes += memory.bytes;
+    if (slot == kNoSlot || IsListedUnder(slot, place, memory)) sum_bytes += memory.bytes;
   }
   return sum_bytes;
 }
@@ -225,7 +231,8 @@ bool MakeShared(int device, uint64_t bytes, SharedHold* hold) {
 
 bool HoldAgain(const SharedHold& held, int* fd) {
   *fd = OpenHold(held.place);
-  return *fd >= 0;
+  struct flock lock = HoldOf(kMaxShared + held.place, F_RDLCK);
+  return *fd >= 0 && fcntl(*fd, F_OFD_SETLK, &lock) == 0;
 }
 
 bool HoldForeign(int given, SharedHold* hold) {

@@ -11,7 +11,8 @@ namespace sim::machine {
 void ClearUnheld(MachineFile* file);
 
 // The bytes of a device that such memories hold: all of them (kNoSlot), or those that are listed
-// under one process, which is the owner, and the last importer once the owner let go.
+// under one process, which is the owner, and the last importer once the owner let go and every
+// descriptor is closed.
 uint64_t SharedBytes(const MachineFile& file, int device, int slot);
 
 // The process of a slot is gone.

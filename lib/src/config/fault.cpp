@@ -32,6 +32,7 @@ constexpr Wording kWordings[] = {
     {Fault::kJson, "is no JSON object of whole numbers", "Write {\"0\": 2147483648}"},
     {Fault::kDeviceKey, "names a GPU by neither index nor UUID", "Write {\"0\": 2147483648}"},
     {Fault::kTwice, "names a GPU twice", "Name it once"},
+    {Fault::kMegabytes, "is no whole number of MiB", "Write 1024 for 1 GiB"},
 };
 
 const Wording& WordingOf(Fault fault) {

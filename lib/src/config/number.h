@@ -32,6 +32,7 @@ enum class Fault : uint8_t {
   kJson,
   kDeviceKey,
   kTwice,
+  kMegabytes,
 };
 
 // Digits of a number and what follows it. Views into the parsed text.

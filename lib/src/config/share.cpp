@@ -27,11 +27,14 @@ Fault ParseRatio(std::string_view text, uint64_t* thousandths) {
   return Scale(number, kThousand, thousandths, &exact);
 }
 
+// What the grammar of sizes would advise is wrong here.
 Fault ParseMegabytes(std::string_view text, uint64_t* bytes) {
   Number number;
   const Fault fault = ReadNumber(text, &number);
-  if (fault != Fault::kNone) return fault;
-  if (!number.rest.empty() || !number.fraction.empty()) return Fault::kUnit;
+  if (fault == Fault::kNegative) return fault;
+  if (fault != Fault::kNone || !number.rest.empty() || !number.fraction.empty()) {
+    return Fault::kMegabytes;
+  }
   bool exact = false;
   return Scale(number, uint64_t{1} << 20, bytes, &exact);
 }

@@ -9,10 +9,9 @@ namespace gpufence {
 namespace {
 
 // A piece of a chunk, or of a pool's blocks, that others hold keeps all of them.
-uint64_t SharedBytes(const Holding& holding) {
-  if (holding.family != Family::kStreamOrdered) return RoundUp(holding.bytes, kChunkBytes);
-  const uint64_t first = holding.key & ~(kPoolBlockBytes - 1);
-  return RoundUp(holding.key + holding.bytes, kPoolBlockBytes) - first;
+uint64_t AllBytes(const Holding& holding) {
+  return holding.family == Family::kStreamOrdered ? BlockBytes(holding.key, holding.bytes)
+                                                  : RoundUp(holding.bytes, kChunkBytes);
 }
 
 // What stands in the place of a lock's place.
@@ -26,25 +25,27 @@ HoldingKind MarkOf(const Holding& holding) {
 
 }  // namespace
 
-void MarkExported(Fence* fence, const Holding& holding, int fd) {
+void MarkExported(Fence* fence, const Holding& holding, int fd, uint64_t part_bytes) {
   // An import is its owner's, and no driver exports it again.
   if (holding.bytes == 0) return;
   const Account& account = fence->devices[holding.device].account;
   Holding mark;
-  const bool known = fence->holdings.Get(MarkOf(holding), holding.key, &mark);
-  const bool by_descriptor = fd != kNoDescriptor;
-  if (known) {
-    if (by_descriptor) account.sharing().Exported(0, by_descriptor);
-  } else {
+  if (!fence->holdings.Get(MarkOf(holding), holding.key, &mark)) {
     mark = {.key = holding.key,
+            .bytes = 0,
             .owner = kNotLocked,
             .device = holding.device,
             .kind = MarkOf(holding),
             .family = Family::kImport};
     fence->any_exported.store(true, std::memory_order_relaxed);
-    account.sharing().Exported(SharedBytes(holding), by_descriptor);
   }
-  if (by_descriptor) LockDescriptor(fence, account, fd, SharedBytes(holding), &mark.owner);
+  // Parts may be the same ones: all of it is the most that they can be.
+  const uint64_t all_bytes = AllBytes(holding);
+  const uint64_t more_bytes =
+      all_bytes - mark.bytes < part_bytes ? all_bytes - mark.bytes : part_bytes;
+  mark.bytes += more_bytes;
+  account.sharing().Exported(more_bytes, fd != kNoDescriptor);
+  if (fd != kNoDescriptor) LockDescriptor(fence, account, fd, mark.bytes, &mark.owner);
   fence->holdings.Put(mark);
 }
 
@@ -76,10 +77,9 @@ bool EndMarked(Fence* fence, Holding holding) {
   Holding mark;
   if (!fence->holdings.Take(MarkOf(holding), holding.key, &mark)) return true;
   FencedDevice* device = &fence->devices[holding.device];
-  const uint64_t bytes = SharedBytes(holding);
-  if (EndLocked(device, mark.owner, bytes)) return true;
+  if (EndLocked(device, mark.owner, mark.bytes)) return true;
   // A pool gives its charge back without asking.
-  if (holding.family == Family::kStreamOrdered) device->account.Book(bytes);
+  if (holding.family == Family::kStreamOrdered) device->account.Book(mark.bytes);
   return false;
 }
 

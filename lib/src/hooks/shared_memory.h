@@ -8,9 +8,11 @@
 
 namespace gpufence {
 
-// Memory behind a physical handle or an address was exported; `fd`: by this descriptor.
+// Memory behind a physical handle or an address was exported; `fd`: by this descriptor, and
+// `part_bytes`: not all of it, as far as that can be in part.
 inline constexpr int kNoDescriptor = -1;
-void MarkExported(Fence* fence, const Holding& holding, int fd = kNoDescriptor);
+void MarkExported(Fence* fence, const Holding& holding, int fd = kNoDescriptor,
+                  uint64_t part_bytes = UINT64_MAX);
 
 // The holding's memory is gone from this process; before its charge goes back. False: that must
 // stay, as it cannot be known who holds the memory still.

@@ -17,6 +17,11 @@ constexpr uint64_t RoundUp(uint64_t bytes, uint64_t step) {
   return bytes > most ? most : (bytes + step - 1) & ~(step - 1);
 }
 
+// Of a pool, the blocks that `bytes` from an address on lie in.
+constexpr uint64_t BlockBytes(uint64_t address, uint64_t bytes) {
+  return RoundUp(address + bytes, kPoolBlockBytes) - (address & ~(kPoolBlockBytes - 1));
+}
+
 // What a context holds for its streams: as much as for the most that ever lived in it at once,
 // whatever their priority.
 constexpr uint64_t ChannelBytes(uint64_t streams) {
@@ -32,6 +37,8 @@ static_assert(ChannelBytes(1) == 0 && ChannelBytes(2) == kChunkBytes);
 static_assert(ChannelBytes(34) == 9 * kChunkBytes && ChannelBytes(36) == 10 * kChunkBytes);
 static_assert(ChannelBytes(121) == 32 * kChunkBytes && ChannelBytes(122) == 34 * kChunkBytes);
 static_assert(ChannelBytes(250) == 69 * kChunkBytes);
+static_assert(BlockBytes(0, 1) == kPoolBlockBytes);
+static_assert(BlockBytes(kPoolBlockBytes - 1, 2) == 2 * kPoolBlockBytes);
 static_assert(RoundUp(1, kChunkBytes) == kChunkBytes);
 static_assert(RoundUp(kChunkBytes, kChunkBytes) == kChunkBytes);
 static_assert(RoundUp(UINT64_MAX, kChunkBytes) >= uint64_t{1} << 63);

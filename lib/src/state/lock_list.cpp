@@ -70,14 +70,17 @@ void ListedLocks::TakeLine(const char* line, const char* end, const Reading& rea
     return;
   }
   if (start < reading.from || last >= reading.to || last < start) return;
-  for (const ListedLock& lock : *this) {
-    if (lock.start == start) return;
+  const off_t length = last - start + 1;
+  for (size_t i = 0; i < count_; ++i) {
+    if (locks_[i].start != start) continue;
+    if (locks_[i].length < length) locks_[i].length = length;
+    return;
   }
   if (!reading.wants(reading.context, start)) return;
   if (count_ == kMost) {
     overflown_ = true;
   } else {
-    locks_[count_++] = {start, last - start + 1};
+    locks_[count_++] = {start, length};
   }
 }
 

@@ -22,8 +22,8 @@ enum class LockList : uint8_t {
 
 class ListedLocks {
  public:
-  // Reads the locks of open files that lie within [from, to), each start once, as far as
-  // wants(context, start) is true.
+  // Reads the locks of open files that lie within [from, to), each start once with its longest, as
+  // far as wants(context, start) is true.
   LockList Read(off_t from, off_t to, bool (*wants)(const void* context, off_t start),
                 const void* context);
 

@@ -65,6 +65,40 @@ def test_uuid_of_a_limit_names_the_gpu_wherever_it_is_listed(board: Sim, tmp_pat
     assert found == [(names[1], 8192 - CONTEXT), (names[2], 2048 - CONTEXT)]
 
 
+@pytest.mark.parametrize(
+    ("visible", "order"),
+    [
+        ("2,0", [2, 0]),
+        (" 2 , 0 ", [2, 0]),
+        ("1", [1]),
+        ("{2},{0}", [2, 0]),
+        ("{2:.12},1", [2, 1]),
+        ("1,9,0", [1]),
+        ("2,,0", [2]),
+        ("0,-1,1", [0]),
+        ("0,{0}", []),
+        ("GPU-,0", []),
+        ("-1", []),
+        ("", []),
+    ],
+)
+def test_a_program_without_cuda_numbers_gpus_as_cuda_does(
+    board: Sim, tmp_path: Path, visible: str, order: list[int]
+) -> None:
+    names = uuids(board)
+    env = {"CUDA_VISIBLE_DEVICES": visible.format(*names)}
+    if order:
+        shown = board.run("device_identity", env=env).facts
+        assert [device["uuid"] for device in shown] == [names[i] for i in order]
+
+    env |= {"GPUFENCE_STATE_DIR": str(tmp_path), "GPUFENCE_CONTAINER": "test"}
+    env |= {"GPUFENCE_MEMORY_LIMIT_0": "2g", "GPUFENCE_MEMORY_LIMIT_1": "3g"}
+    told = board.run("nvml_query", "devices", preload=True, env=env).facts
+
+    expected = dict.fromkeys(names, 8) | dict(zip([names[i] for i in order], (2, 3), strict=False))
+    assert {device["uuid"]: device["total"] >> 30 for device in told} == expected
+
+
 def test_processes_that_number_gpus_differently_share_each_limit(
     board: Sim, tmp_path: Path
 ) -> None:

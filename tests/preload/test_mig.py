@@ -109,6 +109,18 @@ def test_a_process_sees_one_instance(split: Sim, tmp_path: Path, visible: str | 
     assert device["room"] == 2048 - CONTEXT
 
 
+def test_a_program_without_cuda_knows_which_instance_is_cudas_gpu_0(
+    split: Sim, tmp_path: Path
+) -> None:
+    names = instances(split)
+    whole = told(split)[0]["instances"][0]["total"]
+    env = container(tmp_path, GPUFENCE_MEMORY_LIMIT_0="2g", CUDA_VISIBLE_DEVICES=names[1])
+
+    first, second = told(split, **env)[0]["instances"]
+
+    assert (first["total"], second["total"]) == (whole, 2 << 30)
+
+
 def test_a_limit_names_an_instance_by_its_uuid(split: Sim, tmp_path: Path) -> None:
     first, second = instances(split)
     env = container(tmp_path, **{f"GPUFENCE_MEMORY_LIMIT_{second}": "3g"})

@@ -27,21 +27,27 @@ CoreSeat* NewSeat() {
 // Shares that several processes change at once leave a debt worth what it was.
 void ChangedAtOnce() {
   constexpr uint32_t kProcesses = 3;
-  constexpr uint32_t kChanges = 20'000;
+  constexpr uint32_t kChanges = 200'000;
   CoreSeat* seat = NewSeat();
   seat->Charge(kStart - 1000 * kMs, kStart, kStart);
   const uint64_t owed_ns = seat->HeldFor(kStart);
+  int gate[2];
+  CHECK(pipe(gate) == 0);
   pid_t children[kProcesses];
   for (uint32_t i = 0; i < kProcesses; ++i) {
-    children[i] = InChild([i] {
+    children[i] = InChild([i, &gate] {
       CoreSeat* other = NewSeat();
       Random random(i + 1);
+      char opened;
+      close(gate[1]);
+      CHECK_EQ(read(gate[0], &opened, 1), 0);
       for (uint32_t change = 0; change < kChanges; ++change) {
         const auto percent = static_cast<uint32_t>(20 + random.Below(61));
         other->Impose({percent * 1000, 0}, kStart);
       }
     });
   }
+  close(gate[1]);
   for (const pid_t child : children) CHECK_EQ(StatusOf(child), 0);
   seat->Impose({50'000, 0}, kStart);
   // Each change rounds a few nanoseconds off.

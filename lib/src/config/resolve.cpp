@@ -8,6 +8,7 @@
 #include "config/claims.h"
 #include "config/options.h"
 #include "config/size.h"
+#include "config/visible.h"
 
 namespace gpufence {
 namespace {
@@ -188,7 +189,8 @@ void WarnOfReordering(Resolution* resolution) {
   const Claim* claim = UnequalOrdinal(resolution->claims);
   for (size_t d = 0; d < resolution->device_count && claim != nullptr; ++d) {
     const DeviceIdentity& device = resolution->devices[d];
-    if (device.nvml_index < 0 || static_cast<uint32_t>(device.nvml_index) == device.ordinal) {
+    if (device.nvml_index < 0 || device.ordinal == kInvisible ||
+        static_cast<uint32_t>(device.nvml_index) == device.ordinal) {
       continue;
     }
     char text[kNoteBytes];

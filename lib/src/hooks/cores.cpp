@@ -86,12 +86,14 @@ HeldNs Hold(Cores* cores, CoreDevice* device, MarkedStream* stream) {
     if (wait_ns != 0 && !impatient) impatient = IsOutOfPatience(cores, device, begin_ns, now_ns);
     if (wait_ns != 0 && !impatient) {
       if (!cores->watcher.runs()) wait_ns = std::min(wait_ns, kTickNs);
-      // The stream may run dry meanwhile: then it is known when.
-      if (!waited && stream != nullptr) cores->markers.Mark(stream);
+      const bool is_first = !waited;
       waited = true;
+      // The stream may run dry meanwhile: then it is known when.
+      if (is_first && stream != nullptr) cores->markers.Mark(stream);
       const bool queued = stream != nullptr && stream->QueuedNs() != 0;
       // A debt is waited out to the moment; only for the queue somebody must look sooner.
       device->queue_waiters.fetch_add(queued ? 1 : 0, std::memory_order_relaxed);
+      if (is_first && queued && !stream->is_trusted) cores->watcher.LookNow();
       FutexWait(&device->progress, seen, std::min(wait_ns, kLongestNapNs));
       device->queue_waiters.fetch_sub(queued ? 1 : 0, std::memory_order_relaxed);
       TickHere(cores);

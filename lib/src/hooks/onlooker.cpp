@@ -6,6 +6,8 @@
 #include <atomic>
 
 #include "config/limits.h"
+#include "config/visible.h"
+#include "core/env.h"
 #include "core/forked.h"
 #include "core/log.h"
 #include "core/spin.h"
@@ -23,6 +25,7 @@ namespace gpufence {
 namespace {
 
 constexpr size_t kWhyBytes = 400;
+constexpr size_t kMostUuidText = 96;
 
 enum class Settings : uint32_t {
   kUnread = 0,
@@ -81,25 +84,48 @@ Onlooker* OnlookerMemory() {
   return onlooker;
 }
 
+bool Identify(nvmlDevice_t device, DeviceIdentity* identity) {
+  nvmlMemory_t memory = {};
+  if (real::nvmlDeviceGetMemoryInfo(device, &memory) != NVML_SUCCESS ||
+      !UuidOf(device, identity->uuid)) {
+    return false;
+  }
+  identity->total_bytes = memory.total;
+  return true;
+}
+
+// An instance of a split GPU that the process sees is its only device.
+bool IdentifyInstance(std::string_view name, DeviceIdentity* identity) {
+  char uuid[kMostUuidText];
+  if (name.empty() || name.size() >= sizeof uuid) return false;
+  memcpy(uuid, name.data(), name.size());
+  uuid[name.size()] = '\0';
+  nvmlDevice_t device = nullptr;
+  identity->ordinal = 0;
+  identity->nvml_index = -1;
+  return real::nvmlDeviceGetHandleByUUID(uuid, &device) == NVML_SUCCESS &&
+         Identify(device, identity);
+}
+
 size_t ListDevices(DeviceIdentity* devices) {
   unsigned count = 0;
   if (real::nvmlDeviceGetCount_v2(&count) != NVML_SUCCESS) return 0;
   size_t listed = 0;
-  for (unsigned index = 0; index < count && listed < kMostLimitedDevices; ++index) {
+  for (unsigned index = 0; index < count && listed < kMostLimitedDevices - 1; ++index) {
     nvmlDevice_t device = nullptr;
-    nvmlMemory_t memory = {};
     DeviceIdentity* identity = &devices[listed];
     if (real::nvmlDeviceGetHandleByIndex_v2(index, &device) != NVML_SUCCESS ||
-        real::nvmlDeviceGetMemoryInfo(device, &memory) != NVML_SUCCESS ||
-        !UuidOf(device, identity->uuid)) {
+        !Identify(device, identity)) {
       continue;
     }
     identity->ordinal = index;
     identity->nvml_index = static_cast<int32_t>(index);
-    identity->total_bytes = memory.total;
     ++listed;
   }
-  return listed;
+  const char* visible = EnvText("CUDA_VISIBLE_DEVICES");
+  if (visible == nullptr) return listed;
+  NumberAsCuda(visible, devices, listed);
+  return listed + (IdentifyInstance(VisibleInstance(visible), &devices[listed]) ? 1 : 0);
 }
 
 // kUnread: NVML said nothing, so ask again.

@@ -49,6 +49,11 @@ void Watcher::WakeSlowly(Cores* cores) {
   if (awake_.exchange(1, std::memory_order_acq_rel) == 0) FutexWakeAll(&awake_);
 }
 
+void Watcher::LookNow() {
+  asked_.fetch_add(1, std::memory_order_release);
+  FutexWakeAll(&asked_);
+}
+
 // The program's signals are for its own threads.
 bool Watcher::Start(Cores* cores) {
   if (pthread_create == nullptr) return false;
@@ -80,10 +85,11 @@ void Watcher::Run(Cores* cores) {
   while (!stopping()) {
     const uint64_t now_ns = NowNs();
     looked_ns_.store(now_ns, std::memory_order_relaxed);
+    const uint32_t asked = asked_.load(std::memory_order_acquire);
     TickCores(cores, now_ns);
     uint64_t pause_ns = NextTickNs(cores, NowNs());
     if (pause_ns <= kNapNs) {
-      FutexWait(&stopping_, 0, pause_ns);
+      if (!stopping()) FutexWait(&asked_, asked, pause_ns);
       continue;
     }
     awake_.store(0, std::memory_order_seq_cst);
@@ -101,7 +107,7 @@ void Watcher::Run(Cores* cores) {
 void Watcher::Stop() {
   stopping_.store(1, std::memory_order_release);
   if (state_.load(std::memory_order_acquire) != kBegun) return;
-  FutexWakeAll(&stopping_);
+  LookNow();
   awake_.store(1, std::memory_order_release);
   FutexWakeAll(&awake_);
   const uint64_t until_ns = NowNs() + kStopPatienceNs;

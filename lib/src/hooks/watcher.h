@@ -18,6 +18,9 @@ class Watcher {
     if (awake_.load(std::memory_order_seq_cst) == 0) WakeSlowly(cores);
   }
 
+  // Somebody waits for what nobody can foretell: ends a nap.
+  void LookNow();
+
   // False: no thread could be had, or the process is ending, and whoever launches must look.
   bool runs() const { return state_.load(std::memory_order_relaxed) != kFailed; }
 
@@ -50,6 +53,7 @@ class Watcher {
   std::atomic<uint32_t> state_;
   std::atomic<uint32_t> awake_;      // 0: asleep, or not begun
   std::atomic<uint64_t> looked_ns_;  // when its last look began, or it was woken for one
+  std::atomic<uint32_t> asked_;      // changes when a nap has to end
   std::atomic<uint32_t> stopping_;
   std::atomic<uint32_t> gone_;
 };

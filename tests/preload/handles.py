@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -77,3 +77,8 @@ def handles(
     folder.mkdir(exist_ok=True)
     with sim.driven(program, env=env) as (to, answers):
         yield Handles(to, answers, folder, sim)
+
+
+def exporting(sim: Sim, folder: Path) -> AbstractContextManager[Handles]:
+    """The same of exports_commands, which gives pools and ranges of memory to others."""
+    return handles(sim, folder, program="exports_commands")

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from .charges import GIB, MIB
 from .conftest import Sim
-from .handles import Handles, handles
+from .handles import Handles, exporting, handles
 
 BLOCK = 32 * MIB
 SIZE = 512 * MIB
-
-
-@contextmanager
-def exporting(sim: Sim, state: Path) -> Iterator[Handles]:
-    with handles(sim, state, program="exports_commands") as process:
-        yield process
 
 
 def opened_pool(process: Handles) -> tuple[int, int]:
@@ -178,6 +170,11 @@ def test_a_free_that_fails_ends_no_export(bare: Sim, state: Path) -> None:
         address = process.make("take", pool, SIZE)
         process.does("export_pointer", address)
         assert process.ask("free_async", address)[0] == 700
+
+        # Still exported, so that what the pool loses now was none of it.
+        process.does("free_async", process.make("take", pool, SIZE // 2))
+        process.does("sync")
+        assert process.charged() == start + SIZE
 
         process.does("free_async", address)
         process.does("sync")

@@ -4,23 +4,15 @@ from __future__ import annotations
 
 import random
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from .charges import GIB, MIB
 from .conftest import Sim
-from .handles import Handles, handles
+from .handles import Handles, exporting, handles
 
 SIZE = 512 * MIB
-
-
-@contextmanager
-def exporting(sim: Sim, state: Path) -> Iterator[Handles]:
-    with handles(sim, state, program="exports_commands") as process:
-        yield process
 
 
 def take(process: Handles, kind: str, size: int) -> tuple[int, list[tuple[str | int, ...]]]:

@@ -194,8 +194,8 @@ void StolenTurn() {
   CHECK(!seat->HasTurn());
 }
 
-// More containers in the course of time than have room at once: the dead make room, the living and
-// those with debt do not, and who comes back in time finds its debt.
+// More containers in the course of time than have room at once: the dead make room, the living do
+// not, nor those with debt as long as others have none: who comes back in time finds it.
 void ManyContainers() {
   CoreSeat* first = NewSeat("living", 50, 0, folder);
   const auto visit = [](const char* name, uint64_t busy_ns) {
@@ -212,6 +212,13 @@ void ManyContainers() {
     CHECK_EQ(visit(name, 0), 0);
   }
   CHECK_EQ(visit("indebted", 0), 1);
+  // Where all owe, whoever owes least goes before anybody is refused.
+  for (uint32_t i = 0; i < 2 * kMaxCoreTenants; ++i) {
+    char name[32];
+    snprintf(name, sizeof name, "owing-%u", i);
+    CHECK_EQ(visit(name, (200 + i) * kMs), 1);
+  }
+  CHECK_EQ(visit("indebted", 0), 0);
   CHECK_EQ(first->Charge(kStart, kStart + 20 * kMs, kStart + 20 * kMs), 20 * kMs);
   CHECK_EQ(first->HeldFor(kStart + 20 * kMs), 20 * kMs);
 }

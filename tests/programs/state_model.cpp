@@ -190,30 +190,51 @@ class World {
     static std::unordered_map<uint64_t, Holding> expected;
     static auto* holdings = static_cast<Holdings*>(MapWipedOnFork(sizeof(Holdings)));
     const uint64_t key = random_.Below(4096) * 512;
+    const auto family = static_cast<Family>(random_.Next() >> 63);  // not told by the key
+    const Holding holding = {.key = key,
+                             .bytes = random_.Next(),
+                             .count = 1,
+                             .kind = HoldingKind::kAddress,
+                             .family = family};
     Holding found = {};
     const auto known = expected.find(key);
-    switch (random_.Below(3)) {
+    const bool is_known = known != expected.end();
+    switch (random_.Below(5)) {
       case 0: {
-        const Holding holding = {
-            .key = key, .bytes = random_.Next(), .count = 1, .kind = HoldingKind::kAddress};
         Holding replaced;
         CHECK(holdings->Put(holding, &replaced));
-        CHECK_EQ(replaced.kind != HoldingKind::kNone, known != expected.end());
-        if (known != expected.end()) CHECK_EQ(replaced.bytes, known->second.bytes);
+        CHECK_EQ(replaced.kind != HoldingKind::kNone, is_known);
+        if (is_known) CHECK_EQ(replaced.bytes, known->second.bytes);
         expected[key] = holding;
         return;
       }
-      case 1:
-        CHECK_EQ(holdings->Take(HoldingKind::kAddress, key, &found), known != expected.end());
-        if (known == expected.end()) return;
-        CHECK_EQ(found.bytes, known->second.bytes);
-        expected.erase(known);
+      case 1:  // may leave what is new to Put, where the table must grow
+        if (holdings->PutNew(holding)) {
+          CHECK(!is_known);
+          expected[key] = holding;
+        } else if (!is_known) {
+          CHECK(holdings->Put(holding));
+          expected[key] = holding;
+        }
         return;
+      case 2:
+        CHECK_EQ(holdings->Take(HoldingKind::kAddress, key, &found), is_known);
+        break;
+      case 3: {
+        const bool is_taken = is_known && known->second.family == family;
+        CHECK_EQ(holdings->TakeAddressOf(family, key, &found), is_taken);
+        if (!is_taken) return;
+        break;
+      }
       default:
-        CHECK_EQ(holdings->Get(HoldingKind::kAddress, key, &found), known != expected.end());
-        if (known != expected.end()) CHECK_EQ(found.bytes, known->second.bytes);
+        CHECK_EQ(holdings->Get(HoldingKind::kAddress, key, &found), is_known);
+        if (is_known) CHECK_EQ(found.bytes, known->second.bytes);
         CHECK(!holdings->Get(HoldingKind::kArray, key, &found));
+        return;
     }
+    if (!is_known) return;
+    CHECK_EQ(found.bytes, known->second.bytes);
+    expected.erase(known);
   }
 
   template <typename Item>

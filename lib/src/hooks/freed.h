@@ -12,7 +12,9 @@ namespace gpufence {
 
 // A pool's piece is about to be freed, and the driver refused to free: see hooks/pool_exports.h.
 inline bool BeginFreeOfPool(Fence* fence, const Holding& piece) {
-  return fence->any_exported.load(std::memory_order_relaxed) && BeginFreeOfExported(fence, piece);
+  if (!fence->any_exported.load(std::memory_order_relaxed)) [[likely]]
+    return false;
+  return BeginFreeOfExported(fence, piece);
 }
 inline void Restore(Fence* fence, const Holding& taken, bool was_exported) {
   RestoreAddress(fence, taken);

@@ -18,7 +18,9 @@ void MarkExported(Fence* fence, const Holding& holding, int fd = kNoDescriptor,
 // stay, as it cannot be known who holds the memory still.
 [[gnu::cold, gnu::noinline]] bool EndMarked(Fence* fence, Holding holding);
 inline bool EndExported(Fence* fence, const Holding& holding) {
-  return !fence->any_exported.load(std::memory_order_relaxed) || EndMarked(fence, holding);
+  if (!fence->any_exported.load(std::memory_order_relaxed)) [[likely]]
+    return true;
+  return EndMarked(fence, holding);
 }
 
 // The same for those who know by themselves what they exported, and were counted by

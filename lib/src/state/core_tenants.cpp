@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <initializer_list>
 
 #include "state/core_region.h"
@@ -122,17 +123,35 @@ void Forget(CoreTenant* tenant) {
   for (Word& gap : tenant->gaps) gap.store(0, std::memory_order_relaxed);
 }
 
-// A dead tenant keeps its place, and its debt, until another needs the place; and while it has
-// debt. Under the lock of its name no process of it can be joining.
-bool TakeOver(const CoreFile& file, CorePlace place, uint64_t key, uint64_t now_ns) {
+// A dead tenant keeps its place, and its debt, until another needs the place. Under the lock of its
+// name no process of it can be joining.
+bool TakeOver(const CoreFile& file, CorePlace place, uint64_t key) {
   CoreTenant& tenant = file.region->tenants[place.row][place.tenant];
   uint64_t old_key = tenant.key.load(std::memory_order_acquire);
-  if (tenant.due_ns.load(std::memory_order_relaxed) > now_ns) return false;
   JoinLock lock(file, old_key);
   const bool same_byte = old_key % kJoinBytes == key % kJoinBytes;
   if ((!same_byte && !lock.Try()) || HasLivingMembers(file, place)) return false;
   Forget(&tenant);
   return tenant.key.compare_exchange_strong(old_key, key, std::memory_order_acq_rel);
+}
+
+// Of the dead, whoever owes the least: all who owe nothing come first. Who comes back in time finds
+// its debt, unless as many others as there are places came meanwhile: refusing is worse.
+uint32_t TakeOverOne(const CoreFile& file, uint32_t row, uint64_t key, uint64_t now_ns) {
+  uint64_t owed_ns[kMaxCoreTenants];
+  uint32_t tenants[kMaxCoreTenants];
+  for (uint32_t i = 0; i < kMaxCoreTenants; ++i) {
+    const uint64_t due_ns = file.region->tenants[row][i].due_ns.load(std::memory_order_relaxed);
+    owed_ns[i] = due_ns > now_ns ? due_ns - now_ns : 0;
+    tenants[i] = i;
+  }
+  std::sort(tenants, tenants + kMaxCoreTenants, [&](uint32_t one, uint32_t other) {
+    return owed_ns[one] != owed_ns[other] ? owed_ns[one] < owed_ns[other] : one < other;
+  });
+  for (const uint32_t tenant : tenants) {
+    if (TakeOver(file, {row, tenant}, key)) return tenant;
+  }
+  return kMaxCoreTenants;
 }
 
 uint32_t FindTenant(const CoreFile& file, uint32_t row, uint64_t key, uint64_t now_ns) {
@@ -146,10 +165,7 @@ uint32_t FindTenant(const CoreFile& file, uint32_t row, uint64_t key, uint64_t n
       return tenant;
     }
   }
-  for (uint32_t tenant = 0; tenant < kMaxCoreTenants; ++tenant) {
-    if (TakeOver(file, {row, tenant}, key, now_ns)) return tenant;
-  }
-  return kMaxCoreTenants;
+  return TakeOverOne(file, row, key, now_ns);
 }
 
 }  // namespace

@@ -38,7 +38,12 @@ double NowUs() {
   return static_cast<double>(now.tv_sec) * 1e6 + static_cast<double>(now.tv_nsec) / 1e3;
 }
 
+// Into a stream that was never launched into, beside one that waits for the legacy stream.
 void Capture(const Gpu& gpu, Facts& facts) {
+  CUstream blocking = nullptr;
+  MUST(cuStreamCreate(&blocking, CU_STREAM_DEFAULT));
+  MUST(gpu.Spin(blocking, kUs));
+  MUST(cuStreamSynchronize(blocking));
   CUstream stream = NewStream();
   const double begin_us = NowUs();
   MUST(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));

@@ -152,12 +152,25 @@ CUresult GetPriority(bool per_thread, CUstream handle, int* priority) {
   return Ask(per_thread, handle, priority, [](const Stream& stream) { return stream.priority; });
 }
 
+// The same where a capture in the stream forbids it, and ends by it (H200, in every mode).
+template <typename Value, typename Read>
+CUresult AskOutsideCapture(bool per_thread, CUstream handle, Value* out, Read read) {
+  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  DriverLock lock;
+  Stream* stream = nullptr;
+  CUresult result = stream::Resolve(handle, per_thread, &stream);
+  if (result == CUDA_SUCCESS) result = capture::RefuseCapturing(*stream);
+  if (result == CUDA_SUCCESS) *out = read(*stream);
+  return result;
+}
+
 CUresult GetFlags(bool per_thread, CUstream handle, unsigned* flags) {
-  return Ask(per_thread, handle, flags, [](const Stream& stream) { return stream.flags; });
+  return AskOutsideCapture(per_thread, handle, flags,
+                           [](const Stream& stream) { return stream.flags; });
 }
 
 CUresult GetId(bool per_thread, CUstream handle, unsigned long long* id) {
-  return Ask(per_thread, handle, id, [](const Stream& stream) { return stream.id; });
+  return AskOutsideCapture(per_thread, handle, id, [](const Stream& stream) { return stream.id; });
 }
 
 CUresult GetDevice(bool per_thread, CUstream handle, CUdevice* device) {

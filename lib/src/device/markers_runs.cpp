@@ -1,4 +1,5 @@
 // Runs: when a stream begins to run kernels, when it is left, and what gets a marker.
+#include "device/capture_mode.h"
 #include "device/markers.h"
 #include "device/markers_gaps.h"
 #include "real.h"
@@ -123,6 +124,7 @@ bool Markers::CameToIdle(MarkedStream* stream, CUstream handle, bool captures) {
   const uint64_t last_ns = stream->came_ns.exchange(now_ns, std::memory_order_relaxed);
   const bool runs = (stream->word.load(std::memory_order_relaxed) & MarkedStream::kRunning) != 0;
   if (!runs || now_ns - last_ns < kSparseNs || captures || stream->by_host) return false;
+  const CaptureRelaxed relaxed;  // another thread's capture may begin at any moment
   const bool is_idle = real::cuStreamQuery(handle) == CUDA_SUCCESS;
   stream->marks_each.store(is_idle, std::memory_order_relaxed);
   if (!is_idle) return false;

@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "core/log.h"
+#include "device/capture_mode.h"
 #include "device/ids.h"
-#include "hooks/capture_mode.h"
 #include "hooks/captures.h"
 #include "hooks/core_pace.h"
 #include "hooks/streams.h"
@@ -132,11 +132,12 @@ HeldNs Hold(Cores* cores, CoreDevice* device, MarkedStream* stream) {
 // ---- launches ----
 
 void CoreLaunch::Enter(Cores* cores, CUstream handle) {
+  // Before the stream is known: it may be asked for its flags then, which ends a capture in it.
+  if (MayCapture() && MayBeCapturing(handle)) return;
   stream_ = cores->markers.StreamFor(handle);
   uint32_t ordinal = stream_ != nullptr ? stream_->ordinal : CurrentDevice();
   CoreDevice* device = DeviceAt(cores, ordinal);
   if (device == nullptr) return;
-  if (MayCapture() && MayBeCapturing(handle)) return;
   cores_ = cores;
   device_ = device;
   handle_ = handle;

@@ -1,7 +1,7 @@
 #include "hooks/graph_memory.h"
 
 #include "core/log.h"
-#include "hooks/capture_mode.h"
+#include "device/capture_mode.h"
 #include "real.h"
 
 namespace gpufence {

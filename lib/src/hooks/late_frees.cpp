@@ -1,6 +1,6 @@
 #include "hooks/late_frees.h"
 
-#include "hooks/capture_mode.h"
+#include "device/capture_mode.h"
 #include "hooks/fence.h"
 #include "hooks/pool_account.h"
 #include "real.h"

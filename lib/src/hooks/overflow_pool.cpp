@@ -1,6 +1,6 @@
 #include "hooks/overflow_pool.h"
 
-#include "hooks/capture_mode.h"
+#include "device/capture_mode.h"
 #include "hooks/pool_release.h"
 #include "hooks/unified.h"
 #include "real.h"

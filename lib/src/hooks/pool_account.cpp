@@ -3,7 +3,7 @@
 #include <sched.h>
 
 #include "core/log.h"
-#include "hooks/capture_mode.h"
+#include "device/capture_mode.h"
 #include "hooks/clock.h"
 #include "hooks/fence.h"
 #include "hooks/pool_release.h"

@@ -9,7 +9,7 @@
 
 #include "core/futex.h"
 #include "core/log.h"
-#include "hooks/capture_mode.h"
+#include "device/capture_mode.h"
 #include "hooks/cores.h"
 
 // Before glibc 2.34 these live in libpthread, which the driver brings along, but nobody must.

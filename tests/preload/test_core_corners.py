@@ -13,6 +13,7 @@ from .conftest import Sim
 from .virtual_world import Words, run_together
 
 POINTS = 1.0
+SAVED_POINTS = 2.0  # what who was idle may use at once, in a second
 NOT_READY = 600
 
 
@@ -47,7 +48,8 @@ def test_a_stream_that_waits_for_ever_lets_no_launch_of_another_go(
 
 
 def test_what_exit_handlers_launch_is_held(sim: Sim, tmp_path: Path) -> None:
-    assert corner(sim, tmp_path, 30, "handler") == pytest.approx(30, abs=POINTS)
+    """For a second, in which it may also use what was saved before."""
+    assert 30 - POINTS <= corner(sim, tmp_path, 30, "handler") <= 30 + POINTS + SAVED_POINTS
 
 
 def test_a_long_kernel_behind_short_ones_is_paid_for_in_a_per_thread_stream(

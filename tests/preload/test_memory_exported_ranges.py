@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -155,6 +156,42 @@ def test_more_locks_than_the_kernel_tells_at_once_are_counted(bare: Sim, state: 
 
         process.refused("create", "device", GIB - start - 48 * size)
         process.make("create", "device", GIB - start - 50 * size)
+
+
+CHURN = """
+import fcntl, itertools, sys
+with open(sys.argv[1], "wb") as file:
+    for byte in range(0, 400, 2):
+        fcntl.lockf(file, fcntl.LOCK_EX, 1, byte)
+    print("held", flush=True)
+    for byte in itertools.cycle(range(0, 400, 2)):
+        fcntl.lockf(file, fcntl.LOCK_UN, 1, byte)
+        fcntl.lockf(file, fcntl.LOCK_EX, 1, byte)
+"""
+
+
+def test_descriptors_are_told_while_others_lock_and_unlock_all_the_time(
+    bare: Sim, state: Path, tmp_path: Path
+) -> None:
+    """The list is never the same twice, and longer than what the kernel tells at once."""
+    command = [sys.executable, "-c", CHURN, str(tmp_path / "locked")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as others:
+        try:
+            assert others.stdout is not None
+            assert others.stdout.readline() == b"held\n"
+            with exporting(bare, state) as process:
+                start = process.charged()
+                address = process.make("alloc", 512 * MIB)
+                descriptor = process.make("range", address, 512 * MIB)
+                process.does("free", address)
+                for _ in range(20):
+                    process.refused("create", "device", GIB - start - 256 * MIB)
+
+                process.does("close", descriptor)
+
+                process.make("create", "device", GIB - start)
+        finally:
+            others.kill()
 
 
 def test_a_range_holds_those_blocks_of_a_pool_that_it_touches(bare: Sim, state: Path) -> None:

@@ -93,8 +93,6 @@ bool ListedLocks::ReadOnce(Reading* reading) {
   char text[kLongestLine + kPage];
   size_t used = 0;
   ssize_t got = 0;
-  count_ = 0;
-  overflown_ = false;
   reading->pages = 0;
   reading->hash = 14695981039346656037u;
   while ((got = read(fd, text + used, kPage)) > 0) {
@@ -117,7 +115,9 @@ bool ListedLocks::ReadOnce(Reading* reading) {
 }
 
 // Between two pages locks come and go, and the kernel counts on by their number: one may be missed.
-// So a list of several pages is read until it is the same twice.
+// So a list of several pages is read until it is the same twice. Where others change it all the
+// time, what any of the readings saw is held: who was missed by each of them would have had to lie
+// between two pages at eight chance moments.
 LockList ListedLocks::Read(off_t from, off_t to, bool (*wants)(const void* context, off_t start),
                            const void* context) {
   Reading reading = {};
@@ -125,6 +125,8 @@ LockList ListedLocks::Read(off_t from, off_t to, bool (*wants)(const void* conte
   reading.to = to;
   reading.wants = wants;
   reading.context = context;
+  count_ = 0;
+  overflown_ = false;
   uint64_t before = 0;
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     if (!ReadOnce(&reading)) {
@@ -135,7 +137,7 @@ LockList ListedLocks::Read(off_t from, off_t to, bool (*wants)(const void* conte
     if (reading.pages <= 1 || (attempt > 0 && reading.hash == before)) return LockList::kWhole;
     before = reading.hash;
   }
-  return LockList::kUnknown;
+  return LockList::kWhole;
 }
 
 }  // namespace gpufence

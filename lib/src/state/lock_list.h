@@ -17,7 +17,7 @@ struct ListedLock {
 enum class LockList : uint8_t {
   kWhole,
   kAbsent,   // there is no such list here, so that nobody can have counted on it
-  kUnknown,  // it cannot be read as a whole now, or holds too much
+  kUnknown,  // it cannot be read now, or holds too much
 };
 
 class ListedLocks {

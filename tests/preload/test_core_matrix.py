@@ -222,7 +222,8 @@ def test_a_program_is_not_charged_while_the_gpu_waits_for_it(
     (bare,) = run_together(sim, tmp_path, [command], preload=False)
     (fenced,) = run_together(sim, tmp_path, [command], env=limited(tmp_path, percent))
 
-    assert fenced.facts["share"] == pytest.approx(share, abs=WAITED_POINTS)
+    charged = fenced.facts["share"]
+    assert share - WAITED_POINTS <= charged <= share + WAITED_POINTS + SAVED_POINTS
     if percent > share:
         assert fenced.facts["launches"] >= 0.99 * bare.facts["launches"]
 

@@ -34,8 +34,12 @@ def read_claims(system: System) -> Claims:
     _read_amounts(reading)
     _read_maps(reading)
     _drop_soft_without_hard(reading)
-    if reading.claims.any_limit:
+    try:
+        # Also without a limit: an operator may have set one where the container keeps its region.
         switches.read_scope(reading)
+    except ConfigError:
+        if reading.claims.any_limit:
+            raise
     return reading.claims
 
 

@@ -3,7 +3,8 @@
 // as fast as it can be computed.
 // flags: -shared -fPIC
 //
-//   GPUFENCE_WORLD=FILE         what the processes of a world share; an empty file at first
+//   GPUFENCE_WORLD=FILE         what the processes of a world share; an empty file at first, whose
+//                               folder is what they open for "/"
 //   GPUFENCE_WORLD_SIZE=N       it begins when so many are there
 //   GPUFENCE_WORLD_PLACE=I      which of them this is, from 0; ties go to the lower one
 //
@@ -14,12 +15,14 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -62,6 +65,9 @@ struct World {
 
 World* world = nullptr;
 uint32_t place = 0;
+// Whoever locks the root waits for those of its own world, never for what is run beside it: a real
+// holder does not let go for all the virtual time that passes.
+char root[PATH_MAX] = "/";
 thread_local Seat* mine [[gnu::tls_model("initial-exec")]] = nullptr;
 thread_local uint64_t slack_ns [[gnu::tls_model("initial-exec")]] = kSlackNs;
 
@@ -211,6 +217,7 @@ int Sleep(uint64_t ns) {
   place = static_cast<uint32_t>(atoi(own));
   if (memory == MAP_FAILED || place >= kProcesses) _exit(99);
   world = static_cast<World*>(memory);
+  snprintf(root, sizeof root, "%.*s", static_cast<int>(strrchr(file, '/') - file), file);
   Seat* seat = &world->seats[place * kThreads];
   seat->at_ns = kBeginNs;
   seat->is_taken = 1;
@@ -309,6 +316,18 @@ extern "C" {
   }
   return EAGAIN;
 }
+
+[[gnu::visibility("default")]] int open(const char* path, int flags, ...) {
+  static auto* real = Real<int(const char*, int, ...)>("open");
+  va_list list;
+  va_start(list, flags);
+  const auto mode = va_arg(list, unsigned);
+  va_end(list);
+  return real(strcmp(path, "/") == 0 ? root : path, flags, mode);
+}
+
+[[gnu::visibility("default")]] int open64(const char* path, int flags, ...)
+    __attribute__((alias("open")));
 
 [[gnu::visibility("default")]] int fcntl(int fd, int operation, ...) {
   static auto* real = Real<int(int, int, ...)>("fcntl");

@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #include "driver_abi.h"
+#include "real.h"
 
 namespace gpufence {
 
@@ -21,6 +22,13 @@ int32_t NvmlIndexOf(const uint8_t uuid[16]);
 
 // The NVML handle of a UUID; false when NVML is absent or does not know it.
 bool NvmlHandleOf(const uint8_t uuid[16], nvmlDevice_t* handle);
+
+// The handle of the calling thread's context; 0: it has none.
+inline uint64_t CurrentContext() {
+  CUcontext current = nullptr;
+  real::cuCtxGetCurrent(&current);
+  return reinterpret_cast<uint64_t>(current);
+}
 
 // The calling thread's device: its ordinal, or kNoDevice without a current context.
 uint32_t CurrentDevice();

@@ -49,12 +49,6 @@ bool IsPrimary(uint64_t context, CUdevice device) {
 
 }  // namespace
 
-uint64_t CurrentContext() {
-  CUcontext context = nullptr;
-  if (real::cuCtxGetCurrent(&context) != CUDA_SUCCESS) return 0;
-  return reinterpret_cast<uint64_t>(context);
-}
-
 uint64_t MarkedStream::QueuedNs() const {
   const uint64_t launches =
       queued.load(std::memory_order_relaxed) + (word.load(std::memory_order_relaxed) & kLaunches);

@@ -19,6 +19,9 @@
 
 namespace gpufence {
 
+inline constexpr uint64_t kLegacyStream = 1;     // CU_STREAM_LEGACY, as the null stream
+inline constexpr uint64_t kPerThreadStream = 2;  // CU_STREAM_PER_THREAD
+
 inline constexpr uint32_t kMostMarkedStreams = 2048;
 inline constexpr uint32_t kMostMarkers = 8192;
 inline constexpr uint32_t kMostMarkedContexts = 64;

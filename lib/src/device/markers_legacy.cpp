@@ -1,6 +1,7 @@
 // What the legacy stream and the blocking streams of its context, which wait for each other, mean
 // for markers: a late one in the legacy stream would order what the program did not, and what is no
 // kernel there is waited for in the others. Must not know which call puts what into a stream.
+#include "device/ids.h"
 #include "device/markers_look.h"
 #include "real.h"
 

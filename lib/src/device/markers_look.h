@@ -7,12 +7,6 @@
 
 namespace gpufence {
 
-inline constexpr uint64_t kLegacyStream = 1;     // CU_STREAM_LEGACY
-inline constexpr uint64_t kPerThreadStream = 2;  // CU_STREAM_PER_THREAD
-
-// The calling thread's; 0: none.
-uint64_t CurrentContext();
-
 // A stream that the legacy stream of its context waits for, and that waits for it.
 bool IsBlockingStream(uint64_t handle);
 

@@ -6,6 +6,7 @@
 // marker there.
 #include <algorithm>
 
+#include "device/ids.h"
 #include "device/markers_look.h"
 #include "real.h"
 

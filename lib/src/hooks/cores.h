@@ -131,10 +131,9 @@ class CoreLaunch {
 inline void LeaveKernels(CUstream stream) {
   Cores* cores = ActiveCores();
   if (cores == nullptr) return;
-  constexpr uintptr_t kLegacyStream = 1;  // CU_STREAM_LEGACY, as the null stream
   MarkedStream* known = cores->markers.Find(stream);
   if (known != nullptr) cores->markers.Leave(known);
-  if (reinterpret_cast<uintptr_t>(stream) <= kLegacyStream) cores->markers.LeaveBlocking();
+  if (reinterpret_cast<uint64_t>(stream) <= kLegacyStream) cores->markers.LeaveBlocking();
 }
 
 // Around a wait for the end of a stream.

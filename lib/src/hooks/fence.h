@@ -100,13 +100,6 @@ CUresult OpenFence();
 bool IsRefused();
 inline constexpr CUresult kRefusalCode = CUDA_ERROR_INVALID_VALUE;
 
-// The calling thread's context as a holding's `context`; 0: it has none.
-inline uint64_t CurrentContext() {
-  CUcontext current = nullptr;
-  real::cuCtxGetCurrent(&current);
-  return reinterpret_cast<uint64_t>(current);
-}
-
 // What every hook makes first: who is asking, and does a limit hold for it.
 // The hooks that a pair of calls goes through are one function each (gnu::flatten), and what seldom
 // runs stands apart (gnu::cold, gnu::noinline) and takes copies, so that what it would point to

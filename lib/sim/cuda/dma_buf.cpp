@@ -26,7 +26,7 @@ struct Pin {
   uint64_t offset;
   int place;
 };
-constinit Vec<Pin> g_pins;
+constinit Vec<Pin> g_pins = {};
 
 const Pin* FindPin(uint64_t offset) {
   for (const Pin& pin : g_pins) {

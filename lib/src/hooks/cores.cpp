@@ -237,6 +237,39 @@ void CoreLaunch::Launched() {
   TickHere(cores_);
 }
 
+// ---- graphs on several devices ----
+
+void CoreElsewhere::Enter(uint64_t ordinals, CUstream stream) {
+  Cores* cores = ordinals != 0 ? LaunchCores() : nullptr;
+  if (cores == nullptr || (MayCapture() && MayBeCapturing(stream))) return;
+  const MarkedStream* known = cores->markers.StreamFor(stream);
+  const uint32_t own = known != nullptr ? known->ordinal : CurrentDevice();
+  for (; ordinals != 0; ordinals &= ordinals - 1) {
+    const auto ordinal = static_cast<uint32_t>(__builtin_ctzll(ordinals));
+    CoreDevice* device = ordinal != own ? DeviceAt(cores, ordinal) : nullptr;
+    if (device == nullptr) continue;
+    Hold(cores, device, nullptr);
+    ordinals_ |= uint64_t{1} << ordinal;
+  }
+  cores_ = cores;
+  stream_ = stream;
+  since_ns_ = NowNs();
+}
+
+void CoreElsewhere::WaitAndCharge() {
+  GPUFENCE_LOG(kInfo,
+               "a graph has kernels on several GPUs: its launches are waited for, so that the "
+               "core limit holds on each of them");
+  real::cuStreamSynchronize(stream_);
+  const uint64_t now_ns = NowNs();
+  for (; ordinals_ != 0; ordinals_ &= ordinals_ - 1) {
+    CoreDevice* device = DeviceAt(cores_, static_cast<uint32_t>(__builtin_ctzll(ordinals_)));
+    if (device == nullptr) continue;
+    device->seat.Charge(since_ns_, now_ns, now_ns);
+    device->closed.store(1, std::memory_order_release);
+  }
+}
+
 // ---- waits ----
 
 void CoreWait::Waited(bool ended) {

@@ -133,19 +133,22 @@ class CoreElsewhere {
  public:
   // Before the launch: waits until the other ones of `ordinals` (a bit each) may be used.
   void Enter(uint64_t ordinals, CUstream stream);
-  // After it succeeded.
+  // After it.
   void Launched() {
     if (ordinals_ != 0) [[unlikely]]
       WaitAndCharge();
   }
 
  private:
+  CUevent Mark();
+  uint64_t RanNs(CUevent end);
   void WaitAndCharge();
 
   Cores* cores_ = nullptr;
   uint64_t ordinals_ = 0;  // that have a core limit
   uint64_t since_ns_ = 0;
   CUstream stream_ = nullptr;
+  CUevent begin_ = nullptr;
 };
 
 // Before something that is no kernel is put into a stream.

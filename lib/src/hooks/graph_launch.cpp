@@ -86,8 +86,7 @@ CUresult Started(CUgraphExec executable, CUstream stream, bool per_thread, Run w
   if (fence->device_count > 1) [[unlikely]]
     elsewhere.Enter(RunsOf(executable).ordinals, into());
   const CUresult rc = CallWithMemory(fence, executable, stream, per_thread, what, call);
-  if (rc != CUDA_SUCCESS) return rc;
-  core_launch.CountSteps([=] { return RunsOf(executable).steps; });
+  if (rc == CUDA_SUCCESS) core_launch.CountSteps([=] { return RunsOf(executable).steps; });
   elsewhere.Launched();
   return rc;
 }

@@ -3,8 +3,8 @@
 //
 //   time_ipc_event owner     records an event behind work that ends with the first line on stdin,
 //                            prints its handle in hex and ends with the second line
-//   time_ipc_event HANDLE    opens it, asks, lets a stream wait for it, prints "asked" and, when the
-//                            event is there, what it saw
+//   time_ipc_event HANDLE    opens it, asks, lets a stream wait for it, prints "asked" and, when
+//                            the event is there, what it saw
 #include "time_program.h"
 
 using namespace timing;

@@ -3,9 +3,9 @@
 //
 //   time_share KERNELS KERNEL_US [DELAY_US]
 //
-// Says "ready" on stdout when it can begin, begins when a line arrives on stdin and says "launched";
-// given DELAY_US it begins after that time and says neither. Then prints its GPU's time from first
-// to last kernel.
+// Says "ready" on stdout when it can begin, begins when a line arrives on stdin and says
+// "launched"; given DELAY_US it begins after that time and says neither. Then prints its GPU's time
+// from first to last kernel.
 #include <unistd.h>
 
 #include "time_program.h"

@@ -1,4 +1,4 @@
-// Launches graphs into a stream of one GPU whose kernels run on another.
+// Launches graphs into a stream of one GPU whose kernels run on another, each waited for.
 // link: cuda
 //
 //   cores_elsewhere MS KERNEL_MS
@@ -58,8 +58,10 @@ int main(int argc, char** argv) {
       Captured(here, there, stream, static_cast<unsigned long long>(kernel_ms * kMs));
   const double begin_ms = NowMs();
   double launches = 0;
-  for (; NowMs() < begin_ms + run_ms; ++launches) MUST(cuGraphLaunch(executable, stream));
-  MUST(cuStreamSynchronize(stream));
+  for (; NowMs() < begin_ms + run_ms; ++launches) {
+    MUST(cuGraphLaunch(executable, stream));
+    MUST(cuStreamSynchronize(stream));
+  }
   // One launch more goes when all before it is paid for.
   MUST(cuGraphLaunch(executable, stream));
   Facts().Say("share", 100 * launches * kernel_ms / (NowMs() - begin_ms));

@@ -15,6 +15,7 @@ from .virtual_world import Words, run_together
 POINTS = 1.0
 SAVED_POINTS = 2.0  # what who was idle may use at once, in a second
 NOT_READY = 600
+REFUSED = 801  # as events may be under a profiler
 
 
 def limited(folder: Path, percent: int) -> dict[str, str]:
@@ -133,3 +134,24 @@ def test_nothing_is_put_into_a_stream_before_it_is_asked(sim: Sim, tmp_path: Pat
     behind = [call for call in calls[launched:] if call in ("cuEventRecord", "cuStreamQuery")]
     # The first marker is the program's own.
     assert behind[:2] == ["cuEventRecord", "cuStreamQuery"]
+
+
+def test_a_wait_for_another_context_says_nothing_about_the_threads_own(
+    sim: Sim, tmp_path: Path
+) -> None:
+    """Half a second of a kernel, paid for at 30 % of the time, less what was saved before."""
+    assert corner(sim, tmp_path, 30, "other_context") <= 30 + SAVED_POINTS
+
+
+def test_a_stream_that_ended_without_its_last_marker_gets_no_other(
+    sim: Sim, tmp_path: Path
+) -> None:
+    """Its launch cannot be marked; later it has no handle, which is the legacy stream's as well."""
+    log = tmp_path / "calls"
+    refused = ";".join(f"cuEventRecord@{n}={REFUSED}" for n in range(2, 20))
+
+    corner(sim.with_env(LOG=str(log), FAULTS=refused), tmp_path, 99, "forgotten")
+
+    calls = calls_of(log)
+    assert "cuEventRecord" in calls
+    assert "cuEventRecord" not in calls[calls.index("cuStreamDestroy_v2") :]

@@ -18,6 +18,8 @@
 //                                        (event) or for nothing (none)
 //   cores_corners other_context          waits for a context that does nothing, while a long kernel
 //                                        runs in the thread's own
+//   cores_corners rarely_long COUNT      short kernels, each waited for; one in COUNT is long
+//   cores_corners late_waits             short kernels; for one in twenty the wait begins late
 //   cores_corners forgotten              ends a stream, then waits for its context
 //
 // They print {"share": percent of the time until all was paid for}, {"launches": that went in time}
@@ -224,6 +226,28 @@ void OtherContext(const Gpu& gpu) {
   run.Tell();
 }
 
+void RarelyLong(const Gpu& gpu, unsigned count) {
+  CUstream stream = NewStream();
+  Run run(gpu);
+  for (unsigned i = 0; !run.IsOver(2'000); ++i) {
+    run.Launch(stream, i % count == count - 1 ? 500 * kUs : 10 * kUs);
+    MUST(cuStreamSynchronize(stream));
+  }
+  run.Tell();
+}
+
+void LateWaits(const Gpu& gpu) {
+  CUstream stream = NewStream();
+  Run run(gpu);
+  unsigned launches = 0;
+  for (; !run.IsOver(300); ++launches) {
+    run.Launch(stream, 10 * kUs);
+    if (launches % 20 == 0) usleep(500);
+    MUST(cuStreamSynchronize(stream));
+  }
+  Facts().Say("launches", launches);
+}
+
 void Forgotten(const Gpu& gpu) {
   CUstream stream = NewStream();
   MUST(gpu.Spin(stream, 10 * kUs, kWholeGpu));
@@ -244,6 +268,10 @@ int main(int argc, char** argv) {
     Handler(gpu);
   } else if (Is(what, "hidden")) {
     Hidden(gpu);
+  } else if (Is(what, "rarely_long") && argc == 3) {
+    RarelyLong(gpu, static_cast<unsigned>(atoi(argv[2])));
+  } else if (Is(what, "late_waits")) {
+    LateWaits(gpu);
   } else if (Is(what, "other_context")) {
     OtherContext(gpu);
   } else if (Is(what, "forgotten")) {

@@ -59,8 +59,7 @@ bool Markers::End(MarkedStream* stream, Look* look) {
   stream->first = stream->last = kNone;
   stream->queued = 0;
   stream->begin_ns = 0;
-  const uint32_t word = stream->word.load(std::memory_order_relaxed);
-  if (stream->began_away && (word & MarkedStream::kRunning) != 0) {
+  if (stream->began_away) {
     stream->BeginAt(look->now_ns);
     return true;
   }

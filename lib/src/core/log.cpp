@@ -2,12 +2,16 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
 #include <time.h>
 #include <unistd.h>
+
+#include <initializer_list>
 
 #include "core/env.h"
 
@@ -83,8 +87,50 @@ int OpenSink() {
     path = suggested;
   }
   if (*path == '\0') return STDERR_FILENO;
-  const int file = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, 0644);
+  // A pipe that nobody reads is no reason to wait.
+  const int file =
+      open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0644);
   return file >= 0 ? file : STDERR_FILENO;
+}
+
+// Keeps signals that a write can raise away from the program, which did not ask for it: SIGPIPE
+// where nobody reads any more, SIGXFSZ where a file may not grow. Both come to the thread that
+// writes. One that was pending before is the program's.
+class WithoutSignals {
+ public:
+  WithoutSignals() {
+    sigset_t pending;
+    sigemptyset(&raised_);
+    sigpending(&pending);
+    for (const int signal : {SIGPIPE, SIGXFSZ}) {
+      if (sigismember(&pending, signal) == 0) sigaddset(&raised_, signal);
+    }
+    sigprocmask(SIG_BLOCK, &raised_, &before_);
+  }
+  ~WithoutSignals() {
+    const timespec at_once = {};
+    while (sigtimedwait(&raised_, nullptr, &at_once) > 0) {
+    }
+    sigprocmask(SIG_SETMASK, &before_, nullptr);
+  }
+  WithoutSignals(const WithoutSignals&) = delete;
+  WithoutSignals& operator=(const WithoutSignals&) = delete;
+
+ private:
+  sigset_t raised_;
+  sigset_t before_;
+};
+
+// A full pipe or terminal may be read in a moment; one that is not must not stop the program.
+constexpr int kPatienceMs = 100;
+
+// What cannot be written is lost: the sink is the host program's choice.
+void WriteLine(int sink, const char* line, size_t bytes) {
+  pollfd ready = {.fd = sink, .events = POLLOUT, .revents = 0};
+  if (poll(&ready, 1, kPatienceMs) == 0) return;
+  const WithoutSignals quiet;
+  if (write(sink, line, bytes) < 0) {
+  }
 }
 
 uint64_t NowSeconds() {
@@ -180,9 +226,7 @@ void LogLine(LogLevel level, LogThrottle* throttle, const char* format, ...) {
   line[used++] = '\n';
 
   const int sink = OpenSink();
-  // A full pipe or a closed stderr is the host program's choice; the line is lost then.
-  if (write(sink, line, used) < 0) {
-  }
+  WriteLine(sink, line, used);
   if (sink != STDERR_FILENO) close(sink);
   errno = saved_errno;
 }

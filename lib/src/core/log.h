@@ -43,7 +43,8 @@ class LogThrottle {
 void SuggestLogFile(const char* path, bool daily);
 
 // Writes "gpufence: <text>\n" in one write(2) to the log file, else to stderr. Keeps errno.
-// Longer lines are cut. Safe in any thread and after fork; not meant for signal handlers.
+// Longer lines are cut; one that cannot be written is lost after 0.1 s, without a signal to the
+// program. Safe in any thread and after fork; not meant for signal handlers.
 void LogLine(LogLevel level, LogThrottle* throttle, const char* format, ...)
     __attribute__((format(printf, 3, 4), cold));
 

@@ -167,7 +167,7 @@ def test_runs_that_an_event_ends_are_held(sim: Sim, tmp_path: Path, kernel_us: i
     """Which of their many markers are over is searched for by halves."""
     log = tmp_path / "calls"
 
-    done = one(sim.with_env(LOG=log), tmp_path, 50, "cuLaunchKernel", "event", kernel_us, 500)
+    done = one(sim.with_env(LOG=str(log)), tmp_path, 50, "cuLaunchKernel", "event", kernel_us, 500)
 
     calls = log.read_text(encoding="utf-8")
     assert_held(done.facts, 50, 500)

@@ -142,6 +142,39 @@ def test_a_busy_program_is_seldom_looked_at(
         assert calls.count("cuEventElapsedTime ") <= MOST_READ * seconds
 
 
+@pytest.mark.parametrize(
+    ("manner", "kernel_us", "percent", "most"),
+    [("two", 500, 30, 250), ("bursts", 500, 10, 115), ("steady", 20_000, 30, 185)],
+)
+def test_held_launches_are_looked_after_when_they_can_go(
+    sim: Sim, tmp_path: Path, manner: str, kernel_us: int, percent: int, most: int
+) -> None:
+    """Nobody goes before what was charged is paid for; then half of what is queued may be done."""
+    log = tmp_path / "calls"
+    command = ("cores_run", "cuLaunchKernel", manner, kernel_us, 1_000, GPU_GAP_NS, LAUNCH_NS)
+
+    (done,) = run_together(
+        sim.with_env(LOG=str(log)), tmp_path, [command], env=limited(tmp_path, percent)
+    )
+
+    calls = log.read_text(encoding="utf-8")
+    assert_held(done.facts, percent, 1_000)
+    assert calls.count("cuCtxSetCurrent ") / 2 <= most * done.facts["us"] / 1e6
+
+
+@pytest.mark.parametrize("kernel_us", [20, 100])
+def test_runs_that_an_event_ends_are_held(sim: Sim, tmp_path: Path, kernel_us: int) -> None:
+    """Which of their many markers are over is searched for by halves."""
+    log = tmp_path / "calls"
+
+    done = one(sim.with_env(LOG=str(log)), tmp_path, 50, "cuLaunchKernel", "event", kernel_us, 500)
+
+    calls = log.read_text(encoding="utf-8")
+    assert_held(done.facts, 50, 500)
+    if kernel_us == 20:
+        assert calls.count("cuEventQuery ") < calls.count("cuEventElapsedTime ")
+
+
 @pytest.mark.parametrize(("percent", "most"), [(50, MOST_LOOKS), (99, 180)])
 def test_a_program_that_launches_as_fast_as_it_can_is_looked_at_rarely(
     sim: Sim, tmp_path: Path, percent: int, most: int
@@ -226,6 +259,15 @@ def test_a_program_is_not_charged_while_the_gpu_waits_for_it(
     assert share - WAITED_POINTS <= charged <= share + WAITED_POINTS + SAVED_POINTS
     if percent > share:
         assert fenced.facts["launches"] >= 0.99 * bare.facts["launches"]
+
+
+def test_what_a_host_queues_behind_a_long_kernel_is_charged(sim: Sim, tmp_path: Path) -> None:
+    """The GPU waits for it between the short kernels, but not while it catches up."""
+    command = ("cores_run", "cuLaunchKernel", "eager", 1, 500, GPU_GAP_NS, SLOW_LAUNCH_NS)
+
+    (done,) = run_together(sim, tmp_path, [command], env=limited(tmp_path, 50))
+
+    assert_held(done.facts, 50, 500)
 
 
 def test_a_program_that_gets_ahead_of_the_gpu_is_charged_from_then_on(

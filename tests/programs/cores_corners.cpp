@@ -16,6 +16,11 @@
 //                                        (query) or waited for an event (event)
 //   cores_corners ready WAY              asks whether a stream is done, behind a wait for an event
 //                                        (event) or for nothing (none)
+//   cores_corners other_context          waits for a context that does nothing, while a long kernel
+//                                        runs in the thread's own
+//   cores_corners rarely_long COUNT      short kernels, each waited for; one in COUNT is long
+//   cores_corners late_waits             short kernels; for one in twenty the wait begins late
+//   cores_corners forgotten              ends a stream, then waits for its context
 //
 // They print {"share": percent of the time until all was paid for}, {"launches": that went in time}
 // or {"done": 0 or 1}.
@@ -203,6 +208,54 @@ void Ready(const Gpu& gpu, const char* way) {
   Facts().Say("done", cuStreamQuery(stream) == CUDA_SUCCESS);
 }
 
+// Short kernels that are waited for make the host's clock tell when such runs end; then a long one
+// is behind one of them.
+void OtherContext(const Gpu& gpu) {
+  CUcontext other = nullptr;
+  MUST(cuCtxCreate_v2(&other, 0, gpu.device));
+  MUST(cuCtxSetCurrent(gpu.context));
+  for (int i = 0; i < 60; ++i) {
+    MUST(gpu.Spin(nullptr, 10 * kUs, kWholeGpu));
+    MUST(cuStreamSynchronize(nullptr));
+  }
+  NewStream(0);
+  Run run(gpu);
+  run.Launch(nullptr, 10 * kUs);
+  run.Launch(nullptr, 500 * kMs);
+  MUST(cuCtxSynchronize_v2(other));
+  run.Tell();
+}
+
+void RarelyLong(const Gpu& gpu, unsigned count) {
+  CUstream stream = NewStream();
+  Run run(gpu);
+  for (unsigned i = 0; !run.IsOver(2'000); ++i) {
+    run.Launch(stream, i % count == count - 1 ? 500 * kUs : 10 * kUs);
+    MUST(cuStreamSynchronize(stream));
+  }
+  run.Tell();
+}
+
+void LateWaits(const Gpu& gpu) {
+  CUstream stream = NewStream();
+  Run run(gpu);
+  unsigned launches = 0;
+  for (; !run.IsOver(300); ++launches) {
+    run.Launch(stream, 10 * kUs);
+    if (launches % 20 == 0) usleep(500);
+    MUST(cuStreamSynchronize(stream));
+  }
+  Facts().Say("launches", launches);
+}
+
+void Forgotten(const Gpu& gpu) {
+  CUstream stream = NewStream();
+  MUST(gpu.Spin(stream, 10 * kUs, kWholeGpu));
+  MUST(cuStreamDestroy_v2(stream));
+  MUST(cuCtxSynchronize());
+  Facts().Say("done", 1);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -215,6 +268,14 @@ int main(int argc, char** argv) {
     Handler(gpu);
   } else if (Is(what, "hidden")) {
     Hidden(gpu);
+  } else if (Is(what, "rarely_long") && argc == 3) {
+    RarelyLong(gpu, static_cast<unsigned>(atoi(argv[2])));
+  } else if (Is(what, "late_waits")) {
+    LateWaits(gpu);
+  } else if (Is(what, "other_context")) {
+    OtherContext(gpu);
+  } else if (Is(what, "forgotten")) {
+    Forgotten(gpu);
   } else if (Is(what, "behind") && argc == 3) {
     Behind(gpu, argv[2]);
   } else if (Is(what, "ready") && argc == 3) {

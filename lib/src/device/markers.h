@@ -309,7 +309,6 @@ class Markers {
   void NoteSpacing(MarkedStream* stream, uint32_t launches);
   void BeginLate(MarkedStream* stream, bool was_idle);
   void LeaveLocked(MarkedStream* stream);
-  bool IsCapturing(const MarkedStream& stream);
   static bool IsReachable(const MarkedStream& stream);
   bool MayMarkLate(const MarkedStream& stream) const;
   bool WaitsForLegacy(MarkedStream* stream);

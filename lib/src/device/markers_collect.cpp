@@ -1,6 +1,7 @@
 // Markers on their way out: what was reached, and what that says about when the streams ran.
 #include <algorithm>
 
+#include "device/capture_mode.h"
 #include "device/markers_gaps.h"
 #include "device/markers_look.h"
 #include "real.h"
@@ -144,10 +145,8 @@ bool Markers::Join(MarkedStream* stream) {
   next->launches += marker.launches;
   next->steps += marker.steps;
   next->host_ns += marker.host_ns;
-  next->lead_ns = marker.lead_ns;
   next->joined = static_cast<uint16_t>(next->joined + marker.joined + 1);
   stream->first = marker.next;
-  CountReached(*stream);
   Return(index);
   return true;
 }
@@ -237,8 +236,8 @@ void Markers::TakeReached(MarkedStream* stream, const Marker& marker, uint64_t a
     const uint64_t spacing_ns = spacing_ns_.load(std::memory_order_relaxed);
     const uint64_t each_ns = std::max(ran_ns / std::max(marker.launches, 1u), uint64_t{1});
     const bool known = stream->ns_per_launch != 0 && each_ns < 4 * stream->ns_per_launch;
-    const uint64_t each_ran_ns = ran_ns / std::max(marker.launches, 1u);
-    if (each_ran_ns > longest_ns()) longest_ns_.store(each_ran_ns, std::memory_order_relaxed);
+    if (each_ns > longest_ns()) longest_ns_.store(each_ns, std::memory_order_relaxed);
+    stream->longest_ns = std::max(stream->longest_ns, each_ns);
     LearnMean(stream, marker.launches, ran_ns, ran_ns - idle_ns);
     stream->ns_per_launch = known ? (3 * stream->ns_per_launch + each_ns) / 4 : each_ns;
     stream->is_trusted = true;
@@ -250,15 +249,8 @@ void Markers::TakeReached(MarkedStream* stream, const Marker& marker, uint64_t a
   stream->begin_gpu_ns = look->gpu_ns;
   stream->deducted_ns = 0;
   // What was charged beyond its end was somebody's waiting: not charged again.
-  stream->charged_ns = std::max(marker.begins ? at_ns : stream->charged_ns, at_ns);
+  stream->charged_ns = marker.begins ? at_ns : std::max(stream->charged_ns, at_ns);
   stream->is_timed = true;
-}
-
-bool Markers::IsCapturing(const MarkedStream& stream) {
-  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  const CUstream handle = reinterpret_cast<CUstream>(stream.handle.load(std::memory_order_relaxed));
-  return real::cuStreamIsCapturing(handle, &status) != CUDA_SUCCESS ||
-         status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
 // Nothing marked is left. What was launched behind the last marker runs, or the stream is idle.
@@ -282,7 +274,7 @@ void Markers::CollectTail(MarkedStream* stream, Look* look) {
     // The legacy stream may not be asked; after a while without a call of its thread we must guess.
     is_idle = stream->tail_seen == launches && look->now_ns > estimate_ns;
     stream->tail_seen = launches;
-  } else if (!look->captures || !IsCapturing(*stream)) {
+  } else if (!look->captures || !MayBeCapturing(reinterpret_cast<CUstream>(handle))) {
     // Only its own thread can ask for it or mark it; the legacy stream is busy as long as it is.
     const uint64_t asked = is_per_thread ? kLegacyStream : handle;
     const CUresult rc = real::cuStreamQuery(reinterpret_cast<CUstream>(asked));

@@ -10,6 +10,8 @@ bool Markers::Forget(CUstream handle, uint64_t* since_ns) {
   const FutexGuard guard(&lock_);
   const bool is_marked = MarkLocked(stream);
   *since_ns = stream->is_timed ? stream->charged_ns : stream->host_begin_ns;
+  // Without a handle it must not be marked any more: that would be the legacy stream.
+  stream->word.fetch_and(~MarkedStream::kRunning, std::memory_order_relaxed);
   stream->handle.store(0, std::memory_order_release);
   return is_marked;
 }
@@ -27,9 +29,8 @@ void Markers::Suspend(CUcontext handle, uint32_t ordinal) {
   for (uint16_t i = 1; i < kMostMarkedContexts; ++i) {
     if (!IsMeant(contexts_[i], handle, ordinal)) continue;
     ForEachActive([&](MarkedStream* stream) {
-      const bool is_own =
-          stream->thread.load(std::memory_order_relaxed) == 0 && stream->handle.load() != 0;
-      if (stream->context == i && is_own) LeaveLocked(stream);
+      const bool is_per_thread = stream->thread.load(std::memory_order_relaxed) != 0;
+      if (stream->context == i && !is_per_thread) LeaveLocked(stream);
     });
     ++contexts_[i].away;
   }
@@ -58,8 +59,7 @@ bool Markers::End(MarkedStream* stream, Look* look) {
   stream->first = stream->last = kNone;
   stream->queued = 0;
   stream->begin_ns = 0;
-  const uint32_t word = stream->word.load(std::memory_order_relaxed);
-  if (stream->began_away && (word & MarkedStream::kRunning) != 0) {
+  if (stream->began_away) {
     stream->BeginAt(look->now_ns);
     return true;
   }

@@ -109,7 +109,7 @@ void Markers::NoteSpacing(MarkedStream* stream, uint32_t launches) {
   const uint64_t now_ns = markers_[stream->last].recorded_ns;
   const bool is_sparse = now_ns - stream->spaced_ns >= launches * kSparseNs;
   const uint64_t came_ns = stream->came_ns.load(std::memory_order_relaxed);
-  const bool is_late = now_ns - came_ns >= kSparseNs;
+  const bool is_late = now_ns >= came_ns + kSparseNs;  // another thread's launch may be the newer
   stream->spaced_ns = is_late ? came_ns : now_ns;
   if (is_sparse) {
     stream->word.fetch_or(MarkedStream::kSparse, std::memory_order_relaxed);
@@ -123,7 +123,7 @@ bool Markers::CameToIdle(MarkedStream* stream, CUstream handle, bool captures) {
   const uint64_t now_ns = NowNs();
   const uint64_t last_ns = stream->came_ns.exchange(now_ns, std::memory_order_relaxed);
   const bool runs = (stream->word.load(std::memory_order_relaxed) & MarkedStream::kRunning) != 0;
-  if (!runs || now_ns - last_ns < kSparseNs || captures || stream->by_host) return false;
+  if (!runs || now_ns < last_ns + kSparseNs || captures || stream->by_host) return false;
   const CaptureRelaxed relaxed;  // another thread's capture may begin at any moment
   const bool is_idle = real::cuStreamQuery(handle) == CUDA_SUCCESS;
   stream->marks_each.store(is_idle, std::memory_order_relaxed);

@@ -11,6 +11,7 @@ constinit std::atomic<uint32_t> open_captures{0};
 
 namespace {
 
+// Only where the driver says so: what it does not tell was not counted either.
 bool IsCapturing(CUstream stream) {
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   return real::cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS &&

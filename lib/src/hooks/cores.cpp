@@ -61,7 +61,8 @@ bool IsOutOfPatience(Cores* cores, CoreDevice* device, uint64_t begin_ns, uint64
   const uint64_t patience_ns =
       runs ? std::max(device->patience_ns.load(std::memory_order_relaxed), least_ns) : kPatienceNs;
   uint64_t since_ns = device->stuck_since_ns.load(std::memory_order_relaxed);
-  if (now_ns - std::max(since_ns, begin_ns) < patience_ns ||
+  // Another thread that waits may have read the clock later than this one.
+  if (now_ns < std::max(since_ns, begin_ns) + patience_ns ||
       !device->stuck_since_ns.compare_exchange_strong(since_ns, now_ns)) {
     return false;
   }

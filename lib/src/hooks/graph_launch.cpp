@@ -1,6 +1,7 @@
 // The calls that instantiate, launch, change and end executable graphs: their memory, and in how
 // many steps their kernels run, which no change but switching nodes off can alter. Adding a node
 // takes nothing yet and is the driver's alone.
+#include "device/capture_mode.h"
 #include "hooks/cores.h"
 #include "hooks/graph_kernels.h"
 #include "hooks/graph_memory.h"
@@ -43,49 +44,39 @@ CUresult Instantiate(CUgraphExec* out, CUgraph graph, Flags flags, Call call) {
   return rc;
 }
 
-bool IsCapturing(CUstream stream, bool per_thread) {
-  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  const CUresult rc = per_thread ? real::cuStreamIsCapturing_ptsz(stream, &status)
-                                 : real::cuStreamIsCapturing(stream, &status);
-  return rc != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
-}
-
 // A number that no other stream ever has; 0 where the driver does not tell (before 12.0).
-uint64_t NumberOf(CUstream stream, bool per_thread) {
+uint64_t NumberOf(CUstream stream) {
   unsigned long long number = 0;
-  const CUresult rc =
-      per_thread ? real::cuStreamGetId_ptsz(stream, &number) : real::cuStreamGetId(stream, &number);
-  return rc == CUDA_SUCCESS ? number : 0;
+  return real::cuStreamGetId(stream, &number) == CUDA_SUCCESS ? number : 0;
 }
 
 enum class Run : bool { kLaunch, kUpload };
 
 // The memory side of a launch or an upload. In a capture nothing runs, so nothing is taken.
 template <typename Call>
-CUresult CallWithMemory(Fence* fence, CUgraphExec executable, CUstream stream, bool per_thread,
-                        Run what, Call call) {
+CUresult CallWithMemory(Fence* fence, CUgraphExec executable, CUstream stream, Run what,
+                        Call call) {
   if (!HasMemoryGraphs()) return call();
   GraphRun run(fence, executable);
-  if (run.empty() || IsCapturing(stream, per_thread)) return call();
-  if (what == Run::kLaunch) run.InStream(NumberOf(stream, per_thread));
+  if (run.empty() || MayBeCapturing(stream)) return call();
+  if (what == Run::kLaunch) run.InStream(NumberOf(stream));
   if (!run.Claim()) return CUDA_ERROR_OUT_OF_MEMORY;
   return run.Settle(call());
 }
 
+// `stream` as PerThread has it.
 template <typename Call>
-CUresult Started(CUgraphExec executable, CUstream stream, bool per_thread, Run what, Call call) {
+CUresult Started(CUgraphExec executable, CUstream stream, Run what, Call call) {
   const Hook hook;
   if (hook.refused()) return kRefusalCode;
   Fence* fence = hook.fence();
   if (fence == nullptr) return call();
-  if (what == Run::kUpload)
-    return CallWithMemory(fence, executable, stream, per_thread, what, call);
-  const auto into = [&] { return per_thread ? PerThread(stream) : stream; };
-  const CoreLaunch core_launch(into);
+  if (what == Run::kUpload) return CallWithMemory(fence, executable, stream, what, call);
+  const CoreLaunch core_launch([&] { return stream; });
   CoreElsewhere elsewhere;
   if (fence->device_count > 1) [[unlikely]]
-    elsewhere.Enter(RunsOf(executable).ordinals, into());
-  const CUresult rc = CallWithMemory(fence, executable, stream, per_thread, what, call);
+    elsewhere.Enter(RunsOf(executable).ordinals, stream);
+  const CUresult rc = CallWithMemory(fence, executable, stream, what, call);
   if (rc == CUDA_SUCCESS) core_launch.CountSteps([=] { return RunsOf(executable).steps; });
   elsewhere.Launched();
   return rc;
@@ -192,22 +183,22 @@ CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec* phGraphExec, CUgraph hGr
 }
 
 CUresult cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream) {
-  return Started(hGraphExec, hStream, /*per_thread=*/false, Run::kLaunch,
+  return Started(hGraphExec, hStream, Run::kLaunch,
                  [&] { return real::cuGraphLaunch(hGraphExec, hStream); });
 }
 
 CUresult cuGraphLaunch_ptsz(CUgraphExec hGraphExec, CUstream hStream) {
-  return Started(hGraphExec, hStream, /*per_thread=*/true, Run::kLaunch,
+  return Started(hGraphExec, PerThread(hStream), Run::kLaunch,
                  [&] { return real::cuGraphLaunch_ptsz(hGraphExec, hStream); });
 }
 
 CUresult cuGraphUpload(CUgraphExec hGraphExec, CUstream hStream) {
-  return Started(hGraphExec, hStream, /*per_thread=*/false, Run::kUpload,
+  return Started(hGraphExec, hStream, Run::kUpload,
                  [&] { return real::cuGraphUpload(hGraphExec, hStream); });
 }
 
 CUresult cuGraphUpload_ptsz(CUgraphExec hGraphExec, CUstream hStream) {
-  return Started(hGraphExec, hStream, /*per_thread=*/true, Run::kUpload,
+  return Started(hGraphExec, PerThread(hStream), Run::kUpload,
                  [&] { return real::cuGraphUpload_ptsz(hGraphExec, hStream); });
 }
 

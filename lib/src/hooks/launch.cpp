@@ -1,4 +1,5 @@
 // The doors through which kernels enter streams. Here: the memory that a first launch takes.
+#include "device/capture_mode.h"
 #include "hooks/context_cost.h"
 #include "hooks/cores.h"
 #include "hooks/launch_memory.h"

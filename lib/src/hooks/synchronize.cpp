@@ -2,6 +2,7 @@
 // loads while nothing was freed. What was launched before them is marked, so that it is known when
 // it ended, or measured by the wait itself.
 #include "core/futex.h"
+#include "device/ids.h"
 #include "hooks/cores.h"
 #include "hooks/fence.h"
 #include "hooks/pool_account.h"
@@ -60,11 +61,12 @@ CUresult WaitingForAll(Call call) {
   return rc;
 }
 
-// Here the program waits for the device anyway.
+// Here the program waits for the device anyway. `is_current`: for the thread's own context, whose
+// streams can be marked; of another one the watcher tells.
 template <typename Call>
-CUresult WaitingForContext(Call call) {
-  const CUresult rc = WaitingForAll(call);
-  if (rc == CUDA_SUCCESS && gpufence::HasBlockingStreams()) {
+CUresult WaitingForContext(bool is_current, Call call) {
+  const CUresult rc = is_current ? WaitingForAll(call) : Releasing(call);
+  if (is_current && rc == CUDA_SUCCESS && gpufence::HasBlockingStreams()) {
     gpufence::TellAnswer(kLegacyStream, /*ended=*/true);  // it may have had no marker
   }
   gpufence::Fence* fence = gpufence::DecidedFence();
@@ -76,10 +78,14 @@ CUresult WaitingForContext(Call call) {
 
 extern "C" {
 
-CUresult cuCtxSynchronize() { return WaitingForContext(real::cuCtxSynchronize); }
+CUresult cuCtxSynchronize() {
+  return WaitingForContext(/*is_current=*/true, real::cuCtxSynchronize);
+}
 
 CUresult cuCtxSynchronize_v2(CUcontext ctx) {
-  return WaitingForContext([&] { return real::cuCtxSynchronize_v2(ctx); });
+  const bool is_current = gpufence::ActiveCores() == nullptr ||
+                          gpufence::CurrentContext() == reinterpret_cast<uint64_t>(ctx);
+  return WaitingForContext(is_current, [&] { return real::cuCtxSynchronize_v2(ctx); });
 }
 
 CUresult cuEventSynchronize(CUevent hEvent) {

@@ -102,3 +102,14 @@ def test_kernels_of_a_graph_on_another_gpu_are_held_by_its_limit(
     (done,) = run_together(sim.with_env(GPUS=2), tmp_path, [command], env=env)
 
     assert 15 <= done.facts["share"] <= 20 + POINTS
+
+
+def test_a_graph_on_another_gpu_may_wait_for_what_the_host_does_behind_its_launch(
+    sim: Sim, tmp_path: Path
+) -> None:
+    command = ("cores_elsewhere", "blocked")
+    (done,) = run_together(
+        sim.with_env(GPUS=2), tmp_path, [command], env=limited(tmp_path, 50), timeout=30
+    )
+
+    assert done.facts == {"done": 1}

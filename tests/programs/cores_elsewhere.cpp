@@ -1,9 +1,10 @@
-// Launches graphs into a stream of one GPU whose kernels run on another, each waited for.
+// Launches graphs into a stream of one GPU whose kernels run on another.
 // link: cuda
 //
-//   cores_elsewhere MS KERNEL_MS
+//   cores_elsewhere MS KERNEL_MS   each waited for, for so long
+//   cores_elsewhere blocked        one, where the stream waits for a value that is written behind it
 //
-// Prints {"share": percent of the other GPU's time, until all was paid for}.
+// Prints {"share": percent of the other GPU's time, until all was paid for} or {"done": 1}.
 #include <time.h>
 
 #include "time_program.h"
@@ -45,12 +46,27 @@ CUgraphExec Captured(const Gpu& here, const Gpu& there, CUstream stream,
   return executable;
 }
 
+int Blocked(const Gpu& here, const Gpu& there) {
+  CUdeviceptr flag = 0;
+  MUST(cuMemAllocManaged(&flag, 4, CU_MEM_ATTACH_GLOBAL));
+  *reinterpret_cast<volatile cuuint32_t*>(flag) = 0;
+  CUstream stream = NewStream();
+  const CUgraphExec executable = Captured(here, there, stream, kMs);
+  MUST(cuStreamWaitValue32(stream, flag, 1, CU_STREAM_WAIT_VALUE_GEQ));
+  MUST(cuGraphLaunch(executable, stream));
+  *reinterpret_cast<volatile cuuint32_t*>(flag) = 1;
+  MUST(cuStreamSynchronize(stream));
+  Facts().Say("done", 1);
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 3) return 2;
+  if (argc < 2) return 2;
   const Gpu there(0, 1);
   const Gpu here(0, 0);
+  if (argc == 2) return Blocked(here, there);
   const double run_ms = strtod(argv[1], nullptr);
   const double kernel_ms = strtod(argv[2], nullptr);
   CUstream stream = NewStream();

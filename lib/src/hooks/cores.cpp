@@ -1,6 +1,8 @@
 // Launches, and what ends.
 #include "hooks/cores.h"
 
+#include <time.h>
+
 #include <algorithm>
 #include <initializer_list>
 
@@ -241,6 +243,19 @@ void CoreLaunch::Launched() {
 
 // ---- graphs on several devices ----
 
+namespace {
+
+// Until it has nothing left, or for as long as one would be patient with kernels: it may wait for
+// what the host does behind this very launch.
+void AwaitStream(CUstream stream, uint64_t since_ns) {
+  constexpr timespec kNap{0, 50'000};
+  while (real::cuStreamQuery(stream) == CUDA_ERROR_NOT_READY && NowNs() < since_ns + kPatienceNs) {
+    nanosleep(&kNap, nullptr);
+  }
+}
+
+}  // namespace
+
 void CoreElsewhere::Enter(uint64_t ordinals, CUstream stream) {
   Cores* cores = ordinals != 0 ? LaunchCores() : nullptr;
   if (cores == nullptr || (MayCapture() && MayBeCapturing(stream))) return;
@@ -254,6 +269,7 @@ void CoreElsewhere::Enter(uint64_t ordinals, CUstream stream) {
     ordinals_ |= uint64_t{1} << ordinal;
   }
   if (ordinals_ == 0) return;
+  const CaptureRelaxed relaxed;  // other streams may capture
   cores_ = cores;
   stream_ = stream;
   begin_ = Mark();
@@ -294,9 +310,9 @@ void CoreElsewhere::WaitAndCharge() {
   GPUFENCE_LOG(kInfo,
                "a graph has kernels on several GPUs: its launches are waited for, so that the "
                "core limit holds on each of them");
-  const CaptureRelaxed relaxed;  // other threads may capture
+  const CaptureRelaxed relaxed;
   const CUevent end = Mark();
-  real::cuStreamSynchronize(stream_);
+  AwaitStream(stream_, since_ns_);
   const uint64_t ran_ns = RanNs(end);
   const uint64_t now_ns = NowNs();
   for (; ordinals_ != 0; ordinals_ &= ordinals_ - 1) {

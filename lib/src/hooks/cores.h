@@ -128,7 +128,8 @@ class CoreLaunch {
 };
 
 // Around the launch of a graph that has kernels on other devices than its stream's. No marker tells
-// when those run: the graph is waited for, and counts as busy on each of them until then.
+// when those run: the graph is waited for, if it ends in time, and counts as busy on each of them
+// until then.
 class CoreElsewhere {
  public:
   // Before the launch: waits until the other ones of `ordinals` (a bit each) may be used.

@@ -2,7 +2,7 @@
 // link: cuda
 //
 //   cores_elsewhere MS KERNEL_MS   each waited for, for so long
-//   cores_elsewhere blocked        one, where the stream waits for a value that is written behind it
+//   cores_elsewhere blocked        one, where the stream waits for a value written behind it
 //
 // Prints {"share": percent of the other GPU's time, until all was paid for} or {"done": 1}.
 #include <time.h>

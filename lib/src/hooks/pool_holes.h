@@ -31,8 +31,8 @@ class PoolHoles {
   // that the pool cannot have changed.
   bool Landed(int claim, uint64_t address, uint64_t bytes);
 
-  // What the driver says it has reserved; `quiet` while no request is under way. Frees that are under
-  // way while all of it is lost leave no holes.
+  // What the driver says it has reserved; `quiet` while no request is under way. Frees that are
+  // under way while all of it is lost leave no holes.
   void Observe(uint64_t reserved_bytes, bool quiet);
 
   // Somebody else allocates from this pool: nothing is sure.

@@ -1,7 +1,7 @@
 // Virtual time for whole programs, preloaded: clocks, sleeps and futexes of all processes of a
 // world run on one simulated clock, one thread at a time, so that a run is the same every time and
 // as fast as it can be computed.
-// flags: -shared -fPIC
+// flags: -shared -fPIC -fno-threadsafe-statics
 //
 //   GPUFENCE_WORLD=FILE         what the processes of a world share; an empty file at first, whose
 //                               folder is what they open for "/"

@@ -136,7 +136,8 @@ def test_standalone_tree_builds_the_library_without_python(tmp_path: Path, compi
     # A PATH with the compiler's tools and nothing that could be a Python of ours.
     env = {**os.environ, "PATH": "/usr/bin:/bin", "CXX": compiler}
     configure = [cmake, "-S", str(tree / "lib"), "-B", str(build), "-G", "Ninja"]
-    options = [f"-DCMAKE_MAKE_PROGRAM={ninja}", "-DPython3_EXECUTABLE=/bin/false"]
+    choice = subprocess.check_output([REPO / "ci" / "compiler"], text=True).splitlines()
+    options = [f"-DCMAKE_MAKE_PROGRAM={ninja}", "-DPython3_EXECUTABLE=/bin/false", *choice]
 
     subprocess.run([*configure, *options], env=env, check=True, capture_output=True)
     subprocess.run([cmake, "--build", str(build), "--target", "gpufence"], env=env, check=True)

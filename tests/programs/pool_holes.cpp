@@ -1,3 +1,4 @@
+// link: state
 // sources: hooks/pool_holes.cpp
 // What of a pool a request may rely on (hooks/pool_holes.h), step by step, without a driver: orders
 // that threads come to once in ten thousand calls. Fails with the place that was not true.
@@ -5,23 +6,14 @@
 //   pool_holes emptied | missed | displaced | served
 #include "hooks/pool_holes.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "policy/charge.h"
+#include "state_program.h"
 
 namespace {
 
 using gpufence::PoolHoles;
-
-#define CHECK(what)                                              \
-  do {                                                           \
-    if (!(what)) {                                               \
-      fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #what); \
-      exit(1);                                                   \
-    }                                                            \
-  } while (false)
 
 constexpr uint64_t kBlock = gpufence::kPoolBlockBytes;
 constexpr uint64_t kStart = uint64_t{1} << 40;

@@ -137,13 +137,19 @@ CUresult SynchronizeContext(TimelineLock& lock, const context::Context& context)
   return CUDA_SUCCESS;
 }
 
+enum class InCapture : bool { kAllowed, kRefused };  // refused: the capture ends by it as well
+
 // Reads one field of a stream; `read` gets the resolved stream.
 template <typename Value, typename Read>
-CUresult Ask(bool per_thread, CUstream handle, Value* out, Read read) {
+CUresult Ask(bool per_thread, CUstream handle, Value* out, Read read,
+             InCapture in_capture = InCapture::kAllowed) {
   if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
   DriverLock lock;
   Stream* stream = nullptr;
-  const CUresult result = stream::Resolve(handle, per_thread, &stream);
+  CUresult result = stream::Resolve(handle, per_thread, &stream);
+  if (result == CUDA_SUCCESS && in_capture == InCapture::kRefused) {
+    result = capture::RefuseCapturing(*stream);
+  }
   if (result == CUDA_SUCCESS) *out = read(*stream);
   return result;
 }
@@ -152,25 +158,16 @@ CUresult GetPriority(bool per_thread, CUstream handle, int* priority) {
   return Ask(per_thread, handle, priority, [](const Stream& stream) { return stream.priority; });
 }
 
-// The same where a capture in the stream forbids it, and ends by it (H200, in every mode).
-template <typename Value, typename Read>
-CUresult AskOutsideCapture(bool per_thread, CUstream handle, Value* out, Read read) {
-  if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  DriverLock lock;
-  Stream* stream = nullptr;
-  CUresult result = stream::Resolve(handle, per_thread, &stream);
-  if (result == CUDA_SUCCESS) result = capture::RefuseCapturing(*stream);
-  if (result == CUDA_SUCCESS) *out = read(*stream);
-  return result;
-}
-
+// These two are refused in every mode of a capture (H200).
 CUresult GetFlags(bool per_thread, CUstream handle, unsigned* flags) {
-  return AskOutsideCapture(per_thread, handle, flags,
-                           [](const Stream& stream) { return stream.flags; });
+  return Ask(
+      per_thread, handle, flags, [](const Stream& stream) { return stream.flags; },
+      InCapture::kRefused);
 }
 
 CUresult GetId(bool per_thread, CUstream handle, unsigned long long* id) {
-  return AskOutsideCapture(per_thread, handle, id, [](const Stream& stream) { return stream.id; });
+  return Ask(
+      per_thread, handle, id, [](const Stream& stream) { return stream.id; }, InCapture::kRefused);
 }
 
 CUresult GetDevice(bool per_thread, CUstream handle, CUdevice* device) {

@@ -4,14 +4,22 @@
 
 namespace gpufence {
 
-// What the grammar of sizes would advise is wrong in all of these.
+namespace {
+
+// A number, or this fault, since what the grammar of sizes would advise is wrong in all of these;
+// what is negative is called so.
+Fault ReadNumberOr(Fault other, std::string_view text, Number* number) {
+  const Fault fault = ReadNumber(text, number);
+  return fault == Fault::kNone || fault == Fault::kNegative ? fault : other;
+}
+
+}  // namespace
+
 Fault ParsePercent(std::string_view text, uint64_t* thousandths) {
   Number number;
-  const Fault fault = ReadNumber(text, &number);
-  if (fault == Fault::kNegative) return fault;
-  if (fault != Fault::kNone || (!number.rest.empty() && number.rest != "%")) {
-    return Fault::kPercent;
-  }
+  const Fault fault = ReadNumberOr(Fault::kPercent, text, &number);
+  if (fault != Fault::kNone) return fault;
+  if (!number.rest.empty() && number.rest != "%") return Fault::kPercent;
   bool exact = false;
   const Fault scaled = Scale(number, kThousand, thousandths, &exact);
   const uint64_t all = 100 * kThousand;
@@ -23,20 +31,18 @@ Fault ParsePercent(std::string_view text, uint64_t* thousandths) {
 
 Fault ParseRatio(std::string_view text, uint64_t* thousandths) {
   Number number;
-  const Fault fault = ReadNumber(text, &number);
-  if (fault == Fault::kNegative) return fault;
-  if (fault != Fault::kNone || !number.rest.empty()) return Fault::kRatio;
+  const Fault fault = ReadNumberOr(Fault::kRatio, text, &number);
+  if (fault != Fault::kNone) return fault;
+  if (!number.rest.empty()) return Fault::kRatio;
   bool exact = false;
   return Scale(number, kThousand, thousandths, &exact);
 }
 
 Fault ParseMegabytes(std::string_view text, uint64_t* bytes) {
   Number number;
-  const Fault fault = ReadNumber(text, &number);
-  if (fault == Fault::kNegative) return fault;
-  if (fault != Fault::kNone || !number.rest.empty() || !number.fraction.empty()) {
-    return Fault::kMegabytes;
-  }
+  const Fault fault = ReadNumberOr(Fault::kMegabytes, text, &number);
+  if (fault != Fault::kNone) return fault;
+  if (!number.rest.empty() || !number.fraction.empty()) return Fault::kMegabytes;
   bool exact = false;
   return Scale(number, uint64_t{1} << 20, bytes, &exact);
 }

@@ -6,6 +6,7 @@ Owns the folder layout; must not know what anybody does with the files.
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 from .errors import ExitCode, ToolError
@@ -131,6 +132,8 @@ def _first_existing(candidates: tuple[Path, ...]) -> Path | None:
 def not_loadable(path: Path) -> str:
     """Why the loader of this machine could not map the file; "" if it can."""
     try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            return "not a regular file"
         with path.open("rb") as file:
             start = file.read(20)
     except OSError as error:

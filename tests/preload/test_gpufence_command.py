@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -100,6 +101,22 @@ def test_without_a_driver_doctor_says_fenced_and_driverless(
     assert done.returncode == 3
     assert report["library"] is not None
     assert [problem["what"] for problem in report["problems"]] == ["no driver"]
+
+
+def test_doctor_reads_a_process_whose_library_has_a_path_that_is_no_text(
+    build: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "\udcff"
+    folder.mkdir()
+    shutil.copy(build / "lib" / "libgpufence.so", folder)
+    library = str(folder / "libgpufence.so")
+    inner = [sys.executable, "-m", "gpufence", "doctor", "--json"]
+
+    # Without a driver the loader's complaint has the path, byte for byte.
+    done = gpufence(build, "run", "--lib", library, "--", *inner, state=tmp_path)
+
+    assert done.stderr == ""
+    assert json.loads(done.stdout)["library"] == library
 
 
 @pytest.mark.parametrize("branch", ["470", "525", "535", "550", "580"])

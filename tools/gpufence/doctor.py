@@ -189,7 +189,7 @@ def _opens(soname: str) -> bool:
     """Let the loader open the driver; nothing in it is called, so no GPU is touched."""
     try:
         ctypes.CDLL(soname)
-    except OSError:
+    except (OSError, UnicodeDecodeError):  # the loader's message may name a path that is no text
         return False
     return True
 
@@ -198,7 +198,7 @@ def _lookup_is_fenced(library: process.MappedFile) -> bool | None:
     """Whether the process-wide lookup of cuInit ends in our library; None if nothing has it."""
     try:
         function = ctypes.CDLL(None).cuInit
-    except AttributeError:
+    except (AttributeError, UnicodeDecodeError):
         return None
     return library.holds(ctypes.cast(function, ctypes.c_void_p).value or 0)
 

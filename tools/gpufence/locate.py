@@ -132,8 +132,9 @@ def _first_existing(candidates: tuple[Path, ...]) -> Path | None:
 def not_loadable(path: Path) -> str:
     """Why the loader of this machine could not map the file; "" if it can."""
     try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            return "not a regular file"
+        mode = path.stat().st_mode
+        if not stat.S_ISREG(mode):
+            return "a directory" if stat.S_ISDIR(mode) else "not a regular file"
         with path.open("rb") as file:
             start = file.read(20)
     except OSError as error:

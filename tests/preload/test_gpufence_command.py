@@ -88,6 +88,20 @@ def test_doctor_sees_a_fenced_process_from_outside(
     assert json.loads(done.stdout)["library"].endswith("/libgpufence.so")
 
 
+def test_doctor_knows_the_library_in_another_limiters_place(
+    build: Path, tmp_path: Path, driver: dict[str, str]
+) -> None:
+    place = tmp_path / "libvgpu.so"
+    shutil.copy(build / "lib" / "libgpufence.so", place)
+
+    done = gpufence(build, "doctor", "--json", state=tmp_path, LD_PRELOAD=str(place), **driver)
+    shutil.copy(build / "lib" / "libgpufence-addpath.so", place)
+    another = gpufence(build, "doctor", "--json", state=tmp_path, LD_PRELOAD=str(place), **driver)
+
+    assert (done.returncode, json.loads(done.stdout)["library"]) == (0, str(place))
+    assert (another.returncode, json.loads(another.stdout)["library"]) == (5, None)
+
+
 def test_without_a_driver_doctor_says_fenced_and_driverless(
     build: Path, tmp_path: Path, lib: tuple[str, ...]
 ) -> None:

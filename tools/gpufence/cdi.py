@@ -228,7 +228,7 @@ def _hint_at_missing(folder: str) -> None:
     if not Path(folder).is_dir():
         print(
             f"gpufence: {folder} does not exist on this machine, and no container starts without "
-            f"it. Make it with mode 1777; see deploy/systemd.",
+            f"it. Make it: mkdir -m 1777 {folder}.",
             file=sys.stderr,
         )
 

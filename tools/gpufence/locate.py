@@ -149,6 +149,11 @@ def not_loadable(path: Path) -> str:
     return ""
 
 
+def is_library(path: Path) -> bool:
+    """Whether the file, whatever it is called, is a libgpufence.so for this machine."""
+    return not not_loadable(path) and not _another(path)
+
+
 def _another(path: Path) -> str:
     """Says so when the file, which can be read, is not a libgpufence.so; else ""."""
     return "" if _SONAME in path.read_bytes() else "another library"

@@ -57,9 +57,9 @@ void ContextEnded(Fence* fence, uint64_t context, uint64_t booking);
 // The driver knows it, and it has not ended.
 bool IsAlive(uint64_t context);
 
-// What the driver granted while a context ended, and what was booked behind that, may have gone with
-// it: then it goes back here. Managed and linear memory the driver is asked about; of an array only
-// its context may be, since a handle that is gone is not.
+// What the driver granted while a context ended, and what was booked behind that, may have gone
+// with it: then it goes back here. Linear and managed memory the driver is asked about; of an array
+// only its context, since a handle that is gone may not be.
 [[gnu::cold, gnu::noinline]] void EndAddressIfGone(FencedDevice* device, uint64_t address);
 [[gnu::cold, gnu::noinline]] void EndArrayIfGone(FencedDevice* device, HoldingKind kind,
                                                  uint64_t key, bool primary_ended);

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
@@ -106,3 +107,43 @@ def test_a_log_pipe_that_nobody_reads_is_not_waited_for(sim: Sim, tmp_path: Path
 def test_who_waits_for_another_thread_leaves_the_processor(sim: Sim) -> None:
     # A thread of SCHED_FIFO that spun, or yielded, would keep the one it waits for from running.
     assert sim.run("held_lock").facts == {"slept": 1}
+
+
+# Opens what may be opened but for some, then initialises.
+INITIALISE = """
+import contextlib, ctypes, os, resource, sys
+driver = ctypes.CDLL("libcuda.so.1")
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+opened = []
+with contextlib.suppress(OSError):
+    while True:
+        opened.append(os.dup(2))
+for _ in range(int(sys.argv[1])):
+    os.close(opened.pop())
+print(driver.cuInit(0))
+"""
+
+
+@pytest.mark.parametrize(
+    ("left", "what"),
+    [
+        (0, "no file descriptor is left to look for /overrideEnv"),
+        # The simulated driver opens two, and looking for limits takes one at a time.
+        (3, "no place for the container's shared region (last tried "),
+    ],
+)
+def test_a_process_without_descriptors_is_told_what_it_lacks(
+    sim: Sim, tmp_path: Path, left: int, what: str
+) -> None:
+    env = {
+        "GPUFENCE_MEMORY_LIMIT": "1g",
+        "GPUFENCE_STATE_DIR": str(tmp_path),
+        "GPUFENCE_CONTAINER": "narrow",
+    }
+
+    done = sim.run(sys.executable, "-c", INITIALISE, left, preload=True, env=env)
+
+    assert done.stdout == "1\n"
+    assert done.stderr.startswith(LINE + what), done.stderr
+    assert done.stderr.endswith(". Raise the limit of open files (ulimit -n)\n"), done.stderr
+    assert done.stderr.count("\n") == 1

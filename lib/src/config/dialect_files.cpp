@@ -30,8 +30,8 @@ const char* ReadStableRecord(Reading* reading, bool* missing, VgpuRecord* record
                                             buffers[turn % 2], sizeof buffers[0], &now);
     *missing = result == FileResult::kMissing;
     if (*missing) return nullptr;
-    if (result == FileResult::kUnreadable) return "cannot be read";
     if (result == FileResult::kTooLarge) return "is too large";
+    if (result != FileResult::kRead) return "cannot be read";
     const char* wrong = ReadVgpuRecord(now, record);
     if (turn > 0 && now == before && (wrong != nullptr || record->stable)) return wrong;
     before = now;

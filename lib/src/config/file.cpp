@@ -42,6 +42,8 @@ FileResult ReadWholeFile(const char* root, const char* path, char* buffer, size_
     close(file);
   } else if (errno == ENOENT || errno == ENOTDIR) {
     result = FileResult::kMissing;
+  } else if (errno == EMFILE || errno == ENFILE) {
+    result = FileResult::kNoDescriptor;
   }
   errno = saved_errno;
   return result;

@@ -109,7 +109,7 @@ bool GatherFirstProcess(const char* root, Scratch* scratch, Complaint complaint)
   std::string_view rest;
   const FileResult result = ReadWholeFile(root, "/proc/1/environ", scratch->first_process,
                                           sizeof scratch->first_process, &rest);
-  if (result == FileResult::kMissing || result == FileResult::kUnreadable) return true;
+  if (result != FileResult::kRead && result != FileResult::kTooLarge) return true;
   Statements* statements = &scratch->statements;
   std::string_view entry;
   while (NextPart(&rest, '\0', &entry)) {
@@ -132,6 +132,11 @@ bool ReadOrComplain(const char* root, const char* path, bool required, char* buf
                     std::string_view* content, Complaint complaint) {
   const FileResult result = ReadWholeFile(root, path, buffer, bytes, content);
   if (result == FileResult::kRead || (result == FileResult::kMissing && !required)) return true;
+  if (result == FileResult::kNoDescriptor) {
+    return complaint.Say(
+        "no file descriptor is left to look for %s. Raise the limit of open files (ulimit -n)",
+        path);
+  }
   if (result == FileResult::kTooLarge) {
     return complaint.Say("%s is larger than %zu bytes. Make it smaller", path, bytes - 1);
   }

@@ -1,5 +1,6 @@
 #include "hooks/fence.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -128,16 +129,21 @@ bool MakeRoomOn(uint32_t device) {
   return true;
 }
 
+// What a person can do where OpenShared failed with `error`.
+const char* AdviceOn(int error) {
+  return error == EMFILE || error == ENFILE
+             ? "Raise the limit of open files (ulimit -n)"
+             : "Mount a writable folder and name it in GPUFENCE_STATE_DIR, or set "
+               "GPUFENCE_SCOPE=process to limit each process by itself";
+}
+
 FenceState FenceDevices(Fence* fence, const Claims& claims, const DeviceIdentity* devices,
                         size_t count, const DeviceLimits* limits, RegionFile* opened) {
   char why[kWhyBytes];
   RegionFile& file = *opened;
   if (!OpenShared(claims, &file, why, sizeof why)) {
     char line[kWhyBytes + 160];
-    snprintf(line, sizeof line,
-             "%s. Mount a writable folder and name it in GPUFENCE_STATE_DIR, or set "
-             "GPUFENCE_SCOPE=process to limit each process by itself",
-             why);
+    snprintf(line, sizeof line, "%s. %s", why, AdviceOn(errno));
     return Refuse(line);
   }
   if (!ReadSetLimits(claims, file, &fence->set_limits)) {

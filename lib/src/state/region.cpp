@@ -64,8 +64,10 @@ bool OpenRegion(const RegionPlaces& places, RegionFile* file, char* why, size_t 
   char path[PATH_MAX];
   SharedFile found;
   if (!OpenSharedFile(kRegionKind, PlacesFor(places, name), &found, path, sizeof path)) {
+    const int error = errno;
     snprintf(why, why_bytes, "no place for the container's shared region (last tried %s: %s)", path,
-             strerror(errno));
+             strerror(error));
+    errno = error;
     return false;
   }
   opened.Remember(found, sizeof(Region));

@@ -21,8 +21,9 @@ struct RegionPlaces {
 // every process of the container can open, whatever its uid.
 SharedFilePlaces InPlaces(const RegionPlaces& places, const char* file_name);
 
-// Maps the region; true on success. On failure `why` holds one clause a person can act on.
-// One thread at a time. In a forked child it first lets go of what the parent had open.
+// Maps the region; true on success. On failure `why` holds one clause a person can act on, and
+// errno its cause. One thread at a time. In a forked child it first lets go of what the parent had
+// open.
 bool OpenRegion(const RegionPlaces& places, RegionFile* file, char* why, size_t why_bytes);
 
 // A new descriptor of the region that OpenRegion opened, for a process whose own was closed behind

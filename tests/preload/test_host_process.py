@@ -147,3 +147,19 @@ def test_a_process_without_descriptors_is_told_what_it_lacks(
     assert done.stderr.startswith(LINE + what), done.stderr
     assert done.stderr.endswith(". Raise the limit of open files (ulimit -n)\n"), done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_a_cancelled_thread_ends_behind_the_call_and_not_within(sim: Sim, tmp_path: Path) -> None:
+    """Unlike one that keeps a lock of ours: whoever comes next would wait for ever."""
+    env = {
+        "GPUFENCE_MEMORY_LIMIT": "4g",
+        "GPUFENCE_STATE_DIR": str(tmp_path),
+        "GPUFENCE_CONTAINER": "cancelled",
+        "GPUFENCE_LOG": "debug",
+    }
+
+    facts = sim.run("cancelled", preload=True, env=env).facts
+
+    assert facts.pop("free") == 4096 - 526 - 64  # a context, and what a descriptor keeps
+    assert facts
+    assert set(facts.values()) == {1}

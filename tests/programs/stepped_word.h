@@ -6,9 +6,10 @@
 
 #include <sched.h>
 #include <stdint.h>
-#include <time.h>
 
 #include <atomic>
+
+#include "core/futex.h"
 
 namespace statetest {
 
@@ -60,4 +61,4 @@ class SteppedWord {
 
 #define GPUFENCE_WORD statetest::SteppedWord
 #define sched_yield() statetest::Pass()
-#define nanosleep(...) statetest::Pass(__VA_ARGS__)
+#define Nap(...) statetest::Pass(__VA_ARGS__)

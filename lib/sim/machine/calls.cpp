@@ -84,20 +84,20 @@ void Block(uint64_t milliseconds) {
   }
 }
 
-Visit Enter(Door door, uint16_t sym, const uint64_t* args, size_t arg_count) {
+Answer Enter(Door door, uint16_t sym, const uint64_t* args, size_t arg_count) {
   const uint64_t count = g_counts[sym].fetch_add(1, std::memory_order_relaxed) + 1;
   const Config* config = GetConfig();
   if (config == nullptr) {  // said on stderr; nothing may work under a misread configuration
-    return Visit(door == Door::kAnytime ? kCudaUnknown : NotInitializedCode(sym));
+    return {door == Door::kAnytime ? kCudaUnknown : NotInitializedCode(sym), 0};
   }
   if (config->log[0] != '\0') Log(config->log, sym, args, arg_count);
   const Fault fault = Suffer(sym, count);
-  if (fault.action == FaultAction::kCode) return Visit(static_cast<int>(fault.value));
+  if (fault.action == FaultAction::kCode) return {static_cast<int>(fault.value), 0};
   if (door == Door::kInitialized &&
       (!g_initialized.load(std::memory_order_acquire) || IsOrphanedByFork())) {
-    return Visit(NotInitializedCode(sym));
+    return {NotInitializedCode(sym), 0};
   }
-  return Visit(0, fault.action == FaultAction::kLate ? fault.value : 0);
+  return {0, fault.action == FaultAction::kLate ? fault.value : 0};
 }
 
 void SetInitialized(bool initialized, bool lost_by_fork) {
@@ -125,5 +125,5 @@ uint64_t CallCount(uint16_t sym) { return g_counts[sym].load(std::memory_order_r
 }  // namespace sim
 
 extern "C" int gpufence_sim_call(uint16_t sym) {
-  return sim::Enter(sim::Door::kInitialized, sym, nullptr, 0).code();
+  return sim::Visit(sim::Door::kInitialized, sym, nullptr, 0).code();
 }

@@ -10,6 +10,7 @@
 #ifndef GPUFENCE_LIB_SIM_MACHINE_CALLS_H_
 #define GPUFENCE_LIB_SIM_MACHINE_CALLS_H_
 
+#include <pthread.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -24,38 +25,56 @@ extern "C" int gpufence_sim_call(uint16_t sym);
 
 namespace sim {
 
+// Whether a function works before cuInit / nvmlInit.
+enum class Door { kInitialized, kAnytime };
+
+// What is decided at the door.
+struct Answer {
+  int code;          // 0: go on
+  uint64_t late_ms;  // by how much the call returns late
+};
+
+// Counts the call, appends it to the log with its raw arguments, executes a fault planned for it
+// and answers whether it may go on.  Thread-safe; takes no lock.
+Answer Enter(Door door, uint16_t sym, const uint64_t* args, size_t arg_count);
+
 // Sleeps, whatever signals come.
 void Block(uint64_t milliseconds);
+
+// A thread that is cancelled inside would keep the driver's lock.
+class Uncancelled {
+ public:
+  Uncancelled() { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }
+  ~Uncancelled() { pthread_setcancelstate(before_, nullptr); }
+  Uncancelled(const Uncancelled&) = delete;
+  Uncancelled& operator=(const Uncancelled&) = delete;
+
+ private:
+  int before_;
+};
 
 // One call, from the door until it returns.
 class Visit {
  public:
-  // `code`: 0, or what was decided at the door.  `late_ms`: by how much it returns late.
-  explicit Visit(int code, uint64_t late_ms = 0) : code_(code), late_ms_(late_ms) {}
+  Visit(Door door, uint16_t sym, const uint64_t* args, size_t arg_count)
+      : answer_(Enter(door, sym, args, arg_count)) {}
   ~Visit() {
-    if (late_ms_ != 0) Block(late_ms_);
+    if (answer_.late_ms != 0) Block(answer_.late_ms);
   }
   Visit(const Visit&) = delete;
   Visit& operator=(const Visit&) = delete;
 
-  bool refused() const { return code_ != 0; }
-  int code() const { return code_; }
+  bool refused() const { return answer_.code != 0; }
+  int code() const { return answer_.code; }
   template <typename Enum, std::enable_if_t<std::is_enum_v<Enum>, int> = 0>
   operator Enum() const {  // NOLINT(google-explicit-constructor): CUresult and nvmlReturn_t alike
-    return static_cast<Enum>(code_);
+    return static_cast<Enum>(answer_.code);
   }
 
  private:
-  int code_;
-  uint64_t late_ms_;
+  Uncancelled during_;  // first: the door is part of the call
+  Answer answer_;
 };
-
-// Whether a function works before cuInit / nvmlInit.
-enum class Door { kInitialized, kAnytime };
-
-// Counts the call, appends it to the log with its raw arguments, executes a fault planned for it
-// and answers whether it may go on.  Thread-safe; takes no lock.
-Visit Enter(Door door, uint16_t sym, const uint64_t* args, size_t arg_count);
 
 // Marks this library initialised (cuInit, nvmlInit) or not (last nvmlShutdown).  With
 // `lost_by_fork`, a forked child is refused with "not initialised" until it does so itself, which
@@ -83,7 +102,7 @@ uint64_t RawArgument(const Arg& arg) {
 template <typename... Args>
 Visit EnterWith(Door door, uint16_t sym, const Args&... args) {
   const uint64_t raw[sizeof...(args) + 1] = {RawArgument(args)...};
-  return Enter(door, sym, raw, sizeof...(args));
+  return Visit(door, sym, raw, sizeof...(args));
 }
 
 }  // namespace sim

@@ -30,6 +30,12 @@ inline void FutexWait(const std::atomic<uint32_t>* word, uint32_t seen, uint64_t
   errno = error;
 }
 
+// Sleeps for so long, or a little less. No cancellation point, unlike nanosleep.
+inline void Nap(uint64_t ns) {
+  const std::atomic<uint32_t> nobody_wakes{0};
+  FutexWait(&nobody_wakes, 0, ns);
+}
+
 inline void FutexWakeAll(const std::atomic<uint32_t>* word) {
   syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT32_MAX, nullptr, nullptr, 0);
 }

@@ -14,6 +14,7 @@
 #include <initializer_list>
 
 #include "core/env.h"
+#include "core/uncancelled.h"
 
 namespace gpufence {
 namespace {
@@ -225,6 +226,7 @@ void LogLine(LogLevel level, LogThrottle* throttle, const char* format, ...) {
   if (used > sizeof line - 2) used = sizeof line - 2;
   line[used++] = '\n';
 
+  const Uncancelled during;
   const int sink = OpenSink();
   WriteLine(sink, line, used);
   if (sink != STDERR_FILENO) close(sink);

@@ -29,10 +29,13 @@ class SpinLock {
   void Unlock() { held_.store(false, std::memory_order_release); }
 
  private:
-  // Reads while it waits: whoever writes takes the line away from the holder, who needs it.
+  // Reads while it waits: whoever writes takes the line away from the holder, who needs it. A thread
+  // that goes before all others (SCHED_FIFO) yields to its equals alone. The holder may be none of
+  // them, and gets the processor while this one sleeps.
   [[gnu::noinline, gnu::cold]] void LockLate() {
     constexpr int kSpins = 100;
     constexpr int kYields = 32;
+    constexpr uint64_t kNapNs = 20'000;
     do {
       for (int spins = 0; held_.load(std::memory_order_relaxed); ++spins) {
         if (spins < kSpins) {
@@ -40,18 +43,10 @@ class SpinLock {
         } else if (spins < kSpins + kYields) {
           sched_yield();
         } else {
-          Nap();
+          Nap(kNapNs);
         }
       }
     } while (held_.exchange(true, std::memory_order_acquire));
-  }
-
-  // A thread that goes before all others (SCHED_FIFO) yields to its equals alone. The holder may be
-  // none of them, and gets the processor while this one sleeps.
-  static void Nap() {
-    constexpr uint64_t kNapNs = 20'000;
-    const std::atomic<uint32_t> nobody_wakes{0};
-    FutexWait(&nobody_wakes, 0, kNapNs);
   }
 
   std::atomic<bool> held_{false};

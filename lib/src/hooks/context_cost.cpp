@@ -1,9 +1,9 @@
 #include "hooks/context_cost.h"
 
-#include <time.h>
-
 #include <atomic>
 
+#include "core/futex.h"
+#include "core/uncancelled.h"
 #include "hooks/current_pool.h"
 #include "hooks/graph_memory.h"
 #include "hooks/launch_memory.h"
@@ -20,7 +20,7 @@ constexpr uint64_t kUnknownContextBytes = uint64_t{640} << 20;
 // While the container's first context is being made, others that do not fit by that guess wait for
 // its figure: it takes about 100 ms.
 constexpr int kWaits = 400;
-constexpr timespec kWait{0, 1'000'000};
+constexpr uint64_t kWaitNs = 1'000'000;
 
 DeviceRow& RowOf(FencedDevice* device) {
   return device->account.file().region->rows[device->account.row()];
@@ -72,6 +72,7 @@ void EndBooking(Fence* fence, const Holding& booked) {
 
 NewContext::NewContext(FencedDevice* device) : device_(device), change_(nullptr, 0) {
   if (device == nullptr) return;
+  const Uncancelled during;
   move_.Begin(&device->moves);
   for (int waits = 0;; ++waits) {
     reserved_bytes_ = KnownCost(device);
@@ -80,7 +81,7 @@ NewContext::NewContext(FencedDevice* device) : device_(device), change_(nullptr,
     granted_ = device->account.Reserve(reserved_bytes_);
     // Alone, an unknown cost is tried: it is measured, and undone if it does not fit.
     if (granted_ || known_ || waits == kWaits || device->account.UsedBytes() == 0) break;
-    nanosleep(&kWait, nullptr);
+    Nap(kWaitNs);
   }
   if (!granted_ && known_) {
     move_.End();
@@ -98,6 +99,7 @@ NewContext::~NewContext() {
 }
 
 uint64_t NewContext::MeasuredBytes(CUcontext made) {
+  const Uncancelled during;
   int64_t grown = 0;
   lesson_.Conclude(device_->uuid);
   const bool measured = change_.Measure(/*has_context=*/true, &grown);

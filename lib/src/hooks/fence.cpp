@@ -7,6 +7,7 @@
 
 #include "core/forked.h"
 #include "core/log.h"
+#include "core/uncancelled.h"
 #include "hooks/cores.h"
 #include "hooks/graph_memory.h"
 #include "hooks/piece_reservation.h"
@@ -260,6 +261,7 @@ CUresult OpenFence() {
   }
   if (fence->state.load(std::memory_order_acquire) == FenceState::kUnread) {
     const InsideHook inside;
+    const Uncancelled during;
     SpinGuard guard(&fence->opening);
     if (fence->state.load(std::memory_order_relaxed) == FenceState::kUnread) {
       void* memory = MapWipedOnFork(sizeof(Workspace));

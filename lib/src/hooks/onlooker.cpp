@@ -11,6 +11,7 @@
 #include "core/forked.h"
 #include "core/log.h"
 #include "core/spin.h"
+#include "core/uncancelled.h"
 #include "device/ids.h"
 #include "device/usage.h"
 #include "hooks/clock.h"
@@ -164,6 +165,7 @@ Settings ReadSettings(Workspace* work) {
 
 // No lock is held while NVML is asked: threads that come first at once all read, one is kept.
 void Decide(Onlooker* onlooker) {
+  const Uncancelled during;
   void* memory = MapWipedOnFork(sizeof(Workspace));
   if (memory == nullptr) return;
   auto* work = static_cast<Workspace*>(memory);
@@ -218,6 +220,7 @@ bool FindSight(const Onlooker& onlooker, RegionFile* file) {
 }
 
 bool LookFromOutside(const uint8_t uuid[16], Held* seen) {
+  const Uncancelled during;
   Onlooker* onlooker = DecidedOnlooker();
   if (onlooker == nullptr ||
       onlooker->settings.load(std::memory_order_relaxed) != Settings::kLimits) {

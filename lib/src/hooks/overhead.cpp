@@ -1,5 +1,6 @@
 #include "hooks/overhead.h"
 
+#include "core/uncancelled.h"
 #include "real.h"
 
 namespace gpufence {
@@ -19,6 +20,7 @@ uint64_t ListedBytes(FencedDevice* device) {
 // Free memory tells about neighbours, too, so it is asked for only where the process list is
 // silent.
 Look LookAt(FencedDevice* device, bool has_context) {
+  const Uncancelled during;
   Look look = {};
   look.moves = device->moves.Read();
   look.source = OwnUsage(device->uuid, has_context, &look.used_bytes);

@@ -1,6 +1,7 @@
 #include "hooks/shared_memory.h"
 
 #include "core/log.h"
+#include "core/uncancelled.h"
 #include "hooks/unified.h"
 #include "policy/charge.h"
 #include "state/exported.h"
@@ -51,6 +52,7 @@ void MarkExported(Fence* fence, const Holding& holding, int fd, uint64_t part_by
 
 // Under a lock of its own: two descriptors of one memory that are exported at once get one place.
 void LockDescriptor(Fence* fence, const Account& account, int fd, uint64_t bytes, uint64_t* place) {
+  const Uncancelled during;
   SpinGuard guard(&fence->exporting);
   if (*place == kCannotBeLocked || LockExported(account.file(), account.row(), fd, bytes, place)) {
     return;
@@ -63,6 +65,7 @@ void LockDescriptor(Fence* fence, const Account& account, int fd, uint64_t bytes
 
 bool EndLocked(FencedDevice* device, uint64_t place, uint64_t bytes) {
   if (place == kCannotBeLocked) return false;
+  const Uncancelled during;
   bool held = false;
   if (place != kNotLocked) {
     EndCharged(device->account.file(), place);

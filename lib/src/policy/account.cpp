@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "core/uncancelled.h"
+
 namespace gpufence {
 namespace {
 
@@ -34,6 +36,7 @@ void Account::Open(const RegionFile& file, uint32_t row, uint32_t slot, uint32_t
 void Account::ReadNewLimits() {
   const std::atomic<uint32_t>& epoch = file_.region->header.limit_epoch;
   // One thread at a time: a slow one must not put an old limit under a new epoch.
+  const Uncancelled during;
   SpinGuard guard(&limit_lock_);
   const uint32_t now = epoch.load(std::memory_order_acquire);
   const uint64_t limit_bytes = LimitNow();
@@ -108,11 +111,14 @@ bool Account::AskBoth(uint64_t bytes, Tier tier) {
 }
 
 void Account::ReadStaleNear(uint64_t bytes) {
-  if (read_stale_ != nullptr && IsNearLimit(bytes)) read_stale_(device_);
+  if (read_stale_ == nullptr || !IsNearLimit(bytes)) return;
+  const Uncancelled during;
+  read_stale_(device_);
 }
 
 // The dead first: their bytes are free for the asking. Then what costs a driver call.
 bool Account::MakeRoomAndReserve(uint64_t bytes, Tier tier) {
+  const Uncancelled during;
   if (Reclaim(Effort::kThorough) > 0 && Ask(bytes, tier)) return true;
   return make_room_ != nullptr && make_room_(device_) && Ask(bytes, tier);
 }
@@ -135,6 +141,7 @@ void Account::ReclaimAt(uint64_t now_ns) {
 }
 
 uint32_t Account::Reclaim(Effort effort) {
+  const Uncancelled during;
   uint32_t reclaimed = ReclaimDead(file_, slot_, effort);
   // Behind the dead, whose exports are to be asked about, too.
   if (sharing_.Sweep(file_)) ++reclaimed;

@@ -4,7 +4,8 @@
 #pragma once
 
 #include <sched.h>
-#include <time.h>
+
+#include "core/futex.h"
 
 namespace gpufence {
 
@@ -12,11 +13,11 @@ inline constexpr int kWaits = 300;
 
 inline void Wait(int turn) {
   constexpr int kYields = 32;
-  constexpr timespec kPause{0, 5000};
+  constexpr uint64_t kPauseNs = 5000;
   if (turn < kYields) {
     sched_yield();
   } else {
-    nanosleep(&kPause, nullptr);
+    Nap(kPauseNs);
   }
 }
 

@@ -1,7 +1,8 @@
 #include "state/ledger.h"
 
 #include <sched.h>
-#include <time.h>
+
+#include "core/futex.h"
 
 namespace gpufence {
 namespace {
@@ -49,8 +50,7 @@ void Pause(int attempt) {
     sched_yield();
     return;
   }
-  const timespec pause{0, kPauseNs};
-  nanosleep(&pause, nullptr);
+  Nap(kPauseNs);
 }
 
 }  // namespace

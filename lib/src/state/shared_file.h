@@ -6,7 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
-#include <time.h>
+
+#include "core/futex.h"
 
 namespace gpufence {
 
@@ -56,8 +57,7 @@ template <typename Try>
 bool WaitFor(int most_ms, Try attempt) {
   for (int waited_ms = 0; !attempt(); ++waited_ms) {
     if (waited_ms == most_ms) return false;
-    const timespec pause{0, 1'000'000};
-    nanosleep(&pause, nullptr);
+    Nap(1'000'000);
   }
   return true;
 }

@@ -7,6 +7,7 @@
 
 #include <initializer_list>
 
+#include "core/futex.h"
 #include "state/region.h"
 #include "state/shared_file.h"
 #include "state/sharing.h"
@@ -89,8 +90,7 @@ bool TakeReclaimTurn(bool* waited) {
   for (int turn = 0; reclaiming.exchange(true, std::memory_order_acquire); ++turn) {
     if (turn == kReclaimTurns) return false;
     *waited = true;
-    const timespec pause{0, 5000};
-    nanosleep(&pause, nullptr);
+    Nap(5000);
   }
   return true;
 }

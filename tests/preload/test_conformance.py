@@ -34,16 +34,13 @@ def run_on(sim: Sim, program: str, state: Path, *, preload: bool) -> harness.Out
     return harness.run_program(sim.build / "tests" / program, env, 120)
 
 
-def persistent(
-    first: harness.Outcome, expected: harness.Facts, again: Callable[[int], harness.Outcome]
-) -> list[harness.Difference]:
-    """What differs from `expected` in `first` and in every further attempt, made by `again`."""
-    remaining = harness.differences(expected, first.facts)
+def persistent(compare: Callable[[int], list[harness.Difference]]) -> list[harness.Difference]:
+    """What every attempt finds different, both sides of it asked anew."""
+    remaining = compare(0)
     for attempt in range(1, ATTEMPTS):
         if not remaining:
             break
-        facts = again(attempt).facts
-        still = {difference.fact for difference in harness.differences(expected, facts)}
+        still = {difference.fact for difference in compare(attempt)}
         remaining = [difference for difference in remaining if difference.fact in still]
     return remaining
 
@@ -71,11 +68,12 @@ def test_the_simulator_tells_the_facts_that_hardware_told(
         pytest.skip(f"{program} is not in {RECORDED.name} yet: run tests/gpu/run.py on a GPU")
     deviations = harness.load_deviations(DEVIATIONS)
 
-    found = persistent(
-        bare(program),
-        recorded,
-        lambda attempt: run_on(sim, program, tmp_path / f"{attempt}", preload=False),
-    )
+    def compare(attempt: int) -> list[harness.Difference]:
+        state = tmp_path / f"{attempt}"
+        done = bare(program) if attempt == 0 else run_on(sim, program, state, preload=False)
+        return harness.differences(recorded, done.facts)
+
+    found = persistent(compare)
     unexplained = harness.unexplained(program, found, deviations)
     told = harness.differences(recorded, bare(program).facts)
     stale = [
@@ -93,13 +91,14 @@ def test_the_simulator_tells_the_facts_that_hardware_told(
 def test_no_fact_changes_with_the_library_in_front(
     sim: Sim, program: str, tmp_path: Path, bare: Callable[[str], harness.Outcome]
 ) -> None:
-    expected = bare(program).facts
+    def compare(attempt: int) -> list[harness.Difference]:
+        state = tmp_path / f"bare{attempt}"
+        expected = bare(program) if attempt == 0 else run_on(sim, program, state, preload=False)
+        ours = run_on(sim, program, tmp_path / f"{attempt}", preload=True)
+        assert ours.status == "ok", f"{program}: {ours.status}\n{ours.stderr}"
+        return harness.differences(expected.facts, ours.facts)
 
-    ours = run_on(sim, program, tmp_path / "machine", preload=True)
-    assert ours.status == "ok", f"{program}: {ours.status}\n{ours.stderr}"
-    found = persistent(
-        ours, expected, lambda attempt: run_on(sim, program, tmp_path / f"{attempt}", preload=True)
-    )
+    found = persistent(compare)
 
     assert not found, "\n".join(map(str, found))
 

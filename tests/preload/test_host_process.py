@@ -101,3 +101,8 @@ def test_a_log_pipe_that_nobody_reads_is_not_waited_for(sim: Sim, tmp_path: Path
 
     assert ended == (0, REFUSED)
     assert (tmp_path / "stderr").read_text().startswith(LINE)
+
+
+def test_who_waits_for_another_thread_leaves_the_processor(sim: Sim) -> None:
+    # A thread of SCHED_FIFO that spun, or yielded, would keep the one it waits for from running.
+    assert sim.run("held_lock").facts["slept"] >= 5

@@ -8,6 +8,7 @@ another process reads the device's memory in use as fast as NVML answers.
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -52,3 +53,9 @@ def test_the_sum_never_passes_the_limit(sim: Sim, tmp_path: Path, seed: int) -> 
     # requests may be left where a process ended.
     left = [charge.held - charge.overhead for charge in read_charges(state)]
     assert max(left) <= CHANNELS, left
+
+
+@pytest.mark.parametrize("case", ["served", "emptied", "missed", "displaced"])
+def test_nobody_relies_on_memory_that_is_gone_or_anothers(build: Path, case: str) -> None:
+    """Orders of threads that a storm comes to once in a hundred runs."""
+    subprocess.run([build / "tests" / "pool_holes", case], check=True, timeout=60)

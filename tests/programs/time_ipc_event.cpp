@@ -1,9 +1,10 @@
 // An event between two processes.
 // link: cuda
 //
-//   time_ipc_event owner     records an event behind 200 ms of work, prints its handle in hex,
-//                            waits for a line on stdin and ends
-//   time_ipc_event HANDLE    opens it, asks, lets a stream wait for it and says what it saw
+//   time_ipc_event owner     records an event behind work that ends with the first line on stdin,
+//                            prints its handle in hex and ends with the second line
+//   time_ipc_event HANDLE    opens it, asks, lets a stream wait for it, prints "asked" and, when
+//                            the event is there, what it saw
 #include "time_program.h"
 
 using namespace timing;
@@ -15,12 +16,19 @@ int Own(const Gpu& gpu) {
   CUstream stream = NewStream();
   CUipcEventHandle handle = {};
   MUST(cuIpcGetEventHandle(&handle, event));
-  MUST(gpu.Spin(stream, 200 * kMs));
+  CUdeviceptr flag = 0;
+  MUST(cuMemAllocManaged(&flag, 4, CU_MEM_ATTACH_GLOBAL));
+  *reinterpret_cast<volatile cuuint32_t*>(flag) = 0;
+  MUST(cuStreamWaitValue32(stream, flag, 1, CU_STREAM_WAIT_VALUE_GEQ));
+  MUST(gpu.Spin(stream, kMs));
   MUST(cuEventRecord(event, stream));
   for (unsigned char byte : handle.reserved) printf("%02x", byte);
   printf("\n");
   fflush(stdout);
   char line[16];
+  if (fgets(line, sizeof(line), stdin) == nullptr) return 3;
+  *reinterpret_cast<volatile cuuint32_t*>(flag) = 1;
+  MUST(cuStreamSynchronize(stream));
   return fgets(line, sizeof(line), stdin) != nullptr ? 0 : 3;
 }
 
@@ -33,11 +41,15 @@ int Use(const char* text) {
   }
   CUevent event = nullptr;
   MUST(cuIpcOpenEventHandle(&event, handle));
-  Facts facts;
-  facts.Code("before", cuEventQuery(event));
+  const CUresult before = cuEventQuery(event);
   CUstream stream = NewStream();
   MUST(cuStreamWaitEvent(stream, event, 0));
-  facts.Code("stream before", cuStreamQuery(stream));
+  const CUresult stream_before = cuStreamQuery(stream);
+  printf("asked\n");
+  fflush(stdout);
+  Facts facts;
+  facts.Code("before", before);
+  facts.Code("stream before", stream_before);
   MUST(cuStreamSynchronize(stream));
   facts.Code("after", cuEventQuery(event));
   facts.Code("synchronise", cuEventSynchronize(event));

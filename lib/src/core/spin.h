@@ -7,6 +7,8 @@
 
 #include <atomic>
 
+#include "core/futex.h"
+
 namespace gpufence {
 
 // Tells the processor that this thread waits for another one's store.
@@ -30,15 +32,26 @@ class SpinLock {
   // Reads while it waits: whoever writes takes the line away from the holder, who needs it.
   [[gnu::noinline, gnu::cold]] void LockLate() {
     constexpr int kSpins = 100;
+    constexpr int kYields = 32;
     do {
       for (int spins = 0; held_.load(std::memory_order_relaxed); ++spins) {
         if (spins < kSpins) {
           Relax();
-        } else {
+        } else if (spins < kSpins + kYields) {
           sched_yield();
+        } else {
+          Nap();
         }
       }
     } while (held_.exchange(true, std::memory_order_acquire));
+  }
+
+  // A thread that goes before all others (SCHED_FIFO) yields to its equals alone. The holder may be
+  // none of them, and gets the processor while this one sleeps.
+  static void Nap() {
+    constexpr uint64_t kNapNs = 20'000;
+    const std::atomic<uint32_t> nobody_wakes{0};
+    FutexWait(&nobody_wakes, 0, kNapNs);
   }
 
   std::atomic<bool> held_{false};

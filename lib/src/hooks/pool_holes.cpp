@@ -20,25 +20,29 @@ int PoolHoles::Claim(uint64_t bytes, uint64_t stream, uint64_t growing_bytes) {
   }
   if (best != kUnsure) [[likely]] {
     holes_[best].claimed = true;
+    claimed_bytes_ += bytes;
     return best;
   }
-  // Written so that an absurd size cannot wrap.
+  // Whoever relies on a hole that somebody else gets takes of the tail instead. Written so that an
+  // absurd size cannot wrap.
   const uint64_t tail = TailBytes();
-  const uint64_t taken = tail_claims_ + growing_bytes;
+  const uint64_t taken = claimed_bytes_ + growing_bytes;
   if (taken > tail || bytes > tail - taken) return kUnsure;
-  tail_claims_ += bytes;
+  claimed_bytes_ += bytes;
   return kTail;
 }
 
 bool PoolHoles::Landed(int claim, uint64_t address, uint64_t bytes) {
   bool hit = false;
+  if (claim != kUnsure) claimed_bytes_ -= bytes;
   if (claim == kTail) {
-    tail_claims_ -= bytes;
     hit = address != 0 && address + bytes <= begin_ + reserved_bytes_;
   } else if (claim != kUnsure) {
-    const Hole& hole = holes_[claim];
-    holes_[claim].claimed = false;
+    Hole& hole = holes_[claim];
+    hole.claimed = false;
     hit = address >= hole.address && address + bytes <= hole.address + hole.bytes;
+    // Whoever took it has not said so yet: until then nobody else may rely on it.
+    if (!hit) hole.bytes = 0;
   }
   if (address == 0) return false;
   const uint64_t number = landings_.load(std::memory_order_relaxed);
@@ -62,6 +66,9 @@ void PoolHoles::Observe(uint64_t reserved_bytes, bool quiet) {
     if (!quiet) return;
     bare_ = false;
     begin_ = top_ = 0;
+    // Pieces whose free is under way were in the memory that is gone: all count as taken since.
+    const uint64_t number = landings_.load(std::memory_order_relaxed);
+    landings_.store(number + kRecent + 1, std::memory_order_release);
   } else if (begin_ != 0 && RoundUp(top_, kPoolBlockBytes) - begin_ > reserved_bytes) {
     Distrust();  // more addresses than memory: a block was moved
   }

@@ -31,7 +31,8 @@ class PoolHoles {
   // that the pool cannot have changed.
   bool Landed(int claim, uint64_t address, uint64_t bytes);
 
-  // What the driver says it has reserved; `quiet` while no request is under way.
+  // What the driver says it has reserved; `quiet` while no request is under way. Frees that are under
+  // way while all of it is lost leave no holes.
   void Observe(uint64_t reserved_bytes, bool quiet);
 
   // Somebody else allocates from this pool: nothing is sure.
@@ -63,7 +64,7 @@ class PoolHoles {
   uint64_t begin_;           // of the pool's first block; 0: unknown
   uint64_t top_;             // nothing was ever allocated at or behind it
   uint64_t reserved_bytes_;  // from begin_ on, unless bare_
-  uint64_t tail_claims_;     // bytes
+  uint64_t claimed_bytes_;   // by requests under way
   Hole holes_[kMost];
   std::atomic<uint64_t> landings_;
   struct {

@@ -3,23 +3,24 @@
 // that threads come to once in ten thousand calls. Fails with the place that was not true.
 //
 //   pool_holes emptied | missed | displaced | served
+#include "hooks/pool_holes.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "hooks/pool_holes.h"
 #include "policy/charge.h"
 
 namespace {
 
 using gpufence::PoolHoles;
 
-#define CHECK(what)                                               \
-  do {                                                            \
-    if (!(what)) {                                                \
+#define CHECK(what)                                              \
+  do {                                                           \
+    if (!(what)) {                                               \
       fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #what); \
-      exit(1);                                                    \
-    }                                                             \
+      exit(1);                                                   \
+    }                                                            \
   } while (false)
 
 constexpr uint64_t kBlock = gpufence::kPoolBlockBytes;

@@ -49,6 +49,8 @@ class Fault(enum.Enum):
     DEVICE_KEY = ("names a GPU by neither index nor UUID", 'Write {"0": 2147483648}')
     TWICE = ("names a GPU twice", "Name it once")
     MEGABYTES = ("is no whole number of MiB", "Write 1024 for 1 GiB")
+    PERCENT = ("is no percentage", "Write 1 to 100, or unset it for no limit")
+    RATIO = ("is no ratio", "Write a number such as 1.5, or unset it")
 
 
 class TextError(Exception):
@@ -137,20 +139,28 @@ def parse_size(text: str) -> Size:
 
 
 def parse_percent(text: str) -> int:
-    """A share of GPU time, 0 to 100 with an optional %, in thousandths of a percent, cut."""
-    number = _read_number(text)
+    """A share of GPU time, 0 to 100 with an optional %, in thousandths of a percent, cut.
+
+    Raises:
+        TextError: what the grammar of sizes would advise is wrong here.
+    """
+    number = _number_or(Fault.PERCENT, text)
     if number.rest not in ("", "%"):
-        raise TextError(Fault.UNIT)
+        raise TextError(Fault.PERCENT)
     if number.digits > 100 * number.divisor:
         raise TextError(Fault.ABOVE_HUNDRED)
     return number.scaled(THOUSAND)
 
 
 def parse_ratio(text: str) -> int:
-    """A decimal number without a unit, in thousandths, cut."""
-    number = _read_number(text)
+    """A decimal number without a unit, in thousandths, cut.
+
+    Raises:
+        TextError: what the grammar of sizes would advise is wrong here.
+    """
+    number = _number_or(Fault.RATIO, text)
     if number.rest:
-        raise TextError(Fault.UNIT)
+        raise TextError(Fault.RATIO)
     return number.scaled(THOUSAND)
 
 
@@ -160,12 +170,7 @@ def parse_megabytes(text: str) -> int:
     Raises:
         TextError: what the grammar of sizes would advise is wrong here.
     """
-    try:
-        number = _read_number(text)
-    except TextError as error:
-        if error.fault is Fault.NEGATIVE:
-            raise
-        raise TextError(Fault.MEGABYTES) from None
+    number = _number_or(Fault.MEGABYTES, text)
     if number.rest or number.decimals:
         raise TextError(Fault.MEGABYTES)
     return number.scaled(1 << 20)
@@ -211,6 +216,16 @@ def _read_number(text: str) -> _Number:
         raise TextError(Fault.NO_FRACTION)
     fraction = fraction or ""
     return _Number(_integer(whole + fraction), len(fraction), text[match.end() :].strip(" "))
+
+
+def _number_or(fault: Fault, text: str) -> _Number:
+    """A number, or this fault; what is negative is called so."""
+    try:
+        return _read_number(text)
+    except TextError as error:
+        if error.fault is Fault.NEGATIVE:
+            raise
+        raise TextError(fault) from None
 
 
 def _integer(digits: str) -> int:

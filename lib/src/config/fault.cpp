@@ -33,6 +33,8 @@ constexpr Wording kWordings[] = {
     {Fault::kDeviceKey, "names a GPU by neither index nor UUID", "Write {\"0\": 2147483648}"},
     {Fault::kTwice, "names a GPU twice", "Name it once"},
     {Fault::kMegabytes, "is no whole number of MiB", "Write 1024 for 1 GiB"},
+    {Fault::kPercent, "is no percentage", "Write 1 to 100, or unset it for no limit"},
+    {Fault::kRatio, "is no ratio", "Write a number such as 1.5, or unset it"},
 };
 
 const Wording& WordingOf(Fault fault) {

@@ -33,6 +33,8 @@ enum class Fault : uint8_t {
   kDeviceKey,
   kTwice,
   kMegabytes,
+  kPercent,
+  kRatio,
 };
 
 // Digits of a number and what follows it. Views into the parsed text.

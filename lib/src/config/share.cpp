@@ -4,11 +4,14 @@
 
 namespace gpufence {
 
+// What the grammar of sizes would advise is wrong in all of these.
 Fault ParsePercent(std::string_view text, uint64_t* thousandths) {
   Number number;
   const Fault fault = ReadNumber(text, &number);
-  if (fault != Fault::kNone) return fault;
-  if (!number.rest.empty() && number.rest != "%") return Fault::kUnit;
+  if (fault == Fault::kNegative) return fault;
+  if (fault != Fault::kNone || (!number.rest.empty() && number.rest != "%")) {
+    return Fault::kPercent;
+  }
   bool exact = false;
   const Fault scaled = Scale(number, kThousand, thousandths, &exact);
   const uint64_t all = 100 * kThousand;
@@ -21,13 +24,12 @@ Fault ParsePercent(std::string_view text, uint64_t* thousandths) {
 Fault ParseRatio(std::string_view text, uint64_t* thousandths) {
   Number number;
   const Fault fault = ReadNumber(text, &number);
-  if (fault != Fault::kNone) return fault;
-  if (!number.rest.empty()) return Fault::kUnit;
+  if (fault == Fault::kNegative) return fault;
+  if (fault != Fault::kNone || !number.rest.empty()) return Fault::kRatio;
   bool exact = false;
   return Scale(number, kThousand, thousandths, &exact);
 }
 
-// What the grammar of sizes would advise is wrong here.
 Fault ParseMegabytes(std::string_view text, uint64_t* bytes) {
   Number number;
   const Fault fault = ReadNumber(text, &number);

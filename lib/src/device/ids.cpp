@@ -156,6 +156,14 @@ uint32_t CurrentDevice() {
   return real::cuCtxGetDevice(&device) == CUDA_SUCCESS ? static_cast<uint32_t>(device) : kNoDevice;
 }
 
+uint32_t DeviceOfContext(CUcontext context) {
+  CUcontext popped = nullptr;
+  if (real::cuCtxPushCurrent_v2(context) != CUDA_SUCCESS) return kNoDevice;
+  const uint32_t ordinal = CurrentDevice();
+  real::cuCtxPopCurrent_v2(&popped);
+  return ordinal;
+}
+
 uint32_t DeviceOfLocation(const CUmemLocation_v1& location) {
   return location.type == CU_MEM_LOCATION_TYPE_DEVICE ? static_cast<uint32_t>(location.id)
                                                       : kNoDevice;

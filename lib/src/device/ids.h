@@ -33,6 +33,9 @@ inline uint64_t CurrentContext() {
 // The calling thread's device: its ordinal, or kNoDevice without a current context.
 uint32_t CurrentDevice();
 
+// The device of a context: its ordinal, or kNoDevice when the driver will not say.
+uint32_t DeviceOfContext(CUcontext context);
+
 // Where a memory location is: an ordinal, or kNoDevice for host memory and whatever is unknown.
 uint32_t DeviceOfLocation(const CUmemLocation_v1& location);
 

@@ -127,6 +127,30 @@ class CoreLaunch {
   bool begins_run_;             // it may be the first one of its run
 };
 
+// Around the launch of a graph that has kernels on other devices than its stream's. No marker tells
+// when those run: the graph is waited for, and counts as busy on each of them until then.
+class CoreElsewhere {
+ public:
+  // Before the launch: waits until the other ones of `ordinals` (a bit each) may be used.
+  void Enter(uint64_t ordinals, CUstream stream);
+  // After it.
+  void Launched() {
+    if (ordinals_ != 0) [[unlikely]]
+      WaitAndCharge();
+  }
+
+ private:
+  CUevent Mark();
+  uint64_t RanNs(CUevent end);
+  void WaitAndCharge();
+
+  Cores* cores_ = nullptr;
+  uint64_t ordinals_ = 0;  // that have a core limit
+  uint64_t since_ns_ = 0;
+  CUstream stream_ = nullptr;
+  CUevent begin_ = nullptr;
+};
+
 // Before something that is no kernel is put into a stream.
 inline void LeaveKernels(CUstream stream) {
   Cores* cores = ActiveCores();

@@ -38,7 +38,7 @@ CUresult Instantiate(CUgraphExec* out, CUgraph graph, Flags flags, Call call) {
       hook, needs, [&] { return call(&made); }, [&] { return real::cuGraphExecDestroy(made); }));
   if (rc != CUDA_SUCCESS) return rc;
   RememberGraph(fence, made, needs);
-  RememberSteps(made, needs.steps);
+  RememberRuns(made, {needs.steps, needs.ordinals});
   *out = made;
   return rc;
 }
@@ -80,9 +80,14 @@ CUresult Started(CUgraphExec executable, CUstream stream, bool per_thread, Run w
   if (fence == nullptr) return call();
   if (what == Run::kUpload)
     return CallWithMemory(fence, executable, stream, per_thread, what, call);
-  const CoreLaunch core_launch([&] { return per_thread ? PerThread(stream) : stream; });
+  const auto into = [&] { return per_thread ? PerThread(stream) : stream; };
+  const CoreLaunch core_launch(into);
+  CoreElsewhere elsewhere;
+  if (fence->device_count > 1) [[unlikely]]
+    elsewhere.Enter(RunsOf(executable).ordinals, into());
   const CUresult rc = CallWithMemory(fence, executable, stream, per_thread, what, call);
-  if (rc == CUDA_SUCCESS) core_launch.CountSteps([=] { return StepsOf(executable); });
+  if (rc == CUDA_SUCCESS) core_launch.CountSteps([=] { return RunsOf(executable).steps; });
+  elsewhere.Launched();
   return rc;
 }
 
@@ -253,16 +258,18 @@ CUresult cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
 CUresult cuGraphNodeSetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, unsigned int isEnabled) {
   const Hook hook;
   const CUresult rc = real::cuGraphNodeSetEnabled(hGraphExec, hNode, isEnabled);
-  if (rc == CUDA_SUCCESS && isEnabled == 0 && hook.fence() != nullptr) ForgetSteps(hGraphExec);
+  if (rc == CUDA_SUCCESS && isEnabled == 0 && hook.fence() != nullptr) {
+    RememberRuns(hGraphExec, {kUnknownSteps, RunsOf(hGraphExec).ordinals});
+  }
   return rc;
 }
 
 CUresult cuGraphExecDestroy(CUgraphExec hGraphExec) {
   const Hook hook;
   EndedGraph ended(hook.fence(), hGraphExec);
-  const uint32_t steps = ForgetSteps(hGraphExec);
+  const GraphRuns runs = ForgetRuns(hGraphExec);
   const CUresult rc = ended.Settle(real::cuGraphExecDestroy(hGraphExec));
-  if (rc != CUDA_SUCCESS) RememberSteps(hGraphExec, steps);
+  if (rc != CUDA_SUCCESS) RememberRuns(hGraphExec, runs);
   return rc;
 }
 

@@ -30,6 +30,7 @@ struct Walk {
   Spans spans;
   size_t first = 0;
   int depth = 0;
+  CUcontext context = nullptr;  // of the last kernel
 };
 
 bool VisitAll(CUgraph graph, Walk* walk, uint32_t* steps);
@@ -64,19 +65,29 @@ bool VisitAllocation(CUgraphNode node, Walk* walk) {
 }
 
 // Drivers before 12 have the first form only, which the second one begins with.
-CUfunction FunctionOf(CUgraphNode node) {
-  CUDA_KERNEL_NODE_PARAMS_v2 kernel = {};
-  CUresult rc = real::cuGraphKernelNodeGetParams_v2(node, &kernel);
+bool KernelOf(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v2* kernel) {
+  CUresult rc = real::cuGraphKernelNodeGetParams_v2(node, kernel);
   if (rc == CUDA_ERROR_NOT_FOUND) {
     rc = real::cuGraphKernelNodeGetParams(node,
-                                          reinterpret_cast<CUDA_KERNEL_NODE_PARAMS_v1*>(&kernel));
+                                          reinterpret_cast<CUDA_KERNEL_NODE_PARAMS_v1*>(kernel));
   }
-  if (rc != CUDA_SUCCESS) return nullptr;
-  return kernel.func != nullptr ? kernel.func : reinterpret_cast<CUfunction>(kernel.kern);
+  return rc == CUDA_SUCCESS;
+}
+
+// A graph may have kernels on other devices than the one of the stream it is launched into.
+void NoteContext(CUcontext context, Walk* walk) {
+  if (walk->fence->device_count == 1 || context == nullptr || context == walk->context) return;
+  walk->context = context;
+  const uint32_t ordinal = DeviceOfContext(context);
+  if (ordinal < kMaxDevices) walk->needs->ordinals |= uint64_t{1} << ordinal;
 }
 
 void VisitKernel(CUgraphNode node, Walk* walk) {
-  const CUfunction function = FunctionOf(node);
+  CUDA_KERNEL_NODE_PARAMS_v2 kernel = {};
+  if (!KernelOf(node, &kernel)) return;
+  NoteContext(kernel.ctx, walk);
+  const CUfunction function =
+      kernel.func != nullptr ? kernel.func : reinterpret_cast<CUfunction>(kernel.kern);
   if (function == nullptr || WasLaunched(function)) return;
   walk->needs->stack_bytes = std::max(walk->needs->stack_bytes, StackOf(function));
 }

@@ -13,6 +13,7 @@ constexpr uint32_t kWays = 8;
 struct Entry {
   std::atomic<uint64_t> handle;  // 0: free
   std::atomic<uint32_t> steps;
+  std::atomic<uint64_t> ordinals;
 };
 
 // A forked child has no use for the driver where its parent had, and finds nothing where not.
@@ -33,12 +34,18 @@ Entry* Find(CUgraphExec executable) {
   return nullptr;
 }
 
+GraphRuns Read(const Entry* found) {
+  if (found == nullptr) return {};
+  return {found->steps.load(std::memory_order_relaxed),
+          found->ordinals.load(std::memory_order_relaxed)};
+}
+
 }  // namespace
 
 // Whoever had the handle before has ended unseen.
-void RememberSteps(CUgraphExec executable, uint32_t steps) {
-  ForgetSteps(executable);
-  if (steps <= kUnknownSteps) return;
+void RememberRuns(CUgraphExec executable, GraphRuns runs) {
+  ForgetRuns(executable);
+  if (runs.steps <= kUnknownSteps && runs.ordinals == 0) return;
   Entry* set = SetOf(reinterpret_cast<uint64_t>(executable));
   for (uint32_t way = 0; way < kWays; ++way) {
     uint64_t nobody = 0;
@@ -46,22 +53,19 @@ void RememberSteps(CUgraphExec executable, uint32_t steps) {
                                                  std::memory_order_relaxed)) {
       continue;
     }
-    set[way].steps.store(steps, std::memory_order_relaxed);
+    set[way].steps.store(runs.steps, std::memory_order_relaxed);
+    set[way].ordinals.store(runs.ordinals, std::memory_order_relaxed);
     return;
   }
 }
 
-uint32_t StepsOf(CUgraphExec executable) {
-  const Entry* found = Find(executable);
-  return found != nullptr ? found->steps.load(std::memory_order_relaxed) : kUnknownSteps;
-}
+GraphRuns RunsOf(CUgraphExec executable) { return Read(Find(executable)); }
 
-uint32_t ForgetSteps(CUgraphExec executable) {
+GraphRuns ForgetRuns(CUgraphExec executable) {
   Entry* found = Find(executable);
-  if (found == nullptr) return kUnknownSteps;
-  const uint32_t steps = found->steps.load(std::memory_order_relaxed);
-  found->handle.store(0, std::memory_order_relaxed);
-  return steps;
+  const GraphRuns runs = Read(found);
+  if (found != nullptr) found->handle.store(0, std::memory_order_relaxed);
+  return runs;
 }
 
 }  // namespace gpufence

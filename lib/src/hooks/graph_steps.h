@@ -1,6 +1,6 @@
-// In how many steps the kernels of each executable graph run: told when it is made, asked at every
-// launch. One table for the process, of fixed size; asking takes no lock. Must not know how steps
-// are counted, nor what they cost.
+// In how many steps the kernels of each executable graph run, and on which devices: told when it is
+// made, asked at every launch. One table for the process, of fixed size; asking takes no lock. Must
+// not know how steps are counted, nor what they cost.
 #pragma once
 
 #include <stdint.h>
@@ -12,8 +12,13 @@ namespace gpufence {
 // What an executable that is not known, or for which there was no room, counts for.
 inline constexpr uint32_t kUnknownSteps = 1;
 
-void RememberSteps(CUgraphExec executable, uint32_t steps);
-uint32_t StepsOf(CUgraphExec executable);
-uint32_t ForgetSteps(CUgraphExec executable);  // returns them
+struct GraphRuns {
+  uint32_t steps = kUnknownSteps;
+  uint64_t ordinals = 0;  // of devices, a bit each; 0: there is one alone, or they are not known
+};
+
+void RememberRuns(CUgraphExec executable, GraphRuns runs);
+GraphRuns RunsOf(CUgraphExec executable);
+GraphRuns ForgetRuns(CUgraphExec executable);  // returns them
 
 }  // namespace gpufence

@@ -131,8 +131,8 @@ def test_an_unknown_option_is_wrong_usage(command: Command, argument: str) -> No
 @every_command
 @pytest.mark.parametrize(
     "argument",
-    [b"\xff\xfe/x", b"/nonexistent/x", b"/", b"9" * 400, b"-9", b"", b"a\nb", b"\x1b[31m"],
-    ids=["bytes", "missing", "folder", "huge", "negative", "empty", "newline", "escape"],
+    [b"\xff\xfe/x", b"\xff", b"/nonexistent/x", b"/", b"9" * 400, b"-9", b"", b"a\nb", b"\x1b[31m"],
+    ids=["bytes", "byte", "missing", "folder", "huge", "negative", "empty", "newline", "escape"],
 )
 def test_a_positional_argument_may_be_anything(command: Command, argument: bytes) -> None:
     done = start(command, argument)

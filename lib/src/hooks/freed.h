@@ -1,5 +1,5 @@
-// One free of an address: the holding leaves the table before the driver's call, since the address may be
-// somebody else's the moment the call returns; its bytes leave the ledger after the call succeeded.
+// One free of an address: the holding leaves the table before the driver's call, since the address
+// may be somebody else's the moment it returns; its bytes leave the ledger after it succeeded.
 #pragma once
 
 #include "hooks/fence.h"

@@ -179,7 +179,8 @@ uint16_t Markers::ContextFor(uint64_t handle) {
   for (uint16_t i = 1; i < kMostMarkedContexts; ++i) {
     const uint64_t seen = contexts_[i].handle.load(std::memory_order_relaxed);
     if (seen == handle) return i;
-    if (seen == 0 && free == kNone) free = i;
+    // One that ended keeps its place for the other calls that may have ended it as well.
+    if (seen == 0 && contexts_[i].away == 0 && free == kNone) free = i;
   }
   if (free == kNone) return kNone;
   const CUcontext context = reinterpret_cast<CUcontext>(handle);
@@ -191,7 +192,7 @@ uint16_t Markers::ContextFor(uint64_t handle) {
   Context* made = &contexts_[free];
   made->ordinal = ordinal;
   made->is_primary = IsPrimary(handle, static_cast<CUdevice>(ordinal));
-  made->away = made->others = 0;
+  made->others = 0;
   made->blind = false;
   made->free = made->base = kNone;
   made->base_ns = 0;

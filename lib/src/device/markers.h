@@ -251,11 +251,11 @@ class Markers {
   // charge that from `*since_ns` on.
   bool Forget(CUstream stream, uint64_t* since_ns);
   // Before the driver may end contexts: no driver call is made about them until the answer is
-  // known. A null handle: the primary one of the device.
-  void Suspend(CUcontext context, uint32_t ordinal);
+  // known. A null handle: the primary one of the device. Returns which they are, a bit each: one
+  // that is new afterwards is none of them, whoever suspended it.
+  uint64_t Suspend(CUcontext context, uint32_t ordinal);
   // Afterwards. `ended`: all that was suspended is gone; what ran there ran until now.
-  size_t Resume(CUcontext context, uint32_t ordinal, bool ended, uint64_t now_ns,
-                BusyInterval* busy, size_t room);
+  size_t Resume(uint64_t suspended, bool ended, uint64_t now_ns, BusyInterval* busy, size_t room);
 
  private:
   static constexpr uint32_t kWays = 8;

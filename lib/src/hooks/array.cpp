@@ -2,6 +2,7 @@
 // arrays without memory of their own. Planes and levels are views and cost nothing.
 #include "device/usage.h"
 #include "hooks/array_cost.h"
+#include "hooks/context_cost.h"
 #include "hooks/physical.h"
 #include "policy/array_grant.h"
 #include "real.h"
@@ -71,6 +72,9 @@ CUresult CreateSmall(const Hook& hook, FencedDevice* device, const Holding& want
                       .kind = wanted.kind,
                       .family = Family::kSmallArray});
   held.Keep();
+  if (move.SawEnd()) [[unlikely]] {
+    EndArrayIfGone(device, wanted.kind, reinterpret_cast<uint64_t>(*out), move.SawPrimaryEnd());
+  }
   return rc;
 }
 
@@ -96,6 +100,9 @@ CUresult Create(HoldingKind kind, Handle* out, const Descriptor* wanted, unsigne
   if (rc == CUDA_SUCCESS) {
     holding.key = reinterpret_cast<uint64_t>(*out);
     held.Commit(holding);
+    if (held.move().SawEnd()) [[unlikely]] {
+      EndArrayIfGone(device, kind, holding.key, held.move().SawPrimaryEnd());
+    }
   }
   return rc;
 }

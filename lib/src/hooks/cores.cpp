@@ -351,17 +351,16 @@ void EndCoreStream(Cores* cores, CUstream stream) {
   MeasureByWaiting(device, stream, since_ns);
 }
 
-CoreContextEnd::CoreContextEnd(CUcontext context, CUdevice ordinal)
-    : cores_(ActiveCores()), context_(context), ordinal_(static_cast<uint32_t>(ordinal)) {
-  if (cores_ != nullptr) cores_->markers.Suspend(context_, ordinal_);
+CoreContextEnd::CoreContextEnd(CUcontext context, CUdevice ordinal) : cores_(ActiveCores()) {
+  if (cores_ == nullptr) return;
+  suspended_ = cores_->markers.Suspend(context, static_cast<uint32_t>(ordinal));
 }
 
 void CoreContextEnd::Settle(bool ended) {
   if (cores_ == nullptr) return;
   BusyInterval busy[kMostIntervals];
   const uint64_t now_ns = NowNs();
-  const size_t count =
-      cores_->markers.Resume(context_, ordinal_, ended, now_ns, busy, kMostIntervals);
+  const size_t count = cores_->markers.Resume(suspended_, ended, now_ns, busy, kMostIntervals);
   ChargeAll(cores_, busy, count, now_ns);
   cores_ = nullptr;
 }

@@ -196,6 +196,9 @@ class Reservation {
   // Keeps the charge without a holding; the caller gives it back.
   void Keep() { keep_ = true; }
 
+  // The device is not null.
+  const LedgerMove& move() const { return move_; }
+
  private:
   FencedDevice* device_;
   uint64_t bytes_;

@@ -53,7 +53,7 @@ bool SharesChunk(const Holding& holding) {
          IsSmall(holding.bytes);
 }
 
-// Calls find(chunks, &piece) for every table that holds pieces, until it finds one.
+// Calls find(chunks, &piece) for every table of pieces, until it finds one.
 template <typename Find>
 bool FindPiece(Fence* fence, Holding* found, Find find) {
   SmallPiece piece;
@@ -61,7 +61,7 @@ bool FindPiece(Fence* fence, Holding* found, Find find) {
     FencedDevice* device = &fence->devices[i];
     for (const Tier tier : {Tier::kDevice, Tier::kUnified}) {
       ChunkTable* chunks = ChunksOf(device, tier);
-      if (chunks->chunks() == 0 || !find(chunks, &piece)) continue;
+      if (!find(chunks, &piece)) continue;
       *found = HoldingOf(device, fence, piece, tier);
       return true;
     }
@@ -102,7 +102,7 @@ void HoldWhole(FencedDevice* device, uint64_t context, HeapKind kind, uint64_t a
   if (family == Family::kManaged) device->managed_bytes.fetch_add(bytes);
 }
 
-bool PieceReservation::Commit(uint64_t address) {
+bool PieceReservation::Place(uint64_t address) {
   if (!IsSmall(bytes_)) {
     HoldWhole(device_, context_, kind_, address, RoundUp(bytes_, kChunkBytes), tier_);
     return grant_.Placed(address);
@@ -116,16 +116,24 @@ bool PieceReservation::Commit(uint64_t address) {
   return false;
 }
 
+bool PieceReservation::Commit(uint64_t address) {
+  if (!Place(address)) [[unlikely]]
+    return false;
+  if (move_.SawEnd()) [[unlikely]]
+    EndAddressIfGone(device_, address);
+  return true;
+}
+
 bool GetAddress(Fence* fence, uint64_t address, Holding* found) {
   return fence->holdings.Get(HoldingKind::kAddress, address, found) ||
          FindPiece(fence, found, [&](ChunkTable* chunks, SmallPiece* piece) {
-           return chunks->Find(address, piece);
+           return chunks->chunks() != 0 && chunks->Find(address, piece);
          });
 }
 
 [[gnu::flatten]] bool TakeAddress(Fence* fence, uint64_t address, Holding* taken) {
   const auto leave = [&](ChunkTable* chunks, SmallPiece* piece) {
-    return chunks->Leave(address, piece);
+    return chunks->chunks() != 0 && chunks->Leave(address, piece);
   };
   // What fills chunks begins with one: the likely table first.
   if (address % kChunkBytes != 0 && FindPiece(fence, taken, leave)) return true;
@@ -143,6 +151,7 @@ void RestoreAddress(Fence* fence, Holding taken) {
   KeepSmallPiece(&device->account, ChunksOf(device, tier), PieceOf(taken), tier);
 }
 
+// Looks under the lock, whatever number of chunks is told without: see Moves::ContextEnded.
 bool TakePieceOf(Fence* fence, uint64_t context, size_t* from, Holding* taken) {
   return FindPiece(fence, taken, [&](ChunkTable* chunks, SmallPiece* piece) {
     return chunks->LeaveAny(HeapOf(context, HeapKind::kLinear), from, piece) ||

@@ -1,6 +1,7 @@
 // Reservations of memory whose address tells in which chunk it lies: linear and managed.
 #pragma once
 
+#include "hooks/context_cost.h"
 #include "hooks/fence.h"
 #include "policy/piece_grant.h"
 
@@ -24,6 +25,8 @@ class PieceReservation {
   bool Commit(uint64_t address);
 
  private:
+  bool Place(uint64_t address);
+
   FencedDevice* device_;
   uint64_t context_;
   HeapKind kind_;
@@ -48,6 +51,8 @@ class WholeReservation {
   bool Commit(uint64_t address) {
     HoldWhole(device_, context_, kind_, address, bytes_);
     reservation_.Keep();
+    if (reservation_.move().SawEnd()) [[unlikely]]
+      EndAddressIfGone(device_, address);
     return true;
   }
 

@@ -145,6 +145,7 @@ MarkedStream* Markers::Insert(const Key& key) {
   place->steady = place->mean_of = 0;
   place->by_host = place->is_waited_for = place->began_away = place->marks_each = false;
   place->came_ns = place->spaced_ns = 0;
+  place->behind = 0;
   place->marked_due = 0;
   place->begin_gpu_ns = 0;
   place->host_mark_ns = place->held_ns = place->record_ns = 0;

@@ -108,6 +108,16 @@ bool VisitChild(CUgraphNode node, Walk* walk, uint32_t* steps) {
   return went;
 }
 
+// All kernels of the bodies are of the node's own context, which drivers tell since CUDA 13.2.
+void VisitCondition(CUgraphNode node, Walk* walk) {
+  walk->needs->has_bodies = true;
+  CUgraphNodeParams params = {};
+  if (walk->fence->device_count == 1 || real::cuGraphNodeGetParams(node, &params) != CUDA_SUCCESS) {
+    return;
+  }
+  NoteContext(params.conditional.ctx, walk);
+}
+
 // `*steps`: how many the node takes (graph_order.h), 0 as it comes. A conditional node has the one
 // that can be seen.
 bool Visit(CUgraphNode node, Walk* walk, uint32_t* steps) {
@@ -127,7 +137,7 @@ bool Visit(CUgraphNode node, Walk* walk, uint32_t* steps) {
     case CU_GRAPH_NODE_TYPE_GRAPH:
       return VisitChild(node, walk, steps);
     case CU_GRAPH_NODE_TYPE_CONDITIONAL:
-      walk->needs->has_bodies = true;
+      VisitCondition(node, walk);
       *steps = 1;
       return true;
     default:

@@ -169,7 +169,7 @@ class Account {
   void ChangeOverhead(uint64_t reserved, uint64_t owned, uint64_t loose);
   uint64_t LooseOf(uint64_t overhead_bytes, uint64_t orphan_bytes) const;
 
-  // What every request reads lies on one cache line, as far as the beginning of `sharing_`: behind a
+  // What every request reads lies on one cache line, up to the beginning of `sharing_`: behind a
   // driver call it is cold.
   alignas(64) Ledger ledger_;
   std::atomic<uint64_t> limit_bytes_;

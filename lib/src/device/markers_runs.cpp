@@ -144,7 +144,7 @@ bool Markers::CameToIdle(MarkedStream* stream, CUstream handle, bool captures) {
   if (!runs || now_ns < last_ns + apart_ns || captures || stream->by_host) return false;
   const CaptureRelaxed relaxed;  // another thread's capture may begin at any moment
   const bool is_idle = real::cuStreamQuery(handle) == CUDA_SUCCESS;
-  stream->marks_each.store(is_idle || is_behind, std::memory_order_relaxed);
+  stream->marks_each.store(is_idle, std::memory_order_relaxed);
   if (!is_idle) return false;
   const FutexGuard guard(&lock_);
   LeaveLocked(stream);

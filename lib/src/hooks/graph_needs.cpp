@@ -178,7 +178,7 @@ bool VisitAll(CUgraph graph, Walk* walk, uint32_t* steps) {
   uint32_t taken[kFewNodes] = {};
   size_t count = kFewNodes;
   if (real::cuGraphGetNodes(graph, nodes, &count) != CUDA_SUCCESS) return true;
-  if (count == kFewNodes) return VisitMany(graph, walk, steps);
+  if (count >= kFewNodes) return VisitMany(graph, walk, steps);
   return VisitNodes(graph, nodes, taken, count, walk, steps);
 }
 

@@ -2,6 +2,7 @@
 // flags: -pthread -Wl,-z,lazy
 // Facts: stream capture: what may be called meanwhile, what breaks it, and what it records.
 
+#include <algorithm>
 #include <functional>
 #include <string>
 #include <thread>
@@ -236,6 +237,16 @@ void Joined(Facts& facts, const Kernels& kernels) {
   facts.Number("join.nodes", static_cast<long long>(nodes));
   facts.Number("join.roots", static_cast<long long>(roots));
   facts.Number("join.edges", static_cast<long long>(edges));
+  CUgraphNode listed[8] = {};
+  std::fill(listed, listed + 8, reinterpret_cast<CUgraphNode>(1));
+  size_t one = 1;
+  facts.Code("join.list_of_one", cuGraphGetNodes(graph, listed, &one));
+  facts.Number("join.listed_where_one_fits", static_cast<long long>(one));
+  facts.Is("join.list_of_one_ends_there", listed[1] == reinterpret_cast<CUgraphNode>(1));
+  size_t eight = 8;
+  facts.Code("join.list_of_eight", cuGraphGetNodes(graph, listed, &eight));
+  facts.Number("join.listed_where_eight_fit", static_cast<long long>(eight));
+  facts.Is("join.list_is_null_behind_the_last", listed[nodes] == nullptr);
   cuGraphDestroy(graph);
 }
 

@@ -25,9 +25,14 @@ POINTS = 1.0
 TURN_POINTS = 2.0  # a turn more or less in the time that counts
 SUM_RATIO = 0.99
 
+# Behind a hold the host is slow: microseconds before these kernels of the convolutions (H200).
+COLD_US = {0: 100, 1: 80, 8: 260, 27: 450, 28: 220, 29: 105, 30: 300, 31: 125, 33: 160, 34: 400}
+COLD_US |= {35: 300, 37: 110, 39: 65, 73: 320}
+COLD_POINTS = 0.5
+
 
 def shares(
-    sim: Sim, folder: Path, network: str, limits: tuple[int, ...], run_ms: int
+    sim: Sim, folder: Path, network: str | Path, limits: tuple[int, ...], run_ms: int
 ) -> list[dict[str, float]]:
     """What containers of these limits get, side by side in one node folder; (): no limit."""
     command = ("cores_replay", STEPS / f"{network}.txt", run_ms, GPU_GAP_NS)
@@ -57,6 +62,29 @@ def test_a_program_that_launches_kernel_by_kernel_has_its_share(
     assert facts["share"] == pytest.approx(percent, abs=POINTS)
     assert facts["least"] >= percent - TURN_POINTS
     assert facts["most"] <= percent + TURN_POINTS
+
+
+def slowed(network: str, host_us: dict[int, int]) -> str:
+    """A recorded step in which the host takes at least so long before some kernels."""
+    lines, kernels = [], 0
+    for line in (STEPS / f"{network}.txt").read_text(encoding="utf-8").splitlines():
+        host, ran, kind = line.split()
+        if kind == "k":
+            host = str(max(int(host), 1_000 * host_us.get(kernels, 0)))
+            kernels += 1
+        lines.append(f"{host} {ran} {kind}")
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize("percent", [10, 50, 90])
+def test_what_the_gpu_waits_for_a_host_that_was_held_is_not_charged(
+    sim: Sim, tmp_path: Path, percent: int
+) -> None:
+    (tmp_path / "cold.txt").write_text(slowed("convolution", COLD_US), encoding="utf-8")
+
+    (facts,) = shares(sim, tmp_path, tmp_path / "cold", (percent,), ALONE_MS)
+
+    assert facts["share"] == pytest.approx(percent, abs=COLD_POINTS)
 
 
 @pytest.mark.parametrize(

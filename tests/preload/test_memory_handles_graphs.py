@@ -62,6 +62,18 @@ def test_graphs_are_held_at_the_limit_exactly(bare: Sim, state: Path) -> None:
         assert fence.ask("attribute") == [0, GIB - (32 * MIB if small else 0)]
 
 
+@pytest.mark.parametrize("count", [31, 32, 33])
+def test_every_node_of_a_graph_counts(bare: Sim, state: Path, count: int) -> None:
+    with handles(bare, state, limit="2g") as fence:
+        fence.make("create", "device", 2 * GIB - fence.charged() - (count - 1) * 32 * MIB)
+        graph = fence.make("graph", "keep", *[32 * MIB] * count)
+        launched = fence.make("instantiate", "flags", graph)
+
+        fence.refused("run", "launch", launched)
+
+        assert fence.ask("attribute") == [0, 0]
+
+
 def test_captured_allocations_are_charged_at_the_launch(bare: Sim, state: Path) -> None:
     with handles(bare, state) as fence:
         start = fence.charged()

@@ -199,6 +199,16 @@ def test_zig_stands_in_where_there_is_no_compiler(checkout: Path) -> None:
     assert compiled.stdout == "c++|-c|a b.cpp|cache|"
 
 
+def test_zig_can_be_asked_for_beside_a_system_compiler(checkout: Path) -> None:
+    replace(checkout / "ci" / "setup", f'echo "$@" >"{checkout}/groups"')
+    replace(checkout / ".venv" / "bin" / "python", f'echo "{checkout}"')
+
+    done = run(checkout / "ci" / "compiler", CXX="zig")
+
+    assert done.stdout == f"-DCMAKE_TOOLCHAIN_FILE={checkout}/ci/zig.cmake\n"
+    assert (checkout / "groups").read_text(encoding="utf-8") == "zig\n"
+
+
 def drivers(folder: Path) -> Path:
     """All four branches, as far as the script looks."""
     for branch in ("470", "525", "535", "550"):

@@ -228,3 +228,27 @@ def test_a_command_that_is_none_is_wrong_usage(tool: str, words: list[str]) -> N
 
     judge(command, done)
     assert (done.returncode, done.stdout) == (2, b"")
+
+
+INTERRUPTED = """
+import runpy, sys
+class Finder:
+    def find_spec(self, name, *_):
+        if name.endswith(".cli"):
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Finder())
+runpy.run_module(sys.argv[1], run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize("module", ["findsyms", "gen"])
+def test_ctrl_c_while_modules_load_leaves_no_traceback(module: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, module],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(REPO / "tools")},
+        capture_output=True,
+        timeout=SECONDS,
+        check=False,
+    )
+
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")

@@ -10,8 +10,8 @@ namespace gpufence {
 enum class FileResult { kRead, kMissing, kNoDescriptor, kUnreadable, kTooLarge };
 
 // Reads root + path into `buffer`. kMissing: nothing is there. kNoDescriptor: nobody could look,
-// since the process or the machine has as many files open as it may. kUnreadable: something is, but it
-// cannot be opened, is no regular file, or fails to be read. kTooLarge: `bytes` were not enough;
+// since the process or the machine has as many files open as it may. kUnreadable: something is, but
+// it cannot be opened, is no regular file, or fails to be read. kTooLarge: `bytes` were not enough;
 // the buffer is filled then.
 FileResult ReadWholeFile(const char* root, const char* path, char* buffer, size_t bytes,
                          std::string_view* content);

@@ -1,9 +1,11 @@
 #include "hooks/context_cost.h"
 
+#include <algorithm>
 #include <atomic>
 
 #include "core/futex.h"
 #include "core/uncancelled.h"
+#include "device/context_scope.h"
 #include "hooks/current_pool.h"
 #include "hooks/graph_memory.h"
 #include "hooks/launch_memory.h"
@@ -35,13 +37,11 @@ uint64_t KnownCost(FencedDevice* device) {
 uint64_t BoundedGuess(CUcontext made) {
   size_t free_bytes = 0;
   size_t total_bytes = 0;
-  if (real::cuCtxPushCurrent_v2(made) != CUDA_SUCCESS) return kUnknownContextBytes;
-  const CUresult rc = real::cuMemGetInfo_v2(&free_bytes, &total_bytes);
-  CUcontext popped = nullptr;
-  real::cuCtxPopCurrent_v2(&popped);
-  const uint64_t used_bytes = total_bytes - free_bytes;
-  return rc == CUDA_SUCCESS && used_bytes < kUnknownContextBytes ? used_bytes
-                                                                 : kUnknownContextBytes;
+  const ContextScope scope(made);
+  if (!scope || real::cuMemGetInfo_v2(&free_bytes, &total_bytes) != CUDA_SUCCESS) {
+    return kUnknownContextBytes;
+  }
+  return std::min(total_bytes - free_bytes, kUnknownContextBytes);
 }
 
 // Bookings of contexts are numbered, since handles are dealt again.

@@ -218,7 +218,7 @@ class Reservation {
 inline bool Hold(Fence* fence, const Holding& holding) {
   if (fence->holdings.PutNew(holding)) [[likely]]
     return true;
-  return HoldAgain(fence, holding);
+  return HoldAgain(fence, CopyOf(holding));
 }
 
 // Gives back what a holding was charged.

@@ -95,12 +95,17 @@ class LedgerMove {
   LedgerMove(const LedgerMove&) = delete;
   LedgerMove& operator=(const LedgerMove&) = delete;
 
-  // Before the ledger is asked, or before the driver frees.
+  // Before the ledger is asked.
   void Begin(Moves* moves) {
-    moves_ = moves;
     asking_ = true;
-    ++this_thread.moves;
     ++this_thread.asking;
+    BeginCounted(moves);
+  }
+
+  // Before the driver frees what the ledger counts.
+  void BeginCounted(Moves* moves) {
+    moves_ = moves;
+    ++this_thread.moves;
     moves->Begin();
     ends_ = moves->Ends();
   }

@@ -21,6 +21,12 @@ Family FamilyOf(HeapKind kind, Tier tier) {
   return kind == HeapKind::kManaged ? Family::kManaged : Family::kLinear;
 }
 
+// Where no chunk is shared only what is said of managed memory makes a difference.
+Family FamilyOfWhole(HeapKind kind, Tier tier) {
+  const Family family = FamilyOf(kind, tier);
+  return family == Family::kLinear ? Family::kPlain : family;
+}
+
 // Charges of one tier never pay for chunks of the other.
 ChunkTable* ChunksOf(FencedDevice* device, Tier tier) {
   return tier == Tier::kUnified ? &device->unified_chunks : &device->chunks;
@@ -83,7 +89,7 @@ PieceReservation::PieceReservation(FencedDevice* device, uint64_t context, HeapK
 
 void HoldWhole(FencedDevice* device, uint64_t context, HeapKind kind, uint64_t address,
                uint64_t bytes, Tier tier) {
-  const Family family = FamilyOf(kind, tier);
+  const Family family = FamilyOfWhole(kind, tier);
   Fence* fence = the_fence.load(std::memory_order_relaxed);
   // First of all, since it ends what was there before.
   Hold(fence, {.key = address,
@@ -98,7 +104,7 @@ void HoldWhole(FencedDevice* device, uint64_t context, HeapKind kind, uint64_t a
 
 bool PieceReservation::Place(uint64_t address) {
   if (!IsSmall(bytes_)) {
-    HoldWhole(device_, context_, kind_, address, bytes_, tier_);
+    HoldWhole(device_, context_, kind_, address, RoundUp(bytes_, kChunkBytes), tier_);
     return grant_.Placed(address);
   }
   const Family family = FamilyOf(kind_, tier_);
@@ -155,6 +161,7 @@ bool TakePieceOf(Fence* fence, uint64_t context, size_t* from, Holding* taken) {
 
 void DischargePiece(FencedDevice* device, const Holding& holding) {
   const Tier tier = TierOf(holding);
+  if (!IsSmall(holding.bytes)) return device->account.Release(holding.bytes, tier);
   EndPiece(&device->account, ChunksOf(device, tier), PieceOf(holding), tier);
 }
 

@@ -7,7 +7,7 @@
 
 namespace gpufence {
 
-// Books memory that shares no chunk. `kind`, `tier`: of the heap.
+// Books memory that shares no chunk. `bytes`: of its chunks. `kind`, `tier`: of the heap.
 void HoldWhole(FencedDevice* device, uint64_t context, HeapKind kind, uint64_t address,
                uint64_t bytes, Tier tier = Tier::kDevice);
 
@@ -43,8 +43,8 @@ class WholeReservation {
       : device_(device),
         context_(context),
         kind_(kind),
-        bytes_(bytes),
-        reservation_(device, RoundUp(bytes, kChunkBytes)) {}
+        bytes_(RoundUp(bytes, kChunkBytes)),
+        reservation_(device, bytes_) {}
 
   explicit operator bool() const { return static_cast<bool>(reservation_); }
 

@@ -29,9 +29,9 @@ class SpinLock {
   void Unlock() { held_.store(false, std::memory_order_release); }
 
  private:
-  // Reads while it waits: whoever writes takes the line away from the holder, who needs it. One that
-  // goes before all others (SCHED_FIFO) yields to its equals alone. The holder may be none of them,
-  // and gets the processor while this one sleeps.
+  // Reads while it waits: whoever writes takes the line away from the holder, who needs it. One
+  // that goes before all others (SCHED_FIFO) yields to its equals alone. The holder may be none of
+  // them, and gets the processor while this one sleeps.
   [[gnu::noinline, gnu::cold]] void LockLate() {
     constexpr int kSpins = 100;
     constexpr int kYields = 32;

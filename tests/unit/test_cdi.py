@@ -316,6 +316,11 @@ def test_the_list_tells_limits_and_leaves_out_what_is_broken(lib: Path, tmp_path
 
 
 def test_a_missing_folder_lists_nothing(tmp_path: Path) -> None:
-    done = cdi("list", "--dir", tmp_path / "gone", "--json")
+    gone = tmp_path / "gone"
+
+    done = cdi("list", "--dir", gone, "--json")
+    told = cdi("list", "--dir", gone)
 
     assert (done.returncode, json.loads(done.stdout)) == (0, {"schema": 1, "devices": []})
+    assert (told.returncode, told.stdout) == (0, "")
+    assert told.stderr == f"gpufence: no device with a limit in {gone}\n"

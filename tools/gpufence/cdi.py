@@ -302,7 +302,8 @@ def _list(args: argparse.Namespace) -> ExitCode:
         OK, also when there is no device at all.
     """
     rows: dict[str, dict[str, object]] = {}
-    for folder in args.dir or [Path(name) for name in _FOLDERS]:
+    folders = args.dir or [Path(name) for name in _FOLDERS]
+    for folder in folders:
         for read in _folder(folder):
             if complaints := read.complaints():
                 print(f"gpufence: {read.path} is left out: {complaints[0]}.", file=sys.stderr)
@@ -314,6 +315,9 @@ def _list(args: argparse.Namespace) -> ExitCode:
         for row in rows.values():
             limits = " ".join(f"{key}={text}" for key, text in _limits_of(row).items())
             print(f"{row['device']}  {limits or '(no limit)'}  {row['path']}")
+        if not rows:
+            what = "device" if args.all else "device with a limit"
+            print(f"gpufence: no {what} in {', '.join(map(str, folders))}", file=sys.stderr)
     return ExitCode.OK
 
 

@@ -109,6 +109,20 @@ def test_long_kernels_among_short_ones_that_are_waited_for_are_paid_for(
     assert 30 - POINTS <= share <= 30 + SAVED_POINTS + UNSEEN_POINTS
 
 
+@pytest.mark.parametrize(("count", "kernel_us"), [(1, 10), (2, 14), (15, 30), (100, 100)])
+def test_short_runs_of_which_few_are_read_are_paid_for(
+    sim: Sim, tmp_path: Path, count: int, kernel_us: int
+) -> None:
+    """Of the usual ones some stand for all; the host sees which are not usual."""
+    log = tmp_path / "calls"
+
+    share = corner(sim.with_env(LOG=str(log)), tmp_path, 30, "uneven", count, kernel_us)
+
+    calls = calls_of(log)
+    assert 30 - POINTS <= share <= 30 + POINTS
+    assert calls.count("cuEventElapsedTime") < 0.75 * calls.count("cuEventSynchronize")
+
+
 @pytest.mark.parametrize("way", ["running", "idle"])
 def test_copies_in_the_legacy_stream_cost_nothing_to_those_that_wait_for_it(
     sim: Sim, tmp_path: Path, way: str

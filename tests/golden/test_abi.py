@@ -65,7 +65,7 @@ def test_wrong_size_or_alignment_does_not_compile(
 
 
 def test_moved_field_does_not_compile(workshop: Workshop) -> None:
-    plan = ir.load(API / "cuda.json").type_named("CUplan")
+    plan = next(each for each in ir.load(API / "cuda.json").types if each.name == "CUplan")
     assert isinstance(plan, ir.RecordType)
     fields = tuple(replace(f, offset=96) if f.name == "next" else f for f in plan.fields)
     folder = workshop.write("gen", render.render(edited("CUplan", {"fields": fields})))

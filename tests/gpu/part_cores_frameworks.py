@@ -1,9 +1,10 @@
 """Frameworks under a core limit: when their kernels ran, and their rate against no limit.
 
 To be looked at slows a program, and what CUPTI adds between kernels is charged. So the share is the
-time that a step's kernels took, by CUPTI's records, times the rate without them; what kernels
-covered while they were recorded tells single seconds. All programs start side by side and then work
-one after the other, each a container of its own, alone on the GPU.
+time that a step's kernels took, times the rate without records. A record is longer than its kernel
+was by what launching and ending take (record_excess.py): that is measured first and deducted. What
+kernels covered while they were recorded tells single seconds. All programs start side by side and
+then work one after the other, each a container of its own, alone on the GPU.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from driven import Driven, DrivenError, started
 from part_cores import SECOND_POINTS, SHARE_POINTS, fenced
 from part_frameworks import SKIPPED, python
 from report import Report
-from setup import Setup
+from setup import Setup, run
 
 LIMITS = (10, 50, 90)
 RATE_POINTS = 3.0  # of the rate, which also moves with the GPU's clock
-SECONDS = 3.0  # each of both ways
-BARE_S = 2.0
+SECONDS = 5.0  # each of both ways
+BARE_S = 3.0
+EXCESS_TIMEOUT_S = 60.0
 START_S = 120.0
 PROGRAMS = {
     "torch convolution": ("cores_torch.py", "convolution"),
@@ -43,14 +45,30 @@ def _start(setup: Setup, stack: ExitStack, words: tuple[str, ...], limit: int | 
     return stack.enter_context(started((*command, *arguments), env, f"{script} {limit or 'bare'}"))
 
 
-def _ask(program: Driven, seconds: float) -> dict[str, Any]:
+def _record_excess_ms(setup: Setup, report: Report) -> float:
+    """By how much a record is longer than its kernel; 0 where that cannot be measured."""
+    command, extra = python("record_excess.py")
+    done = run(
+        command, setup.environment(preload=False, extra=extra), setup.left_s(EXCESS_TIMEOUT_S)
+    )
+    if done.status != 0:
+        text = f"not known, nothing is deducted: {(done.stdout + done.stderr)[-300:]}"
+        report.judge("cores_frameworks", "excess of a record", "skipped", text)
+        return 0.0
+    said = json.loads(done.stdout)
+    text = f"{said['excess_ns']:.0f} ns, by length in us {said['by_us']}"
+    report.judge("cores_frameworks", "excess of a record", "same", text, said=said)
+    return float(said["excess_ns"]) / 1e6
+
+
+def _ask(program: Driven, seconds: float, excess_ms: float) -> dict[str, Any]:
     """The rate, what CUPTI saw, if anything, and `percent`: kernels at the rate unseen."""
     timeout_s = 10 * seconds + 60
     rate = json.loads(program.tell("rate", seconds, timeout_s=timeout_s))["rate"]
     seen: dict[str, Any] = json.loads(program.tell("share", seconds, timeout_s=timeout_s))
     seen["seen_rate"] = seen.pop("rate", None)
     if "step_ms" in seen:
-        seen["percent"] = rate * seen["step_ms"] / 10
+        seen["percent"] = rate * (seen["step_ms"] - seen["kernels"] * excess_ms) / 10
     return {"rate": rate, **seen}
 
 
@@ -63,7 +81,8 @@ def _judge(
     if "percent" in said and "percent" in bare:
         seconds = " ".join(f"{one:.1f}" for one in said["seconds"])
         text = (
-            f"{said['percent']:.2f} % of the time, bare {bare['percent']:.2f}; seen "
+            f"{said['percent']:.2f} % of the time, bare {bare['percent']:.2f}; "
+            f"{said['kernels']:.0f} kernels of {said['step_ms']:.3f} ms a step; seen "
             f"{said['share']:.2f}, bare {bare['share']:.2f}, seconds {seconds}; {text}"
         )
         wanted = min(limit, bare["percent"])
@@ -74,7 +93,7 @@ def _judge(
 
 
 def run_part(setup: Setup, report: Report) -> None:
-    """Some two minutes, a fourth of it imports."""
+    """Some four minutes, a tenth of it imports."""
     if setup.simulated:
         report.judge("cores_frameworks", "all", "skipped", "needs a GPU")
         return
@@ -83,9 +102,10 @@ def run_part(setup: Setup, report: Report) -> None:
             name: {limit: _start(setup, stack, words, limit) for limit in (None, *LIMITS)}
             for name, words in PROGRAMS.items()
         }
+        excess_ms = _record_excess_ms(setup, report)
         ready = {name: _are_ready(setup, report, name, running[name]) for name in PROGRAMS}
         for name in (each for each in PROGRAMS if ready[each]):
-            _compare(report, name, running[name])
+            _compare(report, name, running[name], excess_ms)
 
 
 def _are_ready(
@@ -101,10 +121,12 @@ def _are_ready(
     return True
 
 
-def _compare(report: Report, name: str, programs: Mapping[int | None, Driven]) -> None:
+def _compare(
+    report: Report, name: str, programs: Mapping[int | None, Driven], excess_ms: float
+) -> None:
     try:
-        bare = _ask(programs[None], BARE_S)
+        bare = _ask(programs[None], BARE_S, excess_ms)
         for limit in LIMITS:
-            _judge(report, name, limit, _ask(programs[limit], SECONDS), bare)
+            _judge(report, name, limit, _ask(programs[limit], SECONDS, excess_ms), bare)
     except DrivenError as error:
         report.judge("cores_frameworks", name, "failed", str(error))

@@ -130,4 +130,5 @@ def test_shares_are_of_whole_cycles_whole_seconds_and_steps() -> None:
 
     said = steps.described(spans, 2)
 
-    assert said == {"share": 50.0, "seconds": [50.0, 50.0, 50.0], "step_ms": 1000.0}
+    seconds = [50.0, 50.0, 50.0]
+    assert said == {"share": 50.0, "seconds": seconds, "step_ms": 1000.0, "kernels": 2.0}

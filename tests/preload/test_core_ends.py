@@ -22,6 +22,7 @@ PERCENT = 30
 POINTS = 1.5  # the burst of 10 ms, and the end of the last kernel
 BLIND_POINTS = 3  # what is waited for comes in order; what failed once is charged a look late
 REFUSED = 801  # as events may be under a profiler
+INVALID_CONTEXT = 201  # a primary context is not destroyed
 DEAD = 700  # every call about a context in which a kernel went astray
 
 EVENT_CALLS = (
@@ -118,6 +119,22 @@ def test_a_stream_without_a_last_marker_is_paid_for_when_it_ends(sim: Sim, tmp_p
 
     # What is waited for is charged from before its launch, and so for more than it ran.
     assert PERCENT / 2 <= done.facts["share"] <= PERCENT + POINTS
+
+
+def test_a_call_that_may_end_a_context_stays_so_while_others_return(
+    sim: Sim, tmp_path: Path
+) -> None:
+    """Of what is being ended nobody asks anything; the first call knew of nothing to ask."""
+    log = tmp_path / "calls"
+    slow = sim.with_env(LOG=str(log), FAULTS="cuDevicePrimaryCtxRelease_v2@1=block:20")
+
+    (done,) = run_together(slow, tmp_path, [("cores_edges", "twice")], env=limited(tmp_path, 50))
+
+    calls = [line.split()[0] for line in log.read_text(encoding="utf-8").splitlines()]
+    begun = calls.index("cuCtxDestroy_v2")
+    asked = calls[begun : calls.index("cuDriverGetVersion", begun)]
+    assert done.facts["code"] == INVALID_CONTEXT
+    assert not {*asked} & {*EVENT_CALLS}
 
 
 def test_a_context_that_died_is_not_charged_for_ever(sim: Sim, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -87,6 +88,20 @@ def test_doctor_sees_a_fenced_process_from_outside(
     assert json.loads(done.stdout)["library"].endswith("/libgpufence.so")
 
 
+def test_doctor_knows_the_library_in_another_limiters_place(
+    build: Path, tmp_path: Path, driver: dict[str, str]
+) -> None:
+    place = tmp_path / "libvgpu.so"
+    shutil.copy(build / "lib" / "libgpufence.so", place)
+
+    done = gpufence(build, "doctor", "--json", state=tmp_path, LD_PRELOAD=str(place), **driver)
+    shutil.copy(build / "lib" / "libgpufence-addpath.so", place)
+    another = gpufence(build, "doctor", "--json", state=tmp_path, LD_PRELOAD=str(place), **driver)
+
+    assert (done.returncode, json.loads(done.stdout)["library"]) == (0, str(place))
+    assert (another.returncode, json.loads(another.stdout)["library"]) == (5, None)
+
+
 def test_without_a_driver_doctor_says_fenced_and_driverless(
     build: Path, tmp_path: Path, lib: tuple[str, ...]
 ) -> None:
@@ -100,6 +115,22 @@ def test_without_a_driver_doctor_says_fenced_and_driverless(
     assert done.returncode == 3
     assert report["library"] is not None
     assert [problem["what"] for problem in report["problems"]] == ["no driver"]
+
+
+def test_doctor_reads_a_process_whose_library_has_a_path_that_is_no_text(
+    build: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "\udcff"
+    folder.mkdir()
+    shutil.copy(build / "lib" / "libgpufence.so", folder)
+    library = str(folder / "libgpufence.so")
+    inner = [sys.executable, "-m", "gpufence", "doctor", "--json"]
+
+    # Without a driver the loader's complaint has the path, byte for byte.
+    done = gpufence(build, "run", "--lib", library, "--", *inner, state=tmp_path)
+
+    assert done.stderr == ""
+    assert json.loads(done.stdout)["library"] == library
 
 
 @pytest.mark.parametrize("branch", ["470", "525", "535", "550", "580"])

@@ -13,6 +13,9 @@
 // stream | context | reset: a kernel is outstanding when its stream, its context or its device's
 // primary context ends, as {"us": until the next launch may go, "code"}
 //
+// twice: a thread begins to release the primary context; then that is launched into, and another
+// thread tries to destroy it, which takes as long as the kernel; {"code": of that}
+//
 // callback: launches from a host function, as {"launch": code, "code": of the wait behind it}
 //
 // exit: ends while another thread is held; fork: so does a child of a process that is watched
@@ -23,6 +26,8 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
+#include <atomic>
 
 #include "time_program.h"
 
@@ -97,6 +102,54 @@ void EndOf(const char* what, const Gpu& gpu, Facts& facts) {
   }
   usleep(30'000);  // for a watcher that has to wait for a processor
   TellWhenPaid(facts, begin_us);
+}
+
+std::atomic<int> ends_under_way{0};
+
+void* ReleasePrimary(void*) {
+  MUST(cuDevicePrimaryCtxRelease_v2(0));
+  ends_under_way.fetch_sub(1);
+  return nullptr;
+}
+
+struct Destroyed {
+  CUcontext context;
+  CUresult rc;
+};
+
+void* Destroy(void* argument) {
+  auto* destroyed = static_cast<Destroyed*>(argument);
+  destroyed->rc = cuCtxDestroy_v2(destroyed->context);
+  int version = 0;
+  MUST(cuDriverGetVersion(&version));  // for who reads the calls
+  ends_under_way.fetch_sub(1);
+  return nullptr;
+}
+
+void BeginToEnd(void* (*end)(void*), void* argument) {
+  pthread_t thread;
+  ends_under_way.fetch_add(1);
+  if (pthread_create(&thread, nullptr, end, argument) != 0) exit(1);
+  pthread_detach(thread);
+  usleep(5'000);
+}
+
+void EndTwice(const Gpu& gpu, Facts& facts) {
+  Destroyed primary = {nullptr, CUDA_SUCCESS};
+  CUmodule module = nullptr;
+  CUfunction spin = nullptr;
+  for (int i = 0; i < 2; ++i) MUST(cuDevicePrimaryCtxRetain(&primary.context, gpu.device));
+  MUST(cuCtxSetCurrent(primary.context));
+  MUST(cuModuleLoadData(&module, kKernels));
+  MUST(cuModuleGetFunction(&spin, module, "gpufence_spin_ns"));
+  BeginToEnd(ReleasePrimary, nullptr);
+  unsigned long long ns = 2 * kLongNs;
+  void* params[] = {&ns};
+  MUST(cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, NewStream(), params, nullptr));
+  BeginToEnd(Destroy, &primary);
+  while (ends_under_way.load() != 0) usleep(500);
+  facts.Code("code", primary.rc);
+  MUST(cuCtxSynchronize());
 }
 
 void Waits(const Gpu& gpu, Facts& facts) {
@@ -189,6 +242,8 @@ int main(int argc, char** argv) {
     facts.Say("threads", Threads());
   } else if (strcmp(what, "callback") == 0) {
     FromHostFunction(gpu, facts);
+  } else if (strcmp(what, "twice") == 0) {
+    EndTwice(gpu, facts);
   } else if (strcmp(what, "waits") == 0) {
     Waits(gpu, facts);
   } else {

@@ -1,8 +1,9 @@
 // Launches graphs into a stream of one GPU whose kernels run on another.
 // link: cuda
 //
-//   cores_elsewhere MS KERNEL_MS   each waited for, for so long
-//   cores_elsewhere blocked        one, where the stream waits for a value written behind it
+//   cores_elsewhere captured MS KERNEL_MS  each waited for, for so long
+//   cores_elsewhere body MS KERNEL_MS      the same, in the body of a conditional node
+//   cores_elsewhere blocked                one, whose stream waits for a value written behind it
 //
 // Prints {"share": percent of the other GPU's time, until all was paid for} or {"done": 1}.
 #include <time.h>
@@ -14,6 +15,7 @@ using namespace timing;
 namespace {
 
 constexpr unsigned kWholeGpu = 100'000;  // blocks: no two kernels can run side by side
+constexpr unsigned kAssignDefault = 1;   // CU_GRAPH_COND_ASSIGN_DEFAULT
 
 double NowMs() {
   timespec now = {};
@@ -46,6 +48,34 @@ CUgraphExec Captured(const Gpu& here, const Gpu& there, CUstream stream,
   return executable;
 }
 
+// Of no stream: the body of a condition that always holds is the other GPU's.
+CUgraphExec Conditional(const Gpu& there, unsigned long long kernel_ns) {
+  CUgraph graph = nullptr;
+  CUgraphNode node = nullptr;
+  CUgraphExec executable = nullptr;
+  CUgraphNodeParams condition = {};
+  condition.type = CU_GRAPH_NODE_TYPE_CONDITIONAL;
+  condition.conditional.type = CU_GRAPH_COND_TYPE_IF;
+  condition.conditional.size = 1;
+  condition.conditional.ctx = there.context;
+  MUST(cuGraphCreate(&graph, 0));
+  MUST(cuGraphConditionalHandleCreate(&condition.conditional.handle, graph, there.context, 1,
+                                      kAssignDefault));
+  MUST(cuGraphAddNode(&node, graph, nullptr, 0, &condition));
+  void* arguments[] = {&kernel_ns};
+  CUgraphNodeParams kernel = {};
+  kernel.type = CU_GRAPH_NODE_TYPE_KERNEL;
+  kernel.kernel.func = there.spin;
+  kernel.kernel.gridDimX = kWholeGpu;
+  kernel.kernel.gridDimY = kernel.kernel.gridDimZ = 1;
+  kernel.kernel.blockDimX = kernel.kernel.blockDimY = kernel.kernel.blockDimZ = 1;
+  kernel.kernel.kernelParams = arguments;
+  kernel.kernel.ctx = there.context;
+  MUST(cuGraphAddNode(&node, condition.conditional.phGraph_out[0], nullptr, 0, &kernel));
+  MUST(cuGraphInstantiateWithFlags(&executable, graph, 0));
+  return executable;
+}
+
 int Blocked(const Gpu& here, const Gpu& there) {
   CUdeviceptr flag = 0;
   MUST(cuMemAllocManaged(&flag, 4, CU_MEM_ATTACH_GLOBAL));
@@ -67,11 +97,14 @@ int main(int argc, char** argv) {
   const Gpu there(0, 1);
   const Gpu here(0, 0);
   if (argc == 2) return Blocked(here, there);
-  const double run_ms = strtod(argv[1], nullptr);
-  const double kernel_ms = strtod(argv[2], nullptr);
+  if (argc != 4) return 2;
+  const double run_ms = strtod(argv[2], nullptr);
+  const double kernel_ms = strtod(argv[3], nullptr);
+  const auto kernel_ns = static_cast<unsigned long long>(kernel_ms * kMs);
   CUstream stream = NewStream();
-  const CUgraphExec executable =
-      Captured(here, there, stream, static_cast<unsigned long long>(kernel_ms * kMs));
+  const CUgraphExec executable = strcmp(argv[1], "body") == 0
+                                     ? Conditional(there, kernel_ns)
+                                     : Captured(here, there, stream, kernel_ns);
   const double begin_ms = NowMs();
   double launches = 0;
   for (; NowMs() < begin_ms + run_ms; ++launches) {

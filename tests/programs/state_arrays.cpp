@@ -153,11 +153,11 @@ bool Make(World* world, Random* random, bool is_late, Array* array) {
 void End(World* world, bool is_late, const Array& array) {
   ArrayTurn turn;
   turn.Begin(world->places);
+  if (world->is_exact) CHECK_EQ(world->places->chunks() * kChunkBytes, world->driver.bytes());
   Linger(world, is_late);
   world->driver.End(array.in_driver);
   Check(world);
-  EndArray(&world->member->account, world->places, array.in_driver.heap, array.place, array.bytes);
-  if (world->is_exact) CHECK_EQ(world->places->chunks() * kChunkBytes, world->driver.bytes());
+  turn.EndFreeing(&world->member->account, array.in_driver.heap, array.place, array.bytes);
 }
 
 void Work(World* world, uint64_t seed, uint64_t operations, bool is_late) {

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -123,6 +124,23 @@ def test_help_without_a_command_lists_all_of_them(capsys: pytest.CaptureFixture[
 
     assert (status, complaint) == (0, "")
     assert all(f"\n  {command} " in printed for command in PARSERS)
+
+
+def test_the_version_is_the_projects(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = (REPO / "pyproject.toml").read_text("utf-8")
+    version = re.search(r'^version = "(.+)"$', project, re.MULTILINE)
+
+    def missing(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    installed = said(capsys, "--version")
+    monkeypatch.setattr(metadata, "version", missing)
+
+    assert version
+    assert installed == (0, f"gpufence {version[1]}\n", "")
+    assert said(capsys, "--version")[1] == "gpufence, from a checkout that is not installed\n"
 
 
 def test_help_for_what_is_no_command_is_a_complaint(capsys: pytest.CaptureFixture[str]) -> None:

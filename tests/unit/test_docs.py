@@ -75,6 +75,22 @@ def test_facts_and_deviations_are_counted_right(name: str) -> None:
     assert re.search(rf"\b(all but|it names) {len(deviating)}\b", page)
 
 
+def test_the_lines_that_troubleshooting_quotes_are_said_by_somebody() -> None:
+    page = (REPO / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`.+?) \|", page, re.MULTILINE)
+    quoted = {part for row in rows for each in re.findall(r"`(.+?)`", row) for part in parts(each)}
+    sources = [*(REPO / "lib/src").rglob("*.cpp"), *(REPO / "tools/gpufence").glob("*.py")]
+    texts = [re.sub(r'"\s*"', "", each.read_text(encoding="utf-8")) for each in sources]
+
+    assert len(quoted) > 8
+    assert {text for text in quoted if not any(text in source for source in texts)} == set()
+
+
+def parts(quoted: str) -> list[str]:
+    """What of a quoted line is said word for word; the loader's own lines are not ours."""
+    return [] if "ld.so" in quoted else [part.strip(" :") for part in quoted.split("…")]
+
+
 def test_the_readmes_figures_are_those_of_their_pages() -> None:
     readme = (REPO / "README.md").read_text(encoding="utf-8")
     bench = (REPO / "docs" / "benchmarks.md").read_text(encoding="utf-8")

@@ -290,6 +290,12 @@ def test_addresses_that_are_not(text: str) -> None:
             ": GPUFENCE_EXPORT_NAMES=x refused: it is non",
         ),
         (("--listen", "80"), {}, 2, ": listen address '80' refused: it is not ADDRESS:PORT. Write"),
+        (
+            ("--listen", "\udcff:1"),
+            {},
+            2,
+            ": listen address '?:1' refused: it is not ADDRESS:PORT.",
+        ),
         (("--listen", "203.0.113.1:1"), {}, 1, ": cannot listen on 203.0.113.1:1: cannot assign"),
         (
             ("--textfile", "/nowhere/x"),

@@ -15,6 +15,7 @@ from .gpufence_command import REPO, gpufence
 from .region_files import GIB, CoreFile, RegionFile, Signed, this_process
 
 SCHEMAS = REPO / "docs" / "schemas"
+KINDS = ("memory", "cores", "soft_cores", "oversubscribe", "spill")
 
 SPEC = """
 cdiVersion: "0.6.0"
@@ -57,11 +58,12 @@ def test_limits_and_why_they_cannot_be_read() -> None:
         "GPUFENCE_MEMORY_LIMIT": "2g",
         "CUDA_DEVICE_MEMORY_LIMIT": "50%",
         "CUDA_MEM_RATIO": "2",
+        "CUDA_OVERSUBSCRIBE": "true",
     }
     cores = {"GPUFENCE_CORE_LIMIT": "30", "GPUFENCE_CORE_SOFT_LIMIT": "60"}
 
     check("config", found := answer("config", "--json", **given, **cores))
-    assert len(found["limits"]) >= 3
+    assert {each["kind"] for each in found["limits"]} == set(KINDS)
     check("config", found := answer("config", "--json", GPUFENCE_MEMORY_LIMIT="x"))
     assert "problem" in found
 

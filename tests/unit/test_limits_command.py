@@ -181,6 +181,87 @@ def test_config_explain_tells_what_was_overruled_and_where_it_looked(tmp_path: P
     assert "no effect     CUDA_REDIRECT: internal to HAMi-core" in lines
 
 
+@pytest.mark.parametrize(
+    ("env", "lines"),
+    [
+        (
+            {"CUDA_DEVICE_MEMORY_LIMIT": "0", "VCUDA_MEMORY_LIMIT": "0"},
+            ["memory        every GPU: no limit  CUDA_DEVICE_MEMORY_LIMIT=0"],
+        ),
+        (
+            {"CUDA_MEM_LIMIT": "2g", "CUDA_MEM_LIMIT_0": ""},
+            [
+                "memory        every GPU: 2 GiB  CUDA_MEM_LIMIT=2g",
+                "memory        GPU 0 of NVML: no limit  CUDA_MEM_LIMIT_0=",
+                "              not 2 GiB  CUDA_MEM_LIMIT=2g [vgpu-manager]",
+            ],
+        ),
+        ({"CUDA_MEM_RATIO": "1.0"}, ["oversubscribe every GPU: off  CUDA_MEM_RATIO=1.0"]),
+    ],
+)
+def test_config_names_who_says_that_there_is_no_limit(
+    env: dict[str, str], lines: list[str]
+) -> None:
+    told = gpufence("config", "--explain", **env).stdout.splitlines()
+
+    assert told[: len(lines) + 1] == [*lines, "scope         container"]
+
+
+@pytest.mark.parametrize(
+    ("env", "lines"),
+    [
+        (
+            {"CUDA_CORE_LIMIT": "30", "CUDA_CORE_SOFT_LIMIT": "20"},
+            [
+                "cores, idle   every GPU: as cores",
+                "              not 20 %  CUDA_CORE_SOFT_LIMIT=20 [vgpu-manager]",
+            ],
+        ),
+        (
+            {"GPUFENCE_CORE_LIMIT": "30", "CUDA_CORE_LIMIT": "40", "CUDA_CORE_SOFT_LIMIT": "60"},
+            [
+                "cores, idle   every GPU: as cores",
+                "              not 60 %  CUDA_CORE_SOFT_LIMIT=60 [vgpu-manager]",
+            ],
+        ),
+        (
+            {"CUDA_DEVICE_SM_LIMIT": "50", "CUDA_CORE_LIMIT": "30", "CUDA_CORE_SOFT_LIMIT": "80"},
+            [
+                "cores, idle   every GPU: 50 %  CUDA_DEVICE_SM_LIMIT=50",
+                "              not 80 %  CUDA_CORE_SOFT_LIMIT=80 [vgpu-manager]",
+            ],
+        ),
+        (
+            {"GPUFENCE_CORE_LIMIT_1": "30", "GPUFENCE_CORE_SOFT_LIMIT": "60"},
+            [
+                "cores, idle   every GPU: as cores",
+                "              not 60 %  GPUFENCE_CORE_SOFT_LIMIT=60 [gpufence]",
+                "cores, idle   GPU 1: 60 %  GPUFENCE_CORE_SOFT_LIMIT=60",
+            ],
+        ),
+    ],
+)
+def test_config_tells_a_soft_share_only_where_it_lifts_the_hard_one(
+    env: dict[str, str], lines: list[str]
+) -> None:
+    told = gpufence("config", "--explain", **env).stdout.splitlines()
+    first = next(row for row, line in enumerate(told) if line.startswith("cores, idle"))
+
+    assert told[first : first + len(lines) + 1] == [*lines, "scope         container"]
+
+
+def test_config_explain_tells_where_lines_go_and_what_the_gpu_is_called(tmp_path: Path) -> None:
+    named = gpufence("config", "--explain", VCUDA_DEVICE_NAME="Small", VCUDA_LOG_LEVEL="debug",
+                     VCUDA_LOG_SINK="file:/x").stdout.splitlines()  # fmt: skip
+    daily = gpufence("config", "--explain", TF_LOG_PATH=str(tmp_path)).stdout.splitlines()
+    silent = gpufence("config", "--explain", GPUFENCE_LOG_LEVEL="off").stdout.splitlines()
+
+    assert "log           debug and worse, to /x" in named
+    assert "device name   Small, by NVML" in named
+    assert f"log           warn and worse, to {tmp_path}/tf.log.YYYY-MM-DD" in daily
+    assert "log           off" in silent
+
+
 def test_config_as_json_counts_bytes() -> None:
     done = gpufence("config", "--json", GPUFENCE_MEMORY_LIMIT_0="1g", GPUFENCE_CONTAINER="mine")
     report = json.loads(done.stdout)

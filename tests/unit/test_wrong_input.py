@@ -131,8 +131,8 @@ def test_an_unknown_option_is_wrong_usage(command: Command, argument: str) -> No
 @every_command
 @pytest.mark.parametrize(
     "argument",
-    [b"\xff\xfe/x", b"/nonexistent/x", b"/", b"9" * 400, b"-9", b"", b"a\nb", b"\x1b[31m"],
-    ids=["bytes", "missing", "folder", "huge", "negative", "empty", "newline", "escape"],
+    [b"\xff\xfe/x", b"\xff", b"/nonexistent/x", b"/", b"9" * 400, b"-9", b"", b"a\nb", b"\x1b[31m"],
+    ids=["bytes", "byte", "missing", "folder", "huge", "negative", "empty", "newline", "escape"],
 )
 def test_a_positional_argument_may_be_anything(command: Command, argument: bytes) -> None:
     done = start(command, argument)
@@ -228,3 +228,27 @@ def test_a_command_that_is_none_is_wrong_usage(tool: str, words: list[str]) -> N
 
     judge(command, done)
     assert (done.returncode, done.stdout) == (2, b"")
+
+
+INTERRUPTED = """
+import runpy, sys
+class Finder:
+    def find_spec(self, name, *_):
+        if name.endswith(".cli"):
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Finder())
+runpy.run_module(sys.argv[1], run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize("module", ["findsyms", "gen"])
+def test_ctrl_c_while_modules_load_leaves_no_traceback(module: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, module],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(REPO / "tools")},
+        capture_output=True,
+        timeout=SECONDS,
+        check=False,
+    )
+
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")

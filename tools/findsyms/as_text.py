@@ -52,13 +52,13 @@ def render(outcome: Outcome, style: Style) -> str:
 
 def _library(report: Report, style: Style) -> str:
     lines = _head(report, style)
-    lines += _section("New", report.new, style, limit=0)
+    lines += _section("New", report.new, style)
     lines += _removed(report, style)
-    lines += _section("Not covered", report.with_status(UNCOVERED), style, limit=0)
+    lines += _section("Not covered", report.with_status(UNCOVERED), style)
     lines += _holes(report, style)
     lines += _self_calls(report, style)
     if style.verbose:
-        lines += _section("Symbols", report.rows, style, limit=0)
+        lines += _section("Symbols", report.rows, style)
     return "\n".join(lines) + "\n"
 
 
@@ -80,7 +80,7 @@ def _head(report: Report, style: Style) -> list[str]:
     return [style.paint(title, _BOLD), *shown]
 
 
-def _section(title: str, rows: Sequence[Row], style: Style, limit: int) -> list[str]:
+def _section(title: str, rows: Sequence[Row], style: Style) -> list[str]:
     if not rows:
         return []
     table = [

@@ -96,7 +96,7 @@ def cached(soname: str, cache: Path) -> list[str]:
     _, count, _ = _CACHE_HEADER.unpack_from(data)
     table = data[_CACHE_HEADER.size : _CACHE_HEADER.size + count * _CACHE_ENTRY.size]
     table = table[: len(table) - len(table) % _CACHE_ENTRY.size]
-    wanted = soname.encode() + b"\0"
+    wanted = os.fsencode(soname) + b"\0"
     return [
         data[value : data.find(b"\0", value)].decode(errors="replace")
         for _, key, value, _, _ in _CACHE_ENTRY.iter_unpack(table)

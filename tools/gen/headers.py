@@ -116,7 +116,7 @@ def _parse(
     for diagnostic in unit.diagnostics:
         if diagnostic.severity >= cindex.Diagnostic.Error:
             raise _fatal(headers.version, diagnostic)
-    return _sort(unit, headers)
+    return _sort(unit)
 
 
 def _fatal(version: str, diagnostic: Diagnostic) -> HookgenError:
@@ -139,7 +139,7 @@ class _Unit:
     macros: list[tuple[str, Cursor]]
 
 
-def _sort(unit: Unit, headers: HeaderSet) -> _Unit:
+def _sort(unit: Unit) -> _Unit:
     """Sort cursors by kind, each with the name of its header; typedefs of the stubs stay in."""
     sorted_unit = _Unit([], [], [])
     prefix = f"{_ROOT}/headers/"

@@ -212,13 +212,6 @@ class Api:
     types: tuple[TypeDecl, ...]
     constants: tuple[Constant, ...]
 
-    def type_named(self, name: str) -> TypeDecl:
-        """The declaration of a named type; KeyError when the model has none."""
-        for decl in self.types:
-            if decl.name == name:
-                return decl
-        raise KeyError(name)
-
 
 # The codec is imported late: it needs the classes above.
 

@@ -14,6 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from . import ir
+from .drivers import version_key
 from .errors import HookgenError
 from .filters import cpp_type, param_list, param_names, type_list
 from .type_order import OrderedTypes, order_types, record_takers
@@ -206,11 +207,6 @@ def build(
         lists={stem: frozenset(names) for stem, names in lists.items()},
         digest=digest,
     )
-
-
-def version_key(version: str) -> tuple[int, ...]:
-    """Sorts `470.256.02` before `580.159.04`, and headers `12.9` before `13.0`."""
-    return tuple(int(part) for part in version.split("."))
 
 
 # Implementation.

@@ -13,15 +13,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from . import cdi_spec, locate, yaml_text
+from . import cdi_spec, locate, output_file, yaml_text
 from .errors import ExitCode, ToolError
 from .run import limit_variables
 
@@ -216,19 +214,8 @@ def _spelled(document: object, form: str) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    """Whole or not at all: engines read the folder whenever it changes."""
     try:
-        with tempfile.NamedTemporaryFile(
-            "w", dir=path.parent, prefix=f".{path.name}.", delete=False, encoding="utf-8"
-        ) as draft:
-            try:
-                draft.write(text)
-                draft.flush()
-                os.chmod(draft.name, 0o644)
-                os.replace(draft.name, path)
-            except OSError:
-                os.unlink(draft.name)
-                raise
+        output_file.write(path, text)
     except OSError as error:
         raise ToolError(
             what=f"'{path}' not written",
@@ -241,7 +228,7 @@ def _hint_at_missing(folder: str) -> None:
     if not Path(folder).is_dir():
         print(
             f"gpufence: {folder} does not exist on this machine, and no container starts without "
-            f"it. Make it with mode 1777; see deploy/systemd.",
+            f"it. Make it: mkdir -m 1777 {folder}.",
             file=sys.stderr,
         )
 

@@ -68,6 +68,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(arguments: list[str]) -> int:
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:2], "--help"]
+    if arguments == ["--version"]:
+        return _tell_version()
     name = arguments[0] if arguments else ""
     if name not in _COMMANDS:
         _overview().parse_args(arguments)  # prints the help or the complaint, and exits
@@ -77,6 +79,17 @@ def _run(arguments: list[str]) -> int:
     if name != "run":  # what a program does without streams is its own affair
         streams.require_output()
     return int(module.run(chosen))
+
+
+def _tell_version() -> int:
+    from importlib import metadata
+
+    streams.require_output()
+    try:
+        print(f"gpufence {metadata.version('gpufence')}")
+    except metadata.PackageNotFoundError:
+        print("gpufence, from a checkout that is not installed")
+    return ExitCode.OK
 
 
 def commands() -> dict[str, tuple[str, argparse.ArgumentParser]]:

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from . import dialect_claims, dialects, limits, options, sources
 from .errors import ExitCode, ToolError
-from .limits import Claim, Claims, Device, Kind
+from .limits import Chosen, Claim, Claims, Device, Kind
+from .options import Dialect
 from .sources import ConfigError, Target
 
 USAGE_STATUS = ExitCode.USAGE
@@ -25,6 +26,13 @@ _KIND_NAMES = {
     Kind.SOFT_CORES: "cores, idle",
     Kind.OVERSUBSCRIBE: "oversubscribe",
     Kind.SPILL: "spill",
+}
+_NOTHING = {
+    Kind.MEMORY: "no limit",
+    Kind.CORES: "no limit",
+    Kind.SOFT_CORES: "as cores",
+    Kind.OVERSUBSCRIBE: "off",
+    Kind.SPILL: "off",
 }
 _FILES = (
     sources.OVERRIDE_PATH,
@@ -46,6 +54,11 @@ class Row:
     applies: Claim | None
     depends: bool
     overruled: tuple[Claim, ...]
+
+    @property
+    def nothing(self) -> str:
+        """The source that says "no limit", where one does; the first of several."""
+        return next((claim.source for claim in self.overruled if not claim.amount), "")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -96,8 +109,16 @@ def rows_of(claims: Claims) -> list[Row]:
     rows = []
     for kind in Kind:
         mine = [claim for claim in claims.claims if claim.kind is kind]
-        named = {_identity(claim): claim for claim in mine}
-        rows += [_row(kind, mine, claim) for _, claim in sorted(named.items(), key=lambda i: i[0])]
+        hard = [claim for claim in claims.claims if claim.kind is Kind.CORES]
+        # A soft share depends on the hard one, which may be another GPU by GPU.
+        naming = [*mine, *hard] if mine and kind is Kind.SOFT_CORES else mine
+        named = {_identity(claim): claim for claim in naming}
+        for _, example in sorted(named.items(), key=lambda each: each[0]):
+            gpu = _device(example)
+            said = limits.of_dialects(mine, gpu)
+            bounds = limits.of_dialects(hard, gpu) if kind is Kind.SOFT_CORES else None
+            concerned = [claim for claim in mine if claim.concerns(gpu)]
+            rows.append(_row(kind, _gpu_name(example), concerned, said, bounds))
     return rows
 
 
@@ -106,16 +127,40 @@ def _identity(claim: Claim) -> tuple[int, int, bytes]:
     return claim.target, index, claim.uuid
 
 
-def _row(kind: Kind, mine: list[Claim], example: Claim) -> Row:
+def _device(example: Claim) -> Device:
+    """The GPU that a claim names; nothing else is known of it."""
     ordinal = example.index if example.target is Target.ORDINAL else -1
     nvml_index = example.index if example.target is Target.NVML_INDEX else None
     uuid = example.uuid if example.target is Target.UUID else b""
-    gpu = Device(uuid, ordinal, nvml_index, 0)
-    said = [one.claim for one in limits.of_dialects(mine, gpu).values() if one.claim.amount]
-    depends = len(said) > 1 and any(claim.percent_of_device for claim in said)
-    applies = None if depends or not said else min(said, key=lambda claim: claim.amount)
-    others = tuple(c for c in mine if c.concerns(gpu) and c is not applies)
-    return Row(kind, _gpu_name(example), applies, depends, others)
+    return Device(uuid, ordinal, nvml_index, 0)
+
+
+def _row(
+    kind: Kind,
+    gpu: str,
+    mine: list[Claim],
+    said: dict[Dialect, Chosen],
+    bounds: dict[Dialect, Chosen] | None,
+) -> Row:
+    """One row.
+
+    Args:
+        kind: of the claims.
+        gpu: its name.
+        mine: all claims of the kind for it.
+        said: what each dialect says.
+        bounds: for soft shares what each dialect says of the hard one.
+    """
+    named = [one.claim for one in said.values() if one.claim.amount]
+    depends = len(named) > 1 and any(claim.percent_of_device for claim in named)
+    if bounds is None:
+        chosen = None if depends else limits.lowest(said)
+    else:
+        hard, chosen = limits.lowest(bounds), limits.lowest(limits.ceilings(bounds, said))
+        if not hard or not chosen or chosen.amount <= hard.amount:
+            chosen = None
+    applies = chosen.claim if chosen else None
+    return Row(kind, gpu, applies, depends, tuple(claim for claim in mine if claim is not applies))
 
 
 def _gpu_name(claim: Claim) -> str:
@@ -131,7 +176,7 @@ def _gpu_name(claim: Claim) -> str:
 def amount_text(claim: Claim) -> str:
     """The amount for people: "4 GiB", "30 %", "ratio 1.5"."""
     if not claim.amount:
-        return "no limit"
+        return _NOTHING[claim.kind]
     if claim.kind in (Kind.OVERSUBSCRIBE, Kind.SPILL):
         return "on" if claim.amount == 1 else f"ratio {claim.amount / 1000:g}"
     if claim.kind is not Kind.MEMORY:
@@ -147,7 +192,7 @@ def amount_text(claim: Claim) -> str:
 def _as_text(claims: Claims, rows: list[Row], explain: bool) -> list[str]:
     lines = []
     for row in rows:
-        amount, source = "no limit", ""
+        amount, source = _NOTHING[row.kind], row.nothing
         if row.depends:
             amount, source = "the lowest", "of the following, which depends on the GPU"
         elif row.applies:
@@ -158,6 +203,7 @@ def _as_text(claims: Claims, rows: list[Row], explain: bool) -> list[str]:
                 f"{'':13} {'or' if row.depends else 'not'} {amount_text(claim)}  {claim.source}"
                 f" [{claim.dialect.title}]"
                 for claim in row.overruled
+                if claim.amount or row.applies
             ]
     return lines + [f"warning       {note}" for note in claims.notes] or ["no limit is set"]
 
@@ -168,8 +214,11 @@ def _background(claims: Claims, statements: sources.Statements) -> list[str]:
         f"scope         {'process' if claims.process_scope else 'container'}",
         f"container     {claims.container or '(by pid namespace and root file system)'}",
         f"state         {claims.state_folder or '(first of /run/gpufence, /dev/shm, /tmp)'}",
-        f"log level     {claims.log_level}",
+        f"turns         {claims.node_folder or '(with no other container)'}",
+        f"log           {_log(claims)}",
     ]
+    if claims.device_name:
+        lines.append(f"device name   {claims.device_name}, by NVML")
     lines += [
         f"file          {path} {'read' if Path(path).exists() else 'absent'}"
         for path in (statements.config_path, *_FILES)
@@ -182,12 +231,23 @@ def _background(claims: Claims, statements: sources.Statements) -> list[str]:
     return lines
 
 
+def _log(claims: Claims) -> str:
+    if claims.log_level == "off":
+        return "off"
+    daily = ".YYYY-MM-DD" if claims.log_is_daily else ""
+    sink = claims.log_file + daily if claims.log_file else "stderr"
+    return f"{claims.log_level} and worse, to {sink}"
+
+
 def _claim_as_dict(claim: Claim) -> dict[str, object]:
+    told = {"source": claim.source, "dialect": claim.dialect.title}
+    if claim.kind is Kind.SPILL:
+        return {"on": bool(claim.amount), **told}
     unit = {Kind.MEMORY: "bytes", Kind.OVERSUBSCRIBE: "ratio_thousandths"}
     name = unit.get(claim.kind, "percent_thousandths")
     if claim.percent_of_device:
         name = "percent_of_gpu_billionths"
-    return {name: claim.amount, "source": claim.source, "dialect": claim.dialect.title}
+    return {name: claim.amount, **told}
 
 
 def _as_dict(claims: Claims, rows: list[Row]) -> dict[str, object]:

@@ -17,7 +17,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import gpu_checks, namespaces, process, surroundings
+from . import gpu_checks, locate, namespaces, process, surroundings
 from .errors import ExitCode, ToolError
 from .finding import Finding
 from .gpu_checks import Driver
@@ -87,7 +87,7 @@ def _wrong_usage(why: str, fix: str) -> ToolError:
 def _examine(pid: int) -> Findings:
     """Look at another process from outside; a driver it has not opened yet is no problem."""
     subject = process.read(pid)
-    library = subject.find(_LIBRARY)
+    library = _library_of(subject)
     checks = _surroundings(subject, library)
     problems = [] if library else [_why_not_loaded(subject)]
     problems += [problem for check in checks for problem in check.problems]
@@ -98,7 +98,7 @@ def _examine_self(probe: bool) -> Findings:
     """Look at this process from inside, where the loader itself can be asked."""
     missing = [soname for soname in _DRIVERS if not _opens(soname)]
     subject = process.read(os.getpid())
-    library = subject.find(_LIBRARY)
+    library = _library_of(subject)
     lookups = _lookup_is_fenced(library) if library else None
     problems = []
     if library is None:
@@ -151,15 +151,16 @@ def _surroundings(
 def _run_all(as_json: bool) -> ExitCode:
     """Tell every process that has a driver or the library mapped, as far as it may be read."""
     found, unreadable = process.read_all()
-    users = [each for each in found if each.find(_LIBRARY) or _driver_files(each)]
-    unfenced = [each for each in users if not each.find(_LIBRARY)]
+    libraries = {each.pid: _library_of(each) for each in found}
+    users = [each for each in found if libraries[each.pid] or _driver_files(each)]
+    unfenced = [each for each in users if not libraries[each.pid]]
     if as_json:
-        rows = [_process_as_dict(each) for each in users]
+        rows = [_process_as_dict(each, libraries[each.pid]) for each in users]
         document = {"schema": 1, "processes": rows, "unreadable": unreadable}
         print(json.dumps(document, indent=2))
     else:
         for each in users:
-            state = "fenced    " if each.find(_LIBRARY) else "NOT fenced"
+            state = "fenced    " if libraries[each.pid] else "NOT fenced"
             files = " ".join(file.path for file in _driver_files(each)) or "no driver open"
             print(f"{each.pid:>8}  {state}  {each.command:<16}  {files}")
         lines = [f"problem  {_why_not_loaded(each)}" for each in unfenced]
@@ -174,8 +175,9 @@ def _driver_files(subject: process.Process) -> list[process.MappedFile]:
     return [file for name in names if (file := subject.find(name))]
 
 
-def _process_as_dict(subject: process.Process) -> dict[str, object]:
-    library = subject.find(_LIBRARY)
+def _process_as_dict(
+    subject: process.Process, library: process.MappedFile | None
+) -> dict[str, object]:
     return {
         "pid": subject.pid,
         "command": subject.command,
@@ -185,11 +187,23 @@ def _process_as_dict(subject: process.Process) -> dict[str, object]:
     }
 
 
+def _library_of(subject: process.Process) -> process.MappedFile | None:
+    """Our library by its name; or by its soname, where it lies in another limiter's place."""
+    if file := subject.find(_LIBRARY):
+        return file
+    scene = surroundings.Scene.of(subject)
+    preloaded = {entry.rpartition("/")[2] for entry in surroundings.preloads(scene)}
+    for file in subject.files:
+        if file.name in preloaded and locate.is_library(scene.mapped(file.path)):
+            return file
+    return None
+
+
 def _opens(soname: str) -> bool:
     """Let the loader open the driver; nothing in it is called, so no GPU is touched."""
     try:
         ctypes.CDLL(soname)
-    except OSError:
+    except (OSError, UnicodeDecodeError):  # the loader's message may name a path that is no text
         return False
     return True
 
@@ -198,7 +212,7 @@ def _lookup_is_fenced(library: process.MappedFile) -> bool | None:
     """Whether the process-wide lookup of cuInit ends in our library; None if nothing has it."""
     try:
         function = ctypes.CDLL(None).cuInit
-    except AttributeError:
+    except (AttributeError, UnicodeDecodeError):
         return None
     return library.holds(ctypes.cast(function, ctypes.c_void_p).value or 0)
 

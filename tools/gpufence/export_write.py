@@ -8,13 +8,12 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import tempfile
 import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from . import gpus, metrics
+from . import gpus, metrics, output_file
 from .containers import core_environment
 from .errors import ExitCode, ToolError
 from .history import History
@@ -85,17 +84,8 @@ def _wanted(given: list[str] | None) -> tuple[str, ...]:
 
 
 def _replace(path: Path, content: str) -> None:
-    """Readers see the old file or the new one, never a part."""
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(content)
-            os.chmod(name, 0o644)
-            os.replace(name, path)
-        except OSError:
-            os.unlink(name)
-            raise
+        output_file.write(path, content)
     except OSError as error:
         raise ToolError(
             what=f"cannot write {path}",

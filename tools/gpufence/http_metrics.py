@@ -125,8 +125,8 @@ def parse_listen(text: str) -> tuple[str, int]:
     """
     host, colon, port = text.rpartition(":")
     in_brackets = host.startswith("[") and host.endswith("]")
-    is_port = port.isascii() and port.isdigit() and len(port) < 6 and int(port) < 65536
-    if colon and is_port and (in_brackets or ":" not in host):
+    is_port = port.isdigit() and len(port) < 6 and int(port) < 65536
+    if text.isascii() and colon and is_port and (in_brackets or ":" not in host):
         return host[1:-1] if in_brackets else host, int(port)
     raise ToolError(
         what=f"listen address '{text}' refused",

@@ -6,7 +6,7 @@ The same decisions as lib/src/config/resolve.cpp; reads nothing.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from . import sizes
@@ -142,6 +142,26 @@ def _hides(one: Chosen, other: Chosen) -> bool:
     return one.amount != 0 and (other.amount == 0 or one.amount < other.amount)
 
 
+def lowest(said: Mapping[Dialect, Chosen]) -> Chosen | None:
+    """The lowest of the dialects that name a limit."""
+    named = (chosen for chosen in said.values() if chosen.claim.amount)
+    return min(named, key=lambda chosen: chosen.amount, default=None)
+
+
+def ceilings(
+    hard: Mapping[Dialect, Chosen], soft: Mapping[Dialect, Chosen]
+) -> dict[Dialect, Chosen]:
+    """How far the share may rise, by each dialect that limits it.
+
+    Who says nothing of it allows the hard share: the lowest of all holds, so that no dialect's soft
+    share lifts another's hard one.
+    """
+    return {
+        dialect: soft[dialect] if dialect in soft and 0 < one.amount < soft[dialect].amount else one
+        for dialect, one in hard.items()
+    }
+
+
 def unequal_ordinal(claims: Sequence[Claim]) -> Claim | None:
     """A claim by CUDA ordinal beside which another GPU is claimed another amount."""
     for one in claims:
@@ -238,19 +258,9 @@ class _Resolver:
         )
 
     def _shares(self, device: Device) -> tuple[Chosen | None, Chosen | None]:
-        """The hard share, and the soft one where it is higher.
-
-        Each dialect that limits the share also says how far it may rise, if only by saying
-        nothing: the lowest of both holds, so that no dialect's soft share lifts another's hard one.
-        """
+        """The hard share, and the soft one where it is higher."""
         hard, soft = self._said(Kind.CORES, device), self._said(Kind.SOFT_CORES, device)
-        ceilings = {
-            dialect: soft[dialect]
-            if dialect in soft and 0 < one.amount < soft[dialect].amount
-            else one
-            for dialect, one in hard.items()
-        }
-        share, ceiling = self._lowest(hard), self._lowest(ceilings)
+        share, ceiling = self._lowest(hard), self._lowest(ceilings(hard, soft))
         rises = share and ceiling and ceiling.amount > share.amount
         return share, ceiling if rises else None
 
@@ -282,7 +292,7 @@ class _Resolver:
         return of_dialects((each for each in self._claims.claims if each.kind is kind), device)
 
     def _lowest(self, said: dict[Dialect, Chosen]) -> Chosen | None:
-        """The lowest of the dialects that name a limit."""
+        """As lowest(), with one warning where dialects differ."""
         lowest: Chosen | None = None
         for chosen in said.values():
             if not chosen.claim.amount:

@@ -6,6 +6,7 @@ Owns the folder layout; must not know what anybody does with the files.
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 from .errors import ExitCode, ToolError
@@ -131,6 +132,9 @@ def _first_existing(candidates: tuple[Path, ...]) -> Path | None:
 def not_loadable(path: Path) -> str:
     """Why the loader of this machine could not map the file; "" if it can."""
     try:
+        mode = path.stat().st_mode
+        if not stat.S_ISREG(mode):
+            return "a directory" if stat.S_ISDIR(mode) else "not a regular file"
         with path.open("rb") as file:
             start = file.read(20)
     except OSError as error:
@@ -143,6 +147,11 @@ def not_loadable(path: Path) -> str:
     if int.from_bytes(start[18:20], "little") != _ELF_MACHINE.get(machine):
         return f"built for another machine than this {machine}"
     return ""
+
+
+def is_library(path: Path) -> bool:
+    """Whether the file, whatever it is called, is a libgpufence.so for this machine."""
+    return not not_loadable(path) and not _another(path)
 
 
 def _another(path: Path) -> str:

@@ -52,4 +52,5 @@ def overview(commands: Mapping[str, str]) -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("command", choices=commands, help=argparse.SUPPRESS)
+    parser.add_argument("--version", action="store_true", help="print the version and end")
     return parser

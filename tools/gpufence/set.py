@@ -143,7 +143,7 @@ def _parsed(flag: str, text: str | None, parse: Callable[[str], _Parsed]) -> _Pa
         clause, fix = error.fault.value
         raise ToolError(
             what=f"{flag} '{sizes.quote(text)}' refused",
-            why=clause,
+            why=f"it {clause}",
             fix=fix,
             status=ExitCode.INVALID_LIMIT,
         ) from None

@@ -8,6 +8,7 @@ from . import figures
 from .errors import one_line
 
 _HEAD = ("NAME", "GPU", "PROCESSES", "MEMORY", "LIMIT", "CORES", "REFUSALS", "STATE")
+_SHARES = {"cores_millipercent": "cores", "soft_cores_millipercent": "soft cores"}
 _PROCESS_HEAD = ("PID", "USER", "MEMORY", "OVERHEAD", "REFUSALS", "COMMAND")
 
 
@@ -17,9 +18,10 @@ def table(states: list[dict[str, Any]]) -> list[str]:
     for state in states:
         life = "running" if state["running"] else "ended" if state["region"] else "prepared"
         if not state["gpus"]:
-            limit = _set_memory(state["set"].get("all", {}))
+            amounts = state["set"].get("all", {})
+            limits = _set_memory(amounts), _set_cores(amounts)
             processes = str(len(state["processes"]))
-            rows.append((state["name"], "-", processes, "-", limit, "-", "-", life))
+            rows.append((state["name"], "-", processes, "-", *limits, "-", life))
         rows += [
             (
                 state["name"],
@@ -126,11 +128,21 @@ def _set_memory(amounts: dict[str, int]) -> str:
     return "-"
 
 
+def _set_cores(amounts: dict[str, int]) -> str:
+    shares = {key: _set_share(amounts[key]) for key in _SHARES if key in amounts}
+    soft = shares.get("soft_cores_millipercent")
+    return shares.get("cores_millipercent", "-") + (f", soft {soft}" if soft else "")
+
+
+def _set_share(millipercent: int) -> str:
+    return figures.share(millipercent) if millipercent else "no limit"
+
+
 def _set_text(amounts: dict[str, int]) -> str:
     parts = [] if _set_memory(amounts) == "-" else [f"memory {_set_memory(amounts)}"]
-    for name, key in (("cores", "cores_millipercent"), ("soft cores", "soft_cores_millipercent")):
+    for key, name in _SHARES.items():
         if key in amounts:
-            parts.append(f"{name} {figures.share(amounts[key]) if amounts[key] else 'no limit'}")
+            parts.append(f"{name} {_set_share(amounts[key])}")
     return ", ".join(parts) or "nothing"
 
 

@@ -182,6 +182,15 @@ def preload(scene: Scene) -> Finding:
     return found.done()
 
 
+def preloads(scene: Scene) -> tuple[str, ...]:
+    """What the process was told to preload, by its variable and by the file."""
+    try:
+        text = os.fsdecode(scene.path(PRELOAD_FILE).read_bytes())
+    except OSError:
+        text = ""
+    return (*scene.subject.preloads, *parse_preload_file(text))
+
+
 def parse_preload_file(text: str) -> tuple[str, ...]:
     """Entries as the loader reads them: parted by blanks and colons, '#' begins a comment."""
     lines = (line.split("#", 1)[0] for line in text.split("\n"))

@@ -107,6 +107,7 @@ CUresult ConditionOperation(CUDA_CONDITIONAL_NODE_PARAMS* condition, Operation* 
   }
   *operation = {};
   operation->type = CU_GRAPH_NODE_TYPE_CONDITIONAL;
+  operation->context = HandleValue(condition->ctx);
   operation->condition.handle = condition->handle;
   operation->condition.type = condition->type;
   for (unsigned i = 0; i < condition->size; ++i) {
@@ -252,6 +253,14 @@ CUresult ParamsOf(Node& node, CUgraphNodeParams* params) {
       params->memOp.ctx = AsHandle<CUcontext>(operation.context);
       params->memOp.count = static_cast<unsigned>(operation.memory_ops.size());
       params->memOp.paramArray = node.operation.memory_ops.data();
+      return CUDA_SUCCESS;
+    case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+      params->conditional.handle = operation.condition.handle;
+      params->conditional.type = operation.condition.type;
+      params->conditional.size = static_cast<unsigned>(operation.condition.bodies.size());
+      params->conditional.phGraph_out =
+          reinterpret_cast<CUgraph*>(node.operation.condition.bodies.data());
+      params->conditional.ctx = AsHandle<CUcontext>(operation.context);
       return CUDA_SUCCESS;
     default:
       return CUDA_SUCCESS;

@@ -78,11 +78,6 @@ bool ViewArray(CUarray array, ArrayView* view);
 // `device` is logical.  Called by whoever implements cu*Synchronize, after the wait.
 void AfterSynchronize(int device);
 
-// Stream-ordered allocation without the stream: what cuMemAllocAsync does when not capturing, and
-// what graph allocation nodes do.  pool 0 = the device's current pool.
-CUresult AllocateFromPool(int device, uint64_t pool, size_t bytes, CUdeviceptr* address);
-CUresult FreeToPool(CUdeviceptr address);
-
 // Memory of graphs' allocation nodes, from a pool of its own that keeps what it reserved until
 // TrimGraphMemory (cuDeviceGraphMemTrim).  A node's address stands from AllocateForGraph to
 // FreeForGraph; bytes are taken from the device at TakeForGraph (a launch; false: no room) and stay

@@ -266,22 +266,6 @@ void AfterSynchronize(int device) {
   });
 }
 
-CUresult AllocateFromPool(int device, uint64_t handle, size_t bytes, CUdeviceptr* address) {
-  pool::Pool* pool =
-      handle == 0 ? pool::CurrentOf(device) : pool::Find(AsHandle<CUmemoryPool>(handle));
-  if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  return pool::Allocate(pool, bytes, Family::kPool, address);
-}
-
-CUresult FreeToPool(CUdeviceptr address) {
-  Range* range = FindRange(address);
-  if (range == nullptr || range->base != address || range->family != Family::kPool) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  pool::End(range);
-  return CUDA_SUCCESS;
-}
-
 CUresult AllocateForGraph(int device, size_t bytes, CUdeviceptr* address) {
   pool::Pool* pool = pool::GraphPoolOf(device);
   if (pool == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;

@@ -66,6 +66,17 @@ void Log(const char* path, uint16_t sym, const uint64_t* args, size_t arg_count)
   errno = saved_errno;
 }
 
+// What is planned for this call, by which it shall return a code or late.
+Fault Suffer(uint16_t sym, uint64_t count) {
+  const Fault* fault = faults::Planned(sym, count);
+  if (fault == nullptr) return {};
+  if (fault->action == FaultAction::kKill) raise(SIGKILL);
+  if (fault->action == FaultAction::kBlock) Block(fault->value);
+  return *fault;
+}
+
+}  // namespace
+
 void Block(uint64_t milliseconds) {
   timespec left = {.tv_sec = static_cast<time_t>(milliseconds / 1000),
                    .tv_nsec = static_cast<long>(milliseconds % 1000) * 1'000'000};
@@ -73,30 +84,20 @@ void Block(uint64_t milliseconds) {
   }
 }
 
-// Executes what is planned for this call; the code to return, or 0.
-int Suffer(uint16_t sym, uint64_t count) {
-  const Fault* fault = faults::Planned(sym, count);
-  if (fault == nullptr) return 0;
-  if (fault->action == FaultAction::kKill) raise(SIGKILL);
-  if (fault->action == FaultAction::kBlock) Block(fault->value);
-  return fault->action == FaultAction::kCode ? static_cast<int>(fault->value) : 0;
-}
-
-}  // namespace
-
-Refusal Enter(Door door, uint16_t sym, const uint64_t* args, size_t arg_count) {
+Visit Enter(Door door, uint16_t sym, const uint64_t* args, size_t arg_count) {
   const uint64_t count = g_counts[sym].fetch_add(1, std::memory_order_relaxed) + 1;
   const Config* config = GetConfig();
   if (config == nullptr) {  // said on stderr; nothing may work under a misread configuration
-    return Refusal(door == Door::kAnytime ? kCudaUnknown : NotInitializedCode(sym));
+    return Visit(door == Door::kAnytime ? kCudaUnknown : NotInitializedCode(sym));
   }
   if (config->log[0] != '\0') Log(config->log, sym, args, arg_count);
-  if (const int code = Suffer(sym, count); code != 0) return Refusal(code);
+  const Fault fault = Suffer(sym, count);
+  if (fault.action == FaultAction::kCode) return Visit(static_cast<int>(fault.value));
   if (door == Door::kInitialized &&
       (!g_initialized.load(std::memory_order_acquire) || IsOrphanedByFork())) {
-    return Refusal(NotInitializedCode(sym));
+    return Visit(NotInitializedCode(sym));
   }
-  return Refusal(0);
+  return Visit(0, fault.action == FaultAction::kLate ? fault.value : 0);
 }
 
 void SetInitialized(bool initialized, bool lost_by_fork) {

@@ -24,19 +24,30 @@ extern "C" int gpufence_sim_call(uint16_t sym);
 
 namespace sim {
 
-// An answer decided at the door.  Converts to CUresult and nvmlReturn_t alike.
-class Refusal {
+// Sleeps, whatever signals come.
+void Block(uint64_t milliseconds);
+
+// One call, from the door until it returns.
+class Visit {
  public:
-  constexpr explicit Refusal(int code) : code_(code) {}
-  constexpr explicit operator bool() const { return code_ != 0; }
-  constexpr int code() const { return code_; }
+  // `code`: 0, or what was decided at the door.  `late_ms`: by how much it returns late.
+  explicit Visit(int code, uint64_t late_ms = 0) : code_(code), late_ms_(late_ms) {}
+  ~Visit() {
+    if (late_ms_ != 0) Block(late_ms_);
+  }
+  Visit(const Visit&) = delete;
+  Visit& operator=(const Visit&) = delete;
+
+  bool refused() const { return code_ != 0; }
+  int code() const { return code_; }
   template <typename Enum, std::enable_if_t<std::is_enum_v<Enum>, int> = 0>
-  constexpr operator Enum() const {  // NOLINT(google-explicit-constructor): both result types
+  operator Enum() const {  // NOLINT(google-explicit-constructor): CUresult and nvmlReturn_t alike
     return static_cast<Enum>(code_);
   }
 
  private:
   int code_;
+  uint64_t late_ms_;
 };
 
 // Whether a function works before cuInit / nvmlInit.
@@ -44,7 +55,7 @@ enum class Door { kInitialized, kAnytime };
 
 // Counts the call, appends it to the log with its raw arguments, executes a fault planned for it
 // and answers whether it may go on.  Thread-safe; takes no lock.
-Refusal Enter(Door door, uint16_t sym, const uint64_t* args, size_t arg_count);
+Visit Enter(Door door, uint16_t sym, const uint64_t* args, size_t arg_count);
 
 // Marks this library initialised (cuInit, nvmlInit) or not (last nvmlShutdown).  With
 // `lost_by_fork`, a forked child is refused with "not initialised" until it does so itself, which
@@ -70,17 +81,17 @@ uint64_t RawArgument(const Arg& arg) {
 }
 
 template <typename... Args>
-Refusal EnterWith(Door door, uint16_t sym, const Args&... args) {
+Visit EnterWith(Door door, uint16_t sym, const Args&... args) {
   const uint64_t raw[sizeof...(args) + 1] = {RawArgument(args)...};
   return Enter(door, sym, raw, sizeof...(args));
 }
 
 }  // namespace sim
 
-#define SIM_DOOR(door, name, ...)                                                     \
-  if (const ::sim::Refusal sim_refusal =                                              \
-          ::sim::EnterWith(door, ::gpufence::kSym_##name __VA_OPT__(, ) __VA_ARGS__)) \
-  return sim_refusal
+#define SIM_DOOR(door, name, ...)                                                 \
+  const ::sim::Visit sim_visit =                                                  \
+      ::sim::EnterWith(door, ::gpufence::kSym_##name __VA_OPT__(, ) __VA_ARGS__); \
+  if (sim_visit.refused()) return sim_visit
 
 // First statement of an override; the arguments are optional and only logged.
 #define SIM_CALL(name, ...) SIM_DOOR(::sim::Door::kInitialized, name __VA_OPT__(, ) __VA_ARGS__)

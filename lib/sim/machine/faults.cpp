@@ -59,16 +59,16 @@ bool ToSymbol(Piece piece, uint16_t* sym) {
 }
 
 bool ToAction(Piece piece, Fault* fault) {
-  constexpr char kBlock[] = "block:";
-  constexpr size_t kBlockBytes = sizeof(kBlock) - 1;
+  Piece rest = piece;
+  const Piece word = CutAt(&rest, ':');
+  const bool is_block = Equals(word, "block");
+  if (is_block || Equals(word, "late")) {
+    fault->action = is_block ? FaultAction::kBlock : FaultAction::kLate;
+    return ToNumber(rest, 0, 86'400'000, &fault->value);
+  }
   if (Equals(piece, "kill")) {
     fault->action = FaultAction::kKill;
     return true;
-  }
-  if (piece.bytes > kBlockBytes && memcmp(piece.at, kBlock, kBlockBytes) == 0) {
-    fault->action = FaultAction::kBlock;
-    return ToNumber({piece.at + kBlockBytes, piece.bytes - kBlockBytes}, 0, 86'400'000,
-                    &fault->value);
   }
   fault->action = FaultAction::kCode;
   return ToNumber(piece, 1, INT32_MAX, &fault->value);
@@ -83,7 +83,8 @@ const char* ParseEntry(Piece entry, Fault* fault) {
   if (!Equals(call, "*") && !ToNumber(call, 1, INT64_MAX, &fault->call)) {
     return "between '@' and '=' belongs the number of a call, from 1, or '*'";
   }
-  return ToAction(entry, fault) ? nullptr : "after '=' belongs a result code, block:MS or kill";
+  return ToAction(entry, fault) ? nullptr
+                                : "after '=' belongs a result code, block:MS, late:MS or kill";
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The fault plan: GPUFENCE_SIM_FAULTS="NAME@N=CODE;NAME@N=block:MS;NAME@N=kill".
+// The fault plan: GPUFENCE_SIM_FAULTS="NAME@N=CODE;NAME@N=block:MS;NAME@N=late:MS;NAME@N=kill".
 //
 // Owns the grammar.  Must not know how a fault is carried out (calls.cpp).  N counts the calls of
 // one symbol in one process from 1; '*' means every call.  The first matching entry wins.
@@ -9,7 +9,7 @@
 
 namespace sim {
 
-enum class FaultAction : uint8_t { kCode, kBlock, kKill };
+enum class FaultAction : uint8_t { kNone, kCode, kBlock, kLate, kKill };
 
 struct Fault {
   uint64_t call;   // 0 = every call

@@ -108,8 +108,8 @@ extern "C" nvmlReturn_t nvmlShutdown(void) {
 }
 
 extern "C" const char* nvmlErrorString(nvmlReturn_t result) {
-  const sim::Refusal ignored = sim::EnterWith(sim::Door::kAnytime, gpufence::kSym_nvmlErrorString,
-                                              result);  // counted; text is never refused
+  const sim::Visit ignored = sim::EnterWith(sim::Door::kAnytime, gpufence::kSym_nvmlErrorString,
+                                            result);  // counted; text is never refused
   (void)ignored;
   for (const ErrorText& known : kErrors) {
     if (known.code != result) continue;

@@ -4,6 +4,7 @@
 
 #include <atomic>
 
+#include "device/context_scope.h"
 #include "device/nvml_calls.h"
 #include "real.h"
 
@@ -157,11 +158,8 @@ uint32_t CurrentDevice() {
 }
 
 uint32_t DeviceOfContext(CUcontext context) {
-  CUcontext popped = nullptr;
-  if (real::cuCtxPushCurrent_v2(context) != CUDA_SUCCESS) return kNoDevice;
-  const uint32_t ordinal = CurrentDevice();
-  real::cuCtxPopCurrent_v2(&popped);
-  return ordinal;
+  const ContextScope scope(context);
+  return scope ? CurrentDevice() : kNoDevice;
 }
 
 uint32_t DeviceOfLocation(const CUmemLocation_v1& location) {

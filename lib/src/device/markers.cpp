@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "device/context_scope.h"
 #include "device/ids.h"
 #include "device/markers_gaps.h"
 #include "device/markers_look.h"
@@ -144,6 +145,7 @@ MarkedStream* Markers::Insert(const Key& key) {
   place->steady = place->mean_of = 0;
   place->by_host = place->is_waited_for = place->began_away = place->marks_each = false;
   place->came_ns = place->spaced_ns = 0;
+  place->behind = 0;
   place->marked_due = place->unread = 0;
   place->is_sample = false;
   place->run_span_ns = place->sample_ns = 0;
@@ -180,19 +182,16 @@ uint16_t Markers::ContextFor(uint64_t handle) {
   for (uint16_t i = 1; i < kMostMarkedContexts; ++i) {
     const uint64_t seen = contexts_[i].handle.load(std::memory_order_relaxed);
     if (seen == handle) return i;
-    if (seen == 0 && free == kNone) free = i;
+    // One that ended keeps its place for the other calls that may have ended it as well.
+    if (seen == 0 && contexts_[i].away == 0 && free == kNone) free = i;
   }
   if (free == kNone) return kNone;
-  const CUcontext context = reinterpret_cast<CUcontext>(handle);
-  if (real::cuCtxPushCurrent_v2(context) != CUDA_SUCCESS) return kNone;
-  const uint32_t ordinal = CurrentDevice();
-  CUcontext popped = nullptr;
-  real::cuCtxPopCurrent_v2(&popped);
+  const uint32_t ordinal = DeviceOfContext(reinterpret_cast<CUcontext>(handle));
   if (ordinal == kNoDevice) return kNone;
   Context* made = &contexts_[free];
   made->ordinal = ordinal;
   made->is_primary = IsPrimary(handle, static_cast<CUdevice>(ordinal));
-  made->away = made->others = 0;
+  made->others = 0;
   made->blind = false;
   made->free = made->base = kNone;
   made->base_ns = 0;
@@ -225,10 +224,9 @@ void Markers::SetActive(const MarkedStream* stream, bool active) {
 uint16_t Markers::Take(uint16_t context) {
   Context* owner = &contexts_[context];
   if (owner->free == kNone) {
-    CUcontext popped = nullptr;
-    const CUcontext handle =
-        reinterpret_cast<CUcontext>(owner->handle.load(std::memory_order_relaxed));
-    if (real::cuCtxPushCurrent_v2(handle) != CUDA_SUCCESS) return kNone;
+    const ContextScope scope(
+        reinterpret_cast<CUcontext>(owner->handle.load(std::memory_order_relaxed)));
+    if (!scope) return kNone;
     for (int made = 0; made < kMarkersMadeAtOnce; ++made) {
       uint16_t index = unused_;
       if (index == kNone && markers_made_ + 1 >= kMostMarkers) break;
@@ -245,7 +243,6 @@ uint16_t Markers::Take(uint16_t context) {
       markers_[index].context = context;
       owner->free = index;
     }
-    real::cuCtxPopCurrent_v2(&popped);
   }
   const uint16_t taken = owner->free;
   if (taken != kNone) owner->free = markers_[taken].next;

@@ -72,7 +72,7 @@ struct MarkedStream {
   static constexpr uint32_t kRunning = 1u << 31;
   static constexpr uint32_t kHeld = 1u << 30;    // enough is queued: ask before the next launch
   static constexpr uint32_t kProbe = 1u << 29;   // the next launch puts a marker before itself
-  static constexpr uint32_t kSparse = 1u << 28;  // launches come far apart: CameToIdle
+  static constexpr uint32_t kSparse = 1u << 28;  // between launches it may be idle: CameToIdle
   static constexpr uint32_t kLaunches = kSparse - 1;
 
   std::atomic<uint64_t> handle;   // 0: none; CU_STREAM_LEGACY and CU_STREAM_PER_THREAD have a scope
@@ -92,6 +92,7 @@ struct MarkedStream {
   // kSparse: between two launches the stream may have nothing to do.
   std::atomic<bool> marks_each;   // it had: each of them has a marker of its own
   std::atomic<uint64_t> came_ns;  // when the last one did, or the one that began the run
+  std::atomic<uint32_t> behind;   // so many more launches until the host may be ahead of the GPU
   uint64_t spaced_ns;             // when those came that were marked last, about
   uint32_t every;                 // launches between two markers, about
   uint32_t ordinal;
@@ -163,6 +164,9 @@ struct MarkedStream {
   void AddSteps(uint32_t count) {
     if (count > 1) steps.fetch_add(count - 1, std::memory_order_relaxed);
   }
+
+  // It ran dry while a launch was held: each of the next has a marker, and finds out.
+  void FallBehind();
 
   // From `marked_ns` until the run's first launch was with the GPU, for which it waited.
   uint64_t LeadNs() const;
@@ -253,11 +257,11 @@ class Markers {
   // charge that from `*since_ns` on.
   bool Forget(CUstream stream, uint64_t* since_ns);
   // Before the driver may end contexts: no driver call is made about them until the answer is
-  // known. A null handle: the primary one of the device.
-  void Suspend(CUcontext context, uint32_t ordinal);
+  // known. A null handle: the primary one of the device. Returns which they are, a bit each: one
+  // that is new afterwards is none of them, whoever suspended it.
+  uint64_t Suspend(CUcontext context, uint32_t ordinal);
   // Afterwards. `ended`: all that was suspended is gone; what ran there ran until now.
-  size_t Resume(CUcontext context, uint32_t ordinal, bool ended, uint64_t now_ns,
-                BusyInterval* busy, size_t room);
+  size_t Resume(uint64_t suspended, bool ended, uint64_t now_ns, BusyInterval* busy, size_t room);
 
  private:
   static constexpr uint32_t kWays = 8;

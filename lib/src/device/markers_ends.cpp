@@ -24,7 +24,9 @@ bool Markers::IsMeant(const Context& context, CUcontext handle, uint32_t ordinal
 }
 
 // What was launched is marked, so that whoever launches from now on begins a run and is known.
-void Markers::Suspend(CUcontext handle, uint32_t ordinal) {
+uint64_t Markers::Suspend(CUcontext handle, uint32_t ordinal) {
+  static_assert(kMostMarkedContexts <= 64);
+  uint64_t suspended = 0;
   const FutexGuard guard(&lock_);
   for (uint16_t i = 1; i < kMostMarkedContexts; ++i) {
     if (!IsMeant(contexts_[i], handle, ordinal)) continue;
@@ -33,7 +35,9 @@ void Markers::Suspend(CUcontext handle, uint32_t ordinal) {
       if (stream->context == i && !is_per_thread) LeaveLocked(stream);
     });
     ++contexts_[i].away;
+    suspended |= uint64_t{1} << i;
   }
+  return suspended;
 }
 
 // The context's events are gone with it.
@@ -69,13 +73,13 @@ bool Markers::End(MarkedStream* stream, Look* look) {
   return false;
 }
 
-size_t Markers::Resume(CUcontext handle, uint32_t ordinal, bool ended, uint64_t now_ns,
-                       BusyInterval* busy, size_t room) {
+size_t Markers::Resume(uint64_t suspended, bool ended, uint64_t now_ns, BusyInterval* busy,
+                       size_t room) {
   Look look = {now_ns, false, busy, room, 0, kNone};
   const FutexGuard guard(&lock_);
-  for (uint16_t i = 1; i < kMostMarkedContexts; ++i) {
+  for (; suspended != 0; suspended &= suspended - 1) {
+    const auto i = static_cast<uint16_t>(__builtin_ctzll(suspended));
     Context* context = &contexts_[i];
-    if (context->away == 0 || !IsMeant(*context, handle, ordinal)) continue;
     --context->away;
     bool lives = false;
     for (MarkedStream& stream : streams_) {

@@ -63,6 +63,7 @@ void Markers::MarkInTurn(MarkedStream* stream) {
   const bool is_probed = IsProbed(*stream);
   const uint32_t drawn = std::max(every / 2 + Random(stream) % (every + 1), 1u);
   stream->mark_at.store(is_probed ? drawn : every, std::memory_order_relaxed);
+  if (stream->behind.load(std::memory_order_relaxed) != 0) return;
   const bool finds = stream->probes < kLeastProbes || stream->idle_gap_ns > stream->probed_ns / 64;
   if (!is_probed || (!finds && ++stream->unprobed < kSeldom)) return;
   stream->unprobed = 0;

@@ -1,4 +1,6 @@
 // Runs: when a stream begins to run kernels, when it is left, and what gets a marker.
+#include <algorithm>
+
 #include "device/capture_mode.h"
 #include "device/markers.h"
 #include "device/markers_gaps.h"
@@ -12,6 +14,10 @@ constexpr uint64_t kLongPauseNs = 1'000'000;
 // A run that begins by the host's clock would have had its marker so much later (H200).
 constexpr uint64_t kRecordNs = 900;
 constexpr uint64_t kPromptEveryNs = 4'000'000;
+// A program that was held is ahead of the GPU again after some thirty launches of PyTorch's, of
+// which some come half a millisecond behind the one before (H200).
+constexpr uint32_t kBehindLaunches = 32;
+constexpr uint64_t kBehindNs = 40'000;
 
 }  // namespace
 
@@ -96,11 +102,18 @@ Markers::Begun Markers::Begin(MarkedStream* stream, CUstream handle, HeldNs held
   } else if (!BeginNow(stream, was_idle, waits ? Doing::kWaits : DoingOf(*stream, captures))) {
     return Begun::kNotMarked;
   }
+  if (held.at_all != 0 && !stream->by_host) stream->FallBehind();
   stream->word.fetch_or(MarkedStream::kRunning, std::memory_order_release);
   stream->awaits_launch = true;
   begun_.fetch_add(1, std::memory_order_relaxed);
   if (was_idle) SetActive(stream, true);
   return Begun::kYes;
+}
+
+void MarkedStream::FallBehind() {
+  behind.store(kBehindLaunches, std::memory_order_relaxed);
+  marks_each.store(true, std::memory_order_relaxed);
+  word.fetch_or(kSparse, std::memory_order_relaxed);
 }
 
 // So many launches were marked last. Where that was not directly behind one of them, which a look
@@ -111,6 +124,9 @@ void Markers::NoteSpacing(MarkedStream* stream, uint32_t launches) {
   const uint64_t came_ns = stream->came_ns.load(std::memory_order_relaxed);
   const bool is_late = now_ns >= came_ns + kSparseNs;  // another thread's launch may be the newer
   stream->spaced_ns = is_late ? came_ns : now_ns;
+  const uint32_t behind = stream->behind.load(std::memory_order_relaxed);
+  stream->behind.store(behind - std::min(behind, launches), std::memory_order_relaxed);
+  if (behind > launches) return;
   if (is_sparse) {
     stream->word.fetch_or(MarkedStream::kSparse, std::memory_order_relaxed);
   } else {
@@ -123,10 +139,12 @@ bool Markers::CameToIdle(MarkedStream* stream, CUstream handle, bool captures) {
   const uint64_t now_ns = NowNs();
   const uint64_t last_ns = stream->came_ns.exchange(now_ns, std::memory_order_relaxed);
   const bool runs = (stream->word.load(std::memory_order_relaxed) & MarkedStream::kRunning) != 0;
-  if (!runs || now_ns < last_ns + kSparseNs || captures || stream->by_host) return false;
+  const bool is_behind = stream->behind.load(std::memory_order_relaxed) != 0;
+  const uint64_t apart_ns = is_behind ? kBehindNs : kSparseNs;
+  if (!runs || now_ns < last_ns + apart_ns || captures || stream->by_host) return false;
   const CaptureRelaxed relaxed;  // another thread's capture may begin at any moment
   const bool is_idle = real::cuStreamQuery(handle) == CUDA_SUCCESS;
-  stream->marks_each.store(is_idle, std::memory_order_relaxed);
+  stream->marks_each.store(is_idle || is_behind, std::memory_order_relaxed);
   if (!is_idle) return false;
   const FutexGuard guard(&lock_);
   LeaveLocked(stream);

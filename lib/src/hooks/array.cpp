@@ -2,7 +2,7 @@
 // arrays without memory of their own. Planes and levels are views and cost nothing.
 #include "device/usage.h"
 #include "hooks/array_cost.h"
-#include "hooks/freed.h"
+#include "hooks/context_cost.h"
 #include "hooks/physical.h"
 #include "policy/array_grant.h"
 #include "real.h"
@@ -72,6 +72,9 @@ CUresult CreateSmall(const Hook& hook, FencedDevice* device, const Holding& want
                       .kind = wanted.kind,
                       .family = Family::kSmallArray});
   held.Keep();
+  if (move.SawEnd()) [[unlikely]] {
+    EndArrayIfGone(device, wanted.kind, reinterpret_cast<uint64_t>(*out), move.SawPrimaryEnd());
+  }
   return rc;
 }
 
@@ -84,14 +87,12 @@ CUresult Create(HoldingKind kind, Handle* out, const Descriptor* wanted, unsigne
   FencedDevice* device = hook.current_device();
   if (device == nullptr || out == nullptr || wanted == nullptr) return call(out);
 
-  Holding holding = {.context = hook.context(), .kind = kind};
-  if (!ArrayBytes(Widen(*wanted), levels, &holding.bytes)) [[unlikely]] {
+  Holding holding = {
+      .context = hook.context(), .count = ElementBytes(Widen(*wanted)), .kind = kind};
+  if (!ArrayBytes(Widen(*wanted), holding.count, levels, &holding.bytes)) [[unlikely]] {
     return CreateMeasured(device, holding, out, call, undo);
   }
-  if (IsSmall(holding.bytes)) {
-    holding.count = ElementBytes(Widen(*wanted));
-    return CreateSmall(hook, device, holding, out, call);
-  }
+  if (IsSmall(holding.bytes)) return CreateSmall(hook, device, holding, out, call);
   Reservation held(device, RoundUp(holding.bytes, kChunkBytes));
   if (!held) return OverLimit(device);
 
@@ -99,6 +100,9 @@ CUresult Create(HoldingKind kind, Handle* out, const Descriptor* wanted, unsigne
   if (rc == CUDA_SUCCESS) {
     holding.key = reinterpret_cast<uint64_t>(*out);
     held.Commit(holding);
+    if (held.move().SawEnd()) [[unlikely]] {
+      EndArrayIfGone(device, kind, holding.key, held.move().SawPrimaryEnd());
+    }
   }
   return rc;
 }
@@ -110,13 +114,48 @@ CUresult CreateArray(CUarray* out, const Descriptor* wanted, Call call) {
       real::cuArrayDestroy);
 }
 
+// The end of an array, in the order of every free (hooks/freed.h); of a small one in its turn.
+class EndedArray {
+ public:
+  // A null fence, or an array nobody charged, does nothing.
+  EndedArray(Fence* fence, HoldingKind kind, uint64_t key) : fence_(fence) {
+    if (fence == nullptr || !fence->holdings.Take(kind, key, &holding_)) return;
+    device_ = &fence->devices[holding_.device];
+    move_.BeginCounted(&device_->moves);
+    if (IsSmallArray()) turn_.Begin(&device_->array_places);
+  }
+
+  // Gives its bytes back, or the holding when the driver refused.
+  void Settle(CUresult rc) {
+    if (device_ == nullptr) return;
+    if (rc != CUDA_SUCCESS) [[unlikely]] {
+      Hold(fence_, holding_);
+    } else if (IsSmallArray()) {
+      turn_.EndFreeing(&device_->account, ArrayHeapOf(holding_.context, holding_.count),
+                       holding_.owner, holding_.bytes);
+    } else {
+      device_->account.Release(holding_.bytes);
+    }
+  }
+
+ private:
+  bool IsSmallArray() const { return holding_.family == Family::kSmallArray; }
+
+  Fence* fence_;
+  FencedDevice* device_ = nullptr;  // null: nothing was found
+  Holding holding_;
+  LedgerMove move_;  // ends after the turn
+  ArrayTurn turn_;
+};
+
 // Physical memory that is mapped to it lives until the array ends at the latest.
 template <typename Handle, typename Call>
 CUresult Destroy(HoldingKind kind, Handle handle, Call call) {
   const Hook hook;
   const auto key = reinterpret_cast<uint64_t>(handle);
-  Freed freed(hook.fence(), kind, key);
-  const CUresult rc = freed.Settle(call(handle));
+  EndedArray ended(hook.fence(), kind, key);
+  const CUresult rc = call(handle);
+  ended.Settle(rc);
   if (rc == CUDA_SUCCESS && hook.fence() != nullptr) DropLinksOf(hook.fence(), key);
   return rc;
 }

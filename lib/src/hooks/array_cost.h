@@ -94,13 +94,13 @@ constexpr uint32_t ElementBytes(const CUDA_ARRAY3D_DESCRIPTOR& wanted) {
 }
 
 // Physical bytes of an array (`levels` 1) or mipmapped array: 0 for one without memory of its own.
-// False when the format's layout is unknown.
-constexpr bool ArrayBytes(const CUDA_ARRAY3D_DESCRIPTOR& wanted, unsigned levels, uint64_t* bytes) {
+// False when the format's layout is unknown. `element_bytes`: of its elements.
+constexpr bool ArrayBytes(const CUDA_ARRAY3D_DESCRIPTOR& wanted, uint64_t element_bytes,
+                          unsigned levels, uint64_t* bytes) {
   constexpr unsigned kUnbacked = CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING;
   constexpr unsigned kLayers = CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP;
   *bytes = 0;
   if ((wanted.Flags & kUnbacked) != 0) return true;
-  const uint64_t element_bytes = ElementBytes(wanted);
   const bool layered = (wanted.Flags & kLayers) != 0;
   ArrayShape shape = {.row_bytes = Multiply(wanted.Width, element_bytes),
                       .width = wanted.Width,
@@ -130,7 +130,8 @@ constexpr bool Takes(uint64_t width, uint64_t height, uint64_t depth, CUarray_fo
                                           .NumChannels = channels,
                                           .Flags = flags};
   uint64_t bytes = 0;
-  return ArrayBytes(wanted, levels, &bytes) && RoundUp(bytes, kChunkBytes) == kib << 10;
+  return ArrayBytes(wanted, ElementBytes(wanted), levels, &bytes) &&
+         RoundUp(bytes, kChunkBytes) == kib << 10;
 }
 static_assert(Takes(1000, 1000, 0, CU_AD_FORMAT_FLOAT, 4, 0, 1, 16384));
 static_assert(Takes(1000, 1000, 0, CU_AD_FORMAT_FLOAT, 4, 0, 5, 22528));
@@ -170,7 +171,8 @@ constexpr bool Fit(uint64_t width, uint64_t height, uint64_t depth, CUarray_form
                                           .NumChannels = 1,
                                           .Flags = flags};
   uint64_t bytes = 0;
-  return ArrayBytes(wanted, 1, &bytes) && kChunkBytes / RoundUp(bytes, kSmallStep) == count;
+  return ArrayBytes(wanted, ElementBytes(wanted), 1, &bytes) &&
+         kChunkBytes / RoundUp(bytes, kSmallStep) == count;
 }
 static_assert(Fit(33, 33, 3, CU_AD_FORMAT_FLOAT, 0, 68));
 static_assert(Fit(33, 17, 5, CU_AD_FORMAT_FLOAT, 0, 56));

@@ -21,11 +21,6 @@ bool IsPrimaryActive(CUdevice device) {
   return real::cuDevicePrimaryCtxGetState(device, &flags, &active) == CUDA_SUCCESS && active != 0;
 }
 
-bool IsAlive(CUcontext context) {
-  unsigned int version = 0;
-  return real::cuCtxGetApiVersion(context, &version) == CUDA_SUCCESS;
-}
-
 template <typename Make>
 CUresult Create(CUcontext* out, CUdevice ordinal, Make make) {
   const Hook hook;
@@ -57,6 +52,22 @@ CUresult Destroyed(CUcontext context, Destroy destroy) {
   return rc;
 }
 
+// A retain elsewhere may bring it back to life meanwhile, with the same handle: then what was
+// booked before is that retain's to end.
+void EndPrimaryIfInactive(Fence* fence, FencedDevice* device) {
+  const uint64_t primary = device->primary.load(std::memory_order_relaxed);
+  const uint64_t booking = BookingOf(fence, primary);
+  if (primary == 0 || IsPrimaryActive(device->ordinal)) return;
+  ContextEnded(fence, primary, booking);
+}
+
+// It was booked. Somebody may have ended it before that, and found nothing to give back.
+void PrimaryMade(Fence* fence, FencedDevice* device, CUcontext primary, const NewContext& cost) {
+  device->primary.store(KeyOf(primary), std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // pairs with the count in ContextEnded
+  if (cost.SawEnd()) EndPrimaryIfInactive(fence, device);
+}
+
 CUresult RetainPrimary(CUcontext* out, CUdevice ordinal) {
   const Hook hook;
   if (hook.refused()) return kRefusalCode;
@@ -73,18 +84,9 @@ CUresult RetainPrimary(CUcontext* out, CUdevice ordinal) {
     real::cuDevicePrimaryCtxRelease_v2(ordinal);
     return OverLimit(device);
   }
-  device->primary.store(KeyOf(primary), std::memory_order_relaxed);
+  PrimaryMade(hook.fence(), device, primary, cost);
   *out = primary;
   return CUDA_SUCCESS;
-}
-
-// A retain elsewhere may bring it back to life meanwhile, with the same handle: then what was
-// booked before is that retain's to end.
-void EndPrimaryIfInactive(Fence* fence, FencedDevice* device) {
-  const uint64_t primary = device->primary.load(std::memory_order_relaxed);
-  const uint64_t booking = BookingOf(fence, primary);
-  if (primary == 0 || IsPrimaryActive(device->ordinal)) return;
-  ContextEnded(fence, primary, booking);
 }
 
 // Which life of a context this is: a primary one keeps its handle. 0 before CUDA 12.
@@ -108,7 +110,13 @@ CUresult ReleasedPrimary(CUdevice ordinal, bool ends, Release release) {
   const bool ended =
       rc == CUDA_SUCCESS && (ends || !IsPrimaryActive(ordinal) || LifeOf(primary) != life);
   core_end.Settle(ended);
-  if (ended && primary != 0) ContextEnded(hook.fence(), primary, booking);
+  if (ended && primary != 0) {
+    ContextEnded(hook.fence(), primary, booking);
+  } else if (ended && device != nullptr) {
+    // Whoever has just made it finds that, or is found here.
+    device->moves.ContextEnded(/*primary=*/true);
+    EndPrimaryIfInactive(hook.fence(), device);
+  }
   return rc;
 }
 
@@ -131,7 +139,7 @@ CUresult Detach(CUcontext context) {
       fence != nullptr && fence->holdings.Get(HoldingKind::kContext, KeyOf(context), &found);
   CoreContextEnd core_end(context, 0);
   const CUresult rc = real::cuCtxDetach(context);
-  core_end.Settle(rc == CUDA_SUCCESS && !IsAlive(context));
+  core_end.Settle(rc == CUDA_SUCCESS && !IsAlive(KeyOf(context)));
   if (rc != CUDA_SUCCESS || !known) return rc;
   FencedDevice* device = &fence->devices[found.device];
   if (device->primary.load(std::memory_order_relaxed) == KeyOf(context)) {
@@ -169,7 +177,7 @@ CUresult CreateGreen(CUgreenCtx* out, CUdevResourceDesc desc, CUdevice ordinal,
     CUcontext primary = nullptr;
     if (rc == CUDA_SUCCESS && real::cuDevicePrimaryCtxRetain(&primary, ordinal) == CUDA_SUCCESS) {
       const bool fits = cost.Settle(hook.fence(), primary, before);
-      device->primary.store(KeyOf(primary), std::memory_order_relaxed);
+      PrimaryMade(hook.fence(), device, primary, cost);
       real::cuDevicePrimaryCtxRelease_v2(ordinal);
       if (!fits) {
         undo();

@@ -2,8 +2,10 @@
 
 #include <time.h>
 
+#include <algorithm>
 #include <atomic>
 
+#include "device/context_scope.h"
 #include "hooks/current_pool.h"
 #include "hooks/graph_memory.h"
 #include "hooks/launch_memory.h"
@@ -35,19 +37,21 @@ uint64_t KnownCost(FencedDevice* device) {
 uint64_t BoundedGuess(CUcontext made) {
   size_t free_bytes = 0;
   size_t total_bytes = 0;
-  if (real::cuCtxPushCurrent_v2(made) != CUDA_SUCCESS) return kUnknownContextBytes;
-  const CUresult rc = real::cuMemGetInfo_v2(&free_bytes, &total_bytes);
-  CUcontext popped = nullptr;
-  real::cuCtxPopCurrent_v2(&popped);
-  const uint64_t used_bytes = total_bytes - free_bytes;
-  return rc == CUDA_SUCCESS && used_bytes < kUnknownContextBytes ? used_bytes
-                                                                 : kUnknownContextBytes;
+  const ContextScope scope(made);
+  if (!scope || real::cuMemGetInfo_v2(&free_bytes, &total_bytes) != CUDA_SUCCESS) {
+    return kUnknownContextBytes;
+  }
+  return std::min(total_bytes - free_bytes, kUnknownContextBytes);
 }
 
 // Bookings of contexts are numbered, since handles are dealt again.
 constinit std::atomic<uint64_t> last_booking{0};
 
 void EndContents(Fence* fence, uint64_t context) {
+  for (uint32_t i = 0; i < fence->device_count; ++i) {
+    FencedDevice* device = &fence->devices[i];
+    device->moves.ContextEnded(device->primary.load(std::memory_order_relaxed) == context);
+  }
   fence->holdings.TakeWhere([&](const Holding& holding) { return holding.context == context; },
                             [&](const Holding& holding) { Discharge(fence, holding); });
   Holding piece;
@@ -96,7 +100,9 @@ NewContext::~NewContext() {
 uint64_t NewContext::MeasuredBytes(CUcontext made) {
   int64_t grown = 0;
   lesson_.Conclude(device_->uuid);
-  if (change_.Measure(/*has_context=*/true, &grown) && grown >= 0) {
+  const bool measured = change_.Measure(/*has_context=*/true, &grown);
+  // What a context gave back that ended meanwhile would be missing, or this one has ended itself.
+  if (measured && grown >= 0 && !move_.SawEnd()) {
     RowOf(device_).context_bytes.store(static_cast<uint64_t>(grown), std::memory_order_relaxed);
     return static_cast<uint64_t>(grown);
   }
@@ -161,6 +167,36 @@ void ContextEnded(Fence* fence, uint64_t context, uint64_t booking) {
     SettleGraphs(&fence->devices[i]);
     ReadOverheadNow(&fence->devices[i]);
   }
+}
+
+bool IsAlive(uint64_t context) {
+  unsigned int version = 0;
+  return real::cuCtxGetApiVersion(reinterpret_cast<CUcontext>(context), &version) == CUDA_SUCCESS;
+}
+
+// Should it be there after all, because somebody made the primary context anew at that moment, the
+// next reading of the overhead finds it.
+void EndAddressIfGone(FencedDevice* device, uint64_t address) {
+  Fence* fence = the_fence.load(std::memory_order_relaxed);
+  CUdeviceptr base = 0;
+  Holding gone;
+  if (real::cuMemGetAddressRange_v2(&base, nullptr, address) == CUDA_SUCCESS && base == address) {
+    return;
+  }
+  if (!TakeAddress(fence, address, &gone)) return;
+  Discharge(fence, gone);
+  OverheadChanged(device);
+}
+
+void EndArrayIfGone(FencedDevice* device, HoldingKind kind, uint64_t key, bool primary_ended) {
+  Fence* fence = the_fence.load(std::memory_order_relaxed);
+  Holding array;
+  if (!fence->holdings.Get(kind, key, &array)) return;
+  const bool of_primary = array.context == device->primary.load(std::memory_order_relaxed);
+  const bool is_gone = of_primary ? primary_ended : !IsAlive(array.context);
+  if (!is_gone || !fence->holdings.Take(kind, key, &array)) return;
+  Discharge(fence, array);
+  OverheadChanged(device);
 }
 
 uint64_t LaunchedStack(Fence* fence, uint64_t context) {

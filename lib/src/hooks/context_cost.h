@@ -28,6 +28,9 @@ class NewContext {
   // booking under this handle, if it is there, of a context that is known to have ended.
   bool Settle(Fence* fence, CUcontext made, uint64_t stale);
 
+  // A context ended since: this one, perhaps, before it was booked.
+  bool SawEnd() const { return device_ != nullptr && move_.SawEnd(); }
+
  private:
   uint64_t MeasuredBytes(CUcontext made);
 
@@ -50,6 +53,16 @@ inline constexpr uint64_t kFreshHandle = UINT64_MAX;  // any booking under it is
 // After the driver ended a context: its cost and every holding that ended with it go back, unless
 // the handle's next owner has seen to it.
 void ContextEnded(Fence* fence, uint64_t context, uint64_t booking);
+
+// The driver knows it, and it has not ended.
+bool IsAlive(uint64_t context);
+
+// What the driver granted while a context ended, and what was booked behind that, may have gone
+// with it: then it goes back here. Linear and managed memory the driver is asked about; of an array
+// only its context, since a handle that is gone may not be.
+[[gnu::cold, gnu::noinline]] void EndAddressIfGone(FencedDevice* device, uint64_t address);
+[[gnu::cold, gnu::noinline]] void EndArrayIfGone(FencedDevice* device, HoldingKind kind,
+                                                 uint64_t key, bool primary_ended);
 
 // The stack, in bytes per thread, that a context's launches have made the driver provide so far.
 uint64_t LaunchedStack(Fence* fence, uint64_t context);

@@ -8,6 +8,7 @@
 
 #include "core/log.h"
 #include "device/capture_mode.h"
+#include "device/context_scope.h"
 #include "device/ids.h"
 #include "hooks/captures.h"
 #include "hooks/core_pace.h"
@@ -280,17 +281,12 @@ void CoreElsewhere::Enter(uint64_t ordinals, CUstream stream) {
 CUevent CoreElsewhere::Mark() {
   CUcontext context = nullptr;
   CUevent event = nullptr;
-  if (real::cuStreamGetCtx(stream_, &context) != CUDA_SUCCESS ||
-      real::cuCtxPushCurrent_v2(context) != CUDA_SUCCESS) {
-    return nullptr;
-  }
-  if (real::cuEventCreate(&event, CU_EVENT_DEFAULT) != CUDA_SUCCESS) event = nullptr;
-  if (event != nullptr && real::cuEventRecord(event, stream_) != CUDA_SUCCESS) {
-    real::cuEventDestroy_v2(event);
-    event = nullptr;
-  }
-  real::cuCtxPopCurrent_v2(&context);
-  return event;
+  if (real::cuStreamGetCtx(stream_, &context) != CUDA_SUCCESS) return nullptr;
+  const ContextScope scope(context);
+  if (!scope || real::cuEventCreate(&event, CU_EVENT_DEFAULT) != CUDA_SUCCESS) return nullptr;
+  if (real::cuEventRecord(event, stream_) == CUDA_SUCCESS) return event;
+  real::cuEventDestroy_v2(event);
+  return nullptr;
 }
 
 // By the GPU's clock, since this thread may wait for a processor; by the host's where that fails.
@@ -351,17 +347,16 @@ void EndCoreStream(Cores* cores, CUstream stream) {
   MeasureByWaiting(device, stream, since_ns);
 }
 
-CoreContextEnd::CoreContextEnd(CUcontext context, CUdevice ordinal)
-    : cores_(ActiveCores()), context_(context), ordinal_(static_cast<uint32_t>(ordinal)) {
-  if (cores_ != nullptr) cores_->markers.Suspend(context_, ordinal_);
+CoreContextEnd::CoreContextEnd(CUcontext context, CUdevice ordinal) : cores_(ActiveCores()) {
+  if (cores_ == nullptr) return;
+  suspended_ = cores_->markers.Suspend(context, static_cast<uint32_t>(ordinal));
 }
 
 void CoreContextEnd::Settle(bool ended) {
   if (cores_ == nullptr) return;
   BusyInterval busy[kMostIntervals];
   const uint64_t now_ns = NowNs();
-  const size_t count =
-      cores_->markers.Resume(context_, ordinal_, ended, now_ns, busy, kMostIntervals);
+  const size_t count = cores_->markers.Resume(suspended_, ended, now_ns, busy, kMostIntervals);
   ChargeAll(cores_, busy, count, now_ns);
   cores_ = nullptr;
 }

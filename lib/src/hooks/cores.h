@@ -215,8 +215,7 @@ class CoreContextEnd {
 
  private:
   Cores* cores_;
-  CUcontext context_;
-  uint32_t ordinal_;
+  uint64_t suspended_ = 0;
 };
 
 // Charges, closes gates and moves turns on. The watcher's work; launches do it where none runs.

@@ -336,7 +336,7 @@ void Discharge(Fence* fence, const Holding& holding) {
   FencedDevice* device = &fence->devices[holding.device];
   if (holding.family != Family::kStreamOrdered && !EndExported(fence, holding)) return;
   switch (holding.family) {
-    case Family::kPlain:
+    [[likely]] case Family::kPlain:
       return device->account.Release(holding.bytes);
     case Family::kHosted:
       return device->account.Release(holding.bytes, Tier::kUnified);

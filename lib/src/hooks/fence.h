@@ -196,6 +196,9 @@ class Reservation {
   // Keeps the charge without a holding; the caller gives it back.
   void Keep() { keep_ = true; }
 
+  // The device is not null.
+  const LedgerMove& move() const { return move_; }
+
  private:
   FencedDevice* device_;
   uint64_t bytes_;
@@ -215,7 +218,7 @@ class Reservation {
 inline bool Hold(Fence* fence, const Holding& holding) {
   if (fence->holdings.PutNew(holding)) [[likely]]
     return true;
-  return HoldAgain(fence, holding);
+  return HoldAgain(fence, CopyOf(holding));
 }
 
 // Gives back what a holding was charged.

@@ -1,12 +1,11 @@
-// One free: the holding leaves the table before the driver's call, since the address may be
-// somebody else's the moment the call returns; its bytes leave the ledger after the call succeeded.
+// One free of an address: the holding leaves the table before the driver's call, since the address
+// may be somebody else's the moment it returns; its bytes leave the ledger after it succeeded.
 #pragma once
 
 #include "hooks/fence.h"
 #include "hooks/piece_reservation.h"
 #include "hooks/pool_exports.h"
 #include "hooks/shared_memory.h"
-#include "policy/array_grant.h"
 
 namespace gpufence {
 
@@ -14,20 +13,19 @@ namespace gpufence {
 inline bool BeginFreeOfPool(Fence* fence, const Holding& piece) {
   if (!fence->any_exported.load(std::memory_order_relaxed)) [[likely]]
     return false;
-  return BeginFreeOfExported(fence, piece);
+  return BeginFreeOfExported(fence, CopyOf(piece));
 }
 inline void Restore(Fence* fence, const Holding& taken, bool was_exported) {
-  RestoreAddress(fence, taken);
-  if (was_exported) Unfreed(fence, taken);
+  RestoreAddress(fence, CopyOf(taken));
+  if (was_exported) Unfreed(fence, CopyOf(taken));
 }
 
 class Freed {
  public:
-  // Takes the holding out, if there is one. A null fence, or a key nobody charged, does nothing.
-  Freed(Fence* fence, HoldingKind kind, uint64_t key) : fence_(fence) {
+  // Takes the holding out, if there is one. A null fence, or memory nobody charged, does nothing.
+  Freed(Fence* fence, uint64_t address) : fence_(fence) {
     if (fence == nullptr) return;
-    found_ = kind == HoldingKind::kAddress ? TakeAddress(fence, key, &holding_)
-                                           : fence->holdings.Take(kind, key, &holding_);
+    found_ = TakeAddress(fence, address, &holding_);
     if (!found_) [[unlikely]]
       return;
     if (holding_.family == Family::kStreamOrdered) [[unlikely]] {
@@ -35,10 +33,7 @@ class Freed {
       was_exported_ = BeginFreeOfPool(fence, holding_);
       return;
     }
-    FencedDevice* device = &fence->devices[holding_.device];
-    move_.Begin(&device->moves);
-    move_.Granted();
-    if (holding_.family == Family::kSmallArray) turn_.Begin(&device->array_places);
+    move_.BeginCounted(&fence->devices[holding_.device].moves);
   }
 
   // Gives the bytes back, or the holding when the driver refused. Returns the driver's code.
@@ -65,7 +60,6 @@ class Freed {
   bool found_ = false;
   bool was_exported_ = false;
   LedgerMove move_;
-  ArrayTurn turn_;
 };
 
 }  // namespace gpufence

@@ -108,6 +108,16 @@ bool VisitChild(CUgraphNode node, Walk* walk, uint32_t* steps) {
   return went;
 }
 
+// All kernels of the bodies are of the node's own context, which drivers tell since CUDA 13.2.
+void VisitCondition(CUgraphNode node, Walk* walk) {
+  walk->needs->has_bodies = true;
+  CUgraphNodeParams params = {};
+  if (walk->fence->device_count == 1 || real::cuGraphNodeGetParams(node, &params) != CUDA_SUCCESS) {
+    return;
+  }
+  NoteContext(params.conditional.ctx, walk);
+}
+
 // `*steps`: how many the node takes (graph_order.h), 0 as it comes. A conditional node has the one
 // that can be seen.
 bool Visit(CUgraphNode node, Walk* walk, uint32_t* steps) {
@@ -127,7 +137,7 @@ bool Visit(CUgraphNode node, Walk* walk, uint32_t* steps) {
     case CU_GRAPH_NODE_TYPE_GRAPH:
       return VisitChild(node, walk, steps);
     case CU_GRAPH_NODE_TYPE_CONDITIONAL:
-      walk->needs->has_bodies = true;
+      VisitCondition(node, walk);
       *steps = 1;
       return true;
     default:
@@ -135,24 +145,41 @@ bool Visit(CUgraphNode node, Walk* walk, uint32_t* steps) {
   }
 }
 
-// Nodes come in the order in which they were added. `*steps`: of all of them.
-bool VisitAll(CUgraph graph, Walk* walk, uint32_t* steps) {
+// Nodes come in the order in which they were added. `*steps`: of all of them; `taken`: of each, for
+// the time of the visit.
+bool VisitNodes(CUgraph graph, const CUgraphNode* nodes, uint32_t* taken, size_t count, Walk* walk,
+                uint32_t* steps) {
+  walk->needs->nodes += count;
+  size_t with_steps = 0;
+  for (size_t i = 0; i < count; ++i) {
+    if (!Visit(nodes[i], walk, &taken[i])) return false;
+    *steps = std::max(*steps, taken[i]);
+    with_steps += taken[i] != 0 ? 1 : 0;
+  }
+  if (with_steps > 1) *steps = CountSteps(graph, nodes, taken, count);
+  return true;
+}
+
+bool VisitMany(CUgraph graph, Walk* walk, uint32_t* steps) {
   size_t count = 0;
   if (real::cuGraphGetNodes(graph, nullptr, &count) != CUDA_SUCCESS) return true;
   Room<CUgraphNode> nodes;
   Room<uint32_t> taken;
   if (!nodes.Reserve(count) || !taken.Reserve(count)) return false;
   if (real::cuGraphGetNodes(graph, nodes.begin(), &count) != CUDA_SUCCESS) return true;
-  walk->needs->nodes += count;
-  size_t with_steps = 0;
-  for (size_t i = 0; i < count; ++i) {
-    uint32_t* own = &taken.begin()[i];
-    if (!Visit(nodes.begin()[i], walk, own)) return false;
-    *steps = std::max(*steps, *own);
-    with_steps += *own != 0 ? 1 : 0;
-  }
-  if (with_steps > 1) *steps = CountSteps(graph, nodes.begin(), taken.begin(), count);
-  return true;
+  return VisitNodes(graph, nodes.begin(), taken.begin(), count, walk, steps);
+}
+
+// JAX exchanges fifteen child graphs of a node or two before each launch: one question, and no
+// memory from the kernel, for such.
+bool VisitAll(CUgraph graph, Walk* walk, uint32_t* steps) {
+  constexpr size_t kFewNodes = 32;
+  CUgraphNode nodes[kFewNodes];
+  uint32_t taken[kFewNodes] = {};
+  size_t count = kFewNodes;
+  if (real::cuGraphGetNodes(graph, nodes, &count) != CUDA_SUCCESS) return true;
+  if (count == kFewNodes) return VisitMany(graph, walk, steps);
+  return VisitNodes(graph, nodes, taken, count, walk, steps);
 }
 
 }  // namespace

@@ -50,8 +50,8 @@ void SettleLateFrees(Fence* fence, bool may_wait) {
     const CUevent event = EventOf(found[i]);
     const CUresult reached = real::cuEventQuery(event);
     if (reached == CUDA_ERROR_NOT_READY && late->waiting.Put(found[i])) continue;
-    LedgerMove move(&fence->devices[found[i].device].moves);
-    move.Granted();
+    LedgerMove move;
+    move.BeginCounted(&fence->devices[found[i].device].moves);
     // The driver lets go when somebody waits, not when the stream gets there.
     if (reached == CUDA_SUCCESS) real::cuEventSynchronize(event);
     real::cuEventDestroy_v2(event);

@@ -42,9 +42,29 @@ class Moves {
 
   void End() { Add(UINT64_MAX); }
 
+  // Contexts that ended: of the device (low half), and the primary one of them (high half). To be
+  // told before what was allocated in it is given back: then who books something after that finds
+  // the count changed. Each cell has its own, since who asks has just written there.
+  void ContextEnded(bool primary) {
+    for (Cell& cell : cells_) {
+      cell.ends.fetch_add(primary ? kPrimaryEnd + 1 : 1, std::memory_order_seq_cst);
+    }
+  }
+
+  // As this thread's cell has it: between Begin and End.
+  uint64_t Ends() const {
+    return cells_[this_thread.moves_cell - 1].ends.load(std::memory_order_relaxed);
+  }
+  static constexpr bool IsPrimaryAmong(uint64_t before, uint64_t after) {
+    return before / kPrimaryEnd != after / kPrimaryEnd;
+  }
+
  private:
+  static constexpr uint64_t kPrimaryEnd = uint64_t{1} << 32;
+
   struct alignas(64) Cell {
     std::atomic<uint64_t> moves;
+    std::atomic<uint64_t> ends;
   };
 
   void Add(uint64_t change) {
@@ -75,13 +95,19 @@ class LedgerMove {
   LedgerMove(const LedgerMove&) = delete;
   LedgerMove& operator=(const LedgerMove&) = delete;
 
-  // Before the ledger is asked, or before the driver frees.
+  // Before the ledger is asked.
   void Begin(Moves* moves) {
-    moves_ = moves;
     asking_ = true;
-    ++this_thread.moves;
     ++this_thread.asking;
+    BeginCounted(moves);
+  }
+
+  // Before the driver frees what the ledger counts.
+  void BeginCounted(Moves* moves) {
+    moves_ = moves;
+    ++this_thread.moves;
     moves->Begin();
+    ends_ = moves->Ends();
   }
 
   // The ledger counts the bytes.
@@ -89,6 +115,11 @@ class LedgerMove {
     asking_ = false;
     --this_thread.asking;
   }
+
+  // A context of the device ended since the move began: what the driver granted may have gone with
+  // it. Asked once it is booked.
+  bool SawEnd() const { return moves_->Ends() != ends_; }
+  bool SawPrimaryEnd() const { return Moves::IsPrimaryAmong(ends_, moves_->Ends()); }
 
   // Ledger and driver agree again.
   void End() {
@@ -101,6 +132,7 @@ class LedgerMove {
 
  private:
   Moves* moves_ = nullptr;
+  uint64_t ends_ = 0;
   bool asking_ = false;
 };
 

@@ -2,6 +2,8 @@
 //
 // The 32-bit forms take addresses below 4 GiB, for which the driver shares no chunks, and where
 // unified memory never lies.
+#include <utility>
+
 #include "hooks/fence.h"
 #include "hooks/freed.h"
 #include "hooks/piece_reservation.h"
@@ -52,12 +54,13 @@ CUresult AllocateOnDevice(FencedDevice* device, uint64_t context, Pointer* dptr,
                          [&](auto* held) {
                            if (!*held) [[unlikely]]
                              return NoRoom<Pointer>(device);
-                           Pointer address = *dptr;
-                           const CUresult rc = call(&address, bytesize);
-                           if (rc == CUDA_SUCCESS && !held->Commit(address)) [[unlikely]]
-                             return Undo(device, address, undo);
-                           *dptr = address;
-                           return rc;
+                           const Pointer before = *dptr;
+                           const CUresult rc = call(dptr, bytesize);
+                           if (rc != CUDA_SUCCESS) [[unlikely]]
+                             return rc;
+                           if (held->Commit(*dptr)) [[likely]]
+                             return rc;
+                           return Undo(device, std::exchange(*dptr, before), undo);
                          });
 }
 
@@ -158,10 +161,10 @@ template <typename Pointer>
 template <typename Pointer>
 [[gnu::flatten]] CUresult Free(Pointer dptr, FreeCall<Pointer> call) {
   const Hook hook;
-  Freed freed(hook.fence(), HoldingKind::kAddress, dptr);
+  Freed freed(hook.fence(), dptr);
   if (freed.found() && freed.holding().family == Family::kStreamOrdered) [[unlikely]] {
     freed.Keep();
-    return FreePooled(hook.fence(), freed.holding(), freed.was_exported(), dptr, call);
+    return FreePooled(hook.fence(), CopyOf(freed.holding()), freed.was_exported(), dptr, call);
   }
   return freed.Settle(call(dptr));
 }

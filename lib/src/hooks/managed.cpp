@@ -3,6 +3,8 @@
 //
 // Where memory is oversold, what the share has no room for stays on the host, and so do pieces that
 // share pages with such: all small ones.
+#include <utility>
+
 #include "hooks/piece_reservation.h"
 #include "hooks/unified.h"
 #include "policy/charge.h"
@@ -16,14 +18,14 @@ CUresult AllocateMovable(FencedDevice* device, uint64_t context, CUdeviceptr* dp
   return WithReservation(device, context, HeapKind::kManaged, bytesize, [&](auto* held) {
     if (!*held) [[unlikely]]
       return NoRoomOnDevice(device);
-    CUdeviceptr address = *dptr;
-    const CUresult rc = real::cuMemAllocManaged(&address, bytesize, flags);
-    if (rc == CUDA_SUCCESS && !held->Commit(address)) [[unlikely]] {
-      real::cuMemFree_v2(address);
-      return NoRoomOnDevice(device);
-    }
-    *dptr = address;
-    return rc;
+    const CUdeviceptr before = *dptr;
+    const CUresult rc = real::cuMemAllocManaged(dptr, bytesize, flags);
+    if (rc != CUDA_SUCCESS) [[unlikely]]
+      return rc;
+    if (held->Commit(*dptr)) [[likely]]
+      return rc;
+    real::cuMemFree_v2(std::exchange(*dptr, before));
+    return NoRoomOnDevice(device);
   });
 }
 

@@ -21,6 +21,12 @@ Family FamilyOf(HeapKind kind, Tier tier) {
   return kind == HeapKind::kManaged ? Family::kManaged : Family::kLinear;
 }
 
+// Where no chunk is shared only what is said of managed memory makes a difference.
+Family FamilyOfWhole(HeapKind kind, Tier tier) {
+  const Family family = FamilyOf(kind, tier);
+  return family == Family::kLinear ? Family::kPlain : family;
+}
+
 // Charges of one tier never pay for chunks of the other.
 ChunkTable* ChunksOf(FencedDevice* device, Tier tier) {
   return tier == Tier::kUnified ? &device->unified_chunks : &device->chunks;
@@ -47,7 +53,7 @@ bool SharesChunk(const Holding& holding) {
          IsSmall(holding.bytes);
 }
 
-// Calls find(chunks, &piece) for every table that holds pieces, until it finds one.
+// Calls find(chunks, &piece) for every table of pieces, until it finds one.
 template <typename Find>
 bool FindPiece(Fence* fence, Holding* found, Find find) {
   SmallPiece piece;
@@ -55,7 +61,7 @@ bool FindPiece(Fence* fence, Holding* found, Find find) {
     FencedDevice* device = &fence->devices[i];
     for (const Tier tier : {Tier::kDevice, Tier::kUnified}) {
       ChunkTable* chunks = ChunksOf(device, tier);
-      if (chunks->chunks() == 0 || !find(chunks, &piece)) continue;
+      if (!find(chunks, &piece)) continue;
       *found = HoldingOf(device, fence, piece, tier);
       return true;
     }
@@ -83,7 +89,7 @@ PieceReservation::PieceReservation(FencedDevice* device, uint64_t context, HeapK
 
 void HoldWhole(FencedDevice* device, uint64_t context, HeapKind kind, uint64_t address,
                uint64_t bytes, Tier tier) {
-  const Family family = FamilyOf(kind, tier);
+  const Family family = FamilyOfWhole(kind, tier);
   Fence* fence = the_fence.load(std::memory_order_relaxed);
   // First of all, since it ends what was there before.
   Hold(fence, {.key = address,
@@ -96,9 +102,9 @@ void HoldWhole(FencedDevice* device, uint64_t context, HeapKind kind, uint64_t a
   if (family == Family::kManaged) device->managed_bytes.fetch_add(bytes);
 }
 
-bool PieceReservation::Commit(uint64_t address) {
+bool PieceReservation::Place(uint64_t address) {
   if (!IsSmall(bytes_)) {
-    HoldWhole(device_, context_, kind_, address, bytes_, tier_);
+    HoldWhole(device_, context_, kind_, address, RoundUp(bytes_, kChunkBytes), tier_);
     return grant_.Placed(address);
   }
   const Family family = FamilyOf(kind_, tier_);
@@ -110,16 +116,24 @@ bool PieceReservation::Commit(uint64_t address) {
   return false;
 }
 
+bool PieceReservation::Commit(uint64_t address) {
+  if (!Place(address)) [[unlikely]]
+    return false;
+  if (move_.SawEnd()) [[unlikely]]
+    EndAddressIfGone(device_, address);
+  return true;
+}
+
 bool GetAddress(Fence* fence, uint64_t address, Holding* found) {
   return fence->holdings.Get(HoldingKind::kAddress, address, found) ||
          FindPiece(fence, found, [&](ChunkTable* chunks, SmallPiece* piece) {
-           return chunks->Find(address, piece);
+           return chunks->chunks() != 0 && chunks->Find(address, piece);
          });
 }
 
 [[gnu::flatten]] bool TakeAddress(Fence* fence, uint64_t address, Holding* taken) {
   const auto leave = [&](ChunkTable* chunks, SmallPiece* piece) {
-    return chunks->Leave(address, piece);
+    return chunks->chunks() != 0 && chunks->Leave(address, piece);
   };
   // What fills chunks begins with one: the likely table first.
   if (address % kChunkBytes != 0 && FindPiece(fence, taken, leave)) return true;
@@ -137,6 +151,7 @@ void RestoreAddress(Fence* fence, Holding taken) {
   KeepSmallPiece(&device->account, ChunksOf(device, tier), PieceOf(taken), tier);
 }
 
+// Looks under the lock, whatever number of chunks is told without: see Moves::ContextEnded.
 bool TakePieceOf(Fence* fence, uint64_t context, size_t* from, Holding* taken) {
   return FindPiece(fence, taken, [&](ChunkTable* chunks, SmallPiece* piece) {
     return chunks->LeaveAny(HeapOf(context, HeapKind::kLinear), from, piece) ||
@@ -146,6 +161,7 @@ bool TakePieceOf(Fence* fence, uint64_t context, size_t* from, Holding* taken) {
 
 void DischargePiece(FencedDevice* device, const Holding& holding) {
   const Tier tier = TierOf(holding);
+  if (!IsSmall(holding.bytes)) return device->account.Release(holding.bytes, tier);
   EndPiece(&device->account, ChunksOf(device, tier), PieceOf(holding), tier);
 }
 

@@ -1,12 +1,13 @@
 // Reservations of memory whose address tells in which chunk it lies: linear and managed.
 #pragma once
 
+#include "hooks/context_cost.h"
 #include "hooks/fence.h"
 #include "policy/piece_grant.h"
 
 namespace gpufence {
 
-// Books memory that shares no chunk. `kind`, `tier`: of the heap.
+// Books memory that shares no chunk. `bytes`: of its chunks. `kind`, `tier`: of the heap.
 void HoldWhole(FencedDevice* device, uint64_t context, HeapKind kind, uint64_t address,
                uint64_t bytes, Tier tier = Tier::kDevice);
 
@@ -24,6 +25,8 @@ class PieceReservation {
   bool Commit(uint64_t address);
 
  private:
+  bool Place(uint64_t address);
+
   FencedDevice* device_;
   uint64_t context_;
   HeapKind kind_;
@@ -40,14 +43,16 @@ class WholeReservation {
       : device_(device),
         context_(context),
         kind_(kind),
-        bytes_(bytes),
-        reservation_(device, RoundUp(bytes, kChunkBytes)) {}
+        bytes_(RoundUp(bytes, kChunkBytes)),
+        reservation_(device, bytes_) {}
 
   explicit operator bool() const { return static_cast<bool>(reservation_); }
 
   bool Commit(uint64_t address) {
     HoldWhole(device_, context_, kind_, address, bytes_);
     reservation_.Keep();
+    if (reservation_.move().SawEnd()) [[unlikely]]
+      EndAddressIfGone(device_, address);
     return true;
   }
 

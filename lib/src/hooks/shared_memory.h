@@ -20,7 +20,7 @@ void MarkExported(Fence* fence, const Holding& holding, int fd = kNoDescriptor,
 inline bool EndExported(Fence* fence, const Holding& holding) {
   if (!fence->any_exported.load(std::memory_order_relaxed)) [[likely]]
     return true;
-  return EndMarked(fence, holding);
+  return EndMarked(fence, CopyOf(holding));
 }
 
 // The same for those who know by themselves what they exported, and were counted by

@@ -198,7 +198,7 @@ template <typename Stream, typename Call>
 // Frees what no pool that is known gave: nobody's memory, or plain memory in a stream's order.
 template <typename Stream>
 [[gnu::noinline]] CUresult FreeOther(Fence* fence, CUdeviceptr dptr, CUstream stream) {
-  Freed freed(fence, HoldingKind::kAddress, dptr);
+  Freed freed(fence, dptr);
   const Holding& holding = freed.holding();
   const CUresult rc = Stream::Free(dptr, stream);
   if (rc == CUDA_ERROR_NOT_SUPPORTED && holding.family == Family::kUnified &&

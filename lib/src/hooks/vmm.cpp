@@ -90,8 +90,7 @@ void Unmapping::Add(const Holding& mapping) {
     return;
   }
   if (used_ == 0) {
-    move_.Begin(&fence_->devices[mapping.device].moves);
-    move_.Granted();
+    move_.BeginCounted(&fence_->devices[mapping.device].moves);
   }
   pieces_[used_++] = {.mapping = mapping, .dropped = DropReference(fence_, mapping.owner)};
 }
@@ -199,8 +198,7 @@ extern "C" {
   const DroppedReference dropped = DropReference(hook.fence(), handle);
   LedgerMove move;
   if (dropped.last) {
-    move.Begin(&hook.fence()->devices[dropped.physical.device].moves);
-    move.Granted();
+    move.BeginCounted(&hook.fence()->devices[dropped.physical.device].moves);
   }
   const CUresult rc = real::cuMemRelease(handle);
   SettleDropped(hook.fence(), dropped, rc == CUDA_SUCCESS);

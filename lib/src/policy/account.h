@@ -169,13 +169,14 @@ class Account {
   void ChangeOverhead(uint64_t reserved, uint64_t owned, uint64_t loose);
   uint64_t LooseOf(uint64_t overhead_bytes, uint64_t orphan_bytes) const;
 
-  // What every request reads lies on one cache line: behind a driver call it is cold.
+  // What every request reads lies on one cache line, as far as the beginning of `sharing_`: behind a
+  // driver call it is cold.
   alignas(64) Ledger ledger_;
-  Sharing sharing_;
   std::atomic<uint64_t> limit_bytes_;
   std::atomic<uint32_t> limit_epoch_;
   bool is_oversold_;
   std::atomic<bool> stale_;
+  Sharing sharing_;
 
   RegionFile file_;
   Ledger resident_;  // device memory alone, where memory is oversold

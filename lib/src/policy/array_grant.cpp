@@ -61,6 +61,11 @@ ArrayPlaces::Found ArrayTurn::BeginTaking(ArrayPlaces* places, uint64_t heap, ui
   return TakeLate(places, heap, bytes, place);
 }
 
+void ArrayTurn::EndFreeing(Account* account, uint64_t heap, uint64_t place, uint64_t bytes) {
+  Settle(account, places_->GiveAndLeave(heap, place, bytes));
+  places_ = nullptr;
+}
+
 ArrayGrant::ArrayGrant(Account* account, ArrayPlaces* places, uint64_t heap, uint64_t bytes)
     : account_(account), places_(places), heap_(heap), bytes_(bytes), stage_(Ask()) {}
 

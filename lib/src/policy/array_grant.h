@@ -28,6 +28,11 @@ class ArrayTurn {
     places_ = nullptr;
   }
 
+  // The same once the driver has freed the array that lay there: with its charge, where nothing
+  // else lies in its chunk. Whoever has the next turn may ask for a chunk before that is given
+  // back, as for any memory whose free has not returned.
+  void EndFreeing(Account* account, uint64_t heap, uint64_t place, uint64_t bytes);
+
  private:
   ArrayPlaces* places_ = nullptr;
 };
@@ -66,7 +71,7 @@ class ArrayGrant {
   Stage stage_;
 };
 
-// After the driver's free, in turn where others may be under way in the same heap.
+// The end of an array that went without a call of its own, out of anybody's turn: with its context.
 void EndArray(Account* account, ArrayPlaces* places, uint64_t heap, uint64_t place, uint64_t bytes);
 
 }  // namespace gpufence

@@ -40,9 +40,14 @@ void ArrayPlaces::EnterOutOfTurn() {
   if (calls_++ > 0) out_of_turn_ = true;
 }
 
+// Lock held.
+void ArrayPlaces::End() {
+  if (--calls_ == 0 && open_ + unknown_ == 0) out_of_turn_ = false;
+}
+
 void ArrayPlaces::Leave() {
   SpinGuard guard(&lock_);
-  if (--calls_ == 0 && open_ + unknown_ == 0) out_of_turn_ = false;
+  End();
 }
 
 // For one hole more than there are.
@@ -106,6 +111,13 @@ ArrayPlaces::Found ArrayPlaces::Foresee(uint64_t heap, uint64_t bytes, uint64_t*
 ArrayPlaces::Due ArrayPlaces::Give(uint64_t heap, uint64_t place, uint64_t bytes) {
   SpinGuard guard(&lock_);
   return Return(heap, place, bytes, ++births_);
+}
+
+ArrayPlaces::Due ArrayPlaces::GiveAndLeave(uint64_t heap, uint64_t place, uint64_t bytes) {
+  SpinGuard guard(&lock_);
+  const Due due = Return(heap, place, bytes, ++births_);
+  End();
+  return due;
 }
 
 ArrayPlaces::Due ArrayPlaces::Undo(uint64_t heap, uint64_t place, uint64_t bytes) {

@@ -51,6 +51,9 @@ class ArrayPlaces {
   };
   Due Give(uint64_t heap, uint64_t place, uint64_t bytes);
 
+  // Give, then Leave, in one step.
+  Due GiveAndLeave(uint64_t heap, uint64_t place, uint64_t bytes);
+
   // The same in the turn of Take, when the driver took nothing.
   Due Undo(uint64_t heap, uint64_t place, uint64_t bytes);
 
@@ -70,6 +73,7 @@ class ArrayPlaces {
   };
 
   bool TryBegin();
+  void End();
   Found Foresee(uint64_t heap, uint64_t bytes, uint64_t* place);
   bool MakeRoom() { return used_ < room_ || Grow(); }
   [[gnu::cold, gnu::noinline]] bool Grow();

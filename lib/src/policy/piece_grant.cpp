@@ -101,11 +101,7 @@ void KeepSmallPiece(Account* account, ChunkTable* chunks, const SmallPiece& piec
 }
 
 void EndPiece(Account* account, ChunkTable* chunks, const SmallPiece& piece, Tier tier) {
-  if (IsSmall(piece.bytes)) {
-    EndCharge(account, chunks, chunks->Left(piece.address), tier);
-  } else {
-    account->Release(RoundUp(piece.bytes, kChunkBytes), tier);
-  }
+  EndCharge(account, chunks, chunks->Left(piece.address), tier);
 }
 
 }  // namespace gpufence

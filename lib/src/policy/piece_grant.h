@@ -57,8 +57,8 @@ class PieceGrant {
   Stage stage_;
 };
 
-// The second half of a piece's end, after the driver's free: the first, before it, is
-// ChunkTable::Leave for small ones. Pieces that share no chunk have no first half.
+// The second half of a small piece's end, after the driver's free: the first, before it, is
+// ChunkTable::Leave.
 void EndPiece(Account* account, ChunkTable* chunks, const SmallPiece& piece,
               Tier tier = Tier::kDevice);
 

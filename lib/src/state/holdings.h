@@ -33,10 +33,10 @@ enum class HoldingKind : uint8_t {
 
 // What an address is, so that any free gives back the right charge.
 enum class Family : uint8_t {
-  kPlain = 0,      // charged as it is
+  kPlain = 0,      // charged as it is; linear memory that fills its chunks, too
   kHosted,         // the same of physical memory on the host, where memory is oversold
-  kLinear,         // small sizes share chunks; owner: where it lies
-  kManaged,        // as linear
+  kLinear,         // shares chunks; owner: where it lies
+  kManaged,        // small sizes as linear
   kSmallArray,     // shares chunks with others; owner: its place, as foreseen
   kUnified,        // managed memory that stays on the host, where memory is oversold
   kStreamOrdered,  // owner: its pool's account, which carries the charge
@@ -46,7 +46,7 @@ enum class Family : uint8_t {
 
 struct Holding {
   uint64_t key = 0;
-  uint64_t bytes = 0;    // as reserved; for memory in chunks the requested size
+  uint64_t bytes = 0;    // as reserved; of a piece that shares chunks its own
   uint64_t context = 0;  // that ends it, or 0
   uint64_t owner = 0;    // see HoldingKind and Family
   uint32_t count = 0;    // references, where a kind has them; of an array: bytes of an element
@@ -54,6 +54,19 @@ struct Holding {
   HoldingKind kind = HoldingKind::kNone;
   Family family = Family::kPlain;
 };
+
+// A copy made field by field. What seldom runs is handed one, so that the original never has to be
+// in memory: a holding is seven words in registers on the way that is common.
+inline Holding CopyOf(const Holding& holding) {
+  return {.key = holding.key,
+          .bytes = holding.bytes,
+          .context = holding.context,
+          .owner = holding.owner,
+          .count = holding.count,
+          .device = holding.device,
+          .kind = holding.kind,
+          .family = holding.family};
+}
 
 class Holdings {
  public:

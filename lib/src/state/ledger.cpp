@@ -24,8 +24,9 @@ uint64_t AddSaturating(uint64_t one, uint64_t other) {
 // A full total stays full until it is rebuilt, since nobody knows how far above it the truth is.
 uint64_t Sub(uint64_t total, uint64_t bytes) {
   const uint64_t seen = TotalBytes(total);
-  const uint64_t left = seen == kMostBytes ? seen : seen - (bytes < seen ? bytes : seen);
-  return (total & ~kMostBytes) + kOneChange + left;
+  if (bytes <= seen && seen != kMostBytes) [[likely]]
+    return total + kOneChange - bytes;
+  return (total & ~kMostBytes) + kOneChange + (seen == kMostBytes ? seen : 0);
 }
 
 uint64_t WithBytes(uint64_t total, uint64_t bytes) {
@@ -33,9 +34,8 @@ uint64_t WithBytes(uint64_t total, uint64_t bytes) {
 }
 
 bool HasRoom(uint64_t total, uint64_t bytes, uint64_t limit_bytes) {
-  if (bytes >= kMostBytes) return false;
-  const uint64_t after = TotalBytes(total) + bytes;
-  return after <= limit_bytes && after < kMostBytes;
+  const uint64_t most = limit_bytes < kMostBytes ? limit_bytes : kMostBytes - 1;
+  return bytes <= most && TotalBytes(total) <= most - bytes;
 }
 
 // A coin per thread and attempt: enough to break a tie between equals, no state to share.

@@ -158,12 +158,4 @@ SetLimits LimitsFile::For(const uint8_t uuid[16], uint64_t total_bytes) {
   return set;
 }
 
-bool LimitsFile::SetsCores() {
-  SpinGuard guard(&lock_);
-  for (uint32_t i = 0; exists() && i < bank_.count; ++i) {
-    if ((bank_.entries[i].flags & kCoresAreSet) != 0 && bank_.entries[i].cores != 0) return true;
-  }
-  return false;
-}
-
 }  // namespace gpufence

@@ -55,9 +55,6 @@ class LimitsFile {
 
   SetLimits For(const uint8_t uuid[16], uint64_t total_bytes);
 
-  // True where a core limit is set for any device.
-  bool SetsCores();
-
  private:
   LimitsFound ReadFirst(LimitsBank* bank);
 

@@ -24,7 +24,8 @@ inline constexpr uint64_t kByDescriptor = uint64_t{1} << 63;
 class Sharing {
  public:
   Sharing() = default;
-  Sharing(Region* region, uint32_t row, uint32_t slot) : region_(region), row_(row), slot_(slot) {}
+  Sharing(Region* region, uint32_t row, uint32_t slot)
+      : orphans_(&region->rows[row].orphans), region_(region), row_(row), slot_(slot) {}
 
   // The owner's side: bytes that are charged to it and that others may import from now on.
   void Exported(uint64_t bytes, bool by_descriptor) const;
@@ -57,11 +58,12 @@ class Sharing {
 
  private:
   Shares& own() const { return region_->shares[row_][slot_]; }
-  Word& orphans() const { return region_->rows[row_].orphans; }
+  Word& orphans() const { return *orphans_; }
   [[gnu::cold, gnu::noinline]] uint64_t OrphansOrClear(uint64_t seen) const;
   void Orphan(uint64_t bytes, bool by_descriptor) const;
   bool AnyImports(bool of_others) const;
 
+  Word* orphans_ = nullptr;  // of the row; first, since all else is seldom read
   Region* region_ = nullptr;
   uint32_t row_ = 0;
   uint32_t slot_ = 0;

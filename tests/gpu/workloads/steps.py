@@ -2,7 +2,8 @@
 
     rate SECONDS     {"rate": steps a second, "steps": n}
     share SECONDS    the same, and of its kernels: {"share": percent of the time, "seconds": of each
-                     whole one, "step_ms": in a step}; {"unseen": why not} without CUPTI
+                     whole one, "step_ms": in a step, "kernels": of a step}; {"unseen": why not}
+                     without CUPTI
 
 It says "ready" once it is warm. Must not know which framework steps.
 """
@@ -60,6 +61,7 @@ def described(spans: Spans, steps: float) -> dict[str, object]:
         "share": 100 * covered_ns(busy, begin, end) / (end - begin),
         "seconds": [100 * covered_ns(busy, at, at + SECOND_NS) / SECOND_NS for at in whole],
         "step_ms": sum(last - first for first, last in busy) / 1e6 / steps,
+        "kernels": len(spans) / steps,
     }
 
 

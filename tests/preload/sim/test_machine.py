@@ -210,6 +210,7 @@ def test_a_state_folder_that_is_missing_fails_cuinit_with_one_line(sim: Sim) -> 
         ("FAULTS", "cuMemAlloc_v9@1=2"),
         ("FAULTS", "cuMemAlloc_v2@1=stop"),
         ("FAULTS", "cuMemAlloc_v2@1=block:"),
+        ("FAULTS", "cuMemAlloc_v2@1=late"),
         ("FAULTS", "cuMemAlloc_v2@1=0"),
         ("STATE", "x" * 600),
     ],
@@ -318,6 +319,22 @@ def test_a_planned_block_blocks(sim: Sim) -> None:
 
     assert slow.run("sim_devices").facts["init"] == 0
     assert time.monotonic() - begin >= 0.3
+
+
+def test_a_planned_delay_comes_after_the_deed(sim: Sim) -> None:
+    late = sim.with_env(FAULTS="cuMemAlloc_v2@1=late:600000")
+    process = late.spawn("sim_families", "hold", "linear", MIB)
+    try:
+        with holding(sim, "host", MIB) as watcher:
+            deadline = time.monotonic() + 60
+            while used(watcher) < 2 * CONTEXT + 2 * MIB:
+                assert time.monotonic() < deadline, "what was asked for is not there"
+                time.sleep(0.01)
+
+        assert process.poll() is None
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def test_the_log_has_one_line_per_call_with_raw_arguments(sim: Sim) -> None:

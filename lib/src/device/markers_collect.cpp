@@ -245,7 +245,7 @@ void Markers::TakeReached(MarkedStream* stream, const Marker& marker, uint64_t a
     const bool known = stream->ns_per_launch != 0 && each_ns < 4 * stream->ns_per_launch;
     if (each_ns > longest_ns()) longest_ns_.store(each_ns, std::memory_order_relaxed);
     const uint64_t each_busy_ns = (ran_ns - idle_ns) / std::max(marker.launches, 1u);
-    stream->longest_ns = std::max(stream->longest_ns, each_busy_ns);
+    stream->longest_ns = std::min(std::max(stream->longest_ns, each_busy_ns), kLongestLookNs);
     LearnMean(stream, marker.launches, ran_ns, ran_ns - idle_ns);
     stream->ns_per_launch = known ? (3 * stream->ns_per_launch + each_ns) / 4 : each_ns;
     stream->is_trusted = true;

@@ -13,7 +13,7 @@ namespace {
 constexpr uint32_t kUnreadEach = 7;  // for each that is read, in the mean
 // By so much the time from a run's begin to the next one's may be off the mean of the last eight or
 // so; most of that is how long it takes to wake up who waited.
-constexpr uint64_t kMostOffNs = 20'000;
+constexpr uint64_t kMostOffNs = 40'000;
 constexpr uint64_t kMeanRuns = 8;
 
 // Whether the host saw it take about as long as the others; learns from it.

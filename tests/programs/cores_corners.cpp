@@ -20,7 +20,7 @@
 //                                        runs in the thread's own
 //   cores_corners rarely_long COUNT      short kernels, each waited for; one in COUNT is long
 //   cores_corners uneven COUNT KERNEL_US short kernels, in fours that an event ends and whose wait
-//                                        takes long to return; those of one four in COUNT are longer
+//                                        returns late; those of one four in COUNT are longer
 //   cores_corners late_waits             short kernels; for one in twenty the wait begins late
 //   cores_corners forgotten              ends a stream, then waits for its context
 //

@@ -20,7 +20,7 @@ constexpr uint64_t kMostExtraNs = 100'000;
 constexpr uint64_t kSurpriseNs = 20'000;
 // So much later ends the wait for a run that has a marker behind it (H200).
 constexpr uint64_t kEndMarkerNs = 1'540;
-constexpr uint64_t kMostLateNs = 1'000;  // more than that was a late host: it teaches this much
+constexpr uint64_t kMostLateNs = 1'000;   // more than that was a late host: it teaches this much
 constexpr uint64_t kForgetParts = 1'024;  // of the longest launch, with each marked run
 constexpr uint32_t kMarkedAfterSurprise = 4;
 

@@ -170,7 +170,7 @@ def test_without_its_package_one_line_says_how_to_get_it(tmp_path: Path) -> None
     assert status == 1
     assert live.seen.decode().splitlines() == [
         "gpufence: no live screen: the package textual is not installed. "
-        "Install it with `pip install 'gpufence[top]'`, or use --once or --json."
+        "Install it with `pip install textual`, or use --once or --json."
     ]
 
 

@@ -56,7 +56,7 @@ def _live(watcher: Watcher, choice: Choice, interval_s: float) -> int:
         raise ToolError(
             what="no live screen",
             why=f"the package {error.name} is not installed",
-            fix="Install it with `pip install 'gpufence[top]'`, or use --once or --json",
+            fix="Install it with `pip install textual`, or use --once or --json",
         ) from None
     app = TopApp(watcher, choice, interval_s)
     app.run(mouse=False)

@@ -74,6 +74,23 @@ def test_every_node_of_a_graph_counts(bare: Sim, state: Path, count: int) -> Non
         assert fence.ask("attribute") == [0, 0]
 
 
+def test_an_exchanged_graph_of_a_few_nodes_is_read_in_one_question(
+    bare: Sim, state: Path, tmp_path: Path
+) -> None:
+    log = tmp_path / "calls"
+    with handles(bare.with_env(LOG=str(log)), state) as fence:
+        graph = fence.make("kernels", "plain", 3)
+        launched = fence.make("instantiate", "flags", graph)
+        seen = len(log.read_text(encoding="utf-8").splitlines())
+
+        fence.does("update", "v2", launched, graph)
+
+        lines = log.read_text(encoding="utf-8").splitlines()[seen:]
+    calls = [line.split()[0] for line in lines]
+    assert calls.count("cuGraphGetNodes") == 1
+    assert "cuCtxGetLimit" not in calls
+
+
 def test_captured_allocations_are_charged_at_the_launch(bare: Sim, state: Path) -> None:
     with handles(bare, state) as fence:
         start = fence.charged()

@@ -19,6 +19,8 @@
 //   cores_corners other_context          waits for a context that does nothing, while a long kernel
 //                                        runs in the thread's own
 //   cores_corners rarely_long COUNT      short kernels, each waited for; one in COUNT is long
+//   cores_corners uneven COUNT KERNEL_US short kernels, in fours that an event ends and whose wait
+//                                        returns late; those of one four in COUNT are longer
 //   cores_corners late_waits             short kernels; for one in twenty the wait begins late
 //   cores_corners forgotten              ends a stream, then waits for its context
 //
@@ -236,6 +238,26 @@ void RarelyLong(const Gpu& gpu, unsigned count) {
   run.Tell();
 }
 
+void Uneven(const Gpu& gpu, unsigned count, unsigned long long kernel_ns) {
+  constexpr useconds_t kWakingUpUs = 30;
+  constexpr unsigned long long kGapNs = 1'700;  // of an H200, between two kernels
+  CUstream stream = NewStream();
+  CUevent end = nullptr;
+  MUST(cuEventCreate(&end, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC));
+  Run run(gpu);
+  for (unsigned i = 0; !run.IsOver(2'000); ++i) {
+    for (int each = 0; each < 4; ++each) {
+      const unsigned long long ns = i % count == count - 1 ? kernel_ns : 10 * kUs;
+      MUST(gpu.Spin(stream, ns + kGapNs, kWholeGpu));
+      run.busy_us += static_cast<double>(ns) / 1e3;
+    }
+    MUST(cuEventRecord(end, stream));
+    MUST(cuEventSynchronize(end));
+    usleep(kWakingUpUs);
+  }
+  run.Tell();
+}
+
 void LateWaits(const Gpu& gpu) {
   CUstream stream = NewStream();
   Run run(gpu);
@@ -270,6 +292,8 @@ int main(int argc, char** argv) {
     Hidden(gpu);
   } else if (Is(what, "rarely_long") && argc == 3) {
     RarelyLong(gpu, static_cast<unsigned>(atoi(argv[2])));
+  } else if (Is(what, "uneven") && argc == 4) {
+    Uneven(gpu, static_cast<unsigned>(atoi(argv[2])), strtoull(argv[3], nullptr, 10) * kUs);
   } else if (Is(what, "late_waits")) {
     LateWaits(gpu);
   } else if (Is(what, "other_context")) {

@@ -146,7 +146,9 @@ MarkedStream* Markers::Insert(const Key& key) {
   place->by_host = place->is_waited_for = place->began_away = place->marks_each = false;
   place->came_ns = place->spaced_ns = 0;
   place->behind = 0;
-  place->marked_due = 0;
+  place->marked_due = place->unread = 0;
+  place->is_sample = false;
+  place->run_span_ns = place->sample_ns = 0;
   place->begin_gpu_ns = 0;
   place->host_mark_ns = place->held_ns = place->record_ns = 0;
   place->idle_gap_ns = place->probed_ns = 0;

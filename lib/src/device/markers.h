@@ -124,8 +124,14 @@ struct MarkedStream {
   uint64_t marked_ns;         // the same, behind the marker that begins it
   uint64_t begin_ns;       // when a run without one began, which the next marker will tell; 0: none
   uint64_t host_extra_ns;  // from the launch's return to the wait's, without kernels; 0: unknown
-  uint64_t longest_ns;     // of a launch, as markers saw it
+  uint64_t longest_ns;     // of a launch, as markers saw it; what looks see themselves is no longer
   uint64_t since_mark_ns;  // of such runs, since one was marked
+
+  // Short runs that are over (markers_sampled.cpp).
+  uint64_t run_span_ns;  // from one's begin to the next one's by the host's clock, in the mean
+  uint64_t sample_ns;    // of which kernels ran in the last sample
+  uint32_t unread;       // so many more are charged as much; then one is read
+  bool is_sample;        // this one
 
   // How long the GPU waits for the host between launches (markers_gaps.cpp).
   uint64_t host_mark_ns;  // when the last marker was recorded
@@ -331,6 +337,7 @@ class Markers {
   size_t TakeMarked(MarkedStream* stream, uint64_t now_ns, BusyInterval* busy, size_t room);
   size_t TakeEnded(MarkedStream* stream, uint64_t now_ns, BusyInterval* busy, size_t room);
   void CollectStream(MarkedStream* stream, Look* look);
+  bool TakeUnread(MarkedStream* stream, Look* look);
   bool Probe(MarkedStream* stream);
   void Running(MarkedStream* stream, const IntervalContent& content, uint64_t end_ns, Look* look);
   void Tell(MarkedStream* stream, uint64_t gaps_ns, uint64_t end_ns, Look* look);

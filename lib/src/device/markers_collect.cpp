@@ -58,6 +58,10 @@ void Markers::CollectStream(MarkedStream* stream, Look* look) {
       --over;
       continue;
     }
+    if (over > 2 && look->alone && TakeUnread(stream, look)) {
+      over -= 2;
+      continue;
+    }
     const Marker marker = markers_[index];
     if (over == 0 && !contexts_[marker.context].blind) break;
     uint64_t at_ns = 0;
@@ -231,14 +235,17 @@ void Markers::TakeReached(MarkedStream* stream, const Marker& marker, uint64_t a
     const IntervalContent content = {marker.launches, marker.steps, marker.lead_ns, marker.joined,
                                      look->alone ? host_ns : 0};
     const uint64_t idle_ns = IdleNs(*stream, content, ran_ns);
-    Tell(stream, PausesNs(*stream, content, ran_ns) + idle_ns, at_ns, look);
+    const uint64_t gaps_ns = PausesNs(*stream, content, ran_ns) + idle_ns;
+    Tell(stream, gaps_ns, at_ns, look);
+    if (stream->is_sample) stream->sample_ns = ran_ns - gaps_ns;
+    stream->is_sample = false;
     stream->ran_ns = ran_ns;
     const uint64_t spacing_ns = spacing_ns_.load(std::memory_order_relaxed);
     const uint64_t each_ns = std::max(ran_ns / std::max(marker.launches, 1u), uint64_t{1});
     const bool known = stream->ns_per_launch != 0 && each_ns < 4 * stream->ns_per_launch;
     if (each_ns > longest_ns()) longest_ns_.store(each_ns, std::memory_order_relaxed);
     const uint64_t each_busy_ns = (ran_ns - idle_ns) / std::max(marker.launches, 1u);
-    stream->longest_ns = std::max(stream->longest_ns, each_busy_ns);
+    stream->longest_ns = std::min(std::max(stream->longest_ns, each_busy_ns), kLongestLookNs);
     LearnMean(stream, marker.launches, ran_ns, ran_ns - idle_ns);
     stream->ns_per_launch = known ? (3 * stream->ns_per_launch + each_ns) / 4 : each_ns;
     stream->is_trusted = true;

@@ -34,6 +34,8 @@ bool IsProbed(const MarkedStream& stream) {
          stream.ns_per_launch < kMostProbedLaunchNs;
 }
 
+}  // namespace
+
 uint32_t Random(MarkedStream* stream) {
   uint32_t x = stream->random;
   x ^= x << 13;
@@ -41,8 +43,6 @@ uint32_t Random(MarkedStream* stream) {
   x ^= x << 5;
   return stream->random = x;
 }
-
-}  // namespace
 
 void SpaceStream(MarkedStream* stream, uint32_t launches) {
   stream->every = launches;

@@ -9,6 +9,9 @@
 
 namespace gpufence {
 
+// The next one of the stream's random numbers.
+uint32_t Random(MarkedStream* stream);
+
 // From now on a marker after about so many launches.
 void SpaceStream(MarkedStream* stream, uint32_t launches);
 

@@ -20,8 +20,8 @@ constexpr uint64_t kMostExtraNs = 100'000;
 constexpr uint64_t kSurpriseNs = 20'000;
 // So much later ends the wait for a run that has a marker behind it (H200).
 constexpr uint64_t kEndMarkerNs = 1'540;
-constexpr uint64_t kMostLateNs = 1'000;  // more than that was a late host: it teaches this much
-constexpr uint64_t kForgetParts = 64;    // of the longest launch, with each marked run
+constexpr uint64_t kMostLateNs = 1'000;   // more than that was a late host: it teaches this much
+constexpr uint64_t kForgetParts = 1'024;  // of the longest launch, with each marked run
 constexpr uint32_t kMarkedAfterSurprise = 4;
 
 // Three parts of what was known, one of what was seen.
@@ -143,7 +143,6 @@ size_t Markers::TakeMarked(MarkedStream* stream, uint64_t now_ns, BusyInterval* 
   const Marker& first = markers_[stream->first];
   const bool is_one_run =
       first.begins && first.next == stream->last && !markers_[stream->last].begins;
-  const uint32_t launches = markers_[stream->last].launches;
   stream->ran_ns = 0;
   const size_t count = TakeEnded(stream, now_ns, busy, room);
   if (!is_one_run || stream->first != kNone || stream->ran_ns == 0) return count;
@@ -153,8 +152,7 @@ size_t Markers::TakeMarked(MarkedStream* stream, uint64_t now_ns, BusyInterval* 
   const uint64_t extra_ns = span_ns - std::min(span_ns, known_ns);
   if (stream->host_extra_ns == 0) stream->marked_due = kMarkedAfterSurprise;  // chance, so far
   stream->host_extra_ns = std::max(Average(stream->host_extra_ns, extra_ns), uint64_t{1});
-  stream->longest_ns = std::max(stream->longest_ns - stream->longest_ns / kForgetParts,
-                                stream->ran_ns / std::max(launches, 1u));
+  stream->longest_ns -= stream->longest_ns / kForgetParts;
   stream->since_mark_ns = 0;
   if (stream->marked_due > 0) --stream->marked_due;
   return count;

@@ -1,11 +1,10 @@
 // Launches, and what ends.
 #include "hooks/cores.h"
 
-#include <time.h>
-
 #include <algorithm>
 #include <initializer_list>
 
+#include "core/futex.h"
 #include "core/log.h"
 #include "device/capture_mode.h"
 #include "device/context_scope.h"
@@ -249,9 +248,9 @@ namespace {
 // Until it has nothing left, or for as long as one would be patient with kernels: it may wait for
 // what the host does behind this very launch.
 void AwaitStream(CUstream stream, uint64_t since_ns) {
-  constexpr timespec kNap{0, 50'000};
+  constexpr uint64_t kNapNs = 50'000;
   while (real::cuStreamQuery(stream) == CUDA_ERROR_NOT_READY && NowNs() < since_ns + kPatienceNs) {
-    nanosleep(&kNap, nullptr);
+    Nap(kNapNs);
   }
 }
 

@@ -27,11 +27,7 @@ CUresult CallWithKernels(const Hook& hook, const GraphNeeds& needs, Call call, U
   FencedDevice* device = hook.current_device();
   if (device == nullptr || needs.nodes == 0) return call();
   const uint64_t context = hook.context();
-  uint64_t stack_now = 0;
-  const uint64_t growth_bytes =
-      needs.stack_bytes == 0
-          ? 0
-          : StackGrowthBytes(hook.fence(), device, context, needs.stack_bytes, &stack_now);
+  const uint64_t growth_bytes = StackGrowthBytes(hook.fence(), device, context, needs.stack_bytes);
   const bool near_limit = device->account.IsNearLimit(growth_bytes);
   if (growth_bytes == 0 && !near_limit && !needs.has_bodies) {
     const CUresult rc = call();

@@ -47,9 +47,7 @@ template <typename Where, typename Launch>
     return CUDA_SUCCESS;
   });
   if (placed != CUDA_SUCCESS) return placed;
-  uint64_t stack_now = 0;
-  const uint64_t growth_bytes =
-      StackGrowthBytes(hook.fence(), device, context, stack_bytes, &stack_now);
+  const uint64_t growth_bytes = StackGrowthBytes(hook.fence(), device, context, stack_bytes);
   const CUresult rc = CallThatGrows(device, growth_bytes, launch);
   if (rc != CUDA_SUCCESS || (growth_bytes > 0 && MayBeCapturing(stream()))) return rc;
   if (growth_bytes > 0) SetLaunchedStack(hook.fence(), device, context, stack_bytes);

@@ -62,13 +62,14 @@ void ForgetLaunches() {
 }
 
 uint64_t StackGrowthBytes(Fence* fence, FencedDevice* device, uint64_t context,
-                          uint64_t stack_bytes, uint64_t* stack_now) {
+                          uint64_t stack_bytes) {
+  if (stack_bytes == 0) return 0;
   size_t limit = 0;
   if (real::cuCtxGetLimit(&limit, CU_LIMIT_STACK_SIZE) != CUDA_SUCCESS) limit = 0;
   const uint64_t launched_stack = LaunchedStack(fence, context);
-  *stack_now = limit > launched_stack ? limit : launched_stack;
-  if (stack_bytes <= *stack_now) return 0;
-  return (stack_bytes - *stack_now) * MostThreads(device->ordinal);
+  const uint64_t stack_now = limit > launched_stack ? limit : launched_stack;
+  if (stack_bytes <= stack_now) return 0;
+  return (stack_bytes - stack_now) * MostThreads(device->ordinal);
 }
 
 uint64_t StackOf(CUfunction function) {

@@ -27,9 +27,9 @@ void TellContextsApart();
 void ForgetLaunches();
 
 // Bytes by which a context grows when its threads get `stack_bytes` each instead of what they have:
-// the difference times the most threads that the device can hold. `stack_now` receives the latter.
+// the difference times the most threads that the device can hold.
 uint64_t StackGrowthBytes(Fence* fence, FencedDevice* device, uint64_t context,
-                          uint64_t stack_bytes, uint64_t* stack_now);
+                          uint64_t stack_bytes);
 
 // What a function wants of it, in bytes per thread; 0 when the driver will not say. The handle may
 // be a CUkernel in a CUfunction's place.

@@ -100,6 +100,7 @@ class LedgerMove {
     asking_ = true;
     ++this_thread.asking;
     BeginCounted(moves);
+    ends_ = moves->Ends();
   }
 
   // Before the driver frees what the ledger counts.
@@ -107,7 +108,6 @@ class LedgerMove {
     moves_ = moves;
     ++this_thread.moves;
     moves->Begin();
-    ends_ = moves->Ends();
   }
 
   // The ledger counts the bytes.
@@ -116,8 +116,8 @@ class LedgerMove {
     --this_thread.asking;
   }
 
-  // A context of the device ended since the move began: what the driver granted may have gone with
-  // it. Asked once it is booked.
+  // A context of the device ended since the ledger was asked: what the driver granted may have gone
+  // with it. Asked once that is booked.
   bool SawEnd() const { return moves_->Ends() != ends_; }
   bool SawPrimaryEnd() const { return Moves::IsPrimaryAmong(ends_, moves_->Ends()); }
 

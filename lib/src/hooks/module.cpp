@@ -94,11 +94,10 @@ constexpr size_t kMostStackBytes = 512 << 10;
 // gives memory back, which is measured.
 uint64_t ForeseenBytes(const Hook& hook, FencedDevice* device, CUlimit limit, size_t value) {
   size_t present = 0;
-  uint64_t stack_now = 0;
   switch (limit) {
     case CU_LIMIT_STACK_SIZE:
       if (value > kMostStackBytes) return 0;
-      return StackGrowthBytes(hook.fence(), device, hook.context(), value, &stack_now);
+      return StackGrowthBytes(hook.fence(), device, hook.context(), value);
     case CU_LIMIT_PRINTF_FIFO_SIZE:
     case CU_LIMIT_MALLOC_HEAP_SIZE:
       if (real::cuCtxGetLimit(&present, limit) != CUDA_SUCCESS) return 0;

@@ -45,7 +45,7 @@ def test_one_symbol_is_explained_in_full(
         "    drops CUshape shape",
         "    drops unsigned long long flags",
         "",
-        "An override, for lib/src/hooks/<family>.cpp:",
+        "An override, for lib/src/hooks/<family>/:",
         "",
         '#include "real.h"',
         "",
@@ -80,7 +80,7 @@ def test_answer_holds(symbol: str, line: str, capsys: pytest.CaptureFixture[str]
 def test_committed_hooks_are_found_beside_the_model(capsys: pytest.CaptureFixture[str]) -> None:
     lines = explained(capsys, "cuGetProcAddress_v2")
 
-    assert any(line.startswith("overridden  in hooks/proc_address.cpp") for line in lines)
+    assert any(line.startswith("overridden  in hooks/lookup/proc_address.cpp") for line in lines)
 
 
 def test_hook_in_the_tree_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

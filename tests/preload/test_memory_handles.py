@@ -10,7 +10,7 @@ from .charges import CHUNK, GIB, INVALID_VALUE, MIB
 from .conftest import Sim
 from .handles import Handles, handles
 
-FAR = 128 * GIB  # beyond what is walked address by address (lib/src/hooks/vmm.cpp)
+FAR = 128 * GIB  # beyond what is walked address by address (lib/src/hooks/memory/vmm.cpp)
 
 
 def mapped(fence: Handles, size: int, pieces: int = 1) -> tuple[int, list[int]]:

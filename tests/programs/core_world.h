@@ -322,7 +322,7 @@ class World {
     At(process.next_tick_ns, [this, index] { Tick(index); });
   }
 
-  // As hooks/cores.cpp has it.
+  // As hooks/cores/cores.cpp has it.
   uint64_t NextTickNs(uint32_t index) const {
     const Process& process = *processes_[index];
     if (process.outstanding == 0) return process.seat.HasTurn() ? kTurnIdleNs : kWaitingTickNs;

@@ -1,10 +1,10 @@
 // link: state
-// sources: hooks/pool_holes.cpp
-// What of a pool a request may rely on (hooks/pool_holes.h), step by step, without a driver: orders
-// that threads come to once in ten thousand calls. Fails with the place that was not true.
+// sources: hooks/pools/pool_holes.cpp
+// What of a pool a request may rely on (hooks/pools/pool_holes.h), step by step, without a driver:
+// orders that threads come to once in ten thousand calls. Fails with the place that was not true.
 //
 //   pool_holes emptied | missed | displaced | served
-#include "hooks/pool_holes.h"
+#include "hooks/pools/pool_holes.h"
 
 #include <string.h>
 

@@ -61,7 +61,7 @@ def explain(loaded: Model, symbol: Symbol, overridden: str) -> Iterator[str]:
             yield from (f"    {line}" for line in differences(symbol, relative))
     yield ""
     if symbol.typed:
-        yield "An override, for lib/src/hooks/<family>.cpp:"
+        yield "An override, for lib/src/hooks/<family>/:"
         yield ""
         yield from override_stub(symbol)
     else:

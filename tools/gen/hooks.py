@@ -1,6 +1,6 @@
 """Which functions hand-written hooks define, read from their source text.
 
-Owns the recognition of a definition in `lib/src/hooks/*.cpp` and of the reasons in
+Owns the recognition of a definition in `lib/src/hooks/**/*.cpp` and of the reasons in
 `passthrough.txt`. Must not know what a hook does. The binary truth is `findsyms check`.
 """
 
@@ -16,7 +16,7 @@ _COMMENT_OR_TEXT = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"", re.D
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A definition: file name inside the hooks folder, line from 1."""
+    """A definition: file inside the hooks folder, line from 1."""
 
     file: str
     line: int
@@ -24,10 +24,10 @@ class Place:
 
 def find_definition(folder: Path, name: str) -> Place | None:
     """Where `name` is defined; None when no file of the folder does, or there is no folder."""
-    for path in sorted(folder.glob("*.cpp")):
+    for path in sorted(folder.rglob("*.cpp")):
         line = definition_line(path.read_text(encoding="utf-8", errors="replace"), name)
         if line:
-            return Place(path.name, line)
+            return Place(path.relative_to(folder).as_posix(), line)
     return None
 
 

@@ -30,7 +30,7 @@ bool DriverHas(Sym sym);
 
 }  // namespace gpufence
 
-// The next hops of the assembler stubs in hooks/dlsym_entry.S; null until bound.
+// The next hops of the assembler stubs in hooks/lookup/dlsym_entry.S; null until bound.
 extern "C" {
 extern gpufence::DlsymFn gpufence_next_dlsym;
 extern gpufence::DlvsymFn gpufence_next_dlvsym;

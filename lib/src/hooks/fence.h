@@ -9,11 +9,11 @@
 #include "config/limits.h"
 #include "device/ids.h"
 #include "driver_abi.h"
-#include "hooks/current_pool.h"
-#include "hooks/graph_account.h"
-#include "hooks/late_frees.h"
+#include "hooks/graphs/graph_account.h"
 #include "hooks/ledger_move.h"
-#include "hooks/pool_account.h"
+#include "hooks/pools/current_pool.h"
+#include "hooks/pools/late_frees.h"
+#include "hooks/pools/pool_account.h"
 #include "policy/account.h"
 #include "policy/array_places.h"
 #include "policy/chunks.h"
@@ -37,21 +37,22 @@ struct FencedDevice {
   uint64_t total_bytes;
   FreeReading free_reading;
   Account account;
-  ChunkTable chunks;                     // where this process's small pieces lie
-  ArrayPlaces array_places;              // the same for those without an address
-  ChunkTable unified_chunks;             // the same of those that stay on the host
-  Moves moves;                           // see LedgerMove
-  std::atomic<uint64_t> managed_bytes;   // charged in full, though resident only where touched
-  std::atomic<uint64_t> unlisted_bytes;  // charged, and in no process list (hooks/pool_exports.h)
-  std::atomic<bool> listed;              // the process list knows us here
-  std::atomic<uint32_t> contexts;        // living contexts of this process, primary included
-  SpinLock channels_lock;                // guards the booking of channels, never a driver call
-  std::atomic<uint64_t> primary;         // handle of the primary context, once it is known
-  SpinLock contexts_lock;                // guards the booking of contexts, never a driver call
-  GraphAccount graph;                    // charged for graph memory
-  std::atomic<PoolAccount*> overflow;    // see hooks/overflow_pool.h
-  std::atomic<bool> lacks_overflow;      // the driver has no such pool
-  std::atomic<uint64_t> current_pool;    // handle; 0: not known (hooks/current_pool.h)
+  ChunkTable chunks;                    // where this process's small pieces lie
+  ArrayPlaces array_places;             // the same for those without an address
+  ChunkTable unified_chunks;            // the same of those that stay on the host
+  Moves moves;                          // see LedgerMove
+  std::atomic<uint64_t> managed_bytes;  // charged in full, though resident only where touched
+  std::atomic<uint64_t>
+      unlisted_bytes;              // charged, and in no process list (hooks/pools/pool_exports.h)
+  std::atomic<bool> listed;        // the process list knows us here
+  std::atomic<uint32_t> contexts;  // living contexts of this process, primary included
+  SpinLock channels_lock;          // guards the booking of channels, never a driver call
+  std::atomic<uint64_t> primary;   // handle of the primary context, once it is known
+  SpinLock contexts_lock;          // guards the booking of contexts, never a driver call
+  GraphAccount graph;              // charged for graph memory
+  std::atomic<PoolAccount*> overflow;  // see hooks/memory/overflow_pool.h
+  std::atomic<bool> lacks_overflow;    // the driver has no such pool
+  std::atomic<uint64_t> current_pool;  // handle; 0: not known (hooks/pools/current_pool.h)
 };
 
 // All that is the process's own; wiped on fork.
@@ -67,7 +68,7 @@ struct Fence {
   PoolTable pools;
   PoolChoices pool_choices;
   LateFrees late_frees;
-  SpinLock exporting;  // guards the places of locks (hooks/shared_memory.cpp)
+  SpinLock exporting;  // guards the places of locks (hooks/sharing/shared_memory.cpp)
 };
 
 // This process's fence, decided or not; null before the first driver call.
@@ -182,7 +183,8 @@ FencedDevice* FencedOrdinal(Fence* fence, uint32_t ordinal);
 // without a limit.
 class Reservation {
  public:
-  // `bytes` as the driver takes them. For memory that shares chunks: hooks/piece_reservation.h.
+  // `bytes` as the driver takes them. For memory that shares chunks:
+  // hooks/memory/piece_reservation.h.
   Reservation(FencedDevice* device, uint64_t bytes, Tier tier = Tier::kDevice);
   ~Reservation();
   Reservation(const Reservation&) = delete;

@@ -3,13 +3,14 @@
 #pragma once
 
 #include "hooks/fence.h"
-#include "hooks/piece_reservation.h"
-#include "hooks/pool_exports.h"
-#include "hooks/shared_memory.h"
+#include "hooks/memory/piece_reservation.h"
+#include "hooks/pools/pool_exports.h"
+#include "hooks/sharing/shared_memory.h"
 
 namespace gpufence {
 
-// A pool's piece is about to be freed, and the driver refused to free: see hooks/pool_exports.h.
+// A pool's piece is about to be freed, and the driver refused to free: see
+// hooks/pools/pool_exports.h.
 inline bool BeginFreeOfPool(Fence* fence, const Holding& piece) {
   if (!fence->any_exported.load(std::memory_order_relaxed)) [[likely]]
     return false;

@@ -13,7 +13,7 @@ struct ThisThread {
   uint32_t moves;          // of its own that are under way (hooks/ledger_move.h)
   uint32_t asking;         // of them: their bytes are not counted yet
   uint32_t moves_cell;     // which of every device's this thread writes; 0: none yet
-  PoolAccount* last_pool;  // that it used (hooks/pool_table.cpp)
+  PoolAccount* last_pool;  // that it used (hooks/pools/pool_table.cpp)
 };
 extern constinit thread_local ThisThread this_thread;
 

@@ -1,0 +1,210 @@
+// CUDA arrays and mipmapped arrays: creation, levels, end, and where their bytes are.
+//
+// Must not know the entry points (array_api.cpp) nor how sparse arrays are mapped
+// (array_sparse.cpp).
+#include "cuda/arrays/array.h"
+
+#include <algorithm>
+
+#include "cuda/memory/arena.h"
+#include "cuda/memory/ranges.h"
+#include "cuda/memory/vmm.h"
+
+namespace sim {
+namespace array {
+namespace {
+
+constexpr uint64_t kLevelAlignment = heap::kUnitBytes;
+
+constinit Table<Array, Kind::kArray> g_arrays;
+constinit Table<Mipmap, Kind::kMipmappedArray> g_mipmaps;
+
+bool OwnsMemory(const CUDA_ARRAY3D_DESCRIPTOR& descriptor) {
+  return (descriptor.Flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING)) == 0;
+}
+
+// Puts an array's block on the address map, where copies look up what they may touch.
+CUresult AddBytes(Storage* storage, uint64_t bytes) {
+  memory::Range range = {};
+  range.base = arena::AddressOf(storage->block.offset);
+  range.bytes = bytes;
+  range.family = memory::Family::kArray;
+  range.accessible = true;
+  range.device = storage->device;
+  if (ranges::Add(range) != nullptr) return CUDA_SUCCESS;
+  heap::Give(storage->block);
+  return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult Fill(Storage* storage, const context::Context& context,
+              const CUDA_ARRAY3D_DESCRIPTOR& descriptor, const Shape& shape, unsigned level_count) {
+  storage->descriptor = descriptor;
+  storage->shape = shape;
+  storage->context = context.handle;
+  storage->device = context.device;
+  storage->level_count = level_count;
+  if (!OwnsMemory(descriptor)) return CUDA_SUCCESS;
+  const uint64_t bytes = LevelOffset(*storage, level_count);
+  if (bytes == 0) return CUDA_ERROR_OUT_OF_MEMORY;
+  const uint64_t owner = heap::ArraysOf(context.handle, shape.element_bytes);
+  CUresult rc = heap::Take(context.device, owner, bytes, &storage->block);
+  if (rc == CUDA_SUCCESS) rc = AddBytes(storage, bytes);
+  storage->has_block = rc == CUDA_SUCCESS;
+  return rc;
+}
+
+void Drain(Storage* storage) {
+  for (const Mapping& mapping : storage->mappings) vmm::DropMapping(mapping.handle);
+  storage->mappings.Free();
+  if (!storage->has_block) return;
+  ranges::Remove(memory::FindRange(arena::AddressOf(storage->block.offset)));
+  heap::Give(storage->block);
+  storage->has_block = false;
+}
+
+void EndMipmap(uint64_t handle, Mipmap* mipmap) {
+  for (const uint64_t level : mipmap->levels) {
+    if (level != 0) g_arrays.Destroy(level);
+  }
+  mipmap->levels.Free();
+  Drain(&mipmap->storage);
+  g_mipmaps.Destroy(handle);
+}
+
+}  // namespace
+
+Array* Find(CUarray handle) { return g_arrays.Find(handle); }
+Mipmap* Find(CUmipmappedArray handle) { return g_mipmaps.Find(handle); }
+
+Storage* StorageOf(Array* array) {
+  if (array->mipmap == 0) return &array->storage;
+  return &g_mipmaps.Find(array->mipmap)->storage;
+}
+
+uint64_t LevelOffset(const Storage& storage, unsigned level) {
+  uint64_t offset = 0;
+  for (unsigned index = 0; index < level; ++index) {
+    const uint64_t bytes = BytesOf(LevelOf(storage.shape, index));
+    offset += (bytes + kLevelAlignment - 1) / kLevelAlignment * kLevelAlignment;
+  }
+  return offset;
+}
+
+CUresult Create(const context::Context& context, const CUDA_ARRAY3D_DESCRIPTOR& descriptor,
+                CUarray* result) {
+  Shape shape = {};
+  CUresult rc = Measure(descriptor, &shape);
+  if (rc != CUDA_SUCCESS) return rc;
+  uint64_t handle = 0;
+  Array* array = g_arrays.Create(&handle);
+  if (array == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  rc = Fill(&array->storage, context, descriptor, shape, 1);
+  if (rc != CUDA_SUCCESS) {
+    g_arrays.Destroy(handle);
+    return rc;
+  }
+  *result = AsHandle<CUarray>(handle);
+  return CUDA_SUCCESS;
+}
+
+CUresult CreateMipmap(const context::Context& context, const CUDA_ARRAY3D_DESCRIPTOR& descriptor,
+                      unsigned level_count, CUmipmappedArray* result) {
+  Shape shape = {};
+  CUresult rc = Measure(descriptor, &shape);
+  if (rc != CUDA_SUCCESS) return rc;
+  level_count = std::clamp(level_count, 1u, MaxLevels(shape));
+  uint64_t handle = 0;
+  Mipmap* mipmap = g_mipmaps.Create(&handle);
+  if (mipmap == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  rc = Fill(&mipmap->storage, context, descriptor, shape, level_count);
+  if (rc != CUDA_SUCCESS) {
+    g_mipmaps.Destroy(handle);
+    return rc;
+  }
+  *result = AsHandle<CUmipmappedArray>(handle);
+  return CUDA_SUCCESS;
+}
+
+CUresult GetLevel(CUmipmappedArray handle, unsigned level, CUarray* result) {
+  Mipmap* mipmap = Find(handle);
+  if (mipmap == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (level >= mipmap->storage.level_count) return CUDA_ERROR_INVALID_VALUE;
+  while (mipmap->levels.size() < mipmap->storage.level_count) {
+    if (!mipmap->levels.Push(0)) return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  uint64_t& known = mipmap->levels[level];
+  if (known == 0) {
+    Array* array = g_arrays.Create(&known);
+    if (array == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+    array->mipmap = HandleValue(handle);
+    array->level = level;
+  }
+  *result = AsHandle<CUarray>(known);
+  return CUDA_SUCCESS;
+}
+
+CUresult Destroy(CUarray handle) {
+  Array* array = Find(handle);
+  if (array == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (array->mipmap != 0) return CUDA_ERROR_INVALID_VALUE;  // a level ends with its mipmap
+  Drain(&array->storage);
+  g_arrays.Destroy(handle);
+  return CUDA_SUCCESS;
+}
+
+CUresult Destroy(CUmipmappedArray handle) {
+  Mipmap* mipmap = Find(handle);
+  if (mipmap == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  EndMipmap(HandleValue(handle), mipmap);
+  return CUDA_SUCCESS;
+}
+
+CUresult Describe(CUarray handle, CUDA_ARRAY3D_DESCRIPTOR* descriptor) {
+  Array* array = Find(handle);
+  if (array == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  const Storage* storage = StorageOf(array);
+  *descriptor = storage->descriptor;
+  if (array->mipmap == 0) return CUDA_SUCCESS;
+  const Shape shape = LevelOf(storage->shape, array->level);
+  descriptor->Width = shape.width;
+  descriptor->Height = storage->descriptor.Height == 0 ? 0 : shape.height;
+  descriptor->Depth = storage->descriptor.Depth == 0 ? 0 : shape.depth;
+  return CUDA_SUCCESS;
+}
+
+}  // namespace array
+
+namespace memory {
+
+bool ViewArray(CUarray handle, ArrayView* view) {
+  DriverLock lock;
+  array::Array* array = array::Find(handle);
+  if (array == nullptr) return false;
+  const array::Storage* storage = array::StorageOf(array);
+  if (!storage->has_block) return false;
+  const array::Shape shape = array::LevelOf(storage->shape, array->level);
+  *view = {.address =
+               arena::AddressOf(storage->block.offset + array::LevelOffset(*storage, array->level)),
+           .row_bytes = shape.width * shape.element_bytes,
+           .pitch = array::PitchOf(shape),
+           .height = shape.height,
+           .depth = shape.depth,
+           .element_bytes = shape.element_bytes};
+  return true;
+}
+
+}  // namespace memory
+
+void EndArraysOf(context::Context* context) {
+  array::g_mipmaps.ForEach([&](uint64_t handle, array::Mipmap* mipmap) {
+    if (mipmap->storage.context == context->handle) array::EndMipmap(handle, mipmap);
+  });
+  array::g_arrays.ForEach([&](uint64_t handle, array::Array* array) {
+    if (array->mipmap == 0 && array->storage.context == context->handle) {
+      array::Drain(&array->storage);
+      array::g_arrays.Destroy(handle);
+    }
+  });
+}
+
+}  // namespace sim

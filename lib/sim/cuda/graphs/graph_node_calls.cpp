@@ -1,0 +1,207 @@
+// The exports that add nodes to graphs. Must not know streams or captures.
+#include "cuda/graphs/graph.h"
+#include "cuda/graphs/graph_params.h"
+#include "machine/calls.h"
+
+namespace sim {
+
+namespace graph {
+
+namespace {
+
+constinit Table<Conditional, Kind::kGraphConditional> conditionals;
+
+CUresult Add(CUgraphNode* out, CUgraph handle, const CUgraphNode* dependencies,
+             const CUgraphEdgeData* edges, size_t count, CUgraphNodeParams* params) {
+  if (out == nullptr || params == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  DriverLock lock;
+  Graph* graph = Find(handle);
+  if (graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  Operation operation;
+  CUresult result = OperationOf(params, &operation);
+  if (result != CUDA_SUCCESS) return result;
+  Node* node = nullptr;
+  result = AddNode(*graph, operation, dependencies, edges, count, &node);
+  if (result == CUDA_SUCCESS) {
+    *out = AsHandle<CUgraphNode>(node->handle);
+  } else {
+    DisposeOperation(&operation);
+  }
+  return result;
+}
+
+CUresult Add(CUgraphNode* out, CUgraph graph, const CUgraphNode* dependencies, size_t count,
+             CUgraphNodeParams params) {
+  return Add(out, graph, dependencies, nullptr, count, &params);
+}
+
+}  // namespace
+
+const Conditional* FindConditional(CUgraphConditionalHandle handle) {
+  return conditionals.Find(handle);
+}
+
+}  // namespace graph
+
+}  // namespace sim
+
+// The exports are global, everything that they use is in sim.
+using namespace sim;
+
+extern "C" CUresult cuGraphAddNode(CUgraphNode* phGraphNode, CUgraph hGraph,
+                                   const CUgraphNode* dependencies, size_t numDependencies,
+                                   CUgraphNodeParams* nodeParams) {
+  SIM_CALL(cuGraphAddNode, phGraphNode, hGraph, dependencies, numDependencies, nodeParams);
+  return graph::Add(phGraphNode, hGraph, dependencies, nullptr, numDependencies, nodeParams);
+}
+
+extern "C" CUresult cuGraphAddNode_v2(CUgraphNode* phGraphNode, CUgraph hGraph,
+                                      const CUgraphNode* dependencies,
+                                      const CUgraphEdgeData* dependencyData, size_t numDependencies,
+                                      CUgraphNodeParams* nodeParams) {
+  SIM_CALL(cuGraphAddNode_v2, phGraphNode, hGraph, dependencies, dependencyData, numDependencies,
+           nodeParams);
+  return graph::Add(phGraphNode, hGraph, dependencies, dependencyData, numDependencies, nodeParams);
+}
+
+extern "C" CUresult cuGraphAddNode_v3(CUgraphNode* phGraphNode, CUgraph hGraph,
+                                      const CUgraphNode* dependencies,
+                                      const CUgraphEdgeData* dependencyData, size_t numDependencies,
+                                      CUgraphNodeParams* nodeParams) {
+  SIM_CALL(cuGraphAddNode_v3, phGraphNode, hGraph, dependencies, dependencyData, numDependencies,
+           nodeParams);
+  return graph::Add(phGraphNode, hGraph, dependencies, dependencyData, numDependencies, nodeParams);
+}
+
+extern "C" CUresult cuGraphAddKernelNode(CUgraphNode* phGraphNode, CUgraph hGraph,
+                                         const CUgraphNode* dependencies, size_t numDependencies,
+                                         const CUDA_KERNEL_NODE_PARAMS_v1* nodeParams) {
+  SIM_CALL(cuGraphAddKernelNode, phGraphNode, hGraph, dependencies, numDependencies, nodeParams);
+  if (nodeParams == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  return graph::Add(phGraphNode, hGraph, dependencies, numDependencies,
+                    graph::KernelParams(*nodeParams));
+}
+
+extern "C" CUresult cuGraphAddKernelNode_v2(CUgraphNode* phGraphNode, CUgraph hGraph,
+                                            const CUgraphNode* dependencies, size_t numDependencies,
+                                            const CUDA_KERNEL_NODE_PARAMS_v2* nodeParams) {
+  SIM_CALL(cuGraphAddKernelNode_v2, phGraphNode, hGraph, dependencies, numDependencies, nodeParams);
+  if (nodeParams == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  return graph::Add(phGraphNode, hGraph, dependencies, numDependencies,
+                    graph::KernelParams(*nodeParams));
+}
+
+extern "C" CUresult cuGraphAddMemcpyNode(CUgraphNode* phGraphNode, CUgraph hGraph,
+                                         const CUgraphNode* dependencies, size_t numDependencies,
+                                         const CUDA_MEMCPY3D_v2* copyParams, CUcontext ctx) {
+  SIM_CALL(cuGraphAddMemcpyNode, phGraphNode, hGraph, dependencies, numDependencies, copyParams,
+           ctx);
+  if (copyParams == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  return graph::Add(phGraphNode, hGraph, dependencies, numDependencies,
+                    graph::CopyParams(*copyParams, ctx));
+}
+
+extern "C" CUresult cuGraphAddMemsetNode(CUgraphNode* phGraphNode, CUgraph hGraph,
+                                         const CUgraphNode* dependencies, size_t numDependencies,
+                                         const CUDA_MEMSET_NODE_PARAMS_v1* memsetParams,
+                                         CUcontext ctx) {
+  SIM_CALL(cuGraphAddMemsetNode, phGraphNode, hGraph, dependencies, numDependencies, memsetParams,
+           ctx);
+  if (memsetParams == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  return graph::Add(phGraphNode, hGraph, dependencies, numDependencies,
+                    graph::FillParams(*memsetParams, ctx));
+}
+
+extern "C" CUresult cuGraphAddHostNode(CUgraphNode* phGraphNode, CUgraph hGraph,
+                                       const CUgraphNode* dependencies, size_t numDependencies,
+                                       const CUDA_HOST_NODE_PARAMS_v1* nodeParams) {
+  SIM_CALL(cuGraphAddHostNode, phGraphNode, hGraph, dependencies, numDependencies, nodeParams);
+  if (nodeParams == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  return graph::Add(phGraphNode, hGraph, dependencies, numDependencies,
+                    graph::HostParams(*nodeParams));
+}
+
+extern "C" CUresult cuGraphAddChildGraphNode(CUgraphNode* phGraphNode, CUgraph hGraph,
+                                             const CUgraphNode* dependencies,
+                                             size_t numDependencies, CUgraph childGraph) {
+  SIM_CALL(cuGraphAddChildGraphNode, phGraphNode, hGraph, dependencies, numDependencies,
+           childGraph);
+  return graph::Add(phGraphNode, hGraph, dependencies, numDependencies,
+                    graph::ChildParams(childGraph));
+}
+
+extern "C" CUresult cuGraphAddEmptyNode(CUgraphNode* phGraphNode, CUgraph hGraph,
+                                        const CUgraphNode* dependencies, size_t numDependencies) {
+  SIM_CALL(cuGraphAddEmptyNode, phGraphNode, hGraph, dependencies, numDependencies);
+  CUgraphNodeParams params = {};
+  params.type = CU_GRAPH_NODE_TYPE_EMPTY;
+  return graph::Add(phGraphNode, hGraph, dependencies, numDependencies, params);
+}
+
+extern "C" CUresult cuGraphAddEventRecordNode(CUgraphNode* phGraphNode, CUgraph hGraph,
+                                              const CUgraphNode* dependencies,
+                                              size_t numDependencies, CUevent event) {
+  SIM_CALL(cuGraphAddEventRecordNode, phGraphNode, hGraph, dependencies, numDependencies, event);
+  return graph::Add(phGraphNode, hGraph, dependencies, numDependencies,
+                    graph::EventParams(CU_GRAPH_NODE_TYPE_EVENT_RECORD, event));
+}
+
+extern "C" CUresult cuGraphAddEventWaitNode(CUgraphNode* phGraphNode, CUgraph hGraph,
+                                            const CUgraphNode* dependencies, size_t numDependencies,
+                                            CUevent event) {
+  SIM_CALL(cuGraphAddEventWaitNode, phGraphNode, hGraph, dependencies, numDependencies, event);
+  return graph::Add(phGraphNode, hGraph, dependencies, numDependencies,
+                    graph::EventParams(CU_GRAPH_NODE_TYPE_WAIT_EVENT, event));
+}
+
+extern "C" CUresult cuGraphAddMemAllocNode(CUgraphNode* phGraphNode, CUgraph hGraph,
+                                           const CUgraphNode* dependencies, size_t numDependencies,
+                                           CUDA_MEM_ALLOC_NODE_PARAMS_v1* nodeParams) {
+  SIM_CALL(cuGraphAddMemAllocNode, phGraphNode, hGraph, dependencies, numDependencies, nodeParams);
+  if (nodeParams == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  CUgraphNodeParams params = {};
+  params.type = CU_GRAPH_NODE_TYPE_MEM_ALLOC;
+  params.alloc.poolProps = nodeParams->poolProps;
+  params.alloc.bytesize = nodeParams->bytesize;
+  const CUresult result =
+      graph::Add(phGraphNode, hGraph, dependencies, nullptr, numDependencies, &params);
+  if (result == CUDA_SUCCESS) nodeParams->dptr = params.alloc.dptr;
+  return result;
+}
+
+extern "C" CUresult cuGraphAddMemFreeNode(CUgraphNode* phGraphNode, CUgraph hGraph,
+                                          const CUgraphNode* dependencies, size_t numDependencies,
+                                          CUdeviceptr dptr) {
+  SIM_CALL(cuGraphAddMemFreeNode, phGraphNode, hGraph, dependencies, numDependencies, dptr);
+  CUgraphNodeParams params = {};
+  params.type = CU_GRAPH_NODE_TYPE_MEM_FREE;
+  params.free.dptr = dptr;
+  return graph::Add(phGraphNode, hGraph, dependencies, numDependencies, params);
+}
+
+extern "C" CUresult cuGraphAddBatchMemOpNode(CUgraphNode* phGraphNode, CUgraph hGraph,
+                                             const CUgraphNode* dependencies,
+                                             size_t numDependencies,
+                                             const CUDA_BATCH_MEM_OP_NODE_PARAMS_v1* nodeParams) {
+  SIM_CALL(cuGraphAddBatchMemOpNode, phGraphNode, hGraph, dependencies, numDependencies,
+           nodeParams);
+  if (nodeParams == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  return graph::Add(phGraphNode, hGraph, dependencies, numDependencies,
+                    graph::BatchParams(*nodeParams));
+}
+
+extern "C" CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle* pHandle_out,
+                                                   CUgraph hGraph, CUcontext ctx,
+                                                   unsigned int defaultLaunchValue,
+                                                   unsigned int flags) {
+  SIM_CALL(cuGraphConditionalHandleCreate, pHandle_out, hGraph, ctx, defaultLaunchValue, flags);
+  DriverLock lock;
+  if (pHandle_out == nullptr || graph::Find(hGraph) == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  uint64_t handle = 0;
+  graph::Conditional* conditional = graph::conditionals.Create(&handle);
+  if (conditional == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+  constexpr unsigned kAssignDefault = 1;  // CU_GRAPH_COND_ASSIGN_DEFAULT, a macro of the header
+  conditional->default_value = (flags & kAssignDefault) != 0 ? defaultLaunchValue : 0;
+  *pHandle_out = handle;
+  return CUDA_SUCCESS;
+}

@@ -1,0 +1,196 @@
+// The order of things: who may start, what happens next. Must not know: threads, locks, clocks.
+#include "cuda/streams/timeline_engine.h"
+
+#include <stdlib.h>
+
+namespace sim {
+
+namespace {
+
+int CopyEngineOf(const Work& work) {
+  return static_cast<int>(work.engine) - static_cast<int>(Engine::kCopyIn);
+}
+
+uint64_t Later(uint64_t left_ns, uint64_t right_ns) {
+  return left_ns > right_ns ? left_ns : right_ns;
+}
+
+}  // namespace
+
+void Scheduler::After(Work* later, Work* earlier) {
+  if (earlier == nullptr || earlier == later) return;
+  if (earlier->state == WorkState::kDone) {
+    later->ready_ns = Later(later->ready_ns, earlier->end_ns);
+    return;
+  }
+  if (earlier->successor_count == earlier->successor_room) {
+    const uint32_t room = earlier->successor_room != 0 ? earlier->successor_room * 2 : 2;
+    void* grown = realloc(earlier->successors, room * sizeof(Work*));
+    if (grown == nullptr) return;  // an order lost beats a process lost
+    earlier->successors = static_cast<Work**>(grown);
+    earlier->successor_room = room;
+  }
+  earlier->successors[earlier->successor_count++] = later;
+  ++later->waits_for;
+}
+
+void Scheduler::Submit(Work* work) {
+  RetainWork(work);
+  ++pending_;
+  work->sequence = ++next_sequence_;
+  work->state = WorkState::kWaiting;
+  work->ready_ns = Later(work->ready_ns, now_ns_);
+  if (work->engine == Engine::kCompute) {
+    if (work->duration_ns == 0) work->duration_ns = 1;
+    devices_[work->device_index].Announce(*work);
+  }
+  if (work->engine == Engine::kHost) ++hosts_pending_;
+  if (work->waits_for != 0) return;
+  BecomeReady(work, work->ready_ns);
+  SettleInstants();
+  StartEverywhere(now_ns_);
+  for (DeviceEngine& device : devices_) device.Settle(now_ns_);
+}
+
+void Scheduler::BecomeReady(Work* work, uint64_t at_ns) {
+  work->ready_ns = Later(work->ready_ns, at_ns);
+  work->state = WorkState::kReady;
+  switch (work->engine) {
+    case Engine::kNone:
+      instants_.PushBack(work);
+      break;
+    case Engine::kCompute:
+      devices_[work->device_index].MakeReady(work);
+      break;
+    case Engine::kCopyIn:
+    case Engine::kCopyOut:
+    case Engine::kCopyLocal: {
+      uint64_t& free_ns = devices_[work->device_index].copy_free_ns[CopyEngineOf(*work)];
+      work->start_ns = Later(free_ns, work->ready_ns);
+      work->end_ns = work->start_ns + work->duration_ns;
+      work->state = WorkState::kRunning;
+      free_ns = work->end_ns;
+      copies_.PushBack(work);
+      break;
+    }
+    case Engine::kHost:
+      hosts_.PushBack(work);
+      break;
+    case Engine::kPoll:
+      polls_.PushBack(work);
+      break;
+  }
+}
+
+void Scheduler::Finish(Work* work, uint64_t at_ns) {
+  if (work->state != WorkState::kRunning) work->start_ns = work->ready_ns;
+  work->end_ns = at_ns;
+  work->state = WorkState::kDone;
+  if (work->action != nullptr && work->engine != Engine::kHost) work->action(*work);
+  for (uint32_t i = 0; i < work->successor_count; ++i) {
+    Work* successor = work->successors[i];
+    successor->ready_ns = Later(successor->ready_ns, at_ns);
+    if (--successor->waits_for == 0 && successor->state == WorkState::kWaiting) {
+      BecomeReady(successor, at_ns);
+    }
+  }
+  --pending_;
+  ReleaseWork(work);
+}
+
+// Iterative on purpose: a stream may hold a chain of thousands of markers.
+void Scheduler::SettleInstants() {
+  while (Work* work = instants_.PopFirst()) Finish(work, work->ready_ns);
+}
+
+void Scheduler::StartEverywhere(uint64_t at_ns) {
+  for (DeviceEngine& device : devices_) device.StartReady(at_ns);
+}
+
+uint64_t Scheduler::NextEventNs() const {
+  uint64_t next_ns = kNever;
+  for (const DeviceEngine& device : devices_) {
+    if (device.NextStopNs() < next_ns) next_ns = device.NextStopNs();
+    if (device.NextReservationNs() < next_ns) next_ns = device.NextReservationNs();
+  }
+  for (const Work* work = copies_.first; work != nullptr; work = work->next) {
+    if (work->end_ns < next_ns) next_ns = work->end_ns;
+  }
+  return next_ns;
+}
+
+// The earliest thing due by `limit_ns`; false when there is none.
+bool Scheduler::HappenNext(uint64_t limit_ns) {
+  DeviceEngine* stopping = nullptr;
+  uint64_t at_ns = kNever;
+  for (DeviceEngine& device : devices_) {
+    if (device.NextStopNs() < at_ns) {
+      at_ns = device.NextStopNs();
+      stopping = &device;
+    }
+  }
+  Work* copy = nullptr;
+  for (Work* work = copies_.first; work != nullptr; work = work->next) {
+    if (work->end_ns < at_ns) {
+      at_ns = work->end_ns;
+      copy = work;
+    }
+  }
+  if (at_ns > limit_ns || at_ns == kNever) return false;
+
+  if (copy != nullptr) {
+    copies_.Remove(copy);
+    Finish(copy, at_ns);
+  } else {
+    stopping->ProgressTo(at_ns);
+    while (Work* work = stopping->TakeFinished()) Finish(work, at_ns);
+  }
+  SettleInstants();
+  // A kernel that starts beside others changes who runs from here on, not before.
+  for (DeviceEngine& device : devices_) device.ProgressTo(at_ns);
+  StartEverywhere(at_ns);
+  return true;
+}
+
+void Scheduler::CheckPolls() {
+  for (Work** link = &polls_.first; *link != nullptr;) {
+    Work* work = *link;
+    if (!work->condition(*work)) {
+      link = &work->next;
+      continue;
+    }
+    *link = work->next;
+    Finish(work, now_ns_);
+    SettleInstants();
+    link = &polls_.first;  // what it released may be a poll as well
+  }
+}
+
+void Scheduler::AdvanceTo(uint64_t now_ns) {
+  while (HappenNext(now_ns)) {
+  }
+  if (now_ns > now_ns_) now_ns_ = now_ns;
+  for (DeviceEngine& device : devices_) device.ProgressTo(now_ns_);
+  CheckPolls();
+  StartEverywhere(now_ns_);
+  for (DeviceEngine& device : devices_) device.Settle(now_ns_);
+}
+
+Work* Scheduler::TakeHost() {
+  Work* work = hosts_.PopFirst();
+  if (work == nullptr) return nullptr;
+  work->state = WorkState::kRunning;
+  work->start_ns = now_ns_;
+  ++hosts_running_;
+  return work;
+}
+
+void Scheduler::FinishHost(Work* work) {
+  --hosts_running_;
+  --hosts_pending_;
+  Finish(work, now_ns_);
+  SettleInstants();
+  StartEverywhere(now_ns_);
+}
+
+}  // namespace sim

@@ -1,0 +1,135 @@
+// The timeline of one process: a graph of work, and the engines that it occupies, in simulated
+// time.
+//
+// It is a discrete-event simulation that catches up: nothing happens until somebody asks for a
+// later `now`, and then everything that was due happens in order, at the exact instant at which it
+// was due. Hence durations that programs read back do not depend on how promptly anybody looked.
+// Only turns on a compute engine shared with other processes must be reserved in real time.
+//
+// Pure: time is a parameter. Must not know: threads, locks, clocks, CUDA.
+#pragma once
+
+#include <stdint.h>
+
+#include "cuda/streams/timeline_work.h"
+#include "machine/config.h"
+#include "machine/timeline.h"
+
+namespace sim {
+
+constexpr uint64_t kNever = UINT64_MAX;
+
+// Told about every stretch in which this process occupied a compute engine.
+using BusyObserver = void (*)(int device_index, uint64_t start_ns, uint64_t end_ns);
+
+// This process's view of one device.
+class DeviceEngine {
+ public:
+  void Attach(DeviceTimeline* shared, uint32_t owner, uint32_t sms, int device_index,
+              BusyObserver observer);
+  bool attached() const { return shared_ != nullptr; }
+  uint32_t sms() const { return sms_; }
+  uint32_t pending_kernels() const { return pending_kernels_; }
+
+  void Announce(const Work& work);  // submitted, though perhaps not ready
+  void MakeReady(Work* work) { ready_.PushReady(work); }
+  void StartReady(uint64_t at_ns);     // what fits beside what runs
+  uint64_t NextStopNs() const;         // next end of a kernel, or edge of a turn
+  void ProgressTo(uint64_t at_ns);     // at_ns <= NextStopNs()
+  Work* TakeFinished();                // one kernel that is done, or null
+  void Settle(uint64_t now_ns);        // reserve ahead, or give unused turns back
+  uint64_t NextReservationNs() const;  // when Settle has something to reserve
+
+  uint64_t copy_free_ns[kCopyEngines] = {};
+
+ private:
+  void KeepTurn();
+  void Reserve(uint64_t ready_ns, uint64_t length_ns);
+  void ReturnTurns();
+  uint64_t ReservedNs() const;
+
+  // One slice runs while the next waits for its turn; two more for turns that could not be
+  // returned.
+  static constexpr int kMaxTurns = 4;
+
+  DeviceTimeline* shared_ = nullptr;
+  BusyObserver observer_ = nullptr;
+  uint32_t owner_ = 0;
+  int device_index_ = 0;
+  uint32_t sms_ = 0;
+  uint32_t sms_used_ = 0;
+  uint32_t pending_kernels_ = 0;
+  uint64_t backlog_ns_ = 0;     // compute time submitted and not yet done
+  uint64_t progressed_ns_ = 0;  // running_ is accounted up to here
+  Turn turns_[kMaxTurns] = {};
+  int turn_count_ = 0;
+  WorkList ready_;
+  WorkList running_;
+};
+
+class Scheduler {
+ public:
+  DeviceEngine& device(int index) { return devices_[index]; }
+  uint64_t now_ns() const { return now_ns_; }
+  bool idle() const { return pending_ == 0; }
+
+  // `later` will not start before `earlier` is done; null and finished work are no obstacle.
+  static void After(Work* later, Work* earlier);
+
+  // Takes the work over at `now_ns()`, which AdvanceTo has just brought up to date. The caller
+  // keeps its own reference, the scheduler holds another until the work is done.
+  void Submit(Work* work);
+
+  // Lets everything happen that is due until `now_ns`. Never goes backwards.
+  void AdvanceTo(uint64_t now_ns);
+
+  // The next instant at which something is due, kNever if all depends on the outside.
+  uint64_t NextEventNs() const;
+
+  // Work whose function the worker thread must call, held until FinishHost; null when none is due.
+  Work* TakeHost();
+  void FinishHost(Work* work);
+  bool host_due() const { return !hosts_.empty(); }
+  bool host_running() const { return hosts_running_ != 0; }
+  bool host_pending() const { return hosts_pending_ != 0; }  // due, running or still to come
+  bool polling() const { return !polls_.empty(); }
+
+ private:
+  void BecomeReady(Work* work, uint64_t at_ns);
+  void Finish(Work* work, uint64_t at_ns);
+  void StartEverywhere(uint64_t at_ns);
+  void SettleInstants();
+  void CheckPolls();
+  bool HappenNext(uint64_t limit_ns);
+
+  DeviceEngine devices_[kMaxDevices];
+  WorkList copies_;  // running, their ends are fixed
+  WorkList instants_;
+  WorkList hosts_;  // due, in order
+  WorkList polls_;
+  uint64_t now_ns_ = 0;
+  uint64_t next_sequence_ = 0;
+  uint64_t pending_ = 0;
+  uint64_t hosts_pending_ = 0;
+  uint64_t hosts_running_ = 0;
+};
+
+// Memory of work. References count makers, streams, events and the scheduler.
+void* AllocateWork(uint64_t size);
+void RetainWork(Work* work);
+void ReleaseWork(Work* work);  // null is fine
+
+// Work of type T, zeroed, with one reference.
+template <typename T = Work>
+T* NewWork(Engine engine, int device_index, uint64_t duration_ns) {
+  static_assert(__is_trivially_copyable(T));
+  T* work = static_cast<T*>(AllocateWork(sizeof(T)));
+  if (work == nullptr) return nullptr;
+  work->engine = engine;
+  work->device_index = static_cast<uint8_t>(device_index);
+  work->duration_ns = duration_ns;
+  work->references = 1;
+  return work;
+}
+
+}  // namespace sim

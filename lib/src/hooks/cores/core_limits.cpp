@@ -1,0 +1,192 @@
+// Which core limits hold in this process: those it was given, and those that an operator sets while
+// it runs. Must not know how a limit is held.
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/forked.h"
+#include "core/futex.h"
+#include "core/log.h"
+#include "hooks/cores/cores.h"
+#include "policy/share.h"
+
+namespace gpufence {
+namespace {
+
+constinit std::atomic<Cores*> the_cores{nullptr};
+constexpr size_t kWhyBytes = 400;
+
+Cores* CoresMemory() {
+  Cores* cores = the_cores.load(std::memory_order_acquire);
+  if (cores != nullptr) return cores;
+  cores = static_cast<Cores*>(MapWipedOnFork(sizeof(Cores)));
+  the_cores.store(cores, std::memory_order_release);
+  return cores;
+}
+
+// What an operator set; hard 0: nothing. A hard share that is set holds alone: a soft one of the
+// environment would lift it.
+CoreShares Imposed(CoreLimits* limits, const CoreClaim& claim) {
+  if (limits->set == nullptr) return {};
+  const SetLimits set = limits->set->For(claim.uuid, 0);
+  CoreShares shares = {set.cores.value_or(0), set.soft_cores.value_or(0)};
+  if (set.cores.has_value() && *set.cores == 0) shares.hard = kWholeShare;
+  if (!set.cores.has_value() && set.soft_cores.has_value()) shares.hard = claim.own.hard;
+  return shares.hard == 0 ? CoreShares{} : shares;
+}
+
+// Why the node folder cannot be used; null: it can.
+const char* FaultOf(const char* folder, const RegionPlaces& own) {
+  struct stat found = {};
+  if (stat(folder, &found) != 0) return strerror(errno);
+  if (!S_ISDIR(found.st_mode)) return strerror(ENOTDIR);
+  if (StandsAlone(own)) return "processes of the container that cannot use it are there already";
+  if (faccessat(AT_FDCWD, folder, W_OK | X_OK, AT_EACCESS) == 0) return nullptr;
+  const int error = errno;
+  return HasNodeFile(folder) ? nullptr : strerror(error);
+}
+
+// The node folder, or "" with a warning: without one the container stands alone. Processes of
+// several users do not all have the same rights: those who come later do as those who came first,
+// since each file has a share of its own. Tables that are full refuse, for the same reason.
+const char* UsableNodeFolder(const char* folder, const RegionPlaces& own) {
+  if (folder[0] == '\0') return folder;
+  const char* fault = FaultOf(folder, own);
+  if (fault == nullptr) return folder;
+  GPUFENCE_LOG(kWarn,
+               "GPUFENCE_NODE_DIR='%s' is not used: %s. The container holds its core limit alone, "
+               "without turns with its neighbours; mount a folder there that all containers of the "
+               "GPU can write to",
+               folder, fault);
+  return "";
+}
+
+bool Sit(Cores* cores, CoreClaim* claim, CoreShares imposed, char* why, size_t why_bytes) {
+  const CoreLimits& limits = cores->limits;
+  RegionPlaces own = {{}, limits.container};
+  for (size_t i = 0; i < RegionPlaces::kMost && limits.folders[i][0] != '\0'; ++i) {
+    own.folders[i] = limits.folders[i];
+  }
+  const uint32_t count = cores->count.load(std::memory_order_relaxed);
+  CoreDevice* device = &cores->devices[count];
+  const CoreShares shares = claim->own.hard == 0 ? CoreShares{kWholeShare, 0} : claim->own;
+  if (!device->seat.Join(UsableNodeFolder(limits.node_folder, own), own, claim->uuid, shares.hard,
+                         shares.soft, NowNs(), why, why_bytes, imposed)) {
+    return false;
+  }
+  memcpy(device->uuid, claim->uuid, sizeof device->uuid);
+  device->ordinal = claim->ordinal;
+  device->activity = claim->activity;
+  device->closed.store(1, std::memory_order_relaxed);
+  claim->device = device;
+  claim->imposed = imposed;
+  cores->count.store(count + 1, std::memory_order_release);
+  return true;
+}
+
+// Begins, changes or ends the limit of one device. False: it cannot be held.
+bool Enforce(Cores* cores, CoreClaim* claim, char* why, size_t why_bytes) {
+  const CoreShares imposed = Imposed(&cores->limits, *claim);
+  const uint32_t hard = imposed.hard != 0 ? imposed.hard : claim->own.hard;
+  const bool limited = hard != 0 && hard < kWholeShare;
+  if (!limited && claim->device == nullptr) return true;
+  if (claim->device == nullptr && !Sit(cores, claim, imposed, why, why_bytes)) return false;
+  CoreDevice* device = claim->device;
+  if (imposed.hard != claim->imposed.hard || imposed.soft != claim->imposed.soft) {
+    device->seat.Impose(imposed, NowNs());
+    claim->imposed = imposed;
+  }
+  // Without a limit nobody asks the device; who waits there sees it and goes.
+  cores->by_ordinal[claim->ordinal].store(limited ? device : nullptr, std::memory_order_release);
+  device->closed.store(1, std::memory_order_release);
+  device->progress.fetch_add(1, std::memory_order_release);
+  FutexWakeAll(&device->progress);
+  return true;
+}
+
+void Keep(CoreLimits* limits, const Claims& claims, const RegionPlaces& own) {
+  memcpy(limits->node_folder, claims.node_folder, sizeof limits->node_folder);
+  snprintf(limits->container, sizeof limits->container, "%s", own.container);
+  for (size_t i = 0; i < RegionPlaces::kMost && own.folders[i] != nullptr; ++i) {
+    snprintf(limits->folders[i], sizeof limits->folders[i], "%s", own.folders[i]);
+  }
+}
+
+// What is set beats what was given, also where it cannot be held: then it is said, and the work
+// goes on as it did.
+[[gnu::noinline]] void FollowSlowly(Cores* cores) {
+  CoreLimits* limits = &cores->limits;
+  if (limits->changing.exchange(true, std::memory_order_acquire)) return;
+  const uint32_t epoch = limits->epoch->load(std::memory_order_acquire);
+  if (limits->set->ReadNewer(limits->region) == LimitsFound::kDamaged) {
+    GPUFENCE_LOG(kWarn, "the container's limits file is damaged: what it said before holds");
+  }
+  char why[kWhyBytes] = "";
+  for (uint32_t i = 0; i < limits->count; ++i) {
+    if (Enforce(cores, &limits->claims[i], why, sizeof why)) continue;
+    GPUFENCE_LOG(kError, "device %u: the core limit that was set is not held: %s",
+                 limits->claims[i].ordinal, why);
+  }
+  limits->seen_epoch.store(epoch, std::memory_order_relaxed);
+  limits->changing.store(false, std::memory_order_release);
+}
+
+}  // namespace
+
+Cores* ActiveCores() {
+  Cores* cores = the_cores.load(std::memory_order_acquire);
+  if (cores == nullptr || cores->count.load(std::memory_order_acquire) == 0) return nullptr;
+  return cores;
+}
+
+Cores* LaunchCores() {
+  Cores* cores = the_cores.load(std::memory_order_acquire);
+  if (cores == nullptr) return nullptr;
+  FollowLimits(cores);
+  return cores->count.load(std::memory_order_acquire) == 0 ? nullptr : cores;
+}
+
+void FollowLimits(Cores* cores) {
+  const CoreLimits& limits = cores->limits;
+  const std::atomic<uint32_t>* epoch = limits.epoch;
+  if (epoch == nullptr) return;
+  const uint32_t seen = limits.seen_epoch.load(std::memory_order_relaxed);
+  if (epoch->load(std::memory_order_relaxed) != seen) FollowSlowly(cores);
+}
+
+bool OpenCores(const Claims& claims, const RegionPlaces& own, const RegionFile& file,
+               LimitsFile* set_limits, const DeviceIdentity* devices, const DeviceLimits* limits,
+               Activity* const* activities, size_t count, char* why, size_t why_bytes) {
+  Cores* cores = CoresMemory();
+  if (cores == nullptr) {
+    snprintf(why, why_bytes, "no memory to keep the core limits in");
+    return false;
+  }
+  CoreLimits* kept = &cores->limits;
+  Keep(kept, claims, own);
+  kept->region = file.region;
+  kept->set = set_limits;
+  kept->seen_epoch.store(file.region->header.limit_epoch.load(std::memory_order_acquire),
+                         std::memory_order_relaxed);
+  if (set_limits != nullptr) set_limits->ReadNewer(file.region);
+  for (size_t i = 0; i < count; ++i) {
+    if (devices[i].ordinal >= kMostLimitedDevices) continue;
+    CoreClaim* claim = &kept->claims[kept->count++];
+    memcpy(claim->uuid, devices[i].uuid, sizeof claim->uuid);
+    claim->ordinal = devices[i].ordinal;
+    claim->activity = activities[i];
+    claim->own = {limits[i].core_millipercent, limits[i].core_soft_millipercent};
+    if (!Enforce(cores, claim, why, why_bytes)) return false;
+    if (limits[i].core_millipercent == 0) continue;
+    GPUFENCE_LOG(kInfo, "device %u: core limit %u.%03u %% (%s)", devices[i].ordinal,
+                 limits[i].core_millipercent / 1000, limits[i].core_millipercent % 1000,
+                 limits[i].core_source);
+  }
+  if (set_limits != nullptr) kept->epoch = &file.region->header.limit_epoch;
+  return true;
+}
+
+}  // namespace gpufence

@@ -1,0 +1,230 @@
+// The core limit in the launch path: what every launch asks, and what copies, waits and ends of
+// streams and contexts tell (docs/core-limiter.md section 4). Without a core limit each question
+// costs one load.
+// Must not know which call launches, copies or ends.
+#pragma once
+
+#include <stdint.h>
+
+#include <atomic>
+
+#include "config/limits.h"
+#include "device/markers.h"
+#include "driver_abi.h"
+#include "hooks/cores/watcher.h"
+#include "policy/core_seat.h"
+#include "policy/neighbours.h"
+#include "state/identity.h"
+#include "state/limits_file.h"
+#include "state/region.h"
+
+namespace gpufence {
+
+// A device with a core limit, as this process sees it.
+struct CoreDevice {
+  CoreSeat seat;
+  Activity* activity;
+  NeighbourSight neighbours;
+  uint8_t uuid[16];
+  uint32_t ordinal;
+  std::atomic<uint32_t> closed;         // the gate: not 0, ask before the next launch
+  std::atomic<uint32_t> paying;         // not 0: enough was launched, until all of it is paid for
+  std::atomic<uint64_t> others_had_ns;  // how long a launch waited for the turn last
+  std::atomic<uint32_t> progress;       // changes when waiting may be over
+  std::atomic<uint32_t> queue_waiters;  // launches held by what is queued
+  std::atomic<uint32_t> turn_waiters;   // launches held by the turn
+
+  // Held launches that see nothing move.
+  std::atomic<uint32_t> reached;         // markers, when that was asked last
+  std::atomic<uint64_t> stuck_since_ns;  // since then none more, or one launch went all the same
+  std::atomic<uint64_t> patience_ns;     // until the next one may
+};
+
+// What a device's core limit is made of.
+struct CoreClaim {
+  uint8_t uuid[16];
+  uint32_t ordinal;
+  CoreShares own;      // as environment and files have it; 0: no limit
+  CoreShares imposed;  // what the seat was told last
+  CoreDevice* device;  // null: there never was a limit
+  Activity* activity;
+};
+
+// Which core limits hold: what the process was given, and what is set while it runs.
+struct CoreLimits {
+  const std::atomic<uint32_t>* epoch;  // null: nothing can be set
+  std::atomic<uint32_t> seen_epoch;
+  std::atomic<bool> changing;  // one thread at a time, and nobody waits
+  const Region* region;
+  LimitsFile* set;
+  uint32_t count;
+  CoreClaim claims[kMostLimitedDevices];
+  char node_folder[sizeof Claims::node_folder];
+  char folders[RegionPlaces::kMost][256];
+  char container[kContainerNameBytes];
+};
+
+// All of it is the process's own and wiped on fork.
+struct Cores {
+  std::atomic<uint32_t> count;  // of devices that have or had a core limit
+  CoreDevice devices[kMostLimitedDevices];
+  std::atomic<CoreDevice*> by_ordinal[kMostLimitedDevices];  // null: no core limit now
+  Markers markers;
+  Watcher watcher;
+  CoreLimits limits;
+};
+
+// Null unless a core limit holds or held. One load, or two.
+Cores* ActiveCores();
+
+// The same for whoever launches: also begins to hold a limit that was set since.
+Cores* LaunchCores();
+
+// Takes the seats on every device that has a core limit, now or once one is set, and counts held
+// launches in `activities`. `file`, `set_limits` and those stay valid. False with one clause in
+// `why`.
+bool OpenCores(const Claims& claims, const RegionPlaces& own, const RegionFile& file,
+               LimitsFile* set_limits, const DeviceIdentity* devices, const DeviceLimits* limits,
+               Activity* const* activities, size_t count, char* why, size_t why_bytes);
+
+// Does what an operator set since the last time, if anything: one comparison where not.
+void FollowLimits(Cores* cores);
+
+// Around one launch: waits until it may go, and counts it. `into()` tells the stream (null: the
+// legacy one) and is asked only where a core limit holds.
+class CoreLaunch {
+ public:
+  template <typename Into>
+  explicit CoreLaunch(Into into) {
+    Cores* cores = LaunchCores();
+    if (cores != nullptr) Enter(cores, into());
+  }
+  ~CoreLaunch() {
+    if (device_ != nullptr) Launched();
+  }
+  CoreLaunch(const CoreLaunch&) = delete;
+  CoreLaunch& operator=(const CoreLaunch&) = delete;
+
+  // What was launched is a graph; `steps()` tells in how many its kernels run, and is asked only
+  // where that matters.
+  template <typename Steps>
+  void CountSteps(Steps steps) const {
+    if (device_ != nullptr && stream_ != nullptr) stream_->AddSteps(steps());
+  }
+
+ private:
+  void Enter(Cores* cores, CUstream handle);
+  void EnterSlowly(bool may_go);
+  bool BeginRun(HeldNs held, uint32_t launches);
+  void Launched();
+
+  Cores* cores_;
+  CoreDevice* device_ = nullptr;  // null: nothing is limited here, or a capture takes the launch
+  MarkedStream* stream_;          // null: cannot be marked
+  CUstream handle_;
+  uint64_t unmarked_since_ns_;  // measured by waiting for it
+  bool is_probe_;               // a marker before it tells how long the GPU waited for it
+  bool begins_run_;             // it may be the first one of its run
+};
+
+// Around the launch of a graph that has kernels on other devices than its stream's. No marker tells
+// when those run: the graph is waited for, if it ends in time, and counts as busy on each of them
+// until then.
+class CoreElsewhere {
+ public:
+  // Before the launch: waits until the other ones of `ordinals` (a bit each) may be used.
+  void Enter(uint64_t ordinals, CUstream stream);
+  // After it.
+  void Launched() {
+    if (ordinals_ != 0) [[unlikely]]
+      WaitAndCharge();
+  }
+
+ private:
+  CUevent Mark();
+  uint64_t RanNs(CUevent end);
+  void WaitAndCharge();
+
+  Cores* cores_ = nullptr;
+  uint64_t ordinals_ = 0;  // that have a core limit
+  uint64_t since_ns_ = 0;
+  CUstream stream_ = nullptr;
+  CUevent begin_ = nullptr;
+};
+
+// Before something that is no kernel is put into a stream.
+inline void LeaveKernels(CUstream stream) {
+  Cores* cores = ActiveCores();
+  if (cores == nullptr) return;
+  MarkedStream* known = cores->markers.Find(stream);
+  if (known != nullptr) cores->markers.Leave(known);
+  if (reinterpret_cast<uint64_t>(stream) <= kLegacyStream) cores->markers.LeaveBlocking();
+}
+
+// Around a wait for the end of a stream.
+class CoreWait {
+ public:
+  explicit CoreWait(CUstream stream) {
+    Cores* cores = ActiveCores();
+    stream_ = cores != nullptr ? cores->markers.Find(stream) : nullptr;
+    if (stream_ == nullptr) return;
+    cores_ = cores;
+    launches_ = cores->markers.BeforeWait(stream_);
+  }
+  CoreWait(const CoreWait&) = delete;
+  CoreWait& operator=(const CoreWait&) = delete;
+
+  // `ended`: all that was in the stream before the wait is done.
+  void Settle(bool ended) {
+    if (stream_ != nullptr) Waited(ended);
+  }
+
+ private:
+  void Waited(bool ended);
+
+  Cores* cores_;
+  MarkedStream* stream_;  // null: nothing of it is measured
+  uint32_t launches_;
+};
+
+// After the program asked whether a stream has ended.
+void TellAnswer(CUstream stream, bool ended);
+
+// Before something that all streams of the calling thread's context wait for, or that waits for
+// them (`waits`). True when a marker was put into one of them.
+inline bool LeaveAllKernels(bool waits = false) {
+  Cores* cores = ActiveCores();
+  if (cores == nullptr) return false;
+  if (!waits) cores->markers.LeaveBlocking();
+  return cores->markers.LeaveContext(waits);
+}
+
+// Before the driver destroys a stream.
+void EndCoreStream(Cores* cores, CUstream stream);
+
+// Around a call that may end a context; null: the primary one of the device.
+class CoreContextEnd {
+ public:
+  CoreContextEnd(CUcontext context, CUdevice ordinal);
+  ~CoreContextEnd() { Settle(false); }
+  CoreContextEnd(const CoreContextEnd&) = delete;
+  CoreContextEnd& operator=(const CoreContextEnd&) = delete;
+
+  // Whether it ended. Without this call it did not.
+  void Settle(bool ended);
+
+ private:
+  Cores* cores_;
+  uint64_t suspended_ = 0;
+};
+
+// Charges, closes gates and moves turns on. The watcher's work; launches do it where none runs.
+void TickCores(Cores* cores, uint64_t now_ns);
+
+// The process launches no more.
+void LeaveCores(Cores* cores, uint64_t now_ns);
+
+// How long the watcher may sleep after a tick; UINT64_MAX: until it is woken.
+uint64_t NextTickNs(Cores* cores, uint64_t now_ns);
+
+}  // namespace gpufence

@@ -1,0 +1,237 @@
+#include "hooks/graphs/graph_memory.h"
+
+#include "core/log.h"
+#include "device/capture_mode.h"
+#include "real.h"
+
+namespace gpufence {
+namespace {
+
+// A hint; reads too high in a forked child, which costs it a look into an empty table.
+constinit std::atomic<bool> has_memory_graphs{false};
+
+// Others' launches and trims can move what a claim needs while it asks for it.
+constexpr int kAttempts = 8;
+
+// Handles have 48 bits, so a handle and a device's index make one number.
+uint64_t KeyOf(CUgraphExec executable, uint32_t device) {
+  return reinterpret_cast<uint64_t>(executable) * kMaxDevices + device;
+}
+
+bool ReadReserved(const FencedDevice& device, uint64_t* bytes) {
+  const CaptureRelaxed relaxed;
+  cuuint64_t reserved = 0;
+  if (real::cuDeviceGetGraphMemAttribute(device.ordinal, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT,
+                                         &reserved) != CUDA_SUCCESS) {
+    return false;
+  }
+  *bytes = reserved;
+  return true;
+}
+
+// Charges what the driver holds, unless launches are under way: the last of them does it then.
+void SettleAccount(FencedDevice* device) {
+  GraphAccount* account = &device->graph;
+  uint32_t version = 0;
+  {
+    SpinGuard guard(&account->lock);
+    if (account->flying != 0) return;
+    version = account->version;
+  }
+  uint64_t reserved = 0;
+  if (!ReadReserved(*device, &reserved)) return;
+  SpinGuard guard(&account->lock);
+  if (account->version != version) return;
+  const uint64_t before = account->charged_bytes;
+  if (reserved < before) device->account.Release(before - reserved);
+  if (reserved > before) {
+    device->account.Book(reserved - before);
+    GPUFENCE_LOG(kInfo, "graph memory of device %d: %llu bytes beyond what was reserved for it",
+                 device->ordinal, static_cast<unsigned long long>(reserved - before));
+  }
+  account->charged_bytes = reserved;
+}
+
+// Something else than a launch happened. Lock held.
+void ForgetLast(GraphAccount* account) {
+  ++account->version;
+  account->last_exec = 0;
+}
+
+void PutNeed(Fence* fence, CUgraphExec executable, uint32_t device, uint64_t bytes) {
+  has_memory_graphs.store(true, std::memory_order_relaxed);
+  fence->holdings.Put({.key = KeyOf(executable, device),
+                       .bytes = bytes,
+                       .device = static_cast<uint16_t>(device),
+                       .kind = HoldingKind::kGraphExec,
+                       .family = Family::kGraph});
+}
+
+}  // namespace
+
+bool HasMemoryGraphs() { return has_memory_graphs.load(std::memory_order_relaxed); }
+
+GraphRun::GraphRun(Fence* fence, CUgraphExec executable) : fence_(fence) {
+  if (fence == nullptr || !HasMemoryGraphs()) return;
+  for (uint32_t i = 0; i < fence->device_count; ++i) {
+    Holding* holding = &shares_[count_].holding;
+    if (fence->holdings.Get(HoldingKind::kGraphExec, KeyOf(executable, i), holding)) ++count_;
+  }
+}
+
+GraphRun::GraphRun(Fence* fence, const GraphNeeds& needs) : fence_(fence) {
+  if (!needs.takes_memory) return;
+  for (uint32_t i = 0; i < fence->device_count; ++i) {
+    if (needs.bytes[i] == 0) continue;
+    shares_[count_++].holding = {.bytes = needs.bytes[i], .device = static_cast<uint16_t>(i)};
+  }
+}
+
+bool GraphRun::Claim() {
+  for (size_t i = 0; i < count_; ++i) {
+    if (ClaimShare(&shares_[i])) continue;
+    while (i > 0) Leave(&shares_[--i], false);
+    return false;
+  }
+  return true;
+}
+
+// What the launch could make the driver take. A launch that rode for nothing did so because nothing
+// else was under way: whoever joins it pays for both.
+uint64_t GraphRun::Missing(const GraphAccount& account, const Share& share) const {
+  const bool rides = account.flying == 0 && stream_ != 0 && account.last_stream == stream_ &&
+                     account.last_exec == share.holding.key;
+  return rides ? 0 : share.holding.bytes + account.riding_bytes;
+}
+
+// With `in_hand` bytes reserved: true when that is enough, and the launch is then under way;
+// `difference` is what is left over, or missing.
+bool GraphRun::Enter(Share* share, uint64_t in_hand, uint64_t* difference) {
+  GraphAccount* account = &DeviceOf(*share)->graph;
+  SpinGuard guard(&account->lock);
+  const uint64_t missing = Missing(*account, *share);
+  if (missing > in_hand) {
+    *difference = missing - in_hand;
+    return false;
+  }
+  *difference = in_hand - missing;
+  account->riding_bytes = missing == 0 ? share->holding.bytes : 0;
+  account->charged_bytes += missing;
+  account->last_exec = 0;
+  ++account->flying;
+  share->version = ++account->version;
+  return true;
+}
+
+bool GraphRun::ClaimShare(Share* share) {
+  FencedDevice* device = DeviceOf(*share);
+  uint64_t in_hand = 0;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    uint64_t difference = 0;
+    if (Enter(share, in_hand, &difference)) {
+      if (difference != 0) device->account.Release(difference);
+      return true;
+    }
+    if (in_hand == 0) share->move.Begin(&device->moves);
+    if (!device->account.Reserve(difference)) break;
+    if (in_hand == 0) share->move.Granted();
+    in_hand += difference;
+  }
+  if (in_hand != 0) device->account.Release(in_hand);
+  share->move.End();
+  device->account.CountRefusal();
+  return false;
+}
+
+void GraphRun::Leave(Share* share, bool succeeded) {
+  FencedDevice* device = DeviceOf(*share);
+  GraphAccount* account = &device->graph;
+  {
+    SpinGuard guard(&account->lock);
+    if (--account->flying == 0) account->riding_bytes = 0;
+    const bool alone = account->version == share->version;
+    if (succeeded && alone && stream_ != 0) {
+      account->last_exec = share->holding.key;
+      account->last_stream = stream_;
+    }
+  }
+  SettleAccount(device);
+  share->move.End();
+}
+
+CUresult GraphRun::Settle(CUresult rc) {
+  for (size_t i = 0; i < count_; ++i) Leave(&shares_[i], rc == CUDA_SUCCESS);
+  return rc;
+}
+
+void RememberGraph(Fence* fence, CUgraphExec executable, const GraphNeeds& needs) {
+  if (!needs.takes_memory && !HasMemoryGraphs()) return;
+  for (uint32_t i = 0; i < fence->device_count; ++i) {
+    Holding before;
+    const uint64_t key = KeyOf(executable, i);
+    const bool known = fence->holdings.Take(HoldingKind::kGraphExec, key, &before);
+    if (needs.bytes[i] != 0) PutNeed(fence, executable, i, needs.bytes[i]);
+    if (!known) continue;
+    SpinGuard guard(&fence->devices[i].graph.lock);
+    ForgetLast(&fence->devices[i].graph);
+  }
+}
+
+void AddToGraph(Fence* fence, CUgraphExec executable, const GraphNeeds& more) {
+  if (!more.takes_memory) return;
+  GraphNeeds all = more;
+  for (uint32_t i = 0; i < fence->device_count; ++i) {
+    Holding before;
+    if (fence->holdings.Get(HoldingKind::kGraphExec, KeyOf(executable, i), &before)) {
+      all.bytes[i] += before.bytes;
+    }
+  }
+  RememberGraph(fence, executable, all);
+}
+
+EndedGraph::EndedGraph(Fence* fence, CUgraphExec executable) : fence_(fence) {
+  if (fence == nullptr || !HasMemoryGraphs()) return;
+  for (uint32_t i = 0; i < fence->device_count; ++i) {
+    if (fence->holdings.Take(HoldingKind::kGraphExec, KeyOf(executable, i), &shares_[count_])) {
+      ++count_;
+    }
+  }
+}
+
+// Its memory stays with the driver, for the next graph or a trim.
+CUresult EndedGraph::Settle(CUresult rc) {
+  for (size_t i = 0; i < count_; ++i) {
+    if (rc != CUDA_SUCCESS) {
+      fence_->holdings.Put(shares_[i]);
+      continue;
+    }
+    FencedDevice* device = &fence_->devices[shares_[i].device];
+    SpinGuard guard(&device->graph.lock);
+    ForgetLast(&device->graph);
+  }
+  return rc;
+}
+
+void SettleGraphs(FencedDevice* device) {
+  {
+    SpinGuard guard(&device->graph.lock);
+    if (device->graph.charged_bytes == 0) return;
+    ForgetLast(&device->graph);
+  }
+  SettleAccount(device);
+}
+
+void TrimGraphs(FencedDevice* device) {
+  {
+    SpinGuard guard(&device->graph.lock);
+    if (device->graph.charged_bytes == 0) return;
+  }
+  CUresult rc = CUDA_SUCCESS;
+  {
+    const CaptureRelaxed relaxed;
+    rc = real::cuDeviceGraphMemTrim(device->ordinal);
+  }
+  if (rc == CUDA_SUCCESS) SettleGraphs(device);
+}
+
+}  // namespace gpufence

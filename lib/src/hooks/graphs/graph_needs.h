@@ -1,0 +1,29 @@
+// What a graph will make the driver hold, found by walking it, child graphs included: the blocks of
+// its allocation nodes, and the stack of its kernels; in how many steps they run, and where. Must
+// not know executables or charges.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "driver_abi.h"
+#include "state/layout.h"
+
+namespace gpufence {
+
+struct Fence;
+
+struct GraphNeeds {
+  bool takes_memory = false;
+  uint64_t bytes[kMaxDevices] = {};  // of allocation nodes, by index in the fence
+  uint64_t stack_bytes = 0;          // the deepest that a kernel wants for each of its threads
+  uint64_t nodes = 0;
+  uint32_t steps = 0;       // in which its kernels run (hooks/graphs/graph_order.h)
+  uint64_t ordinals = 0;    // of the devices where they do, a bit each; 0: one alone is visible
+  bool has_bodies = false;  // of conditional nodes, whose kernels cannot be seen
+};
+
+// False when there is no memory to walk the graph.
+bool MeasureGraph(Fence* fence, CUgraph graph, GraphNeeds* needs);
+
+}  // namespace gpufence

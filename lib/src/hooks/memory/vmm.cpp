@@ -1,0 +1,277 @@
+// Physical memory of the virtual memory API: created, mapped, shared, let go. Addresses alone cost
+// nothing. The device is the one that prop names, not the current context's: these calls work on
+// threads without a context. Must not know arrays or multicast objects (physical.h joins them).
+#include "core/forked.h"
+#include "core/log.h"
+#include "hooks/memory/physical.h"
+#include "hooks/memory/unified.h"
+#include "hooks/sharing/shared_memory.h"
+#include "policy/charge.h"
+#include "real.h"
+
+namespace gpufence {
+namespace {
+
+FencedDevice* DeviceOf(Fence* fence, const CUmemAllocationProp* prop) {
+  if (fence == nullptr || prop == nullptr) return nullptr;
+  return FencedOrdinal(fence, DeviceOfLocation(prop->location));
+}
+
+// One mapping that goes, and the reference it held.
+struct Piece {
+  Holding mapping;
+  DroppedReference dropped;
+};
+
+// The mappings in a range, taken out before the driver unmaps them. A range may hold many, and
+// stretches without any; where it starts inside one, the driver refuses it as a whole.
+class Unmapping {
+ public:
+  Unmapping(Fence* fence, uint64_t address, uint64_t bytes);
+  ~Unmapping();
+  Unmapping(const Unmapping&) = delete;
+  Unmapping& operator=(const Unmapping&) = delete;
+
+  CUresult Settle(CUresult rc);
+
+ private:
+  static constexpr size_t kInline = 8;
+
+  void Walk(uint64_t address, uint64_t bytes);
+  void Search(uint64_t address, uint64_t bytes);
+  void Add(const Holding& mapping);
+  bool HasRoom();
+
+  Fence* fence_;
+  size_t room_ = kInline;
+  size_t used_ = 0;
+  Piece* pieces_ = inline_;
+  Piece inline_[kInline];
+  LedgerMove move_;
+};
+
+// Addresses are asked one after the other in a range of up to this many bytes; beyond it the table
+// is searched, since a range may be as long as a program likes, whatever the driver says to it.
+constexpr uint64_t kMostWalkedBytes = uint64_t{1} << 36;
+
+Unmapping::Unmapping(Fence* fence, uint64_t address, uint64_t bytes) : fence_(fence) {
+  if (fence == nullptr || bytes > UINT64_MAX - address) return;
+  if (bytes <= kMostWalkedBytes) {
+    Walk(address, bytes);
+  } else {
+    Search(address, bytes);
+  }
+}
+
+Unmapping::~Unmapping() {
+  if (pieces_ != inline_) UnmapWipedOnFork(pieces_, room_ * sizeof(Piece));
+}
+
+void Unmapping::Walk(uint64_t address, uint64_t bytes) {
+  for (uint64_t passed = 0; passed < bytes;) {
+    Holding mapping;
+    if (fence_->holdings.Take(HoldingKind::kMapping, address + passed, &mapping)) Add(mapping);
+    // The next place where a mapping can begin.
+    passed += mapping.bytes != 0 ? mapping.bytes : kChunkBytes;
+  }
+}
+
+void Unmapping::Search(uint64_t address, uint64_t bytes) {
+  fence_->holdings.TakeWhere(
+      [&](const Holding& holding) {
+        return holding.kind == HoldingKind::kMapping && holding.key - address < bytes;
+      },
+      [&](const Holding& mapping) { Add(mapping); });
+}
+
+void Unmapping::Add(const Holding& mapping) {
+  if (!HasRoom()) {
+    GPUFENCE_LOG(kError, "no memory to unmap %zu mappings; the others stay charged", used_);
+    return;
+  }
+  if (used_ == 0) {
+    move_.BeginCounted(&fence_->devices[mapping.device].moves);
+  }
+  pieces_[used_++] = {.mapping = mapping, .dropped = DropReference(fence_, mapping.owner)};
+}
+
+bool Unmapping::HasRoom() {
+  if (used_ < room_) return true;
+  const size_t room = room_ * kInline;
+  void* memory = MapWipedOnFork(room * sizeof(Piece));
+  if (memory == nullptr) return false;
+  auto* pieces = static_cast<Piece*>(memory);
+  for (size_t i = 0; i < used_; ++i) pieces[i] = pieces_[i];
+  if (pieces_ != inline_) UnmapWipedOnFork(pieces_, room_ * sizeof(Piece));
+  pieces_ = pieces;
+  room_ = room;
+  return true;
+}
+
+CUresult Unmapping::Settle(CUresult rc) {
+  const bool succeeded = rc == CUDA_SUCCESS;
+  // Backwards: of two mappings of one handle the later one was the last reference.
+  while (used_ > 0) {
+    const Piece& piece = pieces_[--used_];
+    SettleDropped(fence_, piece.dropped, succeeded);
+    if (!succeeded) fence_->holdings.Put(piece.mapping);
+  }
+  return rc;
+}
+
+// An imported handle: its owner pays, here or in another process. It is known so that its end can
+// be seen. The driver may give a handle that the process has already, which then merely has one
+// more reference. The device of its memory, or null when no limit holds there.
+FencedDevice* RememberImport(Fence* fence, uint64_t handle) {
+  AddedReference again(fence, handle);
+  if (again.added()) {
+    again.Keep();
+    return nullptr;
+  }
+  CUmemAllocationProp prop = {};
+  if (real::cuMemGetAllocationPropertiesFromHandle(&prop, handle) != CUDA_SUCCESS) return nullptr;
+  FencedDevice* device = DeviceOf(fence, &prop);
+  if (device == nullptr) return nullptr;
+  fence->holdings.Put({.key = handle,
+                       .count = 1,
+                       .device = static_cast<uint16_t>(device - fence->devices),
+                       .kind = HoldingKind::kPhysical,
+                       .family = Family::kImport});
+  return device;
+}
+
+CUresult Create(FencedDevice* device, CUmemGenericAllocationHandle* handle, size_t size,
+                const CUmemAllocationProp* prop, unsigned long long flags, Tier tier) {
+  const bool is_last = tier == Tier::kUnified || !device->account.oversold();
+  Reservation held(device, RoundUp(size, kChunkBytes), tier);
+  if (!held) return is_last ? OverLimit(device) : CUDA_ERROR_OUT_OF_MEMORY;
+  const CUresult rc = real::cuMemCreate(handle, size, prop, flags);
+  if (rc == CUDA_SUCCESS) {
+    held.Commit({.key = *handle,
+                 .count = 1,
+                 .kind = HoldingKind::kPhysical,
+                 .family = tier == Tier::kUnified ? Family::kHosted : Family::kPlain});
+  }
+  return rc;
+}
+
+// Memory that other processes or devices are to reach, or that the device compresses, is the
+// device's own.
+bool MayLieOnHost(const CUmemAllocationProp& prop) {
+  return prop.type == CU_MEM_ALLOCATION_TYPE_PINNED &&
+         prop.requestedHandleTypes == CU_MEM_HANDLE_TYPE_NONE &&
+         prop.allocFlags.compressionType == 0 && prop.allocFlags.gpuDirectRDMACapable == 0 &&
+         prop.allocFlags.usage == 0;
+}
+
+// What the device has no room for.
+[[gnu::noinline]] CUresult CreateOnHost(FencedDevice* device, CUmemGenericAllocationHandle* handle,
+                                        size_t size, const CUmemAllocationProp& prop,
+                                        unsigned long long flags) {
+  if (!MayLieOnHost(prop)) return OverLimit(device);
+  CUmemAllocationProp hosted = prop;
+  hosted.location.type = CU_MEM_LOCATION_TYPE_HOST;
+  hosted.location.id = 0;
+  return Create(device, handle, size, &hosted, flags, Tier::kUnified);
+}
+
+}  // namespace
+}  // namespace gpufence
+
+using namespace gpufence;
+
+extern "C" {
+
+[[gnu::flatten]] CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t size,
+                                      const CUmemAllocationProp* prop, unsigned long long flags) {
+  const Hook hook;
+  if (hook.refused()) return kRefusalCode;
+  FencedDevice* device = DeviceOf(hook.fence(), prop);
+  if (device == nullptr || handle == nullptr) return real::cuMemCreate(handle, size, prop, flags);
+
+  const CUresult rc = Create(device, handle, size, prop, flags, Tier::kDevice);
+  return Overflows(device, rc) ? CreateOnHost(device, handle, size, *prop, flags) : rc;
+}
+
+[[gnu::flatten]] CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
+  const Hook hook;
+  const DroppedReference dropped = DropReference(hook.fence(), handle);
+  LedgerMove move;
+  if (dropped.last) {
+    move.BeginCounted(&hook.fence()->devices[dropped.physical.device].moves);
+  }
+  const CUresult rc = real::cuMemRelease(handle);
+  SettleDropped(hook.fence(), dropped, rc == CUDA_SUCCESS);
+  return rc;
+}
+
+CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
+                  unsigned long long flags) {
+  const Hook hook;
+  if (hook.refused()) return kRefusalCode;
+  AddedReference mapped(hook.fence(), handle);
+  const CUresult rc = real::cuMemMap(ptr, size, offset, handle, flags);
+  if (rc != CUDA_SUCCESS || !mapped.added()) return rc;
+  Holding replaced;
+  if (!hook.fence()->holdings.Put({.key = ptr,
+                                   .bytes = size,
+                                   .owner = handle,
+                                   .device = mapped.physical().device,
+                                   .kind = HoldingKind::kMapping},
+                                  &replaced)) {
+    GPUFENCE_LOG(kError, "no memory to remember a mapping of %zu bytes; they stay charged", size);
+  }
+  mapped.Keep();
+  // What was mapped here ended by a door that was not seen.
+  if (replaced.kind != HoldingKind::kNone) {
+    SettleDropped(hook.fence(), DropReference(hook.fence(), replaced.owner), true);
+  }
+  return rc;
+}
+
+CUresult cuMemUnmap(CUdeviceptr ptr, size_t size) {
+  const Hook hook;
+  Unmapping unmapping(hook.fence(), ptr, size);
+  return unmapping.Settle(real::cuMemUnmap(ptr, size));
+}
+
+// The handle that the driver gives is the one that was mapped.
+CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void* addr) {
+  const Hook hook;
+  if (hook.refused()) return kRefusalCode;
+  const CUresult rc = real::cuMemRetainAllocationHandle(handle, addr);
+  if (rc != CUDA_SUCCESS || hook.fence() == nullptr) return rc;
+  AddedReference retained(hook.fence(), *handle);
+  retained.Keep();
+  return rc;
+}
+
+CUresult cuMemExportToShareableHandle(void* shareableHandle, CUmemGenericAllocationHandle handle,
+                                      CUmemAllocationHandleType handleType,
+                                      unsigned long long flags) {
+  const Hook hook;
+  // Until it is marked: another thread may let go of the handle meanwhile.
+  const AddedReference exported(hook.fence(), handle);
+  const CUresult rc =
+      real::cuMemExportToShareableHandle(shareableHandle, handle, handleType, flags);
+  if (rc == CUDA_SUCCESS && exported.added()) {
+    const bool is_descriptor = handleType == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    MarkExported(hook.fence(), exported.physical(),
+                 is_descriptor ? *static_cast<int*>(shareableHandle) : kNoDescriptor);
+  }
+  return rc;
+}
+
+CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, void* osHandle,
+                                        CUmemAllocationHandleType shHandleType) {
+  const Hook hook;
+  if (hook.refused()) return kRefusalCode;
+  Importing importing(hook.fence());
+  const CUresult rc = real::cuMemImportFromShareableHandle(handle, osHandle, shHandleType);
+  if (rc == CUDA_SUCCESS && hook.fence() != nullptr) {
+    importing.Keep(RememberImport(hook.fence(), *handle));
+  }
+  return rc;
+}
+
+}  // extern "C"

@@ -1,0 +1,144 @@
+// What this process's memory pools are charged: a pool costs what the driver has reserved for it,
+// in blocks, and keeps them after a free until a synchronisation or a trim lets them go.
+//
+// The charge is never below what the driver holds. It rises before a driver call that may make the
+// pool grow, by the most that it can grow by (a request of n bytes takes at most n rounded up to
+// blocks), and falls to what the driver reports and what the requests under way may still take. A
+// request that a known hole surely serves raises nothing, but counts among those under way.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <atomic>
+
+#include "core/spin.h"
+#include "driver_abi.h"
+#include "hooks/pools/pool_exports.h"
+#include "hooks/pools/pool_holes.h"
+#include "hooks/this_thread.h"
+#include "policy/oversubscribe.h"
+#include "state/owner.h"
+
+namespace gpufence {
+
+class LedgerMove;
+struct Fence;
+struct FencedDevice;
+
+inline constexpr int32_t kHostPool = -1;
+
+// What each request reads and writes comes first.
+struct alignas(64) PoolAccount {
+  std::atomic<uint64_t> handle;  // 0: destroyed, or no pool at all
+  FencedDevice* payer;           // null for host memory and where no limit holds
+  std::atomic<uint64_t> used;    // live allocations
+  std::atomic<bool> freed;       // may hold more than it needs: look after a synchronisation
+  std::atomic<bool> destroyed;   // ends with its last allocation
+  Tier tier;                     // kUnified: the device's overflow pool
+  bool stays;                    // what it has no room for must not come from another pool
+
+  SpinLock lock;  // the rest changes together
+  uint64_t charged_bytes;
+  uint64_t growing_bytes;  // of that: what requests under way may still take
+  uint64_t sure_bytes;     // the same for requests with a hole, in case that it is gone
+  uint64_t under_way;
+  uint64_t turns;    // requests that began or ended
+  uint64_t version;  // of the above; an answer of the driver to an older one is too old
+  bool surplus;      // the charge could not be lowered in time: the next request does it
+  PoolHoles holes;
+  PoolExports exports;  // what is charged beside charged_bytes
+
+  PoolAccount* next_free;
+};
+
+// All pools of the process; in memory that is wiped on fork. Accounts never move and are never
+// unmapped, so a pointer to one stays readable.
+struct PoolTable {
+  static constexpr size_t kSlabs = 20;
+  static constexpr size_t kFirstSlab = 64;  // each next slab is twice as large
+
+  SpinLock lock;
+  std::atomic<uint32_t> made;
+  std::atomic<PoolAccount*> slabs[kSlabs];
+  PoolAccount* free;
+};
+
+// What is known of a pool when it is made.
+struct PoolKind {
+  int32_t ordinal;
+  Tier tier = Tier::kDevice;
+  bool stays = false;
+};
+
+// Remembers a new pool. Null when no memory could be had.
+PoolAccount* AddPool(Fence* fence, CUmemoryPool pool, const PoolKind& kind);
+
+// The account of a pool; one is made for a pool that nobody created here (a device's default).
+// Null when no memory could be had. The pool that this thread used last is known at once: accounts
+// are never unmapped, and a forked child finds its handle wiped.
+[[gnu::noinline]] PoolAccount* FindAccountOf(Fence* fence, CUmemoryPool pool,
+                                             int32_t default_ordinal);
+inline PoolAccount* AccountOf(Fence* fence, CUmemoryPool pool, int32_t default_ordinal) {
+  PoolAccount* last = this_thread.last_pool;
+  if (last != nullptr &&
+      last->handle.load(std::memory_order_acquire) == reinterpret_cast<uint64_t>(pool)) [[likely]] {
+    return last;
+  }
+  return FindAccountOf(fence, pool, default_ordinal);
+}
+
+// The pool is about to be destroyed; put back with RestorePool when the driver refuses. Null when
+// nothing was ever charged to it.
+PoolAccount* ForgetPool(Fence* fence, CUmemoryPool pool);
+void RestorePool(Fence* fence, CUmemoryPool pool, PoolAccount* account);
+void PoolDestroyed(Fence* fence, PoolAccount* account);
+
+// The n-th account ever made, of `made`; and one that is over, to be used again.
+PoolAccount* NthAccount(PoolTable* table, uint32_t n);
+void RecycleAccount(Fence* fence, PoolAccount* account);
+
+// One request on its way.
+struct PoolRequest {
+  uint64_t bytes;
+  uint64_t stream;        // the handle; only told apart from others
+  uint64_t growth_bytes;  // what it can make the pool grow by, at most
+  int hole;               // kUnsure: the growth is part of the charge
+};
+
+// Before the driver call: makes sure that the pool's charge covers the request, growth included.
+// False: no room, and nothing has changed. Begins `move` when the charge rises. Only a thorough
+// one makes room by driver calls of ours.
+bool ClaimFromPool(FencedDevice* payer, PoolAccount* account, Effort effort, PoolRequest* request,
+                   LedgerMove* move);
+
+// After the driver call; address 0: it failed. False: the pool holds more than it may; the caller
+// gives its allocation back.
+bool LandedInPool(FencedDevice* payer, PoolAccount* account, const PoolRequest& request,
+                  uint64_t address);
+
+// An allocation ended by a driver call before which PoolHoles::BeforeFree was asked: its bytes stay
+// charged until the pool is settled, and its place is a hole.
+void FreedInPool(PoolAccount* account, uint64_t before, uint64_t address, uint64_t bytes,
+                 uint64_t stream);
+
+// The same for an allocation that never came to be, or ended by another call.
+void ReturnToPool(PoolAccount* account, uint64_t bytes);
+
+// Charges a pool what the driver reports now, whether or not there is room for it.
+void SettlePool(FencedDevice* payer, PoolAccount* account);
+void SettlePool(Fence* fence, CUmemoryPool pool);
+
+// The same for every pool from which something was freed, after a synchronisation.
+// Late frees of plain memory are looked after as well.
+void SettleFreed(Fence* fence);
+
+// Asks every pool of a device to let go of what it does not use, and lowers the charges to what is
+// left.
+void TrimPools(Fence* fence, FencedDevice* payer);
+
+// Set by every free whose memory the driver still holds: the one load that a synchronisation costs
+// when nothing was freed.
+extern std::atomic<bool> frees_unsettled;
+
+}  // namespace gpufence

@@ -26,9 +26,9 @@ enum class HoldingKind : uint8_t {
   kExported,         // allocation handle that another process may hold, too
   kExportedAddress,  // the same for an address
   kExportedPointer,  // the same for a pool's piece that others open by its pointer
-  kExportedBlock,  // address of a pool's block; owner: its account; count: pools/pool_exports.cpp
-  kStream,         // stream handle
-  kChannels,       // of a context's streams, by its handle; count: living ones
+  kExportedBlock,    // address of a pool's block; owner: its account; count: pools/pool_exports.cpp
+  kStream,           // stream handle
+  kChannels,         // of a context's streams, by its handle; count: living ones
 };
 
 // What an address is, so that any free gives back the right charge.

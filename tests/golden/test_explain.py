@@ -94,6 +94,29 @@ def test_hook_in_the_tree_is_named(capsys: pytest.CaptureFixture[str], tmp_path:
     assert "overridden  in hooks/gadget.cpp, line 3" in lines
 
 
+@pytest.mark.parametrize(
+    ("symbol", "line"),
+    [
+        ("cuGadgetFill_ptsz", "rendered into stream_order.cpp: LeaveKernels(PerThread(hStream))"),
+        ("cuGadgetOnDone", "no, on purpose: remembers a function, and puts nothing into a stream"),
+    ],
+)
+def test_rendered_hooks_and_why_there_is_none_are_told(
+    symbol: str, line: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    lines = explained(capsys, symbol, "--api", str(API), "--hooks", str(tmp_path))
+
+    assert f"overridden  {line}" in lines
+
+
+def test_who_overrides_a_rendered_hook_learns_that_it_must_go(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lines = explained(capsys, "cuGadgetCopy", "--api", str(API))
+
+    assert "(with a line `cuGadgetCopy : by hand, REASON` in lib/api/stream-order.txt)" in lines
+
+
 def test_without_hooks_nobody_claims_that_there_are_none(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

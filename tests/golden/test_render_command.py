@@ -75,6 +75,8 @@ def damaged(tmp_path: Path, file: str, text: str | None) -> Path:
         ("cuda.json", '{"schema": 2}', "not an API model of schema 1"),
         ("nvml.json", '{"schema": 1}', "malformed API model: KeyError"),
         ("left-to-driver.txt", None, "left-to-driver.txt cannot be read"),
+        ("stream-order.txt", None, "stream-order.txt cannot be read"),
+        ("stream-order.txt", "cuGadgetFill\n", "line 1 is not 'pattern : reason'"),
         ("symbols/libcuda-470.256.02.txt", None, "no list of that driver"),
     ],
 )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .elf import Symbol
 
 # Status words: what stands between a program and this symbol of the driver.
-OVERRIDDEN = "overridden"  # a hand-written hook (a strong symbol of our library)
+OVERRIDDEN = "overridden"  # a hook, by hand or rendered (a strong symbol of our library)
 PASSTHROUGH = "passthrough"  # a rendered, typed jump (a weak symbol)
 UNTYPED = "untyped"  # forwarded without a prototype
 DRIVER = "driver"  # deliberately the driver's own

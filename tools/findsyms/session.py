@@ -244,7 +244,7 @@ def _built_error(path: Path, error: UnreadableError) -> ToolError:
 
 
 def hooked_of(path: Path, library: Library) -> diff.Hooked:
-    """Sort the exports of a built library: hand-written hooks are strong, rendered bodies weak."""
+    """Sort the exports of a built library: hooks are strong, bodies that only forward are weak."""
     strong = {symbol.name for symbol in library.symbols if symbol.binding != "weak"}
     weak = {symbol.name for symbol in library.symbols if symbol.binding == "weak"}
     return diff.Hooked(str(path), frozenset(strong), frozenset(weak))

@@ -21,6 +21,7 @@ class Row:
     name: str
     kind: str
     why: str
+    leaves: str
     declared: str
     drivers: str
 
@@ -35,6 +36,7 @@ class CoveragePage:
     aliases: int
     untyped: int
     forecast: int
+    rendered_hooks: int
     left: tuple[str, ...]
     kinds: tuple[tuple[str, int], ...]
     rows: tuple[Row, ...]
@@ -78,6 +80,7 @@ def _page(library: Library) -> CoveragePage:
         aliases=len(library.api.aliases),
         untyped=len(library.api.untyped),
         forecast=sum(symbol.drivers is None for symbol in symbols),
+        rendered_hooks=sum(bool(symbol.leaves) for symbol in symbols),
         left=tuple(sorted((*library.debugger_functions, *(data.name for data in library.data)))),
         kinds=tuple((kind, counts[kind]) for kind in KINDS if counts[kind]),
         rows=tuple(
@@ -85,6 +88,7 @@ def _page(library: Library) -> CoveragePage:
                 symbol.name,
                 symbol.kind,
                 symbol.reason,
+                "; ".join(symbol.leaves),
                 declared_in(symbol),
                 driver_range(symbol.drivers, library.newest_driver),
             )

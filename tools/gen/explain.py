@@ -9,7 +9,7 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
-from . import filters, hooks, model
+from . import filters, hooks, model, stream_order
 from .coverage import declared_in, driver_range
 from .errors import ExitCode, HookgenError
 from .ir import ENFORCED_KINDS, Function, Param
@@ -44,7 +44,8 @@ def run(args: argparse.Namespace) -> int:
     loaded = model.load(api_dir)
     symbol = _find(loaded, args.symbol)
     hooks_dir = args.hooks or api_dir.resolve().parent / "src" / "hooks"
-    print("\n".join(explain(loaded, symbol, _overridden(symbol, api_dir, hooks_dir))))
+    overridden = _overridden(loaded, symbol, api_dir, hooks_dir)
+    print("\n".join(explain(loaded, symbol, overridden)))
     return ExitCode.OK
 
 
@@ -62,6 +63,8 @@ def explain(loaded: Model, symbol: Symbol, overridden: str) -> Iterator[str]:
     yield ""
     if symbol.typed:
         yield "An override, for lib/src/hooks/<family>/:"
+        if symbol.leaves:
+            yield f"(with a line `{symbol.name} : by hand, REASON` in lib/api/{stream_order.FILE})"
         yield ""
         yield from override_stub(symbol)
     else:
@@ -137,13 +140,18 @@ def _facts(library: Library, symbol: Symbol, overridden: str) -> Iterator[str]:
     yield f"overridden  {overridden}"
 
 
-def _overridden(symbol: Symbol, api_dir: Path, hooks_dir: Path) -> str:
+def _overridden(loaded: Model, symbol: Symbol, api_dir: Path, hooks_dir: Path) -> str:
     place = hooks.find_definition(hooks_dir, symbol.name)
     if place is not None:
         return f"in hooks/{place.file}, line {place.line}"
+    if symbol.leaves:
+        return f"rendered into {stream_order.RENDERED}: {'; '.join(symbol.leaves)}"
     reason = hooks.passthrough_reason(api_dir, symbol.name)
     if reason:
         return f"no, on purpose: {reason}"
+    exempt = stream_order.exemption(symbol.name, loaded.exempt)
+    if exempt is not None and not exempt.by_hand:
+        return f"no, on purpose: {exempt.reason}"
     if not hooks_dir.is_dir():
         return "unknown: name the folder of the hooks with --hooks"
     return "no, passed through"

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
-from . import ir
+from . import ir, stream_order
 from .drivers import version_key
 from .errors import HookgenError
 from .filters import cpp_type, param_list, param_names, type_list
@@ -45,7 +45,8 @@ class Symbol:
 
     `returns`, `params`, `types` and `names` are C++ text, all empty for an untyped export. `tail`
     is false where a record is passed by value: where that means the address of a copy (aarch64),
-    clang's guaranteed tail call passes the address of a frame that is gone.
+    clang's guaranteed tail call passes the address of a frame that is gone. `leaves` is what a
+    rendered hook says before it forwards; empty where none is rendered.
     """
 
     index: int
@@ -60,6 +61,7 @@ class Symbol:
     params: str
     types: str
     names: str
+    leaves: tuple[str, ...]
     function: ir.Function | None
     alias_of: str
     drivers: ir.Span | None
@@ -115,6 +117,7 @@ class Model:
     types: OrderedTypes
     drivers: tuple[str, ...]
     lists: Mapping[str, frozenset[str]]
+    exempt: tuple[stream_order.Exemption, ...]
     digest: str
 
     @property
@@ -157,7 +160,8 @@ class Model:
 
 def input_files(api_dir: Path) -> tuple[Path, ...]:
     """The files that `load` reads, sorted: what a build must watch."""
-    named = (api_dir / "cuda.json", api_dir / "nvml.json", api_dir / "left-to-driver.txt")
+    files = ("cuda.json", "nvml.json", "left-to-driver.txt", stream_order.FILE)
+    named = (api_dir / file for file in files)
     return (*named, *sorted((api_dir / "symbols").glob("*.txt")))
 
 
@@ -174,7 +178,8 @@ def load(api_dir: Path) -> Model:
     apis = tuple(_parse(api_dir / f"{name}.json", texts) for name in LIBRARIES)
     lists = {path.stem: tuple(text.split()) for path, text in texts.items() if _is_list(path)}
     left = _patterns(texts[api_dir / "left-to-driver.txt"])
-    return build(apis, lists, left, digest.hexdigest()[:16])
+    exempt = stream_order.read(texts[api_dir / stream_order.FILE])
+    return build(apis, lists, left, digest.hexdigest()[:16], exempt)
 
 
 def build(
@@ -182,6 +187,7 @@ def build(
     lists: Mapping[str, tuple[str, ...]],
     left_to_driver: tuple[str, ...],
     digest: str,
+    exempt: tuple[stream_order.Exemption, ...] = (),
 ) -> Model:
     """Put the parts together; pure.
 
@@ -190,11 +196,12 @@ def build(
         lists: `libcuda-580.159.04` (and `…-arm64`) to exported names.
         left_to_driver: name patterns of exports that are never ours.
         digest: hash of everything that was read.
+        exempt: functions about streams that no hook is rendered for.
     """
     libraries: list[Library] = []
     first = 0
     for api in apis:
-        libraries.append(_library(api, first, lists, left_to_driver))
+        libraries.append(_library(api, first, lists, left_to_driver, exempt))
         first = libraries[-1].end
     versions = {stem.split("-")[-1] for stem in lists if not stem.endswith("-arm64")}
     return Model(
@@ -205,6 +212,7 @@ def build(
         ),
         drivers=tuple(sorted(versions, key=version_key)),
         lists={stem: frozenset(names) for stem, names in lists.items()},
+        exempt=exempt,
         digest=digest,
     )
 
@@ -242,7 +250,11 @@ def _patterns(text: str) -> tuple[str, ...]:
 
 
 def _library(
-    api: ir.Api, first: int, lists: Mapping[str, tuple[str, ...]], left: tuple[str, ...]
+    api: ir.Api,
+    first: int,
+    lists: Mapping[str, tuple[str, ...]],
+    left: tuple[str, ...],
+    exempt: tuple[stream_order.Exemption, ...],
 ) -> Library:
     stem = api.soname.partition(".so")[0]
     versions = sorted(
@@ -252,7 +264,7 @@ def _library(
     names = lists.get(f"{stem}-{newest}", ())
     kept = [name for name in names if any(fnmatch.fnmatchcase(name, one) for one in left)]
     data = [name for name in kept if _is_debugger_data(name)]
-    spelled = sorted(_symbols(api), key=lambda symbol: symbol.name)
+    spelled = sorted(_symbols(api, exempt), key=lambda symbol: symbol.name)
     _refuse_duplicates(spelled)
     return Library(
         api=api,
@@ -287,12 +299,13 @@ def _lists_library(name: str, stem: str) -> bool:
     return name.startswith(f"{stem}-") and not name.endswith("-arm64")
 
 
-def _symbols(api: ir.Api) -> Iterator[Symbol]:
+def _symbols(api: ir.Api, exempt: tuple[stream_order.Exemption, ...]) -> Iterator[Symbol]:
     functions = {function.name: function for function in api.functions}
     takers = record_takers(api.types, api.functions)
     for function in api.functions:
         tail = function.name not in takers
-        yield _typed(api, function.name, function, function.drivers, tail=tail)
+        leaves = stream_order.leaves(function.name, function, exempt)
+        yield _typed(api, function.name, function, function.drivers, leaves, tail=tail)
     for alias in api.aliases:
         if alias.target not in functions:
             raise HookgenError(
@@ -305,6 +318,7 @@ def _symbols(api: ir.Api) -> Iterator[Symbol]:
             alias.name,
             functions[alias.target],
             alias.drivers,
+            stream_order.leaves(alias.name, functions[alias.target], exempt),
             tail=alias.target not in takers,
             alias_of=alias.target,
         )
@@ -322,6 +336,7 @@ def _symbols(api: ir.Api) -> Iterator[Symbol]:
             params="",
             types="",
             names="",
+            leaves=(),
             function=None,
             alias_of="",
             drivers=untyped.drivers,
@@ -334,6 +349,7 @@ def _typed(
     name: str,
     function: ir.Function,
     drivers: ir.Span | None,
+    leaves: tuple[str, ...],
     *,
     tail: bool,
     alias_of: str = "",
@@ -351,6 +367,7 @@ def _typed(
         params=param_list(function.params),
         types=type_list(function.params),
         names=", ".join(param_names(function.params)),
+        leaves=leaves,
         function=function,
         alias_of=alias_of,
         drivers=drivers,

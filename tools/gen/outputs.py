@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from . import coverage, lookup_tables
+from . import coverage, lookup_tables, stream_order
 from .errors import HookgenError
 from .ir import KINDS, Constant, EnumType, Span, Threshold
 from .model import Library, Model
@@ -107,6 +107,7 @@ OUTPUTS = (
     Output("real.h", "real.h.j2", nothing),
     Output("lookup.h", "lookup.h.j2", lookup),
     Output("passthrough.cpp", "passthrough.cpp.j2", nothing),
+    Output(stream_order.RENDERED, "stream_order.cpp.j2", nothing),
     Output("entries.cpp", "entries.cpp.j2", nothing),
     Output("trampolines.S", "trampolines.S.j2", nothing),
     Output("exports.map", "exports.map.j2", nothing),

@@ -1,4 +1,4 @@
-// echo_caller.cpp: hookgen 1, templates/echo_caller.cpp.j2, model 2d05383a3969be74
+// echo_caller.cpp: hookgen 1, templates/echo_caller.cpp.j2, model ff827cce331cbe8d
 // Generated: change the model or the template, never this file.
 // clang-format off
 // Usage: echo_caller LIBRARY [SYMBOL_TO_SKIP...]

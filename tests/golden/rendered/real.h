@@ -1,4 +1,4 @@
-// real.h: hookgen 1, templates/real.h.j2, model 2d05383a3969be74
+// real.h: hookgen 1, templates/real.h.j2, model ff827cce331cbe8d
 // Generated: change the model or the template, never this file.
 // clang-format off
 #pragma once

@@ -1,4 +1,4 @@
-// sim_nvml_exports.cpp: hookgen 1, templates/sim_exports.cpp.j2, model 2d05383a3969be74
+// sim_nvml_exports.cpp: hookgen 1, templates/sim_exports.cpp.j2, model ff827cce331cbe8d
 // Generated: change the model or the template, never this file.
 // clang-format off
 #include <type_traits>

@@ -68,7 +68,7 @@ bool Accept(CUlimit limit, uint64_t* value) {
 
 CUresult Set(Context* context, CUlimit limit, uint64_t value) {
   const uint64_t held_bytes = context->limit_bytes[limit];
-  const uint64_t wanted_bytes = PriceOf(*context, limit, value);
+  const uint64_t wanted_bytes = PriceOf(*context, static_cast<int>(limit), value);
   if (wanted_bytes > held_bytes &&
       !memory::ChargeHidden(context->device, wanted_bytes - held_bytes)) {
     return CUDA_ERROR_OUT_OF_MEMORY;

@@ -146,7 +146,7 @@ void LongTurns() {
   seat->NoteLaunches(kShortLaunchNs - 1);
   seat->Beat(kStart, true);
   const uint64_t long_ns = kLongQuantumNs;
-  CHECK_EQ(StatusOf(InChild([long_ns] {
+  CHECK_EQ(StatusOf(InChild([] {
              CoreSeat* other = NewSeat("two", 50, 0, folder);
              CHECK(!other->WantTurn(kStart + kMs));
              CHECK(!other->MoveTurn(kStart + 2 * kMs));
@@ -173,7 +173,7 @@ void NotAgain() {
   CHECK(seat->WantTurn(kStart));
   seat->Beat(kStart, true);
   seat->Beat(over - kMs, true);
-  CHECK_EQ(StatusOf(InChild([over] { CHECK(!NewSeat("two", 50, 0, folder)->WantTurn(over)); })), 0);
+  CHECK_EQ(StatusOf(InChild([] { CHECK(!NewSeat("two", 50, 0, folder)->WantTurn(over)); })), 0);
   CHECK(!seat->WantTurn(over + kMs));
   seat->Beat(over + 2 * kMs, false);
   CHECK(seat->MoveTurn(over + 2 * kMs));

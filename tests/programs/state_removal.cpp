@@ -166,7 +166,7 @@ void JoinCores() {
 }
 
 // Many come and go while sweepers remove what they may: whoever has a place has it in the file that
-// the next one finds.
+// the next one finds. They go on until something was swept, however seldom the sweepers may run.
 template <typename Join>
 void AmongSweepers(int comers, int joins_each, Join join, std::string (*path)()) {
   auto* swept = static_cast<std::atomic<int>*>(
@@ -176,7 +176,7 @@ void AmongSweepers(int comers, int joins_each, Join join, std::string (*path)())
   std::vector<pid_t> children;
   for (int i = 0; i < comers; ++i) {
     children.push_back(InChild([=] {
-      for (int n = 0; n < joins_each; ++n) join();
+      for (int n = 0; n < joins_each || swept->load() == 0; ++n) join();
     }));
   }
   for (int i = 0; i < 2; ++i) {
@@ -194,7 +194,6 @@ void AmongSweepers(int comers, int joins_each, Join join, std::string (*path)())
   for (size_t i = static_cast<size_t>(comers); i < children.size(); ++i) {
     CHECK_EQ(StatusOf(children[i]), 0);
   }
-  CHECK(swept->load() > 0);
 }
 
 void RegionsAmongSweepers() { AmongSweepers(kComers, kJoinsEach, JoinRegion, RegionPath); }

@@ -150,10 +150,12 @@ def test_an_unknown_driver_is_refused_and_nothing_works(sim: Sim, asked: str) ->
 def test_the_file_holds_its_version_and_no_other(sim: Sim, latest: bool, library: str) -> None:
     folder = sim.build / "sim" / "latest" if latest else sim.build / "sim"
     driver = "999.13.05" if latest else newest_listed("580")
+    texts = {driver.encode(), f"13.{driver}".encode()}
+    content = (folder / f"{library}.so.1").read_bytes()
 
-    found = set(VERSION_TEXT.findall((folder / f"{library}.so.1").read_bytes()))
-
-    assert found == {driver.encode(), f"13.{driver}".encode()}
+    # A linker may keep the shorter text as the end of the longer one.
+    assert set(VERSION_TEXT.findall(content)) <= texts
+    assert {text for text in texts if text + b"\0" not in content} == set()
 
 
 def test_the_file_of_580_exports_what_580_exports(sim: Sim, tmp_path: Path) -> None:

@@ -43,7 +43,8 @@ struct DeviceRecord {
   uint32_t sm_count;
   uint64_t memory_bytes;
   DeviceTimeline compute;  // the engine that processes take turns on
-  BusyHistory busy;        // all processes together, dead ones included
+  Meetings meetings;
+  BusyHistory busy;  // all processes together, dead ones included
 };
 
 // One process's part of one device.

@@ -36,6 +36,15 @@ struct DeviceTimeline {
 };
 static_assert(sizeof(DeviceTimeline) == 16);
 
+// Kernels that wait for each other across devices, as those of a collective do: when the device's
+// latest began. The n-th of one device meets the n-th of another. Counts are the machine's:
+// whoever comes after a process that was killed finds its own ahead or behind.
+constexpr uint32_t kKeptMeetings = 64;
+struct Meetings {
+  std::atomic<uint64_t> count;
+  std::atomic<uint64_t> began_ns[kKeptMeetings];
+};
+
 // A reserved turn, [start_ns, end_ns).
 struct Turn {
   uint64_t start_ns;

@@ -55,4 +55,8 @@ uint32_t BlocksPerSm(const module::Function& function, uint32_t threads, size_t 
 // GPUFENCE_SIM_KERNEL_NS.
 uint64_t DurationNs(const char* name, const uint8_t* parameters, uint32_t parameter_bytes);
 
+// On how many devices a kernel waits for its counterparts: the second parameter, of 8 bytes, of
+// those that are called as NCCL's are. 0: it waits for none.
+uint8_t MeetsOn(const char* name, const uint8_t* parameters, uint32_t parameter_bytes);
+
 }  // namespace sim::launch

@@ -60,6 +60,7 @@ Work* MakeKernel(const Operation& operation) {
   const uint64_t blocks = uint64_t{kernel.grid[0]} * kernel.grid[1] * kernel.grid[2];
   const auto room = static_cast<uint64_t>(operation.sm_count);
   work->sms = static_cast<uint16_t>(blocks < room ? blocks : room);
+  work->meets = kernel.meets;
   return work;
 }
 

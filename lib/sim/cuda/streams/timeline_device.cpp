@@ -4,9 +4,16 @@
 
 namespace sim {
 
-void DeviceEngine::Attach(DeviceTimeline* shared, uint32_t owner, uint32_t sms, int device_index,
-                          BusyObserver observer) {
+namespace {
+
+bool IsAwaiting(const Work& work) { return work.meets != 0 && !work.has_met; }
+
+}  // namespace
+
+void DeviceEngine::Attach(DeviceTimeline* shared, Meetings* meetings, uint32_t owner, uint32_t sms,
+                          int device_index, BusyObserver observer) {
   shared_ = shared;
+  meetings_ = meetings;
   owner_ = owner;
   sms_ = sms;
   device_index_ = device_index;
@@ -33,8 +40,45 @@ void DeviceEngine::StartReady(uint64_t at_ns) {
     work->remaining_ns = work->duration_ns;
     sms_used_ += wanted;
     running_.PushBack(work);
+    if (work->meets != 0) Arrive(work, at_ns);
   }
   if (!running_.empty()) KeepTurn();
+}
+
+void DeviceEngine::Arrive(Work* work, uint64_t at_ns) {
+  work->meeting = meetings_->count.load(std::memory_order_relaxed);
+  meetings_->began_ns[work->meeting % kKeptMeetings].store(at_ns, std::memory_order_relaxed);
+  meetings_->count.store(work->meeting + 1, std::memory_order_release);
+}
+
+// A counterpart may be another process's, which says so a little later: the end is where it would
+// have been, or now.
+void DeviceEngine::Meet(const DeviceEngine* all) {
+  for (Work* work = running_.first; work != nullptr; work = work->next) {
+    if (!IsAwaiting(*work)) continue;
+    uint64_t last_ns = 0;
+    bool all_began = true;
+    for (uint8_t i = 0; i < work->meets; ++i) {
+      const Meetings* other = all[i].meetings_;
+      if (other == nullptr) continue;
+      all_began &= other->count.load(std::memory_order_acquire) > work->meeting;
+      const uint64_t began_ns =
+          other->began_ns[work->meeting % kKeptMeetings].load(std::memory_order_relaxed);
+      if (began_ns > last_ns) last_ns = began_ns;
+    }
+    if (!all_began) continue;
+    const uint64_t end_ns = last_ns + work->duration_ns;
+    work->has_met = true;
+    work->remaining_ns = end_ns > progressed_ns_ ? end_ns - progressed_ns_ : 0;
+    backlog_ns_ += work->remaining_ns - work->duration_ns;
+  }
+}
+
+bool DeviceEngine::awaits_others() const {
+  for (const Work* work = running_.first; work != nullptr; work = work->next) {
+    if (IsAwaiting(*work)) return true;
+  }
+  return false;
 }
 
 uint64_t DeviceEngine::NextStopNs() const {
@@ -43,7 +87,7 @@ uint64_t DeviceEngine::NextStopNs() const {
   if (progressed_ns_ < turn.start_ns) return turn.start_ns;
   uint64_t least_ns = kNever;
   for (const Work* work = running_.first; work != nullptr; work = work->next) {
-    if (work->remaining_ns < least_ns) least_ns = work->remaining_ns;
+    if (!IsAwaiting(*work) && work->remaining_ns < least_ns) least_ns = work->remaining_ns;
   }
   const uint64_t left_ns = turn.end_ns - progressed_ns_;
   return progressed_ns_ + (least_ns < left_ns ? least_ns : left_ns);
@@ -59,6 +103,7 @@ void DeviceEngine::ProgressTo(uint64_t at_ns) {
   const uint64_t ran_ns = at_ns - from_ns;
   for (Work* work = running_.first; work != nullptr; work = work->next) {
     if (work->start_ns == kNever) work->start_ns = from_ns;
+    if (IsAwaiting(*work)) continue;
     work->remaining_ns -= ran_ns;
     backlog_ns_ -= ran_ns;
   }
@@ -67,7 +112,7 @@ void DeviceEngine::ProgressTo(uint64_t at_ns) {
 
 Work* DeviceEngine::TakeFinished() {
   for (Work* work = running_.first; work != nullptr; work = work->next) {
-    if (work->remaining_ns != 0) continue;
+    if (work->remaining_ns != 0 || IsAwaiting(*work)) continue;
     running_.Remove(work);
     sms_used_ -= work->sms;
     --pending_kernels_;

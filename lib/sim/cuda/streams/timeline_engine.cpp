@@ -7,6 +7,8 @@ namespace sim {
 
 namespace {
 
+constexpr uint64_t kMeetingPollNs = 20'000;
+
 int CopyEngineOf(const Work& work) {
   return static_cast<int>(work.engine) - static_cast<int>(Engine::kCopyIn);
 }
@@ -105,6 +107,7 @@ void Scheduler::SettleInstants() {
 
 void Scheduler::StartEverywhere(uint64_t at_ns) {
   for (DeviceEngine& device : devices_) device.StartReady(at_ns);
+  for (DeviceEngine& device : devices_) device.Meet(devices_);
 }
 
 uint64_t Scheduler::NextEventNs() const {
@@ -112,6 +115,10 @@ uint64_t Scheduler::NextEventNs() const {
   for (const DeviceEngine& device : devices_) {
     if (device.NextStopNs() < next_ns) next_ns = device.NextStopNs();
     if (device.NextReservationNs() < next_ns) next_ns = device.NextReservationNs();
+    // Nobody says when another process's kernel begins.
+    if (device.awaits_others() && now_ns_ + kMeetingPollNs < next_ns) {
+      next_ns = now_ns_ + kMeetingPollNs;
+    }
   }
   for (const Work* work = copies_.first; work != nullptr; work = work->next) {
     if (work->end_ns < next_ns) next_ns = work->end_ns;
@@ -167,6 +174,7 @@ void Scheduler::CheckPolls() {
 }
 
 void Scheduler::AdvanceTo(uint64_t now_ns) {
+  for (DeviceEngine& device : devices_) device.Meet(devices_);
   while (HappenNext(now_ns)) {
   }
   if (now_ns > now_ns_) now_ns_ = now_ns;

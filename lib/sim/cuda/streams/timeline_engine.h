@@ -25,8 +25,8 @@ using BusyObserver = void (*)(int device_index, uint64_t start_ns, uint64_t end_
 // This process's view of one device.
 class DeviceEngine {
  public:
-  void Attach(DeviceTimeline* shared, uint32_t owner, uint32_t sms, int device_index,
-              BusyObserver observer);
+  void Attach(DeviceTimeline* shared, Meetings* meetings, uint32_t owner, uint32_t sms,
+              int device_index, BusyObserver observer);
   bool attached() const { return shared_ != nullptr; }
   uint32_t sms() const { return sms_; }
   uint32_t pending_kernels() const { return pending_kernels_; }
@@ -34,6 +34,8 @@ class DeviceEngine {
   void Announce(const Work& work);  // submitted, though perhaps not ready
   void MakeReady(Work* work) { ready_.PushReady(work); }
   void StartReady(uint64_t at_ns);     // what fits beside what runs
+  void Meet(const DeviceEngine* all);  // learns which counterparts have begun
+  bool awaits_others() const;          // something runs that waits for a counterpart
   uint64_t NextStopNs() const;         // next end of a kernel, or edge of a turn
   void ProgressTo(uint64_t at_ns);     // at_ns <= NextStopNs()
   Work* TakeFinished();                // one kernel that is done, or null
@@ -43,6 +45,7 @@ class DeviceEngine {
   uint64_t copy_free_ns[kCopyEngines] = {};
 
  private:
+  void Arrive(Work* work, uint64_t at_ns);
   void KeepTurn();
   void Reserve(uint64_t ready_ns, uint64_t length_ns);
   void ReturnTurns();
@@ -53,6 +56,7 @@ class DeviceEngine {
   static constexpr int kMaxTurns = 4;
 
   DeviceTimeline* shared_ = nullptr;
+  Meetings* meetings_ = nullptr;
   BusyObserver observer_ = nullptr;
   uint32_t owner_ = 0;
   int device_index_ = 0;

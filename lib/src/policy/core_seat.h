@@ -9,6 +9,7 @@
 
 #include <atomic>
 
+#include "policy/gang.h"
 #include "policy/turn.h"
 #include "state/core_region.h"
 
@@ -104,6 +105,17 @@ class CoreSeat {
 
   // Somebody who has no seat in this file uses the device, or may. Counts for kNeighbourLastsNs.
   void NoteForeign(uint64_t now_ns);
+
+  // ---- collectives (policy/gang.h) ----
+
+  // The container's processes on other devices of this file, for one that launched `count`
+  // collectives here.
+  GangView SeeGang(uint32_t count, uint64_t now_ns) const;
+
+  // What this process says of itself.
+  void TellCollectives(uint32_t count, uint64_t now_ns);
+  void TellGangHeld(bool is_behind, bool is_quiet, uint64_t now_ns);
+  void TellGangGoesOn();
 
  private:
   CoreRow& row() const { return file_.region->rows[place_.row]; }

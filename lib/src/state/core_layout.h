@@ -47,7 +47,9 @@ struct CoreMember {
   Word wanted_ns;  // when it last asked for the turn; 0: it has nothing to launch
   Word idle_ns;    // since when nothing is outstanding
   Word ends_ns;    // when what is outstanding is expected to be done; 0: unknown
-  uint64_t reserved[2];
+  // policy/gang.h; 0: none, as in libraries before these words
+  Word collectives;  // how many it launched, and when the last one
+  Word gang_held;    // it holds behind them
 };
 static_assert(sizeof(CoreMember) == 64);
 

@@ -223,7 +223,8 @@ bool JoinCoreRow(const CoreFile& given, const char* container, const uint8_t uui
   file.region->tenants[place->row][place->tenant].due_ns.compare_exchange_strong(
       never, now_ns, std::memory_order_relaxed);
   CoreMember& cell = file.region->members[place->row][file.member];
-  for (Word* word : {&cell.beat, &cell.wanted_ns, &cell.idle_ns, &cell.ends_ns}) {
+  for (Word* word : {&cell.beat, &cell.wanted_ns, &cell.idle_ns, &cell.ends_ns, &cell.collectives,
+                     &cell.gang_held}) {
     word->store(0, std::memory_order_relaxed);
   }
   cell.shares.store(PackShares(shares), std::memory_order_relaxed);

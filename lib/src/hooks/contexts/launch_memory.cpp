@@ -3,6 +3,7 @@
 #include <atomic>
 
 #include "hooks/contexts/context_cost.h"
+#include "policy/gang.h"
 #include "real.h"
 
 namespace gpufence {
@@ -17,8 +18,9 @@ constinit std::atomic<bool> contexts_differ{false};
 std::atomic<uint64_t>& PlaceOf(uint64_t key) { return seen[(key * 0x9e3779b97f4a7c15u) >> 52]; }
 static_assert(kPlaces == size_t{1} << (64 - 52));
 
-// Handles are even: the lowest bit tells what was done with one.
+// Handles are even: the lowest bit tells what was done with one. No address has the highest.
 enum Done : uint64_t { kLaunched = 0, kLookedUp = 1 };
+constexpr uint64_t kIsCollective = uint64_t{1} << 63;
 
 uint64_t KeyOf(const void* handle, Done done) {
   const uint64_t key = reinterpret_cast<uint64_t>(handle) | done;
@@ -47,8 +49,29 @@ uint64_t MostThreads(CUdevice device) {
 
 }  // namespace
 
-bool WasLaunched(CUfunction function) { return WasSeen(KeyOf(function, kLaunched)); }
-void RememberLaunch(CUfunction function) { Remember(KeyOf(function, kLaunched)); }
+Launched WasLaunched(CUfunction function) {
+  const uint64_t key = KeyOf(function, kLaunched);
+  const uint64_t known = PlaceOf(key).load(std::memory_order_relaxed);
+  if (known == key) [[likely]]
+    return Launched::kBefore;
+  return known == (key ^ kIsCollective) ? Launched::kCollective : Launched::kNever;
+}
+
+void RememberLaunch(CUfunction function, bool is_collective) {
+  const uint64_t key = KeyOf(function, kLaunched);
+  PlaceOf(key).store(is_collective ? key ^ kIsCollective : key, std::memory_order_relaxed);
+}
+
+bool IsCollective(CUfunction function) {
+  const Launched known = WasLaunched(function);
+  if (known != Launched::kNever) return known == Launched::kCollective;
+  const char* name = nullptr;
+  if (real::cuFuncGetName(&name, function) != CUDA_SUCCESS &&
+      real::cuKernelGetName(&name, reinterpret_cast<CUkernel>(function)) != CUDA_SUCCESS) {
+    return false;
+  }
+  return name != nullptr && IsCollectiveName(name);
+}
 
 bool WasLookedUp(CUkernel kernel) { return WasSeen(KeyOf(kernel, kLookedUp)); }
 void RememberLookUp(CUkernel kernel) { Remember(KeyOf(kernel, kLookedUp)); }

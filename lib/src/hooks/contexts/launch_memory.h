@@ -13,8 +13,14 @@ namespace gpufence {
 // True when the function was launched before in the calling thread's context: a CUkernel in its
 // place serves in all of them, and each takes a stack of its own. Direct-mapped: two functions may
 // push each other out, which costs another look and nothing else.
-bool WasLaunched(CUfunction function);
-void RememberLaunch(CUfunction function);
+enum class Launched : uint8_t { kNever, kBefore, kCollective };
+Launched WasLaunched(CUfunction function);
+void RememberLaunch(CUfunction function, bool is_collective);
+
+// Whether the function's kernel meets others on other devices (policy/gang.h), by its name: asked
+// of the driver where it was not launched before. False where the driver tells no names (before
+// CUDA 12.3).
+bool IsCollective(CUfunction function);
 
 // The same for a kernel whose function was asked for.
 bool WasLookedUp(CUkernel kernel);

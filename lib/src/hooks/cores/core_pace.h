@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "hooks/cores/cores.h"
+#include "policy/gang.h"
 
 namespace gpufence {
 
@@ -18,8 +19,35 @@ inline CoreDevice* DeviceAt(Cores* cores, uint32_t ordinal) {
   return cores->by_ordinal[ordinal].load(std::memory_order_acquire);
 }
 
-// Nanoseconds until one more launch may be queued in the stream (null: one that is not marked).
-uint64_t HoldNs(Cores* cores, CoreDevice* device, const MarkedStream* stream, uint64_t now_ns);
+// Nanoseconds until one more launch may be queued in a stream.
+struct HoldFor {
+  uint64_t budget_ns;
+  uint64_t queue_ns;  // while others wait for the turn
+  int64_t owed_ns;    // by the container; negative: credit
+  int64_t queued_ns;  // what the stream has queued costs
+
+  uint64_t most_ns() const { return budget_ns > queue_ns ? budget_ns : queue_ns; }
+};
+
+// `stream`: null: one that is not marked.
+HoldFor HoldOf(Cores* cores, CoreDevice* device, const MarkedStream* stream, uint64_t now_ns);
+
+// A launch that may be held for budget, among others of its container (policy/gang.h).
+class GangHold {
+ public:
+  // Until it asks again, for the container's budgets; 0: it goes on.
+  uint64_t Ask(Cores* cores, CoreDevice* device, HoldFor hold, uint64_t now_ns);
+  // It goes on, whatever the answer was.
+  void End(CoreDevice* device);
+
+ private:
+  GangView CountAs(CoreDevice* device, uint32_t more, uint64_t met_ns, uint64_t now_ns);
+
+  GangWait wait_ = {};
+  uint32_t count_ = 0;     // of collectives behind which it asked
+  bool is_asked_ = false;  // of a gang
+  bool holds_ = false;     // as the others are told
+};
 
 // Charges intervals to the devices that they are of; puts them in order.
 void ChargeAll(Cores* cores, BusyInterval* busy, size_t count, uint64_t now_ns);

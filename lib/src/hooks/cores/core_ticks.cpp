@@ -62,11 +62,10 @@ int64_t BurstNs(uint32_t share) {
 
 // Launches go until what is owed and queued costs a burst, and then none until all is paid for.
 // Streams that run at once have a part of it each, or many of them would queue as many bursts.
-int64_t PayingNs(CoreDevice* device, uint64_t queued_ns, uint32_t streams, int64_t ahead_ns,
-                 uint64_t now_ns) {
-  const uint32_t share = device->seat.ShareNow(now_ns);
+int64_t PayingNs(CoreDevice* device, int64_t queued_ns, uint32_t share, uint32_t streams,
+                 int64_t ahead_ns) {
+  const int64_t owed_ns = ahead_ns + queued_ns;
   const int64_t burst_ns = BurstNs(share) / std::max(streams, 1u);
-  const int64_t owed_ns = ahead_ns + static_cast<int64_t>(CostOf(queued_ns, share));
   bool paying = device->paying.load(std::memory_order_relaxed) != 0;
   // A queue that is paid for is filled again before it runs dry.
   if (paying && ahead_ns <= 0 && owed_ns <= burst_ns / 2) paying = false;
@@ -167,19 +166,22 @@ uint64_t TurnTickNs(Cores* cores, const CoreDevice& device, bool active, uint64_
 
 }  // namespace
 
-uint64_t HoldNs(Cores* cores, CoreDevice* device, const MarkedStream* stream, uint64_t now_ns) {
+HoldFor HoldOf(Cores* cores, CoreDevice* device, const MarkedStream* stream, uint64_t now_ns) {
   int64_t ahead_ns = device->seat.AheadNs(now_ns);
   const uint64_t queued_ns = stream != nullptr ? stream->QueuedNs() : 0;
   // What was saved is for work whose length is known, or much of what is not would be queued.
   const bool known = stream == nullptr || stream->is_trusted.load(std::memory_order_relaxed);
   if (!known && queued_ns != 0) ahead_ns = std::max<int64_t>(ahead_ns, 0);
   const uint64_t left_ns = device->seat.TurnLeftNs(now_ns);
-  const int64_t wait_ns =
-      left_ns == UINT64_MAX
-          ? PayingNs(device, queued_ns, cores->markers.CountActive(device->ordinal), ahead_ns,
-                     now_ns)
-          : std::max(ahead_ns, TooLongNs(*device, stream, queued_ns, left_ns));
-  return wait_ns > 0 ? static_cast<uint64_t>(wait_ns) : 0;
+  const auto wait_ns = [](int64_t ns) { return ns > 0 ? static_cast<uint64_t>(ns) : 0; };
+  const uint32_t share = device->seat.ShareNow(now_ns);
+  const auto cost_ns = static_cast<int64_t>(CostOf(queued_ns, share));
+  if (left_ns != UINT64_MAX) {
+    return {wait_ns(ahead_ns), wait_ns(TooLongNs(*device, stream, queued_ns, left_ns)), ahead_ns,
+            cost_ns};
+  }
+  const uint32_t streams = cores->markers.CountActive(device->ordinal);
+  return {wait_ns(PayingNs(device, cost_ns, share, streams, ahead_ns)), 0, ahead_ns, cost_ns};
 }
 
 void ChargeAll(Cores* cores, BusyInterval* busy, size_t count, uint64_t now_ns) {

@@ -82,11 +82,13 @@ HeldNs Hold(Cores* cores, CoreDevice* device, MarkedStream* stream) {
   HeldNs held = {};
   bool waited = false;
   bool impatient = false;
+  GangHold gang;
   for (; !cores->watcher.stopping(); FollowLimits(cores)) {
     if (DeviceAt(cores, device->ordinal) == nullptr) break;
     const uint32_t seen = device->progress.load(std::memory_order_acquire);
     const uint64_t now_ns = NowNs();
-    uint64_t wait_ns = HoldNs(cores, device, stream, now_ns);
+    const HoldFor hold = HoldOf(cores, device, stream, now_ns);
+    uint64_t wait_ns = std::max(gang.Ask(cores, device, hold, now_ns), hold.queue_ns);
     if (wait_ns != 0 && !impatient) impatient = IsOutOfPatience(cores, device, begin_ns, now_ns);
     if (wait_ns != 0 && !impatient) {
       if (!cores->watcher.runs()) wait_ns = std::min(wait_ns, kTickNs);
@@ -117,6 +119,7 @@ HeldNs Hold(Cores* cores, CoreDevice* device, MarkedStream* stream) {
     held.by_others += NowNs() - now_ns;
     TickHere(cores);
   }
+  gang.End(device);
   if (held.by_others != 0) {
     device->others_had_ns.store(held.by_others, std::memory_order_relaxed);
   }
@@ -235,7 +238,7 @@ void CoreLaunch::Launched() {
     return;
   }
   cores_->markers.MarkInTurn(stream_);
-  if (HoldNs(cores_, device_, stream_, NowNs()) != 0) {
+  if (HoldOf(cores_, device_, stream_, NowNs()).most_ns() != 0) {
     stream_->word.fetch_or(MarkedStream::kHeld, std::memory_order_relaxed);
   }
   TickHere(cores_);

@@ -20,6 +20,14 @@
 
 namespace gpufence {
 
+// What a process knows of the collectives that it launched on a device (hooks/cores/core_gang.cpp).
+struct CoreGang {
+  std::atomic<uint64_t> met_ns;     // when the last one was; 0: never
+  std::atomic<uint32_t> count;      // of them, as the others are told
+  std::atomic<uint32_t> asked;      // the same when a launch asked last
+  std::atomic<uint32_t> uncounted;  // not 0: the next one was counted by others before
+};
+
 // A device with a core limit, as this process sees it.
 struct CoreDevice {
   CoreSeat seat;
@@ -38,6 +46,8 @@ struct CoreDevice {
   std::atomic<uint32_t> reached;         // markers, when that was asked last
   std::atomic<uint64_t> stuck_since_ns;  // since then none more, or one launch went all the same
   std::atomic<uint64_t> patience_ns;     // until the next one may
+
+  CoreGang gang;
 };
 
 // What a device's core limit is made of.
@@ -90,6 +100,9 @@ bool OpenCores(const Claims& claims, const RegionPlaces& own, const RegionFile& 
 // Does what an operator set since the last time, if anything: one comparison where not.
 void FollowLimits(Cores* cores);
 
+// A collective was launched: the next launch asks.
+void NoteCollective(CoreDevice* device);
+
 // Around one launch: waits until it may go, and counts it. `into()` tells the stream (null: the
 // legacy one) and is asked only where a core limit holds.
 class CoreLaunch {
@@ -100,17 +113,25 @@ class CoreLaunch {
     if (cores != nullptr) Enter(cores, into());
   }
   ~CoreLaunch() {
-    if (device_ != nullptr) Launched();
+    if (device_ == nullptr) return;
+    Launched();
+    if (meets_) [[unlikely]]
+      NoteCollective(device_);
   }
   CoreLaunch(const CoreLaunch&) = delete;
   CoreLaunch& operator=(const CoreLaunch&) = delete;
 
-  // What was launched is a graph; `steps()` tells in how many its kernels run, and is asked only
-  // where that matters.
-  template <typename Steps>
-  void CountSteps(Steps steps) const {
-    if (device_ != nullptr && stream_ != nullptr) stream_->AddSteps(steps());
+  // What was launched is a graph; `runs()` tells what of, and is asked only where that matters.
+  template <typename Runs>
+  void LaunchedGraph(Runs runs) {
+    if (device_ == nullptr) return;
+    const auto what = runs();
+    if (stream_ != nullptr) stream_->AddSteps(what.steps);
+    if (what.has_collective) Meets();
   }
+
+  // What was launched meets others on other devices.
+  void Meets() { meets_ = true; }
 
  private:
   void Enter(Cores* cores, CUstream handle);
@@ -125,6 +146,7 @@ class CoreLaunch {
   uint64_t unmarked_since_ns_;  // measured by waiting for it
   bool is_probe_;               // a marker before it tells how long the GPU waited for it
   bool begins_run_;             // it may be the first one of its run
+  bool meets_ = false;
 };
 
 // Around the launch of a graph that has kernels on other devices than its stream's. No marker tells

@@ -34,9 +34,10 @@ struct IntoConfigured {
 // Also the driver's late loading of the function's code is seen here, since it happens in the
 // launch. A captured launch takes nothing yet: what it asks for must fit, and the next launch is
 // the first.
+// `is_collective`: what was launched meets others on other devices.
 template <typename Where, typename Launch>
 [[gnu::noinline]] CUresult FirstLaunch(const Hook& hook, CUfunction function, Where stream,
-                                       Launch launch) {
+                                       Launch launch, bool* is_collective) {
   FencedDevice* device = hook.current_device();
   if (device == nullptr) return launch();
   const uint64_t context = hook.context();
@@ -51,16 +52,24 @@ template <typename Where, typename Launch>
   const CUresult rc = CallThatGrows(device, growth_bytes, launch);
   if (rc != CUDA_SUCCESS || (growth_bytes > 0 && MayBeCapturing(stream()))) return rc;
   if (growth_bytes > 0) SetLaunchedStack(hook.fence(), device, context, stack_bytes);
-  RememberLaunch(function);
+  *is_collective = IsCollective(function);
+  RememberLaunch(function, *is_collective);
   return rc;
 }
 
 template <typename Where, typename Launch>
-CUresult Launched(CUfunction function, Where stream, Launch launch) {
+CUresult CallLaunch(CUfunction function, Where stream, Launch launch) {
   const Hook hook;
   if (hook.fence() == nullptr) return hook.refused() ? kRefusalCode : launch();
-  const CoreLaunch core_launch(stream);
-  return WasLaunched(function) ? launch() : FirstLaunch(hook, function, stream, launch);
+  CoreLaunch core_launch(stream);
+  const Launched known = WasLaunched(function);
+  if (known == Launched::kBefore) [[likely]]
+    return launch();
+  bool is_collective = known == Launched::kCollective;
+  const CUresult rc =
+      is_collective ? launch() : FirstLaunch(hook, function, stream, launch, &is_collective);
+  if (is_collective && rc == CUDA_SUCCESS) core_launch.Meets();
+  return rc;
 }
 
 // Each of the streams is asked and counted.
@@ -94,7 +103,7 @@ CUresult cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDi
                         unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY,
                         unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream,
                         void** kernelParams, void** extra) {
-  return gpufence::Launched(f, gpufence::Into{hStream}, [&] {
+  return gpufence::CallLaunch(f, gpufence::Into{hStream}, [&] {
     return real::cuLaunchKernel(f, gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ,
                                 sharedMemBytes, hStream, kernelParams, extra);
   });
@@ -104,7 +113,7 @@ CUresult cuLaunchKernel_ptsz(CUfunction f, unsigned int gridDimX, unsigned int g
                              unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY,
                              unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream,
                              void** kernelParams, void** extra) {
-  return gpufence::Launched(f, gpufence::IntoPerThread{hStream}, [&] {
+  return gpufence::CallLaunch(f, gpufence::IntoPerThread{hStream}, [&] {
     return real::cuLaunchKernel_ptsz(f, gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY,
                                      blockDimZ, sharedMemBytes, hStream, kernelParams, extra);
   });
@@ -112,13 +121,14 @@ CUresult cuLaunchKernel_ptsz(CUfunction f, unsigned int gridDimX, unsigned int g
 
 CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction f, void** kernelParams,
                           void** extra) {
-  return gpufence::Launched(f, gpufence::IntoConfigured{config, false},
-                            [&] { return real::cuLaunchKernelEx(config, f, kernelParams, extra); });
+  return gpufence::CallLaunch(f, gpufence::IntoConfigured{config, false}, [&] {
+    return real::cuLaunchKernelEx(config, f, kernelParams, extra);
+  });
 }
 
 CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig* config, CUfunction f, void** kernelParams,
                                void** extra) {
-  return gpufence::Launched(f, gpufence::IntoConfigured{config, true}, [&] {
+  return gpufence::CallLaunch(f, gpufence::IntoConfigured{config, true}, [&] {
     return real::cuLaunchKernelEx_ptsz(config, f, kernelParams, extra);
   });
 }
@@ -128,7 +138,7 @@ CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX, unsigned
                                    unsigned int blockDimY, unsigned int blockDimZ,
                                    unsigned int sharedMemBytes, CUstream hStream,
                                    void** kernelParams) {
-  return gpufence::Launched(f, gpufence::Into{hStream}, [&] {
+  return gpufence::CallLaunch(f, gpufence::Into{hStream}, [&] {
     return real::cuLaunchCooperativeKernel(f, gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY,
                                            blockDimZ, sharedMemBytes, hStream, kernelParams);
   });
@@ -139,7 +149,7 @@ CUresult cuLaunchCooperativeKernel_ptsz(CUfunction f, unsigned int gridDimX, uns
                                         unsigned int blockDimY, unsigned int blockDimZ,
                                         unsigned int sharedMemBytes, CUstream hStream,
                                         void** kernelParams) {
-  return gpufence::Launched(f, gpufence::IntoPerThread{hStream}, [&] {
+  return gpufence::CallLaunch(f, gpufence::IntoPerThread{hStream}, [&] {
     return real::cuLaunchCooperativeKernel_ptsz(f, gridDimX, gridDimY, gridDimZ, blockDimX,
                                                 blockDimY, blockDimZ, sharedMemBytes, hStream,
                                                 kernelParams);
@@ -154,16 +164,16 @@ CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS* launchParamsLi
 }
 
 CUresult cuLaunch(CUfunction f) {
-  return gpufence::Launched(f, gpufence::Into{nullptr}, [&] { return real::cuLaunch(f); });
+  return gpufence::CallLaunch(f, gpufence::Into{nullptr}, [&] { return real::cuLaunch(f); });
 }
 
 CUresult cuLaunchGrid(CUfunction f, int grid_width, int grid_height) {
-  return gpufence::Launched(f, gpufence::Into{nullptr},
-                            [&] { return real::cuLaunchGrid(f, grid_width, grid_height); });
+  return gpufence::CallLaunch(f, gpufence::Into{nullptr},
+                              [&] { return real::cuLaunchGrid(f, grid_width, grid_height); });
 }
 
 CUresult cuLaunchGridAsync(CUfunction f, int grid_width, int grid_height, CUstream hStream) {
-  return gpufence::Launched(f, gpufence::Into{hStream}, [&] {
+  return gpufence::CallLaunch(f, gpufence::Into{hStream}, [&] {
     return real::cuLaunchGridAsync(f, grid_width, grid_height, hStream);
   });
 }

@@ -29,7 +29,7 @@ CUresult Instantiate(CUgraphExec* out, CUgraph graph, Flags flags, Call call) {
   if (fence == nullptr || out == nullptr) return call(out);
 
   GraphNeeds needs;
-  if (!MeasureGraph(fence, graph, &needs)) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (!MeasureGraph(fence, graph, &needs, Names::kAsk)) return CUDA_ERROR_OUT_OF_MEMORY;
   GraphNeeds at_once;  // what is taken here and not at a launch
   if ((flags() & kUpload) != 0) at_once = needs;
   GraphRun upload(fence, at_once);
@@ -39,7 +39,7 @@ CUresult Instantiate(CUgraphExec* out, CUgraph graph, Flags flags, Call call) {
       hook, needs, [&] { return call(&made); }, [&] { return real::cuGraphExecDestroy(made); }));
   if (rc != CUDA_SUCCESS) return rc;
   RememberGraph(fence, made, needs);
-  RememberRuns(made, {needs.steps, needs.ordinals});
+  RememberRuns(made, {needs.steps, needs.ordinals, needs.has_collective});
   *out = made;
   return rc;
 }
@@ -72,12 +72,12 @@ CUresult Started(CUgraphExec executable, CUstream stream, Run what, Call call) {
   Fence* fence = hook.fence();
   if (fence == nullptr) return call();
   if (what == Run::kUpload) return CallWithMemory(fence, executable, stream, what, call);
-  const CoreLaunch core_launch([&] { return stream; });
+  CoreLaunch core_launch([&] { return stream; });
   CoreElsewhere elsewhere;
   if (fence->device_count > 1) [[unlikely]]
     elsewhere.Enter(RunsOf(executable).ordinals, stream);
   const CUresult rc = CallWithMemory(fence, executable, stream, what, call);
-  if (rc == CUDA_SUCCESS) core_launch.CountSteps([=] { return RunsOf(executable).steps; });
+  if (rc == CUDA_SUCCESS) core_launch.LaunchedGraph([=] { return RunsOf(executable); });
   elsewhere.Launched();
   return rc;
 }
@@ -129,7 +129,7 @@ CUresult ChangeKernel(Function function, Call call) {
   if (hook.refused()) return kRefusalCode;
   if (hook.fence() == nullptr) return call();
   const CUfunction wanted = function();
-  if (wanted == nullptr || WasLaunched(wanted)) return call();
+  if (wanted == nullptr || WasLaunched(wanted) != Launched::kNever) return call();
   GraphNeeds needs;
   needs.nodes = 1;
   needs.stack_bytes = StackOf(wanted);
@@ -250,7 +250,8 @@ CUresult cuGraphNodeSetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, unsign
   const Hook hook;
   const CUresult rc = real::cuGraphNodeSetEnabled(hGraphExec, hNode, isEnabled);
   if (rc == CUDA_SUCCESS && isEnabled == 0 && hook.fence() != nullptr) {
-    RememberRuns(hGraphExec, {kUnknownSteps, RunsOf(hGraphExec).ordinals});
+    const GraphRuns runs = RunsOf(hGraphExec);
+    RememberRuns(hGraphExec, {kUnknownSteps, runs.ordinals, runs.has_collective});
   }
   return rc;
 }

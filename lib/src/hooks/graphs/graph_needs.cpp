@@ -31,6 +31,7 @@ struct Walk {
   size_t first = 0;
   int depth = 0;
   CUcontext context = nullptr;  // of the last kernel
+  Names names = Names::kSkip;
 };
 
 bool VisitAll(CUgraph graph, Walk* walk, uint32_t* steps);
@@ -88,7 +89,12 @@ void VisitKernel(CUgraphNode node, Walk* walk) {
   NoteContext(kernel.ctx, walk);
   const CUfunction function =
       kernel.func != nullptr ? kernel.func : reinterpret_cast<CUfunction>(kernel.kern);
-  if (function == nullptr || WasLaunched(function)) return;
+  if (function == nullptr) return;
+  const Launched known = WasLaunched(function);
+  if (known == Launched::kBefore) return;
+  walk->needs->has_collective |=
+      known == Launched::kCollective || (walk->names == Names::kAsk && IsCollective(function));
+  if (known != Launched::kNever) return;
   walk->needs->stack_bytes = std::max(walk->needs->stack_bytes, StackOf(function));
 }
 
@@ -184,8 +190,8 @@ bool VisitAll(CUgraph graph, Walk* walk, uint32_t* steps) {
 
 }  // namespace
 
-bool MeasureGraph(Fence* fence, CUgraph graph, GraphNeeds* needs) {
-  Walk walk = {.fence = fence, .needs = needs, .spans = {}};
+bool MeasureGraph(Fence* fence, CUgraph graph, GraphNeeds* needs, Names names) {
+  Walk walk = {.fence = fence, .needs = needs, .spans = {}, .names = names};
   return VisitAll(graph, &walk, &needs->steps);
 }
 

@@ -18,12 +18,15 @@ struct GraphNeeds {
   uint64_t bytes[kMaxDevices] = {};  // of allocation nodes, by index in the fence
   uint64_t stack_bytes = 0;          // the deepest that a kernel wants for each of its threads
   uint64_t nodes = 0;
-  uint32_t steps = 0;       // in which its kernels run (hooks/graphs/graph_order.h)
-  uint64_t ordinals = 0;    // of the devices where they do, a bit each; 0: one alone is visible
-  bool has_bodies = false;  // of conditional nodes, whose kernels cannot be seen
+  uint32_t steps = 0;           // in which its kernels run (hooks/graphs/graph_order.h)
+  uint64_t ordinals = 0;        // of the devices where they do, a bit each; 0: one alone is visible
+  bool has_collective = false;  // a kernel that meets others on other devices
+  bool has_bodies = false;      // of conditional nodes, whose kernels cannot be seen
 };
 
-// False when there is no memory to walk the graph.
-bool MeasureGraph(Fence* fence, CUgraph graph, GraphNeeds* needs);
+// False when there is no memory to walk the graph. Names of kernels are asked only where somebody
+// wants to know of collectives: programs change graphs at each launch.
+enum class Names : bool { kSkip, kAsk };
+bool MeasureGraph(Fence* fence, CUgraph graph, GraphNeeds* needs, Names names = Names::kSkip);
 
 }  // namespace gpufence

@@ -14,6 +14,7 @@ struct Entry {
   std::atomic<uint64_t> handle;  // 0: free
   std::atomic<uint32_t> steps;
   std::atomic<uint64_t> ordinals;
+  std::atomic<bool> has_collective;
 };
 
 // A forked child has no use for the driver where its parent had, and finds nothing where not.
@@ -37,7 +38,8 @@ Entry* Find(CUgraphExec executable) {
 GraphRuns Read(const Entry* found) {
   if (found == nullptr) return {};
   return {found->steps.load(std::memory_order_relaxed),
-          found->ordinals.load(std::memory_order_relaxed)};
+          found->ordinals.load(std::memory_order_relaxed),
+          found->has_collective.load(std::memory_order_relaxed)};
 }
 
 }  // namespace
@@ -45,7 +47,7 @@ GraphRuns Read(const Entry* found) {
 // Whoever had the handle before has ended unseen.
 void RememberRuns(CUgraphExec executable, GraphRuns runs) {
   ForgetRuns(executable);
-  if (runs.steps <= kUnknownSteps && runs.ordinals == 0) return;
+  if (runs.steps <= kUnknownSteps && runs.ordinals == 0 && !runs.has_collective) return;
   Entry* set = SetOf(reinterpret_cast<uint64_t>(executable));
   for (uint32_t way = 0; way < kWays; ++way) {
     uint64_t nobody = 0;
@@ -55,6 +57,7 @@ void RememberRuns(CUgraphExec executable, GraphRuns runs) {
     }
     set[way].steps.store(runs.steps, std::memory_order_relaxed);
     set[way].ordinals.store(runs.ordinals, std::memory_order_relaxed);
+    set[way].has_collective.store(runs.has_collective, std::memory_order_relaxed);
     return;
   }
 }

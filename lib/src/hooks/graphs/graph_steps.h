@@ -15,6 +15,7 @@ inline constexpr uint32_t kUnknownSteps = 1;
 struct GraphRuns {
   uint32_t steps = kUnknownSteps;
   uint64_t ordinals = 0;  // of devices, a bit each; 0: there is one alone, or they are not known
+  bool has_collective = false;  // a kernel that meets others on other devices
 };
 
 void RememberRuns(CUgraphExec executable, GraphRuns runs);

@@ -1,0 +1,66 @@
+// Collectives in the launch path: who takes part, and what a launch that may be held asks.
+#include <algorithm>
+
+#include "hooks/clock.h"
+#include "hooks/cores/core_pace.h"
+#include "policy/moment.h"
+
+namespace gpufence {
+
+// Who joins counts from where the others are: their first collective is most likely this one.
+void NoteCollective(CoreDevice* device) {
+  CoreGang& gang = device->gang;
+  const uint64_t now_ns = NowNs();
+  const bool is_new =
+      !IsRecent(gang.met_ns.exchange(now_ns, std::memory_order_relaxed), now_ns, kGangLastsNs);
+  uint32_t count = gang.count.load(std::memory_order_relaxed);
+  const GangView others = is_new ? device->seat.SeeGang(count, now_ns) : GangView{};
+  if (others.members != 0) {
+    gang.count.store(count += std::max(others.lead, others.quiet_lead), std::memory_order_relaxed);
+  } else if (gang.uncounted.exchange(0, std::memory_order_relaxed) == 0) {
+    count = gang.count.fetch_add(1, std::memory_order_relaxed) + 1;
+  }
+  device->seat.TellCollectives(count, now_ns);
+  device->closed.store(1, std::memory_order_release);
+}
+
+uint64_t GangHold::Ask(Cores* cores, CoreDevice* device, HoldFor hold, uint64_t now_ns) {
+  CoreGang& gang = device->gang;
+  const uint64_t met_ns = gang.met_ns.load(std::memory_order_relaxed);
+  if (!IsRecent(met_ns, now_ns, kGangLastsNs)) return hold.budget_ns;
+  count_ = gang.count.load(std::memory_order_relaxed);
+  is_asked_ = true;
+  GangView view = device->seat.SeeGang(count_, now_ns);
+  if (view.members == 0) return hold.budget_ns;
+  if (view.quiet_lead != 0) view = CountAs(device, view.quiet_lead, met_ns, now_ns);
+
+  const bool is_quiet = !cores->markers.IsActive(device->ordinal);
+  const GangAsker asker = {.wait_ns = hold.budget_ns,
+                           .owed_ns = hold.owed_ns,
+                           .queued_ns = hold.queued_ns,
+                           .is_behind = count_ != gang.asked.load(std::memory_order_relaxed),
+                           .is_quiet = is_quiet};
+  const GangAnswer answer = AskGang(view, asker, &wait_, now_ns);
+  if (answer.is_uncounted) gang.uncounted.store(1, std::memory_order_relaxed);
+  if (answer.wait_ns != 0) {
+    holds_ = true;
+    device->seat.TellGangHeld(asker.is_behind, is_quiet, now_ns);
+  }
+  return answer.wait_ns;
+}
+
+// Others have counted so many more of the collectives that this one launched.
+GangView GangHold::CountAs(CoreDevice* device, uint32_t more, uint64_t met_ns, uint64_t now_ns) {
+  CoreGang& gang = device->gang;
+  gang.asked.fetch_add(more, std::memory_order_relaxed);
+  count_ = gang.count.fetch_add(more, std::memory_order_relaxed) + more;
+  device->seat.TellCollectives(count_, met_ns);
+  return device->seat.SeeGang(count_, now_ns);
+}
+
+void GangHold::End(CoreDevice* device) {
+  if (is_asked_) device->gang.asked.store(count_, std::memory_order_relaxed);
+  if (holds_) device->seat.TellGangGoesOn();
+}
+
+}  // namespace gpufence

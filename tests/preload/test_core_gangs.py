@@ -1,0 +1,151 @@
+"""Collectives over several GPUs under a core limit: a container's ranks are held together.
+
+A rank whose GPU waits for another one is charged meanwhile. Held at different collectives, two of
+them make some steps a second; that is what these runs do without lib/src/policy/gang.h. All in
+virtual time (tests/programs/cores_gang.cpp); decisions about dead and stopped ranks, and about
+words that went wrong, one by one (gang_cases.cpp).
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from .conftest import Sim
+from .test_core_matrix import pytestmark  # noqa: F401  (skips under sanitizers)
+from .virtual_world import run_together
+
+CASES = (
+    "names",
+    "members",
+    "between",
+    "lead",
+    "together",
+    "silent",
+    "offset",
+    "awaited",
+    "garbage",
+    "seats",
+)
+STEPS = 400
+STEP_US = 1_200  # ten kernels of 100 us and a collective of 200
+LEAST = 0.9  # of the rate that the limit allows
+POINTS = 2.0
+BURST_US = 24_000  # of what is owed, which a run that ends need not have paid
+OWED_US = 400_000  # the same between two collectives, with what is queued
+RANKS = range(2)
+
+
+def gang(
+    sim: Sim,
+    folder: Path,
+    percent: int,
+    *words: str,
+    processes: int = 2,
+    own: tuple[str, ...] = ("", ""),
+    steps: int = STEPS,
+) -> dict[str, float]:
+    """What two ranks did, in one process or in two; `own`: the container of each."""
+    command = ("cores_gang", steps, *words)
+    commands: list[tuple[str | int, ...]] = [command]
+    if processes == 2:
+        commands = [(*command, f"first={rank}", "ranks=1") for rank in RANKS]
+    limits = {"GPUFENCE_CORE_LIMIT": str(percent), "GPUFENCE_STATE_DIR": str(folder / "state")}
+    done = run_together(
+        sim.with_env(GPUS=2),
+        folder,
+        commands,
+        env=limits,
+        own=[{"GPUFENCE_CONTAINER": f"gang{name}"} for name in own],
+    )
+    facts: dict[str, float] = {}
+    for each in done:
+        facts |= each.facts
+    return facts
+
+
+def assert_rate(
+    facts: dict[str, float], percent: int, bare_us: float, owed_us: float = BURST_US
+) -> None:
+    """The ranks were about as fast as the limit allows, and used no more than it."""
+    for rank in RANKS:
+        allowed_us = bare_us * 100 / percent
+        burst = percent * owed_us / facts[f"us{rank}"]
+        assert facts[f"us{rank}"] <= allowed_us / LEAST, facts
+        assert facts[f"share{rank}"] <= percent + max(POINTS, burst), facts
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_a_rank_may_do_holds(build: Path, case: str) -> None:
+    done = subprocess.run(
+        [build / "tests" / "gang_cases", case], capture_output=True, text=True, check=False
+    )
+
+    assert (done.returncode, done.stdout) == (0, "ok\n"), done.stderr
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("percent", [25, 50, 90])
+def test_ranks_have_their_share_and_no_less(
+    sim: Sim, tmp_path: Path, percent: int, processes: int
+) -> None:
+    # The second one is launched later, so that its debt is never that of the first.
+    facts = gang(sim, tmp_path, percent, "host1=20", processes=processes)
+
+    assert_rate(facts, percent, STEPS * STEP_US)
+    for rank in RANKS:
+        assert facts[f"share{rank}"] == pytest.approx(percent, abs=POINTS + 1)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("graph=1",),
+        ("stream=1", "host1=15"),
+        ("stream=2", "host0=15"),
+        ("late1=30000",),
+        ("lone1=20",),
+        ("compute0=80", "host1=15"),
+    ],
+    ids=" ".join,
+)
+def test_ranks_need_not_be_alike(sim: Sim, tmp_path: Path, words: tuple[str, ...]) -> None:
+    """Graphs, streams of their own, launches ahead, late ones, other counts, less to do."""
+    facts = gang(sim, tmp_path, 50, *words)
+
+    waits_us = 30_000 if words == ("late1=30000",) else 0  # in its first collective
+    lone_us = 2 * 20 * 2_000 if words == ("lone1=20",) else 0  # until the counts agree, a step each
+    assert_rate(facts, 50, STEPS * STEP_US + waits_us + lone_us / 2)
+
+
+@pytest.mark.parametrize(("percent", "compute_us"), [(50, 3_000), (10, 300)])
+def test_long_steps_are_held_in_between(
+    sim: Sim, tmp_path: Path, percent: int, compute_us: int
+) -> None:
+    """Of 300 ms at a half, 30 ms at a tenth: more than may be owed until the collective comes."""
+    words = ("kernels=100", f"compute={compute_us}", f"compute1={compute_us * 9 // 10}")
+    steps = 8 if percent == 50 else 20
+
+    facts = gang(sim, tmp_path, percent, *words, steps=steps)
+
+    assert_rate(facts, percent, steps * (100 * compute_us + 200), OWED_US)
+
+
+def test_a_rank_whose_host_sleeps_is_waited_for_and_paid_for(sim: Sim, tmp_path: Path) -> None:
+    pause_us = 200_000
+
+    facts = gang(sim, tmp_path, 50, f"pause1={pause_us}")
+
+    # The other one's GPU waits meanwhile, which is charged as any kernel is.
+    assert_rate(facts, 50, STEPS * STEP_US + pause_us)
+
+
+def test_a_rank_that_stops_meeting_others_is_held_as_any_program(sim: Sim, tmp_path: Path) -> None:
+    plain = 1_000
+
+    facts = gang(sim, tmp_path, 50, f"plain0={plain}", steps=100)
+
+    busy_us = 100 * STEP_US + plain * 1_000
+    assert 2 * busy_us - OWED_US <= facts["us0"] <= 2 * busy_us / LEAST

@@ -102,7 +102,7 @@ def test_ranks_have_their_share_and_no_less(
 @pytest.mark.parametrize(
     "words",
     [
-        ("graph=1",),
+        ("graph=1", "host1=15"),
         ("stream=1", "host1=15"),
         ("stream=2", "host0=15"),
         ("late1=30000",),

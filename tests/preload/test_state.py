@@ -184,6 +184,11 @@ def test_random_operations_agree_with_a_model(build: Path, folder: Path) -> None
     run(build / "tests" / "state_model", folder, OPERATIONS, 1, timeout=1200)
 
 
+@pytest.mark.parametrize("threads", [4, 48])
+def test_what_threads_say_of_their_moves_adds_up(build: Path, threads: int) -> None:
+    run(build / "tests" / "state_moves", threads, OPERATIONS)
+
+
 @pytest.mark.parametrize(
     ("what", "threads", "amount"),
     [("random", 8, 20000), ("random", 64, 1000), ("last", 16, 200), ("holdings", 8, 50000)],

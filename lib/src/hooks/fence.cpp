@@ -170,7 +170,7 @@ FenceState FenceDevices(Fence* fence, const Claims& claims, const DeviceIdentity
     }
     device->ordinal = static_cast<CUdevice>(devices[i].ordinal);
     device->total_bytes = devices[i].total_bytes;
-    device->account.Open(file, row, slot, static_cast<uint32_t>(i), limits[i].memory_bytes,
+    device->account.Open(file, row, slot, static_cast<uint16_t>(i), limits[i].memory_bytes,
                          MakeRoomOn, limits[i].oversubscribe);
     if (!claims.process_scope) {
       device->account.Obey(&fence->set_limits, devices[i].uuid, devices[i].total_bytes);
@@ -311,7 +311,7 @@ Reservation::~Reservation() {
 void Reservation::Commit(Holding holding) {
   if (device_ == nullptr) return;
   Fence* fence = the_fence.load(std::memory_order_relaxed);
-  holding.device = static_cast<uint16_t>(device_ - fence->devices);
+  holding.device = device_->account.device();
   holding.bytes = bytes_;
   Hold(fence, holding);
   keep_ = true;
@@ -323,6 +323,12 @@ namespace {
 uint64_t ImportsOf(const Holding& holding) {
   if (holding.kind == HoldingKind::kAddress) return holding.count;
   return holding.kind == HoldingKind::kPhysical ? 1 : 0;
+}
+
+// On the device, and alone in them.
+bool FillsChunks(const Holding& holding) {
+  return holding.family == Family::kPlain ||
+         (holding.family == Family::kManaged && !IsSmall(holding.bytes));
 }
 
 }  // namespace
@@ -340,18 +346,18 @@ bool HoldAgain(Fence* fence, Holding holding) {
   return true;
 }
 
+// What fills its chunks comes first: the most of what is freed, and the shortest way.
 void Discharge(Fence* fence, const Holding& holding) {
   FencedDevice* device = &fence->devices[holding.device];
   if (holding.family != Family::kStreamOrdered && !EndExported(fence, holding)) return;
+  if (holding.family == Family::kManaged) device->moves.TakeManaged(holding.bytes);
+  if (FillsChunks(holding)) [[likely]]
+    return device->account.Release(holding.bytes);
   switch (holding.family) {
-    [[likely]] case Family::kPlain:
-      return device->account.Release(holding.bytes);
     case Family::kHosted:
       return device->account.Release(holding.bytes, Tier::kUnified);
-    case Family::kManaged:
-      device->managed_bytes.fetch_sub(holding.bytes);
-      [[fallthrough]];
     case Family::kLinear:
+    case Family::kManaged:
     case Family::kUnified:
       return DischargePiece(device, holding);
     case Family::kSmallArray:
@@ -363,6 +369,7 @@ void Discharge(Fence* fence, const Holding& holding) {
       return ReturnToPool(reinterpret_cast<PoolAccount*>(holding.owner), holding.bytes);
     case Family::kImport:
       return EndImports(device, ImportsOf(holding));
+    case Family::kPlain:
     case Family::kGraph:
       return;  // charged elsewhere
   }

@@ -37,11 +37,10 @@ struct FencedDevice {
   uint64_t total_bytes;
   FreeReading free_reading;
   Account account;
-  ChunkTable chunks;                    // where this process's small pieces lie
-  ArrayPlaces array_places;             // the same for those without an address
-  ChunkTable unified_chunks;            // the same of those that stay on the host
-  Moves moves;                          // see LedgerMove
-  std::atomic<uint64_t> managed_bytes;  // charged in full, though resident only where touched
+  ChunkTable chunks;          // where this process's small pieces lie
+  ArrayPlaces array_places;   // the same for those without an address
+  ChunkTable unified_chunks;  // the same of those that stay on the host
+  Moves moves;                // see LedgerMove
   std::atomic<uint64_t>
       unlisted_bytes;              // charged, and in no process list (hooks/pools/pool_exports.h)
   std::atomic<bool> listed;        // the process list knows us here
@@ -199,7 +198,7 @@ class Reservation {
   void Keep() { keep_ = true; }
 
   // The device is not null.
-  const LedgerMove& move() const { return move_; }
+  LedgerMove* move() { return &move_; }
 
  private:
   FencedDevice* device_;

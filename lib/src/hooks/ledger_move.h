@@ -22,6 +22,13 @@ class Moves {
  public:
   static constexpr uint32_t kCells = 32;
 
+  // What one thread says of itself, or the threads that came last together.
+  struct alignas(64) Cell {
+    std::atomic<uint64_t> moves;
+    std::atomic<uint64_t> ends;
+    std::atomic<uint64_t> managed_bytes;  // what was charged less what was given back: wraps
+  };
+
   // Of all cells together. Two equal readings without moves under way mean that there was none in
   // between either, since what a cell has begun never falls. What is read before a call of this is
   // compared with it, and what is read after.
@@ -35,12 +42,29 @@ class Moves {
 
   static constexpr uint64_t UnderWay(uint64_t moves) { return moves & UINT32_MAX; }
 
-  void Begin() {
-    Add((uint64_t{1} << 32) + 1);
+  // Returns the thread's cell, in which the move ends.
+  Cell* Begin() {
+    Cell* own = Own();
+    Add(own, &Cell::moves, (uint64_t{1} << 32) + 1);
     std::atomic_thread_fence(std::memory_order_release);
+    return own;
   }
 
-  void End() { Add(UINT64_MAX); }
+  static void End(Cell* own) { Add(own, &Cell::moves, UINT64_MAX); }
+  void End() { End(Own()); }
+
+  // Managed memory, which is charged in full though it is resident only where it was touched: asked
+  // between two equal readings without moves under way, what is charged.
+  uint64_t ManagedBytes() const {
+    uint64_t sum = 0;
+    for (const Cell& cell : cells_) sum += cell.managed_bytes.load(std::memory_order_acquire);
+    return sum;
+  }
+
+  // During the move that charges it, or gives it back.
+  static void AddManaged(Cell* own, uint64_t bytes) { Add(own, &Cell::managed_bytes, bytes); }
+  void AddManaged(uint64_t bytes) { AddManaged(Own(), bytes); }
+  void TakeManaged(uint64_t bytes) { AddManaged(Own(), 0 - bytes); }
 
   // Contexts that ended: of the device (low half), and the primary one of them (high half). To be
   // told before what was allocated in it is given back: then who books something after that finds
@@ -52,9 +76,7 @@ class Moves {
   }
 
   // As this thread's cell has it: between Begin and End.
-  uint64_t Ends() const {
-    return cells_[this_thread.moves_cell - 1].ends.load(std::memory_order_relaxed);
-  }
+  static uint64_t Ends(const Cell* own) { return own->ends.load(std::memory_order_relaxed); }
   static constexpr bool IsPrimaryAmong(uint64_t before, uint64_t after) {
     return before / kPrimaryEnd != after / kPrimaryEnd;
   }
@@ -62,25 +84,30 @@ class Moves {
  private:
   static constexpr uint64_t kPrimaryEnd = uint64_t{1} << 32;
 
-  struct alignas(64) Cell {
-    std::atomic<uint64_t> moves;
-    std::atomic<uint64_t> ends;
-  };
-
-  void Add(uint64_t change) {
+  Cell* Own() {
     const uint32_t own = this_thread.moves_cell - 1;
     if (own >= kCells - 1) [[unlikely]]
-      return AddElsewhere(change);
-    std::atomic<uint64_t>* moves = &cells_[own].moves;
-    const uint64_t seen = moves->load(std::memory_order_relaxed);
-    moves->store(seen + change, std::memory_order_release);
+      return FindOwn();
+    return &cells_[own];
   }
 
   // The thread has no cell yet, or shares the last one.
-  [[gnu::cold, gnu::noinline]] void AddElsewhere(uint64_t change) {
+  [[gnu::cold, gnu::noinline]] Cell* FindOwn() {
     uint32_t own = this_thread.moves_cell;
     if (own == 0) own = ClaimMovesCell();
-    cells_[own - 1].moves.fetch_add(change, std::memory_order_acq_rel);
+    return &cells_[own - 1];
+  }
+
+  static void Add(Cell* own, std::atomic<uint64_t> Cell::* word, uint64_t change) {
+    if (this_thread.moves_cell >= kCells) [[unlikely]]
+      return AddTogether(&(own->*word), change);
+    const uint64_t seen = (own->*word).load(std::memory_order_relaxed);
+    (own->*word).store(seen + change, std::memory_order_release);
+  }
+
+  [[gnu::cold, gnu::noinline]] static void AddTogether(std::atomic<uint64_t>* word,
+                                                       uint64_t change) {
+    word->fetch_add(change, std::memory_order_acq_rel);
   }
 
   Cell cells_[kCells];
@@ -100,14 +127,13 @@ class LedgerMove {
     asking_ = true;
     ++this_thread.asking;
     BeginCounted(moves);
-    ends_ = moves->Ends();
+    ends_ = Moves::Ends(cell_);
   }
 
   // Before the driver frees what the ledger counts.
   void BeginCounted(Moves* moves) {
-    moves_ = moves;
     ++this_thread.moves;
-    moves->Begin();
+    cell_ = moves->Begin();
   }
 
   // The ledger counts the bytes.
@@ -118,20 +144,23 @@ class LedgerMove {
 
   // A context of the device ended since the ledger was asked: what the driver granted may have gone
   // with it. Asked once that is booked.
-  bool SawEnd() const { return moves_->Ends() != ends_; }
-  bool SawPrimaryEnd() const { return Moves::IsPrimaryAmong(ends_, moves_->Ends()); }
+  bool SawEnd() const { return Moves::Ends(cell_) != ends_; }
+  bool SawPrimaryEnd() const { return Moves::IsPrimaryAmong(ends_, Moves::Ends(cell_)); }
+
+  // Managed memory that this move charges.
+  void AddManaged(uint64_t bytes) { Moves::AddManaged(cell_, bytes); }
 
   // Ledger and driver agree again.
   void End() {
-    if (moves_ == nullptr) return;
+    if (cell_ == nullptr) return;
     if (asking_) --this_thread.asking;
     --this_thread.moves;
-    moves_->End();
-    moves_ = nullptr;
+    Moves::End(cell_);
+    cell_ = nullptr;
   }
 
  private:
-  Moves* moves_ = nullptr;
+  Moves::Cell* cell_ = nullptr;  // null: no move is under way
   uint64_t ends_ = 0;
   bool asking_ = false;
 };

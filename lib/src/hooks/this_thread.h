@@ -8,7 +8,7 @@ namespace gpufence {
 
 struct PoolAccount;
 
-struct ThisThread {
+struct alignas(32) ThisThread {
   uint32_t hooks;          // of ours that it is inside of
   uint32_t moves;          // of its own that are under way (hooks/ledger_move.h)
   uint32_t asking;         // of them: their bytes are not counted yet

@@ -12,7 +12,7 @@ constexpr uint64_t kReclaimPauseNs = 100'000'000;
 
 }  // namespace
 
-void Account::Open(const RegionFile& file, uint32_t row, uint32_t slot, uint32_t device,
+void Account::Open(const RegionFile& file, uint32_t row, uint32_t slot, uint16_t device,
                    uint64_t own_limit_bytes, MakeRoom make_room, uint64_t own_ratio) {
   file_ = file;
   ledger_ = Ledger(file.region, row, slot);

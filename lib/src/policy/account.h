@@ -25,7 +25,7 @@ using MakeRoom = bool (*)(uint32_t device);
 class Account {
  public:
   // Before first use. `device` is passed to make_room. `own_ratio`: see policy/oversubscribe.h.
-  void Open(const RegionFile& file, uint32_t row, uint32_t slot, uint32_t device,
+  void Open(const RegionFile& file, uint32_t row, uint32_t slot, uint16_t device,
             uint64_t own_limit_bytes, MakeRoom make_room, uint64_t own_ratio = 0);
 
   // What an operator sets for the device of this UUID and size holds instead of what processes
@@ -137,6 +137,7 @@ class Account {
   const RegionFile& file() const { return file_; }
   uint32_t row() const { return ledger_.row(); }
   uint32_t slot() const { return slot_; }
+  uint16_t device() const { return device_; }  // as Open was told
 
  private:
   [[gnu::noinline]] void ReadStaleNear(uint64_t bytes);
@@ -176,12 +177,12 @@ class Account {
   std::atomic<uint32_t> limit_epoch_;
   bool is_oversold_;
   std::atomic<bool> stale_;
+  uint16_t device_;
   Sharing sharing_;
 
   RegionFile file_;
   Ledger resident_;  // device memory alone, where memory is oversold
   uint32_t slot_;
-  uint32_t device_;
   MakeRoom make_room_;
   std::atomic<uint64_t> share_bytes_;
   SpinLock limit_lock_;

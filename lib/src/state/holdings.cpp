@@ -14,65 +14,78 @@ uint64_t Mix(HoldingKind kind, uint64_t key) {
 }
 
 // The low bits choose the shard, the others the place in it.
-size_t Home(uint64_t mixed, size_t room) { return static_cast<size_t>(mixed >> 6) & (room - 1); }
+size_t Home(uint64_t mixed, size_t mask) { return static_cast<size_t>(mixed >> 6) & mask; }
 
-size_t Home(const Holding& holding, size_t room) {
-  return Home(Mix(holding.kind, holding.key), room);
+size_t Home(const Holding& holding, size_t mask) {
+  return Home(Mix(holding.kind, holding.key), mask);
+}
+
+bool IsFree(const Holding& place) { return place.kind == HoldingKind::kNone; }
+
+bool Holds(const Holding& place, HoldingKind kind, uint64_t key) {
+  return place.key == key && place.kind == kind;
 }
 
 }  // namespace
 
 Holdings::Shard* Holdings::ShardOf(uint64_t mixed) { return &shards_[mixed % kShards]; }
 
-// The place that holds the key, or the free one where it would be put.
+// The place that holds the key, or the free one where it would be put. Most are found at once.
 inline Holding* Holdings::Find(Shard* shard, uint64_t mixed, HoldingKind kind, uint64_t key) {
-  if (shard->room == 0) return nullptr;
-  for (size_t i = Home(mixed, shard->room);; i = (i + 1) & (shard->room - 1)) {
-    Holding* place = &shard->places[i];
-    if (place->kind == HoldingKind::kNone || (place->key == key && place->kind == kind))
-        [[likely]] {
-      return place;
-    }
+  if (shard->places == nullptr) [[unlikely]]
+    return nullptr;
+  Holding* place = &shard->places[Home(mixed, shard->mask)];
+  if (Holds(*place, kind, key) || IsFree(*place)) [[likely]]
+    return place;
+  return FindBehind(shard, place, kind, key);
+}
+
+Holding* Holdings::FindBehind(Shard* shard, Holding* place, HoldingKind kind, uint64_t key) {
+  for (size_t i = static_cast<size_t>(place - shard->places);;) {
+    i = (i + 1) & shard->mask;
+    place = &shard->places[i];
+    if (Holds(*place, kind, key) || IsFree(*place)) return place;
   }
 }
 
 void Holdings::Insert(Shard* shard, const Holding& holding) {
   *Find(shard, Mix(holding.kind, holding.key), holding.kind, holding.key) = holding;
-  ++shard->used;
+  --shard->left;
 }
 
 // At most three quarters full, so that chains stay short.
 bool Holdings::Grow(Shard* shard) {
-  const size_t old_room = shard->room;
+  const size_t old_room = RoomOf(*shard);
   Holding* old_places = shard->places;
-  const size_t room = old_room == 0 ? kFirstRoom : old_room * 2;
-  void* places = MapWipedOnFork(room * sizeof(Holding));
+  const size_t room = old_room < kSecondRoom ? kSecondRoom : old_room * 2;
+  void* places = old_room == 0 ? shard->first : MapWipedOnFork(room * sizeof(Holding));
   if (places == nullptr) return false;
   shard->places = static_cast<Holding*>(places);
-  shard->room = room;
-  shard->used = 0;
+  shard->mask = (old_room == 0 ? kFirstRoom : room) - 1;
+  shard->left = RoomOf(*shard) / 4 * 3;
   for (size_t i = 0; i < old_room; ++i) {
-    if (old_places[i].kind != HoldingKind::kNone) Insert(shard, old_places[i]);
+    if (!IsFree(old_places[i])) Insert(shard, old_places[i]);
   }
-  if (old_places != nullptr) UnmapWipedOnFork(old_places, old_room * sizeof(Holding));
+  if (old_room > kFirstRoom) UnmapWipedOnFork(old_places, old_room * sizeof(Holding));
   return true;
 }
 
 void Holdings::Erase(Shard* shard, Holding* place) {
-  --shard->used;
+  ++shard->left;
   place->kind = HoldingKind::kNone;
-  const Holding* end = shard->places + shard->room;
-  const Holding* next = place + 1 == end ? shard->places : place + 1;
-  if (next->kind != HoldingKind::kNone) CloseGap(shard, static_cast<size_t>(place - shard->places));
+  const Holding* last = shard->places + shard->mask;
+  const Holding* next = place == last ? shard->places : place + 1;
+  if (!IsFree(*next)) [[unlikely]]
+    CloseGap(shard, static_cast<size_t>(place - shard->places));
 }
 
 // Closes the gap instead of leaving a marker: a table that lives for weeks does not fill up with
 // the traces of what was freed.
 void Holdings::CloseGap(Shard* shard, size_t gap) {
-  const size_t mask = shard->room - 1;
+  const size_t mask = shard->mask;
   for (size_t i = (gap + 1) & mask; shard->places[i].kind != HoldingKind::kNone;
        i = (i + 1) & mask) {
-    const size_t home = Home(shard->places[i], shard->room);
+    const size_t home = Home(shard->places[i], mask);
     if (((i - home) & mask) < ((i - gap) & mask)) continue;
     shard->places[gap] = shard->places[i];
     gap = i;
@@ -96,13 +109,15 @@ bool Holdings::PutNew(const Holding& holding) {
   const uint64_t mixed = Mix(holding.kind, holding.key);
   Shard* shard = ShardOf(mixed);
   SpinGuard guard(&shard->lock);
-  if (IsFull(*shard)) [[unlikely]]
+  if (shard->left == 0) [[unlikely]]  // and where there are no places yet
     return false;
-  Holding* place = Find(shard, mixed, holding.kind, holding.key);
-  if (place->kind != HoldingKind::kNone) [[unlikely]]
-    return false;
+  Holding* place = &shard->places[Home(mixed, shard->mask)];
+  if (!IsFree(*place)) [[unlikely]] {
+    place = Find(shard, mixed, holding.kind, holding.key);
+    if (!IsFree(*place)) return false;
+  }
   Write(place, holding);
-  ++shard->used;
+  --shard->left;
   return true;
 }
 
@@ -111,16 +126,16 @@ bool Holdings::Put(const Holding& holding, Holding* replaced) {
   Shard* shard = ShardOf(mixed);
   SpinGuard guard(&shard->lock);
   Holding* place = Find(shard, mixed, holding.kind, holding.key);
-  const bool is_new = place == nullptr || place->kind == HoldingKind::kNone;
+  const bool is_new = place == nullptr || IsFree(*place);
   if (replaced != nullptr) replaced->kind = HoldingKind::kNone;
   if (!is_new) {
     if (replaced != nullptr) *replaced = *place;
-  } else if (IsFull(*shard)) {
+  } else if (shard->left == 0) {
     if (!Grow(shard)) return false;
     place = Find(shard, mixed, holding.kind, holding.key);
   }
   Write(place, holding);
-  shard->used += is_new ? 1 : 0;
+  shard->left -= is_new ? 1 : 0;
   return true;
 }
 
@@ -129,7 +144,7 @@ bool Holdings::Take(HoldingKind kind, uint64_t key, Holding* out) {
   Shard* shard = ShardOf(mixed);
   SpinGuard guard(&shard->lock);
   Holding* place = Find(shard, mixed, kind, key);
-  if (place == nullptr || place->kind == HoldingKind::kNone) return false;
+  if (place == nullptr || IsFree(*place)) return false;
   *out = *place;
   Erase(shard, place);
   return true;
@@ -140,7 +155,7 @@ bool Holdings::TakeAddressOf(Family family, uint64_t address, Holding* out) {
   Shard* shard = ShardOf(mixed);
   SpinGuard guard(&shard->lock);
   Holding* place = Find(shard, mixed, HoldingKind::kAddress, address);
-  if (place == nullptr || place->kind == HoldingKind::kNone || place->family != family) {
+  if (place == nullptr || IsFree(*place) || place->family != family) {
     return false;
   }
   *out = *place;
@@ -153,7 +168,7 @@ bool Holdings::Get(HoldingKind kind, uint64_t key, Holding* out) {
   Shard* shard = ShardOf(mixed);
   SpinGuard guard(&shard->lock);
   const Holding* place = Find(shard, mixed, kind, key);
-  if (place == nullptr || place->kind == HoldingKind::kNone) return false;
+  if (place == nullptr || IsFree(*place)) return false;
   *out = *place;
   return true;
 }
@@ -163,7 +178,7 @@ int64_t Holdings::AddReference(HoldingKind kind, uint64_t key, int delta, Holdin
   Shard* shard = ShardOf(mixed);
   SpinGuard guard(&shard->lock);
   Holding* place = Find(shard, mixed, kind, key);
-  if (place == nullptr || place->kind == HoldingKind::kNone) return -1;
+  if (place == nullptr || IsFree(*place)) return -1;
   const int64_t sum = static_cast<int64_t>(place->count) + delta;
   const uint32_t count = sum > 0 ? static_cast<uint32_t>(sum) : 0;
   // Copied before it is written, so that nothing is read back from where it was just written.

@@ -98,18 +98,23 @@ class Holdings {
 
  private:
   static constexpr size_t kShards = 64;
-  static constexpr size_t kFirstRoom = 64;
+  static constexpr size_t kFirstRoom = 4;
+  static constexpr size_t kSecondRoom = 64;
 
-  // Places with kNone have nothing else to say.
+  // Places with kNone have nothing else to say. The first ones lie in the shard itself: behind a
+  // driver call each page costs a walk, and most processes hold few.
   struct alignas(64) Shard {
     SpinLock lock;
-    Holding* places;
-    size_t room;  // a power of two, or 0
-    size_t used;
+    Holding* places;  // null: none yet
+    size_t mask;      // their number less one, where there are any: a power of two
+    size_t left;      // that may be taken before the table grows
+    Holding first[kFirstRoom];
   };
 
-  static bool IsFull(const Shard& shard) { return shard.used * 4 >= shard.room * 3; }
+  static size_t RoomOf(const Shard& shard) { return shard.places != nullptr ? shard.mask + 1 : 0; }
   static Holding* Find(Shard* shard, uint64_t mixed, HoldingKind kind, uint64_t key);
+  [[gnu::noinline]] static Holding* FindBehind(Shard* shard, Holding* place, HoldingKind kind,
+                                               uint64_t key);
   [[gnu::cold, gnu::noinline]] static bool Grow(Shard* shard);
   static void Insert(Shard* shard, const Holding& holding);
   static void Write(Holding* place, const Holding& holding);
@@ -130,7 +135,7 @@ void Holdings::TakeWhere(Matches matches, Use use) {
       bool found = false;
       {
         SpinGuard guard(&shard.lock);
-        for (; i < shard.room && !found; ++i) {
+        for (const size_t room = RoomOf(shard); i < room && !found; ++i) {
           Holding* place = &shard.places[i];
           if (place->kind == HoldingKind::kNone || !matches(*place)) continue;
           taken = *place;

@@ -128,7 +128,7 @@ bool NewContext::Settle(Fence* fence, CUcontext made, uint64_t stale) {
   context.kind = HoldingKind::kContext;
   context.bytes = bytes;
   context.count = 1;
-  context.device = static_cast<uint16_t>(device_ - fence->devices);
+  context.device = device_->account.device();
   SpinGuard guard(&device_->contexts_lock);
   Holding present;
   if (fence->holdings.Get(HoldingKind::kContext, context.key, &present)) {

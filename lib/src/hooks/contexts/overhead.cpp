@@ -154,10 +154,11 @@ void ReadOverheadNow(FencedDevice* device) {
         charged_before > look.charged_bytes ? charged_before : look.charged_bytes;
     const uint64_t overhead = look.used_bytes > charged ? look.used_bytes - charged : 0;
     if (overhead < least) least = overhead;
+    const bool has_managed = device->moves.ManagedBytes() != 0;
     const bool is_quiet =
         look.moves == device->moves.Read() && Moves::UnderWay(look.moves) == this_thread.asking;
     if (!is_quiet) continue;
-    if (device->managed_bytes.load() != 0) return account->RaiseOverhead(overhead);
+    if (has_managed) return account->RaiseOverhead(overhead);
     if (DecidedFence()->late_frees.count.load() != 0) continue;
     if (account->SetOverhead(overhead, version)) return;
   }

@@ -47,7 +47,7 @@ Holding Channels::Booked() const {
   if (!fence_->holdings.Get(HoldingKind::kChannels, context_, &booked)) {
     booked = {.key = context_,
               .context = context_,
-              .device = static_cast<uint16_t>(device_ - fence_->devices),
+              .device = device_->account.device(),
               .kind = HoldingKind::kChannels};
   }
   return booked;
@@ -126,7 +126,7 @@ CUresult Create(CUstream* out, unsigned int flags, Make make) {
   channels.Made();
   Hold(hook.fence(), {.key = reinterpret_cast<uint64_t>(made),
                       .context = hook.context(),
-                      .device = static_cast<uint16_t>(device - hook.fence()->devices),
+                      .device = device->account.device(),
                       .kind = HoldingKind::kStream});
   *out = made;
   return rc;

@@ -68,7 +68,7 @@ CUresult CreateSmall(const Hook& hook, FencedDevice* device, const Holding& want
                       .context = wanted.context,
                       .owner = held.place(),
                       .count = wanted.count,
-                      .device = static_cast<uint16_t>(device - hook.fence()->devices),
+                      .device = device->account.device(),
                       .kind = wanted.kind,
                       .family = Family::kSmallArray});
   held.Keep();
@@ -100,8 +100,8 @@ CUresult Create(HoldingKind kind, Handle* out, const Descriptor* wanted, unsigne
   if (rc == CUDA_SUCCESS) {
     holding.key = reinterpret_cast<uint64_t>(*out);
     held.Commit(holding);
-    if (held.move().SawEnd()) [[unlikely]] {
-      EndArrayIfGone(device, kind, holding.key, held.move().SawPrimaryEnd());
+    if (held.move()->SawEnd()) [[unlikely]] {
+      EndArrayIfGone(device, kind, holding.key, held.move()->SawPrimaryEnd());
     }
   }
   return rc;

@@ -75,7 +75,7 @@ template <typename Pointer, typename Size>
     return call(dptr, bytesize);
   const CUresult rc = AllocateOnDevice(device, hook.context(), dptr, bytesize, call, undo);
   if constexpr (kSharesChunks<Pointer>) {
-    if (Overflows(device, rc)) {
+    if (Overflows(device, rc)) [[unlikely]] {
       return AllocateUnified(device, hook.context(), bytesize, CU_MEM_ATTACH_GLOBAL, dptr);
     }
   }

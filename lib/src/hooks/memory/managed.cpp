@@ -31,9 +31,10 @@ CUresult AllocateMovable(FencedDevice* device, uint64_t context, CUdeviceptr* dp
 
 CUresult Allocate(FencedDevice* device, uint64_t context, CUdeviceptr* dptr, size_t bytesize,
                   unsigned flags) {
-  if (!device->account.oversold() || !IsSmall(bytesize)) {
+  if (!device->account.oversold() || !IsSmall(bytesize)) [[likely]] {
     const CUresult rc = AllocateMovable(device, context, dptr, bytesize, flags);
-    if (!Overflows(device, rc)) return rc;
+    if (!Overflows(device, rc)) [[likely]]
+      return rc;
   }
   return AllocateUnified(device, context, bytesize, flags, dptr);
 }
@@ -46,7 +47,7 @@ extern "C" [[gnu::flatten]] CUresult cuMemAllocManaged(CUdeviceptr* dptr, size_t
   const gpufence::Hook hook;
   if (hook.refused()) return gpufence::kRefusalCode;
   gpufence::FencedDevice* device = hook.current_device();
-  if (device == nullptr || dptr == nullptr || bytesize == 0) {
+  if (device == nullptr || dptr == nullptr || bytesize == 0) [[unlikely]] {
     return real::cuMemAllocManaged(dptr, bytesize, flags);
   }
   return gpufence::Allocate(device, hook.context(), dptr, bytesize, flags);

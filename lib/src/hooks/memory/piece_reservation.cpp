@@ -36,13 +36,12 @@ SmallPiece PieceOf(const Holding& holding) {
   return {HeapOf(holding.context, KindOf(holding)), holding.owner, holding.bytes};
 }
 
-Holding HoldingOf(const FencedDevice* device, const Fence* fence, const SmallPiece& piece,
-                  Tier tier) {
+Holding HoldingOf(const FencedDevice* device, const SmallPiece& piece, Tier tier) {
   return {.key = piece.address,
           .bytes = piece.bytes,
           .context = ContextOf(piece.heap),
           .owner = piece.address,
-          .device = static_cast<uint16_t>(device - fence->devices),
+          .device = device->account.device(),
           .kind = HoldingKind::kAddress,
           .family = FamilyOf(KindOf(piece.heap), tier)};
 }
@@ -62,7 +61,7 @@ bool FindPiece(Fence* fence, Holding* found, Find find) {
     for (const Tier tier : {Tier::kDevice, Tier::kUnified}) {
       ChunkTable* chunks = ChunksOf(device, tier);
       if (!find(chunks, &piece)) continue;
-      *found = HoldingOf(device, fence, piece, tier);
+      *found = HoldingOf(device, piece, tier);
       return true;
     }
   }
@@ -87,8 +86,8 @@ PieceReservation::PieceReservation(FencedDevice* device, uint64_t context, HeapK
   }
 }
 
-void HoldWhole(FencedDevice* device, uint64_t context, HeapKind kind, uint64_t address,
-               uint64_t bytes, Tier tier) {
+void HoldWhole(FencedDevice* device, LedgerMove* move, uint64_t context, HeapKind kind,
+               uint64_t address, uint64_t bytes, Tier tier) {
   const Family family = FamilyOfWhole(kind, tier);
   Fence* fence = the_fence.load(std::memory_order_relaxed);
   // First of all, since it ends what was there before.
@@ -96,23 +95,23 @@ void HoldWhole(FencedDevice* device, uint64_t context, HeapKind kind, uint64_t a
                .bytes = bytes,
                .context = context,
                .owner = address,  // which a late free changes
-               .device = static_cast<uint16_t>(device - fence->devices),
+               .device = device->account.device(),
                .kind = HoldingKind::kAddress,
                .family = family});
-  if (family == Family::kManaged) device->managed_bytes.fetch_add(bytes);
+  if (family == Family::kManaged) move->AddManaged(bytes);
 }
 
 bool PieceReservation::Place(uint64_t address) {
   if (!IsSmall(bytes_)) {
-    HoldWhole(device_, context_, kind_, address, RoundUp(bytes_, kChunkBytes), tier_);
+    HoldWhole(device_, &move_, context_, kind_, address, RoundUp(bytes_, kChunkBytes), tier_);
     return grant_.Placed(address);
   }
   const Family family = FamilyOf(kind_, tier_);
   const uint64_t units_bytes = RoundUp(bytes_, kSmallStep);  // as its end will find it
-  if (family == Family::kManaged) device_->managed_bytes.fetch_add(units_bytes);
+  if (family == Family::kManaged) move_.AddManaged(units_bytes);
   if (grant_.Placed(address)) [[likely]]
     return true;
-  if (family == Family::kManaged) device_->managed_bytes.fetch_sub(units_bytes);
+  if (family == Family::kManaged) move_.AddManaged(0 - units_bytes);
   return false;
 }
 

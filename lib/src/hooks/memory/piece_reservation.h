@@ -7,9 +7,10 @@
 
 namespace gpufence {
 
-// Books memory that shares no chunk. `bytes`: of its chunks. `kind`, `tier`: of the heap.
-void HoldWhole(FencedDevice* device, uint64_t context, HeapKind kind, uint64_t address,
-               uint64_t bytes, Tier tier = Tier::kDevice);
+// Books memory that shares no chunk, in the move that charges it. `bytes`: of its chunks. `kind`,
+// `tier`: of the heap.
+void HoldWhole(FencedDevice* device, LedgerMove* move, uint64_t context, HeapKind kind,
+               uint64_t address, uint64_t bytes, Tier tier = Tier::kDevice);
 
 // A grant that goes back unless it is committed.
 class PieceReservation {
@@ -49,9 +50,9 @@ class WholeReservation {
   explicit operator bool() const { return static_cast<bool>(reservation_); }
 
   bool Commit(uint64_t address) {
-    HoldWhole(device_, context_, kind_, address, bytes_);
+    HoldWhole(device_, reservation_.move(), context_, kind_, address, bytes_);
     reservation_.Keep();
-    if (reservation_.move().SawEnd()) [[unlikely]]
+    if (reservation_.move()->SawEnd()) [[unlikely]]
       EndAddressIfGone(device_, address);
     return true;
   }

@@ -134,7 +134,7 @@ FencedDevice* RememberImport(Fence* fence, uint64_t handle) {
   if (device == nullptr) return nullptr;
   fence->holdings.Put({.key = handle,
                        .count = 1,
-                       .device = static_cast<uint16_t>(device - fence->devices),
+                       .device = device->account.device(),
                        .kind = HoldingKind::kPhysical,
                        .family = Family::kImport});
   return device;

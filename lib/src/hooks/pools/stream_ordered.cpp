@@ -144,7 +144,7 @@ CUresult TakeFrom(Fence* fence, PoolAccount* account, uint64_t bytes, CUstream s
                .bytes = bytes,
                .context = CurrentContext(),
                .owner = reinterpret_cast<uint64_t>(account),
-               .device = static_cast<uint16_t>(payer - fence->devices),
+               .device = payer->account.device(),
                .kind = HoldingKind::kAddress,
                .family = Family::kStreamOrdered});
   return CUDA_SUCCESS;

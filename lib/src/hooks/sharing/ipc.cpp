@@ -24,7 +24,7 @@ CUresult Open(CUdeviceptr* address, Call call) {
   fence->holdings.Put({.key = *address,
                        .context = hook.context(),
                        .count = 1,
-                       .device = static_cast<uint16_t>(device - fence->devices),
+                       .device = device->account.device(),
                        .kind = HoldingKind::kAddress,
                        .family = Family::kImport});
   return rc;

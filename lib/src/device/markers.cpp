@@ -147,8 +147,8 @@ MarkedStream* Markers::Insert(const Key& key) {
   place->came_ns = place->spaced_ns = 0;
   place->behind = 0;
   place->marked_due = place->unread = 0;
-  place->is_sample = false;
-  place->run_span_ns = place->sample_ns = 0;
+  place->is_sample = place->is_unread = false;
+  place->run_span_ns = place->sample_ns = place->settled_ns = 0;
   place->begin_gpu_ns = 0;
   place->host_mark_ns = place->held_ns = place->record_ns = 0;
   place->idle_gap_ns = place->probed_ns = 0;

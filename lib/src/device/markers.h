@@ -127,11 +127,14 @@ struct MarkedStream {
   uint64_t longest_ns;     // of a launch, as markers saw it; what looks see themselves is no longer
   uint64_t since_mark_ns;  // of such runs, since one was marked
 
-  // Short runs that are over (markers_sampled.cpp).
-  uint64_t run_span_ns;  // from one's begin to the next one's by the host's clock, in the mean
-  uint64_t sample_ns;    // of which kernels ran in the last sample
-  uint32_t unread;       // so many more are charged as much; then one is read
-  bool is_sample;        // this one
+  // Short runs, each over before the next one begins (markers_sampled.cpp).
+  uint64_t run_span_ns;       // from one's begin to the next one's by the host's clock, in the mean
+  uint64_t sample_ns;         // of which kernels ran in the last sample
+  uint32_t unread;            // so many more are charged as much; then one is read
+  bool is_unread;             // this one, unless the host saw that it is none of the usual ones
+  bool is_sample;             // the one whose markers are being read
+  uint64_t settled_ns;        // what ran in those that were settled, for the next look to tell ...
+  uint64_t settled_until_ns;  // ... until then
 
   // How long the GPU waits for the host between launches (markers_gaps.cpp).
   uint64_t host_mark_ns;  // when the last marker was recorded
@@ -223,6 +226,10 @@ class Markers {
   // What ran since the last look, at most `room` intervals, by stream in order. Sets the calling
   // thread's context and leaves none. `captures`: a capture may be open.
   size_t Collect(uint64_t now_ns, bool captures, BusyInterval* busy, size_t room);
+
+  // The same of one stream, if all that it has is marked and over, the calling thread is in its
+  // context and no capture is open.
+  size_t CollectEnded(MarkedStream* stream, BusyInterval* busy, size_t room);
 
   bool any_active() const { return active_count_.load(std::memory_order_seq_cst) != 0; }
   // Changes whenever a stream begins to run.
@@ -337,7 +344,11 @@ class Markers {
   size_t TakeMarked(MarkedStream* stream, uint64_t now_ns, BusyInterval* busy, size_t room);
   size_t TakeEnded(MarkedStream* stream, uint64_t now_ns, BusyInterval* busy, size_t room);
   void CollectStream(MarkedStream* stream, Look* look);
-  bool TakeUnread(MarkedStream* stream, Look* look);
+  void TakeOver(MarkedStream* stream, size_t over, Look* look);
+  bool MayGoUnread(const MarkedStream& stream) const;
+  bool IsWhollyUnread(const MarkedStream& stream) const;
+  void Settle(MarkedStream* stream, uint64_t last_begin_ns);
+  static void TellSettled(MarkedStream* stream, Look* look);
   bool Probe(MarkedStream* stream);
   void Running(MarkedStream* stream, const IntervalContent& content, uint64_t end_ns, Look* look);
   void Tell(MarkedStream* stream, uint64_t gaps_ns, uint64_t end_ns, Look* look);

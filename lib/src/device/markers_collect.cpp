@@ -49,17 +49,32 @@ void Markers::CollectStream(MarkedStream* stream, Look* look) {
     real::cuCtxSetCurrent(reinterpret_cast<CUcontext>(handle));
     look->context = stream->context;
   }
-  size_t over = CountOver(stream);
+  TellSettled(stream, look);
+  const size_t over = CountOver(stream);
   look->now_ns = NowNs();  // what is over was so before this, not before the questions
+  TakeOver(stream, over, look);
+  if (stream->first == kNone) return CollectTail(stream, look);
+  const Marker& next = markers_[stream->first];
+  if (next.begins || !stream->is_timed) return;
+  // It runs: paid for up to now.
+  const uint64_t ran_ns = look->now_ns - std::min(look->now_ns, stream->run_begin_ns);
+  const uint64_t host_ns = look->alone ? CaughtUpNs(*stream, next.host_ns, next.recorded_ns) : 0;
+  Running(stream, {next.launches, next.steps, stream->LeadNs(), 0, host_ns},
+          look->now_ns - kClockDoubtNs, look);
+  if (ran_ns > 2 * next.launches * stream->ns_per_launch + kMuchLongerNs) {
+    // Far longer than before: what is queued behind it may be as long.
+    stream->ns_per_launch = ran_ns / std::max(next.launches, 1u);
+    SpaceStream(stream, 1);
+  }
+}
+
+// Its oldest markers, of which so many are over.
+void Markers::TakeOver(MarkedStream* stream, size_t over, Look* look) {
   while (stream->first != kNone) {
     const uint16_t index = stream->first;
     stream->TakeBegin(&markers_[index].begin_ns);
     if (over > 1 && Join(stream)) {
       --over;
-      continue;
-    }
-    if (over > 2 && look->alone && TakeUnread(stream, look)) {
-      over -= 2;
       continue;
     }
     const Marker marker = markers_[index];
@@ -81,19 +96,6 @@ void Markers::CollectStream(MarkedStream* stream, Look* look) {
       Unmark(stream, marker);
     }
     if (contexts_[marker.context].base != index) Return(index);
-  }
-  if (stream->first == kNone) return CollectTail(stream, look);
-  const Marker& next = markers_[stream->first];
-  if (next.begins || !stream->is_timed) return;
-  // It runs: paid for up to now.
-  const uint64_t ran_ns = look->now_ns - std::min(look->now_ns, stream->run_begin_ns);
-  const uint64_t host_ns = look->alone ? CaughtUpNs(*stream, next.host_ns, next.recorded_ns) : 0;
-  Running(stream, {next.launches, next.steps, stream->LeadNs(), 0, host_ns},
-          look->now_ns - kClockDoubtNs, look);
-  if (ran_ns > 2 * next.launches * stream->ns_per_launch + kMuchLongerNs) {
-    // Far longer than before: what is queued behind it may be as long.
-    stream->ns_per_launch = ran_ns / std::max(next.launches, 1u);
-    SpaceStream(stream, 1);
   }
 }
 
@@ -252,6 +254,7 @@ void Markers::TakeReached(MarkedStream* stream, const Marker& marker, uint64_t a
     SpaceStream(stream, static_cast<uint32_t>(std::clamp(spacing_ns / stream->ns_per_launch,
                                                          uint64_t{1}, kMostLaunchesUnmarked)));
   }
+  stream->is_unread = false;
   stream->is_fresh = marker.begins;
   stream->run_begin_ns = at_ns;
   stream->begin_gpu_ns = look->gpu_ns;

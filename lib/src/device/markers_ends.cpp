@@ -55,6 +55,7 @@ void Markers::Drop(uint16_t context) {
 // Its context ended. True when the stream lives all the same: who launches while others end a
 // primary context holds it as well, so that this is its next life, under the same handle.
 bool Markers::End(MarkedStream* stream, Look* look) {
+  TellSettled(stream, look);
   if (stream->first != kNone || (stream->is_timed && IsActive(stream))) {
     const uint64_t since_ns =
         stream->is_timed ? stream->charged_ns : markers_[stream->first].recorded_ns;

@@ -47,10 +47,11 @@ Markers::Doing Markers::DoingOf(const MarkedStream& stream, bool captures) const
 }
 
 // Whether the host's clock tells well enough when a run begins in an idle stream. Where kernels are
-// so short that this would matter, a marker tells; and now and then, so that the clocks agree.
+// so short that this would matter, a marker tells, unless what others took stands for it; and now
+// and then, so that the clocks agree.
 bool Markers::HostCanBegin(const MarkedStream& stream) const {
   const Context& context = contexts_[stream.context];
-  return stream.is_trusted && stream.ns_per_launch >= kHostToldLaunchNs &&
+  return stream.is_trusted && (stream.ns_per_launch >= kHostToldLaunchNs || MayGoUnread(stream)) &&
          context.clock.IsSharp() && stream.host_begin_ns - context.prompted_ns < kPromptEveryNs;
 }
 
@@ -58,11 +59,13 @@ bool Markers::HostCanBegin(const MarkedStream& stream) const {
 bool Markers::BeginNow(MarkedStream* stream, bool was_idle, Doing doing) {
   if (doing == Doing::kKernels) return true;
   if (doing == Doing::kIdle && HostCanBegin(*stream)) {
+    stream->is_unread = stream->ns_per_launch < kHostToldLaunchNs;
     stream->marked_ns += kRecordNs;
     stream->begin_ns = stream->host_begin_ns;
     if (stream->first == kNone) stream->TakeBegin(&stream->begin_ns);
     return true;
   }
+  stream->is_unread = false;
   const bool prompt = doing != Doing::kWaits && (was_idle || doing == Doing::kIdle);
   if (!Record(stream, 0, /*begins=*/true, prompt)) return false;
   stream->marked_ns = NowNs();
@@ -88,6 +91,7 @@ Markers::Begun Markers::Begin(MarkedStream* stream, CUstream handle, HeldNs held
     SpaceStream(stream, 1);
     stream->is_trusted = false;
   }
+  const uint64_t last_begin_ns = stream->host_begin_ns;
   stream->host_begin_ns = stream->marked_ns = stream->host_mark_ns = NowNs();
   stream->held_ns = 0;
   stream->launched_ns.store(0, std::memory_order_relaxed);
@@ -99,8 +103,10 @@ Markers::Begun Markers::Begin(MarkedStream* stream, CUstream handle, HeldNs held
     BeginLate(stream, was_idle);
   } else if (stream->by_host) {
     stream->BeginAt(stream->host_begin_ns);
-  } else if (!BeginNow(stream, was_idle, waits ? Doing::kWaits : DoingOf(*stream, captures))) {
-    return Begun::kNotMarked;
+  } else {
+    const Doing doing = waits ? Doing::kWaits : DoingOf(*stream, captures);
+    if (doing == Doing::kIdle) Settle(stream, last_begin_ns);
+    if (!BeginNow(stream, was_idle, doing)) return Begun::kNotMarked;
   }
   if (held.at_all != 0 && !stream->by_host) stream->FallBehind();
   stream->word.fetch_or(MarkedStream::kRunning, std::memory_order_release);

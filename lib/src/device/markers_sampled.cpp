@@ -1,9 +1,13 @@
-// Short runs that are over when they are looked at, each between two markers: reading the times of
-// all of them costs the watcher more than all else. Of those that the host saw take about as long
-// as the others one in eight is read, drawn at random, and the next ones are charged as much:
-// however a program mixes its runs, in the mean all of them are paid for as they are.
+// Short runs that are over when the next one begins, as of a program that waits for an event behind
+// each few kernels. Two markers for each would cost the program as much as a launch, and reading
+// them the watcher more than all else. Whoever begins the next run asks anyway whether the last
+// marker is over: then it settles what was before, and the watcher has nothing to read. Of runs
+// that the host saw take about as long as the others one in eight, drawn at random, has a marker at
+// its begin and is read, and the next ones are charged as much: however a program mixes its runs,
+// in the mean all of them are paid for as they are.
 #include <algorithm>
 
+#include "device/ids.h"
 #include "device/markers_gaps.h"
 #include "device/markers_look.h"
 
@@ -15,6 +19,7 @@ constexpr uint32_t kUnreadEach = 7;  // for each that is read, in the mean
 // so; most of that is how long it takes to wake up who waited.
 constexpr uint64_t kMostOffNs = 40'000;
 constexpr uint64_t kMeanRuns = 8;
+constexpr size_t kMostSettled = 4;  // intervals; further ones join the last
 
 // Whether the host saw it take about as long as the others; learns from it.
 bool IsUsual(MarkedStream* stream, uint64_t span_ns) {
@@ -26,34 +31,62 @@ bool IsUsual(MarkedStream* stream, uint64_t span_ns) {
 
 }  // namespace
 
-// The run that the first three markers enclose, all of which are over. False: it must be read.
-bool Markers::TakeUnread(MarkedStream* stream, Look* look) {
-  const uint16_t first = stream->first;
-  const Marker& begin = markers_[first];
-  const Marker& end = markers_[begin.next];
-  const Marker& next = markers_[end.next];
-  // Where nothing was before the next run on the GPU, this one ended before that was begun.
-  const bool is_enclosed =
-      begin.begins && begin.prompt && !end.begins && next.begins && next.prompt;
-  if (!is_enclosed || !stream->is_trusted || stream->ns_per_launch >= kHostToldLaunchNs) {
-    return false;
+// Whether the run that begins needs no marker for that. Beside other streams all are read.
+bool Markers::MayGoUnread(const MarkedStream& stream) const {
+  return stream.unread != 0 && IsOnlyActive(&stream);
+}
+
+// Whether all of the run is between its begin by the host's clock and the one marker that is left,
+// and nothing of it was told.
+bool Markers::IsWhollyUnread(const MarkedStream& stream) const {
+  return stream.is_unread && stream.unread != 0 && stream.first == stream.last &&
+         !markers_[stream.first].begins && stream.is_timed &&
+         stream.charged_ns == stream.run_begin_ns;
+}
+
+// All markers of the stream, if it has any, are over, and the next run begins. The last one began
+// at `last_begin_ns` by the host's clock.
+void Markers::Settle(MarkedStream* stream, uint64_t last_begin_ns) {
+  const Context& context = contexts_[stream->context];
+  const bool is_asked_here = CurrentContext() == context.handle.load(std::memory_order_relaxed);
+  // The last run alone may have been a long one.
+  const uint64_t launch_ns = std::min<uint64_t>(stream->ns_per_launch, stream->mean_ns);
+  if (stream->first == kNone || launch_ns >= kHostToldLaunchNs || !stream->is_trusted ||
+      !IsOnlyActive(stream) || !is_asked_here) {
+    return;
   }
-  const uint64_t span_ns = next.recorded_ns - begin.recorded_ns;
-  if (!IsUsual(stream, span_ns)) return false;
-  stream->is_sample = stream->unread == 0;
-  if (stream->is_sample) {
-    stream->unread = Random(stream) % (2 * kUnreadEach + 1);
-    return false;
+  const uint64_t now_ns = stream->host_begin_ns;
+  const uint64_t span_ns = now_ns - last_begin_ns;
+  const bool is_usual = IsUsual(stream, span_ns);
+  if (is_usual && IsWhollyUnread(*stream)) {
+    --stream->unread;
+    stream->settled_ns += std::min(stream->sample_ns, span_ns);
+    stream->settled_until_ns = now_ns;
+    stream->queued -= markers_[stream->first].launches;
+    CountReached(*stream);
+    Return(stream->first);
+    stream->first = stream->last = kNone;
+    return;
   }
-  --stream->unread;
-  const uint64_t busy_ns = std::min(stream->sample_ns, span_ns);
-  look->Add(*stream, next.recorded_ns - busy_ns, next.recorded_ns);
-  stream->queued -= end.launches;
-  stream->first = end.next;
-  CountReached(*stream);
-  Return(begin.next);
-  Return(first);
-  return true;
+  const Marker& first = markers_[stream->first];
+  stream->is_sample = is_usual && first.begins && first.next == stream->last;
+  if (stream->is_sample) stream->unread = Random(stream) % (2 * kUnreadEach + 1);
+  size_t over = 0;
+  for (uint16_t i = stream->first; i != kNone; i = markers_[i].next) ++over;
+  BusyInterval busy[kMostSettled];
+  Look look = {NowNs(), false, busy, kMostSettled, 0, stream->context};
+  look.alone = true;
+  TakeOver(stream, over, &look);
+  for (size_t i = 0; i < look.count; ++i) {
+    stream->settled_ns += busy[i].end_ns - busy[i].begin_ns;
+    stream->settled_until_ns = busy[i].end_ns;
+  }
+}
+
+// As one interval: they lie behind all that was told before, and took no longer than since then.
+void Markers::TellSettled(MarkedStream* stream, Look* look) {
+  look->Add(*stream, stream->settled_until_ns - stream->settled_ns, stream->settled_until_ns);
+  stream->settled_ns = 0;
 }
 
 }  // namespace gpufence

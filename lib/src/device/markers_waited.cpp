@@ -136,6 +136,22 @@ size_t Markers::TakeEnded(MarkedStream* stream, uint64_t now_ns, BusyInterval* b
   return look.count;
 }
 
+size_t Markers::CollectEnded(MarkedStream* stream, BusyInterval* busy, size_t room) {
+  Look look = {NowNs(), false, busy, room, 0, stream->context};
+  const FutexGuard guard(&lock_);
+  const Context& context = contexts_[stream->context];
+  const bool is_here = CurrentContext() == context.handle.load(std::memory_order_relaxed);
+  const bool is_marked = stream->first != kNone && (stream->word.load(std::memory_order_relaxed) &
+                                                    MarkedStream::kLaunches) == 0;
+  if (!is_here || context.away != 0 || context.blind || !is_marked ||
+      !IsOver(stream, markers_[stream->last])) {
+    return 0;
+  }
+  look.alone = IsOnlyActive(stream);
+  CollectStream(stream, &look);
+  return look.count;
+}
+
 // The markers of short runs are reached once these were waited for: taken here, the next run need
 // not be marked because of them. One that had two tells what the host's clock adds.
 size_t Markers::TakeMarked(MarkedStream* stream, uint64_t now_ns, BusyInterval* busy, size_t room) {
@@ -144,6 +160,7 @@ size_t Markers::TakeMarked(MarkedStream* stream, uint64_t now_ns, BusyInterval* 
   const bool is_one_run =
       first.begins && first.next == stream->last && !markers_[stream->last].begins;
   stream->ran_ns = 0;
+  if (stream->is_unread) stream->unread = 0;  // the next one has both
   const size_t count = TakeEnded(stream, now_ns, busy, room);
   if (!is_one_run || stream->first != kNone || stream->ran_ns == 0) return count;
   // Both spans begin before the launch, whose time is in neither.

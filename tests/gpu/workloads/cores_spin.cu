@@ -4,7 +4,8 @@
 //   rate COUNT                                        nanoseconds per launch of empty kernels
 //
 // Paths: plain, ex, cooperative, graph, chain (a graph of sixteen), two (streams), sync (after
-// each), gap (sync, then GAP_US of sleep), per_thread, green (a stream of a green context with all
+// each), fours (an event that blocks is waited for behind each four), gap (sync, then GAP_US of
+// sleep), per_thread, green (a stream of a green context with all
 // multiprocessors). FILE: pairs of 64-bit nanoseconds, sorted, comparable between processes.
 // Intervals reach from a kernel's first block to its last and are united before they are counted.
 #include <cuda.h>
@@ -27,6 +28,7 @@ using Clock = std::chrono::steady_clock;
 const size_t kMostKernels = 1 << 20;  // of one stream in one run
 const double kBatchNs = 20e6;          // queued ahead: two of these
 const size_t kChain = 16;              // kernels of a graph, each behind the one before
+const size_t kFour = 4;
 const unsigned kCounters = 64;         // of arrivals, each in a line of its own
 const unsigned kCounterStride = 16;    // of them, in words
 const unsigned kTellers = 264;         // blocks that write down when a kernel began, or ended
@@ -185,7 +187,8 @@ double Drive(const Plan& plan, std::vector<Lane>* lanes) {
   const size_t batch = std::max<size_t>(1, static_cast<size_t>(kBatchNs / launch_ns));
   cudaEvent_t ends[2];
   for (cudaEvent_t& end : ends) {
-    Check(cudaEventCreateWithFlags(&end, cudaEventDisableTiming), "event");
+    const unsigned blocks = plan.path == "fours" ? cudaEventBlockingSync : 0;
+    Check(cudaEventCreateWithFlags(&end, cudaEventDisableTiming | blocks), "event");
   }
   const std::chrono::microseconds gap(static_cast<int64_t>(plan.gap_us));
   double longest = 0;
@@ -202,6 +205,10 @@ double Drive(const Plan& plan, std::vector<Lane>* lanes) {
       Launch(plan, lane);
       longest = std::max(longest, Seconds(Clock::now() - before) * 1e3);
       if (waits) Check(cudaStreamSynchronize(lane->stream), "wait");
+      if (plan.path == "fours" && lane->kernels % kFour == 0) {
+        Check(cudaEventRecord(ends[0], lane->stream), "record");
+        Check(cudaEventSynchronize(ends[0]), "wait");
+      }
       if (plan.path == "gap") std::this_thread::sleep_for(gap);
     }
     Check(cudaEventRecord(ends[round % 2], lane->stream), "record");

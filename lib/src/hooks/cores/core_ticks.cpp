@@ -91,6 +91,16 @@ void Notify(CoreDevice* device) {
   FutexWakeAll(&device->progress);
 }
 
+// Not where the launch is held: where the container's file lies on a disk, the first change of a
+// page of it takes milliseconds.
+void CountHeld(CoreDevice* device) {
+  const uint32_t launches = device->held_launches.exchange(0, std::memory_order_acquire);
+  if (launches == 0) return;
+  const uint64_t ns = device->held_ns.exchange(0, std::memory_order_relaxed);
+  device->activity->launches_held.fetch_add(launches, std::memory_order_relaxed);
+  device->activity->held_ns.fetch_add(ns, std::memory_order_relaxed);
+}
+
 bool AnyOthers(const Cores* cores, uint64_t now_ns) {
   const uint32_t devices = cores->count.load(std::memory_order_acquire);
   for (uint32_t i = 0; i < devices; ++i) {
@@ -206,6 +216,7 @@ void TickCores(Cores* cores, uint64_t now_ns) {
   for (uint32_t i = 0; i < devices; ++i) {
     CoreDevice* device = &cores->devices[i];
     LookForNeighbours(device, now_ns);
+    CountHeld(device);
     const bool waits = device->turn_waiters.load(std::memory_order_relaxed) != 0;
     const bool others = device->seat.OthersWant(now_ns, kMemberSilentNs);
     const bool active = cores->markers.IsActive(device->ordinal);

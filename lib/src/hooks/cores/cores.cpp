@@ -39,10 +39,10 @@ void TickHere(Cores* cores) {
   real::cuCtxSetCurrent(context);
 }
 
-// One launch waited, all its naps together.
-void CountHeldLaunch(const CoreDevice* device, uint64_t held_ns) {
-  device->activity->launches_held.fetch_add(1, std::memory_order_relaxed);
-  device->activity->held_ns.fetch_add(held_ns, std::memory_order_relaxed);
+// One launch waited, all its naps together. The next look tells the others.
+void CountHeldLaunch(CoreDevice* device, uint64_t held_ns) {
+  device->held_ns.fetch_add(held_ns, std::memory_order_relaxed);
+  device->held_launches.fetch_add(1, std::memory_order_release);
 }
 
 // Whether one of those who wait since `begin_ns` or before goes, although it should not.
@@ -75,12 +75,24 @@ bool IsOutOfPatience(Cores* cores, CoreDevice* device, uint64_t begin_ns, uint64
   return true;
 }
 
+// Charges what ran in a stream that has nothing left, if nobody saw that yet: true then. Without it
+// a program that waits for each of its kernels would be held by their guessed lengths until the
+// watcher looks.
+bool SawItsEnd(Cores* cores, MarkedStream* stream) {
+  if (MayCapture()) return false;
+  BusyInterval busy[kMostWaitedIntervals];
+  const size_t count = cores->markers.CollectEnded(stream, busy, kMostWaitedIntervals);
+  ChargeAll(cores, busy, count, NowNs());
+  return count != 0;
+}
+
 // Waits for budget, room in the queue and the turn, in this order, and opens the gate. Returns how
 // long it waited.
 HeldNs Hold(Cores* cores, CoreDevice* device, MarkedStream* stream) {
   const uint64_t begin_ns = NowNs();
   HeldNs held = {};
   bool waited = false;
+  bool has_seen = false;
   bool impatient = false;
   GangHold gang;
   for (; !cores->watcher.stopping(); FollowLimits(cores)) {
@@ -92,6 +104,10 @@ HeldNs Hold(Cores* cores, CoreDevice* device, MarkedStream* stream) {
     if (wait_ns != 0 && !impatient) impatient = IsOutOfPatience(cores, device, begin_ns, now_ns);
     if (wait_ns != 0 && !impatient) {
       if (!cores->watcher.runs()) wait_ns = std::min(wait_ns, kTickNs);
+      if (!has_seen && stream != nullptr && stream->QueuedNs() != 0) {
+        has_seen = true;
+        if (SawItsEnd(cores, stream)) continue;
+      }
       const bool is_first = !waited;
       waited = true;
       // The stream may run dry meanwhile: then it is known when.

@@ -41,6 +41,8 @@ struct CoreDevice {
   std::atomic<uint32_t> progress;       // changes when waiting may be over
   std::atomic<uint32_t> queue_waiters;  // launches held by what is queued
   std::atomic<uint32_t> turn_waiters;   // launches held by the turn
+  std::atomic<uint32_t> held_launches;  // and gone since the last look ...
+  std::atomic<uint64_t> held_ns;        // ... after so long, together
 
   // Held launches that see nothing move.
   std::atomic<uint32_t> reached;         // markers, when that was asked last

@@ -3,11 +3,14 @@
 //
 //   cores rate COUNT              empty kernels: {"each_ns", "p50_ns", "p99_ns", "longest_ns"}
 //   cores hold KERNEL_US COUNT    one kernel after the other, each waited for: how long launches
-//                                 were held, and how late after the moment at which all was paid
-//   cores watch WAY KERNEL_US S IDLE_S    processor time by thread name, in percent of one
+//                                 were held, and how late after the moment at which all was paid;
+//                                 without the first one, for which the driver loads the kernel
+//   cores watch WAY KERNEL_US S IDLE_S    processor time by thread name, in percent of one, and
+//                                 how many launches went in a second
 //
-// Ways to wait after every four kernels: stream, context, event (one that blocks); or ahead: four
-// more are queued before the last four are waited for. The program's own thread goes by "program".
+// Ways to wait after every four kernels: stream, context, event (one that blocks), spin (one that
+// does not); or ahead: as event, four more are queued before the last four are waited for.
+// The program's own thread goes by "program".
 // Prints one line of JSON. The due moment is read from the library's core file, which is mapped in
 // this very process; without one, `hold` says so and nothing about lateness.
 
@@ -30,6 +33,7 @@ namespace {
 
 constexpr double kHeldNs = 100'000;  // a launch that takes longer was held
 constexpr int kLaunchesAtOnce = 2'000;
+constexpr int kRound = 4;  // launches before each wait
 
 constexpr char kKernels[] =
 #include "spin_kernel.h"
@@ -109,6 +113,11 @@ void Hold(const Gpu& gpu, uint64_t kernel_ns, int count) {
   const gpufence::CoreRegion* file = CoreFile();
   std::vector<double> held;
   std::vector<double> late;
+  int latest_at = 0;
+  const double begin_ns = NowNs();
+  gpu.Spin(kernel_ns);
+  const double first_ns = NowNs() - begin_ns;
+  gpu.Wait();
   for (int i = 0; i < count; ++i) {
     const double before_ns = NowNs();
     gpu.Spin(kernel_ns);
@@ -119,14 +128,17 @@ void Hold(const Gpu& gpu, uint64_t kernel_ns, int count) {
     if (after_ns - before_ns < kHeldNs) continue;
     held.push_back(after_ns - before_ns);
     late.push_back(after_ns - std::max(before_ns, static_cast<double>(due_ns)));
+    if (late.back() >= *std::max_element(late.begin(), late.end())) latest_at = i;
   }
   std::sort(held.begin(), held.end());
   std::sort(late.begin(), late.end());
-  std::printf("{\"launches\": %d, \"held\": %zu", count, held.size());
+  std::printf("{\"launches\": %d, \"first_ns\": %.0f", count, first_ns);
+  std::printf(", \"held\": %zu", held.size());
   if (!held.empty()) std::printf(", \"longest_held_ns\": %.0f", held.back());
   if (!held.empty() && file != nullptr) {
     std::printf(", \"late_p50_ns\": %.0f, \"late_p99_ns\": %.0f, \"latest_ns\": %.0f",
                 At(late, 0.5), At(late, 0.99), late.back());
+    std::printf(", \"latest_at\": %d", latest_at);
   }
   std::printf("}\n");
 }
@@ -176,15 +188,17 @@ class Waiting {
  public:
   Waiting(const Gpu& gpu, const std::string& way) : gpu_(gpu), way_(way) {
     for (CUevent& end : ends_) {
-      Check(cuEventCreate(&end, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC), "event");
+      const unsigned int blocks = way == "spin" ? 0u : unsigned{CU_EVENT_BLOCKING_SYNC};
+      Check(cuEventCreate(&end, CU_EVENT_DISABLE_TIMING | blocks), "event");
       Check(cuEventRecord(end, gpu.stream), "record");
     }
   }
   bool IsKnown() const {
-    return way_ == "stream" || way_ == "context" || way_ == "event" || way_ == "ahead";
+    return way_ == "stream" || way_ == "context" || way_ == "event" || way_ == "spin" ||
+           way_ == "ahead";
   }
   void Round(uint64_t kernel_ns) {
-    for (int i = 0; i < 4; ++i) gpu_.Spin(kernel_ns);
+    for (int i = 0; i < kRound; ++i) gpu_.Spin(kernel_ns);
     if (way_ == "stream") return gpu_.Wait();
     if (way_ == "context") return Check(cuCtxSynchronize(), "wait");
     Check(cuEventRecord(ends_[round_ % 2], gpu_.stream), "record");
@@ -205,8 +219,9 @@ int Watch(const Gpu& gpu, const char* way, uint64_t kernel_ns, double seconds, d
   waiting.Round(kernel_ns);
   ByThread before = Threads();
   double begin_ns = NowNs();
-  while (NowNs() < begin_ns + seconds * 1e9) waiting.Round(kernel_ns);
-  std::printf("{");
+  int rounds = 0;
+  for (; NowNs() < begin_ns + seconds * 1e9; ++rounds) waiting.Round(kernel_ns);
+  std::printf("{\"rate\": %.0f, ", kRound * rounds / (NowNs() - begin_ns) * 1e9);
   TellSince("busy", before, begin_ns);
   gpu.Wait();
   usleep(100'000);  // it looks on for some milliseconds

@@ -227,8 +227,7 @@ class Markers {
   // thread's context and leaves none. `captures`: a capture may be open.
   size_t Collect(uint64_t now_ns, bool captures, BusyInterval* busy, size_t room);
 
-  // The same of one stream, if all that it has is marked and over, the calling thread is in its
-  // context and no capture is open.
+  // The same of one stream of this thread's context, if all is marked and over; no capture is open.
   size_t CollectEnded(MarkedStream* stream, BusyInterval* busy, size_t room);
 
   bool any_active() const { return active_count_.load(std::memory_order_seq_cst) != 0; }
@@ -335,6 +334,7 @@ class Markers {
   bool BeginNow(MarkedStream* stream, bool was_idle, Doing doing);
 
   bool IsOnlyActive(const MarkedStream* stream) const;
+  bool IsHere(const MarkedStream& stream) const;
   bool IsToldByHost(const MarkedStream& stream, uint32_t launches, uint64_t now_ns) const;
   bool HostIsEnough(const MarkedStream& stream) const;
 

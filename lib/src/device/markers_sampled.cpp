@@ -7,7 +7,6 @@
 // in the mean all of them are paid for as they are.
 #include <algorithm>
 
-#include "device/ids.h"
 #include "device/markers_gaps.h"
 #include "device/markers_look.h"
 
@@ -47,12 +46,10 @@ bool Markers::IsWhollyUnread(const MarkedStream& stream) const {
 // All markers of the stream, if it has any, are over, and the next run begins. The last one began
 // at `last_begin_ns` by the host's clock.
 void Markers::Settle(MarkedStream* stream, uint64_t last_begin_ns) {
-  const Context& context = contexts_[stream->context];
-  const bool is_asked_here = CurrentContext() == context.handle.load(std::memory_order_relaxed);
   // The last run alone may have been a long one.
   const uint64_t launch_ns = std::min<uint64_t>(stream->ns_per_launch, stream->mean_ns);
   if (stream->first == kNone || launch_ns >= kHostToldLaunchNs || !stream->is_trusted ||
-      !IsOnlyActive(stream) || !is_asked_here) {
+      !IsOnlyActive(stream) || !IsHere(*stream)) {
     return;
   }
   const uint64_t now_ns = stream->host_begin_ns;

@@ -35,6 +35,11 @@ bool Markers::IsOnlyActive(const MarkedStream* stream) const {
   return active_count_.load(std::memory_order_relaxed) == (IsActive(stream) ? 1u : 0u);
 }
 
+// Whether the calling thread is in the stream's context.
+bool Markers::IsHere(const MarkedStream& stream) const {
+  return CurrentContext() == contexts_[stream.context].handle.load(std::memory_order_relaxed);
+}
+
 // Whether the wait for a run that no marker begins may yet tell of it, as it does of others.
 bool Markers::IsToldByHost(const MarkedStream& stream, uint32_t launches, uint64_t now_ns) const {
   return stream.by_host && now_ns < stream.host_begin_ns + launches * stream.longest_ns +
@@ -129,8 +134,7 @@ bool Markers::TakeByHost(MarkedStream* stream, uint32_t launches, uint64_t now_n
 
 // All that is in the stream is done: what is marked tells when, and of the rest it is reckoned.
 size_t Markers::TakeEnded(MarkedStream* stream, uint64_t now_ns, BusyInterval* busy, size_t room) {
-  const Context& context = contexts_[stream->context];
-  if (context.away || CurrentContext() != context.handle.load(std::memory_order_relaxed)) return 0;
+  if (contexts_[stream->context].away || !IsHere(*stream)) return 0;
   Look look = {now_ns, true, busy, room, 0, stream->context};
   CollectStream(stream, &look);
   return look.count;
@@ -140,10 +144,9 @@ size_t Markers::CollectEnded(MarkedStream* stream, BusyInterval* busy, size_t ro
   Look look = {NowNs(), false, busy, room, 0, stream->context};
   const FutexGuard guard(&lock_);
   const Context& context = contexts_[stream->context];
-  const bool is_here = CurrentContext() == context.handle.load(std::memory_order_relaxed);
   const bool is_marked = stream->first != kNone && (stream->word.load(std::memory_order_relaxed) &
                                                     MarkedStream::kLaunches) == 0;
-  if (!is_here || context.away != 0 || context.blind || !is_marked ||
+  if (context.away != 0 || context.blind || !is_marked || !IsHere(*stream) ||
       !IsOver(stream, markers_[stream->last])) {
     return 0;
   }

@@ -96,7 +96,7 @@ def test_ranks_have_their_share_and_no_less(
 
     assert_rate(facts, percent, STEPS * STEP_US)
     for rank in RANKS:
-        assert facts[f"share{rank}"] == pytest.approx(percent, abs=POINTS + 1)
+        assert facts[f"share{rank}"] == pytest.approx(percent, abs=POINTS)
 
 
 @pytest.mark.parametrize(
@@ -105,19 +105,28 @@ def test_ranks_have_their_share_and_no_less(
         ("graph=1", "host1=15"),
         ("stream=1", "host1=15"),
         ("stream=2", "host0=15"),
-        ("late1=30000",),
         ("lone1=20",),
+        ("lone0=200",),
         ("compute0=80", "host1=15"),
     ],
     ids=" ".join,
 )
 def test_ranks_need_not_be_alike(sim: Sim, tmp_path: Path, words: tuple[str, ...]) -> None:
-    """Graphs, streams of their own, launches ahead, late ones, other counts, less to do."""
+    """Graphs, streams of their own, launches ahead, other counts, less to do."""
     facts = gang(sim, tmp_path, 50, *words)
 
-    waits_us = 30_000 if words == ("late1=30000",) else 0  # in its first collective
-    lone_us = 2 * 20 * 2_000 if words == ("lone1=20",) else 0  # until the counts agree, a step each
-    assert_rate(facts, 50, STEPS * STEP_US + waits_us + lone_us / 2)
+    assert_rate(facts, 50, STEPS * STEP_US)
+
+
+def test_a_rank_that_begins_late_costs_the_wait_for_it(sim: Sim, tmp_path: Path) -> None:
+    late_us = 30_000
+    steps = 200
+
+    facts = gang(sim, tmp_path, 50, f"late1={late_us}", steps=steps)
+
+    # Once: each collective that the other one had queued meanwhile cost 10 ms where counts began
+    # with those of others. It may owe a burst more, launched since others waited for it.
+    assert_rate(facts, 50, steps * STEP_US + late_us, 2 * BURST_US)
 
 
 @pytest.mark.parametrize(("percent", "compute_us"), [(50, 3_000), (10, 300)])

@@ -46,7 +46,8 @@ GangAsker Behind(uint64_t wait_ns) {
           .owed_ns = static_cast<int64_t>(wait_ns),
           .queued_ns = 0,
           .is_behind = true,
-          .is_quiet = true};
+          .is_quiet = true,
+          .is_fed = false};
 }
 
 GangAsker Between(uint64_t wait_ns) {
@@ -114,6 +115,14 @@ void Lead() {
     CHECK(WaitNs(ahead, Behind(kMostOwedAwaitedNs)) != 0);
   }
   CHECK(WaitNs(ViewOf({{.lead = -2, .holds = true}}), Behind(50 * kMs)) != 0);
+  // Not for our next launch, while we have much queued that is not done.
+  GangAsker fed = Behind(50 * kMs);
+  fed.is_fed = true;
+  CHECK_EQ(WaitNs(ViewOf({{.lead = 2}}), fed), 0);
+  fed.is_quiet = false;
+  CHECK(WaitNs(ViewOf({{.lead = 2}}), fed) != 0);
+  fed.is_behind = false;
+  CHECK_EQ(WaitNs(ViewOf({{.lead = 2}}), fed), 0);
   // Nobody can be so far ahead; and counts wrap.
   CHECK_EQ(ViewOf({{.lead = kMostLead + 1}}).lead, 0);
   GangView view = {};

@@ -93,7 +93,8 @@ void AddToGang(GangView* view, GangWords words, uint64_t due_ns, uint64_t now_ns
 
 GangAnswer AskGang(const GangView& view, const GangAsker& asker, GangWait* wait, uint64_t now_ns) {
   const bool may_go_on = asker.owed_ns < kMostOwedAwaitedNs;
-  if (view.lead != 0 && may_go_on) return {};
+  // A lead may be one of numbers alone: with so many queued, all would be held at other places.
+  if (view.lead != 0 && may_go_on && (!asker.is_fed || asker.is_quiet)) return {};
   const bool may_hold = asker.is_behind || wait->waits || asker.owed_ns >= kMostOwedBetweenNs ||
                         asker.queued_ns >= kMostQueuedBetweenNs;
   if (!may_hold || (asker.wait_ns == 0 && view.holding == 0)) return {};

@@ -22,6 +22,8 @@ inline constexpr int64_t kMostOwedBetweenNs = 200'000'000;
 inline constexpr int64_t kMostQueuedBetweenNs = 1'000'000'000;
 // ... nor for budget anywhere who owes less, while others seem to wait for it.
 inline constexpr int64_t kMostOwedAwaitedNs = 2'000'000'000;
+// Who has so much of the GPU's time queued, and not done, lets nobody wait for its next launch.
+inline constexpr uint64_t kFedNs = 6'000'000;
 // So long somebody must have unfinished work, while we have none, to be waiting for us.
 inline constexpr uint64_t kGangStallNs = 5'000'000;
 // Beyond the own debt nobody waits longer for those of others.
@@ -59,6 +61,7 @@ struct GangAsker {
   int64_t queued_ns;  // what will be owed for all that it has queued, about
   bool is_behind;     // a collective, directly
   bool is_quiet;
+  bool is_fed;  // kFedNs
 };
 
 // What it remembers while it waits.

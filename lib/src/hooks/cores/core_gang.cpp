@@ -1,23 +1,17 @@
 // Collectives in the launch path: who takes part, and what a launch that may be held asks.
-#include <algorithm>
-
 #include "hooks/clock.h"
 #include "hooks/cores/core_pace.h"
 #include "policy/moment.h"
+#include "policy/share.h"
 
 namespace gpufence {
 
-// Who joins counts from where the others are: their first collective is most likely this one.
 void NoteCollective(CoreDevice* device) {
   CoreGang& gang = device->gang;
   const uint64_t now_ns = NowNs();
-  const bool is_new =
-      !IsRecent(gang.met_ns.exchange(now_ns, std::memory_order_relaxed), now_ns, kGangLastsNs);
+  gang.met_ns.store(now_ns, std::memory_order_relaxed);
   uint32_t count = gang.count.load(std::memory_order_relaxed);
-  const GangView others = is_new ? device->seat.SeeGang(count, now_ns) : GangView{};
-  if (others.members != 0) {
-    gang.count.store(count += std::max(others.lead, others.quiet_lead), std::memory_order_relaxed);
-  } else if (gang.uncounted.exchange(0, std::memory_order_relaxed) == 0) {
+  if (gang.uncounted.exchange(0, std::memory_order_relaxed) == 0) {
     count = gang.count.fetch_add(1, std::memory_order_relaxed) + 1;
   }
   device->seat.TellCollectives(count, now_ns);
@@ -35,11 +29,13 @@ uint64_t GangHold::Ask(Cores* cores, CoreDevice* device, HoldFor hold, uint64_t 
   if (view.quiet_lead != 0) view = CountAs(device, view.quiet_lead, met_ns, now_ns);
 
   const bool is_quiet = !cores->markers.IsActive(device->ordinal);
+  const auto fed_ns = static_cast<int64_t>(CostOf(kFedNs, device->seat.ShareNow(now_ns)));
   const GangAsker asker = {.wait_ns = hold.budget_ns,
                            .owed_ns = hold.owed_ns,
                            .queued_ns = hold.queued_ns,
                            .is_behind = count_ != gang.asked.load(std::memory_order_relaxed),
-                           .is_quiet = is_quiet};
+                           .is_quiet = is_quiet,
+                           .is_fed = hold.queued_ns >= fed_ns};
   const GangAnswer answer = AskGang(view, asker, &wait_, now_ns);
   if (answer.is_uncounted) gang.uncounted.store(1, std::memory_order_relaxed);
   if (answer.wait_ns != 0) {

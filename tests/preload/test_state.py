@@ -78,6 +78,7 @@ NOT_ALLOWED = 77
 REMOVALS = (
     "kept_while_used",
     "held_by_slot_alone",
+    "held_from_its_name",
     "opened_anew",
     "stopped_sweeper",
     "regions_among_sweepers",

@@ -7,9 +7,11 @@
 #include <glob.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include <atomic>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -22,9 +24,18 @@ namespace {
 using namespace statetest;  // NOLINT(google-build-using-namespace): a test program's own helpers
 
 constexpr int kComers = 2;
-constexpr int kJoinsEach = 500;
+constexpr int kJoinsEach = 150;
 constexpr int kNotTheNamed = 9;
 const char* folder = nullptr;
+// What to do behind each link() and close() of this process; empty for nothing.
+std::function<void()> behind_call;
+
+void DoBehindCall() {
+  const std::function<void()> now = std::move(behind_call);
+  behind_call = nullptr;
+  if (now) now();
+  behind_call = now;
+}
 
 // As the sweeper does it: every lock that there may be, and the name still the file's.
 class Sweeper {
@@ -99,6 +110,22 @@ bool HasMapped(pid_t child, const std::string& path) {
   while (fgets(line, sizeof line, maps) != nullptr) found = found || strstr(line, path.c_str());
   fclose(maps);
   return found;
+}
+
+// Between any two steps of whoever makes it: the first file that was made is the one to stay.
+void HeldFromItsName() {
+  int looked = 0;
+  bool could_be_removed = false;
+  behind_call = [&] {
+    if (access(RegionPath().c_str(), F_OK) != 0) return;
+    ++looked;
+    could_be_removed = could_be_removed || MayRemove();
+  };
+  const RegionFile file = MustOpen(folder);
+  behind_call = nullptr;
+  CHECK(IsNamed(RegionPath(), file.inode));
+  CHECK(looked >= 2);
+  CHECK(!could_be_removed);
 }
 
 // The name goes after it was opened and before there is a place: the newcomer finds that out.
@@ -182,6 +209,7 @@ void AmongSweepers(int comers, int joins_each, Join join, std::string (*path)())
   for (int i = 0; i < 2; ++i) {
     children.push_back(InChild([=] {
       while (ended->load() == 0 && getppid() == parent) {
+        usleep(50);  // else nobody else runs where there are few processors
         const Sweeper sweeper(path());
         if (!sweeper.may_remove()) continue;
         sweeper.Remove();
@@ -201,15 +229,26 @@ void RegionsAmongSweepers() { AmongSweepers(kComers, kJoinsEach, JoinRegion, Reg
 void CoresAmongSweepers() { AmongSweepers(3, 40, JoinCores, CorePath); }
 
 constexpr Case kCases[] = {
-    {"kept_while_used", KeptWhileUsed},
-    {"held_by_slot_alone", HeldBySlotAlone},
-    {"opened_anew", OpenedAnew},
-    {"stopped_sweeper", StoppedSweeper},
-    {"regions_among_sweepers", RegionsAmongSweepers},
+    {"kept_while_used", KeptWhileUsed},           {"held_by_slot_alone", HeldBySlotAlone},
+    {"held_from_its_name", HeldFromItsName},      {"opened_anew", OpenedAnew},
+    {"stopped_sweeper", StoppedSweeper},          {"regions_among_sweepers", RegionsAmongSweepers},
     {"cores_among_sweepers", CoresAmongSweepers},
 };
 
 }  // namespace
+
+// In front of libc's own, for what this program links as well.
+extern "C" int link(const char* from, const char* to) noexcept {
+  const int result = linkat(AT_FDCWD, from, AT_FDCWD, to, 0);
+  DoBehindCall();
+  return result;
+}
+
+extern "C" int close(int fd) {
+  const auto result = static_cast<int>(syscall(SYS_close, fd));
+  DoBehindCall();
+  return result;
+}
 
 int main(int argc, char** argv) {
   if (argc != 3) return 2;

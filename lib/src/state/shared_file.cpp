@@ -24,8 +24,6 @@ constexpr mode_t kFolderMode = 01777;
 // early comes again with the next command only.
 constexpr int kOpenAttempts = 100;
 
-// kDamaged: readable, but no file of this kind. Files appear whole (see Make), so it is not one
-// that somebody is still building.
 // A program that closed its standard streams goes on writing to their numbers, and must not write
 // into the file. EMFILE or so, like open(), when there is no other number.
 int OpenBeyondStreams(const char* path, int flags, mode_t mode = 0) {
@@ -38,6 +36,8 @@ int OpenBeyondStreams(const char* path, int flags, mode_t mode = 0) {
   return beyond;
 }
 
+// kDamaged: readable, but no file of this kind. Files appear whole (see Make), so it is not one
+// that somebody is still building.
 enum class Opened { kReady, kAbsent, kDamaged, kUnusable };
 
 bool PathOf(const char* folder, const char* name, char* path) {
@@ -83,8 +83,14 @@ bool Resize(int fd, size_t bytes) {
   return ftruncate(fd, static_cast<off_t>(bytes)) == 0;
 }
 
-// Built beside its place and linked there whole, so that nobody ever opens half a file. kAbsent: it
-// was swept as soon as it was there.
+// Where the file system knows no locks nobody removes anything, nor gets a place.
+bool TakeComing(int fd) {
+  return SetLock(fd, kComingByte, F_RDLCK) || (errno != EAGAIN && errno != EACCES);
+}
+
+// Built beside its place and linked there whole, so that nobody ever opens half a file; and held
+// from before it has a name, so that sweepers who never rest cannot remove one after the other.
+// kAbsent: another's was there first, and was swept as soon as it was.
 Opened Make(const SharedFileKind& kind, const char* folder, const char* path, SharedFile* file) {
   // Past the umask, and only what we made: whoever made another decided already.
   if (mkdir(folder, kFolderMode) == 0) chmod(folder, kFolderMode);
@@ -107,16 +113,21 @@ Opened Make(const SharedFileKind& kind, const char* folder, const char* path, Sh
   if (address != MAP_FAILED) {
     kind.write_header(address);
     munmap(address, kind.bytes);
+    TakeComing(fd);
     made = link(draft, path) == 0 || errno == EEXIST;
   }
+  // By the name that it keeps (see OpenedFile::Remember).
+  const Opened opened = made ? OpenExisting(kind, path, O_RDWR, file) : Opened::kUnusable;
   const int error = errno;
+  if (opened == Opened::kReady) TakeComing(file->fd);
   unlink(draft);
   close(fd);
   errno = error;
-  return made ? OpenExisting(kind, path, O_RDWR, file) : Opened::kUnusable;
+  return opened;
 }
 
-constexpr int kMostWaitMs = 500;
+// Far beyond what a loaded machine keeps somebody waiting who is only to let go.
+constexpr int kMostWaitMs = 2000;
 
 // One maker at a time, so that two who start together and may write to different folders do not
 // make one file each, nor remove the other's as damaged. The kernel drops the lock at death; a
@@ -170,11 +181,6 @@ bool MakeInFirst(const SharedFileKind& kind, const SharedFilePlaces& places, Sha
   }
   errno = error;
   return false;
-}
-
-// Where the file system knows no locks nobody removes anything, nor gets a place.
-bool TakeComing(int fd) {
-  return SetLock(fd, kComingByte, F_RDLCK) || (errno != EAGAIN && errno != EACCES);
 }
 
 bool LeadsTo(const char* path, const SharedFile& file) {

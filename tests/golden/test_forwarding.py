@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 from gen import explain, ir, model, render
+from gen.rules import Rule
 
 from .conftest import BuildFailed, Workshop
 
@@ -268,7 +269,7 @@ def with_edited(truth: model.Model, name: str, edit: Edit) -> model.Model:
         functions = tuple(edit(f) if f.name == name else f for f in library.api.functions)
         apis.append(replace(library.api, functions=functions))
     lists = {stem: tuple(sorted(names)) for stem, names in truth.lists.items()}
-    return model.build(tuple(apis), lists, ("cudbg*",), truth.digest)
+    return model.build(tuple(apis), lists, (Rule("cudbg*", "a debugger's"),), truth.digest)
 
 
 # Each argument register that the lazy stub gives back, left out once. A resolver that spoils them

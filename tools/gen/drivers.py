@@ -5,14 +5,17 @@ Owns reading those two sources. Must not know headers or prototypes.
 
 from __future__ import annotations
 
-import fnmatch
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from . import rules
 from .errors import HookgenError
 from .ir import Span
+from .rules import Rule
+
+LEFT = "left-to-driver.txt"
 
 _LIBRARIES = {"cuda": "libcuda", "nvml": "libnvidia-ml"}
 _ARCHITECTURES = {"": "x86_64", "-arm64": "aarch64"}
@@ -68,19 +71,14 @@ def read_exports(folder: Path, library: str) -> tuple[Exports, ...]:
     return tuple(sorted(lists, key=lambda item: (version_key(item.driver), item.architecture)))
 
 
-def read_left_to_driver(path: Path) -> tuple[str, ...]:
-    """The patterns of left-to-driver.txt (`pattern : reason`, `#` comments)."""
-    lines = path.read_text(encoding="utf-8").splitlines()
-    return tuple(
-        line.partition(" : ")[0].strip()
-        for line in lines
-        if line.strip() and not line.startswith("#")
-    )
+def read_left_to_driver(folder: Path) -> tuple[Rule, ...]:
+    """Which exports stay the driver's own.
 
-
-def is_left(name: str, patterns: Iterable[str]) -> bool:
-    """Whether an export stays the driver's own."""
-    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+    Raises:
+        HookgenError: exit 1; the table is damaged.
+        OSError: it cannot be read.
+    """
+    return rules.read((folder / LEFT).read_text(encoding="utf-8"), LEFT)
 
 
 def seen(exports: Iterable[Exports]) -> Mapping[str, Seen]:

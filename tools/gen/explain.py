@@ -9,7 +9,7 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
-from . import filters, hooks, model, stream_order
+from . import filters, hooks, model, rules, stream_order
 from .coverage import declared_in, driver_range
 from .errors import ExitCode, HookgenError
 from .ir import ENFORCED_KINDS, Function, Param
@@ -149,8 +149,8 @@ def _overridden(loaded: Model, symbol: Symbol, api_dir: Path, hooks_dir: Path) -
     reason = hooks.passthrough_reason(api_dir, symbol.name)
     if reason:
         return f"no, on purpose: {reason}"
-    exempt = stream_order.exemption(symbol.name, loaded.exempt)
-    if exempt is not None and not exempt.by_hand:
+    exempt = rules.naming(symbol.name, loaded.exempt)
+    if exempt is not None and not stream_order.is_by_hand(exempt):
         return f"no, on purpose: {exempt.reason}"
     if not hooks_dir.is_dir():
         return "unknown: name the folder of the hooks with --hooks"

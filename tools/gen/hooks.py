@@ -1,16 +1,18 @@
 """Which functions hand-written hooks define, read from their source text.
 
-Owns the recognition of a definition in `lib/src/hooks/**/*.cpp` and of the reasons in
-`passthrough.txt`. Must not know what a hook does. The binary truth is `findsyms check`.
+Owns the recognition of a definition in `lib/src/hooks/**/*.cpp` and what `passthrough.txt` is
+for. Must not know what a hook does. The binary truth is `findsyms check`.
 """
 
 from __future__ import annotations
 
-import fnmatch
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from . import rules
+
+PASSTHROUGH = "passthrough.txt"
 _COMMENT_OR_TEXT = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"", re.DOTALL)
 
 
@@ -47,15 +49,16 @@ def definition_line(text: str, name: str) -> int:
 
 
 def passthrough_reason(api_dir: Path, name: str) -> str:
-    """Why an enforced symbol is passed through on purpose; empty when it is not listed."""
-    path = api_dir / "passthrough.txt"
+    """Why an enforced symbol is passed through on purpose; empty when it is not listed.
+
+    Raises:
+        HookgenError: exit 1; the table is damaged.
+    """
+    path = api_dir / PASSTHROUGH
     if not path.is_file():
         return ""
-    for line in path.read_text(encoding="utf-8").splitlines():
-        pattern, colon, reason = line.partition("#")[0].partition(" :")
-        if colon and fnmatch.fnmatchcase(name, pattern.strip()):
-            return reason.strip()
-    return ""
+    rule = rules.naming(name, rules.read(path.read_text(encoding="utf-8"), PASSTHROUGH))
+    return rule.reason if rule else ""
 
 
 # Implementation.

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import kinds
-from .drivers import Exports, Seen, is_left, read_exports, read_left_to_driver, seen
+from . import kinds, rules
+from .drivers import Exports, Seen, read_exports, read_left_to_driver, seen
 from .errors import HookgenError
 from .facts import HeaderFacts, RawFunction, Touched
 from .ir import (
@@ -28,6 +28,7 @@ from .ir import (
 )
 from .macros import value_of
 from .naming import split
+from .rules import Rule
 from .selection import check_touched, select_types
 from .typedefs import check_prefixes, thresholds
 
@@ -51,7 +52,7 @@ class Inputs:
 
     touched: Touched
     exports: tuple[Exports, ...]
-    left: tuple[str, ...]
+    left: tuple[Rule, ...]
 
 
 def load_inputs(api: Path, library: str) -> Inputs:
@@ -63,7 +64,7 @@ def load_inputs(api: Path, library: str) -> Inputs:
     try:
         raw = json.loads((api / "touched.json").read_text(encoding="utf-8"))
         own = {key: _own(raw[key], library) for key in ("records", "enums", "macros")}
-        left = read_left_to_driver(api / "left-to-driver.txt")
+        left = read_left_to_driver(api)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise HookgenError(
             f"the inputs in '{api}' cannot be read",
@@ -161,11 +162,11 @@ def _aliases(history: Sequence[HeaderFacts], where: Mapping[str, Seen]) -> tuple
 
 
 def _untyped(
-    where: Mapping[str, Seen], known: set[str], left: Sequence[str]
+    where: Mapping[str, Seen], known: set[str], left: Sequence[Rule]
 ) -> tuple[Untyped, ...]:
     out = []
     for name in sorted(where.keys() - known):
-        if is_left(name, left):
+        if rules.naming(name, left):
             continue
         kind, reason = kinds.classify(split(name).base)
         out.append(Untyped(name, kind, reason, where[name].drivers, where[name].architectures))

@@ -6,17 +6,17 @@ driver exports, and the hash that banners carry. Must not know jinja2 nor any ou
 
 from __future__ import annotations
 
-import fnmatch
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
-from . import ir, stream_order
+from . import drivers, ir, rules, stream_order
 from .drivers import version_key
 from .errors import HookgenError
 from .filters import cpp_type, param_list, param_names, type_list
+from .rules import Rule
 from .type_order import OrderedTypes, order_types, record_takers
 
 LIBRARIES = ("cuda", "nvml")
@@ -117,7 +117,7 @@ class Model:
     types: OrderedTypes
     drivers: tuple[str, ...]
     lists: Mapping[str, frozenset[str]]
-    exempt: tuple[stream_order.Exemption, ...]
+    exempt: tuple[Rule, ...]
     digest: str
 
     @property
@@ -160,7 +160,7 @@ class Model:
 
 def input_files(api_dir: Path) -> tuple[Path, ...]:
     """The files that `load` reads, sorted: what a build must watch."""
-    files = ("cuda.json", "nvml.json", "left-to-driver.txt", stream_order.FILE)
+    files = ("cuda.json", "nvml.json", drivers.LEFT, stream_order.FILE)
     named = (api_dir / file for file in files)
     return (*named, *sorted((api_dir / "symbols").glob("*.txt")))
 
@@ -177,24 +177,25 @@ def load(api_dir: Path) -> Model:
         digest.update(f"{path.name}\0{text}\0".encode())
     apis = tuple(_parse(api_dir / f"{name}.json", texts) for name in LIBRARIES)
     lists = {path.stem: tuple(text.split()) for path, text in texts.items() if _is_list(path)}
-    left = _patterns(texts[api_dir / "left-to-driver.txt"])
-    exempt = stream_order.read(texts[api_dir / stream_order.FILE])
+    left, exempt = (
+        rules.read(texts[api_dir / file], file) for file in (drivers.LEFT, stream_order.FILE)
+    )
     return build(apis, lists, left, digest.hexdigest()[:16], exempt)
 
 
 def build(
     apis: tuple[ir.Api, ...],
     lists: Mapping[str, tuple[str, ...]],
-    left_to_driver: tuple[str, ...],
+    left_to_driver: tuple[Rule, ...],
     digest: str,
-    exempt: tuple[stream_order.Exemption, ...] = (),
+    exempt: tuple[Rule, ...] = (),
 ) -> Model:
     """Put the parts together; pure.
 
     Args:
         apis: CUDA, then NVML.
         lists: `libcuda-580.159.04` (and `…-arm64`) to exported names.
-        left_to_driver: name patterns of exports that are never ours.
+        left_to_driver: names of exports that are never ours.
         digest: hash of everything that was read.
         exempt: functions about streams that no hook is rendered for.
     """
@@ -244,17 +245,12 @@ def _is_list(path: Path) -> bool:
     return path.parent.name == "symbols"
 
 
-def _patterns(text: str) -> tuple[str, ...]:
-    lines = (line.partition("#")[0].partition(" :")[0].strip() for line in text.splitlines())
-    return tuple(line for line in lines if line)
-
-
 def _library(
     api: ir.Api,
     first: int,
     lists: Mapping[str, tuple[str, ...]],
-    left: tuple[str, ...],
-    exempt: tuple[stream_order.Exemption, ...],
+    left: tuple[Rule, ...],
+    exempt: tuple[Rule, ...],
 ) -> Library:
     stem = api.soname.partition(".so")[0]
     versions = sorted(
@@ -262,7 +258,7 @@ def _library(
     )
     newest = versions[-1] if versions else ""
     names = lists.get(f"{stem}-{newest}", ())
-    kept = [name for name in names if any(fnmatch.fnmatchcase(name, one) for one in left)]
+    kept = [name for name in names if rules.naming(name, left)]
     data = [name for name in kept if _is_debugger_data(name)]
     spelled = sorted(_symbols(api, exempt), key=lambda symbol: symbol.name)
     _refuse_duplicates(spelled)
@@ -299,7 +295,7 @@ def _lists_library(name: str, stem: str) -> bool:
     return name.startswith(f"{stem}-") and not name.endswith("-arm64")
 
 
-def _symbols(api: ir.Api, exempt: tuple[stream_order.Exemption, ...]) -> Iterator[Symbol]:
+def _symbols(api: ir.Api, exempt: tuple[Rule, ...]) -> Iterator[Symbol]:
     functions = {function.name: function for function in api.functions}
     takers = record_takers(api.types, api.functions)
     for function in api.functions:

@@ -1,61 +1,26 @@
 """Which functions put something into a stream that is no kernel, and what their hooks say first.
 
-Owns that rule and the reading of its exceptions (`lib/api/stream-order.txt`). Must not know what
+Owns that decision; its exceptions are the rules of `lib/api/stream-order.txt`. Must not know what
 the core limiter makes of it, nor which hooks are written by hand.
 """
 
 from __future__ import annotations
 
-import fnmatch
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
-from .errors import HookgenError
+from . import rules
 from .filters import param_names
 from .ir import ENFORCED_KINDS, Function
+from .rules import Rule
 
 FILE = "stream-order.txt"
 RENDERED = "stream_order.cpp"
 _BY_HAND = "by hand, "
 
 
-@dataclass(frozen=True, slots=True)
-class Exemption:
-    """A line of the table: names (`*` for any text) that no hook is rendered for, and why."""
-
-    pattern: str
-    reason: str
-
-    @property
-    def by_hand(self) -> bool:
-        """Whether lib/src/hooks has to define every function that the line names."""
-        return self.reason.startswith(_BY_HAND)
-
-
-def read(text: str) -> tuple[Exemption, ...]:
-    """The lines `pattern : reason`; empty ones and comments are skipped.
-
-    Raises:
-        HookgenError: exit 1; a line has no reason.
-    """
-    rows = []
-    for number, line in enumerate(text.splitlines(), 1):
-        if not line.strip() or line.startswith("#"):
-            continue
-        pattern, _, reason = (part.strip() for part in line.partition(" : "))
-        if not (pattern and reason):
-            raise HookgenError(
-                f"{FILE} is damaged",
-                f"line {number} is not 'pattern : reason'",
-                "Say why no hook shall be rendered.",
-            )
-        rows.append(Exemption(pattern, reason))
-    return tuple(rows)
-
-
-def exemption(name: str, table: Iterable[Exemption]) -> Exemption | None:
-    """The line that names a function; none for most."""
-    return next((row for row in table if fnmatch.fnmatchcase(name, row.pattern)), None)
+def is_by_hand(exempt: Rule) -> bool:
+    """Whether lib/src/hooks has to define every function that a rule of the table names."""
+    return exempt.reason.startswith(_BY_HAND)
 
 
 def concerns(function: Function) -> bool:
@@ -63,13 +28,13 @@ def concerns(function: Function) -> bool:
     return function.kind in ("copy", "stream") or bool(_streams(function))
 
 
-def leaves(name: str, function: Function, table: Sequence[Exemption]) -> tuple[str, ...]:
+def leaves(name: str, function: Function, table: Sequence[Rule]) -> tuple[str, ...]:
     """What the rendered hook of a function says before it forwards, as C++; nothing for none.
 
     Enforced kinds have none: their hooks account, and are written by hand. A function without a
     stream among its parameters is about all streams of the calling thread's context.
     """
-    if function.kind in ENFORCED_KINDS or not concerns(function) or exemption(name, table):
+    if function.kind in ENFORCED_KINDS or not concerns(function) or rules.naming(name, table):
         return ()
     return tuple(
         f"LeaveKernels(PerThread({stream}))" if function.stream else f"LeaveKernels({stream})"

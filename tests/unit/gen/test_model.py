@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from gen import ir, signatures
-from gen.drivers import is_left, read_exports, read_left_to_driver
+from gen import ir, rules, signatures
+from gen.drivers import read_exports, read_left_to_driver
 from gen.join import LIBRARIES
 
 REPO = Path(__file__).resolve().parents[3]
@@ -39,22 +39,22 @@ def test_every_export_of_every_listed_driver_is_known(
     library: str, request: pytest.FixtureRequest
 ) -> None:
     known = set(names(request.getfixturevalue(library)))
-    left = read_left_to_driver(API / "left-to-driver.txt")
+    left = read_left_to_driver(API)
 
     unknown = {
         (item.driver, name)
         for item in read_exports(API / "symbols", library)
         for name in item.names - known
-        if not is_left(name, left)
+        if not rules.naming(name, left)
     }
 
     assert unknown == set()
 
 
 def test_left_to_driver_hides_no_function_that_has_a_prototype(api: ir.Api) -> None:
-    left = read_left_to_driver(API / "left-to-driver.txt")
+    left = read_left_to_driver(API)
 
-    assert [name for name in names(api) if is_left(name, left)] == []
+    assert [name for name in names(api) if rules.naming(name, left)] == []
 
 
 def test_forecasts_are_exactly_what_no_listed_driver_exports(cuda: ir.Api, nvml: ir.Api) -> None:

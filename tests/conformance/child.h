@@ -2,8 +2,7 @@
 // and for calls that may kill the one that makes them.
 // A driver that was initialised does not survive fork, hence always a fresh exec.
 
-#ifndef GPUFENCE_TESTS_CONFORMANCE_CHILD_H_
-#define GPUFENCE_TESTS_CONFORMANCE_CHILD_H_
+#pragma once
 
 #include <spawn.h>
 #include <sys/wait.h>
@@ -115,5 +114,3 @@ inline void Tell(const std::string& line) {
 }
 
 }  // namespace conformance
-
-#endif  // GPUFENCE_TESTS_CONFORMANCE_CHILD_H_

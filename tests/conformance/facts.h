@@ -5,8 +5,7 @@
 // never compared.  Everything else must be the same on a real GPU and on the simulator.
 // Must not know any particular API call.
 
-#ifndef GPUFENCE_TESTS_CONFORMANCE_FACTS_H_
-#define GPUFENCE_TESTS_CONFORMANCE_FACTS_H_
+#pragma once
 
 #include <unistd.h>
 
@@ -151,5 +150,3 @@ class Facts {
 };
 
 }  // namespace conformance
-
-#endif  // GPUFENCE_TESTS_CONFORMANCE_FACTS_H_

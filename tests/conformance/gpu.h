@@ -2,8 +2,7 @@
 // GPU, kernels with a known duration, free memory, and what a timeline looks like from outside.
 // Must not know how facts are judged.
 
-#ifndef GPUFENCE_TESTS_CONFORMANCE_GPU_H_
-#define GPUFENCE_TESTS_CONFORMANCE_GPU_H_
+#pragma once
 
 #include <time.h>
 
@@ -168,5 +167,3 @@ class Stream {
 };
 
 }  // namespace conformance
-
-#endif  // GPUFENCE_TESTS_CONFORMANCE_GPU_H_

@@ -7,8 +7,7 @@
 //   extern "C" CUresult cuMemAlloc_v2(CUdeviceptr* dptr, size_t bytesize) {
 //     SIM_CALL(cuMemAlloc_v2, dptr, bytesize);   // always the first statement
 //     ...
-#ifndef GPUFENCE_LIB_SIM_MACHINE_CALLS_H_
-#define GPUFENCE_LIB_SIM_MACHINE_CALLS_H_
+#pragma once
 
 #include <pthread.h>
 #include <stddef.h>
@@ -117,5 +116,3 @@ Visit EnterWith(Door door, uint16_t sym, const Args&... args) {
 
 // The same for functions that work before cuInit or nvmlInit (cuInit, cuGetErrorName, ...).
 #define SIM_CALL_ANYTIME(name, ...) SIM_DOOR(::sim::Door::kAnytime, name __VA_OPT__(, ) __VA_ARGS__)
-
-#endif  // GPUFENCE_LIB_SIM_MACHINE_CALLS_H_

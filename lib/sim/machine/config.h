@@ -3,8 +3,7 @@
 //
 // Owns the names, grammars and defaults of the variables (but DRIVER, which version.h reads at load
 // and which is only checked here).  Must not know what they are used for; touches no file.
-#ifndef GPUFENCE_LIB_SIM_MACHINE_CONFIG_H_
-#define GPUFENCE_LIB_SIM_MACHINE_CONFIG_H_
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -49,5 +48,3 @@ bool ParseInteger(const char* text, int64_t low, int64_t high, int64_t* value);
 void Complain(const char* variable, const char* value, const char* why);
 
 }  // namespace sim
-
-#endif  // GPUFENCE_LIB_SIM_MACHINE_CONFIG_H_

@@ -2,8 +2,7 @@
 //
 // Owns the grammar.  Must not know how a fault is carried out (calls.cpp).  N counts the calls of
 // one symbol in one process from 1; '*' means every call.  The first matching entry wins.
-#ifndef GPUFENCE_LIB_SIM_MACHINE_FAULTS_H_
-#define GPUFENCE_LIB_SIM_MACHINE_FAULTS_H_
+#pragma once
 
 #include <stdint.h>
 
@@ -28,5 +27,3 @@ const Fault* Planned(uint16_t sym, uint64_t count);
 
 }  // namespace faults
 }  // namespace sim
-
-#endif  // GPUFENCE_LIB_SIM_MACHINE_FAULTS_H_

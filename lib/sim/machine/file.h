@@ -2,8 +2,7 @@
 //
 // Owns creating, healing and mapping the file, and the gate.  Must not know what slots or bytes
 // mean (slots.cpp, usage.cpp).  Private to lib/sim/machine.
-#ifndef GPUFENCE_LIB_SIM_MACHINE_FILE_H_
-#define GPUFENCE_LIB_SIM_MACHINE_FILE_H_
+#pragma once
 
 #include <stdint.h>
 
@@ -88,5 +87,3 @@ void SetOwnSlot(int slot);
 int ClaimIn(MachineFile* file);
 
 }  // namespace sim::machine
-
-#endif  // GPUFENCE_LIB_SIM_MACHINE_FILE_H_

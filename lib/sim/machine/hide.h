@@ -6,8 +6,7 @@
 // then answer as they would for the older file.  What the loader binds before any code of ours runs
 // (a program linked with -z now) still sees every name of the file.
 // Must not know what a symbol does.
-#ifndef GPUFENCE_LIB_SIM_MACHINE_HIDE_H_
-#define GPUFENCE_LIB_SIM_MACHINE_HIDE_H_
+#pragma once
 
 #include <stdint.h>
 
@@ -18,5 +17,3 @@ namespace sim {
 void* ExportAddress(uint16_t sym);
 
 }  // namespace sim
-
-#endif  // GPUFENCE_LIB_SIM_MACHINE_HIDE_H_

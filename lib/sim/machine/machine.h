@@ -6,8 +6,7 @@
 // A process owns a slot as long as it holds an open-file-description lock on the slot's byte, so
 // the kernel itself gives the slot back, also after kill -9; whoever finds the lock free clears the
 // slot. Every change of who owns what happens under one gate, which is such a lock too.
-#ifndef GPUFENCE_LIB_SIM_MACHINE_MACHINE_H_
-#define GPUFENCE_LIB_SIM_MACHINE_MACHINE_H_
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -122,5 +121,3 @@ uint64_t BusyNs(const BusyHistory& history, uint64_t from_ns, uint64_t to_ns);
 uint64_t MachineId();
 
 }  // namespace sim::machine
-
-#endif  // GPUFENCE_LIB_SIM_MACHINE_MACHINE_H_

@@ -4,8 +4,7 @@
 //
 // A handle carries its kind, the object's index and a generation that changes with each reuse, so a
 // destroyed, foreign or invented handle is found out without touching memory it may point to.
-#ifndef GPUFENCE_LIB_SIM_MACHINE_OBJECTS_H_
-#define GPUFENCE_LIB_SIM_MACHINE_OBJECTS_H_
+#pragma once
 
 #include <pthread.h>
 #include <stddef.h>
@@ -211,5 +210,3 @@ uint64_t HandleValue(Handle handle) {
 }
 
 }  // namespace sim
-
-#endif  // GPUFENCE_LIB_SIM_MACHINE_OBJECTS_H_

@@ -4,8 +4,7 @@
 // Owns the control file beside the machine file, which stands for /dev/nvidiactl: a descriptor of
 // it means one memory, and its pages are the memory; or a pool, whose memory is its maker's. Beside
 // it lies the file that all dma-bufs are of. Must not know handles or addresses.
-#ifndef GPUFENCE_LIB_SIM_MACHINE_SHARED_H_
-#define GPUFENCE_LIB_SIM_MACHINE_SHARED_H_
+#pragma once
 
 #include <stdint.h>
 
@@ -57,5 +56,3 @@ void LeavePinned(int place);
 void LetGo(SharedHold* hold);
 
 }  // namespace sim::machine
-
-#endif  // GPUFENCE_LIB_SIM_MACHINE_SHARED_H_

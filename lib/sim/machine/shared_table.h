@@ -1,7 +1,6 @@
 // The memories that no single process owns, as the machine's own parts see them. Under the gate.
 // Private to lib/sim/machine.
-#ifndef GPUFENCE_LIB_SIM_MACHINE_SHARED_TABLE_H_
-#define GPUFENCE_LIB_SIM_MACHINE_SHARED_TABLE_H_
+#pragma once
 
 #include "machine/file.h"
 
@@ -19,5 +18,3 @@ uint64_t SharedBytes(const MachineFile& file, int device, int slot);
 void ForgetOwner(MachineFile* file, int slot);
 
 }  // namespace sim::machine
-
-#endif  // GPUFENCE_LIB_SIM_MACHINE_SHARED_TABLE_H_

@@ -1,6 +1,5 @@
 // Clearing the slots of dead processes.  Private to lib/sim/machine.
-#ifndef GPUFENCE_LIB_SIM_MACHINE_SLOTS_H_
-#define GPUFENCE_LIB_SIM_MACHINE_SLOTS_H_
+#pragma once
 
 #include "machine/file.h"
 
@@ -10,5 +9,3 @@ namespace sim::machine {
 void ClearDeadSlots(MachineFile* file);
 
 }  // namespace sim::machine
-
-#endif  // GPUFENCE_LIB_SIM_MACHINE_SLOTS_H_

@@ -1,8 +1,7 @@
 // A growable array of plain values on malloc: std::vector without libstdc++ and without exceptions.
 //
 // Owns its storage.  Must not hold anything with a constructor or destructor.
-#ifndef GPUFENCE_LIB_SIM_MACHINE_VEC_H_
-#define GPUFENCE_LIB_SIM_MACHINE_VEC_H_
+#pragma once
 
 #include <stddef.h>
 #include <stdlib.h>
@@ -76,5 +75,3 @@ class Vec {
 };
 
 }  // namespace sim
-
-#endif  // GPUFENCE_LIB_SIM_MACHINE_VEC_H_

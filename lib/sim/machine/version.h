@@ -3,8 +3,7 @@
 // Owns the reading of GPUFENCE_SIM_DRIVER.  Must not know which symbols a driver exports (hide.h).
 // Versions are numbers here, spelled on demand: tools tell a driver's version by the version-shaped
 // text in its file, so there must be no other (file_driver.cpp).
-#ifndef GPUFENCE_LIB_SIM_MACHINE_VERSION_H_
-#define GPUFENCE_LIB_SIM_MACHINE_VERSION_H_
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -47,5 +46,3 @@ bool ParseDriver(const char* text, Driver* driver);
 size_t FormatDriver(const Driver& driver, char* text, size_t size);
 
 }  // namespace sim
-
-#endif  // GPUFENCE_LIB_SIM_MACHINE_VERSION_H_

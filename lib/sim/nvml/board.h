@@ -2,8 +2,7 @@
 //
 // Owns handles and the shapes in which NVML answers text. Must not know what is asked about a
 // device.
-#ifndef GPUFENCE_LIB_SIM_NVML_BOARD_H_
-#define GPUFENCE_LIB_SIM_NVML_BOARD_H_
+#pragma once
 
 #include <stdint.h>
 
@@ -63,5 +62,3 @@ inline constexpr unsigned kUuidTextBytes = 41;
 void FormatUuid(nvmlDevice_t device, char text[kUuidTextBytes]);
 
 }  // namespace sim::nvml
-
-#endif  // GPUFENCE_LIB_SIM_NVML_BOARD_H_

@@ -1,6 +1,5 @@
 // A device's own marks as text, for the functions that tell them and those that search by them.
-#ifndef GPUFENCE_LIB_SIM_NVML_IDENTITY_H_
-#define GPUFENCE_LIB_SIM_NVML_IDENTITY_H_
+#pragma once
 
 #include "machine/machine.h"
 
@@ -11,5 +10,3 @@ inline constexpr unsigned kSerialTextBytes = 14;
 void FormatSerial(const machine::DeviceRecord& record, char text[kSerialTextBytes]);
 
 }  // namespace sim::nvml
-
-#endif  // GPUFENCE_LIB_SIM_NVML_IDENTITY_H_

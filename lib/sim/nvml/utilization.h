@@ -1,6 +1,5 @@
 // A device's load as NVML last sampled it, for the figures that follow it.
-#ifndef GPUFENCE_LIB_SIM_NVML_UTILIZATION_H_
-#define GPUFENCE_LIB_SIM_NVML_UTILIZATION_H_
+#pragma once
 
 namespace sim::nvml {
 
@@ -8,5 +7,3 @@ namespace sim::nvml {
 unsigned LoadPercent(int index);
 
 }  // namespace sim::nvml
-
-#endif  // GPUFENCE_LIB_SIM_NVML_UTILIZATION_H_

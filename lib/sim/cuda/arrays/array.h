@@ -1,6 +1,5 @@
 // What can be done with arrays, without the API around it.  DriverLock held throughout.
-#ifndef GPUFENCE_LIB_SIM_CUDA_ARRAY_H_
-#define GPUFENCE_LIB_SIM_CUDA_ARRAY_H_
+#pragma once
 
 #include "cuda/arrays/array_state.h"
 
@@ -23,5 +22,3 @@ CUresult Destroy(CUmipmappedArray handle);
 CUresult Describe(CUarray handle, CUDA_ARRAY3D_DESCRIPTOR* descriptor);
 
 }  // namespace sim::array
-
-#endif  // GPUFENCE_LIB_SIM_CUDA_ARRAY_H_

@@ -1,8 +1,7 @@
 // The geometry of CUDA arrays: what a descriptor means in bytes, and whether it means anything.
 //
 // Pure; knows nothing of memory or handles.
-#ifndef GPUFENCE_LIB_SIM_CUDA_ARRAY_SHAPE_H_
-#define GPUFENCE_LIB_SIM_CUDA_ARRAY_SHAPE_H_
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -45,5 +44,3 @@ struct Tile {
 Tile TileOf(const Shape& shape);
 
 }  // namespace sim::array
-
-#endif  // GPUFENCE_LIB_SIM_CUDA_ARRAY_SHAPE_H_

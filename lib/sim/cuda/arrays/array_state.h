@@ -1,8 +1,7 @@
 // Arrays and mipmapped arrays as objects: what array.cpp and array_sparse.cpp share.
 //
 // DriverLock held throughout.
-#ifndef GPUFENCE_LIB_SIM_CUDA_ARRAY_STATE_H_
-#define GPUFENCE_LIB_SIM_CUDA_ARRAY_STATE_H_
+#pragma once
 
 #include "cuda/arrays/array_shape.h"
 #include "cuda/memory/heap.h"
@@ -50,5 +49,3 @@ Storage* StorageOf(Array* array);
 uint64_t LevelOffset(const Storage& storage, unsigned level);
 
 }  // namespace sim::array
-
-#endif  // GPUFENCE_LIB_SIM_CUDA_ARRAY_STATE_H_

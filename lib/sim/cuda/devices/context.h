@@ -4,8 +4,7 @@
 // Owns the context table, the per-thread stack and the primary contexts.  Must not know what lives
 // in a context: families that keep something per context end it in one of the functions declared at
 // the bottom.
-#ifndef GPUFENCE_LIB_SIM_CUDA_CONTEXT_H_
-#define GPUFENCE_LIB_SIM_CUDA_CONTEXT_H_
+#pragma once
 
 #include <pthread.h>
 #include <stdint.h>
@@ -78,5 +77,3 @@ void EndPeersOf(context::Context* context);                  // peer.cpp
 [[gnu::weak]] void EndModulesOf(context::Context* context);  // modules, functions
 
 }  // namespace sim
-
-#endif  // GPUFENCE_LIB_SIM_CUDA_CONTEXT_H_

@@ -2,8 +2,7 @@
 //
 // Private to lib/sim/cuda/context*, green.cpp, and launch.cpp for stacks; others see context.h.
 // DriverLock held throughout.
-#ifndef GPUFENCE_LIB_SIM_CUDA_CONTEXT_STATE_H_
-#define GPUFENCE_LIB_SIM_CUDA_CONTEXT_STATE_H_
+#pragma once
 
 #include "cuda/devices/context.h"
 
@@ -49,5 +48,3 @@ bool GrowStack(Context* context, uint64_t bytes);
 inline constexpr unsigned kSmGroup = 8;
 
 }  // namespace sim::context
-
-#endif  // GPUFENCE_LIB_SIM_CUDA_CONTEXT_STATE_H_

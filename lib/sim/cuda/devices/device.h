@@ -1,8 +1,7 @@
 // Devices as the CUDA API numbers them: the machine's devices after CUDA_VISIBLE_DEVICES.
 //
 // Owns the mapping logical to physical.  Must not know contexts or memory.
-#ifndef GPUFENCE_LIB_SIM_CUDA_DEVICE_H_
-#define GPUFENCE_LIB_SIM_CUDA_DEVICE_H_
+#pragma once
 
 #include "driver_abi.h"
 
@@ -28,5 +27,3 @@ int SmCount(CUdevice device);
 CUresult ResolveLocation(const CUmemLocation& location, int* device);
 
 }  // namespace sim::device
-
-#endif  // GPUFENCE_LIB_SIM_CUDA_DEVICE_H_

@@ -3,8 +3,7 @@
 // Owns one memory file per process, mapped once: offset in the file and device address differ by a
 // constant, pages exist only where they were written, and another process can map a part of it.
 // Must not know what an address is used for, nor what it costs.  DriverLock held throughout.
-#ifndef GPUFENCE_LIB_SIM_CUDA_ARENA_H_
-#define GPUFENCE_LIB_SIM_CUDA_ARENA_H_
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -58,5 +57,3 @@ void MakeBlank(uintptr_t address, size_t bytes);
 void Unmap(uintptr_t address, size_t bytes);
 
 }  // namespace sim::arena
-
-#endif  // GPUFENCE_LIB_SIM_CUDA_ARENA_H_

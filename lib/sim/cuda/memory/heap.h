@@ -2,8 +2,7 @@
 //
 // Owns the charging of blocks to the device.  Must not know addresses' users or the API.
 // DriverLock held throughout.
-#ifndef GPUFENCE_LIB_SIM_CUDA_HEAP_H_
-#define GPUFENCE_LIB_SIM_CUDA_HEAP_H_
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -41,5 +40,3 @@ void Give(const Block& block);
 uint64_t InGranules(uint64_t bytes);
 
 }  // namespace sim::heap
-
-#endif  // GPUFENCE_LIB_SIM_CUDA_HEAP_H_

@@ -1,6 +1,5 @@
 // Pinned host memory as others see it.  DriverLock held.
-#ifndef GPUFENCE_LIB_SIM_CUDA_HOST_H_
-#define GPUFENCE_LIB_SIM_CUDA_HOST_H_
+#pragma once
 
 #include "cuda/memory/memory.h"
 
@@ -10,5 +9,3 @@ namespace sim::host {
 void Unmap(const memory::Range& range);
 
 }  // namespace sim::host
-
-#endif  // GPUFENCE_LIB_SIM_CUDA_HOST_H_

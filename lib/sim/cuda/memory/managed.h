@@ -1,6 +1,5 @@
 // Managed memory as others see it: something that can make room on a device.  DriverLock held.
-#ifndef GPUFENCE_LIB_SIM_CUDA_MANAGED_H_
-#define GPUFENCE_LIB_SIM_CUDA_MANAGED_H_
+#pragma once
 
 #include <stdint.h>
 
@@ -16,5 +15,3 @@ uint64_t Evict(int device, uint64_t bytes);
 void End(memory::Range* range);
 
 }  // namespace sim::managed
-
-#endif  // GPUFENCE_LIB_SIM_CUDA_MANAGED_H_

@@ -1,8 +1,7 @@
 // What managed memory keeps per allocation: shared by managed.cpp and managed_advice.cpp.
 //
 // DriverLock held throughout.
-#ifndef GPUFENCE_LIB_SIM_CUDA_MANAGED_STATE_H_
-#define GPUFENCE_LIB_SIM_CUDA_MANAGED_STATE_H_
+#pragma once
 
 #include "cuda/memory/heap.h"
 #include "cuda/memory/memory.h"
@@ -35,5 +34,3 @@ memory::Range* Find(CUdeviceptr address, size_t bytes);
 CUmemLocation LocationOf(CUdevice device);
 
 }  // namespace sim::managed
-
-#endif  // GPUFENCE_LIB_SIM_CUDA_MANAGED_STATE_H_

@@ -2,8 +2,7 @@
 //
 // Owns the address map (ranges.cpp), the arena that gives device addresses real bytes (arena.cpp)
 // and the moving of bytes.  Must not know streams or time: it acts at once, on what it is told.
-#ifndef GPUFENCE_LIB_SIM_CUDA_MEMORY_H_
-#define GPUFENCE_LIB_SIM_CUDA_MEMORY_H_
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -151,5 +150,3 @@ namespace sim::graph {
 [[gnu::weak]] bool IsIdle(CUdeviceptr address);
 
 }  // namespace sim::graph
-
-#endif  // GPUFENCE_LIB_SIM_CUDA_MEMORY_H_

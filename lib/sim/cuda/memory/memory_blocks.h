@@ -1,8 +1,7 @@
 // Ranges made of heap blocks: linear, managed and low-address memory, and their end.
 //
 // Shared by memory.cpp, pitch.cpp and managed.cpp.  DriverLock held throughout.
-#ifndef GPUFENCE_LIB_SIM_CUDA_MEMORY_BLOCKS_H_
-#define GPUFENCE_LIB_SIM_CUDA_MEMORY_BLOCKS_H_
+#pragma once
 
 #include "cuda/memory/heap.h"
 #include "cuda/memory/memory.h"
@@ -53,5 +52,3 @@ void EndFreed(int device);
 heap::Block BlockOf(const Range& range);
 
 }  // namespace sim::memory
-
-#endif  // GPUFENCE_LIB_SIM_CUDA_MEMORY_BLOCKS_H_

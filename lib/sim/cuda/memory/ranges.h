@@ -1,8 +1,7 @@
 // The address map: which range of device-visible memory an address belongs to.
 //
 // Owns the sorted table.  Must not know how ranges come to be.  DriverLock held throughout.
-#ifndef GPUFENCE_LIB_SIM_CUDA_RANGES_H_
-#define GPUFENCE_LIB_SIM_CUDA_RANGES_H_
+#pragma once
 
 #include "cuda/memory/memory.h"
 
@@ -22,5 +21,3 @@ memory::Range* FirstFrom(uintptr_t address);
 bool Overlaps(uintptr_t address, size_t bytes);
 
 }  // namespace sim::ranges
-
-#endif  // GPUFENCE_LIB_SIM_CUDA_RANGES_H_

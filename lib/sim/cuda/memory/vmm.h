@@ -1,8 +1,7 @@
 // Virtual memory management: reserved addresses, physical handles, mappings.
 //
 // Others see only whether an address is reserved.  DriverLock held.
-#ifndef GPUFENCE_LIB_SIM_CUDA_VMM_H_
-#define GPUFENCE_LIB_SIM_CUDA_VMM_H_
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -21,5 +20,3 @@ bool AddMapping(uint64_t handle);
 void DropMapping(uint64_t handle);
 
 }  // namespace sim::vmm
-
-#endif  // GPUFENCE_LIB_SIM_CUDA_VMM_H_

@@ -1,8 +1,7 @@
 // Physical handles, reservations and mappings: what vmm_*.cpp share.
 //
 // DriverLock held throughout.
-#ifndef GPUFENCE_LIB_SIM_CUDA_VMM_STATE_H_
-#define GPUFENCE_LIB_SIM_CUDA_VMM_STATE_H_
+#pragma once
 
 #include "cuda/memory/memory.h"
 #include "machine/shared.h"
@@ -42,5 +41,3 @@ void Release(Physical* physical);
 CUresult ResolveProp(const CUmemAllocationProp* prop, int* device);
 
 }  // namespace sim::vmm
-
-#endif  // GPUFENCE_LIB_SIM_CUDA_VMM_STATE_H_

@@ -1,6 +1,5 @@
 // Memory pools as the rest of memory sees them.  DriverLock held.
-#ifndef GPUFENCE_LIB_SIM_CUDA_POOL_H_
-#define GPUFENCE_LIB_SIM_CUDA_POOL_H_
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -78,5 +77,3 @@ CUresult RefuseIfCapturing();
 Pool* GraphPoolOf(int device);
 
 }  // namespace sim::pool
-
-#endif  // GPUFENCE_LIB_SIM_CUDA_POOL_H_

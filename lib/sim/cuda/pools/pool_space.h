@@ -5,8 +5,7 @@
 // equals the last; behind everything else lies the rest of the stretch.  A block without pieces may
 // move to another address.
 // Must not know pools' attributes, streams, or what a block costs.  DriverLock held.
-#ifndef GPUFENCE_LIB_SIM_CUDA_POOL_SPACE_H_
-#define GPUFENCE_LIB_SIM_CUDA_POOL_SPACE_H_
+#pragma once
 
 #include <stdint.h>
 
@@ -61,5 +60,3 @@ void Settle(Space* space);
 void End(Space* space);
 
 }  // namespace sim::pool
-
-#endif  // GPUFENCE_LIB_SIM_CUDA_POOL_SPACE_H_

@@ -1,8 +1,7 @@
 // Memory behind dma-bufs: it stays on the device until the last of them is closed.
 //
 // Must not know how memory comes to lie where it does.  DriverLock held.
-#ifndef GPUFENCE_LIB_SIM_CUDA_DMA_BUF_H_
-#define GPUFENCE_LIB_SIM_CUDA_DMA_BUF_H_
+#pragma once
 
 #include <stdint.h>
 
@@ -15,5 +14,3 @@ void Leave(uint64_t offset);
 bool IsPinned(uint64_t offset);
 
 }  // namespace sim::dma_buf
-
-#endif  // GPUFENCE_LIB_SIM_CUDA_DMA_BUF_H_

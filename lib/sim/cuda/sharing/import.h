@@ -1,6 +1,5 @@
 // Bringing another process's memory into this one's addresses.  DriverLock held.
-#ifndef GPUFENCE_LIB_SIM_CUDA_IMPORT_H_
-#define GPUFENCE_LIB_SIM_CUDA_IMPORT_H_
+#pragma once
 
 #include "cuda/memory/memory.h"
 
@@ -18,5 +17,3 @@ struct Piece {
 CUresult Map(const Piece& piece, uint64_t context, uint64_t pool, CUdeviceptr* address);
 
 }  // namespace sim::import
-
-#endif  // GPUFENCE_LIB_SIM_CUDA_IMPORT_H_

@@ -1,8 +1,7 @@
 // Memory files that other processes may map: how one is made, recognised and reached.
 //
 // Must not know handles or addresses.
-#ifndef GPUFENCE_LIB_SIM_CUDA_SHARED_FILE_H_
-#define GPUFENCE_LIB_SIM_CUDA_SHARED_FILE_H_
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -16,5 +15,3 @@ int OpenForeign(int pid, int fd, uint64_t inode);
 uint64_t InodeOf(int fd);
 
 }  // namespace sim::shared_file
-
-#endif  // GPUFENCE_LIB_SIM_CUDA_SHARED_FILE_H_

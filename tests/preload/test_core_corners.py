@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from gpufence import region
+
 from .conftest import Sim
 from .test_core_matrix import WAITED
 from .virtual_world import Words, run_together
@@ -27,6 +29,12 @@ def limited(folder: Path, percent: int) -> dict[str, str]:
         "GPUFENCE_STATE_DIR": str(folder),
         "GPUFENCE_CONTAINER": "corners",
     }
+
+
+def activity(folder: Path) -> region.Activity:
+    """What the container's file says of the one device."""
+    (device,) = region.read(*region.find({}, str(folder))).devices
+    return device.activity
 
 
 def corner(sim: Sim, folder: Path, percent: int, *words: str | int) -> float:
@@ -59,6 +67,26 @@ def test_a_long_kernel_behind_short_ones_is_paid_for_in_a_per_thread_stream(
     sim: Sim, tmp_path: Path
 ) -> None:
     assert corner(sim, tmp_path, 30, "hidden") == pytest.approx(30, abs=2 * POINTS)
+
+
+@pytest.mark.parametrize("way", ["main", "handler"])
+def test_every_held_launch_is_counted(sim: Sim, tmp_path: Path, way: str) -> None:
+    """Also the last one, behind which the process ends, and those that no watcher sees."""
+    command = ("cores_corners", "held", way)
+    (done,) = run_together(sim, tmp_path, [command], env=limited(tmp_path, 10))
+
+    counted = activity(tmp_path)
+    assert counted.launches_held == done.facts["held"] > 0
+    assert counted.held_ns == pytest.approx(done.facts["held_us"] * 1000, rel=0.001)
+
+
+def test_what_is_over_holds_nobody(sim: Sim, tmp_path: Path) -> None:
+    """Forty kernels at a time, each waited for, and of a length that has to be learnt again.
+
+    A burst of them is over before anybody looks: the launch behind it sees that for itself.
+    """
+    assert corner(sim, tmp_path, 50, "rounds", 10, 5_000) > 0
+    assert activity(tmp_path).launches_held == 0
 
 
 @pytest.mark.parametrize("way", ["sync", "event", "query", "copy", "none"])

@@ -22,10 +22,14 @@
 //   cores_corners uneven COUNT KERNEL_US short kernels, in fours that an event ends and whose wait
 //                                        returns late; those of one four in COUNT are longer
 //   cores_corners late_waits             short kernels; for one in twenty the wait begins late
+//   cores_corners rounds KERNEL_US PAUSE_US
+//                                        forty kernels, an event behind each waited for; a pause
+//   cores_corners held WAY               kernels of 20 ms; ends behind a held launch, in main (main)
+//                                        or in a handler of exit (handler)
 //   cores_corners forgotten              ends a stream, then waits for its context
 //
-// They print {"share": percent of the time until all was paid for}, {"launches": that went in time}
-// or {"done": 0 or 1}.
+// They print {"share": percent of the time until all was paid for}, {"launches": that went in time},
+// {"done": 0 or 1} or {"held": launches, "held_us": all together}.
 #include <time.h>
 #include <unistd.h>
 
@@ -108,10 +112,32 @@ void WorkInHandler() {
   run.Tell();
 }
 
+// None waits longer for nothing: a launch and its marker take a microsecond or two.
+constexpr double kHeldUs = 100;
+
+void BeHeld(const Gpu& gpu) {
+  CUstream stream = NewStream();
+  double held = 0;
+  double held_us = 0;
+  double last_us = 0;
+  for (int i = 0; i < 6 || last_us < kHeldUs; ++i) {
+    const double begin_us = NowUs();
+    MUST(gpu.Spin(stream, 20 * kMs, kWholeGpu));
+    last_us = NowUs() - begin_us;
+    held += last_us >= kHeldUs ? 1 : 0;
+    held_us += last_us >= kHeldUs ? last_us : 0;
+  }
+  Facts facts;
+  facts.Say("held", held);
+  facts.Say("held_us", held_us);
+}
+
+void BeHeldInHandler() { BeHeld(*handler_gpu); }
+
 // Called last, since it is registered first.
-void Handler(const Gpu& gpu) {
+void InHandler(const Gpu& gpu, void (*handler)()) {
   handler_gpu = &gpu;
-  if (atexit(WorkInHandler) != 0) exit(1);
+  if (atexit(handler) != 0) exit(1);
   MUST(gpu.Spin(nullptr, kUs));
   MUST(cuCtxSynchronize());
 }
@@ -270,6 +296,19 @@ void LateWaits(const Gpu& gpu) {
   Facts().Say("launches", launches);
 }
 
+void Rounds(const Gpu& gpu, unsigned long long kernel_ns, useconds_t pause_us) {
+  CUstream stream = NewStream();
+  Run run(gpu);
+  double launches = 0;
+  for (; !run.IsOver(500); usleep(pause_us)) {
+    for (int i = 0; i < 40; ++i, ++launches) {
+      run.Launch(stream, kernel_ns);
+      MUST(cuEventSynchronize(Mark(stream)));
+    }
+  }
+  Facts().Say("launches", launches);
+}
+
 void Forgotten(const Gpu& gpu) {
   CUstream stream = NewStream();
   MUST(gpu.Spin(stream, 10 * kUs, kWholeGpu));
@@ -287,13 +326,18 @@ int main(int argc, char** argv) {
   if (Is(what, "blocked")) {
     Blocked(gpu);
   } else if (Is(what, "handler")) {
-    Handler(gpu);
+    InHandler(gpu, WorkInHandler);
+  } else if (Is(what, "held") && argc == 3) {
+    if (Is(argv[2], "main")) BeHeld(gpu);
+    if (Is(argv[2], "handler")) InHandler(gpu, BeHeldInHandler);
   } else if (Is(what, "hidden")) {
     Hidden(gpu);
   } else if (Is(what, "rarely_long") && argc == 3) {
     RarelyLong(gpu, static_cast<unsigned>(atoi(argv[2])));
   } else if (Is(what, "uneven") && argc == 4) {
     Uneven(gpu, static_cast<unsigned>(atoi(argv[2])), strtoull(argv[3], nullptr, 10) * kUs);
+  } else if (Is(what, "rounds") && argc == 4) {
+    Rounds(gpu, strtoull(argv[2], nullptr, 10) * kUs, static_cast<useconds_t>(atoi(argv[3])));
   } else if (Is(what, "late_waits")) {
     LateWaits(gpu);
   } else if (Is(what, "other_context")) {

@@ -28,7 +28,7 @@ uint64_t GangHold::Ask(Cores* cores, CoreDevice* device, HoldFor hold, uint64_t 
   if (view.members == 0) return hold.budget_ns;
   if (view.quiet_lead != 0) view = CountAs(device, view.quiet_lead, met_ns, now_ns);
 
-  const bool is_quiet = !cores->markers.IsActive(device->ordinal);
+  const bool is_quiet = !cores->markers.streams.IsActive(device->ordinal);
   const auto fed_ns = static_cast<int64_t>(CostOf(kFedNs, device->seat.ShareNow(now_ns)));
   const GangAsker asker = {.wait_ns = hold.budget_ns,
                            .owed_ns = hold.owed_ns,

@@ -12,6 +12,9 @@ namespace gpufence {
 
 inline constexpr uint64_t kTickNs = 500'000;
 inline constexpr size_t kMostIntervals = 256;
+inline constexpr size_t kMostWaitedIntervals = 8;  // of one stream's run
+// What runs so long without an end may wait for what we hold: then one launch goes.
+inline constexpr uint64_t kPatienceNs = 2'000'000'000;
 
 // Null: no core limit holds there now.
 inline CoreDevice* DeviceAt(Cores* cores, uint32_t ordinal) {
@@ -32,6 +35,13 @@ struct HoldFor {
 // `stream`: null: one that is not marked.
 HoldFor HoldOf(Cores* cores, CoreDevice* device, const MarkedStream* stream, uint64_t now_ns);
 
+// Holds one launch: waits for budget, room in the queue and the turn, in this order, and opens the
+// gate. Returns how long it waited.
+HeldNs Hold(Cores* cores, CoreDevice* device, MarkedStream* stream);
+
+// Looks, where no watcher does.
+void TickHere(Cores* cores);
+
 // A launch that may be held for budget, among others of its container (policy/gang.h).
 class GangHold {
  public:
@@ -50,7 +60,7 @@ class GangHold {
 };
 
 // Charges intervals to the devices that they are of; puts them in order.
-void ChargeAll(Cores* cores, BusyInterval* busy, size_t count, uint64_t now_ns);
+void ChargeAll(Cores* cores, BusyList* busy, uint64_t now_ns);
 
 // Every fifth of a second, where it matters: whether somebody else uses the device.
 void LookForNeighbours(CoreDevice* device, uint64_t now_ns);

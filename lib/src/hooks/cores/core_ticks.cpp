@@ -1,6 +1,8 @@
 // What is done at every look: charging, gates, turns; and when to look again.
 #include <algorithm>
 
+#include "device/markers/collect.h"
+#include "device/markers/forecast.h"
 #include "hooks/cores/core_pace.h"
 #include "hooks/cores/cores.h"
 #include "hooks/graphs/captures.h"
@@ -113,7 +115,7 @@ bool AnyOthers(const Cores* cores, uint64_t now_ns) {
 // kernel that hides between short ones is charged from the look that finds it: of such a share no
 // more can hide than the rest of the GPU.
 bool IsLookedAtRarely(Cores* cores, const CoreDevice& device, uint64_t share) {
-  const uint64_t launch_ns = cores->markers.LaunchNs(device.ordinal);
+  const uint64_t launch_ns = LaunchNs(&cores->markers, device.ordinal);
   return share >= kRarelyLookedAt && !device.seat.shares_device() && launch_ns != 0 &&
          launch_ns < kFastLaunchNs;
 }
@@ -150,9 +152,9 @@ uint64_t QueueTickNs(Cores* cores, const CoreDevice& device, uint64_t now_ns) {
   if (unpaid_ns > 0) {
     return std::clamp(static_cast<uint64_t>(unpaid_ns), 3 * kTickNs / 2, kLongestLookNs);
   }
-  const bool known = cores->markers.EndsNs(device.ordinal, now_ns) != 0;
-  const uint64_t left_ns = cores->markers.LeftNs(device.ordinal, now_ns);
-  const uint64_t expected_ns = cores->markers.ExpectedNs(now_ns);
+  const bool known = EndsNs(&cores->markers, device.ordinal, now_ns) != 0;
+  const uint64_t left_ns = LeftNs(&cores->markers, device.ordinal, now_ns);
+  const uint64_t expected_ns = ExpectedNs(&cores->markers, now_ns);
   const uint64_t next_ns =
       std::max(left_ns / 2, known ? expected_ns : std::min(expected_ns, kTickNs));
   return std::clamp(next_ns, kShortTickNs, kLongestLookNs);
@@ -167,8 +169,8 @@ uint64_t TurnTickNs(Cores* cores, const CoreDevice& device, bool active, uint64_
   if (left_ns == UINT64_MAX && !draining) return UINT64_MAX;
   // Somebody waits: whatever ends is looked at when it does.
   // Where nobody knows when, half of what is left on average is safe to sleep.
-  const uint64_t ends_ns = cores->markers.EndsNs(device.ordinal, now_ns);
-  const uint64_t guess_ns = std::max(cores->markers.LeftNs(device.ordinal, now_ns) / 2,
+  const uint64_t ends_ns = EndsNs(&cores->markers, device.ordinal, now_ns);
+  const uint64_t guess_ns = std::max(LeftNs(&cores->markers, device.ordinal, now_ns) / 2,
                                      draining ? kShortTickNs : kBlindTickNs);
   const uint64_t next_ns = left_ns > kShortTurnNs ? kLongestLookNs : std::min(left_ns, kTickNs);
   return std::max(std::min(next_ns, ends_ns > now_ns ? ends_ns - now_ns : guess_ns), kShortTickNs);
@@ -190,28 +192,30 @@ HoldFor HoldOf(Cores* cores, CoreDevice* device, const MarkedStream* stream, uin
     return {wait_ns(ahead_ns), wait_ns(TooLongNs(*device, stream, queued_ns, left_ns)), ahead_ns,
             cost_ns};
   }
-  const uint32_t streams = cores->markers.CountActive(device->ordinal);
+  const uint32_t streams = cores->markers.streams.CountActive(device->ordinal);
   return {wait_ns(PayingNs(device, cost_ns, share, streams, ahead_ns)), 0, ahead_ns, cost_ns};
 }
 
-void ChargeAll(Cores* cores, BusyInterval* busy, size_t count, uint64_t now_ns) {
-  std::sort(busy, busy + count, [](const BusyInterval& one, const BusyInterval& other) {
+void ChargeAll(Cores* cores, BusyList* busy, uint64_t now_ns) {
+  std::sort(busy->begin(), busy->end(), [](const BusyInterval& one, const BusyInterval& other) {
     return one.begin_ns < other.begin_ns;
   });
-  for (size_t i = 0; i < count; ++i) {
-    CoreDevice* device = DeviceAt(cores, busy[i].ordinal);
-    if (device != nullptr) device->seat.Charge(busy[i].begin_ns, busy[i].end_ns, now_ns);
+  for (const BusyInterval& ran : *busy) {
+    CoreDevice* device = DeviceAt(cores, ran.ordinal);
+    if (device != nullptr) device->seat.Charge(ran.begin_ns, ran.end_ns, now_ns);
   }
 }
 
 void TickCores(Cores* cores, uint64_t now_ns) {
   FollowLimits(cores);
-  BusyInterval busy[kMostIntervals];
-  const bool captures = MayCapture();
-  cores->markers.Space(AnyOthers(cores, now_ns) ? kTurnSpacingNs : kSpacingNs);
-  cores->markers.SpaceWaited(IsCareless(cores, now_ns) ? kCarelessSpacingNs : kWaitedSpacingNs);
-  const size_t count = cores->markers.Collect(now_ns, captures, busy, kMostIntervals);
-  ChargeAll(cores, busy, count, NowNs());
+  BusyIntervals<kMostIntervals> busy;
+  Markers* markers = &cores->markers;
+  markers->spacing_ns.store(AnyOthers(cores, now_ns) ? kTurnSpacingNs : kSpacingNs,
+                            std::memory_order_relaxed);
+  markers->waited_spacing_ns.store(
+      IsCareless(cores, now_ns) ? kCarelessSpacingNs : kWaitedSpacingNs, std::memory_order_relaxed);
+  CollectAll(markers, now_ns, MayCapture(), &busy);
+  ChargeAll(cores, &busy, NowNs());
   const uint32_t devices = cores->count.load(std::memory_order_acquire);
   for (uint32_t i = 0; i < devices; ++i) {
     CoreDevice* device = &cores->devices[i];
@@ -219,16 +223,16 @@ void TickCores(Cores* cores, uint64_t now_ns) {
     CountHeld(device);
     const bool waits = device->turn_waiters.load(std::memory_order_relaxed) != 0;
     const bool others = device->seat.OthersWant(now_ns, kMemberSilentNs);
-    const bool active = cores->markers.IsActive(device->ordinal);
-    if (active) device->seat.NoteLaunches(cores->markers.LaunchNs(device->ordinal));
+    const bool active = cores->markers.streams.IsActive(device->ordinal);
+    if (active) device->seat.NoteLaunches(LaunchNs(&cores->markers, device->ordinal));
     device->seat.Beat(now_ns, active,
-                      active && others ? cores->markers.EndsNs(device->ordinal, now_ns) : 0);
+                      active && others ? EndsNs(&cores->markers, device->ordinal, now_ns) : 0);
     if (waits) device->seat.WantTurn(now_ns);
     if (waits || others) device->seat.MoveTurn(now_ns);
     if (MustAsk(*device, now_ns)) {
       device->closed.store(1, std::memory_order_release);
     }
-    if (count != 0 && device->queue_waiters.load(std::memory_order_relaxed) != 0) Notify(device);
+    if (!busy.empty() && device->queue_waiters.load(std::memory_order_relaxed) != 0) Notify(device);
   }
 }
 
@@ -243,7 +247,7 @@ uint64_t NextTickNs(Cores* cores, uint64_t now_ns) {
   uint64_t tick_ns = kRareLookNs;
   for (uint32_t i = 0; i < cores->count.load(std::memory_order_acquire); ++i) {
     const CoreDevice& device = cores->devices[i];
-    const bool active = cores->markers.IsActive(device.ordinal);
+    const bool active = cores->markers.streams.IsActive(device.ordinal);
     next_ns = std::min(next_ns, TurnTickNs(cores, device, active, now_ns));
     tick_ns = std::min(tick_ns, GateTickNs(cores, device, now_ns));
     if (device.queue_waiters.load(std::memory_order_relaxed) != 0) {
@@ -252,8 +256,8 @@ uint64_t NextTickNs(Cores* cores, uint64_t now_ns) {
   }
   // Also a program whose runs are over whenever they are looked at is busy: who sleeps for longer
   // is woken at each of them.
-  const bool active = cores->markers.any_active();
-  const uint32_t begun = cores->markers.begun();
+  const bool active = cores->markers.streams.any_active();
+  const uint32_t begun = cores->markers.begun.load(std::memory_order_relaxed);
   if (active || begun != cores->watcher.begun_seen) {
     cores->watcher.begun_seen = begun;
     cores->watcher.busy_until_ns = now_ns + kLingerNs;

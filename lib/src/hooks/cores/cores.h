@@ -9,7 +9,12 @@
 #include <atomic>
 
 #include "config/limits.h"
-#include "device/markers.h"
+#include "device/markers/busy.h"
+#include "device/markers/legacy.h"
+#include "device/markers/markers.h"
+#include "device/markers/marking.h"
+#include "device/markers/runs.h"
+#include "device/markers/waits.h"
 #include "driver_abi.h"
 #include "hooks/cores/watcher.h"
 #include "policy/core_seat.h"
@@ -138,7 +143,7 @@ class CoreLaunch {
  private:
   void Enter(Cores* cores, CUstream handle);
   void EnterSlowly(bool may_go);
-  bool BeginRun(HeldNs held, uint32_t launches);
+  bool Begin(HeldNs held, uint32_t launches);
   void Launched();
 
   Cores* cores_;
@@ -180,9 +185,9 @@ class CoreElsewhere {
 inline void LeaveKernels(CUstream stream) {
   Cores* cores = ActiveCores();
   if (cores == nullptr) return;
-  MarkedStream* known = cores->markers.Find(stream);
-  if (known != nullptr) cores->markers.Leave(known);
-  if (reinterpret_cast<uint64_t>(stream) <= kLegacyStream) cores->markers.LeaveBlocking();
+  MarkedStream* known = cores->markers.streams.Find(stream);
+  if (known != nullptr) LeaveStream(&cores->markers, known);
+  if (reinterpret_cast<uint64_t>(stream) <= kLegacyStream) LeaveBlockingStreams(&cores->markers);
 }
 
 // Around a wait for the end of a stream.
@@ -190,10 +195,10 @@ class CoreWait {
  public:
   explicit CoreWait(CUstream stream) {
     Cores* cores = ActiveCores();
-    stream_ = cores != nullptr ? cores->markers.Find(stream) : nullptr;
+    stream_ = cores != nullptr ? cores->markers.streams.Find(stream) : nullptr;
     if (stream_ == nullptr) return;
     cores_ = cores;
-    launches_ = cores->markers.BeforeWait(stream_);
+    launches_ = BeforeWait(&cores->markers, stream_);
   }
   CoreWait(const CoreWait&) = delete;
   CoreWait& operator=(const CoreWait&) = delete;
@@ -219,8 +224,8 @@ void TellAnswer(CUstream stream, bool ended);
 inline bool LeaveAllKernels(bool waits = false) {
   Cores* cores = ActiveCores();
   if (cores == nullptr) return false;
-  if (!waits) cores->markers.LeaveBlocking();
-  return cores->markers.LeaveContext(waits);
+  if (!waits) LeaveBlockingStreams(&cores->markers);
+  return LeaveContext(&cores->markers, waits);
 }
 
 // Before the driver destroys a stream.

@@ -1,5 +1,4 @@
-// What of an interval between two markers kernels ran: pauses between them, and probes.
-#include "device/markers_gaps.h"
+#include "device/markers/gaps.h"
 
 #include <algorithm>
 
@@ -29,79 +28,33 @@ constexpr uint32_t kSeldom = 4;
 constexpr uint64_t kLeastProbedLaunchNs = 5'000;
 constexpr uint64_t kMostProbedLaunchNs = 80'000;
 
+}  // namespace
+
 bool IsProbed(const MarkedStream& stream) {
-  return stream.may_idle && stream.ns_per_launch >= kLeastProbedLaunchNs &&
+  return stream.gaps.may_idle && stream.ns_per_launch >= kLeastProbedLaunchNs &&
          stream.ns_per_launch < kMostProbedLaunchNs;
 }
 
-}  // namespace
-
-uint32_t Random(MarkedStream* stream) {
-  uint32_t x = stream->random;
-  x ^= x << 13;
-  x ^= x >> 17;
-  x ^= x << 5;
-  return stream->random = x;
-}
-
-void SpaceStream(MarkedStream* stream, uint32_t launches) {
-  stream->every = launches;
-  if (stream->mark_at.load(std::memory_order_relaxed) > launches + launches / 2) {
-    stream->mark_at.store(launches, std::memory_order_relaxed);
-  }
-}
-
-void CountDown(MarkedStream* stream, uint32_t launches) {
-  const uint32_t left = stream->mark_at.load(std::memory_order_relaxed);
-  stream->mark_at.store(left > launches ? left - launches : 1, std::memory_order_relaxed);
-}
-
-void Markers::MarkInTurn(MarkedStream* stream) {
-  const FutexGuard guard(&lock_);
-  if (!MarkLocked(stream)) return;
-  const uint32_t every = stream->every;
-  const bool is_probed = IsProbed(*stream);
-  const uint32_t drawn = std::max(every / 2 + Random(stream) % (every + 1), 1u);
-  stream->mark_at.store(is_probed ? drawn : every, std::memory_order_relaxed);
-  if (stream->behind.load(std::memory_order_relaxed) != 0) return;
-  const bool finds = stream->probes < kLeastProbes || stream->idle_gap_ns > stream->probed_ns / 64;
-  if (!is_probed || (!finds && ++stream->unprobed < kSeldom)) return;
-  stream->unprobed = 0;
-  stream->word.fetch_or(MarkedStream::kProbe, std::memory_order_relaxed);
-}
-
-// Before a launch that nothing held.
-bool Markers::Probe(MarkedStream* stream) {
-  const uint32_t word = stream->word.fetch_and(~MarkedStream::kProbe, std::memory_order_relaxed);
-  const Context& context = contexts_[stream->context];
-  if ((word & MarkedStream::kProbe) == 0 || (word & MarkedStream::kLaunches) != 0 ||
-      context.away != 0 || context.blind || !Record(stream, 0, /*begins=*/true)) {
-    return false;
-  }
-  markers_[stream->last].probes = true;
-  stream->marked_ns = stream->host_mark_ns;
-  stream->launched_ns.store(0, std::memory_order_relaxed);
-  return stream->awaits_launch = true;
-}
-
-// The call is a part of the host's time from launch to launch.
-void Markers::Probed(MarkedStream* stream) {
-  const uint64_t now_ns = NowNs();
-  const FutexGuard guard(&lock_);
-  if (stream->probes != 0) stream->probed_ns += now_ns - std::min(now_ns, stream->host_mark_ns);
+bool IsProbeDue(MarkedStream* stream) {
+  LaunchGaps* gaps = &stream->gaps;
+  const bool finds = gaps->probes < kLeastProbes || gaps->idle_gap_ns > gaps->probed_ns / 64;
+  if (!finds && ++gaps->unprobed < kSeldom) return false;
+  gaps->unprobed = 0;
+  return true;
 }
 
 void LearnGap(MarkedStream* stream, uint64_t gap_ns, uint64_t record_ns, uint64_t host_ns) {
+  LaunchGaps* gaps = &stream->gaps;
   uint64_t idle_ns = gap_ns > kQueuedGapNs ? gap_ns + kStartNs : 0;
   idle_ns = std::min(idle_ns - std::min(idle_ns, record_ns), host_ns);
-  if (stream->probes == kProbes) {
-    stream->idle_gap_ns -= stream->idle_gap_ns / kProbes;
-    stream->probed_ns -= stream->probed_ns / kProbes;
+  if (gaps->probes == kProbes) {
+    gaps->idle_gap_ns -= gaps->idle_gap_ns / kProbes;
+    gaps->probed_ns -= gaps->probed_ns / kProbes;
   } else {
-    ++stream->probes;
+    ++gaps->probes;
   }
-  stream->idle_gap_ns += idle_ns;
-  stream->probed_ns += host_ns;
+  gaps->idle_gap_ns += idle_ns;
+  gaps->probed_ns += host_ns;
 }
 
 uint64_t CaughtUpNs(const MarkedStream& stream, uint64_t host_ns, uint64_t recorded_ns) {
@@ -119,11 +72,11 @@ uint64_t PausesNs(const MarkedStream& stream, const IntervalContent& content,
 }
 
 uint64_t IdleNs(const MarkedStream& stream, const IntervalContent& content, uint64_t interval_ns) {
-  if (stream.probes < kLeastProbes || stream.probed_ns == 0) return 0;
+  if (stream.gaps.probes < kLeastProbes || stream.gaps.probed_ns == 0) return 0;
   if (stream.ns_per_launch >= kMostProbedLaunchNs) return 0;
   const uint64_t host_ns = std::min(content.host_ns, interval_ns);
   const uint64_t most_ns = interval_ns - PausesNs(stream, content, interval_ns);
-  return std::min(host_ns * stream.idle_gap_ns / stream.probed_ns,
+  return std::min(host_ns * stream.gaps.idle_gap_ns / stream.gaps.probed_ns,
                   most_ns - most_ns / kLeastBusyPart);
 }
 

@@ -1,22 +1,29 @@
 // What the GPU waits for a host that is slower than it, learned from probes: a marker behind a
 // launch and one before the next, with nothing between them (docs/core-limiter.md section 2).
-// For the parts of markers alone.
+// For the parts of markers alone; must not know the driver.
 #pragma once
 
 #include <stdint.h>
 
-#include "device/markers.h"
+#include "device/markers/marked_stream.h"
 
 namespace gpufence {
 
-// The next one of the stream's random numbers.
-uint32_t Random(MarkedStream* stream);
+// The pause between two kernels of a stream, in which nothing runs (measured on an H200).
+inline constexpr uint64_t kLaunchGapNs = 1'700;
+// ... between two of a graph, of which the second waits for the first,
+inline constexpr uint64_t kStepGapNs = 950;
+// ... what a marker between them adds, and what lies around a kernel between two markers where the
+// first was in an idle stream, beside the time that the host took from the one to the launch.
+inline constexpr uint64_t kMarkerGapNs = 2'500;
+inline constexpr uint64_t kAroundRunNs = 2'000;
 
-// From now on a marker after about so many launches.
-void SpaceStream(MarkedStream* stream, uint32_t launches);
+// Whether the host may be slower than the GPU there, so that probes would tell something.
+bool IsProbed(const MarkedStream& stream);
 
-// So many launches need not be counted any more.
-void CountDown(MarkedStream* stream, uint32_t launches);
+// Whether the marker that was put into such a stream is to be one: fewer are where they find
+// nothing.
+bool IsProbeDue(MarkedStream* stream);
 
 // A probe: the GPU was `gap_ns` from one marker to the next, of which recording the first took the
 // host `record_ns`, and it took the host `host_ns` from there to the next.

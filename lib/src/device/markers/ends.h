@@ -1,0 +1,26 @@
+// What happens to markers when the streams and contexts that they are of end. Must not know which
+// call ends them.
+#pragma once
+
+#include <stdint.h>
+
+#include "device/markers/busy.h"
+#include "device/markers/markers.h"
+
+namespace gpufence {
+
+// Before the driver destroys a stream: its markers stay, its handle is forgotten. False when what
+// was launched into it could not be marked: then the caller must wait for its end, and charge that
+// from `*since_ns` on.
+bool ForgetStream(Markers* markers, CUstream handle, uint64_t* since_ns);
+
+// Before the driver may end contexts: no driver call is made about them until the answer is known.
+// A null handle: the primary one of the device. Returns which they are, a bit each: one that is new
+// afterwards is none of them, whoever suspended it.
+uint64_t SuspendContexts(Markers* markers, CUcontext handle, uint32_t ordinal);
+
+// Afterwards. `ended`: all that was suspended is gone; what ran there ran until now.
+void ResumeContexts(Markers* markers, uint64_t suspended, bool ended, uint64_t now_ns,
+                    BusyList* busy);
+
+}  // namespace gpufence

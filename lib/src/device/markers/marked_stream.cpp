@@ -1,0 +1,92 @@
+#include "device/markers/marked_stream.h"
+
+#include <algorithm>
+
+namespace gpufence {
+namespace {
+
+// Taken for the time of a launch while nothing better is known.
+constexpr uint64_t kUnknownLaunchNs = 2'500'000;
+constexpr uint64_t kUntrustedLaunchNs = 1'000'000;
+// The launches of a program may take so many times their mean for a while, or such a part of it;
+// more says that it does something else now.
+constexpr uint64_t kMostAbove = 4;
+constexpr uint64_t kMostBelow = 16;
+
+// A launch takes the host 3 to 4 us, and up to 40 behind a pause; a graph may have begun before its
+// launch returns. What is not known is taken for little, so that too much is charged.
+constexpr uint64_t kMostLeadNs = 10'000;
+constexpr uint64_t kUnknownLeadNs = 2'000;
+
+// A program that was held is ahead of the GPU again after some thirty launches of PyTorch's, of
+// which some come half a millisecond behind the one before (H200).
+constexpr uint32_t kBehindLaunches = 32;
+
+}  // namespace
+
+void MarkedStream::BeginLife(uint32_t seed) {
+  word.store(0, std::memory_order_relaxed);
+  mark_at.store(1, std::memory_order_relaxed);
+  every = 1;
+  first = last = 0;
+  is_timed = is_trusted = is_fresh = goes_on = false;
+  failures = 0;
+  queued = tail_seen = steps = 0;
+  idle_since_ns = deducted_ns = ns_per_launch = mean_ns = ran_ns = 0;
+  steady = mean_of = 0;
+  by_host = marks_each = false;
+  came_ns = spaced_ns = 0;
+  behind = 0;
+  begin_gpu_ns = 0;
+  random = seed;
+  waited = {};
+  settling = {};
+  gaps = {};
+}
+
+uint64_t MarkedStream::QueuedNs() const {
+  const uint64_t launches =
+      queued.load(std::memory_order_relaxed) + (word.load(std::memory_order_relaxed) & kLaunches);
+  const uint64_t lately_ns = ns_per_launch.load(std::memory_order_relaxed);
+  uint64_t each_ns = kUnknownLaunchNs;
+  if (lately_ns != 0) {
+    each_ns = std::clamp(mean_ns.load(std::memory_order_relaxed), lately_ns / kMostAbove,
+                         lately_ns * kMostBelow);
+  }
+  if (!is_trusted.load(std::memory_order_relaxed)) each_ns = std::max(each_ns, kUntrustedLaunchNs);
+  return launches * each_ns;
+}
+
+uint64_t MarkedStream::LeadNs() const {
+  const uint64_t until_ns = launched_ns.load(std::memory_order_relaxed);
+  return until_ns > waited.marked_ns ? std::min(until_ns - waited.marked_ns, kMostLeadNs)
+                                     : kUnknownLeadNs;
+}
+
+void MarkedStream::FallBehind() {
+  behind.store(kBehindLaunches, std::memory_order_relaxed);
+  marks_each.store(true, std::memory_order_relaxed);
+  word.fetch_or(kSparse, std::memory_order_relaxed);
+}
+
+void MarkedStream::Space(uint32_t launches) {
+  every = launches;
+  if (mark_at.load(std::memory_order_relaxed) > launches + launches / 2) {
+    mark_at.store(launches, std::memory_order_relaxed);
+  }
+}
+
+void MarkedStream::CountDown(uint32_t launches) {
+  const uint32_t left = mark_at.load(std::memory_order_relaxed);
+  mark_at.store(left > launches ? left - launches : 1, std::memory_order_relaxed);
+}
+
+uint32_t MarkedStream::Random() {
+  uint32_t x = random;
+  x ^= x << 13;
+  x ^= x >> 17;
+  x ^= x << 5;
+  return random = x;
+}
+
+}  // namespace gpufence

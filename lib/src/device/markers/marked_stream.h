@@ -1,0 +1,151 @@
+// One stream as the core limit sees it: what was launched into it, and what is known of when that
+// runs (docs/core-limiter.md section 2). Must not know how streams are found or marked.
+//
+// A stream is *running* from its first launch until something else (a copy, a wait) is put into it
+// or it was seen idle. Launches are counted in one word; every n-th asks for a marker. What is no
+// atomic is changed under the lock of the table (stream_table.h) alone.
+#pragma once
+
+#include <stdint.h>
+
+#include <atomic>
+
+namespace gpufence {
+
+inline constexpr uint64_t kLegacyStream = 1;     // CU_STREAM_LEGACY, as the null stream
+inline constexpr uint64_t kPerThreadStream = 2;  // CU_STREAM_PER_THREAD
+
+// Launches so far apart cost little if each is looked at for itself.
+inline constexpr uint64_t kSparseNs = 100'000;
+
+// Runs that are waited for (waits.h).
+struct WaitedRuns {
+  bool is_waited_for;      // by a call that will tell what ran
+  bool began_away;         // while a call was under way that may have ended its context
+  uint32_t marked_due;     // so many more have to be marked
+  uint64_t host_begin_ns;  // before the first launch of this one
+  uint64_t marked_ns;      // the same, behind the marker that begins it
+  uint64_t begin_ns;       // when a run without one began, which the next marker will tell; 0: none
+  uint64_t host_extra_ns;  // from the launch's return to the wait's, without kernels; 0: unknown
+  uint64_t longest_ns;     // of a launch, as markers saw it; what looks see themselves is no longer
+  uint64_t since_mark_ns;  // of such runs, since one was marked
+};
+
+// Short runs, each over before the next one begins (settling.h).
+struct SettledRuns {
+  uint64_t run_span_ns;       // from one's begin to the next one's by the host's clock, in the mean
+  uint64_t sample_ns;         // of which kernels ran in the last sample
+  uint32_t unread;            // so many more are charged as much; then one is read
+  bool is_unread;             // this one, unless the host saw that it is none of the usual ones
+  bool is_sample;             // the one whose markers are being read
+  uint64_t settled_ns;        // what ran in those that were settled, for the next look to tell ...
+  uint64_t settled_until_ns;  // ... until then
+};
+
+// How long the GPU waits for the host between launches (gaps.h).
+struct LaunchGaps {
+  uint64_t host_mark_ns;  // when the last marker was recorded
+  uint64_t record_ns;     // what that took
+  uint64_t held_ns;       // of launches, since
+  uint64_t idle_gap_ns;   // of the gaps probed lately ...
+  uint64_t probed_ns;     // ... in so much of the host's time
+  uint32_t probes;        // so many
+  uint32_t unprobed;      // markers since the last one
+  bool may_idle;          // the last interval had time in which nothing was queued
+};
+
+// `first` to `last` are its markers that were not seen reached yet, oldest first.
+struct MarkedStream {
+  static constexpr uint32_t kRunning = 1u << 31;
+  static constexpr uint32_t kHeld = 1u << 30;    // enough is queued: ask before the next launch
+  static constexpr uint32_t kProbe = 1u << 29;   // the next launch puts a marker before itself
+  static constexpr uint32_t kSparse = 1u << 28;  // between launches it may be idle: CameToIdle
+  static constexpr uint32_t kLaunches = kSparse - 1;
+
+  std::atomic<uint64_t> handle;   // 0: none; CU_STREAM_LEGACY and CU_STREAM_PER_THREAD have a scope
+  std::atomic<uint64_t> scope;    // their context
+  std::atomic<uint64_t> thread;   // the per-thread stream's
+  std::atomic<uint32_t> word;     // the bits above and the launches since the last marker
+  std::atomic<uint32_t> mark_at;  // launches until the next marker, drawn around `every`
+  std::atomic<uint32_t> steps;    // of these launches' graphs, beyond one each
+  // Changed under the lock, and read without it by whoever asks how much is queued.
+  std::atomic<uint32_t> queued;         // launches before the markers from first to last
+  std::atomic<uint64_t> ns_per_launch;  // lately; 0: unknown
+  std::atomic<uint64_t> mean_ns;        // the same over the last mean_of launches or so
+  std::atomic<bool> is_trusted;         // ns_per_launch is of this run
+  std::atomic<uint64_t> launched_ns;    // when this run's first launch returned; 0: unknown
+  std::atomic<bool> goes_on;            // nothing that is no kernel is behind its last marker
+  std::atomic<bool> by_host;  // no marker begins this run: the wait for it tells (waits.h)
+
+  // kSparse: between two launches the stream may have nothing to do.
+  std::atomic<bool> marks_each;   // it had: each of them has a marker of its own
+  std::atomic<uint64_t> came_ns;  // when the last one did, or the one that began the run
+  std::atomic<uint32_t> behind;   // so many more launches until the host may be ahead of the GPU
+  uint64_t spaced_ns;             // when those came that were marked last, about
+  uint32_t every;                 // launches between two markers, about
+  uint32_t ordinal;
+  uint16_t context;
+  uint16_t first;
+  uint16_t last;
+  bool is_blocking;       // it waits for the legacy stream of its context ...
+  uint32_t others_seen;   // ... which had so much that is no kernel when its last run began
+  bool is_timed;          // run_begin_ns is known
+  bool is_fresh;          // no marker of this run was reached but the one that begins it
+  uint8_t failures;       // driver calls about it that failed in a row
+  bool awaits_launch;     // its last marker begins a run, and nobody looked since
+  uint32_t tail_seen;     // per-thread: launches that the last look found behind the last marker
+  uint64_t run_begin_ns;  // when the last marker that was seen was reached, monotonic
+  int64_t begin_gpu_ns;   // the same by the GPU's clock; 0: unknown
+  uint64_t charged_ns;    // told as busy up to here
+  uint64_t deducted_ns;   // of what was told since run_begin_ns: it lay between kernels
+  uint64_t idle_since_ns;
+  uint32_t mean_of;
+  uint32_t steady;  // so many intervals in a row took about as long as expected
+  uint64_t ran_ns;  // between the last two markers that were seen
+  uint32_t random;
+
+  WaitedRuns waited;
+  SettledRuns settling;
+  LaunchGaps gaps;
+
+  // A stream that nothing is known of; all but its names and where it is.
+  void BeginLife(uint32_t seed);
+
+  // Estimated time of what is queued and not yet done.
+  uint64_t QueuedNs() const;
+
+  // From `marked_ns` until the run's first launch was with the GPU, for which it waited.
+  uint64_t LeadNs() const;
+
+  // It ran dry while a launch was held: each of the next has a marker, and finds out.
+  void FallBehind();
+
+  // From now on a marker after about so many launches.
+  void Space(uint32_t launches);
+
+  // So many launches need not be counted any more.
+  void CountDown(uint32_t launches);
+
+  // The next one of its random numbers.
+  uint32_t Random();
+
+  // A run that no marker begins runs from here on.
+  void BeginAt(uint64_t at_ns) {
+    run_begin_ns = charged_ns = at_ns;
+    deducted_ns = 0;
+    is_timed = is_fresh = true;
+  }
+
+  // The same for what is remembered as a begin, once all before it is over; 0: nothing.
+  void TakeBegin(uint64_t* at_ns) {
+    if (*at_ns != 0) BeginAt(*at_ns);
+    *at_ns = 0;
+  }
+
+  // One of the launches is of a graph whose kernels run in so many steps.
+  void AddSteps(uint32_t count) {
+    if (count > 1) steps.fetch_add(count - 1, std::memory_order_relaxed);
+  }
+};
+
+}  // namespace gpufence

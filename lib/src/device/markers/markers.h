@@ -1,0 +1,48 @@
+// Markers: timing events in streams, and what they tell about when the streams ran kernels
+// (docs/core-limiter.md section 2). Here: all that is known of them, for those who work with it:
+//
+//   marking.h   puts markers into streams, and leaves streams    legacy.h    streams that wait for
+//   runs.h      begins runs before launches                                  each other
+//   waits.h     runs that the program waits for                  gaps.h      pauses between kernels
+//   settling.h  short runs, settled by whoever begins the next   forecast.h  what runs, and how long
+//   collect.h   what ran since the last look                     ends.h      streams and contexts end
+//
+// Must not know limits, turns or which call launches.
+#pragma once
+
+#include <stdint.h>
+
+#include <atomic>
+
+#include "device/markers/marker_pool.h"
+#include "device/markers/stream_table.h"
+
+namespace gpufence {
+
+inline constexpr uint32_t kMostMarkedDevices = 64;
+
+// From one look at what runs to the next, at most, and where there is little to hold; who sleeps
+// longer is woken by a launch.
+inline constexpr uint64_t kLongestLookNs = 2'000'000;
+inline constexpr uint64_t kRareLookNs = 8'000'000;
+
+// Zeroed memory is ready for use. What is no atomic is used under the table's lock.
+struct Markers {
+  StreamTable streams;
+  MarkerPool pool;
+  std::atomic<uint32_t> begun;              // changes whenever a stream begins to run
+  std::atomic<uint64_t> longest_ns;         // what the longest launch took, as far as seen
+  std::atomic<uint64_t> spacing_ns;         // of work, between two markers
+  std::atomic<uint64_t> waited_spacing_ns;  // the same of runs that are waited for
+  std::atomic<uint32_t> seen_reached[kMostMarkedDevices];
+
+  // Markers of the device that were ever seen reached.
+  uint32_t reached(uint32_t ordinal) const {
+    return seen_reached[ordinal % kMostMarkedDevices].load(std::memory_order_relaxed);
+  }
+  void CountReached(const MarkedStream& stream) {
+    seen_reached[stream.ordinal % kMostMarkedDevices].fetch_add(1, std::memory_order_relaxed);
+  }
+};
+
+}  // namespace gpufence

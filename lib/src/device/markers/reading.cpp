@@ -1,0 +1,218 @@
+#include "device/markers/reading.h"
+
+#include <algorithm>
+
+#include "real.h"
+
+namespace gpufence {
+namespace {
+
+constexpr uint64_t kMostLaunchesUnmarked = 256;
+// The base moves along, so that the driver's float of milliseconds stays exact to 30 ns.
+constexpr int64_t kBaseReachNs = 500'000'000;
+// A call that fails once may be chance; so often in a row, its context is dead or events are
+// refused there.
+constexpr uint8_t kMostFailures = 5;
+
+constexpr size_t kMostAsked = 256;  // markers, at one look
+// Intervals that are over together are read as one up to here.
+constexpr uint64_t kJoinedNs = kRareLookNs;
+
+// Two intervals of a run that are over and short together count as one: each time that is read
+// costs the watcher. True when the first marker is no more.
+bool Join(MarkerPool* pool, MarkedStream* stream) {
+  const uint16_t index = stream->first;
+  const Marker& marker = (*pool)[index];
+  if (!stream->is_timed || !stream->is_trusted || marker.begins || marker.next == kNoMarker) {
+    return false;
+  }
+  Marker* next = &(*pool)[marker.next];
+  const uint64_t launches = marker.launches + next->launches;
+  const bool follows = !next->begins && next->begin_ns == 0;
+  if (!follows || launches * stream->ns_per_launch > kJoinedNs) return false;
+  next->launches += marker.launches;
+  next->steps += marker.steps;
+  next->host_ns += marker.host_ns;
+  next->joined = static_cast<uint16_t>(next->joined + marker.joined + 1);
+  stream->first = marker.next;
+  pool->Return(index);
+  return true;
+}
+
+// Its launches go on as those that have no marker yet: the stream tells when they are done.
+void Unmark(MarkedStream* stream, const Marker& marker) {
+  if (!stream->is_timed) {
+    stream->run_begin_ns = marker.recorded_ns;
+    stream->charged_ns = std::max(stream->charged_ns, marker.recorded_ns);
+    stream->deducted_ns = 0;
+    stream->is_timed = stream->is_fresh = true;
+  }
+  stream->word.fetch_add(marker.launches, std::memory_order_relaxed);
+  stream->steps.fetch_add(marker.steps, std::memory_order_relaxed);
+  stream->word.fetch_or(MarkedStream::kRunning, std::memory_order_release);
+}
+
+// All up to `end_ns` but the gaps, as far as neither was told before.
+void Tell(MarkedStream* stream, uint64_t gaps_ns, uint64_t end_ns, const StreamLook& look) {
+  const uint64_t since_ns = std::max(stream->charged_ns, stream->run_begin_ns);
+  if (end_ns <= since_ns) return;
+  const uint64_t more_ns =
+      std::min(gaps_ns - std::min(gaps_ns, stream->deducted_ns), end_ns - since_ns);
+  look.busy->Add(stream->ordinal, since_ns + more_ns, end_ns);
+  stream->charged_ns = end_ns;
+  stream->deducted_ns += more_ns;
+}
+
+// When the marker was reached, on the monotonic clock.
+bool Reached(Markers* markers, MarkedStream* stream, const Marker& marker, StreamLook* look,
+             uint64_t* at_ns) {
+  MarkedContext* context = &markers->streams.Context(marker.context);
+  const uint16_t index = stream->first;
+  int64_t gpu_ns = context->base_ns;
+  uint64_t since_ns = marker.recorded_ns;
+  if (context->base != kNoMarker) {
+    float ms = 0;
+    if (real::cuEventElapsedTime(&ms, markers->pool[context->base].event, marker.event) !=
+        CUDA_SUCCESS) {
+      if (Fails(stream)) context->blind = true;
+      // The base may be what is wrong: the next marker becomes another.
+      markers->pool.Return(context->base);
+      context->base = kNoMarker;
+      context->clock = {};
+      return false;
+    }
+    gpu_ns += static_cast<int64_t>(static_cast<double>(ms) * 1e6);
+    stream->failures = 0;
+  }
+  if (context->base == kNoMarker && !marker.prompt) {
+    // Nothing else tells the GPU's time; but a look ago it was not reached.
+    since_ns = std::max(since_ns, look->now_ns - std::min(look->now_ns, kRareLookNs));
+  }
+  if (context->base == kNoMarker || gpu_ns - context->base_ns > kBaseReachNs) {
+    if (context->base != kNoMarker) markers->pool.Return(context->base);
+    context->base = index;
+    context->base_ns = gpu_ns;
+  }
+  context->clock.Observe(gpu_ns, since_ns, look->now_ns, marker.prompt);
+  *at_ns = std::min(context->clock.ToMonotonic(gpu_ns), look->now_ns);
+  look->gpu_ns = gpu_ns;
+  return true;
+}
+
+void TakeReached(Markers* markers, MarkedStream* stream, const Marker& marker, uint64_t at_ns,
+                 const StreamLook& look) {
+  if (marker.probes && stream->is_timed && look.gpu_ns != 0 && stream->begin_gpu_ns != 0) {
+    const int64_t gap_ns = look.gpu_ns - stream->begin_gpu_ns;
+    LearnGap(stream, static_cast<uint64_t>(std::max(gap_ns, int64_t{0})), marker.record_ns,
+             marker.host_ns);
+  }
+  if (!marker.begins && stream->is_timed && at_ns > stream->run_begin_ns) {
+    const uint64_t ran_ns = at_ns - stream->run_begin_ns;
+    const uint64_t host_ns = CaughtUpNs(*stream, marker.host_ns, marker.recorded_ns);
+    stream->gaps.may_idle = look.alone && host_ns > marker.host_ns / 8;
+    const IntervalContent content = {marker.launches, marker.steps, marker.lead_ns, marker.joined,
+                                     look.alone ? host_ns : 0};
+    const uint64_t idle_ns = IdleNs(*stream, content, ran_ns);
+    const uint64_t gaps_ns = PausesNs(*stream, content, ran_ns) + idle_ns;
+    Tell(stream, gaps_ns, at_ns, look);
+    if (stream->settling.is_sample) stream->settling.sample_ns = ran_ns - gaps_ns;
+    stream->settling.is_sample = false;
+    stream->ran_ns = ran_ns;
+    const uint64_t spacing_ns = markers->spacing_ns.load(std::memory_order_relaxed);
+    const uint64_t each_ns = std::max(ran_ns / std::max(marker.launches, 1u), uint64_t{1});
+    const bool known = stream->ns_per_launch != 0 && each_ns < 4 * stream->ns_per_launch;
+    if (each_ns > markers->longest_ns.load(std::memory_order_relaxed))
+      markers->longest_ns.store(each_ns, std::memory_order_relaxed);
+    const uint64_t each_busy_ns = (ran_ns - idle_ns) / std::max(marker.launches, 1u);
+    stream->waited.longest_ns =
+        std::min(std::max(stream->waited.longest_ns, each_busy_ns), kLongestLookNs);
+    LearnMean(stream, marker.launches, ran_ns, ran_ns - idle_ns);
+    stream->ns_per_launch = known ? (3 * stream->ns_per_launch + each_ns) / 4 : each_ns;
+    stream->is_trusted = true;
+    stream->Space(static_cast<uint32_t>(
+        std::clamp(spacing_ns / stream->ns_per_launch, uint64_t{1}, kMostLaunchesUnmarked)));
+  }
+  stream->settling.is_unread = false;
+  stream->is_fresh = marker.begins;
+  stream->run_begin_ns = at_ns;
+  stream->begin_gpu_ns = look.gpu_ns;
+  stream->deducted_ns = 0;
+  // What was charged beyond its end was somebody's waiting: not charged again.
+  stream->charged_ns = marker.begins ? at_ns : std::max(stream->charged_ns, at_ns);
+  stream->is_timed = true;
+}
+
+}  // namespace
+
+bool Fails(MarkedStream* stream) {
+  if (++stream->failures < kMostFailures) return false;
+  stream->failures = 0;
+  return true;
+}
+
+bool IsOver(Markers* markers, MarkedStream* stream, const Marker& marker) {
+  const CUresult rc = real::cuEventQuery(marker.event);
+  if (rc != CUDA_SUCCESS && rc != CUDA_ERROR_NOT_READY) {
+    if (Fails(stream)) markers->streams.Context(marker.context).blind = true;
+    return false;
+  }
+  return rc == CUDA_SUCCESS;
+}
+
+size_t CountOver(Markers* markers, MarkedStream* stream) {
+  uint16_t pending[kMostAsked];
+  size_t count = 0;
+  for (uint16_t i = stream->first; i != kNoMarker && count < kMostAsked;
+       i = markers->pool[i].next) {
+    pending[count++] = i;
+  }
+  size_t over = 0;
+  while (over < count) {
+    const size_t middle = (over + count) / 2;
+    if (IsOver(markers, stream, markers->pool[pending[middle]])) {
+      over = middle + 1;
+    } else {
+      count = middle;
+    }
+  }
+  return over;
+}
+
+void TakeOver(Markers* markers, MarkedStream* stream, size_t over, StreamLook* look) {
+  while (stream->first != kNoMarker) {
+    const uint16_t index = stream->first;
+    stream->TakeBegin(&markers->pool[index].begin_ns);
+    if (over > 1 && Join(&markers->pool, stream)) {
+      --over;
+      continue;
+    }
+    const Marker marker = markers->pool[index];
+    if (over == 0 && !markers->streams.Context(marker.context).blind) break;
+    uint64_t at_ns = 0;
+    look->gpu_ns = 0;
+    if (over != 0 && !Reached(markers, stream, marker, look, &at_ns)) {
+      // As if it were seen the moment it was reached, and began when it was recorded.
+      at_ns = marker.begins ? std::max(marker.recorded_ns, stream->charged_ns) : look->now_ns;
+    }
+    stream->first = marker.next;
+    if (marker.next == kNoMarker) stream->last = kNoMarker;
+    stream->queued -= marker.launches;
+    markers->CountReached(*stream);
+    if (over != 0) {
+      --over;
+      TakeReached(markers, stream, marker, at_ns, *look);
+    } else {
+      Unmark(stream, marker);
+    }
+    if (markers->streams.Context(marker.context).base != index) markers->pool.Return(index);
+  }
+}
+
+void TellRunning(MarkedStream* stream, const IntervalContent& content, uint64_t end_ns,
+                 const StreamLook& look) {
+  if (end_ns <= stream->run_begin_ns) return;
+  const uint64_t ran_ns = end_ns - stream->run_begin_ns;
+  Tell(stream, PausesNs(*stream, content, ran_ns) + IdleNs(*stream, content, ran_ns), end_ns, look);
+}
+
+}  // namespace gpufence

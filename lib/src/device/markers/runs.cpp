@@ -1,0 +1,161 @@
+#include "device/markers/runs.h"
+
+#include <algorithm>
+
+#include "device/capture_mode.h"
+#include "device/markers/legacy.h"
+#include "device/markers/marking.h"
+#include "device/markers/settling.h"
+#include "device/markers/waits.h"
+#include "real.h"
+
+namespace gpufence {
+namespace {
+
+// After so long a pause a stream may do something else than before.
+constexpr uint64_t kLongPauseNs = 1'000'000;
+// A run that begins by the host's clock would have had its marker so much later (H200).
+constexpr uint64_t kRecordNs = 900;
+constexpr uint64_t kPromptEveryNs = 4'000'000;
+// Behind a hold a launch that comes so much later than the one before may find the stream done.
+constexpr uint64_t kBehindNs = 40'000;
+
+enum class Doing : uint8_t { kUnknown, kKernels, kIdle, kWaits };
+
+// A run that no marker begins, because something is in the stream already, or because nothing may
+// be asked of its context, which may be about to end.
+void BeginLate(Markers* markers, MarkedStream* stream, bool was_idle) {
+  const bool is_launched =
+      (stream->word.load(std::memory_order_relaxed) & MarkedStream::kLaunches) != 0;
+  stream->by_host = false;
+  stream->waited.began_away |= markers->streams.ContextOf(*stream).away != 0;
+  if (stream->first == kNoMarker) {
+    // The thread that launched had to wait for a processor, or the stream would not have been idle.
+    stream->BeginAt(is_launched && was_idle ? stream->idle_since_ns : stream->waited.host_begin_ns);
+  }
+  stream->word.fetch_or(MarkedStream::kRunning, std::memory_order_release);
+  MarkLocked(markers, stream);
+}
+
+// What a stream that is not running does, where nothing but kernels was put into it.
+Doing DoingOf(const Markers& markers, const MarkedStream& stream, bool captures) {
+  if (!stream.goes_on.load(std::memory_order_relaxed)) return Doing::kUnknown;
+  if (stream.first == kNoMarker) return Doing::kIdle;
+  if (captures) return Doing::kUnknown;
+  const CUresult rc = real::cuEventQuery(markers.pool[stream.last].event);
+  if (rc == CUDA_ERROR_NOT_READY) return Doing::kKernels;
+  return rc == CUDA_SUCCESS ? Doing::kIdle : Doing::kUnknown;
+}
+
+// Whether the host's clock tells well enough when a run begins in an idle stream. Where kernels are
+// so short that this would matter, a marker tells, unless what others took stands for it; and now
+// and then, so that the clocks agree.
+bool HostCanBegin(const Markers& markers, const MarkedStream& stream) {
+  const MarkedContext& context = markers.streams.ContextOf(stream);
+  return stream.is_trusted &&
+         (stream.ns_per_launch >= kHostToldLaunchNs || MayGoUnread(markers, stream)) &&
+         context.clock.IsSharp() &&
+         stream.waited.host_begin_ns - context.prompted_ns < kPromptEveryNs;
+}
+
+// What is under way goes on without a marker. False: there is none to be had.
+bool BeginNow(Markers* markers, MarkedStream* stream, bool was_idle, Doing doing) {
+  if (doing == Doing::kKernels) return true;
+  if (doing == Doing::kIdle && HostCanBegin(*markers, *stream)) {
+    stream->settling.is_unread = stream->ns_per_launch < kHostToldLaunchNs;
+    stream->waited.marked_ns += kRecordNs;
+    stream->waited.begin_ns = stream->waited.host_begin_ns;
+    if (stream->first == kNoMarker) stream->TakeBegin(&stream->waited.begin_ns);
+    return true;
+  }
+  stream->settling.is_unread = false;
+  const bool prompt = doing != Doing::kWaits && (was_idle || doing == Doing::kIdle);
+  if (!RecordMarker(markers, stream, 0, /*begins=*/true, prompt)) return false;
+  stream->waited.marked_ns = NowNs();
+  if (was_idle) stream->is_timed = false;
+  if (prompt) markers->streams.ContextOf(*stream).prompted_ns = stream->waited.host_begin_ns;
+  return true;
+}
+
+// Puts a marker before a launch that nothing held, where the one before it asked for that.
+bool PutProbe(Markers* markers, MarkedStream* stream) {
+  const uint32_t word = stream->word.fetch_and(~MarkedStream::kProbe, std::memory_order_relaxed);
+  const MarkedContext& context = markers->streams.ContextOf(*stream);
+  if ((word & MarkedStream::kProbe) == 0 || (word & MarkedStream::kLaunches) != 0 ||
+      context.away != 0 || context.blind || !RecordMarker(markers, stream, 0, /*begins=*/true)) {
+    return false;
+  }
+  markers->pool[stream->last].probes = true;
+  stream->waited.marked_ns = stream->gaps.host_mark_ns;
+  stream->launched_ns.store(0, std::memory_order_relaxed);
+  return stream->awaits_launch = true;
+}
+
+}  // namespace
+
+Begun BeginRun(Markers* markers, MarkedStream* stream, CUstream handle, HeldNs held,
+               bool captures) {
+  const FutexGuard guard(markers->streams.lock());
+  if (!StreamTable::IsOf(*stream, handle)) return Begun::kOtherStream;
+  if ((stream->word.load(std::memory_order_relaxed) & MarkedStream::kRunning) != 0) {
+    stream->gaps.held_ns += held.at_all;
+    return held.at_all == 0 && PutProbe(markers, stream) ? Begun::kProbe : Begun::kYes;
+  }
+  const MarkedContext& context = markers->streams.ContextOf(*stream);
+  if (context.blind) return Begun::kNotMarked;
+  const bool was_idle = !markers->streams.IsActive(stream);
+  if (was_idle && held.is_unasked) return Begun::kMustAsk;
+  if (was_idle && NowNs() - stream->idle_since_ns > kLongPauseNs + held.at_all) {
+    stream->Space(1);
+    stream->is_trusted = false;
+  }
+  const uint64_t last_begin_ns = stream->waited.host_begin_ns;
+  stream->waited.host_begin_ns = stream->waited.marked_ns = stream->gaps.host_mark_ns = NowNs();
+  stream->gaps.held_ns = 0;
+  stream->launched_ns.store(0, std::memory_order_relaxed);
+  stream->came_ns.store(stream->waited.host_begin_ns, std::memory_order_relaxed);
+  const bool waits = WaitsForLegacy(markers, stream) || held.by_others != 0;
+  stream->by_host = !waits && HostIsEnough(*markers, *stream);
+  if (context.away != 0 ||
+      (stream->word.load(std::memory_order_relaxed) & MarkedStream::kLaunches) != 0) {
+    BeginLate(markers, stream, was_idle);
+  } else if (stream->by_host) {
+    stream->BeginAt(stream->waited.host_begin_ns);
+  } else {
+    const Doing doing = waits ? Doing::kWaits : DoingOf(*markers, *stream, captures);
+    if (doing == Doing::kIdle) SettleLast(markers, stream, last_begin_ns);
+    if (!BeginNow(markers, stream, was_idle, doing)) return Begun::kNotMarked;
+  }
+  if (held.at_all != 0 && !stream->by_host) stream->FallBehind();
+  stream->word.fetch_or(MarkedStream::kRunning, std::memory_order_release);
+  stream->awaits_launch = true;
+  markers->begun.fetch_add(1, std::memory_order_relaxed);
+  if (was_idle) markers->streams.SetActive(stream, true);
+  return Begun::kYes;
+}
+
+// The call is a part of the host's time from launch to launch.
+void CountProbe(Markers* markers, MarkedStream* stream) {
+  const uint64_t now_ns = NowNs();
+  const FutexGuard guard(markers->streams.lock());
+  LaunchGaps* gaps = &stream->gaps;
+  if (gaps->probes != 0) gaps->probed_ns += now_ns - std::min(now_ns, gaps->host_mark_ns);
+}
+
+bool CameToIdle(Markers* markers, MarkedStream* stream, CUstream handle, bool captures) {
+  const uint64_t now_ns = NowNs();
+  const uint64_t last_ns = stream->came_ns.exchange(now_ns, std::memory_order_relaxed);
+  const bool runs = (stream->word.load(std::memory_order_relaxed) & MarkedStream::kRunning) != 0;
+  const bool is_behind = stream->behind.load(std::memory_order_relaxed) != 0;
+  const uint64_t apart_ns = is_behind ? kBehindNs : kSparseNs;
+  if (!runs || now_ns < last_ns + apart_ns || captures || stream->by_host) return false;
+  const CaptureRelaxed relaxed;  // another thread's capture may begin at any moment
+  const bool is_idle = real::cuStreamQuery(handle) == CUDA_SUCCESS;
+  stream->marks_each.store(is_idle, std::memory_order_relaxed);
+  if (!is_idle) return false;
+  const FutexGuard guard(markers->streams.lock());
+  LeaveLocked(markers, stream);
+  return true;
+}
+
+}  // namespace gpufence

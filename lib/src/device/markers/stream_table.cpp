@@ -1,0 +1,193 @@
+#include "device/markers/stream_table.h"
+
+#include "device/ids.h"
+#include "device/markers/legacy.h"
+#include "real.h"
+
+namespace gpufence {
+namespace {
+
+// The stream that the thread launched into last.
+constinit thread_local MarkedStream* last_stream = nullptr;
+
+bool IsPrimary(uint64_t context, CUdevice device) {
+  unsigned int flags = 0;
+  int active = 0;
+  CUcontext primary = nullptr;
+  if (real::cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS || active == 0 ||
+      real::cuDevicePrimaryCtxRetain(&primary, device) != CUDA_SUCCESS) {
+    return false;
+  }
+  real::cuDevicePrimaryCtxRelease_v2(device);
+  return reinterpret_cast<uint64_t>(primary) == context;
+}
+
+}  // namespace
+
+// ---- streams ----
+
+bool StreamTable::KeyOf(CUstream stream, Key* key) {
+  key->handle = reinterpret_cast<uint64_t>(stream);
+  key->scope = 0;
+  key->thread = 0;
+  if (key->handle == 0) key->handle = kLegacyStream;
+  if (key->handle > kPerThreadStream) return true;
+  key->scope = CurrentContext();
+  // A thread's own storage has an address that no other living thread has.
+  if (key->handle == kPerThreadStream) {
+    key->thread = reinterpret_cast<uint64_t>(&last_stream);
+    NoteBlockingStream();
+  }
+  return key->scope != 0;
+}
+
+bool StreamTable::Is(const MarkedStream& stream, const Key& key) {
+  return stream.handle.load(std::memory_order_acquire) == key.handle &&
+         stream.scope.load(std::memory_order_relaxed) == key.scope &&
+         stream.thread.load(std::memory_order_relaxed) == key.thread;
+}
+
+MarkedStream* StreamTable::SetOf(const Key& key) {
+  const uint64_t mixed = (key.handle ^ (key.scope >> 4) ^ (key.thread << 7)) * 0x9e3779b97f4a7c15u;
+  return &streams_[(mixed >> 40) % (kMostMarkedStreams / kWays) * kWays];
+}
+
+MarkedStream* StreamTable::Lookup(const Key& key) {
+  MarkedStream* set = SetOf(key);
+  for (uint32_t way = 0; way < kWays; ++way) {
+    if (Is(set[way], key)) return &set[way];
+  }
+  return nullptr;
+}
+
+// The place of a stream that is idle where there is no empty one; null: none is.
+MarkedStream* StreamTable::PlaceFor(const Key& key) {
+  MarkedStream* set = SetOf(key);
+  MarkedStream* place = nullptr;
+  for (uint32_t way = 0; way < kWays; ++way) {
+    if (IsActive(&set[way])) continue;
+    if (place == nullptr || set[way].handle.load(std::memory_order_relaxed) == 0) {
+      place = &set[way];
+    }
+  }
+  return place;
+}
+
+MarkedStream* StreamTable::Insert(const Key& key) {
+  CUcontext owner = reinterpret_cast<CUcontext>(key.scope);
+  if (owner == nullptr &&
+      real::cuStreamGetCtx(reinterpret_cast<CUstream>(key.handle), &owner) != CUDA_SUCCESS) {
+    owner = reinterpret_cast<CUcontext>(CurrentContext());
+  }
+  const bool is_blocking = IsBlockingStream(key.handle);
+  const FutexGuard guard(&lock_);
+  MarkedStream* known = Lookup(key);
+  if (known != nullptr) return known;
+  const uint16_t context = ContextFor(reinterpret_cast<uint64_t>(owner));
+  MarkedStream* place = context != kNoContext ? PlaceFor(key) : nullptr;
+  if (place == nullptr) return nullptr;
+  place->handle.store(0, std::memory_order_relaxed);
+  place->scope.store(key.scope, std::memory_order_relaxed);
+  place->thread.store(key.thread, std::memory_order_relaxed);
+  place->BeginLife(static_cast<uint32_t>(place - streams_) * 2 + 1);
+  place->ordinal = contexts_[context].ordinal;
+  place->context = context;
+  place->is_blocking = is_blocking;
+  place->others_seen = contexts_[context].others;
+  place->handle.store(key.handle, std::memory_order_release);
+  return place;
+}
+
+MarkedStream* StreamTable::For(CUstream handle) {
+  Key key;
+  if (!KeyOf(handle, &key)) return nullptr;
+  if (last_stream != nullptr && Is(*last_stream, key)) return last_stream;
+  MarkedStream* found = Lookup(key);
+  if (found == nullptr) found = Insert(key);
+  if (found != nullptr) last_stream = found;
+  return found;
+}
+
+MarkedStream* StreamTable::Find(CUstream handle) {
+  Key key;
+  if (!KeyOf(handle, &key)) return nullptr;
+  return last_stream != nullptr && Is(*last_stream, key) ? last_stream : Lookup(key);
+}
+
+bool StreamTable::IsOf(const MarkedStream& stream, CUstream handle) {
+  Key key;
+  return KeyOf(handle, &key) && Is(stream, key);
+}
+
+bool StreamTable::IsHere(const MarkedStream& stream) const {
+  return CurrentContext() == ContextOf(stream).handle.load(std::memory_order_relaxed);
+}
+
+bool StreamTable::IsReachable(const MarkedStream& stream) {
+  const uint64_t owner = stream.thread.load(std::memory_order_relaxed);
+  return owner == 0 || owner == reinterpret_cast<uint64_t>(&last_stream);
+}
+
+// ---- contexts ----
+
+uint16_t StreamTable::CurrentIndex() const {
+  const uint64_t current = CurrentContext();
+  if (current == 0) return kNoContext;
+  for (uint16_t i = 1; i < kMostMarkedContexts; ++i) {
+    if (contexts_[i].handle.load(std::memory_order_relaxed) == current) return i;
+  }
+  return kNoContext;
+}
+
+uint16_t StreamTable::ContextFor(uint64_t handle) {
+  if (handle == 0) return kNoContext;
+  uint16_t free = kNoContext;
+  for (uint16_t i = 1; i < kMostMarkedContexts; ++i) {
+    const uint64_t seen = contexts_[i].handle.load(std::memory_order_relaxed);
+    if (seen == handle) return i;
+    // One that ended keeps its place for the other calls that may have ended it as well.
+    if (seen == 0 && contexts_[i].away == 0 && free == kNoContext) free = i;
+  }
+  if (free == kNoContext) return kNoContext;
+  const uint32_t ordinal = DeviceOfContext(reinterpret_cast<CUcontext>(handle));
+  if (ordinal == kNoDevice) return kNoContext;
+  MarkedContext* made = &contexts_[free];
+  made->ordinal = ordinal;
+  made->is_primary = IsPrimary(handle, static_cast<CUdevice>(ordinal));
+  made->others = 0;
+  made->ForgetEvents();
+  made->handle.store(handle, std::memory_order_relaxed);
+  return free;
+}
+
+// ---- what is active ----
+
+bool StreamTable::IsActive(const MarkedStream* stream) const {
+  const size_t index = static_cast<size_t>(stream - streams_);
+  return (active_[index / 64].load(std::memory_order_relaxed) >> (index % 64) & 1) != 0;
+}
+
+void StreamTable::SetActive(const MarkedStream* stream, bool active) {
+  const size_t index = static_cast<size_t>(stream - streams_);
+  const uint64_t bit = uint64_t{1} << (index % 64);
+  if (IsActive(stream) == active) return;
+  if (active) {
+    active_[index / 64].fetch_or(bit, std::memory_order_release);
+    active_count_.fetch_add(1, std::memory_order_seq_cst);  // before the watcher is asked
+  } else {
+    active_[index / 64].fetch_and(~bit, std::memory_order_release);
+    active_count_.fetch_sub(1, std::memory_order_release);
+  }
+}
+
+bool StreamTable::IsOnlyActive(const MarkedStream* stream) const {
+  return active_count_.load(std::memory_order_relaxed) == (IsActive(stream) ? 1u : 0u);
+}
+
+uint32_t StreamTable::CountActive(uint32_t ordinal) {
+  uint32_t count = 0;
+  ForEachActive([&](MarkedStream* stream) { count += stream->ordinal == ordinal ? 1 : 0; });
+  return count;
+}
+
+}  // namespace gpufence

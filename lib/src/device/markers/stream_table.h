@@ -1,0 +1,131 @@
+// The streams that kernels were launched into, and their contexts: one table for the process, of
+// fixed size. Must not know markers.
+//
+// One lock of the process guards all that is known of streams, and every driver call about them;
+// it is also how a handle that ends is forgotten before the driver ends it: whoever holds the lock
+// sees only handles that live.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <atomic>
+
+#include "core/futex.h"
+#include "device/gpu_clock.h"
+#include "device/markers/marked_stream.h"
+#include "driver_abi.h"
+
+namespace gpufence {
+
+inline constexpr uint32_t kMostMarkedStreams = 2048;
+inline constexpr uint32_t kMostMarkedContexts = 64;
+
+inline constexpr uint16_t kNoContext = 0;  // that place is never used, so that zeros are empty
+
+struct MarkedContext {
+  std::atomic<uint64_t> handle;  // 0: none
+  uint32_t ordinal;
+  bool is_primary;
+  uint32_t away;    // calls under way that may end it
+  uint32_t others;  // what is no kernel and was put into its legacy stream
+  bool blind;       // events tell nothing in it: its launches are measured otherwise
+  uint16_t base;    // the marker whose GPU time is base_ns
+  int64_t base_ns;
+  GpuClock clock;
+  uint64_t prompted_ns;  // when a marker was last recorded that is reached at once
+
+  // Its events are gone with it, and what they told.
+  void ForgetEvents() {
+    base = 0;
+    base_ns = 0;
+    clock = {};
+    blind = false;
+  }
+};
+
+// Zeroed memory is an empty table.
+class StreamTable {
+ public:
+  FutexLock* lock() { return &lock_; }
+
+  // The stream of a handle as launches know it (null: the legacy stream; CU_STREAM_PER_THREAD: the
+  // calling thread's). Null when there is no context or no room. Takes the lock.
+  MarkedStream* For(CUstream handle);
+  // The same without the lock; null also when it was never launched into.
+  MarkedStream* Find(CUstream handle);
+  // Whether it is the stream of that handle now.
+  static bool IsOf(const MarkedStream& stream, CUstream handle);
+
+  // Whether the calling thread is in the stream's context.
+  bool IsHere(const MarkedStream& stream) const;
+  // Whether the calling thread can put something into it: into its own per-thread stream alone.
+  static bool IsReachable(const MarkedStream& stream);
+
+  MarkedContext& Context(uint16_t index) { return contexts_[index]; }
+  MarkedContext& ContextOf(const MarkedStream& stream) { return contexts_[stream.context]; }
+  const MarkedContext& ContextOf(const MarkedStream& stream) const {
+    return contexts_[stream.context];
+  }
+  // The calling thread's; kNoContext: nothing was launched there.
+  uint16_t CurrentIndex() const;
+
+  // ---- streams that run, or have markers to be seen: looks ask about them ----
+
+  bool IsActive(const MarkedStream* stream) const;
+  void SetActive(const MarkedStream* stream, bool active);
+  bool any_active() const { return active_count_.load(std::memory_order_seq_cst) != 0; }
+  // Whether no other one is.
+  bool IsOnlyActive(const MarkedStream* stream) const;
+  uint32_t CountActive(uint32_t ordinal);
+  bool IsActive(uint32_t ordinal) { return CountActive(ordinal) != 0; }
+  template <typename Visit>
+  void ForEachActive(Visit visit);
+  // Also those that are idle.
+  template <typename Visit>
+  void ForEachOf(uint16_t context, Visit visit);
+
+ private:
+  static constexpr uint32_t kWays = 8;
+
+  struct Key {
+    uint64_t handle;
+    uint64_t scope;
+    uint64_t thread;
+  };
+
+  static bool KeyOf(CUstream stream, Key* key);
+  static bool Is(const MarkedStream& stream, const Key& key);
+  MarkedStream* SetOf(const Key& key);
+  MarkedStream* Lookup(const Key& key);
+  MarkedStream* Insert(const Key& key);
+  MarkedStream* PlaceFor(const Key& key);
+  uint16_t ContextFor(uint64_t handle);
+
+  FutexLock lock_;
+  MarkedContext contexts_[kMostMarkedContexts];
+  std::atomic<uint32_t> active_count_;
+  std::atomic<uint64_t> active_[kMostMarkedStreams / 64];
+  MarkedStream streams_[kMostMarkedStreams];
+};
+
+// Implementation.
+
+template <typename Visit>
+void StreamTable::ForEachActive(Visit visit) {
+  for (size_t index = 0; index < kMostMarkedStreams / 64; ++index) {
+    uint64_t bits = active_[index].load(std::memory_order_acquire);
+    for (; bits != 0; bits &= bits - 1) {
+      visit(&streams_[index * 64 + static_cast<size_t>(__builtin_ctzll(bits))]);
+    }
+  }
+}
+
+template <typename Visit>
+void StreamTable::ForEachOf(uint16_t context, Visit visit) {
+  for (MarkedStream& stream : streams_) {
+    if (stream.context == context) visit(&stream);
+  }
+}
+
+}  // namespace gpufence

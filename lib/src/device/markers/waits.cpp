@@ -1,0 +1,164 @@
+#include "device/markers/waits.h"
+
+#include <algorithm>
+
+#include "device/markers/collect.h"
+#include "device/markers/gaps.h"
+#include "device/markers/legacy.h"
+#include "device/markers/marking.h"
+
+namespace gpufence {
+namespace {
+
+// What lies around the kernels: 5.2 to 5.5 us on an H200, 60 where the wait gives the processor
+// away. With more the host's clock says too little about the kernels.
+constexpr uint64_t kMostExtraNs = 100'000;
+// Beyond what markers saw, and this, the host was late rather than the GPU busy.
+constexpr uint64_t kSurpriseNs = 20'000;
+// So much later ends the wait for a run that has a marker behind it (H200).
+constexpr uint64_t kEndMarkerNs = 1'540;
+constexpr uint64_t kMostLateNs = 1'000;   // more than that was a late host: it teaches this much
+constexpr uint64_t kForgetParts = 1'024;  // of the longest launch, with each marked run
+constexpr uint32_t kMarkedAfterSurprise = 4;
+
+// Three parts of what was known, one of what was seen.
+uint64_t Average(uint64_t known, uint64_t seen) {
+  return known != 0 ? (3 * known + std::min(seen, known + kMostLateNs)) / 4 : seen;
+}
+
+// What the host saw of so many launches, less what is no kernel. What took far longer than any that
+// a marker saw is charged as the longest of them.
+uint64_t BusyByHostNs(MarkedStream* stream, uint32_t launches, uint64_t* span_ns) {
+  WaitedRuns* runs = &stream->waited;
+  const uint64_t most_ns = launches * runs->longest_ns + kSurpriseNs + runs->host_extra_ns;
+  if (*span_ns > most_ns) {
+    *span_ns = most_ns;
+    runs->marked_due = kMarkedAfterSurprise;
+  }
+  const uint64_t steps_ns = stream->steps.exchange(0, std::memory_order_relaxed) * kStepGapNs;
+  const uint64_t extra_ns =
+      runs->host_extra_ns + (launches - 1) * kLaunchGapNs + std::min(steps_ns, *span_ns / 2);
+  return *span_ns - std::min(*span_ns, extra_ns);
+}
+
+// False when the run is not what it was before the wait.
+bool TakeByHost(Markers* markers, MarkedStream* stream, uint32_t launches, uint64_t now_ns,
+                BusyList* busy) {
+  uint32_t word = stream->word.load(std::memory_order_relaxed);
+  const bool is_as_it_was = stream->by_host && stream->first == kNoMarker &&
+                            (word & MarkedStream::kRunning) != 0 &&
+                            (word & MarkedStream::kLaunches) == launches;
+  if (!is_as_it_was || !stream->word.compare_exchange_strong(word, 0, std::memory_order_acq_rel)) {
+    return false;
+  }
+  WaitedRuns* runs = &stream->waited;
+  const uint64_t called_ns = std::min(runs->host_begin_ns + stream->LeadNs(), now_ns);
+  uint64_t span_ns = now_ns - called_ns;
+  const uint64_t busy_ns = BusyByHostNs(stream, launches, &span_ns);
+  runs->since_mark_ns += span_ns;
+  stream->is_timed = false;
+  markers->CountReached(*stream);
+  const uint64_t begin_ns = std::max(stream->charged_ns, called_ns + runs->host_extra_ns / 2);
+  busy->Add(stream->ordinal, begin_ns, std::min(begin_ns + busy_ns, now_ns));
+  return true;
+}
+
+// All that is in the stream is done: what is marked tells when, and of the rest it is reckoned.
+void TakeEnded(Markers* markers, MarkedStream* stream, uint64_t now_ns, BusyList* busy) {
+  const StreamTable& streams = markers->streams;
+  if (streams.ContextOf(*stream).away != 0 || !streams.IsHere(*stream)) return;
+  StreamLook look = {now_ns, /*captures=*/true, busy, stream->context};
+  CollectStream(markers, stream, &look);
+}
+
+// From a run of which the GPU's clock told `ran_ns`: what the host's adds.
+void LearnExtra(MarkedStream* stream, uint64_t now_ns) {
+  WaitedRuns* runs = &stream->waited;
+  // Both spans begin before the launch, whose time is in neither.
+  const uint64_t span_ns = now_ns - runs->marked_ns + kAroundRunNs;
+  const uint64_t known_ns = stream->ran_ns + kEndMarkerNs;
+  const uint64_t extra_ns = span_ns - std::min(span_ns, known_ns);
+  if (runs->host_extra_ns == 0) runs->marked_due = kMarkedAfterSurprise;  // chance, so far
+  runs->host_extra_ns = std::max(Average(runs->host_extra_ns, extra_ns), uint64_t{1});
+  runs->longest_ns -= runs->longest_ns / kForgetParts;
+  runs->since_mark_ns = 0;
+  if (runs->marked_due > 0) --runs->marked_due;
+}
+
+// The markers of short runs are reached once these were waited for: taken here, the next run need
+// not be marked because of them. One that had two tells what the host's clock adds.
+void TakeMarked(Markers* markers, MarkedStream* stream, uint64_t now_ns, BusyList* busy) {
+  if (stream->first == kNoMarker || stream->ns_per_launch >= kHostToldLaunchNs) return;
+  const Marker& first = markers->pool[stream->first];
+  const bool is_one_run =
+      first.begins && first.next == stream->last && !markers->pool[stream->last].begins;
+  stream->ran_ns = 0;
+  if (stream->settling.is_unread) stream->settling.unread = 0;  // the next one has both
+  TakeEnded(markers, stream, now_ns, busy);
+  if (is_one_run && stream->first == kNoMarker && stream->ran_ns != 0) LearnExtra(stream, now_ns);
+}
+
+}  // namespace
+
+uint32_t BeforeWait(Markers* markers, MarkedStream* stream) {
+  if (stream->word.load(std::memory_order_relaxed) == 0) return 0;
+  const FutexGuard guard(markers->streams.lock());
+  const uint32_t word = stream->word.load(std::memory_order_relaxed);
+  const uint32_t launches = word & MarkedStream::kLaunches;
+  const bool is_running = (word & MarkedStream::kRunning) != 0;
+  if (stream->by_host && is_running && launches != 0 && stream->first == kNoMarker) {
+    stream->waited.is_waited_for = true;
+    return launches;
+  }
+  if (MayMarkLate(*stream)) LeaveLocked(markers, stream);
+  return 0;
+}
+
+void AfterWait(Markers* markers, MarkedStream* stream, uint32_t launches, bool ended,
+               BusyList* busy) {
+  const uint64_t now_ns = NowNs();
+  const FutexGuard guard(markers->streams.lock());
+  if (launches != 0) {
+    stream->waited.is_waited_for = false;
+    if (ended && TakeByHost(markers, stream, launches, now_ns, busy)) return;
+    // The watcher marked it, or more was launched meanwhile.
+    if (MayMarkLate(*stream)) LeaveLocked(markers, stream);
+  }
+  if (!ended) return;
+  if (MayMarkLate(*stream)) {
+    TakeMarked(markers, stream, now_ns, busy);
+  } else {
+    TakeEnded(markers, stream, now_ns, busy);
+  }
+}
+
+void AfterAnswer(Markers* markers, MarkedStream* stream, bool ended, BusyList* busy) {
+  const uint32_t launches = stream->word.load(std::memory_order_relaxed) & MarkedStream::kLaunches;
+  if (launches == 0 && !markers->streams.IsActive(stream)) return;
+  const uint64_t now_ns = NowNs();
+  const FutexGuard guard(markers->streams.lock());
+  if (!ended) {
+    if (MayMarkLate(*stream)) LeaveLocked(markers, stream);
+    return;
+  }
+  if (launches != 0 && TakeByHost(markers, stream, launches, now_ns, busy)) return;
+  TakeMarked(markers, stream, now_ns, busy);
+  TakeEnded(markers, stream, now_ns, busy);
+}
+
+bool HostIsEnough(const Markers& markers, const MarkedStream& stream) {
+  const WaitedRuns& runs = stream.waited;
+  const uint64_t spacing_ns = markers.waited_spacing_ns.load(std::memory_order_relaxed);
+  return stream.is_trusted && runs.host_extra_ns != 0 && runs.host_extra_ns < kMostExtraNs &&
+         runs.marked_due == 0 && stream.first == kNoMarker &&
+         stream.ns_per_launch < kHostToldLaunchNs && runs.since_mark_ns < spacing_ns &&
+         markers.streams.IsOnlyActive(&stream);
+}
+
+bool IsToldByHost(const MarkedStream& stream, uint32_t launches, uint64_t now_ns) {
+  const WaitedRuns& runs = stream.waited;
+  return stream.by_host && now_ns < runs.host_begin_ns + launches * runs.longest_ns +
+                                        runs.host_extra_ns + kSurpriseNs;
+}
+
+}  // namespace gpufence

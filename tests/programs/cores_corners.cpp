@@ -23,13 +23,13 @@
 //                                        returns late; those of one four in COUNT are longer
 //   cores_corners late_waits             short kernels; for one in twenty the wait begins late
 //   cores_corners rounds KERNEL_US PAUSE_US
-//                                        forty kernels, an event behind each waited for; a pause
-//   cores_corners held WAY               kernels of 20 ms; ends behind a held launch, in main (main)
-//                                        or in a handler of exit (handler)
+//                                        forty kernels, each waited for by an event; a pause
+//   cores_corners held WAY               kernels of 20 ms; ends behind a held launch: WAY is main
+//                                        or handler (of exit)
 //   cores_corners forgotten              ends a stream, then waits for its context
 //
-// They print {"share": percent of the time until all was paid for}, {"launches": that went in time},
-// {"done": 0 or 1} or {"held": launches, "held_us": all together}.
+// They print {"share": percent of the time until all was paid for}, {"launches": that went in
+// time}, {"done": 0 or 1} or {"held": launches, "held_us": all together}.
 #include <time.h>
 #include <unistd.h>
 

@@ -67,7 +67,7 @@ class CoreSeat {
 
   // True while the container has the turn and it is not closing: one load. Ask after Beat(now,
   // true), or after a tick that said so: then whoever moves the turn on sees what is outstanding.
-  bool HasTurn() const;
+  bool HasTurn() const { return !shares_device_ || HasTurnAmongOthers(); }
 
   // Sleeps until the container has the turn, at most `most_ns`; may return early.
   void AwaitTurn(uint64_t most_ns) const;
@@ -118,6 +118,7 @@ class CoreSeat {
   void TellGangGoesOn();
 
  private:
+  bool HasTurnAmongOthers() const;
   CoreRow& row() const { return file_.region->rows[place_.row]; }
   CoreTenant& tenant() const { return file_.region->tenants[place_.row][place_.tenant]; }
   CoreMember& member() const { return file_.region->members[place_.row][file_.member]; }
@@ -131,9 +132,9 @@ class CoreSeat {
   void View(Turn turn, uint64_t now_ns, TenantView* views) const;
   void HandOver(Turn from, uint32_t to, const TenantView* views, uint64_t now_ns);
 
-  CoreFile file_;
-  CorePlace place_;
   bool shares_device_;  // with other containers: there are turns
+  CorePlace place_;
+  CoreFile file_;
   CoreSignature signature_;
   // Atomic by builtins, since a seat can be copied.
   uint64_t signed_ns_ = 0;  // when that was last written again

@@ -125,8 +125,7 @@ bool CoreSeat::WantTurn(uint64_t now_ns) {
   return HasTurn();
 }
 
-bool CoreSeat::HasTurn() const {
-  if (!shares_device_) return true;
+bool CoreSeat::HasTurnAmongOthers() const {
   const Turn turn = UnpackTurn(row().turn.load(std::memory_order_seq_cst));
   return turn.tenant == place_.tenant && !turn.closing;
 }

@@ -7,7 +7,8 @@
 
 namespace gpufence {
 
-// Whether a kernel runs on the device, or did so when that was last seen; others may all be waiting.
+// Whether a kernel runs on the device, or did so when that was last seen; others may all be
+// waiting.
 bool KernelsRun(Markers* markers, uint32_t ordinal);
 
 // What launches into the streams that run take, in the mean of some hundred: the shortest of these

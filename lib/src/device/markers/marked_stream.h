@@ -55,35 +55,36 @@ struct LaunchGaps {
 };
 
 // `first` to `last` are its markers that were not seen reached yet, oldest first.
-struct MarkedStream {
+struct alignas(64) MarkedStream {
   static constexpr uint32_t kRunning = 1u << 31;
   static constexpr uint32_t kHeld = 1u << 30;    // enough is queued: ask before the next launch
   static constexpr uint32_t kProbe = 1u << 29;   // the next launch puts a marker before itself
   static constexpr uint32_t kSparse = 1u << 28;  // between launches it may be idle: CameToIdle
   static constexpr uint32_t kLaunches = kSparse - 1;
 
+  // What every launch asks and tells: one line of the cache, which looks leave alone.
   std::atomic<uint64_t> handle;   // 0: none; CU_STREAM_LEGACY and CU_STREAM_PER_THREAD have a scope
-  std::atomic<uint64_t> scope;    // their context
-  std::atomic<uint64_t> thread;   // the per-thread stream's
   std::atomic<uint32_t> word;     // the bits above and the launches since the last marker
   std::atomic<uint32_t> mark_at;  // launches until the next marker, drawn around `every`
-  std::atomic<uint32_t> steps;    // of these launches' graphs, beyond one each
-  // Changed under the lock, and read without it by whoever asks how much is queued.
-  std::atomic<uint32_t> queued;         // launches before the markers from first to last
-  std::atomic<uint64_t> ns_per_launch;  // lately; 0: unknown
-  std::atomic<uint64_t> mean_ns;        // the same over the last mean_of launches or so
-  std::atomic<bool> is_trusted;         // ns_per_launch is of this run
-  std::atomic<uint64_t> launched_ns;    // when this run's first launch returned; 0: unknown
-  std::atomic<bool> goes_on;            // nothing that is no kernel is behind its last marker
-  std::atomic<bool> by_host;  // no marker begins this run: the wait for it tells (waits.h)
-
-  // kSparse: between two launches the stream may have nothing to do.
-  std::atomic<bool> marks_each;   // it had: each of them has a marker of its own
-  std::atomic<uint64_t> came_ns;  // when the last one did, or the one that began the run
-  std::atomic<uint32_t> behind;   // so many more launches until the host may be ahead of the GPU
-  uint64_t spaced_ns;             // when those came that were marked last, about
-  uint32_t every;                 // launches between two markers, about
   uint32_t ordinal;
+  std::atomic<uint32_t> steps;        // of these launches' graphs, beyond one each
+  std::atomic<uint64_t> launched_ns;  // when this run's first launch returned; 0: unknown
+  std::atomic<uint64_t> came_ns;  // kSparse: when the last one did, or the one that began the run
+  std::atomic<uint32_t> behind;   // so many more launches until the host may be ahead of the GPU
+  std::atomic<bool> marks_each;   // kSparse: each of them has a marker of its own
+  std::atomic<bool> by_host;      // no marker begins this run: the wait for it tells (waits.h)
+  std::atomic<uint64_t> scope;    // the context of a stream whose handle means one in each
+  std::atomic<uint64_t> thread;   // the per-thread stream's
+
+  // Changed at looks under the lock, and read without it by whoever asks how much is queued.
+  alignas(64) std::atomic<uint64_t> ns_per_launch;  // lately; 0: unknown
+  std::atomic<uint64_t> mean_ns;                    // the same over the last mean_of launches or so
+  std::atomic<uint32_t> queued;  // launches before the markers from first to last
+  std::atomic<bool> is_trusted;  // ns_per_launch is of this run
+  std::atomic<bool> goes_on;     // nothing that is no kernel is behind its last marker
+
+  uint64_t spaced_ns;  // when those came that were marked last, about
+  uint32_t every;      // launches between two markers, about
   uint16_t context;
   uint16_t first;
   uint16_t last;

@@ -1,11 +1,15 @@
 // Markers: timing events in streams, and what they tell about when the streams ran kernels
 // (docs/core-limiter.md section 2). Here: all that is known of them, for those who work with it:
 //
-//   marking.h   puts markers into streams, and leaves streams    legacy.h    streams that wait for
-//   runs.h      begins runs before launches                                  each other
-//   waits.h     runs that the program waits for                  gaps.h      pauses between kernels
-//   settling.h  short runs, settled by whoever begins the next   forecast.h  what runs, and how long
-//   collect.h   what ran since the last look                     ends.h      streams and contexts end
+//   marking.h   puts markers into streams, and leaves streams
+//   runs.h      begins runs before launches
+//   waits.h     runs that the program waits for
+//   settling.h  short runs, settled by whoever begins the next
+//   collect.h   what ran since the last look; reading.h: by which markers
+//   gaps.h      pauses between kernels
+//   legacy.h    streams that wait for each other
+//   forecast.h  what runs, and for how long
+//   ends.h      streams and contexts that end
 //
 // Must not know limits, turns or which call launches.
 #pragma once

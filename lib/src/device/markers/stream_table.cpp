@@ -7,9 +7,6 @@
 namespace gpufence {
 namespace {
 
-// The stream that the thread launched into last.
-constinit thread_local MarkedStream* last_stream = nullptr;
-
 bool IsPrimary(uint64_t context, CUdevice device) {
   unsigned int flags = 0;
   int active = 0;
@@ -23,6 +20,8 @@ bool IsPrimary(uint64_t context, CUdevice device) {
 }
 
 }  // namespace
+
+constinit thread_local MarkedStream* last_stream = nullptr;
 
 // ---- streams ----
 
@@ -98,7 +97,7 @@ MarkedStream* StreamTable::Insert(const Key& key) {
   return place;
 }
 
-MarkedStream* StreamTable::For(CUstream handle) {
+MarkedStream* StreamTable::LookFor(CUstream handle) {
   Key key;
   if (!KeyOf(handle, &key)) return nullptr;
   if (last_stream != nullptr && Is(*last_stream, key)) return last_stream;

@@ -44,6 +44,9 @@ struct MarkedContext {
   }
 };
 
+// The stream that the thread launched into last.
+extern constinit thread_local MarkedStream* last_stream;
+
 // Zeroed memory is an empty table.
 class StreamTable {
  public:
@@ -51,7 +54,15 @@ class StreamTable {
 
   // The stream of a handle as launches know it (null: the legacy stream; CU_STREAM_PER_THREAD: the
   // calling thread's). Null when there is no context or no room. Takes the lock.
-  MarkedStream* For(CUstream handle);
+  MarkedStream* For(CUstream handle) {
+    const auto named = reinterpret_cast<uint64_t>(handle);
+    MarkedStream* last = last_stream;
+    if (named > kPerThreadStream && last != nullptr &&
+        last->handle.load(std::memory_order_acquire) == named) [[likely]] {
+      return last;
+    }
+    return LookFor(handle);
+  }
   // The same without the lock; null also when it was never launched into.
   MarkedStream* Find(CUstream handle);
   // Whether it is the stream of that handle now.
@@ -94,11 +105,12 @@ class StreamTable {
     uint64_t thread;
   };
 
+  MarkedStream* LookFor(CUstream handle);
   static bool KeyOf(CUstream stream, Key* key);
   static bool Is(const MarkedStream& stream, const Key& key);
   MarkedStream* SetOf(const Key& key);
   MarkedStream* Lookup(const Key& key);
-  MarkedStream* Insert(const Key& key);
+  [[gnu::cold, gnu::noinline]] MarkedStream* Insert(const Key& key);
   MarkedStream* PlaceFor(const Key& key);
   uint16_t ContextFor(uint64_t handle);
 

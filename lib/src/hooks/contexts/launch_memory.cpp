@@ -22,14 +22,16 @@ static_assert(kPlaces == size_t{1} << (64 - 52));
 enum Done : uint64_t { kLaunched = 0, kLookedUp = 1 };
 constexpr uint64_t kIsCollective = uint64_t{1} << 63;
 
-uint64_t KeyOf(const void* handle, Done done) {
-  const uint64_t key = reinterpret_cast<uint64_t>(handle) | done;
-  if (!contexts_differ.load(std::memory_order_relaxed)) [[likely]]
-    return key;
+[[gnu::noinline]] uint64_t InContext(uint64_t key) {
   CUcontext context = nullptr;
   if (real::cuCtxGetCurrent(&context) != CUDA_SUCCESS) return key;
   // Into the bits that addresses leave free.
   return key ^ (reinterpret_cast<uint64_t>(context) << 24);
+}
+
+uint64_t KeyOf(const void* handle, Done done) {
+  const uint64_t key = reinterpret_cast<uint64_t>(handle) | done;
+  return contexts_differ.load(std::memory_order_relaxed) ? InContext(key) : key;
 }
 
 bool WasSeen(uint64_t key) { return PlaceOf(key).load(std::memory_order_relaxed) == key; }

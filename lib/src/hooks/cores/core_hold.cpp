@@ -18,9 +18,9 @@ namespace {
 constexpr uint64_t kTurnNapNs = 10'000'000;
 constexpr uint64_t kBlindNapNs = 200'000;  // without a watcher
 constexpr uint64_t kLongestNapNs = 100'000'000;
-// What runs longer than kPatienceNs may as well be long, and what went may be as long again: the next
-// one goes after twice the time, and none before twice the longest kernel that was seen, if that is
-// not too long to wait in any case.
+// What runs longer than kPatienceNs may as well be long, and what went may be as long again: the
+// next one goes after twice the time, and none before twice the longest kernel that was seen, if
+// that is not too long to wait in any case.
 constexpr uint64_t kMostPatienceNs = 32'000'000'000;
 
 // One launch waited, all its naps together. The next look tells the others.

@@ -120,7 +120,7 @@ void Keep(CoreLimits* limits, const Claims& claims, const RegionPlaces& own) {
 [[gnu::noinline]] void FollowSlowly(Cores* cores) {
   CoreLimits* limits = &cores->limits;
   if (limits->changing.exchange(true, std::memory_order_acquire)) return;
-  const uint32_t epoch = limits->epoch->load(std::memory_order_acquire);
+  const uint32_t epoch = cores->limit_epoch->load(std::memory_order_acquire);
   if (limits->set->ReadNewer(limits->region) == LimitsFound::kDamaged) {
     GPUFENCE_LOG(kWarn, "the container's limits file is damaged: what it said before holds");
   }
@@ -130,7 +130,7 @@ void Keep(CoreLimits* limits, const Claims& claims, const RegionPlaces& own) {
     GPUFENCE_LOG(kError, "device %u: the core limit that was set is not held: %s",
                  limits->claims[i].ordinal, why);
   }
-  limits->seen_epoch.store(epoch, std::memory_order_relaxed);
+  cores->seen_epoch.store(epoch, std::memory_order_relaxed);
   limits->changing.store(false, std::memory_order_release);
 }
 
@@ -150,10 +150,9 @@ Cores* LaunchCores() {
 }
 
 void FollowLimits(Cores* cores) {
-  const CoreLimits& limits = cores->limits;
-  const std::atomic<uint32_t>* epoch = limits.epoch;
+  const std::atomic<uint32_t>* epoch = cores->limit_epoch;
   if (epoch == nullptr) return;
-  const uint32_t seen = limits.seen_epoch.load(std::memory_order_relaxed);
+  const uint32_t seen = cores->seen_epoch.load(std::memory_order_relaxed);
   if (epoch->load(std::memory_order_relaxed) != seen) FollowSlowly(cores);
 }
 
@@ -169,8 +168,8 @@ bool OpenCores(const Claims& claims, const RegionPlaces& own, const RegionFile& 
   Keep(kept, claims, own);
   kept->region = file.region;
   kept->set = set_limits;
-  kept->seen_epoch.store(file.region->header.limit_epoch.load(std::memory_order_acquire),
-                         std::memory_order_relaxed);
+  cores->seen_epoch.store(file.region->header.limit_epoch.load(std::memory_order_acquire),
+                          std::memory_order_relaxed);
   if (set_limits != nullptr) set_limits->ReadNewer(file.region);
   for (size_t i = 0; i < count; ++i) {
     if (devices[i].ordinal >= kMostLimitedDevices) continue;
@@ -185,7 +184,7 @@ bool OpenCores(const Claims& claims, const RegionPlaces& own, const RegionFile& 
                  limits[i].core_millipercent / 1000, limits[i].core_millipercent % 1000,
                  limits[i].core_source);
   }
-  if (set_limits != nullptr) kept->epoch = &file.region->header.limit_epoch;
+  if (set_limits != nullptr) cores->limit_epoch = &file.region->header.limit_epoch;
   return true;
 }
 

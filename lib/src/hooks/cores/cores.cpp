@@ -16,26 +16,35 @@ namespace gpufence {
 
 void CoreLaunch::Enter(Cores* cores, CUstream handle) {
   // Before the stream is known: it may be asked for its flags then, which ends a capture in it.
-  if (MayCapture() && MayBeCapturing(handle)) return;
+  if (MayCapture() && MayBeCapturing(handle)) [[unlikely]]
+    return;
   stream_ = cores->markers.streams.For(handle);
-  uint32_t ordinal = stream_ != nullptr ? stream_->ordinal : CurrentDevice();
-  CoreDevice* device = DeviceAt(cores, ordinal);
+  CoreDevice* device = DeviceAt(cores, stream_ != nullptr ? stream_->ordinal : CurrentDevice());
   if (device == nullptr) return;
   cores_ = cores;
   device_ = device;
   handle_ = handle;
   unmarked_since_ns_ = 0;
-  begins_run_ = false;
-  is_probe_ = false;
+  begins_run_ = is_probe_ = false;
+  // Most launches go into a stream that runs, through an open gate.
+  constexpr uint32_t kBits = ~MarkedStream::kLaunches;
+  const bool goes_on =
+      stream_ != nullptr &&
+      (stream_->word.load(std::memory_order_acquire) & kBits) == MarkedStream::kRunning &&
+      device->closed.load(std::memory_order_acquire) == 0 && device->seat.HasTurn();
+  if (!goes_on) [[unlikely]]
+    EnterAnew();
+}
+
+void CoreLaunch::EnterAnew() {
   using Stream = MarkedStream;
-  constexpr uint32_t kAll = Stream::kRunning | Stream::kHeld | Stream::kProbe | Stream::kSparse;
   bool may_go = false;
   if (stream_ != nullptr) {
-    const uint32_t bits = stream_->word.load(std::memory_order_acquire) & kAll;
+    const uint32_t bits = stream_->word.load(std::memory_order_acquire) & ~Stream::kLaunches;
     const bool goes_on = (bits & Stream::kSparse) == 0 ||
-                         !CameToIdle(&cores->markers, stream_, handle, MayCapture());
+                         !CameToIdle(&cores_->markers, stream_, handle_, MayCapture());
     may_go = (bits & ~(Stream::kRunning | Stream::kSparse)) == 0 &&
-             device->closed.load(std::memory_order_acquire) == 0 && device->seat.HasTurn();
+             device_->closed.load(std::memory_order_acquire) == 0 && device_->seat.HasTurn();
     if (may_go && goes_on && (bits & Stream::kRunning) != 0) return;
   }
   EnterSlowly(may_go);
@@ -88,16 +97,34 @@ bool CoreLaunch::Begin(HeldNs held, uint32_t launches) {
   device->closed.store(1, std::memory_order_release);
 }
 
-void CoreLaunch::Launched() {
+// What is more than counting; false: there is no stream to count in.
+bool CoreLaunch::TellFirst() {
   if (stream_ == nullptr) {
     if (unmarked_since_ns_ != 0) MeasureByWaiting(device_, handle_, unmarked_since_ns_);
-    return;
+    return false;
   }
   if (begins_run_ && stream_->launched_ns.load(std::memory_order_relaxed) == 0) {
     stream_->launched_ns.store(NowNs(), std::memory_order_relaxed);
   }
   if (is_probe_) CountProbe(&cores_->markers, stream_);
+  return true;
+}
+
+void CoreLaunch::Launched() {
+  if (stream_ == nullptr || begins_run_ || is_probe_) [[unlikely]] {
+    if (!TellFirst()) return;
+  }
+  using Stream = MarkedStream;
   const uint32_t before = stream_->word.fetch_add(1, std::memory_order_acq_rel);
+  const bool is_usual = (before & (Stream::kRunning | Stream::kSparse)) == Stream::kRunning;
+  const uint32_t launches = (before & Stream::kLaunches) + 1;
+  if (!is_usual || launches >= stream_->mark_at.load(std::memory_order_relaxed)) [[unlikely]] {
+    Follow(before);
+  }
+}
+
+// `before`: the stream's word without this launch.
+void CoreLaunch::Follow(uint32_t before) {
   if ((before & MarkedStream::kRunning) == 0) {
     // Seen idle while it was being launched into: this thread had to wait for a processor.
     if (cores_->watcher.stopping()) return;

@@ -33,14 +33,14 @@ struct CoreGang {
   std::atomic<uint32_t> uncounted;  // not 0: the next one was counted by others before
 };
 
-// A device with a core limit, as this process sees it.
-struct CoreDevice {
+// A device with a core limit, as this process sees it. What every launch asks comes first.
+struct alignas(64) CoreDevice {
+  std::atomic<uint32_t> closed;  // the gate: not 0, ask before the next launch
   CoreSeat seat;
   Activity* activity;
   NeighbourSight neighbours;
   uint8_t uuid[16];
   uint32_t ordinal;
-  std::atomic<uint32_t> closed;         // the gate: not 0, ask before the next launch
   std::atomic<uint32_t> paying;         // not 0: enough was launched, until all of it is paid for
   std::atomic<uint64_t> others_had_ns;  // how long a launch waited for the turn last
   std::atomic<uint32_t> progress;       // changes when waiting may be over
@@ -69,8 +69,6 @@ struct CoreClaim {
 
 // Which core limits hold: what the process was given, and what is set while it runs.
 struct CoreLimits {
-  const std::atomic<uint32_t>* epoch;  // null: nothing can be set
-  std::atomic<uint32_t> seen_epoch;
   std::atomic<bool> changing;  // one thread at a time, and nobody waits
   const Region* region;
   LimitsFile* set;
@@ -81,14 +79,17 @@ struct CoreLimits {
   char container[kContainerNameBytes];
 };
 
-// All of it is the process's own and wiped on fork.
+// All of it is the process's own and wiped on fork. What every launch asks comes first, so that it
+// costs one line of the cache.
 struct Cores {
-  std::atomic<uint32_t> count;  // of devices that have or had a core limit
-  CoreDevice devices[kMostLimitedDevices];
+  std::atomic<uint32_t> count;               // of devices that have or had a core limit
+  std::atomic<uint32_t> seen_epoch;          // of limits that were set, as followed last
+  const std::atomic<uint32_t>* limit_epoch;  // null: nothing can be set
   std::atomic<CoreDevice*> by_ordinal[kMostLimitedDevices];  // null: no core limit now
-  Markers markers;
+  CoreDevice devices[kMostLimitedDevices];
   Watcher watcher;
   CoreLimits limits;
+  Markers markers;
 };
 
 // Null unless a core limit holds or held. One load, or two.
@@ -142,9 +143,12 @@ class CoreLaunch {
 
  private:
   void Enter(Cores* cores, CUstream handle);
+  [[gnu::noinline]] void EnterAnew();
   void EnterSlowly(bool may_go);
   bool Begin(HeldNs held, uint32_t launches);
   void Launched();
+  [[gnu::noinline]] bool TellFirst();
+  [[gnu::noinline]] void Follow(uint32_t before);
 
   Cores* cores_;
   CoreDevice* device_ = nullptr;  // null: nothing is limited here, or a capture takes the launch

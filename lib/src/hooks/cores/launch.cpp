@@ -103,7 +103,7 @@ CUresult cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDi
                         unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY,
                         unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream,
                         void** kernelParams, void** extra) {
-  return gpufence::CallLaunch(f, gpufence::Into{hStream}, [&] {
+  return gpufence::CallLaunch(f, gpufence::Into{hStream}, [=] {
     return real::cuLaunchKernel(f, gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ,
                                 sharedMemBytes, hStream, kernelParams, extra);
   });
@@ -113,7 +113,7 @@ CUresult cuLaunchKernel_ptsz(CUfunction f, unsigned int gridDimX, unsigned int g
                              unsigned int gridDimZ, unsigned int blockDimX, unsigned int blockDimY,
                              unsigned int blockDimZ, unsigned int sharedMemBytes, CUstream hStream,
                              void** kernelParams, void** extra) {
-  return gpufence::CallLaunch(f, gpufence::IntoPerThread{hStream}, [&] {
+  return gpufence::CallLaunch(f, gpufence::IntoPerThread{hStream}, [=] {
     return real::cuLaunchKernel_ptsz(f, gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY,
                                      blockDimZ, sharedMemBytes, hStream, kernelParams, extra);
   });
@@ -121,14 +121,14 @@ CUresult cuLaunchKernel_ptsz(CUfunction f, unsigned int gridDimX, unsigned int g
 
 CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction f, void** kernelParams,
                           void** extra) {
-  return gpufence::CallLaunch(f, gpufence::IntoConfigured{config, false}, [&] {
+  return gpufence::CallLaunch(f, gpufence::IntoConfigured{config, false}, [=] {
     return real::cuLaunchKernelEx(config, f, kernelParams, extra);
   });
 }
 
 CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig* config, CUfunction f, void** kernelParams,
                                void** extra) {
-  return gpufence::CallLaunch(f, gpufence::IntoConfigured{config, true}, [&] {
+  return gpufence::CallLaunch(f, gpufence::IntoConfigured{config, true}, [=] {
     return real::cuLaunchKernelEx_ptsz(config, f, kernelParams, extra);
   });
 }
@@ -138,7 +138,7 @@ CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned int gridDimX, unsigned
                                    unsigned int blockDimY, unsigned int blockDimZ,
                                    unsigned int sharedMemBytes, CUstream hStream,
                                    void** kernelParams) {
-  return gpufence::CallLaunch(f, gpufence::Into{hStream}, [&] {
+  return gpufence::CallLaunch(f, gpufence::Into{hStream}, [=] {
     return real::cuLaunchCooperativeKernel(f, gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY,
                                            blockDimZ, sharedMemBytes, hStream, kernelParams);
   });
@@ -149,7 +149,7 @@ CUresult cuLaunchCooperativeKernel_ptsz(CUfunction f, unsigned int gridDimX, uns
                                         unsigned int blockDimY, unsigned int blockDimZ,
                                         unsigned int sharedMemBytes, CUstream hStream,
                                         void** kernelParams) {
-  return gpufence::CallLaunch(f, gpufence::IntoPerThread{hStream}, [&] {
+  return gpufence::CallLaunch(f, gpufence::IntoPerThread{hStream}, [=] {
     return real::cuLaunchCooperativeKernel_ptsz(f, gridDimX, gridDimY, gridDimZ, blockDimX,
                                                 blockDimY, blockDimZ, sharedMemBytes, hStream,
                                                 kernelParams);
@@ -158,22 +158,22 @@ CUresult cuLaunchCooperativeKernel_ptsz(CUfunction f, unsigned int gridDimX, uns
 
 CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS* launchParamsList,
                                               unsigned int numDevices, unsigned int flags) {
-  return gpufence::LaunchedOnMany(launchParamsList, numDevices, [&] {
+  return gpufence::LaunchedOnMany(launchParamsList, numDevices, [=] {
     return real::cuLaunchCooperativeKernelMultiDevice(launchParamsList, numDevices, flags);
   });
 }
 
 CUresult cuLaunch(CUfunction f) {
-  return gpufence::CallLaunch(f, gpufence::Into{nullptr}, [&] { return real::cuLaunch(f); });
+  return gpufence::CallLaunch(f, gpufence::Into{nullptr}, [=] { return real::cuLaunch(f); });
 }
 
 CUresult cuLaunchGrid(CUfunction f, int grid_width, int grid_height) {
   return gpufence::CallLaunch(f, gpufence::Into{nullptr},
-                              [&] { return real::cuLaunchGrid(f, grid_width, grid_height); });
+                              [=] { return real::cuLaunchGrid(f, grid_width, grid_height); });
 }
 
 CUresult cuLaunchGridAsync(CUfunction f, int grid_width, int grid_height, CUstream hStream) {
-  return gpufence::CallLaunch(f, gpufence::Into{hStream}, [&] {
+  return gpufence::CallLaunch(f, gpufence::Into{hStream}, [=] {
     return real::cuLaunchGridAsync(f, grid_width, grid_height, hStream);
   });
 }

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import REPO
+from .sanitized_state import Sanitized, shared_folder
 
 ROUNDS = int(os.environ.get("GPUFENCE_STATE_ROUNDS", "25"))
 OPERATIONS = int(os.environ.get("GPUFENCE_STATE_OPERATIONS", "100000"))
@@ -251,23 +251,6 @@ def compiler() -> str:
     return found
 
 
-def build_sanitized(compiler: str, sanitizer: str, program: str, folder: Path) -> Path:
-    """The program with state and policy, all under one sanitizer."""
-    source = REPO / "lib" / "src"
-    out = folder / f"{program}-{sanitizer}"
-    sources = sorted((*source.glob("state/*.cpp"), *source.glob("policy/*.cpp")))
-    flags = ["-std=c++20", "-g", "-O1", f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all"]
-    # The fences of the ledger are beyond what the thread sanitizer models, and gcc says so.
-    flags += ["-fno-rtti", "-pthread", "-Wno-tsan", f"-I{source}", f"-I{REPO / 'tests/programs'}"]
-    inputs = [*sources, source / "core/forked.cpp", REPO / f"tests/programs/{program}.cpp"]
-    command = [compiler, *flags, *map(str, inputs), "-o", str(out)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0 and "cannot find -l" in done.stderr:
-        pytest.skip(f"the compiler has no {sanitizer} sanitizer")
-    assert done.returncode == 0, done.stderr
-    return out
-
-
 @pytest.mark.parametrize("sanitizer", ["thread", "address,undefined"])
 @pytest.mark.parametrize(
     ("program", "before", "after"),
@@ -290,6 +273,8 @@ def test_sanitizers_find_nothing(
     before: list[str],
     after: list[int],
 ) -> None:
-    binary = build_sanitized(compiler, sanitizer, program, tmp_path_factory.mktemp("sanitized"))
+    place = shared_folder(tmp_path_factory) / sanitizer.partition(",")[0]
+
+    binary = Sanitized(compiler, sanitizer, place).program(program)
 
     run(binary, *before, folder, *after)

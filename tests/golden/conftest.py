@@ -163,3 +163,12 @@ def rendered(invented: model.Model) -> dict[str, str]:
 def real_texts() -> dict[str, str]:
     """Every output of the committed model."""
     return render.render(model.load(REPO / "lib" / "api"))
+
+
+@pytest.fixture(scope="session")
+def real_library(
+    tmp_path_factory: pytest.TempPathFactory, compiler: str, real_texts: dict[str, str]
+) -> Path:
+    """The library of the committed model with the smallest resolver; its objects lie beside it."""
+    workshop = Workshop(tmp_path_factory.mktemp("real_library"), compiler)
+    return workshop.library(workshop.write("lib", real_texts))

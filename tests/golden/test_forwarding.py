@@ -69,12 +69,8 @@ def test_every_awkward_call_arrives(echo: Path, sound: Path) -> None:
     assert call_everything(echo, sound) == Proof(0, [])
 
 
-def test_every_call_of_the_committed_model_arrives(
-    workshop: Workshop, real_echo: Path, real_texts: dict[str, str]
-) -> None:
-    library = workshop.library(workshop.write("lib", real_texts))
-
-    assert call_everything(real_echo, library) == Proof(0, [])
+def test_every_call_of_the_committed_model_arrives(real_echo: Path, real_library: Path) -> None:
+    assert call_everything(real_echo, real_library) == Proof(0, [])
 
 
 def test_every_call_arrives_through_the_built_library(real_echo: Path) -> None:

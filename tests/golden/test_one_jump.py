@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from gen import filters, ir, model
 
-from .conftest import REPO, Workshop
+from .conftest import REPO
 
 PADDING = ("nop", "cs nop", "data16", "xchg   %ax,%ax")
 
@@ -46,13 +46,8 @@ def is_rearranged(function: ir.Function, narrow_or_large: frozenset[str]) -> boo
 
 
 @pytest.fixture(scope="module")
-def bodies(
-    tmp_path_factory: pytest.TempPathFactory, compiler: str, real_texts: dict[str, str]
-) -> dict[str, list[str]]:
-    workshop = Workshop(tmp_path_factory.mktemp("jump"), compiler)
-    folder = workshop.write("lib", real_texts)
-    workshop.compile(folder, "passthrough.cpp")
-    return dict(disassemble(folder / "passthrough.cpp.o"))
+def bodies(real_library: Path) -> dict[str, list[str]]:
+    return dict(disassemble(real_library.parent / "passthrough.cpp.o"))
 
 
 @pytest.fixture(scope="module")
@@ -90,14 +85,10 @@ def test_no_passthrough_calls_or_builds_a_frame(bodies: dict[str, list[str]], is
     assert set(heavy) <= excused
 
 
-def test_export_without_a_prototype_is_one_jump(
-    workshop: Workshop, real_texts: dict[str, str]
-) -> None:
-    folder = workshop.write("lib", real_texts)
-    workshop.compile(folder, "trampolines.S", flags=())
+def test_export_without_a_prototype_is_one_jump(real_library: Path) -> None:
     untyped = {s.name for s in model.load(REPO / "lib" / "api").symbols if not s.typed}
 
-    bodies = dict(disassemble(folder / "trampolines.S.o"))
+    bodies = dict(disassemble(real_library.parent / "trampolines.S.o"))
 
     assert {"cuEGLApiInit", "cuMemGetAttribute_v2", "nvmlInternalGetExportTable"} <= untyped
     for name in untyped:

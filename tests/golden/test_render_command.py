@@ -127,34 +127,3 @@ def test_rendering_works_without_libclang_and_lief(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", blocker], env=env, check=False)
 
     assert done.returncode == 0
-
-
-def test_standalone_tree_builds_the_library_without_python(tmp_path: Path, compiler: str) -> None:
-    cmake, ninja = shutil.which("cmake"), shutil.which("ninja")
-    if cmake is None or ninja is None:
-        pytest.skip("no cmake or no ninja")
-    tree, build = tmp_path / "tree", tmp_path / "build"
-    assert cli.main(["render", "--standalone", str(tree)]) == 0
-    # A PATH with the compiler's tools and nothing that could be a Python of ours.
-    env = {**os.environ, "PATH": "/usr/bin:/bin", "CXX": compiler}
-    configure = [cmake, "-S", str(tree / "lib"), "-B", str(build), "-G", "Ninja"]
-    choice = subprocess.check_output([REPO / "ci" / "compiler"], text=True).splitlines()
-    options = [f"-DCMAKE_MAKE_PROGRAM={ninja}", "-DPython3_EXECUTABLE=/bin/false", *choice]
-
-    subprocess.run([*configure, *options], env=env, check=True, capture_output=True)
-    subprocess.run([cmake, "--build", str(build), "--target", "gpufence"], env=env, check=True)
-
-    assert (build / "lib" / "libgpufence.so").is_file()
-    assert not list(tree.rglob("*.py"))
-
-
-def test_standalone_tree_is_never_written_over_something(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "mine.txt").write_text("keep")
-
-    status = cli.main(["render", "--standalone", str(tmp_path)])
-
-    assert status == 1
-    assert "something is there already" in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]

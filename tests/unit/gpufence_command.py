@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
+
+from . import warm_commands
 
 REPO = Path(__file__).resolve().parents[2]
 MACHINE = {"x86_64": 62, "aarch64": 183}[os.uname().machine]
@@ -16,15 +17,9 @@ def gpufence(
 ) -> subprocess.CompletedProcess[str]:
     """Run the command as its own process, with nothing inherited but PATH."""
     base = {"PATH": os.environ["PATH"], "PYTHONPATH": str(REPO / "tools")}
-    return subprocess.run(
-        [sys.executable, "-m", "gpufence", *map(str, arguments)],
-        env={**base, **env},
-        input=text,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = warm_commands.run("gpufence", arguments, {**base, **env}, text=text.encode())
+    said = (stream.decode() for stream in (done.stdout, done.stderr))
+    return subprocess.CompletedProcess(done.args, done.returncode, *said)
 
 
 def header(bits: int = 2, machine: int = MACHINE) -> bytes:

@@ -7,7 +7,6 @@ import pty
 import select
 import shutil
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -15,7 +14,7 @@ import pytest
 from gpufence import cli, completion
 from gpufence.completion_scripts import SHELLS, Takes
 
-REPO = Path(__file__).resolve().parents[2]
+from .gpufence_command import gpufence
 
 CASES = [
     ("gpufence to", {"top"}),
@@ -31,14 +30,7 @@ CASES = [
 
 def script(shell: str) -> str:
     """What the command prints."""
-    done = subprocess.run(
-        [sys.executable, "-m", "gpufence", "completion", shell],
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(REPO / "tools")},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return done.stdout
+    return gpufence("completion", shell).stdout
 
 
 def needs(shell: str) -> pytest.MarkDecorator:

@@ -16,6 +16,8 @@ import pytest
 from gen.cli import COMMANDS as HOOKGEN_COMMANDS
 from gpufence.cli import _COMMANDS as GPUFENCE_COMMANDS
 
+from . import warm_commands
+
 REPO = Path(__file__).resolve().parents[2]
 SECONDS = 60
 
@@ -85,18 +87,15 @@ def start(
 ) -> subprocess.CompletedProcess[bytes]:
     """Run it with a bare environment; `shell` is what a shell does to its streams."""
     module = {"hookgen": "gen"}.get(command.words[0], command.words[0])
-    words = [sys.executable, "-m", module, *command.words[1:], *arguments]
-    if shell:
-        words = ["sh", "-c", f'exec "$@" {shell}', "sh", *words]
+    words = (*command.words[1:], *arguments)
+    bare = {"PATH": os.environ["PATH"], "PYTHONPATH": str(REPO / "tools")}
+    if not shell and "LC_ALL" not in env:
+        return warm_commands.run(module, words, {**bare, **env}, cwd=cwd)
+    streams = ["sh", "-c", f'exec "$@" {shell}', "sh"]
     return subprocess.run(
-        words,
+        [*streams, sys.executable, "-m", module, *words],
         cwd=cwd,
-        env={
-            "PATH": os.environ["PATH"],
-            "PYTHONPATH": str(REPO / "tools"),
-            "PYTHONDONTWRITEBYTECODE": "1",
-            **env,
-        },
+        env={**bare, **env},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         timeout=SECONDS,

@@ -10,9 +10,11 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import stat
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +42,7 @@ class Imitation:
 
     root: Path  # an empty folder, where its root file system is mounted
     preload: Sequence[Path] = ()  # lines of its /etc/ld.so.preload
-    shown: Sequence[Path] = ()  # folders of the machine's /tmp, /run and the like that it sees
+    shown: Sequence[Path] = ()  # folders of the machine that it sees, wherever they are
     mounts: Sequence[Mapping[str, Any]] = ()  # as a CDI file has them
     files: dict[str, str] = field(default_factory=dict)  # more files: path in it -> text
     own_pids: bool = True
@@ -65,7 +67,12 @@ class Imitation:
         lines.append(_GPU_NODES)
         if self.shared_memory:
             lines.append("mkdir $root/dev/shm; mount -t tmpfs -o mode=1777 tmpfs $root/dev/shm")
+        closed = _closed_folders(self.shown)
+        for folder in sorted(closed):
+            lines.append(f"mount -t tmpfs -o mode=755 tmpfs $root{shlex.quote(str(folder))}")
         for folder in self.shown:
+            if folder.parts[1] not in _OWN and closed.isdisjoint(folder.parents):
+                continue  # it is bound with the folder that it lies in
             path = shlex.quote(str(folder))
             lines.append(f"mkdir -p $root{path}; mount --bind {path} $root{path}")
         files = dict(self.files)
@@ -81,6 +88,20 @@ class Imitation:
         lines.append(f"cd $root; {_find('pivot_root') or 'pivot_root'} . .; umount -l .; cd /")
         lines.append(f'exec {user if self.uid else ""} "$@"')
         return "\n".join(lines)
+
+
+def _closed_folders(shown: Sequence[Path]) -> set[Path]:
+    """Folders bound from the machine that keep other users from reaching what is shown.
+
+    pytest's own, and someone's home: the container has open ones instead, which hold what is shown
+    alone.
+    """
+    found = set()
+    for path in shown:
+        bound = [] if path.parts[1] in _OWN else reversed(path.parents)
+        closed = (folder for folder in bound if not folder.stat().st_mode & stat.S_IXOTH)
+        found |= set(islice(closed, 1))
+    return found
 
 
 def _find(tool: str) -> str | None:

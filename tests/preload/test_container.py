@@ -132,8 +132,11 @@ def box_of(sim: Sim, tmp_path: Path, document: Any) -> Box:  # noqa: ANN401 - a 
         file.chmod(0o666)
     edits = [document["containerEdits"], document["devices"][0]["containerEdits"]]
     variables = dict(text.split("=", 1) for each in edits for text in each.get("env", []))
+    python = [REPO, Path(sys.prefix), Path(sys.base_prefix)]
     imitation = Imitation(
-        root, mounts=document["containerEdits"]["mounts"], shown=[tmp_path, sim.build]
+        root,
+        mounts=document["containerEdits"]["mounts"],
+        shown=[tmp_path, *python, sim.build],
     )
     return Box(sim, imitation, variables)
 

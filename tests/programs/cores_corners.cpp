@@ -193,7 +193,7 @@ void Behind(const Gpu& gpu, const char* way) {
   MUST(cuMemAllocHost_v2(&host, kBytes));
   Run run(gpu);
   double launches = 0;
-  for (; !run.IsOver(1'000); ++launches) {
+  for (; !run.IsOver(250); ++launches) {
     if (is_running) run.Launch(stream, 100 * kUs);
     MUST(cuMemcpyDtoHAsync_v2(host, memory, kBytes, nullptr));
     run.Launch(stream, is_running ? 150 * kUs : 250 * kUs);

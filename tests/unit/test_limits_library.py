@@ -24,7 +24,7 @@ from .configuration_cases import TABLE, Machine, answer, check, grammar, machine
 
 REPO = Path(__file__).resolve().parents[2]
 MANY = settings(
-    max_examples=int(os.environ.get("GPUFENCE_EXAMPLES", "1500")),
+    max_examples=int(os.environ.get("GPUFENCE_EXAMPLES", "500")),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )

@@ -2,12 +2,13 @@
 
 A rank whose GPU waits for another one is charged meanwhile. Held at different collectives, two of
 them make some steps a second; that is what these runs do without lib/src/policy/gang.h. All in
-virtual time (tests/programs/cores_gang.cpp); decisions about dead and stopped ranks, and about
-words that went wrong, one by one (gang_cases.cpp).
+virtual time (tests/programs/cores_gang.cpp); what is decided, words that went wrong included, one
+by one (gang_cases.cpp).
 """
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from pathlib import Path
 
@@ -35,7 +36,8 @@ LEAST = 0.9  # of the rate that the limit allows
 POINTS = 2.0
 BURST_US = 24_000  # of what is owed, which a run that ends need not have paid
 OWED_US = 400_000  # the same between two collectives, with what is queued
-RANKS = range(2)
+SILENT_US = 20_000  # until who does not say that it holds is forgotten
+RANKS = range(2)  # that are asked what they did
 
 
 def gang(
@@ -44,25 +46,27 @@ def gang(
     percent: int,
     *words: str,
     processes: int = 2,
-    own: tuple[str, ...] = ("", ""),
     steps: int = STEPS,
 ) -> dict[str, float]:
-    """What two ranks did, in one process or in two; `own`: the container of each."""
+    """What the ranks did, in one process or in one each; of one container.
+
+    Of three, the last one's process is killed by itself.
+    """
     command = ("cores_gang", steps, *words)
     commands: list[tuple[str | int, ...]] = [command]
-    if processes == 2:
-        commands = [(*command, f"first={rank}", "ranks=1") for rank in RANKS]
+    if processes > 1:
+        commands = [(*command, f"first={rank}", "ranks=1") for rank in range(processes)]
     limits = {"GPUFENCE_CORE_LIMIT": str(percent), "GPUFENCE_STATE_DIR": str(folder / "state")}
     done = run_together(
-        sim.with_env(GPUS=2),
+        sim.with_env(GPUS=max(processes, 2)),
         folder,
         commands,
-        env=limits,
-        own=[{"GPUFENCE_CONTAINER": f"gang{name}"} for name in own],
+        env={**limits, "GPUFENCE_CONTAINER": "gang"},
     )
     facts: dict[str, float] = {}
-    for each in done:
+    for each in done[: len(RANKS)]:
         facts |= each.facts
+    assert [each.returncode for each in done[len(RANKS) :]] == [-signal.SIGKILL] * (processes - 2)
     return facts
 
 
@@ -158,3 +162,24 @@ def test_a_rank_that_stops_meeting_others_is_held_as_any_program(sim: Sim, tmp_p
 
     busy_us = 100 * STEP_US + plain * 1_000
     assert 2 * busy_us - OWED_US <= facts["us0"] <= 2 * busy_us / LEAST
+
+
+@pytest.mark.parametrize("stops", [0, 1], ids=["killed", "stopped"])
+@pytest.mark.parametrize(
+    ("meets", "after_us"), [(0, 250_000), (1, 3_000)], ids=["holds", "in a collective"]
+)
+def test_a_rank_that_was_lost_holds_up_nobody(
+    sim: Sim, tmp_path: Path, meets: int, after_us: int, stops: int
+) -> None:
+    """The others, who meet without it from then on, have their shares and no less.
+
+    It is lost while it holds, for what it computed behind its last common collective, or in a
+    collective that none of the others launches, where its further launches are held as well.
+    """
+    steps = 200
+    words = ("devices=3", "shrinks=61", "ends2=60", f"meets2={meets}", f"after2={after_us}")
+
+    facts = gang(sim, tmp_path, 50, *words, f"stops2={stops}", processes=3, steps=steps)
+
+    assert_rate(facts, 50, steps * STEP_US)
+    assert max(facts["us0"], facts["us1"]) <= 2 * steps * STEP_US + SILENT_US

@@ -11,12 +11,15 @@
 // so many collectives come first that no other rank takes part in. graph=1: the collective is a
 // graph. stream=1: it has a stream of its own, which the next step waits for; stream=2: only the
 // one behind that does. plain: so many more steps without a collective. late: so many us before the
-// first step. pause: so many in the middle.
+// first step. pause: so many in the middle. shrinks: from that step on only two devices meet. ends:
+// the rank does steps for ever, or with meets=0 only computes behind so many, and its process is
+// killed so many us (after) later; or stopped, and killed when it goes on (stops=1).
 //
 // Prints {"us": from the first step to the end of the last, "share": percent of it during which
 // kernels ran, waiting for other ranks included} of each rank, with its number behind the name.
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -72,6 +75,7 @@ struct Rank {
   int number;
   double us;
   double share;
+  std::atomic<bool> ends;
   std::atomic<bool> is_done;
 };
 
@@ -99,9 +103,13 @@ class Runner {
 
   void Run(Rank* rank, unsigned long long steps, unsigned long long plain) {
     const unsigned long long begin_ns = NowNs();
+    const unsigned long long shrinks = Value("shrinks", rank->number, steps);
+    const unsigned long long ends = Value("ends", rank->number, steps);
     for (unsigned long long i = 0; i < steps; ++i) {
       if (i == steps / 2) usleep(static_cast<useconds_t>(Value("pause", rank->number, 0)));
+      if (i == shrinks) devices_ = 2;
       Step();
+      if (i == ends) GoOn(rank);
     }
     for (unsigned long long i = 0; i < plain; ++i) Compute();
     MUST(cuCtxSynchronize());
@@ -133,6 +141,14 @@ class Runner {
       MUST(gpu_.Spin(stream_, compute_ns_ + kGapNs, kWholeGpu));
       Spend();
     }
+  }
+
+  // Until the process ends.
+  void GoOn(Rank* rank) {
+    const bool meets = Value("meets", rank->number, 1) != 0;
+    MUST(cuCtxSynchronize());
+    rank->ends.store(true, std::memory_order_release);
+    for (;;) meets ? Step() : Compute();
   }
 
   void Meet() {
@@ -193,6 +209,13 @@ void* RunRank(void* given) {
   return nullptr;
 }
 
+void EndBehind(const Rank& rank) {
+  if (!rank.ends.load(std::memory_order_acquire)) return;
+  usleep(static_cast<useconds_t>(Value("after", rank.number, 0)));
+  if (Value("stops", rank.number, 0) != 0) kill(getpid(), SIGSTOP);
+  kill(getpid(), SIGKILL);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -211,7 +234,10 @@ int main(int argc, char** argv) {
   }
   // Where time is virtual nobody may block otherwise.
   for (int i = 0; i < count; ++i) {
-    while (!ranks[i].is_done.load(std::memory_order_acquire)) usleep(1'000);
+    while (!ranks[i].is_done.load(std::memory_order_acquire)) {
+      usleep(1'000);
+      EndBehind(ranks[i]);
+    }
   }
   Facts facts;
   for (int i = 0; i < count; ++i) {

@@ -8,6 +8,9 @@
 //   GPUFENCE_WORLD_SIZE=N       it begins when so many are there
 //   GPUFENCE_WORLD_PLACE=I      which of them this is, from 0; ties go to the lower one
 //
+// A process that kills itself leaves the world as it is; one that stops itself goes on after
+// kStopNs.
+//
 // Each thread has its own clock, as if on a processor of its own, and the one that is furthest
 // behind runs. Reading a clock costs a little, so that nobody spins for ever. A thread is switched
 // only in the calls below; whoever finds a lock taken tries again later. No fork, no other blocking
@@ -18,6 +21,7 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -44,6 +48,7 @@ constexpr uint64_t kTryNs = 200;  // until a lock is tried again
 constexpr uint64_t kYieldNs = 1'000;
 constexpr uint64_t kWakeNs = 5'000;    // from a wake-up to running
 constexpr uint64_t kStartNs = 20'000;  // of a thread
+constexpr uint64_t kStopNs = 3 * kSecondNs;
 constexpr uint64_t kSlackNs = 50'000;  // a timer is so late, unless the thread asked for another
 constexpr uint32_t kProcesses = 16;
 constexpr uint32_t kThreads = 8;  // of a process
@@ -228,6 +233,17 @@ int Sleep(uint64_t ns) {
   mine = seat;
 }
 
+// None of its threads runs meanwhile. What others would wake, turns, is not awaited by who stops.
+void Stop() {
+  for (uint32_t i = 0; i < kThreads; ++i) {
+    Seat& seat = world->seats[place * kThreads + i];
+    if (seat.is_taken != 0 && seat.at_ns != kNever) {
+      seat.at_ns = std::max(seat.at_ns, mine->at_ns + kStopNs);
+    }
+  }
+  Switch();
+}
+
 // The process's other threads stay where they are until it is gone.
 [[gnu::destructor]] void Leave() {
   if (mine == nullptr) return;
@@ -272,6 +288,14 @@ extern "C" {
 
 [[gnu::visibility("default")]] int usleep(useconds_t us) {
   return mine != nullptr ? Sleep(uint64_t{us} * 1'000) : 0;
+}
+
+[[gnu::visibility("default")]] int kill(pid_t process, int number) {
+  static auto* real = Real<int(pid_t, int)>("kill");
+  const bool is_own = mine != nullptr && process == getpid();
+  if (is_own && number == SIGSTOP) return Stop(), 0;
+  if (is_own && number == SIGKILL) Leave();
+  return real(process, number);
 }
 
 [[gnu::visibility("default")]] int sched_yield() {

@@ -85,6 +85,23 @@ REMOVALS = (
     "cores_among_sweepers",
 )
 
+EXPORTED = (
+    "held_while_open",
+    "rows_apart",
+    "containers_apart",
+    "private_regions_apart",
+    "places_apart_from_held",
+    "places_apart_from_charged",
+    "own_descriptor_closed",
+    "node_closed",
+    "lengths_in_chunks",
+    "not_lockable",
+    "strangers_locks",
+    "of_another_file",
+    "region_out_of_reach",
+    "list_unreadable",
+)
+
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can change its uid or mount")
 
 
@@ -157,6 +174,11 @@ def small_folder(folder: Path, kib: int) -> Iterator[None]:
         yield
     finally:
         subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("case", EXPORTED)
+def test_what_descriptors_hold_is_told_by_locks(build: Path, folder: Path, case: str) -> None:
+    assert run(build / "tests" / "state_exported", case, folder) == "ok\n"
 
 
 @needs_root

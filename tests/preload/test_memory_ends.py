@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from .charges import OUT_OF_MEMORY
 from .conftest import Sim
 from .test_memory_contexts import CONTEXT, LIMIT, limited
 
@@ -62,6 +63,18 @@ def test_a_primary_context_is_charged_while_it_lives(
     sim: Sim, tmp_path: Path, end: str, held: int
 ) -> None:
     assert free_after(sim, tmp_path, "primary", "cuDevicePrimaryCtxRetain", end) == ROOM - held
+
+
+@pytest.mark.parametrize("end", ["reset", "destroy"])
+def test_what_ended_behind_a_look_at_the_driver_is_not_shown(
+    sim: Sim, tmp_path: Path, end: str
+) -> None:
+    # Managed memory, which is charged before it is touched, keeps figures from being lowered.
+    late = sim.with_env(FAULTS=f"nvmlDeviceGetComputeRunningProcesses_v3@*=late:{LATE_MS // 4}")
+
+    done = late.run("memory_ends", "looked-at", end, preload=True, env=limited(tmp_path))
+
+    assert (done.facts["code"], done.facts["free"]) == (OUT_OF_MEMORY, ROOM - 2)
 
 
 def test_resets_beside_threads_that_allocate_leave_nothing(sim: Sim, tmp_path: Path) -> None:

@@ -7,10 +7,14 @@
 //                               and its memory is there, the context ends by END (reset, release,
 //                               renew: reset and retained again, destroy), or by `other` another
 //                               context does. {"made": its code, "free": MiB below the limit then}
+//   memory_ends looked-at END   the driver is looked at for a request that is refused, beside 2 MiB
+//                               of managed memory; while that look is late, the context ends by
+//                               END. {"code": of the request, "free": MiB below the limit then}
 //   memory_ends storm THREADS ROUNDS
 //                               several make all of them until a reset ends their context, again
 //                               and again. {"left": after how many resets something stayed charged}
 #include <atomic>
+#include <chrono>
 #include <iterator>
 #include <thread>
 
@@ -96,6 +100,27 @@ void Late(simtest::Facts* facts, const char* what, const char* how) {
   facts->Say("free", FreeMiB());
 }
 
+void LookedAt(simtest::Facts* facts, const char* how) {
+  CUcontext kept = Create();
+  CUdeviceptr managed = 0;
+  MUST(cuMemAllocManaged(&managed, 2 * kMiB, CU_MEM_ATTACH_GLOBAL));
+  CUcontext context = strcmp(how, "destroy") == 0 ? Create() : RetainPrimary();
+  MUST(cuCtxSetCurrent(kept));
+  std::atomic<bool> asks{false};
+  std::thread asker([&] {
+    CUdeviceptr address = 0;
+    MUST(cuCtxSetCurrent(kept));
+    asks = true;
+    facts->Say("code", static_cast<uint64_t>(cuMemAlloc_v2(&address, 64 * 1024 * kMiB)));
+  });
+  while (!asks) std::this_thread::yield();
+  // Nothing tells that the look is under way; should it be over, the promise holds all the same.
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  End(how, context, nullptr);
+  asker.join();
+  facts->Say("free", FreeMiB());
+}
+
 // Until its context is gone, or the limit is reached.
 void MakeOn(CUcontext context, unsigned seed, std::atomic<uint64_t>* made) {
   constexpr const char* kWhats[] = {"linear", "pitched", "piece", "array", "small-array"};
@@ -131,10 +156,11 @@ void Storm(simtest::Facts* facts, int thread_count, int rounds) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 4) return 2;
+  if (argc < 3) return 2;
   MUST(cuInit(0));
   simtest::Facts facts;
   if (strcmp(argv[1], "late") == 0) Late(&facts, argv[2], argv[3]);
+  if (strcmp(argv[1], "looked-at") == 0) LookedAt(&facts, argv[2]);
   if (strcmp(argv[1], "storm") == 0) Storm(&facts, atoi(argv[2]), atoi(argv[3]));
   return 0;
 }

@@ -200,7 +200,7 @@ void Unknown(World* world) {
   world->places->Leave();
   world->places->Leave();
   arrays[1] = make();
-  account.SetOverhead(0, account.overhead_version());  // the driver's figure: one chunk, charged
+  account.SetOverhead(0, account.overhead_moment());  // the driver's figure: one chunk, charged
   CHECK_EQ(HeldBy(*world->member, world->member->slot), kChunkBytes);
 
   End(world, false, arrays[0]);
@@ -209,7 +209,7 @@ void Unknown(World* world) {
   CHECK(account.stale());
 
   End(world, false, arrays[1]);
-  account.SetOverhead(0, account.overhead_version());
+  account.SetOverhead(0, account.overhead_moment());
   CHECK_EQ(HeldBy(*world->member, world->member->slot), 0);
 }
 
@@ -277,7 +277,7 @@ int main(int argc, char** argv) {
   CHECK(account.stale() == (overhead > 0));
   CHECK(with_late || overhead == 0);
   // In turn again, nothing becomes overhead any more.
-  account.SetOverhead(0, account.overhead_version());
+  account.SetOverhead(0, account.overhead_moment());
   world.is_exact = true;
   Work(&world, 99, 200, false);
   CHECK_EQ(HeldBy(*world.member, world.member->slot), 0);

@@ -164,17 +164,28 @@ class World {
 
   static void SetOverhead(Process* process, uint64_t bytes) {
     Account& account = process->member->account;
-    CHECK(account.SetOverhead(bytes, account.overhead_version()));
+    CHECK(account.SetOverhead(bytes, account.overhead_moment()));
     process->overhead_bytes = bytes;
+  }
+
+  // Was seen by somebody before it ended, and is told after that: the others' overhead is all there
+  // is.
+  void EndContext(Account* account, uint64_t other_bytes) {
+    const uint64_t context_bytes = random_.Below(4) * kMiB;
+    account->OwnOverhead(0, context_bytes);
+    const Account::OverheadMoment before = account->overhead_moment();
+    account->ReleaseOverhead(context_bytes);
+    CHECK(!account->RaiseOverhead(other_bytes + context_bytes, before));
   }
 
   void ChangeOverhead(Process* process) {
     const uint64_t bytes = random_.Below(8) * kMiB + random_.Below(3);
     Account& account = process->member->account;
-    const uint64_t version = account.overhead_version();
+    const Account::OverheadMoment before = account.overhead_moment();
     SetOverhead(process, bytes);
-    CHECK(!account.SetOverhead(0, version));  // seen before the change, so it says less
-    account.RaiseOverhead(random_.Below(bytes + 1));
+    CHECK(!account.SetOverhead(0, before));  // seen before the change, so it says less
+    CHECK(account.RaiseOverhead(random_.Below(bytes + 1), account.overhead_moment()));
+    EndContext(&account, bytes);
     CHECK_EQ(account.charged_bytes(), process->Held() - bytes);
   }
 

@@ -178,34 +178,38 @@ void Account::LooseOverhead(uint64_t reserved, int64_t actual) {
 void Account::ReleaseOverhead(uint64_t bytes) {
   SpinGuard guard(&overhead_lock_);
   const uint64_t kept = owned_overhead_ > bytes ? owned_overhead_ - bytes : 0;
+  ended_overhead_ += owned_overhead_ - kept;
   ChangeOverhead(0, kept, loose_overhead_);
 }
 
 // Under the lock. What a dead owner left to this process is found with its overhead, and counted in
 // the row already.
-uint64_t Account::LooseOf(uint64_t overhead_bytes, uint64_t orphan_bytes) const {
-  const uint64_t known = owned_overhead_ + orphan_bytes;
+uint64_t Account::LooseOf(uint64_t overhead_bytes, uint64_t other_bytes) const {
+  const uint64_t known = owned_overhead_ + other_bytes;
   return overhead_bytes > known ? overhead_bytes - known : 0;
 }
 
-bool Account::SetOverhead(uint64_t bytes, uint64_t version) {
+bool Account::SetOverhead(uint64_t bytes, const OverheadMoment& before) {
   const uint64_t orphans = sharing_.OwnOrphanBytes();
   SpinGuard guard(&overhead_lock_);
-  if (version != overhead_version_) return false;
+  if (before.version != overhead_version_) return false;
   ChangeOverhead(0, owned_overhead_, LooseOf(bytes, orphans));
   return true;
 }
 
-void Account::RaiseOverhead(uint64_t bytes) {
+bool Account::RaiseOverhead(uint64_t bytes, const OverheadMoment& before) {
   const uint64_t orphans = sharing_.OwnOrphanBytes();
   SpinGuard guard(&overhead_lock_);
-  const uint64_t loose = LooseOf(bytes, orphans);
+  const bool is_new = before.version == overhead_version_;
+  const uint64_t ended = ended_overhead_ - before.ended_bytes;
+  const uint64_t loose = LooseOf(bytes, orphans + ended);
   if (loose > loose_overhead_) ChangeOverhead(0, owned_overhead_, loose);
+  return is_new;
 }
 
-uint64_t Account::overhead_version() {
+Account::OverheadMoment Account::overhead_moment() {
   SpinGuard guard(&overhead_lock_);
-  return overhead_version_;
+  return {overhead_version_, ended_overhead_};
 }
 
 uint64_t Account::charged_bytes() {

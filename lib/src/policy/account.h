@@ -72,15 +72,20 @@ class Account {
   // Gives owned overhead back.
   void ReleaseOverhead(uint64_t bytes);
 
-  // Raised by every change of the overhead.
-  uint64_t overhead_version();
+  // A moment of the overhead, to be asked for before the driver is looked at.
+  struct OverheadMoment {
+    uint64_t version;      // raised by every change
+    uint64_t ended_bytes;  // owned once and given back since
+  };
+  OverheadMoment overhead_moment();
 
   // Sets all overhead to what was seen; never below its owned part. False, and nothing is set: it
-  // changed since `version`, so what was seen then may leave out what others booked meanwhile.
-  bool SetOverhead(uint64_t bytes, uint64_t version);
+  // changed since `before`, so what was seen may leave out what others booked meanwhile.
+  bool SetOverhead(uint64_t bytes, const OverheadMoment& before);
 
-  // Sets it if it is lower.
-  void RaiseOverhead(uint64_t bytes);
+  // Sets it if it is lower. False: it changed since `before`; then what was seen may hold what
+  // ended meanwhile, and that is left out.
+  bool RaiseOverhead(uint64_t bytes, const OverheadMoment& before);
 
   // What this process is charged without overhead and unified memory: what the driver's figure for
   // it is compared with.
@@ -168,7 +173,7 @@ class Account {
   // seldom take more.
   static constexpr uint64_t kStaleMarginBytes = uint64_t{512} << 20;
   void ChangeOverhead(uint64_t reserved, uint64_t owned, uint64_t loose);
-  uint64_t LooseOf(uint64_t overhead_bytes, uint64_t orphan_bytes) const;
+  uint64_t LooseOf(uint64_t overhead_bytes, uint64_t other_bytes) const;
 
   // What every request reads lies on one cache line, up to the beginning of `sharing_`: behind a
   // driver call it is cold.
@@ -191,9 +196,10 @@ class Account {
   uint64_t total_bytes_;
   std::atomic<uint64_t> reclaimed_ns_;  // of the last ReclaimAt that looked; 0: never
   void (*read_stale_)(uint32_t device);
-  SpinLock overhead_lock_;  // the three below and their part of the ledger change together
+  SpinLock overhead_lock_;  // the four below and their part of the ledger change together
   uint64_t overhead_version_;
   uint64_t owned_overhead_;
+  uint64_t ended_overhead_;  // all of it that was ever given back
   uint64_t loose_overhead_;
 };
 

@@ -145,24 +145,31 @@ void ReadOverheadNow(FencedDevice* device) {
   Account* account = &device->account;
   account->ClearStale();  // first: what grows from here on sets it again
   uint64_t least = UINT64_MAX;
+  Account::OverheadMoment least_before = {};
   for (int i = 0; i < kLooks; ++i) {
-    const uint64_t version = account->overhead_version();
+    const Account::OverheadMoment before = account->overhead_moment();
     const uint64_t charged_before = ListedBytes(device);
     const Look look = LookAt(device, HasContext(device));
     if (look.source == UsageSource::kNone) return;
     const uint64_t charged =
         charged_before > look.charged_bytes ? charged_before : look.charged_bytes;
     const uint64_t overhead = look.used_bytes > charged ? look.used_bytes - charged : 0;
-    if (overhead < least) least = overhead;
+    if (overhead < least) {
+      least = overhead;
+      least_before = before;
+    }
     const bool has_managed = device->moves.ManagedBytes() != 0;
     const bool is_quiet =
         look.moves == device->moves.Read() && Moves::UnderWay(look.moves) == this_thread.asking;
     if (!is_quiet) continue;
-    if (has_managed) return account->RaiseOverhead(overhead);
+    if (has_managed) {
+      if (account->RaiseOverhead(overhead, before)) return;
+      continue;
+    }
     if (DecidedFence()->late_frees.count.load() != 0) continue;
-    if (account->SetOverhead(overhead, version)) return;
+    if (account->SetOverhead(overhead, before)) return;
   }
-  account->RaiseOverhead(least);
+  account->RaiseOverhead(least, least_before);
   account->MarkStale();  // what was about to move may hide more
 }
 

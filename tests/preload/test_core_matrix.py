@@ -61,10 +61,12 @@ def limited(folder: Path, percent: int) -> dict[str, str]:
     }
 
 
-def assert_held(facts: dict[str, float], percent: int, run_ms: int = RUN_MS) -> None:
+def assert_held(
+    facts: dict[str, float], percent: int, run_ms: int = RUN_MS, points: float = POINTS
+) -> None:
     """The share is the limit, and at most what the container had saved when it began is more."""
     saved = SAVED_POINTS * 1_000 / run_ms
-    assert percent - POINTS <= facts["share"] <= percent + POINTS + saved
+    assert percent - points <= facts["share"] <= percent + points + saved
 
 
 def one(
@@ -295,16 +297,17 @@ def test_what_probes_found_long_ago_is_forgotten(sim: Sim, tmp_path: Path) -> No
     assert done.facts["most"] <= 16 + SECOND_POINTS + SAVED_POINTS
 
 
-@pytest.mark.parametrize("kernel_us", [10, 20])
+# A wait for 20 us sleeps, and is 50 us late whether there is a marker behind the kernel or not.
+@pytest.mark.parametrize(("kernel_us", "points"), [(10, POINTS), (20, 2 * POINTS)])
 def test_short_kernels_that_are_waited_for_are_measured_mostly_without_markers(
-    sim: Sim, tmp_path: Path, kernel_us: int
+    sim: Sim, tmp_path: Path, kernel_us: int, points: float
 ) -> None:
     log = tmp_path / "calls"
 
     done = one(sim.with_env(LOG=str(log)), tmp_path, 25, "cuLaunchKernel", "sync", kernel_us, 1_000)
 
     calls = [line.split()[0] for line in log.read_text(encoding="utf-8").splitlines()]
-    assert_held(done.facts, 25, 1_000)
+    assert_held(done.facts, 25, 1_000, points)
     # Two for each run would be twice as many as launches.
     assert 0 < calls.count("cuEventRecord") < 0.75 * calls.count("cuLaunchKernel")
 

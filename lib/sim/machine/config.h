@@ -28,7 +28,7 @@ struct Config {
   uint64_t context_bytes;     // CONTEXT_BYTES: what an empty context takes
   uint64_t stream_bytes;      // STREAM_BYTES: what a context takes for each stream that lives in it
   uint64_t kernel_ns;         // KERNEL_NS: duration of a kernel that declares none
-  uint64_t event_ns;          // EVENT_NS: what recording an event takes its stream
+  uint64_t event_ns;          // EVENT_NS: what an event behind other work takes its stream
   uint64_t launch_ns;         // LAUNCH_NS: what a launch takes the host before the GPU has it
 };
 

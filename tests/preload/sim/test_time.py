@@ -202,3 +202,12 @@ def test_programs_see_the_time_and_codes_of_a_gpu(facts: Facts, program: str, fa
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_every_printed_fact_is_expected(facts: Facts, program: str) -> None:
     assert set(facts(program)) == set(PROGRAMS[program][0])
+
+
+def test_a_marker_takes_its_stream_as_long_as_it_is_told(build: Path, tmp_path: Path) -> None:
+    """Behind other work alone: of two around kernels, the one in an idle stream takes nothing."""
+    slow = {"SPEED": "virtual", "KERNEL_NS": "25000", "EVENT_NS": "2500"}
+    facts = Sim(build, tmp_path / "machine").with_env(**slow).run("time_streams").facts
+
+    assert facts["ten of 150 us"] == pytest.approx(1502.5, abs=FLOAT_US)
+    assert facts["undeclared"] == pytest.approx(27.5, abs=FLOAT_US)

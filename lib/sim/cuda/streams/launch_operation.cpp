@@ -64,6 +64,12 @@ Work* MakeKernel(const Operation& operation) {
   return work;
 }
 
+Work* MakeRecord(const Operation& operation) {
+  const uint64_t takes_ns = GetConfig()->event_ns;
+  return NewWork<OperationWork>(takes_ns != 0 ? Engine::kStream : Engine::kNone, operation.device,
+                                takes_ns);
+}
+
 void CallHost(Work& work) {
   const HostCall& host = static_cast<OperationWork&>(work).operation.host;
   if (host.callback != nullptr) {
@@ -98,7 +104,7 @@ Work* MakeWork(TimelineLock& lock, const Operation& operation, CUresult* result)
       if (work != nullptr) work->action = CallHost;
       return work;
     case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
-      return NewWork<OperationWork>(Engine::kNone, operation.device, GetConfig()->event_ns);
+      return MakeRecord(operation);
     default:
       return NewWork<OperationWork>(Engine::kNone, operation.device, 0);
   }

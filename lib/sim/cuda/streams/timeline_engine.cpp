@@ -48,6 +48,7 @@ void Scheduler::Submit(Work* work) {
   }
   if (work->engine == Engine::kHost) ++hosts_pending_;
   if (work->waits_for != 0) return;
+  if (work->engine == Engine::kStream) work->engine = Engine::kNone;
   BecomeReady(work, work->ready_ns);
   SettleInstants();
   StartEverywhere(now_ns_);
@@ -61,6 +62,9 @@ void Scheduler::BecomeReady(Work* work, uint64_t at_ns) {
     case Engine::kNone:
       instants_.PushBack(work);
       break;
+    case Engine::kStream:
+      Begin(work, work->ready_ns);
+      break;
     case Engine::kCompute:
       devices_[work->device_index].MakeReady(work);
       break;
@@ -68,11 +72,8 @@ void Scheduler::BecomeReady(Work* work, uint64_t at_ns) {
     case Engine::kCopyOut:
     case Engine::kCopyLocal: {
       uint64_t& free_ns = devices_[work->device_index].copy_free_ns[CopyEngineOf(*work)];
-      work->start_ns = Later(free_ns, work->ready_ns);
-      work->end_ns = work->start_ns + work->duration_ns;
-      work->state = WorkState::kRunning;
+      Begin(work, Later(free_ns, work->ready_ns));
       free_ns = work->end_ns;
-      copies_.PushBack(work);
       break;
     }
     case Engine::kHost:
@@ -82,6 +83,13 @@ void Scheduler::BecomeReady(Work* work, uint64_t at_ns) {
       polls_.PushBack(work);
       break;
   }
+}
+
+void Scheduler::Begin(Work* work, uint64_t at_ns) {
+  work->start_ns = at_ns;
+  work->end_ns = at_ns + work->duration_ns;
+  work->state = WorkState::kRunning;
+  timed_.PushBack(work);
 }
 
 void Scheduler::Finish(Work* work, uint64_t at_ns) {
@@ -120,7 +128,7 @@ uint64_t Scheduler::NextEventNs() const {
       next_ns = now_ns_ + kMeetingPollNs;
     }
   }
-  for (const Work* work = copies_.first; work != nullptr; work = work->next) {
+  for (const Work* work = timed_.first; work != nullptr; work = work->next) {
     if (work->end_ns < next_ns) next_ns = work->end_ns;
   }
   return next_ns;
@@ -136,18 +144,18 @@ bool Scheduler::HappenNext(uint64_t limit_ns) {
       stopping = &device;
     }
   }
-  Work* copy = nullptr;
-  for (Work* work = copies_.first; work != nullptr; work = work->next) {
+  Work* ending = nullptr;
+  for (Work* work = timed_.first; work != nullptr; work = work->next) {
     if (work->end_ns < at_ns) {
       at_ns = work->end_ns;
-      copy = work;
+      ending = work;
     }
   }
   if (at_ns > limit_ns || at_ns == kNever) return false;
 
-  if (copy != nullptr) {
-    copies_.Remove(copy);
-    Finish(copy, at_ns);
+  if (ending != nullptr) {
+    timed_.Remove(ending);
+    Finish(ending, at_ns);
   } else {
     stopping->ProgressTo(at_ns);
     while (Work* work = stopping->TakeFinished()) Finish(work, at_ns);

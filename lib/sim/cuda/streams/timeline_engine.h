@@ -100,6 +100,7 @@ class Scheduler {
 
  private:
   void BecomeReady(Work* work, uint64_t at_ns);
+  void Begin(Work* work, uint64_t at_ns);  // what ends after its duration, whatever else runs
   void Finish(Work* work, uint64_t at_ns);
   void StartEverywhere(uint64_t at_ns);
   void SettleInstants();
@@ -107,7 +108,7 @@ class Scheduler {
   bool HappenNext(uint64_t limit_ns);
 
   DeviceEngine devices_[kMaxDevices];
-  WorkList copies_;  // running, their ends are fixed
+  WorkList timed_;  // running, their ends are fixed
   WorkList instants_;
   WorkList hosts_;  // due, in order
   WorkList polls_;

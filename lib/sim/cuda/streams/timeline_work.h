@@ -12,6 +12,7 @@ namespace sim {
 // What a piece of work occupies while it runs.
 enum class Engine : uint8_t {
   kNone,       // takes no time: markers, events, writes
+  kStream,     // takes its stream some time behind other work, and nobody else any
   kCompute,    // the SMs of a device, shared with other processes by turns
   kCopyIn,     // host to device \.
   kCopyOut,    // device to host  } one DMA engine each
@@ -51,7 +52,7 @@ struct Work {
   uint64_t meeting;       // ... which of its device's meetings this is, from kRunning on
   bool has_met;           // ... all counterparts have begun: remaining_ns counts
   uint64_t start_ns;      // valid from kRunning on
-  uint64_t end_ns;        // valid once kDone (copies: from kRunning on)
+  uint64_t end_ns;        // valid once kDone (copies, kStream: from kRunning on)
   WorkAction action;      // when done; may be null
   WorkCondition condition;
   WorkAction dispose;  // just before the memory goes; may be null

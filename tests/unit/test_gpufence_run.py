@@ -91,7 +91,16 @@ def test_the_program_gets_the_environment_it_would_have_had(library: Path) -> No
 
 
 def test_a_locale_that_the_user_chose_is_passed_on(library: Path) -> None:
-    done = gpufence("run", "--lib", library, "printenv", "LC_CTYPE", LC_CTYPE="C.UTF-8")
+    # Started anew: what was chosen is told by what the process was given at its start.
+    tools = str(REPO / "tools")
+    done = subprocess.run(
+        [sys.executable, "-m", "gpufence", "run", "--lib", library, "printenv", "LC_CTYPE"],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": tools, "LC_CTYPE": "C.UTF-8"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
 
     assert done.stdout == "C.UTF-8\n"
 

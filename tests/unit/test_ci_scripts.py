@@ -263,3 +263,19 @@ def test_an_archive_that_cannot_be_reached_is_a_reason_and_no_error(tmp_path: Pa
 @pytest.mark.parametrize("arguments", [(), ("a", "b")])
 def test_fetch_drivers_says_how_it_is_used(arguments: tuple[str, ...]) -> None:
     assert run(REPO / "ci" / "fetch-drivers", *arguments).returncode == 2
+
+
+def test_the_sanitizers_build_what_their_tests_run() -> None:
+    script = (REPO / "ci" / "sanitize").read_text(encoding="utf-8")
+    built, tests = (
+        re.search(rf'^{name}="([^"]*)"', script, re.MULTILINE)[1].split()  # type: ignore[index]
+        for name in ("programs", "tests")
+    )
+    sources = {path.stem for path in (REPO / "tests" / "programs").glob("*.c*")}
+    named = {
+        word
+        for test in tests
+        for word in re.findall(r'"(\w+)"', (REPO / test).read_text(encoding="utf-8"))
+    }
+
+    assert named & sources <= set(built) <= sources

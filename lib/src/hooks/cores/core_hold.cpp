@@ -71,6 +71,112 @@ bool SawItsEnd(Cores* cores, MarkedStream* stream) {
   return !busy.empty();
 }
 
+// One launch that is held. `stream`: null where it is for another device than its stream's.
+class Holding {
+ public:
+  Holding(Cores* cores, CoreDevice* device, MarkedStream* stream)
+      : cores_(cores), device_(device), stream_(stream), begin_ns_(NowNs()) {}
+
+  // Until it may go.
+  void Wait() {
+    for (; !cores_->watcher.stopping(); FollowLimits(cores_)) {
+      if (DeviceAt(cores_, device_->ordinal) == nullptr) break;
+      const uint32_t seen = device_->progress.load(std::memory_order_acquire);
+      const uint64_t now_ns = NowNs();
+      const uint64_t wait_ns = WaitNs(now_ns);
+      if (wait_ns != 0) {
+        AwaitProgress(seen, wait_ns);
+      } else if (HasTurn(now_ns)) {
+        break;
+      } else {
+        AwaitTurn(now_ns);
+      }
+    }
+    gang_.End(device_);
+  }
+
+  // It goes.
+  HeldNs Tell() {
+    HeldNs held = {};
+    held.by_others = by_others_ns_;
+    if (by_others_ns_ != 0) {
+      device_->others_had_ns.store(by_others_ns_, std::memory_order_relaxed);
+    }
+    if (waited_) {
+      held.at_all = NowNs() - begin_ns_;
+      CountHeldLaunch(device_, held.at_all);
+    }
+    if (cores_->watcher.runs()) device_->closed.store(0, std::memory_order_release);
+    if (stream_ != nullptr) {
+      stream_->word.fetch_and(~MarkedStream::kHeld, std::memory_order_relaxed);
+    }
+    return held;
+  }
+
+ private:
+  // For budget, ranks of its gang and room in the queue; 0 also when it was patient long enough.
+  uint64_t WaitNs(uint64_t now_ns) {
+    const HoldFor hold = HoldOf(cores_, device_, stream_, now_ns);
+    const uint64_t wait_ns = std::max(gang_.Ask(cores_, device_, hold, now_ns), hold.queue_ns);
+    if (wait_ns == 0 || impatient_) return 0;
+    impatient_ = IsOutOfPatience(cores_, device_, begin_ns_, now_ns);
+    return impatient_ ? 0 : wait_ns;
+  }
+
+  bool HasQueued() const { return stream_ != nullptr && stream_->QueuedNs() != 0; }
+
+  // Before the first sleep, then true: what the stream has is marked, as it may run dry meanwhile.
+  bool BeginWaiting() {
+    if (waited_) return false;
+    waited_ = true;
+    if (stream_ != nullptr) MarkStream(&cores_->markers, stream_);
+    return true;
+  }
+
+  // Until something was charged since `seen`, or what is owed is paid.
+  void AwaitProgress(uint32_t seen, uint64_t wait_ns) {
+    if (!cores_->watcher.runs()) wait_ns = std::min(wait_ns, kTickNs);
+    if (!has_looked_ && HasQueued()) {
+      has_looked_ = true;
+      if (SawItsEnd(cores_, stream_)) return;
+    }
+    const bool begins = BeginWaiting();
+    const bool queued = HasQueued();
+    // A debt is waited out to the moment; only for the queue somebody must look sooner.
+    device_->queue_waiters.fetch_add(queued ? 1 : 0, std::memory_order_relaxed);
+    if (begins && queued && !stream_->is_trusted) cores_->watcher.LookNow();
+    FutexWait(&device_->progress, seen, std::min(wait_ns, kLongestNapNs));
+    device_->queue_waiters.fetch_sub(queued ? 1 : 0, std::memory_order_relaxed);
+    TickHere(cores_);
+  }
+
+  bool HasTurn(uint64_t now_ns) {
+    if (!device_->seat.WantTurn(now_ns)) return false;
+    device_->seat.Beat(now_ns, /*outstanding=*/true);
+    return device_->seat.HasTurn();
+  }
+
+  void AwaitTurn(uint64_t since_ns) {
+    BeginWaiting();
+    device_->turn_waiters.fetch_add(1, std::memory_order_relaxed);
+    cores_->watcher.Wake(cores_);
+    device_->seat.AwaitTurn(cores_->watcher.runs() ? kTurnNapNs : kBlindNapNs);
+    device_->turn_waiters.fetch_sub(1, std::memory_order_relaxed);
+    by_others_ns_ += NowNs() - since_ns;
+    TickHere(cores_);
+  }
+
+  Cores* cores_;
+  CoreDevice* device_;
+  MarkedStream* stream_;
+  uint64_t begin_ns_;
+  uint64_t by_others_ns_ = 0;
+  GangHold gang_;
+  bool waited_ = false;
+  bool has_looked_ = false;  // for itself
+  bool impatient_ = false;
+};
+
 }  // namespace
 
 void TickHere(Cores* cores) {
@@ -83,65 +189,9 @@ void TickHere(Cores* cores) {
 }
 
 HeldNs Hold(Cores* cores, CoreDevice* device, MarkedStream* stream) {
-  const uint64_t begin_ns = NowNs();
-  HeldNs held = {};
-  bool waited = false;
-  bool has_seen = false;
-  bool impatient = false;
-  GangHold gang;
-  for (; !cores->watcher.stopping(); FollowLimits(cores)) {
-    if (DeviceAt(cores, device->ordinal) == nullptr) break;
-    const uint32_t seen = device->progress.load(std::memory_order_acquire);
-    const uint64_t now_ns = NowNs();
-    const HoldFor hold = HoldOf(cores, device, stream, now_ns);
-    uint64_t wait_ns = std::max(gang.Ask(cores, device, hold, now_ns), hold.queue_ns);
-    if (wait_ns != 0 && !impatient) impatient = IsOutOfPatience(cores, device, begin_ns, now_ns);
-    if (wait_ns != 0 && !impatient) {
-      if (!cores->watcher.runs()) wait_ns = std::min(wait_ns, kTickNs);
-      if (!has_seen && stream != nullptr && stream->QueuedNs() != 0) {
-        has_seen = true;
-        if (SawItsEnd(cores, stream)) continue;
-      }
-      const bool is_first = !waited;
-      waited = true;
-      // The stream may run dry meanwhile: then it is known when.
-      if (is_first && stream != nullptr) MarkStream(&cores->markers, stream);
-      const bool queued = stream != nullptr && stream->QueuedNs() != 0;
-      // A debt is waited out to the moment; only for the queue somebody must look sooner.
-      device->queue_waiters.fetch_add(queued ? 1 : 0, std::memory_order_relaxed);
-      if (is_first && queued && !stream->is_trusted) cores->watcher.LookNow();
-      FutexWait(&device->progress, seen, std::min(wait_ns, kLongestNapNs));
-      device->queue_waiters.fetch_sub(queued ? 1 : 0, std::memory_order_relaxed);
-      TickHere(cores);
-      continue;
-    }
-    if (device->seat.WantTurn(now_ns)) {
-      device->seat.Beat(now_ns, /*outstanding=*/true);
-      if (device->seat.HasTurn()) break;
-    }
-    // What it still has is marked, so that its end is seen.
-    if (!waited && stream != nullptr) MarkStream(&cores->markers, stream);
-    waited = true;
-    device->turn_waiters.fetch_add(1, std::memory_order_relaxed);
-    cores->watcher.Wake(cores);
-    device->seat.AwaitTurn(cores->watcher.runs() ? kTurnNapNs : kBlindNapNs);
-    device->turn_waiters.fetch_sub(1, std::memory_order_relaxed);
-    held.by_others += NowNs() - now_ns;
-    TickHere(cores);
-  }
-  gang.End(device);
-  if (held.by_others != 0) {
-    device->others_had_ns.store(held.by_others, std::memory_order_relaxed);
-  }
-  if (waited) {
-    held.at_all = NowNs() - begin_ns;
-    CountHeldLaunch(device, held.at_all);
-  }
-  if (cores->watcher.runs()) device->closed.store(0, std::memory_order_release);
-  if (stream != nullptr) {
-    stream->word.fetch_and(~MarkedStream::kHeld, std::memory_order_relaxed);
-  }
-  return held;
+  Holding holding(cores, device, stream);
+  holding.Wait();
+  return holding.Tell();
 }
 
 }  // namespace gpufence

@@ -109,9 +109,7 @@ void CollectAll(Markers* markers, uint64_t now_ns, bool captures, BusyList* busy
   StreamLook look = {now_ns, captures, busy, kNoContext};
   {
     const FutexGuard guard(streams->lock());
-    uint32_t active = 0;
-    streams->ForEachActive([&](MarkedStream*) { ++active; });
-    look.alone = active <= 1;
+    look.alone = streams->active_count() <= 1;
     streams->ForEachActive([&](MarkedStream* stream) {
       if (!streams->ContextOf(*stream).away) CollectStream(markers, stream, &look);
     });

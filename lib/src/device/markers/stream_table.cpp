@@ -180,7 +180,7 @@ void StreamTable::SetActive(const MarkedStream* stream, bool active) {
 }
 
 bool StreamTable::IsOnlyActive(const MarkedStream* stream) const {
-  return active_count_.load(std::memory_order_relaxed) == (IsActive(stream) ? 1u : 0u);
+  return active_count() == (IsActive(stream) ? 1u : 0u);
 }
 
 uint32_t StreamTable::CountActive(uint32_t ordinal) {

@@ -85,6 +85,7 @@ class StreamTable {
 
   bool IsActive(const MarkedStream* stream) const;
   void SetActive(const MarkedStream* stream, bool active);
+  uint32_t active_count() const { return active_count_.load(std::memory_order_relaxed); }
   bool any_active() const { return active_count_.load(std::memory_order_seq_cst) != 0; }
   // Whether no other one is.
   bool IsOnlyActive(const MarkedStream* stream) const;

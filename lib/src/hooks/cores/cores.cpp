@@ -14,6 +14,11 @@ namespace gpufence {
 
 // ---- launches ----
 
+// As far as the last look told.
+static bool IsGateOpen(const CoreDevice& device) {
+  return device.closed.load(std::memory_order_acquire) == 0 && device.seat.HasTurn();
+}
+
 void CoreLaunch::Enter(Cores* cores, CUstream handle) {
   // Before the stream is known: it may be asked for its flags then, which ends a capture in it.
   if (MayCapture() && MayBeCapturing(handle)) [[unlikely]]
@@ -31,7 +36,7 @@ void CoreLaunch::Enter(Cores* cores, CUstream handle) {
   const bool goes_on =
       stream_ != nullptr &&
       (stream_->word.load(std::memory_order_acquire) & kBits) == MarkedStream::kRunning &&
-      device->closed.load(std::memory_order_acquire) == 0 && device->seat.HasTurn();
+      IsGateOpen(*device);
   if (!goes_on) [[unlikely]]
     EnterAnew();
 }
@@ -43,8 +48,7 @@ void CoreLaunch::EnterAnew() {
     const uint32_t bits = stream_->word.load(std::memory_order_acquire) & ~Stream::kLaunches;
     const bool goes_on = (bits & Stream::kSparse) == 0 ||
                          !CameToIdle(&cores_->markers, stream_, handle_, MayCapture());
-    may_go = (bits & ~(Stream::kRunning | Stream::kSparse)) == 0 &&
-             device_->closed.load(std::memory_order_acquire) == 0 && device_->seat.HasTurn();
+    may_go = (bits & ~(Stream::kRunning | Stream::kSparse)) == 0 && IsGateOpen(*device_);
     if (may_go && goes_on && (bits & Stream::kRunning) != 0) return;
   }
   EnterSlowly(may_go);

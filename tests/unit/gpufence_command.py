@@ -16,8 +16,9 @@ def gpufence(
     *arguments: str | Path, text: str = "", **env: str
 ) -> subprocess.CompletedProcess[str]:
     """Run the command as its own process, with nothing inherited but PATH."""
-    base = {"PATH": os.environ["PATH"], "PYTHONPATH": str(REPO / "tools")}
-    done = warm_commands.run("gpufence", arguments, {**base, **env}, text=text.encode())
+    done = warm_commands.run(
+        "gpufence", arguments, {**warm_commands.BARE, **env}, text=text.encode()
+    )
     said = (stream.decode() for stream in (done.stdout, done.stderr))
     return subprocess.CompletedProcess(done.args, done.returncode, *said)
 

@@ -30,7 +30,9 @@ CASES = [
 
 def script(shell: str) -> str:
     """What the command prints."""
-    return gpufence("completion", shell).stdout
+    done = gpufence("completion", shell)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def needs(shell: str) -> pytest.MarkDecorator:

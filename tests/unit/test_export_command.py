@@ -20,7 +20,8 @@ from gpufence.http_metrics import parse_listen
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from .gpufence_command import REPO, gpufence
+from . import warm_commands
+from .gpufence_command import gpufence
 from .region_files import GIB, CoreFile, RegionFile, Signed, own_namespace, start_ticks
 
 UUID = "GPU-ab000203-0405-0607-0809-0a0b0c0d0e0f"
@@ -29,7 +30,7 @@ OWN = {**GPU, "namespace": "", "pod": "", "container": "", "region": "web"}
 
 
 def base(**env: str) -> dict[str, str]:
-    return {"PATH": os.environ["PATH"], "PYTHONPATH": str(REPO / "tools"), **env}
+    return {**warm_commands.BARE, **env}
 
 
 def export(*arguments: str | Path, **env: str) -> subprocess.CompletedProcess[str]:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from gpufence import locate, run
 
+from . import warm_commands
 from .gpufence_command import REPO, gpufence, header
 
 LIBRARY = Path("/opt/gpufence/libgpufence.so")
@@ -92,10 +93,9 @@ def test_the_program_gets_the_environment_it_would_have_had(library: Path) -> No
 
 def test_a_locale_that_the_user_chose_is_passed_on(library: Path) -> None:
     # Started anew: what was chosen is told by what the process was given at its start.
-    tools = str(REPO / "tools")
     done = subprocess.run(
         [sys.executable, "-m", "gpufence", "run", "--lib", library, "printenv", "LC_CTYPE"],
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": tools, "LC_CTYPE": "C.UTF-8"},
+        env={**warm_commands.BARE, "LC_CTYPE": "C.UTF-8"},
         capture_output=True,
         text=True,
         timeout=60,
@@ -110,7 +110,7 @@ def test_a_closed_pipe_ends_the_program_as_it_would_without_us(library: Path) ->
     script = f"'{sys.executable}' -m gpufence run --lib '{library}' -- yes | head -n 1; "
     done = subprocess.run(
         ["bash", "-c", script + 'echo "${PIPESTATUS[0]}"'],
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(REPO / "tools")},
+        env=warm_commands.BARE,
         capture_output=True,
         text=True,
         timeout=60,

@@ -20,7 +20,8 @@ from gpufence import shared_layout as layout
 from gpufence.errors import ToolError
 from gpufence.limits_bytes import EVERY_GPU, Amounts
 
-REPO = Path(__file__).resolve().parents[2]
+from . import warm_commands
+
 GIB = 1 << 30
 UUID = "GPU-22222222-2222-2222-2222-222222222222"
 NAME = "web"
@@ -44,7 +45,7 @@ def gpufence(
     arguments = [*map(str, words), "--state-dir", str(folder)]
     return subprocess.run(
         [sys.executable, "-c", f"{code}\n{start}", *arguments],
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(REPO / "tools"), **env},
+        env={**warm_commands.BARE, **env},
         capture_output=True,
         text=True,
         timeout=60,
@@ -291,7 +292,7 @@ def test_writers_do_not_lose_each_others_changes(folder: Path) -> None:
     writers = [
         subprocess.Popen(
             [sys.executable, "-c", slow, *words, "--gpu", uuid, "--state-dir", str(folder)],
-            env={"PATH": os.environ["PATH"], "PYTHONPATH": str(REPO / "tools")},
+            env=warm_commands.BARE,
             stdout=subprocess.DEVNULL,
         )
         for uuid in uuids

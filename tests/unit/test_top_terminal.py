@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from . import warm_commands
 from .region_files import GIB, RegionFile, Signed
 
 pytest.importorskip("textual", reason="the live screen needs the extra [top]")
@@ -35,7 +36,7 @@ class Terminal:
         self.resize(24, 80, tell=False)
         self.before = termios.tcgetattr(slave)
         self.slave = slave
-        base = {"PATH": os.environ["PATH"], "PYTHONPATH": str(REPO / "tools"), "LANG": "C.UTF-8"}
+        base = {**warm_commands.BARE, "LANG": "C.UTF-8"}
         self.process = subprocess.Popen(
             [*(command or (sys.executable, "-m", "gpufence")), "top", "--state-dir", str(folder)],
             env={**base, "TERM": "xterm-256color", "GPUFENCE_TOP_INTERVAL": "0.1", **env},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,8 +9,6 @@ from pathlib import Path
 import pytest
 
 from . import warm_commands
-
-REPO = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize(
@@ -28,7 +25,7 @@ REPO = Path(__file__).resolve().parents[2]
     ids=lambda value: "-".join(value)[:20] if isinstance(value, list) else None,
 )
 def test_a_fork_is_a_command(module: str, words: list[str], text: str, tmp_path: Path) -> None:
-    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(REPO / "tools"), "ONE": "1"}
+    env = {**warm_commands.BARE, "ONE": "1"}
     command = [sys.executable, "-m", module, *words]
     cold = subprocess.run(
         command, env=env, cwd=tmp_path, input=text.encode(), capture_output=True, check=False

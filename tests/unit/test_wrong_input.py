@@ -6,7 +6,6 @@ too; what each is given here fits all of them.
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -18,7 +17,6 @@ from gpufence.cli import _COMMANDS as GPUFENCE_COMMANDS
 
 from . import warm_commands
 
-REPO = Path(__file__).resolve().parents[2]
 SECONDS = 60
 
 # Where the usage differs from 2: `run` keeps the low statuses for its program.
@@ -88,14 +86,13 @@ def start(
     """Run it with a bare environment; `shell` is what a shell does to its streams."""
     module = {"hookgen": "gen"}.get(command.words[0], command.words[0])
     words = (*command.words[1:], *arguments)
-    bare = {"PATH": os.environ["PATH"], "PYTHONPATH": str(REPO / "tools")}
     if not shell and "LC_ALL" not in env:
-        return warm_commands.run(module, words, {**bare, **env}, cwd=cwd)
+        return warm_commands.run(module, words, {**warm_commands.BARE, **env}, cwd=cwd)
     streams = ["sh", "-c", f'exec "$@" {shell}', "sh"]
     return subprocess.run(
         [*streams, sys.executable, "-m", module, *words],
         cwd=cwd,
-        env={**bare, **env},
+        env={**warm_commands.BARE, **env},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         timeout=SECONDS,
@@ -244,7 +241,7 @@ runpy.run_module(sys.argv[1], run_name="__main__")
 def test_ctrl_c_while_modules_load_leaves_no_traceback(module: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", INTERRUPTED, module],
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(REPO / "tools")},
+        env=warm_commands.BARE,
         capture_output=True,
         timeout=SECONDS,
         check=False,

@@ -23,6 +23,8 @@ from pathlib import Path
 
 REPO = Path(__file__).resolve().parents[2]
 SECONDS = 60
+# What a command of tools/ needs; nothing else is inherited.
+BARE = {"PATH": os.environ["PATH"], "PYTHONPATH": str(REPO / "tools")}
 
 _SERVER = """
 import gc, importlib, json, os, pkgutil, runpy, socket, sys
@@ -75,7 +77,7 @@ class _Server:
         with theirs:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", _SERVER, str(theirs.fileno())],
-                env={"PATH": os.environ["PATH"], "PYTHONPATH": str(REPO / "tools")},
+                env=BARE,
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,

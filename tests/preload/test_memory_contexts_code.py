@@ -73,6 +73,26 @@ def test_who_brings_globals_that_do_not_fit_is_given_nothing(sim: Sim, tmp_path:
     }
 
 
+def test_many_small_libraries_are_counted_though_nobody_asks_for_memory(
+    sim: Sim, tmp_path: Path
+) -> None:
+    """A sibling that fills the container up reads only what it holds itself."""
+    assert facts(sim, tmp_path, "many_libraries") == {"free": ROOM - 16 * 24}
+
+
+def test_code_that_comes_with_many_functions_is_counted_though_nobody_asks_for_memory(
+    sim: Sim, tmp_path: Path
+) -> None:
+    log = tmp_path / "calls"
+
+    lazy = {"CUDA_MODULE_LOADING": "LAZY", "GPUFENCE_SIM_LOG": str(log)}
+    seen = facts(sim, tmp_path, "many_functions", **lazy)
+
+    assert seen["listed"] > 15 * 20
+    assert seen["free"] == 4096 - seen["listed"]
+    assert log.read_text(encoding="utf-8").count("cuMemGetInfo_v2") < 100
+
+
 def test_a_kernel_takes_its_stack_in_every_context(sim: Sim, tmp_path: Path) -> None:
     """Two of 1848 MiB and two contexts do not fit into 4 GiB."""
     assert facts(sim, tmp_path, "launched_in_both") == {

@@ -1,6 +1,8 @@
 // link: cuda nvml
 // Modules, heap and stack limits and first launches under a limit. `memory_code CASE` prints facts;
 // room: MiB that still fit.
+#include <string>
+
 #include "fence_program.h"
 
 namespace {
@@ -99,6 +101,32 @@ void PlacedRefused(Facts* facts) {
   facts->Code("variable", cuLibraryGetGlobal(&address, &bytes, fresh(), "table"));
   facts->Say("untouched", function == function_before && module == module_before &&
                               address == 0x77 && bytes == 0x77);
+}
+
+// What each brings is little; nobody asks for memory meanwhile.
+void ManyLibraries(Facts* facts) {
+  std::string image = kGlobals;
+  image.replace(image.find("67108864"), 8, "25165824");
+  for (int i = 0; i < 16; ++i) {
+    CUmodule module = nullptr;
+    MUST(cuLibraryGetModule(&module, LoadLibrary(image.c_str())));
+  }
+  facts->Say("free", FreeMiB());
+}
+
+// Their code comes with the first function that is asked for, where loading is lazy. Asking again
+// brings nothing, and costs no look at the driver.
+void ManyFunctions(Facts* facts) {
+  std::string image = kKernels;
+  image.append("//").append(24 * kMiB - 1 - image.size() - 2, 'x');
+  CUmodule module = nullptr;
+  for (int i = 0; i < 15; ++i) {
+    MUST(cuModuleLoadData(&module, image.c_str()));
+    Function(module, "plain");
+  }
+  facts->Say("free", FreeMiB());
+  facts->Say("listed", ListedMiB());
+  for (int i = 0; i < 1000; ++i) Function(module, "plain");
 }
 
 // A kernel of a library serves in every context, and takes a stack in each.
@@ -207,6 +235,8 @@ int main(int argc, char** argv) {
   if (is("library")) Library(&facts);
   if (is("placed")) Placed(&facts);
   if (is("placed_refused")) PlacedRefused(&facts);
+  if (is("many_libraries")) ManyLibraries(&facts);
+  if (is("many_functions")) ManyFunctions(&facts);
   if (is("launched_in_both")) LaunchedInBoth(&facts);
   if (is("heap")) Heap(&facts);
   if (is("launches")) Launches(&facts);

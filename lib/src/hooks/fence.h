@@ -18,6 +18,7 @@
 #include "policy/array_places.h"
 #include "policy/chunks.h"
 #include "policy/free_reading.h"
+#include "policy/unread_growth.h"
 #include "real.h"
 #include "state/holdings.h"
 #include "state/limits_file.h"
@@ -36,6 +37,7 @@ struct FencedDevice {
   CUdevice ordinal;
   uint64_t total_bytes;
   FreeReading free_reading;
+  UnreadGrowth unread;  // code and variables that nobody measured
   Account account;
   ChunkTable chunks;          // where this process's small pieces lie
   ArrayPlaces array_places;   // the same for those without an address

@@ -75,8 +75,8 @@ bool IsCollective(CUfunction function) {
   return name != nullptr && IsCollectiveName(name);
 }
 
-bool WasLookedUp(CUkernel kernel) { return WasSeen(KeyOf(kernel, kLookedUp)); }
-void RememberLookUp(CUkernel kernel) { Remember(KeyOf(kernel, kLookedUp)); }
+bool WasLookedUp(const void* handle) { return WasSeen(KeyOf(handle, kLookedUp)); }
+void RememberLookUp(const void* handle) { Remember(KeyOf(handle, kLookedUp)); }
 
 void TellContextsApart() { contexts_differ.store(true, std::memory_order_relaxed); }
 

@@ -22,9 +22,9 @@ void RememberLaunch(CUfunction function, bool is_collective);
 // CUDA 12.3).
 bool IsCollective(CUfunction function);
 
-// The same for a kernel whose function was asked for.
-bool WasLookedUp(CUkernel kernel);
-void RememberLookUp(CUkernel kernel);
+// The same for a kernel whose function was asked for, and for a function that was.
+bool WasLookedUp(const void* handle);
+void RememberLookUp(const void* handle);
 
 // From now on contexts are told apart: this process has, or had, more than one.
 void TellContextsApart();

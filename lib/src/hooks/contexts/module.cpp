@@ -73,10 +73,11 @@ CUresult LookedUpKernel(CUfunction* function, CUkernel kernel) {
   return rc;
 }
 
-// A function of a module brings code, some MiB at most, and is asked for too often to be measured;
-// a variable nothing, since it came when the module was loaded.
-template <typename Call>
-CUresult LookedUp(Call call) {
+// A function of a module brings code, some MiB at most, and is asked for too often to be measured
+// each time; a variable nothing, since it came when the module was loaded. `is_new(rc)`: what the
+// call gave was not asked for before, so that it may have brought something.
+template <typename Call, typename IsNew>
+CUresult LookedUp(Call call, IsNew is_new) {
   const Hook hook;
   if (hook.refused()) return kRefusalCode;
   FencedDevice* device = hook.current_device();
@@ -84,7 +85,17 @@ CUresult LookedUp(Call call) {
   if (!device->listed.load(std::memory_order_relaxed)) return CallThatGrows(device, 0, call);
   const CUresult rc = call();
   OverheadChanged(device);
+  if (rc == CUDA_SUCCESS && is_new()) ReadIfGrownUnread(device);
   return rc;
+}
+
+bool Never() { return false; }
+
+// Once for each in each context, as far as its place in the table is not somebody else's.
+bool IsNew(const void* function) {
+  if (WasLookedUp(function)) return false;
+  RememberLookUp(function);
+  return true;
 }
 
 // No thread of any GPU has more; the driver refuses it in its own words.
@@ -159,16 +170,19 @@ CUresult cuModuleUnload(CUmodule hmod) {
 }
 
 CUresult cuModuleGetFunction(CUfunction* hfunc, CUmodule hmod, const char* name) {
-  return gpufence::LookedUp([&] { return real::cuModuleGetFunction(hfunc, hmod, name); });
+  return gpufence::LookedUp([&] { return real::cuModuleGetFunction(hfunc, hmod, name); },
+                            [&] { return gpufence::IsNew(*hfunc); });
 }
 
 CUresult cuModuleGetGlobal(CUdeviceptr_v1* dptr, unsigned int* bytes, CUmodule hmod,
                            const char* name) {
-  return gpufence::LookedUp([&] { return real::cuModuleGetGlobal(dptr, bytes, hmod, name); });
+  return gpufence::LookedUp([&] { return real::cuModuleGetGlobal(dptr, bytes, hmod, name); },
+                            gpufence::Never);
 }
 
 CUresult cuModuleGetGlobal_v2(CUdeviceptr* dptr, size_t* bytes, CUmodule hmod, const char* name) {
-  return gpufence::LookedUp([&] { return real::cuModuleGetGlobal_v2(dptr, bytes, hmod, name); });
+  return gpufence::LookedUp([&] { return real::cuModuleGetGlobal_v2(dptr, bytes, hmod, name); },
+                            gpufence::Never);
 }
 
 CUresult cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_option* jitOptions,
@@ -203,7 +217,8 @@ CUresult cuLibraryUnload(CUlibrary library) {
 }
 
 CUresult cuLibraryGetKernel(CUkernel* pKernel, CUlibrary library, const char* name) {
-  return gpufence::LookedUp([&] { return real::cuLibraryGetKernel(pKernel, library, name); });
+  return gpufence::LookedUp([&] { return real::cuLibraryGetKernel(pKernel, library, name); },
+                            gpufence::Never);
 }
 
 CUresult cuLibraryGetModule(CUmodule* pMod, CUlibrary library) {
@@ -227,7 +242,8 @@ CUresult cuLibraryGetManaged(CUdeviceptr* dptr, size_t* bytes, CUlibrary library
 
 CUresult cuLibraryGetUnifiedFunction(void** fptr, CUlibrary library, const char* symbol) {
   return gpufence::LookedUp(
-      [&] { return real::cuLibraryGetUnifiedFunction(fptr, library, symbol); });
+      [&] { return real::cuLibraryGetUnifiedFunction(fptr, library, symbol); },
+      [&] { return gpufence::IsNew(*fptr); });
 }
 
 CUresult cuKernelGetFunction(CUfunction* pFunc, CUkernel kernel) {
@@ -235,7 +251,7 @@ CUresult cuKernelGetFunction(CUfunction* pFunc, CUkernel kernel) {
 }
 
 CUresult cuFuncLoad(CUfunction function) {
-  return gpufence::LookedUp([&] { return real::cuFuncLoad(function); });
+  return gpufence::LookedUp([&] { return real::cuFuncLoad(function); }, [] { return true; });
 }
 
 CUresult cuCtxSetLimit(CUlimit limit, size_t value) { return gpufence::SetLimit(limit, value); }

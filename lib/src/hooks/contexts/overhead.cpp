@@ -1,5 +1,7 @@
 #include "hooks/contexts/overhead.h"
 
+#include <algorithm>
+
 #include "core/uncancelled.h"
 #include "real.h"
 
@@ -39,6 +41,9 @@ Look LookAt(FencedDevice* device, bool has_context) {
 int64_t Difference(uint64_t from, uint64_t to) { return static_cast<int64_t>(to - from); }
 
 constexpr int kLooks = 3;
+
+// Code of the functions that were looked up and variables of small libraries, together.
+constexpr uint64_t kMostUnreadBytes = uint64_t{32} << 20;
 
 }  // namespace
 
@@ -135,6 +140,22 @@ bool Growth::Settle() {
   return device_->account.IsWithinLimit();
 }
 
+uint64_t FreeAndCharged(FencedDevice* device) {
+  const uint64_t free_bytes = DriverFreeBytes();
+  return free_bytes != 0 ? free_bytes + device->account.UsedBytes() : 0;
+}
+
+bool HasGrownUnread(FencedDevice* device, uint64_t before_bytes) {
+  const uint64_t sum_bytes = FreeAndCharged(device);
+  if (sum_bytes == 0) return true;
+  const uint64_t highest_bytes = device->unread.HighestWith(sum_bytes);
+  return sum_bytes + kMostUnreadBytes <= std::max(highest_bytes, before_bytes);
+}
+
+void ReadIfGrownUnread(FencedDevice* device) {
+  if (HasGrownUnread(device, 0)) ReadOverheadNow(device);
+}
+
 void OverheadChanged(FencedDevice* device) { device->account.MarkStale(); }
 
 // Lowers the figure only after a look during which nobody moved memory or booked overhead:
@@ -144,6 +165,7 @@ void OverheadChanged(FencedDevice* device) { device->account.MarkStale(); }
 void ReadOverheadNow(FencedDevice* device) {
   Account* account = &device->account;
   account->ClearStale();  // first: what grows from here on sets it again
+  device->unread.Forget();
   uint64_t least = UINT64_MAX;
   Account::OverheadMoment least_before = {};
   for (int i = 0; i < kLooks; ++i) {

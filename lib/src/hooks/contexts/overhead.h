@@ -93,22 +93,31 @@ CUresult CallThatGrows(FencedDevice* device, uint64_t foreseen_bytes, Call call,
   return OverLimit(device);
 }
 
+// The sum of policy/unread_growth.h now; 0: not known. The device is the current context's.
+uint64_t FreeAndCharged(FencedDevice* device);
+
+// True when calls that were not measured brought so much, together since the overhead was read or
+// since `before_bytes`, that it has to be read now. A request that comes near the limit reads it in
+// any case, but only what its own process holds.
+bool HasGrownUnread(FencedDevice* device, uint64_t before_bytes);
+
+// Reads it then.
+void ReadIfGrownUnread(FencedDevice* device);
+
 // A library's variables, of any size, come into a context with the first function, module or
 // variable of the library that is asked for there (H200: to the byte, and with nothing else).
 // Free memory tells for some microseconds whether they came; only then it is measured what did.
 // CUDA_ERROR_OUT_OF_MEMORY when the container stands above its limit then: the caller is to be
 // given nothing, but what came stays until the library goes.
-constexpr uint64_t kMostCodeBytes = uint64_t{32} << 20;
-
 template <typename Call>
 CUresult CallThatPlaces(FencedDevice* device, Call call) {
   if (!device->listed.load(std::memory_order_relaxed)) {
     return CallThatGrows(device, 0, call, [] { return CUDA_SUCCESS; });
   }
-  const uint64_t free_before = DriverFreeBytes();
+  const uint64_t before_bytes = device->unread.HighestWith(FreeAndCharged(device));
   const CUresult rc = call();
   OverheadChanged(device);
-  if (rc != CUDA_SUCCESS || DriverFreeBytes() + kMostCodeBytes >= free_before) return rc;
+  if (rc != CUDA_SUCCESS || !HasGrownUnread(device, before_bytes)) return rc;
   ReadOverheadNow(device);
   return device->account.IsWithinLimit() ? rc : OverLimit(device);
 }

@@ -19,6 +19,9 @@ constexpr uint64_t CommandBytes(uint64_t nodes) {
   return RoundUp((uint64_t{256} << 10) + nodes * 4096, kChunkBytes);
 }
 
+// Executables of fewer bring too little to be asked about each time.
+constexpr uint64_t kManyNodes = 1024;
+
 // Makes the call when what it may take fits. Away from the limit commands and code are not
 // reserved: the next request that comes near it reads what they took. undo() is called, and
 // CUDA_ERROR_OUT_OF_MEMORY returned, when the call took so much that it passed the limit.
@@ -28,10 +31,11 @@ CUresult CallWithKernels(const Hook& hook, const GraphNeeds& needs, Call call, U
   if (device == nullptr || needs.nodes == 0) return call();
   const uint64_t context = hook.context();
   const uint64_t growth_bytes = StackGrowthBytes(hook.fence(), device, context, needs.stack_bytes);
-  const bool near_limit = device->account.IsNearLimit(growth_bytes);
+  const bool near_limit = device->account.IsNearLimit(growth_bytes + CommandBytes(needs.nodes));
   if (growth_bytes == 0 && !near_limit && !needs.has_bodies) {
     const CUresult rc = call();
     OverheadChanged(device);
+    if (rc == CUDA_SUCCESS && needs.nodes >= kManyNodes) ReadIfGrownUnread(device);
     return rc;
   }
   const uint64_t foreseen_bytes = growth_bytes + (near_limit ? CommandBytes(needs.nodes) : 0);

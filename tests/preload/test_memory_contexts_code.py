@@ -119,6 +119,10 @@ def test_heap_and_stack_limits_are_refused_before_and_paid_while_set(
     }
 
 
+def test_a_view_shows_what_went_back_beside_managed_memory(sim: Sim, tmp_path: Path) -> None:
+    assert facts(sim, tmp_path, "heap_beside_managed") == {"free": ROOM}
+
+
 def test_stack_of_a_first_launch_is_reserved_and_paid_once(sim: Sim, tmp_path: Path) -> None:
     assert facts(sim, tmp_path, "launches") == {
         "plain": 0,

@@ -156,6 +156,16 @@ void Heap(Facts* facts) {
   facts->Say("after", RoomMiB());
 }
 
+// Beside managed memory nobody can tell what of a heap went back; once it is gone, a view does.
+void HeapBesideManaged(Facts* facts) {
+  CUdeviceptr managed = 0;
+  MUST(cuMemAllocManaged(&managed, 600 * kMiB, CU_MEM_ATTACH_GLOBAL));
+  MUST(cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, 264 * kMiB));
+  MUST(cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, 8 * kMiB));
+  MUST(cuMemFree_v2(managed));
+  facts->Say("free", FreeMiB());
+}
+
 // 7 KiB more for each of 132 x 2048 threads: 1848 MiB.
 void Launches(Facts* facts) {
   CUmodule module = nullptr;
@@ -239,6 +249,7 @@ int main(int argc, char** argv) {
   if (is("many_functions")) ManyFunctions(&facts);
   if (is("launched_in_both")) LaunchedInBoth(&facts);
   if (is("heap")) Heap(&facts);
+  if (is("heap_beside_managed")) HeapBesideManaged(&facts);
   if (is("launches")) Launches(&facts);
   if (is("captured")) Captured(&facts);
   if (is("doors")) Doors(&facts);

@@ -133,11 +133,21 @@ void Account::Release(uint64_t bytes, Tier tier) {
   ledger_.Release(bytes);
 }
 
-void Account::ReclaimAt(uint64_t now_ns) {
+bool Account::ReclaimAt(uint64_t now_ns) {
   uint64_t last_ns = reclaimed_ns_.load(std::memory_order_relaxed);
-  if (last_ns != 0 && now_ns < last_ns + kReclaimPauseNs) return;
-  if (!reclaimed_ns_.compare_exchange_strong(last_ns, now_ns, std::memory_order_relaxed)) return;
+  if (last_ns != 0 && now_ns < last_ns + kReclaimPauseNs) return false;
+  if (!reclaimed_ns_.compare_exchange_strong(last_ns, now_ns, std::memory_order_relaxed)) {
+    return false;
+  }
   Reclaim(Effort::kQuick);
+  return true;
+}
+
+void Account::RefreshAt(uint64_t now_ns) {
+  if (!ReclaimAt(now_ns) || read_stale_ == nullptr) return;
+  if (!stale() && !only_raised_.load(std::memory_order_relaxed)) return;
+  const Uncancelled during;
+  read_stale_(device_);
 }
 
 uint32_t Account::Reclaim(Effort effort) {
@@ -194,6 +204,7 @@ bool Account::SetOverhead(uint64_t bytes, const OverheadMoment& before) {
   SpinGuard guard(&overhead_lock_);
   if (before.version != overhead_version_) return false;
   ChangeOverhead(0, owned_overhead_, LooseOf(bytes, orphans));
+  only_raised_.store(false, std::memory_order_relaxed);
   return true;
 }
 
@@ -204,6 +215,7 @@ bool Account::RaiseOverhead(uint64_t bytes, const OverheadMoment& before) {
   const uint64_t ended = ended_overhead_ - before.ended_bytes;
   const uint64_t loose = LooseOf(bytes, orphans + ended);
   if (loose > loose_overhead_) ChangeOverhead(0, owned_overhead_, loose);
+  if (loose < loose_overhead_) only_raised_.store(true, std::memory_order_relaxed);
   return is_new;
 }
 

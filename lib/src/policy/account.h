@@ -126,10 +126,15 @@ class Account {
 
   // Gives back what dead processes held, at most every 100 ms: for queries, which must not show the
   // dead's bytes but are asked thousands of times a second. `now_ns`: any steady clock, not 0.
-  void ReclaimAt(uint64_t now_ns);
+  // False: it was not looked.
+  bool ReclaimAt(uint64_t now_ns);
 
-  // The same at once, with what exported descriptors held. Returns how many dead there were, as
-  // ReclaimDead does; descriptors that let go count as one.
+  // The same for what shows the account's bytes to a program: an overhead that the last reading
+  // could not lower (beside managed memory, say) is read anew. May ask the driver.
+  void RefreshAt(uint64_t now_ns);
+
+  // The same as ReclaimAt at once, with what exported descriptors held. Returns how many dead there
+  // were, as ReclaimDead does; descriptors that let go count as one.
   uint32_t Reclaim(Effort effort);
 
   // What the limits did to this process on the device, for display.
@@ -182,6 +187,7 @@ class Account {
   std::atomic<uint32_t> limit_epoch_;
   bool is_oversold_;
   std::atomic<bool> stale_;
+  std::atomic<bool> only_raised_;  // the last reading could not have lowered the overhead
   uint16_t device_;
   Sharing sharing_;
 

@@ -52,7 +52,7 @@ CUresult MemGetInfo(Size* free_bytes, Size* total_bytes, InfoCall<Size> call) {
     return call(free_bytes, total_bytes);
   }
   const uint64_t now_ns = NowNs();
-  device->account.ReclaimAt(now_ns);
+  device->account.RefreshAt(now_ns);
   MemoryView view;
   // The 32-bit form has checks of its own.
   if (sizeof(Size) == sizeof(size_t) && LimitAnswers(device, now_ns, &view)) {

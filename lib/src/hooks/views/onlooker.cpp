@@ -263,7 +263,7 @@ bool LookAt(nvmlDevice_t device, Held* seen) {
   for (uint32_t i = 0; fence != nullptr && i < fence->device_count; ++i) {
     FencedDevice* fenced = &fence->devices[i];
     if (memcmp(fenced->uuid, uuid, sizeof uuid) != 0) continue;
-    fenced->account.ReclaimAt(CoarseNowNs());
+    fenced->account.RefreshAt(CoarseNowNs());
     *seen = HeldOn(&fenced->account);
     return seen->limit_bytes != kNoLimit;
   }

@@ -118,6 +118,32 @@ def test_what_has_no_effect_is_said_once(two: Sim, tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("env", "line"),
+    [
+        (
+            {"CUDA_CORE_SOFT_LIMIT": "60"},
+            "CUDA_CORE_SOFT_LIMIT=60 has no effect without CUDA_CORE_LIMIT",
+        ),
+        (
+            {"TENSOR_FUSION_CUDA_MEM_LIMIT": '{"0": 1073741824}', "ENABLE_CUDA_HOOKS": "false"},
+            "ENABLE_CUDA_HOOKS=false takes the limits of vgpu.rs away",
+        ),
+        (
+            {"GPUFENCE_MEMORY_LIMIT": "1g", "GPUFENCE_DISABLE": "1"},
+            "GPUFENCE_DISABLE=1 takes the limits of the variables away",
+        ),
+    ],
+)
+def test_what_leaves_no_limit_at_all_is_said(
+    two: Sim, tmp_path: Path, env: dict[str, str], line: str
+) -> None:
+    done = probe(two, tmp_path, **env)
+
+    assert granted(done) == [4 * GIB, 4 * GIB]
+    assert done.stderr == f"gpufence: {line}\n"
+
+
 def test_the_config_file_holds_where_the_environment_is_silent(two: Sim, tmp_path: Path) -> None:
     file = tmp_path / "gpufence.conf"
     file.write_text("memory_limit = 1g\nlog_level = info\n", encoding="utf-8")

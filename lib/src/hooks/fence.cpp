@@ -219,7 +219,11 @@ FenceState Decide(Fence* fence, Workspace* work) {
   ConfigResult result = ReadClaims(&work->claims, why, sizeof why);
   if (result == ConfigResult::kInvalid) return Refuse(why);
   const bool set = FindSetLimits(work->claims, &fence->set_limits);
-  if (result == ConfigResult::kNothing && !set) return FenceState::kOpen;
+  if (result == ConfigResult::kNothing && !set) {
+    // What was set and limits nothing is said all the same: somebody meant a limit.
+    for (size_t i = 0; i < work->claims.note_count; ++i) Warn(work->claims.notes[i]);
+    return FenceState::kOpen;
+  }
   const size_t count = ListDevices(work->devices);
   if (count == 0) return FenceState::kUnread;  // the driver is not initialised yet: ask again
   JoinNvml(work->claims, work->devices, count);

@@ -32,6 +32,7 @@ CASES = (
 )
 STEPS = 400
 STEP_US = 1_200  # ten kernels of 100 us and a collective of 200
+LONE_US = 12
 LEAST = 0.9  # of the rate that the limit allows
 POINTS = 2.0
 BURST_US = 24_000  # of what is owed, which a run that ends need not have paid
@@ -122,14 +123,17 @@ def test_ranks_need_not_be_alike(sim: Sim, tmp_path: Path, words: tuple[str, ...
     assert_rate(facts, 50, STEPS * STEP_US)
 
 
-def test_a_rank_that_begins_late_costs_the_wait_for_it(sim: Sim, tmp_path: Path) -> None:
-    late_us = 30_000
+@pytest.mark.parametrize("late_us", [30_000, 3_000_000])
+def test_a_rank_that_begins_late_costs_the_wait_for_it(
+    sim: Sim, tmp_path: Path, late_us: int
+) -> None:
     steps = 200
 
     facts = gang(sim, tmp_path, 50, f"late1={late_us}", steps=steps)
 
     # Once: each collective that the other one had queued meanwhile cost 10 ms where counts began
-    # with those of others. It may owe a burst more, launched since others waited for it.
+    # with those of others, and debts of seconds were paid in turns, over and over, where they ended
+    # the gang. It may owe a burst more, launched since others waited for it.
     assert_rate(facts, 50, steps * STEP_US + late_us, 2 * BURST_US)
 
 
@@ -146,13 +150,28 @@ def test_long_steps_are_held_in_between(
     assert_rate(facts, percent, steps * (100 * compute_us + 200), OWED_US)
 
 
-def test_a_rank_whose_host_sleeps_is_waited_for_and_paid_for(sim: Sim, tmp_path: Path) -> None:
-    pause_us = 200_000
+@pytest.mark.parametrize("lone", [0, 1])
+def test_collectives_of_one_rank_alone_cost_the_others_their_time(
+    sim: Sim, tmp_path: Path, lone: int
+) -> None:
+    count = 2_000
 
-    facts = gang(sim, tmp_path, 50, f"pause1={pause_us}")
+    facts = gang(sim, tmp_path, 50, f"lone{lone}={count}")
+
+    # Each second one cost 7 ms, until it was known that the other rank waits.
+    assert_rate(facts, 50, STEPS * STEP_US + count * LONE_US)
+
+
+@pytest.mark.parametrize(
+    ("percent", "pause_us"), [(50, 200_000), (50, 3_000_000), (10, 1_000_000)]
+)
+def test_a_rank_whose_host_sleeps_is_waited_for_and_paid_for(
+    sim: Sim, tmp_path: Path, percent: int, pause_us: int
+) -> None:
+    facts = gang(sim, tmp_path, percent, f"pause1={pause_us}")
 
     # The other one's GPU waits meanwhile, which is charged as any kernel is.
-    assert_rate(facts, 50, STEPS * STEP_US + pause_us)
+    assert_rate(facts, percent, STEPS * STEP_US + pause_us)
 
 
 def test_a_rank_that_stops_meeting_others_is_held_as_any_program(sim: Sim, tmp_path: Path) -> None:

@@ -47,7 +47,8 @@ GangAsker Behind(uint64_t wait_ns) {
           .queued_ns = 0,
           .is_behind = true,
           .is_quiet = true,
-          .is_fed = false};
+          .is_fed = false,
+          .was_awaited = false};
 }
 
 GangAsker Between(uint64_t wait_ns) {
@@ -75,7 +76,7 @@ void Names() {
   }
 }
 
-// Neither a library that knows nothing of it nor a process that met nobody for two seconds takes
+// Neither a library that knows nothing of it nor a process that met nobody for a minute takes
 // part.
 void Members() {
   GangView view = {};
@@ -84,8 +85,8 @@ void Members() {
   CHECK_EQ(view.members, 0);
   CHECK_EQ(view.holding, 0);
   CHECK_EQ(view.due_ns, 0);
-  CHECK_EQ(ViewOf({{.launched_ns = kNow - kGangLastsNs + 3 * kMs}}).members, 1);
-  CHECK_EQ(ViewOf({{.launched_ns = kNow - kGangLastsNs - 3 * kMs}}).members, 0);
+  CHECK_EQ(ViewOf({{.launched_ns = kNow - kCountLastsNs + 3 * kMs}}).members, 1);
+  CHECK_EQ(ViewOf({{.launched_ns = kNow - kCountLastsNs - 3 * kMs}}).members, 0);
 }
 
 // Who stands still between two collectives lets others wait who have launched the next one.
@@ -188,6 +189,13 @@ void Awaited() {
   const GangAnswer goes = AskGang(view, Behind(50 * kMs), &wait, kNow + kGangStallNs);
   CHECK_EQ(goes.wait_ns, 0);
   CHECK(goes.is_uncounted);
+  // Once that was seen it goes on at once, behind each, until the other one's work is done.
+  GangAsker known = Behind(50 * kMs);
+  known.was_awaited = true;
+  CHECK_EQ(WaitNs(view, known), 0);
+  CHECK(WaitNs(ViewOf({{.holds = true, .is_quiet = true}}), known) != 0);
+  known.is_quiet = false;
+  CHECK(WaitNs(view, known) != 0);
   // What one has queued behind its last collective waits for nobody.
   GangWait other_wait = {};
   for (const uint64_t later_ns : {uint64_t{0}, 2 * kGangStallNs}) {

@@ -20,7 +20,8 @@ constexpr int kCountBits = 24;
 constexpr uint32_t kCountMask = (1u << kCountBits) - 1;
 constexpr int kStepBits = 20;
 
-// While somebody may still come to where we hold, and once all are there.
+// While others wait for us, while somebody may still come to where we hold, and once all are there.
+constexpr uint64_t kAtOnceNs = 20'000;
 constexpr uint64_t kSoonNs = 200'000;
 constexpr uint64_t kLaterNs = 2'000'000;
 
@@ -42,6 +43,7 @@ bool IsAwaited(const GangView& view, const GangAsker& asker, GangWait* wait, uin
     wait->stalled_ns = 0;
     return false;
   }
+  if (asker.was_awaited) return true;
   if (wait->stalled_ns == 0) wait->stalled_ns = now_ns;
   return now_ns - wait->stalled_ns >= kGangStallNs;
 }
@@ -54,6 +56,13 @@ bool IsPaid(uint64_t others_ns, const GangAsker& asker, GangWait* wait, uint64_t
   }
   if (wait->paid_ns == 0) wait->paid_ns = now_ns;
   return others_ns == 0 || now_ns - wait->paid_ns >= kMostGangWaitNs;
+}
+
+// Before it asks again at the latest.
+uint64_t NapNs(const GangView& view, const GangAsker& asker) {
+  if (asker.was_awaited) return kAtOnceNs;
+  const bool is_settled = view.holding == view.members && !view.is_unfinished && asker.is_quiet;
+  return is_settled ? kLaterNs : kSoonNs;
 }
 
 }  // namespace
@@ -72,7 +81,7 @@ uint64_t PackHeld(bool is_behind, bool is_quiet, uint64_t now_ns) {
 }
 
 void AddToGang(GangView* view, GangWords words, uint64_t due_ns, uint64_t now_ns) {
-  if (!IsRecent(LaunchedNs(words.launched), now_ns, kGangLastsNs)) return;
+  if (!IsRecent(LaunchedNs(words.launched), now_ns, kCountLastsNs)) return;
   ++view->members;
   const bool holds = IsRecent((words.held >> 2) * kNsInUs, now_ns, kGangSilentNs);
   const bool is_quiet = holds && (words.held & kIsQuiet) != 0;
@@ -103,8 +112,7 @@ GangAnswer AskGang(const GangView& view, const GangAsker& asker, GangWait* wait,
   const uint64_t others_ns = HeldForNs(view.due_ns, now_ns);
   if (IsPaid(others_ns, asker, wait, now_ns)) return {};
   wait->waits = true;
-  const bool is_settled = view.holding == view.members && !view.is_unfinished && asker.is_quiet;
-  return {std::min(std::max(asker.wait_ns, others_ns), is_settled ? kLaterNs : kSoonNs), false};
+  return {std::min(std::max(asker.wait_ns, others_ns), NapNs(view, asker)), false};
 }
 
 }  // namespace gpufence

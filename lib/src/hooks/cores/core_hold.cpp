@@ -136,7 +136,7 @@ class Holding {
   // Until something was charged since `seen`, or what is owed is paid.
   void AwaitProgress(uint32_t seen, uint64_t wait_ns) {
     if (!cores_->watcher.runs()) wait_ns = std::min(wait_ns, kTickNs);
-    if (!has_looked_ && HasQueued()) {
+    if ((!has_looked_ || gang_.is_awaited()) && HasQueued()) {
       has_looked_ = true;
       if (SawItsEnd(cores_, stream_)) return;
     }

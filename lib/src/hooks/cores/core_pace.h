@@ -47,6 +47,8 @@ class GangHold {
  public:
   // Until it asks again, for the container's budgets; 0: it goes on.
   uint64_t Ask(Cores* cores, CoreDevice* device, HoldFor hold, uint64_t now_ns);
+  // Whether others wait for what it launches, so that it had better see at once when it may.
+  bool is_awaited() const { return is_awaited_; }
   // It goes on, whatever the answer was.
   void End(CoreDevice* device);
 
@@ -56,7 +58,8 @@ class GangHold {
   GangWait wait_ = {};
   uint32_t count_ = 0;     // of collectives behind which it asked
   bool is_asked_ = false;  // of a gang
-  bool holds_ = false;     // as the others are told
+  bool is_awaited_ = false;
+  bool holds_ = false;  // as the others are told
 };
 
 // Charges intervals to the devices that they are of; puts them in order.

@@ -31,6 +31,8 @@ struct CoreGang {
   std::atomic<uint32_t> count;      // of them, as the others are told
   std::atomic<uint32_t> asked;      // the same when a launch asked last
   std::atomic<uint32_t> uncounted;  // not 0: the next one was counted by others before
+  std::atomic<uint32_t> awaited;    // not 0: somebody waited for that one, and has not ended since
+  std::atomic<int64_t> owed_before_ns;  // when others began to seem to wait for it; 0: they do not
 };
 
 // A device with a core limit, as this process sees it. What every launch asks comes first.

@@ -7,9 +7,12 @@ is, too); a byte of stack costs 132 x 2048 bytes.
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
+from .charges import MIB
 from .conftest import Sim
+from .region_file import charged
 from .test_memory_contexts import limited
 
 ROOM = 4096 - 526
@@ -73,23 +76,29 @@ def test_who_brings_globals_that_do_not_fit_is_given_nothing(sim: Sim, tmp_path:
     }
 
 
+def charged_mib(sim: Sim, tmp_path: Path, case: str, **more: str) -> int:
+    """What the region says when the program is killed at the case's end, in MiB."""
+    env = limited(tmp_path, **more)
+    assert sim.run("memory_code", case, preload=True, env=env).returncode == -signal.SIGKILL
+    return charged(Path(env["GPUFENCE_STATE_DIR"])) // MIB
+
+
 def test_many_small_libraries_are_counted_though_nobody_asks_for_memory(
     sim: Sim, tmp_path: Path
 ) -> None:
     """A sibling that fills the container up reads only what it holds itself."""
-    assert facts(sim, tmp_path, "many_libraries") == {"free": ROOM - 16 * 24}
+    assert charged_mib(sim, tmp_path, "many_libraries") == 526 + 16 * 24
 
 
-def test_code_that_comes_with_many_functions_is_counted_though_nobody_asks_for_memory(
+def test_code_of_many_functions_is_counted_though_nobody_asks_for_memory(
     sim: Sim, tmp_path: Path
 ) -> None:
+    """Asking for the same function again costs no look at the driver."""
     log = tmp_path / "calls"
-
     lazy = {"CUDA_MODULE_LOADING": "LAZY", "GPUFENCE_SIM_LOG": str(log)}
-    seen = facts(sim, tmp_path, "many_functions", **lazy)
 
-    assert seen["listed"] > 15 * 20
-    assert seen["free"] == 4096 - seen["listed"]
+    assert charged_mib(sim, tmp_path, "many_functions", **lazy) > 526 + 15 * 24 - 3 * 24
+
     assert log.read_text(encoding="utf-8").count("cuMemGetInfo_v2") < 100
 
 

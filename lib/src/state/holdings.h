@@ -98,20 +98,24 @@ class Holdings {
 
  private:
   static constexpr size_t kShards = 64;
-  static constexpr size_t kFirstRoom = 4;
-  static constexpr size_t kSecondRoom = 64;
+  static constexpr uint32_t kFirstRoom = 4;
+  static constexpr uint32_t kSecondRoom = 64;
 
   // Places with kNone have nothing else to say. The first ones lie in the shard itself: behind a
-  // driver call each page costs a walk, and most processes hold few.
+  // driver call each page costs a walk, and most processes hold few. Of these every search begins
+  // with the one that lies on the line of the lock.
   struct alignas(64) Shard {
     SpinLock lock;
-    Holding* places;  // null: none yet
-    size_t mask;      // their number less one, where there are any: a power of two
-    size_t left;      // that may be taken before the table grows
+    uint32_t mask;       // the number of places less one, where there are any: a power of two
+    Holding* places;     // null: none yet
+    uint32_t left;       // that may be taken before the table grows
+    uint32_t home_mask;  // of the places at which a search begins
     Holding first[kFirstRoom];
   };
 
-  static size_t RoomOf(const Shard& shard) { return shard.places != nullptr ? shard.mask + 1 : 0; }
+  static uint32_t RoomOf(const Shard& shard) {
+    return shard.places != nullptr ? shard.mask + 1 : 0;
+  }
   static Holding* Find(Shard* shard, uint64_t mixed, HoldingKind kind, uint64_t key);
   [[gnu::noinline]] static Holding* FindBehind(Shard* shard, Holding* place, HoldingKind kind,
                                                uint64_t key);

@@ -113,6 +113,7 @@ void Ledger::Grant(uint64_t bytes) const {
 // asks: first one more word that counts them, then one less, like everywhere.
 Verdict Ledger::Reserve(uint64_t bytes, uint64_t limit_bytes) const {
   if (bytes > limit_bytes) return Verdict::kNoRoom;
+  __builtin_prefetch(cell_);  // see Holdings::ShardOf: it is first touched by a locked instruction
   uint64_t seen = total().load(std::memory_order_relaxed);
   if (HasRoom(seen, bytes, limit_bytes)) [[likely]] {
     cell().held.fetch_add(bytes, std::memory_order_relaxed);

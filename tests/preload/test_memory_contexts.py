@@ -79,6 +79,29 @@ EXPECTED = {
 }
 
 
+# Without a context all of them are told that there is none.
+NO_CONTEXT = {
+    **dict.fromkeys(("linear", "piece", "pitch", "managed", "array", "small array"), 201),
+    "kept": 0,
+}
+# A process that made one context is not asked for the current one; these have more, or none.
+CURRENT = {
+    "beside primary": {"both": ROOM - CONTEXT - 2 * GIB - 6, "primary": ROOM - GIB, "anew": ROOM},
+    "beside unseen": {"more": GIB},
+    "green beside primary": {"green": ROOM - 2 * GIB, "destroyed": ROOM - GIB},
+    "primary beside green": {"green": ROOM - 2 * GIB, "destroyed": ROOM - GIB},
+    "no context": NO_CONTEXT,
+    "no context, full": NO_CONTEXT,
+}
+
+
+@pytest.mark.parametrize("case", CURRENT)
+def test_memory_is_charged_to_the_context_that_is_current(
+    sim: Sim, tmp_path: Path, case: str
+) -> None:
+    assert facts(sim, tmp_path, case) == CURRENT[case]
+
+
 @pytest.mark.parametrize("case", EXPECTED)
 def test_contexts_are_paid_once_while_they_live(sim: Sim, tmp_path: Path, case: str) -> None:
     assert facts(sim, tmp_path, case) == EXPECTED[case]

@@ -100,6 +100,70 @@ void Reset(Facts* facts) {
   facts->Say("room", RoomMiB());
 }
 
+// As long as there was but one context, nobody asks which is current: what a second one's memory is
+// charged to ends with it all the same.
+void BesidePrimary(Facts* facts) {
+  CUcontext primary = RetainPrimary();
+  TakeGiB();
+  CUcontext second = Create();
+  TakeGiB();
+  TakePieces();
+  facts->Say("both", RoomMiB());
+  MUST(cuCtxDestroy_v2(second));
+  MUST(cuCtxSetCurrent(primary));
+  facts->Say("primary", RoomMiB());
+  MUST(cuDevicePrimaryCtxRelease_v2(0));
+  RetainPrimary();
+  facts->Say("anew", RoomMiB());
+}
+
+// The same where the one context that we saw made is not the only one. Begins before cuInit.
+void BesideUnseen(Facts* facts) {
+  const auto raw_create =
+      reinterpret_cast<decltype(&cuCtxCreate_v2)>(bench::RawSymbol("libcuda.so", "cuCtxCreate_v2"));
+  MUST(reinterpret_cast<decltype(&cuInit)>(bench::RawSymbol("libcuda.so", "cuInit"))(0));
+  CUcontext unseen = nullptr;
+  MUST(raw_create(&unseen, 0, 0));
+  CUcontext primary = RetainPrimary();
+  MUST(cuCtxSetCurrent(unseen));
+  TakeGiB();
+  const uint64_t before = FreeMiB();
+  MUST(cuCtxDestroy_v2(unseen));
+  MUST(cuCtxSetCurrent(primary));
+  facts->Say("more", FreeMiB() - before);
+}
+
+// One call of each kind that allocates in the current context.
+void AskEach(Facts* facts) {
+  const CUDA_ARRAY_DESCRIPTOR large = {
+      .Width = 1024, .Height = 1024, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 1};
+  const CUDA_ARRAY_DESCRIPTOR small = {
+      .Width = 64, .Height = 64, .Format = CU_AD_FORMAT_FLOAT, .NumChannels = 1};
+  CUdeviceptr address = 0;
+  size_t pitch = 0;
+  CUarray array = nullptr;
+  facts->Code("linear", cuMemAlloc_v2(&address, 2 * kMiB));
+  facts->Code("piece", cuMemAlloc_v2(&address, 512));
+  facts->Code("pitch", cuMemAllocPitch_v2(&address, &pitch, kMiB, 2, 4));
+  facts->Code("managed", cuMemAllocManaged(&address, 2 * kMiB, CU_MEM_ATTACH_GLOBAL));
+  facts->Code("array", cuArrayCreate_v2(&array, &large));
+  facts->Code("small array", cuArrayCreate_v2(&array, &small));
+}
+
+// A thread without a context is told that, by the driver or, without room, by us, and nothing is
+// charged. `full`: there is no room.
+void NoContext(Facts* facts, bool full) {
+  CUcontext primary = RetainPrimary();
+  CUdeviceptr address = 0;
+  const uint64_t room = RoomMiB();
+  if (full) MUST(cuMemAlloc_v2(&address, room * kMiB));
+  MUST(cuCtxSetCurrent(nullptr));
+  AskEach(facts);
+  MUST(cuCtxSetCurrent(primary));
+  if (full) MUST(cuMemFree_v2(address));
+  facts->Say("kept", room - RoomMiB());
+}
+
 // The driver ends the primary context without our hearing of it, and deals its handle again.
 void Behind(Facts* facts) {
   using Release = decltype(&cuDevicePrimaryCtxRelease_v2);
@@ -148,7 +212,7 @@ void Physical(Facts* facts) {
   facts->Say("released", RoomMiB());
 }
 
-void Green(Facts* facts) {
+CUgreenCtx CreateGreen(CUcontext* view) {
   CUdevResource all = {};
   CUdevResource part = {};
   CUdevResourceDesc desc = nullptr;
@@ -157,15 +221,36 @@ void Green(Facts* facts) {
   MUST(cuDevSmResourceSplitByCount(&part, &groups, &all, nullptr, 0, 8));
   MUST(cuDevResourceGenerateDesc(&desc, &part, 1));
   CUgreenCtx green = nullptr;
-  CUcontext view = nullptr;
   MUST(cuGreenCtxCreate(&green, desc, 0, CU_GREEN_CTX_DEFAULT_STREAM));
-  MUST(cuCtxFromGreenCtx(&view, green));
-  MUST(cuCtxSetCurrent(view));
+  MUST(cuCtxFromGreenCtx(view, green));
+  MUST(cuCtxSetCurrent(*view));
+  return green;
+}
+
+void Green(Facts* facts) {
+  CUcontext view = nullptr;
+  CUgreenCtx green = CreateGreen(&view);
   TakeGiB();
   facts->Say("green", RoomMiB());
   MUST(cuGreenCtxDestroy(green));
   Create();
   facts->Say("destroyed", RoomMiB());
+}
+
+// What lies in a green context's view ends with it, beside a primary context that goes on.
+void GreenBesidePrimary(Facts* facts, bool green_first) {
+  CUcontext view = nullptr;
+  CUgreenCtx green = green_first ? CreateGreen(&view) : nullptr;
+  CUcontext primary = RetainPrimary();
+  TakeGiB();
+  if (!green_first) green = CreateGreen(&view);
+  MUST(cuCtxSetCurrent(view));
+  TakeGiB();
+  facts->Say("green", RoomMiB());
+  MUST(cuGreenCtxDestroy(green));
+  MUST(cuCtxSetCurrent(primary));
+  // Nothing is allocated: addresses are dealt again, and would set it right.
+  facts->Say("destroyed", FreeMiB());
 }
 
 // The output stays as it was, and nothing is left of the attempt.
@@ -201,7 +286,7 @@ void Hold() {
 int main(int argc, char** argv) {
   if (argc < 2) return 2;
   const auto is = [&](const char* name) { return strcmp(argv[1], name) == 0; };
-  MUST(cuInit(0));
+  if (!is("beside unseen")) MUST(cuInit(0));
   if (is("hold")) {
     Hold();
     return 0;
@@ -213,6 +298,12 @@ int main(int argc, char** argv) {
   if (is("pieces")) Pieces(&facts);
   if (is("primary")) Primary(&facts);
   if (is("reset")) Reset(&facts);
+  if (is("beside primary")) BesidePrimary(&facts);
+  if (is("beside unseen")) BesideUnseen(&facts);
+  if (is("green beside primary")) GreenBesidePrimary(&facts, false);
+  if (is("primary beside green")) GreenBesidePrimary(&facts, true);
+  if (is("no context")) NoContext(&facts, false);
+  if (is("no context, full")) NoContext(&facts, true);
   if (is("behind")) Behind(&facts);
   if (is("attached")) Attached(&facts);
   if (is("physical")) Physical(&facts);

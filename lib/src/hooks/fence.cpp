@@ -243,7 +243,13 @@ FenceState Decide(Fence* fence, Workspace* work) {
 
 Fence* FenceAfterDeciding() {
   OpenFence();
-  return DecidedFence();
+  Fence* fence = DecidedFence();
+  if (fence != nullptr) {
+    // Whoever reached the driver's cuInit around us may have made a context the same way.
+    fence->sole_context.Another();
+    fence->sole_context.Another();
+  }
+  return fence;
 }
 
 Fence* DecidedFence() {
@@ -294,6 +300,10 @@ FencedDevice* FencedOrdinal(Fence* fence, uint32_t ordinal) {
 CUresult OverLimit(FencedDevice* device) {
   device->account.CountRefusal();
   return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult OverLimitInContext(FencedDevice* device) {
+  return CurrentContext() == 0 ? CUDA_ERROR_INVALID_CONTEXT : OverLimit(device);
 }
 
 Reservation::Reservation(FencedDevice* device, uint64_t bytes, Tier tier)

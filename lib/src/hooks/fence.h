@@ -9,6 +9,7 @@
 #include "config/limits.h"
 #include "device/ids.h"
 #include "driver_abi.h"
+#include "hooks/contexts/sole_context.h"
 #include "hooks/graphs/graph_account.h"
 #include "hooks/ledger_move.h"
 #include "hooks/pools/current_pool.h"
@@ -63,6 +64,7 @@ struct Fence {
   std::atomic<bool> any_exported;  // most processes never export: no free looks for a mark then
   std::atomic<bool> any_links;     // the same of links, for the ends of arrays
   uint32_t device_count;
+  SoleContext sole_context;
   FencedDevice devices[kMaxDevices];
   LimitsFile set_limits;
   Holdings holdings;
@@ -134,6 +136,16 @@ class Hook {
     if (fence_->device_count != 1) [[unlikely]]
       return CurrentOfSeveral(fence_);
     return context() != 0 ? &fence_->devices[0] : nullptr;
+  }
+
+  // The same for a call that allocates in the thread's context, which context() is then asked for.
+  // With one device and one context ever nobody is asked: a thread without a context is taken for
+  // one that has it, and is refused by the driver, or by OverLimitInContext.
+  FencedDevice* allocating_device() const {
+    if (fence_ == nullptr) return nullptr;
+    context_ = fence_->sole_context.handle();
+    knows_context_ = context_ != 0;
+    return current_device();
   }
 
   // The same for a call of the driver's that succeeds only where there is a context: with one
@@ -213,6 +225,9 @@ class Reservation {
 
 // What a call returns that the device's limit refuses for good: counts it.
 [[gnu::cold, gnu::noinline]] CUresult OverLimit(FencedDevice* device);
+
+// The same where memory would lie in the calling thread's context: who has none is told that.
+[[gnu::cold, gnu::noinline]] CUresult OverLimitInContext(FencedDevice* device);
 
 // Puts a holding into the table. What was there under its key is discharged: the driver gave the
 // same number out again, so it ended by a door that was not seen. False: no memory; it stays

@@ -15,6 +15,12 @@ FencedDevice* FencedOf(const Hook& hook, CUdevice device) {
                                  : nullptr;
 }
 
+// Before the driver is told to, whoever asks: inside of our hooks, too, and on any device.
+void AnotherContext() {
+  Fence* fence = the_fence.load(std::memory_order_acquire);
+  if (fence != nullptr) fence->sole_context.Another();
+}
+
 bool IsPrimaryActive(CUdevice device) {
   unsigned int flags = 0;
   int active = 0;
@@ -26,6 +32,7 @@ CUresult Create(CUcontext* out, CUdevice ordinal, Make make) {
   const Hook hook;
   if (hook.refused()) return kRefusalCode;
   FencedDevice* device = FencedOf(hook, ordinal);
+  AnotherContext();
   if (device == nullptr || out == nullptr) return make(out);
   NewContext cost(device);
   if (!cost) return OverLimit(device);
@@ -72,9 +79,13 @@ CUresult RetainPrimary(CUcontext* out, CUdevice ordinal) {
   const Hook hook;
   if (hook.refused()) return kRefusalCode;
   FencedDevice* device = FencedOf(hook, ordinal);
-  if (device == nullptr || out == nullptr) return real::cuDevicePrimaryCtxRetain(out, ordinal);
+  if (device == nullptr || out == nullptr) {
+    AnotherContext();
+    return real::cuDevicePrimaryCtxRetain(out, ordinal);
+  }
   const uint64_t before = BookingOf(hook.fence(), device->primary.load());
   const bool makes_it = !IsPrimaryActive(ordinal);
+  if (makes_it) AnotherContext();
   NewContext cost(makes_it ? device : nullptr);
   if (!cost) return OverLimit(device);
   CUcontext primary = nullptr;
@@ -85,6 +96,7 @@ CUresult RetainPrimary(CUcontext* out, CUdevice ordinal) {
     return OverLimit(device);
   }
   PrimaryMade(hook.fence(), device, primary, cost);
+  if (makes_it) hook.fence()->sole_context.Made(KeyOf(primary));
   *out = primary;
   return CUDA_SUCCESS;
 }
@@ -160,6 +172,7 @@ CUresult CreateGreen(CUgreenCtx* out, CUdevResourceDesc desc, CUdevice ordinal,
   const Hook hook;
   if (hook.refused()) return kRefusalCode;
   FencedDevice* device = FencedOf(hook, ordinal);
+  AnotherContext();
   if (device == nullptr || out == nullptr) {
     return real::cuGreenCtxCreate(out, desc, ordinal, flags);
   }

@@ -59,7 +59,7 @@ CUresult CreateSmall(const Hook& hook, FencedDevice* device, const Holding& want
   LedgerMove move(&device->moves);
   ArrayGrant held(&device->account, &device->array_places,
                   ArrayHeapOf(wanted.context, wanted.count), wanted.bytes);
-  if (!held) return OverLimit(device);
+  if (!held) return OverLimitInContext(device);
   move.Granted();
   const CUresult rc = call(out);
   if (rc != CUDA_SUCCESS) return rc;
@@ -84,7 +84,7 @@ CUresult Create(HoldingKind kind, Handle* out, const Descriptor* wanted, unsigne
                 Undo undo) {
   const Hook hook;
   if (hook.refused()) return kRefusalCode;
-  FencedDevice* device = hook.current_device();
+  FencedDevice* device = hook.allocating_device();
   if (device == nullptr || out == nullptr || wanted == nullptr) return call(out);
 
   Holding holding = {
@@ -94,7 +94,7 @@ CUresult Create(HoldingKind kind, Handle* out, const Descriptor* wanted, unsigne
   }
   if (IsSmall(holding.bytes)) return CreateSmall(hook, device, holding, out, call);
   Reservation held(device, RoundUp(holding.bytes, kChunkBytes));
-  if (!held) return OverLimit(device);
+  if (!held) return OverLimitInContext(device);
 
   const CUresult rc = call(out);
   if (rc == CUDA_SUCCESS) {

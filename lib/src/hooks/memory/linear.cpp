@@ -31,7 +31,7 @@ inline constexpr bool kSharesChunks = sizeof(Pointer) == sizeof(CUdeviceptr);
 
 template <typename Pointer>
 [[gnu::cold, gnu::noinline]] CUresult NoRoom(FencedDevice* device) {
-  return kSharesChunks<Pointer> ? NoRoomOnDevice(device) : OverLimit(device);
+  return kSharesChunks<Pointer> ? NoRoomInContext(device) : OverLimitInContext(device);
 }
 
 // What is reserved for `bytes`.
@@ -69,7 +69,7 @@ template <typename Pointer, typename Size>
                                    FreeCall<Pointer> undo) {
   const Hook hook;
   if (hook.refused()) return kRefusalCode;
-  FencedDevice* device = hook.current_device();
+  FencedDevice* device = hook.allocating_device();
   // What the driver refuses by itself, it refuses in its own words.
   if (device == nullptr || dptr == nullptr || bytesize == 0) [[unlikely]]
     return call(dptr, bytesize);
@@ -128,7 +128,7 @@ template <typename Pointer, typename Size>
 CUresult AllocatePitch(Pointer* dptr, Size* pitch, const PitchRequest<Pointer, Size>& asked) {
   const Hook hook;
   if (hook.refused()) return kRefusalCode;
-  FencedDevice* device = hook.current_device();
+  FencedDevice* device = hook.allocating_device();
   if (device == nullptr || dptr == nullptr || pitch == nullptr || asked.width == 0 ||
       asked.height == 0 || !IsElementSize(asked.element)) {
     return asked.call(dptr, pitch, asked.width, asked.height, asked.element);

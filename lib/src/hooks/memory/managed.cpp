@@ -17,7 +17,7 @@ CUresult AllocateMovable(FencedDevice* device, uint64_t context, CUdeviceptr* dp
                          unsigned flags) {
   return WithReservation(device, context, HeapKind::kManaged, bytesize, [&](auto* held) {
     if (!*held) [[unlikely]]
-      return NoRoomOnDevice(device);
+      return NoRoomInContext(device);
     const CUdeviceptr before = *dptr;
     const CUresult rc = real::cuMemAllocManaged(dptr, bytesize, flags);
     if (rc != CUDA_SUCCESS) [[unlikely]]
@@ -25,7 +25,7 @@ CUresult AllocateMovable(FencedDevice* device, uint64_t context, CUdeviceptr* dp
     if (held->Commit(*dptr)) [[likely]]
       return rc;
     real::cuMemFree_v2(std::exchange(*dptr, before));
-    return NoRoomOnDevice(device);
+    return NoRoomInContext(device);
   });
 }
 
@@ -46,7 +46,7 @@ extern "C" [[gnu::flatten]] CUresult cuMemAllocManaged(CUdeviceptr* dptr, size_t
                                                        unsigned int flags) {
   const gpufence::Hook hook;
   if (hook.refused()) return gpufence::kRefusalCode;
-  gpufence::FencedDevice* device = hook.current_device();
+  gpufence::FencedDevice* device = hook.allocating_device();
   if (device == nullptr || dptr == nullptr || bytesize == 0) [[unlikely]] {
     return real::cuMemAllocManaged(dptr, bytesize, flags);
   }

@@ -28,7 +28,7 @@ bool HasAttribute(CUdevice device, CUdevice_attribute attribute) {
 CUresult AllocateUnified(FencedDevice* device, uint64_t context, uint64_t bytes, unsigned flags,
                          CUdeviceptr* address) {
   PieceReservation held(device, context, HeapKind::kManaged, bytes, Tier::kUnified);
-  if (!held) return OverLimit(device);
+  if (!held) return OverLimitInContext(device);
   CUdeviceptr made = 0;
   const CUresult rc = real::cuMemAllocManaged(&made, bytes, flags);
   if (rc != CUDA_SUCCESS) return rc;

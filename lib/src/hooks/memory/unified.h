@@ -19,6 +19,11 @@ inline CUresult NoRoomOnDevice(FencedDevice* device) {
   return device->account.oversold() ? CUDA_ERROR_OUT_OF_MEMORY : OverLimit(device);
 }
 
+// The same where memory would lie in the calling thread's context.
+inline CUresult NoRoomInContext(FencedDevice* device) {
+  return device->account.oversold() ? CUDA_ERROR_OUT_OF_MEMORY : OverLimitInContext(device);
+}
+
 // Takes `bytes` within the limit. `flags`: as cuMemAllocManaged has them. On failure *address is
 // untouched.
 [[gnu::noinline]] CUresult AllocateUnified(FencedDevice* device, uint64_t context, uint64_t bytes,

@@ -23,6 +23,7 @@ void GoIdle(Markers* markers, MarkedStream* stream, uint32_t word, uint64_t now_
   stream->idle_since_ns = now_ns;
   stream->tail_seen = 0;
   stream->steps.store(0, std::memory_order_relaxed);
+  stream->meets.store(false, std::memory_order_relaxed);
   markers->streams.SetActive(stream, false);
 }
 
@@ -71,7 +72,8 @@ void CollectTail(Markers* markers, MarkedStream* stream, const StreamLook& look)
     const uint32_t steps = stream->steps.load(std::memory_order_relaxed);
     if (!is_idle) end_ns -= kClockDoubtNs;
     const uint64_t host_ns = look.alone ? end_ns - std::min(end_ns, stream->run_begin_ns) : 0;
-    TellRunning(stream, {launches, steps, stream->LeadNs(), 0, host_ns}, end_ns, look);
+    const bool meets = stream->meets.load(std::memory_order_relaxed);
+    TellRunning(stream, {launches, steps, stream->LeadNs(), 0, host_ns, meets}, end_ns, look);
   }
   if (is_idle) GoIdle(markers, stream, word, look.now_ns);
 }
@@ -95,9 +97,9 @@ void CollectStream(Markers* markers, MarkedStream* stream, StreamLook* look) {
   // It runs: paid for up to now.
   const uint64_t ran_ns = look->now_ns - std::min(look->now_ns, stream->run_begin_ns);
   const uint64_t host_ns = look->alone ? CaughtUpNs(*stream, next.host_ns, next.recorded_ns) : 0;
-  TellRunning(stream, {next.launches, next.steps, stream->LeadNs(), 0, host_ns},
+  TellRunning(stream, {next.launches, next.steps, stream->LeadNs(), 0, host_ns, next.meets},
               look->now_ns - kClockDoubtNs, *look);
-  if (ran_ns > 2 * next.launches * stream->ns_per_launch + kMuchLongerNs) {
+  if (!next.meets && ran_ns > 2 * next.launches * stream->ns_per_launch + kMuchLongerNs) {
     // Far longer than before: what is queued behind it may be as long.
     stream->ns_per_launch = ran_ns / std::max(next.launches, 1u);
     stream->Space(1);

@@ -36,6 +36,7 @@ struct IntervalContent {
   uint64_t lead_ns;  // of the run that it begins
   uint64_t markers;  // between the launches
   uint64_t host_ns;  // in which the host launched and the GPU may have waited; 0: unknown
+  bool meets;        // one of the launches waits for kernels on other GPUs
 };
 
 // What of an interval lies between kernels.

@@ -73,6 +73,7 @@ struct alignas(64) MarkedStream {
   std::atomic<uint32_t> behind;   // so many more launches until the host may be ahead of the GPU
   std::atomic<bool> marks_each;   // kSparse: each of them has a marker of its own
   std::atomic<bool> by_host;      // no marker begins this run: the wait for it tells (waits.h)
+  std::atomic<bool> meets;        // one of them waits for kernels on other GPUs
   std::atomic<uint64_t> scope;    // the context of a stream whose handle means one in each
   std::atomic<uint64_t> thread;   // the per-thread stream's
 

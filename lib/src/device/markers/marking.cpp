@@ -52,6 +52,7 @@ bool RecordMarker(Markers* markers, MarkedStream* stream, uint32_t launches, boo
   marker->begins = begins;
   marker->prompt = prompt;
   marker->probes = false;
+  marker->meets = false;
   const uint64_t host_ns =
       marker->recorded_ns - std::min(stream->gaps.host_mark_ns, marker->recorded_ns);
   marker->host_ns = host_ns - std::min(host_ns, stream->gaps.held_ns);
@@ -88,6 +89,7 @@ bool MarkLocked(Markers* markers, MarkedStream* stream) {
   Marker* marker = &markers->pool[stream->last];
   NoteSpacing(stream, launches, marker->recorded_ns);
   marker->steps = stream->steps.exchange(0, std::memory_order_relaxed);
+  marker->meets = stream->meets.exchange(false, std::memory_order_relaxed);
   stream->CountDown(launches);
   stream->awaits_launch = false;
   return true;

@@ -8,6 +8,8 @@ namespace gpufence {
 namespace {
 
 constexpr uint64_t kMostLaunchesUnmarked = 256;
+// Of what waits for other GPUs four times this is believed at once.
+constexpr uint64_t kLeastMeetingNs = 2'500'000;
 // The base moves along, so that the driver's float of milliseconds stays exact to 30 ns.
 constexpr int64_t kBaseReachNs = 500'000'000;
 // A call that fails once may be chance; so often in a row, its context is dead or events are
@@ -33,6 +35,7 @@ bool Join(MarkerPool* pool, MarkedStream* stream) {
   next->launches += marker.launches;
   next->steps += marker.steps;
   next->host_ns += marker.host_ns;
+  next->meets |= marker.meets;
   next->joined = static_cast<uint16_t>(next->joined + marker.joined + 1);
   stream->first = marker.next;
   pool->Return(index);
@@ -49,7 +52,19 @@ void Unmark(MarkedStream* stream, const Marker& marker) {
   }
   stream->word.fetch_add(marker.launches, std::memory_order_relaxed);
   stream->steps.fetch_add(marker.steps, std::memory_order_relaxed);
+  if (marker.meets) stream->meets.store(true, std::memory_order_relaxed);
   stream->word.fetch_or(MarkedStream::kRunning, std::memory_order_release);
+}
+
+uint64_t ChargedUntilNs(const MarkedStream& stream, bool meets, uint64_t end_ns) {
+  return meets ? std::min(end_ns, stream.run_begin_ns + kMostMeetingNs) : end_ns;
+}
+
+// What is learned from such an interval: others may have been late once.
+uint64_t LearnedNs(const MarkedStream& stream, const Marker& marker, uint64_t ran_ns) {
+  if (!marker.meets) return ran_ns;
+  const uint64_t usual_ns = std::max<uint64_t>(stream.ns_per_launch, kLeastMeetingNs);
+  return std::min(ran_ns, std::max(marker.launches, 1u) * 4 * usual_ns);
 }
 
 // All up to `end_ns` but the gaps, as far as neither was told before.
@@ -110,23 +125,26 @@ void TakeReached(Markers* markers, MarkedStream* stream, const Marker& marker, u
     const uint64_t ran_ns = at_ns - stream->run_begin_ns;
     const uint64_t host_ns = CaughtUpNs(*stream, marker.host_ns, marker.recorded_ns);
     stream->gaps.may_idle = look.alone && host_ns > marker.host_ns / 8;
-    const IntervalContent content = {marker.launches, marker.steps, marker.lead_ns, marker.joined,
-                                     look.alone ? host_ns : 0};
+    const IntervalContent content = {marker.launches,          marker.steps,
+                                     marker.lead_ns,           marker.joined,
+                                     look.alone ? host_ns : 0, marker.meets};
     const uint64_t idle_ns = IdleNs(*stream, content, ran_ns);
     const uint64_t gaps_ns = PausesNs(*stream, content, ran_ns) + idle_ns;
-    Tell(stream, gaps_ns, at_ns, look);
+    Tell(stream, gaps_ns, ChargedUntilNs(*stream, marker.meets, at_ns), look);
     if (stream->settling.is_sample) stream->settling.sample_ns = ran_ns - gaps_ns;
     stream->settling.is_sample = false;
     stream->ran_ns = ran_ns;
     const uint64_t spacing_ns = markers->spacing_ns.load(std::memory_order_relaxed);
-    const uint64_t each_ns = std::max(ran_ns / std::max(marker.launches, 1u), uint64_t{1});
+    const uint64_t learned_ns = LearnedNs(*stream, marker, ran_ns);
+    const uint64_t each_ns = std::max(learned_ns / std::max(marker.launches, 1u), uint64_t{1});
     const bool known = stream->ns_per_launch != 0 && each_ns < 4 * stream->ns_per_launch;
     if (each_ns > markers->longest_ns.load(std::memory_order_relaxed))
       markers->longest_ns.store(each_ns, std::memory_order_relaxed);
-    const uint64_t each_busy_ns = (ran_ns - idle_ns) / std::max(marker.launches, 1u);
+    const uint64_t learned_busy_ns = learned_ns - std::min(idle_ns, learned_ns);
+    const uint64_t each_busy_ns = learned_busy_ns / std::max(marker.launches, 1u);
     stream->waited.longest_ns =
         std::min(std::max(stream->waited.longest_ns, each_busy_ns), kLongestLookNs);
-    LearnMean(stream, marker.launches, ran_ns, ran_ns - idle_ns);
+    LearnMean(stream, marker.launches, learned_ns, learned_busy_ns);
     stream->ns_per_launch = known ? (3 * stream->ns_per_launch + each_ns) / 4 : each_ns;
     stream->is_trusted = true;
     stream->Space(static_cast<uint32_t>(
@@ -212,7 +230,8 @@ void TellRunning(MarkedStream* stream, const IntervalContent& content, uint64_t 
                  const StreamLook& look) {
   if (end_ns <= stream->run_begin_ns) return;
   const uint64_t ran_ns = end_ns - stream->run_begin_ns;
-  Tell(stream, PausesNs(*stream, content, ran_ns) + IdleNs(*stream, content, ran_ns), end_ns, look);
+  Tell(stream, PausesNs(*stream, content, ran_ns) + IdleNs(*stream, content, ran_ns),
+       ChargedUntilNs(*stream, content.meets, end_ns), look);
 }
 
 }  // namespace gpufence

@@ -9,8 +9,8 @@
 namespace gpufence {
 namespace {
 
-// What a process owed when it saw first that others seem to wait for it: 0 where they do not. It may
-// have waited for them as long, and to let them pay for waiting in turn would never end.
+// What a process owed when it saw first that others seem to wait for it: 0 where they do not. It
+// may have waited for them as long, and to let them pay for waiting in turn would never end.
 int64_t OwedBefore(CoreGang* gang, const GangView& view, int64_t owed_ns) {
   int64_t before_ns = gang->owed_before_ns.load(std::memory_order_relaxed);
   if (view.lead == 0 && !view.is_unfinished) {

@@ -137,11 +137,14 @@ class CoreLaunch {
     if (device_ == nullptr) return;
     const auto what = runs();
     if (stream_ != nullptr) stream_->AddSteps(what.steps);
-    if (what.has_collective) Meets();
+    if (what.has_collective) Meets(/*waits=*/false);
   }
 
-  // What was launched meets others on other devices.
-  void Meets() { meets_ = true; }
+  // What was launched meets others on other devices. `waits`: it does little else.
+  void Meets(bool waits) {
+    meets_ = true;
+    if (waits && stream_ != nullptr) stream_->meets.store(true, std::memory_order_relaxed);
+  }
 
  private:
   void Enter(Cores* cores, CUstream handle);

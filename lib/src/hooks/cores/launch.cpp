@@ -68,7 +68,7 @@ CUresult CallLaunch(CUfunction function, Where stream, Launch launch) {
   bool is_collective = known == Launched::kCollective;
   const CUresult rc =
       is_collective ? launch() : FirstLaunch(hook, function, stream, launch, &is_collective);
-  if (is_collective && rc == CUDA_SUCCESS) core_launch.Meets();
+  if (is_collective && rc == CUDA_SUCCESS) core_launch.Meets(/*waits=*/true);
   return rc;
 }
 

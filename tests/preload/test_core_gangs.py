@@ -198,6 +198,28 @@ def test_a_rank_that_stops_meeting_others_is_held_as_any_program(sim: Sim, tmp_p
     assert 2 * busy_us - OWED_US <= facts["us0"] <= 2 * busy_us / LEAST
 
 
+def test_two_jobs_of_a_container_beside_each_other_get_on(sim: Sim, tmp_path: Path) -> None:
+    """Two ranks each, on the same two devices, which meet those of their own job alone."""
+    ranks: list[tuple[str, ...]] = [("first=0",), ("first=1",)]
+    ranks += [
+        (f"first={2 + gpu}", f"gpu{2 + gpu}={gpu}", f"place{2 + gpu}={gpu}") for gpu in (0, 1)
+    ]
+    commands = [
+        ("cores_gang", STEPS, "ranks=1", "group2=1", "group3=1", f"host{place}=7", *words)
+        for place, words in enumerate(ranks)
+    ]
+    limits = {"GPUFENCE_CORE_LIMIT": "50", "GPUFENCE_STATE_DIR": str(tmp_path / "state")}
+
+    done = run_together(
+        sim.with_env(GPUS=2), tmp_path, commands, env={**limits, "GPUFENCE_CONTAINER": "gang"}
+    )
+
+    for rank, each in enumerate(done):
+        took_us = each.facts[f"us{rank}"]
+        # What they compute alone, and twice the steps of both with their collectives.
+        assert 2 * 2 * STEPS * 1_000 - 2 * BURST_US <= took_us <= 2 * 2 * STEPS * STEP_US / 0.6
+
+
 @pytest.mark.parametrize("stops", [0, 1], ids=["killed", "stopped"])
 @pytest.mark.parametrize(
     ("meets", "after_us"), [(0, 250_000), (1, 3_000)], ids=["holds", "in a collective"]

@@ -6,6 +6,9 @@
 //   cores_gang STEPS [NAME=VALUE ...]
 //
 // first=0 and ranks=2: which of them this process has, a thread each; devices=2: all there are.
+// gpu: on which one a rank is, its number else; group=0 and place, its number else: who meets whom.
+// from and to: instead, it is a stage of a pipeline, and begins its steps by meeting the one before
+// it in the one group, and ends them by meeting the next one in the other.
 // kernels=10 of compute=100 us each, then a collective of length=200 us; the host takes host=5 us
 // for each launch. A name with a rank's number behind it is that rank's alone (compute1=120). lone:
 // so many collectives come first that no other rank takes part in. graph=1: the collective is a
@@ -36,12 +39,14 @@ constexpr char kCollectives[] = R"(
 .version 7.0
 .target sm_50
 .address_size 64
-.visible .entry ncclDevKernel_AllReduce_ns(.param .u64 ns, .param .u64 devices) { ret; }
+.visible .entry ncclDevKernel_AllReduce_ns(.param .u64 ns, .param .u64 ranks, .param .u64 group,
+                                           .param .u64 rank) { ret; }
 .visible .entry ncclKernel_Lone_10us() { ret; }
 )";
 constexpr unsigned kWholeGpu = 100'000;
 constexpr unsigned long long kGapNs = 1'700;  // in which an H200 pauses behind a kernel
 constexpr int kMostRanks = 4;
+constexpr unsigned long long kNowhere = ~0ull;
 
 int argument_count = 0;
 char** arguments = nullptr;
@@ -82,11 +87,16 @@ struct Rank {
 class Runner {
  public:
   explicit Runner(int number)
-      : gpu_(0, number),
+      : gpu_(0, static_cast<int>(Value("gpu", number, static_cast<unsigned long long>(number)))),
         stream_(NewStream()),
         meeting_stream_(Value("stream", number, 0) != 0 ? NewStream() : stream_),
         is_overlapped_(Value("stream", number, 0) == 2),
         devices_(Value("devices", number, 2)),
+        group_(Value("group", number, 0)),
+        place_(Value("place", number, static_cast<unsigned long long>(number))),
+        from_(Value("from", number, kNowhere)),
+        to_(Value("to", number, kNowhere)),
+        is_stage_(from_ != kNowhere || to_ != kNowhere),
         kernels_(Value("kernels", number, 10)),
         compute_ns_(Value("compute", number, 100) * kUs),
         length_ns_(Value("length", number, 200) * kUs + kGapNs),
@@ -151,9 +161,19 @@ class Runner {
     for (;;) meets ? Step() : Compute();
   }
 
-  void Meet() {
-    void* params[] = {&length_ns_, &devices_};
+  void Meet(unsigned long long ranks, unsigned long long group, unsigned long long place) const {
+    unsigned long long length_ns = length_ns_;
+    void* params[] = {&length_ns, &ranks, &group, &place};
     Enqueue(collective_, params, meeting_stream_);
+  }
+  void Meet() const { Meet(devices_, group_, place_); }
+
+  // What one stage of a pipeline has for the next one, which waits for it.
+  void Pass(unsigned long long group, unsigned long long place) {
+    if (group == kNowhere) return;
+    marks_.push_back(Mark(stream_));
+    Meet(2, group, place);
+    marks_.push_back(Mark(stream_));
   }
 
   void Capture() {
@@ -165,7 +185,10 @@ class Runner {
   }
 
   void Step() {
+    Pass(from_, 1);
     Compute();
+    Pass(to_, 0);
+    if (is_stage_) return;
     if (meeting_stream_ != stream_) Follow(stream_, meeting_stream_);
     const CUevent last_end = marks_.empty() ? nullptr : marks_.back();
     marks_.push_back(Mark(meeting_stream_));
@@ -190,6 +213,11 @@ class Runner {
   CUstream meeting_stream_;
   bool is_overlapped_;
   unsigned long long devices_;
+  unsigned long long group_;
+  unsigned long long place_;
+  unsigned long long from_;
+  unsigned long long to_;
+  bool is_stage_;
   unsigned long long kernels_;
   unsigned long long compute_ns_;
   unsigned long long length_ns_;

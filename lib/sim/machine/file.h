@@ -13,7 +13,7 @@
 namespace sim::machine {
 
 inline constexpr uint64_t kMagic = 0x314d495346504721;  // "!GPFSIM1", written last
-inline constexpr uint32_t kLayout = 5;                  // part of the file's name
+inline constexpr uint32_t kLayout = 6;                  // part of the file's name
 
 // What lives as long as anybody holds it (shared.cpp).
 enum class SharedKind : int32_t {
@@ -43,6 +43,7 @@ struct MachineFile {
   std::atomic<int32_t> slot_limit;  // no slot at or above this was ever claimed
   int32_t shared_limit;             // no memory at or above this place
   MachineClock clock;
+  MeetingTable meetings;
   DeviceRecord devices[kMaxDevices];
   Slot slots[kMaxSlots];
   SharedMemory shared[kMaxShared];

@@ -42,8 +42,7 @@ struct DeviceRecord {
   uint32_t sm_count;
   uint64_t memory_bytes;
   DeviceTimeline compute;  // the engine that processes take turns on
-  Meetings meetings;
-  BusyHistory busy;  // all processes together, dead ones included
+  BusyHistory busy;        // all processes together, dead ones included
 };
 
 // One process's part of one device.
@@ -83,6 +82,7 @@ inline int BoardCount() { return DeviceCount() / DevicesPerBoard(); }
 inline int BoardOf(int device) { return device / DevicesPerBoard(); }
 MachineClock& Clock();
 DeviceRecord& Device(int device);
+MeetingTable& AllMeetings();
 Slot& SlotAt(int slot);
 
 // Takes bytes of a device for this process, all or nothing: false when the live processes' bytes

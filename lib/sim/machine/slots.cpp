@@ -136,6 +136,8 @@ int InstancesPerBoard() {
 }
 
 MachineClock& Clock() { return Map()->clock; }
+MeetingTable& AllMeetings() { return Map()->meetings; }
+
 DeviceRecord& Device(int device) { return Map()->devices[device]; }
 Slot& SlotAt(int slot) { return Map()->slots[slot]; }
 uint64_t MachineId() { return Map()->machine_id; }

@@ -36,13 +36,25 @@ struct DeviceTimeline {
 };
 static_assert(sizeof(DeviceTimeline) == 16);
 
-// Kernels that wait for each other across devices, as those of a collective do: when the device's
-// latest began. The n-th of one device meets the n-th of another. Counts are the machine's:
-// whoever comes after a process that was killed finds its own ahead or behind.
+// Kernels that wait for each other, as those of a collective do: which of so many ranks of a group
+// one is of. The n-th of one rank meets the n-th of each other. 0 ranks: it waits for none.
+constexpr uint8_t kMeetingGroups = 8;
+constexpr uint8_t kMostMeetingRanks = 16;
+struct Meeting {
+  uint8_t ranks;
+  uint8_t group;
+  uint8_t rank;
+};
+
+// When the latest of each rank began. Counts are the machine's: whoever comes after a process that
+// was killed finds its own ahead or behind.
 constexpr uint32_t kKeptMeetings = 64;
 struct Meetings {
   std::atomic<uint64_t> count;
   std::atomic<uint64_t> began_ns[kKeptMeetings];
+};
+struct MeetingTable {
+  Meetings of[kMeetingGroups][kMostMeetingRanks];
 };
 
 // A reserved turn, [start_ns, end_ns).

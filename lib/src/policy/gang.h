@@ -31,7 +31,7 @@ inline constexpr uint64_t kFedNs = 6'000'000;
 // So long somebody must have unfinished work, while we have none, to be waiting for us.
 inline constexpr uint64_t kGangStallNs = 5'000'000;
 // Beyond the own debt nobody waits longer for those of others.
-inline constexpr uint64_t kMostGangWaitNs = 60'000'000'000;
+inline constexpr uint64_t kMostGangWaitNs = 1'000'000'000;
 
 // Whether a kernel of this name, mangled or not, meets others on other GPUs.
 bool IsCollectiveName(const char* name);

@@ -106,14 +106,16 @@ uint64_t DurationNs(const char* name, const uint8_t* parameters, uint32_t parame
   return config != nullptr ? config->kernel_ns : 1;
 }
 
-uint8_t MeetsOn(const char* name, const uint8_t* parameters, uint32_t parameter_bytes) {
+Meeting MeetingOf(const char* name, const uint8_t* parameters, uint32_t parameter_bytes,
+                  int device) {
   constexpr char kMeeting[] = "ncclDevKernel";
-  if (strncmp(name, kMeeting, sizeof kMeeting - 1) != 0 || parameter_bytes < 2 * sizeof(uint64_t)) {
-    return 0;
-  }
-  uint64_t devices = 0;
-  memcpy(&devices, parameters + sizeof(uint64_t), sizeof devices);
-  return static_cast<uint8_t>(devices < kMaxDevices ? devices : kMaxDevices);
+  uint64_t values[4] = {0, 0, 0, static_cast<uint64_t>(device)};
+  const uint32_t most = parameter_bytes < sizeof values ? 2 * sizeof(uint64_t) : sizeof values;
+  if (strncmp(name, kMeeting, sizeof kMeeting - 1) != 0 || parameter_bytes < most) return {};
+  memcpy(values, parameters, most);
+  const auto [length_ns, ranks, group, rank] = values;
+  if (ranks > kMostMeetingRanks || group >= kMeetingGroups || rank >= ranks) return {};
+  return {static_cast<uint8_t>(ranks), static_cast<uint8_t>(group), static_cast<uint8_t>(rank)};
 }
 
 uint32_t BlocksPerSm(const module::Function& function, uint32_t threads, size_t dynamic_bytes) {
@@ -147,7 +149,8 @@ CUresult Prepare(const Request& request, ParameterRoom* room, Operation* operati
   memcpy(kernel.block, request.block, sizeof(kernel.block));
   kernel.parameters = room->bytes;
   kernel.duration_ns = DurationNs(function->entry->name, room->bytes, kernel.parameter_bytes);
-  kernel.meets = MeetsOn(function->entry->name, room->bytes, kernel.parameter_bytes);
+  kernel.meets =
+      MeetingOf(function->entry->name, room->bytes, kernel.parameter_bytes, operation->device);
   if (request.cooperative) {
     const uint64_t blocks = uint64_t{request.grid[0]} * request.grid[1] * request.grid[2];
     const uint32_t threads = request.block[0] * request.block[1] * request.block[2];

@@ -55,8 +55,10 @@ uint32_t BlocksPerSm(const module::Function& function, uint32_t threads, size_t 
 // GPUFENCE_SIM_KERNEL_NS.
 uint64_t DurationNs(const char* name, const uint8_t* parameters, uint32_t parameter_bytes);
 
-// On how many devices a kernel waits for its counterparts: the second parameter, of 8 bytes, of
-// those that are called as NCCL's are. 0: it waits for none.
-uint8_t MeetsOn(const char* name, const uint8_t* parameters, uint32_t parameter_bytes);
+// Which counterparts a kernel waits for, if it is called as NCCL's are: its parameters, of 8 bytes
+// each, are its length, the number of ranks, and may be a group and the rank in it that it is of.
+// Without those it is of the first group, and its device says of which rank.
+Meeting MeetingOf(const char* name, const uint8_t* parameters, uint32_t parameter_bytes,
+                  int device);
 
 }  // namespace sim::launch

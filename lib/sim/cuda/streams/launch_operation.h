@@ -17,7 +17,7 @@ namespace sim {
 struct KernelLaunch {
   uint64_t function;  // handle of a function or kernel
   uint64_t duration_ns;
-  uint8_t meets;  // devices whose counterparts it waits for; 0: none
+  Meeting meets;  // the counterparts that it waits for
   uint32_t grid[3];
   uint32_t block[3];
   uint32_t shared_bytes;

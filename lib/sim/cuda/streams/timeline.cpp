@@ -56,7 +56,7 @@ void AttachDevices() {
   if (attached || !machine::ClaimSlot()) return;
   for (int i = 0; i < machine::DeviceCount(); ++i) {
     machine::DeviceRecord& record = machine::Device(i);
-    scheduler.device(i).Attach(&record.compute, &record.meetings,
+    scheduler.device(i).Attach(&record.compute, &machine::AllMeetings(),
                                static_cast<uint32_t>(machine::OwnSlot()), record.sm_count, i,
                                &machine::RecordBusy);
   }

@@ -6,12 +6,12 @@ namespace sim {
 
 namespace {
 
-bool IsAwaiting(const Work& work) { return work.meets != 0 && !work.has_met; }
+bool IsAwaiting(const Work& work) { return work.meets.ranks != 0 && !work.has_met; }
 
 }  // namespace
 
-void DeviceEngine::Attach(DeviceTimeline* shared, Meetings* meetings, uint32_t owner, uint32_t sms,
-                          int device_index, BusyObserver observer) {
+void DeviceEngine::Attach(DeviceTimeline* shared, MeetingTable* meetings, uint32_t owner,
+                          uint32_t sms, int device_index, BusyObserver observer) {
   shared_ = shared;
   meetings_ = meetings;
   owner_ = owner;
@@ -40,30 +40,30 @@ void DeviceEngine::StartReady(uint64_t at_ns) {
     work->remaining_ns = work->duration_ns;
     sms_used_ += wanted;
     running_.PushBack(work);
-    if (work->meets != 0) Arrive(work, at_ns);
+    if (work->meets.ranks != 0) Arrive(work, at_ns);
   }
   if (!running_.empty()) KeepTurn();
 }
 
 void DeviceEngine::Arrive(Work* work, uint64_t at_ns) {
-  work->meeting = meetings_->count.load(std::memory_order_relaxed);
-  meetings_->began_ns[work->meeting % kKeptMeetings].store(at_ns, std::memory_order_relaxed);
-  meetings_->count.store(work->meeting + 1, std::memory_order_release);
+  Meetings* own = &meetings_->of[work->meets.group][work->meets.rank];
+  work->meeting = own->count.load(std::memory_order_relaxed);
+  own->began_ns[work->meeting % kKeptMeetings].store(at_ns, std::memory_order_relaxed);
+  own->count.store(work->meeting + 1, std::memory_order_release);
 }
 
 // A counterpart may be another process's, which says so a little later: the end is where it would
 // have been, or now.
-void DeviceEngine::Meet(const DeviceEngine* all) {
+void DeviceEngine::Meet() {
   for (Work* work = running_.first; work != nullptr; work = work->next) {
     if (!IsAwaiting(*work)) continue;
     uint64_t last_ns = 0;
     bool all_began = true;
-    for (uint8_t i = 0; i < work->meets; ++i) {
-      const Meetings* other = all[i].meetings_;
-      if (other == nullptr) continue;
-      all_began &= other->count.load(std::memory_order_acquire) > work->meeting;
+    for (uint8_t i = 0; i < work->meets.ranks; ++i) {
+      const Meetings& other = meetings_->of[work->meets.group][i];
+      all_began &= other.count.load(std::memory_order_acquire) > work->meeting;
       const uint64_t began_ns =
-          other->began_ns[work->meeting % kKeptMeetings].load(std::memory_order_relaxed);
+          other.began_ns[work->meeting % kKeptMeetings].load(std::memory_order_relaxed);
       if (began_ns > last_ns) last_ns = began_ns;
     }
     if (!all_began) continue;

@@ -115,7 +115,7 @@ void Scheduler::SettleInstants() {
 
 void Scheduler::StartEverywhere(uint64_t at_ns) {
   for (DeviceEngine& device : devices_) device.StartReady(at_ns);
-  for (DeviceEngine& device : devices_) device.Meet(devices_);
+  for (DeviceEngine& device : devices_) device.Meet();
 }
 
 uint64_t Scheduler::NextEventNs() const {
@@ -182,7 +182,7 @@ void Scheduler::CheckPolls() {
 }
 
 void Scheduler::AdvanceTo(uint64_t now_ns) {
-  for (DeviceEngine& device : devices_) device.Meet(devices_);
+  for (DeviceEngine& device : devices_) device.Meet();
   while (HappenNext(now_ns)) {
   }
   if (now_ns > now_ns_) now_ns_ = now_ns;

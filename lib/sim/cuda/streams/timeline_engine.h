@@ -25,7 +25,7 @@ using BusyObserver = void (*)(int device_index, uint64_t start_ns, uint64_t end_
 // This process's view of one device.
 class DeviceEngine {
  public:
-  void Attach(DeviceTimeline* shared, Meetings* meetings, uint32_t owner, uint32_t sms,
+  void Attach(DeviceTimeline* shared, MeetingTable* meetings, uint32_t owner, uint32_t sms,
               int device_index, BusyObserver observer);
   bool attached() const { return shared_ != nullptr; }
   uint32_t sms() const { return sms_; }
@@ -34,7 +34,7 @@ class DeviceEngine {
   void Announce(const Work& work);  // submitted, though perhaps not ready
   void MakeReady(Work* work) { ready_.PushReady(work); }
   void StartReady(uint64_t at_ns);     // what fits beside what runs
-  void Meet(const DeviceEngine* all);  // learns which counterparts have begun
+  void Meet();                         // learns which counterparts have begun
   bool awaits_others() const;          // something runs that waits for a counterpart
   uint64_t NextStopNs() const;         // next end of a kernel, or edge of a turn
   void ProgressTo(uint64_t at_ns);     // at_ns <= NextStopNs()
@@ -56,7 +56,7 @@ class DeviceEngine {
   static constexpr int kMaxTurns = 4;
 
   DeviceTimeline* shared_ = nullptr;
-  Meetings* meetings_ = nullptr;
+  MeetingTable* meetings_ = nullptr;
   BusyObserver observer_ = nullptr;
   uint32_t owner_ = 0;
   int device_index_ = 0;

@@ -7,6 +7,8 @@
 
 #include <stdint.h>
 
+#include "machine/timeline.h"
+
 namespace sim {
 
 // What a piece of work occupies while it runs.
@@ -39,7 +41,7 @@ struct Work {
   uint8_t device_index;
   int8_t priority;  // CUDA's sign: lower runs first
   uint16_t sms;     // kCompute: streaming multiprocessors it fills
-  uint8_t meets;    // kCompute: it waits for its counterparts on the first so many devices; 0: none
+  Meeting meets;    // kCompute: the counterparts that it waits for
   WorkState state;  // the timeline's from here on, except `action`, `condition`, `dispose`
   uint32_t references;
   uint32_t waits_for;  // predecessors not done yet
@@ -49,7 +51,7 @@ struct Work {
   uint64_t sequence;      // order of submission
   uint64_t ready_ns;      // when everything it waits for was done
   uint64_t remaining_ns;  // kCompute: work left
-  uint64_t meeting;       // ... which of its device's meetings this is, from kRunning on
+  uint64_t meeting;       // ... which of its rank's meetings this is, from kRunning on
   bool has_met;           // ... all counterparts have begun: remaining_ns counts
   uint64_t start_ns;      // valid from kRunning on
   uint64_t end_ns;        // valid once kDone (copies, kStream: from kRunning on)

@@ -7,7 +7,7 @@
 namespace gpufence {
 namespace {
 
-constexpr uint64_t kMostLaunchesUnmarked = 256;
+constexpr uint64_t kMostLaunchesUnmarked = 1024;
 // Of what waits for other GPUs four times this is believed at once.
 constexpr uint64_t kLeastMeetingNs = 2'500'000;
 // The base moves along, so that the driver's float of milliseconds stays exact to 30 ns.

@@ -27,6 +27,7 @@ constexpr uint64_t kTurnTailNs = 1'500'000;
 // So much work between two markers: each is a pause of the GPU, which matters where others wait.
 constexpr uint64_t kSpacingNs = 1'000'000;
 constexpr uint64_t kTurnSpacingNs = 2'000'000;
+constexpr uint64_t kRareSpacingNs = 2'000'000;  // where looks are rare
 
 // Of short runs that are waited for one is marked for so much of them, which costs it 5 to 8 us.
 // What the others took need not be known well while most of the credit is there.
@@ -44,7 +45,7 @@ constexpr uint64_t kLingerNs = 5'000'000;
 
 // What is seldom looked at (kRareLookNs): of so large a share, launches that come so fast.
 constexpr uint32_t kRarelyLookedAt = 90'000;
-constexpr uint64_t kFastLaunchNs = 5'000;
+constexpr uint64_t kFastLaunchNs = 10'000;
 
 // While others wait for the turn: by how much a stream's queue is too long for one more launch.
 int64_t TooLongNs(const CoreDevice& device, const MarkedStream* stream, uint64_t queued_ns,
@@ -118,6 +119,16 @@ bool IsLookedAtRarely(Cores* cores, const CoreDevice& device, uint64_t share) {
   const uint64_t launch_ns = LaunchNs(&cores->markers, device.ordinal);
   return share >= kRarelyLookedAt && !device.seat.shares_device() && launch_ns != 0 &&
          launch_ns < kFastLaunchNs;
+}
+
+uint64_t SpacingNs(Cores* cores, uint64_t now_ns) {
+  if (AnyOthers(cores, now_ns)) return kTurnSpacingNs;
+  const uint32_t devices = cores->count.load(std::memory_order_acquire);
+  for (uint32_t i = 0; i < devices; ++i) {
+    const CoreDevice& device = cores->devices[i];
+    if (!IsLookedAtRarely(cores, device, device.seat.ShareNow(now_ns))) return kSpacingNs;
+  }
+  return kRareSpacingNs;
 }
 
 // Whether all devices are far from their limits, and nobody else waits for them.
@@ -210,8 +221,7 @@ void TickCores(Cores* cores, uint64_t now_ns) {
   FollowLimits(cores);
   BusyIntervals<kMostIntervals> busy;
   Markers* markers = &cores->markers;
-  markers->spacing_ns.store(AnyOthers(cores, now_ns) ? kTurnSpacingNs : kSpacingNs,
-                            std::memory_order_relaxed);
+  markers->spacing_ns.store(SpacingNs(cores, now_ns), std::memory_order_relaxed);
   markers->waited_spacing_ns.store(
       IsCareless(cores, now_ns) ? kCarelessSpacingNs : kWaitedSpacingNs, std::memory_order_relaxed);
   CollectAll(markers, now_ns, MayCapture(), &busy);

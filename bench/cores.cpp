@@ -1,7 +1,9 @@
 // What a core limit costs a program: the rate of launches, how long a launch was held against the
 // debt that explains it, and what the watcher takes.
 //
-//   cores rate COUNT              empty kernels: {"each_ns", "p50_ns", "p99_ns", "longest_ns"}
+//   cores rate ROUNDS             empty kernels by the driver's own function and by the one that
+//                                 programs find, in turns: how long one takes of many in a row,
+//                                 and p50, p99 and the longest of those that are timed one by one
 //   cores hold KERNEL_US COUNT    one kernel after the other, each waited for: how long launches
 //                                 were held, and how late after the moment at which all was paid;
 //                                 without the first one, for which the driver loads the kernel
@@ -26,14 +28,16 @@
 
 #include "driver_abi.h"
 #include "measure.h"
+#include "raw_symbol.h"
 #include "state/core_layout.h"
 
 namespace bench {
 namespace {
 
-constexpr double kHeldNs = 100'000;  // a launch that takes longer was held
-constexpr int kLaunchesAtOnce = 2'000;
-constexpr int kRound = 4;  // launches before each wait
+constexpr double kHeldNs = 100'000;     // a launch that takes longer was held
+constexpr int kBlock = 20'000;          // launches of one form in a row: some 60 ms
+constexpr useconds_t kLullUs = 10'000;  // behind a block: whoever watches has stopped
+constexpr int kRound = 4;               // launches before each wait
 
 constexpr char kKernels[] =
 #include "spin_kernel.h"
@@ -75,24 +79,63 @@ double At(const std::vector<double>& sorted, double part) {
   return sorted[static_cast<size_t>(part * static_cast<double>(sorted.size() - 1))];
 }
 
-// Launches in a row, then each for itself: reading the clock between them would slow the first.
-void Rate(const Gpu& gpu, int count) {
-  for (int i = 0; i < kLaunchesAtOnce; ++i) gpu.Launch(gpu.empty, nullptr);
+using Launching = decltype(cuLaunchKernel);
+
+void LaunchEmpty(const Gpu& gpu, Launching* launch) {
+  Check(launch(gpu.empty, 1, 1, 1, 1, 1, 1, 0, gpu.stream, nullptr, nullptr), "launch");
+}
+
+void Settle(const Gpu& gpu) {
   gpu.Wait();
+  usleep(kLullUs);
+}
+
+double RowNs(const Gpu& gpu, Launching* launch) {
   const double begin_ns = NowNs();
-  for (int i = 0; i < count; ++i) gpu.Launch(gpu.empty, nullptr);
-  const double each_ns = (NowNs() - begin_ns) / count;
-  gpu.Wait();
-  std::vector<double> calls(static_cast<size_t>(count));
-  for (double& call : calls) {
+  for (int i = 0; i < kBlock; ++i) LaunchEmpty(gpu, launch);
+  const double each_ns = (NowNs() - begin_ns) / kBlock;
+  Settle(gpu);
+  return each_ns;
+}
+
+// Each for itself: reading the clock between them would slow those in a row.
+void TimeEach(const Gpu& gpu, Launching* launch, std::vector<double>* calls) {
+  for (int i = 0; i < kBlock; ++i) {
     const double before_ns = NowNs();
-    gpu.Launch(gpu.empty, nullptr);
-    call = NowNs() - before_ns;
+    LaunchEmpty(gpu, launch);
+    calls->push_back(NowNs() - before_ns);
   }
-  gpu.Wait();
-  std::sort(calls.begin(), calls.end());
-  std::printf("{\"each_ns\": %.1f, \"p50_ns\": %.0f, \"p99_ns\": %.0f, \"longest_ns\": %.0f}\n",
-              each_ns, At(calls, 0.5), At(calls, 0.99), calls.back());
+  Settle(gpu);
+}
+
+// In one process and in turns, since processes differ by more than a limit costs.
+void Rate(const Gpu& gpu, int rounds) {
+  Launching* raw = reinterpret_cast<Launching*>(RawSymbol("libcuda.so", "cuLaunchKernel"));
+  Launching* const forms[] = {raw, &cuLaunchKernel};
+  std::vector<double> rows[2], calls[2], ratios;
+  for (int round = -1; round < rounds; ++round) {  // the first fills caches
+    double each_ns[2];
+    for (int turn = 0; turn < 2; ++turn) {
+      const int form = (turn + round + 2) % 2;
+      each_ns[form] = RowNs(gpu, forms[form]);
+      TimeEach(gpu, forms[form], &calls[form]);
+    }
+    if (round < 0) continue;
+    ratios.push_back(each_ns[0] / each_ns[1]);
+    for (int form = 0; form < 2; ++form) rows[form].push_back(each_ns[form]);
+  }
+  std::sort(ratios.begin(), ratios.end());
+  std::printf("{\"ratio\": %.4f, \"ratio_low\": %.4f, \"ratio_high\": %.4f", At(ratios, 0.5),
+              At(ratios, 0.25), At(ratios, 0.75));
+  for (int form = 0; form < 2; ++form) {
+    std::sort(calls[form].begin(), calls[form].end());
+    std::printf(
+        ", \"%s\": {\"each_ns\": %.1f, \"p50_ns\": %.0f, \"p99_ns\": %.0f, "
+        "\"longest_ns\": %.0f}",
+        form == 0 ? "driver" : "found", Median(rows[form]), At(calls[form], 0.5),
+        At(calls[form], 0.99), calls[form].back());
+  }
+  std::printf("}\n");
 }
 
 // The library's core file, as this process has it mapped; null without a core limit.

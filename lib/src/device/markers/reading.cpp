@@ -114,6 +114,46 @@ bool Reached(Markers* markers, MarkedStream* stream, const Marker& marker, Strea
   return true;
 }
 
+// What a launch of such an interval took, for what comes next: how much is queued, and when the next
+// marker is due. In `idle_ns` of it the GPU waited for the host.
+void LearnRun(Markers* markers, MarkedStream* stream, const Marker& marker, uint64_t ran_ns,
+              uint64_t idle_ns) {
+  const uint64_t launches = std::max(marker.launches, 1u);
+  const uint64_t learned_ns = LearnedNs(*stream, marker, ran_ns);
+  const uint64_t busy_ns = learned_ns - std::min(idle_ns, learned_ns);
+  const uint64_t each_ns = std::max(learned_ns / launches, uint64_t{1});
+  const bool known = stream->ns_per_launch != 0 && each_ns < 4 * stream->ns_per_launch;
+  if (each_ns > markers->longest_ns.load(std::memory_order_relaxed)) {
+    markers->longest_ns.store(each_ns, std::memory_order_relaxed);
+  }
+  stream->waited.longest_ns =
+      std::min(std::max(stream->waited.longest_ns, busy_ns / launches), kLongestLookNs);
+  LearnMean(stream, marker.launches, learned_ns, busy_ns);
+  stream->ns_per_launch = known ? (3 * stream->ns_per_launch + each_ns) / 4 : each_ns;
+  stream->is_trusted = true;
+  const uint64_t spacing_ns = markers->spacing_ns.load(std::memory_order_relaxed);
+  stream->Space(static_cast<uint32_t>(
+      std::clamp(spacing_ns / stream->ns_per_launch, uint64_t{1}, kMostLaunchesUnmarked)));
+}
+
+// The stream ran from the marker before until this one was reached.
+void TellRun(Markers* markers, MarkedStream* stream, const Marker& marker, uint64_t at_ns,
+             const StreamLook& look) {
+  const uint64_t ran_ns = at_ns - stream->run_begin_ns;
+  const uint64_t host_ns = CaughtUpNs(*stream, marker.host_ns, marker.recorded_ns);
+  stream->gaps.may_idle = look.alone && host_ns > marker.host_ns / 8;
+  const IntervalContent content = {marker.launches,          marker.steps,
+                                   marker.lead_ns,           marker.joined,
+                                   look.alone ? host_ns : 0, marker.meets};
+  const uint64_t idle_ns = IdleNs(*stream, content, ran_ns);
+  const uint64_t gaps_ns = PausesNs(*stream, content, ran_ns) + idle_ns;
+  Tell(stream, gaps_ns, ChargedUntilNs(*stream, marker.meets, at_ns), look);
+  if (stream->settling.is_sample) stream->settling.sample_ns = ran_ns - gaps_ns;
+  stream->settling.is_sample = false;
+  stream->ran_ns = ran_ns;
+  LearnRun(markers, stream, marker, ran_ns, idle_ns);
+}
+
 void TakeReached(Markers* markers, MarkedStream* stream, const Marker& marker, uint64_t at_ns,
                  const StreamLook& look) {
   if (marker.probes && stream->is_timed && look.gpu_ns != 0 && stream->begin_gpu_ns != 0) {
@@ -122,33 +162,7 @@ void TakeReached(Markers* markers, MarkedStream* stream, const Marker& marker, u
              marker.host_ns);
   }
   if (!marker.begins && stream->is_timed && at_ns > stream->run_begin_ns) {
-    const uint64_t ran_ns = at_ns - stream->run_begin_ns;
-    const uint64_t host_ns = CaughtUpNs(*stream, marker.host_ns, marker.recorded_ns);
-    stream->gaps.may_idle = look.alone && host_ns > marker.host_ns / 8;
-    const IntervalContent content = {marker.launches,          marker.steps,
-                                     marker.lead_ns,           marker.joined,
-                                     look.alone ? host_ns : 0, marker.meets};
-    const uint64_t idle_ns = IdleNs(*stream, content, ran_ns);
-    const uint64_t gaps_ns = PausesNs(*stream, content, ran_ns) + idle_ns;
-    Tell(stream, gaps_ns, ChargedUntilNs(*stream, marker.meets, at_ns), look);
-    if (stream->settling.is_sample) stream->settling.sample_ns = ran_ns - gaps_ns;
-    stream->settling.is_sample = false;
-    stream->ran_ns = ran_ns;
-    const uint64_t spacing_ns = markers->spacing_ns.load(std::memory_order_relaxed);
-    const uint64_t learned_ns = LearnedNs(*stream, marker, ran_ns);
-    const uint64_t each_ns = std::max(learned_ns / std::max(marker.launches, 1u), uint64_t{1});
-    const bool known = stream->ns_per_launch != 0 && each_ns < 4 * stream->ns_per_launch;
-    if (each_ns > markers->longest_ns.load(std::memory_order_relaxed))
-      markers->longest_ns.store(each_ns, std::memory_order_relaxed);
-    const uint64_t learned_busy_ns = learned_ns - std::min(idle_ns, learned_ns);
-    const uint64_t each_busy_ns = learned_busy_ns / std::max(marker.launches, 1u);
-    stream->waited.longest_ns =
-        std::min(std::max(stream->waited.longest_ns, each_busy_ns), kLongestLookNs);
-    LearnMean(stream, marker.launches, learned_ns, learned_busy_ns);
-    stream->ns_per_launch = known ? (3 * stream->ns_per_launch + each_ns) / 4 : each_ns;
-    stream->is_trusted = true;
-    stream->Space(static_cast<uint32_t>(
-        std::clamp(spacing_ns / stream->ns_per_launch, uint64_t{1}, kMostLaunchesUnmarked)));
+    TellRun(markers, stream, marker, at_ns, look);
   }
   stream->settling.is_unread = false;
   stream->is_fresh = marker.begins;

@@ -114,8 +114,8 @@ bool Reached(Markers* markers, MarkedStream* stream, const Marker& marker, Strea
   return true;
 }
 
-// What a launch of such an interval took, for what comes next: how much is queued, and when the next
-// marker is due. In `idle_ns` of it the GPU waited for the host.
+// What a launch of such an interval took, for what comes next: how much is queued, and when the
+// next marker is due. In `idle_ns` of it the GPU waited for the host.
 void LearnRun(Markers* markers, MarkedStream* stream, const Marker& marker, uint64_t ran_ns,
               uint64_t idle_ns) {
   const uint64_t launches = std::max(marker.launches, 1u);

@@ -189,6 +189,17 @@ def test_a_wait_of_seconds_is_charged_for_one_second(
     assert busy_us <= work_us + BURST_US
 
 
+def test_what_comes_behind_a_collective_is_charged_in_full(sim: Sim, tmp_path: Path) -> None:
+    """In the same stream, where waits told when collectives ran and no marker did."""
+    kernel_us, percent = 3_000_000, 25
+    words = ("lone=300", "waits=1", "kernels=1", f"compute={kernel_us}", "plain=2", "ranks=1")
+
+    facts = gang(sim, tmp_path, percent, *words, processes=1, steps=0)
+
+    # The second one begins when the first is paid for, but for the credit.
+    assert facts["us0"] >= kernel_us * 100 / percent
+
+
 def test_a_rank_that_stops_meeting_others_is_held_as_any_program(sim: Sim, tmp_path: Path) -> None:
     plain = 1_000
 

@@ -11,7 +11,8 @@
 // it in the one group, and ends them by meeting the next one in the other.
 // kernels=10 of compute=100 us each, then a collective of length=200 us; the host takes host=5 us
 // for each launch. A name with a rank's number behind it is that rank's alone (compute1=120). lone:
-// so many collectives come first that no other rank takes part in. graph=1: the collective is a
+// so many collectives come first that no other rank takes part in. waits=1: each of those is waited
+// for, and each step of plain. graph=1: the collective is a
 // graph. stream=1: it has a stream of its own, which the next step waits for; stream=2: only the
 // one behind that does. plain: so many more steps without a collective. late: so many us before the
 // first step. pause: so many in the middle. shrinks: from that step on only two devices meet. ends:
@@ -97,6 +98,7 @@ class Runner {
         from_(Value("from", number, kNowhere)),
         to_(Value("to", number, kNowhere)),
         is_stage_(from_ != kNowhere || to_ != kNowhere),
+        waits_(Value("waits", number, 0) != 0),
         kernels_(Value("kernels", number, 10)),
         compute_ns_(Value("compute", number, 100) * kUs),
         length_ns_(Value("length", number, 200) * kUs + kGapNs),
@@ -107,7 +109,10 @@ class Runner {
     MUST(cuModuleGetFunction(&collective_, module, "ncclDevKernel_AllReduce_ns"));
     MUST(cuModuleGetFunction(&lone_, module, "ncclKernel_Lone_10us"));
     usleep(static_cast<useconds_t>(Value("late", number, 0)));
-    for (auto left = Value("lone", number, 0); left > 0; --left) Enqueue(lone_, nullptr, stream_);
+    for (auto left = Value("lone", number, 0); left > 0; --left) {
+      Enqueue(lone_, nullptr, stream_);
+      if (waits_) MUST(cuStreamSynchronize(stream_));
+    }
     if (is_graph_) Capture();
   }
 
@@ -121,7 +126,10 @@ class Runner {
       Step();
       if (i == ends) GoOn(rank);
     }
-    for (unsigned long long i = 0; i < plain; ++i) Compute();
+    for (unsigned long long i = 0; i < plain; ++i) {
+      Compute();
+      if (waits_) MUST(cuStreamSynchronize(stream_));
+    }
     MUST(cuCtxSynchronize());
     const auto took_us = static_cast<double>(NowNs() - begin_ns) / 1e3;
     double busy_us = static_cast<double>((steps + plain) * kernels_ * compute_ns_) / 1e3;
@@ -218,6 +226,7 @@ class Runner {
   unsigned long long from_;
   unsigned long long to_;
   bool is_stage_;
+  bool waits_;
   unsigned long long kernels_;
   unsigned long long compute_ns_;
   unsigned long long length_ns_;

@@ -30,11 +30,6 @@ inline constexpr uint32_t kMostMarkedDevices = 64;
 inline constexpr uint64_t kLongestLookNs = 2'000'000;
 inline constexpr uint64_t kRareLookNs = 8'000'000;
 
-// A kernel that waits for others on other GPUs is charged for so long and no longer: while a debt
-// is paid the others wait in turn, and if all of that were charged each debt would be a multiple of
-// the one before.
-inline constexpr uint64_t kMostMeetingNs = 1'000'000'000;
-
 // Zeroed memory is ready for use. What is no atomic is used under the table's lock.
 struct Markers {
   StreamTable streams;

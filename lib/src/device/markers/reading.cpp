@@ -8,7 +8,11 @@ namespace gpufence {
 namespace {
 
 constexpr uint64_t kMostLaunchesUnmarked = 1024;
-// Of what waits for other GPUs four times this is believed at once.
+// A kernel that waits for others on other GPUs is charged for so long and no longer: while a debt
+// is paid the others wait in turn, and if all of that were charged each debt would be a multiple of
+// the one before.
+constexpr uint64_t kMostMeetingNs = 1'000'000'000;
+// ... and of what such kernels take four times this is believed at once.
 constexpr uint64_t kLeastMeetingNs = 2'500'000;
 // The base moves along, so that the driver's float of milliseconds stays exact to 30 ns.
 constexpr int64_t kBaseReachNs = 500'000'000;

@@ -57,6 +57,7 @@ bool TakeByHost(Markers* markers, MarkedStream* stream, uint32_t launches, uint6
   const uint64_t busy_ns = BusyByHostNs(stream, launches, &span_ns);
   runs->since_mark_ns += span_ns;
   stream->is_timed = false;
+  stream->meets.store(false, std::memory_order_relaxed);
   markers->CountReached(*stream);
   const uint64_t begin_ns = std::max(stream->charged_ns, called_ns + runs->host_extra_ns / 2);
   busy->Add(stream->ordinal, begin_ns, std::min(begin_ns + busy_ns, now_ns));

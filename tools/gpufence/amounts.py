@@ -55,7 +55,7 @@ def _parse_share(text: str, option: Option) -> int:
 def parse_oversubscribe(text: str) -> int:
     """A switch, or a ratio of at least one in thousandths; 1: on without a ratio, 0: off."""
     if not re.match(r"[0-9 ]", text):
-        return int(sizes.parse_switch(text))
+        return _parse_whether(text)
     try:
         ratio = sizes.parse_ratio(text)
     except TextError as error:
@@ -65,6 +65,13 @@ def parse_oversubscribe(text: str) -> int:
     if 0 < ratio < THOUSAND:
         raise TextError(Fault.BELOW_ONE)
     return 0 if ratio == THOUSAND else ratio
+
+
+def _parse_whether(text: str) -> int:
+    try:
+        return int(sizes.parse_switch(text))
+    except TextError:
+        raise TextError(Fault.OVERSUBSCRIBE) from None
 
 
 def _parse_memory_ratio(text: str) -> int:

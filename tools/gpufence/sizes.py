@@ -43,7 +43,9 @@ class Fault(enum.Enum):
     ABOVE_HUNDRED = ("is above 100 percent", "Write 1 to 100, or unset it for no limit")
     ZERO = ("would forbid every allocation", "Unset it for no limit")
     BELOW_ONE = ("is below 1", "Write 1 or more, such as 1.5")
-    WORD = ("is none of the words it may be", "See docs/configuration.md")
+    SWITCH = ("is neither on nor off", "Write 1, true, yes or on, or 0, false, no or off")
+    OVERSUBSCRIBE = ("is neither off, on nor a ratio", "Write off, on or a ratio such as 1.5")
+    POLICY = ("is no policy", "Write always, shared or off")
     UUID = ("is no GPU UUID", "Write GPU-<uuid> as nvidia-smi -L prints it")
     JSON = ("is no JSON object of whole numbers", 'Write {"0": 2147483648}')
     DEVICE_KEY = ("names a GPU by neither index nor UUID", 'Write {"0": 2147483648}')
@@ -183,7 +185,7 @@ def parse_switch(text: str) -> bool:
         return True
     if word in ("0", "false", "no", "off"):
         return False
-    raise TextError(Fault.WORD)
+    raise TextError(Fault.SWITCH)
 
 
 def parse_uuid(text: str) -> bytes:

@@ -73,7 +73,7 @@ def _read_own_policy(reading: Reading) -> None:
     if policy is None or word in ("off", "always"):
         return
     if word != "shared":
-        raise reading.refuse(policy, Fault.WORD)
+        raise reading.refuse(policy, Fault.POLICY)
     layer = 1 if policy.origin is Origin.CONFIG_FILE else 0
     source = reading.statements.describe(policy)
     everything = 100 * THOUSAND

@@ -37,7 +37,7 @@ Fault ParseOversubscribe(std::string_view text, uint64_t* amount) {
   if (!is_number) {
     const Fault fault = ParseSwitch(text, &on);
     *amount = on ? 1 : 0;
-    return fault;
+    return fault == Fault::kNone ? fault : Fault::kOversubscribe;
   }
   const Fault fault = ParseRatio(text, amount);
   if (fault == Fault::kNone && *amount > 0 && *amount < kThousand) return Fault::kBelowOne;

@@ -60,7 +60,7 @@ Fault ParseSwitch(std::string_view text, bool* on) {
       return Fault::kNone;
     }
   }
-  return Fault::kWord;
+  return Fault::kSwitch;
 }
 
 bool ParseIndex(std::string_view text, uint32_t* index) {

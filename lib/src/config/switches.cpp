@@ -33,7 +33,7 @@ bool ReadOwnPolicy(Reading* reading, Hidden* hidden) {
     hidden->own_cores = true;
     return true;
   }
-  if (!EqualsIgnoringCase(policy->text, "shared")) return Refuse(reading, *policy, Fault::kWord);
+  if (!EqualsIgnoringCase(policy->text, "shared")) return Refuse(reading, *policy, Fault::kPolicy);
   Claim claim{};
   claim.kind = ClaimKind::kSoftCores;
   claim.dialect = static_cast<uint8_t>(Dialect::kGpufence);

@@ -231,6 +231,18 @@ def test_two_jobs_of_a_container_beside_each_other_get_on(sim: Sim, tmp_path: Pa
         assert 2 * 2 * STEPS * 1_000 - 2 * BURST_US <= took_us <= 2 * 2 * STEPS * STEP_US / 0.6
 
 
+@pytest.mark.parametrize("percent", [25, 50])
+def test_two_stages_of_a_pipeline_have_their_share_and_no_less(
+    sim: Sim, tmp_path: Path, percent: int
+) -> None:
+    """The second one meets the first before its kernels, not behind them."""
+    facts = gang(sim, tmp_path, percent, "from1=0", "to0=0")
+
+    assert_rate(facts, percent, STEPS * STEP_US)
+    for rank in RANKS:
+        assert facts[f"share{rank}"] == pytest.approx(percent, abs=POINTS)
+
+
 @pytest.mark.parametrize("stops", [0, 1], ids=["killed", "stopped"])
 @pytest.mark.parametrize(
     ("meets", "after_us"), [(0, 250_000), (1, 3_000)], ids=["holds", "in a collective"]

@@ -57,6 +57,14 @@ def test_a_stream_that_waits_for_ever_lets_no_launch_of_another_go(
     assert corner(sim, tmp_path, 10, "blocked") <= 6 + 2
 
 
+def test_what_goes_behind_a_kernel_without_an_end_goes_ever_later(sim: Sim, tmp_path: Path) -> None:
+    """It may wait for each: behind 2, 6, 14 and 30 s one goes, and another one at its end."""
+    (done,) = run_together(sim, tmp_path, [("cores_edges", "endless")], env=limited(tmp_path, 10))
+
+    # Before anything was held one went.
+    assert 5 <= done.facts["launches"] <= 7
+
+
 def test_what_exit_handlers_launch_is_held(sim: Sim, tmp_path: Path) -> None:
     """For a second, in which it may also use what was saved before."""
     assert 30 - POINTS <= corner(sim, tmp_path, 30, "handler") <= 30 + POINTS + SAVED_POINTS

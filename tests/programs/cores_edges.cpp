@@ -10,6 +10,8 @@
 // waits: ten kernels of 1 ms, with waits of 100 ms for a value between them in their stream;
 // {"us": from their end until the next launch may go, "code"}
 //
+// endless: launches of 20 ms behind a kernel of a minute, until that ends, as {"launches"}
+//
 // stream | context | reset: a kernel is outstanding when its stream, its context or its device's
 // primary context ends, as {"us": until the next launch may go, "code"}
 //
@@ -169,6 +171,17 @@ void Waits(const Gpu& gpu, Facts& facts) {
   TellWhenPaid(facts, NowUs());
 }
 
+void BehindEndless(const Gpu& gpu, Facts& facts) {
+  constexpr unsigned kWholeGpu = 100'000;  // blocks: no two kernels can run side by side
+  constexpr unsigned long long kEndlessNs = 60'000 * kMs;
+  CUstream stream = NewStream();
+  const double end_us = NowUs() + static_cast<double>(kEndlessNs) / 1e3;
+  MUST(gpu.Spin(NewStream(), kEndlessNs, kWholeGpu));
+  double launches = 0;
+  for (; NowUs() < end_us; ++launches) MUST(gpu.Spin(stream, 20 * kMs, kWholeGpu));
+  facts.Say("launches", launches);
+}
+
 struct Callback {
   const Gpu* gpu;
   CUstream stream;
@@ -244,6 +257,8 @@ int main(int argc, char** argv) {
     FromHostFunction(gpu, facts);
   } else if (strcmp(what, "twice") == 0) {
     EndTwice(gpu, facts);
+  } else if (strcmp(what, "endless") == 0) {
+    BehindEndless(gpu, facts);
   } else if (strcmp(what, "waits") == 0) {
     Waits(gpu, facts);
   } else {

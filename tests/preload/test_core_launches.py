@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from .conftest import Finished, Sim
+from .virtual_world import run_together
 
 POINTS = 3.0  # the burst of 10 ms in a run of 600, and a kernel more or less
 TRIES = 8
@@ -83,11 +84,18 @@ def test_what_ran_when_its_stream_or_context_ended_is_paid_for(
     assert_paid_for(edge(sim, tmp_path, what).facts)
 
 
-def test_a_launch_that_its_thread_was_late_with_is_paid_for(sim: Sim, tmp_path: Path) -> None:
-    """The watcher sees the stream idle before the driver has the kernel."""
-    late = {"GPUFENCE_SIM_FAULTS": "cuLaunchKernel@1=block:20"}
+@pytest.mark.parametrize("how", ["block", "late"])
+def test_a_launch_that_its_thread_was_late_with_is_paid_for(
+    sim: Sim, tmp_path: Path, how: str
+) -> None:
+    """The watcher sees the stream idle before the driver has the kernel, or before we know."""
+    late = sim.with_env(FAULTS=f"cuLaunchKernel@1={how}:20")
 
-    assert_paid_for(edge(sim, tmp_path, "stream", **late).facts)
+    (done,) = run_together(
+        late, tmp_path, [("cores_edges", "stream")], env=limited(tmp_path, TENTH)
+    )
+
+    assert_paid_for(done.facts)
 
 
 def test_a_reset_device_can_be_used_again(sim: Sim, tmp_path: Path) -> None:

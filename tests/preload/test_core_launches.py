@@ -98,6 +98,16 @@ def test_a_launch_that_its_thread_was_late_with_is_paid_for(
     assert_paid_for(done.facts)
 
 
+def test_a_launch_that_returns_while_its_kernel_runs_is_no_pause(sim: Sim, tmp_path: Path) -> None:
+    """Each a millisecond late, half of its kernel's time: what a launch takes is no measure."""
+    late = sim.with_env(FAULTS="cuLaunchKernel@*=late:1")
+    command = ("cores_run", "cuLaunchKernel", "sync", 2_000, 1_000)
+
+    (done,) = run_together(late, tmp_path, [command], env=limited(tmp_path, 30))
+
+    assert 30 - POINTS <= done.facts["share"] <= 30 + POINTS
+
+
 def test_a_reset_device_can_be_used_again(sim: Sim, tmp_path: Path) -> None:
     assert edge(sim, tmp_path, "reset").facts["code"] == 0
 

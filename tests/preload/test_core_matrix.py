@@ -298,8 +298,10 @@ def test_what_probes_found_long_ago_is_forgotten(sim: Sim, tmp_path: Path) -> No
 
 
 # A wait for 20 us sleeps, and is 50 us late whether there is a marker behind the kernel or not.
-@pytest.mark.parametrize(("kernel_us", "points"), [(10, POINTS), (20, 2 * POINTS)])
-def test_short_kernels_that_are_waited_for_are_measured_mostly_without_markers(
+@pytest.mark.parametrize(
+    ("kernel_us", "points"), [(10, POINTS), (20, 2 * POINTS), (100, POINTS), (300, POINTS)]
+)
+def test_kernels_that_are_waited_for_are_measured_mostly_without_markers(
     sim: Sim, tmp_path: Path, kernel_us: int, points: float
 ) -> None:
     log = tmp_path / "calls"
@@ -310,6 +312,18 @@ def test_short_kernels_that_are_waited_for_are_measured_mostly_without_markers(
     assert_held(done.facts, 25, 1_000, points)
     # Two for each run would be twice as many as launches.
     assert 0 < calls.count("cuEventRecord") < 0.75 * calls.count("cuLaunchKernel")
+
+
+@pytest.mark.parametrize(("kernel_us", "late_us"), [(10, 20), (10, 60), (60, 20)])
+def test_what_waits_are_late_is_not_charged(
+    sim: Sim, tmp_path: Path, kernel_us: int, late_us: int
+) -> None:
+    """By anything from 0 on, as where they give the processor away."""
+    late = sim.with_env(WAKE_NS=late_us * 1_000)
+
+    facts = one(late, tmp_path, 10, "cuLaunchKernel", "sync", kernel_us, 1_000).facts
+
+    assert_held(facts, 10, 1_000)
 
 
 @pytest.mark.parametrize(("manner", "kernel_us"), [("sync", 60), ("sync", 100), ("mixed", 20)])

@@ -32,6 +32,7 @@ constinit Config g_config = {
     .kernel_ns = 2'000,
     .event_ns = 0,
     .launch_ns = 0,
+    .wake_ns = 0,
 };
 constinit bool g_usable = true;
 constinit pthread_once_t g_once = PTHREAD_ONCE_INIT;
@@ -169,6 +170,7 @@ void ReadAll() {
   ReadNs("GPUFENCE_SIM_KERNEL_NS", &g_config.kernel_ns);
   ReadNs("GPUFENCE_SIM_EVENT_NS", &g_config.event_ns);
   ReadNs("GPUFENCE_SIM_LAUNCH_NS", &g_config.launch_ns);
+  ReadNs("GPUFENCE_SIM_WAKE_NS", &g_config.wake_ns);
 }
 
 // The power of 1024 that a unit stands for, or -1: "", "b", "k", "kb", "kib", ... "t", "tb", "tib".

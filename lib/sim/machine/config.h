@@ -30,6 +30,7 @@ struct Config {
   uint64_t kernel_ns;         // KERNEL_NS: duration of a kernel that declares none
   uint64_t event_ns;          // EVENT_NS: what an event behind other work takes its stream
   uint64_t launch_ns;         // LAUNCH_NS: what a launch takes the host before the GPU has it
+  uint64_t wake_ns;           // WAKE_NS: a wait for the GPU returns late by up to so much
 };
 
 // The parsed configuration, or nullptr when a variable cannot be understood: the reason was then

@@ -11,6 +11,7 @@
 
 #include <atomic>
 
+#include "machine/config.h"
 #include "machine/machine.h"
 
 namespace sim {
@@ -80,6 +81,15 @@ uint64_t RealDeadlineNs(uint64_t simulated_ns) {
 }
 
 bool IsVirtual() { return machine::Clock().is_virtual != 0; }
+
+// A number that is the same in each run of a program.
+uint64_t NextDraw() {
+  static constinit uint64_t state = 0x9e3779b97f4a7c15;
+  state ^= state << 13;
+  state ^= state >> 7;
+  state ^= state << 17;
+  return state >> 11;
+}
 
 }  // namespace
 
@@ -156,6 +166,18 @@ void TimelineLock::Wait(Work* work) {
   RetainWork(work);
   while (work->state != WorkState::kDone) SleepTowardsNextEvent();
   ReleaseWork(work);
+  WakeLate();
+}
+
+// As a thread does that gave its processor away, by the thread's own clock.
+void TimelineLock::WakeLate() {
+  const Config* config = GetConfig();
+  if (config == nullptr || config->wake_ns == 0) return;
+  const uint64_t until_ns = MonotonicNs() + NextDraw() % config->wake_ns;
+  Let();
+  while (MonotonicNs() < until_ns) {
+  }
+  Acquire();
 }
 
 void TimelineLock::WaitForRoom(int device_index) {

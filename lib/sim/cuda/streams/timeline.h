@@ -54,6 +54,7 @@ class TimelineLock {
   // Lets go until then, or until something that no clock foretells has happened.
   void Sleep(uint64_t real_deadline_ns);
   void SleepTowardsNextEvent();
+  void WakeLate();
   void MoveVirtualClock(uint64_t to_ns);
   void WorkOneRound();
   void CallHostFunctions();

@@ -27,6 +27,7 @@ struct WaitedRuns {
   uint64_t marked_ns;      // the same, behind the marker that begins it
   uint64_t begin_ns;       // when a run without one began, which the next marker will tell; 0: none
   uint64_t host_extra_ns;  // from the launch's return to the wait's, without kernels; 0: unknown
+  uint64_t short_ns;       // of waits that took less than that: the next are charged so much less
   uint64_t longest_ns;     // of a launch, as markers saw it; what looks see themselves is no longer
   uint64_t since_mark_ns;  // of such runs, since one was marked
 };

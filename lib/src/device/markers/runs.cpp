@@ -48,13 +48,13 @@ Doing DoingOf(const Markers& markers, const MarkedStream& stream, bool captures)
 }
 
 // Whether the host's clock tells well enough when a run begins in an idle stream. Where kernels are
-// so short that this would matter, a marker tells, unless what others took stands for it; and now
-// and then, so that the clocks agree.
+// so short that this would matter, a marker tells, unless what others took stands for it; where
+// waits are to be learned from; and now and then, so that the clocks agree.
 bool HostCanBegin(const Markers& markers, const MarkedStream& stream) {
   const MarkedContext& context = markers.streams.ContextOf(stream);
   return stream.is_trusted &&
-         (stream.ns_per_launch >= kHostToldLaunchNs || MayGoUnread(markers, stream)) &&
-         context.clock.IsSharp() &&
+         (stream.ns_per_launch >= kBriefLaunchNs || MayGoUnread(markers, stream)) &&
+         context.clock.IsSharp() && !IsSampleOfWaits(markers, stream) &&
          stream.waited.host_begin_ns - context.prompted_ns < kPromptEveryNs;
 }
 
@@ -62,7 +62,7 @@ bool HostCanBegin(const Markers& markers, const MarkedStream& stream) {
 bool BeginNow(Markers* markers, MarkedStream* stream, bool was_idle, Doing doing) {
   if (doing == Doing::kKernels) return true;
   if (doing == Doing::kIdle && HostCanBegin(*markers, *stream)) {
-    stream->settling.is_unread = stream->ns_per_launch < kHostToldLaunchNs;
+    stream->settling.is_unread = stream->ns_per_launch < kBriefLaunchNs;
     stream->waited.marked_ns += kRecordNs;
     stream->waited.begin_ns = stream->waited.host_begin_ns;
     if (stream->first == kNoMarker) stream->TakeBegin(&stream->waited.begin_ns);

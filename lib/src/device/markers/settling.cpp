@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "device/markers/reading.h"
-#include "device/markers/waits.h"
 
 namespace gpufence {
 namespace {
@@ -52,7 +51,7 @@ bool MayGoUnread(const Markers& markers, const MarkedStream& stream) {
 void SettleLast(Markers* markers, MarkedStream* stream, uint64_t last_begin_ns) {
   // The last run alone may have been a long one.
   const uint64_t launch_ns = std::min<uint64_t>(stream->ns_per_launch, stream->mean_ns);
-  if (stream->first == kNoMarker || launch_ns >= kHostToldLaunchNs || !stream->is_trusted ||
+  if (stream->first == kNoMarker || launch_ns >= kBriefLaunchNs || !stream->is_trusted ||
       !markers->streams.IsOnlyActive(stream) || !markers->streams.IsHere(*stream)) {
     return;
   }

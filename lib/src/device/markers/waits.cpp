@@ -17,27 +17,29 @@ constexpr uint64_t kMostExtraNs = 100'000;
 constexpr uint64_t kSurpriseNs = 20'000;
 // So much later ends the wait for a run that has a marker behind it (H200).
 constexpr uint64_t kEndMarkerNs = 1'540;
-constexpr uint64_t kMostLateNs = 1'000;   // more than that was a late host: it teaches this much
+constexpr uint64_t kExtraParts = 8;       // of what is known, one is what the next marked run tells
 constexpr uint64_t kForgetParts = 1'024;  // of the longest launch, with each marked run
 constexpr uint32_t kMarkedAfterSurprise = 4;
 
-// Three parts of what was known, one of what was seen.
-uint64_t Average(uint64_t known, uint64_t seen) {
-  return known != 0 ? (3 * known + std::min(seen, known + kMostLateNs)) / 4 : seen;
+// So long the host sees a run of so many launches unless it is late. Waits that sleep vary as much
+// as they take.
+uint64_t MostSpanNs(const WaitedRuns& runs, uint64_t launches) {
+  return launches * runs.longest_ns + kSurpriseNs + 2 * runs.host_extra_ns;
 }
 
 // What the host saw of so many launches, less what is no kernel. What took far longer than any that
 // a marker saw is charged as the longest of them.
 uint64_t BusyByHostNs(MarkedStream* stream, uint32_t launches, uint64_t* span_ns) {
   WaitedRuns* runs = &stream->waited;
-  const uint64_t most_ns = launches * runs->longest_ns + kSurpriseNs + runs->host_extra_ns;
+  const uint64_t most_ns = MostSpanNs(*runs, launches);
   if (*span_ns > most_ns) {
     *span_ns = most_ns;
     runs->marked_due = kMarkedAfterSurprise;
   }
   const uint64_t steps_ns = stream->steps.exchange(0, std::memory_order_relaxed) * kStepGapNs;
-  const uint64_t extra_ns =
-      runs->host_extra_ns + (launches - 1) * kLaunchGapNs + std::min(steps_ns, *span_ns / 2);
+  const uint64_t extra_ns = runs->host_extra_ns + runs->short_ns + (launches - 1) * kLaunchGapNs +
+                            std::min(steps_ns, *span_ns / 2);
+  runs->short_ns = std::min(extra_ns - std::min(extra_ns, *span_ns), kMostExtraNs);
   return *span_ns - std::min(*span_ns, extra_ns);
 }
 
@@ -72,15 +74,22 @@ void TakeEnded(Markers* markers, MarkedStream* stream, uint64_t now_ns, BusyList
   CollectStream(markers, stream, &look);
 }
 
-// From a run of which the GPU's clock told `ran_ns`: what the host's adds.
-void LearnExtra(MarkedStream* stream, uint64_t now_ns) {
+// From a run of which the GPU's clock told `ran_ns`: what the host's adds, in the mean. A late host
+// teaches as much of it as it would have cost.
+void LearnExtra(MarkedStream* stream, uint64_t launches, uint64_t now_ns) {
   WaitedRuns* runs = &stream->waited;
   // Both spans begin before the launch, whose time is in neither.
-  const uint64_t span_ns = now_ns - runs->marked_ns + kAroundRunNs;
+  uint64_t span_ns = now_ns - runs->marked_ns + kAroundRunNs;
   const uint64_t known_ns = stream->ran_ns + kEndMarkerNs;
+  const uint64_t marked_ns = stream->LeadNs() + kAroundRunNs + kEndMarkerNs;
+  if (runs->host_extra_ns == 0) {
+    runs->marked_due = kMarkedAfterSurprise;  // chance, so far
+    runs->host_extra_ns = span_ns - std::min(span_ns, known_ns);
+  }
+  span_ns = std::min(span_ns, MostSpanNs(*runs, launches) + marked_ns);
   const uint64_t extra_ns = span_ns - std::min(span_ns, known_ns);
-  if (runs->host_extra_ns == 0) runs->marked_due = kMarkedAfterSurprise;  // chance, so far
-  runs->host_extra_ns = std::max(Average(runs->host_extra_ns, extra_ns), uint64_t{1});
+  runs->host_extra_ns =
+      std::max(((kExtraParts - 1) * runs->host_extra_ns + extra_ns) / kExtraParts, uint64_t{1});
   runs->longest_ns -= runs->longest_ns / kForgetParts;
   runs->since_mark_ns = 0;
   if (runs->marked_due > 0) --runs->marked_due;
@@ -89,14 +98,33 @@ void LearnExtra(MarkedStream* stream, uint64_t now_ns) {
 // The markers of short runs are reached once these were waited for: taken here, the next run need
 // not be marked because of them. One that had two tells what the host's clock adds.
 void TakeMarked(Markers* markers, MarkedStream* stream, uint64_t now_ns, BusyList* busy) {
-  if (stream->first == kNoMarker || stream->ns_per_launch >= kHostToldLaunchNs) return;
+  const bool is_short =
+      stream->ns_per_launch <
+      (markers->streams.IsOnlyActive(stream) ? kHostToldLaunchNs : kBriefLaunchNs);
+  if (stream->first == kNoMarker || !is_short) return;
   const Marker& first = markers->pool[stream->first];
   const bool is_one_run =
       first.begins && first.next == stream->last && !markers->pool[stream->last].begins;
+  const uint32_t launches = markers->pool[stream->last].launches;
   stream->ran_ns = 0;
   if (stream->settling.is_unread) stream->settling.unread = 0;  // the next one has both
   TakeEnded(markers, stream, now_ns, busy);
-  if (is_one_run && stream->first == kNoMarker && stream->ran_ns != 0) LearnExtra(stream, now_ns);
+  if (is_one_run && stream->first == kNoMarker && stream->ran_ns != 0)
+    LearnExtra(stream, launches, now_ns);
+}
+
+// Whether waits have told what runs in a stream such as it is.
+bool WaitsTell(const Markers& markers, const MarkedStream& stream) {
+  const WaitedRuns& runs = stream.waited;
+  return stream.is_trusted && runs.host_extra_ns != 0 && runs.host_extra_ns < kMostExtraNs &&
+         stream.first == kNoMarker && stream.ns_per_launch < kHostToldLaunchNs &&
+         markers.streams.IsOnlyActive(&stream);
+}
+
+bool IsSampleDue(const Markers& markers, const MarkedStream& stream) {
+  const WaitedRuns& runs = stream.waited;
+  const uint64_t spacing_ns = markers.waited_spacing_ns.load(std::memory_order_relaxed);
+  return runs.marked_due != 0 || runs.since_mark_ns >= spacing_ns;
 }
 
 }  // namespace
@@ -148,18 +176,16 @@ void AfterAnswer(Markers* markers, MarkedStream* stream, bool ended, BusyList* b
 }
 
 bool HostIsEnough(const Markers& markers, const MarkedStream& stream) {
-  const WaitedRuns& runs = stream.waited;
-  const uint64_t spacing_ns = markers.waited_spacing_ns.load(std::memory_order_relaxed);
-  return stream.is_trusted && runs.host_extra_ns != 0 && runs.host_extra_ns < kMostExtraNs &&
-         runs.marked_due == 0 && stream.first == kNoMarker &&
-         stream.ns_per_launch < kHostToldLaunchNs && runs.since_mark_ns < spacing_ns &&
-         markers.streams.IsOnlyActive(&stream);
+  return WaitsTell(markers, stream) && !IsSampleDue(markers, stream);
+}
+
+bool IsSampleOfWaits(const Markers& markers, const MarkedStream& stream) {
+  return WaitsTell(markers, stream) && IsSampleDue(markers, stream);
 }
 
 bool IsToldByHost(const MarkedStream& stream, uint32_t launches, uint64_t now_ns) {
   const WaitedRuns& runs = stream.waited;
-  return stream.by_host && now_ns < runs.host_begin_ns + launches * runs.longest_ns +
-                                        runs.host_extra_ns + kSurpriseNs;
+  return stream.by_host && now_ns < runs.host_begin_ns + MostSpanNs(runs, launches);
 }
 
 }  // namespace gpufence

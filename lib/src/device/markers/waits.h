@@ -13,9 +13,8 @@
 
 namespace gpufence {
 
-// Shorter launches are told by the host's clock alone, where the program waits for them; longer
-// ones begin by it, and end with a marker.
-inline constexpr uint64_t kHostToldLaunchNs = 40'000;
+// Shorter launches are told by the host's clock alone, where the program waits for them.
+inline constexpr uint64_t kHostToldLaunchNs = 400'000;
 
 // Before a wait for a stream's end: leaves the stream, unless the host's clock is enough; then the
 // launches that are waited for are returned.
@@ -35,6 +34,9 @@ void AfterAnswer(Markers* markers, MarkedStream* stream, bool ended, BusyList* b
 // Whether the host's clock tells of the run that begins, by the wait for it. Beside other streams
 // it would see their kernels as well.
 bool HostIsEnough(const Markers& markers, const MarkedStream& stream);
+
+// Whether it would, but for what has to be learned from a run that is marked.
+bool IsSampleOfWaits(const Markers& markers, const MarkedStream& stream);
 
 // Whether the wait for a run that no marker begins may yet tell of it, as it does of others.
 bool IsToldByHost(const MarkedStream& stream, uint32_t launches, uint64_t now_ns);

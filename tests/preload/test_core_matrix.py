@@ -25,6 +25,7 @@ KERNEL_US = 500
 SLICE_US = 2_000  # for which a simulated GPU belongs to one process
 RUN_MS = 2_000
 GPU_GAP_NS = 1_700  # between two kernels of an H200
+WIDE_GAP_NS = 2_650  # between two of 65,536 blocks
 LAUNCH_NS = 2_200  # of the launching thread's time
 # Around a kernel that is launched into an idle stream: the host's part of the launch, what the GPU
 # takes in any case, and what the marker behind it takes.
@@ -108,6 +109,18 @@ def test_every_launch_function_is_held(sim: Sim, tmp_path: Path, way: str, perce
 
     assert done.returncode != 3, f"{way} launches and no test does: tests/programs/cores_ways.h"
     assert_held(done.facts, percent)
+
+
+@pytest.mark.parametrize("suffix", ["", "_ptsz"])
+@pytest.mark.parametrize("name", ["cuLaunchKernel", "cuLaunchKernelEx"])
+def test_what_lies_around_large_grids_is_not_charged(
+    sim: Sim, tmp_path: Path, name: str, suffix: str
+) -> None:
+    command = ("cores_run", name + suffix, "wide", 10, 1_000, WIDE_GAP_NS, LAUNCH_NS)
+
+    (done,) = run_together(sim, tmp_path, [command], env=limited(tmp_path, 50))
+
+    assert_held(done.facts, 50, 1_000)
 
 
 @pytest.mark.parametrize("percent", [30, 75])

@@ -14,8 +14,8 @@ using namespace timing;
 
 namespace {
 
-constexpr unsigned kWholeGpu = 100'000;  // blocks: no two kernels can run side by side
-constexpr unsigned kAssignDefault = 1;   // CU_GRAPH_COND_ASSIGN_DEFAULT
+constexpr unsigned kWholeGpu = 10'000;  // blocks: no two kernels can run side by side
+constexpr unsigned kAssignDefault = 1;  // CU_GRAPH_COND_ASSIGN_DEFAULT
 
 double NowMs() {
   timespec now = {};

@@ -30,7 +30,7 @@ using namespace timing;
 
 namespace {
 
-constexpr unsigned kWholeGpu = 100'000;  // blocks: no two kernels can run side by side
+constexpr unsigned kWholeGpu = 10'000;  // blocks: no two kernels can run side by side
 
 struct Done {
   unsigned launches;

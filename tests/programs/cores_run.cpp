@@ -11,8 +11,8 @@
 // every four), ahead (the same, four more are queued before), eager (as frameworks: many short
 // kernels, then eight eighty times as long), hastens (steady, and after half of the time as fast as
 // it can), quickens (steady, and from then on launches take half as long), pauses (twice a kernel's
-// length behind each), bursts (sixty, waited for, and a pause of seven thirds of their time) and
-// copies (between the kernels, as long as they).
+// length behind each), bursts (sixty, waited for, and a pause of seven thirds of their time),
+// copies (between the kernels, as long as they) and wide (of 65,536 blocks).
 //
 // Prints {"share": percent, "least", "most": of a single second, "longest_us": that a launch took,
 // "launches": n, "us": elapsed}.
@@ -36,6 +36,7 @@ constexpr double kHeldUs = 500;
 constexpr unsigned long long kQueuedGapNs = 1'700;  // behind a kernel whose next one is queued
 constexpr size_t kMany = 32;
 constexpr unsigned kBatch = 4;
+constexpr unsigned kManyBlocks = 65'536;
 constexpr unsigned kBurst = 60;
 constexpr unsigned long long kBusBytesPerNs = 50;  // what the simulated GPU copies to the host
 
@@ -140,6 +141,7 @@ void Open(Run* run) {
     const size_t streams = run->Is("many") ? kMany : run->Is("two") ? 2 : 1;
     Place* place = new Place(run->Is("devices") ? static_cast<int>(i) : 0, streams);
     place->work.ns = run->kernel_ns + run->gap_ns;
+    if (run->Is("wide")) place->work.blocks = kManyBlocks;
     if (run->way->prepare != nullptr) run->way->prepare(&place->work);
     run->places.push_back(place);
   }

@@ -7,13 +7,14 @@
 
 namespace timing {
 
-inline constexpr unsigned kWholeGpu = 100'000;  // blocks: no two kernels can run side by side
+inline constexpr unsigned kWholeGpu = 10'000;  // blocks: no two kernels can run side by side
 inline constexpr unsigned kShortened = 10;
 
 struct Work {
   const Gpu& gpu;
   unsigned long long ns;  // of a kernel
   CUgraphExec graph;
+  unsigned blocks = kWholeGpu;
 };
 
 inline CUDA_KERNEL_NODE_PARAMS_v2 NodeOf(const Gpu& gpu, void** params) {
@@ -29,17 +30,17 @@ inline CUDA_KERNEL_NODE_PARAMS_v2 NodeOf(const Gpu& gpu, void** params) {
 // ---- launches ----
 
 inline CUresult Kernel(Work& work, CUstream stream) {
-  return work.gpu.Spin(stream, work.ns, kWholeGpu);
+  return work.gpu.Spin(stream, work.ns, work.blocks);
 }
 
 inline CUresult KernelPtsz(Work& work, CUstream stream) {
   void* params[] = {&work.ns};
-  return cuLaunchKernel_ptsz(work.gpu.spin, kWholeGpu, 1, 1, 1, 1, 1, 0, stream, params, nullptr);
+  return cuLaunchKernel_ptsz(work.gpu.spin, work.blocks, 1, 1, 1, 1, 1, 0, stream, params, nullptr);
 }
 
-inline CUlaunchConfig ConfigOf(CUstream stream) {
+inline CUlaunchConfig ConfigOf(const Work& work, CUstream stream) {
   CUlaunchConfig config = {};
-  config.gridDimX = kWholeGpu;
+  config.gridDimX = work.blocks;
   config.gridDimY = config.gridDimZ = 1;
   config.blockDimX = config.blockDimY = config.blockDimZ = 1;
   config.hStream = stream;
@@ -48,13 +49,13 @@ inline CUlaunchConfig ConfigOf(CUstream stream) {
 
 inline CUresult Ex(Work& work, CUstream stream) {
   void* params[] = {&work.ns};
-  const CUlaunchConfig config = ConfigOf(stream);
+  const CUlaunchConfig config = ConfigOf(work, stream);
   return cuLaunchKernelEx(&config, work.gpu.spin, params, nullptr);
 }
 
 inline CUresult ExPtsz(Work& work, CUstream stream) {
   void* params[] = {&work.ns};
-  const CUlaunchConfig config = ConfigOf(stream);
+  const CUlaunchConfig config = ConfigOf(work, stream);
   return cuLaunchKernelEx_ptsz(&config, work.gpu.spin, params, nullptr);
 }
 

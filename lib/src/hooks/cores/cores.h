@@ -131,6 +131,12 @@ class CoreLaunch {
   CoreLaunch(const CoreLaunch&) = delete;
   CoreLaunch& operator=(const CoreLaunch&) = delete;
 
+  // What is launched counts as so many steps; `steps()` is asked only where that matters.
+  template <typename Steps>
+  void HasSteps(Steps steps) {
+    if (device_ != nullptr && stream_ != nullptr) stream_->AddSteps(steps());
+  }
+
   // What was launched is a graph; `runs()` tells what of, and is asked only where that matters.
   template <typename Runs>
   void LaunchedGraph(Runs runs) {

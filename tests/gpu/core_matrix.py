@@ -11,7 +11,9 @@ from dataclasses import dataclass
 LIMITS = (10, 25, 50, 75, 90)  # percent
 LENGTHS_US = (10, 100, 1_000, 20_000, 200_000, 1_000_000)
 WAITED_US = (20, 30, 40, 60, 100)  # around where runs that are waited for are measured otherwise
-WAITED_LIMITS = (10, 50)
+WAITED_LIMITS = (10, 50, 95)  # the last is more than any of them needs
+SLEPT_US = (10, 20, 60)  # the same, where waits give the processor away
+SLEPT_LIMIT = 10
 PATHS = ("plain", "cooperative", "ex", "graph", "two", "sync", "per_thread", "gap")
 BLOCKS = (1, 132, 65_536)
 
@@ -80,4 +82,6 @@ def cells() -> tuple[Cell, ...]:
 
 def waited_cells() -> tuple[Cell, ...]:
     """Kernels that are waited for one by one, of lengths that are measured in different ways."""
-    return tuple(Cell(limit, us, "sync", 132) for limit in WAITED_LIMITS for us in WAITED_US)
+    spun = [Cell(limit, us, "sync", 132) for limit in WAITED_LIMITS for us in WAITED_US]
+    slept = [Cell(SLEPT_LIMIT, us, "sleep", 132) for us in SLEPT_US]
+    return (*spun, *slept)

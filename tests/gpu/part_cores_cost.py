@@ -6,7 +6,7 @@ from benches import judge_bench
 from report import Report
 from setup import Setup
 
-TIMEOUT_S = 120.0
+TIMEOUT_S = 240.0
 
 
 def run_part(setup: Setup, report: Report) -> None:

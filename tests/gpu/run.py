@@ -27,6 +27,7 @@ import part_cores
 import part_cores_cost
 import part_cores_frameworks
 import part_cores_tenants
+import part_cores_training
 import part_frameworks
 import part_live
 import part_lookup
@@ -50,6 +51,7 @@ PARTS: dict[str, Part] = {
     "oversold": part_oversold.run_part,
     "cores": part_cores.run_part,
     "cores_tenants": part_cores_tenants.run_part,
+    "cores_training": part_cores_training.run_part,
     "live": part_live.run_part,
     "frameworks": part_frameworks.run_part,
     "memory_frameworks": part_memory_frameworks.run_part,

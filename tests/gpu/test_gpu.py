@@ -24,6 +24,7 @@ PARTS = (
     "oversold",
     "cores",
     "cores_tenants",
+    "cores_training",
     "live",
     "frameworks",
     "memory_frameworks",

@@ -4,9 +4,9 @@
 //   rate COUNT                                        nanoseconds per launch of empty kernels
 //
 // Paths: plain, ex, cooperative, graph, chain (a graph of sixteen), two (streams), sync (after
-// each), fours (an event that blocks is waited for behind each four), gap (sync, then GAP_US of
-// sleep), per_thread, green (a stream of a green context with all
-// multiprocessors). FILE: pairs of 64-bit nanoseconds, sorted, comparable between processes.
+// each), sleep (sync, with waits that give the processor away), fours (an event that blocks is
+// waited for behind each four), gap (sync, then GAP_US of sleep), per_thread, green (a stream of a
+// green context with all multiprocessors). FILE: pairs of 64-bit nanoseconds, sorted, comparable between processes.
 // Intervals reach from a kernel's first block to its last and are united before they are counted.
 #include <cuda.h>
 #include <cuda_runtime.h>
@@ -182,7 +182,7 @@ void Close(const Plan& plan, Lane* lane) {
 // Keeps the GPU busy: a batch is always queued behind the one that runs. Returns the longest time
 // that a launch took, in milliseconds.
 double Drive(const Plan& plan, std::vector<Lane>* lanes) {
-  const bool waits = plan.path == "sync" || plan.path == "gap";
+  const bool waits = plan.path == "sync" || plan.path == "sleep" || plan.path == "gap";
   const double launch_ns = plan.kernel_us * 1000 * static_cast<double>(plan.kernels);
   const size_t batch = std::max<size_t>(1, static_cast<size_t>(kBatchNs / launch_ns));
   cudaEvent_t ends[2];
@@ -287,6 +287,9 @@ void Run(std::istream& words) {
   words >> plan.path >> plan.kernel_us >> plan.blocks >> plan.seconds >> plan.gap_us >> plan.file;
   plan.spin_ns = SpinOf(plan);
   if (plan.path == "chain") plan.kernels = kChain;
+  const bool sleeps = plan.path == "sleep";
+  Check(cudaSetDeviceFlags(sleeps ? cudaDeviceScheduleBlockingSync : cudaDeviceScheduleAuto),
+        "flags");
   std::vector<Lane> lanes(plan.path == "two" ? 2 : 1);
   for (Lane& lane : lanes) Open(plan, &lane);
   const double longest_ms = Drive(plan, &lanes);

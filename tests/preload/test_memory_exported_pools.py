@@ -73,6 +73,10 @@ def test_a_descriptor_holds_the_blocks_of_a_pool_that_is_gone(bare: Sim, state: 
         process.does("close", descriptor)
         process.make("create", "device", GIB - start)
 
+        # Nothing is taken for overhead now that the driver lists all that is charged.
+        process.refused("create", "device", BLOCK)
+        assert process.charged() == GIB
+
 
 def test_who_imported_the_pool_holds_its_blocks(bare: Sim, state: Path) -> None:
     with exporting(bare, state) as owner, exporting(bare, state) as importer:
@@ -182,6 +186,24 @@ def test_a_free_that_fails_ends_no_export(bare: Sim, state: Path) -> None:
         assert process.charged() == start + SIZE
         process.does("end_pool", pool)
         process.does("sync")
+
+
+def test_where_nothing_can_be_locked_only_what_was_exported_stays_charged(
+    bare: Sim, state: Path
+) -> None:
+    faults = {"cuMemPoolExportToShareableHandle": "2=999"}
+    with handles(bare, state, program="exports_commands", **faults) as process:
+        start = process.charged()
+        pool, _ = opened_pool(process)
+        exported = process.make("take", pool, SIZE // 2)
+        kept = process.make("take", pool, SIZE // 2)
+        process.does("export_pointer", exported)
+
+        process.does("free_async", exported)
+        process.does("free_async", kept)
+        process.does("end_pool", pool)
+
+        assert process.charged() == start + SIZE // 2
 
 
 def test_what_stays_in_files_hides_no_overhead(bare: Sim, state: Path) -> None:

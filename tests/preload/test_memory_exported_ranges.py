@@ -211,6 +211,38 @@ def test_a_range_holds_those_blocks_of_a_pool_that_it_touches(bare: Sim, state: 
         process.make("create", "device", GIB - start)
 
 
+def test_a_small_piece_of_a_pool_holds_its_block(bare: Sim, state: Path) -> None:
+    with exporting(bare, state) as process:
+        start = process.charged()
+        address, ends = take(process, "pool", 8 * MIB)
+        descriptor = process.make("range", address, 8 * MIB)
+        let_go(process, ends)
+        assert process.used() >= 32 * MIB
+        assert process.charged() == start + 32 * MIB
+
+        process.does("close", descriptor)
+
+        process.make("create", "device", GIB - start)
+
+
+def test_a_range_over_two_pieces_of_a_pool_holds_its_blocks_of_both(bare: Sim, state: Path) -> None:
+    with exporting(bare, state) as process:
+        start = process.charged()
+        pool = process.make("pool")
+        pieces = [process.make("take", pool, 64 * MIB) for _ in range(2)]
+        assert pieces[1] == pieces[0] + 64 * MIB
+        descriptor = process.make("range", pieces[0] + 32 * MIB, 64 * MIB)
+        for piece in pieces:
+            process.does("free_async", piece)
+        process.does("sync")
+        assert process.used() >= 64 * MIB
+        assert process.charged() == start + 64 * MIB
+
+        process.does("close", descriptor)
+
+        process.make("create", "device", GIB - start)
+
+
 def test_pieces_of_a_chunk_hold_the_chunk(bare: Sim, state: Path) -> None:
     with exporting(bare, state) as process:
         pieces = [process.make("alloc", 65536) for _ in range(4)]
@@ -268,8 +300,9 @@ def test_where_the_list_of_locks_cannot_be_read_it_stays_charged(bare: Sim, stat
         process.make("create", "device", GIB - start)
 
 
+@pytest.mark.parametrize("kind", ["linear", "pool"])
 def test_where_nobody_would_see_the_lock_it_stays_charged(
-    bare: Sim, state: Path, tmp_path: Path
+    bare: Sim, state: Path, tmp_path: Path, kind: str
 ) -> None:
     # As in a container whose /proc/locks is masked.
     program = tmp_path / "masked"
@@ -283,7 +316,7 @@ def test_where_nobody_would_see_the_lock_it_stays_charged(
         pytest.skip("no mount namespace of one's own")
     with handles(bare, state, program=str(program)) as process:
         start = process.charged()
-        address, ends = take(process, "linear", SIZE)
+        address, ends = take(process, kind, SIZE)
         process.does("close", process.make("range", address, SIZE))
 
         let_go(process, ends)

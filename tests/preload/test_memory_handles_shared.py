@@ -32,7 +32,7 @@ def share_address(
 ) -> tuple[Callable[[], None], Callable[[], None]]:
     """The same by an IPC handle."""
     address = owner.make("alloc", SIZE)
-    code, *words = owner.ask("ipc_get", address)
+    code, *words = owner.ask("ipc_get", address + SIZE // 2)  # any address in it will do
     assert code == 0
     opened = importer.make("ipc_open", *words)
     return lambda: owner.does("free", address), lambda: importer.does("ipc_close", opened)
@@ -129,3 +129,70 @@ def test_an_address_opened_twice_is_closed_twice(bare: Sim, state: Path) -> None
         importer.does("ipc_close", opened)
 
         importer.make("create", "device", GIB - start)
+
+
+@pytest.mark.parametrize("opened_before", [1, 2])
+def test_a_close_that_fails_ends_no_import(bare: Sim, state: Path, opened_before: int) -> None:
+    with (
+        handles(bare, state) as owner,
+        handles(bare, state, cuIpcCloseMemHandle="1=700") as importer,
+    ):
+        start = owner.charged()
+        address = owner.make("alloc", SIZE)
+        _, *words = owner.ask("ipc_get", address)
+        for _ in range(opened_before):
+            opened = importer.make("ipc_open", *words)
+        assert importer.ask("ipc_close", opened)[0] == 700
+        for _ in range(opened_before, 2):
+            importer.make("ipc_open", *words)
+        owner.does("free", address)
+
+        importer.does("ipc_close", opened)
+        importer.refused("create", "device", SIZE + 32 * MIB)
+        importer.does("ipc_close", opened)
+
+        importer.make("create", "device", GIB - start)
+
+
+def test_an_import_that_fails_holds_nothing(bare: Sim, state: Path) -> None:
+    with (
+        handles(bare, state) as owner,
+        handles(bare, state, cuIpcOpenMemHandle_v2="1=700") as importer,
+    ):
+        start = owner.charged()
+        address = owner.make("alloc", SIZE)
+        _, *words = owner.ask("ipc_get", address)
+        assert importer.ask("ipc_open", *words)[0] == 700
+
+        owner.does("free", address)
+
+        assert importer.charged() == start
+
+
+def test_what_was_opened_twice_ends_with_its_context(bare: Sim, state: Path) -> None:
+    with handles(bare, state) as owner, handles(bare, state) as importer:
+        start = owner.charged()
+        address = owner.make("alloc", SIZE)
+        _, *words = owner.ask("ipc_get", address)
+        for _ in range(2):
+            importer.make("ipc_open", *words)
+        owner.does("free", address)
+
+        importer.does("leave")
+
+        owner.make("create", "device", GIB - start)
+
+
+def test_memory_that_its_owner_imports_again_ends_with_both_handles(bare: Sim, state: Path) -> None:
+    with handles(bare, state) as owner:
+        start = owner.charged()
+        handle = owner.make("create", "shared", SIZE)
+        descriptor = owner.make("export", handle)
+        again = owner.make("import", descriptor)
+        owner.does("close", descriptor)
+
+        owner.does("release", handle)
+
+        assert owner.charged() == start + SIZE
+        owner.does("release", again)
+        owner.make("create", "device", GIB - start)

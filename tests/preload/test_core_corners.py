@@ -98,7 +98,8 @@ def test_what_is_over_holds_nobody(sim: Sim, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("way", ["sync", "event", "query", "copy", "none"])
 @pytest.mark.parametrize(
-    ("percent", "kernel_us", "pause_us"), [(6, 10, 300), (15, 20, 150), (55, 300, 700)]
+    ("percent", "kernel_us", "pause_us"),
+    [(6, 10, 300), (15, 20, 150), (75, 100, 120), (55, 300, 700)],
 )
 def test_pauses_between_launches_are_not_charged(
     sim: Sim, tmp_path: Path, way: str, percent: int, kernel_us: int, pause_us: int

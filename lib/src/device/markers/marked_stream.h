@@ -23,6 +23,7 @@ struct WaitedRuns {
   bool is_waited_for;      // by a call that will tell what ran
   bool began_away;         // while a call was under way that may have ended its context
   uint32_t marked_due;     // so many more have to be marked
+  uint32_t launches;       // of the last one
   uint64_t host_begin_ns;  // before the first launch of this one
   uint64_t marked_ns;      // the same, behind the marker that begins it
   uint64_t begin_ns;       // when a run without one began, which the next marker will tell; 0: none

@@ -77,6 +77,14 @@ bool BeginNow(Markers* markers, MarkedStream* stream, bool was_idle, Doing doing
   return true;
 }
 
+// The run that begins is as long as the last one, probably: a marker directly behind it tells when
+// it ended, also where the program does something else before it waits.
+void MarkBehindRun(MarkedStream* stream) {
+  const uint32_t mark_at = stream->mark_at.load(std::memory_order_relaxed);
+  const uint32_t launches = std::max(stream->waited.launches, 1u);
+  stream->mark_at.store(std::min(mark_at, launches), std::memory_order_relaxed);
+}
+
 // Puts a marker before a launch that nothing held, where the one before it asked for that.
 bool PutProbe(Markers* markers, MarkedStream* stream) {
   const uint32_t word = stream->word.fetch_and(~MarkedStream::kProbe, std::memory_order_relaxed);
@@ -122,6 +130,7 @@ Begun BeginRun(Markers* markers, MarkedStream* stream, CUstream handle, HeldNs h
   } else if (stream->by_host) {
     stream->BeginAt(stream->waited.host_begin_ns);
   } else {
+    if (!waits && IsSampleOfWaits(*markers, *stream)) MarkBehindRun(stream);
     const Doing doing = waits ? Doing::kWaits : DoingOf(*markers, *stream, captures);
     if (doing == Doing::kIdle) SettleLast(markers, stream, last_begin_ns);
     if (!BeginNow(markers, stream, was_idle, doing)) return Begun::kNotMarked;

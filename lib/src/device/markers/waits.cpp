@@ -58,6 +58,7 @@ bool TakeByHost(Markers* markers, MarkedStream* stream, uint32_t launches, uint6
   uint64_t span_ns = now_ns - called_ns;
   const uint64_t busy_ns = BusyByHostNs(stream, launches, &span_ns);
   runs->since_mark_ns += span_ns;
+  runs->launches = launches;
   stream->is_timed = false;
   stream->meets.store(false, std::memory_order_relaxed);
   markers->CountReached(*stream);
@@ -98,10 +99,9 @@ void LearnExtra(MarkedStream* stream, uint64_t launches, uint64_t now_ns) {
 // The markers of short runs are reached once these were waited for: taken here, the next run need
 // not be marked because of them. One that had two tells what the host's clock adds.
 void TakeMarked(Markers* markers, MarkedStream* stream, uint64_t now_ns, BusyList* busy) {
-  const bool is_short =
-      stream->ns_per_launch <
-      (markers->streams.IsOnlyActive(stream) ? kHostToldLaunchNs : kBriefLaunchNs);
-  if (stream->first == kNoMarker || !is_short) return;
+  const bool is_alone = markers->streams.IsOnlyActive(stream);
+  const uint64_t most_ns = is_alone ? kHostToldLaunchNs : kBriefLaunchNs;
+  if (stream->first == kNoMarker || stream->ns_per_launch >= most_ns) return;
   const Marker& first = markers->pool[stream->first];
   const bool is_one_run =
       first.begins && first.next == stream->last && !markers->pool[stream->last].begins;
@@ -109,8 +109,10 @@ void TakeMarked(Markers* markers, MarkedStream* stream, uint64_t now_ns, BusyLis
   stream->ran_ns = 0;
   if (stream->settling.is_unread) stream->settling.unread = 0;  // the next one has both
   TakeEnded(markers, stream, now_ns, busy);
-  if (is_one_run && stream->first == kNoMarker && stream->ran_ns != 0)
+  stream->waited.launches = launches;
+  if (is_one_run && stream->first == kNoMarker && stream->ran_ns != 0) {
     LearnExtra(stream, launches, now_ns);
+  }
 }
 
 // Whether waits have told what runs in a stream such as it is.

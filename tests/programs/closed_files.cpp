@@ -17,7 +17,6 @@ using namespace timing;
 
 namespace {
 
-constexpr unsigned kWholeGpu = 10'000;
 constexpr int kLaunches = 200;
 constexpr int kMostFiles = 256;
 

@@ -39,7 +39,6 @@ using namespace timing;
 
 namespace {
 
-constexpr unsigned kWholeGpu = 10'000;  // blocks: no two kernels can run side by side
 constexpr unsigned long long kSecond = 1000 * kMs;
 
 double NowUs() {

@@ -172,7 +172,6 @@ void Waits(const Gpu& gpu, Facts& facts) {
 }
 
 void BehindEndless(const Gpu& gpu, Facts& facts) {
-  constexpr unsigned kWholeGpu = 100'000;  // blocks: no two kernels can run side by side
   constexpr unsigned long long kEndlessNs = 60'000 * kMs;
   CUstream stream = NewStream();
   const double end_us = NowUs() + static_cast<double>(kEndlessNs) / 1e3;

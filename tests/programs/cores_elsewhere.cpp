@@ -14,7 +14,6 @@ using namespace timing;
 
 namespace {
 
-constexpr unsigned kWholeGpu = 10'000;  // blocks: no two kernels can run side by side
 constexpr unsigned kAssignDefault = 1;  // CU_GRAPH_COND_ASSIGN_DEFAULT
 
 double NowMs() {

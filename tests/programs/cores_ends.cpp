@@ -28,7 +28,6 @@ using namespace timing;
 
 namespace {
 
-constexpr unsigned kWholeGpu = 10'000;  // blocks: no two kernels can run side by side
 constexpr unsigned kMostThreads = 6;
 constexpr unsigned kBatch = 5;  // kernels, at most, before what they run in ends
 

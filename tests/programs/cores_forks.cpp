@@ -30,8 +30,6 @@ using namespace timing;
 
 namespace {
 
-constexpr unsigned kWholeGpu = 10'000;  // blocks: no two kernels can run side by side
-
 struct Done {
   unsigned launches;
   unsigned watchers;

@@ -44,7 +44,6 @@ constexpr char kCollectives[] = R"(
                                            .param .u64 rank) { ret; }
 .visible .entry ncclKernel_Lone_10us() { ret; }
 )";
-constexpr unsigned kWholeGpu = 10'000;
 constexpr unsigned long long kGapNs = 1'700;  // in which an H200 pauses behind a kernel
 constexpr int kMostRanks = 4;
 constexpr unsigned long long kNowhere = ~0ull;

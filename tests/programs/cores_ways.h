@@ -7,7 +7,6 @@
 
 namespace timing {
 
-inline constexpr unsigned kWholeGpu = 10'000;  // blocks: no two kernels can run side by side
 inline constexpr unsigned kShortened = 10;
 
 struct Work {

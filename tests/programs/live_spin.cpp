@@ -16,8 +16,6 @@ using namespace timing;
 
 namespace {
 
-constexpr unsigned kWholeGpu = 10'000;
-
 double NowUs() {
   timespec now = {};
   clock_gettime(CLOCK_MONOTONIC, &now);

@@ -22,8 +22,6 @@ using namespace timing;
 
 namespace {
 
-constexpr unsigned kWholeGpu = 10'000;
-
 double NowMs() {
   timespec now = {};
   clock_gettime(CLOCK_MONOTONIC, &now);

@@ -22,6 +22,9 @@ inline constexpr char kKernels[] =
 inline constexpr unsigned long long kUs = 1'000;
 inline constexpr unsigned long long kMs = 1'000'000;
 
+// Blocks: no two such kernels can run side by side, and few enough that nothing more is deducted.
+inline constexpr unsigned kWholeGpu = 10'000;
+
 // Ends the program when a call that the test depends on fails.
 inline void Must(CUresult result, const char* what) {
   if (result == CUDA_SUCCESS) return;

@@ -26,8 +26,7 @@ using namespace timing;
 
 namespace {
 
-constexpr unsigned kWholeGpu = 10'000;  // blocks: kernels of two processes cannot run side by side
-constexpr int kBatch = 4;               // kernels between two waits
+constexpr int kBatch = 4;  // kernels between two waits
 constexpr size_t kWords = 512;
 
 using Word = std::atomic<unsigned long long>;

@@ -35,13 +35,16 @@ PROGRAMS = {
 }
 
 
-def _start(setup: Setup, stack: ExitStack, words: tuple[str, ...], limit: int | None) -> Driven:
+def start(
+    setup: Setup, stack: ExitStack, words: tuple[str, ...], limit: int | None, **more: str
+) -> Driven:
+    """One of PROGRAMS, without a limit or in a container of its own with `more` variables."""
     script, *arguments = words
     command, extra = python(script, XLA_PYTHON_CLIENT_PREALLOCATE="false")
     if limit is None:
         env = setup.environment(preload=False, extra=extra)
     else:
-        env = stack.enter_context(fenced(setup, limit, **extra))
+        env = stack.enter_context(fenced(setup, limit, **extra, **more))
     return stack.enter_context(started((*command, *arguments), env, f"{script} {limit or 'bare'}"))
 
 
@@ -99,7 +102,7 @@ def run_part(setup: Setup, report: Report) -> None:
         return
     with ExitStack() as stack:
         running = {
-            name: {limit: _start(setup, stack, words, limit) for limit in (None, *LIMITS)}
+            name: {limit: start(setup, stack, words, limit) for limit in (None, *LIMITS)}
             for name, words in PROGRAMS.items()
         }
         excess_ms = _record_excess_ms(setup, report)

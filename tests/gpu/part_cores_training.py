@@ -11,28 +11,16 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from driven import Driven, DrivenError, started
-from part_cores import fenced
-from part_cores_frameworks import START_S
+from driven import Driven, DrivenError
+from part_cores_frameworks import PROGRAMS, START_S, start
 from part_cores_tenants import SUM_RATIO
-from part_frameworks import python
 from report import Report
 from setup import Setup
 
 SCENES = ((30, 70), (50, 50), (25, 25, 25, 25))  # limits, in percent
 RATE_POINTS = 3.0  # of the rate, which also moves with the GPU's clock
 SECONDS = 6.0
-MODEL = ("cores_torch.py", "convolution")
-
-
-def _start(setup: Setup, stack: ExitStack, limit: int | None, names: dict[str, str]) -> Driven:
-    command, extra = python(*MODEL[:1])
-    if limit is None:
-        env = setup.environment(preload=False, extra=extra)
-    else:
-        env = stack.enter_context(fenced(setup, limit, **extra, **names))
-    words = (*command, *MODEL[1:])
-    return stack.enter_context(started(words, env, f"training at {limit or 'no'} limit"))
+MODEL = PROGRAMS["torch convolution"]
 
 
 def _rates(programs: Sequence[Driven]) -> list[float]:
@@ -68,16 +56,18 @@ def run_part(setup: Setup, report: Report) -> None:
         return
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        alone = _start(setup, stack, None, {})
+        alone = start(setup, stack, MODEL, None)
         scenes = []
         for scene, limits in enumerate(SCENES):
             node = folder / f"node{scene}"
             node.mkdir()
-            names = [
-                {"GPUFENCE_NODE_DIR": str(node), "GPUFENCE_CONTAINER": f"c{scene}-{place}"}
-                for place in range(len(limits))
-            ]
-            scenes.append([_start(setup, stack, *pair) for pair in zip(limits, names, strict=True)])
+            more = {"GPUFENCE_NODE_DIR": str(node)}
+            scenes.append(
+                [
+                    start(setup, stack, MODEL, limit, **more, GPUFENCE_CONTAINER=f"c{place}")
+                    for place, limit in enumerate(limits)
+                ]
+            )
         try:
             for program in (alone, *(each for scene in scenes for each in scene)):
                 program.await_ready(setup.left_s(START_S))

@@ -6,8 +6,9 @@
 // Paths: plain, ex, cooperative, graph, chain (a graph of sixteen), two (streams), sync (after
 // each), sleep (sync, with waits that give the processor away), fours (an event that blocks is
 // waited for behind each four), gap (sync, then GAP_US of sleep), per_thread, green (a stream of a
-// green context with all multiprocessors). FILE: pairs of 64-bit nanoseconds, sorted, comparable between processes.
-// Intervals reach from a kernel's first block to its last and are united before they are counted.
+// green context with all multiprocessors). FILE: pairs of 64-bit nanoseconds, sorted, comparable
+// between processes. Intervals reach from a kernel's first block to its last and are united before
+// they are counted.
 #include <cuda.h>
 #include <cuda_runtime.h>
 

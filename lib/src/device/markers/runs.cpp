@@ -48,20 +48,21 @@ Doing DoingOf(const Markers& markers, const MarkedStream& stream, bool captures)
 }
 
 // Whether the host's clock tells well enough when a run begins in an idle stream. Where kernels are
-// so short that this would matter, a marker tells, unless what others took stands for it; where
-// waits are to be learned from; and now and then, so that the clocks agree.
+// so short that this would matter, a marker tells, unless what others took stands for it; and now
+// and then, so that the clocks agree.
 bool HostCanBegin(const Markers& markers, const MarkedStream& stream) {
   const MarkedContext& context = markers.streams.ContextOf(stream);
   return stream.is_trusted &&
          (stream.ns_per_launch >= kBriefLaunchNs || MayGoUnread(markers, stream)) &&
-         context.clock.IsSharp() && !IsSampleOfWaits(markers, stream) &&
+         context.clock.IsSharp() &&
          stream.waited.host_begin_ns - context.prompted_ns < kPromptEveryNs;
 }
 
-// What is under way goes on without a marker. False: there is none to be had.
-bool BeginNow(Markers* markers, MarkedStream* stream, bool was_idle, Doing doing) {
+// What is under way goes on without a marker. What is a sample has one, or waits would learn
+// nothing. False: there is none to be had.
+bool BeginNow(Markers* markers, MarkedStream* stream, bool was_idle, Doing doing, bool is_sample) {
   if (doing == Doing::kKernels) return true;
-  if (doing == Doing::kIdle && HostCanBegin(*markers, *stream)) {
+  if (doing == Doing::kIdle && !is_sample && HostCanBegin(*markers, *stream)) {
     stream->settling.is_unread = stream->ns_per_launch < kBriefLaunchNs;
     stream->waited.marked_ns += kRecordNs;
     stream->waited.begin_ns = stream->waited.host_begin_ns;
@@ -130,10 +131,11 @@ Begun BeginRun(Markers* markers, MarkedStream* stream, CUstream handle, HeldNs h
   } else if (stream->by_host) {
     stream->BeginAt(stream->waited.host_begin_ns);
   } else {
-    if (!waits && IsSampleOfWaits(*markers, *stream)) MarkBehindRun(stream);
+    const bool is_sample = !waits && IsSampleOfWaits(*markers, *stream);
+    if (is_sample) MarkBehindRun(stream);
     const Doing doing = waits ? Doing::kWaits : DoingOf(*markers, *stream, captures);
     if (doing == Doing::kIdle) SettleLast(markers, stream, last_begin_ns);
-    if (!BeginNow(markers, stream, was_idle, doing)) return Begun::kNotMarked;
+    if (!BeginNow(markers, stream, was_idle, doing, is_sample)) return Begun::kNotMarked;
   }
   if (held.at_all != 0 && !stream->by_host) stream->FallBehind();
   stream->word.fetch_or(MarkedStream::kRunning, std::memory_order_release);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "core/forked.h"
+#include "core/futex.h"
 #include "core/log.h"
 #include "core/uncancelled.h"
 #include "hooks/cores/cores.h"
@@ -46,13 +47,27 @@ FenceState Refuse(const char* why) {
   return FenceState::kRefused;
 }
 
-size_t ListDevices(DeviceIdentity* devices) {
+// All that deciding takes, off the caller's stack. Each thread that comes first gathers its own.
+struct Workspace {
+  ConfigResult claimed;
+  char why[kWhyBytes];  // of kInvalid
+  Claims claims;
+  LimitsFile set_limits;
+  bool any_set;
+  size_t count;
+  DeviceIdentity devices[kMostLimitedDevices];
+  bool can_oversell[kMostLimitedDevices];
+  DeviceLimits limits[kMostLimitedDevices];
+};
+
+// ---- gathering: what files and the driver say, with no lock held ----
+
+void ListDevices(Workspace* work) {
   int count = 0;
-  if (real::cuDeviceGetCount(&count) != CUDA_SUCCESS) return 0;
-  size_t listed = 0;
-  for (int ordinal = 0; ordinal < count && listed < kMostLimitedDevices; ++ordinal) {
+  if (real::cuDeviceGetCount(&count) != CUDA_SUCCESS) return;
+  for (int ordinal = 0; ordinal < count && work->count < kMostLimitedDevices; ++ordinal) {
     CUdevice device = 0;
-    DeviceIdentity* identity = &devices[listed];
+    DeviceIdentity* identity = &work->devices[work->count];
     if (real::cuDeviceGet(&device, ordinal) != CUDA_SUCCESS) continue;
     size_t total_bytes = 0;
     real::cuDeviceTotalMem_v2(&total_bytes, device);
@@ -60,43 +75,60 @@ size_t ListDevices(DeviceIdentity* devices) {
     identity->ordinal = static_cast<uint32_t>(device);
     identity->nvml_index = -1;
     identity->total_bytes = total_bytes;
-    ++listed;
+    work->can_oversell[work->count] = CanOversell(device);
+    ++work->count;
   }
-  return listed;
 }
 
 // NVML is opened only where a claim needs its indices: it costs milliseconds.
-void JoinNvml(const Claims& claims, DeviceIdentity* devices, size_t count) {
-  if (!NeedsNvml(claims)) return;
-  for (size_t d = 0; d < count; ++d) devices[d].nvml_index = NvmlIndexOf(devices[d].uuid);
+void JoinNvml(Workspace* work) {
+  if (!NeedsNvml(work->claims)) return;
+  for (size_t d = 0; d < work->count; ++d) {
+    work->devices[d].nvml_index = NvmlIndexOf(work->devices[d].uuid);
+  }
 }
+
+// False: the driver is not initialised yet, and the next call asks again. The driver's answers may
+// need the loader, whose lock another thread may hold while it runs a constructor that asks for a
+// decision as well: so nobody waits for the thread that gathers.
+bool Gather(Workspace* work) {
+  work->claimed = ReadClaims(&work->claims, work->why, sizeof work->why);
+  if (work->claimed == ConfigResult::kInvalid) return true;
+  work->any_set = FindSetLimits(work->claims, &work->set_limits);
+  if (work->claimed == ConfigResult::kNothing && !work->any_set) return true;
+  ListDevices(work);
+  JoinNvml(work);
+  return work->count != 0;
+}
+
+// ---- deciding: by one thread, with the driver's answers at hand and without any call to it ----
 
 // Where memory cannot be oversold, all that the container is promised is its share. A forked
 // child's parent has said so.
-void LimitToShares(const DeviceIdentity* devices, size_t count, DeviceLimits* limits) {
+void LimitToShares(Workspace* work) {
   static constinit std::atomic<bool> said{false};
-  for (size_t d = 0; d < count; ++d) {
-    const uint64_t ratio = limits[d].oversubscribe;
+  for (size_t d = 0; d < work->count; ++d) {
+    DeviceLimits* limits = &work->limits[d];
+    const DeviceIdentity& device = work->devices[d];
+    const uint64_t ratio = limits->oversubscribe;
     if (ratio == 0) continue;
-    if (limits[d].memory_bytes == kUnlimitedBytes) {
-      limits[d].oversubscribe = 0;
+    if (limits->memory_bytes == kUnlimitedBytes) {
+      limits->oversubscribe = 0;
       if (said.exchange(true, std::memory_order_relaxed)) continue;
-      GPUFENCE_LOG(kWarn, "%s has no effect without a memory limit",
-                   limits[d].oversubscribe_source);
+      GPUFENCE_LOG(kWarn, "%s has no effect without a memory limit", limits->oversubscribe_source);
       continue;
     }
-    if (CanOversell(static_cast<CUdevice>(devices[d].ordinal))) continue;
-    const uint64_t share_bytes = ShareBytes(limits[d].memory_bytes, ratio);
-    const uint64_t most_bytes =
-        share_bytes < devices[d].total_bytes ? share_bytes : devices[d].total_bytes;
-    if (most_bytes < limits[d].memory_bytes) limits[d].memory_bytes = most_bytes;
-    limits[d].oversubscribe = 0;
+    if (work->can_oversell[d]) continue;
+    const uint64_t share_bytes = ShareBytes(limits->memory_bytes, ratio);
+    const uint64_t most_bytes = share_bytes < device.total_bytes ? share_bytes : device.total_bytes;
+    if (most_bytes < limits->memory_bytes) limits->memory_bytes = most_bytes;
+    limits->oversubscribe = 0;
     if (said.exchange(true, std::memory_order_relaxed)) continue;
     GPUFENCE_LOG(kWarn,
                  "%s is not followed on device %u, which has no concurrent access to managed "
                  "memory; its limit is %llu bytes",
-                 limits[d].oversubscribe_source, devices[d].ordinal,
-                 static_cast<unsigned long long>(limits[d].memory_bytes));
+                 limits->oversubscribe_source, device.ordinal,
+                 static_cast<unsigned long long>(limits->memory_bytes));
   }
 }
 
@@ -138,15 +170,18 @@ const char* AdviceOn(int error) {
                "GPUFENCE_SCOPE=process to limit each process by itself";
 }
 
-FenceState FenceDevices(Fence* fence, const Claims& claims, const DeviceIdentity* devices,
-                        size_t count, const DeviceLimits* limits, RegionFile* opened) {
+FenceState FenceDevices(Fence* fence, const Workspace& work, RegionFile* opened) {
   char why[kWhyBytes];
+  const Claims& claims = work.claims;
+  const DeviceIdentity* devices = work.devices;
+  const DeviceLimits* limits = work.limits;
   RegionFile& file = *opened;
   if (!OpenShared(claims, &file, why, sizeof why)) {
     char line[kWhyBytes + 160];
     snprintf(line, sizeof line, "%s. %s", why, AdviceOn(errno));
     return Refuse(line);
   }
+  fence->set_limits.TakeOver(work.set_limits);
   if (!ReadSetLimits(claims, file, &fence->set_limits)) {
     return Refuse(
         "the container's limits file beside its region is damaged. Set its limits anew with "
@@ -157,7 +192,7 @@ FenceState FenceDevices(Fence* fence, const Claims& claims, const DeviceIdentity
     return Refuse(
         "no free slot in the container's region (4096 processes). End a process of this container");
   }
-  for (size_t i = 0; i < count; ++i) {
+  for (size_t i = 0; i < work.count; ++i) {
     const uint32_t row = FindRow(file, devices[i].uuid);
     if (row == kMaxDevices) {
       return Refuse(
@@ -179,16 +214,9 @@ FenceState FenceDevices(Fence* fence, const Claims& claims, const DeviceIdentity
     GPUFENCE_LOG(kInfo, "device %u: memory limit %llu bytes (%s)", devices[i].ordinal,
                  static_cast<unsigned long long>(limits[i].memory_bytes), limits[i].memory_source);
   }
-  fence->device_count = static_cast<uint32_t>(count);
+  fence->device_count = static_cast<uint32_t>(work.count);
   return FenceState::kFenced;
 }
-
-// What ReadClaims and ResolveLimits need, off the caller's stack.
-struct Workspace {
-  Claims claims;
-  DeviceIdentity devices[kMostLimitedDevices];
-  DeviceLimits limits[kMostLimitedDevices];
-};
 
 // Where each process has a share of its own, it is a tenant of its own in the node folder, too.
 void NameProcess(char name[kContainerNameBytes]) {
@@ -199,44 +227,56 @@ void NameProcess(char name[kContainerNameBytes]) {
 }
 
 // Seats for the core limit: with the containers of the node, or by the container's own region.
-bool OpenShares(Fence* fence, Workspace* work, const RegionFile& file, size_t count, char* why,
+bool OpenShares(Fence* fence, const Workspace& work, const RegionFile& file, char* why,
                 size_t why_bytes) {
   char name[kContainerNameBytes];
-  RegionPlaces own = PlacesOf(work->claims, name);
-  const bool alone = work->claims.process_scope;
+  RegionPlaces own = PlacesOf(work.claims, name);
+  const bool alone = work.claims.process_scope;
   if (alone) {
     own.folders[0] = nullptr;
     NameProcess(name);
   }
   Activity* activities[kMostLimitedDevices];
-  for (size_t i = 0; i < count; ++i) activities[i] = fence->devices[i].account.activity();
-  return OpenCores(work->claims, own, file, alone ? nullptr : &fence->set_limits, work->devices,
-                   work->limits, activities, count, why, why_bytes);
+  for (size_t i = 0; i < work.count; ++i) activities[i] = fence->devices[i].account.activity();
+  return OpenCores(work.claims, own, file, alone ? nullptr : &fence->set_limits, work.devices,
+                   work.limits, activities, work.count, why, why_bytes);
 }
 
 FenceState Decide(Fence* fence, Workspace* work) {
-  char why[kWhyBytes];
-  ConfigResult result = ReadClaims(&work->claims, why, sizeof why);
-  if (result == ConfigResult::kInvalid) return Refuse(why);
-  const bool set = FindSetLimits(work->claims, &fence->set_limits);
-  if (result == ConfigResult::kNothing && !set) {
+  if (work->claimed == ConfigResult::kInvalid) return Refuse(work->why);
+  if (work->claimed == ConfigResult::kNothing && !work->any_set) {
     // What was set and limits nothing is said all the same: somebody meant a limit.
     for (size_t i = 0; i < work->claims.note_count; ++i) Warn(work->claims.notes[i]);
     return FenceState::kOpen;
   }
-  const size_t count = ListDevices(work->devices);
-  if (count == 0) return FenceState::kUnread;  // the driver is not initialised yet: ask again
-  JoinNvml(work->claims, work->devices, count);
-  result = ResolveLimits(work->claims, work->devices, count, work->limits, Warn, why, sizeof why);
+  char why[kWhyBytes];
+  const ConfigResult result =
+      ResolveLimits(work->claims, work->devices, work->count, work->limits, Warn, why, sizeof why);
   if (result == ConfigResult::kInvalid) return Refuse(why);
-  LimitToShares(work->devices, count, work->limits);
-  const bool claimed = LimitsMemory(work->limits, count) || LimitsCores(work->limits, count);
-  if (!claimed && !set) return FenceState::kOpen;
+  LimitToShares(work);
+  const bool claimed =
+      LimitsMemory(work->limits, work->count) || LimitsCores(work->limits, work->count);
+  if (!claimed && !work->any_set) return FenceState::kOpen;
   RegionFile file;
-  const FenceState state =
-      FenceDevices(fence, work->claims, work->devices, count, work->limits, &file);
+  const FenceState state = FenceDevices(fence, *work, &file);
   if (state != FenceState::kFenced) return state;
-  return OpenShares(fence, work, file, count, why, sizeof why) ? state : Refuse(why);
+  return OpenShares(fence, *work, file, why, sizeof why) ? state : Refuse(why);
+}
+
+// Threads that come first at once all gather; one of them decides, and the others find that done.
+void GatherAndDecide(Fence* fence) {
+  const InsideHook inside;
+  const Uncancelled during;
+  auto* work = static_cast<Workspace*>(MapWipedOnFork(sizeof(Workspace)));
+  if (work == nullptr || Gather(work)) {
+    const FutexGuard guard(&fence->deciding);
+    if (fence->state.load(std::memory_order_relaxed) == FenceState::kUnread) {
+      fence->state.store(
+          work != nullptr ? Decide(fence, work) : Refuse("no memory to read the limits"),
+          std::memory_order_release);
+    }
+  }
+  if (work != nullptr) UnmapWipedOnFork(work, sizeof(Workspace));
 }
 
 }  // namespace
@@ -269,18 +309,7 @@ CUresult OpenFence() {
     GPUFENCE_LOG(kError, "cuInit fails on purpose: no memory to keep the limits in");
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  if (fence->state.load(std::memory_order_acquire) == FenceState::kUnread) {
-    const InsideHook inside;
-    const Uncancelled during;
-    SpinGuard guard(&fence->opening);
-    if (fence->state.load(std::memory_order_relaxed) == FenceState::kUnread) {
-      void* memory = MapWipedOnFork(sizeof(Workspace));
-      const FenceState state = memory != nullptr ? Decide(fence, static_cast<Workspace*>(memory))
-                                                 : Refuse("no memory to read the limits");
-      if (memory != nullptr) UnmapWipedOnFork(memory, sizeof(Workspace));
-      fence->state.store(state, std::memory_order_release);
-    }
-  }
+  if (fence->state.load(std::memory_order_acquire) == FenceState::kUnread) GatherAndDecide(fence);
   return IsRefused() ? kRefusalCode : CUDA_SUCCESS;
 }
 

@@ -60,7 +60,7 @@ struct FencedDevice {
 // All that is the process's own; wiped on fork.
 struct Fence {
   std::atomic<FenceState> state;
-  SpinLock opening;
+  FutexLock deciding;              // guards what is decided, never a driver call
   std::atomic<bool> any_exported;  // most processes never export: no free looks for a mark then
   std::atomic<bool> any_links;     // the same of links, for the ends of arrays
   uint32_t device_count;

@@ -10,6 +10,7 @@
 
 #include <initializer_list>
 
+#include "core/error_text.h"
 #include "core/forked.h"
 #include "state/identity.h"
 #include "state/shared_file.h"
@@ -128,7 +129,7 @@ bool OpenShared(const SharedFilePlaces& places, OpenedFile* opened, CoreFile* fi
   SharedFile found;
   if (!OpenSharedFile(kCoreKind, places, &found, path, sizeof path)) {
     snprintf(why, why_bytes, "no place for the shared core file (last tried %s: %s)", path,
-             strerror(errno));
+             ErrorText(errno));
     return false;
   }
   opened->Remember(found, sizeof(CoreRegion));

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/error_text.h"
 #include "core/forked.h"
 
 namespace gpufence {
@@ -66,7 +67,7 @@ bool OpenRegion(const RegionPlaces& places, RegionFile* file, char* why, size_t 
   if (!OpenSharedFile(kRegionKind, PlacesFor(places, name), &found, path, sizeof path)) {
     const int error = errno;
     snprintf(why, why_bytes, "no place for the container's shared region (last tried %s: %s)", path,
-             strerror(error));
+             ErrorText(error));
     errno = error;
     return false;
   }

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/error_text.h"
 #include "core/forked.h"
 #include "core/futex.h"
 #include "core/log.h"
@@ -41,12 +42,12 @@ CoreShares Imposed(CoreLimits* limits, const CoreClaim& claim) {
 // Why the node folder cannot be used; null: it can.
 const char* FaultOf(const char* folder, const RegionPlaces& own) {
   struct stat found = {};
-  if (stat(folder, &found) != 0) return strerror(errno);
-  if (!S_ISDIR(found.st_mode)) return strerror(ENOTDIR);
+  if (stat(folder, &found) != 0) return ErrorText(errno);
+  if (!S_ISDIR(found.st_mode)) return ErrorText(ENOTDIR);
   if (StandsAlone(own)) return "processes of the container that cannot use it are there already";
   if (faccessat(AT_FDCWD, folder, W_OK | X_OK, AT_EACCESS) == 0) return nullptr;
   const int error = errno;
-  return HasNodeFile(folder) ? nullptr : strerror(error);
+  return HasNodeFile(folder) ? nullptr : ErrorText(error);
 }
 
 // The node folder, or "" with a warning: without one the container stands alone. Processes of

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from .conftest import Sim
+from .conftest import REPO, Sim
 
 OURS = "libgpufence.so"
 DRIVER = "libcuda.so.1"
@@ -133,18 +134,45 @@ def odd(sim: Sim, tmp_path: Path) -> dict[str, str]:
 
 
 def test_a_driver_newer_than_the_build_works(sim: Sim, odd: dict[str, str]) -> None:
-    """Unknown exports reach it, and an enforced name never leads past us."""
+    """Unknown exports reach it, and an enforced name leads to our hook of the variant asked for."""
     done = sim.run("odd_driver_user", preload=True, env=odd)
 
     assert done.facts == {
         "init": 77,
         "brand_new": 42,
         "absent": True,
-        "alloc_is_ours": True,
+        "alloc": "cuMemAlloc_v2",
         "alloc_works": 55,
         "unknown_untouched": True,
+        "async": "cuMemAllocAsync",
+        "async_per_thread": "cuMemAllocAsync_ptsz",
+        "keeps_errno": True,
     }
     assert 'cuGetProcAddress("cuMemAlloc", 12000) gave an address' in done.stderr
+
+
+def test_a_line_that_cannot_be_logged_keeps_errno(sim: Sim, odd: dict[str, str]) -> None:
+    """Two calls fail on the way to the log and set errno: no such folder, a closed stream."""
+    env = {**odd, "GPUFENCE_LOG_FILE": "/nowhere/at/all.log"}
+
+    program = sim.build / "tests" / "odd_driver_user"
+
+    done = sim.run("/bin/sh", "-c", 'exec "$0" 2>&-', program, preload=True, env=env)
+
+    assert done.facts["keeps_errno"] is True
+
+
+def test_a_second_copy_of_the_driver_leads_to_the_same_hooks(sim: Sim, tmp_path: Path) -> None:
+    """A program may load another file of the driver behind the first: names keep their hooks."""
+    copy = tmp_path / "another" / DRIVER
+    copy.parent.mkdir()
+    shutil.copy(driver_path(sim), copy)
+    names = REPO / "lib" / "api" / "symbols" / "libcuda-580.159.04.txt"
+
+    done = sim.run("second_driver", copy, names, preload=True)
+
+    assert done.facts["found"] > 600
+    assert done.facts["differ"] == 0
 
 
 def test_a_program_that_uses_no_gpu_opens_no_driver(sim: Sim) -> None:

@@ -41,6 +41,8 @@ CASES = (
     "foreign_layout",
     "damaged_together",
     "look_on",
+    "closed_streams",
+    "release_after_reclaim",
 )
 
 # Before every how many instructions a process is stopped and killed; 1 takes hours.
@@ -157,6 +159,13 @@ def test_stopped_and_killed_before_any_instruction(
     build: Path, folder: Path, operation: str
 ) -> None:
     run(build / "tests" / "state_steps", operation, folder, STRIDE, timeout=7200)
+
+
+def test_shared_memory_freed_during_a_request_stays_counted(build: Path, folder: Path) -> None:
+    """Freed before every single instruction of the request, while an importer keeps it."""
+    done = json.loads(run(build / "tests" / "state_orphans", folder))
+
+    assert done["instructions"] > 50
 
 
 @needs_root

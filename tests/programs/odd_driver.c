@@ -14,14 +14,16 @@ static int Hidden(void* pointer, unsigned long bytes) {
   return pointer != NULL && bytes == 5 ? 55 : 0;
 }
 
-// Answers cuMemAlloc with an address that is no export, as a later driver might.
+// Answers with addresses that are no exports, as a later driver might.
 int cuMemAlloc_v2(void* pointer, unsigned long bytes) { return Hidden(pointer, bytes); }
+int cuMemAllocAsync(void* pointer, unsigned long bytes) { return Hidden(pointer, bytes); }
+int cuMemAllocAsync_ptsz(void* pointer, unsigned long bytes) { return Hidden(pointer, bytes); }
 int cuGetProcAddress_v2(const char* name, void** pfn, int version, unsigned long flags,
                         int* status) {
   (void)version;
   (void)flags;
   if (status != NULL) *status = 0;
-  *pfn = strcmp(name, "cuMemAlloc") == 0 ? (void*)Hidden : (void*)cuBrandNew;
+  *pfn = strncmp(name, "cuMemAlloc", 10) == 0 ? (void*)Hidden : (void*)cuBrandNew;
   return 0;
 }
 

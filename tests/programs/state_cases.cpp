@@ -311,6 +311,38 @@ void LookOn() {
   CHECK_EQ(seen.region->header.high_slot.load(), 1);
 }
 
+// A program that closed standard streams goes on printing to their numbers: whichever of them are
+// free, the region gets none.
+void ClosedStreams() {
+  for (unsigned closed = 0; closed < 8; ++closed) {
+    CHECK_EQ(StatusOf(InChild([closed] {
+               for (int stream = 0; stream <= STDERR_FILENO; ++stream) {
+                 if ((closed >> stream & 1) != 0) close(stream);
+               }
+               const RegionFile file = MustOpen(folder);
+               const int reopened = ReopenRegion(file);
+               if (file.fd <= STDERR_FILENO || reopened <= STDERR_FILENO) _exit(1);
+             })),
+             0);
+  }
+}
+
+// Another process took this one for dead and gave its bytes away. What it releases later is no
+// longer counted, so nothing may be taken from what others hold.
+void ReleaseAfterReclaim() {
+  Member* member = NewMember(folder, kLimitBytes);
+  Member* other = NewMember(folder, kLimitBytes);
+  CHECK(member->account.Reserve(24 * kMiB));
+  CHECK(other->account.Reserve(40 * kMiB));
+  member->file.region->cells[member->row][member->slot].held.store(8 * kMiB);
+  ReclaimBy(other);  // rebuilds the total from the cells
+  CHECK_EQ(other->account.UsedBytes(), 48 * kMiB);
+  member->account.Release(24 * kMiB);
+  CHECK_EQ(HeldBy(*member, member->slot), 0);
+  CHECK_EQ(other->account.UsedBytes(), 40 * kMiB);
+  CHECK(!other->account.TryReserve(24 * kMiB + 1));
+}
+
 // A full folder is an error when the region is made or a GPU joins it, never a signal later.
 void FullFolder() {
   char why[400] = "";
@@ -341,6 +373,8 @@ constexpr Case kCases[] = {
     {"foreign_layout", ForeignLayout},
     {"damaged_together", DamagedTogether},
     {"look_on", LookOn},
+    {"closed_streams", ClosedStreams},
+    {"release_after_reclaim", ReleaseAfterReclaim},
     {"full_folder", FullFolder},
 };
 

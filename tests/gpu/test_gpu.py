@@ -35,11 +35,11 @@ PARTS = (
 
 @pytest.fixture(scope="module")
 def gpu_build(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A build made where the GPU is; GPUFENCE_GPU_BUILD names one to keep between runs."""
+    """A build made where the GPU is; GPUFENCE_TEST_GPU_BUILD names one to keep between runs."""
     # The control device proves nothing: a driver library makes it where there is no GPU, too.
     if not [*Path("/dev").glob("nvidia[0-9]*"), *Path("/dev").glob("dxg")]:
         pytest.skip("no NVIDIA GPU: there is neither /dev/nvidia0 nor /dev/dxg")
-    kept = os.environ.get("GPUFENCE_GPU_BUILD")
+    kept = os.environ.get("GPUFENCE_TEST_GPU_BUILD")
     return Path(kept) if kept else tmp_path_factory.mktemp("build-gpu")
 
 

@@ -93,8 +93,30 @@ def test_what_cannot_be_read_fails_cuinit_with_one_line(
     assert done.stderr.count("\n") == 1
 
 
-def test_a_program_without_the_gpu_does_not_notice_an_unreadable_limit(sim: Sim) -> None:
-    done = sim.run("/bin/echo", "x", preload=True, env={"GPUFENCE_MEMORY_LIMIT": "x"})
+@pytest.mark.parametrize("limit", [{}, {"GPUFENCE_MEMORY_LIMIT": "1GiB"}])
+def test_an_unknown_name_of_ours_fails_cuinit_with_or_without_a_limit(
+    two: Sim, tmp_path: Path, limit: dict[str, str]
+) -> None:
+    done = probe(two, tmp_path, GPUFENCE_MEMORY_LIMT="4g", **limit)
+
+    assert done.facts == {"init": INVALID_VALUE}
+    assert done.stderr == (
+        "gpufence: cuInit fails on purpose: unknown variable GPUFENCE_MEMORY_LIMT. "
+        "Did you mean GPUFENCE_MEMORY_LIMIT?\n"
+    )
+
+
+def test_names_that_the_tools_and_kubernetes_set_are_no_typos(two: Sim, tmp_path: Path) -> None:
+    known = {"GPUFENCE_RUN_SIM": "1", "GPUFENCE_STATUS_JSON": "1", "GPUFENCE_PORT_80_TCP": "x"}
+    done = probe(two, tmp_path, GPUFENCE_MEMORY_LIMIT="1GiB", **known)
+
+    assert granted(done) == [GIB, GIB]
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("name", ["GPUFENCE_MEMORY_LIMIT", "GPUFENCE_MEMORY_LIMT"])
+def test_a_program_without_the_gpu_does_not_notice_an_unreadable_limit(sim: Sim, name: str) -> None:
+    done = sim.run("/bin/echo", "x", preload=True, env={name: "x"})
 
     assert (done.returncode, done.stdout, done.stderr) == (0, "x\n", "")
 

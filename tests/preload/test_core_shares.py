@@ -1,6 +1,6 @@
 """Shares of GPU time and turns without any driver: models, cases, a simulation in virtual time.
 
-GPUFENCE_CORE_ROUNDS makes the long run; the default is a short one.
+GPUFENCE_TEST_CORE_ROUNDS makes the long run; the default is a short one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pytest
 
 from .test_state import folder, needs_root, run, small_folder  # noqa: F401  (folder: a fixture)
 
-ROUNDS = int(os.environ.get("GPUFENCE_CORE_ROUNDS", "10"))
+ROUNDS = int(os.environ.get("GPUFENCE_TEST_CORE_ROUNDS", "10"))
 
 CASES = (
     "alone",

@@ -1,7 +1,7 @@
 """Processes of one container, killed and stopped anywhere: no hang, no byte lost or gained.
 
-The real library over the simulated driver. GPUFENCE_KILL_ROUNDS sets the number of rounds (1000 for
-a release; a few by default, because each takes a good part of a second).
+The real library over the simulated driver. GPUFENCE_TEST_KILL_ROUNDS sets the number of rounds
+(1000 for a release; a few by default, because each takes a good part of a second).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .region_file import Charge, read_charges
 
 PROCESSES = 32
 LIMIT = 512 * MIB
-ROUNDS = int(os.environ.get("GPUFENCE_KILL_ROUNDS", "10"))
+ROUNDS = int(os.environ.get("GPUFENCE_TEST_KILL_ROUNDS", "10"))
 PATIENCE_S = 60.0
 
 

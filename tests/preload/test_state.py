@@ -1,8 +1,8 @@
 """State and policy without any driver: a model, threads, processes that die at any instruction.
 
-GPUFENCE_STATE_ROUNDS, GPUFENCE_STATE_OPERATIONS and GPUFENCE_STATE_SWITCHES make the real run
-(1000, 2000000 and 3); the default is a short one. The same programs are built and run under the
-thread and address sanitizers (ci/sanitize runs all of them).
+GPUFENCE_TEST_STATE_ROUNDS, GPUFENCE_TEST_STATE_OPERATIONS and GPUFENCE_TEST_STATE_SWITCHES make
+the real run (1000, 2000000 and 3); the default is a short one. The same programs are built and
+run under the thread and address sanitizers (ci/sanitize runs all of them).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ import pytest
 
 from .sanitized_state import Sanitized, shared_folder
 
-ROUNDS = int(os.environ.get("GPUFENCE_STATE_ROUNDS", "25"))
-OPERATIONS = int(os.environ.get("GPUFENCE_STATE_OPERATIONS", "100000"))
-SWITCHES = int(os.environ.get("GPUFENCE_STATE_SWITCHES", "2"))
+ROUNDS = int(os.environ.get("GPUFENCE_TEST_STATE_ROUNDS", "25"))
+OPERATIONS = int(os.environ.get("GPUFENCE_TEST_STATE_OPERATIONS", "100000"))
+SWITCHES = int(os.environ.get("GPUFENCE_TEST_STATE_SWITCHES", "2"))
 
 CASES = (
     "exhaustion",
@@ -46,7 +46,7 @@ CASES = (
 )
 
 # Before every how many instructions a process is stopped and killed; 1 takes hours.
-STRIDE = int(os.environ.get("GPUFENCE_STATE_STRIDE", "149"))
+STRIDE = int(os.environ.get("GPUFENCE_TEST_STATE_STRIDE", "149"))
 
 OPERATIONS_STEPPED = (
     "reserve",

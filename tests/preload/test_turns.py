@@ -1,8 +1,8 @@
 """Several containers on a simulated GPU: whatever happens to one, the others go on.
 
 Nothing here says how soon: pauses, shares and sums are measured on a GPU
-(tests/gpu/part_cores_tenants.py), and in virtual time (test_core_shares.py). GPUFENCE_TURN_EVENTS
-makes the long run.
+(tests/gpu/part_cores_tenants.py), and in virtual time (test_core_shares.py).
+GPUFENCE_TEST_TURN_EVENTS makes the long run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pytest
 from .conftest import Sim
 from .turn_workers import Workers, turn, workers
 
-EVENTS = int(os.environ.get("GPUFENCE_TURN_EVENTS", "40"))
+EVENTS = int(os.environ.get("GPUFENCE_TEST_TURN_EVENTS", "40"))
 CONTAINERS = 8
 MEMBERS = 8
 SHARE = 12

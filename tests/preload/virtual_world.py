@@ -48,9 +48,9 @@ def run_together(
         names |= {
             "GPUFENCE_SIM_STATE": str(machine),
             "LD_PRELOAD": f"{shim} {names.get('LD_PRELOAD', '')}".strip(),
-            "GPUFENCE_WORLD": str(world),
-            "GPUFENCE_WORLD_SIZE": str(len(commands)),
-            "GPUFENCE_WORLD_PLACE": str(place),
+            "GPUFENCE_TEST_WORLD": str(world),
+            "GPUFENCE_TEST_WORLD_SIZE": str(len(commands)),
+            "GPUFENCE_TEST_WORLD_PLACE": str(place),
         }
         command = sim.command(program, tuple(arguments))
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}

@@ -7,6 +7,7 @@
 //
 //   ["grammar", NAME, TEXT]         one of the pure parsers
 //   ["options"]                     the option table
+//   ["elsewhere"]                   names of ours that other parts read
 //   ["claims", ROOT, DEVICES, "NAME=TEXT"...]   DEVICES: "ordinal nvml uuid-hex total;..."
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +19,7 @@
 #include "config/claims.h"
 #include "config/fault.h"
 #include "config/options.h"
+#include "config/own_names.h"
 #include "config/share.h"
 #include "config/size.h"
 #include "config/uuid.h"
@@ -111,6 +113,14 @@ void Options() {
     list += "[" + Json(option.name) + "," + Json(NameOf(option.dialect)) + "," +
             Number(static_cast<uint64_t>(option.setting)) + "," +
             Number(static_cast<uint64_t>(option.keys)) + "]";
+  }
+  printf("[%s]\n", list.c_str());
+}
+
+void Elsewhere() {
+  std::string list;
+  for (size_t i = 0; i < kOwnElsewhereCount; ++i) {
+    list += (i > 0 ? "," : "") + Json(kOwnElsewhere[i]);
   }
   printf("[%s]\n", list.c_str());
 }
@@ -234,6 +244,7 @@ int main() {
   while (ReadFrame(&texts)) {
     if (texts.size() == 3 && texts[0] == "grammar") Grammar(texts[1], texts[2]);
     if (texts.size() == 1 && texts[0] == "options") Options();
+    if (texts.size() == 1 && texts[0] == "elsewhere") Elsewhere();
     if (texts.size() >= 3 && texts[0] == "claims") ReadAndResolve(texts, claims, scratch);
     fflush(stdout);
   }

@@ -3,10 +3,10 @@
 // as fast as it can be computed.
 // flags: -shared -fPIC -fno-threadsafe-statics
 //
-//   GPUFENCE_WORLD=FILE         what the processes of a world share; an empty file at first, whose
-//                               folder is what they open for "/"
-//   GPUFENCE_WORLD_SIZE=N       it begins when so many are there
-//   GPUFENCE_WORLD_PLACE=I      which of them this is, from 0; ties go to the lower one
+//   GPUFENCE_TEST_WORLD=FILE     what the processes of a world share; an empty file at first, whose
+//                                folder is what they open for "/"
+//   GPUFENCE_TEST_WORLD_SIZE=N   it begins when so many are there
+//   GPUFENCE_TEST_WORLD_PLACE=I  which of them this is, from 0; ties go to the lower one
 //
 // A process that kills itself leaves the world as it is; one that stops itself goes on after
 // kStopNs.
@@ -211,9 +211,9 @@ int Sleep(uint64_t ns) {
 }
 
 [[gnu::constructor]] void Enter() {
-  const char* file = getenv("GPUFENCE_WORLD");
-  const char* size = getenv("GPUFENCE_WORLD_SIZE");
-  const char* own = getenv("GPUFENCE_WORLD_PLACE");
+  const char* file = getenv("GPUFENCE_TEST_WORLD");
+  const char* size = getenv("GPUFENCE_TEST_WORLD_SIZE");
+  const char* own = getenv("GPUFENCE_TEST_WORLD_PLACE");
   const int fd = file != nullptr ? open(file, O_RDWR | O_CLOEXEC) : -1;
   if (fd < 0 || size == nullptr || own == nullptr) return;
   if (ftruncate(fd, sizeof(World)) != 0) _exit(99);

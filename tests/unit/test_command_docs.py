@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
-from gpufence import cli
+from gpufence import cli, own_names
 
 REPO = Path(__file__).resolve().parents[2]
 DOCS = REPO / "docs"
@@ -107,6 +107,15 @@ def test_the_table_of_variables_is_what_the_parsers_know() -> None:
         for action in actions(parser)
         if (found := VARIABLE.search(action.help or ""))
     ]
+
+
+def test_a_variable_of_a_flag_is_no_typo_to_the_library() -> None:
+    page = (DOCS / "gpufence.md").read_text("utf-8")
+    section = page.split("\n## Variables\n", 1)[1].split("\n## ")[0]
+    names = re.findall(r"`(GPUFENCE_[A-Z_]+)`", section)
+
+    assert names
+    assert not [name for name in names if own_names.is_unknown(name)]
 
 
 @pytest.mark.parametrize("command", PARSERS)

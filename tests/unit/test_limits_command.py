@@ -297,6 +297,21 @@ def test_limits_that_cannot_be_read_are_status_four(as_json: bool) -> None:
         assert (done.stdout, done.stderr) == ("", expected)
 
 
+@pytest.mark.parametrize(("words", "status"), [(("config",), 4), (("run", "--", "env"), 125)])
+def test_an_unknown_name_of_ours_is_refused_with_the_nearest(
+    library: Path, words: tuple[str, ...], status: int
+) -> None:
+    if words[0] == "run":
+        words = ("run", "--lib", str(library), *words[1:])
+    done = gpufence(*words, GPUFENCE_MEMORY_LIMT="4g")
+
+    assert (done.returncode, done.stdout) == (status, "")
+    assert done.stderr == (
+        "gpufence: limits refused: unknown variable GPUFENCE_MEMORY_LIMT. "
+        "Did you mean GPUFENCE_MEMORY_LIMIT?\n"
+    )
+
+
 def test_nothing_set_is_told_as_such() -> None:
     assert gpufence("config").stdout == "no limit is set\n"
 
@@ -344,6 +359,7 @@ def test_what_is_plain_at_first_sight_covers_every_name_and_file(
     harmless |= {row[0] for rows in TABLE.values() for row in rows if row[1] == "IGNORED"}
 
     assert nothing_set.nothing_is_set(["PATH", "HOME", *harmless])
+    assert not nothing_set.nothing_is_set(["GPUFENCE_MEMORY_LIMT"])
     for name in set(names) - harmless:
         assert not nothing_set.nothing_is_set([name]), name
         assert not nothing_set.nothing_is_set([f"{name}_0"]), name

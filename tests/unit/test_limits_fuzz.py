@@ -1,6 +1,6 @@
 """Every parser of limits survives texts that nobody wrote, under AddressSanitizer and UBSan.
 
-Short here; GPUFENCE_FUZZ_SECONDS makes it longer, GPUFENCE_FUZZ_SEED repeats a run.
+Short here; GPUFENCE_TEST_FUZZ_SECONDS makes it longer, GPUFENCE_TEST_FUZZ_SEED repeats a run.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 REPO = Path(__file__).resolve().parents[2]
-SECONDS = os.environ.get("GPUFENCE_FUZZ_SECONDS", "4")
-SEED = os.environ.get("GPUFENCE_FUZZ_SEED", "1")
+SECONDS = os.environ.get("GPUFENCE_TEST_FUZZ_SECONDS", "4")
+SEED = os.environ.get("GPUFENCE_TEST_FUZZ_SEED", "1")
 
 
 def test_no_text_breaks_a_parser(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpufence import options
+from gpufence import options, own_names
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -24,7 +24,7 @@ from .configuration_cases import TABLE, Machine, answer, check, grammar, machine
 
 REPO = Path(__file__).resolve().parents[2]
 MANY = settings(
-    max_examples=int(os.environ.get("GPUFENCE_EXAMPLES", "500")),
+    max_examples=int(os.environ.get("GPUFENCE_TEST_EXAMPLES", "500")),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
@@ -83,6 +83,39 @@ def test_both_languages_know_the_same_names_in_the_same_order(library: Library) 
         [option.name, option.dialect.title, option.setting, option.keys]
         for option in options.OPTIONS
     ]
+
+
+def test_both_languages_know_the_same_names_that_other_parts_read(library: Library) -> None:
+    assert library.ask("elsewhere") == list(own_names.ELSEWHERE)
+
+
+OWN_NAMES = st.one_of(
+    st.builds(
+        lambda name, at, text: name[:at] + text + name[at + 1 :],
+        st.sampled_from([each.name for each in options.OPTIONS if each.dialect == 0]),
+        st.integers(9, 24),
+        st.sampled_from(["", "X", "_", "e", "_0", "_GPU-", "_PORT_", "_PORT_8", "\xb2"]),
+    ),
+    st.builds(
+        "GPUFENCE_{}".format, st.text(st.characters(codec="latin-1", exclude_characters="\0="))
+    ),
+)
+
+
+@MANY
+@given(name=OWN_NAMES, in_file=st.booleans(), first=st.booleans())
+def test_both_languages_refuse_the_same_names(
+    library: Library, tmp_path: Path, name: str, in_file: bool, first: bool
+) -> None:
+    shutil.rmtree(tmp_path / "root", ignore_errors=True)
+    line = f"{name.removeprefix('GPUFENCE_').lower() if in_file else name}=1"
+    path = "/etc/gpufence/gpufence.conf" if in_file else "/proc/1/environ"
+    files = {path: line} if in_file or first else {}
+    asked = machine(tmp_path / "root", {"env": {}, "files": files})
+    if not files:
+        asked = Machine(asked.root, (line,), asked.devices)
+
+    assert library.claims(asked) == answer(asked)
 
 
 GRAMMARS = {"sizes": "size", "percents": "percent", "ratios": "ratio", "megabytes": "megabytes",

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from gen.cli import COMMANDS as HOOKGEN_COMMANDS
-from gpufence.cli import _COMMANDS as GPUFENCE_COMMANDS
+from gpufence.cli import _COMMANDS as GPUFENCE_TEST_COMMANDS
 
 from . import warm_commands
 
@@ -67,7 +67,7 @@ class Command:
 
 CDI = ("generate", "list", "validate")
 COMMANDS = [
-    *(Command(("gpufence", name)) for name in GPUFENCE_COMMANDS if name != "cdi"),
+    *(Command(("gpufence", name)) for name in GPUFENCE_TEST_COMMANDS if name != "cdi"),
     *(Command(("gpufence", "cdi", verb)) for verb in CDI),
     Command(("findsyms",)),
     Command(("findsyms", "check")),

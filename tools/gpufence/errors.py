@@ -36,10 +36,11 @@ class ToolError(Exception):
         Args:
             what: the thing that failed, with the user's own text quoted.
             why: the cause, without a final full stop.
-            fix: one imperative sentence, without a final full stop.
+            fix: one imperative sentence without a final full stop, or a question.
             status: what the process returns.
         """
-        super().__init__(one_line(f"{what}: {why}. {fix}."))
+        stop = "" if fix.endswith("?") else "."
+        super().__init__(one_line(f"{what}: {why}. {fix}{stop}"))
         self.what = what
         self.why = why
         self.fix = fix

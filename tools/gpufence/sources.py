@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from . import sizes
+from . import own_names, sizes
 from .options import Dialect, Keys, Option, Setting, find, find_in_file
 
 CONFIG_PATH = "/etc/gpufence/gpufence.conf"
@@ -175,6 +175,8 @@ def _read_entry(entry: str, origin: Origin) -> Statement | None:
     name, equals, text = entry.partition("=")
     known = find(name) if equals else None
     if known is None:
+        if equals and origin is not Origin.OVERRIDE and own_names.is_unknown(name):
+            raise _unknown(name, origin)
         return None
     option, key = known
     located = _read_key(option, key)
@@ -182,6 +184,14 @@ def _read_entry(entry: str, origin: Origin) -> Statement | None:
         or_uuid = " or a UUID" if option.keys is Keys.INDEX_OR_UUID else ""
         raise ConfigError(f"{sizes.quote(name)} names no GPU. End it with an index{or_uuid}")
     return Statement(option, name, text, origin, *located)
+
+
+def _unknown(name: str, origin: Origin) -> ConfigError:
+    """A typo in a name of ours would be a limit that nobody holds."""
+    place = " of process 1" if origin is Origin.FIRST_PROCESS else ""
+    meant = own_names.nearest(name, in_file=False)
+    fix = f"Did you mean {meant}?" if meant else "Unset it, or see docs/configuration.md"
+    return ConfigError(f"unknown variable {sizes.quote(name)}{place}. {fix}")
 
 
 def _read_key(option: Option, key: str) -> tuple[Target, int, bytes] | None:
@@ -286,7 +296,9 @@ def _gather_config_file(root: str, found: Statements) -> None:
         shown = f"{path} line {number}: '{sizes.quote(name)}'"
         known = find_in_file(name)
         if known is None:
-            raise ConfigError(f"{shown} is unknown. See docs/configuration.md")
+            meant = own_names.nearest(name, in_file=True)
+            fix = f"Did you mean {meant}?" if meant else "See docs/configuration.md"
+            raise ConfigError(f"{shown} is unknown. {fix}")
         located = _read_key(*known)
         if located is None:
             raise ConfigError(f"{shown} names no GPU. End it with an index or a UUID")

@@ -136,10 +136,13 @@ const Option* FindOption(std::string_view name, std::string_view* key) {
   return nullptr;
 }
 
+bool IsInFile(const Option& option) {
+  return option.dialect == kGpufence && option.setting != kConfigFile && option.setting != kDisable;
+}
+
 const Option* FindFileOption(std::string_view name, std::string_view* key) {
   for (const Option& option : kOptions) {
-    if (option.dialect != kGpufence) continue;
-    if (option.setting == kConfigFile || option.setting == kDisable) continue;
+    if (!IsInFile(option)) continue;
     std::string_view base = option.name;
     base.remove_prefix(kOwnPrefix.size());
     if (SplitKey(name, base, /*in_lower_case=*/true, option.keys, key)) return &option;

@@ -68,6 +68,9 @@ const char* NameOf(Dialect dialect);
 // The option that `name` spells, and the key behind it: "", or a '_' and what follows it.
 const Option* FindOption(std::string_view name, std::string_view* key);
 
+// True for an option of ours that the config file may hold.
+bool IsInFile(const Option& option);
+
 // An option of ours by its key in the config file: "memory_limit" is GPUFENCE_MEMORY_LIMIT.
 const Option* FindFileOption(std::string_view name, std::string_view* key);
 

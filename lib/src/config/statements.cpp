@@ -8,6 +8,7 @@
 
 #include "config/fault.h"
 #include "config/file.h"
+#include "config/own_names.h"
 #include "config/share.h"
 #include "config/text.h"
 #include "config/uuid.h"
@@ -65,8 +66,8 @@ bool ReadEntry(std::string_view entry, Origin origin, Statement* statement, bool
                Complaint complaint) {
   const size_t equals = entry.find('=');
   *known = false;
-  if (equals == std::string_view::npos) return true;
   *statement = Statement{};
+  if (equals == std::string_view::npos) return true;
   statement->origin = origin;
   statement->name = First(entry, equals);
   statement->text = After(entry, equals + 1);
@@ -81,11 +82,26 @@ bool ReadEntry(std::string_view entry, Origin origin, Statement* statement, bool
                        statement->option->keys == Keys::kIndexOrUuid ? " or a UUID" : "");
 }
 
+// A typo in a name of ours would be a limit that nobody holds.
+bool RefuseUnknown(const Statement& statement, Complaint complaint) {
+  if (!IsUnknownOwn(statement.name)) return true;
+  char quoted[kQuoteBytes];
+  char nearest[kNearestBytes];
+  Quote(statement.name, quoted);
+  const char* place = statement.origin == Origin::kFirstProcess ? " of process 1" : "";
+  if (!NearestOwn(statement.name, /*in_file=*/false, nearest)) {
+    return complaint.Say("unknown variable %s%s. Unset it, or see docs/configuration.md", quoted,
+                         place);
+  }
+  return complaint.Say("unknown variable %s%s. Did you mean %s?", quoted, place, nearest);
+}
+
 bool GatherEnvironment(char** environment, Statements* statements, Complaint complaint) {
   for (char** entry = environment; entry != nullptr && *entry != nullptr; ++entry) {
     Statement statement;
     bool known = false;
     if (!ReadEntry(*entry, Origin::kEnvironment, &statement, &known, complaint)) return false;
+    if (!known && !RefuseUnknown(statement, complaint)) return false;
     // The first of two equal names counts, as it does for getenv.
     if (!known || FindName(statements, statement.name) != nullptr) continue;
     if (!Add(statements, statement, complaint)) return false;
@@ -116,6 +132,7 @@ bool GatherFirstProcess(const char* root, Scratch* scratch, Complaint complaint)
     Statement statement;
     bool known = false;
     if (!ReadEntry(entry, Origin::kFirstProcess, &statement, &known, complaint)) return false;
+    if (!known && !RefuseUnknown(statement, complaint)) return false;
     if (!known || FindName(statements, statement.name) != nullptr) continue;
     // Our own names fall back together: a general limit set here must not lose to a special one
     // of process 1 that the one who set it could not see.
@@ -188,8 +205,13 @@ bool ReadConfigLine(std::string_view line, size_t number, Statements* statements
   char quoted[kQuoteBytes];
   Quote(statement.name, quoted);
   if (statement.option == nullptr) {
-    return complaint.Say("%s line %zu: '%s' is unknown. See docs/configuration.md", path, number,
-                         quoted);
+    char nearest[kNearestBytes];
+    if (!NearestOwn(statement.name, /*in_file=*/true, nearest)) {
+      return complaint.Say("%s line %zu: '%s' is unknown. See docs/configuration.md", path, number,
+                           quoted);
+    }
+    return complaint.Say("%s line %zu: '%s' is unknown. Did you mean %s?", path, number, quoted,
+                         nearest);
   }
   if (!ReadKey(key, &statement)) {
     return complaint.Say("%s line %zu: '%s' names no GPU. End it with an index or a UUID", path,

@@ -13,7 +13,7 @@ from ..conftest import REPO, Finished, Sim  # noqa: TID252 - the fixtures are on
 from . import lookup_rule
 from .lookup_rule import API, Answer, Query
 
-DRIVERS = Path(os.environ.get("GPUFENCE_DRIVERS", REPO / ".drivers"))
+DRIVERS = Path(os.environ.get("GPUFENCE_TEST_DRIVERS", REPO / ".drivers"))
 REAL_BRANCHES = ["470", "525", "535", "550"]
 CUDA_VERSIONS = {
     "340": 6050,

@@ -258,7 +258,7 @@ def compile_library(tmp_path: Path) -> Compile:
 @pytest.fixture
 def driver_library() -> Callable[[str, str], Path]:
     """`driver_library("550", "libcuda")`: a real driver's file, or a skip."""
-    root = Path(os.environ.get("GPUFENCE_DRIVERS") or REPOSITORY / ".drivers")
+    root = Path(os.environ.get("GPUFENCE_TEST_DRIVERS") or REPOSITORY / ".drivers")
 
     def find(branch: str, library: str) -> Path:
         path = root / branch / f"{library}.so.1"

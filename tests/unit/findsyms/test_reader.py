@@ -179,8 +179,8 @@ def test_no_child_is_left_behind(write_elf: WriteElf) -> None:
         os.waitpid(-1, os.WNOHANG)
 
 
-# Fuzzing. GPUFENCE_FUZZ_ROUNDS asks for more than the default, which keeps the suite quick.
-ROUNDS = int(os.environ.get("GPUFENCE_FUZZ_ROUNDS", "1500"))
+# Fuzzing. GPUFENCE_TEST_FUZZ_ROUNDS asks for more than the default, which keeps the suite quick.
+ROUNDS = int(os.environ.get("GPUFENCE_TEST_FUZZ_ROUNDS", "1500"))
 EXTREMES = (0, 1, 0xFF, 0xFFFF, 0x7FFFFFFF, 0xFFFFFFFF, 1 << 20, 1 << 32, 1 << 63, (1 << 64) - 1)
 
 

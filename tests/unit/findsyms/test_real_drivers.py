@@ -1,6 +1,6 @@
 """The real thing: drivers as NVIDIA ships them, and the model as it is committed.
 
-Needs no GPU. Files come from `ci/fetch-drivers`; GPUFENCE_DRIVERS names another folder.
+Needs no GPU. Files come from `ci/fetch-drivers`; GPUFENCE_TEST_DRIVERS names another folder.
 """
 
 from __future__ import annotations

@@ -193,3 +193,29 @@ def test_two_users_share_one_limit(sim: Sim, folder: Path) -> None:
     finished = Finished(done.returncode, done.stdout, done.stderr)
     assert finished.facts["granted 0"] < 512 * MIB
     assert finished.stderr == ""
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_the_caches_of_hami_keep_groups_of_one_host_apart(
+    sim: Sim, folder: Path, same: bool
+) -> None:
+    """Its file separates processes there; here its path does, as a name."""
+    env = limited(GPUFENCE_STATE_DIR=str(folder / "state"), GPUFENCE_CONTAINER="")
+    caches = [f"/tmp/{uuid.uuid4().hex}.cache" for _ in range(2)]
+    ours, theirs = caches[0], caches[0 if same else 1]
+    holder = sim.spawn(
+        "kill_worker", 1, preload=True, env={**env, "CUDA_DEVICE_MEMORY_SHARED_CACHE": ours}
+    )
+    assert holder.stdout
+    try:
+        assert holder.stdout.readline() == "ready\n"
+        done = sim.run(
+            "limit_probe", preload=True, env={**env, "CUDA_DEVICE_MEMORY_SHARED_CACHE": theirs}
+        )
+    finally:
+        holder.kill()
+        holder.communicate()
+
+    assert (done.facts["granted 0"] < 512 * MIB) is same
+    assert done.stderr == ""
+    assert not any(os.path.exists(cache) for cache in caches)

@@ -33,6 +33,7 @@ def read_claims(system: System) -> Claims:
     dialect_claims.read_shared_file(reading)
     _read_amounts(reading)
     _read_maps(reading)
+    switches.read_group(reading)
     _drop_soft_without_hard(reading)
     try:
         # Also without a limit: an operator may have set one where the container keeps its region.

@@ -48,6 +48,12 @@ def read_identity(reading: Reading) -> None:
     claims.container = c_text(identity)[:128]
 
 
+def read_group(reading: Reading) -> None:
+    """HAMi's name for a container that nobody else named; a long path differs at its end."""
+    cache = reading.text(Dialect.HAMI, Setting.CONTAINER)
+    reading.claims.container = reading.claims.container or c_text(cache[-128:])
+
+
 def read_switches(reading: Reading) -> None:
     """What a policy or a switch of one dialect takes away from it."""
     policy = reading.text(Dialect.HAMI, Setting.CORE_POLICY)

@@ -50,6 +50,7 @@ bool ReadEverything(Reading* reading) {
       !ReadMaps(reading, hidden)) {
     return false;
   }
+  ReadGroup(reading);
   DropSoftWithoutHard(reading->claims);
   return true;
 }

@@ -38,6 +38,7 @@ struct Hidden {
 // In this order: what is taken away, who we are, what is switched off, files, texts.
 bool DropDisabled(Reading* reading);
 void ReadIdentity(Reading* reading);
+void ReadGroup(Reading* reading);  // HAMi's name for a container that nobody else named
 bool ReadScope(Reading* reading);
 bool ReadSwitches(Reading* reading, Hidden* hidden);
 bool ReadVgpuConfig(Reading* reading, Hidden* hidden);

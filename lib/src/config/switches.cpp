@@ -143,4 +143,14 @@ void ReadIdentity(Reading* reading) {
   }
 }
 
+void ReadGroup(Reading* reading) {
+  Claims* claims = reading->claims;
+  if (claims->container[0] != '\0') return;
+  const std::string_view cache = TextOf(reading->statements(), Dialect::kHami, Setting::kContainer);
+  // A long path differs from others at its end.
+  constexpr size_t kMost = sizeof claims->container - 1;
+  const size_t start = cache.size() > kMost ? cache.size() - kMost : 0;
+  Copy(After(cache, start), claims->container, sizeof claims->container);
+}
+
 }  // namespace gpufence

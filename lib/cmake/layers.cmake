@@ -10,7 +10,8 @@ function(gpufence_link target link)
   file(CREATE_LINK ${target} ${link} SYMBOLIC)
 endfunction()
 
-# gpufence_objects(TARGET SEES layer… SOURCES file…): an object library of the library proper.
+# gpufence_objects(TARGET SEES layer… SOURCES file…): an object library of the library proper. Tests
+# get TARGET_checked beside it, which ends programs that break the rule of core/held_locks.h.
 function(gpufence_objects target)
   cmake_parse_arguments(arg "" "" "SEES;SOURCES" ${ARGN})
   set(view ${CMAKE_BINARY_DIR}/layers/${target})
@@ -27,7 +28,16 @@ function(gpufence_objects target)
       gpufence_link(${CMAKE_SOURCE_DIR}/src/${seen} ${view}/${seen})
     endif()
   endforeach()
-  add_library(${target} OBJECT ${arg_SOURCES})
+  gpufence_object_library(${target} ${view} ${arg_SOURCES})
+  if(GPUFENCE_TESTS)
+    gpufence_object_library(${target}_checked ${view} ${arg_SOURCES})
+    target_compile_definitions(${target}_checked PRIVATE GPUFENCE_CHECK_LOCKS)
+    set_target_properties(${target}_checked PROPERTIES INTERPROCEDURAL_OPTIMIZATION OFF)
+  endif()
+endfunction()
+
+function(gpufence_object_library target view)
+  add_library(${target} OBJECT ${ARGN})
   target_include_directories(${target} PRIVATE ${view})
   target_link_libraries(${target} PRIVATE gpufence_flags)
   add_dependencies(${target} gpufence_render)

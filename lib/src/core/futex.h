@@ -12,6 +12,8 @@
 
 #include <atomic>
 
+#include "core/held_locks.h"
+
 namespace gpufence {
 
 // The monotonic clock, in nanoseconds.
@@ -58,11 +60,12 @@ inline void FutexWakeShared(const std::atomic<uint32_t>* word, uint32_t bits) {
   errno = error;
 }
 
-// A lock between threads of one process that may be held across a driver call which does not wait
-// for the GPU. Lives in memory that is wiped on fork, where zero means free.
+// A lock between threads of one process that may be held across a system call, never across a call
+// of the driver (core/held_locks.h). Lives in memory that is wiped on fork, where zero means free.
 class FutexLock {
  public:
   void Lock() {
+    CountLock();
     uint32_t free = 0;
     if (word_.compare_exchange_strong(free, kHeld, std::memory_order_acquire)) return;
     while (word_.exchange(kContended, std::memory_order_acquire) != kFree) {
@@ -70,6 +73,7 @@ class FutexLock {
     }
   }
   void Unlock() {
+    CountUnlock();
     if (word_.exchange(kFree, std::memory_order_release) == kContended) FutexWakeAll(&word_);
   }
 

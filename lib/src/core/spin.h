@@ -8,6 +8,7 @@
 #include <atomic>
 
 #include "core/futex.h"
+#include "core/held_locks.h"
 
 namespace gpufence {
 
@@ -25,8 +26,12 @@ class SpinLock {
   void Lock() {
     if (held_.exchange(true, std::memory_order_acquire)) [[unlikely]]
       LockLate();
+    CountLock();
   }
-  void Unlock() { held_.store(false, std::memory_order_release); }
+  void Unlock() {
+    held_.store(false, std::memory_order_release);
+    CountUnlock();
+  }
 
  private:
   // Reads while it waits: whoever writes takes the line away from the holder, who needs it. One

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <initializer_list>
 
+#include "core/held_locks.h"
 #include "state/core_region.h"
 #include "state/identity.h"
 #include "state/shared_file.h"
@@ -39,6 +40,7 @@ class JoinLock {
   }
 
  private:
+  CountedLock counted_;
   int fd_;
   uint32_t byte_;
   bool held_ = false;

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/held_locks.h"
 #include "state/owner.h"
 
 namespace gpufence {
@@ -146,6 +147,7 @@ class MakersTurn {
   MakersTurn& operator=(const MakersTurn&) = delete;
 
  private:
+  CountedLock counted_;
   int fd_;
 };
 

@@ -8,6 +8,7 @@
 #include <initializer_list>
 
 #include "core/futex.h"
+#include "core/held_locks.h"
 #include "state/region.h"
 #include "state/shared_file.h"
 #include "state/sharing.h"
@@ -203,6 +204,7 @@ uint32_t ClaimSlot(const RegionFile& file) {
 
 uint32_t ReclaimDead(const RegionFile& mapped, uint32_t own_slot, Effort effort) {
   if (mapped.fd < 0) return 0;
+  const CountedLock counted;
   bool waited = false;
   if (!TakeReclaimTurn(&waited)) return 0;
   uint32_t reclaimed = 0;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "core/entries.h"
+#include "core/held_locks.h"
 #include "driver_abi.h"
 
 // A forwarded call leaves no frame behind; g++ does so from -O2 on by itself.
@@ -20,6 +21,9 @@ namespace real {
 // The current word of an entry. Relaxed: the driver's code was mapped before its address was stored.
 template <typename Function>
 inline Function* Entry(gpufence::Sym sym) {
+#ifdef GPUFENCE_CHECK_LOCKS
+  gpufence::ExpectNoLock(gpufence::kSymInfo[sym].name);
+#endif
   return reinterpret_cast<Function*>(gpufence_entry[sym].load(std::memory_order_relaxed));
 }
 

@@ -254,7 +254,8 @@ def test_containers_that_share_a_state_folder_have_limits_of_their_own(
     bare: Sim, tmp_path: Path, own_pids: bool
 ) -> None:
     shared = tmp_path / "shared"
-    shared.mkdir(mode=0o777)
+    shared.mkdir()
+    shared.chmod(0o1777)
     document = cdi_document(bare.build, "--memory", "1GiB", "--state", str(shared), "--no-node")
     box = box_of(bare, tmp_path, document).but(own_pids=own_pids)
 

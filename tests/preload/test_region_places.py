@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 import struct
 import subprocess
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,28 @@ def unshared(sim: Sim, script: str, *options: str, **env: str) -> Finished:
         pytest.skip(f"this machine does not allow `unshare {' '.join(options)}`")
     probe = sim.build / "tests" / "limit_probe"
     return sim.run(tool, *options, "sh", "-ec", script, probe, preload=True, env=limited(**env))
+
+
+@pytest.fixture
+def probe_as(sim: Sim, folder: Path) -> Callable[..., Finished]:
+    """limit_probe as another user, on a machine of that user's own."""
+
+    def run(uid: int, **env: str) -> Finished:
+        theirs = Sim(sim.build, folder / f"machine-{uid}", sim.env)
+        done = subprocess.run(
+            [sim.build / "tests" / "limit_probe"],
+            env=theirs.environment(preload=True, extra=env),
+            user=uid,
+            group=uid,
+            extra_groups=[],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        return Finished(done.returncode, done.stdout, done.stderr)
+
+    return run
 
 
 def refused_with(done: Finished) -> str:
@@ -166,31 +189,20 @@ def test_containers_that_share_a_folder_share_no_limit(in_mnt: Sim) -> None:
 
 
 @needs_root
-def test_two_users_share_one_limit(sim: Sim, folder: Path) -> None:
+def test_two_users_share_one_limit(
+    sim: Sim, folder: Path, probe_as: Callable[..., Finished]
+) -> None:
     """The machine's file is a user's own, so each has a machine; the region is the container's."""
-    probe = sim.build / "tests" / "limit_probe"
     env = limited(GPUFENCE_STATE_DIR=str(folder / "state"))
     holder = sim.spawn("kill_worker", 1, preload=True, env=env)
     assert holder.stdout
-    theirs = Sim(sim.build, folder / "machine", sim.env)
     try:
         assert holder.stdout.readline() == "ready\n"
-        done = subprocess.run(
-            [probe],
-            env=theirs.environment(preload=True, extra=env),
-            user=65534,
-            group=65534,
-            extra_groups=[],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        finished = probe_as(65534, **env)
     finally:
         holder.kill()
         holder.communicate()
 
-    finished = Finished(done.returncode, done.stdout, done.stderr)
     assert finished.facts["granted 0"] < 512 * MIB
     assert finished.stderr == ""
 
@@ -219,3 +231,95 @@ def test_the_caches_of_hami_keep_groups_of_one_host_apart(
     assert (done.facts["granted 0"] < 512 * MIB) is same
     assert done.stderr == ""
     assert not any(os.path.exists(cache) for cache in caches)
+
+
+@needs_root
+def test_who_cannot_use_the_named_folder_is_refused(
+    sim: Sim, folder: Path, probe_as: Callable[..., Finished]
+) -> None:
+    """That user would keep a ledger of its own elsewhere: twice the limit in one container."""
+    (folder / "state").mkdir(mode=0o700)
+    env = limited(GPUFENCE_STATE_DIR=str(folder / "state"))
+
+    granted = sim.run("limit_probe", preload=True, env=env)
+    line = refused_with(probe_as(65534, **env))
+
+    assert granted.facts["granted 0"] == 512 * MIB
+    assert f"{folder}/state/gpufence-" in line
+    assert "Permission denied" in line
+    assert "GPUFENCE_STATE_DIR" in line
+
+
+def in_order(before: str, *steps: str) -> str:
+    """Shell: a machine in /mnt whose usual places are its own, and steps on it."""
+    mounts = ["mount -t tmpfs none /run"]
+    mounts += [
+        f"mount -t tmpfs -o mode=1777 none {place}" for place in ("/dev/shm", "/tmp", "/mnt")
+    ]
+    return "\n".join([*mounts, before, *steps])
+
+
+def probe_of(uid: int) -> str:
+    """Shell: the probe as that user, on a machine of its own, then where the region is."""
+    drop = f"setpriv --reuid={uid} --regid={uid} --clear-groups" if uid else ""
+    places = "/run/gpufence/*.v* /dev/shm/*.v* /tmp/*.v*"
+    return f'GPUFENCE_SIM_STATE=/mnt/of-{uid} {drop} "$0" >/dev/null; ls {places} 2>/mnt/0 || true'
+
+
+@needs_root
+@pytest.mark.parametrize(
+    ("before", "home"),
+    [
+        ("mkdir /run/gpufence", "/dev/shm"),
+        ("mkdir -m 0700 /run/gpufence", "/dev/shm"),
+        ("mkdir -m 1777 /run/gpufence", "/run/gpufence"),
+        ("true", "/dev/shm"),
+        ("mkdir -m 1777 /run/gpufence; mount -t tmpfs -o ro,mode=1777 none /run/gpufence",
+         "/dev/shm"),
+        ("chmod 0755 /dev/shm", "/tmp"),
+    ],
+    ids=["roots", "hidden", "everybodys", "none", "read-only", "no-shm"],
+)  # fmt: skip
+@pytest.mark.parametrize("uids", [(0, 65534), (65534, 0)], ids=["root-first", "root-last"])
+def test_all_users_meet_in_one_place(
+    in_mnt: Sim, before: str, home: str, uids: tuple[int, int]
+) -> None:
+    """The folder is chosen by facts that are the same for every user."""
+    done = unshared(in_mnt, in_order(before, *map(probe_of, uids)), "--mount")
+
+    regions = re.findall(r"^(/\S+)/gpufence-\S+$", done.stdout, re.MULTILINE)
+    assert (regions, done.stderr) == ([home, home], "")
+
+
+@needs_root
+def test_a_folder_that_appears_later_is_not_a_second_place(in_mnt: Sim) -> None:
+    appears = 'mkdir -m 1777 /run/gpufence; "$0" >/dev/null; ls /run/gpufence'
+
+    done = unshared(in_mnt, in_order("true", probe_of(65534), appears), "--mount")
+
+    assert done.stdout.startswith("/dev/shm/gpufence-")
+    assert (done.stdout.count("\n"), done.stderr) == (1, "")
+
+
+@needs_root
+@pytest.mark.parametrize("is_used", [True, False])
+def test_who_sees_the_place_read_only_joins_nobody_elsewhere(in_mnt: Sim, is_used: bool) -> None:
+    """Others write to it through another mount. A file that nobody uses any more is no place."""
+    hold = """
+        mkfifo /mnt/hold; exec 3<>/mnt/hold
+        "${0%limit_probe}kill_worker" 1 </mnt/hold >/mnt/out &
+        until grep -q ready /mnt/out; do sleep 0.01; done
+    """
+    alone = """
+        unshare --mount sh -ec 'mount -o remount,bind,ro /run/gpufence; exec "$0"' "$0"
+    """
+    end = "kill -9 $!" if is_used else "true"
+    before = "mkdir -m 1777 /run/gpufence; mount --bind /run/gpufence /run/gpufence"
+
+    use = hold if is_used else '"$0" >/dev/null'
+    done = unshared(in_mnt, in_order(before, use, alone, end), "--mount")
+
+    if is_used:
+        assert "Read-only file system" in refused_with(done)
+    else:
+        assert (done.facts["granted 0"], done.stderr) == (512 * MIB, "")

@@ -28,6 +28,8 @@ def root(tmp_path: Path) -> Path:
     """The root folder of an imagined container, with the usual folders."""
     for name in ("run", "tmp", "dev/shm", "etc"):
         (tmp_path / "root" / name).mkdir(parents=True)
+    for name in ("tmp", "dev/shm"):
+        (tmp_path / "root" / name).chmod(0o1777)
     return tmp_path / "root"
 
 
@@ -191,11 +193,16 @@ def folders(root: Path, **variables: str) -> Finding:
     return surroundings.folders(here, surroundings.limits(here)[1])
 
 
-def test_the_first_folder_that_can_be_used_is_told(root: Path) -> None:
+def test_the_first_folder_for_every_user_is_told(root: Path) -> None:
+    (root / "run" / "gpufence").mkdir(mode=0o755)
+
     found = folders(root)
 
-    assert found.facts["state"] == {"/run/gpufence": None, "/dev/shm": None, "/tmp": None}
-    assert "in /run/gpufence" in found.told[0]
+    assert found.facts["state"] == {
+        "/run/gpufence": "is not for every user to write to",
+        "/dev/shm": None,
+    }
+    assert "in /dev/shm" in found.told[0]
     assert whys(found) == ([], [])
 
 
@@ -213,10 +220,11 @@ def test_without_any_folder_a_limit_cannot_hold(root: Path) -> None:
     assert (len(unlimited.problems), len(unlimited.notes)) == (0, 1)
 
 
-def test_a_named_state_folder_that_is_passed_over_is_a_note(root: Path) -> None:
+def test_a_named_state_folder_is_the_only_one(root: Path) -> None:
     found = folders(root, GPUFENCE_MEMORY_LIMIT="1g", GPUFENCE_STATE_DIR="/srv/state/a")
 
-    assert "does not exist, nor does the folder above it" in whys(found)[1][0]
+    assert list(found.facts["state"]) == ["/srv/state/a"]
+    assert "does not exist, nor does the folder above it" in whys(found)[0][0]
 
 
 def test_a_node_folder_that_cannot_be_used_is_a_problem(root: Path) -> None:

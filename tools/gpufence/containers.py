@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from . import limits_bytes, limits_file, region, shared_layout, sources
+from . import places as state_places
 from .errors import ToolError
 from .options import Dialect, Setting
 from .shared_file import folders
@@ -107,7 +108,7 @@ def reduced(name: str) -> str:
 
 def _container(name: str, region_path: Path | None, looked: tuple[Path, ...]) -> Container:
     owner = region_path.stat().st_uid if region_path else None
-    for folder in looked:
+    for folder in (region_path.parent,) if region_path else looked:
         path = limits_file.path_of(folder, name)
         try:
             found = path.lstat()
@@ -119,9 +120,9 @@ def _container(name: str, region_path: Path | None, looked: tuple[Path, ...]) ->
 
 
 def library_places(environment: Mapping[str, str]) -> tuple[Path, ...]:
-    """Where the library keeps a container's files, in its order."""
+    """Where the library looks for a container's files, in its order."""
     own = environment.get("GPUFENCE_STATE_DIR") or core_environment().get("GPUFENCE_STATE_DIR")
-    return folders({"GPUFENCE_STATE_DIR": own or ""})
+    return state_places.of(own)
 
 
 def core_environment() -> Mapping[str, str]:

@@ -5,9 +5,6 @@ Joins a limits file (gpufence set) with what processes published. Must not know 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from pathlib import Path
-
 from . import limits_file, sizes
 from .core_file import Shares
 from .errors import ToolError
@@ -17,14 +14,13 @@ from .region import Device, Region
 _WHOLE_SHARE = 100_000
 
 
-def amounts(of: Region, places: Iterable[Path], uuid: str) -> Amounts:
+def amounts(of: Region, uuid: str) -> Amounts:
     """What was set for the container on this GPU; nothing where no file of its owner's says so."""
     try:
         owner = of.path.stat().st_uid
-        for folder in places:
-            found = limits_file.read(limits_file.path_of(folder, of.container), owner)
-            if found is not None:
-                return found.of(sizes.parse_uuid(uuid))
+        found = limits_file.read(limits_file.path_of(of.path.parent, of.container), owner)
+        if found is not None:
+            return found.of(sizes.parse_uuid(uuid))
     except (OSError, ToolError):
         pass
     return Amounts()

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from . import places
 from . import shared_layout as layout
 from .errors import ToolError
 from .limits_bytes import EVERY_GPU, Amounts, bank_at, current, image, is_limits_file, pack_bank
@@ -96,24 +97,26 @@ def prepare(folders: tuple[Path, ...], container: str) -> Path:
 
     From then on the container exists, also before a program of it used a GPU.
 
+    Args:
+        folders: those that the library looks into.
+        container: its name, as files have it.
+
     Raises:
-        LimitsFileError: it can be made in none of the folders.
+        LimitsFileError: it cannot be made where the library would look for it.
     """
-    problem: OSError = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-    for folder in folders:
+    path = path_of(folders[0], container)
+    try:
+        folder = places.home(folders, container)
+        if folder is None:
+            raise FileNotFoundError(errno.ENOENT, "no folder is for every user to write to")
         path = path_of(folder, container)
-        if os.path.lexists(path):
-            return path
-    for folder in folders:
-        path = path_of(folder, container)
-        try:
-            _make_folder(folder)
+        if not os.path.lexists(path):
+            if len(folders) == 1:
+                _make_folder(folder)
             _make(path, image(1, {}), replacing=False)
-        except OSError as error:
-            problem = error
-        else:
-            return path
-    raise _unusable(path_of(folders[-1], container), problem)
+    except OSError as error:
+        raise _unusable(path, error) from None
+    return path
 
 
 def change(

@@ -29,7 +29,7 @@ TABLE: dict[str, tuple[Row, ...]] = {
         ("GPUFENCE_SCOPE", "SCOPE", "", "container (default) or process",
          "whether a limit holds for the container's processes together or for each alone"),
         ("GPUFENCE_STATE_DIR", "STATE_FOLDER", "", "absolute path",
-         "where the container's processes keep their common ledger, tried first"),
+         "the folder where the container's processes keep their ledger; no other one is tried"),
         ("GPUFENCE_NODE_DIR", "NODE_FOLDER", "", "absolute path",
          "where the containers of one GPU meet to take turns"),
         ("GPUFENCE_CONTAINER", "CONTAINER", "", "name",

@@ -290,12 +290,12 @@ def _prepare(environment: Mapping[str, str], *, is_named: bool) -> None:
     """
     from . import containers, leftovers, limits_file
 
-    places = containers.library_places(environment)
-    leftovers.sweep(places)
+    folders = containers.library_places(environment)
+    leftovers.sweep(dict.fromkeys((*folders, *containers.places(None))))
     if not is_named:
         return
     try:
-        limits_file.prepare(places, containers.reduced(environment["GPUFENCE_CONTAINER"]))
+        limits_file.prepare(folders, containers.reduced(environment["GPUFENCE_CONTAINER"]))
     except limits_file.LimitsFileError as error:
         print(f"gpufence: {error}", file=sys.stderr)
 

@@ -19,11 +19,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
+from . import places
 from . import shared_layout as layout
 from .errors import ToolError
 
-# hooks/region_places.h, in its order; GPUFENCE_STATE_DIR comes first.
-_FOLDERS = ("/run/gpufence", "/dev/shm", "/tmp")
 FLOCK = "hhqqi4x"  # struct flock of a 64-bit system
 
 
@@ -73,7 +72,7 @@ class Owner:
 
 
 def folders(environment: Mapping[str, str], given: str | None = None) -> tuple[Path, ...]:
-    """Where containers' files may be, in the library's order.
+    """Where containers' files may be, in the library's order: of all containers, not of one.
 
     Args:
         environment: GPUFENCE_STATE_DIR and GPUFENCE_NODE_DIR are looked at.
@@ -83,15 +82,15 @@ def folders(environment: Mapping[str, str], given: str | None = None) -> tuple[P
         return (Path(given),)
     own = (environment.get("GPUFENCE_STATE_DIR", ""), environment.get("GPUFENCE_NODE_DIR", ""))
     named = [text for text in own if text.startswith("/")]
-    return tuple(dict.fromkeys(Path(text) for text in (*named, *_FOLDERS)))
+    return tuple(dict.fromkeys(Path(text) for text in (*named, *places.USUAL)))
 
 
-def matching(places: tuple[Path, ...], pattern: str) -> Iterator[Path]:
+def matching(looked: tuple[Path, ...], pattern: str) -> Iterator[Path]:
     """Regular files with a name of that pattern, place by place, sorted; no link is followed.
 
     A place that does not exist or may not be read holds none.
     """
-    for place in places:
+    for place in looked:
         try:
             found = sorted(place.glob(pattern))
         except OSError:

@@ -12,7 +12,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import dialects, locate, namespaces
+from . import dialects, locate, namespaces, places
 from .config import amount_text, rows_of
 from .errors import ToolError
 from .finding import Collected, Finding, failed
@@ -22,7 +22,6 @@ from .sources import ConfigError, System
 
 PRELOAD_FILE = "/etc/ld.so.preload"
 _LIBRARY = "libgpufence.so"
-_STATE_FOLDERS = ("/run/gpufence", "/dev/shm", "/tmp")
 
 # A region and a core file, as far as they are filled: less than this is soon full.
 _ENOUGH_BYTES = 16 << 20
@@ -241,8 +240,8 @@ def limits(scene: Scene) -> tuple[Finding, Claims | None]:
 def folders(scene: Scene, claims: Claims | None) -> Finding:
     """Where the container's processes keep their ledger, and containers take turns."""
     found = Collected("folders")
-    state_names = [claims.state_folder] if claims and claims.state_folder else []
-    states = {name: _folder_state(scene, name) for name in (*state_names, *_STATE_FOLDERS)}
+    named = claims.state_folder if claims else ""
+    states = {named: _folder_state(scene, named)} if named else _usual_states(scene)
     usable = next((name for name, why in states.items() if not why), None)
     container = (claims.container if claims else "") or _derived_name(scene)
     found.facts["container"] = container
@@ -253,18 +252,12 @@ def folders(scene: Scene, claims: Claims | None) -> Finding:
         complaint = failed(
             "no folder for the container's ledger",
             "; ".join(f"{name} {why}" for name, why in states.items()),
-            "Mount one at /run/gpufence, or set GPUFENCE_SCOPE=process",
+            "Make it with mode 1777, or set GPUFENCE_SCOPE=process"
+            if named
+            else "Mount one with mode 1777 at /run/gpufence, or set GPUFENCE_SCOPE=process",
         )
         needed = claims is not None and claims.any_limit and not claims.process_scope
         (found.problems if needed else found.notes).append(complaint)
-    elif state_names and usable != state_names[0]:
-        found.notes.append(
-            failed(
-                f"GPUFENCE_STATE_DIR={state_names[0]}",
-                f"it {states[state_names[0]]}, so {usable} is used",
-                "Make it with mode 1777",
-            )
-        )
     _node_folder(scene, claims.node_folder if claims else "", found)
     return found.done()
 
@@ -292,6 +285,24 @@ def _node_folder(scene: Scene, name: str, found: Collected) -> None:
                 "Mount the node's folder there, with mode 1777",
             )
         )
+
+
+def _usual_states(scene: Scene) -> dict[str, str]:
+    """Why no ledger lies in each of the usual folders, up to the one where it belongs: "" there.
+
+    The first that is for every user decides, also where doctor's own cannot use it.
+    """
+    states: dict[str, str] = {}
+    for name in places.USUAL:
+        try:
+            states[name] = places.why_passed_by(scene.path(name))
+            if states[name]:
+                continue
+            states[name] = _folder_state(scene, name)
+        except OSError as error:
+            states[name] = (error.strerror or str(error)).lower()
+        break
+    return states
 
 
 def _folder_state(scene: Scene, name: str) -> str:

@@ -15,7 +15,7 @@ from . import core_file, gpus, in_force, region
 from .limits_bytes import Amounts
 from .people import People, Pod
 from .region import Activity
-from .shared_file import Life, Owner, RegionError, folders, is_in_use
+from .shared_file import Life, Owner, RegionError, is_in_use
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ class Watcher:
         seats: _Seats,
         reading: gpus.Reading | None,
     ) -> Container:
-        limits = in_force.amounts(of, folders(self.environment, self.folder), device.uuid)
+        limits = in_force.amounts(of, device.uuid)
         gpu_bytes = reading.memory_total_bytes if reading else None
         limit_bytes = in_force.memory(device, limits, gpu_bytes)
         seat = seats.take(device.uuid, of.container)

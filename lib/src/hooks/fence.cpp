@@ -166,8 +166,8 @@ bool MakeRoomOn(uint32_t device) {
 const char* AdviceOn(int error) {
   return error == EMFILE || error == ENFILE
              ? "Raise the limit of open files (ulimit -n)"
-             : "Mount a writable folder and name it in GPUFENCE_STATE_DIR, or set "
-               "GPUFENCE_SCOPE=process to limit each process by itself";
+             : "Give all of the container's processes one folder that each of them can write to, "
+               "by GPUFENCE_STATE_DIR, or set GPUFENCE_SCOPE=process to limit each by itself";
 }
 
 FenceState FenceDevices(Fence* fence, const Workspace& work, RegionFile* opened) {

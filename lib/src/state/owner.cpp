@@ -55,6 +55,11 @@ bool IsLocked(int fd, uint32_t byte) {
   return fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 
+bool AnyLocked(int fd) {
+  struct flock lock = LockAt(kLockBase, 0, F_WRLCK);  // a length of 0 means to the end
+  return fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
 uint64_t OwnStartTicks() {
   char link[16];
   const ssize_t length = readlink("/proc/self", link, sizeof link - 1);

@@ -25,6 +25,9 @@ bool SetLock(int fd, uint32_t byte, short type);
 // True when another open file holds the lock. Works on a read-only descriptor.
 bool IsLocked(int fd, uint32_t byte);
 
+// True when another open file holds any slot's lock, or is coming to take one. Likewise.
+bool AnyLocked(int fd);
+
 // What a slot's record says of its owner: worth something only in our own pid namespace, where the
 // number means the same process.
 enum class Owner : uint8_t { kAlive, kGone, kUnknown };

@@ -66,8 +66,12 @@ bool OpenRegion(const RegionPlaces& places, RegionFile* file, char* why, size_t 
   SharedFile found;
   if (!OpenSharedFile(kRegionKind, PlacesFor(places, name), &found, path, sizeof path)) {
     const int error = errno;
-    snprintf(why, why_bytes, "no place for the container's shared region (last tried %s: %s)", path,
-             ErrorText(error));
+    if (path[0] == '\0') {
+      snprintf(why, why_bytes, "no place for the container's shared region");
+    } else {
+      snprintf(why, why_bytes, "the container's shared region belongs at %s: %s", path,
+               ErrorText(error));
+    }
     errno = error;
     return false;
   }

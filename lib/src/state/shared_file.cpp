@@ -12,6 +12,7 @@
 
 #include "core/held_locks.h"
 #include "state/owner.h"
+#include "state/standing.h"
 
 namespace gpufence {
 namespace {
@@ -62,11 +63,30 @@ Opened MapFile(const SharedFileKind& kind, int fd, int protection, SharedFile* f
   return Opened::kDamaged;
 }
 
+// A link, a folder, or a file that somebody keeps from others: the same for every user, unlike a
+// file that this process alone cannot open.
+bool IsForNobody(const char* path) {
+  struct stat found = {};
+  return lstat(path, &found) == 0 &&
+         (!S_ISREG(found.st_mode) || (found.st_mode & kFileMode) != kFileMode);
+}
+
+Opened WhyNotOpened(const char* path) {
+  if (errno == ENOENT || errno == ENOTDIR) return Opened::kAbsent;
+  const int error = errno;
+  if (IsForNobody(path)) {
+    errno = EEXIST;
+    return Opened::kDamaged;
+  }
+  errno = error;
+  return Opened::kUnusable;
+}
+
 // Without O_CREAT: sticky world-writable folders refuse even an existing file of another user then
 // (fs.protected_regular).
 Opened OpenExisting(const SharedFileKind& kind, const char* path, int mode, SharedFile* file) {
   const int fd = OpenBeyondStreams(path, mode | O_NONBLOCK);
-  if (fd < 0) return errno == ENOENT || errno == ENOTDIR ? Opened::kAbsent : Opened::kUnusable;
+  if (fd < 0) return WhyNotOpened(path);
   const int protection = mode == O_RDONLY ? PROT_READ : PROT_READ | PROT_WRITE;
   const Opened opened = MapFile(kind, fd, protection, file);
   if (opened == Opened::kReady) return opened;
@@ -151,38 +171,95 @@ class MakersTurn {
   int fd_;
 };
 
-// The first that is ready. `path` is PATH_MAX long.
-bool MapFirst(const SharedFileKind& kind, const SharedFilePlaces& places, int mode,
-              SharedFile* file, char* path) {
-  for (const char* folder : places.folders) {
-    if (folder == nullptr) break;
-    if (PathOf(folder, places.file_name, path) &&
-        OpenExisting(kind, path, mode, file) == Opened::kReady) {
-      return true;
-    }
-  }
-  return false;
+// A person chose the only folder: whether all users can use it is that person's to see to, and who
+// cannot is refused.
+Standing StandingIn(const SharedFilePlaces& places, const char* folder) {
+  return places.folders[1] == nullptr ? Standing::kOpen : StandingOf(folder);
 }
 
-bool MakeInFirst(const SharedFileKind& kind, const SharedFilePlaces& places, SharedFile* file,
-                 char* path) {
-  const MakersTurn turn(places.lock_folder);
-  if (MapFirst(kind, places, O_RDWR, file, path)) return true;
-  int error = ENOENT;
+// Whether a process has a place in the file; not when it cannot be opened to ask.
+bool IsInUse(const char* path) {
+  const int fd = OpenBeyondStreams(path, O_RDONLY | O_NONBLOCK);
+  if (fd < 0) return false;
+  const bool in_use = AnyLocked(fd);
+  close(fd);
+  return in_use;
+}
+
+enum class Search : uint8_t { kFound, kNone, kRefused };
+
+// Whether the file is to be looked for there. What another mount made read-only for this process
+// alone holds the file of those who can write to it.
+Search LooksInto(const SharedFilePlaces& places, const char* folder, const char* path, int mode) {
+  switch (StandingIn(places, folder)) {
+    case Standing::kOpen:
+      return Search::kFound;
+    case Standing::kAbsent:
+      return Search::kNone;
+    case Standing::kUnknown:
+      return Search::kRefused;
+    case Standing::kReadOnly:
+      break;
+  }
+  if (!IsInUse(path)) return Search::kNone;
+  errno = EROFS;
+  return mode == O_RDONLY ? Search::kFound : Search::kRefused;
+}
+
+// The first folder that has the file. Whatever keeps this process alone from using it ends the
+// search: a process that went on would share another file than the others. `path` is PATH_MAX long.
+Search FindFirst(const SharedFileKind& kind, const SharedFilePlaces& places, int mode,
+                 SharedFile* file, char* path) {
   for (const char* folder : places.folders) {
     if (folder == nullptr) break;
-    if (!PathOf(folder, places.file_name, path)) continue;
+    if (!PathOf(folder, places.file_name, path)) {
+      errno = ENAMETOOLONG;
+      return Search::kRefused;
+    }
+    const Search here = LooksInto(places, folder, path, mode);
+    if (here == Search::kRefused) return here;
+    if (here == Search::kNone) continue;
+    const Opened opened = OpenExisting(kind, path, mode, file);
+    file->folder = folder;
+    if (opened == Opened::kReady) return Search::kFound;
+    if (opened == Opened::kUnusable) return Search::kRefused;
+  }
+  return Search::kNone;
+}
+
+// In the first open folder. The next one is for a damaged file's sake alone, which everybody passes
+// by who cannot remove it.
+bool MakeInFirst(const SharedFileKind& kind, const SharedFilePlaces& places, SharedFile* file,
+                 char* path) {
+  int error = ENOENT;
+  path[0] = '\0';
+  for (const char* folder : places.folders) {
+    if (folder == nullptr) break;
+    if (StandingIn(places, folder) != Standing::kOpen) continue;
+    PathOf(folder, places.file_name, path);
     // Living processes that still map a damaged file keep it; newcomers meet in a fresh one.
     if (OpenExisting(kind, path, O_RDWR, file) == Opened::kDamaged) unlink(path);
     Opened made = Opened::kAbsent;
     for (int attempt = 0; made == Opened::kAbsent && attempt < kOpenAttempts; ++attempt) {
       made = Make(kind, folder, path, file);
     }
-    if (made == Opened::kReady) return true;
     error = errno;
+    file->folder = folder;
+    if (made == Opened::kReady) return true;
+    if (made != Opened::kDamaged) break;
   }
   errno = error;
   return false;
+}
+
+bool FindOrMake(const SharedFileKind& kind, const SharedFilePlaces& places, SharedFile* file,
+                char* path) {
+  Search found = FindFirst(kind, places, O_RDWR, file, path);
+  if (found != Search::kNone) return found == Search::kFound;
+  const MakersTurn turn(places.lock_folder);
+  found = FindFirst(kind, places, O_RDWR, file, path);
+  if (found != Search::kNone) return found == Search::kFound;
+  return MakeInFirst(kind, places, file, path);
 }
 
 bool LeadsTo(const char* path, const SharedFile& file) {
@@ -216,20 +293,26 @@ bool MapInPlace(const SharedFileKind& kind, SharedFile* file, const char* path, 
 bool FindSharedFile(const SharedFileKind& kind, const SharedFilePlaces& places, int mode,
                     SharedFile* file) {
   char path[PATH_MAX];
-  return MapInPlace(kind, file, path, [&] { return MapFirst(kind, places, mode, file, path); });
+  return MapInPlace(kind, file, path,
+                    [&] { return FindFirst(kind, places, mode, file, path) == Search::kFound; });
 }
 
 bool OpenSharedFile(const SharedFileKind& kind, const SharedFilePlaces& places, SharedFile* file,
                     char* path, size_t path_bytes) {
   char last_path[PATH_MAX] = "";
-  const bool opened = MapInPlace(kind, file, last_path, [&] {
-    return MapFirst(kind, places, O_RDWR, file, last_path) ||
-           MakeInFirst(kind, places, file, last_path);
-  });
+  const bool opened =
+      MapInPlace(kind, file, last_path, [&] { return FindOrMake(kind, places, file, last_path); });
   const int error = errno;
   snprintf(path, path_bytes, "%s", last_path);
   errno = error;
   return opened;
+}
+
+const char* FolderOf(const SharedFilePlaces& places) {
+  for (const char* folder : places.folders) {
+    if (folder != nullptr && StandingIn(places, folder) == Standing::kOpen) return folder;
+  }
+  return nullptr;
 }
 
 void HasPlace(int fd) { SetLock(fd, kComingByte, F_UNLCK); }

@@ -1,5 +1,5 @@
 // A file that processes share as memory: found in one of several folders, or made in the first that
-// allows it, whole or not at all. Must not know what is in it.
+// every user can use, whole or not at all. Must not know what is in it.
 #pragma once
 
 #include <limits.h>
@@ -19,7 +19,9 @@ struct SharedFileKind {
   bool (*is_ready)(const void* memory);
 };
 
-// Where to look, in order, and under which name. Texts are the caller's.
+// Where to look, in order, and under which name. Texts are the caller's. Of several folders, those
+// that not every user can use are passed by (state/standing.h); a folder that stands alone is used
+// whoever can use it, and made where it is missing.
 struct SharedFilePlaces {
   static constexpr size_t kMost = 4;
   const char* folders[kMost];  // nullptr ends the list early
@@ -32,6 +34,7 @@ struct SharedFile {
   int fd = -1;
   uint64_t device = 0;  // which file the descriptor was opened for
   uint64_t inode = 0;
+  const char* folder = nullptr;  // where it is; one of the places'
 };
 
 // Both of these hold the file in its place: until HasPlace, or for as long as it is open, nobody
@@ -41,10 +44,14 @@ struct SharedFile {
 bool FindSharedFile(const SharedFileKind& kind, const SharedFilePlaces& places, int mode,
                     SharedFile* file);
 
-// Maps the file, made if need be. False: `path` is the last place tried and errno says why.
-// One thread at a time.
+// Maps the file, made if need be. False: errno says why, of `path`; "": no folder is open. Two
+// processes that are given the same places never get two files: who cannot use the first folder
+// that everybody else can is refused. One thread at a time.
 bool OpenSharedFile(const SharedFileKind& kind, const SharedFilePlaces& places, SharedFile* file,
                     char* path, size_t path_bytes);
+
+// The folder in which the file would be made now; null: none is open.
+const char* FolderOf(const SharedFilePlaces& places);
 
 // To be called once the lock on a slot's byte shows that the file is in use.
 void HasPlace(int fd);

@@ -70,6 +70,11 @@ def test_what_exit_handlers_launch_is_held(sim: Sim, tmp_path: Path) -> None:
     assert 30 - POINTS <= corner(sim, tmp_path, 30, "handler") <= 30 + POINTS + SAVED_POINTS
 
 
+def test_who_looks_for_itself_keeps_its_stack_of_contexts(sim: Sim, tmp_path: Path) -> None:
+    """Without a watcher each launch looks, in the contexts of all streams."""
+    assert corner(sim, tmp_path, 30, "contexts") == 1
+
+
 def test_a_long_kernel_behind_short_ones_is_paid_for_in_a_per_thread_stream(
     sim: Sim, tmp_path: Path
 ) -> None:

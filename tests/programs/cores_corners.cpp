@@ -26,6 +26,8 @@
 //                                        forty kernels, each waited for by an event; a pause
 //   cores_corners held WAY               kernels of 20 ms; ends behind a held launch: WAY is main
 //                                        or handler (of exit)
+//   cores_corners contexts               launches in a handler of exit, above a context that is
+//                                        pushed; is it the thread's own again behind that?
 //   cores_corners forgotten              ends a stream, then waits for its context
 //
 // They print {"share": percent of the time until all was paid for}, {"launches": that went in
@@ -132,6 +134,20 @@ void BeHeld(const Gpu& gpu) {
 }
 
 void BeHeldInHandler() { BeHeld(*handler_gpu); }
+
+// Nobody else looks at what ran: each launch does, in the contexts of all streams.
+void KeepContexts() {
+  CUcontext lower = nullptr;
+  MUST(cuCtxCreate_v2(&lower, 0, handler_gpu->device));
+  MUST(cuCtxPushCurrent_v2(handler_gpu->context));
+  CUstream stream = NewStream();
+  for (int i = 0; i < 20; ++i) MUST(handler_gpu->Spin(stream, 5 * kMs));
+  CUcontext upper = nullptr;
+  CUcontext left = nullptr;
+  MUST(cuCtxPopCurrent_v2(&upper));
+  MUST(cuCtxGetCurrent(&left));
+  Facts().Say("done", upper == handler_gpu->context && left == lower);
+}
 
 // Called last, since it is registered first.
 void InHandler(const Gpu& gpu, void (*handler)()) {
@@ -326,6 +342,8 @@ int main(int argc, char** argv) {
     Blocked(gpu);
   } else if (Is(what, "handler")) {
     InHandler(gpu, WorkInHandler);
+  } else if (Is(what, "contexts")) {
+    InHandler(gpu, KeepContexts);
   } else if (Is(what, "held") && argc == 3) {
     if (Is(argv[2], "main")) BeHeld(gpu);
     if (Is(argv[2], "handler")) InHandler(gpu, BeHeldInHandler);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "device/capture_mode.h"
+#include "device/context_scope.h"
 #include "device/markers/legacy.h"
 #include "device/markers/marking.h"
 #include "device/markers/settling.h"
@@ -78,15 +79,29 @@ void CollectTail(Markers* markers, MarkedStream* stream, const StreamLook& look)
   if (is_idle) GoIdle(markers, stream, word, look.now_ns);
 }
 
+// Contexts with streams that are active, a bit each; of those that may be about to end nothing is
+// asked.
+uint64_t ContextsToLookAt(StreamTable* streams) {
+  static_assert(kMostMarkedContexts <= 64);
+  uint64_t contexts = 0;
+  streams->ForEachActive([&](MarkedStream* stream) {
+    if (!streams->ContextOf(*stream).away) contexts |= uint64_t{1} << stream->context;
+  });
+  return contexts;
+}
+
+// Where the thread cannot enter a context, that one is dead, and its events say so.
+void CollectContext(Markers* markers, uint16_t context, StreamLook* look) {
+  const uint64_t handle = markers->streams.Context(context).handle.load(std::memory_order_relaxed);
+  const ContextScope scope(reinterpret_cast<CUcontext>(handle));
+  markers->streams.ForEachActive([&](MarkedStream* stream) {
+    if (stream->context == context) CollectStream(markers, stream, look);
+  });
+}
+
 }  // namespace
 
 void CollectStream(Markers* markers, MarkedStream* stream, StreamLook* look) {
-  if (look->context != stream->context) {
-    const MarkedContext& context = markers->streams.ContextOf(*stream);
-    const uint64_t handle = context.handle.load(std::memory_order_relaxed);
-    real::cuCtxSetCurrent(reinterpret_cast<CUcontext>(handle));
-    look->context = stream->context;
-  }
   TellSettled(stream, look->busy);
   const size_t over = CountOver(markers, stream);
   look->now_ns = NowNs();  // what is over was so before this, not before the questions
@@ -108,19 +123,16 @@ void CollectStream(Markers* markers, MarkedStream* stream, StreamLook* look) {
 
 void CollectAll(Markers* markers, uint64_t now_ns, bool captures, BusyList* busy) {
   StreamTable* streams = &markers->streams;
-  StreamLook look = {now_ns, captures, busy, kNoContext};
-  {
-    const FutexGuard guard(streams->lock());
-    look.alone = streams->active_count() <= 1;
-    streams->ForEachActive([&](MarkedStream* stream) {
-      if (!streams->ContextOf(*stream).away) CollectStream(markers, stream, &look);
-    });
+  StreamLook look = {now_ns, captures, busy};
+  const FutexGuard guard(streams->lock());
+  look.alone = streams->active_count() <= 1;
+  for (uint64_t left = ContextsToLookAt(streams); left != 0; left &= left - 1) {
+    CollectContext(markers, static_cast<uint16_t>(__builtin_ctzll(left)), &look);
   }
-  if (look.context != kNoContext) real::cuCtxSetCurrent(nullptr);
 }
 
 void CollectEnded(Markers* markers, MarkedStream* stream, BusyList* busy) {
-  StreamLook look = {NowNs(), /*captures=*/false, busy, stream->context};
+  StreamLook look = {NowNs(), /*captures=*/false, busy};
   const FutexGuard guard(markers->streams.lock());
   const MarkedContext& context = markers->streams.ContextOf(*stream);
   const bool is_marked =

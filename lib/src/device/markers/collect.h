@@ -9,14 +9,13 @@
 
 namespace gpufence {
 
-// What ran since the last look, by stream in order. Sets the calling thread's context and leaves
-// none. `captures`: a capture may be open.
+// What ran since the last look, by stream in order. `captures`: a capture may be open.
 void CollectAll(Markers* markers, uint64_t now_ns, bool captures, BusyList* busy);
 
 // The same of one stream of this thread's context, if all is marked and over; no capture is open.
 void CollectEnded(Markers* markers, MarkedStream* stream, BusyList* busy);
 
-// For the parts of markers, which hold the lock.
+// For the parts of markers, which hold the lock. The thread is in the stream's context.
 void CollectStream(Markers* markers, MarkedStream* stream, StreamLook* look);
 
 }  // namespace gpufence

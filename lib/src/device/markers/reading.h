@@ -19,7 +19,6 @@ struct StreamLook {
   uint64_t now_ns;
   bool captures;  // a capture may be open
   BusyList* busy;
-  uint16_t context;    // the one that the thread is in; kNoContext: not said yet
   int64_t gpu_ns = 0;  // when the last marker was reached by the GPU's clock; 0: unknown
   bool alone = false;  // one stream is active
 };

@@ -65,7 +65,7 @@ void SettleLast(Markers* markers, MarkedStream* stream, uint64_t last_begin_ns) 
   size_t over = 0;
   for (uint16_t i = stream->first; i != kNoMarker; i = markers->pool[i].next) ++over;
   BusyIntervals<kMostSettled> busy;
-  StreamLook look = {NowNs(), /*captures=*/false, &busy, stream->context};
+  StreamLook look = {NowNs(), /*captures=*/false, &busy};
   look.alone = true;
   TakeOver(markers, stream, over, &look);
   for (const BusyInterval& ran : busy) {

@@ -71,7 +71,7 @@ bool TakeByHost(Markers* markers, MarkedStream* stream, uint32_t launches, uint6
 void TakeEnded(Markers* markers, MarkedStream* stream, uint64_t now_ns, BusyList* busy) {
   const StreamTable& streams = markers->streams;
   if (streams.ContextOf(*stream).away != 0 || !streams.IsHere(*stream)) return;
-  StreamLook look = {now_ns, /*captures=*/true, busy, stream->context};
+  StreamLook look = {now_ns, /*captures=*/true, busy};
   CollectStream(markers, stream, &look);
 }
 

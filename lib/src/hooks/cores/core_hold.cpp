@@ -8,7 +8,6 @@
 #include "hooks/cores/core_pace.h"
 #include "hooks/cores/cores.h"
 #include "hooks/graphs/captures.h"
-#include "real.h"
 
 namespace gpufence {
 namespace {
@@ -182,10 +181,7 @@ class Holding {
 void TickHere(Cores* cores) {
   if (cores->watcher.looks(NowNs())) return;
   const CaptureRelaxed relaxed;
-  CUcontext context = nullptr;
-  real::cuCtxGetCurrent(&context);
   TickCores(cores, NowNs());
-  real::cuCtxSetCurrent(context);
 }
 
 HeldNs Hold(Cores* cores, CoreDevice* device, MarkedStream* stream) {

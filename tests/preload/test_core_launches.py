@@ -98,6 +98,17 @@ def test_a_launch_that_its_thread_was_late_with_is_paid_for(
     assert_paid_for(done.facts)
 
 
+def test_a_launch_is_counted_in_its_own_stream_though_that_lost_its_place(
+    sim: Sim, tmp_path: Path
+) -> None:
+    """260 ms of kernels are owed for; the launch of the longer one was kept by the driver."""
+    kept = sim.with_env(FAULTS="cuLaunchKernel@9=block:50", STREAM_BYTES=0)
+
+    (done,) = run_together(kept, tmp_path, [("cores_places",)], env=limited(tmp_path, TENTH))
+
+    assert done.facts["us"] >= 2_000_000
+
+
 def test_a_launch_that_returns_while_its_kernel_runs_is_no_pause(sim: Sim, tmp_path: Path) -> None:
     """Each a millisecond late, half of its kernel's time: what a launch takes is no measure."""
     late = sim.with_env(FAULTS="cuLaunchKernel@*=late:1")

@@ -24,20 +24,48 @@ class BusyList {
   BusyInterval* end() { return at_ + count_; }
   bool empty() const { return count_ == 0; }
 
-  // Out of room the last interval grows over what lies between, which charges too much.
+  // Out of room the device's last interval grows over what lies between, which charges too much.
   void Add(uint32_t ordinal, uint64_t begin_ns, uint64_t end_ns) {
     if (end_ns <= begin_ns) return;
-    if (count_ == room_) {
-      at_[count_ - 1].end_ns = std::max(at_[count_ - 1].end_ns, end_ns);
-      return;
+    const BusyInterval more = {begin_ns, end_ns, ordinal};
+    if (count_ < room_) {
+      at_[count_++] = more;
+    } else if (BusyInterval* last = LastOf(ordinal, count_); last != nullptr) {
+      Cover(last, more);
+    } else {
+      *TakePlace() = more;
     }
-    at_[count_++] = {begin_ns, end_ns, ordinal};
   }
 
  protected:
   BusyList(BusyInterval* at, size_t room) : at_(at), room_(room) {}
 
  private:
+  // Of those before `end`; null: none.
+  BusyInterval* LastOf(uint32_t ordinal, size_t end) {
+    for (size_t i = end; i > 0; --i) {
+      if (at_[i - 1].ordinal == ordinal) return &at_[i - 1];
+    }
+    return nullptr;
+  }
+
+  static void Cover(BusyInterval* grown, const BusyInterval& other) {
+    grown->begin_ns = std::min(grown->begin_ns, other.begin_ns);
+    grown->end_ns = std::max(grown->end_ns, other.end_ns);
+  }
+
+  // The place of one that another one of its device covers. There is one: a list of several devices
+  // has more places than there are devices.
+  BusyInterval* TakePlace() {
+    for (size_t i = count_ - 1; i > 0; --i) {
+      BusyInterval* before = LastOf(at_[i].ordinal, i);
+      if (before == nullptr) continue;
+      Cover(before, at_[i]);
+      return &at_[i];
+    }
+    return &at_[count_ - 1];
+  }
+
   BusyInterval* at_;
   size_t room_;
   size_t count_ = 0;

@@ -18,7 +18,7 @@ constexpr uint64_t kMuchLongerNs = 1'000'000;
 
 // Unless a launch came between.
 void GoIdle(Markers* markers, MarkedStream* stream, uint32_t word, uint64_t now_ns) {
-  const uint32_t idle = word & MarkedStream::kSparse;
+  const uint32_t idle = word & (MarkedStream::kSparse | MarkedStream::kLife);
   if (!stream->word.compare_exchange_strong(word, idle, std::memory_order_acq_rel)) return;
   stream->CountDown(word & MarkedStream::kLaunches);
   stream->idle_since_ns = now_ns;

@@ -31,7 +31,7 @@ bool End(Markers* markers, MarkedStream* stream, uint64_t now_ns, BusyList* busy
     return true;
   }
   stream->handle.store(0, std::memory_order_release);
-  stream->word.store(0, std::memory_order_relaxed);
+  stream->word.fetch_and(MarkedStream::kLife, std::memory_order_relaxed);
   markers->streams.SetActive(stream, false);
   return false;
 }

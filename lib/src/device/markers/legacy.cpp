@@ -42,9 +42,7 @@ void LeaveBlockingStreams(Markers* markers) {
   markers->streams.ForEachActive([&](MarkedStream* stream) {
     const bool is_meant =
         stream->context == context && stream->is_blocking && StreamTable::IsReachable(*stream);
-    if (is_meant && stream->word.load(std::memory_order_relaxed) != 0) {
-      LeaveLocked(markers, stream);
-    }
+    if (is_meant && stream->IsTouched()) LeaveLocked(markers, stream);
   });
 }
 

@@ -25,7 +25,8 @@ constexpr uint32_t kBehindLaunches = 32;
 }  // namespace
 
 void MarkedStream::BeginLife(uint32_t seed) {
-  word.store(0, std::memory_order_relaxed);
+  // Who found the last one here may be about to count a launch: then this tells.
+  word.store((word.load(std::memory_order_relaxed) + kLifeOne) & kLife, std::memory_order_relaxed);
   mark_at.store(1, std::memory_order_relaxed);
   every = 1;
   first = last = 0;
@@ -42,6 +43,13 @@ void MarkedStream::BeginLife(uint32_t seed) {
   waited = {};
   settling = {};
   gaps = {};
+}
+
+void MarkedStream::Uncount(uint32_t counted_in) {
+  uint32_t seen = word.load(std::memory_order_relaxed);
+  while (((seen ^ counted_in) & kLife) == 0 && (seen & kLaunches) != 0 &&
+         !word.compare_exchange_weak(seen, seen - 1, std::memory_order_relaxed)) {
+  }
 }
 
 uint64_t MarkedStream::QueuedNs() const {

@@ -62,7 +62,9 @@ struct alignas(64) MarkedStream {
   static constexpr uint32_t kHeld = 1u << 30;    // enough is queued: ask before the next launch
   static constexpr uint32_t kProbe = 1u << 29;   // the next launch puts a marker before itself
   static constexpr uint32_t kSparse = 1u << 28;  // between launches it may be idle: CameToIdle
-  static constexpr uint32_t kLaunches = kSparse - 1;
+  static constexpr uint32_t kLifeOne = 1u << 22;
+  static constexpr uint32_t kLife = kSparse - kLifeOne;  // whose place this is: changes with that
+  static constexpr uint32_t kLaunches = kLifeOne - 1;
 
   // What every launch asks and tells: one line of the cache, which looks leave alone.
   std::atomic<uint64_t> handle;   // 0: none; CU_STREAM_LEGACY and CU_STREAM_PER_THREAD have a scope
@@ -114,6 +116,13 @@ struct alignas(64) MarkedStream {
 
   // A stream that nothing is known of; all but its names and where it is.
   void BeginLife(uint32_t seed);
+
+  // False: nothing was launched that has no marker, and nothing is known that runs.
+  bool IsTouched() const { return (word.load(std::memory_order_relaxed) & ~kLife) != 0; }
+
+  // The place was another stream's before, whose launch was counted here: `counted_in` is the word
+  // then. What a marker counted meanwhile stays.
+  void Uncount(uint32_t counted_in);
 
   // Estimated time of what is queued and not yet done.
   uint64_t QueuedNs() const;

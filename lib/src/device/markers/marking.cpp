@@ -120,7 +120,7 @@ void MarkInTurn(Markers* markers, MarkedStream* stream) {
 }
 
 void LeaveStream(Markers* markers, MarkedStream* stream) {
-  if (stream->word.load(std::memory_order_relaxed) != 0) {
+  if (stream->IsTouched()) {
     const FutexGuard guard(markers->streams.lock());
     LeaveLocked(markers, stream);
   }
@@ -137,8 +137,7 @@ bool LeaveContext(Markers* markers, bool waits) {
     const uint64_t owner = streams->ContextOf(*stream).handle.load(std::memory_order_relaxed);
     if (!StreamTable::IsReachable(*stream) || owner != context) return;
     const uint16_t last = stream->last;
-    const bool is_left =
-        stream->word.load(std::memory_order_relaxed) != 0 && (!waits || MayMarkLate(*stream));
+    const bool is_left = stream->IsTouched() && (!waits || MayMarkLate(*stream));
     if (is_left) LeaveLocked(markers, stream);
     has_marked |= stream->last != last;
     if (!waits) stream->goes_on.store(false, std::memory_order_relaxed);

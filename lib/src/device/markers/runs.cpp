@@ -102,10 +102,11 @@ bool PutProbe(Markers* markers, MarkedStream* stream) {
 
 }  // namespace
 
-Begun BeginRun(Markers* markers, MarkedStream* stream, CUstream handle, HeldNs held,
-               bool captures) {
+Begun BeginRun(Markers* markers, MarkedStream* stream, CUstream handle, HeldNs held, bool captures,
+               uint32_t uncounted) {
   const FutexGuard guard(markers->streams.lock());
   if (!StreamTable::IsOf(*stream, handle)) return Begun::kOtherStream;
+  stream->word.fetch_add(uncounted, std::memory_order_relaxed);
   if ((stream->word.load(std::memory_order_relaxed) & MarkedStream::kRunning) != 0) {
     stream->gaps.held_ns += held.at_all;
     return held.at_all == 0 && PutProbe(markers, stream) ? Begun::kProbe : Begun::kYes;

@@ -22,8 +22,10 @@ enum class Begun : uint8_t { kYes, kProbe, kNotMarked, kOtherStream, kMustAsk };
 
 // Before a launch into a stream that is not running, and that was held for so long: that says
 // nothing about what it does, and after others the GPU comes from another process. Also behind a
-// launch, when the stream was seen idle meanwhile. `captures`: a capture may be open.
-Begun BeginRun(Markers* markers, MarkedStream* stream, CUstream handle, HeldNs held, bool captures);
+// launch, when the stream was seen idle meanwhile. `captures`: a capture may be open. So many
+// launches are `uncounted`.
+Begun BeginRun(Markers* markers, MarkedStream* stream, CUstream handle, HeldNs held, bool captures,
+               uint32_t uncounted = 0);
 
 // Behind a launch for which that answered kProbe.
 void CountProbe(Markers* markers, MarkedStream* stream);

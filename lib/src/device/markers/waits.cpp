@@ -50,7 +50,8 @@ bool TakeByHost(Markers* markers, MarkedStream* stream, uint32_t launches, uint6
   const bool is_as_it_was = stream->by_host && stream->first == kNoMarker &&
                             (word & MarkedStream::kRunning) != 0 &&
                             (word & MarkedStream::kLaunches) == launches;
-  if (!is_as_it_was || !stream->word.compare_exchange_strong(word, 0, std::memory_order_acq_rel)) {
+  if (!is_as_it_was || !stream->word.compare_exchange_strong(word, word & MarkedStream::kLife,
+                                                             std::memory_order_acq_rel)) {
     return false;
   }
   WaitedRuns* runs = &stream->waited;
@@ -132,7 +133,7 @@ bool IsSampleDue(const Markers& markers, const MarkedStream& stream) {
 }  // namespace
 
 uint32_t BeforeWait(Markers* markers, MarkedStream* stream) {
-  if (stream->word.load(std::memory_order_relaxed) == 0) return 0;
+  if (!stream->IsTouched()) return 0;
   const FutexGuard guard(markers->streams.lock());
   const uint32_t word = stream->word.load(std::memory_order_relaxed);
   const uint32_t launches = word & MarkedStream::kLaunches;
@@ -145,10 +146,11 @@ uint32_t BeforeWait(Markers* markers, MarkedStream* stream) {
   return 0;
 }
 
-void AfterWait(Markers* markers, MarkedStream* stream, uint32_t launches, bool ended,
-               BusyList* busy) {
+void AfterWait(Markers* markers, MarkedStream* stream, CUstream handle, uint32_t launches,
+               bool ended, BusyList* busy) {
   const uint64_t now_ns = NowNs();
   const FutexGuard guard(markers->streams.lock());
+  if (!StreamTable::IsOf(*stream, handle)) return;
   if (launches != 0) {
     stream->waited.is_waited_for = false;
     if (ended && TakeByHost(markers, stream, launches, now_ns, busy)) return;

@@ -21,9 +21,9 @@ inline constexpr uint64_t kHostToldLaunchNs = 400'000;
 uint32_t BeforeWait(Markers* markers, MarkedStream* stream);
 
 // After it, with what was returned and whether the stream has ended: what ran there since the last
-// look.
-void AfterWait(Markers* markers, MarkedStream* stream, uint32_t launches, bool ended,
-               BusyList* busy);
+// look. Nothing where the place is another handle's meanwhile.
+void AfterWait(Markers* markers, MarkedStream* stream, CUstream handle, uint32_t launches,
+               bool ended, BusyList* busy);
 
 // After the driver was asked whether the stream has ended, as AfterWait. Nothing is put into one
 // that has: asked again it would not be ready.

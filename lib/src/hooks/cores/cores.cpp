@@ -32,11 +32,9 @@ void CoreLaunch::Enter(Cores* cores, CUstream handle) {
   unmarked_since_ns_ = 0;
   begins_run_ = is_probe_ = false;
   // Most launches go into a stream that runs, through an open gate.
-  constexpr uint32_t kBits = ~MarkedStream::kLaunches;
-  const bool goes_on =
-      stream_ != nullptr &&
-      (stream_->word.load(std::memory_order_acquire) & kBits) == MarkedStream::kRunning &&
-      IsGateOpen(*device);
+  constexpr uint32_t kBits = ~(MarkedStream::kLife | MarkedStream::kLaunches);
+  word_ = stream_ != nullptr ? stream_->word.load(std::memory_order_acquire) : 0;
+  const bool goes_on = (word_ & kBits) == MarkedStream::kRunning && IsGateOpen(*device);
   if (!goes_on) [[unlikely]]
     EnterAnew();
 }
@@ -45,7 +43,9 @@ void CoreLaunch::EnterAnew() {
   using Stream = MarkedStream;
   bool may_go = false;
   if (stream_ != nullptr) {
-    const uint32_t bits = stream_->word.load(std::memory_order_acquire) & ~Stream::kLaunches;
+    const uint32_t word = stream_->word.load(std::memory_order_acquire);
+    const uint32_t bits = word & ~(Stream::kLife | Stream::kLaunches);
+    word_ = Stream::kRunning | (word & Stream::kLife);
     const bool goes_on = (bits & Stream::kSparse) == 0 ||
                          !CameToIdle(&cores_->markers, stream_, handle_, MayCapture());
     may_go = (bits & ~(Stream::kRunning | Stream::kSparse)) == 0 && IsGateOpen(*device_);
@@ -60,15 +60,18 @@ void CoreLaunch::EnterAnew() {
   const bool is_unasked = may_go && stream_->by_host.load(std::memory_order_relaxed) &&
                           cores_->markers.streams.IsActive(stream_);
   const HeldNs held = is_unasked ? HeldNs{0, 0, true} : Hold(cores_, device_, stream_);
-  begins_run_ = Begin(held, /*launches=*/0);
+  begins_run_ = Begin(held);
   if (!begins_run_) unmarked_since_ns_ = NowNs();
 }
 
 // Of the stream that the handle is of now. False when it cannot be marked; then it is null.
-// `launches`: so many were counted in the stream, and are counted again where that is another one.
-bool CoreLaunch::Begin(HeldNs held, uint32_t launches) {
+// `launches`: so many were counted in the stream, and are counted again where that is another one;
+// so many are `uncounted`.
+bool CoreLaunch::Begin(HeldNs held, uint32_t launches, uint32_t uncounted) {
   while (stream_ != nullptr && !cores_->watcher.stopping()) {
-    const Begun begun = BeginRun(&cores_->markers, stream_, handle_, held, MayCapture());
+    const uint32_t life = stream_->word.load(std::memory_order_acquire) & MarkedStream::kLife;
+    const Begun begun = BeginRun(&cores_->markers, stream_, handle_, held, MayCapture(), uncounted);
+    word_ = MarkedStream::kRunning | life;
     if (begun == Begun::kYes || begun == Begun::kProbe) {
       is_probe_ = begun == Begun::kProbe;
       cores_->watcher.Wake(cores_);
@@ -79,7 +82,7 @@ bool CoreLaunch::Begin(HeldNs held, uint32_t launches) {
       continue;
     }
     stream_ = begun == Begun::kOtherStream ? cores_->markers.streams.For(handle_) : nullptr;
-    if (stream_ != nullptr) stream_->word.fetch_add(launches, std::memory_order_acq_rel);
+    uncounted = launches;
   }
   return cores_->watcher.stopping();
 }
@@ -120,7 +123,8 @@ void CoreLaunch::Launched() {
   }
   using Stream = MarkedStream;
   const uint32_t before = stream_->word.fetch_add(1, std::memory_order_acq_rel);
-  const bool is_usual = (before & (Stream::kRunning | Stream::kSparse)) == Stream::kRunning;
+  constexpr uint32_t kBits = Stream::kRunning | Stream::kSparse | Stream::kLife;
+  const bool is_usual = ((before ^ word_) & kBits) == 0;
   const uint32_t launches = (before & Stream::kLaunches) + 1;
   if (!is_usual || launches >= stream_->mark_at.load(std::memory_order_relaxed)) [[unlikely]] {
     Follow(before);
@@ -129,11 +133,16 @@ void CoreLaunch::Launched() {
 
 // `before`: the stream's word without this launch.
 void CoreLaunch::Follow(uint32_t before) {
-  if ((before & MarkedStream::kRunning) == 0) {
-    // Seen idle while it was being launched into: this thread had to wait for a processor.
+  // Seen idle while it was being launched into, since this thread had to wait for a processor; or
+  // its place was given to another stream meanwhile, in which this launch was counted.
+  const bool is_other = ((before ^ word_) & MarkedStream::kLife) != 0;
+  if (is_other) stream_->Uncount(before);
+  if (is_other || (before & MarkedStream::kRunning) == 0) {
     if (cores_->watcher.stopping()) return;
+    if (is_other) stream_ = cores_->markers.streams.For(handle_);
     const uint64_t now_ns = NowNs();
-    if (!Begin({}, /*launches=*/1)) MeasureByWaiting(device_, handle_, now_ns);
+    const uint32_t uncounted = is_other ? 1 : 0;
+    if (!Begin({}, /*launches=*/1, uncounted)) MeasureByWaiting(device_, handle_, now_ns);
     device_->seat.Beat(now_ns, /*outstanding=*/true);
     return;
   }
@@ -155,7 +164,7 @@ void CoreLaunch::Follow(uint32_t before) {
 
 void CoreWait::Waited(bool ended) {
   BusyIntervals<kMostWaitedIntervals> busy;
-  AfterWait(&cores_->markers, stream_, launches_, ended, &busy);
+  AfterWait(&cores_->markers, stream_, handle_, launches_, ended, &busy);
   if (!busy.empty()) ChargeAll(cores_, &busy, NowNs());
 }
 

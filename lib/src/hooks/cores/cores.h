@@ -156,7 +156,7 @@ class CoreLaunch {
   void Enter(Cores* cores, CUstream handle);
   [[gnu::noinline]] void EnterAnew();
   void EnterSlowly(bool may_go);
-  bool Begin(HeldNs held, uint32_t launches);
+  bool Begin(HeldNs held, uint32_t launches = 0, uint32_t uncounted = 0);
   void Launched();
   [[gnu::noinline]] bool TellFirst();
   [[gnu::noinline]] void Follow(uint32_t before);
@@ -165,6 +165,7 @@ class CoreLaunch {
   CoreDevice* device_ = nullptr;  // null: nothing is limited here, or a capture takes the launch
   MarkedStream* stream_;          // null: cannot be marked
   CUstream handle_;
+  uint32_t word_;               // the stream's, where it runs: whose place it is
   uint64_t unmarked_since_ns_;  // measured by waiting for it
   bool is_probe_;               // a marker before it tells how long the GPU waited for it
   bool begins_run_;             // it may be the first one of its run
@@ -208,7 +209,7 @@ inline void LeaveKernels(CUstream stream) {
 // Around a wait for the end of a stream.
 class CoreWait {
  public:
-  explicit CoreWait(CUstream stream) {
+  explicit CoreWait(CUstream stream) : handle_(stream) {
     Cores* cores = ActiveCores();
     stream_ = cores != nullptr ? cores->markers.streams.Find(stream) : nullptr;
     if (stream_ == nullptr) return;
@@ -227,6 +228,7 @@ class CoreWait {
   void Waited(bool ended);
 
   Cores* cores_;
+  CUstream handle_;
   MarkedStream* stream_;  // null: nothing of it is measured
   uint32_t launches_;
 };

@@ -26,13 +26,31 @@ REPO = Path(__file__).resolve().parents[2]
 _GATE_BYTE = 1 << 40  # lib/sim/machine/file.cpp
 
 
+def without_refusals(stderr: str) -> tuple[tuple[str, ...], str]:
+    """The lines that name a first refusal, and the text without them."""
+    lines = stderr.splitlines(keepends=True)
+    refused = tuple(line for line in lines if line.startswith("gpufence: refused "))
+    return refused, "".join(line for line in lines if line not in refused)
+
+
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A program that ended: its status (negative: killed by that signal) and what it wrote."""
+    """A program that ended: its status (negative: killed by that signal) and what it wrote.
+
+    `refused` holds the lines that name a container's first refusal, which is what most programs
+    here are after; `stderr` is everything else.
+    """
 
     returncode: int
     stdout: str
     stderr: str
+    refused: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(done: subprocess.CompletedProcess[str]) -> Finished:
+        """The same of a command that was run, its streams as text."""
+        refused, others = without_refusals(done.stderr)
+        return Finished(done.returncode, done.stdout, others, refused)
 
     @property
     def facts(self) -> Any:  # noqa: ANN401 - whatever JSON the program printed
@@ -92,7 +110,7 @@ class Sim:
             timeout=timeout,
             check=False,
         )
-        return Finished(done.returncode, done.stdout, done.stderr)
+        return Finished.of(done)
 
     def spawn(
         self,

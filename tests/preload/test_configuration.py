@@ -70,6 +70,35 @@ def test_a_limit_is_granted_to_the_last_piece_and_no_further(
     assert done.stderr == ""
 
 
+def refusal(asked_mib: int, device: int, used_mib: int) -> str:
+    """How the line about a first refusal begins, at a limit of 1 GiB."""
+    return (
+        f"gpufence: refused {asked_mib} MiB on device {device}: {used_mib} MiB of its memory limit "
+        "of 1024 MiB are used."
+    )
+
+
+def test_a_container_names_its_first_refusal_on_each_gpu(two: Sim, tmp_path: Path) -> None:
+    """Once while a process that counted it lives: frameworks meet the limit again and again."""
+    container = {
+        "GPUFENCE_MEMORY_LIMIT": "1g",
+        "GPUFENCE_CONTAINER": "first",
+        "GPUFENCE_STATE_DIR": str(tmp_path),
+    }
+    first = two.spawn("view_commands", preload=True, env=container)
+    assert first.stdin
+    assert first.stdout
+    print("cuda 0", f"alloc {2 * GIB}", f"alloc {4 * GIB}", sep="\n", file=first.stdin, flush=True)
+    assert [first.stdout.readline().split()[0] for _ in range(4)] == ["ready", "0", "2", "2"]
+
+    second = probe(two, tmp_path, **container)
+    _, said = first.communicate(timeout=30)
+
+    assert [line.startswith(refusal(2048, 0, 0)) for line in said.splitlines()] == [True]
+    assert granted(second) == [GIB, GIB]
+    assert [line.startswith(refusal(64, 1, 1024)) for line in second.refused] == [True]
+
+
 @pytest.mark.parametrize(
     "env",
     [

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import REPO, Sim
+from .conftest import REPO, Finished, Sim
 from .imitation import Imitation, require_namespaces
 from .test_views import GIB, MIB, Viewer
 
@@ -45,9 +45,9 @@ class Box:
         found = self.sim.environment(preload=False, extra={**self.variables, **extra})
         return {name: text for name, text in found.items() if name != "LD_PRELOAD"}
 
-    def run(self, *argv: str | Path, **extra: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *argv: str | Path, **extra: str) -> Finished:
         """Run a program in a new container to its end."""
-        return subprocess.run(
+        done = subprocess.run(
             self.imitation.command(*argv),
             env=self.environment(**extra),
             capture_output=True,
@@ -55,6 +55,7 @@ class Box:
             timeout=60,
             check=False,
         )
+        return Finished.of(done)
 
     def program(self, name: str) -> Path:
         """A program of the build."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import Sim
+from .conftest import Finished, Sim
 
 LIMIT = 4096
 CONTEXT = 526
@@ -31,9 +31,14 @@ def limited(tmp_path: Path, limit: str = "4g", **more: str) -> dict[str, str]:
     }
 
 
-def facts(sim: Sim, tmp_path: Path, case: str, limit: str = "4g", **more: str) -> dict[str, int]:
+def finished(sim: Sim, tmp_path: Path, case: str, limit: str = "4g", **more: str) -> Finished:
     """Run one case of the program in the container."""
-    done = sim.run("memory_contexts", case, preload=True, env=limited(tmp_path, limit, **more))
+    return sim.run("memory_contexts", case, preload=True, env=limited(tmp_path, limit, **more))
+
+
+def facts(sim: Sim, tmp_path: Path, case: str, limit: str = "4g", **more: str) -> dict[str, int]:
+    """What a case prints that has nothing to say on stderr."""
+    done = finished(sim, tmp_path, case, limit, **more)
     assert done.stderr == ""
     answer: dict[str, int] = done.facts
     return answer
@@ -154,7 +159,21 @@ def test_physical_memory_is_no_part_of_the_context_made_beside_it(
 
 def test_context_that_does_not_fit_is_refused_and_leaves_nothing(sim: Sim, tmp_path: Path) -> None:
     # Nobody has measured a context in this container yet: it is made, measured and undone.
-    assert facts(sim, tmp_path, "refused", limit="500m") == REFUSED
+    done = finished(sim, tmp_path, "refused", limit="500m")
+
+    assert done.facts == REFUSED
+    assert done.stderr.startswith(
+        f"gpufence: the memory limit of device 0 is 500 MiB, less than a context takes "
+        f"({CONTEXT} MiB). Raise the limit\n"
+    )
+
+
+def test_a_limit_without_its_unit_is_named(sim: Sim, tmp_path: Path) -> None:
+    done = finished(sim, tmp_path, "refused", limit="4")
+
+    assert done.facts == REFUSED
+    assert "is 4 bytes, less than a context takes" in done.stderr
+    assert "A limit without a unit is in bytes: write 4GiB for 4 GiB" in done.stderr
 
 
 def test_context_of_known_cost_is_refused_before_the_driver_is_asked(
@@ -163,9 +182,9 @@ def test_context_of_known_cost_is_refused_before_the_driver_is_asked(
     facts(sim, tmp_path, "one")
     log = tmp_path / "calls"
 
-    refused = facts(sim, tmp_path, "refused", limit="500m", GPUFENCE_SIM_LOG=str(log))
+    done = finished(sim, tmp_path, "refused", limit="500m", GPUFENCE_SIM_LOG=str(log))
 
-    assert refused == REFUSED
+    assert done.facts == REFUSED
     calls = log.read_text(encoding="utf-8").split()
     assert calls.count("cuCtxCreate") == 0
     assert calls.count("cuDevicePrimaryCtxRetain") == 0

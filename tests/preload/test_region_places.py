@@ -74,7 +74,7 @@ def probe_as(sim: Sim, folder: Path) -> Callable[..., Finished]:
             timeout=60,
             check=False,
         )
-        return Finished(done.returncode, done.stdout, done.stderr)
+        return Finished.of(done)
 
     return run
 

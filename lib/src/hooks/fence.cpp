@@ -326,15 +326,6 @@ FencedDevice* FencedOrdinal(Fence* fence, uint32_t ordinal) {
   return nullptr;
 }
 
-CUresult OverLimit(FencedDevice* device) {
-  device->account.CountRefusal();
-  return CUDA_ERROR_OUT_OF_MEMORY;
-}
-
-CUresult OverLimitInContext(FencedDevice* device) {
-  return CurrentContext() == 0 ? CUDA_ERROR_INVALID_CONTEXT : OverLimit(device);
-}
-
 Reservation::Reservation(FencedDevice* device, uint64_t bytes, Tier tier)
     : device_(device), bytes_(bytes), tier_(tier), granted_(true) {
   if (device == nullptr) return;

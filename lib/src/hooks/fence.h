@@ -223,12 +223,6 @@ class Reservation {
   LedgerMove move_;
 };
 
-// What a call returns that the device's limit refuses for good: counts it.
-[[gnu::cold, gnu::noinline]] CUresult OverLimit(FencedDevice* device);
-
-// The same where memory would lie in the calling thread's context: who has none is told that.
-[[gnu::cold, gnu::noinline]] CUresult OverLimitInContext(FencedDevice* device);
-
 // Puts a holding into the table. What was there under its key is discharged: the driver gave the
 // same number out again, so it ended by a door that was not seen. False: no memory; it stays
 // charged for good rather than being lost, and the process's end gives it back.

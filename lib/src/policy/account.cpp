@@ -120,7 +120,21 @@ void Account::ReadStaleNear(uint64_t bytes) {
 bool Account::MakeRoomAndReserve(uint64_t bytes, Tier tier) {
   const Uncancelled during;
   if (Reclaim(Effort::kThorough) > 0 && Ask(bytes, tier)) return true;
-  return make_room_ != nullptr && make_room_(device_) && Ask(bytes, tier);
+  if (make_room_ != nullptr && make_room_(device_) && Ask(bytes, tier)) return true;
+  refused_bytes_.store(bytes, std::memory_order_relaxed);
+  return false;
+}
+
+// Counted after the look: of two that are first at once, both are, rather than none.
+bool Account::CountRefusal() {
+  const Region* region = file_.region;
+  const uint32_t end = region->header.high_slot.load(std::memory_order_acquire);
+  uint64_t before = 0;
+  for (uint32_t slot = 0; slot < end && slot < kMaxProcesses; ++slot) {
+    before |= region->activity[row()][slot].refusals.load(std::memory_order_relaxed);
+  }
+  activity()->refusals.fetch_add(1, std::memory_order_relaxed);
+  return before == 0;
 }
 
 void Account::Book(uint64_t bytes, Tier tier) {

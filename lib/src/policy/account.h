@@ -139,7 +139,11 @@ class Account {
 
   // What the limits did to this process on the device, for display.
   Activity* activity() const { return &file_.region->activity[row()][slot_]; }
-  void CountRefusal() { activity()->refusals.fetch_add(1, std::memory_order_relaxed); }
+  // Counts a refused request. True for the container's first on the device, as far as its living
+  // processes have counted.
+  bool CountRefusal();
+  // What the last request that did not fit asked for; of several at once, one of them.
+  uint64_t refused_bytes() const { return refused_bytes_.load(std::memory_order_relaxed); }
 
   // What this process shares with others on the device.
   const Sharing& sharing() const { return sharing_; }
@@ -200,6 +204,7 @@ class Account {
   LimitsFile* set_limits_;  // null: nothing can be set
   uint8_t uuid_[16];
   uint64_t total_bytes_;
+  std::atomic<uint64_t> refused_bytes_;
   std::atomic<uint64_t> reclaimed_ns_;  // of the last ReclaimAt that looked; 0: never
   void (*read_stale_)(uint32_t device);
   SpinLock overhead_lock_;  // the four below and their part of the ledger change together

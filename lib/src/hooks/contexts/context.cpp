@@ -35,13 +35,13 @@ CUresult Create(CUcontext* out, CUdevice ordinal, Make make) {
   AnotherContext();
   if (device == nullptr || out == nullptr) return make(out);
   NewContext cost(device);
-  if (!cost) return OverLimit(device);
+  if (!cost) return cost.Refused();
   CUcontext made = nullptr;
   const CUresult rc = make(&made);
   if (rc != CUDA_SUCCESS) return rc;
   if (!cost.Settle(hook.fence(), made, kFreshHandle)) {
     real::cuCtxDestroy_v2(made);
-    return OverLimit(device);
+    return cost.Refused();
   }
   *out = made;
   return CUDA_SUCCESS;
@@ -87,13 +87,13 @@ CUresult RetainPrimary(CUcontext* out, CUdevice ordinal) {
   const bool makes_it = !IsPrimaryActive(ordinal);
   if (makes_it) AnotherContext();
   NewContext cost(makes_it ? device : nullptr);
-  if (!cost) return OverLimit(device);
+  if (!cost) return cost.Refused();
   CUcontext primary = nullptr;
   const CUresult rc = real::cuDevicePrimaryCtxRetain(&primary, ordinal);
   if (rc != CUDA_SUCCESS) return rc;
   if (!cost.Settle(hook.fence(), primary, before)) {
     real::cuDevicePrimaryCtxRelease_v2(ordinal);
-    return OverLimit(device);
+    return cost.Refused();
   }
   PrimaryMade(hook.fence(), device, primary, cost);
   if (makes_it) hook.fence()->sole_context.Made(KeyOf(primary));
@@ -185,7 +185,7 @@ CUresult CreateGreen(CUgreenCtx* out, CUdevResourceDesc desc, CUdevice ordinal,
     rc = CallThatGrows(device, 0, make, undo);
   } else {
     NewContext cost(device);
-    if (!cost) return OverLimit(device);
+    if (!cost) return cost.Refused();
     rc = make();
     CUcontext primary = nullptr;
     if (rc == CUDA_SUCCESS && real::cuDevicePrimaryCtxRetain(&primary, ordinal) == CUDA_SUCCESS) {
@@ -194,7 +194,7 @@ CUresult CreateGreen(CUgreenCtx* out, CUdevResourceDesc desc, CUdevice ordinal,
       real::cuDevicePrimaryCtxRelease_v2(ordinal);
       if (!fits) {
         undo();
-        rc = OverLimit(device);
+        rc = cost.Refused();
       }
     }
   }

@@ -10,6 +10,7 @@
 #include "hooks/graphs/graph_memory.h"
 #include "hooks/memory/piece_reservation.h"
 #include "hooks/pools/current_pool.h"
+#include "hooks/refusal.h"
 #include "real.h"
 
 namespace gpufence {
@@ -141,6 +142,11 @@ bool NewContext::Settle(Fence* fence, CUcontext made, uint64_t stale) {
   account->OwnOverhead(reserved_bytes_, bytes);
   device_->contexts.fetch_add(1, std::memory_order_relaxed);
   return true;
+}
+
+CUresult NewContext::Refused() const {
+  const uint64_t known_bytes = KnownCost(device_);
+  return OverLimitOfContexts(device_, known_bytes != 0 ? known_bytes : kUnknownContextBytes);
 }
 
 uint64_t BookingOf(Fence* fence, uint64_t context) {

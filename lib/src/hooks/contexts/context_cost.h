@@ -28,6 +28,9 @@ class NewContext {
   // booking under this handle, if it is there, of a context that is known to have ended.
   bool Settle(Fence* fence, CUcontext made, uint64_t stale);
 
+  // What the call returns where it does not fit.
+  CUresult Refused() const;
+
   // A context ended since: this one, perhaps, before it was booked.
   bool SawEnd() const { return device_ != nullptr && move_.SawEnd(); }
 

@@ -9,6 +9,7 @@
 #include "driver_abi.h"
 #include "hooks/fence.h"
 #include "hooks/ledger_move.h"
+#include "hooks/refusal.h"
 
 namespace gpufence {
 

@@ -3,6 +3,7 @@
 // the driver takes beyond that is measured. Must not know what is put into streams.
 #include "hooks/contexts/overhead.h"
 #include "hooks/cores/cores.h"
+#include "hooks/refusal.h"
 #include "policy/charge.h"
 #include "real.h"
 

@@ -4,6 +4,7 @@
 #include "hooks/contexts/context_cost.h"
 #include "hooks/memory/array_cost.h"
 #include "hooks/memory/physical.h"
+#include "hooks/refusal.h"
 #include "policy/array_grant.h"
 #include "real.h"
 

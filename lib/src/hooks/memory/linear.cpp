@@ -10,6 +10,7 @@
 #include "hooks/memory/unified.h"
 #include "hooks/pools/pool_account.h"
 #include "hooks/pools/pool_release.h"
+#include "hooks/refusal.h"
 #include "policy/charge.h"
 #include "real.h"
 

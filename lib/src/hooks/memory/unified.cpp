@@ -1,6 +1,7 @@
 #include "hooks/memory/unified.h"
 
 #include "hooks/memory/piece_reservation.h"
+#include "hooks/refusal.h"
 #include "real.h"
 
 namespace gpufence {

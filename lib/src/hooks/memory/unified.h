@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "hooks/fence.h"
+#include "hooks/refusal.h"
 
 namespace gpufence {
 

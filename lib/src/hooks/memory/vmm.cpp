@@ -5,6 +5,7 @@
 #include "core/log.h"
 #include "hooks/memory/physical.h"
 #include "hooks/memory/unified.h"
+#include "hooks/refusal.h"
 #include "hooks/sharing/shared_memory.h"
 #include "policy/charge.h"
 #include "real.h"

@@ -13,6 +13,7 @@
 #include "hooks/pools/current_pool.h"
 #include "hooks/pools/late_frees.h"
 #include "hooks/pools/pool_account.h"
+#include "hooks/refusal.h"
 #include "policy/charge.h"
 #include "real.h"
 

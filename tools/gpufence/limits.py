@@ -198,6 +198,9 @@ def resolve(claims: Claims, devices: Sequence[Device]) -> Resolution:
     return _Resolver(claims, devices).run()
 
 
+_LIMITS = (Kind.MEMORY, Kind.CORES)
+
+
 class _Resolver:
     def __init__(self, claims: Claims, devices: Sequence[Device]) -> None:
         self._claims = claims
@@ -214,6 +217,8 @@ class _Resolver:
 
     def _check_targets(self) -> None:
         stray: Claim | None = None
+        stray_limit: Claim | None = None
+        any_fits = False
         stray_of_map: Claim | None = None
         map_fits = False
         nvml_known = any(device.nvml_index is not None for device in self._devices)
@@ -226,14 +231,22 @@ class _Resolver:
                 )
             if any(claim.concerns(device) for device in self._devices):
                 map_fits = map_fits or of_map
+                any_fits = any_fits or claim.kind in _LIMITS
                 continue
             if stray is None and claim.amount:
                 stray = claim
+            if stray_limit is None and claim.amount and claim.kind in _LIMITS:
+                stray_limit = claim
             if of_map:
                 stray_of_map = claim
         if stray_of_map and not map_fits:
             raise ConfigError(
                 f"{stray_of_map.source} names none of this process's GPUs. Name them by UUID"
+            )
+        if stray_limit and not any_fits:
+            raise ConfigError(
+                f"{stray_limit.source} is for a GPU that this process does not have, and no limit "
+                "is for one that it has. Name a GPU as `gpufence config` lists them"
             )
         if stray:
             self._warnings.append(f"{stray.source} is for a GPU that this process does not have")

@@ -203,10 +203,26 @@ void WarnOfReordering(Resolution* resolution) {
   }
 }
 
-// A limit for a GPU that is not here is worth a word; where no limit of vgpu.rs finds a GPU, its
-// whole map is wrong.
+// A claim that nobody can join to a GPU by its UUID.
+bool LacksUuids(const Resolution& resolution, const Claim& claim) {
+  if (claim.target != ClaimTarget::kUuid) return false;
+  for (size_t d = 0; d < resolution.device_count; ++d) {
+    if (resolution.devices[d].lacks_uuid) return true;
+  }
+  return false;
+}
+
+bool IsLimit(const Claim& claim) {
+  return claim.kind == ClaimKind::kMemory || claim.kind == ClaimKind::kCores;
+}
+
+// A limit for a GPU that is not here is worth a word. It is an error where no other limit is for a
+// GPU that is here, since somebody meant one; and where no limit of vgpu.rs finds a GPU, its whole
+// map is wrong.
 bool CheckTargets(Resolution* resolution) {
   const Claim* stray = nullptr;
+  const Claim* stray_limit = nullptr;
+  bool any_fits = false;
   const Claim* stray_of_map = nullptr;
   bool map_fits = false;
   for (size_t i = 0; i < resolution->claims.count; ++i) {
@@ -218,16 +234,29 @@ bool CheckTargets(Resolution* resolution) {
           "them by UUID",
           claim.source);
     }
+    if (LacksUuids(*resolution, claim)) {
+      return resolution->complaint.Say(
+          "%s names a GPU by its UUID, which this driver does not tell. Name GPUs by their numbers",
+          claim.source);
+    }
     if (AnyDevice(*resolution, claim)) {
       map_fits = map_fits || of_map;
+      any_fits = any_fits || IsLimit(claim);
     } else {
       if (stray == nullptr && claim.amount > 0) stray = &claim;
+      if (stray_limit == nullptr && claim.amount > 0 && IsLimit(claim)) stray_limit = &claim;
       if (of_map) stray_of_map = &claim;
     }
   }
   if (stray_of_map != nullptr && !map_fits) {
     return resolution->complaint.Say("%s names none of this process's GPUs. Name them by UUID",
                                      stray_of_map->source);
+  }
+  if (stray_limit != nullptr && !any_fits) {
+    return resolution->complaint.Say(
+        "%s is for a GPU that this process does not have, and no limit is for one that it has. "
+        "Name a GPU as `gpufence config` lists them",
+        stray_limit->source);
   }
   if (stray != nullptr) {
     char text[kNoteBytes];

@@ -4,6 +4,7 @@
 
 #include <atomic>
 
+#include "core/resolve.h"
 #include "device/context_scope.h"
 #include "device/nvml_calls.h"
 #include "real.h"
@@ -13,6 +14,37 @@ namespace {
 
 bool AreEqual(const uint8_t one[16], const uint8_t other[16]) {
   return memcmp(one, other, 16) == 0;
+}
+
+// An identity that is a place: domain, bus and device, then what no UUID ends with. The beginning
+// differs between devices, since rows of shared files are found by it.
+constexpr char kPlaceMark[] = "pci-place";  // with its NUL
+constexpr size_t kMarkAt = 6;
+static_assert(kMarkAt + sizeof kPlaceMark == 16);
+
+void FormPlace(uint32_t domain, uint32_t bus, uint32_t device, uint8_t identity[16]) {
+  for (int byte = 0; byte < 4; ++byte) {
+    identity[byte] = static_cast<uint8_t>(domain >> (24 - 8 * byte));
+  }
+  identity[4] = static_cast<uint8_t>(bus);
+  identity[5] = static_cast<uint8_t>(device);
+  memcpy(identity + kMarkAt, kPlaceMark, sizeof kPlaceMark);
+}
+
+bool PlaceOf(CUdevice device, uint8_t identity[16]) {
+  int domain = 0;
+  int bus = 0;
+  int slot = 0;
+  if (real::cuDeviceGetAttribute(&domain, CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID, device) !=
+          CUDA_SUCCESS ||
+      real::cuDeviceGetAttribute(&bus, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID, device) != CUDA_SUCCESS ||
+      real::cuDeviceGetAttribute(&slot, CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID, device) !=
+          CUDA_SUCCESS) {
+    return false;
+  }
+  FormPlace(static_cast<uint32_t>(domain), static_cast<uint32_t>(bus), static_cast<uint32_t>(slot),
+            identity);
+  return true;
 }
 
 bool HandleByText(const char* prefix, const uint8_t uuid[16], nvmlDevice_t* handle) {
@@ -89,30 +121,53 @@ void RememberUuid(nvmlDevice_t device, const uint8_t uuid[16]) {
   }
 }
 
-int32_t IndexInList(const uint8_t uuid[16]) {
+int32_t IndexInList(const uint8_t identity[16], nvmlDevice_t* device) {
   unsigned count = 0;
   if (real::nvmlDeviceGetCount_v2(&count) != NVML_SUCCESS) return -1;
   for (unsigned index = 0; index < count; ++index) {
-    nvmlDevice_t device = nullptr;
-    uint8_t found[16];
-    if (real::nvmlDeviceGetHandleByIndex_v2(index, &device) == NVML_SUCCESS &&
-        UuidOf(device, found) && AreEqual(found, uuid)) {
+    if (real::nvmlDeviceGetHandleByIndex_v2(index, device) == NVML_SUCCESS &&
+        IsDevice(*device, identity)) {
       return static_cast<int32_t>(index);
     }
   }
   return -1;
 }
 
+bool FindHandle(const uint8_t identity[16], nvmlDevice_t* handle) {
+  if (IsPlace(identity)) return IndexInList(identity, handle) >= 0;
+  return HandleByText("GPU", identity, handle) || HandleByText("MIG", identity, handle);
+}
+
 }  // namespace
 
-bool UuidOf(CUdevice device, uint8_t uuid[16]) {
+// A form that fails is not made up for by another one, whose answer may differ: all processes of a
+// container must know the device by the same identity.
+bool IdentityOf(CUdevice device, uint8_t identity[16]) {
+  const bool has_second = DriverHas(kSym_cuDeviceGetUuid_v2);  // since CUDA 11.4
+  if (!has_second && !DriverHas(kSym_cuDeviceGetUuid)) return PlaceOf(device, identity);
   CUuuid answer = {};
-  CUresult rc = real::cuDeviceGetUuid_v2(&answer, device);
-  // Drivers before 11.4 have the first form only.
-  if (rc != CUDA_SUCCESS) rc = real::cuDeviceGetUuid(&answer, device);
+  const CUresult rc = has_second ? real::cuDeviceGetUuid_v2(&answer, device)
+                                 : real::cuDeviceGetUuid(&answer, device);
   if (rc != CUDA_SUCCESS) return false;
-  memcpy(uuid, answer.bytes, sizeof answer.bytes);
+  memcpy(identity, answer.bytes, sizeof answer.bytes);
   return true;
+}
+
+bool IsPlace(const uint8_t identity[16]) {
+  return memcmp(identity + kMarkAt, kPlaceMark, sizeof kPlaceMark) == 0;
+}
+
+bool PlaceOf(nvmlDevice_t device, uint8_t identity[16]) {
+  nvmlPciInfo_t info = {};  // the second version's, and more
+  if (real::nvmlDeviceGetPciInfo_v2(device, &info) != NVML_SUCCESS) return false;
+  FormPlace(info.domain, info.bus, info.device, identity);
+  return true;
+}
+
+bool IsDevice(nvmlDevice_t device, const uint8_t identity[16]) {
+  uint8_t found[16];
+  return (IsPlace(identity) ? PlaceOf(device, found) : UuidOf(device, found)) &&
+         AreEqual(found, identity);
 }
 
 bool UuidOf(nvmlDevice_t device, uint8_t uuid[16]) {
@@ -126,28 +181,29 @@ bool UuidOf(nvmlDevice_t device, uint8_t uuid[16]) {
   return true;
 }
 
-bool NvmlHandleOf(const uint8_t uuid[16], nvmlDevice_t* handle) {
+bool NvmlHandleOf(const uint8_t identity[16], nvmlDevice_t* handle) {
   if (!NvmlReady()) return false;
-  const uint64_t tag = TagOf(uuid);
+  const uint64_t tag = TagOf(identity);
   *handle = KnownHandleOf(tag);
   if (*handle != nullptr) return true;
-  if (!HandleByText("GPU", uuid, handle) && !HandleByText("MIG", uuid, handle)) return false;
+  if (!FindHandle(identity, handle)) return false;
   RememberHandle(tag, *handle);
   return true;
 }
 
 // An instance has no place in NVML's list: its board has.
-int32_t NvmlIndexOf(const uint8_t uuid[16]) {
+int32_t NvmlIndexOf(const uint8_t identity[16]) {
   if (!NvmlReady()) return -1;
-  const int32_t index = IndexInList(uuid);
-  if (index >= 0) return index;
+  nvmlDevice_t device = nullptr;
+  const int32_t index = IndexInList(identity, &device);
+  if (index >= 0 || IsPlace(identity)) return index;
   nvmlDevice_t instance = nullptr;
   nvmlDevice_t board = nullptr;
   uint8_t found[16];
-  if (HandleByText("MIG", uuid, &instance) &&
+  if (HandleByText("MIG", identity, &instance) &&
       real::nvmlDeviceGetDeviceHandleFromMigDeviceHandle(instance, &board) == NVML_SUCCESS &&
       UuidOf(board, found)) {
-    return IndexInList(found);
+    return IndexInList(found, &device);
   }
   return -1;
 }

@@ -11,17 +11,28 @@ namespace gpufence {
 
 inline constexpr uint32_t kNoDevice = UINT32_MAX;
 
-// The UUID of a CUDA device (its own UUID for a MIG instance). False when the driver will not say.
-bool UuidOf(CUdevice device, uint8_t uuid[16]);
+// What a CUDA device is known by in all processes: its UUID (its own for a MIG instance), or its
+// place on the PCI bus where the driver has no function that tells UUIDs (before CUDA 9.2). False
+// when the driver will not say.
+bool IdentityOf(CUdevice device, uint8_t identity[16]);
+
+// Whether an identity is a place on the PCI bus.
+bool IsPlace(const uint8_t identity[16]);
+
+// The place of an NVML device on the PCI bus, as an identity. False when NVML will not say.
+bool PlaceOf(nvmlDevice_t device, uint8_t identity[16]);
 
 // The UUID of an NVML device handle (nvmlDeviceGetUUID's text, parsed). False when unknown.
 bool UuidOf(nvmlDevice_t device, uint8_t uuid[16]);
 
-// Position of the UUID in NVML's list, or -1.
-int32_t NvmlIndexOf(const uint8_t uuid[16]);
+// Whether the NVML device is the one of that identity.
+bool IsDevice(nvmlDevice_t device, const uint8_t identity[16]);
 
-// The NVML handle of a UUID; false when NVML is absent or does not know it.
-bool NvmlHandleOf(const uint8_t uuid[16], nvmlDevice_t* handle);
+// Position of the device in NVML's list, or -1.
+int32_t NvmlIndexOf(const uint8_t identity[16]);
+
+// The NVML handle of a device; false when NVML is absent or does not know it.
+bool NvmlHandleOf(const uint8_t identity[16], nvmlDevice_t* handle);
 
 // The handle of the calling thread's context; 0: it has none.
 inline uint64_t CurrentContext() {

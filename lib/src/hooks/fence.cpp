@@ -62,22 +62,55 @@ struct Workspace {
 
 // ---- gathering: what files and the driver say, with no lock held ----
 
-void ListDevices(Workspace* work) {
-  int count = 0;
-  if (real::cuDeviceGetCount(&count) != CUDA_SUCCESS) return;
-  for (int ordinal = 0; ordinal < count && work->count < kMostLimitedDevices; ++ordinal) {
-    CUdevice device = 0;
-    DeviceIdentity* identity = &work->devices[work->count];
-    if (real::cuDeviceGet(&device, ordinal) != CUDA_SUCCESS) continue;
-    size_t total_bytes = 0;
-    real::cuDeviceTotalMem_v2(&total_bytes, device);
-    if (!UuidOf(device, identity->uuid)) continue;
-    identity->ordinal = static_cast<uint32_t>(device);
-    identity->nvml_index = -1;
-    identity->total_bytes = total_bytes;
-    work->can_oversell[work->count] = CanOversell(device);
-    ++work->count;
+enum class Gathered : uint8_t {
+  kAll,
+  kTooEarly,  // the driver is not initialised yet, and the next call asks again
+};
+
+Gathered Misses(Workspace* work, const char* what) {
+  work->claimed = ConfigResult::kInvalid;
+  snprintf(work->why, sizeof work->why,
+           "%s, so that no limit can be tied to one. See what the driver says without GPUFENCE_ "
+           "variables, or unset the limits",
+           what);
+  return Gathered::kAll;
+}
+
+bool Identify(int ordinal, DeviceIdentity* identity) {
+  CUdevice device = 0;
+  size_t total_bytes = 0;
+  if (real::cuDeviceGet(&device, ordinal) != CUDA_SUCCESS ||
+      real::cuDeviceTotalMem_v2(&total_bytes, device) != CUDA_SUCCESS ||
+      !IdentityOf(device, identity->uuid)) {
+    return false;
   }
+  identity->lacks_uuid = IsPlace(identity->uuid);
+  identity->ordinal = static_cast<uint32_t>(device);
+  identity->nvml_index = -1;
+  identity->total_bytes = total_bytes;
+  return true;
+}
+
+// A GPU that is left out would be without a limit: all of them, or an answer why not.
+Gathered ListDevices(Workspace* work, DriverIs driver) {
+  int count = 0;
+  const CUresult rc = real::cuDeviceGetCount(&count);
+  const bool is_down = rc == CUDA_ERROR_NOT_INITIALIZED || rc == CUDA_ERROR_DEINITIALIZED;
+  if (rc == CUDA_SUCCESS ? count == 0 : is_down && driver == DriverIs::kUnknown) {
+    return Gathered::kTooEarly;
+  }
+  if (rc != CUDA_SUCCESS || count < 0 || static_cast<size_t>(count) > kMostLimitedDevices) {
+    return Misses(work, "the driver does not tell how many GPUs there are (64 at most)");
+  }
+  for (int ordinal = 0; ordinal < count; ++ordinal) {
+    if (!Identify(ordinal, &work->devices[ordinal])) {
+      return Misses(work, "the driver does not tell which GPU is which");
+    }
+    work->can_oversell[ordinal] =
+        CanOversell(static_cast<CUdevice>(work->devices[ordinal].ordinal));
+  }
+  work->count = static_cast<size_t>(count);
+  return Gathered::kAll;
 }
 
 // NVML is opened only where a claim needs its indices: it costs milliseconds.
@@ -88,17 +121,17 @@ void JoinNvml(Workspace* work) {
   }
 }
 
-// False: the driver is not initialised yet, and the next call asks again. The driver's answers may
-// need the loader, whose lock another thread may hold while it runs a constructor that asks for a
-// decision as well: so nobody waits for the thread that gathers.
-bool Gather(Workspace* work) {
+// The driver's answers may need the loader, whose lock another thread may hold while it runs a
+// constructor that asks for a decision as well: so nobody waits for the thread that gathers.
+Gathered Gather(Workspace* work, DriverIs driver) {
   work->claimed = ReadClaims(&work->claims, work->why, sizeof work->why);
-  if (work->claimed == ConfigResult::kInvalid) return true;
+  if (work->claimed == ConfigResult::kInvalid) return Gathered::kAll;
   work->any_set = FindSetLimits(work->claims, &work->set_limits);
-  if (work->claimed == ConfigResult::kNothing && !work->any_set) return true;
-  ListDevices(work);
-  JoinNvml(work);
-  return work->count != 0;
+  if (work->claimed == ConfigResult::kNothing && !work->any_set) return Gathered::kAll;
+  if (driver == DriverIs::kDown) return Gathered::kTooEarly;
+  const Gathered gathered = ListDevices(work, driver);
+  if (gathered == Gathered::kAll) JoinNvml(work);
+  return gathered;
 }
 
 // ---- deciding: by one thread, with the driver's answers at hand and without any call to it ----
@@ -242,6 +275,14 @@ bool OpenShares(Fence* fence, const Workspace& work, const RegionFile& file, cha
                    work.limits, activities, work.count, why, why_bytes);
 }
 
+void WarnOfPlaces(const Workspace& work) {
+  static constinit std::atomic<bool> said{false};
+  if (!work.devices[0].lacks_uuid || said.exchange(true, std::memory_order_relaxed)) return;
+  GPUFENCE_LOG(kWarn,
+               "this driver tells no UUIDs of GPUs: each is known by its place on the PCI bus, and "
+               "limits hold there");
+}
+
 FenceState Decide(Fence* fence, Workspace* work) {
   if (work->claimed == ConfigResult::kInvalid) return Refuse(work->why);
   if (work->claimed == ConfigResult::kNothing && !work->any_set) {
@@ -254,6 +295,7 @@ FenceState Decide(Fence* fence, Workspace* work) {
       ResolveLimits(work->claims, work->devices, work->count, work->limits, Warn, why, sizeof why);
   if (result == ConfigResult::kInvalid) return Refuse(why);
   LimitToShares(work);
+  WarnOfPlaces(*work);
   const bool claimed =
       LimitsMemory(work->limits, work->count) || LimitsCores(work->limits, work->count);
   if (!claimed && !work->any_set) return FenceState::kOpen;
@@ -264,11 +306,11 @@ FenceState Decide(Fence* fence, Workspace* work) {
 }
 
 // Threads that come first at once all gather; one of them decides, and the others find that done.
-void GatherAndDecide(Fence* fence) {
+void GatherAndDecide(Fence* fence, DriverIs driver) {
   const InsideHook inside;
   const Uncancelled during;
   auto* work = static_cast<Workspace*>(MapWipedOnFork(sizeof(Workspace)));
-  if (work == nullptr || Gather(work)) {
+  if (work == nullptr || Gather(work, driver) == Gathered::kAll) {
     const FutexGuard guard(&fence->deciding);
     if (fence->state.load(std::memory_order_relaxed) == FenceState::kUnread) {
       fence->state.store(
@@ -282,7 +324,7 @@ void GatherAndDecide(Fence* fence) {
 }  // namespace
 
 Fence* FenceAfterDeciding() {
-  OpenFence();
+  OpenFence(DriverIs::kUnknown);
   Fence* fence = DecidedFence();
   if (fence != nullptr) {
     // Whoever reached the driver's cuInit around us may have made a context the same way.
@@ -303,13 +345,15 @@ bool IsRefused() {
   return fence != nullptr && fence->state.load(std::memory_order_acquire) == FenceState::kRefused;
 }
 
-CUresult OpenFence() {
+CUresult OpenFence(DriverIs driver) {
   Fence* fence = FenceMemory();
   if (fence == nullptr) {
     GPUFENCE_LOG(kError, "cuInit fails on purpose: no memory to keep the limits in");
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  if (fence->state.load(std::memory_order_acquire) == FenceState::kUnread) GatherAndDecide(fence);
+  if (fence->state.load(std::memory_order_acquire) == FenceState::kUnread) {
+    GatherAndDecide(fence, driver);
+  }
   return IsRefused() ? kRefusalCode : CUDA_SUCCESS;
 }
 

@@ -96,9 +96,12 @@ inline Fence* ActiveFence() {
 // The same without deciding: for those who must not wake CUDA.
 Fence* DecidedFence();
 
+// Whether the driver can be asked: cuInit was not called yet, nobody knows, or it has just worked.
+enum class DriverIs : uint8_t { kDown, kUnknown, kUp };
+
 // Decides, if nobody has. Called by cuInit and by any hook that finds kUnread.
 // CUDA_SUCCESS, or the code that enforced calls return from now on.
-CUresult OpenFence();
+CUresult OpenFence(DriverIs driver);
 
 // True when enforced calls must fail: a limit was asked for and cannot be held.
 bool IsRefused();

@@ -219,7 +219,14 @@ bool FindSight(const Onlooker& onlooker, RegionFile* file) {
   return true;
 }
 
-bool LookFromOutside(const uint8_t uuid[16], Held* seen) {
+// By whichever identity the container's processes know the device.
+uint32_t RowOf(const RegionFile& file, const uint8_t uuid[16], nvmlDevice_t device) {
+  const uint32_t row = LookRow(file.region, uuid);
+  uint8_t place[16];
+  return row == kMaxDevices && PlaceOf(device, place) ? LookRow(file.region, place) : row;
+}
+
+bool LookFromOutside(const uint8_t uuid[16], nvmlDevice_t device, Held* seen) {
   const Uncancelled during;
   Onlooker* onlooker = DecidedOnlooker();
   if (onlooker == nullptr ||
@@ -236,7 +243,7 @@ bool LookFromOutside(const uint8_t uuid[16], Held* seen) {
   }
   RegionFile file;
   if (!onlooker->process_scope && FindSight(*onlooker, &file)) {
-    const uint32_t row = LookRow(file.region, uuid);
+    const uint32_t row = RowOf(file, uuid, device);
     const RowSeen found = row == kMaxDevices ? RowSeen{} : LookAtRow(file, row);
     seen->used_bytes = found.used_bytes;
     if (found.processes > 0) {
@@ -262,12 +269,15 @@ bool LookAt(nvmlDevice_t device, Held* seen) {
   if (!UuidOf(device, uuid)) return false;
   for (uint32_t i = 0; fence != nullptr && i < fence->device_count; ++i) {
     FencedDevice* fenced = &fence->devices[i];
-    if (memcmp(fenced->uuid, uuid, sizeof uuid) != 0) continue;
+    if (IsPlace(fenced->uuid) ? !IsDevice(device, fenced->uuid)
+                              : memcmp(fenced->uuid, uuid, sizeof uuid) != 0) {
+      continue;
+    }
     fenced->account.RefreshAt(CoarseNowNs());
     *seen = HeldOn(&fenced->account);
     return seen->limit_bytes != kNoLimit;
   }
-  return LookFromOutside(uuid, seen);
+  return LookFromOutside(uuid, device, seen);
 }
 
 // Where NVML counts in the host's namespace, the only number known to be the container's is the one

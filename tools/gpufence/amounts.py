@@ -34,7 +34,10 @@ def parse(text: str, option: Option) -> tuple[Kind, int, bool]:
             raise TextError(Fault.ZERO)
         return Kind.MEMORY, size.amount, size.percent_of_device
     if setting is Setting.MEMORY_MEGABYTES:
-        return Kind.MEMORY, sizes.parse_megabytes(text) if text else 0, False
+        bytes_ = sizes.parse_megabytes(text) if text else 0
+        if text and bytes_ == 0 and option.dialect is Dialect.NVIDIA:
+            raise TextError(Fault.ZERO)
+        return Kind.MEMORY, bytes_, False
     if setting in (Setting.CORES, Setting.SOFT_CORES):
         kind = Kind.CORES if setting is Setting.CORES else Kind.SOFT_CORES
         return kind, _parse_share(text, option) if text else 0, False

@@ -83,6 +83,7 @@ def _is_hidden(reading: Reading, option: Option) -> bool:
         Dialect.VCUDA: hidden.vcuda_memory and option.setting is Setting.MEMORY,
         Dialect.VGPU_RS: hidden.vgpu_rs,
         Dialect.ALNAIR: hidden.alnair,
+        Dialect.NVIDIA: False,
     }[option.dialect]
 
 

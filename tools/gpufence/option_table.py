@@ -149,5 +149,13 @@ TABLE: dict[str, tuple[Row, ...]] = {
          "share of GPU time"),
         *_ignored("nothing is registered", "ALNAIR_SOCKET"),
     ),
+    "NVIDIA": (
+        ("NVIDIA_GPU_MEMORY_LIMIT", "MEMORY_MEGABYTES", "", "whole number above 0",
+         "MiB of each GPU"),
+        ("NVIDIA_GPU_MEMORY_LIMITS", "MEMORY_MEGABYTES", "", "whole number above 0",
+         "the same under its older name; of both the lower"),
+        *_ignored("what the driver keeps free for the container; no limit",
+            "NVIDIA_GPU_MEMORY_REQUEST", "NVIDIA_GPU_MEMORY_REQUESTS"),
+    ),
 }
 # fmt: on

@@ -21,11 +21,15 @@ class Dialect(enum.IntEnum):
     VCUDA = 3
     VGPU_RS = 4
     ALNAIR = 5
+    NVIDIA = 6
 
     @property
     def title(self) -> str:
         """Its name among people."""
-        return ("gpufence", "HAMi-core", "vgpu-manager", "vcuda-hook", "vgpu.rs", "Alnair")[self]
+        return _TITLES[self]
+
+
+_TITLES = ("gpufence", "HAMi-core", "vgpu-manager", "vcuda-hook", "vgpu.rs", "Alnair", "NVIDIA")
 
 
 class Setting(enum.IntEnum):

@@ -20,13 +20,14 @@ struct Rules {
   ClaimTarget index_means;
 };
 
-constexpr Rules kRules[] = {
+constexpr Rules kRules[kDialectCount] = {
     /* gpufence */ {false, false, false, ClaimTarget::kOrdinal},
     /* HAMi-core */ {false, true, false, ClaimTarget::kOrdinal},
     /* vgpu-manager */ {true, false, true, ClaimTarget::kUuid},
     /* vcuda-hook */ {false, false, false, ClaimTarget::kEvery},
     /* vgpu.rs */ {false, false, false, ClaimTarget::kEvery},
     /* Alnair */ {false, false, false, ClaimTarget::kEvery},
+    /* NVIDIA */ {true, false, false, ClaimTarget::kEvery},
 };
 
 constexpr uint64_t kAllShares = 100 * kThousand;
@@ -56,7 +57,9 @@ Fault ParseShare(std::string_view text, const Option& option, uint64_t* amount) 
 
 Fault ParseBytes(std::string_view text, const Option& option, Claim* claim) {
   Size size{};
-  const Fault fault = ParseSize(text, &size);
+  const Fault fault = option.setting == Setting::kMemoryMegabytes
+                          ? ParseMegabytes(text, &size.amount)
+                          : ParseSize(text, &size);
   claim->amount = size.amount;
   claim->percent_of_device = size.percent_of_device;
   if (fault != Fault::kNone || size.amount > 0) return fault;
@@ -72,11 +75,9 @@ Fault ParseAmount(const Statement& statement, Claim* claim, bool* wanted) {
   Fault fault = Fault::kNone;
   switch (option.setting) {
     case Setting::kMemory:
-      claim->kind = ClaimKind::kMemory;
-      return text.empty() ? Fault::kNone : ParseBytes(text, option, claim);
     case Setting::kMemoryMegabytes:
       claim->kind = ClaimKind::kMemory;
-      return text.empty() ? Fault::kNone : ParseMegabytes(text, &claim->amount);
+      return text.empty() ? Fault::kNone : ParseBytes(text, option, claim);
     case Setting::kCores:
     case Setting::kSoftCores:
       claim->kind = option.setting == Setting::kCores ? ClaimKind::kCores : ClaimKind::kSoftCores;
@@ -115,6 +116,8 @@ bool IsHidden(const Statement& statement, const Hidden& hidden) {
       return hidden.vgpu_rs;
     case Dialect::kAlnair:
       return hidden.alnair;
+    case Dialect::kNvidia:
+      return false;
   }
   return false;
 }

@@ -99,6 +99,11 @@ constexpr Option kOptions[] = {
     {"ALNAIR_WORKSPACE_PATH", kAlnair, kWorkspace, Keys::kNone},
     {"ALNAIR_VGPU_COMPUTE_PERCENTILE", kAlnair, kCores, Keys::kNone},
     {"ALNAIR_SOCKET", kAlnair, kIgnored, Keys::kNone},
+
+    {"NVIDIA_GPU_MEMORY_LIMIT", kNvidia, kMemoryMegabytes, Keys::kNone},
+    {"NVIDIA_GPU_MEMORY_LIMITS", kNvidia, kMemoryMegabytes, Keys::kNone},
+    {"NVIDIA_GPU_MEMORY_REQUEST", kNvidia, kIgnored, Keys::kNone},
+    {"NVIDIA_GPU_MEMORY_REQUESTS", kNvidia, kIgnored, Keys::kNone},
 };
 
 constexpr size_t kOptionCount = sizeof kOptions / sizeof kOptions[0];
@@ -123,8 +128,8 @@ bool SplitKey(std::string_view name, std::string_view base, bool in_lower_case, 
 }  // namespace
 
 const char* NameOf(Dialect dialect) {
-  constexpr const char* kNames[] = {"gpufence",   "HAMi-core", "vgpu-manager",
-                                    "vcuda-hook", "vgpu.rs",   "Alnair"};
+  constexpr const char* kNames[kDialectCount] = {
+      "gpufence", "HAMi-core", "vgpu-manager", "vcuda-hook", "vgpu.rs", "Alnair", "NVIDIA"};
   return kNames[static_cast<size_t>(dialect)];
 }
 

@@ -10,7 +10,9 @@
 
 namespace gpufence {
 
-enum class Dialect : uint8_t { kGpufence, kHami, kVgpuManager, kVcuda, kVgpuRs, kAlnair };
+enum class Dialect : uint8_t { kGpufence, kHami, kVgpuManager, kVcuda, kVgpuRs, kAlnair, kNvidia };
+
+inline constexpr size_t kDialectCount = static_cast<size_t>(Dialect::kNvidia) + 1;
 
 enum class Setting : uint8_t {
   kMemory,     // a size

@@ -13,8 +13,6 @@
 namespace gpufence {
 namespace {
 
-constexpr size_t kDialects = static_cast<size_t>(Dialect::kAlnair) + 1;
-
 // One resolution: its inputs, and what was said already.
 struct Resolution {
   const Claims& claims;
@@ -69,7 +67,7 @@ void WarnOfConflict(Resolution* resolution, const Chosen& lower, const Chosen& h
 
 // What each dialect says for a device.
 struct ByDialect {
-  Chosen of[kDialects];
+  Chosen of[kDialectCount];
 };
 
 ByDialect ChooseInDialects(const Claims& claims, ClaimKind kind, const DeviceIdentity& device) {
@@ -131,7 +129,7 @@ bool LimitMemory(Resolution* resolution, const DeviceIdentity& device, DeviceLim
 void LimitCores(Resolution* resolution, const DeviceIdentity& device, DeviceLimits* limits) {
   const ByDialect hard = ChooseInDialects(resolution->claims, ClaimKind::kCores, device);
   ByDialect ceiling = ChooseInDialects(resolution->claims, ClaimKind::kSoftCores, device);
-  for (size_t d = 0; d < kDialects; ++d) {
+  for (size_t d = 0; d < kDialectCount; ++d) {
     const bool rises = ceiling.of[d].amount > hard.of[d].amount && hard.of[d].amount > 0;
     if (!rises) ceiling.of[d] = hard.of[d];
   }

@@ -216,6 +216,17 @@ def test_random_operations_agree_with_a_model(build: Path, folder: Path) -> None
     run(build / "tests" / "state_model", folder, OPERATIONS, 1, timeout=1200)
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [["steps"], *(["random", seed] for seed in range(8)), ["threads", 6, 300]],
+    ids=lambda arguments: "-".join(map(str, arguments)),
+)
+def test_all_holdings_of_a_kind_are_found_while_others_come_and_go(
+    build: Path, arguments: list[str | int]
+) -> None:
+    assert run(build / "tests" / "state_holdings", *arguments) == "ok\n"
+
+
 @pytest.mark.parametrize("threads", [4, 48])
 def test_what_threads_say_of_their_moves_adds_up(build: Path, threads: int) -> None:
     run(build / "tests" / "state_moves", threads, OPERATIONS)
@@ -289,6 +300,7 @@ def compiler() -> str:
         ("state_threads", ["random"], [8, 2000]),
         ("state_threads", ["last"], [8, 40]),
         ("state_threads", ["holdings"], [8, 5000]),
+        ("state_holdings", ["threads", "4", "100"], []),
         ("state_chunks", ["random"], [8, 2000]),
         ("state_pieces", [], []),
         ("state_arrays", ["turns"], [8, 1000]),

@@ -92,7 +92,8 @@ class Holdings {
   int64_t AddReference(HoldingKind kind, uint64_t key, int delta, Holding* out);
 
   // Removes, one after the other, all for which matches(holding) is true, handing each to
-  // use(holding) outside of any lock. O(table).
+  // use(holding) outside of any lock. What is there when it begins, and nobody else takes, is
+  // taken. O(table).
   template <typename Matches, typename Use>
   void TakeWhere(Matches matches, Use use);
 
@@ -124,6 +125,8 @@ class Holdings {
   static void Write(Holding* place, const Holding& holding);
   static void Erase(Shard* shard, Holding* place);
   [[gnu::noinline]] static void CloseGap(Shard* shard, size_t gap);
+  template <typename Matches>
+  static bool TakeAnyWhere(Shard* shard, uint32_t* from, Matches matches, Holding* taken);
   Shard* ShardOf(uint64_t mixed);
 
   Shard shards_[kShards];
@@ -131,27 +134,30 @@ class Holdings {
 
 // Implementation.
 
+// While the shard is unlocked others close gaps and grow its table, which moves holdings to where
+// it was looked already. So a shard is done when one look at all of its places, under one lock,
+// finds nothing.
 template <typename Matches, typename Use>
 void Holdings::TakeWhere(Matches matches, Use use) {
   for (Shard& shard : shards_) {
-    for (size_t i = 0;;) {
-      Holding taken;
-      bool found = false;
-      {
-        SpinGuard guard(&shard.lock);
-        for (const size_t room = RoomOf(shard); i < room && !found; ++i) {
-          Holding* place = &shard.places[i];
-          if (place->kind == HoldingKind::kNone || !matches(*place)) continue;
-          taken = *place;
-          found = true;
-          Erase(&shard, place);
-          --i;  // erasing may have moved another holding into this place
-        }
-      }
-      if (!found) break;
-      use(taken);
-    }
+    Holding taken;
+    for (uint32_t from = 0; TakeAnyWhere(&shard, &from, matches, &taken);) use(taken);
   }
+}
+
+template <typename Matches>
+bool Holdings::TakeAnyWhere(Shard* shard, uint32_t* from, Matches matches, Holding* taken) {
+  SpinGuard guard(&shard->lock);
+  const uint32_t room = RoomOf(*shard);
+  for (uint32_t seen = 0; seen < room; ++seen, ++*from) {
+    *from &= shard->mask;
+    Holding* place = &shard->places[*from];
+    if (place->kind == HoldingKind::kNone || !matches(*place)) continue;
+    *taken = *place;
+    Erase(shard, place);  // another holding may have moved into this place
+    return true;
+  }
+  return false;
 }
 
 }  // namespace gpufence

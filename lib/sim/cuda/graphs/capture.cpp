@@ -297,6 +297,11 @@ CUresult CaptureFree(CUstream handle, bool per_thread, CUdeviceptr address, bool
   const CUresult result = Resolve(handle, per_thread, &stream);
   *captured = result == CUDA_SUCCESS && stream->capture != nullptr;
   if (!*captured) return result;
+  // A graph frees memory of graphs alone (H200).
+  const memory::Range* range = memory::FindRange(address);
+  if (range == nullptr || range->base != address || range->family != memory::Family::kGraph) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
   Operation operation = {};
   operation.type = CU_GRAPH_NODE_TYPE_MEM_FREE;
   operation.context = stream->context;

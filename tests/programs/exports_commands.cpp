@@ -13,6 +13,7 @@
 //   export_pool POOL | import_pool FD | import_pointer POOL WORDS
 //   export_pointer VA            code and the eight words of what it gave out
 //   range VA BYTES               a dma-buf of these addresses
+//   contexts and streams: elsewhere_commands.h
 //   pid | fetch PID FD | close FD | close_from FD | child | reap PID | few N    descriptors
 #include <unistd.h>
 
@@ -21,6 +22,7 @@
 #include <string>
 
 #include "descriptor_commands.h"
+#include "elsewhere_commands.h"
 #include "pool_commands.h"
 
 namespace {
@@ -106,7 +108,7 @@ CUresult Perform(const std::string& what, std::istringstream& words, uint64_t* a
     code = CUDA_SUCCESS;
   } else if (Descriptors(what, words, answer)) {
     code = *answer != UINT64_MAX ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
-  } else {
+  } else if (!Elsewhere(what, words, &stream, &code, answer)) {
     Pools(what, words, stream, &code, answer);
   }
   return code;

@@ -1,15 +1,19 @@
 // Plain memory that was freed in the order of a stream: the driver holds it until the stream got
 // there and somebody waits for it afterwards, and so does its charge. An event behind the free
-// tells the former, and waiting for it then, which takes no time, does the latter. Managed memory
-// the driver does not free in this order at all: then it is ours to free, by the call that waits
-// for the device, where waiting is what the program asked for or memory is short. Rare, so it may
-// cost driver calls; must not know pools.
+// tells the former, and waiting for it then, which takes no time, does the latter. Which context is
+// current, and which the memory is from, makes no difference: the event is one of the stream's
+// context.
+//
+// Managed memory the driver does not free in this order at all: then it is ours to free, by the
+// call that waits for the device, where waiting is what the program asked for or memory is short.
+// Rare, so it may cost driver calls; must not know pools.
 #pragma once
 
 #include <stdint.h>
 
 #include <atomic>
 
+#include "core/spin.h"
 #include "driver_abi.h"
 #include "state/holdings.h"
 
@@ -17,21 +21,45 @@ namespace gpufence {
 
 struct Fence;
 
-struct LateFrees {
-  Holdings waiting;  // key: the event
-  std::atomic<uint32_t> count;
+struct LateFree {
+  Holding holding;
+  CUevent event;      // behind the free
+  CUcontext context;  // of the event, as of the stream
+  bool is_ours;       // to free: the driver would not
+  LateFree* next;
 };
 
-// Discharges `holding` once `record(event)` says that the stream got so far; at once when no event
-// can be had.
-using RecordCall = CUresult (*)(CUevent, CUstream);
-void FreeLater(Fence* fence, Holding holding, CUstream stream, RecordCall record);
+// All that wait, the oldest first; in memory that is wiped on fork.
+struct LateFrees {
+  std::atomic<uint32_t> count;  // those that somebody looks at just now, too
+  SpinLock lock;                // guards the lists, never a driver call
+  LateFree* first;
+  LateFree* last;
+  LateFree* unused;
+};
+
+// A stream as the driver's free was told it: of two default streams one handle may mean either.
+struct FreeingStream {
+  CUstream handle;
+  CUresult (*context)(CUstream, CUcontext*);
+  CUresult (*record)(CUevent, CUstream);
+};
+
+// Discharges `holding`, which the driver has agreed to free, once the stream got so far. `is_ours`:
+// it did not, and we do then.
+void FreeLater(Fence* fence, const Holding& holding, const FreeingStream& stream, bool is_ours);
 
 // Discharges what was reached by now. Calls the driver only when something waits. What is ours to
 // free is left alone unless the call may wait for the device.
 void SettleLateFrees(Fence* fence, bool may_wait);
 
-// Discharges what waits in a context that is gone, and its events with it.
-void ForgetLateFrees(Fence* fence, uint64_t context);
+// Before the driver ends a context: what was freed in its streams and reached is discharged, since
+// nobody can make the driver let go of it afterwards (H200: it stays as long as its owner lives).
+// `waits`: the driver is going to wait for those streams, and so may we.
+void SettleBeforeEnd(Fence* fence, CUcontext context, bool waits);
+
+// After it: what lay in the context is gone, and what else was freed in its streams becomes
+// overhead, which the next reading sets right.
+void ForgetLateFrees(Fence* fence, CUcontext context);
 
 }  // namespace gpufence

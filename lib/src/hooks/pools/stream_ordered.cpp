@@ -38,8 +38,8 @@ struct LegacyStream {
                                CUstream stream) {
     return real::cuMemAllocFromPoolAsync(address, bytes, pool, stream);
   }
-  static CUresult Record(CUevent event, CUstream stream) {
-    return real::cuEventRecord(event, stream);
+  static FreeingStream Freeing(CUstream stream) {
+    return {stream, real::cuStreamGetCtx, real::cuEventRecord};
   }
 };
 
@@ -57,8 +57,8 @@ struct PerThreadStream {
                                CUstream stream) {
     return real::cuMemAllocFromPoolAsync_ptsz(address, bytes, pool, stream);
   }
-  static CUresult Record(CUevent event, CUstream stream) {
-    return real::cuEventRecord_ptsz(event, stream);
+  static FreeingStream Freeing(CUstream stream) {
+    return {stream, real::cuStreamGetCtx_ptsz, real::cuEventRecord_ptsz};
   }
 };
 
@@ -196,22 +196,19 @@ template <typename Stream, typename Call>
   return TakeFrom<Stream>(fence, account, bytes, stream, Effort::kThorough, dptr, call);
 }
 
-// Frees what no pool that is known gave: nobody's memory, or plain memory in a stream's order.
+// Frees what no pool that is known gave: nobody's memory, or plain memory in a stream's order. A
+// capture takes the memory of its own graph alone, which is nobody's here.
 template <typename Stream>
 [[gnu::noinline]] CUresult FreeOther(Fence* fence, CUdeviceptr dptr, CUstream stream) {
+  if (IsCaptured<Stream>(stream)) return Stream::Free(dptr, stream);
   Freed freed(fence, dptr);
   const Holding& holding = freed.holding();
   const CUresult rc = Stream::Free(dptr, stream);
-  if (rc == CUDA_ERROR_NOT_SUPPORTED && holding.family == Family::kUnified &&
-      !IsCaptured<Stream>(stream)) {
-    freed.Keep();
-    FreeLater(fence, holding, stream, Stream::Record);
-    return CUDA_SUCCESS;
-  }
-  if (rc != CUDA_SUCCESS || !freed.found()) return freed.Settle(rc);
+  const bool is_ours = rc == CUDA_ERROR_NOT_SUPPORTED && holding.family == Family::kUnified;
+  if ((rc != CUDA_SUCCESS && !is_ours) || !freed.found()) return freed.Settle(rc);
   freed.Keep();
-  FreeLater(fence, holding, stream, Stream::Record);
-  return rc;
+  FreeLater(fence, holding, Stream::Freeing(stream), is_ours);
+  return CUDA_SUCCESS;
 }
 
 // As with every free (hooks/freed.h), the holding leaves the table first. The pool carries the

@@ -102,6 +102,7 @@ def echo_driver(library: str) -> Callable[[Model], Context]:
 
 
 OUTPUTS = (
+    Output("model.h", "model.h.j2", nothing),
     Output("driver_abi.h", "driver_abi.h.j2", nothing),
     Output("symbols.h", "symbols.h.j2", names),
     Output("real.h", "real.h.j2", nothing),

@@ -5,6 +5,9 @@
 
 #include "driver_abi.h"
 #include "machine/calls.h"
+#include "model.h"
+
+constinit const char gpufence_compiled_from_model_ff827cce331cbe8d = 0;
 
 namespace {
 

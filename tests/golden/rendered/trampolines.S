@@ -70,6 +70,11 @@ gpufence_lazy_\index:
 .hidden gpufence_resolve
 .text
 
+// Whatever else is compiled from this model asks for it (model.h).
+.globl gpufence_compiled_from_model_ff827cce331cbe8d
+.hidden gpufence_compiled_from_model_ff827cce331cbe8d
+gpufence_compiled_from_model_ff827cce331cbe8d:
+
 .type .Lresolve_and_go, %function
 .balign 16
 .Lresolve_and_go:

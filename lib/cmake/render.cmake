@@ -14,6 +14,17 @@ else()
   # Run where `gen` lies, not through PYTHONPATH: that is how pip's isolated builds bring jinja2 in.
   set(tools ${CMAKE_CURRENT_SOURCE_DIR}/../tools)
   set(hookgen ${Python3_EXECUTABLE} -B -m gen)
+  execute_process(COMMAND ${Python3_EXECUTABLE} -c "import jinja2" WORKING_DIRECTORY ${tools}
+                  RESULT_VARIABLE no_jinja2 OUTPUT_QUIET ERROR_QUIET)
+  if(no_jinja2)
+    message(FATAL_ERROR
+      "The library's sources are rendered with jinja2, and ${Python3_EXECUTABLE} has no jinja2.\n"
+      "Do one of these:\n"
+      "  ci/build                                    installs it into .venv, and builds\n"
+      "  ${Python3_EXECUTABLE} -m pip install jinja2\n"
+      "  cmake -DPython3_EXECUTABLE=PATH ...         names a Python that has it\n"
+      "  hookgen render --standalone DIR             elsewhere: DIR builds without Python")
+  endif()
   # The generator's own table says what it writes. It is asked anew when the generator changes:
   # what ninja does not know as rendered, it does not compile again.
   file(GLOB generator CONFIGURE_DEPENDS ${tools}/gen/*.py)

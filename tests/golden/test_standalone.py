@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import pytest
 from gen import cli
 
 from .conftest import REPO
+from .smallest_tree import plant
 
 BUILD = Path(os.environ.get("GPUFENCE_BUILD", REPO / "build"))
 LIBRARY = "lib/libgpufence.so"
@@ -101,6 +103,71 @@ def test_standalone_tree_builds_the_library_without_python(tmp_path: Path, check
     for source in sources:
         assert checkout.twin(tree, source).read_bytes() == source.read_bytes(), source
     assert not list(tree.root.rglob("*.py"))
+
+
+def test_standalone_tree_is_installed_by_cmake(tmp_path: Path) -> None:
+    small = plant(tmp_path / "checkout")
+    tree, build, prefix = tmp_path / "tree", tmp_path / "build", tmp_path / "prefix"
+    render = [sys.executable, "-B", "-m", "gen", "render", "--standalone", tree]
+    subprocess.run(render, cwd=small.root / "tools", check=True)
+    tools = small.root / ".venv" / "bin"
+    # The simulated driver knows the real API only.
+    options = ["-DGPUFENCE_SIM=OFF", f"-DCMAKE_MAKE_PROGRAM={tools / 'ninja'}",
+               "-DPython3_EXECUTABLE=/bin/false"]  # fmt: skip
+
+    for words in (
+        ["-S", tree / "lib", "-B", build, "-G", "Ninja", *options],
+        ["--build", build],
+        ["--install", build, "--prefix", prefix],
+    ):
+        subprocess.run([tools / "cmake", *words], check=True, capture_output=True)
+
+    assert sorted(path.name for path in (prefix / "gpufence" / "lib").iterdir()) == [
+        "ld.so.preload",
+        "ld.so.preload.addpath",
+        "libgpufence-addpath.so",
+        "libgpufence.so",
+    ]
+
+
+def test_configuring_without_jinja2_says_what_to_type(tmp_path: Path) -> None:
+    small = plant(tmp_path / "checkout")
+    bare = tmp_path / "python3"  # this Python without its packages
+    bare.write_text(f'#!/bin/sh\nexec {Path(sys.executable).resolve()} -I -S "$@"\n')
+    bare.chmod(0o755)
+    words = ["-S", small.root / "lib", "-B", tmp_path / "build", "-G", "Ninja"]
+    words += [f"-DPython3_EXECUTABLE={bare}"]
+
+    tools = small.root / ".venv" / "bin"
+    done = subprocess.run(
+        [tools / "cmake", f"-DCMAKE_MAKE_PROGRAM={tools / 'ninja'}", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    said = " ".join(done.stderr.split())
+    assert done.returncode != 0
+    assert f"{bare} has no jinja2" in said
+    assert f"{bare} -m pip install jinja2" in said
+
+
+def test_hookgen_without_jinja2_says_what_is_missing(tmp_path: Path) -> None:
+    blocker = (
+        "import sys\n"
+        "sys.modules['jinja2'] = None\n"
+        "from gen.cli import main\n"
+        f"sys.exit(main(['render', '--out', {str(tmp_path)!r}]))\n"
+    )
+    env = {**os.environ, "PYTHONPATH": str(REPO / "tools")}
+
+    done = subprocess.run(
+        [sys.executable, "-c", blocker], env=env, capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 1
+    assert "render needs the Python package 'jinja2'" in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 def test_standalone_tree_is_never_written_over_something(

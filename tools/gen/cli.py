@@ -87,6 +87,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output has seen enough
         _drop(1)
         return ExitCode.OK
+    except ModuleNotFoundError as error:
+        if args.debug:
+            raise
+        missing = f"the Python package '{error.name}', which {sys.executable} does not have"
+        _say(f"hookgen: {args.command} needs {missing}. Install it with pip, or run ci/setup.")
+        return ExitCode.ERROR
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     except Exception as error:

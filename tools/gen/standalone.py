@@ -13,7 +13,8 @@ from . import model, render
 from .errors import HookgenError
 
 _LIBRARY_PARTS = ("CMakeLists.txt", "cmake", "sim", "src")
-_ROOT_PARTS = ("LICENSE",)
+# What `cmake --install` puts beside the library.
+_ROOT_PARTS = ("LICENSE", "deploy/ld.so.preload", "deploy/ld.so.preload.addpath")
 
 _BUILD_TEXT = """\
 gpufence, as plain sources: rendered for one API model, no Python needed.
@@ -21,7 +22,7 @@ gpufence, as plain sources: rendered for one API model, no Python needed.
     cmake -S lib -B build -G Ninja && cmake --build build
 
 gives build/lib/libgpufence.so and the simulated driver in build/sim. The exports are those of
-gen/exports.map. To change what is rendered, work in a checkout: `hookgen render --standalone`.
+gen/exports.map. `cmake --install build --prefix DIR` puts them into DIR/gpufence. To change what is rendered, work in a checkout: `hookgen render --standalone`.
 """
 
 

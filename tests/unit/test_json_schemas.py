@@ -15,6 +15,7 @@ from .gpufence_command import REPO, gpufence
 from .region_files import GIB, CoreFile, RegionFile, Signed, this_process
 
 SCHEMAS = REPO / "docs" / "schemas"
+BUILD = Path(os.environ.get("GPUFENCE_BUILD", REPO / "build"))
 KINDS = ("memory", "cores", "soft_cores", "oversubscribe", "spill")
 
 SPEC = """
@@ -100,6 +101,18 @@ def test_cdi_files(tmp_path: Path) -> None:
     assert found["devices"]
     check("cdi-validate", found := answer("cdi", "validate", good, bad, "--json"))
     assert [bool(each["problems"]) for each in found["files"]] == [False, True]
+
+
+def test_what_is_installed_and_removed(tmp_path: Path) -> None:
+    library = BUILD / "lib" / "libgpufence.so"
+    if not library.is_file():
+        pytest.skip(f"{BUILD} holds no build: run ci/build first")
+    words = ("install", tmp_path / "f", "--json")
+
+    check("install", found := answer(*words, "--lib", library))
+    assert len(found["installed"]) == 4
+    check("install", found := answer(*words, "--remove"))
+    assert len(found["removed"]) == 4
 
 
 def test_what_doctor_finds() -> None:

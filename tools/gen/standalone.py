@@ -22,7 +22,9 @@ gpufence, as plain sources: rendered for one API model, no Python needed.
     cmake -S lib -B build -G Ninja && cmake --build build
 
 gives build/lib/libgpufence.so and the simulated driver in build/sim. The exports are those of
-gen/exports.map. `cmake --install build --prefix DIR` puts them into DIR/gpufence. To change what is rendered, work in a checkout: `hookgen render --standalone`.
+gen/exports.map. `cmake --install build --prefix DIR` puts them into DIR/gpufence.
+
+To change what is rendered, work in a checkout: `hookgen render --standalone`.
 """
 
 

@@ -46,7 +46,7 @@ def library(explicit: str | None) -> Path:
             fix="Build it with `ci/build`, or name it with --lib PATH",
             status=ExitCode.WRAPPER_FAILED,
         )
-    problem = not_loadable(path) or _another(path) or _unnameable(path)
+    problem = not_loadable(path) or _another(path) or unnameable(path)
     if problem:
         raise ToolError(
             what=f"library '{explicit or path}' refused",
@@ -104,7 +104,7 @@ def simulator() -> Path:
             fix="Build it with `ci/build`",
             status=ExitCode.WRAPPER_FAILED,
         )
-    problem = _unnameable(folder.parent)
+    problem = unnameable(folder.parent)
     if problem:
         raise ToolError(
             what=f"simulated driver in '{folder.parent}' refused",
@@ -159,7 +159,7 @@ def _another(path: Path) -> str:
     return "" if _SONAME in path.read_bytes() else "another library"
 
 
-def _unnameable(path: Path) -> str:
+def unnameable(path: Path) -> str:
     """Why LD_PRELOAD and LD_LIBRARY_PATH cannot hold the path; '' if they can (ld.so(8))."""
     for character, meaning in ((":", "a colon"), (" ", "a space"), (";", "a semicolon")):
         if character in str(path):

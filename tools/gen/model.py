@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
-from . import drivers, ir, rules, stream_order
+from . import branches, drivers, ir, rules, stream_order
+from .branches import Branch
 from .drivers import version_key
 from .errors import HookgenError
 from .filters import cpp_type, param_list, param_names, type_list
@@ -118,6 +119,7 @@ class Model:
     drivers: tuple[str, ...]
     lists: Mapping[str, frozenset[str]]
     exempt: tuple[Rule, ...]
+    branches: tuple[Branch, ...]
     digest: str
 
     @property
@@ -160,7 +162,7 @@ class Model:
 
 def input_files(api_dir: Path) -> tuple[Path, ...]:
     """The files that `load` reads, sorted: what a build must watch."""
-    files = ("cuda.json", "nvml.json", drivers.LEFT, stream_order.FILE)
+    files = ("cuda.json", "nvml.json", drivers.LEFT, stream_order.FILE, branches.FILE)
     named = (api_dir / file for file in files)
     return (*named, *sorted((api_dir / "symbols").glob("*.txt")))
 
@@ -180,7 +182,8 @@ def load(api_dir: Path) -> Model:
     left, exempt = (
         rules.read(texts[api_dir / file], file) for file in (drivers.LEFT, stream_order.FILE)
     )
-    return build(apis, lists, left, digest.hexdigest()[:16], exempt)
+    known = branches.read(texts[api_dir / branches.FILE])
+    return build(apis, lists, left, digest.hexdigest()[:16], exempt, known)
 
 
 def build(
@@ -189,6 +192,7 @@ def build(
     left_to_driver: tuple[Rule, ...],
     digest: str,
     exempt: tuple[Rule, ...] = (),
+    known: tuple[Branch, ...] = (),
 ) -> Model:
     """Put the parts together; pure.
 
@@ -198,6 +202,7 @@ def build(
         left_to_driver: names of exports that are never ours.
         digest: hash of everything that was read.
         exempt: functions about streams that no hook is rendered for.
+        known: the branches of drivers and their CUDA releases.
     """
     libraries: list[Library] = []
     first = 0
@@ -214,6 +219,7 @@ def build(
         drivers=tuple(sorted(versions, key=version_key)),
         lists={stem: frozenset(names) for stem, names in lists.items()},
         exempt=exempt,
+        branches=known,
         digest=digest,
     )
 

@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from . import coverage, lookup_tables, stream_order
+from .branches import cuda_version
 from .errors import HookgenError
 from .ir import KINDS, Constant, EnumType, Span, Threshold
-from .model import Library, Model
+from .model import Library, Model, Symbol
 
 Context = Mapping[str, object]
 
@@ -30,12 +31,16 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Presence:
-    """A row of the simulator's table: positions in the list of drivers, architectures as bits."""
+    """A row of the simulator's table: positions in the list of drivers, architectures as bits.
+
+    `cuda_version`: of the first headers that declare it; 0: none does.
+    """
 
     name: str
     first: int
     last: int
     architectures: int
+    cuda_version: int
 
 
 def nothing(_model: Model) -> Context:
@@ -85,15 +90,16 @@ def sim_map(library: str, *, latest: bool) -> Callable[[Model], Context]:
 def sim_symbols(model: Model) -> Context:
     """Which driver has which name."""
     extras = [
-        _presence(model, name, model.span_in_lists(library, name), ())
+        _presence(model, name, model.span_in_lists(library, name), (), 0)
         for library in model.libraries
         for name in sorted((*library.debugger_functions, *(data.name for data in library.data)))
     ]
     presence = [
-        _presence(model, symbol.name, symbol.drivers, symbol.architectures)
+        _presence(model, symbol.name, symbol.drivers, symbol.architectures, _declared(symbol))
         for symbol in model.symbols
     ]
-    return {"presence": presence, "extras": extras}
+    newest = cuda_version(model.cuda.api.header_version)
+    return {"presence": presence, "extras": extras, "headers_cuda_version": newest}
 
 
 def echo_driver(library: str) -> Callable[[Model], Context]:
@@ -172,16 +178,22 @@ def _unsupported(library: Library) -> Constant:
     )
 
 
+def _declared(symbol: Symbol) -> int:
+    """The oldest headers that declare a symbol, as a CUDA version."""
+    return cuda_version(symbol.function.headers.first) if symbol.function else 0
+
+
 def _presence(
-    model: Model, name: str, span: Span | None, architectures: tuple[str, ...]
+    model: Model, name: str, span: Span | None, architectures: tuple[str, ...], declared: int
 ) -> Presence:
     if span is None:
-        return Presence(name, _NEVER, _NEVER, 0)
+        return Presence(name, _NEVER, _NEVER, 0, declared)
     return Presence(
         name,
         _driver_position(model, name, span.first),
         _driver_position(model, name, span.last),
         sum(_ARCHITECTURES[architecture] for architecture in architectures),
+        declared,
     )
 
 

@@ -16,13 +16,19 @@ constinit void* g_addresses[gpufence::kSymCount] = {};
 
 // Patch releases of a branch export the same names, so branches are all that counts.
 bool IsInRange(uint8_t first, uint8_t last, uint16_t branch) {
-  if (first == kNeverListed) return branch == kLatestBranch;
   if (branch < kListedDrivers[first].branch) return false;
   const bool is_still_there = last + 1u == kListedDriverCount;
   return is_still_there || branch <= kListedDrivers[last].branch;
 }
 
+// A name of the headers that no listed driver has: in the branches of its release and later ones.
+bool IsForecast(const Presence& presence, uint16_t branch) {
+  return branch > kListedDrivers[kListedDriverCount - 1].branch &&
+         presence.cuda_version <= ConfiguredDriver().cuda_version;
+}
+
 bool IsInDriver(const Presence& presence, uint16_t branch) {
+  if (presence.first == kNeverListed) return IsForecast(presence, branch);
   if (!IsInRange(presence.first, presence.last, branch)) return false;
 #if defined(__x86_64__)
   // Where both architectures are on record, aarch64 exports what x86-64 does and some more.

@@ -41,8 +41,10 @@ struct DeviceRecord {
   uint32_t pci_device;
   uint32_t sm_count;
   uint64_t memory_bytes;
-  DeviceTimeline compute;  // the engine that processes take turns on
-  BusyHistory busy;        // all processes together, dead ones included
+  std::atomic<uint64_t> native_soft_bytes;  // as NVML sets them for a cgroup, and tells them
+  std::atomic<uint64_t> native_hard_bytes;  // again; nothing is refused by them. 0: no limit
+  DeviceTimeline compute;                   // the engine that processes take turns on
+  BusyHistory busy;                         // all processes together, dead ones included
 };
 
 // One process's part of one device.

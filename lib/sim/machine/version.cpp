@@ -9,16 +9,6 @@
 namespace sim {
 namespace {
 
-// What cuDriverGetVersion answers in each branch whose exported names are on record.
-struct Generation {
-  uint16_t branch;
-  int32_t cuda_version;
-};
-constexpr Generation kGenerations[] = {
-    {340, 6050},  {390, 9010},  {418, 10010}, {450, 11000}, {460, 11020},           {470, 11040},
-    {525, 12000}, {535, 12020}, {550, 12040}, {580, 13000}, {kLatestBranch, 13050},
-};
-
 constinit Driver g_configured = {};
 
 // One number of a version: decimal digits.  Returns what follows it, nullptr when there is none.
@@ -89,8 +79,9 @@ bool ParseDriver(const char* text, Driver* driver) {
   Driver read = {};
   const char* rest = ReadNumber(text, &read.branch);
   if (rest == nullptr || read.branch > FileBranch()) return false;
-  for (const Generation& generation : kGenerations) {
-    if (generation.branch == read.branch) read.cuda_version = generation.cuda_version;
+  if (read.branch == kLatestBranch) read.cuda_version = kHeadersCudaVersion;
+  for (const Branch& branch : kBranches) {
+    if (branch.number == read.branch) read.cuda_version = branch.cuda_version;
   }
   if (read.cuda_version == 0) return false;
   if (*rest == '\0') {

@@ -39,7 +39,7 @@ const Driver& ConfiguredDriver();
 void ConfigureDriver();
 
 // Reads "550", "550.163.01" or "latest" (the file's driver).  False when it is none of these, of a
-// branch whose names are not on record, or newer than the file; *driver is then untouched.
+// branch that is not on record, or newer than the file; *driver is then untouched.
 bool ParseDriver(const char* text, Driver* driver);
 
 // Writes "550.163.01" and a NUL, at most `size` bytes.  Returns the length without the NUL.

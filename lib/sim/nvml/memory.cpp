@@ -18,6 +18,7 @@ using sim::nvml::kNoDevice;
 using sim::nvml::PutFor;
 
 constexpr uint64_t kMiB = uint64_t{1} << 20;
+constexpr uint64_t kNoLimit = UINT64_MAX;  // NVML's word for it
 
 // 0.43 % of what programs can have, in whole MiB.
 constexpr uint64_t ReservedBytes(uint64_t memory_bytes) {
@@ -84,6 +85,34 @@ extern "C" nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_
   memory->total = whole.total;
   memory->free = whole.free;
   memory->used = whole.total - whole.free;
+  return NVML_SUCCESS;
+}
+
+// Of one cgroup for all: whoever sets limits and whoever asks for them mean the same one.
+extern "C" nvmlReturn_t nvmlDeviceSetMemoryLimits_v1(nvmlDevice_t device,
+                                                     nvmlSetMemoryLimits_v1_t* limits) {
+  SIM_CALL(nvmlDeviceSetMemoryLimits_v1, device, limits);
+  const int index = IndexOf(device);
+  if (index == kNoDevice || limits == nullptr || limits->nameSpace == nullptr) {
+    return NVML_ERROR_INVALID_ARGUMENT;
+  }
+  if (limits->softLimit > limits->hardLimit) return NVML_ERROR_INVALID_ARGUMENT;
+  Device(index).native_soft_bytes.store(limits->softLimit);
+  Device(index).native_hard_bytes.store(limits->hardLimit == kNoLimit ? 0 : limits->hardLimit);
+  return NVML_SUCCESS;
+}
+
+extern "C" nvmlReturn_t nvmlDeviceGetMemoryLimits_v1(nvmlDevice_t device,
+                                                     nvmlGetMemoryLimits_v1_t* limits) {
+  SIM_CALL(nvmlDeviceGetMemoryLimits_v1, device, limits);
+  const int index = IndexOf(device);
+  if (index == kNoDevice || limits == nullptr || limits->nameSpace == nullptr) {
+    return NVML_ERROR_INVALID_ARGUMENT;
+  }
+  const uint64_t hard_bytes = Device(index).native_hard_bytes.load();
+  limits->softLimit = Device(index).native_soft_bytes.load();
+  limits->hardLimit = hard_bytes != 0 ? hard_bytes : kNoLimit;
+  limits->currentUsed = UsedBytes(index);
   return NVML_SUCCESS;
 }
 

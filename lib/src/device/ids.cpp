@@ -218,9 +218,22 @@ uint32_t DeviceOfContext(CUcontext context) {
   return scope ? CurrentDevice() : kNoDevice;
 }
 
-uint32_t DeviceOfLocation(const CUmemLocation_v1& location) {
-  return location.type == CU_MEM_LOCATION_TYPE_DEVICE ? static_cast<uint32_t>(location.id)
-                                                      : kNoDevice;
+Location LocationOf(const CUmemLocation_v1& location) {
+  switch (location.type) {
+    case CU_MEM_LOCATION_TYPE_DEVICE:
+      return {Place::kDevice, static_cast<uint32_t>(location.id)};
+    case CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN:
+      return {Place::kDevice, location.localized.deviceId};
+    case CU_MEM_LOCATION_TYPE_HOST:
+    case CU_MEM_LOCATION_TYPE_HOST_NUMA:
+    case CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT:
+      return {Place::kHost, kNoDevice};
+    case CU_MEM_LOCATION_TYPE_NONE:
+      return {Place::kNowhere, kNoDevice};
+    case CU_MEM_LOCATION_TYPE_INVISIBLE:  // other processes' memory, on a GPU that is not shown
+    default:
+      return {Place::kUnknown, kNoDevice};
+  }
 }
 
 }  // namespace gpufence

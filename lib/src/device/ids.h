@@ -47,7 +47,21 @@ uint32_t CurrentDevice();
 // The device of a context: its ordinal, or kNoDevice when the driver will not say.
 uint32_t DeviceOfContext(CUcontext context);
 
-// Where a memory location is: an ordinal, or kNoDevice for host memory and whatever is unknown.
-uint32_t DeviceOfLocation(const CUmemLocation_v1& location);
+// Where memory is asked for, by the values of this driver's API. `kNowhere`: of no place in
+// particular, as of managed memory. `kUnknown`: none of the types that our headers know, or one at
+// which nobody can allocate; whoever asks for memory there is refused (hooks/unknown_place.h).
+enum class Place : uint8_t { kDevice, kHost, kNowhere, kUnknown };
+
+struct Location {
+  Place place;
+  uint32_t ordinal;  // kNoDevice unless it is a device, or a part of one
+};
+
+Location LocationOf(const CUmemLocation_v1& location);
+
+// The device of memory that is there already; kNoDevice for host memory and whatever is unknown.
+inline uint32_t DeviceOfLocation(const CUmemLocation_v1& location) {
+  return LocationOf(location).ordinal;
+}
 
 }  // namespace gpufence

@@ -1,4 +1,4 @@
-// passthrough.cpp: hookgen 1, templates/passthrough.cpp.j2, model ff827cce331cbe8d
+// passthrough.cpp: hookgen 1, templates/passthrough.cpp.j2, model d8d6249acedc10c1
 // Generated: change the model or the template, never this file.
 // clang-format off
 #include "real.h"

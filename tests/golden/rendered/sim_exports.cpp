@@ -1,4 +1,4 @@
-// sim_exports.cpp: hookgen 1, templates/sim_exports.cpp.j2, model ff827cce331cbe8d
+// sim_exports.cpp: hookgen 1, templates/sim_exports.cpp.j2, model d8d6249acedc10c1
 // Generated: change the model or the template, never this file.
 // clang-format off
 #include <type_traits>

@@ -1,4 +1,4 @@
-// trampolines.S: hookgen 1, templates/trampolines.S.j2, model ff827cce331cbe8d
+// trampolines.S: hookgen 1, templates/trampolines.S.j2, model d8d6249acedc10c1
 // Generated: change the model or the template, never this file.
 // clang-format off
 // In: the stack and all argument registers as the caller left them.  Out: the same, in the function

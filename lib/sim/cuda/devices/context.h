@@ -56,6 +56,9 @@ CUresult Current(Context** current);
 // The context behind a handle; nullptr if it is none.  A null handle is not "the current one" here.
 Context* Find(CUcontext handle);
 
+// Memory of an external engine that a graph is to run, until the context ends. False: none is left.
+bool AddEngine(Context* context);
+
 // Physical device (machine.h index) of a context.
 int PhysicalDevice(const Context& context);
 

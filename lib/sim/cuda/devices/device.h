@@ -26,4 +26,11 @@ int SmCount(CUdevice device);
 // Who pays for memory at a location: a visible device, or -1 for host memory of any kind.
 CUresult ResolveLocation(const CUmemLocation& location, int* device);
 
+// The same for memory that is to be allocated: since CUDA 13.4 also in a part of a device, of which
+// each has two.
+CUresult ResolveAllocation(const CUmemLocation& location, int* device);
+
+// The part of its device that a location names; -1: the whole.
+int DomainOf(const CUmemLocation& location);
+
 }  // namespace sim::device

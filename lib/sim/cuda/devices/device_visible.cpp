@@ -10,12 +10,19 @@
 
 #include "cuda/devices/device.h"
 #include "machine/machine.h"
+#include "machine/version.h"
 
 namespace sim::device {
 namespace {
 
 constexpr size_t kUuidTextBytes = 41;  // "GPU-" and 36 characters and the NUL
 constexpr int kNone = -1;
+
+constexpr int32_t kDomainsSince = 13040;  // CUDA 13.4
+constexpr int kDomainsOfDevice = 2;
+
+// A place that no headers know yet, and a driver of tomorrow takes for the device that `id` names.
+constexpr int kTypeOfTomorrow = 7;
 
 constinit int g_physical[kMaxDevices] = {};
 constinit int g_count = 0;
@@ -138,6 +145,27 @@ CUresult ResolveLocation(const CUmemLocation& location, int* device) {
     default:
       return CUDA_ERROR_INVALID_VALUE;
   }
+}
+
+CUresult ResolveAllocation(const CUmemLocation& location, int* device) {
+  const bool is_domain = location.type == CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN;
+  if (is_domain && ConfiguredDriver().cuda_version >= kDomainsSince) {
+    if (DomainOf(location) >= kDomainsOfDevice) return CUDA_ERROR_INVALID_VALUE;
+    *device = location.localized.deviceId;
+    return IsValid(*device) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+  }
+  if (static_cast<int>(location.type) == kTypeOfTomorrow &&
+      ConfiguredDriver().branch == kLatestBranch) {
+    *device = location.id;
+    return IsValid(*device) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+  }
+  return ResolveLocation(location, device);
+}
+
+int DomainOf(const CUmemLocation& location) {
+  return location.type == CU_MEM_LOCATION_TYPE_DEVICE_LOCALITY_DOMAIN
+             ? location.localized.localityDomainId
+             : -1;
 }
 
 }  // namespace sim::device

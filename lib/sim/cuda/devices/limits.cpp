@@ -6,11 +6,14 @@
 #include "cuda/memory/memory.h"
 #include "machine/calls.h"
 #include "machine/machine.h"
+#include "machine/version.h"
 
 namespace sim::context {
 namespace {
 
 constexpr uint64_t kThreadsPerSm = 2048;
+constexpr uint64_t kBlocksPerSm = 32;
+constexpr uint64_t kEngineBytes = 64 << 20;
 constexpr uint64_t kMaxStackBytes = 512 << 10;
 constexpr uint64_t kLeastPrintfBytes = 512 << 10;
 
@@ -22,19 +25,21 @@ struct LimitRule {
 
 // Indexed by CUlimit.
 constexpr LimitRule kRules[] = {
-    {1024, 1, true},      // stack size per thread
-    {8650752, 1, true},   // printf FIFO
-    {8 << 20, 1, true},   // malloc heap
-    {0, 0, false},        // device runtime sync depth: gone since compute capability 9.0
-    {2048, 0, true},      // device runtime pending launches
-    {64, 0, true},        // L2 fetch granularity
-    {11796480, 0, true},  // persisting L2 cache
-    {0, 0, false},        // shared memory of graphics contexts
-    {0, 0, false},        // graphics contexts
-    {0, 0, false},        // graphics contexts
+    {1024, 1, true},          // stack size per thread
+    {8650752, 1, true},       // printf FIFO
+    {8 << 20, 1, true},       // malloc heap
+    {0, 0, false},            // device runtime sync depth: gone since compute capability 9.0
+    {2048, 0, true},          // device runtime pending launches
+    {64, 0, true},            // L2 fetch granularity
+    {11796480, 0, true},      // persisting L2 cache
+    {0, 0, false},            // shared memory of graphics contexts
+    {0, 0, false},            // graphics contexts
+    {0, 0, false},            // graphics contexts
+    {0, kBlocksPerSm, true},  // memory of each block, since CUDA 13.5: see PriceOf
 };
 constexpr int kRuleCount = static_cast<int>(sizeof(kRules) / sizeof(kRules[0]));
-static_assert(kRuleCount <= kLimitCount);
+constexpr int kEngines = kLimitCount - 1;  // in limit_bytes: what is no limit, but ends with them
+static_assert(kRuleCount <= kEngines);
 static_assert(CU_LIMIT_PERSISTING_L2_CACHE_SIZE == 6);
 
 // Device bytes of a limit's value beyond its default, in whole granules.
@@ -45,10 +50,14 @@ uint64_t PriceOf(const Context& context, int limit, uint64_t value) {
   if (limit == CU_LIMIT_STACK_SIZE) {  // a stack for every thread that can be resident
     bytes *= kThreadsPerSm * static_cast<uint64_t>(context.sm_count);
   }
+  // A part for every block that can be resident, as a stack for every thread.
+  if (limit == CU_LIMIT_PER_BLOCK_MEMORY_SIZE) bytes *= static_cast<uint64_t>(context.sm_count);
   return (bytes + machine::kGranuleBytes - 1) / machine::kGranuleBytes * machine::kGranuleBytes;
 }
 
 bool IsKnown(CUlimit limit) {
+  const bool is_new = limit == CU_LIMIT_PER_BLOCK_MEMORY_SIZE;
+  if (is_new && ConfiguredDriver().cuda_version < 13050) return false;
   return static_cast<int>(limit) >= 0 && static_cast<int>(limit) < kRuleCount;
 }
 
@@ -94,6 +103,12 @@ bool GrowStack(Context* context, uint64_t bytes) {
   if (wanted_bytes <= held_bytes) return true;
   if (!memory::ChargeHidden(context->device, wanted_bytes - held_bytes)) return false;
   context->limit_bytes[CU_LIMIT_STACK_SIZE] = wanted_bytes;
+  return true;
+}
+
+bool AddEngine(Context* context) {
+  if (!memory::ChargeHidden(context->device, kEngineBytes)) return false;
+  context->limit_bytes[kEngines] += kEngineBytes;
   return true;
 }
 

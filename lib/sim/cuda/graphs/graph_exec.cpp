@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "cuda/devices/context.h"
 #include "cuda/graphs/capture.h"
 #include "cuda/streams/launch.h"
 
@@ -76,12 +77,19 @@ CUgraphExecUpdateResult Compare(const Graph& snapshot, const Graph& wanted, cons
   return CU_GRAPH_EXEC_UPDATE_SUCCESS;
 }
 
+CUresult ProvideEngine(const Operation& operation) {
+  context::Context* context = context::Find(AsHandle<CUcontext>(operation.context));
+  if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  return context::AddEngine(context) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 // All kernels, those of children and of conditions' bodies too.
 CUresult ProvideKernels(const Graph& graph) {
   for (const Node* node : graph.nodes) {
     const Operation& operation = node->operation;
     CUresult result = CUDA_SUCCESS;
     if (operation.type == CU_GRAPH_NODE_TYPE_KERNEL) result = launch::Provide(operation);
+    if (operation.type == CU_GRAPH_NODE_TYPE_EXTERNAL_ENGINE) result = ProvideEngine(operation);
     const Graph* child =
         operation.type == CU_GRAPH_NODE_TYPE_GRAPH ? FindByHandle(operation.graph) : nullptr;
     if (child != nullptr) result = ProvideKernels(*child);

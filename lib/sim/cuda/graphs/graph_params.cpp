@@ -7,6 +7,7 @@
 #include "cuda/devices/device.h"
 #include "cuda/streams/event.h"
 #include "cuda/streams/launch.h"
+#include "machine/version.h"
 
 namespace sim::graph {
 
@@ -65,11 +66,10 @@ CUresult EventOperation(CUgraphNodeType type, CUevent event, Operation* operatio
 }
 
 CUresult AllocationOperation(CUDA_MEM_ALLOC_NODE_PARAMS_v2* allocation, Operation* operation) {
-  const CUmemLocation& location = allocation->poolProps.location;
-  if (location.type != CU_MEM_LOCATION_TYPE_DEVICE || !device::IsValid(location.id)) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  const CUresult result = AllocateMemory(location.id, allocation->bytesize, &allocation->dptr);
+  int device = -1;
+  const CUresult found = device::ResolveAllocation(allocation->poolProps.location, &device);
+  if (found != CUDA_SUCCESS || device < 0) return CUDA_ERROR_INVALID_VALUE;
+  const CUresult result = AllocateMemory(device, allocation->bytesize, &allocation->dptr);
   if (result != CUDA_SUCCESS) return result;
   *operation = {};
   operation->type = CU_GRAPH_NODE_TYPE_MEM_ALLOC;
@@ -123,6 +123,15 @@ CUresult ConditionOperation(CUDA_CONDITIONAL_NODE_PARAMS* condition, Operation* 
   return CUDA_SUCCESS;
 }
 
+// Of batches of copies it is only known that they are one, and of external engines that each holds
+// memory of its context once it can run.
+CUresult OpaqueOperation(CUgraphNodeType type, const context::Context& context,
+                         Operation* operation) {
+  if (ConfiguredDriver().cuda_version < 13040) return CUDA_ERROR_INVALID_VALUE;
+  *operation = MakeOperation(type, context);
+  return CUDA_SUCCESS;
+}
+
 CUcontext NamedContext(const CUgraphNodeParams& params) {
   switch (params.type) {
     case CU_GRAPH_NODE_TYPE_MEMCPY:
@@ -148,6 +157,9 @@ CUresult PlacedOperation(const CUgraphNodeParams& params, Operation* operation) 
       return FillOperation(params.memset, *context, operation);
     case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
       return BatchOperation(params.memOp, *context, operation);
+    case CU_GRAPH_NODE_TYPE_MEMCPY_BATCH:
+    case CU_GRAPH_NODE_TYPE_EXTERNAL_ENGINE:
+      return OpaqueOperation(params.type, *context, operation);
     default:
       return CUDA_ERROR_NOT_SUPPORTED;
   }

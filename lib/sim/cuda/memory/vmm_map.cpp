@@ -70,8 +70,7 @@ CUresult Map(CUdeviceptr address, size_t bytes, size_t offset, Physical* physica
   range.bytes = bytes;
   range.family = Family::kMapped;
   range.accessible = false;  // until cuMemSetAccess
-  range.device =
-      physical->prop.location.type == CU_MEM_LOCATION_TYPE_DEVICE ? physical->prop.location.id : -1;
+  range.device = physical->device;
   range.arena_offset = physical->offset;
   range.detail = physical->handle;
   Range* added = ranges::Add(range);

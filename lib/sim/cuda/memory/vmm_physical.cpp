@@ -24,7 +24,7 @@ void GiveMemory(const Physical& physical) {
   }
   dma_buf::Leave(physical.offset);
   arena::Give(physical.offset, physical.bytes);
-  memory::ReleaseHidden(physical.prop.location.id, physical.charged_bytes);
+  memory::ReleaseHidden(physical.device, physical.charged_bytes);
 }
 
 void EndIfUnused(Physical* physical) {
@@ -60,6 +60,7 @@ CUresult CreateMemory(CUmemGenericAllocationHandle* handle, size_t bytes,
   if (physical == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   const uint64_t charged_bytes = device >= 0 ? bytes : 0;
   physical->prop = prop;
+  physical->device = device;
   physical->bytes = bytes;
   if (charged_bytes > 0 && !memory::ChargeHidden(device, charged_bytes)) {
     g_physical.Destroy(physical->handle);
@@ -118,7 +119,7 @@ CUresult ResolveProp(const CUmemAllocationProp* prop, int* device) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   if ((prop->requestedHandleTypes & ~kShareable) != 0) return CUDA_ERROR_NOT_SUPPORTED;
-  return device::ResolveLocation(prop->location, device);
+  return device::ResolveAllocation(prop->location, device);
 }
 
 }  // namespace sim::vmm
@@ -216,11 +217,12 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, vo
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   const bool on_device = hold.device >= 0;
+  physical->device = on_device ? sim::device::Logical(hold.device) : -1;
   physical->prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
   physical->prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   physical->prop.location.type =
       on_device ? CU_MEM_LOCATION_TYPE_DEVICE : CU_MEM_LOCATION_TYPE_HOST;
-  physical->prop.location.id = on_device ? sim::device::Logical(hold.device) : 0;
+  physical->prop.location.id = on_device ? physical->device : 0;
   physical->is_imported = true;
   sim::vmm::UseShared(physical, hold);
   *handle = physical->handle;

@@ -13,6 +13,7 @@ namespace sim::vmm {
 struct Physical {
   uint64_t handle;
   CUmemAllocationProp prop;
+  int device;  // logical, of `prop`; -1 = host
   uint64_t bytes;
   uint64_t charged_bytes;      // 0 for host memory and imports
   int fd;                      // memory file that holds it

@@ -35,6 +35,7 @@ Pool* DevicePool(uint64_t* handle, int device) {
   pool->device = device;
   pool->location_type = on_device ? CU_MEM_LOCATION_TYPE_DEVICE : CU_MEM_LOCATION_TYPE_HOST;
   pool->location_id = on_device ? device : 0;
+  pool->location_domain = -1;
   pool->is_default = true;
   *handle = pool->handle;
   return pool;

@@ -15,6 +15,7 @@ struct Pool {
   int device;  // logical; -1 = host memory, which costs nothing
   CUmemLocationType location_type;
   int location_id;
+  int location_domain;  // the part of the device; -1: the whole
   CUmemAllocationType allocation_type;
   CUmemAllocationHandleType handle_types;
   uint64_t max_bytes;  // 0 = no limit

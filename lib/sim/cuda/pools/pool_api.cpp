@@ -85,14 +85,15 @@ CUresult GivePoolOf(CUmemoryPool* result, const CUmemLocation* location, CUmemAl
                     Choose choose) {
   if (result == nullptr || location == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const bool on_host = location->type == CU_MEM_LOCATION_TYPE_HOST;
-  if ((!on_host && location->type != CU_MEM_LOCATION_TYPE_DEVICE) ||
-      type != CU_MEM_ALLOCATION_TYPE_PINNED) {
+  int device = -1;
+  const CUresult found = sim::device::ResolveAllocation(*location, &device);
+  if (found == CUDA_ERROR_INVALID_DEVICE) return found;
+  if (found != CUDA_SUCCESS || (device < 0 && !on_host) || type != CU_MEM_ALLOCATION_TYPE_PINNED) {
     return CUDA_ERROR_NOT_SUPPORTED;
   }
-  if (!on_host && !sim::device::IsValid(location->id)) return CUDA_ERROR_INVALID_DEVICE;
   DriverLock lock;
   if (on_host) return GivePool(sim::pool::DefaultOfHost(), result);
-  return GivePool(choose(location->id), result);
+  return GivePool(choose(device), result);
 }
 
 CUresult SetDevicePool(CUdevice dev, CUmemoryPool handle) {
@@ -151,7 +152,7 @@ CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* poolProps) {
   constexpr unsigned kShareable = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
   if ((poolProps->handleTypes & ~kShareable) != 0) return CUDA_ERROR_NOT_SUPPORTED;
   int device = 0;
-  if (sim::device::ResolveLocation(poolProps->location, &device) != CUDA_SUCCESS) {
+  if (sim::device::ResolveAllocation(poolProps->location, &device) != CUDA_SUCCESS) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   DriverLock lock;
@@ -160,7 +161,8 @@ CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* poolProps) {
   created->device = device;
   created->allocation_type = poolProps->allocType;
   created->location_type = poolProps->location.type;
-  created->location_id = poolProps->location.id;
+  created->location_domain = sim::device::DomainOf(poolProps->location);
+  created->location_id = created->location_domain < 0 ? poolProps->location.id : device;
   created->handle_types = poolProps->handleTypes;
   created->max_bytes = poolProps->maxSize;
   return GivePool(created, pool);

@@ -2,6 +2,7 @@
 #include "cuda/devices/device.h"
 #include "cuda/pools/pool.h"
 #include "machine/calls.h"
+#include "machine/version.h"
 
 namespace {
 
@@ -58,6 +59,9 @@ bool ReadInt(const Pool& pool, CUmemPool_attribute attribute, int* value) {
     case CU_MEMPOOL_ATTR_LOCATION_TYPE:
       *value = static_cast<int>(pool.location_type);
       return true;
+    case CU_MEMPOOL_ATTR_LOCALITY_DOMAIN_ID:
+      *value = pool.location_domain;
+      return sim::ConfiguredDriver().cuda_version >= 13040;
     case CU_MEMPOOL_ATTR_HW_DECOMPRESS_ENABLED:
       *value = 0;
       return true;

@@ -77,6 +77,7 @@ CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool* pool_out, void* handle
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   pool->location_type = CU_MEM_LOCATION_TYPE_DEVICE;
+  pool->location_domain = -1;
   pool->is_imported = true;
   pool->file = file;
   *pool_out = sim::AsHandle<CUmemoryPool>(pool->handle);

@@ -32,7 +32,7 @@ CUresult CallWithKernels(const Hook& hook, const GraphNeeds& needs, Call call, U
   const uint64_t context = hook.context();
   const uint64_t growth_bytes = StackGrowthBytes(hook.fence(), device, context, needs.stack_bytes);
   const bool near_limit = device->account.IsNearLimit(growth_bytes + CommandBytes(needs.nodes));
-  if (growth_bytes == 0 && !near_limit && !needs.has_bodies) {
+  if (growth_bytes == 0 && !near_limit && !needs.has_unseen) {
     const CUresult rc = call();
     OverheadChanged(device);
     if (rc == CUDA_SUCCESS && needs.nodes >= kManyNodes) ReadIfGrownUnread(device);

@@ -99,41 +99,59 @@ CUresult Update(CUgraphExec executable, CUgraph graph, Call call) {
   return rc;
 }
 
+// A node's child graph is exchanged, where a limit holds.
+template <typename Call>
+CUresult ExchangeChild(const Hook& hook, CUgraphExec executable, CUgraph child, Call call) {
+  GraphNeeds needs;
+  if (!MeasureGraph(hook.fence(), child, &needs)) return CUDA_ERROR_OUT_OF_MEMORY;
+  const CUresult rc = CallWithKernels(hook, needs, call, NothingToUndo);
+  if (rc == CUDA_SUCCESS) AddToGraph(hook.fence(), executable, needs);
+  return rc;
+}
+
+// A node's kernel is exchanged, where a limit holds: as with a first launch, its stack is taken at
+// once.
+template <typename Call>
+CUresult ExchangeKernel(const Hook& hook, CUfunction wanted, Call call) {
+  if (wanted == nullptr || WasLaunched(wanted) != Launched::kNever) return call();
+  GraphNeeds needs;
+  needs.nodes = 1;
+  needs.stack_bytes = StackOf(wanted);
+  return CallWithKernels(hook, needs, call, NothingToUndo);
+}
+
 template <typename Call>
 CUresult ChangeChild(CUgraphExec executable, CUgraph child, Call call) {
   const Hook hook;
   if (hook.refused()) return kRefusalCode;
-  Fence* fence = hook.fence();
-  if (fence == nullptr) return call();
-  GraphNeeds needs;
-  if (!MeasureGraph(fence, child, &needs)) return CUDA_ERROR_OUT_OF_MEMORY;
-  const CUresult rc = CallWithKernels(hook, needs, call, NothingToUndo);
-  if (rc == CUDA_SUCCESS) AddToGraph(fence, executable, needs);
-  return rc;
+  return hook.fence() == nullptr ? call() : ExchangeChild(hook, executable, child, call);
 }
 
 CUfunction FunctionOf(CUfunction function, CUkernel kernel) {
   return function != nullptr ? function : reinterpret_cast<CUfunction>(kernel);
 }
 
-CUfunction KernelOf(const CUgraphNodeParams* params) {
-  if (params == nullptr || params->type != CU_GRAPH_NODE_TYPE_KERNEL) return nullptr;
-  return FunctionOf(params->kernel.func, params->kernel.kern);
-}
-
-// A node's kernel is exchanged: as with a first launch, its stack is taken at once. `function`
-// tells which; asked only where a limit holds.
+// `function` tells which kernel; asked only where a limit holds.
 template <typename Function, typename Call>
 CUresult ChangeKernel(Function function, Call call) {
   const Hook hook;
   if (hook.refused()) return kRefusalCode;
-  if (hook.fence() == nullptr) return call();
-  const CUfunction wanted = function();
-  if (wanted == nullptr || WasLaunched(wanted) != Launched::kNever) return call();
-  GraphNeeds needs;
-  needs.nodes = 1;
-  needs.stack_bytes = StackOf(wanted);
-  return CallWithKernels(hook, needs, call, NothingToUndo);
+  return hook.fence() == nullptr ? call() : ExchangeKernel(hook, function(), call);
+}
+
+template <typename Call>
+CUresult ChangeNode(CUgraphExec executable, const CUgraphNodeParams* params, Call call) {
+  const Hook hook;
+  if (hook.refused()) return kRefusalCode;
+  if (hook.fence() == nullptr || params == nullptr) return call();
+  switch (params->type) {
+    case CU_GRAPH_NODE_TYPE_GRAPH:
+      return ExchangeChild(hook, executable, params->graph.graph, call);
+    case CU_GRAPH_NODE_TYPE_KERNEL:
+      return ExchangeKernel(hook, FunctionOf(params->kernel.func, params->kernel.kern), call);
+    default:
+      return call();
+  }
 }
 
 }  // namespace
@@ -240,8 +258,8 @@ CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNode h
 
 CUresult cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
                                   CUgraphNodeParams* nodeParams) {
-  const auto call = [&] { return real::cuGraphExecNodeSetParams(hGraphExec, hNode, nodeParams); };
-  return ChangeKernel([=] { return KernelOf(nodeParams); }, call);
+  return ChangeNode(hGraphExec, nodeParams,
+                    [&] { return real::cuGraphExecNodeSetParams(hGraphExec, hNode, nodeParams); });
 }
 
 // Kernels that are switched off take no step, and nobody asks the driver which: it counts as one of

@@ -2,16 +2,20 @@
 
 #include <algorithm>
 
+#include "core/log.h"
 #include "core/room.h"
 #include "hooks/contexts/launch_memory.h"
 #include "hooks/fence.h"
 #include "hooks/graphs/graph_account.h"
 #include "hooks/graphs/graph_order.h"
+#include "hooks/unknown_place.h"
 #include "policy/charge.h"
 #include "real.h"
 
 namespace gpufence {
 namespace {
+
+constexpr auto kUnknownType = static_cast<CUgraphNodeType>(-1);
 
 // Deeper than any program nests child graphs; a bound on the stack.
 constexpr int kMostDepth = 16;
@@ -54,9 +58,17 @@ bool Cover(uint64_t address, uint64_t bytes, Spans* spans, size_t first, uint64_
 
 bool VisitAllocation(CUgraphNode node, Walk* walk) {
   CUDA_MEM_ALLOC_NODE_PARAMS allocation = {};
-  if (real::cuGraphMemAllocNodeGetParams(node, &allocation) != CUDA_SUCCESS) return true;
-  const uint32_t ordinal = DeviceOfLocation(allocation.poolProps.location);
-  const FencedDevice* device = ordinal == kNoDevice ? nullptr : FencedOrdinal(walk->fence, ordinal);
+  if (real::cuGraphMemAllocNodeGetParams(node, &allocation) != CUDA_SUCCESS) {
+    GPUFENCE_LOG(kWarn, "a graph is refused: the driver does not say what its allocations take");
+    return false;
+  }
+  const Location where = LocationOf(allocation.poolProps.location);
+  if (where.place != Place::kDevice && where.place != Place::kHost) {
+    RefuseUnknownPlace("a graph", allocation.poolProps.location);
+    return false;
+  }
+  const FencedDevice* device =
+      where.place == Place::kHost ? nullptr : FencedOrdinal(walk->fence, where.ordinal);
   if (device == nullptr) return true;
   uint64_t* bytes = &walk->needs->bytes[device - walk->fence->devices];
   // A child graph was seen to take one block more than its nodes, whatever their sizes.
@@ -116,7 +128,7 @@ bool VisitChild(CUgraphNode node, Walk* walk, uint32_t* steps) {
 
 // All kernels of the bodies are of the node's own context, which drivers tell since CUDA 13.2.
 void VisitCondition(CUgraphNode node, Walk* walk) {
-  walk->needs->has_bodies = true;
+  walk->needs->has_unseen = true;
   CUgraphNodeParams params = {};
   if (walk->fence->device_count == 1 || real::cuGraphNodeGetParams(node, &params) != CUDA_SUCCESS) {
     return;
@@ -128,7 +140,7 @@ void VisitCondition(CUgraphNode node, Walk* walk) {
 // that can be seen.
 bool Visit(CUgraphNode node, Walk* walk, uint32_t* steps) {
   CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
-  if (real::cuGraphNodeGetType(node, &type) != CUDA_SUCCESS) return true;
+  if (real::cuGraphNodeGetType(node, &type) != CUDA_SUCCESS) type = kUnknownType;
   switch (type) {
     case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
       return VisitAllocation(node, walk);
@@ -138,6 +150,8 @@ bool Visit(CUgraphNode node, Walk* walk, uint32_t* steps) {
       return true;
     case CU_GRAPH_NODE_TYPE_MEMCPY:
     case CU_GRAPH_NODE_TYPE_MEMSET:
+    case CU_GRAPH_NODE_TYPE_MEMCPY_BATCH:
+    case CU_GRAPH_NODE_TYPE_FABRIC_CPY_BATCH:
       *steps = 1;  // no kernel, and a pause between two that is longer by one at least
       return true;
     case CU_GRAPH_NODE_TYPE_GRAPH:
@@ -146,7 +160,19 @@ bool Visit(CUgraphNode node, Walk* walk, uint32_t* steps) {
       VisitCondition(node, walk);
       *steps = 1;
       return true;
-    default:
+    case CU_GRAPH_NODE_TYPE_HOST:
+    case CU_GRAPH_NODE_TYPE_EMPTY:
+    case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+    case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+    case CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL:
+    case CU_GRAPH_NODE_TYPE_EXT_SEMAS_WAIT:
+    case CU_GRAPH_NODE_TYPE_MEM_FREE:
+    case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+      return true;
+    case CU_GRAPH_NODE_TYPE_EXTERNAL_ENGINE:
+    default:  // of later drivers: what such a node holds and runs is measured, and taken for a step
+      walk->needs->has_unseen = true;
+      *steps = 1;
       return true;
   }
 }

@@ -21,10 +21,11 @@ struct GraphNeeds {
   uint32_t steps = 0;           // in which its kernels run (hooks/graphs/graph_order.h)
   uint64_t ordinals = 0;        // of the devices where they do, a bit each; 0: one alone is visible
   bool has_collective = false;  // a kernel that meets others on other devices
-  bool has_bodies = false;      // of conditional nodes, whose kernels cannot be seen
+  bool has_unseen = false;      // bodies of conditional nodes, or nodes of unknown types
 };
 
-// False when there is no memory to walk the graph. Names of kernels are asked only where somebody
+// False when there is no memory to walk the graph, or when it allocates at a place that cannot be
+// charged. Names of kernels are asked only where somebody
 // wants to know of collectives: programs change graphs at each launch.
 enum class Names : bool { kSkip, kAsk };
 bool MeasureGraph(Fence* fence, CUgraph graph, GraphNeeds* needs, Names names = Names::kSkip);

@@ -7,6 +7,7 @@
 #include "hooks/memory/unified.h"
 #include "hooks/refusal.h"
 #include "hooks/sharing/shared_memory.h"
+#include "hooks/unknown_place.h"
 #include "policy/charge.h"
 #include "real.h"
 
@@ -165,6 +166,18 @@ bool MayLieOnHost(const CUmemAllocationProp& prop) {
          prop.allocFlags.usage == 0;
 }
 
+// Memory that is nobody's: the host's is, and what no fence has to do with.
+[[gnu::noinline]] CUresult CreateElsewhere(const Fence* fence, CUmemGenericAllocationHandle* handle,
+                                           size_t size, const CUmemAllocationProp* prop,
+                                           unsigned long long flags) {
+  if (fence != nullptr && prop != nullptr) {
+    const Place place = LocationOf(prop->location).place;
+    const bool has_payer = place == Place::kDevice || place == Place::kHost;
+    if (!has_payer) return RefuseUnknownPlace("cuMemCreate", prop->location);
+  }
+  return real::cuMemCreate(handle, size, prop, flags);
+}
+
 // What the device has no room for.
 [[gnu::noinline]] CUresult CreateOnHost(FencedDevice* device, CUmemGenericAllocationHandle* handle,
                                         size_t size, const CUmemAllocationProp& prop,
@@ -188,7 +201,9 @@ extern "C" {
   const Hook hook;
   if (hook.refused()) return kRefusalCode;
   FencedDevice* device = DeviceOf(hook.fence(), prop);
-  if (device == nullptr || handle == nullptr) return real::cuMemCreate(handle, size, prop, flags);
+  if (device == nullptr || handle == nullptr) {
+    return CreateElsewhere(hook.fence(), handle, size, prop, flags);
+  }
 
   const CUresult rc = Create(device, handle, size, prop, flags, Tier::kDevice);
   return Overflows(device, rc) ? CreateOnHost(device, handle, size, *prop, flags) : rc;

@@ -5,10 +5,12 @@
 #include "hooks/pools/current_pool.h"
 #include "hooks/pools/pool_account.h"
 #include "hooks/pools/pool_release.h"
+#include "hooks/unknown_place.h"
 #include "real.h"
 
 using gpufence::Fence;
 using gpufence::Hook;
+using gpufence::Place;
 using gpufence::PoolAccount;
 
 namespace {
@@ -16,25 +18,29 @@ namespace {
 // Who pays for a pool at this location. Managed pools may be nowhere in particular: then the device
 // of the stream that allocates pays, as for a pool that we did not see being made.
 bool KnowsPayer(const CUmemPoolProps& props, gpufence::PoolKind* kind) {
-  const uint32_t device = gpufence::DeviceOfLocation(props.location);
+  const gpufence::Location where = gpufence::LocationOf(props.location);
   // Other processes open it by its handle, or its own size bounds it.
   kind->stays = props.handleTypes != CU_MEM_HANDLE_TYPE_NONE || props.maxSize != 0;
-  if (device != gpufence::kNoDevice) {
-    kind->ordinal = static_cast<int32_t>(device);
-    return true;
-  }
-  kind->ordinal = gpufence::kHostPool;
-  return props.location.type != CU_MEM_LOCATION_TYPE_INVALID;
+  kind->ordinal =
+      where.place == Place::kDevice ? static_cast<int32_t>(where.ordinal) : gpufence::kHostPool;
+  return where.place != Place::kNowhere;
 }
 
-// The host's own pools are there from the start; who asks for one is about to use it.
-CUresult KnowHostPool(const Hook& hook, const CUmemLocation* location, const CUmemoryPool* pool,
-                      CUresult rc) {
+bool HasUnknownPlace(const Fence* fence, const CUmemPoolProps* props) {
+  return fence != nullptr && props != nullptr &&
+         gpufence::LocationOf(props->location).place == Place::kUnknown;
+}
+
+// The pools of the host and of parts of a device are there from the start; who asks for one is
+// about to use it, perhaps from another device. Of an unknown place the device that uses it pays.
+CUresult KnowPool(const Hook& hook, const CUmemLocation* location, const CUmemoryPool* pool,
+                  CUresult rc) {
   if (rc != CUDA_SUCCESS || hook.fence() == nullptr) return rc;
-  const CUmemLocationType type = location->type;
-  if (type == CU_MEM_LOCATION_TYPE_HOST || type == CU_MEM_LOCATION_TYPE_HOST_NUMA ||
-      type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT) {
+  const gpufence::Location where = gpufence::LocationOf(*location);
+  if (where.place == Place::kHost) {
     gpufence::AccountOf(hook.fence(), *pool, gpufence::kHostPool);
+  } else if (where.place == Place::kDevice) {
+    gpufence::AccountOf(hook.fence(), *pool, static_cast<int32_t>(where.ordinal));
   }
   return rc;
 }
@@ -46,8 +52,11 @@ extern "C" {
 CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* poolProps) {
   const Hook hook;
   if (hook.refused()) return gpufence::kRefusalCode;
-  const CUresult rc = real::cuMemPoolCreate(pool, poolProps);
   Fence* fence = hook.fence();
+  if (HasUnknownPlace(fence, poolProps)) {
+    return gpufence::RefuseUnknownPlace("cuMemPoolCreate", poolProps->location);
+  }
+  const CUresult rc = real::cuMemPoolCreate(pool, poolProps);
   gpufence::PoolKind kind = {};
   if (rc != CUDA_SUCCESS || fence == nullptr || !KnowsPayer(*poolProps, &kind)) return rc;
   if (gpufence::AddPool(fence, *pool, kind) != nullptr) return rc;
@@ -60,14 +69,14 @@ CUresult cuMemGetDefaultMemPool(CUmemoryPool* pool_out, CUmemLocation* location,
   const Hook hook;
   if (hook.refused()) return gpufence::kRefusalCode;
   const CUresult rc = real::cuMemGetDefaultMemPool(pool_out, location, type);
-  return KnowHostPool(hook, location, pool_out, rc);
+  return KnowPool(hook, location, pool_out, rc);
 }
 
 CUresult cuMemGetMemPool(CUmemoryPool* pool, CUmemLocation* location, CUmemAllocationType type) {
   const Hook hook;
   if (hook.refused()) return gpufence::kRefusalCode;
   const CUresult rc = real::cuMemGetMemPool(pool, location, type);
-  return KnowHostPool(hook, location, pool, rc);
+  return KnowPool(hook, location, pool, rc);
 }
 
 CUresult cuMemPoolDestroy(CUmemoryPool pool) {

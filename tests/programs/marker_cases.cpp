@@ -28,12 +28,12 @@ namespace {
 
 using namespace gpufence;  // NOLINT(google-build-using-namespace): a test of what is in it
 
-#define CHECK(condition)                                     \
-  do {                                                       \
-    if (!(condition)) {                                      \
-      fprintf(stderr, "%d: %s\n", __LINE__, #condition);     \
-      exit(1);                                               \
-    }                                                        \
+#define CHECK(condition)                                 \
+  do {                                                   \
+    if (!(condition)) {                                  \
+      fprintf(stderr, "%d: %s\n", __LINE__, #condition); \
+      exit(1);                                           \
+    }                                                    \
   } while (false)
 
 // ---- the driver ----

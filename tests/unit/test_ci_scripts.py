@@ -76,6 +76,34 @@ def test_a_script_is_short_executable_and_says_what_it_does(script: Path) -> Non
     assert len(lines) <= 40
 
 
+@pytest.mark.parametrize("option", ["--help", "-h"])
+@pytest.mark.parametrize(
+    "script", [path for path in SCRIPTS if path.name != "zig"], ids=lambda path: path.name
+)
+def test_help_says_how_a_script_is_used_and_does_nothing(
+    script: Path, option: str, checkout: Path
+) -> None:
+    """The one left out is called as a compiler, which has a --help of its own."""
+    before = sorted(checkout.rglob("*"))
+    (checkout / "elsewhere").mkdir()
+    words = [checkout / "ci" / script.name, option]
+
+    done = subprocess.run(
+        words,
+        cwd=checkout / "elsewhere",
+        env={"PATH": path_with(checkout / "elsewhere", "sed", "dirname")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"ci/{script.name}: ")
+    assert "Usage: " in done.stdout
+    shutil.rmtree(checkout / "elsewhere")
+    assert sorted(checkout.rglob("*")) == before
+
+
 def test_every_dependency_is_pinned_with_a_hash() -> None:
     for lock in LOCKS:
         text = lock.read_text(encoding="utf-8")

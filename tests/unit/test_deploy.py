@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -144,5 +146,33 @@ def test_the_export_unit_starts_a_command_that_reads_its_variables() -> None:
     unit = (DEPLOY / "systemd" / "gpufence-export.service").read_text(encoding="utf-8")
     variables = re.findall(r"^Environment=(\w+)=", unit, re.MULTILINE)
 
-    assert "ExecStart=gpufence export\n" in unit
+    assert "ExecStart=/opt/gpufence-tools/bin/gpufence export\n" in unit
     assert variables == ["GPUFENCE_EXPORT_LISTEN", "GPUFENCE_NODE_DIR"]
+
+
+def test_the_export_unit_starts_what_the_documented_install_puts_there() -> None:
+    unit = (DEPLOY / "systemd" / "gpufence-export.service").read_text(encoding="utf-8")
+    page = (DEPLOY.parent / "docs" / "install.md").read_text(encoding="utf-8")
+    started = re.search(r"^ExecStart=(\S+)/bin/gpufence export$", unit, re.MULTILINE)
+
+    assert started is not None
+    assert f"python3 -m venv {started[1]}\n" in page
+
+
+def test_systemd_accepts_the_export_unit(tmp_path: Path) -> None:
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("this machine has no systemd-analyze")
+    unit = (DEPLOY / "systemd" / "gpufence-export.service").read_text(encoding="utf-8")
+    # Installed as the page says, but below this test's folder.
+    tool = tmp_path / "bin" / "gpufence"
+    tool.parent.mkdir()
+    tool.write_text("#!/bin/sh\n")
+    tool.chmod(0o755)
+    installed = tmp_path / "gpufence-export.service"
+    installed.write_text(unit.replace("/opt/gpufence-tools", str(tmp_path)))
+
+    words = ["systemd-analyze", "verify", "--man=no", str(installed)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+
+    said = [line for line in done.stderr.splitlines() if "gpufence" in line]
+    assert (done.returncode, said) == (0, [])

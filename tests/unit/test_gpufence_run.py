@@ -223,7 +223,24 @@ def test_a_driver_nobody_knows_is_refused_and_the_known_ones_are_named(library: 
     assert "470.256.02" in done.stderr
 
 
-@pytest.mark.parametrize("version", ["470", "550.163", "580.159.04"])
+@pytest.mark.parametrize("text", ["off", "no", "0", "false", "OFF", ""])
+def test_a_variable_that_says_no_leaves_the_real_driver(text: str, library: Path) -> None:
+    words = ("run", "--lib", library, "--", "sh", "-c", 'echo "${LD_LIBRARY_PATH:-none}"')
+
+    done = gpufence(*words, GPUFENCE_RUN_SIM=text)
+
+    assert (done.returncode, done.stdout) == (0, "none\n")
+    assert "simulated" not in done.stderr
+
+
+def test_a_variable_that_says_neither_yes_nor_no_is_refused(library: Path) -> None:
+    done = gpufence("run", "--lib", library, "--", "true", GPUFENCE_RUN_SIM="maybe")
+
+    assert done.returncode == 125
+    assert "GPUFENCE_RUN_SIM='maybe' refused" in done.stderr
+
+
+@pytest.mark.parametrize("version", ["470", "550.163", "580.159.04", "latest"])
 def test_a_bare_branch_names_a_driver(version: str) -> None:
     assert run._driver(version) == version
 

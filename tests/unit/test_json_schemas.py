@@ -36,7 +36,30 @@ def answer(*arguments: str | Path, **env: str) -> Any:  # noqa: ANN401 - JSON
 
 
 def check(name: str, found: Any) -> None:  # noqa: ANN401
-    jsonschema.validate(found, json.loads((SCHEMAS / f"{name}.json").read_text("utf-8")))
+    """The answer keeps to the schema and has no key that the schema does not tell of.
+
+    What is published forbids no key: the docs promise that keys may be added. So an answer of a
+    later version is valid, too.
+    """
+    published = json.loads((SCHEMAS / f"{name}.json").read_text("utf-8"))
+    jsonschema.validate(found, closed(published))
+    jsonschema.validate(later(found), published)
+
+
+def closed(schema: Any) -> Any:  # noqa: ANN401
+    """The schema, with every key forbidden that it does not name."""
+    if isinstance(schema, list):
+        return [closed(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    parts = {key: closed(value) for key, value in schema.items()}
+    names = isinstance(schema.get("properties"), dict) and schema.get("type") != "string"
+    return {"additionalProperties": False, **parts} if names else parts
+
+
+def later(found: Any) -> Any:  # noqa: ANN401
+    """The answer of a later version: its outermost object says more."""
+    return {**found, "added_later": 1}
 
 
 @pytest.mark.parametrize("path", sorted(SCHEMAS.glob("*.json")), ids=lambda path: path.stem)
@@ -90,6 +113,30 @@ def test_what_containers_use_and_what_is_set_for_them(tmp_path: Path) -> None:
         check("status-history", found := answer("status", "web", "--history", *where))
         assert found["changes"]
         check("top", answer("top", *where))
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        (("status", "nobody", "--json"), 1),
+        (("set", "nobody", "--memory", "1g", "--json"), 1),
+        (("set", "nobody", "--json"), 2),
+        (("doctor", "999999999", "--json"), 1),
+        (("status", "nobody", "--history", "--json"), 1),
+    ],
+)
+def test_a_failure_is_an_object_of_three_parts(
+    words: tuple[str, ...], status: int, tmp_path: Path
+) -> None:
+    folder = () if words[0] == "doctor" else ("--state-dir", tmp_path)
+    plain = gpufence(*(word for word in words if word != "--json"), *folder)
+    done = gpufence(*words, *folder)
+
+    found = json.loads(done.stdout)
+    check("problem", found)
+    assert found["problem"]["what"] in done.stderr
+    assert (done.returncode, done.stderr) == (plain.returncode, plain.stderr)
+    assert done.returncode == status
 
 
 def test_cdi_files(tmp_path: Path) -> None:

@@ -46,7 +46,21 @@ class DriverList:
 
     def names(self) -> frozenset[str]:
         """All exported names, functions and data alike."""
-        return frozenset(self.path.read_text(encoding="ascii").split())
+        return frozenset(listed(self.path.read_text(encoding="ascii")))
+
+
+def listed(text: str) -> tuple[str, ...]:
+    """The names of a list: one a line, or what `nm -D` prints, less what it calls undefined.
+
+    The same as drivers.names of hookgen, which reads these lists, too.
+    """
+    found = []
+    for line in text.splitlines():
+        *before, name = line.split() or [""]
+        is_header = name.endswith(":")
+        if name and not is_header and len(before) != 1:  # one word before a name: undefined
+            found.append(name.partition("@")[0])
+    return tuple(found)
 
 
 def parse_name(path: Path) -> DriverList | None:

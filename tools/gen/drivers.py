@@ -44,6 +44,17 @@ def version_key(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split("."))
 
 
+def names(text: str) -> tuple[str, ...]:
+    """The names of a list: one a line, or what `nm -D` prints, less what it calls undefined."""
+    found = []
+    for line in text.splitlines():
+        *before, name = line.split() or [""]
+        is_header = name.endswith(":")
+        if name and not is_header and len(before) != 1:  # one word before a name: undefined
+            found.append(name.partition("@")[0])
+    return tuple(found)
+
+
 def read_exports(folder: Path, library: str) -> tuple[Exports, ...]:
     """Every list of one library, oldest driver first.
 
@@ -60,8 +71,8 @@ def read_exports(folder: Path, library: str) -> tuple[Exports, ...]:
                 "its name is not <library>-<driver>[-arm64].txt",
                 "Rename or remove it.",
             )
-        names = frozenset(path.read_text(encoding="ascii").split())
-        lists.append(Exports(match["driver"], _ARCHITECTURES[match["arch"] or ""], names))
+        exported = frozenset(names(path.read_text(encoding="ascii")))
+        lists.append(Exports(match["driver"], _ARCHITECTURES[match["arch"] or ""], exported))
     if not lists:
         raise HookgenError(
             f"no symbol list of {_LIBRARIES[library]} in '{folder}'",

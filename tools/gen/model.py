@@ -178,7 +178,7 @@ def load(api_dir: Path) -> Model:
     for path, text in texts.items():
         digest.update(f"{path.name}\0{text}\0".encode())
     apis = tuple(_parse(api_dir / f"{name}.json", texts) for name in LIBRARIES)
-    lists = {path.stem: tuple(text.split()) for path, text in texts.items() if _is_list(path)}
+    lists = {path.stem: drivers.names(text) for path, text in texts.items() if _is_list(path)}
     left, exempt = (
         rules.read(texts[api_dir / file], file) for file in (drivers.LEFT, stream_order.FILE)
     )

@@ -79,7 +79,19 @@ def _run(arguments: list[str]) -> int:
     chosen = plain or _parser(name, module).parse_args(arguments[1:])
     if name != "run":  # what a program does without streams is its own affair
         streams.require_output()
-    return int(module.run(chosen))
+    try:
+        return int(module.run(chosen))
+    except ToolError as error:
+        if getattr(chosen, "json", False):
+            _print_problem(error)
+        raise
+
+
+def _print_problem(error: ToolError) -> None:
+    """What a script that asked for JSON reads instead of the answer."""
+    import json
+
+    print(json.dumps({"schema": 1, "problem": error.as_dict()}, indent=2))
 
 
 def _tell_version() -> int:

@@ -131,7 +131,7 @@ def run(args: argparse.Namespace | SimpleNamespace) -> NoReturn:
         raise _wrong("container '' refused", "a container needs a name", "Give one or leave it out")
     driver = _driver(args.sim_driver)
     library = locate.library(args.lib or _variable("LIB") or None)
-    sim = args.sim or driver or _variable("SIM") not in ("", "0")
+    sim = args.sim or driver or _switch("SIM")
     simulator = locate.simulator() if sim else None
     environment = fenced(_inherited(), library, simulator, driver)
     environment = limited(environment, limits, args.name)
@@ -147,6 +147,21 @@ def run(args: argparse.Namespace | SimpleNamespace) -> NoReturn:
 def _variable(name: str) -> str:
     """What stands for a flag that is not given."""
     return os.environ.get(f"GPUFENCE_RUN_{name}", "")
+
+
+def _switch(name: str) -> bool:
+    """What stands for a switch that is not given; 125 for a text that says neither yes nor no."""
+    text = _variable(name)
+    if not text:
+        return False
+    from . import sizes
+
+    try:
+        return sizes.parse_switch(text)
+    except sizes.TextError as error:
+        clause, fix = error.fault.value
+        what = f"GPUFENCE_RUN_{name}='{sizes.quote(text)}' refused"
+        raise _wrong(what, f"it {clause}", fix) from None
 
 
 def fenced(
@@ -305,16 +320,16 @@ def _wrong(what: str, why: str, fix: str) -> ToolError:
 
 
 def _driver(version: str | None) -> str | None:
-    """Refuse a version that the simulator would not understand; a bare branch is enough."""
+    """Refuse a version that the simulator would refuse (ReadVersion in lib/sim/machine)."""
     if version is None:
         return None
     known = locate.known_drivers()
-    if not known or any(_matches(version, each) for each in known):
+    if version == "latest" or not known or any(_matches(version, each) for each in known):
         return version
     raise ToolError(
         what=f"simulated driver '{version}' refused",
         why="no driver of that version is known",
-        fix=f"Choose one of {', '.join(known)}, or a bare branch such as 550",
+        fix=f"Choose one of {', '.join(known)}, a bare branch such as 550, or latest",
         status=ExitCode.WRAPPER_FAILED,
     )
 

@@ -71,10 +71,10 @@ ConfigResult ReadClaims(Claims* claims, char* why, size_t why_bytes);
 // A device as the driver reports it.
 struct DeviceIdentity {
   uint8_t uuid[16];
-  bool lacks_uuid;  // the driver tells none: the identity is another, the same for all processes
   uint32_t ordinal;
   int32_t nvml_index;  // -1: unknown
   uint64_t total_bytes;
+  bool lacks_uuid;  // the driver tells none: the identity is another, the same for all processes
 };
 
 // What holds for one device. A source is the statement that decided, "" where nothing holds.

@@ -7,7 +7,7 @@
 #include "machine/calls.h"
 #include "model.h"
 
-constinit const char gpufence_compiled_from_model_ff827cce331cbe8d = 0;
+constinit const char gpufence_compiled_from_model_d8d6249acedc10c1 = 0;
 
 namespace {
 

@@ -71,9 +71,9 @@ gpufence_lazy_\index:
 .text
 
 // Whatever else is compiled from this model asks for it (model.h).
-.globl gpufence_compiled_from_model_ff827cce331cbe8d
-.hidden gpufence_compiled_from_model_ff827cce331cbe8d
-gpufence_compiled_from_model_ff827cce331cbe8d:
+.globl gpufence_compiled_from_model_d8d6249acedc10c1
+.hidden gpufence_compiled_from_model_d8d6249acedc10c1
+gpufence_compiled_from_model_d8d6249acedc10c1:
 
 .type .Lresolve_and_go, %function
 .balign 16

@@ -220,9 +220,9 @@ def test_a_batch_of_copies_in_a_graph_takes_nothing(bare: Sim, state: Path) -> N
 
 
 def test_memory_of_each_block_is_charged_when_its_limit_is_set(bare: Sim, state: Path) -> None:
-    # Headers of CUDA 13.5: 32 blocks on each of 132 multiprocessors in the simulator.
+    # Headers of CUDA 13.4: 32 blocks on each of 132 multiprocessors in the simulator.
     per_block = 1 << 16
-    with fenced(bare, state, driver="latest") as fence:
+    with fenced(bare, state) as fence:
         before = fence.charges()
 
         fence.to.does("limit", 10, per_block)

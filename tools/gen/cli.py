@@ -20,6 +20,7 @@ COMMANDS = {
     "extract": "read the headers, write the model",
     "render": "write the sources of a build from the model",
     "verify": "prove that the committed model and goldens are what would be written now",
+    "diff": "show what the headers of one CUDA release have that another's had not",
     "explain": "show all that is known about one symbol, with an override ready to paste",
 }
 

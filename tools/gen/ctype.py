@@ -54,9 +54,9 @@ def pointer_to(spelling: str) -> str:
 class TypeReader:
     """Spells types and remembers each named type it met, to declare them all at the end."""
 
-    def __init__(self, touched: Iterable[str]) -> None:
-        """`touched`: names of the records and enums to read in full."""
-        self._touched = frozenset(touched)
+    def __init__(self, touched: Iterable[str] | None) -> None:
+        """`touched`: names of the records and enums to read in full; None: all of them."""
+        self._touched = None if touched is None else frozenset(touched)
         self._tag_names: dict[str, str] = {}
         self._typedefs: dict[str, Cursor] = {}
         self._wanted: dict[str, Cursor] = {}
@@ -123,6 +123,9 @@ class TypeReader:
 
     # Implementation.
 
+    def _is_touched(self, name: str) -> bool:
+        return self._touched is None or name in self._touched
+
     def _named(self, ctype: Type) -> str:
         declaration = ctype.get_declaration()
         name = declaration.spelling
@@ -164,13 +167,13 @@ class TypeReader:
     def _enum(self, name: str, declaration: Cursor) -> EnumType:
         constants = [
             Constant(child.spelling, child.enum_value)
-            for child in (declaration.get_children() if name in self._touched else ())
+            for child in (declaration.get_children() if self._is_touched(name) else ())
         ]
         constants.sort(key=lambda constant: (constant.value, constant.name))
         return EnumType(name, self.spell(declaration.enum_type), tuple(constants))
 
     def _record(self, name: str, ctype: Type) -> RecordType:
-        inline = self._inline(ctype, full=name in self._touched)
+        inline = self._inline(ctype, full=self._is_touched(name))
         return RecordType(name, inline.union, inline.size, inline.align, inline.fields, ())
 
     def _inline(self, ctype: Type, full: bool) -> Inline:

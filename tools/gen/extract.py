@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import headers, ir, join, wheels
+from . import headers, ir, join, surface, wheels
 from .errors import ExitCode, HookgenError
 from .facts import HeaderSet
 from .join import LIBRARIES
@@ -44,10 +44,11 @@ def run(args: argparse.Namespace) -> int:
     started = time.monotonic()
     api = args.api or default_api_dir()
     sets, pins = load_headers(args, api)
-    models = extract(api, sets, pins)
-    for library, model in models.items():
-        write_if_changed((args.out or api) / f"{library}.json", ir.dumps(model))
-        print(_summary(model), file=sys.stderr)
+    texts = extract(api, sets, pins)
+    for name, text in texts.items():
+        write_if_changed((args.out or api) / name, text)
+    for library in LIBRARIES:
+        print(_summary(ir.loads(texts[f"{library}.json"])), file=sys.stderr)
     print(
         f"hookgen: {len(sets)} header sets in {time.monotonic() - started:.1f} s", file=sys.stderr
     )
@@ -78,16 +79,23 @@ def load_headers(
     return (found,), ()
 
 
-def extract(api: Path, sets: Sequence[HeaderSet], pins: Sequence[ir.Source]) -> dict[str, ir.Api]:
-    """The model of each library, from header sets (oldest first) and the inputs in `api`."""
-    models = {}
+def extract(api: Path, sets: Sequence[HeaderSet], pins: Sequence[ir.Source]) -> dict[str, str]:
+    """The text of each file that is written, by its name.
+
+    Args:
+        api: the folder of what people and drivers say.
+        sets: the headers, oldest first.
+        pins: the wheels that they came from.
+    """
+    texts = {}
     for library in LIBRARIES:
         inputs = join.load_inputs(api, library)
         history = [
             headers.read(item, library, inputs.touched, full=item is sets[-1]) for item in sets
         ]
-        models[library] = join.build(library, history, inputs, pins)
-    return models
+        texts[f"{library}.json"] = ir.dumps(join.build(library, history, inputs, pins))
+        texts[surface.file_of(library)] = surface.dumps(library, surface.build(history))
+    return texts
 
 
 def _summary(model: ir.Api) -> str:

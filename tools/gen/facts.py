@@ -46,13 +46,25 @@ class RawFunction:
 
 
 @dataclass(frozen=True, slots=True)
+class Shapes:
+    """Every prototype, and every named type that one of them mentions, in full.
+
+    Parameters of these prototypes have no direction.
+    """
+
+    functions: Mapping[str, RawFunction]
+    types: Mapping[str, TypeDecl]
+
+
+@dataclass(frozen=True, slots=True)
 class HeaderFacts:
     """Everything read from one header set.
 
     `pointers` maps a PFN typedef name to (return type, parameter types...). `types` holds every
     named type reachable from a function or a touched name, records with their true size, and
     fields for the touched ones. `macros` are the object-like ones, with their
-    replacement text. A set read as history has empty prototypes.
+    replacement text. A set read as history has empty prototypes. `shapes` is the same, and whole,
+    for every set.
     """
 
     version: str
@@ -60,3 +72,4 @@ class HeaderFacts:
     pointers: Mapping[str, tuple[str, ...]]
     macros: Mapping[str, str]
     types: Mapping[str, TypeDecl]
+    shapes: Shapes

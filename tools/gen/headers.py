@@ -17,7 +17,7 @@ from .clang_protocols import Cursor, Diagnostic, Unit
 from .ctype import TypeReader
 from .docs import comment_before, returned_params
 from .errors import HookgenError
-from .facts import HeaderFacts, HeaderSet, RawFunction, Touched
+from .facts import HeaderFacts, HeaderSet, RawFunction, Shapes, Touched
 from .ir import Param
 from .naming import split
 from .stubs import STUBS
@@ -175,7 +175,29 @@ def _collect(
     macros = quirks.all_macros(_macros(default, headers), _macros(variants, headers))
     for name in (*touched.records, *touched.enums):
         reader.want(name)
-    return HeaderFacts(headers.version, functions, pointers, macros, reader.declarations())
+    types = reader.declarations()
+    return HeaderFacts(headers.version, functions, pointers, macros, types, _shapes(variants))
+
+
+def _shapes(unit: _Unit) -> Shapes:
+    """Every prototype and the whole of every type that one mentions."""
+    reader = TypeReader(None)
+    for cursor in unit.typedefs:
+        reader.note_typedef(cursor)
+    functions = {}
+    for header, cursor in unit.functions:
+        if cursor.storage_class.name != "STATIC":
+            functions[cursor.spelling] = RawFunction(
+                name=cursor.spelling,
+                header=header,
+                returns=reader.spell(cursor.result_type),
+                params=tuple(
+                    Param(child.spelling, reader.spell_param(child.type), "")
+                    for child in cursor.get_arguments()
+                ),
+                deprecated=False,
+            )
+    return Shapes(functions, reader.declarations())
 
 
 def _deprecated(unit: _Unit) -> frozenset[str]:

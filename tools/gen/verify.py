@@ -1,7 +1,7 @@
 """`hookgen verify`: the committed model and the golden files are what would be written now.
 
-Owns the three proofs and their report: the model extracted again, the golden API rendered again,
-and a C probe compiled against the real headers. Must not write anything.
+Owns the four proofs and their report: the model extracted again, every change of it judged, the
+golden API rendered again, and a C probe compiled against the real headers. Must not write anything.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from . import extract, ir, probe, signatures, wheels
+from . import changes, diff, extract, ir, probe, signatures, surface, wheels
 from .errors import ExitCode, HookgenError
 from .facts import HeaderSet
 from .join import LIBRARIES
@@ -45,10 +45,11 @@ def run(args: argparse.Namespace) -> int:
     api = args.api or default_api_dir()
     pins = wheels.read_pins(api / "headers.json")
     sets = wheels.header_sets(pins, wheels.cache_folder())
-    texts = {f"{library}.json": _read(api / f"{library}.json") for library in LIBRARIES}
     now = extract.extract(api, sets, [pin.source() for pin in pins])
-    findings = list(compare(texts, {f"{name}.json": ir.dumps(now[name]) for name in now}))
-    models = _whole(texts)
+    texts = {name: _read(api / name) for name in now}
+    findings = list(compare(texts, now))
+    findings += unjudged(now, api)
+    models = _whole({name: text for name, text in texts.items() if name.endswith(".json")})
     findings += check_golden(args.golden or _golden_folder(), models)
     findings += check_headers(models, sets[-1])
     for finding in findings:
@@ -60,6 +61,26 @@ def run(args: argparse.Namespace) -> int:
         else "the model and the goldens are what would be written now"
     )
     return ExitCode.DIFFERS if findings else ExitCode.OK
+
+
+def unjudged(texts: Mapping[str, str], api: Path) -> Iterator[str]:
+    """A line for each new or changed value that nobody judged, and for each idle judgement.
+
+    Args:
+        texts: the surfaces, by file name, among other files.
+        api: the folder that holds judged.txt.
+    """
+    judged = diff.judged(api)
+    surfaces = []
+    for library in LIBRARIES:
+        file = surface.file_of(library)
+        surfaces.append(surface.loads(texts[file], file))
+        for change in changes.holes(surfaces[-1], judged):
+            what = f"reaches {change.via} and nobody judged it"
+            fix = f"Handle it, then add '{change.name} : reason' to {changes.JUDGED}"
+            yield f"{file}: {change.name} = {change.new} {what}. {fix}."
+    for rule in changes.idle(judged.rules, surfaces):
+        yield f"{changes.JUDGED}: '{rule.pattern}' names no change of any headers. Remove the line."
 
 
 def check_golden(folder: Path, models: Sequence[ir.Api]) -> Iterator[str]:

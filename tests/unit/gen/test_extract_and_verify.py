@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from gen import cli, extract, ir, join, probe, verify
+from gen import cli, extract, ir, join, probe, surface, verify
 from gen.errors import HookgenError
 from gen.facts import HeaderSet
 
@@ -38,7 +38,10 @@ def spoil(api: Path, library: str, old: str, new: str) -> None:
 @pytest.fixture
 def known(monkeypatch: pytest.MonkeyPatch, cuda: ir.Api, nvml: ir.Api) -> None:
     """Spares verify the extraction, which `test_verify_finds_nothing` shows to give just this."""
-    monkeypatch.setattr(extract, "extract", lambda *_: {"cuda": cuda, "nvml": nvml})
+    texts = {"cuda.json": ir.dumps(cuda), "nvml.json": ir.dumps(nvml)}
+    for file in map(surface.file_of, join.LIBRARIES):
+        texts[file] = (API / file).read_text(encoding="utf-8")
+    monkeypatch.setattr(extract, "extract", lambda *_: texts)
 
 
 @pytest.mark.parametrize("library", join.LIBRARIES)

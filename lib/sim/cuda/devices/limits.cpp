@@ -35,7 +35,7 @@ constexpr LimitRule kRules[] = {
     {0, 0, false},            // shared memory of graphics contexts
     {0, 0, false},            // graphics contexts
     {0, 0, false},            // graphics contexts
-    {0, kBlocksPerSm, true},  // memory of each block, since CUDA 13.5: see PriceOf
+    {0, kBlocksPerSm, true},  // memory of each block, since CUDA 13.4: see PriceOf
 };
 constexpr int kRuleCount = static_cast<int>(sizeof(kRules) / sizeof(kRules[0]));
 constexpr int kEngines = kLimitCount - 1;  // in limit_bytes: what is no limit, but ends with them
@@ -57,7 +57,7 @@ uint64_t PriceOf(const Context& context, int limit, uint64_t value) {
 
 bool IsKnown(CUlimit limit) {
   const bool is_new = limit == CU_LIMIT_PER_BLOCK_MEMORY_SIZE;
-  if (is_new && ConfiguredDriver().cuda_version < 13050) return false;
+  if (is_new && ConfiguredDriver().cuda_version < 13040) return false;
   return static_cast<int>(limit) >= 0 && static_cast<int>(limit) < kRuleCount;
 }
 

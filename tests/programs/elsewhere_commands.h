@@ -11,6 +11,7 @@
 //   retain GPU | release_primary GPU | reset GPU        of primary contexts
 //   stream | in STREAM           a new one; the one that commands use from now on
 //   wait                         for it
+//   load BYTES | unload MODULE   a module with that much of variables
 //   begin | end_capture          a capture of it, whose graph is destroyed
 // False: none of these commands. `*answer`: what they give beside the code.
 inline bool Elsewhere(const std::string& what, std::istringstream& words, CUstream* stream,
@@ -48,6 +49,15 @@ inline bool Elsewhere(const std::string& what, std::istringstream& words, CUstre
     *code = CUDA_SUCCESS;
   } else if (what == "wait") {
     *code = cuStreamSynchronize(*stream);
+  } else if (what == "load") {
+    const std::string image =
+        ".version 7.0\n.target sm_80\n.address_size 64\n.visible .global .align 16 .b8 table[" +
+        std::to_string(next()) + "];\n.visible .entry touch() { ret; }\n";
+    CUmodule module = nullptr;
+    *code = cuModuleLoadData(&module, image.c_str());
+    *answer = reinterpret_cast<uint64_t>(module);
+  } else if (what == "unload") {
+    *code = cuModuleUnload(reinterpret_cast<CUmodule>(next()));
   } else if (what == "begin") {
     *code = cuStreamBeginCapture_v2(*stream, CU_STREAM_CAPTURE_MODE_RELAXED);
   } else if (what == "end_capture") {

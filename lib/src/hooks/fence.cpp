@@ -177,9 +177,7 @@ bool OpenShared(const Claims& claims, RegionFile* file, char* why, size_t why_by
 
 void ReadStaleOn(uint32_t device) {
   Fence* fence = the_fence.load(std::memory_order_acquire);
-  if (device >= fence->device_count) return;
-  SettleFreed(fence);
-  ReadOverheadNow(&fence->devices[device]);
+  if (device < fence->device_count) ReadOverheadNow(&fence->devices[device]);
 }
 
 bool MakeRoomOn(uint32_t device) {

@@ -206,29 +206,32 @@ void Account::ReleaseOverhead(uint64_t bytes) {
   ChangeOverhead(0, kept, loose_overhead_);
 }
 
-// Under the lock. What a dead owner left to this process is found with its overhead, and counted in
-// the row already.
-uint64_t Account::LooseOf(uint64_t overhead_bytes, uint64_t other_bytes) const {
-  const uint64_t known = owned_overhead_ + other_bytes;
-  return overhead_bytes > known ? overhead_bytes - known : 0;
+// Memory whose owner let go and that this process alone imports is listed as its own from then on:
+// what of it shows in the figure is counted there, and is no orphan any more. In the ledger before
+// it is out of the orphans.
+void Account::ChangeLoose(uint64_t loose) {
+  const uint64_t risen = loose > loose_overhead_ ? loose - loose_overhead_ : 0;
+  ChangeOverhead(0, owned_overhead_, loose);
+  if (risen != 0 && sharing_.Adopt(risen)) {
+    has_adopted_.store(true, std::memory_order_relaxed);
+  }
 }
 
 bool Account::SetOverhead(uint64_t bytes, const OverheadMoment& before) {
-  const uint64_t orphans = sharing_.OwnOrphanBytes();
   SpinGuard guard(&overhead_lock_);
   if (before.version != overhead_version_) return false;
-  ChangeOverhead(0, owned_overhead_, LooseOf(bytes, orphans));
+  ChangeLoose(bytes > owned_overhead_ ? bytes - owned_overhead_ : 0);
   only_raised_.store(false, std::memory_order_relaxed);
+  if (!sharing_.imports()) has_adopted_.store(false, std::memory_order_relaxed);
   return true;
 }
 
 bool Account::RaiseOverhead(uint64_t bytes, const OverheadMoment& before) {
-  const uint64_t orphans = sharing_.OwnOrphanBytes();
   SpinGuard guard(&overhead_lock_);
   const bool is_new = before.version == overhead_version_;
-  const uint64_t ended = ended_overhead_ - before.ended_bytes;
-  const uint64_t loose = LooseOf(bytes, orphans + ended);
-  if (loose > loose_overhead_) ChangeOverhead(0, owned_overhead_, loose);
+  const uint64_t known = owned_overhead_ + ended_overhead_ - before.ended_bytes;
+  const uint64_t loose = bytes > known ? bytes - known : 0;
+  if (loose > loose_overhead_) ChangeLoose(loose);
   if (loose < loose_overhead_) only_raised_.store(true, std::memory_order_relaxed);
   return is_new;
 }

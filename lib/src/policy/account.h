@@ -87,6 +87,12 @@ class Account {
   // ended meanwhile, and that is left out.
   bool RaiseOverhead(uint64_t bytes, const OverheadMoment& before);
 
+  // Memory that others let go of and this process imports is part of its overhead, or may be soon:
+  // the end of an import is to be read at once, as nobody else can lower this process's figure.
+  bool HasAdopted() const {
+    return has_adopted_.load(std::memory_order_relaxed) || sharing_.HasOwnOrphans();
+  }
+
   // What this process is charged without overhead and unified memory: what the driver's figure for
   // it is compared with.
   uint64_t charged_bytes();
@@ -182,7 +188,7 @@ class Account {
   // seldom take more.
   static constexpr uint64_t kStaleMarginBytes = uint64_t{512} << 20;
   void ChangeOverhead(uint64_t reserved, uint64_t owned, uint64_t loose);
-  uint64_t LooseOf(uint64_t overhead_bytes, uint64_t other_bytes) const;
+  void ChangeLoose(uint64_t loose);
 
   // What every request reads lies on one cache line, up to the beginning of `sharing_`: behind a
   // driver call it is cold.
@@ -212,6 +218,7 @@ class Account {
   uint64_t owned_overhead_;
   uint64_t ended_overhead_;  // all of it that was ever given back
   uint64_t loose_overhead_;
+  std::atomic<bool> has_adopted_;  // some of that is memory which this process imports
 };
 
 }  // namespace gpufence

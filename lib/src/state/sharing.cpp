@@ -72,10 +72,22 @@ uint64_t Sharing::OrphansOrClear(uint64_t seen) const {
   return cleared ? 0 : BytesOf(seen);
 }
 
-uint64_t Sharing::OwnOrphanBytes() const {
-  const uint64_t bytes = OrphanBytes();
-  if ((orphans().load(std::memory_order_relaxed) & kByDescriptor) != 0) return 0;
-  return bytes != 0 && !AnyImports(/*of_others=*/true) ? bytes : 0;
+bool Sharing::HasOwnOrphans() const {
+  const uint64_t seen = orphans().load(std::memory_order_seq_cst);
+  return BytesOf(seen) != 0 && (seen & kByDescriptor) == 0 && !AnyImports(/*of_others=*/true);
+}
+
+bool Sharing::Adopt(uint64_t bytes) const {
+  uint64_t seen = orphans().load(std::memory_order_seq_cst);
+  uint64_t left = 0;
+  do {
+    if (BytesOf(seen) == 0 || (seen & kByDescriptor) != 0 || AnyImports(/*of_others=*/true)) {
+      return false;
+    }
+    left = BytesOf(seen) > bytes ? BytesOf(seen) - bytes : 0;
+  } while (!orphans().compare_exchange_weak(seen, Next(seen, left, false),
+                                            std::memory_order_seq_cst, std::memory_order_relaxed));
+  return true;
 }
 
 // The descriptors first: whoever imported through one before it was closed is counted by then.

@@ -45,9 +45,15 @@ class Sharing {
     return OrphansOrClear(seen);
   }
 
-  // The same, if all of it can be this process's only: nobody else imports, and no descriptor
+  // Whether there is any that can be this process's only: nobody else imports, and no descriptor
   // holds any of it.
-  uint64_t OwnOrphanBytes() const;
+  bool HasOwnOrphans() const;
+
+  // Up to so many bytes of those are counted as this process's own from now on. True: some are.
+  bool Adopt(uint64_t bytes) const;
+
+  // Whether this process imports anything.
+  bool imports() const { return own().imports.load(std::memory_order_seq_cst) != 0; }
 
   // Where descriptors held some of it, asks the kernel what they hold still. True: less than
   // before.

@@ -169,7 +169,6 @@ void ContextEnded(Fence* fence, uint64_t context, uint64_t booking) {
     EndBooking(fence, found);
   }
   ForgetLateFrees(fence, reinterpret_cast<CUcontext>(context));
-  SettleFreed(fence);
   ForgetLaunches();
   for (uint32_t i = 0; i < fence->device_count; ++i) {
     SettleGraphs(&fence->devices[i]);

@@ -69,16 +69,22 @@ bool HasContext(FencedDevice* device) {
 // then it holds what it is charged, and the context made next is not taken for as much more.
 Change::Change(FencedDevice* device, uint64_t reserved_bytes) : device_(device), before_{} {
   if (device == nullptr) return;
+  SettleFreed(DecidedFence());
   const bool has_context = HasContext(device);
   before_ = LookAt(device, has_context);
   if (!has_context) before_.used_bytes = before_.charged_bytes - reserved_bytes;
 }
 
+// A free that the driver has not seen to yet may have gone within the call, charged still: it would
+// hide as many bytes. What pools gave back within the call is given back here, too, first.
 bool Change::Measure(bool has_context, int64_t* bytes) const {
+  if (device_->moves.Read() != before_.moves) return false;
+  SettleFreed(DecidedFence());
+  if (DecidedFence()->late_frees.count.load() != 0) return false;
   const Look after = LookAt(device_, has_context || HasContext(device_));
   // Asked last: a move that began during the look may show in one of its figures alone.
   const uint64_t moves = device_->moves.Read();
-  if (moves != before_.moves || Moves::UnderWay(moves) != this_thread.moves) return false;
+  if (moves != after.moves || Moves::UnderWay(moves) != this_thread.moves) return false;
   int64_t grown = 0;
   if (before_.source != UsageSource::kNone && after.source != UsageSource::kNone) {
     grown = Difference(before_.used_bytes, after.used_bytes);
@@ -159,10 +165,12 @@ void ReadIfGrownUnread(FencedDevice* device) {
 void OverheadChanged(FencedDevice* device) { device->account.MarkStale(); }
 
 // Lowers the figure only after a look during which nobody moved memory or booked overhead:
-// otherwise bytes that are charged and not held would hide as many bytes of overhead. The same
+// otherwise bytes that are charged and not held would hide as many bytes of overhead. So what the
+// driver let go of unseen, the memory of pools, is given back first. The same
 // holds for managed memory, which is charged before it is touched, and for plain memory freed in
 // the order of a stream, which goes before anybody here hears of it.
 void ReadOverheadNow(FencedDevice* device) {
+  SettleFreed(DecidedFence());
   Account* account = &device->account;
   account->ClearStale();  // first: what grows from here on sets it again
   device->unread.Forget();

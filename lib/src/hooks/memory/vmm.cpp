@@ -112,12 +112,16 @@ bool Unmapping::HasRoom() {
 
 CUresult Unmapping::Settle(CUresult rc) {
   const bool succeeded = rc == CUDA_SUCCESS;
+  const Holding* ended = nullptr;
   // Backwards: of two mappings of one handle the later one was the last reference.
   while (used_ > 0) {
     const Piece& piece = pieces_[--used_];
     SettleDropped(fence_, piece.dropped, succeeded);
     if (!succeeded) fence_->holdings.Put(piece.mapping);
+    if (piece.dropped.last) ended = &piece.dropped.physical;
   }
+  move_.End();
+  if (ended != nullptr) ReadOwnImportsAfter(fence_, *ended);
   return rc;
 }
 
@@ -218,6 +222,8 @@ extern "C" {
   }
   const CUresult rc = real::cuMemRelease(handle);
   SettleDropped(hook.fence(), dropped, rc == CUDA_SUCCESS);
+  move.End();
+  if (dropped.last) ReadOwnImportsAfter(hook.fence(), dropped.physical);
   return rc;
 }
 

@@ -73,6 +73,7 @@ CUresult cuIpcCloseMemHandle(CUdeviceptr dptr) {
   if (!known) return rc;
   if (rc == CUDA_SUCCESS) {
     EndImports(&fence->devices[import.device], 1);
+    ReadOwnImports(&fence->devices[import.device]);
   } else if (fence->holdings.AddReference(HoldingKind::kAddress, dptr, 1, &import) < 0) {
     import.count = 1;
     fence->holdings.Put(import);

@@ -111,6 +111,10 @@ void SayIfOnHost(Fence* fence, CUdeviceptr address, const char* call) {
       call);
 }
 
+void ReadOwnImports(FencedDevice* device) {
+  if (device->account.HasAdopted()) ReadOverheadNow(device);
+}
+
 void EndImports(FencedDevice* device, uint64_t imports) {
   if (imports == 0) return;
   device->account.sharing().Dropped(imports);

@@ -47,6 +47,16 @@ class Importing {
 // The driver exports no memory that may move, and its code does not tell why.
 void SayIfOnHost(Fence* fence, CUdeviceptr address, const char* call);
 
+// Exported memory ended here, or an import: what an import of this process holds without an owner
+// is listed as its own, or is no longer, and a reading finds that. No move of the thread's is under
+// way.
+[[gnu::cold, gnu::noinline]] void ReadOwnImports(FencedDevice* device);
+inline void ReadOwnImportsAfter(Fence* fence, const Holding& ended) {
+  if (ended.family == Family::kImport || fence->any_exported.load(std::memory_order_relaxed))
+      [[unlikely]]
+    ReadOwnImports(&fence->devices[ended.device]);
+}
+
 // Imports of a device end; what was found to be ours because of them is read again.
 void EndImports(FencedDevice* device, uint64_t imports);
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from . import changes, core_file, in_force, limits_file, process, region, sizes
+from . import changes, core_file, in_force, limits_file, node_folders, process, region, sizes
 from .containers import Container, core_environment
 from .core_file import CoreDevice, CoreFile, Tenant
 from .errors import ToolError
@@ -24,7 +24,9 @@ from .shared_file import Life, Owner
 
 def core_files(given: str | None) -> list[CoreFile]:
     """Every core file that can be read; the others tell nothing, and nothing depends on them."""
-    return core_file.read_all(core_file.find(core_environment(), given))[0]
+    environment = core_environment()
+    regions = region.read_all(region.find(environment, given))[0]
+    return core_file.read_all(node_folders.core_files(environment, given, regions))[0]
 
 
 def read(container: Container, cores: Iterable[CoreFile]) -> dict[str, Any]:
@@ -66,6 +68,15 @@ def _try(container: Container, cores: Iterable[CoreFile]) -> dict[str, Any] | To
         return read(container, cores)
     except ToolError as problem:
         return problem
+
+
+def shares_of(container: Container, given: str | None) -> dict[str, int]:
+    """The shares that its running programs found by themselves, by UUID; hard ones."""
+    seats = _seats(container.name, core_files(given))
+    found = {
+        uuid: in_force.shares(tenant.shares, Amounts()) for uuid, (_, tenant, _) in seats.items()
+    }
+    return {uuid: shares.hard for uuid, shares in found.items() if shares is not None}
 
 
 def _lives(owner: Owner) -> bool:

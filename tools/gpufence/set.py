@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from . import changes, containers, figures, flags, limits_file, region, sizes
+from . import changes, container_state, containers, figures, flags, limits_file, region, sizes
 from .containers import Container
 from .errors import ExitCode, ToolError
 from .limits_bytes import EVERY_GPU, Amounts
@@ -71,12 +71,13 @@ def run(args: argparse.Namespace) -> ExitCode:
     def edit(entries: Entries) -> Entries:
         return edited(entries, gpu, wanted, reset=bool(args.reset))
 
+    found = container_state.shares_of(container, args.state_dir)
     old, new, generation = _apply(container, edit, args)
     over = _over(devices, new)
     if args.json:
         print(json.dumps(_as_dict(container, generation, old, new, over, args), indent=2))
         return ExitCode.OK
-    for line in _changes(old, new):
+    for line in _changes(old, new, found):
         print(f"{container.name}: {line}")
     if old == new:
         print(f"{container.name}: nothing changed", file=sys.stderr)
@@ -223,8 +224,14 @@ def _over(devices: tuple[Device, ...], entries: Entries) -> list[tuple[Device, i
     return found
 
 
-def _changes(old: Entries, new: Entries) -> list[str]:
-    """One line for each GPU and kind that changed."""
+def _changes(old: Entries, new: Entries, found: Mapping[str, int]) -> list[str]:
+    """One line for each GPU and kind that changed.
+
+    Args:
+        old: what was set before.
+        new: what is set now.
+        found: the share of GPU time that the programs found by themselves, by UUID.
+    """
     lines = []
     for uuid in sorted({*old, *new}):
         before, after = old.get(uuid, Amounts()), new.get(uuid, Amounts())
@@ -235,6 +242,8 @@ def _changes(old: Entries, new: Entries) -> list[str]:
             ("soft cores", _share_text(before.soft_cores), _share_text(after.soft_cores)),
         ):
             if was != now:
+                if kind == "cores" and before.cores is None:
+                    was = _own_share(uuid, found) or was
                 lines.append(f"{gpu}: {kind} {now} (was {was})")
     return lines
 
@@ -248,6 +257,13 @@ def memory_text(amounts: Amounts) -> str:
     if amounts.memory_is_part:
         return f"{amounts.memory / 10**9:.12g} % of the GPU"
     return figures.exact(amounts.memory)
+
+
+def _own_share(uuid: bytes, found: Mapping[str, int]) -> str:
+    """What the programs' own variables and files say; "" where that is nothing."""
+    own = {share for name, share in found.items() if uuid in (EVERY_GPU, sizes.parse_uuid(name))}
+    shares = ", ".join(figures.share(share) for share in sorted(own))
+    return f"{shares} by its own variables or files" if own else ""
 
 
 def _share_text(millipercent: int | None) -> str:

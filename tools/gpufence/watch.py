@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from . import core_file, gpus, in_force, region
+from . import core_file, gpus, in_force, node_folders, region
 from .limits_bytes import Amounts
 from .people import People, Pod
 from .region import Activity
@@ -118,7 +118,8 @@ class Watcher:
         """Everything as it is now."""
         moment_ns = time.monotonic_ns()
         regions, problems = region.read_all(region.find(self.environment, self.folder))
-        cores, core_problems = core_file.read_all(core_file.find(self.environment, self.folder))
+        files = node_folders.core_files(self.environment, self.folder, regions)
+        cores, core_problems = core_file.read_all(files)
         readings = {reading.uuid: reading for reading in self.nvml.read()} if self.nvml else {}
         found: dict[str, list[Container]] = {uuid: [] for uuid in readings}
         seats = _Seats(cores)

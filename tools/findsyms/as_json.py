@@ -49,6 +49,16 @@ def _library(report: Report) -> dict[str, Any]:
         "new": [row.name for row in report.new],
         "removed": list(report.removed),
         "holes": [row.name for row in report.holes],
+        "values": [
+            {
+                "name": value.name,
+                "value": value.value,
+                "headers": value.headers,
+                "reaches": value.reaches or None,
+                "judged": value.judged or None,
+            }
+            for value in report.values
+        ],
         "self_calls": [
             {"name": call.name, "through": call.through, "overridden": call.overridden}
             for call in report.self_calls

@@ -64,6 +64,10 @@ def _library(report: Report) -> list[str]:
         ]
         table = _table(("base", "kind", "open", "why it matters"), rows)
         lines += _folded(f"Holes ({len(report.holes)})", table)
+    if report.open_values:
+        columns = ("value", "is", "headers", "reaches")
+        rows = [[_code(v.name), _code(v.value), v.headers, v.reaches] for v in report.open_values]
+        lines += _folded(f"Values nobody judged ({len(rows)})", _table(columns, rows))
     overridden = [call for call in report.self_calls if call.overridden]
     if overridden:
         names = [f"* {_code(call.name)} ({call.through})" for call in overridden]

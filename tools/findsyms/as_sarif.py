@@ -21,6 +21,7 @@ _SCHEMA = (
 
 _RULES = {
     "enforced-not-handled": ("error", "An enforced function is neither overridden nor excused."),
+    "value-not-judged": ("error", "A value reaches an enforced function, and nobody judged it."),
     "not-covered": ("warning", "The driver exports a name that the built library does not."),
     "new-symbol": ("note", "The driver exports a name that the baseline lacks."),
     "removed-symbol": ("warning", "The driver no longer exports a name of the baseline."),
@@ -59,6 +60,9 @@ def render(outcome: Outcome) -> str:
 def _results(report: Report) -> Iterator[dict[str, Any]]:
     for row in report.holes:
         yield _result(report, "enforced-not-handled", row.name, f"{row.name}: {row.hole}")
+    for value in report.open_values:
+        text = f"{value.name} = {value.value} came with headers {value.headers}"
+        yield _result(report, "value-not-judged", value.name, text)
     for row in report.with_status(UNCOVERED):
         yield _result(report, "not-covered", row.name, f"{row.name}: {row.status_reason}")
     for row in report.new:

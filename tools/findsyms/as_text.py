@@ -56,6 +56,7 @@ def _library(report: Report, style: Style) -> str:
     lines += _removed(report, style)
     lines += _section("Not covered", report.with_status(UNCOVERED), style)
     lines += _holes(report, style)
+    lines += _values(report, style)
     lines += _self_calls(report, style)
     if style.verbose:
         lines += _section("Symbols", report.rows, style)
@@ -129,6 +130,26 @@ def _holes(report: Report, style: Style) -> list[str]:
     if len(rows) < len(groups):
         lines.append(style.paint(f"  ... {len(groups) - len(rows)} more; see --verbose", _DIM))
     return lines
+
+
+def _values(report: Report, style: Style) -> list[str]:
+    """Values that nobody judged; with --verbose all that came."""
+    shown = report.values if style.verbose else report.open_values
+    if not shown:
+        return []
+    rows = [
+        (
+            _Cell(value.name),
+            _Cell(value.value),
+            _Cell(value.headers),
+            _Cell(value.reaches or "-"),
+            _Cell(value.judged or "nobody judged it", "" if value.judged else _RED),
+        )
+        for value in shown
+    ]
+    title = "Values" if style.verbose else "Values nobody judged"
+    columns = ("value", "is", "headers", "reaches", "judged")
+    return ["", _title(title, len(rows), style), *_table(columns, rows, style)]
 
 
 def _tally(words: Iterable[str]) -> str:

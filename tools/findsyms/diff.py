@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from .api import Api, Known
     from .elf import Symbol
+    from .values import Value
 
 # Status words: what stands between a program and this symbol of the driver.
 OVERRIDDEN = "overridden"  # a hook, by hand or rendered (a strong symbol of our library)
@@ -54,6 +55,7 @@ class Baseline:
 
     label: str  # "driver 535.261.03" or a path
     names: frozenset[str]
+    driver: str = ""  # "" if unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,12 @@ class Report:
     rows: tuple[Row, ...]
     removed: tuple[str, ...]
     self_calls: tuple[SelfCall, ...]
+    values: tuple[Value, ...] = ()
+
+    @property
+    def open_values(self) -> tuple[Value, ...]:
+        """Values that reach an enforced function and that nobody judged."""
+        return tuple(value for value in self.values if not value.judged)
 
     @property
     def functions(self) -> tuple[Row, ...]:
@@ -142,7 +150,7 @@ class Report:
             bits |= Exit.ADDITIONS
         if self.removed:
             bits |= Exit.REMOVALS
-        if self.holes:
+        if self.holes or self.open_values:
             bits |= Exit.UNHANDLED
         return bits
 

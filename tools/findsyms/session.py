@@ -6,11 +6,11 @@ API model loads here. Must not print, and must not know an output format.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import api, diff, drivers, history, targets, vet
+from . import api, diff, drivers, history, targets, values, vet
 from .errors import Exit, Refusal, ToolError, UnreadableError
 from .reader import Reader, Request
 from .targets import FileTarget, ListTarget
@@ -77,16 +77,12 @@ def run(options: Options) -> Outcome:
     subjects = _subjects(found, versions, readings, refusals)
     baselines = {t.library: _baseline_of(t, readings) for t in against}
     built = _built(hooked, next(readings)) if hooked else None
-    reports = [
-        diff.examine(
-            subject,
-            model,
-            built,
-            baselines.get(subject.library) or _listed_baseline(subject, options.since, lists),
-            first[subject.machine],
-        )
-        for subject in subjects
-    ]
+    reports = []
+    for subject in subjects:
+        baseline = baselines.get(subject.library) or _listed_baseline(subject, options.since, lists)
+        report = diff.examine(subject, model, built, baseline, first[subject.machine])
+        came = values.between(options.api_folder, subject.library, baseline.driver, subject.driver)
+        reports.append(replace(report, values=came))
     return Outcome(tuple(reports), tuple(refusals))
 
 
@@ -184,14 +180,14 @@ def _check_kinds(
 
 def _baseline_of(target: FileTarget | ListTarget, readings: Iterator[Reading]) -> diff.Baseline:
     if isinstance(target, ListTarget):
-        return diff.Baseline(target.asked, target.listed.names())
+        return diff.Baseline(target.asked, target.listed.names(), target.driver())
     try:
         library = next(readings).facts()
     except UnreadableError as error:
         raise ToolError(f"baseline '{target.asked}' refused", error.why, error.fix) from None
     driver = target.driver()
     label = f"{target.asked} (driver {driver})" if driver else target.asked
-    return diff.Baseline(label, frozenset(symbol.name for symbol in library.symbols))
+    return diff.Baseline(label, frozenset(symbol.name for symbol in library.symbols), driver)
 
 
 def _listed_baseline(
@@ -210,7 +206,7 @@ def _listed_baseline(
         chosen = history.nearest(lists, subject.library, subject.machine, subject.driver, names)
     if chosen is None:
         return diff.Baseline(f"nothing (no list of {subject.library} on {subject.machine})", names)
-    return diff.Baseline(f"driver {chosen.driver}", chosen.names())
+    return diff.Baseline(f"driver {chosen.driver}", chosen.names(), chosen.driver)
 
 
 def _hooked_request(options: Options) -> Request | None:

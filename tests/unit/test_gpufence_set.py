@@ -116,7 +116,7 @@ def test_a_dry_run_changes_nothing(folder: Path) -> None:
 
     assert json.loads(done.stdout)["new"] == {"all": {"memory_bytes": GIB}}
     assert limits_file.path_of(folder, NAME).read_bytes() == before
-    assert [path.name for path in folder.iterdir()] == [f"gpufence-{NAME}.limits1"]
+    assert [path.name for path in folder.iterdir()] == [f"gpufence-{NAME}.limits2"]
 
 
 def test_a_variable_stands_for_a_flag_and_the_flag_wins(folder: Path) -> None:

@@ -74,7 +74,8 @@ def shares_of(container: Container, given: str | None) -> dict[str, int]:
     """The shares that its running programs found by themselves, by UUID; hard ones."""
     seats = _seats(container.name, core_files(given))
     found = {
-        uuid: in_force.shares(tenant.shares, Amounts()) for uuid, (_, tenant, _) in seats.items()
+        uuid: in_force.shares(tenant.shares, Amounts(), region.NO_CEILING)
+        for uuid, (_, tenant, _) in seats.items()
     }
     return {uuid: shares.hard for uuid, shares in found.items() if shares is not None}
 
@@ -115,9 +116,12 @@ def _memory(device: Device, amounts: Amounts, living: list[Use]) -> dict[str, An
     limit, source = device.limit_bytes, "environment" if device.limit_bytes else None
     part = None
     if amounts.memory is not None:
-        limit, source = amounts.memory or None, "set"
+        wanted = amounts.memory or None
+        limit, source = wanted, "set"
         if amounts.memory_is_part:
             limit, part = None, amounts.memory
+        elif in_force.under(device.ceiling.memory_bytes, wanted) != wanted:
+            limit, source = device.ceiling.memory_bytes, "ceiling"
     return {
         "limit_bytes": limit,
         "limit_percent_billionths": part,
@@ -137,7 +141,7 @@ def _cores(
     device: Device, amounts: Amounts, seat: tuple[CoreDevice, Tenant, bool] | None
 ) -> dict[str, Any] | None:
     """None where no share holds, or none of the container's programs runs under one."""
-    shares = in_force.shares(seat[1].shares if seat else None, amounts)
+    shares = in_force.shares(seat[1].shares if seat else None, amounts, device.ceiling)
     if shares is None:
         return None
     activity = device.activity

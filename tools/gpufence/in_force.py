@@ -9,7 +9,7 @@ from . import limits_file, sizes
 from .core_file import Shares
 from .errors import ToolError
 from .limits_bytes import Amounts
-from .region import Device, Region
+from .region import Ceiling, Device, Region
 
 _WHOLE_SHARE = 100_000
 
@@ -38,12 +38,21 @@ def memory(device: Device, limits: Amounts, gpu_bytes: int | None) -> int | None
     if limits.memory is None or (limits.memory_is_part and gpu_bytes is None):
         return device.limit_bytes
     if limits.memory_is_part:
-        return sizes.part_of(gpu_bytes or 0, limits.memory)
-    return limits.memory or None
+        return under(device.ceiling.memory_bytes, sizes.part_of(gpu_bytes or 0, limits.memory))
+    return under(device.ceiling.memory_bytes, limits.memory or None)
 
 
-def shares(published: Shares | None, limits: Amounts) -> Shares | None:
+def under(ceiling: int | None, limit: int | None) -> int | None:
+    """What of a limit is left under a ceiling; None for no limit, and for no ceiling."""
+    if ceiling is None or limit is None:
+        return ceiling if limit is None else limit
+    return min(ceiling, limit)
+
+
+def shares(published: Shares | None, limits: Amounts, ceiling: Ceiling) -> Shares | None:
     """The shares of GPU time; None for no limit. Idle processes follow what is set only later."""
     if limits.cores is not None:
-        published = Shares(limits.cores, max(limits.cores, limits.soft_cores or 0))
+        hard = under(ceiling.cores, limits.cores or None) or _WHOLE_SHARE
+        soft = min(limits.soft_cores or 0, ceiling.soft_cores or _WHOLE_SHARE)
+        published = Shares(hard, max(hard, soft))
     return published if published and 0 < published.hard < _WHOLE_SHARE else None

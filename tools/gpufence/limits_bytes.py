@@ -50,13 +50,13 @@ class Amounts:
         return filled
 
 
-def is_limits_file(content: bytes) -> bool:
-    """Whether it is whole and begins as a limits file does."""
+def is_limits_file(content: bytes, container: str) -> bool:
+    """Whether it is whole and begins as a limits file of this container does."""
     if len(content) < layout.LIMITS_BYTES:
         return False
-    magic, version, most, _ = _HEADER.unpack_from(content)
+    magic, version, most, _, whose = _HEADER.unpack_from(content)
     known = (layout.LIMITS_MAGIC, layout.LIMITS_VERSION, layout.MAX_LIMITS_ENTRIES)
-    return (magic, version, most) == known
+    return (magic, version, most) == known and whose == check_of(container.encode())
 
 
 def current(content: bytes) -> tuple[int, dict[bytes, Amounts]] | None:
@@ -96,8 +96,8 @@ def _pack_entry(uuid: bytes, amounts: Amounts) -> bytes:
     return _ENTRY.pack(uuid, amounts.memory or 0, 0, *shares, flags)
 
 
-def image(generation: int, entries: Mapping[bytes, Amounts]) -> bytes:
-    """A whole file."""
+def image(container: str, generation: int, entries: Mapping[bytes, Amounts]) -> bytes:
+    """A whole file; `container` is the name as files have it."""
     content = bytearray(layout.LIMITS_BYTES)
     _HEADER.pack_into(
         content,
@@ -106,6 +106,7 @@ def image(generation: int, entries: Mapping[bytes, Amounts]) -> bytes:
         layout.LIMITS_VERSION,
         layout.MAX_LIMITS_ENTRIES,
         generation,
+        check_of(container.encode()),
     )
     bank = pack_bank(generation, entries)
     start = bank_at(generation)

@@ -51,6 +51,10 @@ def path_of(folder: Path, container: str) -> Path:
     return folder / f"gpufence-{container}.limits{layout.LIMITS_VERSION}"
 
 
+def _container_of(path: Path) -> str:
+    return path.name.removeprefix("gpufence-").removesuffix(f".limits{layout.LIMITS_VERSION}")
+
+
 def history_of(limits: Path) -> Path:
     """Where the changes of a limits file are kept."""
     return limits.with_name(limits.name + ".history")
@@ -113,7 +117,7 @@ def prepare(folders: tuple[Path, ...], container: str) -> Path:
         if not os.path.lexists(path):
             if len(folders) == 1:
                 _make_folder(folder)
-            _make(path, image(1, {}), replacing=False)
+            _make(path, image(container, 1, {}), replacing=False)
     except OSError as error:
         raise _unusable(path, error) from None
     return path
@@ -150,7 +154,7 @@ def change(
                 if not replace_damaged:
                     raise
                 generation, entries = 0, {}
-                _make(path, image(1, {}), replacing=True)
+                _make(path, image(_container_of(path), 1, {}), replacing=True)
                 return change(path, owner, least_generation, edit, record, replace_damaged=False)
             wanted = {uuid: each for uuid, each in edit(entries).items() if not each.empty}
             generation = max(generation, least_generation) + 1
@@ -213,7 +217,7 @@ def _read_from(descriptor: int, path: Path) -> tuple[int, dict[bytes, Amounts]]:
     """The current bank, read again while a writer is ahead of us."""
     for _ in range(_READ_ATTEMPTS):
         content = os.pread(descriptor, layout.LIMITS_BYTES, 0)
-        if not is_limits_file(content):
+        if not is_limits_file(content, _container_of(path)):
             break
         found = current(content)
         if found is not None:
@@ -280,7 +284,7 @@ def _open_to_write(path: Path, owner: int) -> int:
         # Without O_CREAT, which sticky folders refuse for others' files (fs.protected_regular).
         descriptor = os.open(path, flags)
     except FileNotFoundError:
-        _make(path, image(1, {}), replacing=False)
+        _make(path, image(_container_of(path), 1, {}), replacing=False)
         descriptor = os.open(path, flags)
     found = os.fstat(descriptor)
     if counts(found, owner):

@@ -49,6 +49,21 @@ class Activity:
 
 
 @dataclass(frozen=True, slots=True)
+class Ceiling:
+    """What an operator's file allows at most, whatever is set; None: anything.
+
+    `cores` and `soft_cores` are thousandths of a percent.
+    """
+
+    memory_bytes: int | None = None
+    cores: int | None = None
+    soft_cores: int | None = None
+
+
+NO_CEILING = Ceiling()
+
+
+@dataclass(frozen=True, slots=True)
 class Use:
     """One process on one device, in bytes.
 
@@ -67,6 +82,7 @@ class Use:
     activity: Activity
     resident_bytes: int = 0
     ratio: int = 0
+    ceiling: Ceiling = NO_CEILING
 
     @property
     def used_bytes(self) -> int:
@@ -86,8 +102,9 @@ class Device:
     `limit_bytes` is in force: the lowest among the living, None when nobody has one. `used_bytes`
     is what the living hold and ask for, and `orphan_bytes` of it what nobody living is charged for,
     since others imported it. `unified_bytes` of it lie on the host, where memory is oversold;
-    `ratio` is the highest among the living, 0 where it is not. `uses` are by slot, the dead
-    included; `past` is what processes that ended left to the counters.
+    `ratio` is the highest among the living, 0 where it is not. `ceiling` is the lowest among the
+    living. `uses` are by slot, the dead included; `past` is what processes that ended left to the
+    counters.
     """
 
     row: int
@@ -99,6 +116,7 @@ class Device:
     past: Activity
     ratio: int = 0
     unified_bytes: int = 0
+    ceiling: Ceiling = NO_CEILING
 
     @property
     def oversold(self) -> bool:
@@ -200,6 +218,7 @@ def _read_device(
     activities = table(layout.ACTIVITY_AT, layout.ACTIVITY_FORMAT)
     residents = table(layout.RESIDENT_AT, layout.CELL_FORMAT)
     ratios = table(layout.RATIOS_AT, "<Q")
+    ceilings = table(layout.CEILINGS_AT, layout.CEILINGS_FORMAT)
     uses = []
     for owner in owners:
         (limit,), (overhead,) = limits[owner.slot], overheads[owner.slot]
@@ -209,12 +228,15 @@ def _read_device(
         own_limit = None if limit in (0, layout.NO_LIMIT) else limit
         activity = Activity(*activities[owner.slot])
         resident, (ratio,) = sum(residents[owner.slot]), ratios[owner.slot]
-        uses.append(Use(owner, held, asking, overhead, own_limit, activity, resident, ratio))
+        ceiling = _ceiling(*ceilings[owner.slot])
+        uses.append(
+            Use(owner, held, asking, overhead, own_limit, activity, resident, ratio, ceiling)
+        )
     living = [use for use in uses if use.owner.life is Life.ALIVE]
     (orphans,) = struct.unpack_from("<Q", row, layout.ROW_ORPHANS_AT)
     orphans %= 1 << layout.ORPHAN_BITS
     past = file.read(layout.PAST_AT + layout.ACTIVITY_BYTES * number, layout.ACTIVITY_BYTES)
-    limit_bytes = min((u.limit_bytes for u in living if u.limit_bytes is not None), default=None)
+    limit_bytes = _lowest(use.limit_bytes for use in living)
     ratio = max((use.ratio for use in living), default=0)
     unified = sum(use.unified_bytes for use in living)
     return Device(
@@ -227,4 +249,18 @@ def _read_device(
         past=Activity(*struct.unpack(layout.ACTIVITY_FORMAT, past)),
         ratio=ratio,
         unified_bytes=unified if ratio else 0,
+        ceiling=Ceiling(
+            _lowest(use.ceiling.memory_bytes for use in living),
+            _lowest(use.ceiling.cores for use in living),
+            _lowest(use.ceiling.soft_cores for use in living),
+        ),
     )
+
+
+def _ceiling(memory_bytes: int, shares: int) -> Ceiling:
+    hard, soft = shares % 2**32, shares >> 32
+    return Ceiling(memory_bytes or None, hard or None, soft or None)
+
+
+def _lowest(amounts: Iterable[int | None]) -> int | None:
+    return min((amount for amount in amounts if amount is not None), default=None)

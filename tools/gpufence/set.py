@@ -19,7 +19,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from . import changes, container_state, containers, figures, flags, limits_file, region, sizes
+from . import (
+    changes,
+    container_state,
+    containers,
+    figures,
+    flags,
+    in_force,
+    limits_file,
+    region,
+    sizes,
+)
 from .containers import Container
 from .errors import ExitCode, ToolError
 from .limits_bytes import EVERY_GPU, Amounts
@@ -74,14 +84,16 @@ def run(args: argparse.Namespace) -> ExitCode:
     found = container_state.shares_of(container, args.state_dir)
     old, new, generation = _apply(container, edit, args)
     over = _over(devices, new)
+    held = _held_back(devices, new)
     if args.json:
-        print(json.dumps(_as_dict(container, generation, old, new, over, args), indent=2))
+        print(json.dumps(_as_dict(container, generation, old, new, over, held, args), indent=2))
         return ExitCode.OK
     for line in _changes(old, new, found):
         print(f"{container.name}: {line}")
     if old == new:
         print(f"{container.name}: nothing changed", file=sys.stderr)
     _tell(container, devices, over)
+    _tell_held_back(container, held)
     return ExitCode.OK
 
 
@@ -218,10 +230,41 @@ def _over(devices: tuple[Device, ...], entries: Entries) -> list[tuple[Device, i
     for device in devices:
         amounts = entries.get(sizes.parse_uuid(device.uuid), Amounts())
         amounts = amounts.over(entries.get(EVERY_GPU, Amounts()))
-        limit = device.limit_bytes if amounts.memory is None else amounts.memory
+        limit = device.limit_bytes
+        if amounts.memory is not None:
+            limit = in_force.under(device.ceiling.memory_bytes, amounts.memory or None)
         if limit and not amounts.memory_is_part and device.used_bytes > limit:
             found.append((device, limit))
     return found
+
+
+def _held_back(devices: tuple[Device, ...], entries: Entries) -> list[tuple[str, str, int]]:
+    """What is set and stays without effect above a ceiling: GPU, kind as in JSON, and ceiling."""
+    found = []
+    for device in devices:
+        amounts = entries.get(sizes.parse_uuid(device.uuid), Amounts())
+        amounts = amounts.over(entries.get(EVERY_GPU, Amounts()))
+        ceiling = device.ceiling
+        memory = None if amounts.memory_is_part else amounts.memory
+        for kind, wanted, most in (
+            ("memory_bytes", memory, ceiling.memory_bytes),
+            ("cores_millipercent", amounts.cores, ceiling.cores),
+            ("soft_cores_millipercent", amounts.soft_cores or None, ceiling.soft_cores),
+        ):
+            if wanted is not None and most is not None and not 0 < wanted <= most:
+                found.append((device.uuid, kind, most))
+    return found
+
+
+def _tell_held_back(container: Container, held: list[tuple[str, str, int]]) -> None:
+    for uuid, kind, most in held:
+        amount = figures.exact(most) if kind == "memory_bytes" else figures.share(most)
+        what = kind.rpartition("_")[0].replace("_", " ")
+        print(
+            f"gpufence: {container.name}: {uuid}: {what} stays at {amount}: a file of the"
+            " operator's allows no more. Change that file to raise it",
+            file=sys.stderr,
+        )
 
 
 def _changes(old: Entries, new: Entries, found: Mapping[str, int]) -> list[str]:
@@ -295,6 +338,7 @@ def _as_dict(
     old: Entries,
     new: Entries,
     over: list[tuple[Device, int]],
+    held: list[tuple[str, str, int]],
     args: argparse.Namespace,
 ) -> dict[str, object]:
     return {
@@ -313,4 +357,5 @@ def _as_dict(
             }
             for device, limit in over
         ],
+        "held_back": [{"uuid": uuid, kind: most} for uuid, kind, most in held],
     }

@@ -21,7 +21,7 @@ LOCK_BASE = 1 << 40
 # ---- a container's region ----
 
 REGION_MAGIC = 0x3165636E65667067
-REGION_VERSION = 4
+REGION_VERSION = 5
 MAX_PROCESSES = 4096
 MAX_DEVICES = 64
 # RegionHeader: magic, layout_version, max_processes, max_devices, high_slot.
@@ -36,6 +36,7 @@ ROW_BYTES = 128
 ROW_ORPHANS_AT = 32
 CELL_BYTES = 16
 CELL_FORMAT = "<QQ"  # held, asking
+CEILINGS_FORMAT = "<QQ"  # memory_bytes, shares
 ACTIVITY_BYTES = 32
 ACTIVITY_FORMAT = "<QQQ8x"  # refusals, launches_held, held_ns
 
@@ -50,15 +51,16 @@ PAST_AT = ACTIVITY_AT + 4 * _WORDS
 _RESIDENT_ROWS_AT = PAST_AT + ACTIVITY_BYTES * MAX_DEVICES
 RESIDENT_AT = _RESIDENT_ROWS_AT + 64 * MAX_DEVICES
 RATIOS_AT = RESIDENT_AT + 2 * _WORDS
-REGION_BYTES = RATIOS_AT + _WORDS
+CEILINGS_AT = RATIOS_AT + _WORDS
+REGION_BYTES = CEILINGS_AT + 2 * _WORDS
 
 # ---- a limits file ----
 
 LIMITS_MAGIC = 0x31746D696C667067
-LIMITS_VERSION = 1
+LIMITS_VERSION = 2
 MAX_LIMITS_ENTRIES = 64
-# LimitsHeader: magic, layout_version, max_entries, generation.
-LIMITS_HEADER_FORMAT = "<QIIQ40x"
+# LimitsHeader: magic, layout_version, max_entries, generation, container.
+LIMITS_HEADER_FORMAT = "<QIIQQ32x"
 LIMITS_GENERATION_AT = 16
 # LimitsBank: check, generation, count; then its entries.
 LIMITS_BANK_FORMAT = "<QQI4x"

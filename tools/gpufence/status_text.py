@@ -61,7 +61,12 @@ def change_line(change: dict[str, Any]) -> str:
 
 def _gpu_lines(gpu: dict[str, Any]) -> list[str]:
     memory, cores = gpu["memory"], gpu["cores"]
-    whose = {"set": " (set)", "environment": "", None: ""}
+    whose = {
+        "set": " (set)",
+        "ceiling": " (an operator's file, below what is set)",
+        "environment": "",
+        None: "",
+    }
     lines = [
         f"  memory    {figures.size(memory['used_bytes'])} of {_limit(memory)}"
         f"{whose[memory['limit_from']]}, overhead {figures.size(memory['overhead_bytes'])} of it"

@@ -142,6 +142,7 @@ bool ReadAmount(Reading* reading, const Statement& statement, const HostDevices&
   }
   claim.dialect = static_cast<uint8_t>(statement.option->dialect);
   claim.layer = statement.origin == Origin::kConfigFile ? 1 : 0;
+  claim.is_ceiling = statement.is_operators;
   DescribeStatement(reading->statements(), statement, claim.source);
   return AddClaim(reading, claim);
 }

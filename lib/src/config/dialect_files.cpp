@@ -21,13 +21,15 @@ constexpr std::string_view kAlnairFolder = "/var/lib/alnair/workspace";
 constexpr int kMostReads = 100;
 
 // Reads vgpu.config until two reads agree and no device is being written. Null or a clause.
-const char* ReadStableRecord(Reading* reading, bool* missing, VgpuRecord* record) {
+const char* ReadStableRecord(Reading* reading, bool* missing, bool* is_operators,
+                             VgpuRecord* record) {
   auto& buffers = reading->scratch->record_file;
   std::string_view before;
   for (int turn = 0; turn < kMostReads; ++turn) {
     std::string_view now;
-    const FileResult result = ReadWholeFile(reading->sources->root, kVgpuConfigPath,
-                                            buffers[turn % 2], sizeof buffers[0], &now);
+    const FileResult result =
+        ReadWholeFile(reading->sources->root, kVgpuConfigPath, buffers[turn % 2], sizeof buffers[0],
+                      &now, is_operators);
     *missing = result == FileResult::kMissing;
     if (*missing) return nullptr;
     if (result == FileResult::kTooLarge) return "is too large";
@@ -40,29 +42,37 @@ const char* ReadStableRecord(Reading* reading, bool* missing, VgpuRecord* record
   return "is being written all the time";
 }
 
-bool AddVgpuClaim(Reading* reading, const VgpuDevice& device, size_t index, ClaimKind kind,
-                  uint64_t amount) {
+// A device of the record, and whose word it is.
+struct Recorded {
+  const VgpuDevice& device;
+  size_t index;
+  bool is_operators;
+};
+
+bool AddVgpuClaim(Reading* reading, const Recorded& recorded, ClaimKind kind, uint64_t amount) {
   Claim claim{};
   claim.kind = kind;
   claim.target = ClaimTarget::kUuid;
   claim.dialect = static_cast<uint8_t>(Dialect::kVgpuManager);
-  claim.index = static_cast<uint32_t>(index);
-  memcpy(claim.uuid, device.uuid, sizeof claim.uuid);
+  claim.index = static_cast<uint32_t>(recorded.index);
+  memcpy(claim.uuid, recorded.device.uuid, sizeof claim.uuid);
   claim.amount = amount;
-  snprintf(claim.source, sizeof claim.source, "device %zu in %s", index, kVgpuConfigPath);
+  claim.is_ceiling = recorded.is_operators;
+  snprintf(claim.source, sizeof claim.source, "device %zu in %s", recorded.index, kVgpuConfigPath);
   return AddClaim(reading, claim);
 }
 
-bool AddVgpuDevice(Reading* reading, const VgpuDevice& device, size_t index) {
-  if (!AddVgpuClaim(reading, device, index, ClaimKind::kMemory,
+bool AddVgpuDevice(Reading* reading, const Recorded& recorded) {
+  const VgpuDevice& device = recorded.device;
+  if (!AddVgpuClaim(reading, recorded, ClaimKind::kMemory,
                     device.limits_memory ? device.total_bytes : 0)) {
     return false;
   }
   if (device.limits_cores) {
     const uint64_t hard = device.hard_percent == 100 ? 0 : device.hard_percent;
-    if (!AddVgpuClaim(reading, device, index, ClaimKind::kCores, hard * kThousand)) return false;
-    if (!device.hard_cores && !AddVgpuClaim(reading, device, index, ClaimKind::kSoftCores,
-                                            device.soft_percent * kThousand)) {
+    if (!AddVgpuClaim(reading, recorded, ClaimKind::kCores, hard * kThousand)) return false;
+    if (!device.hard_cores &&
+        !AddVgpuClaim(reading, recorded, ClaimKind::kSoftCores, device.soft_percent * kThousand)) {
       return false;
     }
   }
@@ -70,7 +80,7 @@ bool AddVgpuDevice(Reading* reading, const VgpuDevice& device, size_t index) {
   const bool has_ratio = device.real_bytes > 0 && device.real_bytes < device.total_bytes;
   using Wide = unsigned __int128;
   const Wide ratio = has_ratio ? Wide{device.total_bytes} * kThousand / device.real_bytes : 1;
-  return AddVgpuClaim(reading, device, index, ClaimKind::kOversubscribe,
+  return AddVgpuClaim(reading, recorded, ClaimKind::kOversubscribe,
                       ratio > UINT64_MAX ? UINT64_MAX : static_cast<uint64_t>(ratio));
 }
 
@@ -110,7 +120,7 @@ bool FindVmem(std::string_view text, std::string_view* amount) {
 }
 
 bool AddFileClaim(Reading* reading, Dialect dialect, const char* path, std::string_view name,
-                  std::string_view text, bool zero_is_limit) {
+                  std::string_view text, bool zero_is_limit, bool is_operators) {
   Size size{};
   Fault fault = ParseSize(text, &size);
   if (fault == Fault::kNone && size.amount == 0 && zero_is_limit) fault = Fault::kZero;
@@ -125,6 +135,7 @@ bool AddFileClaim(Reading* reading, Dialect dialect, const char* path, std::stri
   claim.dialect = static_cast<uint8_t>(dialect);
   claim.amount = size.amount;
   claim.percent_of_device = size.percent_of_device;
+  claim.is_ceiling = is_operators;
   char quoted[kQuoteBytes];
   Quote(text, quoted);
   snprintf(claim.source, sizeof claim.source, "%.*s: %s in %s", static_cast<int>(name.size()),
@@ -137,7 +148,8 @@ bool AddFileClaim(Reading* reading, Dialect dialect, const char* path, std::stri
 bool ReadVgpuConfig(Reading* reading, Hidden* hidden) {
   VgpuRecord record{};
   bool missing = false;
-  const char* wrong = ReadStableRecord(reading, &missing, &record);
+  bool is_operators = false;
+  const char* wrong = ReadStableRecord(reading, &missing, &is_operators, &record);
   if (wrong != nullptr) {
     return reading->complaint.Say("%s %s. Have vgpu-manager write it anew, or take it away",
                                   kVgpuConfigPath, wrong);
@@ -145,7 +157,8 @@ bool ReadVgpuConfig(Reading* reading, Hidden* hidden) {
   if (missing) return true;
   hidden->vgpu_manager = true;
   for (size_t i = 0; i < kVgpuDevices; ++i) {
-    if (record.devices[i].active && !AddVgpuDevice(reading, record.devices[i], i)) return false;
+    const Recorded recorded = {record.devices[i], i, is_operators};
+    if (recorded.device.active && !AddVgpuDevice(reading, recorded)) return false;
   }
   CompareWithVariables(reading, record);
   Claims* claims = reading->claims;
@@ -159,9 +172,10 @@ bool ReadVgpuConfig(Reading* reading, Hidden* hidden) {
 
 bool ReadVcudaFile(Reading* reading, Hidden* hidden) {
   std::string_view text;
+  bool is_operators = false;
   auto& buffer = reading->scratch->yaml_file;
-  const FileResult result =
-      ReadWholeFile(reading->sources->root, kVcudaPath, buffer, sizeof buffer, &text);
+  const FileResult result = ReadWholeFile(reading->sources->root, kVcudaPath, buffer, sizeof buffer,
+                                          &text, &is_operators);
   if (result == FileResult::kMissing) return true;
   if (result != FileResult::kRead) {
     return reading->complaint.Say("%s cannot be read or is too large. Write `memory_limit: 10GiB`",
@@ -183,7 +197,7 @@ bool ReadVcudaFile(Reading* reading, Hidden* hidden) {
   if (!entries[0].found) return true;
   hidden->vcuda_memory = true;
   return AddFileClaim(reading, Dialect::kVcuda, kVcudaPath, "memory_limit", entries[0].scalar,
-                      /*zero_is_limit=*/false);
+                      /*zero_is_limit=*/false, is_operators);
 }
 
 bool ReadAlnairWorkspace(Reading* reading, Hidden* hidden) {
@@ -200,14 +214,16 @@ bool ReadAlnairWorkspace(Reading* reading, Hidden* hidden) {
   }
   std::string_view text;
   std::string_view amount;
+  bool is_operators = false;
   auto& buffer = reading->scratch->workspace_file;
-  if (ReadWholeFile(reading->sources->root, path, buffer, sizeof buffer, &text) !=
+  if (ReadWholeFile(reading->sources->root, path, buffer, sizeof buffer, &text, &is_operators) !=
           FileResult::kRead ||
       !FindVmem(text, &amount)) {
     return reading->complaint.Say(
         "ALNAIR_ID is set, but %s holds no readable line vmem:BYTES. Mount the workspace", path);
   }
-  return AddFileClaim(reading, Dialect::kAlnair, path, "vmem", amount, /*zero_is_limit=*/true);
+  return AddFileClaim(reading, Dialect::kAlnair, path, "vmem", amount, /*zero_is_limit=*/true,
+                      is_operators);
 }
 
 }  // namespace gpufence

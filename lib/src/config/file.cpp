@@ -4,12 +4,21 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 namespace gpufence {
 namespace {
 
 constexpr size_t kPathBytes = 4096;
+
+bool IsOperators(int file) {
+  struct statvfs mounted = {};
+  if (fstatvfs(file, &mounted) == 0 && (mounted.f_flag & ST_RDONLY) != 0) return true;
+  struct stat about = {};
+  if (fstat(file, &about) != 0 || (about.st_mode & (S_IWGRP | S_IWOTH)) != 0) return false;
+  return about.st_uid == 0 || about.st_uid != geteuid();
+}
 
 FileResult ReadAll(int file, char* buffer, size_t bytes, std::string_view* content) {
   struct stat about = {};
@@ -29,8 +38,9 @@ FileResult ReadAll(int file, char* buffer, size_t bytes, std::string_view* conte
 }  // namespace
 
 FileResult ReadWholeFile(const char* root, const char* path, char* buffer, size_t bytes,
-                         std::string_view* content) {
+                         std::string_view* content, bool* is_operators) {
   *content = {};
+  *is_operators = false;
   char full[kPathBytes];
   const int length = snprintf(full, sizeof full, "%s%s", root, path);
   if (length < 0 || static_cast<size_t>(length) >= sizeof full) return FileResult::kUnreadable;
@@ -39,6 +49,7 @@ FileResult ReadWholeFile(const char* root, const char* path, char* buffer, size_
   FileResult result = FileResult::kUnreadable;
   if (file >= 0) {
     result = ReadAll(file, buffer, bytes, content);
+    *is_operators = IsOperators(file);
     close(file);
   } else if (errno == ENOENT || errno == ENOTDIR) {
     result = FileResult::kMissing;

@@ -13,7 +13,10 @@ enum class FileResult { kRead, kMissing, kNoDescriptor, kUnreadable, kTooLarge }
 // since the process or the machine has as many files open as it may. kUnreadable: something is, but
 // it cannot be opened, is no regular file, or fails to be read. kTooLarge: `bytes` were not enough;
 // the buffer is filled then.
+//
+// `is_operators`: this process's user could not have written what was read. The file lies on a
+// read-only mount; or nobody but its owner may write to it, who is root or another user.
 FileResult ReadWholeFile(const char* root, const char* path, char* buffer, size_t bytes,
-                         std::string_view* content);
+                         std::string_view* content, bool* is_operators);
 
 }  // namespace gpufence

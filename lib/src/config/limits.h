@@ -38,6 +38,7 @@ struct Claim {
   bool percent_of_device;  // amount is billionths of a percent of the device's memory
   uint8_t dialect;         // equal numbers come from the same system
   uint8_t layer;           // inside a dialect, a device's lowest layer hides the others
+  bool is_ceiling;         // an operator's file says it: nothing that is set may be above
   uint32_t index;          // ordinal or NVML index
   uint8_t uuid[16];
   uint64_t amount;            // 0: an explicit "no limit" of this dialect
@@ -89,6 +90,10 @@ struct DeviceLimits {
   char core_soft_source[kSourceBytes];
   uint64_t oversubscribe;  // ratio in thousandths; 1: on, without a ratio; 0: off
   char oversubscribe_source[kSourceBytes];
+  // What the files of operators allow at most, whatever is set while programs run.
+  uint64_t memory_ceiling_bytes;       // kUnlimitedBytes: anything
+  uint32_t core_ceiling_millipercent;  // 0: anything
+  uint32_t core_soft_ceiling_millipercent;
 };
 
 // True where a limit of that kind holds on any of the devices.

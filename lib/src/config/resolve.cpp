@@ -98,12 +98,25 @@ Chosen Lowest(Resolution* resolution, const ByDialect& by_dialect) {
   return lowest;
 }
 
+// What the files of operators allow at most; 0: anything.
+uint64_t CeilingOf(const ByDialect& by_dialect) {
+  uint64_t ceiling = 0;
+  for (const Chosen& chosen : by_dialect.of) {
+    if (chosen.claim == nullptr || !chosen.claim->is_ceiling || chosen.amount == 0) continue;
+    if (ceiling == 0 || chosen.amount < ceiling) ceiling = chosen.amount;
+  }
+  return ceiling;
+}
+
 Chosen Choose(Resolution* resolution, ClaimKind kind, const DeviceIdentity& device) {
   return Lowest(resolution, ChooseInDialects(resolution->claims, kind, device));
 }
 
 bool LimitMemory(Resolution* resolution, const DeviceIdentity& device, DeviceLimits* limits) {
-  const Chosen chosen = Choose(resolution, ClaimKind::kMemory, device);
+  const ByDialect memory = ChooseInDialects(resolution->claims, ClaimKind::kMemory, device);
+  const uint64_t ceiling_bytes = CeilingOf(memory);
+  limits->memory_ceiling_bytes = ceiling_bytes == 0 ? kUnlimitedBytes : ceiling_bytes;
+  const Chosen chosen = Lowest(resolution, memory);
   if (chosen.claim == nullptr) return true;
   if (chosen.amount == 0) {
     return resolution->complaint.Say("%s is less than one byte of the GPU. Write more",
@@ -133,6 +146,13 @@ void LimitCores(Resolution* resolution, const DeviceIdentity& device, DeviceLimi
     const bool rises = ceiling.of[d].amount > hard.of[d].amount && hard.of[d].amount > 0;
     if (!rises) ceiling.of[d] = hard.of[d];
   }
+  // Who claims the hard share of a dialect decides whose word its soft one is.
+  ByDialect allowed = ceiling;
+  for (size_t d = 0; d < kDialectCount; ++d) {
+    if (allowed.of[d].claim != nullptr) allowed.of[d].claim = hard.of[d].claim;
+  }
+  limits->core_ceiling_millipercent = static_cast<uint32_t>(CeilingOf(hard));
+  limits->core_soft_ceiling_millipercent = static_cast<uint32_t>(CeilingOf(allowed));
   const Chosen share = Lowest(resolution, hard);
   const Chosen soft = Lowest(resolution, ceiling);
   if (share.claim == nullptr) return;

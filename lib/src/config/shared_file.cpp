@@ -45,12 +45,14 @@ const char* ReadSharedDevice(const char* bytes, Claim* memory, Claim* cores) {
   return nullptr;
 }
 
-bool AddSharedDevice(Reading* reading, const char* bytes, size_t index, const char* path) {
+bool AddSharedDevice(Reading* reading, const char* bytes, size_t index, const char* path,
+                     bool is_operators) {
   Claim memory{};
   memory.kind = ClaimKind::kMemory;
   memory.target = ClaimTarget::kUuid;
   memory.dialect = static_cast<uint8_t>(Dialect::kVgpuRs);
   memory.index = static_cast<uint32_t>(index);
+  memory.is_ceiling = is_operators;
   snprintf(memory.source, sizeof memory.source, "GPU %zu in %s", index, path);
   Claim cores = memory;
   cores.kind = ClaimKind::kCores;
@@ -83,8 +85,9 @@ bool ReadSharedFile(Reading* reading, Hidden* hidden) {
   }
   auto& buffer = reading->scratch->shared_file;
   std::string_view bytes;
+  bool is_operators = false;
   const FileResult result =
-      ReadWholeFile(reading->sources->root, path, buffer, sizeof buffer, &bytes);
+      ReadWholeFile(reading->sources->root, path, buffer, sizeof buffer, &bytes, &is_operators);
   // SHM_PATH is a name that others use as well: only a file there says that ours is meant.
   const bool named = !TextOf(reading->statements(), Dialect::kVgpuRs, Setting::kSharedFile).empty();
   if (result == FileResult::kMissing && !named) return true;
@@ -98,7 +101,7 @@ bool ReadSharedFile(Reading* reading, Hidden* hidden) {
   for (size_t i = 0; i < kDevices; ++i) {
     const char* device = bytes.data() + kDevicesAt + i * kDeviceBytes;
     if (NumberAt<uint32_t>(device + kActiveAt) != 1) continue;
-    if (!AddSharedDevice(reading, device, i, path)) return false;
+    if (!AddSharedDevice(reading, device, i, path, is_operators)) return false;
   }
   return true;
 }

@@ -123,8 +123,9 @@ bool FirstProcessIsOurs(const char* root) {
 bool GatherFirstProcess(const char* root, Scratch* scratch, Complaint complaint) {
   if (!FirstProcessIsOurs(root)) return true;
   std::string_view rest;
+  bool is_operators = false;  // a variable is the tenant's, whoever started the process
   const FileResult result = ReadWholeFile(root, "/proc/1/environ", scratch->first_process,
-                                          sizeof scratch->first_process, &rest);
+                                          sizeof scratch->first_process, &rest, &is_operators);
   if (result != FileResult::kRead && result != FileResult::kTooLarge) return true;
   Statements* statements = &scratch->statements;
   std::string_view entry;
@@ -146,8 +147,8 @@ bool GatherFirstProcess(const char* root, Scratch* scratch, Complaint complaint)
 }
 
 bool ReadOrComplain(const char* root, const char* path, bool required, char* buffer, size_t bytes,
-                    std::string_view* content, Complaint complaint) {
-  const FileResult result = ReadWholeFile(root, path, buffer, bytes, content);
+                    std::string_view* content, bool* is_operators, Complaint complaint) {
+  const FileResult result = ReadWholeFile(root, path, buffer, bytes, content, is_operators);
   if (result == FileResult::kRead || (result == FileResult::kMissing && !required)) return true;
   if (result == FileResult::kNoDescriptor) {
     return complaint.Say(
@@ -164,8 +165,9 @@ bool ReadOrComplain(const char* root, const char* path, bool required, char* buf
 // HAMi's file: NAME=VALUE lines that overrule the environment. Only its own names count.
 bool GatherOverrides(const char* root, Scratch* scratch, Complaint complaint) {
   std::string_view rest;
+  bool is_operators = false;
   if (!ReadOrComplain(root, kOverridePath, /*required=*/false, scratch->override_file,
-                      sizeof scratch->override_file, &rest, complaint)) {
+                      sizeof scratch->override_file, &rest, &is_operators, complaint)) {
     return false;
   }
   std::string_view line;
@@ -179,6 +181,7 @@ bool GatherOverrides(const char* root, Scratch* scratch, Complaint complaint) {
     bool known = false;
     if (!ReadEntry(line, Origin::kOverride, &statement, &known, complaint)) return false;
     if (!known || statement.option->dialect != Dialect::kHami) continue;
+    statement.is_operators = is_operators;
     Statement* before = FindName(&scratch->statements, statement.name);
     if (before != nullptr) {
       *before = statement;
@@ -189,7 +192,7 @@ bool GatherOverrides(const char* root, Scratch* scratch, Complaint complaint) {
   return true;
 }
 
-bool ReadConfigLine(std::string_view line, size_t number, Statements* statements,
+bool ReadConfigLine(std::string_view line, size_t number, bool is_operators, Statements* statements,
                     Complaint complaint) {
   const char* path = statements->config_path;
   const size_t equals = line.find('=');
@@ -198,6 +201,7 @@ bool ReadConfigLine(std::string_view line, size_t number, Statements* statements
   }
   Statement statement{};
   statement.origin = Origin::kConfigFile;
+  statement.is_operators = is_operators;
   statement.name = Trim(First(line, equals), kLineBlanks);
   statement.text = Trim(After(line, equals + 1), kLineBlanks);
   std::string_view key;
@@ -233,15 +237,16 @@ bool GatherConfigFile(const char* root, Scratch* scratch, Complaint complaint) {
   memcpy(statements->config_path, path.data(), path.size());
   statements->config_path[path.size()] = '\0';
   std::string_view rest;
+  bool is_operators = false;
   if (!ReadOrComplain(root, statements->config_path, !named.empty(), scratch->config_file,
-                      sizeof scratch->config_file, &rest, complaint)) {
+                      sizeof scratch->config_file, &rest, &is_operators, complaint)) {
     return false;
   }
   std::string_view line;
   for (size_t number = 1; NextPart(&rest, '\n', &line); ++number) {
     line = Trim(line, kLineBlanks);
     if (line.empty() || line.front() == '#') continue;
-    if (!ReadConfigLine(line, number, statements, complaint)) return false;
+    if (!ReadConfigLine(line, number, is_operators, statements, complaint)) return false;
   }
   return true;
 }

@@ -25,6 +25,7 @@ struct Statement {
   std::string_view name;  // as it was written
   std::string_view text;
   Origin origin;
+  bool is_operators;   // from a file that this process's user could not have written
   ClaimTarget target;  // kEvery, kOrdinal for any kind of index, kUuid
   uint32_t index;
   uint8_t uuid[16];

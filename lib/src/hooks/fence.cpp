@@ -155,6 +155,9 @@ void LimitToShares(Workspace* work) {
     const uint64_t share_bytes = ShareBytes(limits->memory_bytes, ratio);
     const uint64_t most_bytes = share_bytes < device.total_bytes ? share_bytes : device.total_bytes;
     if (most_bytes < limits->memory_bytes) limits->memory_bytes = most_bytes;
+    if (limits->memory_ceiling_bytes != kUnlimitedBytes) {
+      limits->memory_ceiling_bytes = ShareBytes(limits->memory_ceiling_bytes, ratio);
+    }
     limits->oversubscribe = 0;
     if (said.exchange(true, std::memory_order_relaxed)) continue;
     GPUFENCE_LOG(kWarn,
@@ -239,7 +242,11 @@ FenceState FenceDevices(Fence* fence, const Workspace& work, RegionFile* opened)
     device->account.Open(file, row, slot, static_cast<uint16_t>(i), limits[i].memory_bytes,
                          MakeRoomOn, limits[i].oversubscribe);
     if (!claims.process_scope) {
-      device->account.Obey(&fence->set_limits, devices[i].uuid, devices[i].total_bytes);
+      device->account.Obey(&fence->set_limits, devices[i].uuid, devices[i].total_bytes,
+                           limits[i].memory_ceiling_bytes);
+      PublishCeilings(file.region, row, slot, limits[i].memory_ceiling_bytes,
+                      limits[i].core_ceiling_millipercent,
+                      limits[i].core_soft_ceiling_millipercent);
     }
     device->account.ReadStaleWith(ReadStaleOn);
     GPUFENCE_LOG(kInfo, "device %u: memory limit %llu bytes (%s)", devices[i].ordinal,

@@ -1,4 +1,5 @@
-// What an operator set for this process's container: looked for where its region is or would be.
+// What was set for this process's container: looked for where its region is or would be, and whose
+// word counts.
 // Must not know what is done with it.
 #pragma once
 
@@ -11,7 +12,7 @@ namespace gpufence {
 // container is to be held though nobody may claim a limit.
 bool FindSetLimits(const Claims& claims, LimitsFile* set_limits);
 
-// Once there is one: what counts is its owner's. False: the file is damaged.
+// Once there is one. False: the file is damaged.
 bool ReadSetLimits(const Claims& claims, const RegionFile& file, LimitsFile* set_limits);
 
 }  // namespace gpufence

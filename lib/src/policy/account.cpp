@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include <algorithm>
+
 #include "core/uncancelled.h"
 
 namespace gpufence {
@@ -46,10 +48,12 @@ void Account::ReadNewLimits() {
   limit_epoch_.store(now, std::memory_order_release);
 }
 
-void Account::Obey(LimitsFile* set_limits, const uint8_t uuid[16], uint64_t total_bytes) {
+void Account::Obey(LimitsFile* set_limits, const uint8_t uuid[16], uint64_t total_bytes,
+                   uint64_t ceiling_bytes) {
   set_limits_ = set_limits;
   memcpy(uuid_, uuid, sizeof uuid_);
   total_bytes_ = total_bytes;
+  ceiling_bytes_ = ceiling_bytes;
 }
 
 uint64_t Account::LimitNow() {
@@ -58,7 +62,8 @@ uint64_t Account::LimitNow() {
     const uint64_t set_bytes =
         set_limits_->For(uuid_, total_bytes_).memory_bytes.value_or(kNothingSet);
     const bool whole = set_bytes > total_bytes_ && set_bytes != kNoLimit && !is_oversold_;
-    if (set_bytes != kNothingSet) return whole ? total_bytes_ : set_bytes;
+    const uint64_t wanted_bytes = whole ? total_bytes_ : set_bytes;
+    if (set_bytes != kNothingSet) return std::min(wanted_bytes, ceiling_bytes_);
   }
   return LowestLimit(file_.region, row());
 }

@@ -28,9 +28,11 @@ class Account {
   void Open(const RegionFile& file, uint32_t row, uint32_t slot, uint16_t device,
             uint64_t own_limit_bytes, MakeRoom make_room, uint64_t own_ratio = 0);
 
-  // What an operator sets for the device of this UUID and size holds instead of what processes
-  // publish. Before first use, too; without this call nothing is set.
-  void Obey(LimitsFile* set_limits, const uint8_t uuid[16], uint64_t total_bytes);
+  // What is set for the device of this UUID and size holds instead of what processes publish, as
+  // far as it is not above the ceiling (kNoLimit: there is none). Before first use, too; without
+  // this call nothing is set.
+  void Obey(LimitsFile* set_limits, const uint8_t uuid[16], uint64_t total_bytes,
+            uint64_t ceiling_bytes);
 
   // True when a limit holds here: one that was set, this process's own, or a sibling's. What is
   // taken is counted even where none does, since one may be set at any moment.
@@ -210,6 +212,7 @@ class Account {
   LimitsFile* set_limits_;  // null: nothing can be set
   uint8_t uuid_[16];
   uint64_t total_bytes_;
+  uint64_t ceiling_bytes_;
   std::atomic<uint64_t> refused_bytes_;
   std::atomic<uint64_t> reclaimed_ns_;  // of the last ReclaimAt that looked; 0: never
   void (*read_stale_)(uint32_t device);

@@ -11,7 +11,7 @@
 namespace gpufence {
 
 inline constexpr uint64_t kRegionMagic = 0x3165636e65667067;  // "gpfence1"
-inline constexpr uint32_t kLayoutVersion = 4;
+inline constexpr uint32_t kLayoutVersion = 5;
 inline constexpr uint32_t kMaxProcesses = 4096;
 inline constexpr uint32_t kMaxDevices = 64;
 inline constexpr uint64_t kNoLimit = UINT64_MAX;
@@ -69,6 +69,13 @@ struct Activity {
 };
 static_assert(sizeof(Activity) == 32);
 
+// What an operator's file allows one process on one device at most, whatever is set. For display:
+// each process holds to its own.
+struct Ceilings {
+  Word memory_bytes;  // 0: none
+  Word shares;  // of GPU time, thousandths of a percent: hard below, soft from bit 32; 0: none
+};
+
 // The part of a row that lies on the device, where memory is oversold: the same protocol over cells
 // of its own (see state/ledger.h).
 struct ResidentRow {
@@ -102,6 +109,7 @@ struct Region {
   ResidentRow resident_rows[kMaxDevices];
   Cell resident[kMaxDevices][kMaxProcesses];  // of `held` and `asking`: what is device memory
   Word ratios[kMaxDevices][kMaxProcesses];    // limit / share in thousandths; 0: not oversold
+  Ceilings ceilings[kMaxDevices][kMaxProcesses];
 };
 static_assert(offsetof(Region, resident_rows) % 64 == 0);
 static_assert(offsetof(Region, rows) == 64);

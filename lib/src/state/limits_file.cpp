@@ -16,24 +16,28 @@ namespace {
 constexpr int kAttempts = 100;
 constexpr uint64_t kWholeInSteps = 100'000'000'000;  // 100 % in billionths of a percent
 
-uint64_t CheckOf(const LimitsBank& bank) {
-  const auto* byte = reinterpret_cast<const unsigned char*>(&bank.generation);
-  const size_t bytes = offsetof(LimitsBank, entries) - offsetof(LimitsBank, generation) +
-                       bank.count * sizeof(LimitsEntry);
+uint64_t HashOf(const void* start, size_t bytes) {
+  const auto* byte = static_cast<const unsigned char*>(start);
   uint64_t hash = 0xcbf29ce484222325u;
   for (size_t i = 0; i < bytes; ++i) hash = (hash ^ byte[i]) * 0x100000001b3u;
   return hash;
+}
+
+uint64_t CheckOf(const LimitsBank& bank) {
+  return HashOf(&bank.generation, offsetof(LimitsBank, entries) - offsetof(LimitsBank, generation) +
+                                      bank.count * sizeof(LimitsEntry));
 }
 
 bool ReadAt(int fd, size_t offset, void* to, size_t bytes) {
   return pread(fd, to, bytes, static_cast<off_t>(offset)) == static_cast<ssize_t>(bytes);
 }
 
-bool ReadBank(int fd, LimitsBank* bank) {
+bool ReadBank(int fd, uint64_t container, LimitsBank* bank) {
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     LimitsHeader header;
     if (!ReadAt(fd, 0, &header, sizeof header) || header.magic != kLimitsMagic ||
-        header.layout_version != kLimitsLayoutVersion || header.max_entries != kMaxLimitsEntries) {
+        header.layout_version != kLimitsLayoutVersion || header.max_entries != kMaxLimitsEntries ||
+        header.container != container) {
       return false;
     }
     const size_t offset =
@@ -81,42 +85,34 @@ void Apply(const LimitsEntry& entry, uint64_t total_bytes, SetLimits* set) {
 
 }  // namespace
 
-void LimitsFile::Look(const RegionPlaces& places, uid_t owner) {
-  for (size_t i = 0; i < RegionPlaces::kMost && places.folders[i] != nullptr; ++i) {
-    snprintf(folders_[i], sizeof folders_[i], "%s", places.folders[i]);
-  }
-  snprintf(name_, sizeof name_, "gpufence-%s.limits%u", places.container, kLimitsLayoutVersion);
+void LimitsFile::Look(const char* folder, const char* container, uid_t owner) {
+  snprintf(path_, sizeof path_, "%s/gpufence-%s.limits%u", folder, container, kLimitsLayoutVersion);
+  container_ = HashOf(container, strlen(container));
   owner_ = owner;
 }
 
 void LimitsFile::TakeOver(const LimitsFile& other) {
-  memcpy(folders_, other.folders_, sizeof folders_);
-  memcpy(name_, other.name_, sizeof name_);
+  memcpy(path_, other.path_, sizeof path_);
+  container_ = other.container_;
   owner_ = other.owner_;
   bank_ = other.bank_;
   exists_.store(other.exists(), std::memory_order_release);
 }
 
-LimitsFound LimitsFile::ReadFirst(LimitsBank* bank) {
-  LimitsFound found = LimitsFound::kNone;
-  for (const auto& folder : folders_) {
-    char path[sizeof folder + sizeof name_];
-    if (folder[0] == '\0') break;
-    snprintf(path, sizeof path, "%s/%s", folder, name_);
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
-    if (fd < 0) continue;
-    const bool counts = Counts(fd, owner_);
-    const bool read = counts && ReadBank(fd, bank);
-    close(fd);
-    if (counts) return read ? LimitsFound::kRead : LimitsFound::kDamaged;
-    found = LimitsFound::kForeign;
+LimitsFound LimitsFile::ReadInto(LimitsBank* bank) const {
+  const int fd = open(path_, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+  if (fd < 0) return LimitsFound::kNone;
+  LimitsFound found = LimitsFound::kForeign;
+  if (Counts(fd, owner_)) {
+    found = ReadBank(fd, container_, bank) ? LimitsFound::kRead : LimitsFound::kDamaged;
   }
+  close(fd);
   return found;
 }
 
 LimitsFound LimitsFile::Read() {
   LimitsBank bank;
-  const LimitsFound found = ReadFirst(&bank);
+  const LimitsFound found = ReadInto(&bank);
   if (found != LimitsFound::kRead) return found;
   SpinGuard guard(&lock_);
   // Of two threads that read at once the one with the older bank may come last.

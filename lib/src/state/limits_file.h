@@ -1,4 +1,4 @@
-// What an operator set for this container while it runs: found beside the region, read whole, kept
+// What was set for this container while it runs: found in its region's folder, read whole, kept
 // until the region says that there is something newer. Read, never mapped: a file that is cut short
 // must not be a signal. Must not know who enforces, nor where else limits come from.
 #pragma once
@@ -24,7 +24,7 @@ struct SetLimits {
 
 enum class LimitsFound : uint8_t {
   kNone,
-  kForeign,  // none but such as others than root and the container's owner can write
+  kForeign,  // one that others than root and the given user can write
   kRead,     // read whole, perhaps with nothing in it
   kDamaged,  // the right one by place and owner, with something else in it
 };
@@ -32,9 +32,9 @@ enum class LimitsFound : uint8_t {
 // Zeroed memory is a file in which nothing is set. Any thread, after Look.
 class LimitsFile {
  public:
-  // Where to look, and whose file counts: the region owner's or root's, writable by nobody
-  // else.
-  void Look(const RegionPlaces& places, uid_t owner);
+  // Where to look, for which container, and whose file counts: this user's or root's, writable by
+  // nobody else.
+  void Look(const char* folder, const char* container, uid_t owner);
 
   // Reads it. What was known stays where nothing can be read: only an operator takes a limit back,
   // not whoever removes or damages the file.
@@ -56,10 +56,10 @@ class LimitsFile {
   SetLimits For(const uint8_t uuid[16], uint64_t total_bytes);
 
  private:
-  LimitsFound ReadFirst(LimitsBank* bank);
+  LimitsFound ReadInto(LimitsBank* bank) const;
 
-  char folders_[RegionPlaces::kMost][256];
-  char name_[160];
+  char path_[416];
+  uint64_t container_;
   uid_t owner_;
   std::atomic<bool> exists_;
   std::atomic<uint32_t> seen_;  // the region's word at the last ReadNewer

@@ -13,7 +13,7 @@
 namespace gpufence {
 
 inline constexpr uint64_t kLimitsMagic = 0x31746d696c667067;  // "gpflimt1"
-inline constexpr uint32_t kLimitsLayoutVersion = 1;
+inline constexpr uint32_t kLimitsLayoutVersion = 2;
 inline constexpr uint32_t kMaxLimitsEntries = 64;
 
 // Which of an entry's amounts are set; the others are left to environment and files.
@@ -49,7 +49,8 @@ struct LimitsHeader {
   uint32_t layout_version;
   uint32_t max_entries;
   uint64_t generation;  // its lowest bit is the number of the current bank
-  uint64_t reserved[5];
+  uint64_t container;   // FNV-1a over its name: under another name the file is another container's
+  uint64_t reserved[4];
 };
 static_assert(sizeof(LimitsHeader) == 64);
 

@@ -45,7 +45,8 @@ RegionFile AsRegion(const SharedFile& file) {
   return {.region = static_cast<Region*>(file.memory),
           .fd = file.fd,
           .device = file.device,
-          .inode = file.inode};
+          .inode = file.inode,
+          .place = file.place};
 }
 
 constinit OpenedFile opened = {};
@@ -100,13 +101,7 @@ uid_t OwnerOf(const RegionFile& file) {
   return fstat(file.fd, &found) == 0 ? found.st_uid : geteuid();
 }
 
-uid_t OwnerOfRegion(const RegionPlaces& places) {
-  RegionFile file;
-  if (!FindRegion(places, &file)) return geteuid();
-  const uid_t owner = OwnerOf(file);
-  CloseRegion(&file);
-  return owner;
-}
+const char* FolderOf(const RegionPlaces& places) { return FolderOf(InPlaces(places, "")); }
 
 void CloseRegion(RegionFile* file) {
   munmap(file->region, sizeof(Region));

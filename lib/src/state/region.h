@@ -30,10 +30,11 @@ bool OpenRegion(const RegionPlaces& places, RegionFile* file, char* why, size_t 
 // our back; -1 when its name leads elsewhere by now. The caller closes it.
 int ReopenRegion(const RegionFile& file);
 
-// Who may change the container's limits beside root: the owner of its region; while there is none,
-// this process, which would make it.
+// Whose the region is.
 uid_t OwnerOf(const RegionFile& file);
-uid_t OwnerOfRegion(const RegionPlaces& places);
+
+// The folder where it would be made now; null: there is none.
+const char* FolderOf(const RegionPlaces& places);
 
 // Maps the region read-only where there is one, and makes nothing: for onlookers.
 bool FindRegion(const RegionPlaces& places, RegionFile* file);

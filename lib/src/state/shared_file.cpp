@@ -210,7 +210,8 @@ Search LooksInto(const SharedFilePlaces& places, const char* folder, const char*
 // search: a process that went on would share another file than the others. `path` is PATH_MAX long.
 Search FindFirst(const SharedFileKind& kind, const SharedFilePlaces& places, int mode,
                  SharedFile* file, char* path) {
-  for (const char* folder : places.folders) {
+  for (uint32_t place = 0; place < SharedFilePlaces::kMost; ++place) {
+    const char* folder = places.folders[place];
     if (folder == nullptr) break;
     if (!PathOf(folder, places.file_name, path)) {
       errno = ENAMETOOLONG;
@@ -220,7 +221,7 @@ Search FindFirst(const SharedFileKind& kind, const SharedFilePlaces& places, int
     if (here == Search::kRefused) return here;
     if (here == Search::kNone) continue;
     const Opened opened = OpenExisting(kind, path, mode, file);
-    file->folder = folder;
+    file->place = place;
     if (opened == Opened::kReady) return Search::kFound;
     if (opened == Opened::kUnusable) return Search::kRefused;
   }
@@ -233,7 +234,8 @@ bool MakeInFirst(const SharedFileKind& kind, const SharedFilePlaces& places, Sha
                  char* path) {
   int error = ENOENT;
   path[0] = '\0';
-  for (const char* folder : places.folders) {
+  for (uint32_t place = 0; place < SharedFilePlaces::kMost; ++place) {
+    const char* folder = places.folders[place];
     if (folder == nullptr) break;
     if (StandingIn(places, folder) != Standing::kOpen) continue;
     PathOf(folder, places.file_name, path);
@@ -244,7 +246,7 @@ bool MakeInFirst(const SharedFileKind& kind, const SharedFilePlaces& places, Sha
       made = Make(kind, folder, path, file);
     }
     error = errno;
-    file->folder = folder;
+    file->place = place;
     if (made == Opened::kReady) return true;
     if (made != Opened::kDamaged) break;
   }

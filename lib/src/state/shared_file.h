@@ -34,7 +34,7 @@ struct SharedFile {
   int fd = -1;
   uint64_t device = 0;  // which file the descriptor was opened for
   uint64_t inode = 0;
-  const char* folder = nullptr;  // where it is; one of the places'
+  uint32_t place = 0;  // in which of the folders it is
 };
 
 // Both of these hold the file in its place: until HasPlace, or for as long as it is open, nobody

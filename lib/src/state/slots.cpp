@@ -43,6 +43,7 @@ void ZeroSlot(Region* region, uint32_t slot) {
     region->overhead[row][slot].store(0, std::memory_order_relaxed);
     RetireActivity(region, row, slot);
     region->ratios[row][slot].store(0, std::memory_order_relaxed);
+    PublishCeilings(region, row, slot, kNoLimit, 0, 0);
     if (region->limits[row][slot].exchange(0, std::memory_order_relaxed) != 0) {
       region->header.limit_epoch.fetch_add(1, std::memory_order_release);
     }
@@ -103,6 +104,7 @@ bool AllocateRow(const RegionFile& file, uint32_t row) {
   constexpr size_t kCells = sizeof(Region::cells[0]);
   constexpr size_t kShares = sizeof(Region::shares[0]);
   constexpr size_t kActivity = sizeof(Region::activity[0]);
+  constexpr size_t kCeilings = sizeof(Region::ceilings[0]);
   constexpr size_t kResidentRows = sizeof(Region::resident_rows);
   return AllocateRange(file.fd, offsetof(Region, limits) + row * kWords, kWords) &&
          AllocateRange(file.fd, offsetof(Region, overhead) + row * kWords, kWords) &&
@@ -112,7 +114,8 @@ bool AllocateRow(const RegionFile& file, uint32_t row) {
          AllocateRange(file.fd, offsetof(Region, past), sizeof(Region::past)) &&
          AllocateRange(file.fd, offsetof(Region, resident_rows), kResidentRows) &&
          AllocateRange(file.fd, offsetof(Region, resident) + row * kCells, kCells) &&
-         AllocateRange(file.fd, offsetof(Region, ratios) + row * kWords, kWords);
+         AllocateRange(file.fd, offsetof(Region, ratios) + row * kWords, kWords) &&
+         AllocateRange(file.fd, offsetof(Region, ceilings) + row * kCeilings, kCeilings);
 }
 
 // Frees the slot of an owner that is proven dead.
@@ -245,6 +248,15 @@ uint32_t FindRow(const RegionFile& file, const uint8_t uuid[16]) {
 void PublishLimit(Region* region, uint32_t row, uint32_t slot, uint64_t limit_bytes) {
   region->limits[row][slot].store(limit_bytes, std::memory_order_relaxed);
   region->header.limit_epoch.fetch_add(1, std::memory_order_release);
+}
+
+void PublishCeilings(Region* region, uint32_t row, uint32_t slot, uint64_t memory_bytes,
+                     uint32_t hard_share, uint32_t soft_share) {
+  Ceilings* ceilings = &region->ceilings[row][slot];
+  const uint64_t shares = uint64_t{soft_share} << 32 | hard_share;
+  ceilings->memory_bytes.store(memory_bytes == kNoLimit ? 0 : memory_bytes,
+                               std::memory_order_relaxed);
+  ceilings->shares.store(shares, std::memory_order_relaxed);
 }
 
 uint64_t LowestLimit(const Region* region, uint32_t row) {

@@ -21,6 +21,7 @@ struct RegionFile {
   int fd = -1;
   uint64_t device = 0;  // which file the descriptor was opened for
   uint64_t inode = 0;
+  uint32_t place = 0;  // in which of the folders where it was looked for
 };
 
 // Takes the lowest free slot, zeroes it and signs it. kNoSlot when all are taken by living
@@ -46,6 +47,10 @@ uint32_t FindRow(const RegionFile& file, const uint8_t uuid[16]);
 
 // Publishes what this process resolved as the limit of a row (kNoLimit: it has none).
 void PublishLimit(Region* region, uint32_t row, uint32_t slot, uint64_t limit_bytes);
+
+// Publishes what an operator's file allows at most; kNoLimit and 0: no ceiling.
+void PublishCeilings(Region* region, uint32_t row, uint32_t slot, uint64_t memory_bytes,
+                     uint32_t hard_share, uint32_t soft_share);
 
 // The lowest limit among living processes; kNoLimit when none has one.
 uint64_t LowestLimit(const Region* region, uint32_t row);

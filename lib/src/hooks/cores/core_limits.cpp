@@ -7,6 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "core/error_text.h"
 #include "core/forked.h"
 #include "core/futex.h"
@@ -28,7 +30,13 @@ Cores* CoresMemory() {
   return cores;
 }
 
-// What an operator set; hard 0: nothing. A hard share that is set holds alone: a soft one of the
+// What is left of shares under a ceiling.
+CoreShares Below(CoreShares ceiling, CoreShares shares) {
+  if (ceiling.hard == 0) return shares;
+  return {std::min(shares.hard, ceiling.hard), std::min(shares.soft, ceiling.soft)};
+}
+
+// What was set; hard 0: nothing. A hard share that is set holds alone: a soft one of the
 // environment would lift it.
 CoreShares Imposed(CoreLimits* limits, const CoreClaim& claim) {
   if (limits->set == nullptr) return {};
@@ -36,7 +44,7 @@ CoreShares Imposed(CoreLimits* limits, const CoreClaim& claim) {
   CoreShares shares = {set.cores.value_or(0), set.soft_cores.value_or(0)};
   if (set.cores.has_value() && *set.cores == 0) shares.hard = kWholeShare;
   if (!set.cores.has_value() && set.soft_cores.has_value()) shares.hard = claim.own.hard;
-  return shares.hard == 0 ? CoreShares{} : shares;
+  return shares.hard == 0 ? CoreShares{} : Below(claim.ceiling, shares);
 }
 
 // Why the node folder cannot be used; null: it can.
@@ -179,6 +187,8 @@ bool OpenCores(const Claims& claims, const RegionPlaces& own, const RegionFile& 
     claim->ordinal = devices[i].ordinal;
     claim->activity = activities[i];
     claim->own = {limits[i].core_millipercent, limits[i].core_soft_millipercent};
+    claim->ceiling = {limits[i].core_ceiling_millipercent,
+                      limits[i].core_soft_ceiling_millipercent};
     if (!Enforce(cores, claim, why, why_bytes)) return false;
     if (limits[i].core_millipercent == 0) continue;
     GPUFENCE_LOG(kInfo, "device %u: core limit %u.%03u %% (%s)", devices[i].ordinal,

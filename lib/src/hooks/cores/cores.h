@@ -64,6 +64,7 @@ struct CoreClaim {
   uint8_t uuid[16];
   uint32_t ordinal;
   CoreShares own;      // as environment and files have it; 0: no limit
+  CoreShares ceiling;  // that nothing set may be above; 0: none
   CoreShares imposed;  // what the seat was told last
   CoreDevice* device;  // null: there never was a limit
   Activity* activity;

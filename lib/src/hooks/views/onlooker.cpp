@@ -3,6 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 
 #include "config/limits.h"
@@ -37,6 +38,7 @@ enum class Settings : uint32_t {
 struct LimitOf {
   uint8_t uuid[16];
   uint64_t bytes;  // kUnlimitedBytes: nobody claims one
+  uint64_t ceiling_bytes;
   uint64_t total_bytes;
   bool is_oversold;
 };
@@ -151,6 +153,7 @@ Settings ReadSettings(Workspace* work) {
     for (size_t i = 0; result == ConfigResult::kLimits && i < count; ++i) {
       read->limits[i] = {{},
                          work->limits[i].memory_bytes,
+                         work->limits[i].memory_ceiling_bytes,
                          work->devices[i].total_bytes,
                          work->limits[i].oversubscribe != 0};
       memcpy(read->limits[i].uuid, work->devices[i].uuid, sizeof read->limits[i].uuid);
@@ -235,11 +238,13 @@ bool LookFromOutside(const uint8_t uuid[16], nvmlDevice_t device, Held* seen) {
   }
   *seen = {kUnlimitedBytes, 0, false};
   uint64_t total_bytes = 0;
+  uint64_t ceiling_bytes = kUnlimitedBytes;
   for (uint32_t i = 0; i < onlooker->count; ++i) {
     if (memcmp(onlooker->limits[i].uuid, uuid, 16) != 0) continue;
     seen->limit_bytes = onlooker->limits[i].bytes;
     seen->is_oversold = onlooker->limits[i].is_oversold;
     total_bytes = onlooker->limits[i].total_bytes;
+    ceiling_bytes = onlooker->limits[i].ceiling_bytes;
   }
   RegionFile file;
   if (!onlooker->process_scope && FindSight(*onlooker, &file)) {
@@ -253,7 +258,9 @@ bool LookFromOutside(const uint8_t uuid[16], nvmlDevice_t device, Held* seen) {
     onlooker->set_limits.ReadNewer(file.region);
   }
   const SetLimits set = onlooker->set_limits.For(uuid, total_bytes);
-  if (set.memory_bytes.has_value()) seen->limit_bytes = *set.memory_bytes;
+  if (set.memory_bytes.has_value()) {
+    seen->limit_bytes = std::min(*set.memory_bytes, ceiling_bytes);
+  }
   return seen->limit_bytes != kUnlimitedBytes;
 }
 

@@ -42,6 +42,30 @@ def test_a_destroyed_pools_last_piece_hides_no_overhead(bare: Sim, state: Path, 
         fill(process, GIB - start - GLOBALS)
 
 
+def test_an_import_reads_the_overhead_behind_a_destroyed_pool(bare: Sim, state: Path) -> None:
+    """It reads without measuring a call."""
+    with exporting(bare, state) as process:
+        start = process.charged()
+        process.make("load", GLOBALS)
+        original = process.make("create", "shared", 2 * MIB)
+        descriptor = process.make("export", original)
+        pool = process.make("pool")
+        process.does("keep", pool)
+        piece = process.make("take", pool, PIECE)
+        process.does("sync")
+        process.does("end_pool", pool)
+        process.does("free_async", piece)
+
+        imported = process.make("import", descriptor)
+
+        process.does("sync")
+        assert process.charged() == start + GLOBALS + 2 * MIB
+        process.does("close", descriptor)
+        process.does("release", imported)
+        process.does("release", original)
+        fill(process, GIB - start - GLOBALS)
+
+
 @pytest.mark.parametrize("what", ["destroyed_pool", "plain"])
 def test_a_load_is_measured_though_freed_memory_goes_within_it(
     bare: Sim, state: Path, what: str

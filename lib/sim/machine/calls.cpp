@@ -15,6 +15,10 @@
 #include "machine/config.h"
 #include "machine/faults.h"
 
+// What a program may define to be called from inside of every call, as by a tool of NVIDIA's that
+// subscribed to them: before the call does anything, with no lock of the driver's held.
+extern "C" [[gnu::weak]] void gpufence_sim_callback(const char* name);
+
 namespace sim {
 namespace {
 
@@ -91,6 +95,7 @@ Answer Enter(Door door, uint16_t sym, const uint64_t* args, size_t arg_count) {
     return {door == Door::kAnytime ? kCudaUnknown : NotInitializedCode(sym), 0};
   }
   if (config->log[0] != '\0') Log(config->log, sym, args, arg_count);
+  if (gpufence_sim_callback != nullptr) gpufence_sim_callback(gpufence::kSymInfo[sym].name);
   const Fault fault = Suffer(sym, count);
   if (fault.action == FaultAction::kCode) return {static_cast<int>(fault.value), 0};
   if (door == Door::kInitialized &&

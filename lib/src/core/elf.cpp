@@ -121,6 +121,21 @@ LoadedObject ReadObject(const dl_phdr_info& info) {
   return LoadedObject{};
 }
 
+Span SpanOf(uintptr_t base) {
+  const auto* header = reinterpret_cast<const ElfW(Ehdr)*>(base);
+  if (base == 0 || header->e_ident[EI_MAG0] != ELFMAG0 || header->e_ident[EI_MAG1] != ELFMAG1 ||
+      header->e_ident[EI_MAG2] != ELFMAG2 || header->e_ident[EI_MAG3] != ELFMAG3) {
+    return {};
+  }
+  const auto* segments = reinterpret_cast<const ElfW(Phdr)*>(base + header->e_phoff);
+  uintptr_t end = base;
+  for (int i = 0; i < header->e_phnum; ++i) {
+    const uintptr_t segment_end = base + segments[i].p_vaddr + segments[i].p_memsz;
+    if (segments[i].p_type == PT_LOAD && segment_end > end) end = segment_end;
+  }
+  return {base, end};
+}
+
 bool Contains(const dl_phdr_info& info, const void* address) {
   const auto wanted = reinterpret_cast<uintptr_t>(address);
   for (size_t i = 0; i < info.dlpi_phnum; ++i) {

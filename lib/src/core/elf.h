@@ -33,6 +33,13 @@ LoadedObject ReadObject(const dl_phdr_info& info);
 // True when `address` lies in a segment of the object.
 bool Contains(const dl_phdr_info& info, const void* address);
 
+// Where an object's segments begin and end; {0, 0} where its headers are not at its base.
+struct Span {
+  uintptr_t begin;
+  uintptr_t end;
+};
+Span SpanOf(uintptr_t base);
+
 // strcmp by another name: sanitizers wrap that one, and look functions up before it works.
 inline bool IsSameName(const char* one, const char* other) {
   for (; *one == *other; ++one, ++other) {

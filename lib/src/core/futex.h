@@ -60,12 +60,17 @@ inline void FutexWakeShared(const std::atomic<uint32_t>* word, uint32_t bits) {
   errno = error;
 }
 
+// How many of these locks the thread holds. What the driver calls back into meanwhile must not take
+// one of them again.
+inline constinit thread_local uint32_t held_futex_locks = 0;
+
 // A lock between threads of one process that may be held across a system call, never across a call
 // of the driver (core/held_locks.h). Lives in memory that is wiped on fork, where zero means free.
 class FutexLock {
  public:
   void Lock() {
     CountLock();
+    ++held_futex_locks;
     uint32_t free = 0;
     if (word_.compare_exchange_strong(free, kHeld, std::memory_order_acquire)) return;
     while (word_.exchange(kContended, std::memory_order_acquire) != kFree) {
@@ -74,6 +79,7 @@ class FutexLock {
   }
   void Unlock() {
     CountUnlock();
+    --held_futex_locks;
     if (word_.exchange(kFree, std::memory_order_release) == kContended) FutexWakeAll(&word_);
   }
 

@@ -31,11 +31,20 @@ struct DriverLibrary {
   uint32_t first;
   uint32_t end;
   std::atomic<bool> bound;
+  std::atomic<uintptr_t> code_begin;  // 0: not bound
+  std::atomic<uintptr_t> code_end;
 };
 
 constinit DriverLibrary libraries[] = {
-    {"libcuda.so.1", "TF_CUDA_LIB_PATH", "cuInit", kCudaFirst, kCudaEnd, {false}},
-    {"libnvidia-ml.so.1", "TF_NVML_LIB_PATH", "nvmlInit_v2", kNvmlFirst, kNvmlEnd, {false}},
+    {"libcuda.so.1", "TF_CUDA_LIB_PATH", "cuInit", kCudaFirst, kCudaEnd, {false}, {0}, {0}},
+    {"libnvidia-ml.so.1",
+     "TF_NVML_LIB_PATH",
+     "nvmlInit_v2",
+     kNvmlFirst,
+     kNvmlEnd,
+     {false},
+     {0},
+     {0}},
 };
 
 DriverLibrary* LibraryOf(uint32_t sym) {
@@ -82,6 +91,9 @@ void FillEntries(DriverLibrary* library, const LoadedObject& object) {
     void* lazy = kLazyStub[sym];
     gpufence_entry[sym].compare_exchange_strong(lazy, MissingStub(sym), std::memory_order_relaxed);
   }
+  const Span span = SpanOf(object.base);
+  library->code_begin.store(span.begin, std::memory_order_relaxed);
+  library->code_end.store(span.end, std::memory_order_relaxed);
   // Pairs with the acquire in DriverHas: whoever sees the flag sees the table.
   library->bound.store(true, std::memory_order_release);
   GPUFENCE_TRACE(kDebug, "%s bound: %u of %u known functions", library->soname, count,
@@ -154,6 +166,17 @@ bool IsOwn(const void* address) {
   Dl_info other{};
   return dladdr(libraries, &own) != 0 && dladdr(address, &other) != 0 &&
          own.dli_fbase == other.dli_fbase;
+}
+
+bool IsDriverCode(const void* address) {
+  const auto at = reinterpret_cast<uintptr_t>(address);
+  for (const DriverLibrary& library : libraries) {
+    if (at >= library.code_begin.load(std::memory_order_relaxed) &&
+        at < library.code_end.load(std::memory_order_relaxed)) {
+      return true;
+    }
+  }
+  return false;
 }
 
 bool BindLoaded(const LoadedObject& object) {

@@ -22,6 +22,9 @@ DlvsymFn RealDlvsym();
 // True when `address` belongs to this library.
 bool IsOwn(const void* address);
 
+// True when `address` belongs to a driver library that is bound. No lock, no system call.
+bool IsDriverCode(const void* address);
+
 // Fills the tables from a driver library that is already loaded; true when `object` is one.
 bool BindLoaded(const LoadedObject& object);
 

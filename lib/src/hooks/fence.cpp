@@ -8,6 +8,7 @@
 #include "core/forked.h"
 #include "core/futex.h"
 #include "core/log.h"
+#include "core/resolve.h"
 #include "core/uncancelled.h"
 #include "hooks/cores/cores.h"
 #include "hooks/graphs/graph_memory.h"
@@ -185,7 +186,9 @@ void ReadStaleOn(uint32_t device) {
 
 bool MakeRoomOn(uint32_t device) {
   Fence* fence = the_fence.load(std::memory_order_acquire);
-  if (device >= fence->device_count) return false;
+  // The driver may call the program back meanwhile, whose request would need room as well.
+  if (device >= fence->device_count || this_thread.making_room != 0) return false;
+  ++this_thread.making_room;
   {
     const PoolRelease release(fence);
     SettleLateFrees(fence, /*may_wait=*/true);
@@ -193,6 +196,7 @@ bool MakeRoomOn(uint32_t device) {
   }
   TrimGraphs(&fence->devices[device]);
   ReadOverheadNow(&fence->devices[device]);
+  this_thread.making_room = 0;
   return true;
 }
 
@@ -362,6 +366,41 @@ CUresult OpenFence(DriverIs driver) {
   return IsRefused() ? kRefusalCode : CUDA_SUCCESS;
 }
 
+namespace {
+
+// A hook that is under way lies higher on the stack than whatever it called. Further away it may be
+// another stack.
+constexpr uintptr_t kNearBytes = uintptr_t{1} << 20;
+
+// What the thread was in the middle of never ends. The driver may have done its part or not: what
+// it holds more than is charged is found by the next reading.
+void Abandon() {
+  Fence* fence = the_fence.load(std::memory_order_acquire);
+  if (this_thread.reservation != nullptr) {
+    this_thread.reservation = nullptr;
+    this_thread.device->account.Release(this_thread.bytes, static_cast<Tier>(this_thread.tier));
+  }
+  for (uint32_t i = 0; this_thread.moves != 0 && fence != nullptr && i < fence->device_count; ++i) {
+    fence->devices[i].moves.Abandon();
+    OverheadChanged(&fence->devices[i]);
+  }
+  this_thread.moves = 0;
+  this_thread.asking = 0;
+  this_thread.making_room = 0;
+}
+
+}  // namespace
+
+bool IsProgramsCall(const void* caller, uintptr_t frame) {
+  if (IsDriverCode(caller)) return false;
+  if (frame >= this_thread.frame && frame - this_thread.frame < kNearBytes) {
+    Abandon();
+    this_thread.hooks = 1;
+    this_thread.frame = frame;
+  }
+  return true;
+}
+
 FencedDevice* Hook::CurrentOfSeveral(Fence* fence) {
   const uint32_t ordinal = CurrentDevice();
   return ordinal == kNoDevice ? nullptr : FencedOrdinal(fence, ordinal);
@@ -380,15 +419,36 @@ Reservation::Reservation(FencedDevice* device, uint64_t bytes, Tier tier)
   if (device == nullptr) return;
   move_.Begin(&device->moves);
   granted_ = device->account.Reserve(bytes, tier);
-  if (granted_) {
-    move_.Granted();
-  } else {
+  if (!granted_) {
     move_.End();
+    return;
   }
+  move_.Granted();
+  if (this_thread.reservation != nullptr) return;
+  this_thread.reservation = this;
+  this_thread.device = device;
+  this_thread.bytes = bytes;
+  this_thread.tier = static_cast<uint32_t>(tier);
+  noted_ = true;
+}
+
+// False: it was taken for abandoned, and given back.
+bool Reservation::Forget() {
+  if (!noted_) return true;
+  noted_ = false;
+  if (this_thread.reservation != this) return false;
+  this_thread.reservation = nullptr;
+  return true;
 }
 
 Reservation::~Reservation() {
-  if (device_ != nullptr && granted_ && !keep_) device_->account.Release(bytes_, tier_);
+  if (device_ == nullptr || !granted_ || keep_) return;
+  if (Forget()) device_->account.Release(bytes_, tier_);
+}
+
+void Reservation::Keep() {
+  keep_ = true;
+  if (device_ != nullptr && !Forget()) device_->account.Book(bytes_, tier_);
 }
 
 void Reservation::Commit(Holding holding) {
@@ -397,7 +457,7 @@ void Reservation::Commit(Holding holding) {
   holding.device = device_->account.device();
   holding.bytes = bytes_;
   Hold(fence, holding);
-  keep_ = true;
+  Keep();
 }
 
 namespace {

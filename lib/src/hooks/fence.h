@@ -107,16 +107,32 @@ CUresult OpenFence(DriverIs driver);
 bool IsRefused();
 inline constexpr CUresult kRefusalCode = CUDA_ERROR_INVALID_VALUE;
 
+// A call comes while the thread is inside a hook, or seems to be: true when it is the program's.
+// `caller` is its return address, perhaps one of ours: a hook's own function may stand between.
+// `frame`: where the call is on the stack. Ends what a jump left behind, where that is certain.
+[[gnu::cold, gnu::noinline]] bool IsProgramsCall(const void* caller, uintptr_t frame);
+
+// Counts a hook; true when the program called it.
+[[gnu::always_inline]] inline bool EnterHook() {
+  const char here = 0;
+  const auto frame = reinterpret_cast<uintptr_t>(&here);
+  if (this_thread.hooks++ != 0) [[unlikely]]
+    return IsProgramsCall(__builtin_return_address(0), frame);
+  this_thread.frame = frame;
+  return true;
+}
+
 // What every hook makes first: who is asking, and does a limit hold for it.
 // The hooks that a pair of calls goes through are one function each (gnu::flatten), and what seldom
 // runs stands apart (gnu::cold, gnu::noinline) and takes copies, so that what it would point to
 // stays in registers: beside a driver call every line of code and every jump is cold.
-// Also counts the depth of our own hooks on this thread: calls made from inside a hook, and calls
-// that a driver library makes into our exports meanwhile, go straight to the driver.
+// Also counts the depth of our own hooks on this thread. Calls that a driver library makes into our
+// exports meanwhile go straight to the driver. All others are the program's: a callback that the
+// driver makes may allocate as well, and a jump out of one leaves the depth behind.
 class Hook {
  public:
-  Hook() : fence_(nullptr), refused_(false) {
-    if (this_thread.hooks++ != 0) [[unlikely]]
+  [[gnu::always_inline]] Hook() : fence_(nullptr), refused_(false) {
+    if (!EnterHook()) [[unlikely]]
       return;
     fence_ = ActiveFence();
     if (fence_ == nullptr) [[unlikely]]
@@ -180,7 +196,7 @@ class Hook {
 // its own exports and so enters our hooks, and in the hooks of NVML, which also serve without CUDA.
 class InsideHook {
  public:
-  InsideHook() : is_outermost_(this_thread.hooks++ == 0) {}
+  [[gnu::always_inline]] InsideHook() : is_outermost_(EnterHook()) {}
   ~InsideHook() { --this_thread.hooks; }
   InsideHook(const InsideHook&) = delete;
   InsideHook& operator=(const InsideHook&) = delete;
@@ -212,17 +228,20 @@ class Reservation {
   void Commit(Holding holding);
 
   // Keeps the charge without a holding; the caller gives it back.
-  void Keep() { keep_ = true; }
+  void Keep();
 
   // The device is not null.
   LedgerMove* move() { return &move_; }
 
  private:
+  bool Forget();
+
   FencedDevice* device_;
   uint64_t bytes_;
   Tier tier_;
   bool granted_;
   bool keep_ = false;
+  bool noted_ = false;  // as the thread's
   LedgerMove move_;
 };
 

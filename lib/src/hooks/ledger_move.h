@@ -53,6 +53,16 @@ class Moves {
   static void End(Cell* own) { Add(own, &Cell::moves, UINT64_MAX); }
   void End() { End(Own()); }
 
+  // The thread's moves here never end: it was taken out of its calls by a jump. What the threads
+  // say together cannot be told apart, and stays.
+  void Abandon() {
+    const uint32_t own = this_thread.moves_cell - 1;
+    if (own >= kCells - 1) return;
+    std::atomic<uint64_t>* moves = &cells_[own].moves;
+    moves->store(moves->load(std::memory_order_relaxed) & ~uint64_t{UINT32_MAX},
+                 std::memory_order_release);
+  }
+
   // Managed memory, which is charged in full though it is resident only where it was touched: asked
   // between two equal readings without moves under way, what is charged.
   uint64_t ManagedBytes() const {
@@ -153,9 +163,11 @@ class LedgerMove {
   // Ledger and driver agree again.
   void End() {
     if (cell_ == nullptr) return;
-    if (asking_) --this_thread.asking;
-    --this_thread.moves;
-    Moves::End(cell_);
+    if (this_thread.moves != 0) [[likely]] {  // 0: taken for abandoned, and ended
+      if (asking_) --this_thread.asking;
+      --this_thread.moves;
+      Moves::End(cell_);
+    }
     cell_ = nullptr;
   }
 

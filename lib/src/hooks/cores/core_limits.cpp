@@ -145,15 +145,19 @@ void Keep(CoreLimits* limits, const Claims& claims, const RegionPlaces& own) {
 
 }  // namespace
 
+// A callback of the driver's that comes while the thread is at the markers puts its work into the
+// stream as a part of what is being marked.
 Cores* ActiveCores() {
   Cores* cores = the_cores.load(std::memory_order_acquire);
-  if (cores == nullptr || cores->count.load(std::memory_order_acquire) == 0) return nullptr;
+  if (cores == nullptr || held_futex_locks != 0 ||
+      cores->count.load(std::memory_order_acquire) == 0)
+    return nullptr;
   return cores;
 }
 
 Cores* LaunchCores() {
   Cores* cores = the_cores.load(std::memory_order_acquire);
-  if (cores == nullptr) return nullptr;
+  if (cores == nullptr || held_futex_locks != 0) return nullptr;
   FollowLimits(cores);
   return cores->count.load(std::memory_order_acquire) == 0 ? nullptr : cores;
 }

@@ -24,7 +24,7 @@ class PoolRelease {
   }
   ~PoolRelease() {
     if (fence_ == nullptr) return;
-    for (uint32_t i = 0; i < fence_->device_count; ++i) {
+    for (uint32_t i = 0; i < fence_->device_count && this_thread.moves != 0; ++i) {
       --this_thread.moves;
       fence_->devices[i].moves.End();
     }

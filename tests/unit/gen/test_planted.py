@@ -83,3 +83,12 @@ def test_unchanged_headers_change_nothing(library: str, pinned: Sequence[HeaderS
     again = HeaderSet(planted.VERSION, pinned[-1].files)
 
     assert changes_of(library, pinned[-1], again) == ()
+
+
+def test_members_that_a_planted_one_moved_are_holes_too(pinned: Sequence[HeaderSet]) -> None:
+    changed, _ = sown("cuda", pinned[-1])
+
+    holes = [c for c in changes_of("cuda", pinned[-1], changed) if c.is_hole and c.old]
+
+    moved = [c for c in holes if c.key.sort == "record" and c.key.member != "."]
+    assert [c for c in moved if c.old.partition(" at ")[0] == c.new.partition(" at ")[0]]

@@ -170,3 +170,19 @@ def test_where_events_are_refused_the_limit_is_held_by_waiting(sim: Sim, tmp_pat
     assert float(done.facts["share"]) <= 30 + POINTS
     assert "cannot be measured by events" in done.stderr
     assert done.stderr.count("\n") <= 3
+
+
+FULL = 1_000  # operations behind a gate: then the queue is full, but for markers
+
+
+@pytest.mark.parametrize("way", ["none", "event", "sync", "query", "launch", "copy", "destroy"])
+@pytest.mark.parametrize("fill", ["launch", "copy", "set"])
+def test_a_full_queue_keeps_nobody_from_opening_what_it_waits_for(
+    sim: Sim, tmp_path: Path, fill: str, way: str
+) -> None:
+    (done,) = run_together(
+        sim, tmp_path, [("cores_gate", fill, way)], env=limited(tmp_path, 99), timeout=20
+    )
+
+    assert done.facts["done"] == 1
+    assert 900 <= done.facts["put"] <= FULL + 24

@@ -8,8 +8,16 @@ from pathlib import Path
 import pytest
 
 CASES = [
+    "asks_relaxed",
+    "callbacks",
+    "context_ends",
+    "context_ends_in_launch",
     "full_list",
+    "full_queue",
+    "left_meanwhile",
     "lost_place",
+    "no_room",
+    "stream_ends",
 ]
 
 

@@ -245,7 +245,7 @@ void SideBySide(const Gpu& gpu, const char* way) {
 // Behind so many short kernels that the last of them have no marker yet.
 void Ready(const Gpu& gpu, const char* way) {
   CUstream stream = NewStream();
-  for (int i = 0; i < 1000; ++i) MUST(gpu.Spin(stream, 3 * kUs, kWholeGpu));
+  for (int i = 0; i < 300; ++i) MUST(gpu.Spin(stream, 3 * kUs, kWholeGpu));
   CUevent event = Mark(stream);
   if (Is(way, "event")) MUST(cuEventSynchronize(event));
   Facts().Say("done", cuStreamQuery(stream) == CUDA_SUCCESS);

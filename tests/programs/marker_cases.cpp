@@ -1,5 +1,6 @@
 // The parts of markers over a driver made of a few lines, each case a promise.
 // sources: device/markers/*.cpp device/gpu_clock.cpp
+// flags: -pthread
 //
 //   marker_cases CASE
 //
@@ -7,13 +8,25 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <functional>
 #include <memory>
+#include <string>
+#include <thread>
+#include <utility>
 
 #include "device/ids.h"
 #include "device/markers/busy.h"
+#include "device/markers/collect.h"
+#include "device/markers/ends.h"
+#include "device/markers/forecast.h"
+#include "device/markers/legacy.h"
 #include "device/markers/markers.h"
+#include "device/markers/marking.h"
 #include "device/markers/runs.h"
+#include "device/markers/waits.h"
 #include "real.h"
 
 constinit std::atomic<void*> gpufence_entry[gpufence::kSymCount] = {};
@@ -38,6 +51,24 @@ using namespace gpufence;  // NOLINT(google-build-using-namespace): a test of wh
 
 // ---- the driver ----
 
+// What happens in the next call of a kind, as if the driver waited, or called the program back.
+std::function<void()> in_record;
+std::function<void()> in_any_call;
+CUresult state = CUDA_SUCCESS;  // what is asked for is over, or is not
+
+// The thread's capture mode; asked in another one than relaxed, the driver ends open captures.
+thread_local CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+int asked_relaxed = 0;
+int asked_otherwise = 0;
+
+void CountAsked() { ++(mode == CU_STREAM_CAPTURE_MODE_RELAXED ? asked_relaxed : asked_otherwise); }
+
+CUresult Called(CUresult rc = CUDA_SUCCESS) {
+  const std::function<void()> action = std::exchange(in_any_call, nullptr);
+  if (action) action();
+  return rc;
+}
+
 CUcontext const kContext = reinterpret_cast<CUcontext>(0x1000);
 
 template <typename Function>
@@ -47,7 +78,7 @@ void Set(Sym sym, Function* function) {
 
 template <Sym kSym, typename... Arguments>
 void Answer() {
-  Set<CUresult(Arguments...)>(kSym, [](Arguments...) { return CUDA_SUCCESS; });
+  Set<CUresult(Arguments...)>(kSym, [](Arguments...) { return Called(); });
 }
 
 void Install() {
@@ -56,7 +87,7 @@ void Install() {
   }
   Set<CUresult(CUcontext*)>(kSym_cuCtxGetCurrent, [](CUcontext* current) {
     *current = kContext;
-    return CUDA_SUCCESS;
+    return Called();
   });
   Set<CUresult(CUstream, CUcontext*)>(kSym_cuStreamGetCtx, [](CUstream, CUcontext* context) {
     *context = kContext;
@@ -65,11 +96,34 @@ void Install() {
   Set<CUresult(CUevent*, unsigned)>(kSym_cuEventCreate, [](CUevent* event, unsigned) {
     static uintptr_t next = 0x2000;
     *event = reinterpret_cast<CUevent>(++next);
-    return CUDA_SUCCESS;
+    return Called();
+  });
+  Set<CUresult(CUevent, CUstream)>(kSym_cuEventRecord, [](CUevent, CUstream) {
+    const std::function<void()> action = std::exchange(in_record, nullptr);
+    if (action) action();
+    return Called();
+  });
+  Set<CUresult(CUevent)>(kSym_cuEventQuery, [](CUevent) {
+    CountAsked();
+    return Called(state);
+  });
+  Set<CUresult(CUstream)>(kSym_cuStreamQuery, [](CUstream) {
+    CountAsked();
+    return Called(state);
+  });
+  Set<CUresult(CUstreamCaptureMode*)>(kSym_cuThreadExchangeStreamCaptureMode,
+                                      [](CUstreamCaptureMode* other) {
+                                        std::swap(*other, mode);
+                                        return Called();
+                                      });
+  Set<CUresult(float*, CUevent, CUevent)>(kSym_cuEventElapsedTime, [](float* ms, CUevent, CUevent) {
+    CountAsked();
+    *ms = 1;
+    return Called();
   });
   Answer<kSym_cuCtxPushCurrent_v2, CUcontext>();
   Answer<kSym_cuCtxPopCurrent_v2, CUcontext*>();
-  Answer<kSym_cuEventRecord, CUevent, CUstream>();
+  Answer<kSym_cuEventDestroy_v2, CUevent>();
 }
 
 struct Free {
@@ -77,6 +131,7 @@ struct Free {
 };
 
 std::unique_ptr<Markers, Free> NewMarkers() {
+  last_stream = nullptr;
   return std::unique_ptr<Markers, Free>(static_cast<Markers*>(calloc(1, sizeof(Markers))));
 }
 
@@ -133,14 +188,288 @@ void LostPlace() {
   CHECK(anew->first != kNoMarker || (anew->word.load() & MarkedStream::kLaunches) == 1);
 }
 
+uint32_t LaunchesIn(const MarkedStream& stream) {
+  return stream.word.load() & MarkedStream::kLaunches;
+}
+
+bool Runs(const MarkedStream& stream) { return (stream.word.load() & MarkedStream::kRunning) != 0; }
+
+// A stream that runs and of which nothing is queued but so many launches without a marker.
+MarkedStream* RunningStream(Markers* markers, uintptr_t number, uint32_t launches) {
+  MarkedStream* stream = markers->streams.For(Handle(number));
+  CHECK(BeginRun(markers, stream, Handle(number), {}, false) == Begun::kYes);
+  BusyIntervals<8> busy;
+  CollectAll(markers, NowNs(), false, &busy);
+  CHECK(stream->first == kNoMarker);
+  stream->word.fetch_add(launches);
+  return stream;
+}
+
+template <typename Call>
+void OnAnotherThread(Call call) {
+  std::thread(call).join();
+}
+
+// While a thread records, others do all that they do, and put no marker into the same stream.
+void FullQueue() {
+  const auto markers = NewMarkers();
+  MarkedStream* other = RunningStream(markers.get(), 2, 0);
+  MarkedStream* full = RunningStream(markers.get(), 1, 3);
+  other->word.fetch_or(MarkedStream::kRunning);
+  other->word.fetch_add(5);
+  uint16_t seen = 1;
+  state = CUDA_ERROR_NOT_READY;
+  in_record = [&] {
+    OnAnotherThread([&] {
+      full->word.fetch_add(1);
+      MarkInTurn(markers.get(), full);
+      seen = full->first;
+      MarkInTurn(markers.get(), other);
+      CHECK(LaunchesIn(*other) == 0);
+      CHECK(markers->streams.For(Handle(3)) != nullptr);
+      LeaveContext(markers.get(), /*waits=*/true);
+      BusyIntervals<8> busy;
+      CollectAll(markers.get(), NowNs(), false, &busy);
+      KernelsRun(markers.get(), 0);
+    });
+  };
+
+  MarkInTurn(markers.get(), full);
+
+  CHECK(seen == kNoMarker);
+  CHECK(full->first != kNoMarker && full->first == full->last);
+  CHECK(markers->pool[full->first].launches == 3 && LaunchesIn(*full) == 1);
+  CHECK(full->recorder == Recorder::kNobody);
+}
+
+// Who finds another thread's marker under way leaves the stream all the same.
+void LeftMeanwhile() {
+  const auto markers = NewMarkers();
+  MarkedStream* stream = RunningStream(markers.get(), 1, 3);
+  state = CUDA_ERROR_NOT_READY;
+  in_record = [&] { OnAnotherThread([&] { LeaveStream(markers.get(), stream); }); };
+
+  MarkInTurn(markers.get(), stream);
+
+  CHECK(LaunchesIn(*stream) == 0 && !Runs(*stream) && !stream->goes_on.load());
+
+  // Only then.
+  stream->word.fetch_or(MarkedStream::kRunning);
+  stream->word.fetch_add(1);
+  MarkInTurn(markers.get(), stream);
+  CHECK(Runs(*stream) && stream->goes_on.load());
+}
+
+// On behalf of others nothing is put where it might wait.
+void NoRoom() {
+  const auto markers = NewMarkers();
+  state = CUDA_SUCCESS;
+  MarkedStream* stream = RunningStream(markers.get(), 1, 100);
+  CHECK(LeaveContext(markers.get(), /*waits=*/true) && LaunchesIn(*stream) == 0);
+
+  stream->word.fetch_or(MarkedStream::kRunning);
+  stream->word.fetch_add(1'000);
+  CHECK(!LeaveContext(markers.get(), /*waits=*/true) && LaunchesIn(*stream) == 1'000);
+  LeaveStream(markers.get(), stream);
+  CHECK(LaunchesIn(*stream) == 0);
+  BusyIntervals<8> busy;
+  CollectAll(markers.get(), NowNs(), false, &busy);
+
+  // Copies count as well, until a marker behind them is over.
+  MarkedStream* copied = RunningStream(markers.get(), 2, 0);
+  for (int i = 0; i < 1'000; ++i) LeaveStream(markers.get(), copied);
+  copied->word.fetch_or(MarkedStream::kRunning);
+  copied->word.fetch_add(1);
+  CHECK(!LeaveContext(markers.get(), /*waits=*/true));
+  MarkInTurn(markers.get(), copied);
+  CollectAll(markers.get(), NowNs(), false, &busy);
+  copied->word.fetch_or(MarkedStream::kRunning);
+  copied->word.fetch_add(1);
+  markers->streams.SetActive(copied, true);
+  CHECK(LeaveContext(markers.get(), /*waits=*/true));
+
+  // What was in the stream before its first launch is not known.
+  MarkedStream* unknown = markers->streams.For(Handle(3));
+  unknown->word.fetch_or(MarkedStream::kRunning);
+  unknown->word.fetch_add(1);
+  markers->streams.SetActive(unknown, true);
+  LeaveContext(markers.get(), /*waits=*/true);
+  CHECK(LaunchesIn(*unknown) == 1);
+}
+
+bool Sleeps(pid_t thread) {
+  const std::string path = "/proc/self/task/" + std::to_string(thread) + "/stat";
+  FILE* file = fopen(path.c_str(), "r");
+  char letter = 0;
+  const int count = file != nullptr ? fscanf(file, "%*d (%*[^)]) %c", &letter) : 0;
+  if (file != nullptr) fclose(file);
+  return count == 1 && letter == 'S';
+}
+
+// Who ends a stream or a context waits for what others just put there.
+void EndsWait(void (*end)(Markers*)) {
+  const auto markers = NewMarkers();
+  RunningStream(markers.get(), 1, 3);
+  std::atomic<pid_t> who{0};
+  std::atomic<bool> has_ended{false};
+  std::thread ending;
+  in_record = [&] {
+    ending = std::thread([&] {
+      who = static_cast<pid_t>(syscall(SYS_gettid));
+      end(markers.get());
+      has_ended = true;
+    });
+    while (!has_ended && (who == 0 || !Sleeps(who))) std::this_thread::yield();
+    CHECK(!has_ended);
+  };
+
+  LeaveContext(markers.get(), /*waits=*/true);
+
+  ending.join();
+  CHECK(has_ended);
+}
+
+void StreamEnds() {
+  EndsWait([](Markers* markers) {
+    uint64_t since_ns = 0;
+    CHECK(ForgetStream(markers, Handle(1), &since_ns));
+  });
+}
+
+void ContextEnds() {
+  EndsWait([](Markers* markers) {
+    BusyIntervals<8> busy;
+    const uint64_t suspended = SuspendContexts(markers, kContext, 0);
+    CHECK(suspended != 0);
+    ResumeContexts(markers, suspended, /*ended=*/true, NowNs(), &busy);
+  });
+}
+
+// A program that ends a context while it launches there has itself to blame; markers of the next
+// context are whole.
+void ContextEndsInLaunch() {
+  const auto markers = NewMarkers();
+  MarkedStream* stream = RunningStream(markers.get(), 1, 3);
+  in_record = [&] {
+    OnAnotherThread([&] {
+      BusyIntervals<8> busy;
+      const uint64_t suspended = SuspendContexts(markers.get(), kContext, 0);
+      ResumeContexts(markers.get(), suspended, /*ended=*/true, NowNs(), &busy);
+    });
+  };
+
+  MarkInTurn(markers.get(), stream);
+
+  CHECK(stream->first == kNoMarker && stream->recorder == Recorder::kNobody);
+  state = CUDA_ERROR_NOT_READY;
+  MarkedStream* next = markers->streams.For(Handle(2));
+  CHECK(BeginRun(markers.get(), next, Handle(2), {}, false) == Begun::kYes);
+  for (int i = 0; i < 20; ++i) {
+    next->word.fetch_add(1);
+    MarkInTurn(markers.get(), next);
+  }
+  int count = 0;
+  for (uint16_t i = next->first; i != kNoMarker && count < 100; i = markers->pool[i].next) ++count;
+  CHECK(count == 21);
+}
+
+// All that a callback may call, on the thread that made a call of ours.
+void CallEverything(Markers* markers) {
+  BusyIntervals<8> busy;
+  uint64_t since_ns = 0;
+  MarkedStream* stream = markers->streams.Find(Handle(1));
+  CHECK(stream != nullptr);
+  markers->streams.For(Handle(9));
+  BeginRun(markers, stream, Handle(1), {}, false);
+  MarkStream(markers, stream);
+  MarkInTurn(markers, stream);
+  LeaveStream(markers, stream);
+  LeaveContext(markers, false);
+  LeaveBlockingStreams(markers);
+  AfterWait(markers, stream, Handle(1), BeforeWait(markers, stream), true, &busy);
+  AfterAnswer(markers, stream, true, &busy);
+  CountProbe(markers, stream);
+  CollectAll(markers, NowNs(), false, &busy);
+  CollectEnded(markers, stream, &busy);
+  KernelsRun(markers, 0);
+  ExpectedNs(markers, NowNs());
+  LeftNs(markers, 0, NowNs());
+  EndsNs(markers, 0, NowNs());
+  ForgetStream(markers, Handle(8), &since_ns);
+  ResumeContexts(markers, SuspendContexts(markers, kContext, 0), false, NowNs(), &busy);
+}
+
+// A profiler's callback on the n-th driver call of a few launches, looks and waits.
+void Callbacks() {
+  NoteBlockingStream();
+  for (int skipped = 0; skipped < 60; ++skipped) {
+    const auto markers = NewMarkers();
+    MarkedStream* stream = RunningStream(markers.get(), 1, 3);
+    int left = skipped;
+    std::function<void()> wait;
+    wait = [&] {
+      if (left-- > 0) {
+        in_any_call = wait;
+      } else {
+        CallEverything(markers.get());
+      }
+    };
+    in_any_call = wait;
+    BusyIntervals<8> busy;
+    MarkInTurn(markers.get(), stream);
+    state = CUDA_ERROR_NOT_READY;
+    stream->word.fetch_add(1);
+    CollectAll(markers.get(), NowNs(), false, &busy);
+    state = CUDA_SUCCESS;
+    LeaveContext(markers.get(), /*waits=*/true);
+    AfterWait(markers.get(), stream, Handle(1), BeforeWait(markers.get(), stream), true, &busy);
+    BeginRun(markers.get(), stream, Handle(1), {}, false);
+    in_any_call = nullptr;
+    CHECK(!StreamsGuard::is_inside());
+  }
+}
+
+// While no capture is open, another thread may begin one at any moment.
+void AsksRelaxed() {
+  const auto markers = NewMarkers();
+  MarkedStream* stream = RunningStream(markers.get(), 1, 3);
+  BusyIntervals<8> busy;
+  const auto asks = [&](auto call) {
+    stream->word.fetch_or(MarkedStream::kRunning);
+    stream->word.fetch_add(1);
+    MarkInTurn(markers.get(), stream);
+    markers->streams.SetActive(stream, true);
+    asked_relaxed = asked_otherwise = 0;
+    call();
+    CHECK(asked_relaxed != 0 && asked_otherwise == 0);
+    CHECK(mode == CU_STREAM_CAPTURE_MODE_GLOBAL);
+  };
+
+  asks([&] { CollectEnded(markers.get(), stream, &busy); });
+  asks([&] { AfterAnswer(markers.get(), stream, /*ended=*/true, &busy); });
+  asks([&] {
+    stream->word.fetch_and(~MarkedStream::kRunning);
+    BeginRun(markers.get(), stream, Handle(1), {}, false);
+  });
+  asks([&] { AfterWait(markers.get(), stream, Handle(1), 0, /*ended=*/true, &busy); });
+}
+
 struct Case {
   const char* name;
   void (*run)();
 };
 
 constexpr Case kCases[] = {
+    {"asks_relaxed", AsksRelaxed},
+    {"callbacks", Callbacks},
+    {"context_ends", ContextEnds},
+    {"context_ends_in_launch", ContextEndsInLaunch},
     {"full_list", FullList},
+    {"full_queue", FullQueue},
+    {"left_meanwhile", LeftMeanwhile},
     {"lost_place", LostPlace},
+    {"no_room", NoRoom},
+    {"stream_ends", StreamEnds},
 };
 
 }  // namespace

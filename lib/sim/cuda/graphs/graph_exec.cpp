@@ -191,7 +191,7 @@ CUresult Launch(bool per_thread, CUgraphExec handle, CUstream stream_handle) {
   if (result == CUDA_SUCCESS) result = CheckAllocations(*executable, *snapshot);
   if (result != CUDA_SUCCESS) return result;
   if (CountKernels(*snapshot) != 0) {
-    lock.WaitForRoom(executable->device);
+    lock.WaitForKernels(executable->device);
     executable = executables.Find(handle);
     if (executable == nullptr) return CUDA_ERROR_INVALID_VALUE;
     result = stream::Resolve(stream_handle, per_thread, &stream);

@@ -35,8 +35,6 @@ CUresult Enter(bool per_thread, const Request& request, CUstream stream) {
   if (into->context != operation.context) return CUDA_ERROR_INVALID_HANDLE;
   if (into->capture == nullptr) result = launch::Provide(operation);
   if (result != CUDA_SUCCESS) return result;
-  // Waiting lets the lock go; what was resolved by handle is resolved again behind it.
-  lock.WaitForRoom(operation.device);
   return stream::Issue(lock, stream, per_thread, operation);
 }
 

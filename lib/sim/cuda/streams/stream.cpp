@@ -2,6 +2,7 @@
 #include "cuda/streams/stream.h"
 
 #include <pthread.h>
+#include <stdlib.h>
 
 #include "cuda/graphs/capture.h"
 #include "cuda/memory/memory.h"
@@ -106,6 +107,30 @@ class Gathering {
   Vec<Work*> pending_{};
 };
 
+// What must be done before the stream's queue has room for one operation more; null: it has.
+Work* ObstacleIn(const StreamQueue& queue) {
+  Work* oldest = queue.works != nullptr ? queue.works[queue.next] : nullptr;
+  return IsPending(oldest) ? oldest : nullptr;
+}
+
+void NoteQueued(StreamQueue* queue, Work* work) {
+  if (queue->works == nullptr) {
+    queue->works = static_cast<Work**>(calloc(StreamQueue::kDepth, sizeof(Work*)));
+    if (queue->works == nullptr) return;  // then it has no end
+  }
+  RetainWork(work);
+  ReleaseWork(queue->works[queue->next]);
+  queue->works[queue->next] = work;
+  queue->next = (queue->next + 1) % StreamQueue::kDepth;
+}
+
+void FreeQueue(StreamQueue* queue) {
+  for (uint32_t i = 0; queue->works != nullptr && i < StreamQueue::kDepth; ++i) {
+    ReleaseWork(queue->works[i]);
+  }
+  free(queue->works);
+}
+
 }  // namespace
 
 StreamTable& Streams() { return streams; }
@@ -162,6 +187,7 @@ Work* EndOfContext(TimelineLock& lock, uint64_t context) {
 }
 
 void Append(Stream& stream, Work* work) {
+  NoteQueued(&stream.queue, work);
   RetainWork(work);
   ReleaseWork(stream.tail);
   stream.tail = work;
@@ -174,6 +200,10 @@ CUresult Issue(TimelineLock& lock, CUstream handle, bool per_thread, const Opera
   CUresult result = Resolve(handle, per_thread, &stream);
   if (result != CUDA_SUCCESS) return result;
   if (stream->capture != nullptr) return capture::Record(*stream, operation);
+  if (Work* obstacle = ObstacleIn(stream->queue)) {
+    lock.SpinUntil(obstacle);
+    return Issue(lock, handle, per_thread, operation, done);  // it may be gone meanwhile
+  }
   if (stream->is_legacy) result = capture::RefuseLegacy(stream->context);
   if (result != CUDA_SUCCESS) return result;
 
@@ -237,6 +267,7 @@ void Forget(TimelineLock& lock, Stream& stream) {
     defaults->orphans = orphans;
   }
   ReleaseWork(stream.tail);
+  FreeQueue(&stream.queue);
   stream.capture_front.Free();
   context::Context* context = context::Find(AsHandle<CUcontext>(stream.context));
   if (stream.has_channel && context != nullptr && context->streams > 0) --context->streams;

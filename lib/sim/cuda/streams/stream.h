@@ -42,6 +42,15 @@ namespace stream {
 
 constexpr int kGreatestPriority = -5;  // as on every GPU since Pascal
 
+// What was put into a stream last, as many as its queue takes: there is room once the oldest of
+// them is done, since they end in order.
+struct StreamQueue {
+  static constexpr uint32_t kDepth = 1024;
+
+  Work** works;  // a ring of kDepth, or null: nothing was put there yet
+  uint32_t next;
+};
+
 struct Stream {
   uint64_t handle;   // of the table; programs see 0, 1 or 2 for default streams
   uint64_t context;  // handle
@@ -52,7 +61,8 @@ struct Stream {
   int priority;
   bool has_channel;  // counts among its context's streams
   uint64_t id;
-  pthread_t thread;             // is_per_thread: whose
+  pthread_t thread;  // is_per_thread: whose
+  StreamQueue queue;
   Work* tail;                   // the last work put into it, or null
   capture::Capture* capture;    // what it is being captured into, or null
   Vec<uint64_t> capture_front;  // nodes that the next captured operation depends on
@@ -86,7 +96,8 @@ Work* EndOfContext(TimelineLock& lock, uint64_t context);
 void Append(Stream& stream, Work* work);
 
 // The one way for operations into a stream: validates the handle against captures, records the
-// operation when the stream captures, else performs it behind what is there. With `done`, gives its
+// operation when the stream captures, else performs it behind what is there. Waits for room in the
+// stream's queue, as hardware does, and lets the lock go meanwhile. With `done`, gives its
 // last work with a reference, or null when it was captured.
 CUresult Issue(TimelineLock& lock, CUstream handle, bool per_thread, const Operation& operation,
                Work** done = nullptr);

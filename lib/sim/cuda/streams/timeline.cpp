@@ -20,7 +20,7 @@ void* RunTimelineWorker(void*);
 
 namespace {
 
-constexpr uint32_t kLaunchQueueDepth = 1024;
+constexpr uint32_t kMostPendingKernels = 1024;
 
 // Real time. Shorter waits are spun, since a sleeping thread comes back 50 us late; the worker, for
 // whom nobody waits, sleeps at least a nap; conditions in memory and virtual clocks are looked at
@@ -163,10 +163,14 @@ void TimelineLock::MoveVirtualClock(uint64_t to_ns) {
 
 void TimelineLock::Wait(Work* work) {
   if (work == nullptr) return;
+  SpinUntil(work);
+  WakeLate();
+}
+
+void TimelineLock::SpinUntil(Work* work) {
   RetainWork(work);
   while (work->state != WorkState::kDone) SleepTowardsNextEvent();
   ReleaseWork(work);
-  WakeLate();
 }
 
 // As a thread does that gave its processor away, by the thread's own clock.
@@ -180,8 +184,8 @@ void TimelineLock::WakeLate() {
   Acquire();
 }
 
-void TimelineLock::WaitForRoom(int device_index) {
-  while (scheduler.device(device_index).pending_kernels() >= kLaunchQueueDepth) {
+void TimelineLock::WaitForKernels(int device_index) {
+  while (scheduler.device(device_index).pending_kernels() >= kMostPendingKernels) {
     SleepTowardsNextEvent();
   }
 }

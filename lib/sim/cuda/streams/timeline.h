@@ -37,9 +37,12 @@ class TimelineLock {
   // read before must be read again.
   void Wait(Work* work);
 
-  // Returns when the device's launch queue has room: about 1024 kernels may be pending, then a
-  // launch blocks as it does on hardware. Lets go of the lock like Wait.
-  void WaitForRoom(int device_index);
+  // The same for a thread that does not give its processor away.
+  void SpinUntil(Work* work);
+
+  // Returns when not more than about 1024 kernels of the device are pending: what graphs launch.
+  // Lets go of the lock like Wait.
+  void WaitForKernels(int device_index);
 
   // Whether this thread is calling a function of the program for the timeline.
   static bool in_host_function();

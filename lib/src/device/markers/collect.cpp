@@ -46,12 +46,14 @@ bool AskTail(Markers* markers, MarkedStream* stream, uint32_t launches, uint64_t
   const CUresult rc = real::cuStreamQuery(reinterpret_cast<CUstream>(asked));
   // Of a context that is dead, nothing runs.
   const bool is_idle = rc == CUDA_SUCCESS || (rc != CUDA_ERROR_NOT_READY && Fails(stream));
-  if (!is_idle && !is_per_thread && MayMarkLate(*stream)) MarkLocked(markers, stream);
+  if (!is_idle && !is_per_thread && MayMarkLate(*stream))
+    MarkLocked(markers, stream, Recorder::kOther);
   return is_idle;
 }
 
 // Nothing marked is left. What was launched behind the last marker runs, or the stream is idle.
 void CollectTail(Markers* markers, MarkedStream* stream, const StreamLook& look) {
+  if (stream->recorder != Recorder::kNobody) return;  // what it counted is about to be marked
   const uint32_t word = stream->word.load(std::memory_order_acquire);
   const uint32_t launches = word & MarkedStream::kLaunches;
   const uint64_t handle = stream->handle.load(std::memory_order_relaxed);
@@ -79,24 +81,31 @@ void CollectTail(Markers* markers, MarkedStream* stream, const StreamLook& look)
   if (is_idle) GoIdle(markers, stream, word, look.now_ns);
 }
 
-// Contexts with streams that are active, a bit each; of those that may be about to end nothing is
-// asked.
-uint64_t ContextsToLookAt(StreamTable* streams) {
+// Contexts with streams that are active, a bit each.
+uint64_t ActiveContexts(StreamTable* streams) {
   static_assert(kMostMarkedContexts <= 64);
   uint64_t contexts = 0;
-  streams->ForEachActive([&](MarkedStream* stream) {
-    if (!streams->ContextOf(*stream).away) contexts |= uint64_t{1} << stream->context;
-  });
+  streams->ForEachActive([&](MarkedStream* stream) { contexts |= uint64_t{1} << stream->context; });
   return contexts;
 }
 
-// Where the thread cannot enter a context, that one is dead, and its events say so.
-void CollectContext(Markers* markers, uint16_t context, StreamLook* look) {
-  const uint64_t handle = markers->streams.Context(context).handle.load(std::memory_order_relaxed);
-  const ContextScope scope(reinterpret_cast<CUcontext>(handle));
-  markers->streams.ForEachActive([&](MarkedStream* stream) {
-    if (stream->context == context) CollectStream(markers, stream, look);
-  });
+// The context's streams, in it. One that the thread cannot enter is dead; its events say so.
+void CollectContext(Markers* markers, uint16_t index, StreamLook* look) {
+  StreamTable* streams = &markers->streams;
+  MarkedContext* context = &streams->Context(index);
+  if (context->away != 0) return;
+  const auto handle = reinterpret_cast<CUcontext>(context->handle.load(std::memory_order_relaxed));
+  ++context->visitors;
+  {
+    const StreamsReleased released(streams);
+    const ContextScope scope(handle);
+    const StreamsTaken taken(streams);
+    streams->ForEachActive([&](MarkedStream* stream) {
+      if (stream->context == index) CollectStream(markers, stream, look);
+    });
+  }
+  --context->visitors;
+  streams->NoteDeparture();
 }
 
 }  // namespace
@@ -124,16 +133,19 @@ void CollectStream(Markers* markers, MarkedStream* stream, StreamLook* look) {
 void CollectAll(Markers* markers, uint64_t now_ns, bool captures, BusyList* busy) {
   StreamTable* streams = &markers->streams;
   StreamLook look = {now_ns, captures, busy};
-  const FutexGuard guard(streams->lock());
+  const StreamsGuard guard(streams);
+  if (!guard) return;
   look.alone = streams->active_count() <= 1;
-  for (uint64_t left = ContextsToLookAt(streams); left != 0; left &= left - 1) {
+  for (uint64_t left = ActiveContexts(streams); left != 0; left &= left - 1) {
     CollectContext(markers, static_cast<uint16_t>(__builtin_ctzll(left)), &look);
   }
 }
 
 void CollectEnded(Markers* markers, MarkedStream* stream, BusyList* busy) {
   StreamLook look = {NowNs(), /*captures=*/false, busy};
-  const FutexGuard guard(markers->streams.lock());
+  const CaptureRelaxed relaxed;  // another thread's capture may begin at any moment
+  const StreamsGuard guard(&markers->streams);
+  if (!guard) return;
   const MarkedContext& context = markers->streams.ContextOf(*stream);
   const bool is_marked =
       stream->first != kNoMarker &&

@@ -41,8 +41,10 @@ bool End(Markers* markers, MarkedStream* stream, uint64_t now_ns, BusyList* busy
 bool ForgetStream(Markers* markers, CUstream handle, uint64_t* since_ns) {
   MarkedStream* stream = markers->streams.Find(handle);
   if (stream == nullptr) return true;
-  const FutexGuard guard(markers->streams.lock());
-  const bool is_marked = MarkLocked(markers, stream);
+  const StreamsGuard guard(&markers->streams);
+  if (!guard) return true;
+  markers->streams.Await([stream] { return stream->recorder != Recorder::kOther; });
+  const bool is_marked = MarkLocked(markers, stream, Recorder::kSelf);
   *since_ns = stream->is_timed ? stream->charged_ns : stream->waited.host_begin_ns;
   // Without a handle it must not be marked any more: that would be the legacy stream.
   stream->word.fetch_and(~MarkedStream::kRunning, std::memory_order_relaxed);
@@ -54,23 +56,31 @@ bool ForgetStream(Markers* markers, CUstream handle, uint64_t* since_ns) {
 uint64_t SuspendContexts(Markers* markers, CUcontext handle, uint32_t ordinal) {
   static_assert(kMostMarkedContexts <= 64);
   uint64_t suspended = 0;
-  const FutexGuard guard(markers->streams.lock());
+  const StreamsGuard guard(&markers->streams);
+  if (!guard) return 0;
   for (uint16_t i = 1; i < kMostMarkedContexts; ++i) {
     MarkedContext* context = &markers->streams.Context(i);
     if (!IsMeant(*context, handle, ordinal)) continue;
     markers->streams.ForEachActive([&](MarkedStream* stream) {
       const bool is_per_thread = stream->thread.load(std::memory_order_relaxed) != 0;
-      if (stream->context == i && !is_per_thread) LeaveLocked(markers, stream);
+      if (stream->context == i && !is_per_thread) LeaveLocked(markers, stream, Recorder::kOther);
     });
+    if (!IsMeant(*context, handle, ordinal)) continue;  // another thread's call ended it meanwhile
     ++context->away;
     suspended |= uint64_t{1} << i;
+  }
+  for (uint64_t left = suspended; left != 0; left &= left - 1) {
+    const MarkedContext* context =
+        &markers->streams.Context(static_cast<uint16_t>(__builtin_ctzll(left)));
+    markers->streams.Await([context] { return context->visitors == 0; });
   }
   return suspended;
 }
 
 void ResumeContexts(Markers* markers, uint64_t suspended, bool ended, uint64_t now_ns,
                     BusyList* busy) {
-  const FutexGuard guard(markers->streams.lock());
+  if (suspended == 0) return;
+  const StreamsGuard guard(&markers->streams);
   for (; suspended != 0; suspended &= suspended - 1) {
     const auto i = static_cast<uint16_t>(__builtin_ctzll(suspended));
     MarkedContext* context = &markers->streams.Context(i);

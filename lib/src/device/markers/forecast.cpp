@@ -14,7 +14,8 @@ constexpr uint64_t kOverduePart = 8;
 }  // namespace
 
 bool KernelsRun(Markers* markers, uint32_t ordinal) {
-  const FutexGuard guard(markers->streams.lock());
+  const StreamsGuard guard(&markers->streams);
+  if (!guard) return false;
   bool runs = false;
   markers->streams.ForEachActive([&](MarkedStream* stream) {
     if (stream->ordinal != ordinal || !stream->is_timed) return;
@@ -36,7 +37,8 @@ uint64_t LaunchNs(Markers* markers, uint32_t ordinal) {
 }
 
 uint64_t ExpectedNs(Markers* markers, uint64_t now_ns) {
-  const FutexGuard guard(markers->streams.lock());
+  const StreamsGuard guard(&markers->streams);
+  if (!guard) return UINT64_MAX;
   uint64_t soonest_ns = UINT64_MAX;
   markers->streams.ForEachActive([&](MarkedStream* stream) {
     if (stream->first == kNoMarker) return;
@@ -52,7 +54,8 @@ uint64_t ExpectedNs(Markers* markers, uint64_t now_ns) {
 }
 
 uint64_t LeftNs(Markers* markers, uint32_t ordinal, uint64_t now_ns) {
-  const FutexGuard guard(markers->streams.lock());
+  const StreamsGuard guard(&markers->streams);
+  if (!guard) return 0;
   uint64_t least_ns = UINT64_MAX;
   markers->streams.ForEachActive([&](MarkedStream* stream) {
     if (stream->ordinal != ordinal) return;
@@ -65,7 +68,8 @@ uint64_t LeftNs(Markers* markers, uint32_t ordinal, uint64_t now_ns) {
 }
 
 uint64_t EndsNs(Markers* markers, uint32_t ordinal, uint64_t now_ns) {
-  const FutexGuard guard(markers->streams.lock());
+  const StreamsGuard guard(&markers->streams);
+  if (!guard) return 0;
   uint64_t latest_ns = 0;
   bool known = true;
   markers->streams.ForEachActive([&](MarkedStream* stream) {

@@ -35,14 +35,15 @@ bool MayMarkLate(const MarkedStream& stream) {
 // all before it in any case.
 void LeaveBlockingStreams(Markers* markers) {
   if (!HasBlockingStreams()) return;
-  const FutexGuard guard(markers->streams.lock());
-  const uint16_t context = markers->streams.CurrentIndex();
+  const uint64_t current = CurrentContext();
+  const StreamsGuard guard(&markers->streams);
+  const uint16_t context = guard ? markers->streams.IndexOf(current) : kNoContext;
   if (context == kNoContext) return;
   ++markers->streams.Context(context).others;
   markers->streams.ForEachActive([&](MarkedStream* stream) {
     const bool is_meant =
         stream->context == context && stream->is_blocking && StreamTable::IsReachable(*stream);
-    if (is_meant && stream->IsTouched()) LeaveLocked(markers, stream);
+    if (is_meant && stream->IsTouched()) LeaveLocked(markers, stream, Recorder::kOther);
   });
 }
 

@@ -22,6 +22,11 @@ constexpr uint64_t kUnknownLeadNs = 2'000;
 // which some come half a millisecond behind the one before (H200).
 constexpr uint32_t kBehindLaunches = 32;
 
+// A stream's queue takes about a thousand operations, fewer where some are large (H200).
+constexpr uint32_t kSurelyRoom = 512;
+// Nothing is known of what was put into a stream before its first launch.
+constexpr uint32_t kUnknownOthers = 1u << 30;
+
 }  // namespace
 
 void MarkedStream::BeginLife(uint32_t seed) {
@@ -30,7 +35,10 @@ void MarkedStream::BeginLife(uint32_t seed) {
   mark_at.store(1, std::memory_order_relaxed);
   every = 1;
   first = last = 0;
-  is_timed = is_trusted = is_fresh = goes_on = false;
+  is_timed = is_trusted = is_fresh = goes_on = is_left = false;
+  recorder = Recorder::kNobody;
+  others_put = kUnknownOthers;
+  others_over = 0;
   failures = 0;
   queued = tail_seen = steps = 0;
   idle_since_ns = deducted_ns = ns_per_launch = mean_ns = ran_ns = 0;
@@ -50,6 +58,13 @@ void MarkedStream::Uncount(uint32_t counted_in) {
   while (((seen ^ counted_in) & kLife) == 0 && (seen & kLaunches) != 0 &&
          !word.compare_exchange_weak(seen, seen - 1, std::memory_order_relaxed)) {
   }
+}
+
+bool MarkedStream::HasRoom() const {
+  const uint64_t launches =
+      queued.load(std::memory_order_relaxed) + (word.load(std::memory_order_relaxed) & kLaunches);
+  const uint32_t others = others_put.load(std::memory_order_relaxed) - others_over;
+  return launches + others < kSurelyRoom;
 }
 
 uint64_t MarkedStream::QueuedNs() const {

@@ -18,6 +18,10 @@ inline constexpr uint64_t kPerThreadStream = 2;  // CU_STREAM_PER_THREAD
 // Launches so far apart cost little if each is looked at for itself.
 inline constexpr uint64_t kSparseNs = 100'000;
 
+// Who puts a marker into a stream. kSelf: in a call of the program's that puts something there, or
+// waits for all of it. kOther: on behalf of whoever waits or looks, so that it must not wait.
+enum class Recorder : uint8_t { kNobody, kSelf, kOther };
+
 // Runs that are waited for (waits.h).
 struct WaitedRuns {
   bool is_waited_for;      // by a call that will tell what ran
@@ -84,15 +88,19 @@ struct alignas(64) MarkedStream {
   // Changed at looks under the lock, and read without it by whoever asks how much is queued.
   alignas(64) std::atomic<uint64_t> ns_per_launch;  // lately; 0: unknown
   std::atomic<uint64_t> mean_ns;                    // the same over the last mean_of launches or so
-  std::atomic<uint32_t> queued;  // launches before the markers from first to last
-  std::atomic<bool> is_trusted;  // ns_per_launch is of this run
-  std::atomic<bool> goes_on;     // nothing that is no kernel is behind its last marker
+  std::atomic<uint32_t> queued;      // launches before the markers from first to last
+  std::atomic<bool> is_trusted;      // ns_per_launch is of this run
+  std::atomic<bool> goes_on;         // nothing that is no kernel is behind its last marker
+  std::atomic<uint32_t> others_put;  // what is no kernel and was put into it ...
 
   uint64_t spaced_ns;  // when those came that were marked last, about
   uint32_t every;      // launches between two markers, about
   uint16_t context;
   uint16_t first;
   uint16_t last;
+  uint32_t others_over;   // ... of which so much is over
+  Recorder recorder;      // in the middle of it, without the lock ...
+  bool is_left;           // ... and somebody left the stream meanwhile
   bool is_blocking;       // it waits for the legacy stream of its context ...
   uint32_t others_seen;   // ... which had so much that is no kernel when its last run began
   bool is_timed;          // run_begin_ns is known
@@ -123,6 +131,9 @@ struct alignas(64) MarkedStream {
   // The place was another stream's before, whose launch was counted here: `counted_in` is the word
   // then. What a marker counted meanwhile stays.
   void Uncount(uint32_t counted_in);
+
+  // Whether a marker surely finds room in its queue, so that recording it waits for nothing.
+  bool HasRoom() const;
 
   // Estimated time of what is queued and not yet done.
   uint64_t QueuedNs() const;

@@ -4,38 +4,36 @@
 #include "real.h"
 
 namespace gpufence {
-namespace {
 
-constexpr int kMadeAtOnce = 8;
+uint32_t MarkerPool::Make(CUcontext context, CUevent events[kMadeAtOnce]) {
+  const ContextScope scope(context);
+  uint32_t count = 0;
+  while (scope && count < kMadeAtOnce &&
+         real::cuEventCreate(&events[count], CU_EVENT_DEFAULT) == CUDA_SUCCESS) {
+    ++count;
+  }
+  return count;
+}
 
-}  // namespace
-
-// In the current context.
-void MarkerPool::Make(uint16_t context) {
-  for (int made = 0; made < kMadeAtOnce; ++made) {
+uint32_t MarkerPool::Add(uint16_t context, CUevent events[kMadeAtOnce], uint32_t count) {
+  while (count > 0) {
     uint16_t index = unused_;
-    if (index == kNoMarker && made_ + 1 >= kMostMarkers) break;
-    CUevent event = nullptr;
-    if (real::cuEventCreate(&event, CU_EVENT_DEFAULT) != CUDA_SUCCESS) break;
+    if (IsFull()) break;
     if (index != kNoMarker) {
       unused_ = markers_[index].next;
     } else {
       index = static_cast<uint16_t>(++made_);
     }
     markers_[index] = {};
-    markers_[index].event = event;
+    markers_[index].event = events[--count];
     markers_[index].next = free_[context];
     markers_[index].context = context;
     free_[context] = index;
   }
+  return count;
 }
 
-uint16_t MarkerPool::Take(uint16_t context, CUcontext handle) {
-  if (free_[context] == kNoMarker) {
-    const ContextScope scope(handle);
-    if (!scope) return kNoMarker;
-    Make(context);
-  }
+uint16_t MarkerPool::Take(uint16_t context) {
   const uint16_t taken = free_[context];
   if (taken != kNoMarker) free_[context] = markers_[taken].next;
   return taken;

@@ -11,12 +11,15 @@ namespace gpufence {
 
 inline constexpr uint32_t kMostMarkers = 8192;
 
+inline constexpr uint32_t kMadeAtOnce = 8;
+
 inline constexpr uint16_t kNoMarker = 0;  // that place is never used, so that zeros are none
 
 struct Marker {
   CUevent event;
   uint64_t recorded_ns;
   uint32_t launches;  // between the marker before and this one
+  uint32_t others;    // what is no kernel and was put into the stream before it
   uint32_t steps;     // of their graphs, beyond one each
   uint32_t lead_ns;   // of the run that the marker before begins
   uint64_t begin_ns;  // when that began by the host's clock, not by a marker; 0: it did not
@@ -37,14 +40,21 @@ class MarkerPool {
   Marker& operator[](uint16_t index) { return markers_[index]; }
   const Marker& operator[](uint16_t index) const { return markers_[index]; }
 
-  // One of the context, which has that handle; kNoMarker: there is none to be had.
-  uint16_t Take(uint16_t context, CUcontext handle);
+  // Makes events in a context, without the lock; returns how many.
+  static uint32_t Make(CUcontext context, CUevent events[kMadeAtOnce]);
+
+  // Adds them; what finds no place is returned as so many that are left, at the front.
+  uint32_t Add(uint16_t context, CUevent events[kMadeAtOnce], uint32_t count);
+
+  bool IsFull() const { return unused_ == kNoMarker && made_ + 1 >= kMostMarkers; }
+
+  // One of the context; kNoMarker: some must be added first.
+  uint16_t Take(uint16_t context);
   void Return(uint16_t marker);
   // The context's events are gone with it.
   void Drop(uint16_t context);
 
  private:
-  void Make(uint16_t context);
   void Discard(uint16_t marker);
 
   uint32_t made_;

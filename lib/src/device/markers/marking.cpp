@@ -5,17 +5,10 @@
 #include "device/ids.h"
 #include "device/markers/gaps.h"
 #include "device/markers/legacy.h"
-#include "real.h"
+#include "device/markers/recording.h"
 
 namespace gpufence {
 namespace {
-
-// Recording takes about one; more was the making of events, or the host's own affair.
-constexpr uint64_t kMostRecordNs = 3'000;
-
-CUstream HandleOf(const MarkedStream& stream) {
-  return reinterpret_cast<CUstream>(stream.handle.load(std::memory_order_relaxed));
-}
 
 // So many launches were marked last. Where that was not directly behind one of them, which a look
 // does to what it finds running, each of the next is marked.
@@ -37,52 +30,13 @@ void NoteSpacing(MarkedStream* stream, uint32_t launches, uint64_t now_ns) {
 
 }  // namespace
 
-bool RecordMarker(Markers* markers, MarkedStream* stream, uint32_t launches, bool begins,
-                  bool prompt) {
-  const uint64_t owner = markers->streams.ContextOf(*stream).handle.load(std::memory_order_relaxed);
-  const uint16_t taken = markers->pool.Take(stream->context, reinterpret_cast<CUcontext>(owner));
-  if (taken == kNoMarker) return false;
-  Marker* marker = &markers->pool[taken];
-  marker->recorded_ns = NowNs();
-  marker->launches = launches;
-  marker->steps = 0;
-  marker->lead_ns = static_cast<uint32_t>(stream->LeadNs());
-  marker->begin_ns = begins ? 0 : stream->waited.begin_ns;
-  marker->joined = 0;
-  marker->begins = begins;
-  marker->prompt = prompt;
-  marker->probes = false;
-  marker->meets = false;
-  const uint64_t host_ns =
-      marker->recorded_ns - std::min(stream->gaps.host_mark_ns, marker->recorded_ns);
-  marker->host_ns = host_ns - std::min(host_ns, stream->gaps.held_ns);
-  marker->record_ns = stream->gaps.record_ns;
-  marker->next = kNoMarker;
-  if (real::cuEventRecord(marker->event, HandleOf(*stream)) != CUDA_SUCCESS) {
-    markers->pool.Return(taken);
-    return false;
-  }
-  if (stream->first == kNoMarker) {
-    stream->first = taken;
-  } else {
-    markers->pool[stream->last].next = taken;
-  }
-  stream->last = taken;
-  stream->waited.begin_ns = 0;
-  stream->goes_on.store(true, std::memory_order_relaxed);
-  stream->queued += launches;
-  stream->gaps.host_mark_ns = NowNs();
-  stream->gaps.record_ns = std::min(stream->gaps.host_mark_ns - marker->recorded_ns, kMostRecordNs);
-  stream->gaps.held_ns = 0;
-  return true;
-}
-
-bool MarkLocked(Markers* markers, MarkedStream* stream) {
+bool MarkLocked(Markers* markers, MarkedStream* stream, Recorder recorder) {
   const MarkedContext& context = markers->streams.ContextOf(*stream);
   const uint32_t word = stream->word.load(std::memory_order_relaxed);
   const uint32_t launches = word & MarkedStream::kLaunches;
   if (launches == 0 || (word & MarkedStream::kRunning) == 0) return true;
-  if (context.away || context.blind || !RecordMarker(markers, stream, launches, /*begins=*/false)) {
+  if (context.away || context.blind ||
+      !RecordMarker(markers, stream, recorder, launches, /*begins=*/false)) {
     return false;
   }
   stream->word.fetch_sub(launches, std::memory_order_relaxed);
@@ -95,20 +49,23 @@ bool MarkLocked(Markers* markers, MarkedStream* stream) {
   return true;
 }
 
-void LeaveLocked(Markers* markers, MarkedStream* stream) {
-  if (!MarkLocked(markers, stream)) return;
-  stream->word.fetch_and(~(MarkedStream::kRunning | MarkedStream::kProbe),
-                         std::memory_order_relaxed);
+bool LeaveLocked(Markers* markers, MarkedStream* stream, Recorder recorder) {
+  // Whoever puts a marker there just now does the rest.
+  stream->is_left |= stream->recorder != Recorder::kNobody;
+  const uint16_t last = stream->last;
+  if (!MarkLocked(markers, stream, recorder)) return false;
+  StopRunning(stream);
+  return stream->last != last;
 }
 
 void MarkStream(Markers* markers, MarkedStream* stream) {
-  const FutexGuard guard(markers->streams.lock());
-  MarkLocked(markers, stream);
+  const StreamsGuard guard(&markers->streams);
+  if (guard) MarkLocked(markers, stream, Recorder::kSelf);
 }
 
 void MarkInTurn(Markers* markers, MarkedStream* stream) {
-  const FutexGuard guard(markers->streams.lock());
-  if (!MarkLocked(markers, stream)) return;
+  const StreamsGuard guard(&markers->streams);
+  if (!guard || !MarkLocked(markers, stream, Recorder::kSelf)) return;
   const uint32_t every = stream->every;
   const uint32_t drawn = std::max(every / 2 + stream->Random() % (every + 1), 1u);
   const bool is_probed = IsProbed(*stream);
@@ -121,9 +78,10 @@ void MarkInTurn(Markers* markers, MarkedStream* stream) {
 
 void LeaveStream(Markers* markers, MarkedStream* stream) {
   if (stream->IsTouched()) {
-    const FutexGuard guard(markers->streams.lock());
-    LeaveLocked(markers, stream);
+    const StreamsGuard guard(&markers->streams);
+    if (guard) LeaveLocked(markers, stream, Recorder::kSelf);
   }
+  stream->others_put.fetch_add(1, std::memory_order_relaxed);
   stream->goes_on.store(false, std::memory_order_relaxed);
 }
 
@@ -132,14 +90,13 @@ bool LeaveContext(Markers* markers, bool waits) {
   if (!streams->any_active()) return false;
   bool has_marked = false;
   const uint64_t context = CurrentContext();
-  const FutexGuard guard(streams->lock());
+  const StreamsGuard guard(streams);
+  if (!guard) return false;
   streams->ForEachActive([&](MarkedStream* stream) {
     const uint64_t owner = streams->ContextOf(*stream).handle.load(std::memory_order_relaxed);
     if (!StreamTable::IsReachable(*stream) || owner != context) return;
-    const uint16_t last = stream->last;
     const bool is_left = stream->IsTouched() && (!waits || MayMarkLate(*stream));
-    if (is_left) LeaveLocked(markers, stream);
-    has_marked |= stream->last != last;
+    if (is_left) has_marked |= LeaveLocked(markers, stream, Recorder::kOther);
     if (!waits) stream->goes_on.store(false, std::memory_order_relaxed);
   });
   return has_marked;

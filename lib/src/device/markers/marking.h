@@ -22,16 +22,12 @@ bool LeaveContext(Markers* markers, bool waits);
 
 // ---- for the parts of markers: the lock is held ----
 
-// Puts a marker into the stream, behind so many launches. `begins`: what was before it is not the
-// stream's. `prompt`: nothing is before it on the GPU. False: there is none to be had.
-bool RecordMarker(Markers* markers, MarkedStream* stream, uint32_t launches, bool begins,
-                  bool prompt = false);
-
 // As MarkStream. Without a marker to be had the launches stay counted, and the next one or the
-// watcher tries again: false.
-bool MarkLocked(Markers* markers, MarkedStream* stream);
+// watcher tries again: false. As RecordMarker (recording.h) it lets the lock go for a while.
+bool MarkLocked(Markers* markers, MarkedStream* stream, Recorder recorder);
 
-// What has no marker goes on as if nothing else were put into the stream.
-void LeaveLocked(Markers* markers, MarkedStream* stream);
+// What has no marker goes on as if nothing else were put into the stream. True when one was put
+// there.
+bool LeaveLocked(Markers* markers, MarkedStream* stream, Recorder recorder);
 
 }  // namespace gpufence

@@ -233,6 +233,7 @@ void TakeOver(Markers* markers, MarkedStream* stream, size_t over, StreamLook* l
     stream->first = marker.next;
     if (marker.next == kNoMarker) stream->last = kNoMarker;
     stream->queued -= marker.launches;
+    stream->others_over = marker.others;
     markers->CountReached(*stream);
     if (over != 0) {
       --over;

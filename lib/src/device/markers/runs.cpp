@@ -5,6 +5,7 @@
 #include "device/capture_mode.h"
 #include "device/markers/legacy.h"
 #include "device/markers/marking.h"
+#include "device/markers/recording.h"
 #include "device/markers/settling.h"
 #include "device/markers/waits.h"
 #include "real.h"
@@ -34,7 +35,7 @@ void BeginLate(Markers* markers, MarkedStream* stream, bool was_idle) {
     stream->BeginAt(is_launched && was_idle ? stream->idle_since_ns : stream->waited.host_begin_ns);
   }
   stream->word.fetch_or(MarkedStream::kRunning, std::memory_order_release);
-  MarkLocked(markers, stream);
+  MarkLocked(markers, stream, Recorder::kSelf);
 }
 
 // What a stream that is not running does, where nothing but kernels was put into it.
@@ -42,6 +43,7 @@ Doing DoingOf(const Markers& markers, const MarkedStream& stream, bool captures)
   if (!stream.goes_on.load(std::memory_order_relaxed)) return Doing::kUnknown;
   if (stream.first == kNoMarker) return Doing::kIdle;
   if (captures) return Doing::kUnknown;
+  const CaptureRelaxed relaxed;  // another thread's capture may begin at any moment
   const CUresult rc = real::cuEventQuery(markers.pool[stream.last].event);
   if (rc == CUDA_ERROR_NOT_READY) return Doing::kKernels;
   return rc == CUDA_SUCCESS ? Doing::kIdle : Doing::kUnknown;
@@ -71,7 +73,7 @@ bool BeginNow(Markers* markers, MarkedStream* stream, bool was_idle, Doing doing
   }
   stream->settling.is_unread = false;
   const bool prompt = doing != Doing::kWaits && (was_idle || doing == Doing::kIdle);
-  if (!RecordMarker(markers, stream, 0, /*begins=*/true, prompt)) return false;
+  if (!RecordMarker(markers, stream, Recorder::kSelf, 0, /*begins=*/true, prompt)) return false;
   stream->waited.marked_ns = NowNs();
   if (was_idle) stream->is_timed = false;
   if (prompt) markers->streams.ContextOf(*stream).prompted_ns = stream->waited.host_begin_ns;
@@ -91,7 +93,8 @@ bool PutProbe(Markers* markers, MarkedStream* stream) {
   const uint32_t word = stream->word.fetch_and(~MarkedStream::kProbe, std::memory_order_relaxed);
   const MarkedContext& context = markers->streams.ContextOf(*stream);
   if ((word & MarkedStream::kProbe) == 0 || (word & MarkedStream::kLaunches) != 0 ||
-      context.away != 0 || context.blind || !RecordMarker(markers, stream, 0, /*begins=*/true)) {
+      context.away != 0 || context.blind ||
+      !RecordMarker(markers, stream, Recorder::kSelf, 0, /*begins=*/true)) {
     return false;
   }
   markers->pool[stream->last].probes = true;
@@ -104,13 +107,15 @@ bool PutProbe(Markers* markers, MarkedStream* stream) {
 
 Begun BeginRun(Markers* markers, MarkedStream* stream, CUstream handle, HeldNs held, bool captures,
                uint32_t uncounted) {
-  const FutexGuard guard(markers->streams.lock());
+  const StreamsGuard guard(&markers->streams);
+  if (!guard) return Begun::kYes;
   if (!StreamTable::IsOf(*stream, handle)) return Begun::kOtherStream;
   stream->word.fetch_add(uncounted, std::memory_order_relaxed);
   if ((stream->word.load(std::memory_order_relaxed) & MarkedStream::kRunning) != 0) {
     stream->gaps.held_ns += held.at_all;
     return held.at_all == 0 && PutProbe(markers, stream) ? Begun::kProbe : Begun::kYes;
   }
+  if (stream->recorder != Recorder::kNobody) return Begun::kYes;  // who is there begins it
   const MarkedContext& context = markers->streams.ContextOf(*stream);
   if (context.blind) return Begun::kNotMarked;
   const bool was_idle = !markers->streams.IsActive(stream);
@@ -149,7 +154,8 @@ Begun BeginRun(Markers* markers, MarkedStream* stream, CUstream handle, HeldNs h
 // The call is a part of the host's time from launch to launch.
 void CountProbe(Markers* markers, MarkedStream* stream) {
   const uint64_t now_ns = NowNs();
-  const FutexGuard guard(markers->streams.lock());
+  const StreamsGuard guard(&markers->streams);
+  if (!guard) return;
   LaunchGaps* gaps = &stream->gaps;
   if (gaps->probes != 0) gaps->probed_ns += now_ns - std::min(now_ns, gaps->host_mark_ns);
 }
@@ -165,8 +171,8 @@ bool CameToIdle(Markers* markers, MarkedStream* stream, CUstream handle, bool ca
   const bool is_idle = real::cuStreamQuery(handle) == CUDA_SUCCESS;
   stream->marks_each.store(is_idle, std::memory_order_relaxed);
   if (!is_idle) return false;
-  const FutexGuard guard(markers->streams.lock());
-  LeaveLocked(markers, stream);
+  const StreamsGuard guard(&markers->streams);
+  if (guard) LeaveLocked(markers, stream, Recorder::kSelf);
   return true;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "device/capture_mode.h"
 #include "device/markers/reading.h"
 
 namespace gpufence {
@@ -37,6 +38,7 @@ void SettleUnread(Markers* markers, MarkedStream* stream, uint64_t span_ns) {
   runs->settled_ns += std::min(runs->sample_ns, span_ns);
   runs->settled_until_ns = stream->waited.host_begin_ns;
   stream->queued -= markers->pool[stream->first].launches;
+  stream->others_over = markers->pool[stream->first].others;
   markers->CountReached(*stream);
   markers->pool.Return(stream->first);
   stream->first = stream->last = kNoMarker;
@@ -67,6 +69,7 @@ void SettleLast(Markers* markers, MarkedStream* stream, uint64_t last_begin_ns) 
   BusyIntervals<kMostSettled> busy;
   StreamLook look = {NowNs(), /*captures=*/false, &busy};
   look.alone = true;
+  const CaptureRelaxed relaxed;  // another thread's capture may begin at any moment
   TakeOver(markers, stream, over, &look);
   for (const BusyInterval& ran : busy) {
     runs->settled_ns += ran.end_ns - ran.begin_ns;

@@ -22,6 +22,7 @@ bool IsPrimary(uint64_t context, CUdevice device) {
 }  // namespace
 
 constinit thread_local MarkedStream* last_stream = nullptr;
+constinit thread_local bool StreamsGuard::inside = false;
 
 // ---- streams ----
 
@@ -64,7 +65,7 @@ MarkedStream* StreamTable::PlaceFor(const Key& key) {
   MarkedStream* set = SetOf(key);
   MarkedStream* place = nullptr;
   for (uint32_t way = 0; way < kWays; ++way) {
-    if (IsActive(&set[way])) continue;
+    if (IsActive(&set[way]) || set[way].recorder != Recorder::kNobody) continue;
     if (place == nullptr || set[way].handle.load(std::memory_order_relaxed) == 0) {
       place = &set[way];
     }
@@ -79,10 +80,12 @@ MarkedStream* StreamTable::Insert(const Key& key) {
     owner = reinterpret_cast<CUcontext>(CurrentContext());
   }
   const bool is_blocking = IsBlockingStream(key.handle);
-  const FutexGuard guard(&lock_);
+  const ContextFacts facts = AskAbout(reinterpret_cast<uint64_t>(owner));
+  const StreamsGuard guard(this);
+  if (!guard) return nullptr;
   MarkedStream* known = Lookup(key);
   if (known != nullptr) return known;
-  const uint16_t context = ContextFor(reinterpret_cast<uint64_t>(owner));
+  const uint16_t context = ContextFor(facts);
   MarkedStream* place = context != kNoContext ? PlaceFor(key) : nullptr;
   if (place == nullptr) return nullptr;
   place->handle.store(0, std::memory_order_relaxed);
@@ -129,16 +132,25 @@ bool StreamTable::IsReachable(const MarkedStream& stream) {
 
 // ---- contexts ----
 
-uint16_t StreamTable::CurrentIndex() const {
-  const uint64_t current = CurrentContext();
-  if (current == 0) return kNoContext;
+uint16_t StreamTable::IndexOf(uint64_t context) const {
+  if (context == 0) return kNoContext;
   for (uint16_t i = 1; i < kMostMarkedContexts; ++i) {
-    if (contexts_[i].handle.load(std::memory_order_relaxed) == current) return i;
+    if (contexts_[i].handle.load(std::memory_order_relaxed) == context) return i;
   }
   return kNoContext;
 }
 
-uint16_t StreamTable::ContextFor(uint64_t handle) {
+StreamTable::ContextFacts StreamTable::AskAbout(uint64_t context) const {
+  ContextFacts facts = {context, kNoDevice, false};
+  if (context == 0 || IndexOf(context) != kNoContext) return facts;
+  facts.ordinal = DeviceOfContext(reinterpret_cast<CUcontext>(context));
+  facts.is_primary =
+      facts.ordinal != kNoDevice && IsPrimary(context, static_cast<CUdevice>(facts.ordinal));
+  return facts;
+}
+
+uint16_t StreamTable::ContextFor(const ContextFacts& facts) {
+  const uint64_t handle = facts.handle;
   if (handle == 0) return kNoContext;
   uint16_t free = kNoContext;
   for (uint16_t i = 1; i < kMostMarkedContexts; ++i) {
@@ -147,16 +159,20 @@ uint16_t StreamTable::ContextFor(uint64_t handle) {
     // One that ended keeps its place for the other calls that may have ended it as well.
     if (seen == 0 && contexts_[i].away == 0 && free == kNoContext) free = i;
   }
-  if (free == kNoContext) return kNoContext;
-  const uint32_t ordinal = DeviceOfContext(reinterpret_cast<CUcontext>(handle));
-  if (ordinal == kNoDevice) return kNoContext;
+  if (free == kNoContext || facts.ordinal == kNoDevice) return kNoContext;
   MarkedContext* made = &contexts_[free];
-  made->ordinal = ordinal;
-  made->is_primary = IsPrimary(handle, static_cast<CUdevice>(ordinal));
+  made->ordinal = facts.ordinal;
+  made->is_primary = facts.is_primary;
   made->others = 0;
   made->ForgetEvents();
   made->handle.store(handle, std::memory_order_relaxed);
   return free;
+}
+
+void StreamTable::NoteDeparture() {
+  if (waiting_ == 0) return;
+  departures_.fetch_add(1, std::memory_order_relaxed);
+  FutexWakeAll(&departures_);
 }
 
 // ---- what is active ----

@@ -1,9 +1,10 @@
 // The streams that kernels were launched into, and their contexts: one table for the process, of
 // fixed size. Must not know markers.
 //
-// One lock of the process guards all that is known of streams, and every driver call about them;
-// it is also how a handle that ends is forgotten before the driver ends it: whoever holds the lock
-// sees only handles that live.
+// One lock of the process guards all that is known of streams. Under it the driver is asked what it
+// answers at once; whatever may wait (recording, making events, entering contexts) is done without
+// it, as a visit or a recording (recording.h), which the end of a context or stream waits for. So
+// a handle is forgotten before the driver ends it: who holds the lock sees only those that live.
 #pragma once
 
 #include <stddef.h>
@@ -27,16 +28,19 @@ struct MarkedContext {
   std::atomic<uint64_t> handle;  // 0: none
   uint32_t ordinal;
   bool is_primary;
-  uint32_t away;    // calls under way that may end it
-  uint32_t others;  // what is no kernel and was put into its legacy stream
-  bool blind;       // events tell nothing in it: its launches are measured otherwise
-  uint16_t base;    // the marker whose GPU time is base_ns
+  uint32_t life;      // changes when its events are gone
+  uint32_t visitors;  // threads that ask it something without the lock, and not for its program
+  uint32_t away;      // calls under way that may end it
+  uint32_t others;    // what is no kernel and was put into its legacy stream
+  bool blind;         // events tell nothing in it: its launches are measured otherwise
+  uint16_t base;      // the marker whose GPU time is base_ns
   int64_t base_ns;
   GpuClock clock;
   uint64_t prompted_ns;  // when a marker was last recorded that is reached at once
 
   // Its events are gone with it, and what they told.
   void ForgetEvents() {
+    ++life;
     base = 0;
     base_ns = 0;
     clock = {};
@@ -50,8 +54,6 @@ extern constinit thread_local MarkedStream* last_stream;
 // Zeroed memory is an empty table.
 class StreamTable {
  public:
-  FutexLock* lock() { return &lock_; }
-
   // The stream of a handle as launches know it (null: the legacy stream; CU_STREAM_PER_THREAD: the
   // calling thread's). Null when there is no context or no room. Takes the lock.
   MarkedStream* For(CUstream handle) {
@@ -78,8 +80,14 @@ class StreamTable {
   const MarkedContext& ContextOf(const MarkedStream& stream) const {
     return contexts_[stream.context];
   }
-  // The calling thread's; kNoContext: nothing was launched there.
-  uint16_t CurrentIndex() const;
+  // Of a handle; kNoContext: nothing was launched there.
+  uint16_t IndexOf(uint64_t context) const;
+
+  // Until `is_over()`, which threads that leave decide; lets the lock go meanwhile.
+  template <typename IsOver>
+  void Await(IsOver is_over);
+  // Something that others may wait for is over.
+  void NoteDeparture();
 
   // ---- streams that run, or have markers to be seen: looks ask about them ----
 
@@ -98,7 +106,19 @@ class StreamTable {
   void ForEachOf(uint16_t context, Visit visit);
 
  private:
+  friend class StreamsGuard;
+  friend class StreamsReleased;
+  friend class StreamsTaken;
+
   static constexpr uint32_t kWays = 8;
+  static constexpr uint64_t kAwaitNs = 100'000'000;
+
+  // What the driver says of a context that is not known yet.
+  struct ContextFacts {
+    uint64_t handle;
+    uint32_t ordinal;
+    bool is_primary;
+  };
 
   struct Key {
     uint64_t handle;
@@ -113,16 +133,85 @@ class StreamTable {
   MarkedStream* Lookup(const Key& key);
   [[gnu::cold, gnu::noinline]] MarkedStream* Insert(const Key& key);
   MarkedStream* PlaceFor(const Key& key);
-  uint16_t ContextFor(uint64_t handle);
+  ContextFacts AskAbout(uint64_t context) const;
+  uint16_t ContextFor(const ContextFacts& facts);
 
   FutexLock lock_;
+  uint32_t waiting_;  // threads in Await
+  std::atomic<uint32_t> departures_;
   MarkedContext contexts_[kMostMarkedContexts];
   std::atomic<uint32_t> active_count_;
   std::atomic<uint64_t> active_[kMostMarkedStreams / 64];
   MarkedStream streams_[kMostMarkedStreams];
 };
 
+// The lock of the table, in every function of the markers that others call. False: this thread is
+// inside of one already, which asks the driver, and that called the program back (a profiler's
+// callback): then nothing is done.
+class StreamsGuard {
+ public:
+  explicit StreamsGuard(StreamTable* streams) : streams_(inside ? nullptr : streams) {
+    if (streams_ == nullptr) return;
+    inside = true;
+    streams_->lock_.Lock();
+  }
+  ~StreamsGuard() {
+    if (streams_ == nullptr) return;
+    streams_->lock_.Unlock();
+    inside = false;
+  }
+  StreamsGuard(const StreamsGuard&) = delete;
+  StreamsGuard& operator=(const StreamsGuard&) = delete;
+
+  explicit operator bool() const { return streams_ != nullptr; }
+
+  // Whether the calling thread is inside of one.
+  static bool is_inside() { return inside; }
+
+ private:
+  static constinit thread_local bool inside;
+  StreamTable* streams_;
+};
+
+// Lets the lock go for a while, in which the thread stays inside: what was read before must be read
+// again.
+class StreamsReleased {
+ public:
+  explicit StreamsReleased(StreamTable* streams) : streams_(streams) { streams_->lock_.Unlock(); }
+  ~StreamsReleased() { streams_->lock_.Lock(); }
+  StreamsReleased(const StreamsReleased&) = delete;
+  StreamsReleased& operator=(const StreamsReleased&) = delete;
+
+ private:
+  StreamTable* streams_;
+};
+
+// Takes it again within such a while.
+class StreamsTaken {
+ public:
+  explicit StreamsTaken(StreamTable* streams) : streams_(streams) { streams_->lock_.Lock(); }
+  ~StreamsTaken() { streams_->lock_.Unlock(); }
+  StreamsTaken(const StreamsTaken&) = delete;
+  StreamsTaken& operator=(const StreamsTaken&) = delete;
+
+ private:
+  StreamTable* streams_;
+};
+
 // Implementation.
+
+template <typename IsOver>
+void StreamTable::Await(IsOver is_over) {
+  while (!is_over()) {
+    const uint32_t seen = departures_.load(std::memory_order_relaxed);
+    ++waiting_;
+    {
+      const StreamsReleased released(this);
+      FutexWait(&departures_, seen, kAwaitNs);
+    }
+    --waiting_;
+  }
+}
 
 template <typename Visit>
 void StreamTable::ForEachActive(Visit visit) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "device/capture_mode.h"
 #include "device/markers/collect.h"
 #include "device/markers/gaps.h"
 #include "device/markers/legacy.h"
@@ -47,9 +48,9 @@ uint64_t BusyByHostNs(MarkedStream* stream, uint32_t launches, uint64_t* span_ns
 bool TakeByHost(Markers* markers, MarkedStream* stream, uint32_t launches, uint64_t now_ns,
                 BusyList* busy) {
   uint32_t word = stream->word.load(std::memory_order_relaxed);
-  const bool is_as_it_was = stream->by_host && stream->first == kNoMarker &&
-                            (word & MarkedStream::kRunning) != 0 &&
-                            (word & MarkedStream::kLaunches) == launches;
+  const bool is_as_it_was =
+      stream->by_host && stream->first == kNoMarker && stream->recorder == Recorder::kNobody &&
+      (word & MarkedStream::kRunning) != 0 && (word & MarkedStream::kLaunches) == launches;
   if (!is_as_it_was || !stream->word.compare_exchange_strong(word, word & MarkedStream::kLife,
                                                              std::memory_order_acq_rel)) {
     return false;
@@ -72,6 +73,7 @@ bool TakeByHost(Markers* markers, MarkedStream* stream, uint32_t launches, uint6
 void TakeEnded(Markers* markers, MarkedStream* stream, uint64_t now_ns, BusyList* busy) {
   const StreamTable& streams = markers->streams;
   if (streams.ContextOf(*stream).away != 0 || !streams.IsHere(*stream)) return;
+  const CaptureRelaxed relaxed;  // another thread's capture may begin at any moment
   StreamLook look = {now_ns, /*captures=*/true, busy};
   CollectStream(markers, stream, &look);
 }
@@ -134,7 +136,8 @@ bool IsSampleDue(const Markers& markers, const MarkedStream& stream) {
 
 uint32_t BeforeWait(Markers* markers, MarkedStream* stream) {
   if (!stream->IsTouched()) return 0;
-  const FutexGuard guard(markers->streams.lock());
+  const StreamsGuard guard(&markers->streams);
+  if (!guard) return 0;
   const uint32_t word = stream->word.load(std::memory_order_relaxed);
   const uint32_t launches = word & MarkedStream::kLaunches;
   const bool is_running = (word & MarkedStream::kRunning) != 0;
@@ -142,20 +145,20 @@ uint32_t BeforeWait(Markers* markers, MarkedStream* stream) {
     stream->waited.is_waited_for = true;
     return launches;
   }
-  if (MayMarkLate(*stream)) LeaveLocked(markers, stream);
+  if (MayMarkLate(*stream)) LeaveLocked(markers, stream, Recorder::kSelf);
   return 0;
 }
 
 void AfterWait(Markers* markers, MarkedStream* stream, CUstream handle, uint32_t launches,
                bool ended, BusyList* busy) {
   const uint64_t now_ns = NowNs();
-  const FutexGuard guard(markers->streams.lock());
-  if (!StreamTable::IsOf(*stream, handle)) return;
+  const StreamsGuard guard(&markers->streams);
+  if (!guard || !StreamTable::IsOf(*stream, handle)) return;
   if (launches != 0) {
     stream->waited.is_waited_for = false;
     if (ended && TakeByHost(markers, stream, launches, now_ns, busy)) return;
     // The watcher marked it, or more was launched meanwhile.
-    if (MayMarkLate(*stream)) LeaveLocked(markers, stream);
+    if (MayMarkLate(*stream)) LeaveLocked(markers, stream, Recorder::kOther);
   }
   if (!ended) return;
   if (MayMarkLate(*stream)) {
@@ -169,9 +172,10 @@ void AfterAnswer(Markers* markers, MarkedStream* stream, bool ended, BusyList* b
   const uint32_t launches = stream->word.load(std::memory_order_relaxed) & MarkedStream::kLaunches;
   if (launches == 0 && !markers->streams.IsActive(stream)) return;
   const uint64_t now_ns = NowNs();
-  const FutexGuard guard(markers->streams.lock());
+  const StreamsGuard guard(&markers->streams);
+  if (!guard) return;
   if (!ended) {
-    if (MayMarkLate(*stream)) LeaveLocked(markers, stream);
+    if (MayMarkLate(*stream)) LeaveLocked(markers, stream, Recorder::kOther);
     return;
   }
   if (launches != 0 && TakeByHost(markers, stream, launches, now_ns, busy)) return;

@@ -40,6 +40,10 @@ void CoreLaunch::Enter(Cores* cores, CUstream handle) {
 }
 
 void CoreLaunch::EnterAnew() {
+  if (StreamsGuard::is_inside()) {  // a callback on a call of ours
+    device_ = nullptr;
+    return;
+  }
   using Stream = MarkedStream;
   bool may_go = false;
   if (stream_ != nullptr) {
@@ -133,6 +137,7 @@ void CoreLaunch::Launched() {
 
 // `before`: the stream's word without this launch.
 void CoreLaunch::Follow(uint32_t before) {
+  if (StreamsGuard::is_inside()) return;  // as EnterAnew
   // Seen idle while it was being launched into, since this thread had to wait for a processor; or
   // its place was given to another stream meanwhile, in which this launch was counted.
   const bool is_other = ((before ^ word_) & MarkedStream::kLife) != 0;

@@ -11,6 +11,7 @@
 #include "core/log.h"
 #include "device/capture_mode.h"
 #include "hooks/cores/cores.h"
+#include "hooks/this_thread.h"
 
 // Before glibc 2.34 these live in libpthread, which the driver brings along, but nobody must.
 extern "C" {
@@ -80,6 +81,8 @@ void* Watcher::Main(void* cores) {
 }
 
 void Watcher::Run(Cores* cores) {
+  ++this_thread
+        .hooks;  // what a profiler's callback launches here is not held: that would be for ever
   // It asks and records while other threads capture.
   const CaptureRelaxed relaxed;
   while (!stopping()) {

@@ -21,9 +21,10 @@ class GpuClock {
   bool IsSharp() const { return current_.has_prompt || previous_.has_prompt; }
 
  private:
-  // The clocks drift apart (6 us a second on an H200): bounds loosen by three times that, and are
-  // forgotten after two windows.
-  static constexpr int64_t kDriftPart = 50'000;
+  // The clocks drift apart: by 6 us a second on an H200, and by 500 more while NTP slews the
+  // monotonic clock. Bounds loosen by that much (526 millionths), and are forgotten after two
+  // windows.
+  static constexpr int64_t kDriftPart = 1'900;
   static constexpr uint64_t kWindowNs = 1'000'000'000;
   // Without a prompt one: of the many markers of a window one was seen this soon after it was
   // reached.

@@ -142,7 +142,8 @@ class Holding {
     const bool begins = BeginWaiting();
     const bool queued = HasQueued();
     // A debt is waited out to the moment; only for the queue somebody must look sooner.
-    device_->queue_waiters.fetch_add(queued ? 1 : 0, std::memory_order_relaxed);
+    // Pairs with Notify: it sees this one waiting, or this one sees its progress.
+    device_->queue_waiters.fetch_add(queued ? 1 : 0, std::memory_order_seq_cst);
     if (begins && queued && !stream_->is_trusted) cores_->watcher.LookNow();
     FutexWait(&device_->progress, seen, std::min(wait_ns, kLongestNapNs));
     device_->queue_waiters.fetch_sub(queued ? 1 : 0, std::memory_order_relaxed);
@@ -157,7 +158,10 @@ class Holding {
 
   void AwaitTurn(uint64_t since_ns) {
     BeginWaiting();
-    device_->turn_waiters.fetch_add(1, std::memory_order_relaxed);
+    // Pairs with the watcher, which says that it sleeps and then looks for waiters: one of the two
+    // must see the other. A weaker order lets a weakly ordered machine (aarch64) ask the watcher
+    // before this count is visible, so that both sleep.
+    device_->turn_waiters.fetch_add(1, std::memory_order_seq_cst);
     cores_->watcher.Wake(cores_);
     device_->seat.AwaitTurn(cores_->watcher.runs() ? kTurnNapNs : kBlindNapNs);
     device_->turn_waiters.fetch_sub(1, std::memory_order_relaxed);

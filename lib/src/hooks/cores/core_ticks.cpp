@@ -89,8 +89,11 @@ bool MustAsk(const CoreDevice& device, uint64_t now_ns) {
   return !device.seat.HasTurn() || device.seat.AheadNs(now_ns) > MostOwedNs(device, now_ns);
 }
 
+// Whoever looked before this, and waits only afterwards, finds the number changed and does not
+// sleep. Pairs with AwaitProgress.
 void Notify(CoreDevice* device) {
-  device->progress.fetch_add(1, std::memory_order_release);
+  device->progress.fetch_add(1, std::memory_order_seq_cst);
+  if (device->queue_waiters.load(std::memory_order_seq_cst) == 0) return;
   FutexWakeAll(&device->progress);
 }
 
@@ -173,7 +176,8 @@ uint64_t QueueTickNs(Cores* cores, const CoreDevice& device, uint64_t now_ns) {
 
 // Until the device's turn must be looked at: its end, and the end of what is left of it.
 uint64_t TurnTickNs(Cores* cores, const CoreDevice& device, bool active, uint64_t now_ns) {
-  if (!active && device.turn_waiters.load(std::memory_order_relaxed) != 0) return kWaitingTickNs;
+  // Pairs with AwaitTurn: whoever begins to wait sees that the watcher sleeps, or is seen here.
+  if (!active && device.turn_waiters.load(std::memory_order_seq_cst) != 0) return kWaitingTickNs;
   if (!active) return device.seat.TurnLeftNs(now_ns) != UINT64_MAX ? kTurnIdleNs : UINT64_MAX;
   const uint64_t left_ns = device.seat.TurnLeftNs(now_ns);
   const bool draining = device.seat.IsDraining();
@@ -242,7 +246,7 @@ void TickCores(Cores* cores, uint64_t now_ns) {
     if (MustAsk(*device, now_ns)) {
       device->closed.store(1, std::memory_order_release);
     }
-    if (!busy.empty() && device->queue_waiters.load(std::memory_order_relaxed) != 0) Notify(device);
+    if (!busy.empty()) Notify(device);
   }
 }
 

@@ -20,6 +20,7 @@ CASES = (
     "soft",
     "sights",
     "two_containers",
+    "any_user",
     "long_turns",
     "not_again",
     "stolen_turn",
@@ -42,6 +43,12 @@ WORLDS = (
     "lost_waiter",
     "garbage",
     "wild_leads",
+    "usurper",
+    "from_the_future",
+    "dog",
+    "hundred",
+    "vandal",
+    "throttled",
 )
 
 

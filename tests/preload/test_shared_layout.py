@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpufence import core_file, region
+from gpufence import core_file, notices, region
 from gpufence import shared_layout as layout
 from gpufence.shared_file import Life
 
@@ -73,7 +73,8 @@ def test_a_living_process_is_read_as_it_is(bare: Sim, state: Path, tmp_path: Pat
         process.stdin.flush()
         assert process.stdout.readline().startswith("0 ")
         (path,) = region.find({}, str(state))
-        (core_path,) = core_file.find({}, str(tmp_path))
+        (core_path,) = core_file.find({}, str(state))
+        (notice,) = notices.read_all({}, str(tmp_path))
 
         (device,) = region.read(path).devices
         cores = core_file.read(core_path)
@@ -87,6 +88,10 @@ def test_a_living_process_is_read_as_it_is(bare: Sim, state: Path, tmp_path: Pat
     assert (use.held_bytes, device.used_bytes) == (64 * MIB, 64 * MIB)
     assert use.limit_bytes == device.limit_bytes == 512 * MIB
     (tenant,) = cores.devices[0].tenants
+    assert notice.author == cores.devices[0].author != 0
+    assert notice.device == notices.device_key(device.uuid)
+    assert notice.shares == core_file.Shares(hard=30_000, soft=60_000)
+    assert notice.alive
     assert cores.same_clock
     assert cores.devices[0].uuid == device.uuid
     assert tenant.key == core_file.tenant_key("web")

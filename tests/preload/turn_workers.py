@@ -107,10 +107,14 @@ class Workers:
         """Since these workers were made."""
         return (time.monotonic() - self.began) * 1000
 
-    def core_file(self) -> Path:
-        """The file in which the containers meet."""
-        (found,) = self.node.glob("gpufence-node.cores*")
+    def core_file(self, container: str) -> Path:
+        """The container's own file."""
+        (found,) = self.folder.glob(f"gpufence-{container}.cores*")
         return found
+
+    def notices(self) -> list[Path]:
+        """What containers say of themselves in the node folder."""
+        return sorted(self.node.glob("gpufence-turns*"))
 
     def close(self) -> None:
         """Ends what is left."""
@@ -132,7 +136,10 @@ def workers(sim: Sim, folder: Path) -> Iterator[Workers]:
 
 
 def turn(core_file: Path) -> tuple[int | None, bool]:
-    """Whose turn it is on the first device (the tenant's number), and whether it is closing."""
+    """Whose turn it is on the first device, and whether it is closing.
+
+    As the container of this file knows: 0 is itself, others are its neighbours.
+    """
     with core_file.open("rb") as file:
         word = struct.unpack("Q", os.pread(file.fileno(), 8, 64 + 24))[0]
     return (word & 0xFF) - 1 if word & 0xFF else None, bool(word & 0x100)

@@ -66,7 +66,7 @@ void NoShares() {
     CHECK_EQ(StatusOf(InChild([word] {
                CoreFile file;
                char why[400];
-               CHECK(OpenCoreFile("", {{folder}, "one"}, &file, why, sizeof why));
+               CHECK(OpenCoreFile({{folder}, "one"}, &file, why, sizeof why));
                file.region->tenants[0][0].shares.store(word);
                file.region->tenants[0][0].due_ns.store(0);
              })),

@@ -115,17 +115,15 @@ class Storm {
     }
     CoreFile file;
     char why[400];
-    CHECK(OpenCoreFile(folder_, {{folder_}, "container-0"}, &file, why, sizeof why));
+    CHECK(OpenCoreFile({{folder_}, "container-0"}, &file, why, sizeof why));
     // Places of the dead were taken again.
     CHECK(file.region->header.high_member.load() <= static_cast<uint32_t>(process_count) + 1);
     const Turn turn = UnpackTurn(file.region->rows[0].turn.load());
-    CHECK(turn.tenant < kContainers);
+    CHECK_EQ(turn.tenant, kOwnTenant);
     CHECK(turn.began_us <= NowNs() / 1000);
-    for (int i = 0; i < kContainers; ++i) {
-      CHECK(file.region->tenants[0][i].key.load() != 0);
-      CHECK(file.region->tenants[0][i].due_ns.load() <= NowNs() + 10'000'000'000);
-    }
-    CHECK_EQ(file.region->tenants[0][kContainers].key.load(), 0);
+    const CoreTenant& own = file.region->tenants[0][kOwnTenant];
+    CHECK(own.key.load() != 0);
+    CHECK(own.due_ns.load() <= NowNs() + 10'000'000'000);
   }
 
   uint64_t kills() const { return kills_; }

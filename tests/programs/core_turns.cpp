@@ -2,10 +2,22 @@
 // Who gets how much of a GPU, in virtual time; fails with the figure that was not as promised.
 //
 //   core_turns NAME SEED
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
 
 #include "core_world.h"
 #include "policy/share.h"
+#include "state/notice.h"
+#include "state/owner.h"
 
 namespace {
 
@@ -236,8 +248,7 @@ void LostHolder() {
             world.AddProcess(lost, {.kernel_ns = 300 * kUs, .batch = batch, .pause_ns = 400 * kUs});
         world.AddProcess(other, {.kernel_ns = 300 * kUs});
         world.RunFor(200 * kMs);
-        while (UnpackTurn(world.region()->rows[0].turn.load()).tenant != lost)
-          world.RunFor(7 * kUs);
+        while (!world.Holds(lost)) world.RunFor(7 * kUs);
         world.RunFor(moment * 37 * kUs);
         if (dies) {
           world.Kill(process);
@@ -289,21 +300,23 @@ void Garbage() {
       for (int i = 0; i < 2; ++i) world.AddProcess(tenant, {.kernel_ns = 500 * kUs});
     }
     world.RunFor(100 * kMs);
-    CoreRegion* region = world.region();
     const auto spoil = [&random](void* memory, size_t bytes) {
       auto* words = static_cast<Word*>(memory);
       for (size_t i = 0; i < bytes / sizeof(Word); ++i)
         words[i].store(random.Next() >> random.Below(64));
     };
-    spoil(&region->rows[0], sizeof region->rows[0]);
-    spoil(region->tenants[0], sizeof region->tenants[0]);
-    spoil(region->members[0], sizeof(CoreMember) * 200);
-    spoil(region->processes, sizeof(ProcessRecord) * 200);
-    // What looks like a debt is one.
-    for (CoreTenant& tenant : region->tenants[0]) {
-      if (HeldForNs(tenant.due_ns.load(), world.now_ns()) > 0) tenant.due_ns.store(0);
+    for (const uint32_t tenant : {0u, 1u}) {
+      CoreRegion* region = world.region(tenant);
+      spoil(&region->rows[0], sizeof region->rows[0]);
+      spoil(region->tenants[0], sizeof region->tenants[0]);
+      spoil(region->members[0], sizeof(CoreMember) * 200);
+      spoil(region->processes, sizeof(ProcessRecord) * 200);
+      // What looks like a debt is one.
+      for (CoreTenant& own : region->tenants[0]) {
+        if (HeldForNs(own.due_ns.load(), world.now_ns()) > 0) own.due_ns.store(0);
+      }
+      region->header.high_member.store(round % 2 == 0 ? 0 : static_cast<uint32_t>(random.Next()));
     }
-    region->header.high_member.store(round % 2 == 0 ? 0 : static_cast<uint32_t>(random.Next()));
     // What only its owner writes is written again within a second; the rest must heal by itself.
     world.RunFor(3 * kSecond);
     world.Reset();
@@ -323,8 +336,9 @@ void WildLeads() {
         world.AddProcess(world.AddTenant(percent), {.kernel_ns = 500 * kUs});
       }
       world.RunFor(kSecond);
-      CoreRegion* region = world.region();
-      Word& spoiled = of_device ? region->rows[0].virtual_ns : region->tenants[0][1].served_ns;
+      CoreRegion* region = world.region(1);
+      Word& spoiled =
+          of_device ? region->rows[0].virtual_ns : region->tenants[0][kOwnTenant].served_ns;
       spoiled.fetch_add(wild_ns);
       world.RunFor(2 * kMostLeadNs);
       world.Reset();
@@ -336,11 +350,214 @@ void WildLeads() {
   }
 }
 
-constexpr Case kCases[] = {
-    {"saturating", Saturating}, {"too_much", TooMuch},       {"half_idle", HalfIdle},
-    {"light", Light},           {"soft_share", SoftShare},   {"coming_back", ComingBack},
-    {"storm", Storm},           {"lost_holder", LostHolder}, {"lost_waiter", LostWaiter},
-    {"garbage", Garbage},       {"wild_leads", WildLeads}};
+// ---- neighbours that follow no rules ----
+
+// A file in the node folder that is some notice's name but for the author, held as a living one is.
+class Intruder {
+ public:
+  Intruder(const World& world, uint64_t author) {
+    for (const auto& entry : std::filesystem::directory_iterator(world.node())) {
+      const std::string name = entry.path().string();
+      const int fd = open(name.c_str(), O_RDONLY);
+      const bool is_whole = pread(fd, &notice_, sizeof notice_, 0) == sizeof notice_;
+      close(fd);
+      path_ = name.substr(0, name.size() - 16);
+      if (is_whole) break;
+    }
+    char digits[17];
+    snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(author));
+    path_ += digits;
+    fd_ = open(path_.c_str(), O_RDWR | O_CREAT, 0644);
+    CHECK(fd_ >= 0 && fchmod(fd_, 0644) == 0 && SetLock(fd_, 0, F_RDLCK));
+    notice_.author = author;
+  }
+  ~Intruder() { close(fd_); }
+  Intruder(const Intruder&) = delete;
+  Intruder& operator=(const Intruder&) = delete;
+
+  Notice* notice() { return &notice_; }
+  void Say(uint64_t now_ns) {
+    notice_.beat_ns = now_ns;
+    notice_.check = CheckOf(notice_);
+    CHECK(pwrite(fd_, &notice_, sizeof notice_, 0) == sizeof notice_);
+  }
+
+ private:
+  std::string path_;
+  int fd_;
+  Notice notice_ = {};
+};
+
+// Two containers that follow the rules, beside `disturb`: none waits for longer than is promised,
+// and both have their shares nearly all of the time.
+template <typename Begin>
+void Beside(Begin begin, double least_part, uint64_t window_ns = 30 * kSecond) {
+  World world(seed);
+  for (const uint32_t percent : {30, 60}) {
+    world.AddProcess(world.AddTenant(percent), {.kernel_ns = 500 * kUs});
+  }
+  world.RunFor(kSecond);
+  std::vector<std::unique_ptr<Intruder>> intruders;
+  begin(&world, &intruders);
+  world.Reset();
+  world.RunFor(window_ns);
+  ExpectAtMost(world.longest_wait_ns(), kMostTurnWaitNs + 100 * kMs, "somebody waited");
+  ExpectAtLeast(world, 0, 30 * least_part);
+  ExpectAtLeast(world, 1, 60 * least_part);
+}
+
+using Intruders = std::vector<std::unique_ptr<Intruder>>;
+
+// It has the turn, now and always, and works without an end.
+void Usurper() {
+  for (const uint64_t each_ns : {kMs, 20 * kMs}) {
+    Beside(
+        [each_ns](World* world, Intruders* intruders) {
+          intruders->push_back(std::make_unique<Intruder>(*world, 7));
+          world->Each(each_ns, [world, intruder = intruders->back().get()] {
+            Notice* notice = intruder->notice();
+            notice->began_us = world->now_ns() / kUs;
+            notice->holder = 7;
+            notice->wants_ns = notice->active_ns = world->now_ns();
+            notice->idle_ns = 0;
+            notice->ends_ns = world->now_ns() + 500 * kMs;
+            intruder->Say(world->now_ns());
+          });
+        },
+        0.8);
+  }
+}
+
+// Turns of years ahead, and moments that never were; they are not believed.
+void FromTheFuture() {
+  for (const uint64_t began_us : {UINT64_MAX, UINT64_MAX >> 9, uint64_t{1} << 54}) {
+    Beside(
+        [began_us](World* world, Intruders* intruders) {
+          intruders->push_back(std::make_unique<Intruder>(*world, 7));
+          world->Each(kMs, [world, began_us, intruder = intruders->back().get()] {
+            Notice* notice = intruder->notice();
+            notice->began_us = began_us;
+            notice->holder = 7;
+            notice->wants_ns = notice->active_ns = notice->due_ns = UINT64_MAX;
+            notice->idle_ns = notice->ends_ns = notice->served_ns = UINT64_MAX;
+            notice->shares = notice->quantum_ns = UINT64_MAX;
+            intruder->Say(world->now_ns());
+          });
+        },
+        0.8);
+  }
+}
+
+// It always wants the turn, says that it was never served, and leaves what it gets unused.
+void Dog() {
+  Beside(
+      [](World* world, Intruders* intruders) {
+        intruders->push_back(std::make_unique<Intruder>(*world, 7));
+        world->Each(kMs, [world, intruder = intruders->back().get()] {
+          Notice* notice = intruder->notice();
+          notice->wants_ns = notice->active_ns = world->now_ns();
+          notice->idle_ns = 1;
+          notice->due_ns = 0;
+          notice->served_ns = 0;
+          notice->shares = PackShares({kWholeShare, kWholeShare});
+          intruder->Say(world->now_ns());
+        });
+      },
+      0.8);
+}
+
+// As many as nobody has places for, each with random words in a sound notice.
+void Hundred() {
+  Beside(
+      [](World* world, Intruders* intruders) {
+        for (uint64_t i = 0; i < 100; ++i) {
+          intruders->push_back(std::make_unique<Intruder>(*world, 1000 + i));
+        }
+        world->Each(kMs, [world, intruders] {
+          Random& random = world->random();
+          Intruder& intruder = *(*intruders)[random.Below(intruders->size())];
+          Notice* notice = intruder.notice();
+          for (uint64_t* word = &notice->began_us; word != &notice->check; ++word) {
+            *word = random.Below(2) == 0 ? random.Next() >> random.Below(64)
+                                         : world->now_ns() - random.Below(kSecond);
+          }
+          if (random.Below(2) == 0) notice->began_us = world->now_ns() / kUs;
+          if (random.Below(2) == 0) notice->holder = notice->author;
+          intruder.Say(world->now_ns());
+        });
+      },
+      0.2, 10 * kSecond);
+}
+
+// Containers of one user, which may write to each other's notices: bytes, cuts, other kinds of
+// files under the same names, and none at all.
+void Vandal() {
+  Beside(
+      [](World* world, Intruders*) {
+        world->Each(3 * kMs, [world] {
+          Random& random = world->random();
+          for (const auto& entry : std::filesystem::directory_iterator(world->node())) {
+            const std::string path = entry.path().string();
+            const uint64_t what = random.Below(200);
+            char noise[200];
+            for (char& byte : noise) byte = static_cast<char>(random.Next());
+            const int fd = what < 20 ? open(path.c_str(), O_RDWR | O_NONBLOCK | O_NOFOLLOW) : -1;
+            // What is no file any more refuses both.
+            if (fd >= 0 && what < 10) {
+              if (pwrite(fd, noise, 1 + random.Below(sizeof noise), 0) < 0) errno = 0;
+            } else if (fd >= 0) {
+              if (ftruncate(fd, static_cast<off_t>(random.Below(200))) != 0) errno = 0;
+            } else if (what >= 20 && what < 24) {
+              std::filesystem::remove_all(path);
+              if (what == 21) CHECK(mkfifo(path.c_str(), 0644) == 0);
+              if (what == 22) CHECK(symlink("/dev/zero", path.c_str()) == 0);
+              if (what == 23) CHECK(mkdir(path.c_str(), 0755) == 0);
+            }
+            if (fd >= 0) close(fd);
+            if (what == 30) std::filesystem::remove_all(path);
+          }
+        });
+      },
+      0.8);
+}
+
+// A container whose threads run for a tenth of the time keeps its claim, and the GPU does not wait
+// for it. Its share is what it can launch then.
+void Throttled() {
+  World world(seed);
+  const uint32_t slow = world.AddTenant(50);
+  const uint32_t fast = world.AddTenant(50, 100);
+  const uint32_t process = world.AddProcess(slow, {.kernel_ns = 500 * kUs});
+  world.AddProcess(fast, {.kernel_ns = 500 * kUs});
+  world.Throttle(process, {10 * kMs, 100 * kMs});
+  world.RunFor(kSecond);
+  world.Reset();
+  world.RunFor(10 * kSecond);
+  if (getenv("GPUFENCE_SHOW") != nullptr) {
+    fprintf(stderr, "%.2f %.2f idle %.2f\n", world.Percent(slow), world.Percent(fast),
+            static_cast<double>(world.longest_idle_ns()) / 1e6);
+  }
+  ExpectAtLeast(world, slow, 7.0);
+  ExpectAtMost(world.longest_idle_ns(), 15 * kMs, "the device idled");
+}
+
+constexpr Case kCases[] = {{"usurper", Usurper},
+                           {"from_the_future", FromTheFuture},
+                           {"dog", Dog},
+                           {"hundred", Hundred},
+                           {"vandal", Vandal},
+                           {"throttled", Throttled},
+                           {"saturating", Saturating},
+                           {"too_much", TooMuch},
+                           {"half_idle", HalfIdle},
+                           {"light", Light},
+                           {"soft_share", SoftShare},
+                           {"coming_back", ComingBack},
+                           {"storm", Storm},
+                           {"lost_holder", LostHolder},
+                           {"lost_waiter", LostWaiter},
+                           {"garbage", Garbage},
+                           {"wild_leads", WildLeads}};
 
 }  // namespace
 

@@ -1,9 +1,13 @@
 // Containers that share a GPU, in virtual time: processes that launch, their watchers, deaths and
-// stops, all in one thread over a core file in memory. The clock is a number; nothing waits.
+// stops, all in one thread. Each container has a core file in memory, and its notice in a folder
+// that they share. The clock is a number; nothing waits.
 #pragma once
+
+#include <stdlib.h>
 
 #include <algorithm>
 #include <deque>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <queue>
@@ -37,6 +41,12 @@ struct Work {
   uint64_t pause_ns = 0;
 };
 
+// A CPU quota: the process runs for the first part of each period, and not at all for the rest.
+struct Quota {
+  uint64_t runs_ns = 0;
+  uint64_t period_ns = 0;  // 0: none
+};
+
 struct Kernel {
   uint32_t process;
   uint64_t length_ns;
@@ -46,6 +56,7 @@ struct Process {
   uint32_t tenant;
   CoreSeat seat;
   Work work;
+  Quota quota;
   bool alive = true;
   bool stopped = false;
   bool gate_open = false;
@@ -61,13 +72,16 @@ struct Process {
 
 class World {
  public:
-  explicit World(uint64_t seed) : random_(seed) {
-    file_.region = static_cast<CoreRegion*>(MapWipedOnFork(sizeof(CoreRegion)));
+  explicit World(uint64_t seed) : random_(seed) { CHECK(mkdtemp(node_) != nullptr); }
+  ~World() {
+    for (auto& process : processes_) process->seat.Part();
+    for (CoreRegion* region : regions_) UnmapWipedOnFork(region, sizeof(CoreRegion));
+    std::filesystem::remove_all(node_);
   }
-  ~World() { UnmapWipedOnFork(file_.region, sizeof(CoreRegion)); }
 
   // Returns the container's number here.
   uint32_t AddTenant(uint32_t percent, uint32_t soft_percent = 0) {
+    regions_.push_back(static_cast<CoreRegion*>(MapWipedOnFork(sizeof(CoreRegion))));
     percents_.push_back({percent * 1000, std::max(percent, soft_percent) * 1000});
     busy_ns_.push_back(0);
     return static_cast<uint32_t>(percents_.size() - 1);
@@ -78,15 +92,17 @@ class World {
     process->tenant = tenant;
     process->work = work;
     process->last_progress_ns = now_ns_;
-    CoreFile file = file_;
+    CoreFile file;
+    file.region = regions_[tenant];
     file.member = static_cast<uint32_t>(processes_.size());
-    file_.region->header.high_member.store(file.member + 1);
+    file.region->header.high_member.store(file.member + 1);
     char name[32];
     snprintf(name, sizeof name, "container-%u", tenant);
     char why[200];
     CorePlace place;
     CHECK(JoinCoreRow(file, name, kUuid, percents_[tenant], now_ns_, &place, why, sizeof why));
-    process->seat.Sit(file, place, /*shares_device=*/true);
+    process->seat.Sit(file, place);
+    CHECK(process->seat.Meet(node_, why, sizeof why));
     processes_.push_back(std::move(process));
     const uint32_t index = file.member;
     At(now_ns_ + random_.Below(kTickNs), [this, index] { Tick(index); });
@@ -96,8 +112,19 @@ class World {
   void Kill(uint32_t index) {
     Process& process = *processes_[index];
     process.alive = false;
+    process.seat.Part();
     idle_wanted_ = false;  // others say it again at their next tick
     Forget(index);
+  }
+
+  void Throttle(uint32_t index, Quota quota) { processes_[index]->quota = quota; }
+
+  // Calls something again and again, such as what a neighbour does that follows no rules.
+  void Each(uint64_t ns, const std::function<void()>& body) {
+    At(now_ns_ + ns, [this, ns, body] {
+      body();
+      Each(ns, body);
+    });
   }
 
   void Stop(uint32_t index) {
@@ -163,7 +190,12 @@ class World {
   uint64_t now_ns() const { return now_ns_; }
   size_t process_count() const { return processes_.size(); }
   Process& process(uint32_t index) { return *processes_[index]; }
-  CoreRegion* region() { return file_.region; }
+  CoreRegion* region(uint32_t tenant) { return regions_[tenant]; }
+  const char* node() const { return node_; }
+  // Whether the container thinks that the turn is its own, closing or not.
+  bool Holds(uint32_t tenant) const {
+    return UnpackTurn(regions_[tenant]->rows[0].turn.load()).tenant == kOwnTenant;
+  }
   Random& random() { return random_; }
 
  private:
@@ -262,8 +294,19 @@ class World {
     return process.outstanding < 2 || queued_ns < kQueueNs;
   }
 
+  // Nanoseconds until the process may run again; 0: it runs.
+  uint64_t ThrottledNs(const Process& process) const {
+    if (process.quota.period_ns == 0) return 0;
+    const uint64_t at_ns = now_ns_ % process.quota.period_ns;
+    return at_ns < process.quota.runs_ns ? 0 : process.quota.period_ns - at_ns;
+  }
+
   void Launch(uint32_t index) {
     Process& process = *processes_[index];
+    if (const uint64_t ns = ThrottledNs(process); ns > 0) {
+      At(now_ns_ + ns, [this, index] { Launch(index); });
+      return;
+    }
     process.launch_due = false;
     if (!process.alive || process.stopped || !WantsToLaunch(process)) return;
     if (!process.gate_open) return;
@@ -299,15 +342,20 @@ class World {
     Process& process = *processes_[index];
     if (!process.alive || process.stopped) return;
     if (process.next_tick_ns > now_ns_) return;
+    if (const uint64_t ns = ThrottledNs(process); ns > 0) {
+      process.next_tick_ns = now_ns_ + ns;
+      At(process.next_tick_ns, [this, index] { Tick(index); });
+      return;
+    }
     ChargeAll(&process);
     process.seat.NoteLaunches(process.work.kernel_ns);
     process.seat.Beat(now_ns_, process.outstanding > 0, EndsNs(index));
     const bool wants = WantsToLaunch(process) || process.outstanding > 0;
     bool has_turn = process.seat.HasTurn();
     if (wants && !has_turn) {
-      const uint64_t before = file_.region->rows[0].turn.load();
+      const uint64_t before = regions_[process.tenant]->rows[0].turn.load();
       has_turn = process.seat.WantTurn(now_ns_);
-      if (file_.region->rows[0].turn.load() != before) WakeWaiting();
+      if (regions_[process.tenant]->rows[0].turn.load() != before) WakeWaiting();
     }
     if (process.seat.MoveTurn(now_ns_)) WakeWaiting();
     has_turn = process.seat.HasTurn();
@@ -341,16 +389,18 @@ class World {
     }
   }
 
-  // The futex: whoever has the turn now, and launches to make, looks again.
+  // The futex: whoever waits for a notice to change looks again.
   void WakeWaiting() {
     for (uint32_t index = 0; index < processes_.size(); ++index) {
       Process& process = *processes_[index];
-      if (!process.alive || process.stopped || !process.seat.HasTurn()) continue;
+      if (!process.alive || process.stopped) continue;
+      if (!process.seat.HasTurn() && !WantsToLaunch(process)) continue;
       At(now_ns_ + kWakeNs, [this, index] { Wake(index); });
     }
   }
 
-  CoreFile file_;
+  char node_[64] = "/dev/shm/gpufence-world-XXXXXX";
+  std::vector<CoreRegion*> regions_;
   Random random_;
   std::vector<CoreShares> percents_;
   std::vector<uint64_t> busy_ns_;

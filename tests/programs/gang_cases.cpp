@@ -259,20 +259,18 @@ CoreSeat SeatOf(CoreRegion* region, const char* container, uint8_t device, uint3
   CorePlace place;
   CHECK(JoinCoreRow(file, container, uuid, {50'000, 50'000}, kNow, &place, why, sizeof why));
   CoreSeat seat;
-  seat.Sit(file, place, /*shares_device=*/true);
+  seat.Sit(file, place);
   return seat;
 }
 
-// The others are processes of the same container on other devices, and nobody else.
+// The others are processes of the container on other devices, and nobody else.
 void Seats() {
   auto* region = static_cast<CoreRegion*>(MapWipedOnFork(sizeof(CoreRegion)));
   const CoreSeat first = SeatOf(region, "one", 1, 0);
   CoreSeat second = SeatOf(region, "one", 2, 1);
   CoreSeat beside = SeatOf(region, "one", 1, 2);
-  CoreSeat stranger = SeatOf(region, "two", 2, 3);
   CHECK_EQ(first.SeeGang(0, kNow).members, 0);
   beside.TellCollectives(50, kNow);
-  stranger.TellCollectives(60, kNow);
   CHECK_EQ(first.SeeGang(0, kNow).members, 0);
   second.TellCollectives(7, kNow);
   second.Charge(kNow - 20 * kMs, kNow, kNow);

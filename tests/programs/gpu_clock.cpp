@@ -3,11 +3,11 @@
 // makes of it. Prints the largest error in nanoseconds, once the first markers were seen.
 //
 //   gpu_clock DRIFT_PPM (of the monotonic clock against the GPU's; may be negative)
+#include "device/gpu_clock.h"
+
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-#include "device/gpu_clock.h"
 
 namespace {
 

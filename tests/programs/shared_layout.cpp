@@ -9,6 +9,7 @@
 #include "state/identity.h"
 #include "state/layout.h"
 #include "state/limits_layout.h"
+#include "state/notice.h"
 
 namespace {
 
@@ -62,6 +63,7 @@ constexpr Number kNumbers[] = {
     {"MAX_CORE_ROWS", kMaxCoreRows},
     {"MAX_CORE_TENANTS", kMaxCoreTenants},
     {"MAX_CORE_MEMBERS", kMaxCoreMembers},
+    {"OWN_TENANT", kOwnTenant},
     {"CORE_ROWS_AT", offsetof(CoreRegion, rows)},
     {"CORE_ROW_BYTES", sizeof(CoreRow)},
     {"CORE_TENANT_BYTES", sizeof(CoreTenant)},
@@ -70,6 +72,9 @@ constexpr Number kNumbers[] = {
     {"TENANTS_AT", offsetof(CoreRegion, tenants)},
     {"MEMBERS_AT", offsetof(CoreRegion, members)},
     {"CORE_BYTES", sizeof(CoreRegion)},
+    {"NOTICE_MAGIC", kNoticeMagic},
+    {"NOTICE_VERSION", kNoticeVersion},
+    {"NOTICE_BYTES", sizeof(Notice)},
 };
 
 // Each record as Python unpacks it: the offsets of the fields that a format reads, in its order.
@@ -114,8 +119,13 @@ constexpr Fields kFields[] = {
      6},
     {"CORE_ROW_FORMAT",
      {offsetof(CoreRow, key), offsetof(CoreRow, uuid), offsetof(CoreRow, turn),
-      offsetof(CoreRow, virtual_ns), offsetof(CoreRow, foreign_ns)},
-     5},
+      offsetof(CoreRow, virtual_ns), offsetof(CoreRow, foreign_ns), offsetof(CoreRow, author)},
+     6},
+    {"NOTICE_FORMAT",
+     {offsetof(Notice, magic), offsetof(Notice, author), offsetof(Notice, device),
+      offsetof(Notice, holder), offsetof(Notice, shares), offsetof(Notice, charged_ns),
+      offsetof(Notice, check)},
+     7},
     {"CORE_TENANT_FORMAT",
      {offsetof(CoreTenant, key), offsetof(CoreTenant, due_ns), offsetof(CoreTenant, shares),
       offsetof(CoreTenant, backlog_ns), offsetof(CoreTenant, active_ns),

@@ -185,7 +185,7 @@ void JoinCores() {
   const pid_t child = InChild([] {
     CoreFile file;
     char why[400] = "";
-    CHECK(OpenCoreFile("", PlacesIn(folder), &file, why, sizeof why));
+    CHECK(OpenCoreFile(PlacesIn(folder), &file, why, sizeof why));
     if (!IsNamed(CorePath(), file.inode)) _exit(kNotTheNamed);
   });
   const int status = StatusOf(child);

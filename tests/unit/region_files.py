@@ -134,11 +134,11 @@ class CoreFile(_File):
         header = (layout.CORE_MAGIC, layout.CORE_VERSION, *places, members)
         self.put(0, layout.CORE_HEADER_FORMAT, *header)
 
-    def device(self, row: int, turn: int = 0, foreign_ns: int = 0) -> bytes:
+    def device(self, row: int, turn: int = 0, foreign_ns: int = 0, author: int = 0) -> bytes:
         name = uuid(row)
         at = layout.CORE_ROWS_AT + layout.CORE_ROW_BYTES * row
         key = int.from_bytes(name[:8], "little")
-        self.put(at, layout.CORE_ROW_FORMAT, key, name, turn, 0, foreign_ns)
+        self.put(at, layout.CORE_ROW_FORMAT, key, name, turn, 0, foreign_ns, author)
         return name
 
     def tenant(

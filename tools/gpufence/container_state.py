@@ -88,7 +88,7 @@ def _seats(name: str, cores: Iterable[CoreFile]) -> dict[str, tuple[CoreDevice, 
     """By UUID: the device, the container's place there, and whether others share it."""
     key = core_file.tenant_key(name)
     return {
-        device.uuid: (device, tenant, each.name != name)
+        device.uuid: (device, tenant, device.author != 0)
         for each in cores
         if each.same_clock
         for device in each.devices

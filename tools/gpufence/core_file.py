@@ -29,8 +29,6 @@ from .shared_file import (
 )
 
 _NAME = re.compile(r"gpufence-(.+)\.cores([0-9]{1,9})-([0-9a-f]{8})", re.DOTALL)
-# Where `gpufence cdi` has containers meet, unless told otherwise.
-_NODE = Path("/run/gpufence-node")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +57,12 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """A container on a GPU.
+    """A container on a GPU: the file's own, or a neighbour that it knows of, without members.
 
-    `key` is the hash of its name (tenant_key). `due_ns` is the moment at which all it used is paid
-    for; `served_ns` the time it held turns, over its share, of which only differences mean
-    anything; `charged_ns` all GPU time it was ever charged. `backlog_ns` is since when it wants the
-    GPU without a pause, `active_ns` when it last did.
+    `key` is the hash of its name (tenant_key), or a number that the neighbour drew. `due_ns` is the
+    moment at which all it used is paid for; `served_ns` the time it held turns, over its share, of
+    which only differences mean anything; `charged_ns` all GPU time it was ever charged.
+    `backlog_ns` is since when it wants the GPU without a pause, `active_ns` when it last did.
     """
 
     number: int
@@ -97,12 +95,16 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class CoreDevice:
-    """One GPU; `foreign_ns` is when somebody without a seat in this file last used it."""
+    """One GPU; `foreign_ns` is when somebody without a seat in this file last used it.
+
+    `author` is the number under which the container has a notice in a node folder; 0: it has none.
+    """
 
     row: int
     uuid: str
     turn: Turn
     foreign_ns: int
+    author: int
     tenants: tuple[Tenant, ...]
 
 
@@ -110,7 +112,7 @@ class CoreDevice:
 class CoreFile:
     """All of a core file.
 
-    `name` is "node" for one that containers share, else the container's. `same_clock` says that its
+    `name` is the container's. `same_clock` says that its
     moments are of this machine's clock since the last boot.
     """
 
@@ -126,9 +128,8 @@ def tenant_key(container: str) -> int:
 
 
 def find(environment: Mapping[str, str], folder: str | None = None) -> list[Path]:
-    """Core files of any version and clock, in the folders of shared_file.folders and _NODE."""
-    places = folders(environment, folder)
-    found = matching(places if folder is not None else (*places, _NODE), "gpufence-*.cores*")
+    """Core files of any version and clock, in the folders of shared_file.folders."""
+    found = matching(folders(environment, folder), "gpufence-*.cores*")
     return [path for path in found if _NAME.fullmatch(path.name)]
 
 
@@ -182,11 +183,11 @@ def _check_header(file: SharedFile) -> int:
 def _read_device(
     file: SharedFile,
     number: int,
-    row: tuple[int, bytes, int, int, int],
+    row: tuple[int, bytes, int, int, int, int],
     owners: Mapping[int, Owner],
     high_member: int,
 ) -> CoreDevice:
-    _, uuid, turn, _, foreign_ns = row
+    _, uuid, turn, _, foreign_ns, author = row
     members = _read_members(file, number, owners, high_member)
     tenants_bytes = layout.CORE_TENANT_BYTES * layout.MAX_CORE_TENANTS
     raw = file.read(layout.TENANTS_AT + tenants_bytes * number, tenants_bytes)
@@ -207,7 +208,8 @@ def _read_device(
                     members=tuple(members.get(place, ())),
                 )
             )
-    return CoreDevice(number, uuid_text(uuid), unpack_turn(turn), foreign_ns, tuple(tenants))
+    held = unpack_turn(turn)
+    return CoreDevice(number, uuid_text(uuid), held, foreign_ns, author, tuple(tenants))
 
 
 def _read_members(

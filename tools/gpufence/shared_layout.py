@@ -77,17 +77,18 @@ OVERSUBSCRIBE_IS_SET = 16
 # ---- a core file ----
 
 CORE_MAGIC = 0x3165726F63706667
-CORE_VERSION = 2
+CORE_VERSION = 3
 MAX_CORE_ROWS = 64
 MAX_CORE_TENANTS = 64
 MAX_CORE_MEMBERS = 2048
+OWN_TENANT = 0
 # CoreHeader: magic, layout_version, max_rows, max_tenants, max_members, high_member.
 CORE_HEADER_FORMAT = "<QIIIII"
 
 CORE_ROWS_AT = HEADER_BYTES
-CORE_ROW_BYTES = 64
-# CoreRow: key, uuid, turn, virtual_ns, foreign_ns.
-CORE_ROW_FORMAT = "<Q16sQQQ16x"
+CORE_ROW_BYTES = 128
+# CoreRow: key, uuid, turn, virtual_ns, foreign_ns, author.
+CORE_ROW_FORMAT = "<Q16sQQQQ72x"
 # CoreTenant: key, due_ns, charged_until_ns, shares, shares_checked_ns, backlog_ns, active_ns,
 # served_ns, 16 gaps, charged_ns.
 CORE_TENANT_BYTES = 256
@@ -104,3 +105,11 @@ CORE_PROCESSES_AT = CORE_ROWS_AT + CORE_ROW_BYTES * MAX_CORE_ROWS
 TENANTS_AT = CORE_PROCESSES_AT + PROCESS_BYTES * MAX_CORE_MEMBERS
 MEMBERS_AT = TENANTS_AT + CORE_TENANT_BYTES * MAX_CORE_TENANTS * MAX_CORE_ROWS
 CORE_BYTES = MEMBERS_AT + CORE_MEMBER_BYTES * MAX_CORE_MEMBERS * MAX_CORE_ROWS
+
+# ---- a notice ----
+
+NOTICE_MAGIC = 0x316E727574706667
+NOTICE_VERSION = 1
+NOTICE_BYTES = 128
+# Notice: magic, author, device, holder, shares, charged_ns, check.
+NOTICE_FORMAT = "<QQQ8xQ56xQ8xQQ"

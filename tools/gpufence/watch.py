@@ -8,10 +8,11 @@ library only.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from . import core_file, gpus, in_force, node_folders, region
+from . import core_file, gpus, in_force, node_folders, notices, region
+from . import shared_layout as layout
 from .limits_bytes import Amounts
 from .people import People, Pod
 from .region import Activity
@@ -133,6 +134,8 @@ class Watcher:
             container = self._stranger(seat)
             if container.alive or self.all_of_them:
                 found.setdefault(_known_as(uuid, found), []).append(container)
+        for uuid, container in self._neighbours(cores, found):
+            found[uuid].append(container)
         order = sorted(
             found, key=lambda uuid: (readings[uuid].index if uuid in readings else 9999, uuid)
         )
@@ -205,6 +208,17 @@ class Watcher:
             processes=tuple(self._process(member.owner, None, False) for member in members),
         )
 
+    def _neighbours(
+        self, cores: list[core_file.CoreFile], known: Iterable[str]
+    ) -> Iterator[tuple[str, Container]]:
+        """Living containers that only their notices show, on GPUs that are known here."""
+        seen = {device.author for each in cores for device in each.devices}
+        uuids = {notices.device_key(uuid): uuid for uuid in known}
+        for each in notices.read_all(self.environment, self.folder):
+            if each.alive and each.device in uuids and each.author not in seen:
+                seen.add(each.author)
+                yield uuids[each.device], _noticed(each)
+
     def _process(self, owner: Owner, use: region.Use | None, oversold: bool) -> Process:
         person = self.people.look_up(owner)
         return Process(
@@ -225,6 +239,27 @@ class Watcher:
         return next((pod for pod in pods if pod != Pod()), Pod())
 
 
+def _noticed(notice: notices.Notice) -> Container:
+    """A container whose files cannot be seen from here, as it tells its neighbours."""
+    return Container(
+        name=f"#{notice.author:016x}",
+        pod=Pod(),
+        alive=notice.alive,
+        memory_known=False,
+        limit_bytes=None,
+        used_bytes=0,
+        orphan_bytes=0,
+        oversold=False,
+        unified_bytes=0,
+        share_bytes=None,
+        shares=in_force.shares(notice.shares, Amounts(), region.NO_CEILING),
+        charged_ns=notice.charged_ns,
+        has_turn=notice.holds_turn,
+        activity=Activity(),
+        processes=(),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class _Seat:
     """A tenant of a core file, and whether the turn is its own."""
@@ -241,6 +276,8 @@ class _Seats:
         for file in files:
             for device in file.devices:
                 for tenant in device.tenants:
+                    if tenant.number != layout.OWN_TENANT and not tenant.members:
+                        continue  # a neighbour, which has files of its own
                     key = (device.uuid, tenant.key)
                     seat = _Seat(tenant, device.turn.tenant == tenant.number)
                     before = self._seats.get(key)

@@ -43,15 +43,18 @@ inline void FutexWakeAll(const std::atomic<uint32_t>* word) {
 }
 
 // The same for a word in memory that other processes share: sleeps until a wake that names one of
-// `bits`, so that a wake that is meant for one process does not cost all of them.
-inline void FutexWaitShared(const std::atomic<uint32_t>* word, uint32_t seen, uint64_t timeout_ns,
+// `bits`, so that a wake that is meant for one process does not cost all of them. False where the
+// word is not there any more: the kernel reads it, so that this is no signal.
+inline bool FutexWaitShared(const std::atomic<uint32_t>* word, uint32_t seen, uint64_t timeout_ns,
                             uint32_t bits) {
   const uint64_t until_ns = NowNs() + timeout_ns;  // this kind takes a moment, not a span
   timespec until = {static_cast<time_t>(until_ns / 1'000'000'000u),
                     static_cast<long>(until_ns % 1'000'000'000u)};
   const int error = errno;
-  syscall(SYS_futex, word, FUTEX_WAIT_BITSET, seen, &until, nullptr, bits);
+  const bool waited = syscall(SYS_futex, word, FUTEX_WAIT_BITSET, seen, &until, nullptr, bits) == 0;
+  const bool is_there = waited || errno != EFAULT;
   errno = error;
+  return is_there;
 }
 
 inline void FutexWakeShared(const std::atomic<uint32_t>* word, uint32_t bits) {

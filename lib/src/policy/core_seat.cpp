@@ -41,19 +41,21 @@ bool CoreSeat::Join(const char* node_folder, const RegionPlaces& own, const uint
   imposed_ = imposed.hard == 0 ? 0 : PackShares(SaneShares(imposed));
   CoreFile file;
   CorePlace place;
-  if (!OpenCoreFile(node_folder, own, &file, why, why_bytes) ||
+  if (!OpenCoreFile(own, &file, why, why_bytes) ||
       !JoinCoreRow(file, own.container, uuid, shares, now_ns, &place, why, why_bytes)) {
     return false;
   }
-  Sit(file, place, node_folder[0] != '\0');
+  Sit(file, place);
+  if (node_folder[0] != '\0') Meet(node_folder, why, why_bytes);
   Settle(now_ns);
+  if (shares_device()) PostNotice(now_ns);
   return true;
 }
 
-void CoreSeat::Sit(const CoreFile& file, CorePlace place, bool shares_device) {
+void CoreSeat::Sit(const CoreFile& file, CorePlace place) {
   file_ = file;
   place_ = place;
-  shares_device_ = shares_device;
+  board_ = nullptr;
   signature_ = SignatureOf(file, place);
 }
 
@@ -94,7 +96,7 @@ uint32_t CoreSeat::ShareNow(uint64_t now_ns) const {
   const CoreShares shares = UnpackShares(tenant().shares.load(std::memory_order_relaxed));
   const uint32_t hard = Sane(shares.hard);
   uint32_t soft = Sane(shares.soft);
-  if (!shares_device_ && soft > kMostUnseenShare) soft = kMostUnseenShare;
+  if (!shares_device() && soft > kMostUnseenShare) soft = kMostUnseenShare;
   return soft <= hard || OthersWant(now_ns, kOthersWindowNs) ? hard : soft;
 }
 
@@ -102,7 +104,7 @@ uint32_t CoreSeat::ShareNow(uint64_t now_ns) const {
 // Once nobody else wants the device, or after an idle time, it is nothing again.
 uint64_t CoreSeat::MissedNs(uint64_t now_ns) const {
   const uint64_t backlog_ns = tenant().backlog_ns.load(std::memory_order_relaxed);
-  if (!shares_device_ || backlog_ns == 0 || backlog_ns >= now_ns) return 0;
+  if (!shares_device() || backlog_ns == 0 || backlog_ns >= now_ns) return 0;
   if (!OthersWant(now_ns, kOthersWindowNs)) return 0;
   const uint64_t waiting_ns = now_ns - backlog_ns;
   return waiting_ns < kMostWaitingCreditNs ? waiting_ns : kMostWaitingCreditNs;

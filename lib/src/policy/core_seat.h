@@ -1,7 +1,7 @@
 // A process's seat on one device: what its container pays for GPU time, and whose turn it is. The
-// words are in a shared file (state/core_region.h): in the operator's node folder, or beside the
-// container's own region. Atomics only; a process that dies or stops anywhere holds up nobody. Must
-// not know CUDA, the clock, or who measures.
+// words are in the container's own file (state/core_region.h); neighbours are read from their
+// notices (state/notice_board.h), and their words copied there. Atomics only; a process that dies
+// or stops anywhere holds up nobody. Must not know CUDA, the clock, or who measures.
 #pragma once
 
 #include <stddef.h>
@@ -12,6 +12,7 @@
 #include "policy/gang.h"
 #include "policy/turn.h"
 #include "state/core_region.h"
+#include "state/notice_board.h"
 
 namespace gpufence {
 
@@ -19,11 +20,13 @@ namespace gpufence {
 // thread.
 class CoreSeat {
  public:
-  // Joins the file in `node_folder`, or, when that is "", the container's own in the first of
-  // `own`'s folders that allows it, or, when there are none, memory of this process alone. Finds or
-  // makes the device's row, the tenant of `own.container` and a place whose lock this process holds
-  // until it ends. Shares in thousandths of a percent; a soft share below the other counts as the
-  // other. `imposed` as in Impose. False with one clause in `why`. One thread at a time.
+  // Joins the container's file in the first of `own`'s folders that allows it, or, when there are
+  // none, memory of this process alone: finds or makes the device's row, and a place whose lock
+  // this process holds until it ends. Where `node_folder` is not "", takes turns with the
+  // containers that have notices there; where it cannot, it does without (shares_device), with one
+  // clause in `why`.
+  // Shares in thousandths of a percent; a soft share below the other counts as the other. `imposed`
+  // as in Impose. False with one clause in `why`. One thread at a time.
   bool Join(const char* node_folder, const RegionPlaces& own, const uint8_t uuid[16],
             uint32_t share, uint32_t soft_share, uint64_t now_ns, char* why, size_t why_bytes,
             CoreShares imposed = {});
@@ -33,8 +36,11 @@ class CoreSeat {
   // container owes is worth as much of its GPU time as before.
   void Impose(CoreShares shares, uint64_t now_ns);
 
-  // Takes a place in a file that the caller opened itself.
-  void Sit(const CoreFile& file, CorePlace place, bool shares_device);
+  // Takes a place in a file that the caller opened itself; turns as in Join.
+  void Sit(const CoreFile& file, CorePlace place);
+  bool Meet(const char* node_folder, char* why, size_t why_bytes);
+  // Takes its notice down.
+  void Part();
 
   // ---- GPU time (docs/core-limiter.md section 3) ----
 
@@ -58,7 +64,10 @@ class CoreSeat {
   // ---- turns (section 5) ----
 
   // Whether other containers can be on the device, in turns.
-  bool shares_device() const { return shares_device_; }
+  bool shares_device() const { return board_ != nullptr; }
+
+  // True while it goes without turns, since its neighbours kept it from them for too long.
+  bool IsAlone(uint64_t now_ns) const;
 
   // Asks for the turn. True when the container has it now and it is not closing. Never waits.
   // Whoever waits asks again at every tick: a request that is older than kMemberSilentNs is
@@ -67,7 +76,7 @@ class CoreSeat {
 
   // True while the container has the turn and it is not closing: one load. Ask after Beat(now,
   // true), or after a tick that said so: then whoever moves the turn on sees what is outstanding.
-  bool HasTurn() const { return !shares_device_ || HasTurnAmongOthers(); }
+  bool HasTurn() const { return !shares_device() || HasTurnAmongOthers(); }
 
   // Sleeps until the container has the turn, at most `most_ns`; may return early.
   void AwaitTurn(uint64_t most_ns) const;
@@ -81,9 +90,10 @@ class CoreSeat {
   // needs.
   void NoteLaunches(uint64_t launch_ns);
 
-  // Closes a turn that is over, hands over one that is drained, passes over the dead and the
-  // stopped, and wakes whoever is next. Called by every watcher while it waits for a turn or others
-  // wait for its own. True when the turn word changed.
+  // Reads the neighbours' notices, closes a turn of its own that is over, hands it over once it is
+  // drained and wakes whoever is next, takes one that nobody alive has; and writes the own notice.
+  // Called by every watcher at every tick, and by who waits: system calls, no locks that anybody
+  // else could hold. True when the turn word changed.
   bool MoveTurn(uint64_t now_ns);
 
   // Nanoseconds until the container's turn may be over; UINT64_MAX when nobody else wants one, and
@@ -120,7 +130,7 @@ class CoreSeat {
  private:
   bool HasTurnAmongOthers() const;
   CoreRow& row() const { return file_.region->rows[place_.row]; }
-  CoreTenant& tenant() const { return file_.region->tenants[place_.row][place_.tenant]; }
+  CoreTenant& tenant() const { return file_.region->tenants[place_.row][kOwnTenant]; }
   CoreMember& member() const { return file_.region->members[place_.row][file_.member]; }
   uint64_t MissedNs(uint64_t now_ns) const;
   void SignAt(uint64_t now_ns);
@@ -128,17 +138,26 @@ class CoreSeat {
   void Settle(uint64_t now_ns);
   void Rescale(uint64_t from, uint64_t to, uint64_t now_ns);
   void Arrive(uint64_t now_ns);
-  const std::atomic<uint32_t>* TurnFutex() const;
+  TenantView OwnView(uint64_t now_ns) const;
   void View(Turn turn, uint64_t now_ns, TenantView* views) const;
-  void HandOver(Turn from, uint32_t to, const TenantView* views, uint64_t now_ns);
+  bool Change(uint64_t* word, Turn to, const TenantView* views, uint64_t now_ns);
+  void ReadNotices(uint64_t now_ns);
+  void CopyNotice(uint32_t place, const Notice& notice, uint64_t now_ns);
+  void Believe(const Notice& notice, uint64_t now_ns);
+  uint32_t PlaceOf(uint64_t author, bool makes, uint64_t now_ns);
+  uint64_t AuthorOf(uint32_t place) const;
+  void CountWait(uint64_t now_ns);
+  void Decide(uint64_t now_ns);
+  void PostNotice(uint64_t now_ns);
 
-  bool shares_device_;  // with other containers: there are turns
+  NoticeBoard* board_;  // null: no turns. First, as every launch asks it
   CorePlace place_;
   CoreFile file_;
   CoreSignature signature_;
   // Atomic by builtins, since a seat can be copied.
   uint64_t signed_ns_ = 0;  // when that was last written again
   uint64_t imposed_ = 0;    // packed
+  Notice posted_ = {};      // of whoever entered the board
 };
 
 }  // namespace gpufence

@@ -1,9 +1,10 @@
-// The turns of core_seat.h: one word says whose turn it is; anybody may move it on.
+// The turns of core_seat.h: a word of the container's own says whose turn it is, as it knows.
 #include <stdlib.h>
 
 #include <algorithm>
 
 #include "core/futex.h"
+#include "core/held_locks.h"
 #include "policy/core_seat.h"
 #include "policy/moment.h"
 #include "policy/neighbours.h"
@@ -16,6 +17,13 @@ namespace {
 // the machine held up is not a container that had nothing to do.
 constexpr uint64_t kBacklogPauseNs = 5'000'000;
 
+// Whoever was at work, and then was not there, was kept from running, as by a CPU quota: that is no
+// pause. No period of such quotas is longer.
+constexpr uint64_t kMostStallNs = 1'000'000'000;
+
+// Where nobody's notice tells of the next change.
+constexpr uint64_t kFreeNapNs = 200'000;
+
 constexpr uint64_t kNsInUs = 1000;
 
 // Heartbeats hold the microsecond and whether something is outstanding.
@@ -25,21 +33,22 @@ uint64_t PackBeat(uint64_t now_ns, bool outstanding) {
 bool IsOutstanding(uint64_t beat) { return (beat & 1) != 0; }
 uint64_t BeatNs(uint64_t beat) { return (beat >> 1) * kNsInUs; }
 
-// Whom a hand-over wakes; a few others too, where there are more than 32 containers.
-uint32_t WakeBits(uint32_t tenant) { return 1u << (tenant % 32); }
-
 uint64_t QuantumOf(const CoreTenant& tenant) {
   return std::clamp(tenant.quantum_ns.load(std::memory_order_relaxed), uint64_t{kTurnQuantumNs},
                     uint64_t{kLongQuantumNs});
 }
 
+// A moment that somebody else wrote: not in the future.
+uint64_t UpTo(uint64_t moment_ns, uint64_t now_ns) { return std::min(moment_ns, now_ns); }
+
+// Whom a hand-over wakes; a few others too, now and then.
+uint32_t WakeBits(uint64_t author) { return 1u << (author % 32); }
+
 // What one process adds to the view of its container.
 void AddMember(const CoreMember& member, uint64_t backlog_ns, uint64_t now_ns, TenantView* view) {
-  // Pairs with Beat: who is seen here as idle sees there that the turn is closing.
   const uint64_t beat = member.beat.load(std::memory_order_seq_cst);
-  const bool runs = IsOutstanding(beat) && IsRecent(BeatNs(beat), now_ns, kMemberSilentNs);
-  if (runs) {
-    const uint64_t ends_ns = member.ends_ns.load(std::memory_order_relaxed);
+  const uint64_t ends_ns = member.ends_ns.load(std::memory_order_relaxed);
+  if (IsOutstanding(beat) && IsStillOutstanding(BeatNs(beat), ends_ns, now_ns)) {
     view->idle_since_ns = 0;
     view->ends_ns = std::max(view->ends_ns, ends_ns != 0 ? ends_ns : kUnknownEnd);
   } else if (view->idle_since_ns != 0) {
@@ -53,7 +62,27 @@ void AddMember(const CoreMember& member, uint64_t backlog_ns, uint64_t now_ns, T
   }
 }
 
-// What a turn costs its holder until now.
+// What a neighbour's notice tells. One that is silent gets no turn, which it could not use; its
+// lead and its backlog stay what they are.
+void AddNeighbour(const CoreTenant& tenant, uint64_t now_ns, TenantView* view) {
+  const uint64_t beat_ns = tenant.beat_ns.load(std::memory_order_relaxed);
+  if (beat_ns == 0) return;
+  const uint64_t idle_ns = tenant.idle_ns.load(std::memory_order_relaxed);
+  const uint64_t ends_ns = tenant.ends_ns.load(std::memory_order_relaxed);
+  if (idle_ns != 0) {
+    view->idle_since_ns = UpTo(idle_ns, now_ns);
+  } else if (IsStillOutstanding(beat_ns, ends_ns, now_ns)) {
+    view->idle_since_ns = 0;
+    view->ends_ns = ends_ns != 0 ? ends_ns : kUnknownEnd;
+  } else {
+    view->idle_since_ns = beat_ns;
+  }
+  if (IsRecent(beat_ns, now_ns, kMemberSilentNs)) {
+    view->wants_ns = UpTo(tenant.wants_ns.load(std::memory_order_relaxed), now_ns);
+  }
+}
+
+// What a turn costs until some moment.
 uint64_t CostOfTurn(Turn turn, const TenantView* views, uint64_t now_ns) {
   uint64_t others_wait_ns = UINT64_MAX;
   for (uint32_t i = 0; i < kMaxCoreTenants; ++i) {
@@ -64,19 +93,43 @@ uint64_t CostOfTurn(Turn turn, const TenantView* views, uint64_t now_ns) {
   return std::min(cost_ns, static_cast<uint64_t>(kMostLeadNs));
 }
 
+// It only goes on; but a step that no turn explains is a word that went wrong, or the end of a
+// pause in which nobody here looked.
 void RaiseVirtualTime(Word* virtual_ns, uint64_t to_ns) {
-  uint64_t seen = virtual_ns->load(std::memory_order_relaxed);
-  while (static_cast<int64_t>(to_ns - seen) > 0 &&
-         !virtual_ns->compare_exchange_weak(seen, to_ns, std::memory_order_relaxed)) {
-  }
+  const uint64_t seen = virtual_ns->load(std::memory_order_relaxed);
+  const auto step_ns = static_cast<int64_t>(to_ns - seen);
+  if (step_ns > 0 || step_ns < -kMostLeadNs) virtual_ns->store(to_ns, std::memory_order_relaxed);
 }
 
 }  // namespace
 
+TenantView CoreSeat::OwnView(uint64_t now_ns) const {
+  const CoreTenant& own = tenant();
+  const CoreShares shares = UnpackShares(own.shares.load(std::memory_order_relaxed));
+  const uint64_t virtual_ns = row().virtual_ns.load(std::memory_order_relaxed);
+  TenantView view = {.wants_ns = 0,
+                     .idle_since_ns = 1,
+                     .ends_ns = 0,
+                     .due_ns = own.due_ns.load(std::memory_order_relaxed),
+                     .lead_ns = LeadOf(own.served_ns.load(std::memory_order_relaxed), virtual_ns),
+                     .quantum_ns = QuantumOf(own),
+                     .share = shares.hard};
+  const uint64_t backlog_ns = own.backlog_ns.load(std::memory_order_relaxed);
+  const uint32_t high = HighMember(file_.region);
+  for (uint32_t i = 0; i < high; ++i) {
+    const CoreMember& member = file_.region->members[place_.row][i];
+    if (member.tenant.load(std::memory_order_relaxed) != kOwnTenant + 1) continue;
+    AddMember(member, backlog_ns, now_ns, &view);
+  }
+  return view;
+}
+
 void CoreSeat::View(Turn turn, uint64_t now_ns, TenantView* views) const {
   const CoreTenant* tenants = file_.region->tenants[place_.row];
   const uint64_t virtual_ns = row().virtual_ns.load(std::memory_order_relaxed);
+  views[kOwnTenant] = OwnView(now_ns);
   for (uint32_t i = 0; i < kMaxCoreTenants; ++i) {
+    if (i == kOwnTenant) continue;
     const CoreTenant& tenant = tenants[i];
     const CoreShares shares = UnpackShares(tenant.shares.load(std::memory_order_relaxed));
     views[i] = {.wants_ns = 0,
@@ -86,14 +139,7 @@ void CoreSeat::View(Turn turn, uint64_t now_ns, TenantView* views) const {
                 .lead_ns = LeadOf(tenant.served_ns.load(std::memory_order_relaxed), virtual_ns),
                 .quantum_ns = QuantumOf(tenant),
                 .share = shares.hard};
-  }
-  const uint32_t high = HighMember(file_.region);
-  for (uint32_t i = 0; i < high; ++i) {
-    const CoreMember& member = file_.region->members[place_.row][i];
-    const uint32_t tenant = member.tenant.load(std::memory_order_relaxed) - 1;
-    if (tenant >= kMaxCoreTenants) continue;
-    AddMember(member, tenants[tenant].backlog_ns.load(std::memory_order_relaxed), now_ns,
-              &views[tenant]);
+    AddNeighbour(tenant, now_ns, &views[i]);
   }
   if (turn.tenant < kMaxCoreTenants) {
     views[turn.tenant].lead_ns += static_cast<int64_t>(CostOfTurn(turn, views, now_ns));
@@ -104,10 +150,14 @@ void CoreSeat::View(Turn turn, uint64_t now_ns, TenantView* views) const {
 // no turn explains ends here, too: who never pauses would keep the others away for ever.
 void CoreSeat::Arrive(uint64_t now_ns) {
   CoreTenant& own = tenant();
+  const CoreMember& self = member();
   const uint64_t active_ns = own.active_ns.load(std::memory_order_relaxed);
   const uint64_t served_ns = own.served_ns.load(std::memory_order_relaxed);
   const uint64_t virtual_ns = row().virtual_ns.load(std::memory_order_relaxed);
-  const bool is_back = !IsRecent(active_ns, now_ns, kBacklogPauseNs);
+  const bool was_at_work =
+      IsOutstanding(self.beat.load(std::memory_order_relaxed)) ||
+      self.wanted_ns.load(std::memory_order_relaxed) > self.idle_ns.load(std::memory_order_relaxed);
+  const bool is_back = !IsRecent(active_ns, now_ns, was_at_work ? kMostStallNs : kBacklogPauseNs);
   if (is_back) own.backlog_ns.store(now_ns, std::memory_order_relaxed);
   if (is_back || llabs(LeadOf(served_ns, virtual_ns)) == kMostLeadNs) {
     const CoreShares shares = UnpackShares(own.shares.load(std::memory_order_relaxed));
@@ -117,7 +167,7 @@ void CoreSeat::Arrive(uint64_t now_ns) {
 }
 
 bool CoreSeat::WantTurn(uint64_t now_ns) {
-  if (!shares_device_) return true;
+  if (!shares_device()) return true;
   SignAt(now_ns);
   Arrive(now_ns);
   member().wanted_ns.store(now_ns, std::memory_order_relaxed);
@@ -126,25 +176,23 @@ bool CoreSeat::WantTurn(uint64_t now_ns) {
 }
 
 bool CoreSeat::HasTurnAmongOthers() const {
-  const Turn turn = UnpackTurn(row().turn.load(std::memory_order_seq_cst));
-  return turn.tenant == place_.tenant && !turn.closing;
-}
-
-// The lower half, which little-endian machines put first.
-const std::atomic<uint32_t>* CoreSeat::TurnFutex() const {
-  return reinterpret_cast<const std::atomic<uint32_t>*>(&row().turn);
+  const Turn turn = UnpackTurn(row().turn.load(std::memory_order_relaxed));
+  return turn.tenant == kOwnTenant && !turn.closing;
 }
 
 void CoreSeat::AwaitTurn(uint64_t most_ns) const {
-  if (!shares_device_) return;
-  const uint64_t word = row().turn.load(std::memory_order_seq_cst);
-  const Turn turn = UnpackTurn(word);
-  if (turn.tenant == place_.tenant && !turn.closing) return;
-  FutexWaitShared(TurnFutex(), static_cast<uint32_t>(word), most_ns, WakeBits(place_.tenant));
+  if (!shares_device()) return;
+  const Turn turn = UnpackTurn(row().turn.load(std::memory_order_acquire));
+  if (turn.tenant == kOwnTenant && !turn.closing) return;
+  if (turn.tenant >= kMaxCoreTenants) {
+    Nap(std::min(most_ns, kFreeNapNs));
+  } else {
+    board_->AwaitChange(turn.tenant, turn.began_us, most_ns, WakeBits(board_->author()));
+  }
 }
 
 void CoreSeat::Beat(uint64_t now_ns, bool outstanding, uint64_t ends_ns) {
-  if (!shares_device_) return;
+  if (!shares_device()) return;
   CoreMember& own = member();
   const bool was_outstanding = IsOutstanding(own.beat.load(std::memory_order_relaxed));
   if (outstanding) {
@@ -155,67 +203,94 @@ void CoreSeat::Beat(uint64_t now_ns, bool outstanding, uint64_t ends_ns) {
     own.idle_ns.store(now_ns, std::memory_order_relaxed);
   }
   own.ends_ns.store(ends_ns, std::memory_order_relaxed);
-  // Pairs with View: either the mover sees that we launch, or we see that the turn is closing.
+  // Pairs with OwnView: either a sibling that hands the turn over sees that we launch, or we see
+  // that it is closing.
   own.beat.store(PackBeat(now_ns, outstanding), std::memory_order_seq_cst);
 }
 
 void CoreSeat::NoteLaunches(uint64_t launch_ns) {
-  if (!shares_device_) return;
+  if (!shares_device()) return;
   const uint64_t quantum_ns = QuantumFor(launch_ns);
   Word& told = tenant().quantum_ns;
   if (told.load(std::memory_order_relaxed) == quantum_ns) return;
   told.store(quantum_ns, std::memory_order_relaxed);
 }
 
-void CoreSeat::HandOver(Turn from, uint32_t to, const TenantView* views, uint64_t now_ns) {
+// Who had the turn until now pays for it; who waited for it looks for the next holder.
+bool CoreSeat::Change(uint64_t* word, Turn to, const TenantView* views, uint64_t now_ns) {
+  const Turn from = UnpackTurn(*word);
+  const uint64_t packed = PackTurn(to);
+  if (!row().turn.compare_exchange_strong(*word, packed, std::memory_order_seq_cst)) return false;
+  *word = packed;
   CoreTenant* tenants = file_.region->tenants[place_.row];
-  if (from.tenant < kMaxCoreTenants) {
-    tenants[from.tenant].served_ns.fetch_add(CostOfTurn(from, views, now_ns),
-                                             std::memory_order_relaxed);
+  if (from.tenant == kOwnTenant) {
+    const uint64_t end_ns = UpTo(to.began_us * kNsInUs, now_ns);
+    tenant().served_ns.fetch_add(CostOfTurn(from, views, end_ns), std::memory_order_relaxed);
+  } else if (from.tenant < kMaxCoreTenants) {
+    board_->Wake(from.tenant, WakeBits(board_->author()));
   }
-  if (to != kNoTenant) {
-    RaiseVirtualTime(&row().virtual_ns, tenants[to].served_ns.load(std::memory_order_relaxed));
-    FutexWakeShared(TurnFutex(), WakeBits(to));
+  if (to.tenant < kMaxCoreTenants) {
+    RaiseVirtualTime(&row().virtual_ns,
+                     tenants[to.tenant].served_ns.load(std::memory_order_relaxed));
   }
+  return true;
 }
 
-bool CoreSeat::MoveTurn(uint64_t now_ns) {
-  if (!shares_device_) return false;
+// The holder closes and hands over; who waits takes what is nobody's, or of somebody who is not
+// there, for itself.
+void CoreSeat::Decide(uint64_t now_ns) {
   TenantView views[kMaxCoreTenants];
   uint64_t word = row().turn.load(std::memory_order_seq_cst);
   Turn turn = UnpackTurn(word);
   View(turn, now_ns, views);
-  bool changed = false;
-  if (turn.tenant < kMaxCoreTenants && !turn.closing) {
-    TenantView holder = views[turn.tenant];
-    views[turn.tenant].wants_ns = 0;
+  if (turn.tenant == kOwnTenant && !turn.closing) {
+    const TenantView holder = views[kOwnTenant];
+    views[kOwnTenant].wants_ns = 0;
     const uint32_t next = NextTenant(views, kMaxCoreTenants, now_ns);
     const TenantView* other = next != kNoTenant ? &views[next] : nullptr;
-    if (!IsTurnOver(holder, other, TurnBegan(turn, now_ns), now_ns)) return false;
+    if (!IsTurnOver(holder, other, TurnBegan(turn, now_ns), now_ns)) return;
     turn.closing = true;
-    if (!row().turn.compare_exchange_strong(word, PackTurn(turn), std::memory_order_seq_cst)) {
-      return false;
-    }
-    word = PackTurn(turn);
-    changed = true;
+    const uint64_t closing = PackTurn(turn);
+    if (!row().turn.compare_exchange_strong(word, closing, std::memory_order_seq_cst)) return;
+    word = closing;
     View(turn, now_ns, views);  // again: what was launched until now is outstanding
   }
-  if (turn.tenant < kMaxCoreTenants && !IsDrained(views[turn.tenant], now_ns)) return changed;
   const uint32_t next = NextTenant(views, kMaxCoreTenants, now_ns);
-  if (next == kNoTenant && turn.tenant == kNoTenant) return changed;
-  const uint64_t handed = PackTurn(NextTurn(turn, next, now_ns));
-  if (!row().turn.compare_exchange_strong(word, handed, std::memory_order_seq_cst)) return changed;
-  HandOver(turn, next, views, now_ns);
-  return true;
+  if (turn.tenant == kOwnTenant) {
+    if (!IsDrained(views[kOwnTenant], now_ns)) return;
+    if (!Change(&word, NextTurn(turn, next, now_ns), views, now_ns)) return;
+    PostNotice(now_ns);
+    const uint64_t author = next < kMaxCoreTenants ? AuthorOf(next) : 0;
+    board_->Wake(kOwnTenant, WakeBits(author) | WakeBits(board_->author()));
+    return;
+  }
+  if (next != kOwnTenant) return;
+  if (turn.tenant < kMaxCoreTenants &&
+      !IsAbandoned(views[turn.tenant], views[next], TurnBegan(turn, now_ns), now_ns)) {
+    return;
+  }
+  Change(&word, NextTurn(turn, next, now_ns), views, now_ns);
+}
+
+bool CoreSeat::MoveTurn(uint64_t now_ns) {
+  if (!shares_device() || !board_->TryEnter()) return false;
+  const CountedLock counted;
+  const uint64_t before = row().turn.load(std::memory_order_relaxed);
+  ReadNotices(now_ns);
+  CountWait(now_ns);
+  if (!IsAlone(now_ns)) Decide(now_ns);
+  PostNotice(now_ns);
+  board_->Leave();
+  return row().turn.load(std::memory_order_relaxed) != before;
 }
 
 bool CoreSeat::OthersWant(uint64_t now_ns, uint64_t window_ns) const {
-  if (!shares_device_) {
+  if (!shares_device()) {
     return IsRecent(row().foreign_ns.load(std::memory_order_relaxed), now_ns, kNeighbourLastsNs);
   }
   const CoreTenant* tenants = file_.region->tenants[place_.row];
   for (uint32_t other = 0; other < kMaxCoreTenants; ++other) {
-    if (other != place_.tenant &&
+    if (other != kOwnTenant &&
         IsRecent(tenants[other].active_ns.load(std::memory_order_relaxed), now_ns, window_ns)) {
       return true;
     }
@@ -224,7 +299,9 @@ bool CoreSeat::OthersWant(uint64_t now_ns, uint64_t window_ns) const {
 }
 
 uint64_t CoreSeat::TurnLeftNs(uint64_t now_ns) const {
-  if (!HasTurn() || !shares_device_ || !OthersWant(now_ns, kMemberSilentNs)) return UINT64_MAX;
+  if (!HasTurn() || !shares_device() || !OthersWant(now_ns, kMemberSilentNs) || IsAlone(now_ns)) {
+    return UINT64_MAX;
+  }
   const Turn turn = UnpackTurn(row().turn.load(std::memory_order_relaxed));
   const uint64_t end_ns = TurnBegan(turn, now_ns) + QuantumOf(tenant());
   // Beyond its quantum it ends when somebody else was served less, which may be soon.
@@ -232,13 +309,13 @@ uint64_t CoreSeat::TurnLeftNs(uint64_t now_ns) const {
 }
 
 bool CoreSeat::IsDraining() const {
-  if (!shares_device_) return false;
+  if (!shares_device()) return false;
   const Turn turn = UnpackTurn(row().turn.load(std::memory_order_relaxed));
-  return turn.tenant == place_.tenant && turn.closing;
+  return turn.tenant == kOwnTenant && turn.closing;
 }
 
 void CoreSeat::Leave(uint64_t now_ns) {
-  if (!shares_device_) return;
+  if (!shares_device()) return;
   member().wanted_ns.store(0, std::memory_order_relaxed);
   member().idle_ns.store(1, std::memory_order_relaxed);
   member().beat.store(PackBeat(now_ns, false), std::memory_order_seq_cst);
@@ -246,7 +323,7 @@ void CoreSeat::Leave(uint64_t now_ns) {
 }
 
 bool CoreSeat::LooksForNeighbours() const {
-  if (shares_device_) return false;
+  if (shares_device()) return false;
   const CoreShares shares = UnpackShares(tenant().shares.load(std::memory_order_relaxed));
   return shares.soft > shares.hard && shares.hard < kMostUnseenShare;
 }

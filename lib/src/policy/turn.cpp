@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "policy/moment.h"
 #include "policy/share.h"
 
 namespace gpufence {
@@ -69,6 +70,32 @@ bool IsTurnOver(const TenantView& holder, const TenantView* next, uint64_t began
   return holder.idle_since_ns != 0 && now_ns >= idle_ns + kTurnIdleNs;
 }
 
+bool IsAbandoned(const TenantView& holder, const TenantView& next, uint64_t began_ns,
+                 uint64_t now_ns) {
+  const uint64_t idle_ns = holder.idle_since_ns > began_ns ? holder.idle_since_ns : began_ns;
+  return holder.idle_since_ns != 0 && now_ns >= idle_ns + kTurnIdleNs + kTakeOverNs &&
+         IsTurnOver(holder, &next, began_ns, now_ns);
+}
+
+bool IsStillOutstanding(uint64_t beat_ns, uint64_t ends_ns, uint64_t now_ns) {
+  if (IsRecent(beat_ns, now_ns, kMemberSilentNs)) return true;
+  return ends_ns > now_ns && ends_ns - beat_ns <= kMostUnseenNs;
+}
+
+uint64_t WaitedAfter(uint64_t waited_ns, uint64_t passed_ns, TurnWait wait, uint32_t share,
+                     uint64_t shares) {
+  constexpr uint64_t kMostPassedNs = 20'000'000;  // beyond it this process did not run itself
+  // However much the others say that they may have.
+  constexpr uint64_t kMostShares = 4 * uint64_t{kWholeShare};
+  passed_ns = std::min(passed_ns, kMostPassedNs);
+  if (waited_ns > kMostTurnWaitNs) waited_ns = 0;  // a word that went wrong
+  if (wait == TurnWait::kContent) return 0;
+  if (wait == TurnWait::kWaits) return waited_ns + passed_ns;
+  shares = std::clamp(shares, uint64_t{kWholeShare}, kMostShares);
+  const uint64_t back_ns = passed_ns * 2 * shares / std::max(share, 1u);
+  return waited_ns > back_ns ? waited_ns - back_ns : 0;
+}
+
 bool IsDrained(const TenantView& holder, uint64_t now_ns) {
   return holder.idle_since_ns != 0 || holder.ends_ns <= now_ns;
 }
@@ -106,7 +133,7 @@ uint64_t CatchUp(uint64_t served_ns, uint64_t virtual_ns, uint32_t share) {
   if (static_cast<int64_t>(served_ns - earliest_ns) < 0) return earliest_ns;
   // A lead that no turn explains: a word that went wrong.
   const auto lead_ns = static_cast<int64_t>(served_ns - virtual_ns);
-  return lead_ns > kMostLeadNs ? virtual_ns + kMostLeadNs : served_ns;
+  return lead_ns >= kMostLeadNs ? virtual_ns : served_ns;
 }
 
 }  // namespace gpufence

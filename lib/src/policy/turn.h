@@ -17,7 +17,14 @@ inline constexpr uint64_t kTurnIdleNs = 200'000;
 // What a turn costs beside its time: the GPU's way to another process and back (141 us each on an
 // H200), so that whoever takes many short turns pays for them.
 inline constexpr uint64_t kTurnCostNs = 300'000;
-inline constexpr uint64_t kMemberSilentNs = 10'000'000;  // no heartbeat: stopped
+inline constexpr uint64_t kMemberSilentNs = 10'000'000;  // no heartbeat: stopped, or throttled
+// Whoever is silent and said when its work would be done is believed that much ahead.
+inline constexpr uint64_t kMostUnseenNs = 1'000'000'000;
+// Beyond kTurnIdleNs: a holder that is idle hands over by itself, if it is there at all.
+inline constexpr uint64_t kTakeOverNs = 300'000;
+// Nobody is kept from its share of turns for longer: then it goes without turns, for a while.
+inline constexpr uint64_t kMostTurnWaitNs = 5'000'000'000;
+inline constexpr uint64_t kAloneNs = 60'000'000'000;
 inline constexpr uint64_t kUnknownEnd = UINT64_MAX;
 inline constexpr uint32_t kNoTenant = UINT32_MAX;
 
@@ -62,6 +69,23 @@ bool IsEligible(const TenantView& tenant, uint64_t now_ns);
 bool IsTurnOver(const TenantView& holder, const TenantView* next, uint64_t began_ns,
                 uint64_t now_ns);
 
+// True when somebody who waits may take the turn without the holder's help: it is over, and nothing
+// of it is left.
+bool IsAbandoned(const TenantView& holder, const TenantView& next, uint64_t began_ns,
+                 uint64_t now_ns);
+
+// Whether what a process, or a container, said to be outstanding still is: the heartbeat behind it
+// is recent, or, where its threads are kept from running, the end that it foretold has not come.
+bool IsStillOutstanding(uint64_t beat_ns, uint64_t ends_ns, uint64_t now_ns);
+
+// How long a container was kept from its share of turns, after so much more time. It counts while
+// the container waits and could pay, is given back twice over while it has the turn (`shares`: of
+// all who want the device), and is over once it got what it wanted: it owes something, or wants
+// nothing.
+enum class TurnWait : uint8_t { kContent, kWaits, kHasTurn };
+uint64_t WaitedAfter(uint64_t waited_ns, uint64_t passed_ns, TurnWait wait, uint32_t share,
+                     uint64_t shares);
+
 // True when nothing of a holder that is closing is left, as seen or as expected: to be sure takes
 // another look, and to wake the next one takes time in any case.
 bool IsDrained(const TenantView& holder, uint64_t now_ns);
@@ -82,7 +106,7 @@ int64_t LeadOf(uint64_t served_ns, uint64_t virtual_ns);
 inline constexpr int64_t kMostLeadNs = 10'000'000'000;
 
 // `served_ns` of a tenant that was idle and is back: it keeps at most a long quantum of what it
-// missed, so that it is next but does not hoard.
+// missed, so that it is next but does not hoard; a lead of kMostLeadNs is forgiven.
 uint64_t CatchUp(uint64_t served_ns, uint64_t virtual_ns, uint32_t share);
 
 }  // namespace gpufence

@@ -1,7 +1,8 @@
-// The bytes of a core file: who runs on which device, what each container owes, whose turn it is.
-// Shared by every container of a node, across library versions: changing anything here means a new
-// kCoreLayoutVersion, which is part of the file's name. Must not know how the file is found, nor
-// what the words mean to whoever decides.
+// The bytes of a core file: who of a container runs on which device, what the container owes, and
+// what it knows of its neighbours' turns. Shared by the processes of one container, across library
+// versions: changing anything here means a new kCoreLayoutVersion, which is part of the file's
+// name. No other container has it. Must not know how the file is found, nor what the words mean to
+// whoever decides.
 //
 // Nothing in it is trusted: any word may hold anything, and must then do no more harm than a wrong
 // share for a while. What one process alone knows, it writes again (SignAgain).
@@ -15,15 +16,16 @@
 namespace gpufence {
 
 inline constexpr uint64_t kCoreMagic = 0x3165726f63706667;  // "gfpcore1"
-inline constexpr uint32_t kCoreLayoutVersion = 2;
+inline constexpr uint32_t kCoreLayoutVersion = 3;
 inline constexpr uint32_t kMaxCoreRows = 64;       // devices
-inline constexpr uint32_t kMaxCoreTenants = 64;    // containers on a device
+inline constexpr uint32_t kMaxCoreTenants = 64;    // on a device: the container and neighbours
+inline constexpr uint32_t kOwnTenant = 0;          // the container's place among them
 inline constexpr uint32_t kMaxCoreMembers = 2048;  // processes
 inline constexpr uint32_t kCoreGaps = 16;
 
-// A container on a device.
+// A container on a device: this one, or a neighbour as far as its notice tells (state/notice.h).
 struct CoreTenant {
-  Word key;                // hash of the container's name; 0: nobody
+  Word key;                // hash of the container's name, or a notice's author; 0: nobody
   Word due_ns;             // when all it used is paid for (policy/share.h)
   Word charged_until_ns;   // what lies before was charged, or is a gap
   Word shares;             // the lowest among its living members (CoreShares)
@@ -34,7 +36,12 @@ struct CoreTenant {
   Word gaps[kCoreGaps];    // what was passed over by charged_until_ns (policy/core_busy.h)
   Word charged_ns;         // all GPU time it was ever charged: for display
   Word quantum_ns;         // how long its turns are; 0: as libraries before this word had it
-  uint64_t reserved[6];
+  // Of neighbours alone.
+  Word beat_ns;  // when it wrote its notice; 0: it is dead
+  Word wants_ns;
+  Word idle_ns;
+  Word ends_ns;
+  uint64_t reserved[2];
 };
 static_assert(sizeof(CoreTenant) == 128 + 8 * kCoreGaps);
 
@@ -59,9 +66,13 @@ struct CoreRow {
   Word turn;         // policy/turn.h
   Word virtual_ns;   // where the served_ns of whoever holds the turn began
   Word foreign_ns;   // when somebody who has no seat here last used the device
-  uint64_t reserved[2];
+  Word author;       // of the container's notice; 0: it has none
+  Word waited_ns;    // how long the container was kept from its share of turns (policy/patience.h)
+  Word counted_ns;   // until when that was counted
+  Word alone_ns;     // until when it goes without turns
+  uint64_t reserved[6];
 };
-static_assert(sizeof(CoreRow) == 64);
+static_assert(sizeof(CoreRow) == 128);
 
 struct CoreHeader {
   Word magic;  // stored last by the maker
@@ -82,7 +93,7 @@ struct CoreRegion {
   CoreMember members[kMaxCoreRows][kMaxCoreMembers];
 };
 static_assert(offsetof(CoreRegion, rows) == 64);
-static_assert(offsetof(CoreRegion, processes) == 64 + 64 * kMaxCoreRows);
+static_assert(offsetof(CoreRegion, processes) == 64 + 128 * kMaxCoreRows);
 
 // Where scans of members end.
 inline uint32_t HighMember(const CoreRegion* region) {

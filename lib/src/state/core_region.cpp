@@ -39,27 +39,10 @@ constexpr SharedFileKind kCoreKind = {.bytes = sizeof(CoreRegion),
                                       .write_header = WriteHeader,
                                       .is_ready = IsReady};
 
-// The words are moments of one clock: it starts anew with the machine, and a container may have one
-// of its own. Processes that read different clocks must not share a file.
-uint64_t ClockIdentity() {
-  char boot[64] = "";
-  const int file = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-  if (file >= 0) {
-    const ssize_t got = read(file, boot, sizeof boot - 1);
-    boot[got > 0 ? got : 0] = '\0';
-    close(file);
-  }
-  struct stat clock = {};
-  if (stat("/proc/self/ns/time", &clock) != 0) clock = {};
-  return HashText(boot) ^ clock.st_ino;
-}
-
 // `name` keeps the text.
-SharedFilePlaces PlacesFor(const char* node_folder, const RegionPlaces& own, char name[NAME_MAX]) {
-  const bool shared = node_folder[0] != '\0';
-  snprintf(name, NAME_MAX, "gpufence-%s.cores%u-%08x", shared ? "node" : own.container,
-           kCoreLayoutVersion, static_cast<uint32_t>(ClockIdentity()));
-  if (shared) return {.folders = {node_folder}, .file_name = name, .lock_folder = node_folder};
+SharedFilePlaces PlacesFor(const RegionPlaces& own, char name[NAME_MAX]) {
+  snprintf(name, NAME_MAX, "gpufence-%s.cores%u-%08x", own.container, kCoreLayoutVersion,
+           static_cast<uint32_t>(ClockIdentity()));
   return InPlaces(own, name);
 }
 
@@ -152,8 +135,7 @@ constinit pid_t owner = 0;
 
 }  // namespace
 
-bool OpenCoreFile(const char* node_folder, const RegionPlaces& own, CoreFile* file, char* why,
-                  size_t why_bytes) {
+bool OpenCoreFile(const RegionPlaces& own, CoreFile* file, char* why, size_t why_bytes) {
   if (owner != getpid()) {
     opened_file.CloseInherited();
     own_file = {};
@@ -161,7 +143,7 @@ bool OpenCoreFile(const char* node_folder, const RegionPlaces& own, CoreFile* fi
   }
   if (own_file.region == nullptr) {
     char name[NAME_MAX];
-    const SharedFilePlaces places = PlacesFor(node_folder, own, name);
+    const SharedFilePlaces places = PlacesFor(own, name);
     const bool opened = places.folders[0] == nullptr
                             ? OpenPrivate(&own_file, why, why_bytes)
                             : OpenShared(places, &opened_file, &own_file, why, why_bytes);
@@ -169,29 +151,6 @@ bool OpenCoreFile(const char* node_folder, const RegionPlaces& own, CoreFile* fi
   }
   *file = own_file;
   return true;
-}
-
-bool HasNodeFile(const char* node_folder) {
-  char name[NAME_MAX];
-  SharedFile found;
-  if (!FindSharedFile(kCoreKind, PlacesFor(node_folder, {}, name), O_RDWR, &found)) return false;
-  CloseSharedFile(kCoreKind, &found);
-  return true;
-}
-
-bool StandsAlone(const RegionPlaces& own) {
-  char name[NAME_MAX];
-  SharedFile found;
-  if (!FindSharedFile(kCoreKind, PlacesFor("", own, name), O_RDONLY, &found)) return false;
-  const auto* region = static_cast<const CoreRegion*>(found.memory);
-  const uint64_t own_namespace = OwnPidNamespace();
-  bool lives = false;
-  for (uint32_t member = 0; !lives && member < HighMember(region); ++member) {
-    lives = IsLocked(found.fd, member) &&
-            AskPid(region->processes[member], own_namespace, Effort::kThorough) != Owner::kGone;
-  }
-  CloseSharedFile(kCoreKind, &found);
-  return lives;
 }
 
 int ReopenCoreFile(const CoreFile& file) {
@@ -204,8 +163,9 @@ int ReopenCoreFile(const CoreFile& file) {
 CoreSignature SignatureOf(const CoreFile& file, CorePlace place) {
   const CoreRegion& region = *file.region;
   return {region.rows[place.row].key.load(std::memory_order_relaxed),
-          region.tenants[place.row][place.tenant].key.load(std::memory_order_relaxed),
-          region.members[place.row][file.member].shares.load(std::memory_order_relaxed)};
+          region.tenants[place.row][kOwnTenant].key.load(std::memory_order_relaxed),
+          region.members[place.row][file.member].shares.load(std::memory_order_relaxed),
+          region.rows[place.row].author.load(std::memory_order_relaxed)};
 }
 
 void SignAgain(const CoreFile& file, CorePlace place, const CoreSignature& signature) {
@@ -218,11 +178,11 @@ void SignAgain(const CoreFile& file, CorePlace place, const CoreSignature& signa
     SignRecord(file);
   }
   region->rows[place.row].key.store(signature.row_key, std::memory_order_release);
-  region->tenants[place.row][place.tenant].key.store(signature.tenant_key,
-                                                     std::memory_order_release);
+  region->rows[place.row].author.store(signature.author, std::memory_order_release);
+  region->tenants[place.row][kOwnTenant].key.store(signature.tenant_key, std::memory_order_release);
   CoreMember& own = region->members[place.row][file.member];
   own.shares.store(signature.shares, std::memory_order_relaxed);
-  own.tenant.store(place.tenant + 1, std::memory_order_release);
+  own.tenant.store(kOwnTenant + 1, std::memory_order_release);
 }
 
 }  // namespace gpufence

@@ -1,10 +1,8 @@
-// The core file: where it is, and who has a place in it. In the operator's node folder, where every
-// container of the node finds the others, or beside the container's own region.
+// The core file: where it is, and who has a place in it. Beside the container's own region, for its
+// processes alone.
 //
-// A process lives as long as it holds the lock on its byte (state/slots.h says why). Joining is the
-// only step that excludes anybody: processes of one container join a device one after another,
-// under a lock that the kernel drops with its holder, and that nobody waits for longer than a
-// moment. Must not know turns, budgets or CUDA.
+// A process lives as long as it holds the lock on its byte (state/slots.h says why). Nobody
+// excludes anybody. Must not know turns, budgets or CUDA.
 #pragma once
 
 #include <stddef.h>
@@ -26,10 +24,9 @@ struct CoreFile {
   uint64_t pid_namespace = 0;
 };
 
-// A container's place on one device.
+// A container's place on one device: its row, in which it is kOwnTenant.
 struct CorePlace {
   uint32_t row;
-  uint32_t tenant;
 };
 
 // What was written when a process took its seat, and has to stay there while it lives.
@@ -37,23 +34,16 @@ struct CoreSignature {
   uint64_t row_key;
   uint64_t tenant_key;
   uint64_t shares;
+  uint64_t author;
 };
 
-// Opens the file in `node_folder`, or, when that is "", the container's own in one of `own`'s
-// folders, or, when it has none, in memory; takes a member's place in it. Opened once per process:
-// later calls give the same. False with one clause in `why`. One thread at a time.
-bool OpenCoreFile(const char* node_folder, const RegionPlaces& own, CoreFile* file, char* why,
-                  size_t why_bytes);
+// Opens the container's file in one of `own`'s folders, or, when it has none, in memory; takes a
+// member's place in it. Opened once per process: later calls give the same. False with one clause
+// in `why`. One thread at a time.
+bool OpenCoreFile(const RegionPlaces& own, CoreFile* file, char* why, size_t why_bytes);
 
-// True where the containers' file is there and can be used, whoever may write to the folder.
-bool HasNodeFile(const char* node_folder);
-
-// True while processes of the container live that stand alone with it, in a file of their own.
-bool StandsAlone(const RegionPlaces& own);
-
-// Finds or makes the device's row and the container's tenant there, and publishes this process's
-// shares, which are the tenant's where that is new. False with one clause in `why`. One thread at a
-// time.
+// Finds or makes the device's row, and publishes this process's shares, which are the container's
+// where it is new. False with one clause in `why`. One thread at a time.
 bool JoinCoreRow(const CoreFile& file, const char* container, const uint8_t uuid[16],
                  CoreShares shares, uint64_t now_ns, CorePlace* place, char* why, size_t why_bytes);
 
@@ -64,6 +54,9 @@ int ReopenCoreFile(const CoreFile& file);
 // The lowest shares of the tenant's living members (packed), at a system call for each; 0: none of
 // them is known to live.
 uint64_t LowestShares(const CoreFile& file, CorePlace place);
+
+// True while other processes of the container use the device.
+bool HasLivingSiblings(const CoreFile& file, CorePlace place);
 
 // What the file says now, of a place that was just taken.
 CoreSignature SignatureOf(const CoreFile& file, CorePlace place);

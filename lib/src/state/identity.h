@@ -13,6 +13,10 @@ inline constexpr size_t kContainerNameBytes = 129;
 // of a container, another one for its neighbours even where they share /dev/shm.
 void NameContainer(const char* given, char name[kContainerNameBytes]);
 
+// Which clock this process's monotonic one is: it starts anew with the machine, and a container may
+// have one of its own. Moments of different clocks must not be compared.
+uint64_t ClockIdentity();
+
 // FNV-1a, 64 bits: for keys, not for secrets.
 uint64_t HashText(const char* text);
 

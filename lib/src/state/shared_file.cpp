@@ -26,18 +26,6 @@ constexpr mode_t kFolderMode = 01777;
 // early comes again with the next command only.
 constexpr int kOpenAttempts = 100;
 
-// A program that closed its standard streams goes on writing to their numbers, and must not write
-// into the file. EMFILE or so, like open(), when there is no other number.
-int OpenBeyondStreams(const char* path, int flags, mode_t mode = 0) {
-  const int fd = open(path, flags | O_CLOEXEC | O_NOFOLLOW, mode);
-  if (fd < 0 || fd > STDERR_FILENO) return fd;
-  const int beyond = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-  const int error = errno;
-  close(fd);
-  errno = error;
-  return beyond;
-}
-
 // kDamaged: readable, but no file of this kind. Files appear whole (see Make), so it is not one
 // that somebody is still building.
 enum class Opened { kReady, kAbsent, kDamaged, kUnusable };
@@ -291,6 +279,19 @@ bool MapInPlace(const SharedFileKind& kind, SharedFile* file, const char* path, 
 }
 
 }  // namespace
+
+int BeyondStreams(int fd) {
+  if (fd < 0 || fd > STDERR_FILENO) return fd;
+  const int beyond = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+  const int error = errno;
+  close(fd);
+  errno = error;
+  return beyond;
+}
+
+int OpenBeyondStreams(const char* path, int flags, mode_t mode) {
+  return BeyondStreams(open(path, flags | O_CLOEXEC | O_NOFOLLOW, mode));
+}
 
 bool FindSharedFile(const SharedFileKind& kind, const SharedFilePlaces& places, int mode,
                     SharedFile* file) {

@@ -53,6 +53,12 @@ bool OpenSharedFile(const SharedFileKind& kind, const SharedFilePlaces& places, 
 // The folder in which the file would be made now; null: none is open.
 const char* FolderOf(const SharedFilePlaces& places);
 
+// A descriptor that is none of the standard streams' numbers: a program that closed those goes on
+// writing to them, and must not write into the file. -1 with errno, EMFILE or so, when there is no
+// other number. The second opens a file so, and never through a link.
+int BeyondStreams(int fd);
+int OpenBeyondStreams(const char* path, int flags, mode_t mode = 0);
+
 // To be called once the lock on a slot's byte shows that the file is in use.
 void HasPlace(int fd);
 

@@ -47,30 +47,13 @@ CoreShares Imposed(CoreLimits* limits, const CoreClaim& claim) {
   return shares.hard == 0 ? CoreShares{} : Below(claim.ceiling, shares);
 }
 
-// Why the node folder cannot be used; null: it can.
-const char* FaultOf(const char* folder, const RegionPlaces& own) {
-  struct stat found = {};
-  if (stat(folder, &found) != 0) return ErrorText(errno);
-  if (!S_ISDIR(found.st_mode)) return ErrorText(ENOTDIR);
-  if (StandsAlone(own)) return "processes of the container that cannot use it are there already";
-  if (faccessat(AT_FDCWD, folder, W_OK | X_OK, AT_EACCESS) == 0) return nullptr;
-  const int error = errno;
-  return HasNodeFile(folder) ? nullptr : ErrorText(error);
-}
-
-// The node folder, or "" with a warning: without one the container stands alone. Processes of
-// several users do not all have the same rights: those who come later do as those who came first,
-// since each file has a share of its own. Tables that are full refuse, for the same reason.
-const char* UsableNodeFolder(const char* folder, const RegionPlaces& own) {
-  if (folder[0] == '\0') return folder;
-  const char* fault = FaultOf(folder, own);
-  if (fault == nullptr) return folder;
+// Processes of several users do not all have the same rights there; they still share one limit.
+void SayAlone(const char* folder, const char* why) {
   GPUFENCE_LOG(kWarn,
                "GPUFENCE_NODE_DIR='%s' is not used: %s. The container holds its core limit alone, "
                "without turns with its neighbours; mount a folder there that all containers of the "
                "GPU can write to",
-               folder, fault);
-  return "";
+               folder, why);
 }
 
 bool Sit(Cores* cores, CoreClaim* claim, CoreShares imposed, char* why, size_t why_bytes) {
@@ -82,9 +65,12 @@ bool Sit(Cores* cores, CoreClaim* claim, CoreShares imposed, char* why, size_t w
   const uint32_t count = cores->count.load(std::memory_order_relaxed);
   CoreDevice* device = &cores->devices[count];
   const CoreShares shares = claim->own.hard == 0 ? CoreShares{kWholeShare, 0} : claim->own;
-  if (!device->seat.Join(UsableNodeFolder(limits.node_folder, own), own, claim->uuid, shares.hard,
-                         shares.soft, NowNs(), why, why_bytes, imposed)) {
+  if (!device->seat.Join(limits.node_folder, own, claim->uuid, shares.hard, shares.soft, NowNs(),
+                         why, why_bytes, imposed)) {
     return false;
+  }
+  if (limits.node_folder[0] != '\0' && !device->seat.shares_device()) {
+    SayAlone(limits.node_folder, why);
   }
   memcpy(device->uuid, claim->uuid, sizeof device->uuid);
   device->ordinal = claim->ordinal;

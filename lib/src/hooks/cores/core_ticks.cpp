@@ -1,6 +1,7 @@
 // What is done at every look: charging, gates, turns; and when to look again.
 #include <algorithm>
 
+#include "core/log.h"
 #include "device/markers/collect.h"
 #include "device/markers/forecast.h"
 #include "hooks/cores/core_pace.h"
@@ -105,6 +106,18 @@ void CountHeld(CoreDevice* device) {
   const uint64_t ns = device->held_ns.exchange(0, std::memory_order_relaxed);
   device->activity->launches_held.fetch_add(launches, std::memory_order_relaxed);
   device->activity->held_ns.fetch_add(ns, std::memory_order_relaxed);
+}
+
+// Once, however often it comes to that.
+void SayKeptOut(const CoreDevice& device, uint64_t now_ns) {
+  static constinit std::atomic<bool> said{false};
+  if (!device.seat.shares_device() || !device.seat.IsAlone(now_ns)) return;
+  if (said.exchange(true, std::memory_order_relaxed)) return;
+  GPUFENCE_LOG(kWarn,
+               "device %u: other containers kept this one from its turns for 5 s: it goes without "
+               "turns for a minute. Its own limit holds; look for a container in the node folder "
+               "that does not follow the turns",
+               device.ordinal);
 }
 
 bool AnyOthers(const Cores* cores, uint64_t now_ns) {
@@ -242,7 +255,8 @@ void TickCores(Cores* cores, uint64_t now_ns) {
     device->seat.Beat(now_ns, active,
                       active && others ? EndsNs(&cores->markers, device->ordinal, now_ns) : 0);
     if (waits) device->seat.WantTurn(now_ns);
-    if (waits || others) device->seat.MoveTurn(now_ns);
+    device->seat.MoveTurn(now_ns);
+    SayKeptOut(*device, now_ns);
     if (MustAsk(*device, now_ns)) {
       device->closed.store(1, std::memory_order_release);
     }

@@ -175,8 +175,8 @@ void TryEverything(std::string_view text) {
   for (std::string& each : lines) environment.push_back(each.data());
   environment.push_back(nullptr);
   char why[400] = "";
-  const ConfigResult result = ReadClaimsFrom({root_folder.c_str(), environment.data()}, the_scratch,
-                                             the_claims, why, sizeof why);
+  const ConfigResult result = ReadClaimsFrom({root_folder.c_str(), environment.data(), false},
+                                             the_scratch, the_claims, why, sizeof why);
   CheckClaims(result, *the_claims, why);
   remove((root_folder + path).c_str());
 }

@@ -145,7 +145,8 @@ std::string ClaimsAsJson(const Claims& claims) {
          ",\"container\":" + Json(claims.container) +
          ",\"state_folder\":" + Json(claims.state_folder) +
          ",\"node_folder\":" + Json(claims.node_folder) +
-         ",\"device_name\":" + Json(claims.device_name) + ",\"log_file\":" + Json(claims.log_file) +
+         ",\"device_name\":" + Json(claims.device_name) +
+         ",\"hypervisor\":" + Json(claims.hypervisor) + ",\"log_file\":" + Json(claims.log_file) +
          ",\"log_is_daily\":" + (claims.log_is_daily ? "true" : "false");
 }
 
@@ -208,8 +209,8 @@ void ReadAndResolve(const Texts& texts, Claims* claims, Scratch* scratch) {
   environment.push_back(nullptr);
   char why[512] = "";
   SuggestLogLevel(LogLevel::kWarn);
-  const ConfigResult read =
-      ReadClaimsFrom({texts[1].c_str(), environment.data()}, scratch, claims, why, sizeof why);
+  const ConfigResult read = ReadClaimsFrom({texts[1].c_str(), environment.data(), false}, scratch,
+                                           claims, why, sizeof why);
   printf("{\"read\":\"%s\",\"log\":\"%s\"", NameOf(read), EnabledLevel());
   if (read == ConfigResult::kInvalid) {
     printf(",\"why\":%s}\n", Json(why).c_str());

@@ -90,6 +90,7 @@ def answer(asked: Machine) -> dict[str, Any]:
         "state_folder": claims.state_folder,
         "node_folder": claims.node_folder,
         "device_name": claims.device_name,
+        "hypervisor": claims.hypervisor,
         "log_file": claims.log_file,
         "log_is_daily": claims.log_is_daily,
     }
@@ -142,5 +143,6 @@ def check(case: dict[str, Any], got: dict[str, Any]) -> None:
         assert got["notes"] == case["notes"]
     if "core_sources" in case:
         assert [each[5:7] for each in limited] == case["core_sources"]
-    for key in ("container", "device_name", "log", "log_file", "log_is_daily", "node_folder"):
+    keys = ("container", "device_name", "hypervisor", "log", "log_file", "log_is_daily")
+    for key in (*keys, "node_folder"):
         assert got[key] == case.get(key, got[key])

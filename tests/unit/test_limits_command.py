@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import subprocess
 from pathlib import Path
 
@@ -310,6 +311,18 @@ def test_an_unknown_name_of_ours_is_refused_with_the_nearest(
         "gpufence: limits refused: unknown variable GPUFENCE_MEMORY_LIMT. "
         "Did you mean GPUFENCE_MEMORY_LIMIT?\n"
     )
+
+
+def test_config_tells_whom_a_program_would_ask_and_asks_nobody() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+        port = str(listener.getsockname()[1])
+        done = gpufence("config", HYPERVISOR_IP="127.0.0.1", HYPERVISOR_PORT=port)
+        with pytest.raises(BlockingIOError):
+            listener.accept()
+
+    asked = f"vgpu.rs's hypervisor at 127.0.0.1 port {port}"
+    assert (done.stdout, done.stderr) == (f"to be asked   {asked}, at cuInit\n", "")
 
 
 def test_nothing_set_is_told_as_such() -> None:

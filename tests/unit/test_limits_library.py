@@ -164,7 +164,8 @@ VALUES = st.one_of(
         ["", "0", "1g", "512m", "50%", "30", "100", "true", "off", "on", "1.5", "disable", "false",
          "debug", "a=trace,off", "3", "-1", "GPU-" + UUID, f"GPU-{UUID},GPU-{UUID},", "all",
          '{"0":1048576}', '{"0":1048576,"GPU-' + UUID + '":7}', '{"1":40}', '{"1":1,}', "process",
-         "/run/x", "/opt/x.conf", "shared", "always", "file", "file:/a", "null", "yes"]
+         "/run/x", "/opt/x.conf", "shared", "always", "file", "file:/a", "null", "yes",
+         "10.0.0.1", "::1", "8000", "65536"]
     ),
     st.text(BYTES.filter(lambda c: c != "\0"), max_size=8),
 )  # fmt: skip

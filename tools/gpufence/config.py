@@ -205,6 +205,8 @@ def _as_text(claims: Claims, rows: list[Row], explain: bool) -> list[str]:
                 for claim in row.overruled
                 if claim.amount or row.applies
             ]
+    if claims.hypervisor:
+        lines.append(f"to be asked   vgpu.rs's hypervisor at {claims.hypervisor}, at cuInit")
     return lines + [f"warning       {note}" for note in claims.notes] or ["no limit is set"]
 
 
@@ -267,6 +269,7 @@ def _as_dict(claims: Claims, rows: list[Row]) -> dict[str, object]:
         "scope": "process" if claims.process_scope else "container",
         "container": claims.container or None,
         "state_folder": claims.state_folder or None,
+        "hypervisor": claims.hypervisor or None,
         "log_level": claims.log_level,
         "warnings": claims.notes,
     }

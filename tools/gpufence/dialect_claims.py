@@ -5,6 +5,8 @@ The same as lib/src/config/{dialect_files,shared_file}.cpp.
 
 from __future__ import annotations
 
+import re
+import socket
 from dataclasses import replace
 
 from . import sizes, sources
@@ -149,6 +151,8 @@ def read_shared_file(reading: Reading) -> None:
     path = named or f"{folder}/shm"
     if len(path) >= 192:
         raise ConfigError("TF_SHM_FILE or SHM_PATH is too long. Name a shorter path")
+    if not named:
+        _read_hypervisor(reading)
     content = sources.read_file(reading.system.root, path, sources.SMALL_FILE_BYTES)
     # SHM_PATH is a name that others use as well: only a file there says that ours is meant.
     if content is FileResult.MISSING and not named:
@@ -180,6 +184,33 @@ def read_shared_file(reading: Reading) -> None:
         reading.add(memory)
         cores = 0 if device.percent == 100 else device.percent * THOUSAND
         reading.add(replace(memory, kind=Kind.CORES, amount=cores))
+
+
+def _read_hypervisor(reading: Reading) -> None:
+    """Whom a program will ask at cuInit; nobody is asked here."""
+    address = reading.text(Dialect.VGPU_RS, Setting.HYPERVISOR_ADDRESS)
+    port = reading.text(Dialect.VGPU_RS, Setting.HYPERVISOR_PORT)
+    if not address or not port:
+        return
+    if not _is_address(address):
+        shown = sizes.quote(address)
+        raise ConfigError(
+            f"HYPERVISOR_IP='{shown}' is no IPv4 or IPv6 address. Write the node's, or unset it"
+        )
+    if not re.fullmatch(r"0*[1-9][0-9]{0,4}", port) or int(port) > 65535:
+        shown = sizes.quote(port)
+        raise ConfigError(f"HYPERVISOR_PORT='{shown}' is no port. Write 1 to 65535, or unset it")
+    reading.claims.hypervisor = f"{address} port {int(port)}"
+
+
+def _is_address(text: str) -> bool:
+    for family in (socket.AF_INET, socket.AF_INET6):
+        try:
+            socket.inet_pton(family, c_text(text))
+        except (OSError, ValueError):
+            continue
+        return len(text) < 64
+    return False
 
 
 def _add_file_claim(

@@ -72,6 +72,7 @@ class Claims:
     state_folder: str = ""
     node_folder: str = ""
     device_name: str = ""
+    hypervisor: str = ""  # whom a program will ask for limits; "" when nobody
     log_level: str = "warn"
     log_file: str = ""
     log_is_daily: bool = False

@@ -63,12 +63,14 @@ class Setting(enum.IntEnum):
     WORKSPACE = 25
     SHARED_FOLDER = 26
     SHARED_FILE = 27
-    LOG_LEVEL = 28
-    LOG_SWITCH = 29
-    LOG_SINK = 30
-    LOG_FILE = 31
-    ELSEWHERE = 32
-    IGNORED = 33
+    HYPERVISOR_ADDRESS = 28
+    HYPERVISOR_PORT = 29
+    LOG_LEVEL = 30
+    LOG_SWITCH = 31
+    LOG_SINK = 32
+    LOG_FILE = 33
+    ELSEWHERE = 34
+    IGNORED = 35
 
 
 class Keys(enum.IntEnum):

@@ -231,7 +231,10 @@ def limits(scene: Scene) -> tuple[Finding, Claims | None]:
     keys = ("kind", "gpu", "amount", "source")
     found.facts |= {"readable": True, "limits": [dict(zip(keys, row, strict=True)) for row in rows]}
     found.told += [f"{kind} of {gpu}: {amount}  {source}" for kind, gpu, amount, source in rows]
-    found.told += [] if rows else ["none is set"]
+    if claims.hypervisor:
+        found.told.append(f"asked of vgpu.rs's hypervisor at {claims.hypervisor}, at cuInit")
+    elif not rows:
+        found.told.append("none is set")
     fix = "See `gpufence config --explain`"
     found.notes += [failed("limits", note.rstrip("."), fix) for note in claims.notes]
     return found.done(), claims

@@ -82,6 +82,8 @@ void Clear(Claims* claims) {
   claims->state_folder[0] = '\0';
   claims->node_folder[0] = '\0';
   claims->device_name[0] = '\0';
+  claims->hypervisor[0] = '\0';
+  claims->choice.count = 0;
   claims->log_file[0] = '\0';
   claims->log_is_daily = false;
 }
@@ -121,7 +123,7 @@ ConfigResult ReadClaimsFrom(const Sources& sources, Scratch* scratch, Claims* cl
   Clear(claims);
   Reading reading{&sources, scratch, claims, {why, why_bytes}};
   if (!ReadEverything(&reading)) return ConfigResult::kInvalid;
-  const bool claimed = ClaimsAnything(*claims);
+  const bool claimed = ClaimsAnything(*claims) || claims->choice.count > 0;
   // Also without a limit: an operator may have set one where the container keeps its region.
   const bool readable = ReadScope(&reading);
   if (!claimed) return ConfigResult::kNothing;
@@ -134,7 +136,7 @@ ConfigResult ReadClaims(Claims* claims, char* why, size_t why_bytes) {
     snprintf(why, why_bytes, "no memory to read the limits. Free some");
     return ConfigResult::kInvalid;
   }
-  const Sources sources{"", Environment()};
+  const Sources sources{"", Environment(), true};
   const ConfigResult result = ReadClaimsFrom(sources, scratch, claims, why, why_bytes);
   SuggestLogFile(claims->log_file, claims->log_is_daily);
   if (result == ConfigResult::kLimits) NameIgnored(scratch->statements);

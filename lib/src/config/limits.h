@@ -45,6 +45,12 @@ struct Claim {
   char source[kSourceBytes];  // "GPUFENCE_MEMORY_LIMIT=4g", for messages
 };
 
+// The GPUs that a container may use, where somebody chose them; none: nobody did.
+struct GpuChoice {
+  size_t count;
+  uint8_t uuids[kMostLimitedDevices][16];
+};
+
 struct Claims {
   size_t count;
   Claim claims[kMostClaims];
@@ -53,8 +59,10 @@ struct Claims {
   char state_folder[256];  // GPUFENCE_STATE_DIR; "" when not set
   char node_folder[256];   // GPUFENCE_NODE_DIR; "" when not set
   char device_name[96];    // VCUDA_DEVICE_NAME; "" when not set
-  char log_file[256];      // where log lines go; "" is stderr
-  bool log_is_daily;       // the date is appended to it
+  char hypervisor[80];     // whom vgpu.rs asks for limits; "" when nobody
+  GpuChoice choice;
+  char log_file[256];  // where log lines go; "" is stderr
+  bool log_is_daily;   // the date is appended to it
   size_t note_count;
   char notes[kMostNotes][kNoteBytes];  // warnings for the moment when limits take effect
 };

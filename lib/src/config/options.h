@@ -43,6 +43,8 @@ enum class Setting : uint8_t {
   kWorkspace,
   kSharedFolder,  // where vgpu.rs's hypervisor keeps its file
   kSharedFile,    // that file itself
+  kHypervisorAddress,
+  kHypervisorPort,
   kLogLevel,
   kLogSwitch,
   kLogSink,    // word

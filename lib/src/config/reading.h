@@ -44,6 +44,7 @@ bool ReadSwitches(Reading* reading, Hidden* hidden);
 bool ReadVgpuConfig(Reading* reading, Hidden* hidden);
 bool ReadVcudaFile(Reading* reading, Hidden* hidden);
 bool ReadAlnairWorkspace(Reading* reading, Hidden* hidden);
+bool ReadHypervisor(Reading* reading);
 bool ReadSharedFile(Reading* reading, Hidden* hidden);
 bool ReadAmounts(Reading* reading, const Hidden& hidden);
 bool ReadMaps(Reading* reading, const Hidden& hidden);

@@ -8,6 +8,7 @@
 #include "config/claims.h"
 #include "config/options.h"
 #include "config/size.h"
+#include "config/uuid.h"
 #include "config/visible.h"
 
 namespace gpufence {
@@ -284,6 +285,30 @@ bool CheckTargets(Resolution* resolution) {
   return true;
 }
 
+bool IsChosen(const GpuChoice& choice, const DeviceIdentity& device) {
+  for (size_t i = 0; i < choice.count; ++i) {
+    if (memcmp(choice.uuids[i], device.uuid, sizeof device.uuid) == 0) return true;
+  }
+  return false;
+}
+
+// vgpu.rs hides the others by CUDA_VISIBLE_DEVICES. The program's environment is not ours to
+// change, and a GPU that another pod pays for is not this one's.
+bool CheckChoice(Resolution* resolution) {
+  const Claims& claims = resolution->claims;
+  for (size_t d = 0; d < resolution->device_count && claims.choice.count > 0; ++d) {
+    const DeviceIdentity& device = resolution->devices[d];
+    if (device.ordinal == kInvisible || IsChosen(claims.choice, device)) continue;
+    char given[kUuidTextBytes];
+    WriteUuid(claims.choice.uuids[0], given);
+    return resolution->complaint.Say(
+        "vgpu.rs's hypervisor at %s gives this container %zu of the GPUs, and GPU %u is none of "
+        "them. Set CUDA_VISIBLE_DEVICES to those it gives, the first of which is %s",
+        claims.hypervisor, claims.choice.count, device.ordinal, given);
+  }
+  return true;
+}
+
 }  // namespace
 
 ConfigResult ResolveAndWarn(const Claims& claims, const DeviceIdentity* devices, size_t count,
@@ -291,7 +316,7 @@ ConfigResult ResolveAndWarn(const Claims& claims, const DeviceIdentity* devices,
                             size_t why_bytes) {
   Resolution resolution{claims, devices, count, warn, {why, why_bytes}, false, false};
   for (size_t i = 0; i < claims.note_count; ++i) warn(claims.notes[i]);
-  if (!CheckTargets(&resolution)) return ConfigResult::kInvalid;
+  if (!CheckChoice(&resolution) || !CheckTargets(&resolution)) return ConfigResult::kInvalid;
   WarnOfReordering(&resolution);
   for (size_t d = 0; d < count; ++d) {
     limits[d] = DeviceLimits{};

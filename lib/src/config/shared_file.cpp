@@ -83,14 +83,22 @@ bool ReadSharedFile(Reading* reading, Hidden* hidden) {
   if (!NamePath(reading->statements(), path)) {
     return reading->complaint.Say("TF_SHM_FILE or SHM_PATH is too long. Name a shorter path");
   }
+  // SHM_PATH is a name that others use as well: only a file there says that ours is meant.
+  const bool named = !TextOf(reading->statements(), Dialect::kVgpuRs, Setting::kSharedFile).empty();
+  if (!named && !ReadHypervisor(reading)) return false;
   auto& buffer = reading->scratch->shared_file;
   std::string_view bytes;
   bool is_operators = false;
   const FileResult result =
       ReadWholeFile(reading->sources->root, path, buffer, sizeof buffer, &bytes, &is_operators);
-  // SHM_PATH is a name that others use as well: only a file there says that ours is meant.
-  const bool named = !TextOf(reading->statements(), Dialect::kVgpuRs, Setting::kSharedFile).empty();
-  if (result == FileResult::kMissing && !named) return true;
+  if (result == FileResult::kMissing && !named) {
+    const char* asked = reading->claims->hypervisor;
+    if (asked[0] == '\0' || !reading->sources->asks) return true;
+    return reading->complaint.Say(
+        "vgpu.rs's hypervisor at %s answers, but %s, where it writes limits, is not there. Mount "
+        "its folder",
+        asked, path);
+  }
   if (result != FileResult::kRead || bytes.size() != kFileBytes ||
       NumberAt<uint32_t>(bytes.data()) != kLayoutTag) {
     return reading->complaint.Say(

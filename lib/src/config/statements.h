@@ -42,6 +42,7 @@ struct Statements {
 struct Sources {
   const char* root;    // put before every path; "" outside tests
   char** environment;  // null: a privileged process, whose variables are not ours to trust
+  bool asks;           // whether a hypervisor that the sources name is asked
 };
 
 // Room for what is read from files. Large: mapped memory, never the stack.
@@ -52,6 +53,9 @@ struct Scratch {
   char yaml_file[kSmallFileBytes];
   char workspace_file[kSmallFileBytes];
   char shared_file[kSmallFileBytes];
+  char token_file[size_t{16} << 10];
+  char request[size_t{20} << 10];
+  char answer[kSmallFileBytes];
   char record_file[2][8192 + 1];  // vgpu.config has 8192 bytes
   Statements statements;
 };

@@ -14,6 +14,19 @@ int HexDigit(char character) {
 
 }  // namespace
 
+void WriteUuid(const uint8_t uuid[16], char text[kUuidTextBytes]) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  constexpr std::string_view kGpu = "GPU-";
+  for (size_t i = 0; i < kGpu.size(); ++i) text[i] = kGpu[i];
+  char* at = text + kGpu.size();
+  for (int i = 0; i < 16; ++i) {
+    if (i == 4 || i == 6 || i == 8 || i == 10) *at++ = '-';
+    *at++ = kDigits[uuid[i] >> 4];
+    *at++ = kDigits[uuid[i] & 15];
+  }
+  *at = '\0';
+}
+
 bool ParseUuid(std::string_view text, uint8_t uuid[16]) {
   const std::string_view prefix = First(text, 4);
   if (EqualsIgnoringCase(prefix, "gpu-") || EqualsIgnoringCase(prefix, "mig-")) {

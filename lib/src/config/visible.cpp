@@ -1,6 +1,7 @@
 #include "config/visible.h"
 
 #include "config/text.h"
+#include "config/uuid.h"
 
 namespace gpufence {
 namespace {
@@ -8,21 +9,10 @@ namespace {
 constexpr std::string_view kBlanks = " \t\n\v\f\r";
 constexpr std::string_view kGpu = "GPU-";
 constexpr std::string_view kInstance = "MIG-";
-constexpr size_t kUuidText = 40;  // "GPU-" and 36 characters
-
-void WriteUuid(const uint8_t uuid[16], char text[kUuidText]) {
-  constexpr char kDigits[] = "0123456789abcdef";
-  for (size_t i = 0; i < kGpu.size(); ++i) text[i] = kGpu[i];
-  char* at = text + kGpu.size();
-  for (int i = 0; i < 16; ++i) {
-    if (i == 4 || i == 6 || i == 8 || i == 10) *at++ = '-';
-    *at++ = kDigits[uuid[i] >> 4];
-    *at++ = kDigits[uuid[i] & 15];
-  }
-}
+constexpr size_t kUuidText = kUuidTextBytes - 1;
 
 bool IsBeginning(std::string_view beginning, const uint8_t uuid[16]) {
-  char text[kUuidText];
+  char text[kUuidTextBytes];
   WriteUuid(uuid, text);
   if (beginning.size() > kUuidText) return false;
   for (size_t i = 0; i < beginning.size(); ++i) {

@@ -1,0 +1,154 @@
+#include "config/http.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "core/futex.h"
+
+namespace gpufence {
+namespace {
+
+constexpr const char* kLate = "does not answer in time";
+
+struct Address {
+  union {
+    sockaddr any;
+    sockaddr_in four;
+    sockaddr_in6 six;
+  };
+  socklen_t bytes;
+};
+
+// By inet_pton alone: a resolver could load modules into the program.
+bool ReadAddress(const char* text, uint16_t port, Address* address) {
+  memset(static_cast<void*>(address), 0, sizeof *address);
+  if (inet_pton(AF_INET, text, &address->four.sin_addr) == 1) {
+    address->four.sin_family = AF_INET;
+    address->four.sin_port = htons(port);
+    address->bytes = sizeof address->four;
+    return true;
+  }
+  if (inet_pton(AF_INET6, text, &address->six.sin6_addr) != 1) return false;
+  address->six.sin6_family = AF_INET6;
+  address->six.sin6_port = htons(port);
+  address->bytes = sizeof address->six;
+  return true;
+}
+
+class Socket {
+ public:
+  // A program that closed its standard streams goes on writing to their numbers.
+  explicit Socket(int family) : fd_(socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
+    if (fd_ < 0 || fd_ > STDERR_FILENO) return;
+    const int beyond = fcntl(fd_, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    close(fd_);
+    fd_ = beyond;
+  }
+  ~Socket() {
+    if (fd_ >= 0) close(fd_);
+  }
+  Socket(const Socket&) = delete;
+  Socket& operator=(const Socket&) = delete;
+
+  int fd() const { return fd_; }
+
+  // False: the deadline has passed.
+  bool WaitFor(short events, uint64_t deadline_ns) const {
+    for (;;) {
+      const uint64_t now = NowNs();
+      if (now >= deadline_ns) return false;
+      pollfd asked{fd_, events, 0};
+      const int ready = poll(&asked, 1, static_cast<int>((deadline_ns - now) / 1000000 + 1));
+      if (ready > 0) return true;
+      if (ready < 0 && errno != EINTR) return false;
+    }
+  }
+
+ private:
+  int fd_;
+};
+
+bool WouldWait() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
+
+const char* Connect(const Socket& socket, const Address& address, uint64_t deadline_ns) {
+  if (connect(socket.fd(), &address.any, address.bytes) == 0) return nullptr;
+  if (errno != EINPROGRESS && errno != EINTR) return "cannot be reached";
+  if (!socket.WaitFor(POLLOUT, deadline_ns)) return kLate;
+  int error = 0;
+  socklen_t bytes = sizeof error;
+  const bool asked = getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &error, &bytes) == 0;
+  return asked && error == 0 ? nullptr : "cannot be reached";
+}
+
+const char* Send(const Socket& socket, std::string_view request, uint64_t deadline_ns) {
+  while (!request.empty()) {
+    const ssize_t sent = send(socket.fd(), request.data(), request.size(), MSG_NOSIGNAL);
+    if (sent >= 0) {
+      request.remove_prefix(static_cast<size_t>(sent));
+    } else if (!WouldWait()) {
+      return "closed the connection";
+    } else if (!socket.WaitFor(POLLOUT, deadline_ns)) {
+      return kLate;
+    }
+  }
+  return nullptr;
+}
+
+const char* Receive(const Socket& socket, uint64_t deadline_ns, char* buffer, size_t bytes,
+                    std::string_view* body) {
+  size_t used = 0;
+  for (;;) {
+    if (!socket.WaitFor(POLLIN, deadline_ns)) return kLate;
+    if (used == bytes) return "answers at too great a length";
+    const ssize_t got = recv(socket.fd(), buffer + used, bytes - used, 0);
+    if (got < 0 && WouldWait()) continue;
+    const bool ended = got <= 0;
+    if (got > 0) used += static_cast<size_t>(got);
+    switch (ReadHttpAnswer(buffer, used, ended, body)) {
+      case HttpProgress::kMore:
+        break;
+      case HttpProgress::kWhole:
+        return nullptr;
+      case HttpProgress::kRefused:
+        return "refuses to answer";
+      case HttpProgress::kBroken:
+        return ended ? "closed the connection before its answer was whole"
+                     : "answers with something that is no HTTP";
+    }
+  }
+}
+
+const char* Exchange(const Address& address, const HttpQuestion& question, char* buffer,
+                     size_t bytes, std::string_view* body) {
+  const Socket socket(address.any.sa_family);
+  if (socket.fd() < 0) return "cannot be asked: this process may open no socket";
+  const char* wrong = Connect(socket, address, question.deadline_ns);
+  if (wrong == nullptr) wrong = Send(socket, question.request, question.deadline_ns);
+  if (wrong == nullptr) wrong = Receive(socket, question.deadline_ns, buffer, bytes, body);
+  return wrong;
+}
+
+}  // namespace
+
+bool IsAddress(const char* text) {
+  Address address;
+  return ReadAddress(text, 0, &address);
+}
+
+const char* AskHttp(const HttpQuestion& question, char* buffer, size_t bytes,
+                    std::string_view* body) {
+  Address address;
+  if (!ReadAddress(question.address, question.port, &address)) return "has no numeric address";
+  const int saved_errno = errno;
+  const char* wrong = Exchange(address, question, buffer, bytes, body);
+  errno = saved_errno;
+  return wrong;
+}
+
+}  // namespace gpufence

@@ -1,0 +1,231 @@
+// vgpu.rs's hypervisor, asked as its own limiter asks: GET /api/v1/pod with the pod's token makes
+// it write the shared file, and its answer names the GPUs that the container may use. Must not know
+// what the file holds.
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <atomic>
+
+#include "config/fault.h"
+#include "config/file.h"
+#include "config/http.h"
+#include "config/json_walk.h"
+#include "config/reading.h"
+#include "config/text.h"
+#include "config/uuid.h"
+#include "core/futex.h"
+
+namespace gpufence {
+namespace {
+
+using Step = JsonMembers::Step;
+using Kind = JsonMembers::Kind;
+
+constexpr const char* kTokenPath = "/var/run/secrets/kubernetes.io/serviceaccount/token";
+constexpr uint64_t kPatienceNs = 5'000'000'000;
+constexpr const char* kFix = "Let its node agent run, or unset HYPERVISOR_IP and set limits here";
+
+struct Answer {
+  bool success;
+  bool has_gpus;
+  GpuChoice choice;
+};
+
+// A process asks once, and its forked children go by what it was told: 0 not yet, 1 being written.
+constinit std::atomic<int> kept_state{0};
+constinit GpuChoice kept = {};
+
+void Keep(const GpuChoice& choice) {
+  int nobody = 0;
+  if (!kept_state.compare_exchange_strong(nobody, 1, std::memory_order_acquire)) return;
+  kept = choice;
+  kept_state.store(2, std::memory_order_release);
+}
+
+bool ReadGpus(std::string_view* rest, Answer* answer) {
+  JsonMembers items(Kind::kArray, rest);
+  std::string_view text;
+  for (;;) {
+    const Step step = items.Next(&text);
+    if (step != Step::kMember) return step == Step::kEnd;
+    GpuChoice* choice = &answer->choice;
+    if (!TakeJsonText(rest, &text) || choice->count == kMostLimitedDevices) return false;
+    if (!ParseUuid(text, choice->uuids[choice->count++])) return false;
+  }
+}
+
+bool ReadData(std::string_view* rest, Answer* answer) {
+  if (!StartsWith(*rest, "{")) return SkipJsonValue(rest);  // null, where it has none
+  JsonMembers members(Kind::kObject, rest);
+  std::string_view key;
+  for (;;) {
+    const Step step = members.Next(&key);
+    if (step != Step::kMember) return step == Step::kEnd;
+    if (key != "gpu_uuids") {
+      if (!SkipJsonValue(rest)) return false;
+      continue;
+    }
+    if (answer->has_gpus || !ReadGpus(rest, answer)) return false;
+    answer->has_gpus = true;
+  }
+}
+
+bool TakeSuccess(std::string_view* rest, Answer* answer) {
+  const std::string_view before = *rest;
+  if (!SkipJsonValue(rest)) return false;
+  const std::string_view word = Trim(First(before, before.size() - rest->size()), " \t\r\n");
+  answer->success = word == "true";
+  return answer->success || word == "false";
+}
+
+bool ReadAnswer(std::string_view rest, Answer* answer) {
+  JsonMembers members(Kind::kObject, &rest);
+  std::string_view key;
+  bool has_success = false;
+  bool has_data = false;
+  for (;;) {
+    const Step step = members.Next(&key);
+    if (step == Step::kEnd) return has_success && JsonEnds(rest);
+    if (step != Step::kMember) return false;
+    bool* seen = key == "success" ? &has_success : key == "data" ? &has_data : nullptr;
+    if (seen != nullptr && *seen) return false;
+    if (seen != nullptr) *seen = true;
+    rest = After(rest, rest.find_first_not_of(" \t\r\n"));
+    const bool read = seen == &has_success ? TakeSuccess(&rest, answer)
+                      : seen == &has_data  ? ReadData(&rest, answer)
+                                           : SkipJsonValue(&rest);
+    if (!read) return false;
+  }
+}
+
+bool IsToken(std::string_view text) {
+  for (const char character : text) {
+    if (character <= ' ' || character > '~') return false;
+  }
+  return !text.empty();
+}
+
+// As a part of a query: letters and digits stay, all else is %XX. False: it does not fit.
+bool Escape(std::string_view text, char* to, size_t bytes) {
+  size_t used = 0;
+  for (const char character : text) {
+    const char lower = Lower(character);
+    const bool plain = IsDigit(character) || (lower >= 'a' && lower <= 'z') || character == '-' ||
+                       character == '.' || character == '_';
+    if (used + 4 > bytes) return false;
+    if (plain) {
+      to[used++] = character;
+    } else {
+      used += static_cast<size_t>(
+          snprintf(to + used, 4, "%%%02X", static_cast<unsigned char>(character)));
+    }
+  }
+  to[used] = '\0';
+  return true;
+}
+
+struct Server {
+  char address[kAddressBytes];
+  uint16_t port;
+};
+
+// Writes the request into the scratch; empty: it does not fit.
+std::string_view WriteRequest(Reading* reading, const Server& server, std::string_view token) {
+  auto& buffer = reading->scratch->request;
+  char name[3 * 128 + 1];
+  const std::string_view container =
+      TextOf(reading->statements(), Dialect::kVgpuRs, Setting::kContainerName);
+  if (!Escape(container, name, sizeof name)) return {};
+  const bool six = strchr(server.address, ':') != nullptr;
+  const int length = snprintf(
+      buffer, sizeof buffer,
+      "GET /api/v1/pod?container_pid=%d%s%s HTTP/1.1\r\nHost: %s%s%s:%u\r\n"
+      "Authorization: Bearer %.*s\r\nAccept: application/json\r\nConnection: close\r\n\r\n",
+      getpid(), name[0] != '\0' ? "&container_name=" : "", name, six ? "[" : "", server.address,
+      six ? "]" : "", unsigned{server.port}, static_cast<int>(token.size()), token.data());
+  if (length < 0 || static_cast<size_t>(length) >= sizeof buffer) return {};
+  return {buffer, static_cast<size_t>(length)};
+}
+
+bool ReadToken(Reading* reading, std::string_view* token) {
+  auto& buffer = reading->scratch->token_file;
+  std::string_view text;
+  bool is_operators = false;  // whoever wrote the token, the hypervisor judges it
+  const FileResult result = ReadWholeFile(reading->sources->root, kTokenPath, buffer, sizeof buffer,
+                                          &text, &is_operators);
+  *token = Trim(text, " \t\r\n");
+  if (result == FileResult::kRead && IsToken(*token)) return true;
+  return reading->complaint.Say(
+      "HYPERVISOR_IP is set, but %s holds no token to ask it with. Mount the pod's service "
+      "account, or unset HYPERVISOR_IP",
+      kTokenPath);
+}
+
+bool Ask(Reading* reading, const Server& server) {
+  if (kept_state.load(std::memory_order_acquire) == 2) {
+    reading->claims->choice = kept;
+    return true;
+  }
+  std::string_view token;
+  if (!ReadToken(reading, &token)) return false;
+  const char* asked = reading->claims->hypervisor;
+  const std::string_view request = WriteRequest(reading, server, token);
+  if (request.empty()) {
+    return reading->complaint.Say("CONTAINER_NAME is too long to ask %s with. Shorten it", asked);
+  }
+  auto& buffer = reading->scratch->answer;
+  std::string_view body;
+  const HttpQuestion question{server.address, server.port, request, NowNs() + kPatienceNs};
+  const char* wrong = AskHttp(question, buffer, sizeof buffer, &body);
+  Answer answer{};
+  if (wrong == nullptr && !ReadAnswer(body, &answer)) wrong = "answers with something else";
+  if (wrong == nullptr && !answer.success) wrong = "does not know this pod";
+  if (wrong == nullptr && !answer.has_gpus) wrong = "names no GPUs for this pod";
+  if (wrong != nullptr) {
+    return reading->complaint.Say("vgpu.rs's hypervisor at %s %s. %s", asked, wrong, kFix);
+  }
+  Keep(answer.choice);
+  reading->claims->choice = answer.choice;
+  return true;
+}
+
+// A number from 1 to 65535; 0: it is none.
+uint16_t ReadPort(std::string_view text) {
+  uint32_t number = 0;
+  for (const char digit : text) {
+    if (!IsDigit(digit) || number > UINT16_MAX) return 0;
+    number = number * 10 + static_cast<uint32_t>(digit - '0');
+  }
+  return number <= UINT16_MAX ? static_cast<uint16_t>(number) : uint16_t{0};
+}
+
+}  // namespace
+
+bool ReadHypervisor(Reading* reading) {
+  const Statements& statements = reading->statements();
+  const std::string_view address =
+      TextOf(statements, Dialect::kVgpuRs, Setting::kHypervisorAddress);
+  const std::string_view port = TextOf(statements, Dialect::kVgpuRs, Setting::kHypervisorPort);
+  if (address.empty() || port.empty()) return true;
+  char quoted[kQuoteBytes];
+  Server server{};
+  const bool fits = address.size() < sizeof server.address;
+  if (fits) memcpy(server.address, address.data(), address.size());
+  if (!fits || !IsAddress(server.address)) {
+    Quote(address, quoted);
+    return reading->complaint.Say(
+        "HYPERVISOR_IP='%s' is no IPv4 or IPv6 address. Write the node's, or unset it", quoted);
+  }
+  server.port = ReadPort(port);
+  if (server.port == 0) {
+    Quote(port, quoted);
+    return reading->complaint.Say("HYPERVISOR_PORT='%s' is no port. Write 1 to 65535, or unset it",
+                                  quoted);
+  }
+  snprintf(reading->claims->hypervisor, sizeof reading->claims->hypervisor, "%s port %u",
+           server.address, unsigned{server.port});
+  return !reading->sources->asks || Ask(reading, server);
+}
+
+}  // namespace gpufence

@@ -72,8 +72,8 @@ def damaged(tmp_path: Path, file: str, text: str | None) -> Path:
     [
         ("cuda.json", None, "cuda.json cannot be read: No such file or directory."),
         ("cuda.json", "{", "cuda.json is damaged"),
-        ("cuda.json", '{"schema": 2}', "not an API model of schema 1"),
-        ("nvml.json", '{"schema": 1}', "malformed API model: KeyError"),
+        ("cuda.json", '{"schema": 1}', "not an API model of schema 2"),
+        ("nvml.json", '{"schema": 2}', "malformed API model: KeyError"),
         ("left-to-driver.txt", None, "left-to-driver.txt cannot be read"),
         ("stream-order.txt", None, "stream-order.txt cannot be read"),
         ("stream-order.txt", "cuGadgetFill\n", "line 1 is not 'pattern : reason'"),

@@ -15,7 +15,7 @@ from .errors import ToolError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-SCHEMA = 1
+SCHEMA = 2
 LIBRARIES = ("cuda", "nvml")
 ENFORCED = frozenset({"alloc", "free", "launch", "query", "context", "lookup"})
 

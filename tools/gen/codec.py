@@ -1,7 +1,9 @@
 """The model as JSON text, and back.
 
 Owns the keys of `lib/api/{cuda,nvml}.json`: those of the dataclasses, but for constants and
-offsets, which are name → value objects, and `is`, which tells the sorts of types apart.
+offsets, which are name → value objects, and `is`, which tells the sorts of types apart. Most names
+are in the newest driver, which stands once: a span of drivers says `last` only where it ended
+before, so that the list of a new driver changes no line of a name that it still has.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .canonical import JsonValue, dumps_json
+from .drivers import version_key
 from .ir import (
     SCHEMA,
     AliasType,
@@ -34,6 +37,8 @@ from .ir import (
     Untyped,
 )
 
+_Symbol = Function | MacroAlias | Untyped
+
 
 def decode(text: str) -> Api:
     """Read a model; ValueError for another schema and for a missing or unknown key."""
@@ -48,17 +53,19 @@ def decode(text: str) -> Api:
 
 def encode(api: Api) -> str:
     """Spell a model canonically."""
+    newest = _newest_driver(api)
     return dumps_json(
         {
             "schema": SCHEMA,
             "library": api.library,
             "soname": api.soname,
             "header_version": api.header_version,
+            "newest_driver": newest,
             "sources": _plain(api.sources),
             "result": _plain(api.result),
-            "functions": _plain(api.functions),
-            "aliases": _plain(api.aliases),
-            "untyped": _plain(api.untyped),
+            "functions": [_symbol_to_json(item, newest) for item in api.functions],
+            "aliases": [_symbol_to_json(item, newest) for item in api.aliases],
+            "untyped": [_symbol_to_json(item, newest) for item in api.untyped],
             "thresholds": _plain(api.thresholds),
             "types": [_type_to_json(decl) for decl in api.types],
             "constants": _plain(api.constants),
@@ -67,6 +74,21 @@ def encode(api: Api) -> str:
 
 
 # Implementation: writing.
+
+
+def _newest_driver(api: Api) -> str:
+    """The newest that has any of the names; "" where no driver has one."""
+    named: tuple[_Symbol, ...] = (*api.functions, *api.aliases, *api.untyped)
+    return max((i.drivers.last for i in named if i.drivers), key=version_key, default="")
+
+
+def _symbol_to_json(item: _Symbol, newest: str) -> JsonValue:
+    """As `_plain`, but for the last driver, which is left out where it is the newest."""
+    drivers = item.drivers
+    plain = {name: _plain(getattr(item, name)) for name in item.__slots__}
+    if drivers and drivers.last == newest:
+        plain["drivers"] = {"first": drivers.first}
+    return plain
 
 
 def _plain(value: object) -> JsonValue:
@@ -144,46 +166,50 @@ def _inline_to_json(inline: Inline) -> dict[str, JsonValue]:
 
 
 def _api(raw: Mapping[str, Any]) -> Api:
+    newest = raw["newest_driver"]
     return Api(
         library=raw["library"],
         soname=raw["soname"],
         header_version=raw["header_version"],
         sources=tuple(Source(**item) for item in raw["sources"]),
         result=Result(**raw["result"]),
-        functions=tuple(_function(item) for item in raw["functions"]),
-        aliases=tuple(_alias(item) for item in raw["aliases"]),
-        untyped=tuple(_untyped(item) for item in raw["untyped"]),
+        functions=tuple(_function(item, newest) for item in raw["functions"]),
+        aliases=tuple(_alias(item, newest) for item in raw["aliases"]),
+        untyped=tuple(_untyped(item, newest) for item in raw["untyped"]),
         thresholds=tuple(Threshold(**item) for item in raw["thresholds"]),
         types=tuple(_type(item) for item in raw["types"]),
         constants=tuple(Constant(**item) for item in raw["constants"]),
     )
 
 
-def _span(raw: Mapping[str, str] | None) -> Span | None:
-    return None if raw is None else Span(**raw)
+def _drivers(raw: Mapping[str, str], newest: str) -> Span:
+    return Span(**{"last": newest, **raw})
 
 
-def _function(raw: Mapping[str, Any]) -> Function:
+def _maybe_drivers(raw: Mapping[str, str] | None, newest: str) -> Span | None:
+    return None if raw is None else _drivers(raw, newest)
+
+
+def _function(raw: Mapping[str, Any], newest: str) -> Function:
     return Function(
         **{
             **raw,
             "params": tuple(Param(**param) for param in raw["params"]),
             "headers": Span(**raw["headers"]),
-            "drivers": _span(raw["drivers"]),
+            "drivers": _maybe_drivers(raw["drivers"], newest),
             "architectures": tuple(raw["architectures"]),
         }
     )
 
 
-def _alias(raw: Mapping[str, Any]) -> MacroAlias:
-    return MacroAlias(
-        **{**raw, "headers": Span(**raw["headers"]), "drivers": _span(raw["drivers"])}
-    )
+def _alias(raw: Mapping[str, Any], newest: str) -> MacroAlias:
+    drivers = _maybe_drivers(raw["drivers"], newest)
+    return MacroAlias(**{**raw, "headers": Span(**raw["headers"]), "drivers": drivers})
 
 
-def _untyped(raw: Mapping[str, Any]) -> Untyped:
-    architectures = tuple(raw["architectures"])
-    return Untyped(**{**raw, "drivers": Span(**raw["drivers"]), "architectures": architectures})
+def _untyped(raw: Mapping[str, Any], newest: str) -> Untyped:
+    drivers, architectures = _drivers(raw["drivers"], newest), tuple(raw["architectures"])
+    return Untyped(**{**raw, "drivers": drivers, "architectures": architectures})
 
 
 def _constants(raw: Mapping[str, int]) -> tuple[Constant, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-SCHEMA = 1
+SCHEMA = 2
 
 KINDS = ("alloc", "free", "launch", "copy", "query", "context", "lookup", "stream", "plain")
 ENFORCED_KINDS = frozenset({"alloc", "free", "launch", "query", "context", "lookup"})

@@ -1,4 +1,4 @@
-// echo_caller.cpp: hookgen 1, templates/echo_caller.cpp.j2, model d8d6249acedc10c1
+// echo_caller.cpp: hookgen 1, templates/echo_caller.cpp.j2, model 0d5d24616bf57027
 // Generated: change the model or the template, never this file.
 // clang-format off
 // Usage: echo_caller LIBRARY [SYMBOL_TO_SKIP...]

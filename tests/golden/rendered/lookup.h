@@ -1,4 +1,4 @@
-// lookup.h: hookgen 1, templates/lookup.h.j2, model d8d6249acedc10c1
+// lookup.h: hookgen 1, templates/lookup.h.j2, model 0d5d24616bf57027
 // Generated: change the model or the template, never this file.
 // clang-format off
 #pragma once

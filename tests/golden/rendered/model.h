@@ -1,4 +1,4 @@
-// model.h: hookgen 1, templates/model.h.j2, model d8d6249acedc10c1
+// model.h: hookgen 1, templates/model.h.j2, model 0d5d24616bf57027
 // Generated: change the model or the template, never this file.
 // clang-format off
 // The build includes this file first in every such object. Objects of two models number the
@@ -7,8 +7,8 @@
 // it. Objects of two models do not link.
 #pragma once
 
-extern "C" [[gnu::visibility("hidden")]] const char gpufence_compiled_from_model_d8d6249acedc10c1;
+extern "C" [[gnu::visibility("hidden")]] const char gpufence_compiled_from_model_0d5d24616bf57027;
 
 // One for all objects of the model: the linker keeps the first.
-[[gnu::used]] inline constinit const char* const gpufence_asks_for_model_d8d6249acedc10c1 =
-    &gpufence_compiled_from_model_d8d6249acedc10c1;
+[[gnu::used]] inline constinit const char* const gpufence_asks_for_model_0d5d24616bf57027 =
+    &gpufence_compiled_from_model_0d5d24616bf57027;

@@ -1,4 +1,4 @@
-// passthrough.cpp: hookgen 1, templates/passthrough.cpp.j2, model d8d6249acedc10c1
+// passthrough.cpp: hookgen 1, templates/passthrough.cpp.j2, model 0d5d24616bf57027
 // Generated: change the model or the template, never this file.
 // clang-format off
 #include "real.h"

@@ -1,4 +1,4 @@
-// sim_exports.cpp: hookgen 1, templates/sim_exports.cpp.j2, model d8d6249acedc10c1
+// sim_exports.cpp: hookgen 1, templates/sim_exports.cpp.j2, model 0d5d24616bf57027
 // Generated: change the model or the template, never this file.
 // clang-format off
 #include <type_traits>
@@ -7,7 +7,7 @@
 #include "machine/calls.h"
 #include "model.h"
 
-constinit const char gpufence_compiled_from_model_d8d6249acedc10c1 = 0;
+constinit const char gpufence_compiled_from_model_0d5d24616bf57027 = 0;
 
 namespace {
 

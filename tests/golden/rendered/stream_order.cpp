@@ -1,4 +1,4 @@
-// stream_order.cpp: hookgen 1, templates/stream_order.cpp.j2, model d8d6249acedc10c1
+// stream_order.cpp: hookgen 1, templates/stream_order.cpp.j2, model 0d5d24616bf57027
 // Generated: change the model or the template, never this file.
 // clang-format off
 // They cost nothing by themselves. What was launched before them is marked first, and what is

@@ -1,4 +1,4 @@
-// trampolines.S: hookgen 1, templates/trampolines.S.j2, model d8d6249acedc10c1
+// trampolines.S: hookgen 1, templates/trampolines.S.j2, model 0d5d24616bf57027
 // Generated: change the model or the template, never this file.
 // clang-format off
 // In: the stack and all argument registers as the caller left them.  Out: the same, in the function
@@ -71,9 +71,9 @@ gpufence_lazy_\index:
 .text
 
 // Whatever else is compiled from this model asks for it (model.h).
-.globl gpufence_compiled_from_model_d8d6249acedc10c1
-.hidden gpufence_compiled_from_model_d8d6249acedc10c1
-gpufence_compiled_from_model_d8d6249acedc10c1:
+.globl gpufence_compiled_from_model_0d5d24616bf57027
+.hidden gpufence_compiled_from_model_0d5d24616bf57027
+gpufence_compiled_from_model_0d5d24616bf57027:
 
 .type .Lresolve_and_go, %function
 .balign 16

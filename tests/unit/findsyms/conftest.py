@@ -152,7 +152,7 @@ def _model(library: str, found: list[dict[str, Any]]) -> dict[str, Any]:
     cuda = library == "cuda"
     alias = {"name": "nvmlOldInit", "target": "nvmlInit_v2", **first}
     return {
-        "schema": 1,
+        "schema": 2,
         "library": library,
         "soname": "libcuda.so.1" if cuda else "libnvidia-ml.so.1",
         "functions": found,

@@ -75,7 +75,7 @@ def test_hand_edit_of_the_model_is_shown_as_a_diff(
 
 
 @pytest.mark.usefixtures("known")
-@pytest.mark.parametrize("text", ["{", '{"schema": 1}'])
+@pytest.mark.parametrize("text", ["{", '{"schema": 2}'])
 def test_damaged_model_is_a_difference_not_a_traceback(
     api_copy: Path, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -9,7 +9,7 @@ from gen import ir
 from gen.canonical import dumps_json
 from gen.docs import comment_before
 from gen.drivers import version_key
-from gen.facts import HeaderFacts
+from gen.facts import HeaderFacts, Shapes
 from gen.layouts import layouts, members
 from gen.macros import value_of
 from gen.naming import Name, split
@@ -106,7 +106,8 @@ def test_short_values_stay_on_one_line_and_long_ones_break() -> None:
 @pytest.mark.parametrize(
     "damage",
     [
-        lambda raw: raw.update(schema=2),
+        lambda raw: raw.update(schema=1),
+        lambda raw: raw.pop("newest_driver"),
         lambda raw: raw.pop("functions"),
         lambda raw: raw["functions"][0].pop("kind"),
         lambda raw: raw["functions"][0].update(surprise=1),
@@ -152,7 +153,7 @@ def record(size: int, *fields: ir.Field) -> ir.RecordType:
 
 
 def facts(version: str, decl: ir.RecordType | None) -> HeaderFacts:
-    return HeaderFacts(version, {}, {}, {}, {"rec": decl} if decl else {})
+    return HeaderFacts(version, {}, {}, {}, {"rec": decl} if decl else {}, Shapes({}, {}))
 
 
 def test_layouts_join_headers_that_agree() -> None:

@@ -251,6 +251,12 @@ def test_config_tells_a_soft_share_only_where_it_lifts_the_hard_one(
     assert told[first : first + len(lines) + 1] == [*lines, "scope         container"]
 
 
+def test_config_explain_says_who_tells_of_the_drivers_own_limits() -> None:
+    told = gpufence("config", "--explain").stdout
+
+    assert "native        not asked: `gpufence doctor` tells the driver's own limits" in told
+
+
 def test_config_explain_tells_where_lines_go_and_what_the_gpu_is_called(tmp_path: Path) -> None:
     named = gpufence("config", "--explain", VCUDA_DEVICE_NAME="Small", VCUDA_LOG_LEVEL="debug",
                      VCUDA_LOG_SINK="file:/x").stdout.splitlines()  # fmt: skip

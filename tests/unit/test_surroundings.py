@@ -375,7 +375,7 @@ def test_what_nvml_knows_of_us(
     monkeypatch.setattr(gpu_checks, "_answer", lambda command: answer)
     nvml = gpu_checks.Driver("libnvidia-ml.so.1", "/x", "", False)
 
-    found = gpu_checks.nvml([nvml], with_context=True)
+    found = gpu_checks.nvml(gpu_checks.ask_nvml([nvml], with_context=True))
 
     (told,) = found.facts["gpus"]  # type: ignore[misc]
     assert (told["we_are"], told["mig"]) == (identity, True)  # type: ignore[index]
@@ -389,6 +389,6 @@ def test_a_silent_nvml_is_a_note(
     monkeypatch.setattr(gpu_checks, "_answer", lambda command: answer)
     nvml = gpu_checks.Driver("libnvidia-ml.so.1", "/x", "", False)
 
-    found = gpu_checks.nvml([nvml], with_context=False)
+    found = gpu_checks.nvml(gpu_checks.ask_nvml([nvml], with_context=False))
 
     assert (len(found.problems), len(found.notes)) == (0, 1)

@@ -1,7 +1,8 @@
 """Show which limits apply here, and where each comes from.
 
 Reads what the library would read: the environment, the container's first process, the config file
-and the files of the other dialects. Asks no driver, so that parts of a GPU stay parts.
+and the files of the other dialects. Asks no driver, so that parts of a GPU stay parts. Limits that
+the driver holds by itself are told by `gpufence doctor`.
 Exit status: 0 readable, 4 the library would refuse them.
 """
 
@@ -218,6 +219,7 @@ def _background(claims: Claims, statements: sources.Statements) -> list[str]:
         f"state         {claims.state_folder or '(first of /run/gpufence, /dev/shm, /tmp)'}",
         f"turns         {claims.node_folder or '(with no other container)'}",
         f"log           {_log(claims)}",
+        "native        not asked: `gpufence doctor` tells the driver's own limits",
     ]
     if claims.device_name:
         lines.append(f"device name   {claims.device_name}, by NVML")

@@ -2,8 +2,8 @@
 
 Without PID the process checked is doctor itself: `gpufence run -- gpufence doctor`. It then also
 asks the loader where a lookup of cuInit ends, opens the driver without initialising it, and looks
-at the kernel module, the driver's symbols and NVML. With --all, every process that has a driver or
-the library mapped is told in a line.
+at the kernel module, the driver's symbols, NVML and the memory limits that the driver holds by
+itself. With --all, every process that has a driver or the library mapped is told in a line.
 Exit status: 0 fenced, 1 the process cannot be read, 3 fenced but no driver can be used, 5 not
 fenced, or something keeps a limit from holding.
 """
@@ -17,10 +17,11 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import gpu_checks, locate, namespaces, process, surroundings
+from . import gpu_checks, locate, namespaces, native_limits, process, surroundings
 from .errors import ExitCode, ToolError
 from .finding import Finding
 from .gpu_checks import Driver
+from .limits import Claims
 
 USAGE_STATUS = ExitCode.USAGE
 
@@ -88,7 +89,7 @@ def _examine(pid: int) -> Findings:
     """Look at another process from outside; a driver it has not opened yet is no problem."""
     subject = process.read(pid)
     library = _library_of(subject)
-    checks = _surroundings(subject, library)
+    checks, _ = _surroundings(subject, library)
     problems = [] if library else [_why_not_loaded(subject)]
     problems += [problem for check in checks for problem in check.problems]
     return Findings(subject, library, None, _drivers(subject), checks, tuple(problems))
@@ -122,11 +123,14 @@ def _examine_self(probe: bool) -> Findings:
             )
         )
     drivers = _drivers(subject)
+    around, claims = _surroundings(subject, library)
+    told = gpu_checks.ask_nvml(drivers, probe)
     checks = (
-        *_surroundings(subject, library),
+        *around,
         gpu_checks.kernel_module(drivers),
         gpu_checks.symbols(drivers),
-        gpu_checks.nvml(drivers, probe),
+        gpu_checks.nvml(told),
+        native_limits.check(told, claims if library else None),
     )
     problems += [problem for check in checks for problem in check.problems]
     return Findings(subject, library, lookups, drivers, checks, tuple(problems))
@@ -134,11 +138,12 @@ def _examine_self(probe: bool) -> Findings:
 
 def _surroundings(
     subject: process.Process, library: process.MappedFile | None
-) -> tuple[Finding, ...]:
+) -> tuple[tuple[Finding, ...], Claims | None]:
+    """What can be seen of any process; and its limits, None where they are refused."""
     scene = surroundings.Scene.of(subject)
     proc = Path("/proc") / str(subject.pid)
     limits, claims = surroundings.limits(scene)
-    return (
+    found = (
         surroundings.glibc(scene, library.path if library and not library.deleted else None),
         surroundings.preload(scene),
         limits,
@@ -146,6 +151,7 @@ def _surroundings(
         namespaces.cgroup(proc, scene.variables()),
         namespaces.pid_namespace(proc),
     )
+    return found, claims
 
 
 def _run_all(as_json: bool) -> ExitCode:

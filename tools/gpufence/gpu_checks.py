@@ -126,18 +126,31 @@ def symbols(drivers: Sequence[Driver]) -> Finding:
     return found.done()
 
 
-def nvml(drivers: Sequence[Driver], with_context: bool) -> Finding:
-    """Whether NVML's process list knows us, and MIG."""
+def ask_nvml(drivers: Sequence[Driver], with_context: bool) -> dict[str, Any] | None:
+    """What gpu_probe.py prints, or a "problem" alone; None where no NVML is open."""
+    if not any(driver.soname.startswith("libnvidia-ml") for driver in drivers):
+        return None
+    words = ["context"] if with_context else []
+    told = _answer([sys.executable, "-S", str(_PACKAGE / "gpu_probe.py"), *words])
+    if isinstance(told, dict):
+        return told
+    return {"problem": "it crashed, or did not answer in time"}
+
+
+def nvml(told: dict[str, Any] | None) -> Finding:
+    """Whether NVML's process list knows us, and MIG.
+
+    Args:
+        told: by ask_nvml().
+    """
     found = Collected("nvml")
     gpus: list[object] = []
     found.facts |= {"gpus": gpus, "problem": None}
-    if not any(driver.soname.startswith("libnvidia-ml") for driver in drivers):
+    if told is None:
         found.told.append("none")
         return found.done()
-    words = ["context"] if with_context else []
-    told = _answer([sys.executable, "-S", str(_PACKAGE / "gpu_probe.py"), *words])
-    if told is None or "problem" in told:
-        why = told["problem"] if told else "it crashed, or did not answer in time"
+    if "problem" in told:
+        why = told["problem"]
         found.facts["problem"] = why
         found.told.append(f"does not answer: {why}")
         found.notes.append(

@@ -175,7 +175,7 @@ def test_where_events_are_refused_the_limit_is_held_by_waiting(sim: Sim, tmp_pat
 FULL = 1_000  # operations behind a gate: then the queue is full, but for markers
 
 
-@pytest.mark.parametrize("way", ["none", "event", "sync", "query", "launch", "copy", "destroy"])
+@pytest.mark.parametrize("way", ["none", "event", "sync", "launch", "copy", "destroy"])
 @pytest.mark.parametrize("fill", ["launch", "copy", "set"])
 def test_a_full_queue_keeps_nobody_from_opening_what_it_waits_for(
     sim: Sim, tmp_path: Path, fill: str, way: str

@@ -5,8 +5,8 @@
 //
 //   cores_gate FILL WAY   FILL: launch, copy or set, until the thread waits
 //                         WAY: what the other thread does before it writes the value: none, event
-//                         (waits for one), sync (waits for its stream), query (asks the full
-//                         stream), launch, copy, destroy (ends a stream), release (of a context)
+//                         (waits for one), sync (waits for its stream), launch, copy, destroy
+//                         (ends a stream), release (of a context)
 //
 // Prints {"put": operations behind the gate until the thread waited, "done": 1 when all ended}.
 #include <pthread.h>
@@ -62,7 +62,6 @@ bool Is(const char* word, const char* name) { return strcmp(word, name) == 0; }
 void DoBefore(const char* way, const Gpu& gpu, Filling* filling, CUstream own) {
   if (Is(way, "event")) MUST(cuEventSynchronize(Mark(own)));
   if (Is(way, "sync")) MUST(cuStreamSynchronize(own));
-  if (Is(way, "query")) cuStreamQuery(filling->stream);
   if (Is(way, "launch")) MUST(gpu.Spin(own, kUs));
   if (Is(way, "copy")) MUST(cuMemsetD8Async(filling->memory, 1, 64, own));
   if (Is(way, "destroy")) MUST(cuStreamDestroy_v2(NewStream()));

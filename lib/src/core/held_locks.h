@@ -29,7 +29,6 @@ inline bool IsExcused(const char* call) {
       "cuEventElapsedTime",                 // of events that are over
       "cuEventQuery",                       // never waits
       "cuStreamIsCapturing",                // never waits
-      "cuStreamQuery",                      // never waits
       "cuThreadExchangeStreamCaptureMode",  // of the calling thread, around these
   };
   for (const char* excused : kExcused) {

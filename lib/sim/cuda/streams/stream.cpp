@@ -113,6 +113,15 @@ Work* ObstacleIn(const StreamQueue& queue) {
   return IsPending(oldest) ? oldest : nullptr;
 }
 
+// Until the obstacle is done, among those who wait for room; the stream may be gone afterwards.
+void WaitForRoom(TimelineLock& lock, Stream* stream, Work* obstacle) {
+  const uint64_t handle = stream->handle;
+  ++stream->queue.waiting;
+  lock.SpinUntil(obstacle);
+  stream = streams.Find(handle);
+  if (stream != nullptr) --stream->queue.waiting;
+}
+
 void NoteQueued(StreamQueue* queue, Work* work) {
   if (queue->works == nullptr) {
     queue->works = static_cast<Work**>(calloc(StreamQueue::kDepth, sizeof(Work*)));
@@ -170,6 +179,15 @@ Work* EndOf(TimelineLock& lock, const Stream& stream) {
   return end.End(lock);
 }
 
+void AwaitRoom(TimelineLock& lock, CUstream handle, bool per_thread) {
+  Stream* stream = nullptr;
+  while (Resolve(handle, per_thread, &stream) == CUDA_SUCCESS && stream->queue.waiting != 0) {
+    Work* obstacle = ObstacleIn(stream->queue);
+    if (obstacle == nullptr) return;
+    lock.SpinUntil(obstacle);
+  }
+}
+
 Work* AskedEndOf(TimelineLock& lock, const Stream& stream) {
   if (stream.is_legacy) return EndOf(lock, stream);
   if (stream.tail != nullptr) RetainWork(stream.tail);
@@ -201,8 +219,8 @@ CUresult Issue(TimelineLock& lock, CUstream handle, bool per_thread, const Opera
   if (result != CUDA_SUCCESS) return result;
   if (stream->capture != nullptr) return capture::Record(*stream, operation);
   if (Work* obstacle = ObstacleIn(stream->queue)) {
-    lock.SpinUntil(obstacle);
-    return Issue(lock, handle, per_thread, operation, done);  // it may be gone meanwhile
+    WaitForRoom(lock, stream, obstacle);
+    return Issue(lock, handle, per_thread, operation, done);
   }
   if (stream->is_legacy) result = capture::RefuseLegacy(stream->context);
   if (result != CUDA_SUCCESS) return result;

@@ -49,6 +49,7 @@ struct StreamQueue {
 
   Work** works;  // a ring of kDepth, or null: nothing was put there yet
   uint32_t next;
+  uint32_t waiting;  // threads that wait for room
 };
 
 struct Stream {
@@ -84,6 +85,10 @@ void ForEach(Visit visit);
 // What new work in the stream must wait for, as one point (null: nothing), with a reference. It
 // covers the legacy stream's rule: it and every blocking stream of its context wait for each other.
 Work* EndOf(TimelineLock& lock, const Stream& stream);
+
+// Returns when no thread waits for room in the stream's queue, as a question about the stream does on
+// hardware; lets the lock go meanwhile, in which the stream may end.
+void AwaitRoom(TimelineLock& lock, CUstream handle, bool per_thread);
 
 // What its end is to whoever asks or waits for it. A blocking stream with nothing of its own is
 // done while the legacy stream runs, which is not while any blocking one does (H200).

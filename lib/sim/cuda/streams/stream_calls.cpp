@@ -94,6 +94,7 @@ CUresult DestroyStream(CUstream handle) {
 
 CUresult QueryStream(bool per_thread, CUstream handle) {
   TimelineLock lock;
+  stream::AwaitRoom(lock, handle, per_thread);
   Stream* stream = nullptr;
   CUresult result = stream::Resolve(handle, per_thread, &stream);
   if (result != CUDA_SUCCESS) return result;

@@ -6,6 +6,7 @@
 #include "device/context_scope.h"
 #include "device/markers/legacy.h"
 #include "device/markers/marking.h"
+#include "device/markers/recording.h"
 #include "device/markers/settling.h"
 #include "device/markers/waits.h"
 #include "real.h"
@@ -28,6 +29,14 @@ void GoIdle(Markers* markers, MarkedStream* stream, uint32_t word, uint64_t now_
   markers->streams.SetActive(stream, false);
 }
 
+// Whether the stream has anything left.
+CUresult Ask(Markers* markers, MarkedStream* stream, CUstream asked) {
+  bool is_left = false;
+  const CUresult rc = QueryStream(markers, stream, asked, &is_left);
+  if (is_left) LeaveLocked(markers, stream, Recorder::kOther);
+  return rc;
+}
+
 // Whether all that was launched is done, as far as that may be asked. What is not done is marked,
 // where that is possible.
 bool AskTail(Markers* markers, MarkedStream* stream, uint32_t launches, uint64_t estimate_ns,
@@ -43,7 +52,7 @@ bool AskTail(Markers* markers, MarkedStream* stream, uint32_t launches, uint64_t
   if (look.captures && MayBeCapturing(reinterpret_cast<CUstream>(handle))) return false;
   // Only its own thread can ask for it or mark it; the legacy stream is busy as long as it is.
   const uint64_t asked = is_per_thread ? kLegacyStream : handle;
-  const CUresult rc = real::cuStreamQuery(reinterpret_cast<CUstream>(asked));
+  const CUresult rc = Ask(markers, stream, reinterpret_cast<CUstream>(asked));
   // Of a context that is dead, nothing runs.
   const bool is_idle = rc == CUDA_SUCCESS || (rc != CUDA_ERROR_NOT_READY && Fails(stream));
   if (!is_idle && !is_per_thread && MayMarkLate(*stream))

@@ -131,6 +131,20 @@ bool RecordMarker(Markers* markers, MarkedStream* stream, Recorder recorder, uin
   return true;
 }
 
+CUresult QueryStream(Markers* markers, MarkedStream* stream, CUstream asked, bool* is_left) {
+  *is_left = false;
+  if (stream->recorder != Recorder::kNobody) return CUDA_ERROR_NOT_READY;
+  const Recording claim(markers, stream, Recorder::kOther);
+  CUresult rc = CUDA_SUCCESS;
+  {
+    const StreamsReleased released(&markers->streams);
+    rc = real::cuStreamQuery(asked);
+  }
+  if (!claim.is_alive()) return CUDA_ERROR_NOT_READY;
+  *is_left = stream->is_left;
+  return rc;
+}
+
 void StopRunning(MarkedStream* stream) {
   stream->word.fetch_and(~(MarkedStream::kRunning | MarkedStream::kProbe),
                          std::memory_order_relaxed);

@@ -15,7 +15,7 @@
 namespace gpufence {
 namespace {
 
-constexpr auto kUnknownType = static_cast<CUgraphNodeType>(-1);
+constexpr auto kUnknownType = static_cast<CUgraphNodeType>(0x7fffffff);  // no header has it
 
 // Deeper than any program nests child graphs; a bound on the stack.
 constexpr int kMostDepth = 16;

@@ -190,7 +190,8 @@ def test_runs_that_an_event_ends_are_held(sim: Sim, tmp_path: Path, kernel_us: i
     if kernel_us < 100:
         # For each run: whether the last one is over, a marker behind it, and the program's event.
         assert calls.count("cuEventQuery ") < 1.1 * runs
-        assert calls.count("cuEventElapsedTime ") < 0.4 * runs
+        # Both clocks are compared as often as one that NTP slews by 500 millionths needs.
+        assert calls.count("cuEventElapsedTime ") < 0.41 * runs
         assert calls.count("cuEventRecord ") < 2.4 * runs
 
 

@@ -17,10 +17,10 @@ namespace gpufence {
 bool RecordMarker(Markers* markers, MarkedStream* stream, Recorder recorder, uint32_t launches,
                   bool begins, bool prompt = false);
 
-// cuStreamQuery without the lock: the question waits where the queue is full and another thread puts
-// something into it (H200). `*is_left`: somebody left the stream meanwhile, and what it has is to be
-// marked. CUDA_ERROR_NOT_READY also when another thread puts a marker there just now, or when the
-// context ended.
+// cuStreamQuery, with the lock let go: the question waits while another thread waits for room in
+// the stream's queue (H200). `*is_left`: somebody left the stream meanwhile, and what it has is to
+// be marked. CUDA_ERROR_NOT_READY also when another thread puts a marker there just now, or when
+// the context ended.
 CUresult QueryStream(Markers* markers, MarkedStream* stream, CUstream asked, bool* is_left);
 
 // The next launch into the stream begins a new run.

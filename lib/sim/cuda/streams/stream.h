@@ -86,8 +86,8 @@ void ForEach(Visit visit);
 // covers the legacy stream's rule: it and every blocking stream of its context wait for each other.
 Work* EndOf(TimelineLock& lock, const Stream& stream);
 
-// Returns when no thread waits for room in the stream's queue, as a question about the stream does on
-// hardware; lets the lock go meanwhile, in which the stream may end.
+// Returns when no thread waits for room in the stream's queue, as a question about the stream does
+// on hardware; lets the lock go meanwhile, in which the stream may end.
 void AwaitRoom(TimelineLock& lock, CUstream handle, bool per_thread);
 
 // What its end is to whoever asks or waits for it. A blocking stream with nothing of its own is

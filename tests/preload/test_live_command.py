@@ -75,7 +75,7 @@ def test_a_limit_lowered_under_the_use_is_told(bare: Sim, state: Path, operator:
 
         done = operator.run("set", NAME, "--memory", "1g", "--gpu", "0")
 
-        assert done.stdout.endswith(": memory 1 GiB (was not set)\n")
+        assert done.stdout.endswith(": memory 1 GiB (was 4 GiB by its own variables or files)\n")
         assert "is 2 GiB over 1 GiB: nothing is freed" in done.stderr
         assert operator.gpu()["memory"]["over_bytes"] == 2 * GIB
         assert program.ask("info")[:3] == [0, 0, GIB]

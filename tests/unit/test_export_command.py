@@ -86,6 +86,7 @@ def test_everything_is_told_in_base_units(tmp_path: Path) -> None:
         "gpufence_memory_used_bytes": (OWN, 10),
         "gpufence_memory_orphan_bytes": (OWN, 7),
         "gpufence_memory_refusals": (OWN, 5),
+        "gpufence_core_limit_known": (OWN, 1),
         "gpufence_core_limit_ratio": (OWN, 0.3),
         "gpufence_core_soft_limit_ratio": (OWN, 0.6),
         "gpufence_gpu_time_seconds": (OWN, 2.5),

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import mmap
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from gpufence import core_file
+from gpufence import core_file, node_folders
+from gpufence.people import People
+from gpufence.region import find, read_all
 
 from .gpufence_command import gpufence
-from .region_files import CoreFile, RegionFile, this_process
+from .region_files import CoreFile, RegionFile, Signed, this_process
 
 
 @pytest.fixture
@@ -62,3 +65,96 @@ def test_set_says_which_share_was_in_force(state: Path) -> None:
 
     assert "web: every GPU: cores 50 % (was 30 % by its own variables or files)" in done.stdout
     assert "memory" not in done.stdout
+
+
+# ---- where nobody can tell ----
+
+HIDDEN = Signed()  # of another pid namespace, and not to be found from here
+
+
+def held_by(folder: Path, *owners: Signed, limit: int = 0) -> RegionFile:
+    """Container web, used by these processes."""
+    region = RegionFile(folder)
+    region.device(0)
+    for slot, owner in enumerate(owners):
+        region.process(slot, owner)
+        region.use(0, slot, held=1 << 20, limit=limit)
+    return region
+
+
+def cores_of(folder: Path) -> tuple[object, bool, str]:
+    """What status knows, in JSON and for people."""
+    (container,) = answer(folder, "status", "web")["containers"]
+    (gpu,) = container["gpus"]
+    text = gpufence("status", GPUFENCE_STATE_DIR=str(folder)).stdout
+    (row,) = [line for line in text.splitlines() if line.startswith("web ")]
+    (word,) = [each for each in ("no limit", "unknown", "40 %") if f"  {each}  " in row]
+    return gpu["cores"] and gpu["cores"]["share_millipercent"], gpu["cores_known"], word
+
+
+@pytest.mark.parametrize("others", [(), (this_process(),)], ids=["alone", "beside a readable one"])
+def test_a_process_that_cannot_be_asked_makes_the_limit_unknown(
+    tmp_path: Path, others: tuple[Signed, ...]
+) -> None:
+    with held_by(tmp_path, *others, HIDDEN, limit=1 << 30):
+        found = json.dumps(answer(tmp_path, "top"))
+        screen = gpufence("top", "--once", GPUFENCE_STATE_DIR=str(tmp_path)).stdout
+        told = gpufence("export", GPUFENCE_STATE_DIR=str(tmp_path)).stdout
+
+        assert cores_of(tmp_path) == (None, False, "unknown")
+        details = gpufence("status", "web", GPUFENCE_STATE_DIR=str(tmp_path)).stdout
+    assert "  cores     unknown: " in details
+    assert '"core_limit_known": false, "core_limit_ratio": null' in found
+    assert "unknown" in screen
+    (known,) = [line for line in told.splitlines() if line.startswith("gpufence_core_limit_known{")]
+    assert known.endswith(" 0")
+
+
+@pytest.mark.parametrize(
+    "owner",
+    [this_process(), replace(HIDDEN, locked=False)],
+    ids=["its files can be read", "it has ended"],
+)
+def test_a_container_that_has_none_has_no_limit(tmp_path: Path, owner: Signed) -> None:
+    with held_by(tmp_path, owner, limit=1 << 30):
+        assert cores_of(tmp_path)[:2] == (None, True)
+        screen = gpufence("top", "--all", "--once", GPUFENCE_STATE_DIR=str(tmp_path)).stdout
+
+    assert "unknown" not in screen
+
+
+def test_what_was_set_is_known_of_a_hidden_process_too(tmp_path: Path) -> None:
+    with held_by(tmp_path, HIDDEN, limit=1 << 30):
+        gpufence("set", "web", "--cores", "40", GPUFENCE_STATE_DIR=str(tmp_path))
+
+        assert cores_of(tmp_path) == (40_000, True, "40 %")
+
+
+def test_maps_that_may_not_be_read_leave_it_unknown(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    regions = read_all(find({"GPUFENCE_STATE_DIR": str(state)}))[0]
+    owners = [owner for each in regions for owner in each.owners]
+    assert node_folders.look({}, str(state), regions, People()).covers(owners) is False
+    assert node_folders.look({}, None, regions, People()).covers(owners) is True
+
+    monkeypatch.setattr(Path, "read_bytes", forbidden)
+
+    assert node_folders.look({}, None, regions, People()).covers(owners) is False
+
+
+def forbidden(path: Path) -> bytes:
+    raise PermissionError(path)
+
+
+# ---- set ----
+
+
+def test_set_says_which_memory_limit_was_in_force(tmp_path: Path) -> None:
+    with held_by(tmp_path, this_process(), limit=4 << 30):
+        first = gpufence("set", "web", "--memory", "6g", GPUFENCE_STATE_DIR=str(tmp_path))
+        second = gpufence("set", "web", "--memory", "5g", GPUFENCE_STATE_DIR=str(tmp_path))
+
+    own = "4 GiB by its own variables or files"
+    assert first.stdout == f"web: every GPU: memory 6 GiB (was {own})\n"
+    assert second.stdout == "web: every GPU: memory 5 GiB (was 6 GiB)\n"

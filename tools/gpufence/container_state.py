@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +19,28 @@ from .core_file import CoreDevice, CoreFile, Tenant
 from .errors import ToolError
 from .limits_bytes import Amounts
 from .limits_file import SetLimits
+from .people import People
 from .region import Device, Use
 from .shared_file import Life, Owner
 
 
-def core_files(given: str | None) -> list[CoreFile]:
-    """Every core file that can be read; the others tell nothing, and nothing depends on them."""
+@dataclass(frozen=True, slots=True)
+class Cores:
+    """Every core file that can be read, and of which processes these are all."""
+
+    files: list[CoreFile]
+    reach: node_folders.Reach
+
+
+def read_cores(given: str | None) -> Cores:
+    """Look now; a core file that cannot be read tells nothing, and nothing depends on it."""
     environment = core_environment()
     regions = region.read_all(region.find(environment, given))[0]
-    return core_file.read_all(node_folders.core_files(environment, given, regions))[0]
+    reach = node_folders.look(environment, given, regions, People())
+    return Cores(core_file.read_all(reach.files)[0], reach)
 
 
-def read(container: Container, cores: Iterable[CoreFile]) -> dict[str, Any]:
+def read(container: Container, cores: Cores) -> dict[str, Any]:
     """One container.
 
     Raises:
@@ -37,7 +48,7 @@ def read(container: Container, cores: Iterable[CoreFile]) -> dict[str, Any]:
     """
     found = region.read(container.region) if container.region else None
     limits = limits_file.read(container.limits_path, container.owner)
-    seats = _seats(container.name, cores)
+    seats = _seats(container.name, cores.files)
     devices = found.devices if found else ()
     return {
         "name": container.name,
@@ -46,7 +57,7 @@ def read(container: Container, cores: Iterable[CoreFile]) -> dict[str, Any]:
         "region": str(container.region) if container.region else None,
         "limits_file": str(limits.path) if limits else None,
         "set": changes.as_dict(limits.entries) if limits else {},
-        "gpus": [_gpu(device, limits, seats.get(device.uuid)) for device in devices],
+        "gpus": [_gpu(device, limits, seats.get(device.uuid), cores.reach) for device in devices],
         "processes": [
             _process(owner) for owner in (found.owners if found else ()) if _lives(owner)
         ],
@@ -54,16 +65,15 @@ def read(container: Container, cores: Iterable[CoreFile]) -> dict[str, Any]:
 
 
 def read_all(
-    chosen: Iterable[Container], cores: Iterable[CoreFile]
+    chosen: Iterable[Container], cores: Cores
 ) -> tuple[list[dict[str, Any]], list[ToolError]]:
     """Every container that can be read, and why the others cannot."""
-    cores = list(cores)
     answers = [_try(container, cores) for container in chosen]
     problems = [each for each in answers if isinstance(each, ToolError)]
     return [each for each in answers if not isinstance(each, ToolError)], problems
 
 
-def _try(container: Container, cores: Iterable[CoreFile]) -> dict[str, Any] | ToolError:
+def _try(container: Container, cores: Cores) -> dict[str, Any] | ToolError:
     try:
         return read(container, cores)
     except ToolError as problem:
@@ -72,7 +82,7 @@ def _try(container: Container, cores: Iterable[CoreFile]) -> dict[str, Any] | To
 
 def shares_of(container: Container, given: str | None) -> dict[str, int]:
     """The shares that its running programs found by themselves, by UUID; hard ones."""
-    seats = _seats(container.name, core_files(given))
+    seats = _seats(container.name, read_cores(given).files)
     found = {
         uuid: in_force.shares(tenant.shares, Amounts(), region.NO_CEILING)
         for uuid, (_, tenant, _) in seats.items()
@@ -98,15 +108,21 @@ def _seats(name: str, cores: Iterable[CoreFile]) -> dict[str, tuple[CoreDevice, 
 
 
 def _gpu(
-    device: Device, limits: SetLimits | None, seat: tuple[CoreDevice, Tenant, bool] | None
+    device: Device,
+    limits: SetLimits | None,
+    seat: tuple[CoreDevice, Tenant, bool] | None,
+    reach: node_folders.Reach,
 ) -> dict[str, Any]:
     amounts = limits.of(sizes.parse_uuid(device.uuid)) if limits else Amounts()
     living = [use for use in device.uses if _lives(use.owner)]
+    covered = reach.covers(use.owner for use in living)
+    published = seat[1].shares if seat else None
     return {
         "gpu": device.row,
         "uuid": device.uuid,
         "memory": _memory(device, amounts, living),
         "cores": _cores(device, amounts, seat),
+        "cores_known": in_force.cores_known(published, amounts, covered=covered),
         "refusals": device.activity.refusals,
         "processes": [_use(use) for use in living],
     }
@@ -140,7 +156,7 @@ def _memory(device: Device, amounts: Amounts, living: list[Use]) -> dict[str, An
 def _cores(
     device: Device, amounts: Amounts, seat: tuple[CoreDevice, Tenant, bool] | None
 ) -> dict[str, Any] | None:
-    """None where no share holds, or none of the container's programs runs under one."""
+    """None where no share holds, where nobody can tell, or where no program runs under one."""
     shares = in_force.shares(seat[1].shares if seat else None, amounts, device.ceiling)
     if shares is None:
         return None

@@ -49,6 +49,17 @@ def under(ceiling: int | None, limit: int | None) -> int | None:
     return min(ceiling, limit)
 
 
+def cores_known(published: Shares | None, limits: Amounts, *, covered: bool) -> bool:
+    """Whether `shares` tells what holds: not for programs whose core file nobody could look for.
+
+    Args:
+        published: by the programs.
+        limits: with what was set.
+        covered: as node_folders.Reach.covers.
+    """
+    return published is not None or limits.cores is not None or covered
+
+
 def shares(published: Shares | None, limits: Amounts, ceiling: Ceiling) -> Shares | None:
     """The shares of GPU time; None for no limit. Idle processes follow what is set only later."""
     if limits.cores is not None:

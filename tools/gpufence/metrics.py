@@ -124,6 +124,8 @@ _OWN: tuple[tuple[str, str, str, Of], ...] = (
      _memory(lambda c: c.orphan_bytes)),
     ("memory_refusals_total", "counter", "Requests for memory that the limit refused.",
      _memory(lambda c: c.activity.refusals)),
+    ("core_limit_known", "gauge", "0 where nobody can tell whether a core limit holds, else 1.",
+     _of(lambda c: int(c.shares_known))),
     ("core_limit_ratio", "gauge", "Share of GPU time allowed; absent without a limit.",
      _of(lambda c: _ratio(c.shares.hard) if c.shares else None)),
     ("core_soft_limit_ratio", "gauge", "Share allowed while nobody else wants the GPU.",

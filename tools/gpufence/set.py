@@ -81,14 +81,15 @@ def run(args: argparse.Namespace) -> ExitCode:
     def edit(entries: Entries) -> Entries:
         return edited(entries, gpu, wanted, reset=bool(args.reset))
 
-    found = container_state.shares_of(container, args.state_dir)
+    memory = {each.uuid: each.limit_bytes for each in devices if each.limit_bytes}
+    shares = container_state.shares_of(container, args.state_dir)
     old, new, generation = _apply(container, edit, args)
     over = _over(devices, new)
     held = _held_back(devices, new)
     if args.json:
         print(json.dumps(_as_dict(container, generation, old, new, over, held, args), indent=2))
         return ExitCode.OK
-    for line in _changes(old, new, found):
+    for line in _changes(old, new, memory, shares):
         print(f"{container.name}: {line}")
     if old == new:
         print(f"{container.name}: nothing changed", file=sys.stderr)
@@ -267,13 +268,16 @@ def _tell_held_back(container: Container, held: list[tuple[str, str, int]]) -> N
         )
 
 
-def _changes(old: Entries, new: Entries, found: Mapping[str, int]) -> list[str]:
+def _changes(
+    old: Entries, new: Entries, memory: Mapping[str, int], shares: Mapping[str, int]
+) -> list[str]:
     """One line for each GPU and kind that changed.
 
     Args:
         old: what was set before.
         new: what is set now.
-        found: the share of GPU time that the programs found by themselves, by UUID.
+        memory: the limit in bytes that the programs publish, by UUID.
+        shares: the share of GPU time that the programs found by themselves, by UUID.
     """
     lines = []
     for uuid in sorted({*old, *new}):
@@ -285,8 +289,10 @@ def _changes(old: Entries, new: Entries, found: Mapping[str, int]) -> list[str]:
             ("soft cores", _share_text(before.soft_cores), _share_text(after.soft_cores)),
         ):
             if was != now:
+                if kind == "memory" and was == "not set" and not _holds_memory(old):
+                    was = _own(uuid, memory, figures.exact) or was
                 if kind == "cores" and before.cores is None:
-                    was = _own_share(uuid, found) or was
+                    was = _own(uuid, shares, figures.share) or was
                 lines.append(f"{gpu}: {kind} {now} (was {was})")
     return lines
 
@@ -302,11 +308,16 @@ def memory_text(amounts: Amounts) -> str:
     return figures.exact(amounts.memory)
 
 
-def _own_share(uuid: bytes, found: Mapping[str, int]) -> str:
+def _holds_memory(entries: Entries) -> bool:
+    """Whether what programs publish as their memory limit may be what was set."""
+    return any(each.memory is not None for each in entries.values())
+
+
+def _own(uuid: bytes, found: Mapping[str, int], text: Callable[[int], str]) -> str:
     """What the programs' own variables and files say; "" where that is nothing."""
-    own = {share for name, share in found.items() if uuid in (EVERY_GPU, sizes.parse_uuid(name))}
-    shares = ", ".join(figures.share(share) for share in sorted(own))
-    return f"{shares} by its own variables or files" if own else ""
+    own = {each for name, each in found.items() if uuid in (EVERY_GPU, sizes.parse_uuid(name))}
+    amounts = ", ".join(text(each) for each in sorted(own))
+    return f"{amounts} by its own variables or files" if own else ""
 
 
 def _share_text(millipercent: int | None) -> str:

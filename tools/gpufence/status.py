@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> ExitCode:
     leftovers.sweep(containers.places(args.state_dir))
     if args.history:
         return _print_history(args)
-    cores = container_state.core_files(args.state_dir)
+    cores = container_state.read_cores(args.state_dir)
     if args.name:
         chosen = [container_state.read(containers.one(args.name, args.state_dir), cores)]
         problems: list[ToolError] = []

@@ -29,7 +29,7 @@ def table(states: list[dict[str, Any]]) -> list[str]:
                 str(len(gpu["processes"])),
                 figures.size(gpu["memory"]["used_bytes"]),
                 _limit(gpu["memory"]),
-                _share(gpu["cores"]),
+                _cores(gpu),
                 str(gpu["refusals"]),
                 life,
             )
@@ -87,6 +87,8 @@ def _gpu_lines(gpu: dict[str, Any]) -> list[str]:
     if memory["over_bytes"]:
         lines.append(f"            {figures.size(memory['over_bytes'])} over: requests are refused")
     lines.append(f"  refused   {gpu['refusals']} requests for memory")
+    if not gpu["cores_known"]:
+        lines.append("  cores     unknown: a program's files cannot be read (try as root)")
     if cores:
         lines.append(f"  cores     {_share(cores)}{whose[cores['share_from']]}")
         used, held = figures.duration(cores["used_ns"]), figures.duration(cores["held_ns"])
@@ -118,9 +120,13 @@ def _limit(memory: dict[str, Any]) -> str:
     return figures.exact(memory["limit_bytes"]) if memory["limit_bytes"] else "no limit"
 
 
-def _share(cores: dict[str, Any] | None) -> str:
-    if not cores:
-        return "no limit"
+def _cores(gpu: dict[str, Any]) -> str:
+    if gpu["cores"]:
+        return _share(gpu["cores"])
+    return "no limit" if gpu["cores_known"] else "unknown"
+
+
+def _share(cores: dict[str, Any]) -> str:
     hard, soft = cores["share_millipercent"], cores["soft_share_millipercent"]
     return figures.share(hard) + (f", soft {figures.share(soft)}" if soft > hard else "")
 

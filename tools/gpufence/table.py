@@ -196,6 +196,8 @@ def _container_cells(gpu: Gpu, container: Container, history: History, choice: C
             cells["MEM"] = (_percent(part), _tone_of(part))
         if container.oversold:
             cells["UNIFIED"] = (size(container.unified_bytes), Tone.WARN)
+    if not container.shares_known:
+        cells["OF"] = ("unknown", Tone.QUIET)
     rates = history.rates(gpu.uuid, container.name)
     top = ceiling(container)
     if container.shares is not None and top is not None:

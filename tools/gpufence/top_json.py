@@ -50,6 +50,7 @@ def _container(uuid: str, container: Container, history: History) -> dict[str, o
         "memory_unified_bytes": container.unified_bytes if container.memory_known else None,
         "memory_share_bytes": container.share_bytes,
         "memory_orphan_bytes": container.orphan_bytes if container.memory_known else None,
+        "core_limit_known": container.shares_known,
         "core_limit_ratio": shares.hard / 100_000 if shares else None,
         "core_soft_limit_ratio": shares.soft / 100_000 if shares else None,
         "core_share_ratio": rates.share if rates else None,

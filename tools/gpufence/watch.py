@@ -46,7 +46,8 @@ class Container:
 
     `memory_known` is False where its region cannot be seen. Where memory is `oversold`,
     `unified_bytes` of what is used lie on the host, and `share_bytes` may lie on the device.
-    `shares` and `charged_ns` (all GPU time that it was charged) are None without a core limit.
+    `shares` and `charged_ns` (all GPU time that it was charged) are None without a core limit, and
+    where nobody can tell whether one holds (`shares_known`).
     """
 
     name: str
@@ -64,6 +65,7 @@ class Container:
     has_turn: bool
     activity: Activity
     processes: tuple[Process, ...]
+    shares_known: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,15 +121,15 @@ class Watcher:
         """Everything as it is now."""
         moment_ns = time.monotonic_ns()
         regions, problems = region.read_all(region.find(self.environment, self.folder))
-        files = node_folders.core_files(self.environment, self.folder, regions)
-        cores, core_problems = core_file.read_all(files)
+        reach = node_folders.look(self.environment, self.folder, regions, self.people)
+        cores, core_problems = core_file.read_all(reach.files)
         readings = {reading.uuid: reading for reading in self.nvml.read()} if self.nvml else {}
         found: dict[str, list[Container]] = {uuid: [] for uuid in readings}
         seats = _Seats(cores)
         for each in _newest(regions):
             for device in each.devices:
                 reading = readings.get(_known_as(device.uuid, found))
-                container = self._container(each, device, seats, reading)
+                container = self._container(each, device, seats, reading, reach)
                 if container.alive or self.all_of_them:
                     found.setdefault(_known_as(device.uuid, found), []).append(container)
         for uuid, seat in seats.left():
@@ -155,11 +157,14 @@ class Watcher:
         device: region.Device,
         seats: _Seats,
         reading: gpus.Reading | None,
+        reach: node_folders.Reach,
     ) -> Container:
         limits = in_force.amounts(of, device.uuid)
         gpu_bytes = reading.memory_total_bytes if reading else None
         limit_bytes = in_force.memory(device, limits, gpu_bytes)
         seat = seats.take(device.uuid, of.container)
+        published = seat.tenant.shares if seat else None
+        covered = reach.covers(use.owner for use in device.uses)
         processes = [
             self._process(use.owner, use, device.oversold)
             for use in device.uses
@@ -176,11 +181,12 @@ class Watcher:
             oversold=device.oversold,
             unified_bytes=device.unified_bytes,
             share_bytes=device.share_of(limit_bytes),
-            shares=in_force.shares(seat.tenant.shares if seat else None, limits, device.ceiling),
+            shares=in_force.shares(published, limits, device.ceiling),
             charged_ns=seat.tenant.charged_ns if seat else None,
             has_turn=seat.has_turn if seat else False,
             activity=device.activity,
             processes=tuple(processes),
+            shares_known=in_force.cores_known(published, limits, covered=covered),
         )
 
     def _stranger(self, seat: _Seat) -> Container:

@@ -143,6 +143,15 @@ def test_maps_that_may_not_be_read_leave_it_unknown(
     assert node_folders.look({}, None, regions, People()).covers(owners) is False
 
 
+def test_a_core_file_that_cannot_be_seen_leaves_it_unknown(state: Path) -> None:
+    (file,) = (state.parent / "its own").iterdir()
+    file.unlink()  # its process still has it mapped
+
+    (container,) = answer(state, "status", "web")["containers"]
+    (gpu,) = container["gpus"]
+    assert (gpu["cores"], gpu["cores_known"]) == (None, False)
+
+
 def forbidden(path: Path) -> bytes:
     raise PermissionError(path)
 
@@ -154,7 +163,11 @@ def test_set_says_which_memory_limit_was_in_force(tmp_path: Path) -> None:
     with held_by(tmp_path, this_process(), limit=4 << 30):
         first = gpufence("set", "web", "--memory", "6g", GPUFENCE_STATE_DIR=str(tmp_path))
         second = gpufence("set", "web", "--memory", "5g", GPUFENCE_STATE_DIR=str(tmp_path))
+        one = ("set", "web", "--memory", "3g", "--gpu", "0")
+        third = gpufence(*one, GPUFENCE_STATE_DIR=str(tmp_path))
 
     own = "4 GiB by its own variables or files"
     assert first.stdout == f"web: every GPU: memory 6 GiB (was {own})\n"
     assert second.stdout == "web: every GPU: memory 5 GiB (was 6 GiB)\n"
+    # What the program publishes by now may be what was set for every GPU.
+    assert third.stdout.endswith(": memory 3 GiB (was not set)\n")

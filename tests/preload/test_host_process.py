@@ -129,7 +129,7 @@ print(driver.cuInit(0))
     [
         (0, "no file descriptor is left to look for /overrideEnv"),
         # The simulated driver opens two, and looking for limits takes one at a time.
-        (3, "no place for the container's shared region (last tried "),
+        (3, "the container's shared region belongs at "),
     ],
 )
 def test_a_process_without_descriptors_is_told_what_it_lacks(
@@ -155,7 +155,7 @@ def test_a_cancelled_thread_ends_behind_the_call_and_not_within(sim: Sim, tmp_pa
         "GPUFENCE_MEMORY_LIMIT": "4g",
         "GPUFENCE_STATE_DIR": str(tmp_path),
         "GPUFENCE_CONTAINER": "cancelled",
-        "GPUFENCE_LOG": "debug",
+        "GPUFENCE_LOG_LEVEL": "debug",
     }
 
     facts = sim.run("cancelled", preload=True, env=env).facts

@@ -125,14 +125,15 @@ def test_a_limit_names_an_instance_by_its_uuid(split: Sim, tmp_path: Path) -> No
     first, second = instances(split)
     env = container(tmp_path, **{f"GPUFENCE_MEMORY_LIMIT_{second}": "3g"})
 
-    rooms = []
-    for name in (first, second):
-        done = split.run(
-            "device_identity", "room", preload=True, env=env | {"CUDA_VISIBLE_DEVICES": name}
-        )
-        rooms.append(done.facts[0]["room"])
+    other, named = (
+        split.run("device_identity", "room", preload=True, env=env | {"CUDA_VISIBLE_DEVICES": name})
+        for name in (first, second)
+    )
 
-    assert rooms == [BOARD_MIB // INSTANCES - CONTEXT, 3072 - CONTEXT]
+    assert named.facts[0]["room"] == 3072 - CONTEXT
+    # Whoever sees the other one alone has no limit that is for it, though one was meant.
+    assert "is for a GPU that this process does not have" in other.stderr
+    assert other.returncode == 1
 
 
 def test_overhead_is_measured_around_the_calls_that_cause_it(

@@ -29,6 +29,8 @@ SHORT = {
     "status": ("--state-dir=/nonexistent",),
     "findsyms": ("--driver=580",),
 }
+# Options that keep a command from what a wrong argument would make it do: nothing is installed.
+KEPT = {"install": ("--lib", "/does/not/exist")}
 # All that a page of docs/ lists for a command; findsyms' report is a sum of findings.
 DOCUMENTED = {
     "gpufence": {0, 1, 2, 3, 4, 5},
@@ -85,7 +87,7 @@ def start(
 ) -> subprocess.CompletedProcess[bytes]:
     """Run it with a bare environment; `shell` is what a shell does to its streams."""
     module = {"hookgen": "gen"}.get(command.words[0], command.words[0])
-    words = (*command.words[1:], *arguments)
+    words = (*command.words[1:], *KEPT.get(command.words[-1], ()), *arguments)
     if not shell and "LC_ALL" not in env:
         return warm_commands.run(module, words, {**warm_commands.BARE, **env}, cwd=cwd)
     streams = ["sh", "-c", f'exec "$@" {shell}', "sh"]

@@ -76,11 +76,12 @@ Change::Change(FencedDevice* device, uint64_t reserved_bytes) : device_(device),
 }
 
 // A free that the driver has not seen to yet may have gone within the call, charged still: it would
-// hide as many bytes. What pools gave back within the call is given back here, too, first.
+// hide as many bytes. What is ours to free later goes with a move of ours, which is noticed. What
+// pools gave back within the call is given back here, too, first.
 bool Change::Measure(bool has_context, int64_t* bytes) const {
   if (device_->moves.Read() != before_.moves) return false;
   SettleFreed(DecidedFence());
-  if (DecidedFence()->late_frees.count.load() != 0) return false;
+  if (DecidedFence()->late_frees.of_driver.load() != 0) return false;
   const Look after = LookAt(device_, has_context || HasContext(device_));
   // Asked last: a move that began during the look may show in one of its figures alone.
   const uint64_t moves = device_->moves.Read();
@@ -196,7 +197,7 @@ void ReadOverheadNow(FencedDevice* device) {
       if (account->RaiseOverhead(overhead, before)) return;
       continue;
     }
-    if (DecidedFence()->late_frees.count.load() != 0) continue;
+    if (DecidedFence()->late_frees.of_driver.load() != 0) continue;
     if (account->SetOverhead(overhead, before)) return;
   }
   account->RaiseOverhead(least, least_before);

@@ -79,8 +79,11 @@ void BecomeOverhead(Fence* fence, const Holding& holding) {
 // The record is over, and its event with it.
 void End(Fence* fence, LateFree* record) {
   if (record->event != nullptr) real::cuEventDestroy_v2(record->event);
-  DropRecord(&fence->late_frees, record);
-  fence->late_frees.count.fetch_sub(1, std::memory_order_release);
+  LateFrees* late = &fence->late_frees;
+  const bool is_ours = record->is_ours;
+  DropRecord(late, record);
+  if (!is_ours) late->of_driver.fetch_sub(1, std::memory_order_release);
+  late->count.fetch_sub(1, std::memory_order_release);
 }
 
 // False: the stream did not get there yet. `waits`: until it does.
@@ -130,6 +133,7 @@ void FreeLater(Fence* fence, const Holding& holding, const FreeingStream& stream
   LateFree* record = NewRecord(late);
   if (record == nullptr) return BecomeOverhead(fence, holding);
   late->count.fetch_add(1, std::memory_order_relaxed);
+  if (!is_ours) late->of_driver.fetch_add(1, std::memory_order_relaxed);
   record->holding = holding;
   record->event = nullptr;
   record->is_ours = is_ours;

@@ -32,7 +32,10 @@ struct LateFree {
 // All that wait, the oldest first; in memory that is wiped on fork.
 struct LateFrees {
   std::atomic<uint32_t> count;  // those that somebody looks at just now, too
-  SpinLock lock;                // guards the lists, never a driver call
+  // Of these, what the driver may let go of before anybody here hears of it: all but what is ours
+  // to free. A figure of the driver's may lack them already while they are charged.
+  std::atomic<uint32_t> of_driver;
+  SpinLock lock;  // guards the lists, never a driver call
   LateFree* first;
   LateFree* last;
   LateFree* unused;

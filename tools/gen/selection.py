@@ -11,9 +11,9 @@ from dataclasses import replace
 
 from .errors import HookgenError
 from .facts import HeaderFacts, Touched
-from .ir import AliasType, EnumType, FunctionType, RecordType, TypeDecl
-from .layouts import layouts, members
-from .typedefs import WORD
+from .ir import AliasType, EnumType, RecordType, TypeDecl
+from .layouts import layouts
+from .reach import field_types, reached
 
 # Up to here a record may travel in registers, chosen by its fields: 16 bytes on x86-64 and
 # aarch64, 32 bytes on aarch64 if it is up to four doubles. Beyond, only size and alignment count.
@@ -71,13 +71,7 @@ def _signatures(facts: HeaderFacts) -> list[str]:
 
 
 def _embedded(facts: HeaderFacts) -> list[str]:
-    return [spelling for decl in facts.types.values() for spelling in _field_types(decl)]
-
-
-def _field_types(decl: TypeDecl) -> list[str]:
-    if not isinstance(decl, RecordType):
-        return []
-    return [member.spelling for member in members(decl.fields)]
+    return [spelling for decl in facts.types.values() for spelling in field_types(decl)]
 
 
 def _reachable(facts: HeaderFacts, touched: Touched) -> set[str]:
@@ -85,24 +79,7 @@ def _reachable(facts: HeaderFacts, touched: Touched) -> set[str]:
 
     The facts hold more: names that only a PFN typedef uses.
     """
-    found: set[str] = set()
-    todo = [*_signatures(facts), *touched.records, *touched.enums]
-    while todo:
-        for name in WORD.findall(todo.pop()):
-            if name in facts.types and name not in found:
-                found.add(name)
-                todo += _mentions(facts.types[name])
-    return found
-
-
-def _mentions(decl: TypeDecl) -> list[str]:
-    match decl:
-        case AliasType():
-            return [decl.of]
-        case FunctionType():
-            return [decl.returns, *decl.params]
-        case _:
-            return _field_types(decl)
+    return reached([*_signatures(facts), *touched.records, *touched.enums], facts.types)
 
 
 def _records_in(facts: HeaderFacts, spellings: Iterable[str]) -> set[str]:

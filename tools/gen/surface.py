@@ -13,19 +13,16 @@ from dataclasses import dataclass
 
 from . import kinds
 from .errors import HookgenError
-from .facts import HeaderFacts, Shapes
+from .facts import HeaderFacts
 from .ir import (
     ENFORCED_KINDS,
-    AliasType,
     EnumType,
-    FunctionType,
     RecordType,
-    TypeDecl,
 )
 from .layouts import members
 from .macros import value_of
 from .naming import split
-from .typedefs import WORD
+from .reach import reached
 
 FUNCTION, MACROS = "function", "macros"
 _ANY = "any"  # what a macro reaches: it has no type that would tell
@@ -212,30 +209,7 @@ def _reach(history: Iterable[HeaderFacts]) -> dict[str, str]:
     for facts in history:
         for name in sorted(facts.shapes.functions):
             if kinds.classify(split(name).base)[0] in ENFORCED_KINDS:
-                for owner in (name, *_reached(name, facts.shapes)):
+                spellings = [param.type for param in facts.shapes.functions[name].params]
+                for owner in (name, *reached(spellings, facts.shapes.types)):
                     reach[owner] = min(reach.get(owner, name), name)
     return reach
-
-
-def _reached(function: str, shapes: Shapes) -> set[str]:
-    """Named types among the parameters of a function, and all that those hold."""
-    found: set[str] = set()
-    todo = [param.type for param in shapes.functions[function].params]
-    while todo:
-        for name in WORD.findall(todo.pop()):
-            if name in shapes.types and name not in found:
-                found.add(name)
-                todo += _mentions(shapes.types[name])
-    return found
-
-
-def _mentions(decl: TypeDecl) -> list[str]:
-    match decl:
-        case AliasType():
-            return [decl.of]
-        case FunctionType():
-            return [decl.returns, *decl.params]
-        case RecordType():
-            return [member.spelling for member in members(decl.fields)]
-        case _:
-            return []

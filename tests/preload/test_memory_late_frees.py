@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from .charges import GIB, MIB
+from .charges import GIB, MIB, OUT_OF_MEMORY
 from .conftest import Sim
 from .handles import Handles, exporting, handles
+from .test_memory_contexts import LIMIT, limited
 
 SIZE = 256 * MIB
 
@@ -173,3 +174,14 @@ def test_a_free_on_a_capturing_stream_changes_nothing(bare: Sim, state: Path) ->
         process.does("free_async", pooled)
         process.does("sync")
         assert process.charged() == start
+
+
+@pytest.mark.parametrize("call", ["load", "alloc"])
+def test_memory_that_goes_during_a_comparison_hides_no_overhead(
+    sim: Sim, tmp_path: Path, call: str
+) -> None:
+    """The driver holds less by then, and the ledger counts it still."""
+    done = sim.run("late_looks", call, preload=True, env=limited(tmp_path))
+
+    assert (done.facts["gone"], done.facts["refused"]) == (1, OUT_OF_MEMORY)
+    assert done.facts["held"] <= LIMIT

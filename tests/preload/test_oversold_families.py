@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from .charges import BLOCK, CHUNK, INVALID_VALUE, MIB, OUT_OF_MEMORY
 from .conftest import Sim
+from .handles import handles
 from .oversold import LIMIT, SHARE, commands, fill, on_device
 
+NOT_SUPPORTED = 801
 DEVICE_ONLY = ["array", "graph"]
 DOORS = {
     "linear": ["free", "free_async"],
@@ -145,6 +148,65 @@ def test_a_free_in_a_streams_order_waits_for_nobody(bare: Sim, state: Path, door
         fence.does("sync")
         assert fence.charged() == SHARE
         assert fence.ask("tell", overflow)[0] == INVALID_VALUE
+
+
+@pytest.mark.parametrize("call", ["cuStreamGetCtx", "cuEventCreate", "cuEventRecord"])
+def test_overflow_whose_free_cannot_wait_for_its_stream_is_kept(
+    bare: Sim, state: Path, call: str
+) -> None:
+    """Without an event nobody knows when the stream gets there, and the driver does not free it."""
+    with commands(bare, state, faults=f"{call}@*=999") as fence:
+        fence.does("take", "linear", SHARE - fence.charged())
+        _, overflow = fence.ask("take", "linear", 64 * MIB)
+
+        assert fence.ask("give", "linear", "free_async", overflow) == [NOT_SUPPORTED]
+
+        fence.does("sync")
+        assert fence.charged() == SHARE + 64 * MIB
+        assert fence.ask("tell", overflow)[0] == 0
+        fence.does("give", "linear", "free", overflow)
+        assert fence.charged() == SHARE
+
+
+@pytest.mark.parametrize("call", ["cuEventQuery", "cuEventSynchronize", "cuMemFree_v2"])
+def test_overflow_that_the_driver_keeps_is_charged_until_it_lets_go(
+    bare: Sim, state: Path, call: str
+) -> None:
+    with commands(bare, state, faults=f"{call}@1=999") as fence:
+        fence.does("take", "linear", SHARE - fence.charged())
+        _, overflow = fence.ask("take", "linear", 64 * MIB)
+        fence.does("give", "linear", "free_async", overflow)
+
+        fence.does("sync")
+        assert fence.charged() == SHARE + 64 * MIB
+        assert fence.ask("tell", overflow)[0] == 0
+
+        fence.does("sync")
+        assert fence.charged() == SHARE
+        assert fence.ask("tell", overflow)[0] == INVALID_VALUE
+
+
+def test_overflow_freed_in_a_stream_that_ends_first_is_freed_all_the_same(
+    bare: Sim, state: Path
+) -> None:
+    """The driver fails once, just as the stream's context ends, and the event goes with it."""
+    oversold = replace(bare, env={**bare.env, "GPUFENCE_OVERSUBSCRIBE": "2"})
+    with handles(oversold, state, program="exports_commands", cuMemFree_v2="1=999") as process:
+        home = process.make("here")
+        other = process.make("context", 0)
+        process.does("enter", home)
+        process.make("alloc", SHARE - process.charged())
+        overflow = process.make("alloc", 64 * MIB)
+        process.does("enter", other)
+        process.does("in", process.make("stream"))
+        process.does("free_async", overflow)
+        process.does("enter", home)
+
+        process.does("end", other)
+        assert process.charged() == SHARE + 64 * MIB
+
+        process.make("alloc", SHARE)
+        assert process.charged() == 2 * SHARE
 
 
 def test_views_are_virtual(sim: Sim, state: Path) -> None:

@@ -86,18 +86,27 @@ void End(Fence* fence, LateFree* record) {
   late->count.fetch_sub(1, std::memory_order_release);
 }
 
+// Whether the stream got to the free; an error where nobody can tell. `waits`: until it does.
+CUresult Reach(const LateFree& record, bool waits) {
+  if (record.event == nullptr) return CUDA_SUCCESS;  // its stream is gone
+  const CUresult reached = waits ? CUDA_SUCCESS : real::cuEventQuery(record.event);
+  // The driver lets go when somebody waits, not when the stream gets there.
+  return reached == CUDA_SUCCESS ? real::cuEventSynchronize(record.event) : reached;
+}
+
 // False: the stream did not get there yet. `waits`: until it does.
 bool Settle(Fence* fence, LateFree* record, bool waits) {
   const Holding holding = record->holding;
   LedgerMove move;
   move.BeginCounted(&fence->devices[holding.device].moves);
   const ContextScope scope(record->context);
-  CUresult reached = waits ? CUDA_SUCCESS : real::cuEventQuery(record->event);
-  if (reached == CUDA_ERROR_NOT_READY) return false;
-  // The driver lets go when somebody waits, not when the stream gets there.
-  if (reached == CUDA_SUCCESS) reached = real::cuEventSynchronize(record->event);
-  if (reached == CUDA_SUCCESS && record->is_ours) real::cuMemFree_v2(holding.owner);
-  if (reached == CUDA_SUCCESS) {
+  CUresult gone = Reach(*record, waits);
+  if (gone == CUDA_ERROR_NOT_READY) return false;
+  if (record->is_ours) {
+    if (gone == CUDA_SUCCESS) gone = real::cuMemFree_v2(holding.owner);
+    if (gone != CUDA_SUCCESS) return false;  // it is there, and charged, until a later call
+  }
+  if (gone == CUDA_SUCCESS) {
     Discharge(fence, holding);
   } else {
     BecomeOverhead(fence, holding);
@@ -126,12 +135,15 @@ void SettleWhere(Fence* fence, uint32_t most, bool waits, Matches matches) {
 
 }  // namespace
 
-void FreeLater(Fence* fence, const Holding& holding, const FreeingStream& stream, bool is_ours) {
+bool FreeLater(Fence* fence, const Holding& holding, const FreeingStream& stream, bool is_ours) {
   const Uncancelled during;
   const CaptureRelaxed relaxed;
   LateFrees* late = &fence->late_frees;
   LateFree* record = NewRecord(late);
-  if (record == nullptr) return BecomeOverhead(fence, holding);
+  if (record == nullptr) {
+    if (!is_ours) BecomeOverhead(fence, holding);
+    return !is_ours;
+  }
   late->count.fetch_add(1, std::memory_order_relaxed);
   if (!is_ours) late->of_driver.fetch_add(1, std::memory_order_relaxed);
   record->holding = holding;
@@ -143,11 +155,12 @@ void FreeLater(Fence* fence, const Holding& holding, const FreeingStream& stream
         stream.record(record->event, stream.handle) == CUDA_SUCCESS) {
       Append(late, record);
       frees_unsettled.store(true, std::memory_order_release);
-      return;
+      return true;
     }
   }
-  BecomeOverhead(fence, holding);
+  if (!is_ours) BecomeOverhead(fence, holding);
   End(fence, record);
+  return !is_ours;
 }
 
 void SettleLateFrees(Fence* fence, bool may_wait) {
@@ -176,12 +189,16 @@ void ForgetLateFrees(Fence* fence, CUcontext context) {
   while (LateFree* record = Take(late, [=](const LateFree& each) {
            return each.holding.context == owner || each.context == context;
          })) {
+    if (record->context == context) record->event = nullptr;  // it went as well
     if (record->holding.context == owner) {
       Discharge(fence, record->holding);
+    } else if (record->is_ours) {
+      record->context = reinterpret_cast<CUcontext>(record->holding.context);
+      Append(late, record);
+      continue;
     } else {
       BecomeOverhead(fence, record->holding);
     }
-    if (record->context == context) record->event = nullptr;  // it went as well
     End(fence, record);
   }
 }

@@ -23,8 +23,8 @@ struct Fence;
 
 struct LateFree {
   Holding holding;
-  CUevent event;      // behind the free
-  CUcontext context;  // of the event, as of the stream
+  CUevent event;      // behind the free; null: the stream is gone, with all that was in it
+  CUcontext context;  // of the event, as of the stream; of the memory where the event is gone
   bool is_ours;       // to free: the driver would not
   LateFree* next;
 };
@@ -49,8 +49,8 @@ struct FreeingStream {
 };
 
 // Discharges `holding`, which the driver has agreed to free, once the stream got so far. `is_ours`:
-// it did not, and we do then.
-void FreeLater(Fence* fence, const Holding& holding, const FreeingStream& stream, bool is_ours);
+// it did not, and we do then. False: nobody can say when that is, and the memory is as it was.
+bool FreeLater(Fence* fence, const Holding& holding, const FreeingStream& stream, bool is_ours);
 
 // Discharges what was reached by now. Calls the driver only when something waits. What is ours to
 // free is left alone unless the call may wait for the device.
@@ -61,8 +61,8 @@ void SettleLateFrees(Fence* fence, bool may_wait);
 // `waits`: the driver is going to wait for those streams, and so may we.
 void SettleBeforeEnd(Fence* fence, CUcontext context, bool waits);
 
-// After it: what lay in the context is gone, and what else was freed in its streams becomes
-// overhead, which the next reading sets right.
+// After it: what lay in the context is gone. What else was freed in its streams becomes overhead,
+// which the next reading sets right, or is still ours to free.
 void ForgetLateFrees(Fence* fence, CUcontext context);
 
 }  // namespace gpufence

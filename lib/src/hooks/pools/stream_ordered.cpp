@@ -206,8 +206,8 @@ template <typename Stream>
   const CUresult rc = Stream::Free(dptr, stream);
   const bool is_ours = rc == CUDA_ERROR_NOT_SUPPORTED && holding.family == Family::kUnified;
   if ((rc != CUDA_SUCCESS && !is_ours) || !freed.found()) return freed.Settle(rc);
+  if (!FreeLater(fence, holding, Stream::Freeing(stream), is_ours)) return freed.Settle(rc);
   freed.Keep();
-  FreeLater(fence, holding, Stream::Freeing(stream), is_ours);
   return CUDA_SUCCESS;
 }
 

@@ -1,0 +1,1 @@
+"""The colocation bench: scenes, the ways to share a GPU, programs, judgement and pictures."""

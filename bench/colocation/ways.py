@@ -1,0 +1,160 @@
+"""The ways to share a GPU, as environments; and the MPS daemon that two of them need.
+
+Must not know scenes or programs.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from .scenes import OURS, OVER_MPS, Tenant
+
+MPS = "nvidia-cuda-mps-control"
+MPS_TIMEOUT_S = 20.0
+FOREIGN = ("GPUFENCE_", "LD_PRELOAD", "CUDA_MPS_", "CUDA_DEVICE_", "CUDA_TASK_")
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """With or without a build of the library, with or without MPS."""
+
+    name: str
+    build: Path | None = None
+    mps: bool = False
+
+    @property
+    def kind(self) -> str:
+        """What a promise is about: bare, mps, ours or ours+mps."""
+        if self.build is None:
+            return "mps" if self.mps else "bare"
+        return OVER_MPS if self.mps else OURS
+
+
+BARE = Way("bare")
+
+
+def ways(builds: Mapping[str, Path], wanted: list[str]) -> list[Way]:
+    """All ways in the order in which they are measured, or the wanted ones, by name or kind.
+
+    Raises:
+        ValueError: a wanted name is none.
+    """
+    every = [BARE, *(Way(name, build) for name, build in builds.items()), Way("mps", mps=True)]
+    every += [Way(f"{name}+mps", build, mps=True) for name, build in builds.items()]
+    for name in wanted:
+        if not any(name in (way.name, way.kind) for way in every):
+            raise ValueError(f"no way is called '{name}'")
+    return [way for way in every if not wanted or {way.name, way.kind} & {*wanted}]
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What all programs of a session share: the driver under them, and a folder for their files."""
+
+    folder: Path
+    sim: Path | None = None  # the simulated driver's folder
+    gpus: int = 1
+
+    def environment(self) -> dict[str, str]:
+        """Of a program under the bare driver."""
+        env = {name: text for name, text in os.environ.items() if not name.startswith(FOREIGN)}
+        # Multicast over NVLink needs a fabric manager that not every host runs.
+        env |= {"NCCL_NVLS_ENABLE": "0", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+        if self.sim is not None:
+            env["LD_LIBRARY_PATH"] = str(self.sim)
+            env["GPUFENCE_SIM_STATE"] = str(self.folder / "machine")
+        return env
+
+
+def environment(
+    machine: Machine, way: Way, scene: Path, place: int, tenant: Tenant
+) -> dict[str, str]:
+    """Of a tenant's programs. `scene` is a folder that this scene's tenants have for themselves."""
+    env = machine.environment()
+    if way.mps:
+        env["CUDA_MPS_PIPE_DIRECTORY"] = str(machine.folder / "mps")
+    if way.build is None:
+        return env
+    node, state = scene / "node", scene / f"state{place}"
+    for folder in (node, state):
+        folder.mkdir(parents=True, exist_ok=True)
+    env |= {
+        "LD_PRELOAD": str(way.build / "lib" / "libgpufence.so"),
+        "GPUFENCE_CORE_LIMIT": str(tenant.limit),
+        "GPUFENCE_NODE_DIR": str(node),
+        "GPUFENCE_STATE_DIR": str(state),
+        "GPUFENCE_CONTAINER": f"tenant{place}",
+    }
+    extras = {
+        "GPUFENCE_CORE_SOFT_LIMIT": tenant.soft,
+        "GPUFENCE_PRIORITY": tenant.priority,
+        "GPUFENCE_WEIGHT": tenant.weight,
+    }
+    return env | {name: str(value) for name, value in extras.items() if value is not None}
+
+
+class MpsDaemon:
+    """NVIDIA's daemon, running from the first scene that needs it to the next that does not."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._runs = False
+        self.missing = "" if shutil.which(MPS) else f"{MPS} is not installed"
+        if machine.sim is not None:
+            self.missing = "the simulated driver has no MPS"
+
+    def _environment(self) -> dict[str, str]:
+        folder = self._machine.folder
+        return self._machine.environment() | {
+            "CUDA_MPS_PIPE_DIRECTORY": str(folder / "mps"),
+            "CUDA_MPS_LOG_DIRECTORY": str(folder / "mps-log"),
+        }
+
+    def _control(self, *words: str, told: str = "") -> str:
+        """What went wrong; empty when nothing did.
+
+        What it says goes to a file: the daemon keeps its end of a pipe open.
+        """
+        log = self._machine.folder / "mps-control.txt"
+        try:
+            with log.open("w", encoding="utf-8") as out:
+                done = subprocess.run(
+                    [MPS, *words],
+                    env=self._environment(),
+                    input=told,
+                    stdout=out,
+                    stderr=out,
+                    text=True,
+                    timeout=MPS_TIMEOUT_S,
+                    check=False,
+                )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return f"{MPS}: {type(error).__name__}"
+        if done.returncode == 0:
+            return ""
+        return log.read_text(encoding="utf-8", errors="replace").strip()[-200:] or f"{MPS} failed"
+
+    def wanted(self, mps: bool) -> None:
+        """Starts or ends it, as the next scene needs; one that cannot start is `missing`."""
+        if mps == self._runs or (mps and self.missing):
+            return
+        if mps:
+            for name in ("mps", "mps-log"):
+                (self._machine.folder / name).mkdir(exist_ok=True)
+            self.missing = self._control("-d")
+            self._runs = not self.missing
+        else:
+            self.end()
+
+    def end(self) -> None:
+        """Leaves none behind. Servers end with their clients, which are gone by now."""
+        if self._runs:
+            with suppress(OSError):
+                self._control(told="quit -t 5\n")
+            self._runs = False

@@ -1,0 +1,1 @@
+"""The bench's programs over PyTorch. They know nothing of scenes, limits or of each other."""

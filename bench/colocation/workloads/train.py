@@ -1,0 +1,70 @@
+"""Training that saturates the GPU: a bf16 perceptron, some steps queued ahead of the host's waits.
+
+A step takes an H200 about 4.5 ms.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from typing import Any
+
+from .protocol import Figures, Run
+
+WIDTH, DEPTH, BATCH = 4096, 3, 8192
+AHEAD = 4  # steps from wait to wait; one such batch is always queued behind the one that runs
+WARM_UPS = 6
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Options of the program."""
+    forms = parser.add_mutually_exclusive_group()
+    forms.add_argument("--eager", action="store_false", dest="captured", help="the default")
+    forms.add_argument("--captured", action="store_true", help="a CUDA graph of a step")
+
+
+def stepper(torch: Any, depth: int, batch: int) -> Callable[[], None]:  # noqa: ANN401
+    """One training step as a call."""
+    nn = torch.nn
+    parts = [part for _ in range(depth) for part in (nn.Linear(WIDTH, WIDTH), nn.ReLU())]
+    model = nn.Sequential(*parts).to("cuda", torch.bfloat16)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+    inputs = torch.randn(batch, WIDTH, device="cuda", dtype=torch.bfloat16)
+
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=False)
+        model(inputs).square().mean().backward()
+        optimizer.step()
+
+    return step
+
+
+def prepare(torch: Any, options: argparse.Namespace) -> Run:  # noqa: ANN401
+    """See workloads/protocol.py."""
+    from . import layers
+
+    step = stepper(torch, DEPTH, BATCH)
+    graph = layers.captured(torch, step) if options.captured else None
+    once = step if graph is None else graph.replay
+    for _ in range(WARM_UPS):
+        once()
+    torch.cuda.synchronize()
+
+    # The graph knows addresses alone: what they belong to lives in `step`.
+    def run(seconds: float, _kept: object = step) -> Figures:
+        marks = [torch.cuda.Event() for _ in range(2)]
+        steps = batches = 0
+        begin = time.perf_counter()
+        while time.perf_counter() - begin < seconds:
+            for _ in range(AHEAD):
+                once()
+            marks[batches % 2].record()
+            if batches > 0:
+                marks[(batches - 1) % 2].synchronize()
+            steps += AHEAD
+            batches += 1
+        torch.cuda.synchronize()
+        return {"rate": steps / (time.perf_counter() - begin), "steps": steps}
+
+    return run

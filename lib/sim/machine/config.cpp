@@ -16,8 +16,10 @@ namespace {
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 constexpr uint64_t kGranule = 2 * kMiB;
 constexpr uint64_t kMaxMemory = uint64_t{1} << 42;
+constexpr int64_t kLeastSliceNs = 1'000;
 
-// An H200, as driver 580 shows it: 143155 MiB in all, 526 MiB taken by an empty context.
+// An H200, as driver 580 shows it: 143155 MiB in all, 526 MiB taken by an empty context; slices and
+// switches as kernels of two and three processes saw them that record when they are interrupted.
 constinit Config g_config = {
     .state = {},
     .log = {},
@@ -33,6 +35,8 @@ constinit Config g_config = {
     .event_ns = 0,
     .launch_ns = 0,
     .wake_ns = 0,
+    .slice_ns = 2'091'000,
+    .switch_ns = 155'000,
 };
 constinit bool g_usable = true;
 constinit pthread_once_t g_once = PTHREAD_ONCE_INIT;
@@ -98,12 +102,14 @@ bool ParsePermille(const char* text, uint32_t* permille) {
   return true;
 }
 
-void ReadNs(const char* variable, uint64_t* ns) {
+void ReadNs(const char* variable, uint64_t* ns, int64_t low = 0) {
   const char* value = Read(variable);
   int64_t parsed = 0;
   if (value == nullptr) return;
-  if (!ParseInteger(value, 0, 1'000'000'000'000, &parsed)) {
-    return Refuse(variable, value, "write nanoseconds, from 0 to 10^12");
+  if (!ParseInteger(value, low, 1'000'000'000'000, &parsed)) {
+    return Refuse(
+        variable, value,
+        low == 0 ? "write nanoseconds, from 0 to 10^12" : "write nanoseconds, from 1000 to 10^12");
   }
   *ns = static_cast<uint64_t>(parsed);
 }
@@ -171,6 +177,8 @@ void ReadAll() {
   ReadNs("GPUFENCE_SIM_EVENT_NS", &g_config.event_ns);
   ReadNs("GPUFENCE_SIM_LAUNCH_NS", &g_config.launch_ns);
   ReadNs("GPUFENCE_SIM_WAKE_NS", &g_config.wake_ns);
+  ReadNs("GPUFENCE_SIM_SLICE_NS", &g_config.slice_ns, kLeastSliceNs);
+  ReadNs("GPUFENCE_SIM_SWITCH_NS", &g_config.switch_ns);
 }
 
 // The power of 1024 that a unit stands for, or -1: "", "b", "k", "kb", "kib", ... "t", "tb", "tib".

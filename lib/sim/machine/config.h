@@ -31,6 +31,8 @@ struct Config {
   uint64_t event_ns;          // EVENT_NS: what an event behind other work takes its stream
   uint64_t launch_ns;         // LAUNCH_NS: what a launch takes the host before the GPU has it
   uint64_t wake_ns;           // WAKE_NS: a wait for the GPU returns late by up to so much
+  uint64_t slice_ns;          // SLICE_NS: how long a process keeps a GPU that others wait for
+  uint64_t switch_ns;         // SWITCH_NS: what a GPU loses between two processes
 };
 
 // The parsed configuration, or nullptr when a variable cannot be understood: the reason was then

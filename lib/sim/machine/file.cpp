@@ -47,6 +47,8 @@ uint32_t MachineKey(const Config& config) {
                             static_cast<uint64_t>(config.sm_count),
                             static_cast<uint64_t>(config.mig_instances),
                             config.speed_permille,
+                            config.slice_ns,
+                            config.switch_ns,
                             config.memory_bytes};
   uint32_t hash = 2166136261u;
   for (const uint64_t fact : facts) {
@@ -108,6 +110,7 @@ void LayOutDevice(int index, const Config& config, DeviceRecord* device) {
   device->sm_count =
       static_cast<uint32_t>(config.sm_count / parts > 0 ? config.sm_count / parts : 1);
   device->memory_bytes = config.memory_bytes / kMiB / static_cast<uint64_t>(parts) * kMiB;
+  LayOutTurns(&device->compute, config.slice_ns, config.switch_ns);
 }
 
 // Fills a file of zeros.  Everything but the magic, which says that the rest is there.
@@ -263,6 +266,15 @@ const char* MachinePath() { return g_path; }
 bool TryLockSlot(int slot) { return LockByte(g_fd, F_OFD_SETLK, F_WRLCK, kSlotBytes + slot); }
 
 void UnlockSlot(int slot) { LockByte(g_fd, F_OFD_SETLK, F_UNLCK, kSlotBytes + slot); }
+
+bool IsSlotLocked(int slot) {
+  struct flock lock = {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = kSlotBytes + slot;
+  lock.l_len = 1;
+  return fcntl(g_fd, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+}
 
 int CachedOwnSlot() { return g_own_slot.load(std::memory_order_relaxed); }
 

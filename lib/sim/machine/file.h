@@ -13,7 +13,7 @@
 namespace sim::machine {
 
 inline constexpr uint64_t kMagic = 0x314d495346504721;  // "!GPFSIM1", written last
-inline constexpr uint32_t kLayout = 6;                  // part of the file's name
+inline constexpr uint32_t kLayout = 7;                  // part of the file's name
 
 // What lives as long as anybody holds it (shared.cpp).
 enum class SharedKind : int32_t {
@@ -79,6 +79,9 @@ class Gate {
 // one open file the lock is always granted again: do not ask for the own slot.
 bool TryLockSlot(int slot);
 void UnlockSlot(int slot);
+
+// Whether another process holds it. Takes nothing.
+bool IsSlotLocked(int slot);
 
 // This process's slot.  Changed under the gate; read without it where one late reader is harmless.
 int CachedOwnSlot();

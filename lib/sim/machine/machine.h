@@ -15,10 +15,11 @@
 
 #include "machine/config.h"
 #include "machine/timeline.h"
+#include "machine/turns.h"
 
 namespace sim::machine {
 
-inline constexpr int kMaxSlots = 512;
+inline constexpr int kMaxSlots = kMaxSeats;
 inline constexpr int kNoSlot = -1;
 inline constexpr uint64_t kGranuleBytes = uint64_t{2} << 20;  // physical memory is dealt in these
 
@@ -43,8 +44,8 @@ struct DeviceRecord {
   uint64_t memory_bytes;
   std::atomic<uint64_t> native_soft_bytes;  // as NVML sets them for a cgroup, and tells them
   std::atomic<uint64_t> native_hard_bytes;  // again; nothing is refused by them. 0: no limit
-  DeviceTimeline compute;                   // the engine that processes take turns on
   BusyHistory busy;                         // all processes together, dead ones included
+  DeviceTimeline compute;                   // the engine that processes take turns on
 };
 
 // One process's part of one device.
@@ -57,9 +58,9 @@ struct SlotDevice {
 };
 
 struct Slot {
-  std::atomic<uint32_t> pid;  // 0 = nobody; written last when claimed, first when cleared
-  uint32_t reserved;
-  uint64_t started_ticks;  // /proc/PID/stat field 22: tells reused pids apart
+  std::atomic<uint32_t> pid;   // 0 = nobody; written last when claimed, first when cleared
+  std::atomic<uint32_t> bell;  // a futex: changes when the process is to look at the machine again
+  uint64_t started_ticks;      // /proc/PID/stat field 22: tells reused pids apart
   uint64_t claimed_ns;
   char name[104];  // /proc/PID/comm or the executable's path
   SlotDevice devices[kMaxDevices];
@@ -105,6 +106,12 @@ uint64_t ListedBytes(int device, int slot);
 
 // Adds to the context count that process lists are made of (delta +1 or -1).
 void CountContext(int device, int delta);
+
+// Whether the process of another slot lives. Without the gate.
+bool IsSlotAlive(int slot);
+
+// Changes a slot's bell and wakes who waits for that.
+void RingSlot(int slot);
 
 // Fills `slots` with the indices of live processes and returns how many; dead ones are cleared on
 // the way.  Works without an own slot.

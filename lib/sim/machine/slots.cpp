@@ -4,9 +4,11 @@
 #include "machine/slots.h"
 
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "machine/shared.h"
@@ -41,9 +43,11 @@ void WriteName(char* name, size_t capacity) {
   if (bytes <= 0) snprintf(name, capacity, "unknown");
 }
 
-void ClearSlot(const MachineFile& file, Slot* slot) {
+void ClearSlot(MachineFile* file, int place) {
+  Slot* slot = &file->slots[place];
   slot->pid.store(0, std::memory_order_release);
-  for (uint32_t index = 0; index < file.device_count; ++index) {
+  for (uint32_t index = 0; index < file->device_count; ++index) {
+    VacateSeat(&file->devices[index].compute, place);
     SlotDevice& device = slot->devices[index];
     device.used_bytes.store(0, std::memory_order_relaxed);
     device.busy_ns.store(0, std::memory_order_relaxed);
@@ -68,10 +72,9 @@ void FillSlot(const MachineFile& file, Slot* slot) {
 int ClaimIn(MachineFile* file) {
   for (int index = 0; index < kMaxSlots; ++index) {
     if (!TryLockSlot(index)) continue;
-    Slot* slot = &file->slots[index];
-    ClearSlot(*file, slot);
+    ClearSlot(file, index);
     ForgetOwner(file, index);
-    FillSlot(*file, slot);
+    FillSlot(*file, &file->slots[index]);
     if (index >= file->slot_limit.load(std::memory_order_relaxed)) {
       file->slot_limit.store(index + 1, std::memory_order_release);
     }
@@ -83,10 +86,10 @@ int ClaimIn(MachineFile* file) {
 void ClearDeadSlots(MachineFile* file) {
   const int limit = file->slot_limit.load(std::memory_order_relaxed);
   for (int index = 0; index < limit; ++index) {
-    Slot* slot = &file->slots[index];
+    const Slot* slot = &file->slots[index];
     if (slot->pid.load(std::memory_order_acquire) == 0 || index == CachedOwnSlot()) continue;
     if (!TryLockSlot(index)) continue;
-    ClearSlot(*file, slot);
+    ClearSlot(file, index);
     ForgetOwner(file, index);
     UnlockSlot(index);
   }
@@ -123,6 +126,14 @@ int LiveSlots(int* slots, int capacity) {
     if (gate.file()->slots[index].pid.load(std::memory_order_acquire) != 0) slots[count++] = index;
   }
   return count;
+}
+
+bool IsSlotAlive(int slot) { return IsSlotLocked(slot); }
+
+void RingSlot(int slot) {
+  std::atomic<uint32_t>& bell = Map()->slots[slot].bell;
+  bell.fetch_add(1, std::memory_order_release);
+  syscall(SYS_futex, &bell, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
 }
 
 int DeviceCount() {

@@ -1,8 +1,7 @@
-// The words of the machine file that time needs: one clock for the machine, and one compute engine
-// per device, which its processes take turns on.
+// The words of the machine file that time needs: one clock for the machine, and where kernels of
+// several processes meet. Turns on the compute engines are turns.h.
 //
-// Everything here is plain atomics in shared memory: nothing is ever locked, so a process killed on
-// any line leaves at most the turns that it had already reserved (two slices).
+// Everything here is plain atomics in shared memory: nothing is ever locked.
 // Must not know: streams, kernels, CUDA.
 #pragma once
 
@@ -13,11 +12,6 @@
 
 namespace sim {
 
-// A turn of a process on a compute engine while others want it too, and what the engine loses when
-// it changes hands. Two busy processes got 44.9 % each on an H200 with driver 580: a tenth is lost.
-constexpr uint64_t kSliceNs = 2'000'000;
-constexpr uint64_t kSwitchNs = 220'000;
-
 // Simulated nanoseconds. The real clock is CLOCK_MONOTONIC times `speed`; the virtual clock stands
 // still until somebody waits on it. Written once, by whoever lays out the machine file, except for
 // `virtual_ns`.
@@ -27,14 +21,6 @@ struct MachineClock {
   std::atomic<uint64_t> virtual_ns;  // only ever grows
 };
 static_assert(sizeof(MachineClock) == 16);
-
-// The compute engine of one device: a queue of reserved turns, of which only the end is kept.
-struct DeviceTimeline {
-  std::atomic<uint64_t> free_ns;     // first instant that nobody has reserved
-  std::atomic<uint32_t> last_owner;  // slot of the process that reserved last; a hint
-  uint32_t padding;
-};
-static_assert(sizeof(DeviceTimeline) == 16);
 
 // Kernels that wait for each other, as those of a collective do: which of so many ranks of a group
 // one is of. The n-th of one rank meets the n-th of each other. 0 ranks: it waits for none.
@@ -55,12 +41,6 @@ struct Meetings {
 };
 struct MeetingTable {
   Meetings of[kMeetingGroups][kMostMeetingRanks];
-};
-
-// A reserved turn, [start_ns, end_ns).
-struct Turn {
-  uint64_t start_ns;
-  uint64_t end_ns;
 };
 
 inline uint64_t MonotonicNs() {
@@ -92,34 +72,6 @@ inline void AdvanceClock(MachineClock& clock, uint64_t simulated_ns) {
   while (seen < simulated_ns &&
          !clock.virtual_ns.compare_exchange_weak(seen, simulated_ns, std::memory_order_acq_rel)) {
   }
-}
-
-// Reserves the next free `length_ns` of the engine for process `owner`, not before `ready_ns`
-// (which may lie in the past: an engine runs on while its process is stopped). The owner hint may
-// be one reservation old under a race; that costs or saves one switch, never order.
-inline Turn ReserveTurn(DeviceTimeline& engine, uint32_t owner, uint64_t ready_ns,
-                        uint64_t length_ns) {
-  uint64_t free_ns = engine.free_ns.load(std::memory_order_acquire);
-  for (;;) {
-    uint64_t start_ns = free_ns > ready_ns ? free_ns : ready_ns;
-    const bool contended = free_ns > ready_ns;
-    if (contended && engine.last_owner.load(std::memory_order_relaxed) != owner) {
-      start_ns += kSwitchNs;
-    }
-    const uint64_t end_ns = start_ns + length_ns;
-    if (engine.free_ns.compare_exchange_weak(free_ns, end_ns, std::memory_order_acq_rel)) {
-      engine.last_owner.store(owner, std::memory_order_relaxed);
-      return {start_ns, end_ns};
-    }
-  }
-}
-
-// Gives the rest of a turn back, from `unused_from_ns`. False when somebody has queued behind it:
-// their turns are promised, so the rest is lost, as it is for an engine that idles out a slice.
-inline bool ReturnTurn(DeviceTimeline& engine, const Turn& turn, uint64_t unused_from_ns) {
-  uint64_t expected_ns = turn.end_ns;
-  return engine.free_ns.compare_exchange_strong(expected_ns, unused_from_ns,
-                                                std::memory_order_acq_rel);
 }
 
 }  // namespace sim

@@ -168,6 +168,13 @@ CUresult DestroyEvent(CUevent handle) {
 
 Event* Find(uint64_t handle) { return events.Find(handle); }
 
+int PhysicalDeviceOf(uint64_t handle) {
+  const Event* event = events.Find(handle);
+  const context::Context* context =
+      event != nullptr ? context::Find(AsHandle<CUcontext>(event->context)) : nullptr;
+  return context != nullptr ? context::PhysicalDevice(*context) : 0;
+}
+
 CUresult Create(unsigned flags, const context::Context& context, Event** created) {
   const bool interprocess = (flags & CU_EVENT_INTERPROCESS) != 0;
   if ((flags & ~kKnownFlags) != 0 || (interprocess && (flags & CU_EVENT_DISABLE_TIMING) == 0)) {

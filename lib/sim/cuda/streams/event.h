@@ -27,6 +27,9 @@ struct Event {
 
 Event* Find(uint64_t handle);
 
+// The machine's index of its device; 0 when it is gone.
+int PhysicalDeviceOf(uint64_t handle);
+
 // A new event of the context; 1 for flags that do not go together.
 CUresult Create(unsigned flags, const context::Context& context, Event** created);
 

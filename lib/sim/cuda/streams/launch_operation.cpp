@@ -65,9 +65,8 @@ Work* MakeKernel(const Operation& operation) {
 }
 
 Work* MakeRecord(const Operation& operation) {
-  const uint64_t takes_ns = GetConfig()->event_ns;
-  return NewWork<OperationWork>(takes_ns != 0 ? Engine::kStream : Engine::kNone, operation.device,
-                                takes_ns);
+  return NewWork<OperationWork>(Engine::kRecord, event::PhysicalDeviceOf(operation.event),
+                                GetConfig()->event_ns);
 }
 
 void CallHost(Work& work) {

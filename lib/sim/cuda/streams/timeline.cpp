@@ -36,31 +36,35 @@ constinit Scheduler scheduler;
 constinit bool attached = false;
 constinit bool worker_started = false;
 constinit uint64_t worker_wakes_real_ns = 0;  // while it sleeps: until when
-// Changes when something happened that sleepers could not foresee.
-constinit std::atomic<uint32_t> surprise{0};
+// Changes when something happened that sleepers could not foresee, in this process or another one
+// that makes way on a GPU: the bell of this process's slot, once it has one.
+constinit std::atomic<uint32_t> early_surprise{0};
+constinit std::atomic<uint32_t>* surprise = &early_surprise;
 
 constinit thread_local bool calling_host = false;
 
 void FutexWait(uint32_t seen, uint64_t real_deadline_ns) {
   timespec deadline{static_cast<time_t>(real_deadline_ns / 1'000'000'000u),
                     static_cast<long>(real_deadline_ns % 1'000'000'000u)};
-  syscall(SYS_futex, &surprise, FUTEX_WAIT_BITSET_PRIVATE, seen,
+  syscall(SYS_futex, surprise, FUTEX_WAIT_BITSET, seen,
           real_deadline_ns == kNever ? nullptr : &deadline, nullptr, FUTEX_BITSET_MATCH_ANY);
 }
 
 void WakeSleepers() {
-  surprise.fetch_add(1, std::memory_order_release);
-  syscall(SYS_futex, &surprise, FUTEX_WAKE_PRIVATE, INT32_MAX, nullptr, nullptr, 0);
+  surprise->fetch_add(1, std::memory_order_release);
+  syscall(SYS_futex, surprise, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
 }
 
 void AttachDevices() {
   if (attached || !machine::ClaimSlot()) return;
+  const int own_slot = machine::OwnSlot();
   for (int i = 0; i < machine::DeviceCount(); ++i) {
     machine::DeviceRecord& record = machine::Device(i);
-    scheduler.device(i).Attach(&record.compute, &machine::AllMeetings(),
-                               static_cast<uint32_t>(machine::OwnSlot()), record.sm_count, i,
+    const TurnTaker taker{&record.compute, own_slot, machine::IsSlotAlive, machine::RingSlot};
+    scheduler.device(i).Attach(taker, &machine::AllMeetings(), record.sm_count, i,
                                &machine::RecordBusy);
   }
+  surprise = &machine::SlotAt(own_slot).bell;
   attached = true;
 }
 
@@ -127,17 +131,18 @@ void TimelineLock::Let() {
 bool TimelineLock::in_host_function() { return calling_host; }
 
 void TimelineLock::Submit(Work* work) {
-  if (!worker_started && work->engine != Engine::kNone) StartWorker();
   scheduler.Submit(work);
+  const bool is_over = work->engine == Engine::kNone || work->state == WorkState::kDone;
+  if (!worker_started && !is_over) StartWorker();
 }
 
 void TimelineLock::Sleep(uint64_t real_deadline_ns) {
-  const uint32_t seen = surprise.load(std::memory_order_acquire);
+  const uint32_t seen = surprise->load(std::memory_order_acquire);
   Let();
   if (real_deadline_ns > MonotonicNs() + kSpinNs) {
     FutexWait(seen, real_deadline_ns);
   } else {
-    while (MonotonicNs() < real_deadline_ns && surprise.load(std::memory_order_acquire) == seen) {
+    while (MonotonicNs() < real_deadline_ns && surprise->load(std::memory_order_acquire) == seen) {
     }
   }
   Acquire();

@@ -10,11 +10,10 @@ bool IsAwaiting(const Work& work) { return work.meets.ranks != 0 && !work.has_me
 
 }  // namespace
 
-void DeviceEngine::Attach(DeviceTimeline* shared, MeetingTable* meetings, uint32_t owner,
-                          uint32_t sms, int device_index, BusyObserver observer) {
-  shared_ = shared;
+void DeviceEngine::Attach(const TurnTaker& taker, MeetingTable* meetings, uint32_t sms,
+                          int device_index, BusyObserver observer) {
+  taker_ = taker;
   meetings_ = meetings;
-  owner_ = owner;
   sms_ = sms;
   device_index_ = device_index;
   observer_ = observer;
@@ -22,27 +21,40 @@ void DeviceEngine::Attach(DeviceTimeline* shared, MeetingTable* meetings, uint32
 
 void DeviceEngine::Announce(const Work& work) {
   backlog_ns_ += work.duration_ns;
-  ++pending_kernels_;
+  if (work.engine == Engine::kCompute) ++pending_kernels_;
+}
+
+void DeviceEngine::MakeReady(Work* work) {
+  if (work->engine == Engine::kRecord) {
+    records_.PushBack(work);
+  } else {
+    ready_.PushReady(work);
+  }
 }
 
 // In order: a kernel that does not fit holds back those behind it, as the hardware's queue does.
 void DeviceEngine::StartReady(uint64_t at_ns) {
+  if (running_.empty()) progressed_ns_ = at_ns;
+  while (Work* record = records_.PopFirst()) Start(record);
   while (!ready_.empty()) {
     Work* work = ready_.first;
     const uint32_t wanted = work->sms < sms_ ? work->sms : sms_;
     if (!running_.empty() && sms_used_ + wanted > sms_) break;
 
-    if (running_.empty()) progressed_ns_ = at_ns;
     ready_.PopFirst();
     work->sms = static_cast<uint16_t>(wanted);
-    work->state = WorkState::kRunning;
-    work->start_ns = kNever;
-    work->remaining_ns = work->duration_ns;
-    sms_used_ += wanted;
-    running_.PushBack(work);
+    Start(work);
     if (work->meets.ranks != 0) Arrive(work, at_ns);
   }
-  if (!running_.empty()) KeepTurn();
+  LookAtTurns(at_ns);
+}
+
+void DeviceEngine::Start(Work* work) {
+  work->state = WorkState::kRunning;
+  work->start_ns = kNever;
+  work->remaining_ns = work->duration_ns;
+  sms_used_ += work->sms;
+  running_.PushBack(work);
 }
 
 void DeviceEngine::Arrive(Work* work, uint64_t at_ns) {
@@ -82,97 +94,81 @@ bool DeviceEngine::awaits_others() const {
 }
 
 uint64_t DeviceEngine::NextStopNs() const {
-  if (running_.empty()) return kNever;
-  const Turn& turn = turns_[0];
-  if (progressed_ns_ < turn.start_ns) return turn.start_ns;
+  if (running_.empty() || !HasTurn()) return kNever;
+  const Turn& turn = answer_.turns[0];
+  if (!is_on_) return turn.start_ns;
   uint64_t least_ns = kNever;
   for (const Work* work = running_.first; work != nullptr; work = work->next) {
     if (!IsAwaiting(*work) && work->remaining_ns < least_ns) least_ns = work->remaining_ns;
   }
   const uint64_t left_ns = turn.end_ns - progressed_ns_;
-  return progressed_ns_ + (least_ns < left_ns ? least_ns : left_ns);
+  return least_ns == kNever && turn.end_ns == kNever
+             ? kNever
+             : progressed_ns_ + (least_ns < left_ns ? least_ns : left_ns);
+}
+
+uint64_t DeviceEngine::NextTurnNs() const {
+  return running_.empty() || HasTurn() ? kNever : answer_.forecast_ns;
 }
 
 void DeviceEngine::ProgressTo(uint64_t at_ns) {
-  if (running_.empty() || at_ns <= progressed_ns_) return;
-  const Turn& turn = turns_[0];
-  const uint64_t from_ns = progressed_ns_ > turn.start_ns ? progressed_ns_ : turn.start_ns;
-  progressed_ns_ = at_ns;
-  if (at_ns < from_ns) return;  // waiting for the turn
+  if (running_.empty() || !HasTurn()) return;
+  const Turn turn = answer_.turns[0];
+  if (at_ns < (is_on_ ? progressed_ns_ : turn.start_ns)) return;
+  if (!is_on_) progressed_ns_ = turn.start_ns;
+  is_on_ = true;
+  Run((at_ns < turn.end_ns ? at_ns : turn.end_ns) - progressed_ns_);
+  if (at_ns < turn.end_ns) return;
+  is_on_ = false;
+  ++passed_turns_;
+  --answer_.count;
+  for (uint32_t i = 0; i < answer_.count; ++i) answer_.turns[i] = answer_.turns[i + 1];
+}
 
-  const uint64_t ran_ns = at_ns - from_ns;
+void DeviceEngine::Run(uint64_t ran_ns) {
+  const uint64_t from_ns = progressed_ns_;
+  bool is_busy = false;
+  progressed_ns_ += ran_ns;
   for (Work* work = running_.first; work != nullptr; work = work->next) {
     if (work->start_ns == kNever) work->start_ns = from_ns;
+    is_busy |= work->engine == Engine::kCompute;
     if (IsAwaiting(*work)) continue;
     work->remaining_ns -= ran_ns;
     backlog_ns_ -= ran_ns;
   }
-  if (ran_ns != 0 && observer_ != nullptr) observer_(device_index_, from_ns, at_ns);
+  if (is_busy && ran_ns != 0 && observer_ != nullptr) {
+    observer_(device_index_, from_ns, progressed_ns_);
+  }
 }
 
+// What has begun and has nothing left: what waits for a turn has not begun, however short it is.
 Work* DeviceEngine::TakeFinished() {
   for (Work* work = running_.first; work != nullptr; work = work->next) {
-    if (work->remaining_ns != 0 || IsAwaiting(*work)) continue;
+    if (work->start_ns == kNever || work->remaining_ns != 0 || IsAwaiting(*work)) continue;
     running_.Remove(work);
     sms_used_ -= work->sms;
-    --pending_kernels_;
+    if (work->engine == Engine::kCompute) --pending_kernels_;
     return work;
   }
   return nullptr;
 }
 
-void DeviceEngine::Settle(uint64_t now_ns) {
-  if (running_.empty()) ReturnTurns();
-  while (turn_count_ < kMaxTurns && NextReservationNs() <= now_ns) {
-    Reserve(turns_[turn_count_ - 1].end_ns, backlog_ns_ - ReservedNs());
+// Tells the others what this process wants from here on. That may be too much, where kernels run
+// side by side or wait for a copy between them: it leaves when it has nothing to do.
+void DeviceEngine::LookAtTurns(uint64_t at_ns) {
+  if (!running_.empty()) {
+    const uint64_t busy_ns = awaits_others() ? kNever : backlog_ns_;
+    AskForTurns(taker_, {at_ns, progressed_ns_, busy_ns, passed_turns_}, &answer_);
+    passed_turns_ = 0;
+    is_known_ = true;
+    is_on_ = is_on_ && HasTurn() && answer_.turns[0].start_ns <= progressed_ns_;
+  } else if (is_known_) {
+    LeaveTurns(taker_, at_ns);
+    is_known_ = false;
+    is_on_ = false;
+    passed_turns_ = 0;
+    answer_.count = 0;
   }
-}
-
-// A process queues for its next turn when its last one begins: early enough that it misses none,
-// late enough that a newcomer waits for one turn of everybody else at most.
-uint64_t DeviceEngine::NextReservationNs() const {
-  if (running_.empty() || turn_count_ == kMaxTurns || ReservedNs() >= backlog_ns_) return kNever;
-  return turns_[turn_count_ - 1].end_ns - kSliceNs;
-}
-
-// Drops turns that are over; what runs is never without one, and a turn that is asked for late is
-// asked for from the instant at which it was due.
-void DeviceEngine::KeepTurn() {
-  int over = 0;
-  while (over < turn_count_ && turns_[over].end_ns <= progressed_ns_) ++over;
-  turn_count_ -= over;
-  for (int i = 0; over != 0 && i < turn_count_; ++i) turns_[i] = turns_[i + over];
-  if (turn_count_ == 0) Reserve(progressed_ns_, backlog_ns_);
-}
-
-void DeviceEngine::Reserve(uint64_t ready_ns, uint64_t length_ns) {
-  if (length_ns > kSliceNs) length_ns = kSliceNs;
-  const Turn turn = ReserveTurn(*shared_, owner_, ready_ns, length_ns);
-  Turn* last = turn_count_ != 0 ? &turns_[turn_count_ - 1] : nullptr;
-  if (last != nullptr && last->end_ns == turn.start_ns) {
-    last->end_ns = turn.end_ns;
-  } else {
-    turns_[turn_count_++] = turn;
-  }
-}
-
-void DeviceEngine::ReturnTurns() {
-  while (turn_count_ != 0) {
-    const Turn& last = turns_[turn_count_ - 1];
-    const uint64_t from_ns = progressed_ns_ > last.start_ns ? progressed_ns_ : last.start_ns;
-    if (!ReturnTurn(*shared_, last, from_ns)) return;
-    --turn_count_;
-  }
-}
-
-uint64_t DeviceEngine::ReservedNs() const {
-  uint64_t total_ns = 0;
-  for (int i = 0; i < turn_count_; ++i) {
-    const Turn& turn = turns_[i];
-    const uint64_t from_ns = progressed_ns_ > turn.start_ns ? progressed_ns_ : turn.start_ns;
-    if (turn.end_ns > from_ns) total_ns += turn.end_ns - from_ns;
-  }
-  return total_ns;
 }
 
 }  // namespace sim

@@ -13,6 +13,10 @@ int CopyEngineOf(const Work& work) {
   return static_cast<int>(work.engine) - static_cast<int>(Engine::kCopyIn);
 }
 
+bool IsComputing(const Work& work) {
+  return work.engine == Engine::kCompute || work.engine == Engine::kRecord;
+}
+
 uint64_t Later(uint64_t left_ns, uint64_t right_ns) {
   return left_ns > right_ns ? left_ns : right_ns;
 }
@@ -42,29 +46,31 @@ void Scheduler::Submit(Work* work) {
   work->sequence = ++next_sequence_;
   work->state = WorkState::kWaiting;
   work->ready_ns = Later(work->ready_ns, now_ns_);
-  if (work->engine == Engine::kCompute) {
-    if (work->duration_ns == 0) work->duration_ns = 1;
-    devices_[work->device_index].Announce(*work);
-  }
+  if (work->engine == Engine::kCompute && work->duration_ns == 0) work->duration_ns = 1;
+  // An event takes time only behind other work.
+  if (work->engine == Engine::kRecord && work->waits_for == 0) work->duration_ns = 0;
+  if (IsComputing(*work)) devices_[work->device_index].Announce(*work);
   if (work->engine == Engine::kHost) ++hosts_pending_;
   if (work->waits_for != 0) return;
-  if (work->engine == Engine::kStream) work->engine = Engine::kNone;
-  BecomeReady(work, work->ready_ns);
+  BecomeReady(work, work->ready_ns, false);
   SettleInstants();
   StartEverywhere(now_ns_);
-  for (DeviceEngine& device : devices_) device.Settle(now_ns_);
 }
 
-void Scheduler::BecomeReady(Work* work, uint64_t at_ns) {
+void Scheduler::BecomeReady(Work* work, uint64_t at_ns, bool is_behind) {
   work->ready_ns = Later(work->ready_ns, at_ns);
   work->state = WorkState::kReady;
   switch (work->engine) {
     case Engine::kNone:
       instants_.PushBack(work);
       break;
-    case Engine::kStream:
-      Begin(work, work->ready_ns);
-      break;
+    case Engine::kRecord:
+      // Behind other work, the process had the GPU just now; in front of it, that is still to come.
+      if (work->duration_ns == 0 && (is_behind || devices_[work->device_index].IsFree(now_ns_))) {
+        instants_.PushBack(work);
+        break;
+      }
+      [[fallthrough]];
     case Engine::kCompute:
       devices_[work->device_index].MakeReady(work);
       break;
@@ -101,7 +107,7 @@ void Scheduler::Finish(Work* work, uint64_t at_ns) {
     Work* successor = work->successors[i];
     successor->ready_ns = Later(successor->ready_ns, at_ns);
     if (--successor->waits_for == 0 && successor->state == WorkState::kWaiting) {
-      BecomeReady(successor, at_ns);
+      BecomeReady(successor, at_ns, true);
     }
   }
   --pending_;
@@ -122,7 +128,7 @@ uint64_t Scheduler::NextEventNs() const {
   uint64_t next_ns = kNever;
   for (const DeviceEngine& device : devices_) {
     if (device.NextStopNs() < next_ns) next_ns = device.NextStopNs();
-    if (device.NextReservationNs() < next_ns) next_ns = device.NextReservationNs();
+    if (device.NextTurnNs() < next_ns) next_ns = device.NextTurnNs();
     // Nobody says when another process's kernel begins.
     if (device.awaits_others() && now_ns_ + kMeetingPollNs < next_ns) {
       next_ns = now_ns_ + kMeetingPollNs;
@@ -182,6 +188,7 @@ void Scheduler::CheckPolls() {
 }
 
 void Scheduler::AdvanceTo(uint64_t now_ns) {
+  for (DeviceEngine& device : devices_) device.LookAtTurns(now_ns);
   for (DeviceEngine& device : devices_) device.Meet();
   while (HappenNext(now_ns)) {
   }
@@ -189,7 +196,6 @@ void Scheduler::AdvanceTo(uint64_t now_ns) {
   for (DeviceEngine& device : devices_) device.ProgressTo(now_ns_);
   CheckPolls();
   StartEverywhere(now_ns_);
-  for (DeviceEngine& device : devices_) device.Settle(now_ns_);
 }
 
 Work* Scheduler::TakeHost() {

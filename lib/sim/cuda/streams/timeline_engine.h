@@ -4,7 +4,7 @@
 // It is a discrete-event simulation that catches up: nothing happens until somebody asks for a
 // later `now`, and then everything that was due happens in order, at the exact instant at which it
 // was due. Hence durations that programs read back do not depend on how promptly anybody looked.
-// Only turns on a compute engine shared with other processes must be reserved in real time.
+// Only turns on a compute engine shared with other processes are decided with them (turns.h).
 //
 // Pure: time is a parameter. Must not know: threads, locks, clocks, CUDA.
 #pragma once
@@ -14,10 +14,9 @@
 #include "cuda/streams/timeline_work.h"
 #include "machine/config.h"
 #include "machine/timeline.h"
+#include "machine/turns.h"
 
 namespace sim {
-
-constexpr uint64_t kNever = UINT64_MAX;
 
 // Told about every stretch in which this process occupied a compute engine.
 using BusyObserver = void (*)(int device_index, uint64_t start_ns, uint64_t end_ns);
@@ -25,48 +24,45 @@ using BusyObserver = void (*)(int device_index, uint64_t start_ns, uint64_t end_
 // This process's view of one device.
 class DeviceEngine {
  public:
-  void Attach(DeviceTimeline* shared, MeetingTable* meetings, uint32_t owner, uint32_t sms,
-              int device_index, BusyObserver observer);
-  bool attached() const { return shared_ != nullptr; }
+  void Attach(const TurnTaker& taker, MeetingTable* meetings, uint32_t sms, int device_index,
+              BusyObserver observer);
   uint32_t sms() const { return sms_; }
   uint32_t pending_kernels() const { return pending_kernels_; }
 
   void Announce(const Work& work);  // submitted, though perhaps not ready
-  void MakeReady(Work* work) { ready_.PushReady(work); }
-  void StartReady(uint64_t at_ns);     // what fits beside what runs
-  void Meet();                         // learns which counterparts have begun
-  bool awaits_others() const;          // something runs that waits for a counterpart
-  uint64_t NextStopNs() const;         // next end of a kernel, or edge of a turn
-  void ProgressTo(uint64_t at_ns);     // at_ns <= NextStopNs()
-  Work* TakeFinished();                // one kernel that is done, or null
-  void Settle(uint64_t now_ns);        // reserve ahead, or give unused turns back
-  uint64_t NextReservationNs() const;  // when Settle has something to reserve
+  void MakeReady(Work* work);
+  bool IsFree(uint64_t at_ns) const { return IsEngineFree(taker_, at_ns); }
+  void StartReady(uint64_t at_ns);   // what fits beside what runs
+  void LookAtTurns(uint64_t at_ns);  // asks for turns, or leaves; learns those so far
+  void Meet();                       // learns which counterparts have begun
+  bool awaits_others() const;        // something runs that waits for a counterpart
+  uint64_t NextStopNs() const;       // next end of a kernel, or edge of a turn that it has
+  uint64_t NextTurnNs() const;       // when it may get a turn that it waits for
+  void ProgressTo(uint64_t at_ns);   // at_ns <= NextStopNs()
+  Work* TakeFinished();              // one piece that is done, or null
 
   uint64_t copy_free_ns[kCopyEngines] = {};
 
  private:
   void Arrive(Work* work, uint64_t at_ns);
-  void KeepTurn();
-  void Reserve(uint64_t ready_ns, uint64_t length_ns);
-  void ReturnTurns();
-  uint64_t ReservedNs() const;
+  void Start(Work* work);
+  void Run(uint64_t ran_ns);
+  bool HasTurn() const { return answer_.count != 0; }
 
-  // One slice runs while the next waits for its turn; two more for turns that could not be
-  // returned.
-  static constexpr int kMaxTurns = 4;
-
-  DeviceTimeline* shared_ = nullptr;
+  TurnTaker taker_{nullptr, kNoSeat, nullptr, nullptr};
   MeetingTable* meetings_ = nullptr;
   BusyObserver observer_ = nullptr;
-  uint32_t owner_ = 0;
   int device_index_ = 0;
   uint32_t sms_ = 0;
   uint32_t sms_used_ = 0;
   uint32_t pending_kernels_ = 0;
   uint64_t backlog_ns_ = 0;     // compute time submitted and not yet done
   uint64_t progressed_ns_ = 0;  // running_ is accounted up to here
-  Turn turns_[kMaxTurns] = {};
-  int turn_count_ = 0;
+  bool is_known_ = false;       // to the others, as one that wants turns
+  bool is_on_ = false;          // progressed_ns_ lies in the first of its turns
+  uint32_t passed_turns_ = 0;   // since the others were asked
+  TurnAnswer answer_{};
+  WorkList records_;
   WorkList ready_;
   WorkList running_;
 };
@@ -99,7 +95,7 @@ class Scheduler {
   bool polling() const { return !polls_.empty(); }
 
  private:
-  void BecomeReady(Work* work, uint64_t at_ns);
+  void BecomeReady(Work* work, uint64_t at_ns, bool is_behind);  // ... other work, until now
   void Begin(Work* work, uint64_t at_ns);  // what ends after its duration, whatever else runs
   void Finish(Work* work, uint64_t at_ns);
   void StartEverywhere(uint64_t at_ns);

@@ -14,7 +14,7 @@ namespace sim {
 // What a piece of work occupies while it runs.
 enum class Engine : uint8_t {
   kNone,       // takes no time: markers, events, writes
-  kStream,     // takes its stream some time behind other work, and nobody else any
+  kRecord,     // an event: none of the SMs, but its process must have the device
   kCompute,    // the SMs of a device, shared with other processes by turns
   kCopyIn,     // host to device \.
   kCopyOut,    // device to host  } one DMA engine each
@@ -50,11 +50,11 @@ struct Work {
   uint64_t duration_ns;
   uint64_t sequence;      // order of submission
   uint64_t ready_ns;      // when everything it waits for was done
-  uint64_t remaining_ns;  // kCompute: work left
+  uint64_t remaining_ns;  // kCompute, kRecord: work left
   uint64_t meeting;       // ... which of its rank's meetings this is, from kRunning on
   bool has_met;           // ... all counterparts have begun: remaining_ns counts
   uint64_t start_ns;      // valid from kRunning on
-  uint64_t end_ns;        // valid once kDone (copies, kStream: from kRunning on)
+  uint64_t end_ns;        // valid once kDone (copies: from kRunning on)
   WorkAction action;      // when done; may be null
   WorkCondition condition;
   WorkAction dispose;  // just before the memory goes; may be null

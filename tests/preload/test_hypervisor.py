@@ -73,6 +73,7 @@ class Hypervisor:
     folder: Path
     gpus: tuple[str, ...] = ()
     memory_bytes: int = GIB
+    service: str | None = None
     requests: list[str] = field(default_factory=list)
     answer: Callable[[Hypervisor, socket.socket], None] | None = None
     open: list[socket.socket] = field(default_factory=list)
@@ -82,7 +83,7 @@ class Hypervisor:
         """The answer to a pod that it knows."""
         data = {
             "pod_name": "p\u00e9", "namespace": "n", "gpu_uuids": list(self.gpus),
-            "tflops_limit": 1.5e1, "vram_limit": self.memory_bytes, "qos_level": None,
+            "tflops_limit": 1.5e1, "vram_limit": self.memory_bytes, "qos_level": self.service,
             "compute_shard": False, "isolation": "soft", "auto_freeze": {"x": [1, -2, {"y": "]"}]},
         }  # fmt: skip
         told = {"success": True, "data": data, "message": 'a "quoted"\nline', **changes}
@@ -257,6 +258,7 @@ ELSE = "answers with something else"
         (says(ok(b'{"success": true, "data": {"gpu_uuids": ["GPU-1"]}}')), ELSE),
         (says(ok(b'{"success": "true", "data": {"gpu_uuids": []}}')), ELSE),
         (says(ok(b'{"success": true, "success": true}')), ELSE),
+        (says(ok(b'{"success": true, "data": {"qos_level": "Low", "qos_level": "Low"}}')), ELSE),
         (says(ok(b'{"data": {"gpu_uuids": []}}')), ELSE),
         (says(ok(b'{"x": ' + b"[" * 40 + b"]" * 40 + b', "success": true}')), ELSE),
         (says(ok(b'{"success": false, "data": null, "message": "no"}')), "does not know this pod"),
@@ -346,3 +348,31 @@ def test_a_program_without_the_gpu_asks_nobody(two: Sim, hypervisor: Hypervisor)
     done = two.run("/bin/echo", "x", preload=True, env=env)
 
     assert (done.stdout, done.stderr, hypervisor.requests) == ("x\n", "", [])
+
+
+@pytest.mark.parametrize(
+    ("service", "env", "said"),
+    [
+        ("Low", {}, "priority low"),
+        ("Medium", {}, ""),
+        ("High", {}, "priority high"),
+        ("Critical", {}, "priority high"),
+        ("low", {"CUDA_TASK_PRIORITY": "0"}, "priority low"),
+        ("Urgent", {}, "qos_level 'Urgent' of vgpu.rs's hypervisor is unknown: it has no effect"),
+        ("Medium", {"GPUFENCE_PRIORITY": "high"},
+         "qos_level 'Medium' of vgpu.rs's hypervisor holds, because it is lower than"
+         " GPUFENCE_PRIORITY=high"),
+        (None, {"GPUFENCE_PRIORITY": "high"}, "priority high"),
+    ],
+)  # fmt: skip
+def test_the_pods_class_of_service_is_a_priority(
+    two: Sim, hypervisor: Hypervisor, service: str | None, env: dict[str, str], said: str
+) -> None:
+    hypervisor.service = service
+    env = {"GPUFENCE_LOG_LEVEL": "info", "GPUFENCE_CORE_LIMIT": "50", **env}
+
+    done = probe(two, hypervisor, **env)
+
+    assert done.facts["init"] == 0, done.stderr
+    assert said in done.stderr
+    assert said or "priority" not in done.stderr

@@ -77,7 +77,7 @@ class Node:
         return sorted(path.name for path in self.state.iterdir())
 
     def kinds(self) -> list[str]:
-        """By their last names, such as cores2-0af3c1d2, limits2 and v5, without the numbers."""
+        """By their last names, such as cores2-0af3c1d2, limits3 and v5, without the numbers."""
         return [re.split("[0-9]", name.rpartition(".")[2])[0] for name in self.files()]
 
 
@@ -158,7 +158,7 @@ def test_a_command_that_lives_keeps_its_container_between_two_programs(
         name = f"run-{job.pid}-"
         node.run(node.command("set", name, "--memory", "1g", "--state-dir", node.state))
         node.status()
-        assert node.kinds() == ["core", "limits", "limits2.history", "v"] or len(node.files()) == 4
+        assert node.kinds() == ["core", "limits", "limits3.history", "v"] or len(node.files()) == 4
 
     node.status()
     assert node.files() == []

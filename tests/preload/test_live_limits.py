@@ -11,6 +11,7 @@ import pytest
 from gpufence import limits_file, region
 from gpufence import shared_layout as layout
 from gpufence.limits_bytes import EVERY_GPU, Amounts
+from gpufence.terms import Priority, Terms
 
 from .conftest import Sim
 from .live import NAME, ask, environment, limits_path, put, put_cores, put_memory, spinning
@@ -363,3 +364,38 @@ def test_a_share_that_begins_leaves_the_programs_own_files_alone(sim: Sim, state
     assert said == ""
     assert facts["bytes"] == 0
     assert facts["launches"] / facts["ms"] < HIGH[0] / 100
+
+
+# ---- terms of core limits ----
+
+
+def terms_held(log: Path) -> str:
+    """What the library says last of the terms that hold."""
+    lines = [line for line in log.read_text("utf-8").splitlines() if "core limits: " in line]
+    return lines[-1].partition("core limits: ")[2] if lines else ""
+
+
+def test_terms_change_while_a_program_runs_and_go_back(
+    sim: Sim, state: Path, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    own = {"CORE_LIMIT": "50", "PRIORITY": "low", "WEIGHT": "3", "CORE_BURST": "20ms"}
+    with spinning(sim, state, LOG_LEVEL="info", LOG_FILE=str(log), **own) as process:
+        ask(process, "run", 100, 1)
+        assert terms_held(log) == "priority low, weight 3, burst 20000000 ns, floor 0.000 %"
+
+        put(state, {EVERY_GPU: Amounts(terms=Terms(Priority.HIGH, None, 0, 7_500))})
+        ask(process, "run", 100, 1)
+        assert terms_held(log) == "priority high, weight 3, burst 1 ns, floor 7.500 %"
+
+        put(state, {})
+        ask(process, "run", 100, 1)
+        assert terms_held(log) == "priority low, weight 3, burst 20000000 ns, floor 0.000 %"
+
+
+def test_a_later_process_starts_with_the_set_terms(sim: Sim, state: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    limits_file.prepare((state,), NAME)
+    put(state, {EVERY_GPU: Amounts(cores=30_000, terms=Terms(weight=12))})
+    with spinning(sim, state, LOG_LEVEL="info", LOG_FILE=str(log)):
+        assert terms_held(log) == "priority normal, weight 12, burst 0 ns, floor 0.000 %"

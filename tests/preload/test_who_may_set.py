@@ -13,12 +13,14 @@ from pathlib import Path
 
 import pytest
 from gpufence import containers, limits_file
+from gpufence.limits_bytes import EVERY_GPU, Amounts
+from gpufence.terms import Priority, Terms
 
 from .charges import MIB
 from .conftest import REPO, Finished, Sim
-from .live import NAME, environment, limits_path, put_cores, put_memory, spinning
+from .live import NAME, ask, environment, limits_path, put, put_cores, put_memory, spinning
 from .test_live_command import Operator
-from .test_live_limits import LOW, comes_to, shown
+from .test_live_limits import LOW, comes_to, shown, terms_held
 from .test_views import GIB, viewer
 
 pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can be several users")
@@ -274,3 +276,25 @@ def test_a_share_is_not_raised_above_an_operators_file(
         assert comes_to(process, LOW)
         put_cores(state, 90)
         assert comes_to(process, LOW)
+
+
+def test_terms_are_not_raised_above_an_operators_file(
+    sim: Sim, state: Path, tmp_path: Path
+) -> None:
+    config, log = tmp_path / "gpufence.conf", tmp_path / "log"
+    config.write_text(
+        "core_limit = 25\npriority = normal\nweight = 5\ncore_burst = 20ms\ncore_floor = 3\n",
+        encoding="utf-8",
+    )
+    config.chmod(0o644)
+    own = {"CONFIG": str(config), "LOG_LEVEL": "info", "LOG_FILE": str(log)}
+    with spinning(sim, state, **own) as process:
+        for wanted, held in (
+            (Terms(Priority.HIGH, 9, 10**9, 9_000),
+             "priority normal, weight 5, burst 20000000 ns, floor 3.000 %"),
+            (Terms(Priority.LOW, 4, 10**6, 1_000),
+             "priority low, weight 4, burst 1000000 ns, floor 1.000 %"),
+        ):  # fmt: skip
+            put(state, {EVERY_GPU: Amounts(terms=wanted)})
+            ask(process, "run", 100, 1)
+            assert terms_held(log) == held

@@ -22,6 +22,7 @@
 #include "config/own_names.h"
 #include "config/share.h"
 #include "config/size.h"
+#include "config/terms.h"
 #include "config/uuid.h"
 #include "core/log.h"
 
@@ -87,6 +88,18 @@ void Grammar(const std::string& name, const std::string& text) {
     if (name == "ratio") fault = ParseRatio(text, &amount);
     if (name == "megabytes") fault = ParseMegabytes(text, &amount);
     answer = Number(amount);
+  } else if (name == "burst") {
+    uint64_t ns = 0;
+    fault = ParseBurst(text, &ns);
+    answer = Number(ns);
+  } else if (name == "weight" || name == "floor") {
+    uint32_t amount = 0;
+    fault = name == "weight" ? ParseWeight(text, &amount) : ParseFloor(text, &amount);
+    answer = Number(amount);
+  } else if (name == "priority") {
+    CorePriority priority{};
+    fault = ParsePriority(text, &priority);
+    answer = Number(static_cast<uint64_t>(priority));
   } else if (name == "switch") {
     bool on = false;
     fault = ParseSwitch(text, &on);
@@ -125,6 +138,11 @@ void Elsewhere() {
   printf("[%s]\n", list.c_str());
 }
 
+std::string TermsAsJson(const CoreTerms& terms) {
+  return "[" + Number(static_cast<uint64_t>(terms.priority)) + "," + Number(terms.weight) + "," +
+         Number(terms.burst_ns) + "," + Number(terms.floor) + "]";
+}
+
 std::string ClaimsAsJson(const Claims& claims) {
   std::string list;
   for (size_t i = 0; i < claims.count; ++i) {
@@ -147,7 +165,8 @@ std::string ClaimsAsJson(const Claims& claims) {
          ",\"node_folder\":" + Json(claims.node_folder) +
          ",\"device_name\":" + Json(claims.device_name) +
          ",\"hypervisor\":" + Json(claims.hypervisor) + ",\"log_file\":" + Json(claims.log_file) +
-         ",\"log_is_daily\":" + (claims.log_is_daily ? "true" : "false");
+         ",\"log_is_daily\":" + (claims.log_is_daily ? "true" : "false") +
+         ",\"terms\":" + TermsAsJson(claims.terms);
 }
 
 std::vector<DeviceIdentity> ParseDevices(const std::string& text) {

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from gpufence import dialects, limits, sizes
+from gpufence import dialects, limits, sizes, terms
 from gpufence.sources import ConfigError, System
 
 GIB = 1 << 30
@@ -68,6 +68,10 @@ def grammar(name: str, text: str) -> dict[str, Any]:
                 "ratio": sizes.parse_ratio,
                 "megabytes": sizes.parse_megabytes,
                 "switch": sizes.parse_switch,
+                "priority": terms.parse_priority,
+                "weight": sizes.parse_weight,
+                "burst": sizes.parse_burst,
+                "floor": sizes.parse_floor,
             }[name](text)
     except sizes.TextError as error:
         return {"why": sizes.describe("X", text, error.fault)}
@@ -93,6 +97,7 @@ def answer(asked: Machine) -> dict[str, Any]:
         "hypervisor": claims.hypervisor,
         "log_file": claims.log_file,
         "log_is_daily": claims.log_is_daily,
+        "terms": _terms(claims.terms),
     }
     if not claims.any_limit or not asked.devices:
         return result
@@ -121,6 +126,12 @@ def answer(asked: Machine) -> dict[str, Any]:
     }
 
 
+def _terms(of: terms.Terms) -> list[int]:
+    """As the library keeps them: 0 is not set, and an explicit 0 the least amount."""
+    kept = [0 if each is None else max(each, 1) for each in (of.weight, of.burst_ns, of.floor)]
+    return [of.priority or 0, *kept]
+
+
 def _claim(claim: limits.Claim) -> list[Any]:
     values = [getattr(claim, field.name) for field in fields(claim)]
     return [value.hex() if isinstance(value, bytes) else value for value in values]
@@ -143,6 +154,7 @@ def check(case: dict[str, Any], got: dict[str, Any]) -> None:
         assert got["notes"] == case["notes"]
     if "core_sources" in case:
         assert [each[5:7] for each in limited] == case["core_sources"]
+    assert got.get("terms", [0] * 4) == case.get("terms", [0] * 4)
     keys = ("container", "device_name", "hypervisor", "log", "log_file", "log_is_daily")
     for key in (*keys, "node_folder"):
         assert got[key] == case.get(key, got[key])

@@ -73,6 +73,24 @@ def test_each_name_is_a_device_with_the_limit_that_follows_it(lib: Path) -> None
     }
 
 
+def test_terms_belong_to_the_device_that_they_follow(lib: Path) -> None:
+    document = generated(
+        lib, "--name", "web", "--gpu", UUID, "--cores", "30", "--priority", "high",
+        "--core-burst", "250ms", "--name", "batch", "--cores", "70", "--priority", "low",
+        "--weight", "5", "--core-floor", "10",
+    )  # fmt: skip
+
+    assert variables(document, 0)["GPUFENCE_PRIORITY"] == "high"
+    assert variables(document, 0)["GPUFENCE_CORE_BURST"] == "250ms"
+    assert variables(document, 1) == {
+        "GPUFENCE_NODE_DIR": "/run/gpufence-node",
+        "GPUFENCE_CORE_LIMIT": "70",
+        "GPUFENCE_PRIORITY": "low",
+        "GPUFENCE_WEIGHT": "5",
+        "GPUFENCE_CORE_FLOOR": "10",
+    }
+
+
 def test_a_limit_for_one_gpu_is_read_as_one_by_the_library(lib: Path) -> None:
     document = generated(lib, "--gpu", UUID, "--memory", "4GiB", "--cores", "1=30")
     found = variables(document)
@@ -167,6 +185,9 @@ def test_folders_that_do_not_exist_are_told(lib: Path, tmp_path: Path) -> None:
         (["--soft-cores", "50"], 4, "nothing without a core limit"),
         (["--gpu", "x", "--memory", "1g"], 4, "neither index nor UUID"),
         ([], 2, "it has no limit"),
+        (["--memory", "1g", "--weight", "5"], 2, "--weight is nothing without a core limit"),
+        (["--cores", "9", "--priority", "urgent"], 4, "priority 'urgent' refused"),
+        (["--cores", "9", "--priority", "low", "--priority", "low"], 2, "given before"),
         (["--name", "a", "--name", "b", "--memory", "1g"], 2, "device 'a' refused"),
         (["--name", "a b", "--memory", "1g"], 2, "name 'a b' refused"),
         (["--name", "a", "--memory", "1g", "--name", "a", "--memory", "2g"], 2, "given before"),

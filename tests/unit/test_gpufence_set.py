@@ -19,6 +19,7 @@ from gpufence import set as set_command
 from gpufence import shared_layout as layout
 from gpufence.errors import ToolError
 from gpufence.limits_bytes import EVERY_GPU, Amounts
+from gpufence.terms import Priority, Terms
 
 from . import warm_commands
 
@@ -99,6 +100,71 @@ def test_a_limit_for_every_gpu_replaces_those_of_single_ones(folder: Path) -> No
     }
 
 
+def test_terms_are_the_containers_and_stay_beside_limits(folder: Path) -> None:
+    gpufence(folder, "set", NAME, "--memory", "1g", "--gpu", UUID)
+    done = gpufence(
+        folder, "set", NAME, "--priority", "low", "--weight", "7", "--core-burst", "1.5s",
+        "--core-floor", "0",
+    )  # fmt: skip
+    gpufence(folder, "set", NAME, "--cores", "30", "--weight", "9")
+
+    terms = Terms(Priority.LOW, 9, 1_500_000_000, 0)
+    assert entries(folder) == {
+        EVERY_GPU: Amounts(cores=30_000, terms=terms),
+        bytes([0x22] * 16): Amounts(memory=GIB),
+    }
+    assert done.stdout.splitlines() == [
+        "web: every GPU: priority low (was not set)",
+        "web: every GPU: weight 7 (was not set)",
+        "web: every GPU: burst 1500 ms (was not set)",
+        "web: every GPU: floor 0 % (was not set)",
+    ]
+    shown = gpufence(folder, "status", NAME)
+    assert (
+        "set for all: cores 30 %, priority low, weight 9, burst 1500 ms, floor 0 %" in shown.stdout
+    )
+    told = json.loads(gpufence(folder, "status", NAME, "--json").stdout)
+    assert told["containers"][0]["set"]["all"] == {
+        "cores_millipercent": 30_000, "priority": "low", "weight": 9,
+        "core_burst_ns": 1_500_000_000, "core_floor_millipercent": 0,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "text"),
+    [
+        (("--priority", "first"), 4, "--priority 'first' refused: it is no priority."),
+        (("--weight", "0"), 4, "--weight '0' refused: it is no weight."),
+        (("--core-burst", "20"), 4, "--core-burst '20' refused: it is no duration."),
+        (("--core-floor", "101"), 4, "--core-floor '101' refused: it is no percentage."),
+        (("--weight", "2", "--gpu", UUID), 2, "--gpu beside --weight: that holds on every GPU."),
+        (("--weight", "2", "--reset"), 2, "--reset: it stands beside --weight."),
+    ],
+)
+def test_a_term_that_cannot_be_set_is_one_line(
+    folder: Path, words: tuple[str, ...], status: int, text: str
+) -> None:
+    assert text in said(gpufence(folder, "set", NAME, *words), status)
+    assert entries(folder) == {}
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_a_reset_takes_terms_back_and_leaves_a_frozen_container_frozen(frozen: bool) -> None:
+    before = {EVERY_GPU: Amounts(memory=1, terms=Terms(weight=3), frozen=frozen)}
+
+    after = set_command.edited(before, EVERY_GPU, Amounts(), reset=True)
+
+    assert after == {EVERY_GPU: Amounts(frozen=frozen)}
+
+
+def test_every_term_comes_back_as_it_was_written() -> None:
+    frozen = Amounts(cores=5, terms=Terms(Priority.HIGH, 10_000, 10**10, 100_000), frozen=True)
+    for own in (Amounts(frozen=True), Amounts(terms=Terms(Priority.NORMAL)), frozen):
+        entries_ = {EVERY_GPU: own, bytes([0x22] * 16): Amounts(memory=3)}
+
+        assert limits_bytes.current(limits_bytes.image(NAME, 4, entries_)) == (4, entries_)
+
+
 @pytest.mark.parametrize("gpu", [(), ("--gpu", UUID)])
 def test_a_reset_takes_back(folder: Path, gpu: tuple[str, ...]) -> None:
     gpufence(folder, "set", NAME, "--memory", "1g", "--gpu", UUID)
@@ -116,7 +182,7 @@ def test_a_dry_run_changes_nothing(folder: Path) -> None:
 
     assert json.loads(done.stdout)["new"] == {"all": {"memory_bytes": GIB}}
     assert limits_file.path_of(folder, NAME).read_bytes() == before
-    assert [path.name for path in folder.iterdir()] == [f"gpufence-{NAME}.limits2"]
+    assert [path.name for path in folder.iterdir()] == [f"gpufence-{NAME}.limits3"]
 
 
 def test_a_variable_stands_for_a_flag_and_the_flag_wins(folder: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpufence import dialects, limits, options, sizes, sources
+from gpufence import dialects, limits, options, sizes, sources, terms
 
 from .configuration_cases import CARD_BYTES, GIB, TABLE, answer, check, machine, two_gpus
 
@@ -37,6 +37,10 @@ PARSERS = {
     "ratios": (sizes.parse_ratio, "thousandths"),
     "megabytes": (sizes.parse_megabytes, "bytes"),
     "switches": (sizes.parse_switch, "on"),
+    "priorities": (terms.parse_priority, "priority"),
+    "weights": (sizes.parse_weight, "weight"),
+    "bursts": (sizes.parse_burst, "ns"),
+    "floors": (sizes.parse_floor, "thousandths"),
 }
 
 

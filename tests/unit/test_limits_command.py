@@ -88,9 +88,26 @@ def test_shares_become_variables_and_replace_their_kind_alone(library: Path) -> 
     }
 
 
+def test_terms_become_variables_and_need_no_name(library: Path) -> None:
+    inherited = {"GPUFENCE_CORE_LIMIT": "9", "GPUFENCE_WEIGHT": "3", "GPUFENCE_PRIORITY": "high",
+                 "GPUFENCE_CONTAINER": "outer"}  # fmt: skip
+
+    done = gpufence("run", "--priority", "Low", "--core-burst=250ms", "--core-floor", "0",
+                    "--lib", library, "--", "env", **inherited)  # fmt: skip
+
+    assert variables(done) == {
+        **inherited,
+        "GPUFENCE_PRIORITY": "Low",
+        "GPUFENCE_CORE_BURST": "250ms",
+        "GPUFENCE_CORE_FLOOR": "0",
+    }
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
+        ["--priority=first"], ["--priority="], ["--weight=0"], ["--weight=1.5"], ["--weight"],
+        ["--core-burst=20"], ["--core-burst=11s"], ["--core-floor=101"],
         ["--cores=101"], ["--cores=4g"], ["--cores="], ["--cores=a=3"], ["--cores=1", "--cores=2"],
         ["--soft-cores=50"], ["--cores=30", "--soft-cores=-1"], ["--cores"], ["--memory"],
         ["--container="], ["--unknown"], ["--sim-driver=1"], ["--lib=/does/not/exist"], [],
@@ -276,6 +293,24 @@ def test_config_as_json_counts_bytes() -> None:
     assert (report["schema"], report["container"]) == (1, "mine")
     assert [(each["gpu"], each["applies"]) for each in report["limits"]] == [
         ("GPU 0", {"bytes": 1 << 30, "source": "GPUFENCE_MEMORY_LIMIT_0=1g", "dialect": "gpufence"})
+    ]
+
+
+def test_config_tells_terms_and_where_they_stand() -> None:
+    env = {"GPUFENCE_CORE_LIMIT": "9", "GPUFENCE_WEIGHT": "3", "CUDA_TASK_PRIORITY": "0",
+           "GPUFENCE_CORE_FLOOR": "0"}  # fmt: skip
+    terms = json.loads(gpufence("config", "--json", **env).stdout)["terms"]
+
+    assert terms == {
+        "priority": {"value": "high", "source": "CUDA_TASK_PRIORITY=0"},
+        "weight": {"value": 3, "source": "GPUFENCE_WEIGHT=3"},
+        "core_burst_ns": None,
+        "core_floor_millipercent": {"value": 0, "source": "GPUFENCE_CORE_FLOOR=0"},
+    }
+    assert gpufence("config", **env).stdout.splitlines()[1:] == [
+        "priority      every GPU: high  CUDA_TASK_PRIORITY=0",
+        "weight        every GPU: 3  GPUFENCE_WEIGHT=3",
+        "floor         every GPU: 0 %  GPUFENCE_CORE_FLOOR=0",
     ]
 
 

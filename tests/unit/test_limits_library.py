@@ -119,7 +119,8 @@ def test_both_languages_refuse_the_same_names(
 
 
 GRAMMARS = {"sizes": "size", "percents": "percent", "ratios": "ratio", "megabytes": "megabytes",
-            "switches": "switch"}  # fmt: skip
+            "switches": "switch", "priorities": "priority", "weights": "weight",
+            "bursts": "burst", "floors": "floor"}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", GRAMMARS)

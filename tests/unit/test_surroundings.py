@@ -169,6 +169,18 @@ def test_a_preload_file_of_one_user_is_a_problem(root: Path) -> None:
     assert "not for everybody" in whys(surroundings.preload(scene(root)))[0][0]
 
 
+def test_terms_are_told_beside_the_limits(root: Path) -> None:
+    found, _ = surroundings.limits(
+        scene(root, GPUFENCE_CORE_LIMIT="30", GPUFENCE_PRIORITY="low", GPUFENCE_CORE_BURST="0")
+    )
+
+    assert found.facts["terms"] == [
+        {"term": "priority", "value": "low", "source": "GPUFENCE_PRIORITY=low"},
+        {"term": "burst", "value": "none", "source": "GPUFENCE_CORE_BURST=0"},
+    ]
+    assert "priority: low  GPUFENCE_PRIORITY=low" in found.told
+
+
 def test_limits_are_told_as_the_library_reads_them(root: Path) -> None:
     found, claims = surroundings.limits(
         scene(root, CUDA_DEVICE_MEMORY_LIMIT="4g", VCUDA_MEMORY_LIMIT="2g")

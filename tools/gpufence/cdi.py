@@ -21,13 +21,14 @@ from typing import Any
 
 from . import cdi_spec, locate, output_file, yaml_text
 from .errors import ExitCode, ToolError
-from .run import limit_variables
+from .run import TERM_VARIABLES, limit_variables, term_variables
 
 USAGE_STATUS = ExitCode.USAGE
 
 _FOLDERS = ("/etc/cdi", "/var/run/cdi")  # a later one wins
 _SUFFIXES = (".json", ".yaml", ".yml")
 _LIMITS = ("memory", "cores", "soft_cores")
+_TERMS = ("priority", "weight", "core_burst", "core_floor")
 _MOST_BYTES = 1 << 20
 
 
@@ -38,6 +39,7 @@ class _Profile:
     name: str
     gpu: str = ""
     limits: dict[str, list[str]] = field(default_factory=dict)
+    terms: dict[str, str] = field(default_factory=dict)
 
 
 class _Collect(argparse.Action):
@@ -105,6 +107,10 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
         ("--memory", "[GPU=]SIZE", "as for `gpufence run`"),
         ("--cores", "[GPU=]PERCENT", "as for `gpufence run`"),
         ("--soft-cores", "[GPU=]PERCENT", "as for `gpufence run`"),
+        ("--priority", "WORD", "as for `gpufence run`; needs a core limit"),
+        ("--weight", "NUMBER", "as for `gpufence run`; needs a core limit"),
+        ("--core-burst", "TIME", "as for `gpufence run`; needs a core limit"),
+        ("--core-floor", "PERCENT", "as for `gpufence run`; needs a core limit"),
         ("--gpu", "GPU", "index or UUID that this device's amounts are for; default: every GPU"),
     ):
         parser.add_argument(option, metavar=metavar, action=_Collect, help=text)
@@ -147,6 +153,11 @@ def _profiles(collected: Sequence[tuple[str, str]]) -> dict[str, dict[str, str]]
             profiles[-1].gpu = text
         elif option in _LIMITS:
             profiles[-1].limits.setdefault(option, []).append(text)
+        elif option in profiles[-1].terms:
+            flag = f"--{option.replace('_', '-')} '{text}' refused"
+            raise _refused(flag, "it was given before for this device", "Give one of them")
+        elif option in _TERMS:
+            profiles[-1].terms[option] = text
     found: dict[str, dict[str, str]] = {}
     for profile in profiles or [_Profile("default")]:
         if not cdi_spec.is_device_name(profile.name):
@@ -170,6 +181,7 @@ def _variables(profile: _Profile) -> dict[str, str]:
     }
     try:
         variables = limit_variables(given)
+        terms = term_variables(profile.terms)
     except ToolError as error:
         raise ToolError(
             what=error.what, why=error.why, fix=error.fix, status=ExitCode.INVALID_LIMIT
@@ -180,6 +192,13 @@ def _variables(profile: _Profile) -> dict[str, str]:
             "it has no limit",
             "Give --memory or --cores behind it",
         )
+    if terms and "cores" not in profile.limits:
+        raise _refused(
+            f"device '{profile.name}' refused",
+            f"--{next(iter(profile.terms)).replace('_', '-')} is nothing without a core limit",
+            "Give --cores behind it",
+        )
+    variables |= terms
     # A name with '-' is no variable to a shell, which then would not pass it on.
     return {name.replace("-", "_"): text for name, text in variables.items()}
 
@@ -352,7 +371,8 @@ def _rows(read: _Read) -> list[dict[str, object]]:
 
 
 def _is_limit(name: str) -> bool:
-    return name.startswith(("GPUFENCE_MEMORY_LIMIT", "GPUFENCE_CORE_LIMIT", "GPUFENCE_CORE_SOFT"))
+    limits = ("GPUFENCE_MEMORY_LIMIT", "GPUFENCE_CORE_LIMIT", "GPUFENCE_CORE_SOFT")
+    return name.startswith(limits) or name in TERM_VARIABLES
 
 
 def _limits_of(row: dict[str, object]) -> dict[str, str]:

@@ -20,6 +20,7 @@ from typing import Any
 from .limits_bytes import EVERY_GPU, Amounts
 from .process import user_name
 from .shared_file import uuid_text
+from .terms import Priority
 
 _MOST_BYTES = 1 << 20
 _MODE = 0o644
@@ -29,8 +30,12 @@ _AMOUNTS = frozenset(
         "memory_percent_billionths",
         "cores_millipercent",
         "soft_cores_millipercent",
+        "weight",
+        "core_burst_ns",
+        "core_floor_millipercent",
     )
 )
+_PRIORITIES = frozenset(each.word for each in Priority)
 
 
 def append(
@@ -109,7 +114,7 @@ def read(path: Path, owner: int, generation: int) -> list[dict[str, Any]]:
     ]
 
 
-def as_dict(entries: Mapping[bytes, Amounts]) -> dict[str, dict[str, int]]:
+def as_dict(entries: Mapping[bytes, Amounts]) -> dict[str, dict[str, int | str | bool]]:
     """What is set, by GPU, bytes and thousandths of a percent as integers."""
     return {
         "all" if uuid == EVERY_GPU else uuid_text(uuid): amounts_as_dict(amounts)
@@ -117,7 +122,7 @@ def as_dict(entries: Mapping[bytes, Amounts]) -> dict[str, dict[str, int]]:
     }
 
 
-def amounts_as_dict(amounts: Amounts) -> dict[str, int]:
+def amounts_as_dict(amounts: Amounts) -> dict[str, int | str | bool]:
     """What is set for one GPU; 0 is an explicit "no limit"."""
     memory = "memory_percent_billionths" if amounts.memory_is_part else "memory_bytes"
     named = {
@@ -125,7 +130,8 @@ def amounts_as_dict(amounts: Amounts) -> dict[str, int]:
         "cores_millipercent": amounts.cores,
         "soft_cores_millipercent": amounts.soft_cores,
     }
-    return {name: amount for name, amount in named.items() if amount is not None}
+    set_ = {name: amount for name, amount in named.items() if amount is not None}
+    return {**set_, **amounts.terms.as_dict(), **({"frozen": True} if amounts.frozen else {})}
 
 
 def _content(path: Path, owner: int) -> bytes:
@@ -159,11 +165,15 @@ def _is_change(change: object) -> bool:
 
 def _is_limits(limits: object) -> bool:
     return isinstance(limits, dict) and all(
-        isinstance(amounts, dict)
-        and amounts.keys() <= _AMOUNTS
-        and all(_is_count(amount) for amount in amounts.values())
+        isinstance(amounts, dict) and all(_is_amount(*each) for each in amounts.items())
         for amounts in limits.values()
     )
+
+
+def _is_amount(name: str, amount: object) -> bool:
+    if name == "priority":
+        return amount in _PRIORITIES
+    return amount is True if name == "frozen" else name in _AMOUNTS and _is_count(amount)
 
 
 def _is_count(number: object) -> bool:

@@ -18,6 +18,7 @@ from .errors import ExitCode, ToolError
 from .limits import Chosen, Claim, Claims, Device, Kind
 from .options import Dialect
 from .sources import ConfigError, Target
+from .terms import GRAMMARS, TERM_KEYS
 
 USAGE_STATUS = ExitCode.USAGE
 
@@ -206,9 +207,31 @@ def _as_text(claims: Claims, rows: list[Row], explain: bool) -> list[str]:
                 for claim in row.overruled
                 if claim.amount or row.applies
             ]
+    lines += [f"{kind:13} every GPU: {text}  {source}" for kind, text, source in terms_of(claims)]
     if claims.hypervisor:
         lines.append(f"to be asked   vgpu.rs's hypervisor at {claims.hypervisor}, at cuInit")
     return lines + [f"warning       {note}" for note in claims.notes] or ["no limit is set"]
+
+
+def terms_of(claims: Claims) -> list[tuple[str, str, str]]:
+    """What holds beside the shares: what it is called, what it is, and where that stands."""
+    words = claims.terms.words()
+    return [
+        (called, words[called], claims.term_sources[option])
+        for option, (called, _) in GRAMMARS.items()
+        if called in words
+    ]
+
+
+def _terms_as_dict(claims: Claims) -> dict[str, object]:
+    """Every term, null where it is not set."""
+    found = claims.terms.as_dict()
+    return {
+        name: {"value": found[name], "source": claims.term_sources[option]}
+        if name in found
+        else None
+        for option, name in zip(GRAMMARS, TERM_KEYS, strict=True)
+    }
 
 
 def _background(claims: Claims, statements: sources.Statements) -> list[str]:
@@ -268,6 +291,7 @@ def _as_dict(claims: Claims, rows: list[Row]) -> dict[str, object]:
             }
             for row in rows
         ],
+        "terms": _terms_as_dict(claims),
         "scope": "process" if claims.process_scope else "container",
         "container": claims.container or None,
         "state_folder": claims.state_folder or None,

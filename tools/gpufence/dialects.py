@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from . import amounts, dialect_claims, log_settings, sizes, sources, switches
+from . import amounts, dialect_claims, log_settings, read_terms, sizes, sources, switches
 from .dialect_files import MOST_DEVICES, json_numbers, uuid_list
 from .limits import Claim, Claims, Kind
 from .options import Dialect, Option, Setting
@@ -35,6 +35,7 @@ def read_claims(system: System) -> Claims:
     _read_maps(reading)
     switches.read_group(reading)
     _drop_soft_without_hard(reading)
+    read_terms.read(reading)
     try:
         # Also without a limit: an operator may have set one where the container keeps its region.
         switches.read_scope(reading)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from . import sizes
 from .options import Dialect
 from .sources import ConfigError, Target
+from .terms import Terms
 
 MOST_NOTES = 8
 
@@ -72,6 +73,8 @@ class Claims:
     state_folder: str = ""
     node_folder: str = ""
     device_name: str = ""
+    terms: Terms = field(default_factory=Terms)
+    term_sources: dict[str, str] = field(default_factory=dict)  # by terms.GRAMMARS' names
     hypervisor: str = ""  # whom a program will ask for limits; "" when nobody
     log_level: str = "warn"
     log_file: str = ""

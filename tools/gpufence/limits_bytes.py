@@ -12,11 +12,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from . import shared_layout as layout
+from .terms import NO_TERMS, Priority, Terms
 
 EVERY_GPU = bytes(16)
 
 _HEADER = struct.Struct(layout.LIMITS_HEADER_FORMAT)
 _BANK = struct.Struct(layout.LIMITS_BANK_FORMAT)
+_TERMS = struct.Struct(layout.LIMITS_TERMS_FORMAT)
 _ENTRY = struct.Struct(layout.LIMITS_ENTRY_FORMAT)
 
 
@@ -25,17 +27,25 @@ class Amounts:
     """What is set for one GPU, or for every GPU; None leaves it to environment and files.
 
     `memory` is bytes, or with `memory_is_part` billionths of a percent of the GPU; shares are in
-    thousandths of a percent. 0 is an explicit "no limit".
+    thousandths of a percent. 0 is an explicit "no limit". `terms` and `frozen` are the container's:
+    they stand for every GPU, and for none alone.
     """
 
     memory: int | None = None
     memory_is_part: bool = False
     cores: int | None = None
     soft_cores: int | None = None
+    terms: Terms = NO_TERMS
+    frozen: bool = False
 
     @property
     def empty(self) -> bool:
         """Whether nothing is set."""
+        return self == Amounts()
+
+    @property
+    def limits_nothing(self) -> bool:
+        """Whether nothing is set that can differ between GPUs."""
         return self.memory is None and self.cores is None and self.soft_cores is None
 
     def over(self, general: Amounts) -> Amounts:
@@ -47,7 +57,9 @@ class Amounts:
             filled = replace(filled, cores=general.cores)
         if self.soft_cores is None:
             filled = replace(filled, soft_cores=general.soft_cores)
-        return filled
+        return replace(
+            filled, terms=self.terms.over(general.terms), frozen=self.frozen or general.frozen
+        )
 
 
 def is_limits_file(content: bytes, container: str) -> bool:
@@ -66,11 +78,15 @@ def current(content: bytes) -> tuple[int, dict[bytes, Amounts]] | None:
     check, written, count = _BANK.unpack_from(content, start)
     if written != generation or count > layout.MAX_LIMITS_ENTRIES:
         return None
-    entries = start + _BANK.size
+    entries = start + _BANK.size + _TERMS.size
     end = entries + _ENTRY.size * count
     if check_of(content[start + 8 : end]) != check:
         return None
-    return generation, dict(_unpack_entries(content[entries:end]))
+    found = dict(_unpack_entries(content[entries:end]))
+    own = _unpack_terms(content[start + _BANK.size : entries])
+    if not own.empty:
+        found[EVERY_GPU] = own.over(found.get(EVERY_GPU, Amounts()))
+    return generation, found
 
 
 def bank_at(generation: int) -> int:
@@ -80,9 +96,25 @@ def bank_at(generation: int) -> int:
 
 def pack_bank(generation: int, entries: Mapping[bytes, Amounts]) -> bytes:
     """A bank, as far as it counts."""
-    packed = b"".join(_pack_entry(uuid, each) for uuid, each in sorted(entries.items()))
-    rest = struct.pack("<QI4x", generation, len(entries)) + packed
+    limits = {uuid: each for uuid, each in entries.items() if not each.limits_nothing}
+    packed = b"".join(_pack_entry(uuid, each) for uuid, each in sorted(limits.items()))
+    own = _pack_terms(entries.get(EVERY_GPU, Amounts()))
+    rest = struct.pack("<QI4x", generation, len(limits)) + own + packed
     return struct.pack("<Q", check_of(rest)) + rest
+
+
+def _pack_terms(amounts: Amounts) -> bytes:
+    terms = amounts.terms
+    flags = (
+        layout.PRIORITY_IS_SET * (terms.priority is not None)
+        | layout.WEIGHT_IS_SET * (terms.weight is not None)
+        | layout.BURST_IS_SET * (terms.burst_ns is not None)
+        | layout.FLOOR_IS_SET * (terms.floor is not None)
+        | layout.IS_FROZEN * amounts.frozen
+    )
+    return _TERMS.pack(
+        terms.burst_ns or 0, terms.floor or 0, terms.weight or 0, terms.priority or 0, flags
+    )
 
 
 def _pack_entry(uuid: bytes, amounts: Amounts) -> bytes:
@@ -123,6 +155,18 @@ def _unpack_entries(content: bytes) -> Iterator[tuple[bytes, Amounts]]:
             soft_cores if flags & layout.SOFT_CORES_ARE_SET else None,
         )
         yield uuid, amounts
+
+
+def _unpack_terms(content: bytes) -> Amounts:
+    burst_ns, floor, weight, priority, flags = _TERMS.unpack(content)
+    known = flags & layout.PRIORITY_IS_SET and priority < len(Priority)
+    terms = Terms(
+        Priority(priority) if known else None,
+        weight if flags & layout.WEIGHT_IS_SET else None,
+        burst_ns if flags & layout.BURST_IS_SET else None,
+        floor if flags & layout.FLOOR_IS_SET else None,
+    )
+    return Amounts(terms=terms, frozen=bool(flags & layout.IS_FROZEN))
 
 
 def check_of(content: bytes) -> int:

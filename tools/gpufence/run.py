@@ -33,8 +33,22 @@ _LIMITS = {
     "soft_cores": ("GPUFENCE_CORE_SOFT_LIMIT", "soft core limit", "0=60"),
     "oversubscribe": ("GPUFENCE_OVERSUBSCRIBE", "oversubscription", "0=1.5"),
 }
+# What holds for the container on every GPU, by option: the variable, and what may be written.
+_TERMS = {
+    "priority": ("GPUFENCE_PRIORITY", "WORD", "low, normal or high: whose launches go first"),
+    "weight": ("GPUFENCE_WEIGHT", "NUMBER", "1 to 10000: its part of GPU time that is free"),
+    "core_burst": ("GPUFENCE_CORE_BURST", "TIME", "GPU time that may be saved up: 250ms, 1s, 0"),
+    "core_floor": ("GPUFENCE_CORE_FLOOR", "PERCENT", "share while a higher priority goes first"),
+}
+TERM_VARIABLES = frozenset(variable for variable, _, _ in _TERMS.values())
 _REPEATED = ("memory", "cores", "soft_cores", "oversubscribe", "gpu")
-_SINGLE = {"name": "name", "container": "name", "lib": "lib", "sim-driver": "sim_driver"}
+_SINGLE = {
+    "name": "name",
+    "container": "name",
+    "lib": "lib",
+    "sim-driver": "sim_driver",
+    **{option.replace("_", "-"): option for option in _TERMS},
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,6 +65,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         variable = _LIMITS[key][0] if (key := _key(option)) in _LIMITS else "GPUFENCE_RUN_GPU"
         told = f"{told} [{variable}]"
         parser.add_argument(option, action="append", default=[], metavar=metavar, help=told)
+    for option, (variable, metavar, told) in _TERMS.items():
+        flag = f"--{option.replace('_', '-')}"
+        parser.add_argument(flag, metavar=metavar, help=f"{told} [{variable}]")
     parser.add_argument(
         "--name",
         "--container",
@@ -127,6 +144,7 @@ def run(args: argparse.Namespace | SimpleNamespace) -> NoReturn:
     if args.gpu and not any(given.values()):
         raise _wrong(f"--gpu {args.gpu[0]}", "there is no limit for it", "Give one, as --memory")
     limits = limit_variables(given) if any(given.values()) else {}
+    terms = term_variables({option: getattr(args, option) for option in _TERMS})
     if args.name == "":
         raise _wrong("container '' refused", "a container needs a name", "Give one or leave it out")
     driver = _driver(args.sim_driver)
@@ -134,7 +152,7 @@ def run(args: argparse.Namespace | SimpleNamespace) -> NoReturn:
     sim = args.sim or driver or _switch("SIM")
     simulator = locate.simulator() if sim else None
     environment = fenced(_inherited(), library, simulator, driver)
-    environment = limited(environment, limits, args.name)
+    environment = limited({**environment, **terms}, limits, args.name)
     _check(environment)
     if limits or args.name is not None:
         _prepare(environment, is_named=args.name is not None)
@@ -229,6 +247,31 @@ def limit_variables(given: Mapping[str, Sequence[str]]) -> dict[str, str]:
     if given.get("soft_cores") and not given.get("cores"):
         what = f"soft core limit '{sizes.quote(given['soft_cores'][0])}' refused"
         raise _wrong(what, "it is nothing without a core limit", "Give --cores, too")
+    return variables
+
+
+def term_variables(given: Mapping[str, str | None]) -> dict[str, str]:
+    """The variables that the terms of core limits on the command line stand for.
+
+    Args:
+        given: by option; None where it is not there.
+
+    Raises:
+        ToolError: 125, for a text that the library would not read.
+    """
+    variables = {}
+    for option, text in given.items():
+        if text is None:
+            continue
+        from . import sizes, terms
+
+        called, parse = terms.GRAMMARS[option]
+        try:
+            parse(text)
+        except sizes.TextError as error:
+            clause, fix = error.fault.value
+            raise _wrong(f"{called} '{sizes.quote(text)}' refused", f"it {clause}", fix) from None
+        variables[_TERMS[option][0]] = text
     return variables
 
 

@@ -29,17 +29,21 @@ from . import (
     limits_file,
     region,
     sizes,
+    terms,
 )
 from .containers import Container
 from .errors import ExitCode, ToolError
 from .limits_bytes import EVERY_GPU, Amounts
 from .region import Device
 from .shared_file import uuid_text
+from .terms import Terms
 
 USAGE_STATUS = ExitCode.USAGE
 
 Entries = Mapping[bytes, Amounts]
 _Parsed = TypeVar("_Parsed")
+
+_LIMITS = ("memory", "cores", "soft_cores")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,6 +53,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(parser, "--cores", metavar="PERCENT", help="share of GPU time; 0: no limit")
     flags.add(
         parser, "--soft-cores", metavar="PERCENT", help="share while nobody else wants the GPU"
+    )
+    flags.add(parser, "--priority", metavar="WORD", help="low, normal or high: who goes first")
+    flags.add(parser, "--weight", metavar="NUMBER", help="1 to 10000: its part of what is free")
+    flags.add(
+        parser, "--core-burst", metavar="TIME", help="GPU time that may be saved up: 250ms, 0"
+    )
+    flags.add(
+        parser, "--core-floor", metavar="PERCENT", help="share while a higher priority goes first"
     )
     flags.add(parser, "--oversubscribe", metavar="RATIO", help="refused: see docs/gpufence.md")
     flags.add(
@@ -105,10 +117,13 @@ def edited(entries: Entries, gpu: bytes, wanted: Amounts, *, reset: bool) -> Ent
         entries: what is set before.
         gpu: the one that is meant, or EVERY_GPU.
         wanted: what the command line sets; empty with `reset`.
-        reset: take everything back for that GPU; for EVERY_GPU for each of them.
+        reset: take everything back for that GPU; for EVERY_GPU for each of them. A container that
+            is frozen stays so.
     """
+    if reset and gpu == EVERY_GPU:
+        return {EVERY_GPU: Amounts(frozen=entries.get(EVERY_GPU, Amounts()).frozen)}
     if reset:
-        return {} if gpu == EVERY_GPU else {k: v for k, v in entries.items() if k != gpu}
+        return {uuid: each for uuid, each in entries.items() if uuid != gpu}
     if gpu == EVERY_GPU:
         entries = {uuid: _without(each, wanted) for uuid, each in entries.items()}
     return {**entries, gpu: wanted.over(entries.get(gpu, Amounts()))}
@@ -132,19 +147,28 @@ def _wanted(args: argparse.Namespace) -> Amounts:
             "memory that was granted as unified cannot change its kind while programs run",
             "Start them with `gpufence run --oversubscribe`",
         )
-    texts = {"--memory": args.memory, "--cores": args.cores, "--soft-cores": args.soft_cores}
-    given = [flag for flag, text in texts.items() if text is not None]
+    limits = [name for name in _LIMITS if getattr(args, name) is not None]
+    kept = [name for name in terms.GRAMMARS if getattr(args, name) is not None]
+    given = [f"--{name.replace('_', '-')}" for name in (*limits, *kept)]
     if args.reset and given:
         raise _usage("--reset", f"it stands beside {given[0]}", "Give one of them")
     if not args.reset and not given:
-        fix = "Give --memory, --cores, --soft-cores or --reset"
+        fix = "Give --memory, --cores, --priority or another flag of `gpufence set --help`"
         raise _usage("nothing to set", "no limit was given", fix)
+    if args.gpu is not None and kept:
+        raise _usage(f"--gpu beside {given[-1]}", "that holds on every GPU", "Leave --gpu out")
     memory = _parsed("--memory", args.memory, sizes.parse_size)
     return Amounts(
         memory=memory.amount if memory else None,
         memory_is_part=memory.percent_of_device if memory else False,
         cores=_parsed("--cores", args.cores, sizes.parse_percent),
         soft_cores=_parsed("--soft-cores", args.soft_cores, sizes.parse_percent),
+        terms=Terms(
+            _parsed("--priority", args.priority, terms.parse_priority),
+            _parsed("--weight", args.weight, sizes.parse_weight),
+            _parsed("--core-burst", args.core_burst, sizes.parse_burst),
+            _parsed("--core-floor", args.core_floor, sizes.parse_floor),
+        ),
     )
 
 
@@ -287,6 +311,7 @@ def _changes(
             ("memory", memory_text(before), memory_text(after)),
             ("cores", _share_text(before.cores), _share_text(after.cores)),
             ("soft cores", _share_text(before.soft_cores), _share_text(after.soft_cores)),
+            *_term_changes(before.terms, after.terms),
         ):
             if was != now:
                 if kind == "memory" and was == "not set" and not _holds_memory(old):
@@ -295,6 +320,12 @@ def _changes(
                     was = _own(uuid, shares, figures.share) or was
                 lines.append(f"{gpu}: {kind} {now} (was {was})")
     return lines
+
+
+def _term_changes(before: Terms, after: Terms) -> list[tuple[str, str, str]]:
+    was, now = before.words(), after.words()
+    called = [each for each, _ in terms.GRAMMARS.values()]
+    return [(name, was.get(name, "not set"), now.get(name, "not set")) for name in called]
 
 
 def memory_text(amounts: Amounts) -> str:

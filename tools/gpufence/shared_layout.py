@@ -57,22 +57,29 @@ REGION_BYTES = CEILINGS_AT + 2 * _WORDS
 # ---- a limits file ----
 
 LIMITS_MAGIC = 0x31746D696C667067
-LIMITS_VERSION = 2
+LIMITS_VERSION = 3
 MAX_LIMITS_ENTRIES = 64
 # LimitsHeader: magic, layout_version, max_entries, generation, container.
 LIMITS_HEADER_FORMAT = "<QIIQQ32x"
 LIMITS_GENERATION_AT = 16
-# LimitsBank: check, generation, count; then its entries.
+# LimitsBank: check, generation, count; then its terms and entries.
 LIMITS_BANK_FORMAT = "<QQI4x"
+# LimitsTerms: burst_ns, floor, weight, priority, flags.
+LIMITS_TERMS_FORMAT = "<QIIII"
 # LimitsEntry: uuid, memory, oversubscribe, cores, soft_cores, flags.
 LIMITS_ENTRY_FORMAT = "<16sQQIII4x"
-LIMITS_BANK_BYTES = 24 + 48 * MAX_LIMITS_ENTRIES
+LIMITS_BANK_BYTES = 24 + 24 + 48 * MAX_LIMITS_ENTRIES
 LIMITS_BYTES = HEADER_BYTES + 2 * LIMITS_BANK_BYTES
 MEMORY_IS_SET = 1
 MEMORY_IS_PART = 2
 CORES_ARE_SET = 4
 SOFT_CORES_ARE_SET = 8
 OVERSUBSCRIBE_IS_SET = 16
+PRIORITY_IS_SET = 1
+WEIGHT_IS_SET = 2
+BURST_IS_SET = 4
+FLOOR_IS_SET = 8
+IS_FROZEN = 16
 
 # ---- a core file ----
 

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 LARGEST = 2**63 - 1
 PERCENT_STEPS = 10**9  # a part of a device's memory is counted in billionths of a percent
 THOUSAND = 1000
+MOST_WEIGHT = 10_000
+MOST_BURST_NS = 10 * 10**9
 
 _NUMBER = re.compile(r"([0-9]+)(?:(\.)([0-9]*))?")
 _UNIT = re.compile(r"([kmgt])i?b?", re.IGNORECASE)
@@ -22,6 +24,7 @@ _UUID = re.compile(
     r"([0-9a-f]{8})-([0-9a-f]{4})-([0-9a-f]{4})-([0-9a-f]{4})-([0-9a-f]{12})",
     re.IGNORECASE,
 )
+_DURATIONS = {"us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 _LONGEST_QUOTE = 60
 
 
@@ -53,6 +56,11 @@ class Fault(enum.Enum):
     MEGABYTES = ("is no whole number of MiB", "Write 1024 for 1 GiB")
     PERCENT = ("is no percentage", "Write 1 to 100, or unset it for no limit")
     RATIO = ("is no ratio", "Write a number such as 1.5, or unset it")
+    PRIORITY = ("is no priority", "Write low, normal or high")
+    WEIGHT = ("is no weight", "Write a whole number from 1 to 10000")
+    DURATION = ("is no duration", "Write 0 to 10s, such as 250ms")
+    ABOVE_TEN_SECONDS = ("is above ten seconds", "Write 0 to 10s, such as 250ms")
+    FLOOR = ("is no percentage", "Write 0 to 100, such as 5")
 
 
 class TextError(Exception):
@@ -178,6 +186,46 @@ def parse_megabytes(text: str) -> int:
     return number.scaled(1 << 20)
 
 
+def parse_weight(text: str) -> int:
+    """A whole number from 1 to 10000.
+
+    Raises:
+        TextError: for anything else.
+    """
+    number = _number_or(Fault.WEIGHT, text, negative=Fault.WEIGHT)
+    if number.rest or number.decimals or not 0 < number.digits <= MOST_WEIGHT:
+        raise TextError(Fault.WEIGHT)
+    return number.digits
+
+
+def parse_burst(text: str) -> int:
+    """A number and us, ms or s in any case, or 0; up to ten seconds, in nanoseconds, cut.
+
+    Raises:
+        TextError: for anything else.
+    """
+    number = _number_or(Fault.DURATION, text, negative=Fault.DURATION)
+    if not number.rest and not number.digits:
+        return 0
+    unit_ns = _DURATIONS.get(lower(number.rest))
+    if unit_ns is None:
+        raise TextError(Fault.DURATION)
+    if number.digits * unit_ns > MOST_BURST_NS * number.divisor:
+        raise TextError(Fault.ABOVE_TEN_SECONDS)
+    burst_ns = number.digits * unit_ns // number.divisor
+    if number.digits and not burst_ns:
+        raise TextError(Fault.DURATION)
+    return burst_ns
+
+
+def parse_floor(text: str) -> int:
+    """As parse_percent; what that refuses is another mistake here."""
+    try:
+        return parse_percent(text)
+    except TextError:
+        raise TextError(Fault.FLOOR) from None
+
+
 def parse_switch(text: str) -> bool:
     """1, true, yes, on; 0, false, no, off; in any case."""
     word = lower(text)
@@ -220,14 +268,12 @@ def _read_number(text: str) -> _Number:
     return _Number(_integer(whole + fraction), len(fraction), text[match.end() :].strip(" "))
 
 
-def _number_or(fault: Fault, text: str) -> _Number:
-    """A number, or this fault; what is negative is called so."""
+def _number_or(fault: Fault, text: str, negative: Fault = Fault.NEGATIVE) -> _Number:
+    """A number, or this fault; what is negative is called so, or as the caller says."""
     try:
         return _read_number(text)
     except TextError as error:
-        if error.fault is Fault.NEGATIVE:
-            raise
-        raise TextError(fault) from None
+        raise TextError(negative if error.fault is Fault.NEGATIVE else fault) from None
 
 
 def _integer(digits: str) -> int:

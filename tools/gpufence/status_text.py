@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import figures
+from . import figures, terms
 from .errors import one_line
 
 _HEAD = ("NAME", "GPU", "PROCESSES", "MEMORY", "LIMIT", "CORES", "REFUSALS", "STATE")
@@ -149,11 +149,14 @@ def _set_share(millipercent: int) -> str:
     return figures.share(millipercent) if millipercent else "no limit"
 
 
-def _set_text(amounts: dict[str, int]) -> str:
+def _set_text(amounts: dict[str, Any]) -> str:
     parts = [] if _set_memory(amounts) == "-" else [f"memory {_set_memory(amounts)}"]
     for key, name in _SHARES.items():
         if key in amounts:
             parts.append(f"{name} {_set_share(amounts[key])}")
+    parts += [f"{name} {text}" for name, text in terms.words_of(amounts).items()]
+    if amounts.get("frozen"):
+        parts.append("frozen")
     return ", ".join(parts) or "nothing"
 
 

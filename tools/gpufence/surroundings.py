@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from . import dialects, locate, namespaces, places
-from .config import amount_text, rows_of
+from .config import amount_text, rows_of, terms_of
 from .errors import ToolError
 from .finding import Collected, Finding, failed
 from .limits import Claims
@@ -228,9 +228,16 @@ def limits(scene: Scene) -> tuple[Finding, Claims | None]:
         for row in rows_of(claims)
         if row.applies
     ]
-    keys = ("kind", "gpu", "amount", "source")
-    found.facts |= {"readable": True, "limits": [dict(zip(keys, row, strict=True)) for row in rows]}
+    parts = ("kind", "gpu", "amount", "source")
+    found.facts |= {
+        "readable": True,
+        "limits": [dict(zip(parts, row, strict=True)) for row in rows],
+    }
     found.told += [f"{kind} of {gpu}: {amount}  {source}" for kind, gpu, amount, source in rows]
+    terms = terms_of(claims)
+    keys = ("term", "value", "source")
+    found.facts["terms"] = [dict(zip(keys, row, strict=True)) for row in terms]
+    found.told += [f"{called}: {text}  {source}" for called, text, source in terms]
     if claims.hypervisor:
         found.told.append(f"asked of vgpu.rs's hypervisor at {claims.hypervisor}, at cuInit")
     elif not rows:

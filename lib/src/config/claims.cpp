@@ -52,7 +52,7 @@ bool ReadEverything(Reading* reading) {
   }
   ReadGroup(reading);
   DropSoftWithoutHard(reading->claims);
-  return true;
+  return ReadTerms(reading);
 }
 
 // A soft share alone limits nothing.
@@ -84,6 +84,8 @@ void Clear(Claims* claims) {
   claims->device_name[0] = '\0';
   claims->hypervisor[0] = '\0';
   claims->choice.count = 0;
+  claims->terms = {};
+  claims->terms_ceiling = {CorePriority::kHigh, 0, 0, 0};
   claims->log_file[0] = '\0';
   claims->log_is_daily = false;
 }
@@ -121,7 +123,7 @@ bool Refuse(Reading* reading, const Statement& statement, Fault fault) {
 ConfigResult ReadClaimsFrom(const Sources& sources, Scratch* scratch, Claims* claims, char* why,
                             size_t why_bytes) {
   Clear(claims);
-  Reading reading{&sources, scratch, claims, {why, why_bytes}};
+  Reading reading{&sources, scratch, claims, {why, why_bytes}, ""};
   if (!ReadEverything(&reading)) return ConfigResult::kInvalid;
   const bool claimed = ClaimsAnything(*claims) || claims->choice.count > 0;
   // Also without a limit: an operator may have set one where the container keeps its region.

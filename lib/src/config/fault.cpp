@@ -38,6 +38,11 @@ constexpr Wording kWordings[] = {
     {Fault::kMegabytes, "is no whole number of MiB", "Write 1024 for 1 GiB"},
     {Fault::kPercent, "is no percentage", "Write 1 to 100, or unset it for no limit"},
     {Fault::kRatio, "is no ratio", "Write a number such as 1.5, or unset it"},
+    {Fault::kPriority, "is no priority", "Write low, normal or high"},
+    {Fault::kWeight, "is no weight", "Write a whole number from 1 to 10000"},
+    {Fault::kDuration, "is no duration", "Write 0 to 10s, such as 250ms"},
+    {Fault::kAboveTenSeconds, "is above ten seconds", "Write 0 to 10s, such as 250ms"},
+    {Fault::kFloor, "is no percentage", "Write 0 to 100, such as 5"},
 };
 
 const Wording& WordingOf(Fault fault) {

@@ -1,6 +1,6 @@
 // vgpu.rs's hypervisor, asked as its own limiter asks: GET /api/v1/pod with the pod's token makes
-// it write the shared file, and its answer names the GPUs that the container may use. Must not know
-// what the file holds.
+// it write the shared file, and its answer names the GPUs that the container may use, and its class
+// of service. Must not know what the file holds.
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -26,20 +26,27 @@ constexpr const char* kTokenPath = "/var/run/secrets/kubernetes.io/serviceaccoun
 constexpr uint64_t kPatienceNs = 5'000'000'000;
 constexpr const char* kFix = "Let its node agent run, or unset HYPERVISOR_IP and set limits here";
 
+// What is gone by once it was answered.
+struct Told {
+  GpuChoice choice;
+  char class_of_service[sizeof Reading::class_of_service];  // "": none
+};
+
 struct Answer {
   bool success;
   bool has_gpus;
-  GpuChoice choice;
+  bool has_class;
+  Told told;
 };
 
 // A process asks once, and its forked children go by what it was told: 0 not yet, 1 being written.
 constinit std::atomic<int> kept_state{0};
-constinit GpuChoice kept = {};
+constinit Told kept = {};
 
-void Keep(const GpuChoice& choice) {
+void Keep(const Told& told) {
   int nobody = 0;
   if (!kept_state.compare_exchange_strong(nobody, 1, std::memory_order_acquire)) return;
-  kept = choice;
+  kept = told;
   kept_state.store(2, std::memory_order_release);
 }
 
@@ -49,10 +56,22 @@ bool ReadGpus(std::string_view* rest, Answer* answer) {
   for (;;) {
     const Step step = items.Next(&text);
     if (step != Step::kMember) return step == Step::kEnd;
-    GpuChoice* choice = &answer->choice;
+    GpuChoice* choice = &answer->told.choice;
     if (!TakeJsonText(rest, &text) || choice->count == kMostLimitedDevices) return false;
     if (!ParseUuid(text, choice->uuids[choice->count++])) return false;
   }
+}
+
+// A word, or null where the pod has none.
+bool ReadClass(std::string_view* rest, Answer* answer) {
+  *rest = After(*rest, rest->find_first_not_of(" \t\r\n"));
+  if (!StartsWith(*rest, "\"")) return SkipJsonValue(rest);
+  std::string_view word;
+  if (!TakeJsonText(rest, &word)) return false;
+  char* to = answer->told.class_of_service;
+  snprintf(to, sizeof answer->told.class_of_service, "%.*s", static_cast<int>(word.size()),
+           word.data());
+  return true;
 }
 
 bool ReadData(std::string_view* rest, Answer* answer) {
@@ -62,12 +81,15 @@ bool ReadData(std::string_view* rest, Answer* answer) {
   for (;;) {
     const Step step = members.Next(&key);
     if (step != Step::kMember) return step == Step::kEnd;
-    if (key != "gpu_uuids") {
-      if (!SkipJsonValue(rest)) return false;
-      continue;
-    }
-    if (answer->has_gpus || !ReadGpus(rest, answer)) return false;
-    answer->has_gpus = true;
+    bool* seen = key == "gpu_uuids"   ? &answer->has_gpus
+                 : key == "qos_level" ? &answer->has_class
+                                      : nullptr;
+    if (seen != nullptr && *seen) return false;
+    if (seen != nullptr) *seen = true;
+    const bool read = seen == &answer->has_gpus    ? ReadGpus(rest, answer)
+                      : seen == &answer->has_class ? ReadClass(rest, answer)
+                                                   : SkipJsonValue(rest);
+    if (!read) return false;
   }
 }
 
@@ -162,9 +184,14 @@ bool ReadToken(Reading* reading, std::string_view* token) {
       kTokenPath);
 }
 
+void GoBy(const Told& told, Reading* reading) {
+  reading->claims->choice = told.choice;
+  memcpy(reading->class_of_service, told.class_of_service, sizeof reading->class_of_service);
+}
+
 bool Ask(Reading* reading, const Server& server) {
   if (kept_state.load(std::memory_order_acquire) == 2) {
-    reading->claims->choice = kept;
+    GoBy(kept, reading);
     return true;
   }
   std::string_view token;
@@ -185,8 +212,8 @@ bool Ask(Reading* reading, const Server& server) {
   if (wrong != nullptr) {
     return reading->complaint.Say("vgpu.rs's hypervisor at %s %s. %s", asked, wrong, kFix);
   }
-  Keep(answer.choice);
-  reading->claims->choice = answer.choice;
+  Keep(answer.told);
+  GoBy(answer.told, reading);
   return true;
 }
 

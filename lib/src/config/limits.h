@@ -51,6 +51,33 @@ struct GpuChoice {
   uint8_t uuids[kMostLimitedDevices][16];
 };
 
+// Whose launches go first where several containers share a GPU. Zeroed memory is the default.
+enum class CorePriority : uint8_t { kNormal, kLow, kHigh };
+
+// Higher goes first.
+constexpr uint32_t RankOf(CorePriority priority) {
+  constexpr uint32_t kRanks[] = {1, 0, 2};
+  return kRanks[static_cast<uint32_t>(priority)];
+}
+
+// An explicit 0 is kept as the least amount that is not "not set", and is nothing to a policy.
+inline constexpr uint64_t kNoBurstNs = 1;
+inline constexpr uint32_t kNoFloor = 1;
+inline constexpr uint32_t kDefaultFloor = 5'000;
+inline constexpr uint32_t kMostWeight = 10'000;
+inline constexpr uint64_t kMostBurstNs = 10'000'000'000;
+
+// How the container's core limit is held beside its shares, on every GPU. Zeroed memory is the
+// default.
+struct CoreTerms {
+  CorePriority priority;
+  uint32_t weight;    // 1 to kMostWeight, among soft shares; 0: not set, the hard share counts
+  uint64_t burst_ns;  // GPU time that may be saved up; 0: not set; kNoBurstNs: none
+  // Thousandths of a percent of the GPU that it has in any case while others of higher priority go
+  // first, if its hard share is no less; 0: not set, which is kDefaultFloor; kNoFloor: none.
+  uint32_t floor;
+};
+
 struct Claims {
   size_t count;
   Claim claims[kMostClaims];
@@ -61,6 +88,10 @@ struct Claims {
   char device_name[96];    // VCUDA_DEVICE_NAME; "" when not set
   char hypervisor[80];     // whom vgpu.rs asks for limits; "" when nobody
   GpuChoice choice;
+  CoreTerms terms;
+  // What the files of operators allow at most, whatever is set while programs run; kHigh and 0:
+  // anything.
+  CoreTerms terms_ceiling;
   char log_file[256];  // where log lines go; "" is stderr
   bool log_is_daily;   // the date is appended to it
   size_t note_count;

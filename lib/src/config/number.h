@@ -37,6 +37,11 @@ enum class Fault : uint8_t {
   kMegabytes,
   kPercent,
   kRatio,
+  kPriority,
+  kWeight,
+  kDuration,
+  kAboveTenSeconds,
+  kFloor,
 };
 
 // Digits of a number and what follows it. Views into the parsed text.

@@ -25,6 +25,10 @@ enum class Setting : uint8_t {
   kSpill,          // switch: oversubscription without a ratio
   kOversubscribe,  // off, on or a ratio
   kCorePolicy,     // when a core limit holds; each dialect has its own words
+  kPriority,       // who goes first; each dialect has its own words
+  kWeight,         // whole number
+  kCoreBurst,      // duration
+  kCoreFloor,      // percent
   kHooks,          // exactly "false" takes the dialect's limits away
   kDisable,        // switch: takes the limits of all variables away
   kScope,

@@ -11,6 +11,7 @@ struct Reading {
   Scratch* scratch;
   Claims* claims;
   Complaint complaint;
+  char class_of_service[32];  // as vgpu.rs's hypervisor calls it; "": it does not
 
   const Statements& statements() const { return scratch->statements; }
 };
@@ -48,6 +49,7 @@ bool ReadHypervisor(Reading* reading);
 bool ReadSharedFile(Reading* reading, Hidden* hidden);
 bool ReadAmounts(Reading* reading, const Hidden& hidden);
 bool ReadMaps(Reading* reading, const Hidden& hidden);
+bool ReadTerms(Reading* reading);  // behind all core limits
 
 // Hands the log level that the sources ask for to core/log. False: `unreadable` names one that no
 // dialect understands; it never counts as an invalid limit.

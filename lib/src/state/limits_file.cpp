@@ -14,6 +14,7 @@ namespace {
 
 // A writer takes microseconds and each read sees the generation anew.
 constexpr int kAttempts = 100;
+constexpr uint32_t kMostPriority = 2;
 constexpr uint64_t kWholeInSteps = 100'000'000'000;  // 100 % in billionths of a percent
 
 uint64_t HashOf(const void* start, size_t bytes) {
@@ -151,6 +152,20 @@ SetLimits LimitsFile::For(const uint8_t uuid[16], uint64_t total_bytes) {
   for (uint32_t i = 0; i < bank_.count; ++i) {
     if (memcmp(bank_.entries[i].uuid, uuid, 16) == 0) Apply(bank_.entries[i], total_bytes, &set);
   }
+  return set;
+}
+
+SetTerms LimitsFile::Terms() {
+  SetTerms set = {};
+  SpinGuard guard(&lock_);
+  if (!exists()) return set;
+  const LimitsTerms& terms = bank_.terms;
+  const auto is_set = [&terms](uint32_t flag) { return (terms.flags & flag) != 0; };
+  if (is_set(kPriorityIsSet) && terms.priority <= kMostPriority) set.priority = terms.priority;
+  if (is_set(kWeightIsSet)) set.weight = terms.weight;
+  if (is_set(kBurstIsSet)) set.burst_ns = terms.burst_ns;
+  if (is_set(kFloorIsSet)) set.floor = terms.floor;
+  set.frozen = is_set(kIsFrozen);
   return set;
 }
 

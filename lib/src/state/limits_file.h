@@ -22,6 +22,15 @@ struct SetLimits {
   std::optional<uint64_t> oversubscribe;  // ratio in thousandths; 0: off
 };
 
+// What is set for the container. Without a value, as above.
+struct SetTerms {
+  std::optional<uint32_t> priority;  // 0 normal, 1 low, 2 high; never another
+  std::optional<uint32_t> weight;
+  std::optional<uint64_t> burst_ns;
+  std::optional<uint32_t> floor;  // thousandths of a percent
+  bool frozen;
+};
+
 enum class LimitsFound : uint8_t {
   kNone,
   kForeign,  // one that others than root and the given user can write
@@ -54,6 +63,7 @@ class LimitsFile {
   void TakeOver(const LimitsFile& other);
 
   SetLimits For(const uint8_t uuid[16], uint64_t total_bytes);
+  SetTerms Terms();
 
  private:
   LimitsFound ReadInto(LimitsBank* bank) const;

@@ -13,7 +13,7 @@
 namespace gpufence {
 
 inline constexpr uint64_t kLimitsMagic = 0x31746d696c667067;  // "gpflimt1"
-inline constexpr uint32_t kLimitsLayoutVersion = 2;
+inline constexpr uint32_t kLimitsLayoutVersion = 3;
 inline constexpr uint32_t kMaxLimitsEntries = 64;
 
 // Which of an entry's amounts are set; the others are left to environment and files.
@@ -35,14 +35,32 @@ struct LimitsEntry {
 };
 static_assert(sizeof(LimitsEntry) == 48);
 
+// Which of the container's terms are set; the others are left to environment and files.
+inline constexpr uint32_t kPriorityIsSet = 1;
+inline constexpr uint32_t kWeightIsSet = 2;
+inline constexpr uint32_t kBurstIsSet = 4;
+inline constexpr uint32_t kFloorIsSet = 8;
+inline constexpr uint32_t kIsFrozen = 16;  // its launches are held
+
+// What is set for the container, on every GPU.
+struct LimitsTerms {
+  uint64_t burst_ns;
+  uint32_t floor;  // thousandths of a percent
+  uint32_t weight;
+  uint32_t priority;  // 0 normal, 1 low, 2 high
+  uint32_t flags;
+};
+static_assert(sizeof(LimitsTerms) == 24);
+
 struct LimitsBank {
   uint64_t check;  // FNV-1a over the rest, up to the last entry counted
   uint64_t generation;
   uint32_t count;
   uint32_t reserved;
+  LimitsTerms terms;
   LimitsEntry entries[kMaxLimitsEntries];
 };
-static_assert(offsetof(LimitsBank, entries) == 24);
+static_assert(offsetof(LimitsBank, entries) == 48);
 
 struct LimitsHeader {
   uint64_t magic;

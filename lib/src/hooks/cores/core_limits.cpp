@@ -47,6 +47,47 @@ CoreShares Imposed(CoreLimits* limits, const CoreClaim& claim) {
   return shares.hard == 0 ? CoreShares{} : Below(claim.ceiling, shares);
 }
 
+template <typename Amount>
+Amount SetBelow(Amount set, Amount least, Amount ceiling) {
+  const Amount amount = std::max(set, least);
+  return ceiling == 0 ? amount : std::min(amount, ceiling);
+}
+
+template <typename Word>
+bool Replace(std::atomic<Word>* word, Word value) {
+  return word->exchange(value, std::memory_order_relaxed) != value;
+}
+
+void KeepTerms(LiveTerms* live, const CoreTerms& terms) {
+  bool changes = Replace(&live->priority, terms.priority);
+  changes |= Replace(&live->weight, terms.weight);
+  changes |= Replace(&live->burst_ns, terms.burst_ns);
+  changes |= Replace(&live->floor, terms.floor);
+  if (!changes) return;
+  constexpr const char* kWords[] = {"normal", "low", "high"};
+  GPUFENCE_LOG(kInfo, "core limits: priority %s, weight %u, burst %llu ns, floor %u.%03u %%",
+               kWords[static_cast<size_t>(terms.priority)], terms.weight,
+               static_cast<unsigned long long>(terms.burst_ns), terms.floor / 1000,
+               terms.floor % 1000);
+}
+
+// The container's terms: what is set beats what was given, up to the ceiling.
+void FollowTerms(CoreLimits* limits) {
+  CoreTerms terms = limits->own_terms;
+  const CoreTerms& most = limits->terms_ceiling;
+  const SetTerms set = limits->set != nullptr ? limits->set->Terms() : SetTerms{};
+  if (set.priority.has_value()) {
+    const auto wanted = static_cast<CorePriority>(*set.priority);
+    terms.priority = RankOf(wanted) < RankOf(most.priority) ? wanted : most.priority;
+  }
+  if (set.weight.has_value()) terms.weight = SetBelow(*set.weight, uint32_t{1}, most.weight);
+  if (set.burst_ns.has_value()) {
+    terms.burst_ns = SetBelow(*set.burst_ns, kNoBurstNs, most.burst_ns);
+  }
+  if (set.floor.has_value()) terms.floor = SetBelow(*set.floor, kNoFloor, most.floor);
+  KeepTerms(&limits->terms, terms);
+}
+
 // Processes of several users do not all have the same rights there; they still share one limit.
 void SayAlone(const char* folder, const char* why) {
   GPUFENCE_LOG(kWarn,
@@ -105,6 +146,8 @@ bool Enforce(Cores* cores, CoreClaim* claim, char* why, size_t why_bytes) {
 void Keep(CoreLimits* limits, const Claims& claims, const RegionPlaces& own) {
   memcpy(limits->node_folder, claims.node_folder, sizeof limits->node_folder);
   snprintf(limits->container, sizeof limits->container, "%s", own.container);
+  limits->own_terms = claims.terms;
+  limits->terms_ceiling = claims.terms_ceiling;
   for (size_t i = 0; i < RegionPlaces::kMost && own.folders[i] != nullptr; ++i) {
     snprintf(limits->folders[i], sizeof limits->folders[i], "%s", own.folders[i]);
   }
@@ -119,6 +162,7 @@ void Keep(CoreLimits* limits, const Claims& claims, const RegionPlaces& own) {
   if (limits->set->ReadNewer(limits->region) == LimitsFound::kDamaged) {
     GPUFENCE_LOG(kWarn, "the container's limits file is damaged: what it said before holds");
   }
+  FollowTerms(limits);
   char why[kWhyBytes] = "";
   for (uint32_t i = 0; i < limits->count; ++i) {
     if (Enforce(cores, &limits->claims[i], why, sizeof why)) continue;
@@ -170,6 +214,7 @@ bool OpenCores(const Claims& claims, const RegionPlaces& own, const RegionFile& 
   cores->seen_epoch.store(file.region->header.limit_epoch.load(std::memory_order_acquire),
                           std::memory_order_relaxed);
   if (set_limits != nullptr) set_limits->ReadNewer(file.region);
+  FollowTerms(kept);
   for (size_t i = 0; i < count; ++i) {
     if (devices[i].ordinal >= kMostLimitedDevices) continue;
     CoreClaim* claim = &kept->claims[kept->count++];

@@ -70,6 +70,14 @@ struct CoreClaim {
   Activity* activity;
 };
 
+// The container's terms as they hold now: each word by itself, relaxed, whenever it matters.
+struct LiveTerms {
+  std::atomic<CorePriority> priority;
+  std::atomic<uint32_t> weight;
+  std::atomic<uint64_t> burst_ns;
+  std::atomic<uint32_t> floor;
+};
+
 // Which core limits hold: what the process was given, and what is set while it runs.
 struct CoreLimits {
   std::atomic<bool> changing;  // one thread at a time, and nobody waits
@@ -77,6 +85,9 @@ struct CoreLimits {
   LimitsFile* set;
   uint32_t count;
   CoreClaim claims[kMostLimitedDevices];
+  LiveTerms terms;
+  CoreTerms own_terms;      // as environment and files have them
+  CoreTerms terms_ceiling;  // that nothing set may be above, as Claims has it
   char node_folder[sizeof Claims::node_folder];
   char folders[RegionPlaces::kMost][256];
   char container[kContainerNameBytes];

@@ -1,0 +1,206 @@
+// How a core limit is held beside its shares. A statement of ours holds for all GPUs; of several
+// systems that name a priority the lowest one holds, so that none lifts what another one lowered.
+#include "config/terms.h"
+
+#include <stdio.h>
+
+#include <algorithm>
+
+#include "config/fault.h"
+#include "config/reading.h"
+#include "config/share.h"
+#include "config/text.h"
+
+namespace gpufence {
+namespace {
+
+struct PriorityWord {
+  std::string_view word;
+  CorePriority priority;
+};
+
+constexpr PriorityWord kOwnWords[] = {
+    {"low", CorePriority::kLow}, {"normal", CorePriority::kNormal}, {"high", CorePriority::kHigh}};
+
+constexpr PriorityWord kClassesOfService[] = {{"low", CorePriority::kLow},
+                                              {"medium", CorePriority::kNormal},
+                                              {"high", CorePriority::kHigh},
+                                              {"critical", CorePriority::kHigh}};
+
+template <size_t kCount>
+bool FindWord(const PriorityWord (&words)[kCount], std::string_view text, CorePriority* priority) {
+  for (const PriorityWord& each : words) {
+    if (!EqualsIgnoringCase(text, each.word)) continue;
+    *priority = each.priority;
+    return true;
+  }
+  return false;
+}
+
+// HAMi counts downwards: 0 goes first, 1 is what a pod without a word has.
+bool ParseTaskPriority(std::string_view text, CorePriority* priority) {
+  uint32_t number = 0;
+  if (!ParseIndex(text, &number)) return false;
+  *priority = number == 0   ? CorePriority::kHigh
+              : number == 1 ? CorePriority::kNormal
+                            : CorePriority::kLow;
+  return true;
+}
+
+// Takes the priorities that the systems name, and keeps the lowest.
+class Priorities {
+ public:
+  explicit Priorities(Claims* claims) : claims_(claims) {}
+
+  void Add(CorePriority priority, const char* source, bool is_operators) {
+    CoreTerms* ceiling = &claims_->terms_ceiling;
+    if (is_operators && RankOf(priority) < RankOf(ceiling->priority)) ceiling->priority = priority;
+    CorePriority* held = &claims_->terms.priority;
+    const bool is_lower = source_[0] == '\0' || RankOf(priority) < RankOf(*held);
+    if (source_[0] != '\0' && priority != *held) {
+      AddNote(claims_, "%s holds, because it is lower than %s", is_lower ? source : source_,
+              is_lower ? source_ : source);
+    }
+    if (!is_lower) return;
+    *held = priority;
+    snprintf(source_, sizeof source_, "%s", source);
+  }
+
+ private:
+  Claims* claims_;
+  char source_[kSourceBytes] = "";  // of the one that holds
+};
+
+bool ReadPriority(Reading* reading) {
+  const Statements& statements = reading->statements();
+  Claims* claims = reading->claims;
+  Priorities named(claims);
+  CorePriority priority{};
+  char source[kSourceBytes];
+  const Statement* own = StatementOf(statements, Dialect::kGpufence, Setting::kPriority);
+  if (own != nullptr) {
+    const Fault fault = ParsePriority(own->text, &priority);
+    if (fault != Fault::kNone) return Refuse(reading, *own, fault);
+    DescribeStatement(statements, *own, source);
+    named.Add(priority, source, own->is_operators);
+  }
+  const Statement* task = StatementOf(statements, Dialect::kHami, Setting::kPriority);
+  if (task != nullptr) {
+    DescribeStatement(statements, *task, source);
+    if (ParseTaskPriority(task->text, &priority)) {
+      named.Add(priority, source, task->is_operators);
+    } else {
+      AddNote(claims, "%s is no priority: it has no effect", source);
+    }
+  }
+  const char* service = reading->class_of_service;
+  if (service[0] == '\0') return true;
+  snprintf(source, sizeof source, "qos_level '%.31s' of vgpu.rs's hypervisor", service);
+  if (FindWord(kClassesOfService, service, &priority)) {
+    named.Add(priority, source, /*is_operators=*/true);
+  } else {
+    AddNote(claims, "%s is unknown: it has no effect", source);
+  }
+  return true;
+}
+
+// One amount of ours. `kept` and `ceiling` are told apart by who wrote it.
+template <typename Amount>
+bool ReadOwn(Reading* reading, Setting setting, Fault (*parse)(std::string_view, Amount*),
+             Amount least, Amount* kept, Amount* ceiling) {
+  const Statement* own = StatementOf(reading->statements(), Dialect::kGpufence, setting);
+  if (own == nullptr) return true;
+  const Fault fault = parse(own->text, kept);
+  if (fault != Fault::kNone) return Refuse(reading, *own, fault);
+  *kept = std::max(*kept, least);
+  if (own->is_operators) *ceiling = *kept;
+  return true;
+}
+
+bool LimitsAnyCores(const Claims& claims) {
+  for (size_t i = 0; i < claims.count; ++i) {
+    if (claims.claims[i].kind == ClaimKind::kCores && claims.claims[i].amount > 0) return true;
+  }
+  return false;
+}
+
+void NoteWithoutLimit(Reading* reading) {
+  if (LimitsAnyCores(*reading->claims)) return;
+  const Statements& statements = reading->statements();
+  for (const Setting setting :
+       {Setting::kPriority, Setting::kWeight, Setting::kCoreBurst, Setting::kCoreFloor}) {
+    const Statement* own = StatementOf(statements, Dialect::kGpufence, setting);
+    if (own == nullptr) continue;
+    char source[kSourceBytes];
+    DescribeStatement(statements, *own, source);
+    AddNote(reading->claims, "%s has no effect without a core limit", source);
+    return;
+  }
+}
+
+}  // namespace
+
+Fault ParsePriority(std::string_view text, CorePriority* priority) {
+  return FindWord(kOwnWords, text, priority) ? Fault::kNone : Fault::kPriority;
+}
+
+Fault ParseWeight(std::string_view text, uint32_t* weight) {
+  Number number;
+  uint64_t whole = 0;
+  bool exact = false;
+  if (ReadNumber(text, &number) != Fault::kNone || !number.fraction.empty() ||
+      !number.rest.empty() || Scale(number, 1, &whole, &exact) != Fault::kNone || whole == 0 ||
+      whole > kMostWeight) {
+    return Fault::kWeight;
+  }
+  *weight = static_cast<uint32_t>(whole);
+  return Fault::kNone;
+}
+
+Fault ParseBurst(std::string_view text, uint64_t* ns) {
+  struct Unit {
+    std::string_view name;
+    uint64_t ns;
+  };
+  constexpr Unit kUnits[] = {{"us", 1'000}, {"ms", 1'000'000}, {"s", 1'000'000'000}};
+  Number number;
+  if (ReadNumber(text, &number) != Fault::kNone) return Fault::kDuration;
+  if (number.rest.empty() && number.IsZero()) {
+    *ns = 0;
+    return Fault::kNone;
+  }
+  for (const Unit& unit : kUnits) {
+    if (!EqualsIgnoringCase(number.rest, unit.name)) continue;
+    bool exact = false;
+    const Fault fault = Scale(number, unit.ns, ns, &exact);
+    if (fault == Fault::kRoundsToZero) return Fault::kDuration;
+    const bool above = *ns > kMostBurstNs || (*ns == kMostBurstNs && !exact);
+    return fault != Fault::kNone || above ? Fault::kAboveTenSeconds : Fault::kNone;
+  }
+  return Fault::kDuration;
+}
+
+Fault ParseFloor(std::string_view text, uint32_t* thousandths) {
+  uint64_t amount = 0;
+  if (ParsePercent(text, &amount) != Fault::kNone) return Fault::kFloor;
+  *thousandths = static_cast<uint32_t>(amount);
+  return Fault::kNone;
+}
+
+bool ReadTerms(Reading* reading) {
+  CoreTerms* terms = &reading->claims->terms;
+  CoreTerms* ceiling = &reading->claims->terms_ceiling;
+  if (!ReadPriority(reading) ||
+      !ReadOwn(reading, Setting::kWeight, ParseWeight, uint32_t{1}, &terms->weight,
+               &ceiling->weight) ||
+      !ReadOwn(reading, Setting::kCoreBurst, ParseBurst, kNoBurstNs, &terms->burst_ns,
+               &ceiling->burst_ns) ||
+      !ReadOwn(reading, Setting::kCoreFloor, ParseFloor, kNoFloor, &terms->floor,
+               &ceiling->floor)) {
+    return false;
+  }
+  NoteWithoutLimit(reading);
+  return true;
+}
+
+}  // namespace gpufence

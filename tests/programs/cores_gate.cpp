@@ -5,7 +5,7 @@
 //
 //   cores_gate FILL WAY   FILL: launch, copy or set, until the thread waits
 //                         WAY: what the other thread does before it writes the value: none, event
-//                         (waits for one), sync (waits for its stream), launch, copy, destroy
+//                         (waits for an earlier one), sync (waits for its stream), copy, destroy
 //                         (ends a stream), release (of a context)
 //
 // Prints {"put": operations behind the gate until the thread waited, "done": 1 when all ended}.
@@ -59,10 +59,9 @@ void* Fill(void* argument) {
 
 bool Is(const char* word, const char* name) { return strcmp(word, name) == 0; }
 
-void DoBefore(const char* way, const Gpu& gpu, Filling* filling, CUstream own) {
-  if (Is(way, "event")) MUST(cuEventSynchronize(Mark(own)));
+void DoBefore(const char* way, const Gpu& gpu, Filling* filling, CUstream own, CUevent earlier) {
+  if (Is(way, "event")) MUST(cuEventSynchronize(earlier));
   if (Is(way, "sync")) MUST(cuStreamSynchronize(own));
-  if (Is(way, "launch")) MUST(gpu.Spin(own, kUs));
   if (Is(way, "copy")) MUST(cuMemsetD8Async(filling->memory, 1, 64, own));
   if (Is(way, "destroy")) MUST(cuStreamDestroy_v2(NewStream()));
   if (Is(way, "release")) {
@@ -88,6 +87,7 @@ int main(int argc, char** argv) {
   // What short kernels take is known, and nothing was long ago: so many are let through at once.
   for (int i = 0; i < 200; ++i) MUST(gpu.Spin(filling.stream, kUs));
   MUST(gpu.Spin(own, kUs));
+  CUevent earlier = Mark(own);
   MUST(cuCtxSynchronize());
 
   MUST(cuStreamWaitValue32_v2(filling.stream, gate, 1, CU_STREAM_WAIT_VALUE_EQ));
@@ -98,7 +98,7 @@ int main(int argc, char** argv) {
     usleep(200'000);
   }
   const int put = filling.put.load();
-  DoBefore(argv[2], gpu, &filling, own);
+  DoBefore(argv[2], gpu, &filling, own, earlier);
   MUST(cuStreamWriteValue32_v2(own, gate, 1, 0));
   while (!filling.is_over.load()) usleep(1'000);
   MUST(cuCtxSynchronize());

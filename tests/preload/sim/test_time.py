@@ -91,7 +91,7 @@ WAITS = {
     "released": OK,
     "odd address": INVALID_VALUE,
     "device still full": NOT_READY,
-    "launched before blocking": 1024,
+    "launched before blocking": 1021,
     "launched in the end": 1500,
 }
 
@@ -210,3 +210,17 @@ def test_a_marker_takes_its_stream_as_long_as_it_is_told(build: Path, tmp_path: 
 
     assert facts["ten of 150 us"] == pytest.approx(1502.5, abs=FLOAT_US)
     assert facts["undeclared"] == pytest.approx(27.5, abs=FLOAT_US)
+
+
+WAITING = ("query", "launch", "record", "free")
+
+
+@pytest.mark.parametrize("fill", ["launch", "record", "set"])
+def test_what_waits_while_a_thread_waits_for_room_in_a_stream(
+    build: Path, tmp_path: Path, fill: str
+) -> None:
+    """As on an H200: launches and records into all streams of the context, and its question."""
+    facts = Sim(build, tmp_path / "machine").run("full_stream", fill).facts
+
+    assert (facts.pop("put"), facts.pop("done")) == (1020, 1)
+    assert facts == {name: -1 if name in WAITING else OK for name in facts}

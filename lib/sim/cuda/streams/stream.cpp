@@ -16,6 +16,7 @@ namespace {
 
 constinit StreamTable streams;
 constinit uint64_t next_id = 1;
+constinit uint32_t threads_waiting = 0;  // for room in any stream
 
 // What a context's streams have in common.
 struct Defaults {
@@ -113,13 +114,42 @@ Work* ObstacleIn(const StreamQueue& queue) {
   return IsPending(oldest) ? oldest : nullptr;
 }
 
+// What keeps a thread waiting that has a full stream of the context before it; null: none has.
+Work* ObstacleOfOthers(uint64_t context) {
+  Work* obstacle = nullptr;
+  if (threads_waiting == 0) return obstacle;
+  ForEach([&](Stream* stream) {
+    const bool is_waited_for = stream->context == context && stream->queue.waiting != 0;
+    if (is_waited_for && obstacle == nullptr) obstacle = ObstacleIn(stream->queue);
+  });
+  return obstacle;
+}
+
+bool WaitsForOthers(CUgraphNodeType type) {
+  return type == CU_GRAPH_NODE_TYPE_KERNEL || type == CU_GRAPH_NODE_TYPE_EVENT_RECORD;
+}
+
 // Until the obstacle is done, among those who wait for room; the stream may be gone afterwards.
 void WaitForRoom(TimelineLock& lock, Stream* stream, Work* obstacle) {
   const uint64_t handle = stream->handle;
   ++stream->queue.waiting;
+  ++threads_waiting;
   lock.SpinUntil(obstacle);
+  --threads_waiting;
   stream = streams.Find(handle);
   if (stream != nullptr) --stream->queue.waiting;
+}
+
+// Until there may be room for one operation more; the stream may be gone then. False: there is.
+bool AwaitRoomFor(TimelineLock& lock, Stream* stream, CUgraphNodeType type) {
+  if (Work* obstacle = ObstacleIn(stream->queue)) {
+    WaitForRoom(lock, stream, obstacle);
+    return true;
+  }
+  Work* obstacle = WaitsForOthers(type) ? ObstacleOfOthers(stream->context) : nullptr;
+  if (obstacle == nullptr) return false;
+  lock.SpinUntil(obstacle);
+  return true;
 }
 
 void NoteQueued(StreamQueue* queue, Work* work) {
@@ -218,8 +248,7 @@ CUresult Issue(TimelineLock& lock, CUstream handle, bool per_thread, const Opera
   CUresult result = Resolve(handle, per_thread, &stream);
   if (result != CUDA_SUCCESS) return result;
   if (stream->capture != nullptr) return capture::Record(*stream, operation);
-  if (Work* obstacle = ObstacleIn(stream->queue)) {
-    WaitForRoom(lock, stream, obstacle);
+  if (AwaitRoomFor(lock, stream, operation.type)) {
     return Issue(lock, handle, per_thread, operation, done);
   }
   if (stream->is_legacy) result = capture::RefuseLegacy(stream->context);

@@ -42,10 +42,10 @@ namespace stream {
 
 constexpr int kGreatestPriority = -5;  // as on every GPU since Pascal
 
-// What was put into a stream last, as many as its queue takes: there is room once the oldest of
-// them is done, since they end in order.
+// What was put into a stream last, as many as its queue takes (H200: a wait for a value and 1,020
+// behind it): there is room once the oldest of them is done, since they end in order.
 struct StreamQueue {
-  static constexpr uint32_t kDepth = 1024;
+  static constexpr uint32_t kDepth = 1'021;
 
   Work** works;  // a ring of kDepth, or null: nothing was put there yet
   uint32_t next;
@@ -102,7 +102,9 @@ void Append(Stream& stream, Work* work);
 
 // The one way for operations into a stream: validates the handle against captures, records the
 // operation when the stream captures, else performs it behind what is there. Waits for room in the
-// stream's queue, as hardware does, and lets the lock go meanwhile. With `done`, gives its
+// stream's queue, as hardware does, and lets the lock go meanwhile; kernels and records of events
+// wait as well while another thread waits so for any stream of the context (H200; nobody tried
+// anything else there). With `done`, gives its
 // last work with a reference, or null when it was captured.
 CUresult Issue(TimelineLock& lock, CUstream handle, bool per_thread, const Operation& operation,
                Work** done = nullptr);

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -15,19 +16,13 @@ from typing import Any
 
 from .kernels import REPO, NoKernels, compile_kernels
 from .scenes import SCENES, find
-from .session import Kernels, Line, Session, clean, lines_of
+from .session import Kernels, Line, Session, lines_of
 from .table import complaints, table
-from .ways import Machine, ways
+from .ways import Machine, build_of, unknown_settings, ways
 
 COMMANDS = ("measure", "table", "plot", "work", "scenes")
 OVERHEAD_S = 12.0  # of a line, until one was measured
 SCHEMA = 1
-
-
-def _builds(words: Sequence[str]) -> dict[str, Path]:
-    """NAME=DIR each, or a DIR that is called ours."""
-    pairs = [word.split("=", 1) if "=" in word else ["ours", word] for word in words]
-    return {name: Path(folder).resolve() for name, folder in pairs}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -36,10 +31,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", required=True)
     measure = commands.add_parser("measure", help="run scenes (the default command)")
-    measure.add_argument(
-        "--ours", "--build", nargs="+", default=[str(REPO / "build")], metavar="[NAME=]DIR",
-        help="builds of the library, to be compared in one session (ours=build)",
-    )  # fmt: skip
+    ours = measure.add_argument("--ours", "--build", nargs="+", default=[str(REPO / "build")])
+    ours.metavar = "[NAME=]DIR[,VARIABLE=VALUE]"
+    ours.help = "builds of the library, to be compared in one session (ours=build)"
     measure.add_argument("--scene", nargs="+", metavar="NAME", help="scenes (all with a name)")
     measure.add_argument("--way", nargs="+", default=[], metavar="WAY", help="ways (all)")
     measure.add_argument("--seconds", type=float, default=4.0, help="of a run (4)")
@@ -48,10 +42,10 @@ def _parser() -> argparse.ArgumentParser:
     measure.add_argument("--judge", action="store_true", help="hold the promises against it")
     measure.add_argument("-o", "--output", type=Path, help="write the figures as JSON")
     shown = commands.add_parser("table", help="what a session wrote, for people")
-    shown.add_argument("file", type=Path)
+    shown.add_argument("files", type=Path, nargs="+", metavar="FILE")
     shown.add_argument("--judge", action="store_true")
     drawn = commands.add_parser("plot", help="the same as an SVG; needs matplotlib")
-    drawn.add_argument("file", type=Path)
+    drawn.add_argument("files", type=Path, nargs="+", metavar="FILE")
     drawn.add_argument("-o", "--output", type=Path, required=True)
     commands.add_parser("scenes", help="their names")
     return parser
@@ -86,6 +80,7 @@ def _described(line: Line) -> dict[str, Any]:
         "kind": line.way.kind,
         "seconds": line.seconds,
         "settings": tenants,
+        "unknown_settings": unknown_settings(line.way, line.scene.tenants),
     }
 
 
@@ -108,6 +103,7 @@ def run_lines(
             left_s = options.budget - (time.monotonic() - began)
         if left_s < line.seconds + overhead_s:
             body["left_out"] += [{**_described(one), "why": "budget"} for one in possible[place:]]
+            write(options.output, body)
             break
         following = possible[place + 1] if place + 1 < len(possible) else None
         figures = session.measure(line, following)
@@ -119,34 +115,34 @@ def run_lines(
 
 
 def _measure(options: argparse.Namespace) -> int:
-    builds = _builds(options.ours)
+    builds = [build_of(text) for text in options.ours]
     scenes = find(options.scene) if options.scene else list(SCENES)
     chosen = ways(builds, options.way)
-    used = [way.build for way in chosen if way.build is not None]
-    for build in used:
-        if not (build / "lib" / "libgpufence.so").exists():
-            print(f"bench: nothing measured: {build} holds no library. Run ci/build first, or name "
-                  "another with --ours.", file=sys.stderr)  # fmt: skip
+    for way in chosen:
+        if way.build is not None and not (way.build / "lib" / "libgpufence.so").exists():
+            text = f"bench: nothing measured: {way.build} holds no library. Run ci/build first, or"
+            print(f"{text} name another with --ours.", file=sys.stderr)
             return 3
-    folder = Path(tempfile.mkdtemp(prefix="colocation-"))
-    sim = next(iter(builds.values())) / "sim" if options.sim else None
-    machine = Machine(folder, sim, 1 if options.sim else _gpus())
-    body: dict[str, Any] = {"schema": SCHEMA, "simulated": options.sim, "gpus": machine.gpus}
-    body |= {"seconds": options.seconds, "lines": [], "left_out": []}
-    kernels: Kernels | None = None
-    try:
-        folders = [*builds.values(), REPO / "build"]
-        kernels = compile_kernels(folders, folder, machine.environment())
-        body["calibrated"] = {"one": kernels.one, "full": kernels.full}
-    except NoKernels as error:
-        print(f"bench: programs of kernels are left out: {error}.", file=sys.stderr)
-    session = Session(machine, kernels)
-    try:
-        run_lines(session, lines_of(scenes, chosen, options.seconds), body, options)
-    finally:
-        session.close()
-        write(options.output, body)
-        clean(folder)
+    # Whoever ends the bench does not leave its programs on the GPU.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    folders = [*(way.build for way in builds if way.build is not None), REPO / "build"]
+    with tempfile.TemporaryDirectory(prefix="colocation-", ignore_cleanup_errors=True) as name:
+        sim = folders[0] / "sim" if options.sim else None
+        machine = Machine(Path(name), sim, 1 if options.sim else _gpus())
+        body: dict[str, Any] = {"schema": SCHEMA, "simulated": options.sim, "gpus": machine.gpus}
+        body |= {"seconds": options.seconds, "lines": [], "left_out": []}
+        kernels: Kernels | None = None
+        try:
+            kernels = compile_kernels(folders, machine.folder, machine.environment())
+            body["calibrated"] = {"one": kernels.one, "full": kernels.full}
+        except NoKernels as error:
+            print(f"bench: programs of kernels are left out: {error}.", file=sys.stderr)
+        session = Session(machine, kernels)
+        try:
+            run_lines(session, lines_of(scenes, chosen, options.seconds), body, options)
+        finally:
+            session.close()
+            write(options.output, body)
     return _conclude(body, options.judge)
 
 
@@ -183,12 +179,12 @@ def main(words: Sequence[str]) -> int:
         if options.command == "scenes":
             print("\n".join(scene.name for scene in SCENES))
             return 0
-        body = json.loads(options.file.read_text(encoding="utf-8"))
+        bodies = [json.loads(file.read_text(encoding="utf-8")) for file in options.files]
         if options.command == "table":
-            return _conclude(body, options.judge)
+            return max(_conclude(body, options.judge) for body in bodies)
         from .plot import draw
 
-        draw(body, options.output)
+        draw(bodies, options.output)
     except (ValueError, OSError) as error:
         print(f"bench/colocation.py: {error}", file=sys.stderr)
         return 2

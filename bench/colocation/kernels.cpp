@@ -103,9 +103,11 @@ struct Gpu {
   }
 };
 
+// Waits, since streams that do not block do not wait for what is set.
 void Clear(const Lane& lane) {
   Check(cuMemsetD8_v2(lane.records, 0, kCapacity * sizeof(Record)), "records");
   Check(cuMemsetD8_v2(lane.arrivals, 0, 64), "arrivals");
+  Check(cuCtxSynchronize(), "wait");
 }
 
 void Capture(const Gpu& gpu, const std::vector<uint64_t>& lengths_ns, size_t kernels, Lane* lane) {

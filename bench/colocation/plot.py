@@ -47,13 +47,15 @@ def ordered(names: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def draw(body: Mapping[str, Any], path: Path) -> None:
-    """Writes the SVG; the same figures make the same file.
+def draw(bodies: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Writes the SVG of some sessions, each with references of its own.
+
+    The same figures make the same file.
 
     Raises:
         ValueError: nothing is there to be drawn, or matplotlib is missing.
     """
-    chosen = points(body)
+    chosen = [one for body in bodies for one in points(body)]
     if not chosen:
         raise ValueError("no scene with neighbours was measured")
     try:

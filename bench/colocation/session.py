@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -255,11 +254,6 @@ def _with_records(cast: Cast, told: list[Figures]) -> list[Figures]:
             begin = min(starts) + int(phase.begin_s * 1e9)
             figures[phase.name] = one.work_percent((begin, min(starts) + int(phase.end_s * 1e9)))
     return told
-
-
-def clean(folder: Path) -> None:
-    """Removes a session's files."""
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def alone(tenant: Tenant, gpus: int) -> Scene:

@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .scenes import OURS, OVER_MPS, Tenant
@@ -27,6 +27,7 @@ class Way:
     name: str
     build: Path | None = None
     mps: bool = False
+    settings: tuple[tuple[str, str], ...] = ()  # variables that every tenant has besides
 
     @property
     def kind(self) -> str:
@@ -39,14 +40,29 @@ class Way:
 BARE = Way("bare")
 
 
-def ways(builds: Mapping[str, Path], wanted: list[str]) -> list[Way]:
+def build_of(text: str) -> Way:
+    """A way by [NAME=]DIR[,VARIABLE=VALUE ...]; without a name it is called ours.
+
+    Raises:
+        ValueError: a setting has no value.
+    """
+    first, *rest = text.split(",")
+    name, _, folder = first.rpartition("=")
+    settings = [setting.partition("=") for setting in rest]
+    if not all(sign for _, sign, _ in settings):
+        raise ValueError(f"'{text}' is no [NAME=]DIR[,VARIABLE=VALUE ...]")
+    pairs = tuple((variable, value) for variable, _, value in settings)
+    return Way(name or OURS, Path(folder).resolve(), settings=pairs)
+
+
+def ways(builds: Sequence[Way], wanted: Sequence[str]) -> list[Way]:
     """All ways in the order in which they are measured, or the wanted ones, by name or kind.
 
     Raises:
         ValueError: a wanted name is none.
     """
-    every = [BARE, *(Way(name, build) for name, build in builds.items()), Way("mps", mps=True)]
-    every += [Way(f"{name}+mps", build, mps=True) for name, build in builds.items()]
+    every = [BARE, *builds, Way("mps", mps=True)]
+    every += [replace(build, name=f"{build.name}+mps", mps=True) for build in builds]
     for name in wanted:
         if not any(name in (way.name, way.kind) for way in every):
             raise ValueError(f"no way is called '{name}'")
@@ -84,19 +100,39 @@ def environment(
     node, state = scene / "node", scene / f"state{place}"
     for folder in (node, state):
         folder.mkdir(parents=True, exist_ok=True)
+    library = way.build / "lib" / "libgpufence.so"
     env |= {
-        "LD_PRELOAD": str(way.build / "lib" / "libgpufence.so"),
+        "LD_PRELOAD": str(library),
         "GPUFENCE_CORE_LIMIT": str(tenant.limit),
         "GPUFENCE_NODE_DIR": str(node),
         "GPUFENCE_STATE_DIR": str(state),
         "GPUFENCE_CONTAINER": f"tenant{place}",
     }
-    extras = {
+    known = library.read_bytes()
+    for name, value in extras(tenant).items():
+        # A build from before a setting refuses to work beside a variable that it does not know.
+        if name.encode() in known:
+            env[name] = value
+    return env | dict(way.settings)
+
+
+def extras(tenant: Tenant) -> dict[str, str]:
+    """The settings of a tenant that not every build has."""
+    values = {
         "GPUFENCE_CORE_SOFT_LIMIT": tenant.soft,
         "GPUFENCE_PRIORITY": tenant.priority,
         "GPUFENCE_WEIGHT": tenant.weight,
     }
-    return env | {name: str(value) for name, value in extras.items() if value is not None}
+    return {name: str(value) for name, value in values.items() if value is not None}
+
+
+def unknown_settings(way: Way, tenants: Sequence[Tenant]) -> list[str]:
+    """Variables that a scene wants and that this build does not know."""
+    if way.build is None:
+        return []
+    known = (way.build / "lib" / "libgpufence.so").read_bytes()
+    wanted = {name for tenant in tenants for name in extras(tenant)}
+    return sorted(name for name in wanted if name.encode() not in known)
 
 
 class MpsDaemon:

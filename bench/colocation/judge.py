@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .scenes import OURS, WHOLE, Promise, Scene, Tenant
+from .scenes import WHOLE, Promise, Scene, Tenant
 
 Figures = dict[str, Any]
 ALONE = "alone: "
@@ -166,8 +166,3 @@ def _held(promise: Promise, place: int, value: float, bound: float) -> Verdict:
     bound += promise.plus
     met = value <= bound if promise.relation == "most" else value >= bound
     return Verdict(promise, place, value, bound, met)
-
-
-def is_ours(kind: str) -> bool:
-    """Whether promises are about it."""
-    return kind.startswith(OURS)

@@ -182,7 +182,7 @@ SCENES = (
             Promise("three", "near", "limit", plus=2.0),
         ),
         seconds=6.0,
-        phases=(Phase("two", 1.0, 2.9), Phase("at once", 3.1, 3.4), Phase("three", 3.6, 5.8)),
+        phases=(Phase("two", 1.0, 2.9), Phase("at once", 3.05, 3.4), Phase("three", 3.6, 5.8)),
     ),
     Scene(
         "foreground of high priority+train",

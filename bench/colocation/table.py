@@ -18,6 +18,7 @@ COLUMNS: tuple[tuple[str, str], ...] = (
     ("of_bare", "% of bare"),
     ("of_mps", "% of mps"),
 )
+ERROR_END = 50  # characters of an error at either end
 
 
 def scene_of(line: Mapping[str, Any]) -> Scene | None:
@@ -46,6 +47,11 @@ def cell(figures: Sequence[Figures], name: str) -> str:
     return " + ".join(short(value) for value in values)
 
 
+def ends(text: str) -> str:
+    """Which program an error is of, and the end of what it said, where its reason is."""
+    return text if len(text) <= 2 * ERROR_END else f"{text[:ERROR_END]} ... {text[-ERROR_END:]}"
+
+
 def kept(verdicts: Sequence[Verdict]) -> str:
     """The column of promises."""
     if not verdicts:
@@ -64,7 +70,7 @@ def rows(body: Mapping[str, Any], judged: bool) -> list[list[str]]:
         row = [str(line["scene"]), str(line["way"])]
         figures = None if scene is None else judge.figures(scene, str(line["way"]))
         if "error" in line or scene is None or figures is None:
-            row += [str(line.get("error", "unknown scene"))[:70]]
+            row += [ends(str(line.get("error", "unknown scene")))]
             result.append(row)
             continue
         row += [cell(figures, name) for name, _ in COLUMNS]

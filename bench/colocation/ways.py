@@ -27,17 +27,19 @@ class Way:
     name: str
     build: Path | None = None
     mps: bool = False
+    threads: bool = False  # MPS holds each tenant to its limit in percent of the threads
     settings: tuple[tuple[str, str], ...] = ()  # variables that every tenant has besides
 
     @property
     def kind(self) -> str:
-        """What a promise is about: bare, mps, ours or ours+mps."""
+        """What a promise is about: ours, ours+mps, or the name of a way without us."""
         if self.build is None:
-            return "mps" if self.mps else "bare"
+            return self.name
         return OVER_MPS if self.mps else OURS
 
 
 BARE = Way("bare")
+THREADS = Way("mps-threads", mps=True, threads=True)
 
 
 def build_of(text: str) -> Way:
@@ -58,15 +60,19 @@ def build_of(text: str) -> Way:
 def ways(builds: Sequence[Way], wanted: Sequence[str]) -> list[Way]:
     """All ways in the order in which they are measured, or the wanted ones, by name or kind.
 
+    MPS with a part of the threads for each is measured only where it is wanted.
+
     Raises:
         ValueError: a wanted name is none.
     """
     every = [BARE, *builds, Way("mps", mps=True)]
     every += [replace(build, name=f"{build.name}+mps", mps=True) for build in builds]
     for name in wanted:
-        if not any(name in (way.name, way.kind) for way in every):
+        if not any(name in (way.name, way.kind) for way in (*every, THREADS)):
             raise ValueError(f"no way is called '{name}'")
-    return [way for way in every if not wanted or {way.name, way.kind} & {*wanted}]
+    if not wanted:
+        return every
+    return [way for way in (*every, THREADS) if {way.name, way.kind} & {*wanted}]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +101,8 @@ def environment(
     env = machine.environment()
     if way.mps:
         env["CUDA_MPS_PIPE_DIRECTORY"] = str(machine.folder / "mps")
+    if way.threads:
+        env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = str(tenant.limit)
     if way.build is None:
         return env
     node, state = scene / "node", scene / f"state{place}"

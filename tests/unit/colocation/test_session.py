@@ -16,7 +16,16 @@ from colocation import session as sessions
 from colocation.command import main, run_lines
 from colocation.scenes import SCENES, Scene, Tenant, random_pair
 from colocation.session import Line, Session, lines_of
-from colocation.ways import BARE, Machine, MpsDaemon, Way, build_of, unknown_settings, ways
+from colocation.ways import (
+    BARE,
+    Machine,
+    MpsDaemon,
+    Way,
+    build_of,
+    environment,
+    unknown_settings,
+    ways,
+)
 
 FAKE = Path(__file__).with_name("fake_program.py")
 SECONDS = 0.05
@@ -176,6 +185,15 @@ def test_tenants_of_ours_meet_in_one_node_folder_and_have_their_own_state(
     assert unknown_settings(ours, tenants) == ["GPUFENCE_WEIGHT"]
 
 
+def test_mps_with_threads_holds_each_tenant_to_its_limit(machine: Machine) -> None:
+    (way,) = ways([], ["mps-threads"])
+    (whole,) = ways([], ["mps"])
+    threads = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
+
+    assert environment(machine, way, machine.folder, 0, Tenant("train", 30))[threads] == "30"
+    assert threads not in environment(machine, whole, machine.folder, 0, Tenant("train", 30))
+
+
 def test_a_bare_program_has_nothing_of_ours(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -191,7 +209,14 @@ def test_a_load_is_the_rate_that_it_was_alone(session: Session) -> None:
 
     assert session._words("serve --load 20") == ["serve", "--rate", "97.5"]
     assert session._words("serve --load 30") == ["serve", "--load", "30"]
-    assert not session._can_load(line("serve --load 30"))
+
+
+def test_programs_are_not_loaded_before_their_rate_is_known(
+    session: Session, machine: Machine
+) -> None:
+    session.measure(line("fine", name="first"), line("fine --load 20", name="second"))
+
+    assert len(steps(machine, "loaded")) == 1
 
 
 def test_a_job_over_two_gpus_is_a_process_for_each(session: Session, machine: Machine) -> None:
@@ -228,9 +253,9 @@ def test_no_line_begins_that_would_end_behind_the_budget(
     session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("colocation.command.OVERHEAD_S", 0.0)
-    long = Line(Scene("long", (Tenant("fine", 30),)), BARE, 1000.0)
+    long = Line(Scene("long", (Tenant("fine", 30),)), BARE, 30.0)
 
-    body = measured(session, [line("fine"), long, line("fine")], 60.0, tmp_path / "out.json")
+    body = measured(session, [line("fine"), long, line("fine")], 20.0, tmp_path / "out.json")
 
     assert [one["scene"] for one in body["lines"]] == ["a scene"]
     assert [one["why"] for one in body["left_out"]] == ["budget", "budget"]
@@ -265,6 +290,7 @@ def test_builds_are_compared_under_their_names() -> None:
     assert [way.name for way in ways([old, new], ["new+mps"])] == ["new+mps"]
     assert new.settings == (("GPUFENCE_CORE_BURST", "9ms"),)
     assert build_of("/a").name == "ours"
+    assert "mps-threads" not in [way.name for way in ways([old], [])]
     with pytest.raises(ValueError, match="no way is called 'mine'"):
         ways([old], ["mine"])
     with pytest.raises(ValueError, match="VARIABLE=VALUE"):
@@ -309,7 +335,11 @@ def test_where_mps_does_not_start_its_lines_are_left_out_with_a_word(
 
     figures = session.measure(over_mps, None)
 
+    daemon.end()
+
     assert "nvidia-cuda-mps-control failed" in figures["error"]
+    # Nothing is told to end that has not begun.
+    assert "quit" not in (machine.folder / "log").read_text(encoding="utf-8")
     assert "nvidia-cuda-mps-control failed" in session.why_not(over_mps)
     session.close()
 

@@ -1,9 +1,9 @@
 """Clients of a multi-process server (MPS), imitated by what NVML shows of them.
 
 Under MPS the process list has the server instead of its clients (NVIDIA's documents): here each
-client is listed under one number that is nobody's. That kernels of several clients run at the same
-time is not imitated, nor are the server's own limits (CUDA_MPS_PINNED_DEVICE_MEM_LIMIT,
-CUDA_MPS_ACTIVE_THREAD_PERCENTAGE), which stay the driver's.
+client is listed under one number that is nobody's. Their kernels still take turns: kernels that run
+at the same time are GPUFENCE_SIM_MPS (sim/test_time_mps.py). The server's own limits stay the
+driver's (CUDA_MPS_PINNED_DEVICE_MEM_LIMIT, CUDA_MPS_ACTIVE_THREAD_PERCENTAGE).
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class Deep {
     Facts facts;
     facts.Say("on_us", MedianOf(on_us_));
     facts.Say("away_us", MedianOf(away_us_));
-    facts.Say("percent", 100 * on_us / (on_us + away_us));
+    facts.Say("percent", away_us == 0 ? 100 : 100 * on_us / (on_us + away_us));
   }
 
  private:

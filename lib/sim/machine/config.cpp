@@ -26,6 +26,7 @@ constinit Config g_config = {
     .gpu_count = 1,
     .sm_count = 132,
     .mig_instances = 0,
+    .is_mps = 0,
     .listed_pid = 0,
     .speed_permille = 1000,
     .memory_bytes = 143155 * kMiB,
@@ -158,6 +159,7 @@ void ReadAll() {
               &g_config.gpu_count);
   ReadInteger("GPUFENCE_SIM_SMS", 1, 1024, "write a whole number from 1 to 1024",
               &g_config.sm_count);
+  ReadInteger("GPUFENCE_SIM_MPS", 0, 1, "write 0 or 1", &g_config.is_mps);
   ReadInteger("GPUFENCE_SIM_PID", 1, INT32_MAX, "write a process number from 1 to 2147483647",
               &g_config.listed_pid);
   const int most = g_config.gpu_count > 0 ? kMaxDevices / g_config.gpu_count : kMaxInstances;

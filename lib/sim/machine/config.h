@@ -22,6 +22,7 @@ struct Config {
   int gpu_count;              // GPUS: 0 to kMaxDevices; 0 = a driver without a device
   int sm_count;               // SMS per GPU
   int mig_instances;          // MIG: into how many instances each GPU is split; 0: not at all
+  int is_mps;                 // MPS: 1 = processes run side by side, without slices
   int listed_pid;             // PID: what NVML calls this process; 0 = its own pid
   uint32_t speed_permille;    // SPEED: 1000 = as fast as real; 0 = a virtual clock ("virtual")
   uint64_t memory_bytes;      // MEMORY per GPU, a multiple of 1 MiB

@@ -49,6 +49,7 @@ uint32_t MachineKey(const Config& config) {
                             config.speed_permille,
                             config.slice_ns,
                             config.switch_ns,
+                            static_cast<uint64_t>(config.is_mps),
                             config.memory_bytes};
   uint32_t hash = 2166136261u;
   for (const uint64_t fact : facts) {
@@ -111,6 +112,7 @@ void LayOutDevice(int index, const Config& config, DeviceRecord* device) {
       static_cast<uint32_t>(config.sm_count / parts > 0 ? config.sm_count / parts : 1);
   device->memory_bytes = config.memory_bytes / kMiB / static_cast<uint64_t>(parts) * kMiB;
   LayOutTurns(&device->compute, config.slice_ns, config.switch_ns);
+  LayOutSms(&device->sms, device->sm_count, config.is_mps != 0);
 }
 
 // Fills a file of zeros.  Everything but the magic, which says that the rest is there.

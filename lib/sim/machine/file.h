@@ -13,7 +13,7 @@
 namespace sim::machine {
 
 inline constexpr uint64_t kMagic = 0x314d495346504721;  // "!GPFSIM1", written last
-inline constexpr uint32_t kLayout = 7;                  // part of the file's name
+inline constexpr uint32_t kLayout = 8;                  // part of the file's name
 
 // What lives as long as anybody holds it (shared.cpp).
 enum class SharedKind : int32_t {

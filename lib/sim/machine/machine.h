@@ -14,6 +14,7 @@
 #include <atomic>
 
 #include "machine/config.h"
+#include "machine/sms.h"
 #include "machine/timeline.h"
 #include "machine/turns.h"
 
@@ -46,6 +47,7 @@ struct DeviceRecord {
   std::atomic<uint64_t> native_hard_bytes;  // again; nothing is refused by them. 0: no limit
   BusyHistory busy;                         // all processes together, dead ones included
   DeviceTimeline compute;                   // the engine that processes take turns on
+  SmTable sms;                              // ... or share, where there is a multi-process server
 };
 
 // One process's part of one device.

@@ -48,6 +48,7 @@ void ClearSlot(MachineFile* file, int place) {
   slot->pid.store(0, std::memory_order_release);
   for (uint32_t index = 0; index < file->device_count; ++index) {
     VacateSeat(&file->devices[index].compute, place);
+    VacateSms(&file->devices[index].sms, place);
     SlotDevice& device = slot->devices[index];
     device.used_bytes.store(0, std::memory_order_relaxed);
     device.busy_ns.store(0, std::memory_order_relaxed);

@@ -239,13 +239,17 @@ void Round::Answer(TurnAnswer* answer) const {
 
 }  // namespace
 
-void LayOutTurns(DeviceTimeline* engine, uint64_t slice_ns, uint64_t switch_ns) {
+void MakeSharedMutex(pthread_mutex_t* mutex) {
   pthread_mutexattr_t attributes;
   pthread_mutexattr_init(&attributes);
   pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
   pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
-  pthread_mutex_init(&engine->mutex, &attributes);
+  pthread_mutex_init(mutex, &attributes);
   pthread_mutexattr_destroy(&attributes);
+}
+
+void LayOutTurns(DeviceTimeline* engine, uint64_t slice_ns, uint64_t switch_ns) {
+  MakeSharedMutex(&engine->mutex);
   engine->slice_ns = slice_ns;
   engine->switch_ns = switch_ns;
   engine->holder = kNoSeat;

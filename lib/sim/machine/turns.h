@@ -78,6 +78,9 @@ struct TurnAnswer {
   uint64_t forecast_ns;  // without a turn to come: when it may get one; later is possible
 };
 
+// Makes a mutex that processes share and that a killed one lets go.
+void MakeSharedMutex(pthread_mutex_t* mutex);
+
 // Fills a zeroed engine.
 void LayOutTurns(DeviceTimeline* engine, uint64_t slice_ns, uint64_t switch_ns);
 

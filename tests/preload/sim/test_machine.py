@@ -205,6 +205,7 @@ def test_a_state_folder_that_is_missing_fails_cuinit_with_one_line(sim: Sim) -> 
         ("LAUNCH_NS", "1e3"),
         ("SLICE_NS", "999"),
         ("SWITCH_NS", "-1"),
+        ("MPS", "2"),
         ("CONTEXT_BYTES", "0x10"),
         ("MIG", "8"),
         ("FAULTS", "cuMemAlloc_v2"),

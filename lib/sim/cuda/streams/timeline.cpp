@@ -61,7 +61,8 @@ void AttachDevices() {
   for (int i = 0; i < machine::DeviceCount(); ++i) {
     machine::DeviceRecord& record = machine::Device(i);
     const TurnTaker taker{&record.compute, own_slot, machine::IsSlotAlive, machine::RingSlot};
-    scheduler.device(i).Attach(taker, &machine::AllMeetings(), record.sm_count, i,
+    const SmTaker sharer{&record.sms, own_slot, machine::IsSlotAlive, machine::RingSlot};
+    scheduler.device(i).Attach(taker, sharer, &machine::AllMeetings(), record.sm_count, i,
                                &machine::RecordBusy);
   }
   surprise = &machine::SlotAt(own_slot).bell;

@@ -10,9 +10,10 @@ bool IsAwaiting(const Work& work) { return work.meets.ranks != 0 && !work.has_me
 
 }  // namespace
 
-void DeviceEngine::Attach(const TurnTaker& taker, MeetingTable* meetings, uint32_t sms,
-                          int device_index, BusyObserver observer) {
+void DeviceEngine::Attach(const TurnTaker& taker, const SmTaker& sharer, MeetingTable* meetings,
+                          uint32_t sms, int device_index, BusyObserver observer) {
   taker_ = taker;
+  sharer_ = sharer;
   meetings_ = meetings;
   sms_ = sms;
   device_index_ = device_index;
@@ -32,29 +33,59 @@ void DeviceEngine::MakeReady(Work* work) {
   }
 }
 
-// In order: a kernel that does not fit holds back those behind it, as the hardware's queue does.
 void DeviceEngine::StartReady(uint64_t at_ns) {
   if (running_.empty()) progressed_ns_ = at_ns;
-  while (Work* record = records_.PopFirst()) Start(record);
-  while (!ready_.empty()) {
-    Work* work = ready_.first;
-    const uint32_t wanted = work->sms < sms_ ? work->sms : sms_;
-    if (!running_.empty() && sms_used_ + wanted > sms_) break;
-
-    ready_.PopFirst();
-    work->sms = static_cast<uint16_t>(wanted);
-    Start(work);
-    if (work->meets.ranks != 0) Arrive(work, at_ns);
+  while (Work* record = records_.PopFirst()) Start(record, at_ns);
+  if (IsShared()) {
+    StartBesideOthers(at_ns);
+  } else {
+    StartInOrder(at_ns);
   }
   LookAtTurns(at_ns);
 }
 
-void DeviceEngine::Start(Work* work) {
+// A kernel that does not fit holds back those behind it, as the hardware's queue does.
+void DeviceEngine::StartInOrder(uint64_t at_ns) {
+  while (!ready_.empty()) {
+    Work* work = ready_.first;
+    if (work->sms > sms_) work->sms = static_cast<uint16_t>(sms_);
+    if (!running_.empty() && sms_used_ + work->sms > sms_) break;
+    ready_.PopFirst();
+    Start(work, at_ns);
+  }
+}
+
+// The same where kernels of other processes run, too.
+void DeviceEngine::StartBesideOthers(uint64_t at_ns) {
+  while (!ready_.empty()) {
+    LookAtSms(at_ns);
+    if (room_.place == kNoPlace || room_.start_ns > at_ns) return;
+    Work* work = asked_;
+    work->place = room_.place;
+    room_.place = kNoPlace;
+    asked_ = nullptr;
+    ready_.Remove(work);
+    Start(work, at_ns);
+  }
+}
+
+// Asks for room for the first kernel, unless there is an answer that was not used yet.
+void DeviceEngine::LookAtSms(uint64_t at_ns) {
+  if (ready_.empty() || room_.place != kNoPlace) return;
+  Work* first = ready_.first;
+  if (first->sms > sms_) first->sms = static_cast<uint16_t>(sms_);
+  const uint64_t length_ns = first->meets.ranks != 0 ? kNever : first->duration_ns;
+  AskForSms(sharer_, {at_ns, first->sms, length_ns}, &room_);
+  if (!room_.is_earlier) asked_ = first;
+}
+
+void DeviceEngine::Start(Work* work, uint64_t at_ns) {
   work->state = WorkState::kRunning;
   work->start_ns = kNever;
   work->remaining_ns = work->duration_ns;
   sms_used_ += work->sms;
   running_.PushBack(work);
+  if (work->meets.ranks != 0) Arrive(work, at_ns);
 }
 
 void DeviceEngine::Arrive(Work* work, uint64_t at_ns) {
@@ -83,6 +114,7 @@ void DeviceEngine::Meet() {
     work->has_met = true;
     work->remaining_ns = end_ns > progressed_ns_ ? end_ns - progressed_ns_ : 0;
     backlog_ns_ += work->remaining_ns - work->duration_ns;
+    if (IsShared()) EndPlace(sharer_, work->place, progressed_ns_ + work->remaining_ns);
   }
 }
 
@@ -94,6 +126,11 @@ bool DeviceEngine::awaits_others() const {
 }
 
 uint64_t DeviceEngine::NextStopNs() const {
+  const uint64_t stop_ns = NextOwnStopNs();
+  return room_.place != kNoPlace && room_.start_ns < stop_ns ? room_.start_ns : stop_ns;
+}
+
+uint64_t DeviceEngine::NextOwnStopNs() const {
   if (running_.empty() || !HasTurn()) return kNever;
   const Turn& turn = answer_.turns[0];
   if (!is_on_) return turn.start_ns;
@@ -108,6 +145,7 @@ uint64_t DeviceEngine::NextStopNs() const {
 }
 
 uint64_t DeviceEngine::NextTurnNs() const {
+  if (IsShared()) return asked_ != nullptr ? room_.forecast_ns : kNever;
   return running_.empty() || HasTurn() ? kNever : answer_.forecast_ns;
 }
 
@@ -156,6 +194,13 @@ Work* DeviceEngine::TakeFinished() {
 // Tells the others what this process wants from here on. That may be too much, where kernels run
 // side by side or wait for a copy between them: it leaves when it has nothing to do.
 void DeviceEngine::LookAtTurns(uint64_t at_ns) {
+  if (IsShared()) {
+    LookAtSms(at_ns);
+    is_on_ = true;
+    answer_.count = 1;
+    answer_.turns[0] = {progressed_ns_, kNever};
+    return;
+  }
   if (!running_.empty()) {
     const uint64_t busy_ns = awaits_others() ? kNever : backlog_ns_;
     AskForTurns(taker_, {at_ns, progressed_ns_, busy_ns, passed_turns_}, &answer_);

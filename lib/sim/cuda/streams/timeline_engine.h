@@ -13,6 +13,7 @@
 
 #include "cuda/streams/timeline_work.h"
 #include "machine/config.h"
+#include "machine/sms.h"
 #include "machine/timeline.h"
 #include "machine/turns.h"
 
@@ -24,14 +25,14 @@ using BusyObserver = void (*)(int device_index, uint64_t start_ns, uint64_t end_
 // This process's view of one device.
 class DeviceEngine {
  public:
-  void Attach(const TurnTaker& taker, MeetingTable* meetings, uint32_t sms, int device_index,
-              BusyObserver observer);
+  void Attach(const TurnTaker& taker, const SmTaker& sharer, MeetingTable* meetings, uint32_t sms,
+              int device_index, BusyObserver observer);
   uint32_t sms() const { return sms_; }
   uint32_t pending_kernels() const { return pending_kernels_; }
 
   void Announce(const Work& work);  // submitted, though perhaps not ready
   void MakeReady(Work* work);
-  bool IsFree(uint64_t at_ns) const { return IsEngineFree(taker_, at_ns); }
+  bool IsFree(uint64_t at_ns) const { return IsShared() || IsEngineFree(taker_, at_ns); }
   void StartReady(uint64_t at_ns);   // what fits beside what runs
   void LookAtTurns(uint64_t at_ns);  // asks for turns, or leaves; learns those so far
   void Meet();                       // learns which counterparts have begun
@@ -45,7 +46,12 @@ class DeviceEngine {
 
  private:
   void Arrive(Work* work, uint64_t at_ns);
-  void Start(Work* work);
+  void Start(Work* work, uint64_t at_ns);
+  void StartInOrder(uint64_t at_ns);
+  void StartBesideOthers(uint64_t at_ns);
+  void LookAtSms(uint64_t at_ns);
+  bool IsShared() const { return sharer_.table != nullptr && sharer_.table->is_used != 0; }
+  uint64_t NextOwnStopNs() const;
   void Run(uint64_t ran_ns);
   bool HasTurn() const { return answer_.count != 0; }
 
@@ -62,6 +68,10 @@ class DeviceEngine {
   bool is_on_ = false;          // progressed_ns_ lies in the first of its turns
   uint32_t passed_turns_ = 0;   // since the others were asked
   TurnAnswer answer_{};
+  // Beside other processes: which kernel has asked for room, and what the answer was.
+  SmTaker sharer_{nullptr, kNoSeat, nullptr, nullptr};
+  Work* asked_ = nullptr;
+  SmAnswer room_{kNoPlace, false, kNever, kNever};
   WorkList records_;
   WorkList ready_;
   WorkList running_;

@@ -51,6 +51,7 @@ struct Work {
   uint64_t sequence;      // order of submission
   uint64_t ready_ns;      // when everything it waits for was done
   uint64_t remaining_ns;  // kCompute, kRecord: work left
+  int32_t place;          // kCompute beside other processes: of the device's table
   uint64_t meeting;       // ... which of its rank's meetings this is, from kRunning on
   bool has_met;           // ... all counterparts have begun: remaining_ns counts
   uint64_t start_ns;      // valid from kRunning on

@@ -281,6 +281,38 @@ void BeSurprised(const World& world, bool has_room) {
   world.Give(first);
 }
 
+// Pieces that ended by a door that was not seen lie where others are placed. When all have ended,
+// the chunk is as empty as a new one: a piece of one step ends where it began.
+void ReopenAfterOverlaps(const World& world) {
+  Account* account = &world.member->account;
+  constexpr uint64_t kAt = uint64_t{3} << 40;
+  constexpr SmallPiece kOverlapping[] = {
+      {0, kAt, kMiB},
+      {0, kAt + kMiB / 2, kMiB},
+      {0, kAt + kMiB / 4, kMiB / 2},
+      {0, kAt, kMiB / 8},
+  };
+  const auto place = [&](uint64_t address, uint64_t bytes) {
+    PieceGrant grant(account, world.chunks, kContext, HeapKind::kLinear, bytes);
+    CHECK(grant);
+    CHECK(grant.Placed(address));
+    CHECK_EQ(account->UsedBytes(), kChunkBytes);
+  };
+  SmallPiece leaving;
+  for (const SmallPiece& piece : kOverlapping) place(piece.address, piece.bytes);
+  for (const SmallPiece& piece : kOverlapping) {
+    if (world.chunks->Leave(piece.address, &leaving)) EndPiece(account, world.chunks, leaving);
+  }
+  CHECK_EQ(account->UsedBytes(), 0);
+  for (uint64_t at = kAt; at < kAt + kChunkBytes; at += kMiB / 8) {
+    place(at, kSmallStep);
+    CHECK(world.chunks->Leave(at, &leaving));
+    CHECK_EQ(leaving.bytes, kSmallStep);
+    EndPiece(account, world.chunks, leaving);
+    CHECK_EQ(account->UsedBytes(), 0);
+  }
+}
+
 // The last chunk is about to be opened by somebody else: its second half is waited for.
 void WaitForAnothersChunk(const World& world) {
   CHECK(world.member->account.Reserve(kLimitBytes - kChunkBytes));
@@ -305,6 +337,7 @@ void DoSteps(const World& world) {
   TakeAnothersHole(world, /*payer_returns_first=*/true);
   TakeAnothersHole(world, /*payer_returns_first=*/false);
   WaitForAnothersChunk(world);
+  ReopenAfterOverlaps(world);
   BeSurprised(world, /*has_room=*/true);
   BeSurprised(world, /*has_room=*/false);
 }

@@ -496,6 +496,8 @@ void Discharge(Fence* fence, const Holding& holding) {
   if (holding.family == Family::kManaged) device->moves.TakeManaged(holding.bytes);
   if (FillsChunks(holding)) [[likely]]
     return device->account.Release(holding.bytes);
+  if (holding.family == Family::kLinear) [[likely]]
+    return DischargePiece(device, holding);
   switch (holding.family) {
     case Family::kHosted:
       return device->account.Release(holding.bytes, Tier::kUnified);

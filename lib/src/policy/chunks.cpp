@@ -1,7 +1,5 @@
 #include "policy/chunks.h"
 
-#include <string.h>
-
 #include "core/forked.h"
 
 namespace gpufence {
@@ -51,9 +49,7 @@ ChunkTable::Chunk* ChunkTable::Find(uint64_t number) {
 }
 
 // Chunks that are gone stay in the table until it is full: most come back at the same address.
-ChunkTable::Chunk* ChunkTable::FindOrAdd(uint64_t number) {
-  Chunk* found = Find(number);
-  if (found != nullptr) return found;
+ChunkTable::Chunk* ChunkTable::Add(uint64_t number) {
   if (used_ * 4 >= room_ * 3 && !Grow()) return nullptr;
   size_t i = Home(number, room_);
   while (chunks_[i].number != 0) i = (i + 1) & (room_ - 1);
@@ -63,16 +59,16 @@ ChunkTable::Chunk* ChunkTable::FindOrAdd(uint64_t number) {
 }
 
 bool ChunkTable::Grow() {
-  const size_t old_room = room_;
+  const uint32_t old_room = room_;
   Chunk* old_chunks = chunks_;
-  size_t room = kFirstRoom;
+  uint32_t room = kFirstRoom;
   while (room < chunks() * 2 + 2) room *= 2;
   void* memory = MapWipedOnFork(room * sizeof(Chunk));
   if (memory == nullptr) return false;
   chunks_ = static_cast<Chunk*>(memory);
   room_ = room;
   used_ = 0;
-  for (size_t i = 0; i < old_room; ++i) {
+  for (uint32_t i = 0; i < old_room; ++i) {
     if (!old_chunks[i].open()) continue;
     size_t place = Home(old_chunks[i].number, room);
     while (chunks_[place].number != 0) place = (place + 1) & (room - 1);
@@ -173,7 +169,8 @@ void ChunkTable::Remember(const Chunk& chunk, uint32_t first, uint32_t count) {
       return;
     }
   }
-  const uint32_t free_units = FreeFrom(chunk, end);
+  const bool is_alone = chunk.pieces == 1 && end < kChunkUnits;
+  const uint32_t free_units = is_alone ? kChunkUnits - end : FreeFrom(chunk, end);
   if (free_units > hint_.count) hint_ = {chunk.number, end, free_units};
 }
 
@@ -250,25 +247,33 @@ ChunkDue ChunkTable::EndRequest(bool paid, bool opened) {
   return was_kept ? Spare() : ChunkDue::kNothing;
 }
 
-void ChunkTable::Place(Chunk* chunk, uint64_t heap, uint32_t first, uint32_t count) {
-  if (!chunk->open()) {
-    memset(chunk->units, 0, sizeof chunk->units);
-    chunk->is_opaque = false;
-    open_.store(chunks() + 1, std::memory_order_relaxed);
-  }
-  // What is another heap's there is gone: none shares a chunk with it.
-  chunk->heap = heap;
-  Put(chunk, first, count);
-  Remember(*chunk, first, count);
+void ChunkTable::Open(Chunk* chunk) {
+  chunk->is_opaque = false;
+  open_.store(static_cast<uint32_t>(chunks() + 1), std::memory_order_relaxed);
+}
+
+void ChunkTable::Close(const Chunk& chunk) {
+  open_.store(static_cast<uint32_t>(chunks() - 1), std::memory_order_relaxed);
+  if (hint_.number == chunk.number) hint_.count = 0;
 }
 
 ChunkDue ChunkTable::Placed(const SmallPiece& piece, bool paid) {
   SpinGuard guard(&lock_);
-  Chunk* chunk = FindOrAdd(NumberOf(piece.address));
-  // Charged for good rather than lost, where no memory is left to remember it.
-  if (chunk == nullptr) return EndRequest(paid, true);
+  Chunk* chunk = Find(NumberOf(piece.address));
+  if (chunk == nullptr) [[unlikely]] {
+    chunk = Add(NumberOf(piece.address));
+    // Charged for good rather than lost, where no memory is left to remember it.
+    if (chunk == nullptr) return EndRequest(paid, true);
+  }
   const bool opened = !chunk->open();
-  Place(chunk, piece.heap, FirstUnit(piece.address), UnitsIn(piece.bytes));
+  if (opened) [[unlikely]]
+    Open(chunk);
+  // What is another heap's there is gone: none shares a chunk with it.
+  chunk->heap = piece.heap;
+  const uint32_t first = FirstUnit(piece.address);
+  const uint32_t count = UnitsIn(piece.bytes);
+  Put(chunk, first, count);
+  Remember(*chunk, first, count);
   return EndRequest(paid, opened);
 }
 
@@ -332,9 +337,9 @@ ChunkDue ChunkTable::Left(uint64_t address) {
   if (chunk == nullptr || chunk->leaving == 0) return ChunkDue::kNothing;
   --chunk->leaving;
   --leaving_;
-  if (chunk->open()) return OrOwed(ChunkDue::kNothing);
-  open_.store(chunks() - 1, std::memory_order_relaxed);
-  if (hint_.number == chunk->number) hint_.count = 0;
+  if (chunk->open()) [[likely]]
+    return OrOwed(ChunkDue::kNothing);
+  Close(*chunk);
   return Spare();
 }
 

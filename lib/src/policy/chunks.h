@@ -93,10 +93,12 @@ class ChunkTable {
 
  private:
   static constexpr size_t kWords = kChunkUnits / 64;
-  static constexpr size_t kFirstRoom = 16;
+  static constexpr uint32_t kFirstRoom = 16;
   static constexpr uint32_t kMostSurprises = 8;
 
-  // 64 units, a bit each, side by side: who looks at one of the two needs the other.
+  // 64 units, a bit each, side by side: who looks at one of the two needs the other. Used units
+  // without a gap begin with a piece, also where pieces overlapped: a chunk without pieces has
+  // none, and is opened as it is.
   struct Units {
     uint64_t used;
     uint64_t begins;  // a piece does
@@ -122,8 +124,10 @@ class ChunkTable {
   };
 
   Chunk* Find(uint64_t number);
-  Chunk* FindOrAdd(uint64_t number);
+  [[gnu::cold, gnu::noinline]] Chunk* Add(uint64_t number);
   [[gnu::cold, gnu::noinline]] bool Grow();
+  void Open(Chunk* chunk);
+  [[gnu::cold, gnu::noinline]] void Close(const Chunk& chunk);
   static uint32_t UnitsOf(const Chunk& chunk, uint32_t first);
   static bool Read(const Chunk* chunk, uint32_t first, SmallPiece* piece);
   static void Put(Chunk* chunk, uint32_t first, uint32_t count);
@@ -139,22 +143,23 @@ class ChunkTable {
   ChunkDue Spare();
   ChunkDue OrOwed(ChunkDue due);
   ChunkDue EndRequest(bool paid, bool opened);
-  void Place(Chunk* chunk, uint64_t heap, uint32_t first, uint32_t count);
 
-  SpinLock lock_;
+  // What every request reads lies on one cache line: behind a driver call it is cold.
+  alignas(64) SpinLock lock_;
+  bool is_relied_on_;  // a request under way relies on a hole
+  bool is_kept_;       // a charge was left over meanwhile, and is that one's should it need it
+  bool owed_;          // it needed one and none was left over yet
+  uint32_t surprises_;
   Chunk* chunks_;
-  size_t room_;                 // a power of two, or 0
-  size_t used_;                 // places taken, by chunks that are gone, too
-  std::atomic<uint64_t> open_;  // written under the lock
+  uint32_t room_;               // a power of two, or 0
+  std::atomic<uint32_t> open_;  // chunks that hold a piece; written under the lock
   Run hint_;
   uint32_t asking_;     // requests that may be about to pay
   uint32_t paid_;       // requests under way that brought a chunk's charge
   uint32_t leaving_;    // frees under way: the last piece's leaves a chunk's charge
   uint32_t returning_;  // charges on their way back to the ledger
-  bool is_relied_on_;   // a request under way relies on a hole
-  bool is_kept_;        // a charge was left over meanwhile, and is that one's should it need it
-  bool owed_;           // it needed one and none was left over yet
-  uint32_t surprises_;
+
+  uint32_t used_;  // places taken, by chunks that are gone, too
 };
 
 }  // namespace gpufence

@@ -30,7 +30,7 @@ class PieceGrant {
   // Gives back what was not placed.
   ~PieceGrant() {
     if (stage_ != Stage::kPlaced) [[unlikely]]
-      GiveUp();
+      GiveUp(account_, chunks_, piece_.heap, piece_.address, piece_.bytes, tier_, stage_);
   }
   PieceGrant(const PieceGrant&) = delete;
   PieceGrant& operator=(const PieceGrant&) = delete;
@@ -44,11 +44,21 @@ class PieceGrant {
 
  private:
   enum class Stage : uint8_t { kRefused, kUnpaid, kPaid, kWhole, kPlaced, kUndone };
+  using Room = ChunkTable::Room;
+  using Reserve = bool (Account::*)(uint64_t, Tier);
 
-  Stage Ask();
-  [[gnu::cold, gnu::noinline]] Stage AskAgain(ChunkTable::Room room);
-  [[gnu::cold, gnu::noinline]] void GiveUp();
-  ChunkTable::Room AskOnce(bool (Account::*reserve)(uint64_t, Tier));
+  // What seldom runs takes copies: see hooks/fence.h.
+  static Room AskOnce(Account* account, ChunkTable* chunks, uint64_t heap, uint64_t bytes, Tier tier,
+                      Reserve reserve, Stage* stage);
+  static Room PayOnce(Account* account, ChunkTable* chunks, uint64_t heap, uint64_t bytes, Tier tier,
+                      Reserve reserve, Stage* stage);
+  [[gnu::noinline]] static Stage Pay(Account* account, ChunkTable* chunks, uint64_t heap,
+                                     uint64_t bytes, Tier tier);
+  [[gnu::noinline]] static Stage Settle(Account* account, ChunkTable* chunks, ChunkDue due,
+                                        uint64_t address, Tier tier);
+  [[gnu::cold, gnu::noinline]] static void GiveUp(Account* account, ChunkTable* chunks,
+                                                  uint64_t heap, uint64_t address, uint64_t bytes,
+                                                  Tier tier, Stage stage);
 
   Account* account_;
   ChunkTable* chunks_;

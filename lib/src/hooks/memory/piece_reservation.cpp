@@ -1,7 +1,5 @@
 #include "hooks/memory/piece_reservation.h"
 
-#include <initializer_list>
-
 namespace gpufence {
 namespace {
 
@@ -36,12 +34,12 @@ SmallPiece PieceOf(const Holding& holding) {
   return {HeapOf(holding.context, KindOf(holding)), holding.owner, holding.bytes};
 }
 
-Holding HoldingOf(const FencedDevice* device, const SmallPiece& piece, Tier tier) {
+Holding HoldingOf(uint32_t device, const SmallPiece& piece, Tier tier) {
   return {.key = piece.address,
           .bytes = piece.bytes,
           .context = ContextOf(piece.heap),
           .owner = piece.address,
-          .device = device->account.device(),
+          .device = static_cast<uint16_t>(device),
           .kind = HoldingKind::kAddress,
           .family = FamilyOf(KindOf(piece.heap), tier)};
 }
@@ -58,12 +56,13 @@ bool FindPiece(Fence* fence, Holding* found, Find find) {
   SmallPiece piece;
   for (uint32_t i = 0; i < fence->device_count; ++i) {
     FencedDevice* device = &fence->devices[i];
-    for (const Tier tier : {Tier::kDevice, Tier::kUnified}) {
-      ChunkTable* chunks = ChunksOf(device, tier);
-      if (!find(chunks, &piece)) continue;
-      *found = HoldingOf(device, piece, tier);
-      return true;
+    Tier tier = Tier::kDevice;
+    if (!find(&device->chunks, &piece)) [[unlikely]] {
+      if (!find(&device->unified_chunks, &piece)) continue;
+      tier = Tier::kUnified;
     }
+    *found = HoldingOf(i, piece, tier);
+    return true;
   }
   return false;
 }

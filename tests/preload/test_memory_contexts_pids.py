@@ -6,6 +6,7 @@ that number, as driver 580 does, or GPUFENCE_SIM_PID, as drivers that count in t
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from .test_memory_contexts import GIB, ROOM, limited
 UNSHARE = ("/usr/bin/env", "unshare", "--pid", "--fork", "--mount-proc")
 HOST_NUMBER = "777777"
 FREE_MEMORY = "nvmlDeviceGetMemoryInfo"
+LIST = "nvmlDeviceGetComputeRunningProcesses_v3"
 
 
 @pytest.fixture(autouse=True)
@@ -52,6 +54,19 @@ def test_the_number_is_learned_from_the_first_context(
     assert facts == {"before": ROOM, "loaded": ROOM - 64, "unloaded": ROOM}
     # The list answers; what is free, which neighbours change, too, is not asked for.
     assert FREE_MEMORY not in asked_after_load(log)
+
+
+def test_a_first_context_is_listed_once_before_and_once_behind(sim: Sim, tmp_path: Path) -> None:
+    log = tmp_path / "calls"
+
+    run_inside(sim, tmp_path, "memory_code", "globals", GPUFENCE_SIM_LOG=str(log))
+
+    names = [line.split()[0] for line in log.read_text(encoding="utf-8").splitlines()]
+    made = names.index("cuCtxCreate_v2")
+    behind = list(itertools.takewhile(lambda name: name.startswith("nvml"), names[made + 1 :]))
+    assert names[:made].count(LIST) == 1
+    # Our own pid is new in the list: nobody needs to ask what the device lost.
+    assert behind == [LIST]
 
 
 def test_what_was_not_learned_is_measured_by_free_memory(sim: Sim, tmp_path: Path) -> None:

@@ -49,6 +49,7 @@ nvmlReturn_t ListProcesses(nvmlDevice_t device, unsigned* count, nvmlProcessInfo
 
 UsageSource FindOwn(const nvmlProcessInfo_t* infos, unsigned count, uint64_t* bytes) {
   const uint32_t own_number = OwnListedNumber();
+  if (own_number == 0) return UsageSource::kNone;
   uint64_t sum_bytes = 0;  // with MIG, a process is listed once for each instance
   bool listed = false;
   for (unsigned i = 0; i < count; ++i) {
@@ -64,17 +65,24 @@ UsageSource FindOwn(const nvmlProcessInfo_t* infos, unsigned count, uint64_t* by
 
 }  // namespace
 
-UsageSource OwnUsage(const uint8_t uuid[16], bool on_device, uint64_t* bytes) {
+UsageSource OwnUsage(const uint8_t uuid[16], bool on_device, uint64_t* bytes,
+                     NumberLesson* lesson) {
   if (!on_device) {
     *bytes = 0;
     return UsageSource::kProcessList;
   }
   nvmlDevice_t device = nullptr;
-  if (OwnListedNumber() == 0 || !NvmlHandleOf(uuid, &device)) return UsageSource::kNone;
+  const bool teaches = lesson != nullptr && lesson->is_open();
+  if ((OwnListedNumber() == 0 && !teaches) || !NvmlHandleOf(uuid, &device)) {
+    return UsageSource::kNone;
+  }
   nvmlProcessInfo_t few[kOnStack];
   unsigned count = kOnStack;
   nvmlReturn_t rc = ListProcesses(device, &count, few);
-  if (rc == NVML_SUCCESS) return FindOwn(few, count, bytes);
+  if (rc == NVML_SUCCESS) {
+    if (teaches) lesson->ConcludeFrom(uuid, few, count);
+    return FindOwn(few, count, bytes);
+  }
   // Processes may start while we ask: room for more than there were.
   for (unsigned room = count * 2; rc == NVML_ERROR_INSUFFICIENT_SIZE && room <= kMostProcesses;
        room *= 2) {
@@ -114,15 +122,20 @@ void NumberLesson::Begin(const uint8_t uuid[16]) {
   began_ = DeviceFreeBytes(uuid, &free_bytes_);
 }
 
-void NumberLesson::Conclude(const uint8_t uuid[16]) const {
+void NumberLesson::Conclude(const uint8_t uuid[16]) {
   nvmlDevice_t device = nullptr;
   nvmlProcessInfo_t listed[kMostListed];
   unsigned count = kMostListed;
-  uint64_t free_bytes = 0;
-  if (!began_ || !NvmlHandleOf(uuid, &device) || !DeviceFreeBytes(uuid, &free_bytes) ||
-      ListProcesses(device, &count, listed) != NVML_SUCCESS) {
-    return;
+  if (began_ && NvmlHandleOf(uuid, &device) &&
+      ListProcesses(device, &count, listed) == NVML_SUCCESS) {
+    ConcludeFrom(uuid, listed, count);
   }
+}
+
+void NumberLesson::ConcludeFrom(const uint8_t uuid[16], const nvmlProcessInfo_t* listed,
+                                unsigned count) {
+  if (!began_) return;
+  began_ = false;
   const nvmlProcessInfo_t* found = nullptr;
   unsigned newcomers = 0;
   for (unsigned i = 0; i < count; ++i) {
@@ -131,7 +144,8 @@ void NumberLesson::Conclude(const uint8_t uuid[16]) const {
     found = &listed[i];
     ++newcomers;
   }
-  if (newcomers != 1 || free_bytes > free_bytes_) return;
+  uint64_t free_bytes = 0;
+  if (newcomers != 1 || !DeviceFreeBytes(uuid, &free_bytes) || free_bytes > free_bytes_) return;
   const uint64_t lost = free_bytes_ - free_bytes;
   const uint64_t held = found->usedGpuMemory;
   if (held != kNoFigure && held <= lost + kLessonSlackBytes && lost <= held + kLessonSlackBytes) {

@@ -14,11 +14,6 @@ enum class UsageSource : uint8_t {
   kProcessList,  // NVML's figure for our own pid: exact, counts everything
 };
 
-// Bytes that the driver holds for this process on the device with this UUID. `on_device`: it has a
-// context there, so the list must have it; without one it holds nothing.
-// kNone as long as nobody knows by which number the list calls us.
-UsageSource OwnUsage(const uint8_t uuid[16], bool on_device, uint64_t* bytes);
-
 // The number by which the process list calls this process; 0 when that is not known.
 //
 // In the machine's first pid namespace it is our pid. Elsewhere drivers differ: newer ones (seen:
@@ -35,8 +30,12 @@ class NumberLesson {
   // Before the context is made, in a process that has none on the device.
   void Begin(const uint8_t uuid[16]);
 
-  // After it was made. Does nothing if the lesson did not begin.
-  void Conclude(const uint8_t uuid[16]) const;
+  // After it was made: from a list of that moment, or from one that is asked for here. Does nothing
+  // if the lesson did not begin, or is over.
+  void ConcludeFrom(const uint8_t uuid[16], const nvmlProcessInfo_t* listed, unsigned count);
+  void Conclude(const uint8_t uuid[16]);
+
+  bool is_open() const { return began_; }
 
  private:
   bool WasListed(uint32_t number) const;
@@ -48,6 +47,13 @@ class NumberLesson {
   uint64_t free_bytes_ = 0;
   uint32_t numbers_[kMostListed] = {};
 };
+
+// Bytes that the driver holds for this process on the device with this UUID. `on_device`: it has a
+// context there, so the list must have it; without one it holds nothing. `lesson`: if it is open, it
+// ends with the list that is asked for here, where that is not too long for it.
+// kNone as long as nobody knows by which number the list calls us.
+UsageSource OwnUsage(const uint8_t uuid[16], bool on_device, uint64_t* bytes,
+                     NumberLesson* lesson = nullptr);
 
 // Bytes of the device that nobody holds; false when NVML cannot tell. Needs no context.
 bool DeviceFreeBytes(const uint8_t uuid[16], uint64_t* bytes);

@@ -21,11 +21,11 @@ uint64_t ListedBytes(FencedDevice* device) {
 
 // Free memory tells about neighbours, too, so it is asked for only where the process list is
 // silent.
-Look LookAt(FencedDevice* device, bool has_context) {
+Look LookAt(FencedDevice* device, bool has_context, NumberLesson* lesson = nullptr) {
   const Uncancelled during;
   Look look = {};
   look.moves = device->moves.Read();
-  look.source = OwnUsage(device->uuid, has_context, &look.used_bytes);
+  look.source = OwnUsage(device->uuid, has_context, &look.used_bytes, lesson);
   if (has_context) device->listed.store(look.source != UsageSource::kNone);
   if (look.source == UsageSource::kNone || !has_context) {
     look.knows_free = DeviceFreeBytes(device->uuid, &look.free_bytes);
@@ -78,11 +78,11 @@ Change::Change(FencedDevice* device, uint64_t reserved_bytes) : device_(device),
 // A free that the driver has not seen to yet may have gone within the call, charged still: it would
 // hide as many bytes. What is ours to free later goes with a move of ours, which is noticed. What
 // pools gave back within the call is given back here, too, first.
-bool Change::Measure(bool has_context, int64_t* bytes) const {
+bool Change::Measure(bool has_context, int64_t* bytes, NumberLesson* lesson) const {
   if (device_->moves.Read() != before_.moves) return false;
   SettleFreed(DecidedFence());
   if (DecidedFence()->late_frees.of_driver.load() != 0) return false;
-  const Look after = LookAt(device_, has_context || HasContext(device_));
+  const Look after = LookAt(device_, has_context || HasContext(device_), lesson);
   // Asked last: a move that began during the look may show in one of its figures alone.
   const uint64_t moves = device_->moves.Read();
   if (moves != after.moves || Moves::UnderWay(moves) != this_thread.moves) return false;

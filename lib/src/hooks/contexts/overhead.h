@@ -34,8 +34,9 @@ class Change {
   Change(FencedDevice* device, uint64_t reserved_bytes);
 
   // After the call. `has_context`: the process has a context on the device now, whatever was
-  // counted. False: nothing can be said, or other threads moved memory at the same time.
-  bool Measure(bool has_context, int64_t* bytes) const;
+  // counted. False: nothing can be said, or other threads moved memory at the same time. `lesson`:
+  // see OwnUsage; it may be open still.
+  bool Measure(bool has_context, int64_t* bytes, NumberLesson* lesson = nullptr) const;
 
  private:
   FencedDevice* device_;

@@ -49,8 +49,8 @@ class NumberLesson {
 };
 
 // Bytes that the driver holds for this process on the device with this UUID. `on_device`: it has a
-// context there, so the list must have it; without one it holds nothing. `lesson`: if it is open, it
-// ends with the list that is asked for here, where that is not too long for it.
+// context there, so the list must have it; without one it holds nothing. `lesson`: if it is open,
+// it ends with the list that is asked for here, where that is not too long for it.
 // kNone as long as nobody knows by which number the list calls us.
 UsageSource OwnUsage(const uint8_t uuid[16], bool on_device, uint64_t* bytes,
                      NumberLesson* lesson = nullptr);

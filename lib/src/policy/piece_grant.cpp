@@ -21,58 +21,54 @@ void GiveBack(Account* account, ChunkTable* chunks, ChunkDue due, Tier tier) {
 
 PieceGrant::PieceGrant(Account* account, ChunkTable* chunks, uint64_t context, HeapKind kind,
                        uint64_t bytes, Tier tier)
-    : account_(account), chunks_(chunks), piece_{HeapOf(context, kind), 0, bytes}, tier_(tier) {
+    : asked_{account, chunks, HeapOf(context, kind), bytes, tier} {
   if (!IsSmall(bytes)) {
     stage_ = account->Reserve(RoundUp(bytes, kChunkBytes), tier) ? Stage::kWhole : Stage::kRefused;
-  } else if (chunks->Rely(piece_.heap, bytes)) [[likely]] {
+  } else if (chunks->Rely(asked_.heap, bytes)) [[likely]] {
     stage_ = Stage::kUnpaid;  // a hole that is known costs nothing
   } else {
-    stage_ = Pay(account, chunks, piece_.heap, bytes, tier);
+    stage_ = Pay(asked_);
   }
 }
 
 // A chunk is charged, which goes back when it turns out that the driver had a hole. What costs
 // driver calls of ours comes last.
-PieceGrant::Stage PieceGrant::Pay(Account* account, ChunkTable* chunks, uint64_t heap,
-                                  uint64_t bytes, Tier tier) {
+PieceGrant::Stage PieceGrant::Pay(Asked asked) {
   Stage stage = Stage::kRefused;
-  Room room = PayOnce(account, chunks, heap, bytes, tier, &Account::TryReserve, &stage);
+  Room room = PayOnce(asked, &Account::TryReserve, &stage);
   for (int turn = 0; turn < kWaits && room == Room::kMaybe; ++turn) {
     Wait(turn);
-    room = AskOnce(account, chunks, heap, bytes, tier, &Account::TryReserve, &stage);
+    room = AskOnce(asked, &Account::TryReserve, &stage);
   }
-  if (stage == Stage::kRefused) {
-    AskOnce(account, chunks, heap, bytes, tier, &Account::Reserve, &stage);
-  }
+  if (stage == Stage::kRefused) AskOnce(asked, &Account::Reserve, &stage);
   return stage;
 }
 
-ChunkTable::Room PieceGrant::AskOnce(Account* account, ChunkTable* chunks, uint64_t heap,
-                                     uint64_t bytes, Tier tier, Reserve reserve, Stage* stage) {
+ChunkTable::Room PieceGrant::AskOnce(const Asked& asked, Reserve reserve, Stage* stage) {
   *stage = Stage::kUnpaid;
-  if (chunks->Rely(heap, bytes)) return Room::kHole;
-  return PayOnce(account, chunks, heap, bytes, tier, reserve, stage);
+  if (asked.chunks->Rely(asked.heap, asked.bytes)) return Room::kHole;
+  return PayOnce(asked, reserve, stage);
 }
 
 // After Rely, which found no hole.
-ChunkTable::Room PieceGrant::PayOnce(Account* account, ChunkTable* chunks, uint64_t heap,
-                                     uint64_t bytes, Tier tier, Reserve reserve, Stage* stage) {
-  if ((account->*reserve)(kChunkBytes, tier)) {
-    chunks->Paid();
+ChunkTable::Room PieceGrant::PayOnce(const Asked& asked, Reserve reserve, Stage* stage) {
+  if ((asked.account->*reserve)(kChunkBytes, asked.tier)) {
+    asked.chunks->Paid();
     *stage = Stage::kPaid;
     return Room::kHole;
   }
-  const Room room = chunks->NotPaid(heap, bytes);
+  const Room room = asked.chunks->NotPaid(asked.heap, asked.bytes);
   *stage = room == Room::kHole ? Stage::kUnpaid : Stage::kRefused;
   return room;
 }
 
 bool PieceGrant::Placed(uint64_t address) {
   if (stage_ == Stage::kUnpaid || stage_ == Stage::kPaid) {
-    piece_.address = address;
-    const ChunkDue due = chunks_->Placed(piece_, stage_ == Stage::kPaid);
+    address_ = address;
+    const ChunkDue due = asked_.chunks->Placed({asked_.heap, address, asked_.bytes},
+                                               /*paid=*/stage_ == Stage::kPaid);
     if (due != ChunkDue::kNothing) [[unlikely]] {
-      stage_ = Settle(account_, chunks_, due, address, tier_);
+      stage_ = Settle(asked_, due, address);
       return stage_ == Stage::kPlaced;
     }
   }
@@ -80,32 +76,33 @@ bool PieceGrant::Placed(uint64_t address) {
   return true;
 }
 
-PieceGrant::Stage PieceGrant::Settle(Account* account, ChunkTable* chunks, ChunkDue due,
-                                     uint64_t address, Tier tier) {
-  GiveBack(account, chunks, due, tier);
-  if (due != ChunkDue::kUnpaid || account->TryReserve(kChunkBytes, tier)) return Stage::kPlaced;
+PieceGrant::Stage PieceGrant::Settle(Asked asked, ChunkDue due, uint64_t address) {
+  GiveBack(asked.account, asked.chunks, due, asked.tier);
+  if (due != ChunkDue::kUnpaid || asked.account->TryReserve(kChunkBytes, asked.tier)) {
+    return Stage::kPlaced;
+  }
   SmallPiece undone;
-  chunks->Leave(address, &undone);
+  asked.chunks->Leave(address, &undone);
   return Stage::kUndone;
 }
 
-void PieceGrant::GiveUp(Account* account, ChunkTable* chunks, uint64_t heap, uint64_t address,
-                        uint64_t bytes, Tier tier, Stage stage) {
+void PieceGrant::GiveUp(Asked asked, uint64_t address, Stage stage) {
   switch (stage) {
     case Stage::kRefused:
     case Stage::kPlaced:
       return;
     case Stage::kWhole:
-      account->Release(RoundUp(bytes, kChunkBytes), tier);
+      asked.account->Release(RoundUp(asked.bytes, kChunkBytes), asked.tier);
       return;
     case Stage::kUnpaid:
     case Stage::kPaid:
-      EndCharge(account, chunks, chunks->Failed(stage == Stage::kPaid), tier);
+      EndCharge(asked.account, asked.chunks, asked.chunks->Failed(stage == Stage::kPaid),
+                asked.tier);
       return;
     case Stage::kUndone:
       // Its chunk was never paid, and somebody else's piece may lie in it by now.
-      account->Book(kChunkBytes, tier);
-      EndPiece(account, chunks, {heap, address, bytes}, tier);
+      asked.account->Book(kChunkBytes, asked.tier);
+      EndPiece(asked.account, asked.chunks, {asked.heap, address, asked.bytes}, asked.tier);
       return;
   }
 }

@@ -30,7 +30,7 @@ class PieceGrant {
   // Gives back what was not placed.
   ~PieceGrant() {
     if (stage_ != Stage::kPlaced) [[unlikely]]
-      GiveUp(account_, chunks_, piece_.heap, piece_.address, piece_.bytes, tier_, stage_);
+      GiveUp(asked_, address_, stage_);
   }
   PieceGrant(const PieceGrant&) = delete;
   PieceGrant& operator=(const PieceGrant&) = delete;
@@ -47,23 +47,23 @@ class PieceGrant {
   using Room = ChunkTable::Room;
   using Reserve = bool (Account::*)(uint64_t, Tier);
 
-  // What seldom runs takes copies: see hooks/fence.h.
-  static Room AskOnce(Account* account, ChunkTable* chunks, uint64_t heap, uint64_t bytes, Tier tier,
-                      Reserve reserve, Stage* stage);
-  static Room PayOnce(Account* account, ChunkTable* chunks, uint64_t heap, uint64_t bytes, Tier tier,
-                      Reserve reserve, Stage* stage);
-  [[gnu::noinline]] static Stage Pay(Account* account, ChunkTable* chunks, uint64_t heap,
-                                     uint64_t bytes, Tier tier);
-  [[gnu::noinline]] static Stage Settle(Account* account, ChunkTable* chunks, ChunkDue due,
-                                        uint64_t address, Tier tier);
-  [[gnu::cold, gnu::noinline]] static void GiveUp(Account* account, ChunkTable* chunks,
-                                                  uint64_t heap, uint64_t address, uint64_t bytes,
-                                                  Tier tier, Stage stage);
+  struct Asked {
+    Account* account;
+    ChunkTable* chunks;
+    uint64_t heap;
+    uint64_t bytes;
+    Tier tier;
+  };
 
-  Account* account_;
-  ChunkTable* chunks_;
-  SmallPiece piece_;
-  Tier tier_;
+  // What seldom runs takes copies: see hooks/fence.h.
+  static Room AskOnce(const Asked& asked, Reserve reserve, Stage* stage);
+  static Room PayOnce(const Asked& asked, Reserve reserve, Stage* stage);
+  [[gnu::noinline]] static Stage Pay(Asked asked);
+  [[gnu::noinline]] static Stage Settle(Asked asked, ChunkDue due, uint64_t address);
+  [[gnu::cold, gnu::noinline]] static void GiveUp(Asked asked, uint64_t address, Stage stage);
+
+  Asked asked_;
+  uint64_t address_ = 0;
   Stage stage_;
 };
 

@@ -125,6 +125,12 @@ def test_gpu_container_and_process_are_told() -> None:
     assert process_row.split() == ["1", "train", "ada", "1.0GiB", "4.0GiB", "25%", "0", "0"]
 
 
+def test_a_frozen_container_is_told_as_such() -> None:
+    _, row, _ = texts(table.body(look(container(frozen=True)), History(), Choice(), 130))
+
+    assert row.split()[:2] == ["web", "frozen"]
+
+
 def test_what_is_not_known_is_left_blank() -> None:
     stranger = container(
         "#1234", memory_known=False, limit_bytes=None, used_bytes=0, shares=None, charged_ns=None

@@ -172,7 +172,7 @@ def _is_limits(limits: object) -> bool:
 
 def _is_amount(name: str, amount: object) -> bool:
     if name == "priority":
-        return amount in _PRIORITIES
+        return isinstance(amount, str) and amount in _PRIORITIES
     return amount is True if name == "frozen" else name in _AMOUNTS and _is_count(amount)
 
 

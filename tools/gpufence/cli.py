@@ -25,6 +25,8 @@ _COMMANDS = {
     "run": "run a program with the library preloaded, inside a limit",
     "status": "show what containers use, their limits and their processes",
     "set": "change a container's limits while its programs run",
+    "freeze": "hold every launch of a container until it is resumed",
+    "resume": "let a frozen container's launches go on",
     "top": "watch containers: memory and GPU time of their limits",
     "export": "tell Prometheus what containers use of their limits",
     "completion": "print a shell's completion of this command",

@@ -57,6 +57,7 @@ def read(container: Container, cores: Cores) -> dict[str, Any]:
         "region": str(container.region) if container.region else None,
         "limits_file": str(limits.path) if limits else None,
         "set": changes.as_dict(limits.entries) if limits else {},
+        "frozen": bool(limits and limits.frozen),
         "gpus": [_gpu(device, limits, seats.get(device.uuid), cores.reach) for device in devices],
         "processes": [
             _process(owner) for owner in (found.owners if found else ()) if _lives(owner)

@@ -36,6 +36,11 @@ class SetLimits:
     generation: int
     entries: Mapping[bytes, Amounts]
 
+    @property
+    def frozen(self) -> bool:
+        """Whether the container's launches are held."""
+        return self.entries.get(EVERY_GPU, Amounts()).frozen
+
     def of(self, uuid: bytes) -> Amounts:
         """What is set for this GPU."""
         general = self.entries.get(EVERY_GPU, Amounts())

@@ -95,7 +95,10 @@ def run(args: argparse.Namespace) -> ExitCode:
 
     memory = {each.uuid: each.limit_bytes for each in devices if each.limit_bytes}
     shares = container_state.shares_of(container, args.state_dir)
-    old, new, generation = _apply(container, edit, args)
+    if args.dry_run:
+        old, new, generation = _imagine(container, edit)
+    else:
+        old, new, generation = apply(container, edit, replace_damaged=bool(args.reset))
     over = _over(devices, new)
     held = _held_back(devices, new)
     if args.json:
@@ -224,16 +227,25 @@ def _gpu(text: str | None, devices: tuple[Device, ...], container: Container) ->
     )
 
 
-def _apply(
-    container: Container, edit: Callable[[Entries], Entries], args: argparse.Namespace
+def _imagine(
+    container: Container, edit: Callable[[Entries], Entries]
 ) -> tuple[Entries, Entries, int]:
-    """The entries before and after, and their generation; with --dry-run nothing is written."""
+    """What apply() would return; nothing is written."""
+    held = limits_file.read(container.limits_path, container.owner)
+    old: Entries = held.entries if held else {}
+    kept = {uuid: each for uuid, each in edit(old).items() if not each.empty}
+    return old, kept, held.generation if held else 0
+
+
+def apply(
+    container: Container, edit: Callable[[Entries], Entries], *, replace_damaged: bool = False
+) -> tuple[Entries, Entries, int]:
+    """Change the limits file and tell running programs: the entries before and after, and theirs.
+
+    Raises:
+        ToolError: 1, it cannot be read or written.
+    """
     path = container.limits_path
-    if args.dry_run:
-        held = limits_file.read(path, container.owner)
-        old: Entries = held.entries if held else {}
-        kept = {uuid: each for uuid, each in edit(old).items() if not each.empty}
-        return old, kept, held.generation if held else 0
     before: list[Entries] = []
 
     def record(generation: int, old: Entries, new: Entries) -> None:
@@ -242,7 +254,7 @@ def _apply(
 
     told = limits_file.told(container.region) if container.region else 0
     changed = limits_file.change(
-        path, container.owner, told, edit, record, replace_damaged=bool(args.reset)
+        path, container.owner, told, edit, record, replace_damaged=replace_damaged
     )
     if container.region:
         limits_file.announce(container.region, changed.generation)

@@ -17,6 +17,7 @@ def table(states: list[dict[str, Any]]) -> list[str]:
     rows: list[tuple[str, ...]] = [_HEAD]
     for state in states:
         life = "running" if state["running"] else "ended" if state["region"] else "prepared"
+        life += ", frozen" if state["frozen"] else ""
         if not state["gpus"]:
             amounts = state["set"].get("all", {})
             limits = _set_memory(amounts), _set_cores(amounts)
@@ -43,7 +44,7 @@ def details(state: dict[str, Any]) -> list[str]:
     life = "running" if state["running"] else "not running"
     if not state["region"]:
         life = "no program of it has used a GPU yet"
-    lines = [f"{state['name']}: {life}"]
+    lines = [f"{state['name']}: {life}{', frozen' if state['frozen'] else ''}"]
     for name, amounts in state["set"].items():
         lines.append(f"  set for {name}: {_set_text(amounts)}")
     for gpu in state["gpus"]:

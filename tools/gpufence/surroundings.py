@@ -12,7 +12,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import dialects, locate, namespaces, places
+from . import containers, dialects, limits_file, locate, namespaces, places
 from .config import amount_text, rows_of, terms_of
 from .errors import ToolError
 from .finding import Collected, Finding, failed
@@ -268,8 +268,26 @@ def folders(scene: Scene, claims: Claims | None) -> Finding:
         )
         needed = claims is not None and claims.any_limit and not claims.process_scope
         (found.problems if needed else found.notes).append(complaint)
+    elif _is_frozen(scene, usable, container):
+        found.told.append(f"'{container}' is frozen")
+        found.notes.append(
+            failed(
+                f"container '{container}' is frozen",
+                "an operator holds all of its launches",
+                f"Let them go on with `gpufence resume {container}`",
+            )
+        )
     _node_folder(scene, claims.node_folder if claims else "", found)
     return found.done()
+
+
+def _is_frozen(scene: Scene, folder: str, container: str) -> bool:
+    path = limits_file.path_of(scene.path(folder), containers.reduced(container))
+    try:
+        held = limits_file.read(path, None)
+    except ToolError:
+        return False
+    return bool(held and held.frozen)
 
 
 def _derived_name(scene: Scene) -> str:

@@ -183,7 +183,8 @@ def _name_of(container: Container) -> tuple[str, Tone]:
     parts = (pod.namespace, pod.name, pod.container) if pod.name else ()
     name = "/".join(part for part in parts if part)
     turn = " *" if container.has_turn else ""
-    return (name or container.name) + turn, Tone.PLAIN if container.alive else Tone.QUIET
+    frozen = " frozen" if container.frozen else ""
+    return (name or container.name) + turn + frozen, Tone.PLAIN if container.alive else Tone.QUIET
 
 
 def _container_cells(gpu: Gpu, container: Container, history: History, choice: Choice) -> Cells:

@@ -43,6 +43,7 @@ def _container(uuid: str, container: Container, history: History) -> dict[str, o
         "namespace": pod.namespace or None,
         "pod_container": pod.container or None,
         "alive": container.alive,
+        "frozen": container.frozen,
         "memory_known": container.memory_known,
         "memory_limit_bytes": container.limit_bytes,
         "memory_used_bytes": container.used_bytes if container.memory_known else None,

@@ -47,7 +47,8 @@ class Container:
     `memory_known` is False where its region cannot be seen. Where memory is `oversold`,
     `unified_bytes` of what is used lie on the host, and `share_bytes` may lie on the device.
     `shares` and `charged_ns` (all GPU time that it was charged) are None without a core limit, and
-    where nobody can tell whether one holds (`shares_known`).
+    where nobody can tell whether one holds (`shares_known`). Launches of one that is `frozen` are
+    held; where its files cannot be seen, nobody can tell.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Container:
     activity: Activity
     processes: tuple[Process, ...]
     shares_known: bool = True
+    frozen: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +189,7 @@ class Watcher:
             activity=device.activity,
             processes=tuple(processes),
             shares_known=in_force.cores_known(published, limits, covered=covered),
+            frozen=limits.frozen,
         )
 
     def _stranger(self, seat: _Seat) -> Container:

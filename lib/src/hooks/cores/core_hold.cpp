@@ -17,6 +17,7 @@ namespace {
 constexpr uint64_t kTurnNapNs = 10'000'000;
 constexpr uint64_t kBlindNapNs = 200'000;  // without a watcher
 constexpr uint64_t kLongestNapNs = 100'000'000;
+constexpr uint64_t kFrozenNapNs = 20'000'000;  // so late it may see that it may go
 // What runs longer than kPatienceNs may as well be long, and what went may be as long again: the
 // next one goes after twice the time, and none before twice the longest kernel that was seen, if
 // that is not too long to wait in any case.
@@ -80,6 +81,10 @@ class Holding {
   void Wait() {
     for (; !cores_->watcher.stopping(); FollowLimits(cores_)) {
       if (DeviceAt(cores_, device_->ordinal) == nullptr) break;
+      if (IsFrozen()) {
+        AwaitThaw();
+        continue;
+      }
       const uint32_t seen = device_->progress.load(std::memory_order_acquire);
       const uint64_t now_ns = NowNs();
       const uint64_t wait_ns = WaitNs(now_ns);
@@ -113,6 +118,21 @@ class Holding {
   }
 
  private:
+  // What an exit handler launches goes: a process that ends shall end.
+  bool IsFrozen() const {
+    return device_->frozen.load(std::memory_order_acquire) != 0 && !cores_->watcher.ended();
+  }
+
+  // Asks for nothing meanwhile, so that no neighbour waits for this container. Whoever follows what
+  // was set first wakes the others.
+  void AwaitThaw() {
+    if (BeginWaiting()) cores_->watcher.Wake(cores_);  // it tells when the process ends
+    FutexWait(&device_->frozen, 1, kFrozenNapNs);
+    device_->stuck_since_ns.store(NowNs(),
+                                  std::memory_order_relaxed);  // that was no kernel's fault
+    TickHere(cores_);
+  }
+
   // For budget, ranks of its gang and room in the queue; 0 also when it was patient long enough.
   uint64_t WaitNs(uint64_t now_ns) {
     const HoldFor hold = HoldOf(cores_, device_, stream_, now_ns);

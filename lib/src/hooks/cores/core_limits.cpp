@@ -21,6 +21,7 @@ namespace {
 
 constinit std::atomic<Cores*> the_cores{nullptr};
 constexpr size_t kWhyBytes = 400;
+constexpr uint64_t kMostFollowNs = 100'000'000;  // so long a launch waits for who takes the seats
 
 Cores* CoresMemory() {
   Cores* cores = the_cores.load(std::memory_order_acquire);
@@ -71,11 +72,13 @@ void KeepTerms(LiveTerms* live, const CoreTerms& terms) {
                terms.floor % 1000);
 }
 
-// The container's terms: what is set beats what was given, up to the ceiling.
+// The container's terms: what is set beats what was given, up to the ceiling; and whether it is
+// frozen.
 void FollowTerms(CoreLimits* limits) {
   CoreTerms terms = limits->own_terms;
   const CoreTerms& most = limits->terms_ceiling;
   const SetTerms set = limits->set != nullptr ? limits->set->Terms() : SetTerms{};
+  limits->frozen = set.frozen;
   if (set.priority.has_value()) {
     const auto wanted = static_cast<CorePriority>(*set.priority);
     terms.priority = RankOf(wanted) < RankOf(most.priority) ? wanted : most.priority;
@@ -123,11 +126,13 @@ bool Sit(Cores* cores, CoreClaim* claim, CoreShares imposed, char* why, size_t w
   return true;
 }
 
-// Begins, changes or ends the limit of one device. False: it cannot be held.
+// Begins, changes or ends the limit of one device, and freezes it or lets it go on. False: it
+// cannot be held.
 bool Enforce(Cores* cores, CoreClaim* claim, char* why, size_t why_bytes) {
   const CoreShares imposed = Imposed(&cores->limits, *claim);
   const uint32_t hard = imposed.hard != 0 ? imposed.hard : claim->own.hard;
-  const bool limited = hard != 0 && hard < kWholeShare;
+  const bool frozen = cores->limits.frozen;
+  const bool limited = (hard != 0 && hard < kWholeShare) || frozen;
   if (!limited && claim->device == nullptr) return true;
   if (claim->device == nullptr && !Sit(cores, claim, imposed, why, why_bytes)) return false;
   CoreDevice* device = claim->device;
@@ -135,6 +140,8 @@ bool Enforce(Cores* cores, CoreClaim* claim, char* why, size_t why_bytes) {
     device->seat.Impose(imposed, NowNs());
     claim->imposed = imposed;
   }
+  device->frozen.store(frozen ? 1 : 0, std::memory_order_release);
+  FutexWakeAll(&device->frozen);
   // Without a limit nobody asks the device; who waits there sees it and goes.
   cores->by_ordinal[claim->ordinal].store(limited ? device : nullptr, std::memory_order_release);
   device->closed.store(1, std::memory_order_release);
@@ -155,9 +162,13 @@ void Keep(CoreLimits* limits, const Claims& claims, const RegionPlaces& own) {
 
 // What is set beats what was given, also where it cannot be held: then it is said, and the work
 // goes on as it did.
-[[gnu::noinline]] void FollowSlowly(Cores* cores) {
+[[gnu::noinline]] void FollowSlowly(Cores* cores, bool waits) {
   CoreLimits* limits = &cores->limits;
-  if (limits->changing.exchange(true, std::memory_order_acquire)) return;
+  if (limits->changing.exchange(1, std::memory_order_acquire) != 0) {
+    // Or one more kernel would begin in a container that was frozen before it was launched.
+    if (waits) FutexWait(&limits->changing, 1, kMostFollowNs);
+    return;
+  }
   const uint32_t epoch = cores->limit_epoch->load(std::memory_order_acquire);
   if (limits->set->ReadNewer(limits->region) == LimitsFound::kDamaged) {
     GPUFENCE_LOG(kWarn, "the container's limits file is damaged: what it said before holds");
@@ -166,11 +177,13 @@ void Keep(CoreLimits* limits, const Claims& claims, const RegionPlaces& own) {
   char why[kWhyBytes] = "";
   for (uint32_t i = 0; i < limits->count; ++i) {
     if (Enforce(cores, &limits->claims[i], why, sizeof why)) continue;
-    GPUFENCE_LOG(kError, "device %u: the core limit that was set is not held: %s",
-                 limits->claims[i].ordinal, why);
+    GPUFENCE_LOG(kError, "device %u: %s is not held: %s", limits->claims[i].ordinal,
+                 limits->frozen ? "what freezes the container" : "the core limit that was set",
+                 why);
   }
   cores->seen_epoch.store(epoch, std::memory_order_relaxed);
-  limits->changing.store(false, std::memory_order_release);
+  limits->changing.store(0, std::memory_order_release);
+  FutexWakeAll(&limits->changing);
 }
 
 }  // namespace
@@ -188,15 +201,15 @@ Cores* ActiveCores() {
 Cores* LaunchCores() {
   Cores* cores = the_cores.load(std::memory_order_acquire);
   if (cores == nullptr || held_futex_locks != 0) return nullptr;
-  FollowLimits(cores);
+  FollowLimits(cores, /*waits=*/true);
   return cores->count.load(std::memory_order_acquire) == 0 ? nullptr : cores;
 }
 
-void FollowLimits(Cores* cores) {
+void FollowLimits(Cores* cores, bool waits) {
   const std::atomic<uint32_t>* epoch = cores->limit_epoch;
   if (epoch == nullptr) return;
   const uint32_t seen = cores->seen_epoch.load(std::memory_order_relaxed);
-  if (epoch->load(std::memory_order_relaxed) != seen) FollowSlowly(cores);
+  if (epoch->load(std::memory_order_relaxed) != seen) FollowSlowly(cores, waits);
 }
 
 bool OpenCores(const Claims& claims, const RegionPlaces& own, const RegionFile& file,

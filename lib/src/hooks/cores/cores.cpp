@@ -14,9 +14,11 @@ namespace gpufence {
 
 // ---- launches ----
 
-// As far as the last look told.
+// As far as the last look told. What freezes is a word of its own: whoever lets a launch go opens
+// the gate, perhaps after somebody else saw the container frozen.
 static bool IsGateOpen(const CoreDevice& device) {
-  return device.closed.load(std::memory_order_acquire) == 0 && device.seat.HasTurn();
+  return device.closed.load(std::memory_order_acquire) == 0 &&
+         device.frozen.load(std::memory_order_relaxed) == 0 && device.seat.HasTurn();
 }
 
 void CoreLaunch::Enter(Cores* cores, CUstream handle) {

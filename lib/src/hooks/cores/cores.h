@@ -38,6 +38,7 @@ struct CoreGang {
 // A device with a core limit, as this process sees it. What every launch asks comes first.
 struct alignas(64) CoreDevice {
   std::atomic<uint32_t> closed;  // the gate: not 0, ask before the next launch
+  std::atomic<uint32_t> frozen;  // not 0: no launch goes, until an operator says so
   CoreSeat seat;
   Activity* activity;
   NeighbourSight neighbours;
@@ -80,12 +81,13 @@ struct LiveTerms {
 
 // Which core limits hold: what the process was given, and what is set while it runs.
 struct CoreLimits {
-  std::atomic<bool> changing;  // one thread at a time, and nobody waits
+  std::atomic<uint32_t> changing;  // one thread at a time; a launch waits for it, within reason
   const Region* region;
   LimitsFile* set;
   uint32_t count;
   CoreClaim claims[kMostLimitedDevices];
   LiveTerms terms;
+  bool frozen;              // all launches, on every device
   CoreTerms own_terms;      // as environment and files have them
   CoreTerms terms_ceiling;  // that nothing set may be above, as Claims has it
   char node_folder[sizeof Claims::node_folder];
@@ -106,7 +108,8 @@ struct Cores {
   Markers markers;
 };
 
-// Null unless a core limit holds or held. One load, or two.
+// Null unless launches are or were held: by a core limit, or since the container is frozen. One
+// load, or two.
 Cores* ActiveCores();
 
 // The same for whoever launches: also begins to hold a limit that was set since.
@@ -119,8 +122,9 @@ bool OpenCores(const Claims& claims, const RegionPlaces& own, const RegionFile& 
                LimitsFile* set_limits, const DeviceIdentity* devices, const DeviceLimits* limits,
                Activity* const* activities, size_t count, char* why, size_t why_bytes);
 
-// Does what an operator set since the last time, if anything: one comparison where not.
-void FollowLimits(Cores* cores);
+// Does what an operator set since the last time, if anything: one comparison where not. `waits`:
+// for another thread that is at it.
+void FollowLimits(Cores* cores, bool waits = false);
 
 // A collective was launched: the next launch asks.
 void NoteCollective(CoreDevice* device);

@@ -100,7 +100,7 @@ template <typename Launch>
 CUresult LaunchedOnMany(const CUDA_LAUNCH_PARAMS* list, unsigned int count, Launch launch) {
   const Hook hook;
   if (hook.fence() == nullptr) return hook.refused() ? kRefusalCode : launch();
-  const bool asks = ActiveCores() != nullptr && list != nullptr;
+  const bool asks = LaunchCores() != nullptr && list != nullptr;
   const CUresult rc = ThroughGates(list, asks ? count : 0, launch);
   for (uint32_t i = 0; i < hook.fence()->device_count; ++i) {
     ReadOverheadNow(&hook.fence()->devices[i]);

@@ -34,6 +34,9 @@ class Watcher {
   // True while the thread is being ended, or cannot be: nobody waits, and no driver call is made.
   bool stopping() const { return stopping_.load(std::memory_order_relaxed) != 0; }
 
+  // True behind Stop: exit handlers run, or have.
+  bool ended() const { return gone_.load(std::memory_order_relaxed) != 0; }
+
   // Before the driver's own exit handlers: ends the thread. What is launched later is still held.
   void Stop();
 

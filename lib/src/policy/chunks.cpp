@@ -184,20 +184,20 @@ bool ChunkTable::TryRely(uint64_t heap, uint32_t count, bool thorough) {
 }
 
 bool ChunkTable::Rely(uint64_t heap, uint64_t bytes) {
-  SpinGuard guard(&lock_);
+  BiasedGuard guard(&lock_);
   if (TryRely(heap, UnitsIn(bytes), /*thorough=*/false)) return true;
   ++asking_;
   return false;
 }
 
 void ChunkTable::Paid() {
-  SpinGuard guard(&lock_);
+  BiasedGuard guard(&lock_);
   --asking_;
   ++paid_;
 }
 
 ChunkTable::Room ChunkTable::NotPaid(uint64_t heap, uint64_t bytes) {
-  SpinGuard guard(&lock_);
+  BiasedGuard guard(&lock_);
   --asking_;
   if (TryRely(heap, UnitsIn(bytes), /*thorough=*/true)) return Room::kHole;
   return IsBusy() ? Room::kMaybe : Room::kNone;
@@ -258,7 +258,7 @@ void ChunkTable::Close(const Chunk& chunk) {
 }
 
 ChunkDue ChunkTable::Placed(const SmallPiece& piece, bool paid) {
-  SpinGuard guard(&lock_);
+  BiasedGuard guard(&lock_);
   Chunk* chunk = Find(NumberOf(piece.address));
   if (chunk == nullptr) [[unlikely]] {
     chunk = Add(NumberOf(piece.address));
@@ -278,13 +278,13 @@ ChunkDue ChunkTable::Placed(const SmallPiece& piece, bool paid) {
 }
 
 ChunkDue ChunkTable::Failed(bool paid) {
-  SpinGuard guard(&lock_);
+  BiasedGuard guard(&lock_);
   return EndRequest(paid, false);
 }
 
 bool ChunkTable::Find(uint64_t address, SmallPiece* piece) {
   if (address % kSmallStep != 0) return false;
-  SpinGuard guard(&lock_);
+  BiasedGuard guard(&lock_);
   return Read(Find(NumberOf(address)), FirstUnit(address), piece);
 }
 
@@ -296,7 +296,7 @@ void ChunkTable::BeginLeaving(Chunk* chunk, const SmallPiece& piece) {
 
 bool ChunkTable::Leave(uint64_t address, SmallPiece* piece) {
   if (address % kSmallStep != 0) return false;
-  SpinGuard guard(&lock_);
+  BiasedGuard guard(&lock_);
   Chunk* chunk = Find(NumberOf(address));
   if (!Read(chunk, FirstUnit(address), piece)) return false;
   BeginLeaving(chunk, *piece);
@@ -304,7 +304,7 @@ bool ChunkTable::Leave(uint64_t address, SmallPiece* piece) {
 }
 
 bool ChunkTable::LeaveAny(uint64_t heap, size_t* from, SmallPiece* piece) {
-  SpinGuard guard(&lock_);
+  BiasedGuard guard(&lock_);
   for (size_t seen = 0; seen < room_; ++seen, ++*from) {
     *from &= room_ - 1;  // it may have grown, and what was behind may lie before
     Chunk* chunk = &chunks_[*from];
@@ -321,7 +321,7 @@ bool ChunkTable::LeaveAny(uint64_t heap, size_t* from, SmallPiece* piece) {
 }
 
 ChunkDue ChunkTable::Stay(const SmallPiece& piece) {
-  SpinGuard guard(&lock_);
+  BiasedGuard guard(&lock_);
   Chunk* chunk = Find(NumberOf(piece.address));
   if (chunk == nullptr || chunk->leaving == 0) return ChunkDue::kNothing;
   --chunk->leaving;
@@ -332,7 +332,7 @@ ChunkDue ChunkTable::Stay(const SmallPiece& piece) {
 }
 
 ChunkDue ChunkTable::Left(uint64_t address) {
-  SpinGuard guard(&lock_);
+  BiasedGuard guard(&lock_);
   Chunk* chunk = Find(NumberOf(address));
   if (chunk == nullptr || chunk->leaving == 0) return ChunkDue::kNothing;
   --chunk->leaving;
@@ -344,7 +344,7 @@ ChunkDue ChunkTable::Left(uint64_t address) {
 }
 
 void ChunkTable::GaveBack() {
-  SpinGuard guard(&lock_);
+  BiasedGuard guard(&lock_);
   --returning_;
 }
 
@@ -353,7 +353,7 @@ bool ChunkTable::IsBusy() const {
 }
 
 bool ChunkTable::busy() {
-  SpinGuard guard(&lock_);
+  BiasedGuard guard(&lock_);
   return IsBusy();
 }
 

@@ -28,7 +28,7 @@
 
 #include <atomic>
 
-#include "core/spin.h"
+#include "core/biased.h"
 #include "policy/charge.h"
 
 namespace gpufence {
@@ -145,11 +145,11 @@ class ChunkTable {
   ChunkDue EndRequest(bool paid, bool opened);
 
   // What every request reads lies on one cache line: behind a driver call it is cold.
-  alignas(64) SpinLock lock_;
+  alignas(64) [[no_unique_address]] BiasedLock lock_;
   bool is_relied_on_;  // a request under way relies on a hole
   bool is_kept_;       // a charge was left over meanwhile, and is that one's should it need it
   bool owed_;          // it needed one and none was left over yet
-  uint32_t surprises_;
+  uint8_t surprises_;
   Chunk* chunks_;
   uint32_t room_;               // a power of two, or 0
   std::atomic<uint32_t> open_;  // chunks that hold a piece; written under the lock

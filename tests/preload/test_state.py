@@ -260,7 +260,7 @@ def test_chunks_are_paid_while_they_are_held(
 
 
 def test_a_lock_that_one_thread_owned_is_everybodys_when_others_come(build: Path) -> None:
-    run(build / "tests" / "state_biased", 100, 3)
+    run(build / "tests" / "state_biased", 1000, 3)
 
 
 def test_a_piece_is_found_where_it_begins_and_ends_with_its_context(

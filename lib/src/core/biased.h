@@ -11,6 +11,7 @@
 
 #include <errno.h>
 #include <stdint.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -24,6 +25,18 @@ namespace gpufence {
 
 class BiasedLock {
  public:
+  // While the process has one thread only, the kernel is told for nothing that it will be asked to
+  // order accesses: then the first other thread costs microseconds. Later that would take as long
+  // as asking it unprepared, some 20 ms, once for each lock that several threads take. To be called
+  // before the driver starts threads of its own.
+  static void Prepare() {
+    struct stat tasks = {};
+    constexpr nlink_t kOneTask = 3;  // a folder's own two, and one
+    if (stat("/proc/self/task", &tasks) == 0 && tasks.st_nlink == kOneTask) {
+      Membarrier(kRegisterPrivateExpedited);
+    }
+  }
+
   // Returns what Unlock is to be told.
   bool Lock() {
     const uintptr_t self = Self();
@@ -84,11 +97,11 @@ class BiasedLock {
     }
   }
 
-  // Of membarrier(2). The quick kind works where the program has registered for it, which takes
-  // milliseconds in a process with several threads; so does the other kind, but only when called.
+  // Of membarrier(2). The quick kind works where the process has registered for it (Prepare).
   static constexpr int kQuery = 0;
   static constexpr int kGlobal = 1;
   static constexpr int kPrivateExpedited = 8;
+  static constexpr int kRegisterPrivateExpedited = 16;
   static long Membarrier(int command) {
     const int error = errno;
     const long answer = syscall(SYS_membarrier, command, 0, 0);

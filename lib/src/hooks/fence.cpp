@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/biased.h"
 #include "core/forked.h"
 #include "core/futex.h"
 #include "core/log.h"
@@ -129,7 +130,10 @@ Gathered Gather(Workspace* work, DriverIs driver) {
   if (work->claimed == ConfigResult::kInvalid) return Gathered::kAll;
   work->any_set = FindSetLimits(work->claims, &work->set_limits);
   if (work->claimed == ConfigResult::kNothing && !work->any_set) return Gathered::kAll;
-  if (driver == DriverIs::kDown) return Gathered::kTooEarly;
+  if (driver == DriverIs::kDown) {
+    BiasedLock::Prepare();  // of the tables of chunks
+    return Gathered::kTooEarly;
+  }
   const Gathered gathered = ListDevices(work, driver);
   if (gathered == Gathered::kAll) JoinNvml(work);
   return gathered;

@@ -19,6 +19,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from gpufence import limits_file
+from gpufence.limits_bytes import EVERY_GPU, Amounts
+from gpufence.terms import Priority, Terms
 
 from .conftest import Finished, Sim
 
@@ -376,3 +379,18 @@ def test_the_pods_class_of_service_is_a_priority(
     assert done.facts["init"] == 0, done.stderr
     assert said in done.stderr
     assert said or "priority" not in done.stderr
+
+
+def test_nothing_that_is_set_is_above_the_class_of_service(
+    two: Sim, hypervisor: Hypervisor
+) -> None:
+    hypervisor.service = "Low"
+    path = limits_file.prepare((hypervisor.folder,), "pod")
+    high = {EVERY_GPU: Amounts(terms=Terms(Priority.HIGH))}
+    limits_file.change(path, os.getuid(), 0, lambda _: high, lambda *_: None, replace_damaged=False)
+
+    env = {"GPUFENCE_LOG_LEVEL": "info", "GPUFENCE_CORE_LIMIT": "50", "GPUFENCE_CONTAINER": "pod"}
+    done = probe(two, hypervisor, **env)
+
+    assert "priority low" in done.stderr
+    assert "priority high" not in done.stderr

@@ -29,6 +29,7 @@ def test_a_container_without_a_program_shows_what_is_set_for_it(
     prepared = {
         "name": "train",
         "running": False,
+        "frozen": False,
         "region": None,
         "set": {"all": amounts} if amounts else {},
         "gpus": [],

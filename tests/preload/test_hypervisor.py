@@ -35,7 +35,7 @@ mount -t tmpfs none /run
 mkdir -p /run/secrets/kubernetes.io/serviceaccount
 [ -z "$TOKEN" ] || printf '%s\\n' "$TOKEN" > /run/secrets/kubernetes.io/serviceaccount/token
 unset TOKEN
-exec "$0"
+exec "$0" "$@"
 """
 
 pytestmark = pytest.mark.skipif(
@@ -109,6 +109,11 @@ class Hypervisor:
             else:
                 self.answer(self, connection)
 
+    def pids(self) -> list[int]:
+        """The processes that were asked about, in the order of the requests."""
+        starts = (request.partition("container_pid=")[2] for request in self.requests)
+        return [int(start.split("&")[0].split(" ")[0]) for start in starts]
+
     def register(self) -> None:
         """Write the file that holds the pod's limits."""
         (self.folder / "shm").write_bytes(shared_file(self.memory_bytes, self.gpus))
@@ -140,8 +145,10 @@ def uuids(sim: Sim) -> list[str]:
     return [f"GPU-{uuid.UUID(each['uuid'])}" for each in sim.run("sim_devices").facts["devices"]]
 
 
-def probe(sim: Sim, made: Hypervisor, **env: str) -> Finished:
-    """limit_probe in a pod of that hypervisor."""
+def probe(
+    sim: Sim, made: Hypervisor, words: tuple[str, ...] = ("limit_probe",), **env: str
+) -> Finished:
+    """A program of the tests with its words in a pod of that hypervisor."""
     tool = shutil.which("unshare")
     if tool is None or subprocess.run([tool, "--mount", "true"], check=False).returncode != 0:
         pytest.skip("this machine does not allow `unshare --mount`")
@@ -152,10 +159,11 @@ def probe(sim: Sim, made: Hypervisor, **env: str) -> Finished:
         "HYPERVISOR_PORT": str(made.port),
         "SHM_PATH": str(made.folder),
         "TOKEN": TOKEN,
+        "CONTAINER_NAME": "",
         **env,
     }
-    program = sim.build / "tests" / "limit_probe"
-    return sim.run(tool, "--mount", "sh", "-ec", SCRIPT, program, preload=True, env=own)
+    program = [sim.build / "tests" / words[0], *words[1:]]
+    return sim.run(tool, "--mount", "sh", "-ec", SCRIPT, *program, preload=True, env=own)
 
 
 def refusal(done: Finished) -> str:
@@ -174,13 +182,23 @@ def test_the_hypervisor_is_asked_once_and_what_it_then_shares_holds(
 
     assert (done.facts["init"], done.stderr) == (0, "")
     assert [done.facts[f"granted {device}"] for device in range(2)] == [GIB, GIB]
-    assert len(hypervisor.requests) == 1
-    line, *headers = hypervisor.requests[0].splitlines()
-    pid = line.partition("container_pid=")[2].partition("&")[0]
-    assert line == (f"GET /api/v1/pod?container_pid={pid}&container_name=a%20b%2F%C3%A9 HTTP/1.1")
-    assert int(pid) > 1
-    assert f"Authorization: Bearer {TOKEN}" in headers
-    assert f"Host: 127.0.0.1:{hypervisor.port}" in headers
+    assert len(hypervisor.requests) == 2
+    pid = hypervisor.pids()[0]
+    lines = [request.splitlines()[0] for request in hypervisor.requests]
+    query = f"?container_pid={pid}&container_name=a%20b%2F%C3%A9 HTTP/1.1"
+    assert lines == ["GET /api/v1/pod" + query, "POST /api/v1/process" + query]
+    assert pid > 1
+    for request in hypervisor.requests:
+        assert f"Authorization: Bearer {TOKEN}" in request.splitlines()
+        assert f"Host: 127.0.0.1:{hypervisor.port}" in request.splitlines()
+    assert "Content-Length: 0" in hypervisor.requests[1].splitlines()
+
+
+def test_without_a_containers_name_no_process_is_told_of(two: Sim, hypervisor: Hypervisor) -> None:
+    done = probe(two, hypervisor)
+
+    assert (done.facts["init"], done.stderr) == (0, "")
+    assert [request.split("?")[0] for request in hypervisor.requests] == ["GET /api/v1/pod"]
 
 
 @pytest.mark.parametrize(
@@ -283,6 +301,62 @@ def test_any_other_answer_refuses_with_one_line(
         "Let its node agent run, or unset HYPERVISOR_IP and set limits here"
     )
     assert len(hypervisor.requests) == 1
+
+
+def test_a_forked_child_is_told_of_and_goes_by_its_parents_answer(
+    two: Sim, hypervisor: Hypervisor
+) -> None:
+    done = probe(two, hypervisor, ("sim_fork", "after"), CONTAINER_NAME="c")
+
+    assert done.stderr == ""
+    parent, *others = hypervisor.pids()
+    ways = [request.partition(" ")[0] for request in hypervisor.requests]
+    assert ways[:3] == ["GET", "POST", "POST"]
+    assert ways.count("GET") == 1
+    assert others[0] == parent
+    assert len(set(others)) == len(others)
+
+
+def knows_the_pod_and(
+    then: Callable[[Hypervisor, socket.socket], None],
+) -> Callable[[Hypervisor, socket.socket], None]:
+    """Answer what is asked of the pod, and the other requests so."""
+
+    def answer(made: Hypervisor, connection: socket.socket) -> None:
+        if not made.requests[-1].startswith("GET "):
+            return then(made, connection)
+        made.register()
+        return connection.sendall(ok(made.body()))
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (never, "does not answer in time"),
+        (says(b""), NOT_WHOLE),
+        (says(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"), "refuses to answer"),
+        (says(ok(b"[]")), ELSE),
+        (says(ok(b'{"success": false, "data": null, "message": "no"}')),
+         "does not find this process"),
+    ],
+)  # fmt: skip
+def test_a_process_that_the_hypervisor_does_not_take_in_is_refused(
+    two: Sim,
+    hypervisor: Hypervisor,
+    answer: Callable[[Hypervisor, socket.socket], None],
+    why: str,
+) -> None:
+    hypervisor.answer = knows_the_pod_and(answer)
+
+    done = probe(two, hypervisor, CONTAINER_NAME="c")
+
+    assert refusal(done) == (
+        f"vgpu.rs's hypervisor at 127.0.0.1 port {hypervisor.port} {why}. "
+        "Let its node agent run, or unset HYPERVISOR_IP and set limits here"
+    )
+    assert len(hypervisor.requests) == 2
 
 
 def test_a_hypervisor_that_is_not_there_refuses(two: Sim, hypervisor: Hypervisor) -> None:

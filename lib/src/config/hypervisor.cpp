@@ -1,6 +1,6 @@
 // vgpu.rs's hypervisor, asked as its own limiter asks: GET /api/v1/pod with the pod's token makes
 // it write the shared file, and its answer names the GPUs that the container may use, and its class
-// of service. Must not know what the file holds.
+// of service. POST /api/v1/process makes a process known to it. Must not know what the file holds.
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -22,9 +22,22 @@ namespace {
 using Step = JsonMembers::Step;
 using Kind = JsonMembers::Kind;
 
+struct Request {
+  const char* what;
+  const char* headers;
+  const char* refused;  // what a "success" of false says of the server
+  uint64_t patience_ns;
+};
+
 constexpr const char* kTokenPath = "/var/run/secrets/kubernetes.io/serviceaccount/token";
-constexpr uint64_t kPatienceNs = 5'000'000'000;
+// It looks for a process among all of the node's, for five seconds at most.
+constexpr Request kPod = {"GET /api/v1/pod", "", "does not know this pod", 5'000'000'000};
+constexpr Request kProcess = {"POST /api/v1/process", "Content-Length: 0\r\n",
+                              "does not find this process", 10'000'000'000};
 constexpr const char* kFix = "Let its node agent run, or unset HYPERVISOR_IP and set limits here";
+
+// The process that was made known; a forked child is another.
+constinit std::atomic<int> known_process{0};
 
 // What is gone by once it was answered.
 struct Told {
@@ -152,20 +165,24 @@ struct Server {
   uint16_t port;
 };
 
+std::string_view ContainerName(const Reading& reading) {
+  return TextOf(reading.statements(), Dialect::kVgpuRs, Setting::kContainerName);
+}
+
 // Writes the request into the scratch; empty: it does not fit.
-std::string_view WriteRequest(Reading* reading, const Server& server, std::string_view token) {
+std::string_view WriteRequest(Reading* reading, const Server& server, const Request& request,
+                              std::string_view token) {
   auto& buffer = reading->scratch->request;
   char name[3 * 128 + 1];
-  const std::string_view container =
-      TextOf(reading->statements(), Dialect::kVgpuRs, Setting::kContainerName);
-  if (!Escape(container, name, sizeof name)) return {};
+  if (!Escape(ContainerName(*reading), name, sizeof name)) return {};
   const bool six = strchr(server.address, ':') != nullptr;
   const int length = snprintf(
       buffer, sizeof buffer,
-      "GET /api/v1/pod?container_pid=%d%s%s HTTP/1.1\r\nHost: %s%s%s:%u\r\n"
+      "%s?container_pid=%d%s%s HTTP/1.1\r\nHost: %s%s%s:%u\r\n%s"
       "Authorization: Bearer %.*s\r\nAccept: application/json\r\nConnection: close\r\n\r\n",
-      getpid(), name[0] != '\0' ? "&container_name=" : "", name, six ? "[" : "", server.address,
-      six ? "]" : "", unsigned{server.port}, static_cast<int>(token.size()), token.data());
+      request.what, getpid(), name[0] != '\0' ? "&container_name=" : "", name, six ? "[" : "",
+      server.address, six ? "]" : "", unsigned{server.port}, request.headers,
+      static_cast<int>(token.size()), token.data());
   if (length < 0 || static_cast<size_t>(length) >= sizeof buffer) return {};
   return {buffer, static_cast<size_t>(length)};
 }
@@ -189,31 +206,48 @@ void GoBy(const Told& told, Reading* reading) {
   memcpy(reading->class_of_service, told.class_of_service, sizeof reading->class_of_service);
 }
 
-bool Ask(Reading* reading, const Server& server) {
-  if (kept_state.load(std::memory_order_acquire) == 2) {
-    GoBy(kept, reading);
-    return true;
-  }
+// False: the complaint says why there is no such answer.
+bool AskFor(Reading* reading, const Server& server, const Request& request, Answer* answer) {
   std::string_view token;
   if (!ReadToken(reading, &token)) return false;
   const char* asked = reading->claims->hypervisor;
-  const std::string_view request = WriteRequest(reading, server, token);
-  if (request.empty()) {
+  const std::string_view text = WriteRequest(reading, server, request, token);
+  if (text.empty()) {
     return reading->complaint.Say("CONTAINER_NAME is too long to ask %s with. Shorten it", asked);
   }
   auto& buffer = reading->scratch->answer;
   std::string_view body;
-  const HttpQuestion question{server.address, server.port, request, NowNs() + kPatienceNs};
+  const HttpQuestion question{server.address, server.port, text, NowNs() + request.patience_ns};
   const char* wrong = AskHttp(question, buffer, sizeof buffer, &body);
-  Answer answer{};
-  if (wrong == nullptr && !ReadAnswer(body, &answer)) wrong = "answers with something else";
-  if (wrong == nullptr && !answer.success) wrong = "does not know this pod";
-  if (wrong == nullptr && !answer.has_gpus) wrong = "names no GPUs for this pod";
-  if (wrong != nullptr) {
-    return reading->complaint.Say("vgpu.rs's hypervisor at %s %s. %s", asked, wrong, kFix);
+  if (wrong == nullptr && !ReadAnswer(body, answer)) wrong = "answers with something else";
+  if (wrong == nullptr && !answer->success) wrong = request.refused;
+  if (wrong == nullptr && &request == &kPod && !answer->has_gpus)
+    wrong = "names no GPUs for this pod";
+  if (wrong == nullptr) return true;
+  return reading->complaint.Say("vgpu.rs's hypervisor at %s %s. %s", asked, wrong, kFix);
+}
+
+bool AskForPod(Reading* reading, const Server& server) {
+  if (kept_state.load(std::memory_order_acquire) == 2) {
+    GoBy(kept, reading);
+    return true;
   }
+  Answer answer{};
+  if (!AskFor(reading, server, kPod, &answer)) return false;
   Keep(answer.told);
   GoBy(answer.told, reading);
+  return true;
+}
+
+// Once the pod is known. By the container's name only: the request is none without, and vgpu.rs's
+// limiter sends none.
+bool TellOfProcess(Reading* reading, const Server& server) {
+  const int own = getpid();
+  if (ContainerName(*reading).empty()) return true;
+  if (known_process.load(std::memory_order_relaxed) == own) return true;
+  Answer answer{};
+  if (!AskFor(reading, server, kProcess, &answer)) return false;
+  known_process.store(own, std::memory_order_relaxed);
   return true;
 }
 
@@ -252,7 +286,8 @@ bool ReadHypervisor(Reading* reading) {
   }
   snprintf(reading->claims->hypervisor, sizeof reading->claims->hypervisor, "%s port %u",
            server.address, unsigned{server.port});
-  return !reading->sources->asks || Ask(reading, server);
+  if (!reading->sources->asks) return true;
+  return AskForPod(reading, server) && TellOfProcess(reading, server);
 }
 
 }  // namespace gpufence

@@ -18,6 +18,8 @@ CONTEXT = 526
 ROOM = LIMIT - CONTEXT
 PIECE = 64
 ROUNDS = 20
+CHUNK = 2
+POOL_BLOCK = 32
 
 
 def limited(folder: Path, **env: str) -> dict[str, str]:
@@ -60,6 +62,28 @@ def test_what_a_jump_kept_from_being_freed_stays_charged(
 
     assert done.facts["room"] == ROOM - ROUNDS * PIECE
     assert done.facts["other room"] == ROOM - ROUNDS * PIECE
+
+
+@pytest.mark.parametrize(
+    ("call", "most_lost"),
+    [
+        ("cuMemAlloc_v2", CHUNK),
+        ("cuMemAllocPitch_v2", CHUNK),
+        ("cuMemAllocManaged", CHUNK),
+        ("cuArrayCreate_v2", CHUNK),
+        ("cuMemAllocAsync", POOL_BLOCK),
+    ],
+)
+def test_what_a_jump_lost_comes_back_with_the_processs_end(
+    sim: Sim, tmp_path: Path, call: str, most_lost: int
+) -> None:
+    done = sim.run("callbacks", "lose", call, preload=True, env=limited(tmp_path))
+
+    assert done.stderr == ""
+    assert done.facts["calls"] == ROUNDS
+    assert 0 <= ROOM - done.facts["room"] <= ROUNDS * most_lost
+    assert done.facts["held"] <= LIMIT
+    assert done.facts["later"] == ROOM
 
 
 @pytest.mark.parametrize(

@@ -199,21 +199,13 @@ class Watcher:
             for member in seat.tenant.members
             if member.owner.life is Life.ALIVE or self.all_of_them
         ]
-        return Container(
-            name=f"#{seat.tenant.key:016x}",
-            pod=self._pod(member.owner for member in members),
+        return _unseen(
+            key=seat.tenant.key,
             alive=seat.tenant.alive,
-            memory_known=False,
-            limit_bytes=None,
-            used_bytes=0,
-            orphan_bytes=0,
-            oversold=False,
-            unified_bytes=0,
-            share_bytes=None,
-            shares=in_force.shares(seat.tenant.shares, Amounts(), region.NO_CEILING),
+            shares=seat.tenant.shares,
             charged_ns=seat.tenant.charged_ns,
             has_turn=seat.has_turn,
-            activity=Activity(),
+            pod=self._pod(member.owner for member in members),
             processes=tuple(self._process(member.owner, None, False) for member in members),
         )
 
@@ -250,10 +242,32 @@ class Watcher:
 
 def _noticed(notice: notices.Notice) -> Container:
     """A container whose files cannot be seen from here, as it tells its neighbours."""
-    return Container(
-        name=f"#{notice.author:016x}",
-        pod=Pod(),
+    return _unseen(
+        key=notice.author,
         alive=notice.alive,
+        shares=notice.shares,
+        charged_ns=notice.charged_ns,
+        has_turn=notice.holds_turn,
+        pod=Pod(),
+        processes=(),
+    )
+
+
+def _unseen(
+    *,
+    key: int,
+    alive: bool,
+    shares: core_file.Shares | None,
+    charged_ns: int,
+    has_turn: bool,
+    pod: Pod,
+    processes: tuple[Process, ...],
+) -> Container:
+    """A container whose region cannot be seen from here: only its key and its shares are known."""
+    return Container(
+        name=f"#{key:016x}",
+        pod=pod,
+        alive=alive,
         memory_known=False,
         limit_bytes=None,
         used_bytes=0,
@@ -261,11 +275,11 @@ def _noticed(notice: notices.Notice) -> Container:
         oversold=False,
         unified_bytes=0,
         share_bytes=None,
-        shares=in_force.shares(notice.shares, Amounts(), region.NO_CEILING),
-        charged_ns=notice.charged_ns,
-        has_turn=notice.holds_turn,
+        shares=in_force.shares(shares, Amounts(), region.NO_CEILING),
+        charged_ns=charged_ns,
+        has_turn=has_turn,
         activity=Activity(),
-        processes=(),
+        processes=processes,
     )
 
 

@@ -314,6 +314,19 @@ def test_a_graph_of_deep_kernels_pays_for_their_stack_when_it_is_instantiated(
         fence.refused("create", "device", 4 * GIB - DEEP + 32 * MIB)
 
 
+@pytest.mark.parametrize("depth", [1, 15, 16, 17, 33, 100])
+def test_kernels_of_child_graphs_pay_for_their_stack_however_deep(
+    bare: Sim, state: Path, depth: int
+) -> None:
+    with handles(bare, state) as fence:
+        graph = fence.make("nest", fence.make("kernels", "deep", 3), depth)
+        before = fence.charged()
+
+        fence.refused("instantiate", "flags", graph)
+
+        assert fence.charged() == before
+
+
 @pytest.mark.parametrize("form", ["v2", "generic"])
 def test_a_deeper_kernel_in_a_nodes_place_is_refused_without_room(
     bare: Sim, state: Path, form: str

@@ -11,6 +11,7 @@
 //   graph WHAT BYTES...          code, graph: allocation nodes, freed in it ("free") or not
 //   ("keep") record BYTES                 the same by capturing cuMemAllocAsync and cuMemFreeAsync
 //   kernels NAME COUNT           code, graph of kernels: plain, deep (8 KiB a thread), deepest
+//   nest GRAPH DEPTH             code, graph that holds this one so deep in child graphs
 //   exchange FORM E G NAME       gives the first node of G another kernel in E
 //   instantiate FORM G           code, executable, written
 //   run FORM E | in_capture E | update FORM E G | end E | end_graph G | trim | give | sync
@@ -224,6 +225,19 @@ void MakeKernels(Words& words) {
   Answer(CUDA_SUCCESS, Number(graph));
 }
 
+void Nest(Words& words) {
+  auto inner = As<CUgraph>(words.Next());
+  CUgraphNode node = nullptr;
+  CUresult code = CUDA_SUCCESS;
+  for (uint64_t depth = words.Next(); depth > 0 && code == CUDA_SUCCESS; --depth) {
+    CUgraph outer = nullptr;
+    MUST(cuGraphCreate(&outer, 0));
+    code = cuGraphAddChildGraphNode(&node, outer, nullptr, 0, inner);
+    inner = outer;
+  }
+  Answer(code, Number(inner));
+}
+
 void Exchange(Words& words) {
   const std::string form = words.Text();
   const auto exec = As<CUgraphExec>(words.Next());
@@ -353,6 +367,7 @@ void Perform(const std::string& what, Words& words) {
   if (what == "graph") return MakeGraph(words);
   if (what == "record") return RecordGraph(words);
   if (what == "kernels") return MakeKernels(words);
+  if (what == "nest") return Nest(words);
   if (what == "exchange") return Exchange(words);
   if (what == "instantiate") return Instantiate(words);
   if (what == "run") return Run(words);

@@ -17,7 +17,7 @@ namespace {
 
 constexpr auto kUnknownType = static_cast<CUgraphNodeType>(0x7fffffff);  // no header has it
 
-// Deeper than any program nests child graphs; a bound on the stack.
+// How deep child graphs are walked on the stack; those beyond come after the others.
 constexpr int kMostDepth = 16;
 
 // Addresses that blocks cover.
@@ -34,6 +34,7 @@ struct Walk {
   Spans spans;
   size_t first = 0;
   int depth = 0;
+  Room<CUgraph> deeper;
   CUcontext context = nullptr;  // of the last kernel
   Names names = Names::kSkip;
 };
@@ -110,12 +111,7 @@ void VisitKernel(CUgraphNode node, Walk* walk) {
   walk->needs->stack_bytes = std::max(walk->needs->stack_bytes, StackOf(function));
 }
 
-bool VisitChild(CUgraphNode node, Walk* walk, uint32_t* steps) {
-  CUgraph child = nullptr;
-  if (walk->depth == kMostDepth ||
-      real::cuGraphChildGraphNodeGetGraph(node, &child) != CUDA_SUCCESS) {
-    return true;
-  }
+bool VisitWithin(CUgraph child, Walk* walk, uint32_t* steps) {
   const size_t first = walk->first;
   walk->first = walk->spans.size();
   ++walk->depth;
@@ -124,6 +120,24 @@ bool VisitChild(CUgraphNode node, Walk* walk, uint32_t* steps) {
   walk->spans.Shorten(walk->first);
   walk->first = first;
   return went;
+}
+
+bool VisitChild(CUgraphNode node, Walk* walk, uint32_t* steps) {
+  CUgraph child = nullptr;
+  if (real::cuGraphChildGraphNodeGetGraph(node, &child) != CUDA_SUCCESS) return true;
+  if (walk->depth < kMostDepth) return VisitWithin(child, walk, steps);
+  *steps = 1;
+  return walk->deeper.Push(child);
+}
+
+// Their steps count as if each came by itself.
+bool VisitDeeper(Walk* walk) {
+  for (size_t i = 0; i < walk->deeper.size(); ++i) {
+    uint32_t steps = 0;
+    if (!VisitWithin(walk->deeper.begin()[i], walk, &steps)) return false;
+    if (steps > 1) walk->needs->steps += steps - 1;
+  }
+  return true;
 }
 
 // All kernels of the bodies are of the node's own context, which drivers tell since CUDA 13.2.
@@ -217,8 +231,8 @@ bool VisitAll(CUgraph graph, Walk* walk, uint32_t* steps) {
 }  // namespace
 
 bool MeasureGraph(Fence* fence, CUgraph graph, GraphNeeds* needs, Names names) {
-  Walk walk = {.fence = fence, .needs = needs, .spans = {}, .names = names};
-  return VisitAll(graph, &walk, &needs->steps);
+  Walk walk = {.fence = fence, .needs = needs, .spans = {}, .deeper = {}, .names = names};
+  return VisitAll(graph, &walk, &needs->steps) && VisitDeeper(&walk);
 }
 
 }  // namespace gpufence

@@ -149,7 +149,14 @@ def test_definitions_are_told_from_calls(text: str, line: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "reason"), [("cuX", "one name"), ("cuYes_v2", "a family"), ("cuZ", "")]
+    ("name", "reason"),
+    [
+        ("cuX", "one name"),
+        ("cuY", "a family"),
+        ("cuY_v2_ptsz", "a family"),
+        ("cuYes_v2", ""),
+        ("cuZ", ""),
+    ],
 )
 def test_reason_of_a_deliberate_passthrough_is_told(name: str, reason: str, tmp_path: Path) -> None:
     (tmp_path / "passthrough.txt").write_text("# why\ncuX : one name\ncuY* : a family\n")

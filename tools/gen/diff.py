@@ -79,7 +79,7 @@ def judged(api: Path) -> changes.Judgement:
     texts = [path.read_text(encoding="utf-8") for path in sorted(folder.rglob("*.cpp"))]
 
     def handled(name: str) -> str:
-        rule = rules.naming(name, passed)
+        rule = rules.of_family(name, passed)
         if rule is not None:
             return rule.reason
         mentioning = (text for text in texts if name in text)

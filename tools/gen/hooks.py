@@ -57,7 +57,7 @@ def passthrough_reason(api_dir: Path, name: str) -> str:
     path = api_dir / PASSTHROUGH
     if not path.is_file():
         return ""
-    rule = rules.naming(name, rules.read(path.read_text(encoding="utf-8"), PASSTHROUGH))
+    rule = rules.of_family(name, rules.read(path.read_text(encoding="utf-8"), PASSTHROUGH))
     return rule.reason if rule else ""
 
 

@@ -9,6 +9,7 @@ import fnmatch
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from . import naming as names
 from .errors import HookgenError
 
 
@@ -44,3 +45,12 @@ def read(text: str, file: str) -> tuple[Rule, ...]:
 def naming(name: str, rules: Iterable[Rule]) -> Rule | None:
     """The first rule that names a function; none for most."""
     return next((rule for rule in rules if fnmatch.fnmatchcase(name, rule.pattern)), None)
+
+
+def of_family(name: str, rules: Iterable[Rule]) -> Rule | None:
+    """The same of a table in which `BASE*` stands for the variants of one base, not for a prefix.
+
+    As findsyms reads passthrough.txt: `cuGraphDestroy*` says nothing of cuGraphDestroyNode.
+    """
+    own = (name, f"{names.split(name).base}*")
+    return next((rule for rule in rules if rule.pattern in own), None)

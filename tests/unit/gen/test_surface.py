@@ -54,6 +54,14 @@ def test_parts_of_a_gpu_reach_enforced_functions() -> None:
     assert fact.via == "cuGraphAddMemAllocNode"
 
 
+def test_a_function_is_not_passed_through_by_the_beginning_of_its_name() -> None:
+    handled = diff.judged(API).handled
+
+    assert handled("cuGraphDestroy")
+    assert handled("cuGraphDestroy_v9_ptsz")
+    assert handled("cuGraphDestroyAtOnce") == ""
+
+
 def test_everything_committed_is_judged() -> None:
     assert list(verify.unjudged(texts(), API)) == []
 

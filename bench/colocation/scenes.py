@@ -196,6 +196,8 @@ SCENES = (
         ),
         times=2,
     ),
+    Scene("generate at 15", (Tenant("generate", 15),), FAIR),
+    Scene("generate+generate 15/15", (Tenant("generate", 15), Tenant("generate", 15)), FAIR),
     Scene("bursts 130/130 ms at 30", (Tenant("bursts 5000 130 130", 30),), FAIR, times=2),
     Scene("bursts 90/70 ms at 60", (Tenant("bursts 5000 90 70", 60),), FAIR, times=2),
     Scene("bursts 100/230 ms at 25", (Tenant("bursts 31000 100 230", 25),), FAIR, times=2),

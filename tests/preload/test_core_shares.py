@@ -87,6 +87,11 @@ def test_containers_share_a_device_in_virtual_time(build: Path, world: str) -> N
         run(build / "tests" / "core_turns", world, seed)
 
 
+@pytest.mark.parametrize("case", ["launching", "waiting", "pausing"])
+def test_who_did_not_run_keeps_its_claim_and_who_paused_does_not(build: Path, case: str) -> None:
+    run(build / "tests" / "core_stalls", case)
+
+
 def test_everybody_gets_on_when_processes_are_killed_and_stopped(
     build: Path,
     folder: Path,  # noqa: F811

@@ -1,4 +1,7 @@
-"""The parts of markers alone (tests/programs/marker_cases.cpp), each case a promise."""
+"""The parts of markers alone, each case a promise.
+
+tests/programs/marker_cases.cpp and marker_places.cpp, over a driver of a few lines.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +22,31 @@ CASES = [
     "no_room",
     "stream_ends",
 ]
+PLACES = [
+    "empty_first",
+    "busy_stay",
+    "taken_back_once",
+    "done_is_reckoned",
+    "running_is_paid_for",
+    "full_runs_on",
+    "steps_pause",
+    "waits_for_the_host",
+    "meeting_ends",
+    "untimed_is_not_told",
+    "waiters_tell",
+    "host_is_not_asked",
+    "recording_is_left_alone",
+    "first_launch_is_awaited",
+    "gone_is_not_asked",
+]
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_markers_keep_their_promise(build: Path, case: str) -> None:
-    command = [str(build / "tests" / "marker_cases"), case]
+@pytest.mark.parametrize(
+    ("program", "case"),
+    [("marker_cases", case) for case in CASES] + [("marker_places", case) for case in PLACES],
+)
+def test_markers_keep_their_promise(build: Path, program: str, case: str) -> None:
+    command = [str(build / "tests" / program), case]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
     assert (done.returncode, done.stderr) == (0, "")

@@ -76,15 +76,16 @@ void CollectTail(Markers* markers, MarkedStream* stream, const StreamLook& look)
   }
   if (IsToldByHost(*stream, launches, look.now_ns)) return;
   const uint64_t estimate_ns = stream->run_begin_ns + launches * stream->ns_per_launch;
+  // Of these launches; a marker behind them takes both.
+  const uint32_t steps = stream->steps.load(std::memory_order_relaxed);
+  const bool meets = stream->meets.load(std::memory_order_relaxed);
   const bool is_idle = AskTail(markers, stream, launches, estimate_ns, look);
   if (is_idle && stream->waited.is_waited_for) return;
   uint64_t end_ns = look.now_ns;
   if (is_idle && stream->ns_per_launch != 0) end_ns = std::min(end_ns, estimate_ns);
   if (stream->is_timed) {
-    const uint32_t steps = stream->steps.load(std::memory_order_relaxed);
     if (!is_idle) end_ns -= kClockDoubtNs;
     const uint64_t host_ns = look.alone ? end_ns - std::min(end_ns, stream->run_begin_ns) : 0;
-    const bool meets = stream->meets.load(std::memory_order_relaxed);
     TellRunning(stream, {launches, steps, stream->LeadNs(), 0, host_ns, meets}, end_ns, look);
   }
   if (is_idle) GoIdle(markers, stream, word, look.now_ns);

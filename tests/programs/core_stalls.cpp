@@ -1,6 +1,6 @@
 // link: state
-// Who does not run for a while in the middle of its work keeps its claim to the GPU; who pauses does
-// not. The threads of a container on a crowded machine are such, and a CPU quota makes them.
+// Who does not run for a while in the middle of its work keeps its claim to the GPU; who pauses
+// does not. The threads of a container on a crowded machine are such, and a CPU quota makes them.
 //
 //   core_stalls CASE
 #include "core_world.h"

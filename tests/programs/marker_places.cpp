@@ -145,8 +145,8 @@ bool IsIdle(Markers* markers, const MarkedStream& stream) {
   return !Runs(stream) && LaunchesIn(stream) == 0 && !markers->streams.IsActive(&stream);
 }
 
-// Seen done, it ran for as long as its launches take, less the pauses between them; or until now, if
-// that is less.
+// Seen done, it ran for as long as its launches take, less the pauses between them; or until now,
+// if that is less.
 void DoneIsReckoned() {
   const auto markers = NewMarkers();
   MarkedStream* stream = LaunchedInto(markers.get(), 3, 100 * kLaunchNs);

@@ -186,6 +186,26 @@ void PidReuse() {
   StatusOf(other);
 }
 
+// Process 1 of a container that was made anew under its name: the number lives, its owner does not.
+void DeadLimit() {
+  CHECK_EQ(StatusOf(InChild([] {
+             const Member* own = NewMember(folder, kLimitBytes / 4);
+             own->file.region->processes[own->slot].pid.store(1, std::memory_order_release);
+           })),
+           0);
+  Member* member = NewMember(folder, kLimitBytes);
+  CHECK_EQ(member->slot, 1);
+  CHECK_EQ(member->account.LimitBytes(), kLimitBytes);
+  const pid_t other = InChild([] {
+    NewMember(folder, kLimitBytes / 2);
+    pause();
+  });
+  while (member->account.LimitBytes() == kLimitBytes) usleep(1000);
+  CHECK_EQ(member->account.LimitBytes(), kLimitBytes / 2);
+  kill(other, SIGKILL);
+  StatusOf(other);
+}
+
 // A daemon closes all descriptors: it stays alive and charged, and other files stay untouched.
 void ClosedDescriptor() {
   Member* member = NewMember(folder, kLimitBytes);
@@ -221,9 +241,8 @@ void DeadAsking() {
     kill(getpid(), SIGKILL);
   });
   CHECK_EQ(StatusOf(asker), 128 + SIGKILL);
-  CHECK_EQ(member->account.LimitBytes(), 8 * kMiB);
-  CHECK(member->account.Reserve(64 * kMiB));
   CHECK_EQ(member->account.LimitBytes(), kLimitBytes);
+  CHECK(member->account.Reserve(64 * kMiB));
 }
 
 // A stopped process that is asking holds nobody up for long, and costs no more than it asks for.
@@ -364,6 +383,7 @@ constexpr Case kCases[] = {
     {"raw_clone", RawClone},
     {"orphan", Orphan},
     {"pid_reuse", PidReuse},
+    {"dead_limit", DeadLimit},
     {"closed_descriptor", ClosedDescriptor},
     {"dead_asking", DeadAsking},
     {"stopped_asking", StoppedAsking},

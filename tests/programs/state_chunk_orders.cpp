@@ -233,6 +233,7 @@ void* MapWipedOnFork(size_t bytes) {
 void UnmapWipedOnFork(void*, size_t) {}
 
 uint32_t ReclaimDead(const RegionFile&, uint32_t, Effort) { return 0; }
+uint32_t ReclaimDeadStricter(const RegionFile&, uint32_t, uint32_t) { return 0; }
 bool HeldByDescriptors(const RegionFile&, uint32_t, uint64_t*) { return false; }
 
 void PublishLimit(Region*, uint32_t, uint32_t, uint64_t) {}

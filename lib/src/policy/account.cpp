@@ -37,8 +37,10 @@ void Account::Open(const RegionFile& file, uint32_t row, uint32_t slot, uint16_t
 
 void Account::ReadNewLimits() {
   const std::atomic<uint32_t>& epoch = file_.region->header.limit_epoch;
-  // One thread at a time: a slow one must not put an old limit under a new epoch.
   const Uncancelled during;
+  // Looked for whenever somebody publishes, since whoever died said nothing.
+  ReclaimDeadStricter(file_, slot_, row());
+  // One thread at a time: a slow one must not put an old limit under a new epoch.
   SpinGuard guard(&limit_lock_);
   const uint32_t now = epoch.load(std::memory_order_acquire);
   const uint64_t limit_bytes = LimitNow();

@@ -141,13 +141,17 @@ bool Claim(const RegionFile& file, uint32_t slot) {
   return false;
 }
 
-uint32_t ReclaimAll(const RegionFile& file, uint32_t own_slot, Effort effort) {
+bool IsAny(uint32_t) { return true; }
+
+template <typename Suspect>
+uint32_t ReclaimAll(const RegionFile& file, uint32_t own_slot, Effort effort, Suspect is_suspect) {
   uint32_t reclaimed = 0;
   const uint64_t own_namespace = OwnPidNamespace();
   const uint32_t end = file.region->header.high_slot.load(std::memory_order_acquire);
   for (uint32_t slot = 0; slot < end && slot < kMaxProcesses; ++slot) {
     const ProcessRecord& record = file.region->processes[slot];
     if (slot == own_slot || record.pid.load(std::memory_order_relaxed) == 0) continue;
+    if (!is_suspect(slot)) continue;
     if (Reclaim(file, slot, own_namespace, effort)) ++reclaimed;
   }
   return reclaimed;
@@ -191,6 +195,22 @@ uint32_t ClaimFreeSlot(const RegionFile& file) {
   return kNoSlot;
 }
 
+template <typename Suspect>
+uint32_t ReclaimThose(const RegionFile& mapped, uint32_t own_slot, Effort effort,
+                      Suspect is_suspect) {
+  if (mapped.fd < 0) return 0;
+  const CountedLock counted;
+  bool waited = false;
+  if (!TakeReclaimTurn(&waited)) return 0;
+  uint32_t reclaimed = 0;
+  if (!waited) {
+    const OpenDescriptor file(mapped);
+    if (file.usable()) reclaimed = ReclaimAll(file.file(), own_slot, effort, is_suspect);
+  }
+  reclaiming.store(false, std::memory_order_release);
+  return waited ? 1 : reclaimed;
+}
+
 }  // namespace
 
 uint32_t ClaimSlot(const RegionFile& file) {
@@ -206,17 +226,26 @@ uint32_t ClaimSlot(const RegionFile& file) {
 }
 
 uint32_t ReclaimDead(const RegionFile& mapped, uint32_t own_slot, Effort effort) {
-  if (mapped.fd < 0) return 0;
-  const CountedLock counted;
-  bool waited = false;
-  if (!TakeReclaimTurn(&waited)) return 0;
-  uint32_t reclaimed = 0;
-  if (!waited) {
-    const OpenDescriptor file(mapped);
-    if (file.usable()) reclaimed = ReclaimAll(file.file(), own_slot, effort);
+  return ReclaimThose(mapped, own_slot, effort, IsAny);
+}
+
+uint32_t ReclaimDeadStricter(const RegionFile& mapped, uint32_t own_slot, uint32_t row) {
+  const Word* limits = mapped.region->limits[row];
+  const Word* ratios = mapped.region->ratios[row];
+  const uint64_t claimed = limits[own_slot].load(std::memory_order_relaxed);
+  const uint64_t limit_bytes = claimed == 0 ? kNoLimit : claimed;
+  const uint64_t ratio = ratios[own_slot].load(std::memory_order_relaxed);
+  const auto is_stricter = [=](uint32_t slot) {
+    const uint64_t other = limits[slot].load(std::memory_order_relaxed);
+    return (other != 0 && other < limit_bytes) ||
+           ratios[slot].load(std::memory_order_relaxed) > ratio;
+  };
+  const uint32_t end = mapped.region->header.high_slot.load(std::memory_order_acquire);
+  for (uint32_t slot = 0; slot < end && slot < kMaxProcesses; ++slot) {
+    if (!is_stricter(slot)) continue;
+    return ReclaimThose(mapped, own_slot, Effort::kThorough, is_stricter);
   }
-  reclaiming.store(false, std::memory_order_release);
-  return waited ? 1 : reclaimed;
+  return 0;
 }
 
 bool IsOurFile(const RegionFile& file) { return IsSameFile(file.fd, file.device, file.inode); }

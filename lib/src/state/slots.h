@@ -34,6 +34,10 @@ uint32_t ClaimSlot(const RegionFile& file);
 // the descriptor too, as long as the file can be opened by its name.
 uint32_t ReclaimDead(const RegionFile& mapped, uint32_t own_slot, Effort effort);
 
+// The same of those alone whose limit on the row is lower than the own slot's, or whose ratio is
+// higher: what the dead published holds nobody. Costs no system call where there is none.
+uint32_t ReclaimDeadStricter(const RegionFile& mapped, uint32_t own_slot, uint32_t row);
+
 // True while the descriptor is still the region's. Daemons close all descriptors they have; the
 // lock lives on with the mapping, but another file's locks would prove nothing.
 bool IsOurFile(const RegionFile& file);
@@ -52,7 +56,7 @@ void PublishLimit(Region* region, uint32_t row, uint32_t slot, uint64_t limit_by
 void PublishCeilings(Region* region, uint32_t row, uint32_t slot, uint64_t memory_bytes,
                      uint32_t hard_share, uint32_t soft_share);
 
-// The lowest limit among living processes; kNoLimit when none has one.
+// The lowest limit among those who have a slot; kNoLimit when none has one.
 uint64_t LowestLimit(const Region* region, uint32_t row);
 
 // The same for the ratio by which memory is oversold, in thousandths; 0: it is not. The highest

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -26,6 +27,11 @@ from .test_views import GIB, MIB, Viewer
 LIMIT = GIB
 OUT_OF_MEMORY = 2
 NOBODY = 65534
+CONFIG = "/etc/gpufence/gpufence.conf"
+
+needs_nsenter = pytest.mark.skipif(
+    shutil.which("nsenter") is None, reason="this machine has no nsenter"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +209,62 @@ def test_a_mounted_library_that_is_missing_leaves_one_warning_and_no_limit(box: 
     assert "cannot be preloaded" in done.stderr
 
 
+# Who comes in: process 1 is root's, so that only root may read what it was given.
+COMERS = [(own_pids, uid) for own_pids in (True, False) for uid in (0, NOBODY)]
+
+
+def cleared(box: Box, uid: int) -> tuple[str, ...]:
+    """The beginning of a command line: another user, and nothing of the container's variables."""
+    kept = ("GPUFENCE_SIM_", "LD_LIBRARY_PATH", "PATH")
+    driver = [f"{name}={text}" for name, text in box.environment().items() if name.startswith(kept)]
+    user = ("setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups")
+    return (*user, "env", "-i", *driver)
+
+
+@needs_nsenter
+@pytest.mark.parametrize(("own_pids", "uid"), COMERS)
+def test_whoever_comes_in_is_held_as_those_who_are_there(
+    box: Box, own_pids: bool, uid: int
+) -> None:
+    """Also where nothing but variables gave the limit, of which the newcomer knows none."""
+    mounts = [each for each in box.imitation.mounts if each["containerPath"] != CONFIG]
+    box = box.but(own_pids=own_pids, mounts=mounts)
+    with box.start("setpriv", "--reuid=0") as first:
+        first.does("alloc", 640 * MIB)
+        with box.enter(first, *cleared(box, uid)) as second:
+            seen = second.ask("info")[1:3]
+            refused = second.ask("alloc", 512 * MIB)
+
+    assert (seen, refused) == ([LIMIT - 640 * MIB, LIMIT], [OUT_OF_MEMORY])
+
+
+@needs_nsenter
+def test_a_limit_that_was_taken_over_outlives_whom_it_came_from(box: Box) -> None:
+    mounts = [each for each in box.imitation.mounts if each["containerPath"] != CONFIG]
+    box = box.but(own_pids=False, mounts=mounts)
+    with ExitStack() as stack:
+        first = stack.enter_context(box.start("setpriv", "--reuid=0"))
+        second = stack.enter_context(box.enter(first, *cleared(box, NOBODY)))
+        # Both stay in the mount namespace of the shell in between.
+        first.process.communicate(timeout=30)
+        refused = second.ask("alloc", LIMIT + 2 * MIB)
+
+    assert refused == [OUT_OF_MEMORY]
+
+
+@needs_nsenter
+def test_whoever_comes_in_has_the_share_of_those_who_are_there(bare: Sim, tmp_path: Path) -> None:
+    arguments = ("--cores", "30", "--soft-cores", "60", "--private-state", "--no-node")
+    box = box_of(bare, tmp_path, cdi_document(bare.build, *arguments))
+    mounts = [each for each in box.imitation.mounts if each["containerPath"] != CONFIG]
+    box = box.but(mounts=mounts)
+    loud = (*cleared(box, NOBODY), "GPUFENCE_LOG_LEVEL=info")
+    with box.start("setpriv", "--reuid=0") as first, box.enter(first, *loud) as second:
+        said = second.said()
+
+    assert "core limit 30.000 % (of the container's other programs)" in said
+
+
 # The mode that vgpu-manager would be told, and whether NVML counts in the host's pids there.
 MODES = [
     ("0", "host"),
@@ -214,7 +276,7 @@ MODES = [
 ]
 
 
-@pytest.mark.skipif(shutil.which("nsenter") is None, reason="this machine has no nsenter")
+@needs_nsenter
 @pytest.mark.parametrize("name", ["MANAGER_COMPATIBILITY_MODE", "ENV_COMPATIBILITY_MODE"])
 @pytest.mark.parametrize(("mode", "numbers"), MODES)
 def test_two_users_of_a_container_are_told_together_in_every_mode(
@@ -245,9 +307,48 @@ def test_two_users_of_a_container_are_told_together_in_every_mode(
     assert listed[1] == (1 if numbers == "host" else 2)
 
 
-def test_no_cgroup_has_a_part_in_it(build: Path) -> None:
+def test_whose_process_is_whose_is_asked_of_no_cgroup(build: Path) -> None:
     """Hence cgroup v1, v2, hybrid and none are the same to the library."""
-    assert b"cgroup" not in (build / "lib" / "libgpufence.so").read_bytes()
+    library = (build / "lib" / "libgpufence.so").read_bytes()
+
+    assert re.search(rb"/proc/[^\0]*cgroup", library) is None
+    # What is mounted there tells two lives of a container apart (lib/src/state/identity.cpp).
+    named = {text for text in library.split(b"\0") if b"cgroup" in text}
+    assert named == {b"/sys/fs/cgroup", b"/sys/fs/cgroup/memory"}
+
+
+@pytest.mark.parametrize("own_pids", [True, False], ids=["own pids", "the host's pids"])
+def test_an_unnamed_container_inherits_nothing_from_one_that_ended(
+    bare: Sim, tmp_path: Path, own_pids: bool
+) -> None:
+    """Made anew in the same place, where the kernel gives the same numbers out again."""
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    options = ("--state", str(shared), "--no-node")
+    small = cdi_document(bare.build, "--memory", "1GiB", *options)
+    with box_of(bare, tmp_path, small).but(own_pids=own_pids).start():
+        (region,) = shared.glob("gpufence-ns*.v*")
+        name = region.name.removeprefix("gpufence-").rpartition(".v")[0]
+        set_limit(name, "256MiB", shared)
+    large = cdi_document(bare.build, "--memory", "2GiB", *options)
+
+    with box_of(bare, tmp_path, large).but(own_pids=own_pids).start() as second:
+        total = second.ask("info")[2]
+
+    assert total == 2 * GIB
+
+
+def set_limit(name: str, memory: str, folder: Path) -> None:
+    """What an operator does on the host."""
+    command = ["set", name, "--memory", memory, "--state-dir", str(folder)]
+    subprocess.run(
+        [sys.executable, "-m", "gpufence", *command],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(REPO / "tools")},
+        capture_output=True,
+        timeout=60,
+        check=True,
+    )
 
 
 @pytest.mark.parametrize("own_pids", [True, False], ids=["own pids", "the host's pids"])
@@ -269,7 +370,7 @@ def test_containers_that_share_a_state_folder_have_limits_of_their_own(
     assert len([name for name in files if ".v" in name]) == 2
 
 
-@pytest.mark.skipif(shutil.which("nsenter") is None, reason="this machine has no nsenter")
+@needs_nsenter
 @pytest.mark.parametrize("name", ["", "mine"], ids=["unnamed", "named"])
 def test_a_pid_namespace_inside_of_the_container_is_one_with_it_by_name_only(
     box: Box, name: str
@@ -296,6 +397,7 @@ def test_doctor_in_the_container_finds_everything_in_order(box: Box) -> None:
     assert [each["path"] for each in checks["preload"]["entries"]] == [report["library"]]
     assert checks["limits"]["limits"][0]["amount"] == "1 GiB"
     assert checks["folders"]["state"]["/run/gpufence"] is None
+    assert checks["folders"]["container"].startswith("ns")
     assert (checks["pids"]["first"], checks["pids"]["numbers"][-1]) == (False, 1)
 
 

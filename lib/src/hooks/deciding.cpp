@@ -13,6 +13,7 @@
 #include "hooks/cores/cores.h"
 #include "hooks/fence.h"
 #include "hooks/graphs/graph_memory.h"
+#include "hooks/joined.h"
 #include "hooks/memory/unified.h"
 #include "hooks/pools/pool_release.h"
 #include "hooks/region_places.h"
@@ -240,8 +241,9 @@ FenceState FenceDevices(Fence* fence, const Workspace& work, RegionFile* opened)
     }
     device->ordinal = static_cast<CUdevice>(devices[i].ordinal);
     device->total_bytes = devices[i].total_bytes;
-    device->account.Open(file, row, slot, static_cast<uint16_t>(i), limits[i].memory_bytes,
-                         MakeRoomOn, limits[i].oversubscribe);
+    const uint64_t limit_bytes = LimitAmongOthers(file, row, slot, limits[i].memory_bytes);
+    device->account.Open(file, row, slot, static_cast<uint16_t>(i), limit_bytes, MakeRoomOn,
+                         limits[i].oversubscribe);
     if (!claims.process_scope) {
       device->account.Obey(&fence->set_limits, devices[i].uuid, devices[i].total_bytes,
                            limits[i].memory_ceiling_bytes);
@@ -251,7 +253,7 @@ FenceState FenceDevices(Fence* fence, const Workspace& work, RegionFile* opened)
     }
     device->account.ReadStaleWith(ReadStaleOn);
     GPUFENCE_LOG(kInfo, "device %u: memory limit %llu bytes (%s)", devices[i].ordinal,
-                 static_cast<unsigned long long>(limits[i].memory_bytes), limits[i].memory_source);
+                 static_cast<unsigned long long>(limit_bytes), limits[i].memory_source);
   }
   fence->device_count = static_cast<uint32_t>(work.count);
   return FenceState::kFenced;
@@ -308,6 +310,7 @@ FenceState Decide(Fence* fence, Workspace* work) {
   RegionFile file;
   const FenceState state = FenceDevices(fence, *work, &file);
   if (state != FenceState::kFenced) return state;
+  TakeSharesOfOthers(work->claims, work->devices, work->limits, work->count);
   return OpenShares(fence, *work, file, why, sizeof why) ? state : Refuse(why);
 }
 

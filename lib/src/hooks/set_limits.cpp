@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "core/log.h"
+#include "hooks/joined.h"
 #include "hooks/region_places.h"
 
 namespace gpufence {
@@ -22,16 +23,18 @@ bool FindSetLimits(const Claims& claims, LimitsFile* set_limits) {
   const RegionPlaces places = PlacesOf(claims, name);
   const char* folder = FolderOf(places);
   uid_t owner = geteuid();
+  bool others_are_held = false;
   RegionFile file;
   if (FindRegion(places, &file)) {
     folder = places.folders[file.place];
     owner = OwnerOf(file);
+    others_are_held = OthersAreHeld(file);
     CloseRegion(&file);
   }
   if (folder == nullptr) return false;
   set_limits->Look(folder, name, TrustedUser(owner));
   const LimitsFound found = set_limits->Read();
-  return found == LimitsFound::kRead || found == LimitsFound::kDamaged;
+  return found == LimitsFound::kRead || found == LimitsFound::kDamaged || others_are_held;
 }
 
 bool ReadSetLimits(const Claims& claims, const RegionFile& file, LimitsFile* set_limits) {

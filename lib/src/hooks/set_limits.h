@@ -8,8 +8,8 @@
 
 namespace gpufence {
 
-// Before there is a region. True where limits were set, or the file for them made, so that the
-// container is to be held though nobody may claim a limit.
+// Before this process has a region. True where limits were set, or the file for them made, or where
+// another process of the container holds one: this one is to be held though it may claim none.
 bool FindSetLimits(const Claims& claims, LimitsFile* set_limits);
 
 // Once there is one. False: the file is damaged.

@@ -14,6 +14,7 @@
 #include "core/forked.h"
 #include "state/identity.h"
 #include "state/shared_file.h"
+#include "state/slots.h"
 
 namespace gpufence {
 namespace {
@@ -151,6 +152,26 @@ bool OpenCoreFile(const RegionPlaces& own, CoreFile* file, char* why, size_t why
   }
   *file = own_file;
   return true;
+}
+
+CoreShares LookAtShares(const RegionPlaces& own, const uint8_t uuid[16]) {
+  char name[NAME_MAX];
+  SharedFile found;
+  if (!FindSharedFile(kCoreKind, PlacesFor(own, name), O_RDONLY, &found)) return {};
+  const CoreFile file = {.region = static_cast<CoreRegion*>(found.memory),
+                         .fd = found.fd,
+                         .device = found.device,
+                         .inode = found.inode,
+                         .member = kMaxCoreMembers};
+  const uint64_t key = RowKey(uuid);
+  uint64_t shares = 0;
+  for (uint32_t row = 0; row < kMaxCoreRows; ++row) {
+    if (file.region->rows[row].key.load(std::memory_order_acquire) != key) continue;
+    shares = LowestShares(file, {row});
+    break;
+  }
+  CloseSharedFile(kCoreKind, &found);
+  return UnpackShares(shares);
 }
 
 int ReopenCoreFile(const CoreFile& file) {

@@ -47,6 +47,10 @@ bool OpenCoreFile(const RegionPlaces& own, CoreFile* file, char* why, size_t why
 bool JoinCoreRow(const CoreFile& file, const char* container, const uint8_t uuid[16],
                  CoreShares shares, uint64_t now_ns, CorePlace* place, char* why, size_t why_bytes);
 
+// The lowest shares on the device among the container's living processes, for one that has no place
+// in the file yet; hard 0: none of them is known. Makes nothing.
+CoreShares LookAtShares(const RegionPlaces& own, const uint8_t uuid[16]);
+
 // A descriptor of the same file for one that the program closed, as daemons do; the number may be
 // another file's by now, which nobody may lock or grow. -1: the file is gone. The caller closes it.
 int ReopenCoreFile(const CoreFile& file);

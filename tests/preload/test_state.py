@@ -1,8 +1,8 @@
 """State and policy without any driver: a model, threads, processes that die at any instruction.
 
-GPUFENCE_TEST_STATE_ROUNDS, GPUFENCE_TEST_STATE_OPERATIONS and GPUFENCE_TEST_STATE_SWITCHES make
-the real run (1000, 2000000 and 3); the default is a short one. The same programs are built and
-run under the thread and address sanitizers (ci/sanitize runs all of them).
+GPUFENCE_TEST_STATE_ROUNDS, _OPERATIONS, _SWITCHES and _LIFETIMES make the real run (1000, 2000000,
+3 and 10000); the default is a short one. The same programs are built and run under the thread and
+address sanitizers (ci/sanitize runs all of them).
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from .sanitized_state import Sanitized, shared_folder
 
 ROUNDS = int(os.environ.get("GPUFENCE_TEST_STATE_ROUNDS", "25"))
 OPERATIONS = int(os.environ.get("GPUFENCE_TEST_STATE_OPERATIONS", "100000"))
+# Each waits for the file systems' clock: 10000 take most of a minute.
+LIFETIMES = int(os.environ.get("GPUFENCE_TEST_STATE_LIFETIMES", "500"))
 SWITCHES = int(os.environ.get("GPUFENCE_TEST_STATE_SWITCHES", "2"))
 
 CASES = (
@@ -32,6 +34,7 @@ CASES = (
     "raw_clone",
     "orphan",
     "pid_reuse",
+    "dead_limit",
     "closed_descriptor",
     "dead_asking",
     "stopped_asking",
@@ -132,6 +135,27 @@ def run(program: Path, *arguments: str | int | Path, timeout: float = 300) -> st
 @pytest.mark.parametrize("case", CASES)
 def test_the_region_keeps_its_promise(build: Path, folder: Path, case: str) -> None:
     assert run(build / "tests" / "state_cases", case, folder).endswith("ok\n")
+
+
+@pytest.mark.parametrize(("kind", "count"), [("own_pids", 10_000), ("host_pids", LIFETIMES)])
+def test_no_container_has_the_name_of_one_that_ended(build: Path, kind: str, count: int) -> None:
+    """In the same place, from numbers that the kernel gives out again."""
+    program = build / "tests" / "state_lifetimes"
+    done = subprocess.run([program, kind, str(count)], capture_output=True, text=True, check=False)
+
+    if done.returncode == NOT_ALLOWED:
+        pytest.skip("this machine makes no namespaces for this user")
+    assert done.returncode == 0, done.stderr
+    facts = json.loads(done.stdout)
+    assert facts["names"] == facts["containers"] == count
+    assert facts["roots"] == 1
+    assert facts["namespaces"] < count / 2
+
+
+def test_each_part_of_a_lifetime_makes_another_name(build: Path) -> None:
+    facts = json.loads(run(build / "tests" / "state_lifetimes", "parts"))
+
+    assert facts["names"] == facts["containers"]
 
 
 @pytest.mark.parametrize("case", PLACES)

@@ -12,7 +12,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import containers, dialects, limits_file, locate, namespaces, places
+from . import containers, dialects, lifetimes, limits_file, locate, places
 from .config import amount_text, rows_of, terms_of
 from .errors import ToolError
 from .finding import Collected, Finding, failed
@@ -291,13 +291,11 @@ def _is_frozen(scene: Scene, folder: str, container: str) -> bool:
 
 
 def _derived_name(scene: Scene) -> str:
-    """What a container without a name of its own is called (lib/src/state/identity.cpp)."""
-    namespace = namespaces.inode(Path(f"/proc/{scene.subject.pid}/ns/pid"))
+    """What a container without a name of its own is called."""
     try:
-        root = scene.path("/").stat()
+        return lifetimes.name_of(Path(f"/proc/{scene.subject.pid}"), scene.root)
     except OSError:
-        return f"ns{namespace:x}-0-0"
-    return f"ns{namespace:x}-{root.st_dev:x}-{root.st_ino:x}"
+        return "(unknown)"
 
 
 def _node_folder(scene: Scene, name: str, found: Collected) -> None:

@@ -68,6 +68,8 @@ uint64_t OwnStartTicks() {
   return atoi(link) == getpid() ? ReadStat("/proc/self/stat").start_ticks : 0;
 }
 
+uint64_t StartOfFirstProcess() { return ReadStat("/proc/1/stat").start_ticks; }
+
 uint64_t OwnPidNamespace() {
   struct stat found = {};
   return stat("/proc/self/ns/pid", &found) == 0 ? found.st_ino : 0;

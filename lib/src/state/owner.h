@@ -37,6 +37,9 @@ Owner AskPid(const ProcessRecord& record, uint64_t own_namespace, Effort effort)
 // somebody else's.
 uint64_t OwnStartTicks();
 
+// The same of process 1 as /proc shows it; 0 when it cannot be read.
+uint64_t StartOfFirstProcess();
+
 // Inode of our pid namespace; 0 when it cannot be read.
 uint64_t OwnPidNamespace();
 

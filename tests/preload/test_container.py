@@ -76,6 +76,13 @@ class Box:
             yield viewer
 
     @contextmanager
+    def idle(self, *before: str) -> Iterator[Viewer]:
+        """The same, which has not used the GPU yet."""
+        command = self.imitation.command(*before, self.program("view_commands"))
+        with self._driven(command) as viewer:
+            yield viewer
+
+    @contextmanager
     def enter(self, first: Viewer, *before: str, **extra: str) -> Iterator[Viewer]:
         """view_commands as a further process of a running container, as `docker exec` starts it."""
         inside = _only_child(first.pid) if self.imitation.own_pids else first.pid
@@ -112,10 +119,15 @@ def _only_child(pid: int) -> int:
     return int(child)
 
 
-def cdi_document(build: Path, *arguments: str) -> Any:  # noqa: ANN401 - a JSON document
+def cdi_document(
+    build: Path,
+    folder: Path,
+    *arguments: str,
+) -> Any:  # noqa: ANN401 - a JSON document
     """What `gpufence cdi generate` writes for the library of the build under test."""
     library = build / "lib" / "libgpufence.so"
     command = ["cdi", "generate", "--format", "json", "--lib", str(library), *arguments]
+    command += ["--limits", str(folder / "limits")]
     done = subprocess.run(
         [sys.executable, "-m", "gpufence", *command],
         env={"PATH": os.environ["PATH"], "PYTHONPATH": str(REPO / "tools")},
@@ -142,7 +154,7 @@ def box_of(sim: Sim, tmp_path: Path, document: Any) -> Box:  # noqa: ANN401 - a 
     python = [REPO, Path(sys.prefix), Path(sys.base_prefix)]
     imitation = Imitation(
         root,
-        mounts=document["containerEdits"]["mounts"],
+        mounts=[mount for each in edits for mount in each["mounts"]],
         shown=[tmp_path, *python, sim.build],
     )
     return Box(sim, imitation, variables)
@@ -152,7 +164,7 @@ def box_of(sim: Sim, tmp_path: Path, document: Any) -> Box:  # noqa: ANN401 - a 
 def box(bare: Sim, tmp_path: Path) -> Box:
     """A container whose state is its own, with a limit of 1 GiB."""
     arguments = ("--memory", "1GiB", "--private-state", "--no-node")
-    return box_of(bare, tmp_path, cdi_document(bare.build, *arguments))
+    return box_of(bare, tmp_path, cdi_document(bare.build, tmp_path, *arguments))
 
 
 @pytest.mark.parametrize(
@@ -223,6 +235,20 @@ def cleared(box: Box, uid: int) -> tuple[str, ...]:
 
 @needs_nsenter
 @pytest.mark.parametrize(("own_pids", "uid"), COMERS)
+def test_a_cdi_device_holds_whoever_comes_in_first(box: Box, own_pids: bool, uid: int) -> None:
+    """Before anybody in the container has used the GPU."""
+    box = box.but(own_pids=own_pids)
+    with ExitStack() as stack:
+        first = stack.enter_context(box.idle("setpriv", "--reuid=0"))
+        second = stack.enter_context(box.enter(first, *cleared(box, uid)))
+        total = second.ask("info")[2]
+        refused = second.ask("alloc", LIMIT + 2 * MIB)
+
+    assert (total, refused) == (LIMIT, [OUT_OF_MEMORY])
+
+
+@needs_nsenter
+@pytest.mark.parametrize(("own_pids", "uid"), COMERS)
 def test_whoever_comes_in_is_held_as_those_who_are_there(
     box: Box, own_pids: bool, uid: int
 ) -> None:
@@ -255,7 +281,7 @@ def test_a_limit_that_was_taken_over_outlives_whom_it_came_from(box: Box) -> Non
 @needs_nsenter
 def test_whoever_comes_in_has_the_share_of_those_who_are_there(bare: Sim, tmp_path: Path) -> None:
     arguments = ("--cores", "30", "--soft-cores", "60", "--private-state", "--no-node")
-    box = box_of(bare, tmp_path, cdi_document(bare.build, *arguments))
+    box = box_of(bare, tmp_path, cdi_document(bare.build, tmp_path, *arguments))
     mounts = [each for each in box.imitation.mounts if each["containerPath"] != CONFIG]
     box = box.but(mounts=mounts)
     loud = (*cleared(box, NOBODY), "GPUFENCE_LOG_LEVEL=info")
@@ -326,12 +352,12 @@ def test_an_unnamed_container_inherits_nothing_from_one_that_ended(
     shared.mkdir()
     shared.chmod(0o1777)
     options = ("--state", str(shared), "--no-node")
-    small = cdi_document(bare.build, "--memory", "1GiB", *options)
+    small = cdi_document(bare.build, tmp_path, "--memory", "1GiB", *options)
     with box_of(bare, tmp_path, small).but(own_pids=own_pids).start():
         (region,) = shared.glob("gpufence-ns*.v*")
         name = region.name.removeprefix("gpufence-").rpartition(".v")[0]
         set_limit(name, "256MiB", shared)
-    large = cdi_document(bare.build, "--memory", "2GiB", *options)
+    large = cdi_document(bare.build, tmp_path, "--memory", "2GiB", *options)
 
     with box_of(bare, tmp_path, large).but(own_pids=own_pids).start() as second:
         total = second.ask("info")[2]
@@ -358,7 +384,9 @@ def test_containers_that_share_a_state_folder_have_limits_of_their_own(
     shared = tmp_path / "shared"
     shared.mkdir()
     shared.chmod(0o1777)
-    document = cdi_document(bare.build, "--memory", "1GiB", "--state", str(shared), "--no-node")
+    document = cdi_document(
+        bare.build, tmp_path, "--memory", "1GiB", "--state", str(shared), "--no-node"
+    )
     box = box_of(bare, tmp_path, document).but(own_pids=own_pids)
 
     with box.start() as first, box.start() as second:

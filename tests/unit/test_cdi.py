@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +29,19 @@ def lib(tmp_path: Path) -> Path:
     return folder / "libgpufence.so"
 
 
-def cdi(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+@pytest.fixture(autouse=True)
+def _limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files with limits are made where the test keeps its own."""
+    monkeypatch.setattr(sys.modules[__name__], "LIMITS", tmp_path / "limits")
+
+
+LIMITS = Path()
+
+
+def cdi(verb: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """Run the command with a bare environment."""
-    return gpufence("cdi", *arguments)
+    folder = ("--limits", LIMITS) if verb == "generate" else ()
+    return gpufence("cdi", verb, *folder, *arguments)
 
 
 def generated(lib: Path, *arguments: str) -> Any:  # noqa: ANN401 - a JSON document
@@ -89,6 +100,52 @@ def test_terms_belong_to_the_device_that_they_follow(lib: Path) -> None:
         "GPUFENCE_WEIGHT": "5",
         "GPUFENCE_CORE_FLOOR": "10",
     }
+
+
+def test_a_file_says_the_same_as_the_variables(lib: Path, tmp_path: Path) -> None:
+    """For processes that the engine gives no variables: `docker exec`, another user's cron."""
+    document = generated(
+        lib, "--name", "a", "--memory", "4GiB", "--gpu", UUID, "--cores", "1=30", "--soft-cores",
+        "60", "--cores", "20", "--priority", "low", "--weight", "7", "--core-burst", "1s",
+        "--core-floor", "5",
+    )  # fmt: skip
+    (mount,) = document["devices"][0]["containerEdits"]["mounts"]
+    inside = tmp_path / "root" / "etc" / "gpufence" / "gpufence.conf"
+    inside.parent.mkdir(parents=True)
+    inside.write_bytes(Path(mount["hostPath"]).read_bytes())
+    given = tuple(f"{key}={text}" for key, text in variables(document).items())
+
+    by_file = dialects.read_claims(sources.System(str(tmp_path / "root"), ())).claims
+    by_variables = dialects.read_claims(sources.System("/nonexistent", given)).claims
+
+    def amounts(claims: Any) -> list[object]:  # noqa: ANN401
+        return [(each.kind, each.target, each.index, each.uuid, each.amount) for each in claims]
+
+    assert (mount["containerPath"], mount["options"][0]) == (sources.CONFIG_PATH, "ro")
+    assert Path(mount["hostPath"]).stat().st_mode & 0o777 == 0o644
+    assert len(by_variables) == 4
+    assert amounts(by_file) == amounts(by_variables)
+    text = inside.read_text(encoding="utf-8")
+    assert "node_dir = /run/gpufence-node\n" in text
+    assert {line.partition(" = ")[0] for line in text.splitlines()[1:]} >= {
+        "priority", "weight", "core_burst", "core_floor",
+    }  # fmt: skip
+
+
+def test_no_two_devices_share_a_file(lib: Path) -> None:
+    first = generated(lib, "--kind", "a.io/x", "--name", "s", "--memory", "1g", "--name", "t",
+                      "--memory", "2g")  # fmt: skip
+    second = generated(lib, "--kind", "a.io/y", "--name", "s", "--memory", "3g")
+
+    devices = [*first["devices"], *second["devices"]]
+    paths = [device["containerEdits"]["mounts"][0]["hostPath"] for device in devices]
+
+    texts = [Path(path).read_text(encoding="utf-8") for path in paths]
+    assert [text.splitlines()[1] for text in texts] == [
+        "memory_limit = 1g",
+        "memory_limit = 2g",
+        "memory_limit = 3g",
+    ]
 
 
 def test_a_limit_for_one_gpu_is_read_as_one_by_the_library(lib: Path) -> None:
@@ -156,7 +213,7 @@ def test_the_output_is_whole_readable_by_all_and_valid(
     assert path.stat().st_mode & 0o777 == 0o644
     assert path.read_text(encoding="utf-8")[:3] == ("---" if name.endswith("yaml") else "{\n ")
     assert (verdict.returncode, verdict.stdout) == (0, f"{path}: valid\n")
-    assert [each.name for each in tmp_path.iterdir() if each.name.startswith(".")] == []
+    assert [each.name for each in tmp_path.rglob(".*")] == []
 
 
 def test_both_formats_say_the_same(lib: Path) -> None:
@@ -195,6 +252,8 @@ def test_folders_that_do_not_exist_are_told(lib: Path, tmp_path: Path) -> None:
         (["--kind", "1x/y", "--memory", "1g"], 2, "no domain name"),
         (["--memory", "1g", "--state", "run"], 2, "no absolute path"),
         (["--memory", "1g", "--output", "/nonexistent/x.yaml"], 1, "not written"),
+        (["--memory", "1g", "--limits", "/proc/x"], 1, "not written"),
+        (["--memory", "1g", "--limits", "x"], 2, "--limits 'x' refused"),
         (["--memory", "1g", "--output", "/"], 1, "not written"),
     ],
 )

@@ -21,6 +21,7 @@ HOST = cdi_spec.Source(
     state="/run/gpufence",
     node="/run/gpufence-node",
     addpath=None,
+    limits="/etc/gpufence/limits",
 )
 LIMITS = {
     "small": {"GPUFENCE_MEMORY_LIMIT": "4GiB", "GPUFENCE_CORE_LIMIT": "30"},

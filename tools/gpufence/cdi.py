@@ -4,7 +4,9 @@
     docker run --device nvidia.com/gpu=all --device gpufence.io/limit=small IMAGE
 
 A device mounts the library, an /etc/ld.so.preload that names it, and the folders that it works in,
-and sets the variables of its limit. The GPU itself is another vendor's device.
+and sets the variables of its limit. Processes that lack those (`docker exec` passes none) find the
+same limit in a read-only file, mounted where the library looks for its own. The GPU itself is
+another vendor's device.
 Exit status: 0, 1 a file cannot be read or written, 4 the library would refuse the limit, 5 a file
 is no valid CDI file.
 """
@@ -81,6 +83,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="host folder where containers take turns; default: %(default)s",
     )
     generate.add_argument("--no-node", action="store_true", help="no such folder")
+    generate.add_argument(
+        "--limits",
+        metavar="DIR",
+        default="/etc/gpufence/limits",
+        help="host folder for the read-only file with each device's limit; default: %(default)s",
+    )
     generate.add_argument("--add-path", action="store_true", help="libgpufence-addpath.so, too")
     generate.add_argument(
         "--format", choices=("yaml", "json"), help="default: as --output's name says, else yaml"
@@ -131,8 +139,13 @@ def _generate(args: argparse.Namespace) -> ExitCode:
     if why := cdi_spec.check_kind(args.kind):
         raise _refused(f"kind '{args.kind}' refused", why, f"Write {cdi_spec.KIND}")
     profiles = _profiles(getattr(args, "profiles", None) or [])
-    document = cdi_spec.build(args.kind, profiles, _source(args))
+    source = _source(args)
+    document = cdi_spec.build(args.kind, profiles, source)
     text = _spelled(document, _format(args))
+    # First: an engine that finds the device finds its file.
+    for name, variables in profiles.items():
+        path = Path(cdi_spec.limits_file(source.limits, args.kind, name))
+        _write_limits(path, cdi_spec.limits_text(variables, source))
     if args.output == "-":
         sys.stdout.write(text)
     else:
@@ -208,7 +221,8 @@ def _source(args: argparse.Namespace) -> cdi_spec.Source:
         library = locate.library(args.lib)
     except ToolError as error:
         raise ToolError(what=error.what, why=error.why, fix=error.fix) from None
-    for option, folder in (("--state", args.state), ("--node", args.node)):
+    folders = {"--state": args.state, "--node": args.node, "--limits": args.limits}
+    for option, folder in folders.items():
         if not folder.startswith("/"):
             raise _refused(
                 f"{option} '{folder}' refused", "it is no absolute path", "Write /run/gpufence"
@@ -219,6 +233,7 @@ def _source(args: argparse.Namespace) -> cdi_spec.Source:
         state=None if args.private_state else args.state,
         node=None if args.no_node else args.node,
         addpath=str(locate.addpath(library)) if args.add_path else None,
+        limits=args.limits.rstrip("/"),
     )
 
 
@@ -230,6 +245,19 @@ def _format(args: argparse.Namespace) -> str:
 
 def _spelled(document: object, form: str) -> str:
     return json.dumps(document, indent=2) + "\n" if form == "json" else yaml_text.dump(document)
+
+
+def _write_limits(path: Path, text: str) -> None:
+    """Make the file, which users of any container may read, and its folders."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        output_file.write(path, text)
+    except OSError as error:
+        raise ToolError(
+            what=f"'{path}' not written",
+            why=(error.strerror or str(error)).lower(),
+            fix="Run as root, or name another folder with --limits",
+        ) from None
 
 
 def _write(path: Path, text: str) -> None:

@@ -10,12 +10,15 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from . import options
+
 KIND = "gpufence.io/limit"
 
 # Where things are inside of the container.
 LIBRARY_PATH = "/usr/lib/gpufence/libgpufence.so"
 ADDPATH_PATH = "/usr/lib/gpufence/libgpufence-addpath.so"
 PRELOAD_PATH = "/etc/ld.so.preload"
+LIMITS_PATH = "/etc/gpufence/gpufence.conf"  # where the library looks for it
 STATE_PATH = "/run/gpufence"
 NODE_PATH = "/run/gpufence-node"
 
@@ -42,6 +45,34 @@ class Source:
     state: str | None  # None: a folder in memory that only this container has
     node: str | None
     addpath: str | None
+    limits: str  # of the files that hold each device's limit; see limits_file
+
+
+def limits_file(folder: str, kind: str, name: str) -> str:
+    """Where a device's limit is on the host; no two devices have the same."""
+    return f"{folder}/{kind}/{name}.conf"
+
+
+def limits_text(variables: Mapping[str, str], source: Source) -> str:
+    """A device's limit as a config file of the library, for processes without its variables.
+
+    Args:
+        variables: the names that `build` takes, all of them with a key in such a file.
+        source: as for `build`.
+    """
+    lines = [f"{_key_of(name)} = {text}" for name, text in variables.items()]
+    if source.node is not None:
+        lines.append(f"node_dir = {NODE_PATH}")
+    banner = "# Written by `gpufence cdi generate`, which the next one replaces."
+    return "\n".join([banner, *lines, ""])
+
+
+def _key_of(name: str) -> str:
+    """How the library's config file spells a variable that has a place there."""
+    option, key = options.find(name) or (None, "")
+    base = options.file_key(option) if option else None
+    assert base is not None, name
+    return base + key
 
 
 def build(
@@ -57,7 +88,10 @@ def build(
     devices: list[dict[str, object]] = [
         {
             "name": name,
-            "containerEdits": {"env": [f"{key}={text}" for key, text in variables.items()]},
+            "containerEdits": {
+                "env": [f"{key}={text}" for key, text in variables.items()],
+                "mounts": [_bind(limits_file(source.limits, kind, name), LIMITS_PATH, "ro")],
+            },
         }
         for name, variables in profiles.items()
     ]

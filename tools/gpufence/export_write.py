@@ -13,14 +13,15 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from . import gpus, metrics, output_file
-from .containers import core_environment
+from . import containers, gpus, leftovers, metrics, output_file
 from .errors import ExitCode, ToolError
 from .history import History
 from .watch import Watcher
 
 # Shares are differences of two looks: of the last two scrapes, or of two so far apart.
 _FIRST_S = 0.25
+# How often it tidies up behind containers that ended: where it serves, nobody may run `status`.
+_SWEEP_S = 60.0
 
 
 def write(args: argparse.Namespace) -> None:
@@ -46,11 +47,13 @@ class Collector:
     names: tuple[str, ...]
     _history: History = field(default_factory=History)
     _looked: bool = False
+    _swept: float | None = None
     _turn: threading.Lock = field(default_factory=threading.Lock)
 
     def collect(self) -> str:
         """Look now. The first call looks twice, so that there are shares."""
         with self._turn:
+            self._sweep()
             if not self._looked:
                 self._history.add(self.watcher.look())
                 time.sleep(_FIRST_S)
@@ -60,9 +63,15 @@ class Collector:
             families = (metrics.NAMES[name](look, self._history) for name in self.names)
             return "".join(metrics.text(each) for each in families)
 
+    def _sweep(self) -> None:
+        now = time.monotonic()
+        if self._swept is None or now - self._swept >= _SWEEP_S:
+            self._swept = now
+            leftovers.sweep(containers.places(self.watcher.folder))
+
 
 def _watcher(args: argparse.Namespace) -> Watcher:
-    return Watcher(core_environment(), args.state_dir, args.all, nvml=gpus.Nvml.open())
+    return Watcher(containers.core_environment(), args.state_dir, args.all, nvml=gpus.Nvml.open())
 
 
 def _variable(name: str) -> str:

@@ -1,9 +1,10 @@
-"""What unnamed containers leave behind: found and removed once their command has ended.
+"""What unnamed containers leave behind: found and removed once they have ended.
 
 `gpufence run` becomes its command, so nobody stays to tidy up behind it, and a kill -9 leaves no
-chance to: the next `run` or `status` does. An unnamed container's name says which process its
-command is. Owns that name and the removal; must not know what is in the files. Standard library
-only.
+chance to; an engine's container just ends. The next `run` or `status` tidies up, or the next scrape
+of `export --listen`. An unnamed container's name says which process its command is, or which
+process 1 it began with (lifetimes.py). Owns the former and the removal; must not know what is in
+the files. Standard library only.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ import re
 import stat
 import struct
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
 
+from . import lifetimes
 from . import shared_layout as layout
 from .shared_file import FLOCK, is_gone, own_namespace, start_ticks
 
@@ -29,6 +31,9 @@ _FILE = re.compile(
     r"gpufence-(?P<name>run-(?P<pid>[0-9]+)-(?P<ticks>[0-9a-f]+)-(?P<namespace>[0-9a-f]+)"
     r"-[0-9a-f]{4})\.(?P<kind>.+)",
     re.DOTALL,
+)
+_OF_ENGINE = re.compile(
+    r"gpufence-(?P<name>ns[0-9a-f]+-[0-9a-f]+-[0-9a-f]+)\.(?P<kind>.+)", re.DOTALL
 )
 _SHARED = re.compile(r"v[0-9]+|cores[0-9]+-[0-9a-f]{8}")
 
@@ -58,39 +63,62 @@ def new_name() -> str:
     return f"run-{os.getpid()}-{start_ticks():x}-{own_namespace():x}-{os.urandom(2).hex()}"
 
 
-def sweep(folders: Iterable[Path]) -> None:
+def sweep(folders: Collection[Path]) -> None:
     """Remove the files of unnamed containers that have ended; what cannot be removed stays.
 
     Another user's are left to that user and to root.
     """
     found = [left for folder in folders for left in _left_in(folder)]
+    found += _left_by_engines(folders)
     found.sort(key=attrgetter("container"))
     for _, files in itertools.groupby(found, attrgetter("container")):
         with contextlib.suppress(OSError):
             _remove(list(files))
 
 
-def _left_in(folder: Path) -> Iterator[_Left]:
-    """The files there of containers whose command is not known to live."""
+def _named_in(folder: Path, beginning: str, pattern: re.Pattern[str]) -> list[re.Match[str]]:
+    """The files there whose name is one of that pattern, sorted."""
     try:
         with os.scandir(folder) as entries:
-            names = sorted(entry.name for entry in entries if entry.name.startswith("gpufence-run"))
+            names = sorted(entry.name for entry in entries if entry.name.startswith(beginning))
     except OSError:
-        return
-    for name in names:
-        match = _FILE.fullmatch(name)
-        if match is None:
-            continue
+        return []
+    return [match for match in map(pattern.fullmatch, names) if match]
+
+
+def _left_in(folder: Path) -> Iterator[_Left]:
+    """The files there of containers whose command is not known to live."""
+    for match in _named_in(folder, "gpufence-run", _FILE):
         here = int(match["namespace"], 16) == own_namespace() != 0
         if here and not is_gone(int(match["pid"]), int(match["ticks"], 16)):
             continue
-        is_shared = _SHARED.fullmatch(match["kind"]) is not None
-        seconds = _SHARED_SECONDS if is_shared else _SET_SECONDS
-        if match["kind"].endswith(".new"):
-            seconds = _DRAFT_SECONDS
-        elif here:
-            seconds = 0.0
-        yield _Left(folder / name, match["name"], is_shared, seconds)
+        yield _left(folder, match, has_ended=here)
+
+
+def _left_by_engines(folders: Iterable[Path]) -> Iterator[_Left]:
+    """The same of containers that nobody named."""
+    found = [
+        (folder, match)
+        for folder in folders
+        for match in _named_in(folder, "gpufence-ns", _OF_ENGINE)
+    ]
+    if not found:
+        return
+    living = lifetimes.Living()
+    for folder, match in found:
+        life = living.of(match["name"])
+        if life is not lifetimes.Life.ALIVE:
+            yield _left(folder, match, has_ended=life is lifetimes.Life.ENDED)
+
+
+def _left(folder: Path, match: re.Match[str], has_ended: bool) -> _Left:
+    is_shared = _SHARED.fullmatch(match["kind"]) is not None
+    seconds = _SHARED_SECONDS if is_shared else _SET_SECONDS
+    if match["kind"].endswith(".new"):
+        seconds = _DRAFT_SECONDS
+    elif has_ended:
+        seconds = 0.0
+    return _Left(folder / match.string, match["name"], is_shared, seconds)
 
 
 def _remove(files: list[_Left]) -> None:

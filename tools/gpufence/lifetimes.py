@@ -7,6 +7,7 @@ through /proc. Must not know what files a container has. Standard library only.
 from __future__ import annotations
 
 import ctypes
+import enum
 import fcntl
 import os
 import re
@@ -17,14 +18,20 @@ from pathlib import Path
 from .limits_bytes import check_of
 
 _NAME = re.compile(r"ns(?P<namespace>[0-9a-f]+)-(?P<start>[0-9a-f]+)-[0-9a-f]{16}")
-# Those of earlier versions, whose containers cannot be told from later ones in their place.
-_OLDER = re.compile(r"ns[0-9a-f]+-[0-9a-f]+-[0-9a-f]{1,15}")
 _HIDING = re.compile(r"\bhidepid=[^0o]")
 _GET_ID = 0x8008B70D  # NS_GET_ID, Linux 6.18
 _AT_FDCWD, _STATX_BTIME = -100, 0x800
 _WORD = (1 << 64) - 1
 # Of the machine's first processes; a constant of Linux (PROC_PID_INIT_INO).
 FIRST_NAMESPACE = 0xEFFFFFFC
+
+
+class Life(enum.Enum):
+    """Whether a container that nobody named has ended."""
+
+    ALIVE = "alive"
+    ENDED = "ended"
+    UNKNOWN = "unknown"  # nobody can tell from here
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +47,6 @@ def parse(name: str) -> Named | None:
     if match := _NAME.fullmatch(name):
         return Named(int(match["namespace"], 16), int(match["start"], 16))
     return None
-
-
-def is_older(name: str) -> bool:
-    """Whether it is an unnamed container's of a library before lifetimes were told apart."""
-    return _NAME.fullmatch(name) is None and _OLDER.fullmatch(name) is not None
 
 
 def name_of(proc: Path, root: str) -> str:
@@ -103,16 +105,29 @@ class Living:
             start = start_of(folder) if numbers[-1:] == [b"1"] else 0
             self._starts[namespace] = start or self._starts.get(namespace, 0)
 
-    def ended(self, named: Named) -> bool:
-        """Whether the container has ended for certain.
+    def of(self, name: str) -> Life:
+        """Of the container that nobody named but by this name.
 
-        Its namespace is gone, or has another first process. A container with the machine's pids
-        cannot be told.
+        Ended: its namespace is gone, or has another process 1. Of a container with the machine's
+        pids only our own can be told.
         """
-        if not self._sees_all or named.namespace in (0, FIRST_NAMESPACE):
-            return False
+        named = parse(name)
+        if named is None or named.namespace == 0 or not self._sees_all:
+            return Life.UNKNOWN
+        if named.namespace == FIRST_NAMESPACE:
+            return Life.ALIVE if name == self._own_name() else Life.UNKNOWN
         start = self._starts.get(named.namespace)
-        return start is None or (start != 0 != named.start_ticks and start != named.start_ticks)
+        if start is None:
+            return Life.ENDED
+        if 0 in (start, named.start_ticks):
+            return Life.UNKNOWN
+        return Life.ALIVE if start == named.start_ticks else Life.ENDED
+
+    def _own_name(self) -> str:
+        try:
+            return name_of(Path("/proc/self"), "")
+        except OSError:
+            return ""
 
 
 def _numbers(folder: Path) -> list[bytes]:

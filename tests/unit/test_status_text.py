@@ -30,6 +30,7 @@ def test_a_container_without_a_program_shows_what_is_set_for_it(
         "name": "train",
         "running": False,
         "frozen": False,
+        "called": None,
         "region": None,
         "set": {"all": amounts} if amounts else {},
         "gpus": [],

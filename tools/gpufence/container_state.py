@@ -13,7 +13,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import changes, core_file, in_force, limits_file, node_folders, process, region, sizes
+from . import (
+    called,
+    changes,
+    core_file,
+    in_force,
+    lifetimes,
+    limits_file,
+    node_folders,
+    process,
+    region,
+    sizes,
+)
 from .containers import Container, core_environment
 from .core_file import CoreDevice, CoreFile, Tenant
 from .errors import ToolError
@@ -26,18 +37,21 @@ from .shared_file import Life, Owner
 
 @dataclass(frozen=True, slots=True)
 class Cores:
-    """Every core file that can be read, and of which processes these are all."""
+    """Every core file that can be read, and of which processes these are all; who lives here."""
 
     files: list[CoreFile]
     reach: node_folders.Reach
+    people: People
+    living: lifetimes.Living
 
 
 def read_cores(given: str | None) -> Cores:
     """Look now; a core file that cannot be read tells nothing, and nothing depends on it."""
     environment = core_environment()
     regions = region.read_all(region.find(environment, given))[0]
-    reach = node_folders.look(environment, given, regions, People())
-    return Cores(core_file.read_all(reach.files)[0], reach)
+    people = People()
+    reach = node_folders.look(environment, given, regions, people)
+    return Cores(core_file.read_all(reach.files)[0], reach, people, lifetimes.Living())
 
 
 def read(container: Container, cores: Cores) -> dict[str, Any]:
@@ -52,6 +66,7 @@ def read(container: Container, cores: Cores) -> dict[str, Any]:
     devices = found.devices if found else ()
     return {
         "name": container.name,
+        "called": _called(container, cores),
         "owner_uid": container.owner,
         "running": bool(found and found.alive),
         "region": str(container.region) if container.region else None,
@@ -63,6 +78,13 @@ def read(container: Container, cores: Cores) -> dict[str, Any]:
             _process(owner) for owner in (found.owners if found else ()) if _lives(owner)
         ],
     }
+
+
+def _called(container: Container, cores: Cores) -> dict[str, str] | None:
+    pod = called.names(container.name, container.region, cores.people, cores.living)
+    if not called.label(pod):
+        return None
+    return {"namespace": pod.namespace, "pod": pod.name, "container": pod.container}
 
 
 def read_all(

@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import limits_bytes, limits_file, region, shared_layout, sources
+from . import called, lifetimes, limits_bytes, limits_file, region, shared_layout, sources
 from . import places as state_places
 from .errors import ToolError
 from .options import Dialect, Setting
+from .people import People
 from .shared_file import folders
 
 _LONGEST_NAME = 64
@@ -71,7 +72,7 @@ def find(given: str | None) -> list[Container]:
 
 
 def one(name: str, given: str | None) -> Container:
-    """The container of this name, or the only one whose name begins so.
+    """The container of this name, the only one whose name begins so, or that its engine calls so.
 
     Raises:
         ToolError: exit 1, when there is none or more than one.
@@ -82,19 +83,29 @@ def one(name: str, given: str | None) -> Container:
             if container.name == wanted:
                 return container
     begins = [container for container in known if name and container.name.startswith(name)]
+    begins = begins or _called(name, known)
     if len(begins) == 1:
         return begins[0]
     if begins:
         raise ToolError(
             what=f"container '{name}' is not clear",
-            why=f"{len(begins)} names begin so, '{begins[0].name}' and '{begins[1].name}' for two",
-            fix="Write more of the name",
+            why=f"{len(begins)} are meant, '{begins[0].name}' and '{begins[1].name}' for two",
+            fix="Write more of the name, or one of these",
         )
     raise ToolError(
         what=f"no container '{name}'",
         why="there are neither limits nor a program of it in " + ", ".join(map(str, places(given))),
         fix="List what there is with `gpufence status`, or name its folder with --state-dir",
     )
+
+
+def _called(name: str, known: list[Container]) -> list[Container]:
+    people, living = People(), lifetimes.Living()
+    return [
+        each
+        for each in known
+        if called.means(called.names(each.name, each.region, people, living), name)
+    ]
 
 
 def reduced(name: str) -> str:

@@ -92,6 +92,7 @@ class Living:
         """Look once."""
         own = _inode(proc / "self" / "ns" / "pid")
         self._starts: dict[int, int] = {}
+        self._pids: dict[int, int] = {}
         self._sees_all = own == FIRST_NAMESPACE
         for folder in proc.iterdir():
             if not folder.name.isdigit():
@@ -102,7 +103,10 @@ class Living:
             if namespace == 0:
                 self._sees_all = self._sees_all and not folder.exists()
                 continue
-            start = start_of(folder) if numbers[-1:] == [b"1"] else 0
+            is_first = numbers[-1:] == [b"1"]
+            start = start_of(folder) if is_first else 0
+            if is_first or namespace not in self._pids:
+                self._pids[namespace] = int(folder.name)
             self._starts[namespace] = start or self._starts.get(namespace, 0)
 
     def of(self, name: str) -> Life:
@@ -122,6 +126,13 @@ class Living:
         if 0 in (start, named.start_ticks):
             return Life.UNKNOWN
         return Life.ALIVE if start == named.start_ticks else Life.ENDED
+
+    def process_of(self, name: str) -> int | None:
+        """A process of the container, as we number it: its first one if it can be seen."""
+        named = parse(name)
+        if named is None or named.namespace == FIRST_NAMESPACE:
+            return None
+        return self._pids.get(named.namespace) if self.of(name) is not Life.ENDED else None
 
     def _own_name(self) -> str:
         try:

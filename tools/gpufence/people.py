@@ -1,4 +1,4 @@
-"""Who a process is, as /proc tells: command, user, its number here, and its pod's names.
+"""Who a process is, as /proc tells: command, user, its number here, its pod's or engine's names.
 
 A process of another pid namespace is found here by the number it has there, where this user may
 look. What was found is kept, since it does not change while the process lives. Must not know
@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from . import engines
 from .process import user_name
 from .shared_file import Life, Owner
 
@@ -28,7 +29,7 @@ _CONTAINER = ("VGPU_CONTAINER_NAME",)
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """What a process's environment calls its pod and container; "" for what it does not say."""
+    """What a process's environment or its engine calls its pod and container; "" for nothing."""
 
     name: str = ""
     namespace: str = ""
@@ -87,7 +88,7 @@ class People:
             command = os.fsdecode((self.proc / str(pid) / "comm").read_bytes()).rstrip("\n")
         except OSError:
             return _NOBODY
-        return Person(pid, printable(command), self._pod(pid))
+        return Person(pid, printable(command), self.pod_of(pid))
 
     def _pid_here(self, namespace: int, pid: int) -> int | None:
         now = self.clock()
@@ -112,18 +113,35 @@ class People:
                 found.append(((namespace, int(numbers[-1])), int(folder.name)))
         return found
 
-    def _pod(self, pid: int) -> Pod:
-        try:
-            raw = (self.proc / str(pid) / "environ").read_bytes()
-        except OSError:
-            return Pod()
-        pairs = (os.fsdecode(entry).partition("=") for entry in raw.split(b"\0"))
-        names = {name: printable(text) for name, _, text in pairs}
+    def pod_of(self, pid: int) -> Pod:
+        """What a process's environment and its engine call its pod and container.
+
+        Args:
+            pid: in our own pid namespace.
+        """
+        names = self._environment(pid)
 
         def first(candidates: tuple[str, ...]) -> str:
             return next((names[name] for name in candidates if names.get(name)), "")
 
-        return Pod(first(_POD), first(_NAMESPACE), first(_CONTAINER))
+        own = Pod(first(_POD), first(_NAMESPACE), first(_CONTAINER))
+        if not engines.is_elsewhere(self.proc, pid):
+            return own
+        engine = engines.look_up(self.proc, pid)
+        found = Pod(
+            own.name or engine.pod,
+            own.namespace or engine.namespace,
+            own.container or engine.container,
+        )
+        return found if found != Pod() else Pod(container=names.get("HOSTNAME", ""))
+
+    def _environment(self, pid: int) -> dict[str, str]:
+        try:
+            raw = (self.proc / str(pid) / "environ").read_bytes()
+        except OSError:
+            return {}
+        pairs = (os.fsdecode(entry).partition("=") for entry in raw.split(b"\0"))
+        return {name: printable(text) for name, _, text in pairs}
 
 
 def printable(text: str) -> str:

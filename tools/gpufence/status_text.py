@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import figures, terms
+from . import figures, lifetimes, terms
 from .errors import one_line
 
 _HEAD = ("NAME", "GPU", "PROCESSES", "MEMORY", "LIMIT", "CORES", "REFUSALS", "STATE")
@@ -22,10 +22,10 @@ def table(states: list[dict[str, Any]]) -> list[str]:
             amounts = state["set"].get("all", {})
             limits = _set_memory(amounts), _set_cores(amounts)
             processes = str(len(state["processes"]))
-            rows.append((state["name"], "-", processes, "-", *limits, "-", life))
+            rows.append((name_of(state), "-", processes, "-", *limits, "-", life))
         rows += [
             (
-                state["name"],
+                name_of(state),
                 str(gpu["gpu"]),
                 str(len(gpu["processes"])),
                 figures.size(gpu["memory"]["used_bytes"]),
@@ -39,12 +39,21 @@ def table(states: list[dict[str, Any]]) -> list[str]:
     return _columns(rows)
 
 
+def name_of(state: dict[str, Any]) -> str:
+    """What people call it: of a container that nobody named, what its engine does."""
+    if state["called"] is None or lifetimes.parse(state["name"]) is None:
+        return str(state["name"])
+    return "/".join(part for part in state["called"].values() if part)
+
+
 def details(state: dict[str, Any]) -> list[str]:
     """Everything about one container."""
     life = "running" if state["running"] else "not running"
     if not state["region"]:
         life = "no program of it has used a GPU yet"
-    lines = [f"{state['name']}: {life}{', frozen' if state['frozen'] else ''}"]
+    lines = [f"{name_of(state)}: {life}{', frozen' if state['frozen'] else ''}"]
+    if name_of(state) != state["name"]:
+        lines.append(f"  files of '{state['name']}'")
     for name, amounts in state["set"].items():
         lines.append(f"  set for {name}: {_set_text(amounts)}")
     for gpu in state["gpus"]:

@@ -10,6 +10,7 @@ import enum
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from . import called, lifetimes
 from .history import History, ceiling
 from .order import Sort
 from .watch import Container, Gpu, Look, Process
@@ -180,8 +181,8 @@ def _gpu_line(gpu: Gpu) -> Line:
 
 def _name_of(container: Container) -> tuple[str, Tone]:
     pod = container.pod
-    parts = (pod.namespace, pod.name, pod.container) if pod.name else ()
-    name = "/".join(part for part in parts if part)
+    nameless = lifetimes.parse(container.name) is not None
+    name = called.label(pod) if pod.name or nameless else ""
     turn = " *" if container.has_turn else ""
     frozen = " frozen" if container.frozen else ""
     return (name or container.name) + turn + frozen, Tone.PLAIN if container.alive else Tone.QUIET

@@ -1,0 +1,73 @@
+"""What one program in one container got of the GPU: held, refused, or more than its limit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import product
+
+from . import tree
+from .engine import LIMIT_BYTES, Done, Engine
+
+FLAGS = ("", "--read-only", "--ipc=none", "--pid=host", "--read-only --ipc=none")
+UIDS = (0, 1000)
+WAYS = ("run", "exec", "exec, cleared")
+HELD, REFUSED, FREE = "held", "refused", "NOT HELD"
+# The simulated GPU itself, which a real one needs no variable for.
+_CLEARED = ("/bin/env", "-i", "GPUFENCE_SIM_STATE=/sim/machine")
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One way into one kind of container."""
+
+    flag: str
+    uid: int
+    way: str
+
+
+def every_cell() -> list[Cell]:
+    """In the order of a table's rows."""
+    return [Cell(*each) for each in product(FLAGS, UIDS, WAYS)]
+
+
+def verdict(done: Done) -> str:
+    """Of a probe that asked for more than the limit; why there is none where it did not run."""
+    try:
+        facts = json.loads(done.stdout)
+    except ValueError:
+        said = done.stderr.strip() or done.stdout.strip() or f"status {done.returncode}"
+        return f"no container: {said.splitlines()[-1][-160:]}"
+    if facts["init"] != 0:
+        return REFUSED if "cuInit fails on purpose" in done.stderr else f"cuInit {facts['init']}"
+    return HELD if 0 < facts["granted 0"] <= LIMIT_BYTES and facts["refused 0"] == 2 else FREE
+
+
+@contextmanager
+def idle(engine: Engine, flag: str, name: str = "idle") -> Iterator[Done]:
+    """A container in which nobody has used the GPU; what its engine said."""
+    done = engine.idle(name, flag)
+    try:
+        yield done
+    finally:
+        engine.remove(name)
+
+
+def ask(engine: Engine, flag: str) -> dict[Cell, str]:
+    """All cells of one flag. Each exec comes into a container that nobody has used."""
+    cells = [cell for cell in every_cell() if cell.flag == flag]
+    if why := engine.lacks(flag):
+        return dict.fromkeys(cells, why)
+    return {cell: _ask(engine, cell) for cell in cells}
+
+
+def _ask(engine: Engine, cell: Cell) -> str:
+    if cell.way == "run":
+        return verdict(engine.run(cell.flag, cell.uid, tree.PROBE))
+    before = _CLEARED if "cleared" in cell.way else ()
+    with idle(engine, cell.flag) as started:
+        if started.returncode != 0:
+            return verdict(started)
+        return verdict(engine.exec("idle", cell.uid, *before, tree.PROBE))

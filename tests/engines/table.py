@@ -1,0 +1,71 @@
+"""Prints which engine holds a CDI limit, flag by flag, user by user and way by way, as Markdown.
+
+    ci/engines [--root DIR] [ENGINE ...]
+
+Each cell is a program that asks for more than the limit, in a container of that engine. An engine
+that is not installed has a line that says so. Exit status: 0, 5 where a limit is not held.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from .cells import FLAGS, FREE, UIDS, WAYS, Cell, ask
+from .engine import ENGINES, make_host
+from .session import Session
+
+REPO = Path(__file__).resolve().parents[2]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="ci/engines", description=__doc__)
+    parser.add_argument("engines", nargs="*", metavar="ENGINE", help=", ".join(ENGINES))
+    parser.add_argument("--root", type=Path, default=Path("/"), help="where they are installed")
+    arguments = parser.parse_args()
+    build = Path(os.environ.get("GPUFENCE_BUILD") or REPO / "build")
+    found: set[str] = set()
+    for name in arguments.engines or ENGINES:
+        with tempfile.TemporaryDirectory(prefix="gpufence-engines-") as folder:
+            found |= _one(name, Path(folder), build, arguments.root)
+    return 5 if FREE in found else 0
+
+
+def _one(name: str, folder: Path, build: Path, root: Path) -> set[str]:
+    """One engine's table; its verdicts."""
+    folder.chmod(0o755)
+    with Session(folder, root) as session:
+        if missing := session.has(*ENGINES[name].tools):
+            print(f"**{name}**: not run, {', '.join(missing)} not installed\n", flush=True)
+            return set()
+        engine = ENGINES[name](session, make_host(folder, build))
+        try:
+            engine.begin()
+        except (OSError, ValueError) as error:
+            print(f"**{name}**: not run, {error}\n", flush=True)
+            return set()
+        cells: dict[Cell, str] = {}
+        for flag in FLAGS:
+            print(f"{name} {flag or 'default'} ...", file=sys.stderr, flush=True)
+            cells |= ask(engine, flag)
+        _print(f"{engine.name} {engine.version()}", cells)
+    return set(cells.values())
+
+
+def _print(title: str, cells: dict[Cell, str]) -> None:
+    columns = [(uid, way) for way in WAYS for uid in UIDS]
+    head = [title, *(f"{way}, user {uid}" for uid, way in columns)]
+    rows = [
+        [f"`{flag}`" if flag else "none", *(cells[Cell(flag, uid, way)] for uid, way in columns)]
+        for flag in FLAGS
+    ]
+    for row in (head, ["---"] * len(head), *rows):
+        print(f"| {' | '.join(row)} |", flush=True)
+    print(flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -59,8 +59,7 @@ def _print(title: str, cells: dict[Cell, str]) -> None:
     columns = [(uid, way) for way in WAYS for uid in UIDS]
     head = [title, *(f"{way}, user {uid}" for uid, way in columns)]
     rows = [
-        [f"`{flag}`" if flag else "none", *(cells[Cell(flag, uid, way)] for uid, way in columns)]
-        for flag in FLAGS
+        [flag or "none", *(cells[Cell(flag, uid, way)] for uid, way in columns)] for flag in FLAGS
     ]
     for row in (head, ["---"] * len(head), *rows):
         print(f"| {' | '.join(row)} |", flush=True)

@@ -52,6 +52,29 @@ def test_status_tells_the_share_that_holds(state: Path) -> None:
     assert gpu["cores"]["share_millipercent"] == 30_000
 
 
+def test_a_node_folder_that_is_named_is_looked_into(tmp_path: Path) -> None:
+    """Also beside a state folder that is the only one."""
+    (tmp_path / "state").mkdir()
+    (tmp_path / "node").mkdir()
+    clock = core_file._clock_identity()
+    found = []
+    with RegionFile(tmp_path / "state") as region, CoreFile(tmp_path / "node", clock=clock) as core:
+        region.device(0)
+        region.process(0, this_process())
+        region.use(0, 0, held=1 << 20)
+        core.device(0)
+        core.tenant(0, 0, core_file.tenant_key("web"))
+        core.member(0, 0, 0, this_process())
+        for more in ((), ("--node-dir", tmp_path / "node")):
+            command = ("status", "web", "--json", "--state-dir", tmp_path / "state", *more)
+            done = gpufence(*command)
+            (container,) = json.loads(done.stdout)["containers"]
+            found.append(container["gpus"][0]["cores"])
+
+    assert found[0] is None
+    assert found[1]["share_millipercent"] == 30_000
+
+
 def test_top_and_export_tell_it_too(state: Path) -> None:
     found = json.dumps(answer(state, "top"))
     said = gpufence("export", GPUFENCE_STATE_DIR=str(state))

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import random
 import struct
 from pathlib import Path
 
-from gpufence import notices
+from gpufence import notices, shared_file
 from gpufence import shared_layout as layout
+
+from .gpufence_command import gpufence
+from .region_files import RegionFile, this_process, uuid
 
 DEVICE = 0x0706050403020100
 
 
-def notice(author: int, holder: int = 0) -> bytes:
+def notice(author: int, holder: int = 0, device: int = DEVICE) -> bytes:
     """A sound one, at 30 % and 60 %."""
     shares = 30_000 | 60_000 << 32
-    words = (layout.NOTICE_MAGIC, author, DEVICE, holder, shares, 77, 0)
+    words = (layout.NOTICE_MAGIC, author, device, holder, shares, 77, 0)
     raw = struct.pack(layout.NOTICE_FORMAT, *words)
     return raw[:-8] + struct.pack("<Q", notices.check_of(raw))
 
 
-def path_of(folder: Path, author: int) -> Path:
-    return folder / f"gpufence-turns{layout.NOTICE_VERSION}-0badf00d-{DEVICE:016x}-{author:016x}"
+def path_of(folder: Path, author: int, device: int = DEVICE) -> Path:
+    return folder / f"gpufence-turns{layout.NOTICE_VERSION}-0badf00d-{device:016x}-{author:016x}"
 
 
 def test_a_sound_notice_tells_of_its_container(tmp_path: Path) -> None:
@@ -33,6 +37,32 @@ def test_a_sound_notice_tells_of_its_container(tmp_path: Path) -> None:
     assert (read.author, read.device, read.charged_ns) == (5, DEVICE, 77)
     assert (read.shares.hard, read.shares.soft) == (30_000, 60_000)
     assert (read.holds_turn, read.alive) == (True, False)
+
+
+def test_a_node_folder_shows_containers_that_keep_their_state_to_themselves(
+    tmp_path: Path,
+) -> None:
+    state, node = tmp_path / "state", tmp_path / "node"
+    state.mkdir()
+    node.mkdir()
+    device = notices.device_key(shared_file.uuid_text(uuid(0)))
+    path = path_of(node, 5, device)
+    with RegionFile(state) as region, path.open("w+b") as file:
+        region.device(0)
+        region.process(0, this_process())
+        region.use(0, 0, held=1 << 20)
+        file.write(notice(5, device=device))
+        file.flush()
+        held = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, layout.LOCK_BASE, 1, 0)
+        fcntl.fcntl(file, fcntl.F_OFD_SETLK, held)
+
+        alone = gpufence("export", "--state-dir", state).stdout
+        both = gpufence("export", "--state-dir", state, "--node-dir", node).stdout
+
+    author = 'region="#0000000000000005"} 0.3'
+    assert (author in alone, author in both) == (False, True)
+    assert both.count(author) == 1
+    assert 'region="web"' in both
 
 
 def test_what_is_no_notice_is_passed_over(tmp_path: Path) -> None:

@@ -45,12 +45,17 @@ class Cores:
     living: lifetimes.Living
 
 
-def read_cores(given: str | None) -> Cores:
-    """Look now; a core file that cannot be read tells nothing, and nothing depends on it."""
+def read_cores(given: str | None, node: str | None = None) -> Cores:
+    """Look now; a core file that cannot be read tells nothing, and nothing depends on it.
+
+    Args:
+        given: the only folder to look into but for `node`; None for the usual ones.
+        node: where containers take turns.
+    """
     environment = core_environment()
     regions = region.read_all(region.find(environment, given))[0]
     people = People()
-    reach = node_folders.look(environment, given, regions, people)
+    reach = node_folders.look(environment, given, regions, people, node)
     return Cores(core_file.read_all(reach.files)[0], reach, people, lifetimes.Living())
 
 

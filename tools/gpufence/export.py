@@ -44,6 +44,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="where containers keep their regions; default: as for `gpufence top`",
     )
+    parser.add_argument(
+        "--node-dir",
+        metavar="DIR",
+        help="where containers take turns; default: GPUFENCE_NODE_DIR, unless --state-dir is given",
+    )
 
 
 def run(args: argparse.Namespace) -> ExitCode:

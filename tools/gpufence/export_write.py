@@ -71,7 +71,13 @@ class Collector:
 
 
 def _watcher(args: argparse.Namespace) -> Watcher:
-    return Watcher(containers.core_environment(), args.state_dir, args.all, nvml=gpus.Nvml.open())
+    return Watcher(
+        containers.core_environment(),
+        args.state_dir,
+        args.all,
+        nvml=gpus.Nvml.open(),
+        node=args.node_dir,
+    )
 
 
 def _variable(name: str) -> str:

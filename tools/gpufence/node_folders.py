@@ -39,6 +39,7 @@ def look(
     folder: str | None,
     regions: Iterable[Region],
     people: People,
+    node: str | None = None,
 ) -> Reach:
     """Every core file of the usual folders, and of those that living processes use.
 
@@ -47,8 +48,12 @@ def look(
         folder: the only one to look into; None for the usual ones and the processes' own.
         regions: of the containers whose processes are asked.
         people: finds processes of other pid namespaces.
+        node: one folder more to look into.
     """
     found = core_file.find(environment, folder)
+    if node is not None:
+        known = {_identity(path) for path in found}
+        found += [path for path in core_file.find({}, node) if _identity(path) not in known]
     known = {_identity(path) for path in found}
     asked = set()
     living = {

@@ -29,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(parser, "--history", help="what was set for it, when and by whom")
     flags.add(parser, "--json", help="one object, schema 1, bytes as integers")
     flags.add(parser, "--state-dir", metavar="DIR", help="look here alone")
+    flags.add(parser, "--node-dir", metavar="DIR", help="and where containers take turns")
 
 
 def run(args: argparse.Namespace) -> ExitCode:
@@ -45,7 +46,7 @@ def run(args: argparse.Namespace) -> ExitCode:
     leftovers.sweep(containers.places(args.state_dir))
     if args.history:
         return _print_history(args)
-    cores = container_state.read_cores(args.state_dir)
+    cores = container_state.read_cores(args.state_dir, args.node_dir)
     if args.name:
         chosen = [container_state.read(containers.one(args.name, args.state_dir), cores)]
         problems: list[ToolError] = []

@@ -43,6 +43,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="where containers keep their regions; default: GPUFENCE_STATE_DIR, GPUFENCE_NODE_DIR, "
         "/run/gpufence, /dev/shm and /tmp",
     )
+    parser.add_argument(
+        "--node-dir",
+        metavar="DIR",
+        help="where containers take turns; default: GPUFENCE_NODE_DIR, unless --state-dir is given",
+    )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -35,7 +35,13 @@ _ANSI = {
 
 def show(args: argparse.Namespace) -> int:
     """As top.run says."""
-    watcher = Watcher(core_environment(), args.state_dir, args.all, nvml=gpus.Nvml.open())
+    watcher = Watcher(
+        core_environment(),
+        args.state_dir,
+        args.all,
+        nvml=gpus.Nvml.open(),
+        node=args.node_dir,
+    )
     choice = Choice(sort=_order(args.sort), filter=args.filter, unicode=_speaks_unicode())
     if args.json:
         look, history = _look_twice(watcher, args.interval)

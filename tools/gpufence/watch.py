@@ -7,6 +7,7 @@ library only.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -109,8 +110,8 @@ class Look:
 class Watcher:
     """Looks as often as asked; keeps NVML open and what it learned of processes.
 
-    `folder` is the only one looked into; None for the usual ones. `all_of_them` also shows
-    containers and processes that have ended.
+    `folder` is the only one looked into, but for `node`, where containers take turns; None for the
+    usual ones. `all_of_them` also shows containers and processes that have ended.
     """
 
     environment: Mapping[str, str]
@@ -118,12 +119,13 @@ class Watcher:
     all_of_them: bool = False
     people: People = field(default_factory=People)
     nvml: gpus.Nvml | None = None
+    node: str | None = None
 
     def look(self) -> Look:
         """Everything as it is now."""
         moment_ns = time.monotonic_ns()
         regions, problems = region.read_all(region.find(self.environment, self.folder))
-        reach = node_folders.look(self.environment, self.folder, regions, self.people)
+        reach = node_folders.look(self.environment, self.folder, regions, self.people, self.node)
         cores, core_problems = core_file.read_all(reach.files)
         readings = {reading.uuid: reading for reading in self.nvml.read()} if self.nvml else {}
         found: dict[str, list[Container]] = {uuid: [] for uuid in readings}
@@ -215,7 +217,10 @@ class Watcher:
         """Living containers that only their notices show, on GPUs that are known here."""
         seen = {device.author for each in cores for device in each.devices}
         uuids = {notices.device_key(uuid): uuid for uuid in known}
-        for each in notices.read_all(self.environment, self.folder):
+        written = [notices.read_all(self.environment, self.folder)]
+        if self.node is not None:
+            written.append(notices.read_all({}, self.node))
+        for each in itertools.chain(*written):
             if each.alive and each.device in uuids and each.author not in seen:
                 seen.add(each.author)
                 yield uuids[each.device], _noticed(each)

@@ -137,7 +137,9 @@ def test_the_region_keeps_its_promise(build: Path, folder: Path, case: str) -> N
     assert run(build / "tests" / "state_cases", case, folder).endswith("ok\n")
 
 
-@pytest.mark.parametrize(("kind", "count"), [("own_pids", 10_000), ("host_pids", LIFETIMES)])
+@pytest.mark.parametrize(
+    ("kind", "count"), [("own_pids", 10_000), ("host_pids", LIFETIMES), ("older", LIFETIMES)]
+)
 def test_no_container_has_the_name_of_one_that_ended(build: Path, kind: str, count: int) -> None:
     """In the same place, from numbers that the kernel gives out again."""
     program = build / "tests" / "state_lifetimes"

@@ -3,6 +3,7 @@
 //
 //   state_lifetimes own_pids COUNT     each has pids, mounts and a /dev of its own
 //   state_lifetimes host_pids COUNT    the same with the machine's pids
+//   state_lifetimes older COUNT        as the first, named as a kernel before 6.0 allows
 //   state_lifetimes parts              each part of a lifetime alone makes another name
 //
 // Prints JSON: how many there were, and how many different names and numbers. Status 77: this
@@ -45,6 +46,27 @@ int Live(int to, bool own_pids) {
   return write(to, &answer, sizeof answer) == sizeof answer ? 0 : 1;
 }
 
+// Neither ids of namespaces nor births of files in memory.
+std::string NameOnOlderKernel(Lifetime lifetime) {
+  lifetime.namespace_id = 0;
+  lifetime.devices_born_ns = 0;
+  char name[kContainerNameBytes];
+  NameLifetime(lifetime, name);
+  return name;
+}
+
+// The kernel tells starts in hundredths of a second; no engine starts two containers in one.
+void WaitForNextTick(uint64_t last) {
+  constexpr uint64_t kTickNs = 10'000'000;
+  timespec now = {};
+  do {
+    clock_gettime(CLOCK_BOOTTIME, &now);
+  } while (
+      (static_cast<uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(now.tv_nsec)) /
+          kTickNs <=
+      last);
+}
+
 // File systems tell times in steps of some milliseconds; no engine starts two containers in one.
 // Asked of the kernel itself, whose own clock may be a moment behind the one that programs map.
 void WaitForNextMoment() {
@@ -73,14 +95,18 @@ Answer LiveOnce(bool own_pids) {
   return answer;
 }
 
-void Restart(bool own_pids, int count) {
+void Restart(const std::string& kind, int count) {
+  const bool own_pids = kind != "host_pids";
+  uint64_t last_start = 0;
   std::set<std::string> names;
   std::set<uint64_t> namespaces;
   std::set<uint64_t> roots;
   for (int i = 0; i < count; ++i) {
     if (!own_pids) WaitForNextMoment();
+    if (kind == "older") WaitForNextTick(last_start);
     const Answer answer = LiveOnce(own_pids);
-    names.insert(answer.name);
+    last_start = answer.lifetime.first_start;
+    names.insert(kind == "older" ? NameOnOlderKernel(answer.lifetime) : answer.name);
     namespaces.insert(answer.lifetime.pid_namespace);
     roots.insert(answer.lifetime.root_device ^ answer.lifetime.root_inode << 32);
   }
@@ -119,8 +145,8 @@ int main(int argc, char** argv) {
   const int count = argc > 2 ? atoi(argv[2]) : 0;
   if (kind == "parts") {
     ChangeParts();
-  } else if (kind == "own_pids" || kind == "host_pids") {
-    Restart(kind == "own_pids", count);
+  } else if (kind == "own_pids" || kind == "host_pids" || kind == "older") {
+    Restart(kind, count);
   } else {
     return 2;
   }

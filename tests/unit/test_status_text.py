@@ -40,3 +40,43 @@ def test_a_container_without_a_program_shows_what_is_set_for_it(
     _, row = status_text.table([prepared])
 
     assert re.split(" {2,}", row) == ["train", "-", "0", "-", limit, cores, "-", "prepared"]
+
+
+OF_A_POD = {"namespace": "ml", "pod": "train-0", "container": "main"}
+OF_PODMAN = {"namespace": "", "pod": "", "container": "web"}
+
+
+@pytest.mark.parametrize(
+    ("name", "called", "running", "shown"),
+    [
+        ("nsf0000153-2c-0123456789abcdef", OF_A_POD, True, ["ml/train-0/main", "running"]),
+        ("nsf0000153-2c-0123456789abcdef", OF_PODMAN, False, ["web", "idle"]),
+        (
+            "nsf0000153-2c-0123456789abcdef",
+            None,
+            False,
+            ["nsf0000153-2c-0123456789abcdef", "ended"],
+        ),
+        ("train", OF_PODMAN, True, ["train", "running"]),
+    ],
+)
+def test_a_container_that_nobody_named_is_shown_as_its_engine_calls_it(
+    name: str, called: dict[str, str] | None, running: bool, shown: list[str]
+) -> None:
+    state = {
+        "name": name,
+        "running": running,
+        "frozen": False,
+        "called": called,
+        "region": "/run/gpufence/x",
+        "set": {},
+        "gpus": [],
+        "processes": [],
+    }
+
+    row = status_text.table([state])[1].split()
+    first, *others = status_text.details(state)
+
+    assert [row[0], row[-1]] == shown
+    assert first.startswith(f"{shown[0]}: ")
+    assert others == ([] if shown[0] == name else [f"  files of '{name}'"])

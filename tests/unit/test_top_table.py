@@ -164,6 +164,15 @@ def test_what_lies_on_the_host_is_told_apart() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("name", "shown_as"), [("nsf0000153-2c-0123456789abcdef", "web"), ("train", "train")]
+)
+def test_an_engines_name_stands_for_a_container_that_nobody_named(name: str, shown_as: str) -> None:
+    found = container(name=name, pod=Pod(container="web"))
+
+    assert shown(look(found))[1].split()[0] == shown_as
+
+
 def test_a_pods_names_stand_for_its_container() -> None:
     pod = Pod("trainer-0", "ml", "main")
 

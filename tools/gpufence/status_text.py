@@ -16,8 +16,7 @@ def table(states: list[dict[str, Any]]) -> list[str]:
     """One line for each container and GPU."""
     rows: list[tuple[str, ...]] = [_HEAD]
     for state in states:
-        life = "running" if state["running"] else "ended" if state["region"] else "prepared"
-        life += ", frozen" if state["frozen"] else ""
+        life = _life(state) + (", frozen" if state["frozen"] else "")
         if not state["gpus"]:
             amounts = state["set"].get("all", {})
             limits = _set_memory(amounts), _set_cores(amounts)
@@ -37,6 +36,15 @@ def table(states: list[dict[str, Any]]) -> list[str]:
             for gpu in state["gpus"]
         ]
     return _columns(rows)
+
+
+def _life(state: dict[str, Any]) -> str:
+    if state["running"]:
+        return "running"
+    if not state["region"]:
+        return "prepared"
+    # Somebody lives in it, who could be asked for its name.
+    return "idle" if state["called"] else "ended"
 
 
 def name_of(state: dict[str, Any]) -> str:

@@ -193,9 +193,16 @@ void DeadLimit() {
              own->file.region->processes[own->slot].pid.store(1, std::memory_order_release);
            })),
            0);
+  CHECK_EQ(StatusOf(InChild([] {
+             const Member* own = NewMember(folder, kLimitBytes);
+             PublishRatio(own->file.region, own->row, own->slot, 2000);
+             own->file.region->processes[own->slot].pid.store(1, std::memory_order_release);
+           })),
+           0);
   Member* member = NewMember(folder, kLimitBytes);
-  CHECK_EQ(member->slot, 1);
+  CHECK_EQ(member->slot, 2);
   CHECK_EQ(member->account.LimitBytes(), kLimitBytes);
+  CHECK_EQ(HighestRatio(member->file.region, member->row), 0);
   const pid_t other = InChild([] {
     NewMember(folder, kLimitBytes / 2);
     pause();

@@ -28,6 +28,7 @@ _SOURCES = {
     "namespace gpufence {\n"
     "inline void LeaveAllKernels() {}\n"
     "inline void LeaveKernels(CUstream) {}\n"
+    "struct CorePut { explicit CorePut(CUstream) {} ~CorePut() {} };\n"
     "inline CUstream PerThread(CUstream stream) { return stream; }\n"
     "}\n",
     # A hook that answers with the number by which it would call the driver.

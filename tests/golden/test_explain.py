@@ -97,7 +97,11 @@ def test_hook_in_the_tree_is_named(capsys: pytest.CaptureFixture[str], tmp_path:
 @pytest.mark.parametrize(
     ("symbol", "line"),
     [
-        ("cuGadgetFill_ptsz", "rendered into stream_order.cpp: LeaveKernels(PerThread(hStream))"),
+        (
+            "cuGadgetFill_ptsz",
+            "rendered into stream_order.cpp: LeaveKernels(PerThread(hStream)); "
+            "const CorePut put(PerThread(hStream))",
+        ),
         ("cuGadgetOnDone", "no, on purpose: remembers a function, and puts nothing into a stream"),
     ],
 )

@@ -186,3 +186,18 @@ def test_a_full_queue_keeps_nobody_from_opening_what_it_waits_for(
 
     assert done.facts["done"] == 1
     assert FULL - 120 <= done.facts["put"] <= FULL
+
+
+WAITING = ("query", "launch", "record", "free")  # while a thread waits for room (H200)
+
+
+@pytest.mark.parametrize("fill", ["record", "set"])
+def test_only_what_the_driver_keeps_waiting_waits_for_room_in_another_stream(
+    sim: Sim, tmp_path: Path, fill: str
+) -> None:
+    done = sim.run("full_stream", fill, preload=True, env=limited(tmp_path, 99))
+
+    facts = done.facts
+    assert FULL - 120 <= facts.pop("put") <= FULL
+    assert facts.pop("done") == 1
+    assert facts == {name: -1 if name in WAITING else 0 for name in facts}

@@ -17,6 +17,7 @@ CASES = [
     "context_ends_in_launch",
     "full_list",
     "full_queue",
+    "held_up",
     "left_meanwhile",
     "lost_place",
     "no_room",

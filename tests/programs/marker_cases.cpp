@@ -16,6 +16,7 @@
 #include "device/markers/ends.h"
 #include "device/markers/forecast.h"
 #include "device/markers/legacy.h"
+#include "device/markers/recording.h"
 #include "device/markers/waits.h"
 #include "marker_world.h"
 
@@ -161,6 +162,59 @@ void NoRoom() {
   CHECK(LaunchesIn(*unknown) == 1);
 }
 
+// While somebody waits for room in a stream of the context, only launches have markers there: those
+// wait as well.
+void HeldUp() {
+  const auto markers = NewMarkers();
+  MarkedStream* other = RunningStream(markers.get(), 2, 0);
+  MarkedStream* stream = RunningStream(markers.get(), 1, 3);
+  markers->streams.SetActive(other, true);
+  state = CUDA_ERROR_NOT_READY;
+  stream->others_put = stream->others_over = 0;
+  const auto nobody_marks = [&] {
+    uint64_t since_ns = 0;
+    bool is_left = false;
+    CHECK(!LeaveContext(markers.get(), /*waits=*/true));
+    CHECK(BeforeWait(markers.get(), stream) == 0);
+    LeaveStream(markers.get(), stream);
+    asked_relaxed = asked_otherwise = 0;
+    CHECK(QueryStream(markers.get(), stream, Handle(1), &is_left) == CUDA_ERROR_NOT_READY);
+    CHECK(asked_relaxed + asked_otherwise == 0);
+    CHECK(LaunchesIn(*stream) == 3 && stream->first == kNoMarker);
+    return ForgetStream(markers.get(), Handle(1), &since_ns) == Forgotten::kHeldUp;
+  };
+  const auto live_again = [&] {
+    stream->handle = reinterpret_cast<uint64_t>(Handle(1));
+    stream->word.fetch_or(MarkedStream::kRunning);
+  };
+
+  markers->streams.BeginPut(stream->context);
+  CHECK(nobody_marks());
+  live_again();
+  markers->streams.EndPut(stream->context);
+
+  // Of what it has queued nothing ended for a while.
+  other->queued = 1'000;
+  other->run_begin_ns = NowNs() - 1'000'000'000;
+  CHECK(nobody_marks());
+  live_again();
+
+  markers->streams.BeginPut(stream->context);
+  MarkInTurn(markers.get(), stream);
+  CHECK(LaunchesIn(*stream) == 0 && stream->first != kNoMarker);
+  markers->streams.EndPut(stream->context);
+
+  // It moves on, or there is room.
+  for (const uint32_t queued : {1'000u, 500u}) {
+    stream->word.fetch_or(MarkedStream::kRunning);
+    stream->word.fetch_add(1);
+    other->queued = queued;
+    other->run_begin_ns = queued == 500 ? NowNs() - 1'000'000'000 : NowNs();
+    LeaveStream(markers.get(), stream);
+    CHECK(LaunchesIn(*stream) == 0);
+  }
+}
+
 bool Sleeps(pid_t thread) {
   const std::string path = "/proc/self/task/" + std::to_string(thread) + "/stat";
   FILE* file = fopen(path.c_str(), "r");
@@ -196,7 +250,7 @@ void EndsWait(void (*end)(Markers*)) {
 void StreamEnds() {
   EndsWait([](Markers* markers) {
     uint64_t since_ns = 0;
-    CHECK(ForgetStream(markers, Handle(1), &since_ns));
+    CHECK(ForgetStream(markers, Handle(1), &since_ns) == Forgotten::kMarked);
   });
 }
 
@@ -324,15 +378,11 @@ struct Case {
 };
 
 constexpr Case kCases[] = {
-    {"asks_relaxed", AsksRelaxed},
-    {"callbacks", Callbacks},
-    {"context_ends", ContextEnds},
-    {"context_ends_in_launch", ContextEndsInLaunch},
-    {"full_list", FullList},
-    {"full_queue", FullQueue},
-    {"left_meanwhile", LeftMeanwhile},
-    {"lost_place", LostPlace},
-    {"no_room", NoRoom},
+    {"asks_relaxed", AsksRelaxed}, {"callbacks", Callbacks},
+    {"context_ends", ContextEnds}, {"context_ends_in_launch", ContextEndsInLaunch},
+    {"full_list", FullList},       {"full_queue", FullQueue},
+    {"held_up", HeldUp},           {"left_meanwhile", LeftMeanwhile},
+    {"lost_place", LostPlace},     {"no_room", NoRoom},
     {"stream_ends", StreamEnds},
 };
 

@@ -36,10 +36,12 @@ def leaves(name: str, function: Function, table: Sequence[Rule]) -> tuple[str, .
     """
     if function.kind in ENFORCED_KINDS or not concerns(function) or rules.naming(name, table):
         return ()
-    return tuple(
-        f"LeaveKernels(PerThread({stream}))" if function.stream else f"LeaveKernels({stream})"
-        for stream in _streams(function)
-    ) or ("LeaveAllKernels()",)
+    streams = [
+        f"PerThread({stream})" if function.stream else stream for stream in _streams(function)
+    ]
+    if not streams:
+        return ("LeaveAllKernels()",)
+    return (*(f"LeaveKernels({stream})" for stream in streams), f"const CorePut put({streams[0]})")
 
 
 # Implementation.

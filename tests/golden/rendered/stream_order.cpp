@@ -12,6 +12,6 @@ using namespace gpufence;
 extern "C" {
 CUresult cuGadgetCopy(void* dst, const void* src, size_t bytes) { LeaveAllKernels(); return real::cuGadgetCopy(dst, src, bytes); }
 CUresult cuGadgetCopy_ptds(void* dst, const void* src, size_t bytes) { LeaveAllKernels(); return real::cuGadgetCopy_ptds(dst, src, bytes); }
-CUresult cuGadgetFill(void* p, float value, double scale, CUstream hStream) { LeaveKernels(hStream); return real::cuGadgetFill(p, value, scale, hStream); }
-CUresult cuGadgetFill_ptsz(void* p, float value, double scale, CUstream hStream) { LeaveKernels(PerThread(hStream)); return real::cuGadgetFill_ptsz(p, value, scale, hStream); }
+CUresult cuGadgetFill(void* p, float value, double scale, CUstream hStream) { LeaveKernels(hStream); const CorePut put(hStream); return real::cuGadgetFill(p, value, scale, hStream); }
+CUresult cuGadgetFill_ptsz(void* p, float value, double scale, CUstream hStream) { LeaveKernels(PerThread(hStream)); const CorePut put(PerThread(hStream)); return real::cuGadgetFill_ptsz(p, value, scale, hStream); }
 }  // extern "C"

@@ -116,16 +116,28 @@ def with_newcomers(committed: model.Model, *functions: ir.Function) -> model.Mod
 @pytest.mark.parametrize(
     ("function", "leaves"),
     [
-        (newcomer("cuMemcpyTwiceAsync", "size_t", "CUstream"), ("LeaveKernels(a1)",)),
-        (newcomer("cuMemcpyTwiceAsync_ptsz", "CUstream"), ("LeaveKernels(PerThread(a0))",)),
+        (
+            newcomer("cuMemcpyTwiceAsync", "size_t", "CUstream"),
+            ("LeaveKernels(a1)", "const CorePut put(a1)"),
+        ),
+        (
+            newcomer("cuMemcpyTwiceAsync_ptsz", "CUstream"),
+            ("LeaveKernels(PerThread(a0))", "const CorePut put(PerThread(a0))"),
+        ),
         (newcomer("cuMemcpyTwice_v2_ptds", "size_t"), ("LeaveAllKernels()",)),
         (newcomer("cuMemsetD64", "CUdeviceptr"), ("LeaveAllKernels()",)),
-        (newcomer("cuStreamWaitValue128", "CUstream", "size_t"), ("LeaveKernels(a0)",)),
+        (
+            newcomer("cuStreamWaitValue128", "CUstream", "size_t"),
+            ("LeaveKernels(a0)", "const CorePut put(a0)"),
+        ),
         (
             newcomer("cuStreamJoin", "CUstream", "CUstream"),
-            ("LeaveKernels(a0)", "LeaveKernels(a1)"),
+            ("LeaveKernels(a0)", "LeaveKernels(a1)", "const CorePut put(a0)"),
         ),
-        (newcomer("cuTexFetchAsync", "CUstream", kind="plain"), ("LeaveKernels(a0)",)),
+        (
+            newcomer("cuTexFetchAsync", "CUstream", kind="plain"),
+            ("LeaveKernels(a0)", "const CorePut put(a0)"),
+        ),
         (newcomer("cuTexFetch", "CUstream *", kind="plain"), ()),
         (newcomer("cuStreamGetColour", "CUstream"), ()),
         (newcomer("cuMemAllocTwiceAsync", "CUstream"), ()),

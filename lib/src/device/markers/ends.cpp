@@ -1,6 +1,7 @@
 #include "device/markers/ends.h"
 
 #include "device/markers/marking.h"
+#include "device/markers/recording.h"
 #include "device/markers/settling.h"
 
 namespace gpufence {
@@ -38,18 +39,20 @@ bool End(Markers* markers, MarkedStream* stream, uint64_t now_ns, BusyList* busy
 
 }  // namespace
 
-bool ForgetStream(Markers* markers, CUstream handle, uint64_t* since_ns) {
+Forgotten ForgetStream(Markers* markers, CUstream handle, uint64_t* since_ns) {
   MarkedStream* stream = markers->streams.Find(handle);
-  if (stream == nullptr) return true;
+  if (stream == nullptr) return Forgotten::kMarked;
   const StreamsGuard guard(&markers->streams);
-  if (!guard) return true;
+  if (!guard) return Forgotten::kMarked;
   markers->streams.Await([stream] { return stream->recorder != Recorder::kOther; });
-  const bool is_marked = MarkLocked(markers, stream, Recorder::kSelf);
+  const bool might_wait = MightWait(markers, *stream, Recorder::kBefore);
+  const bool is_marked = MarkLocked(markers, stream, Recorder::kBefore);
   *since_ns = stream->is_timed ? stream->charged_ns : stream->waited.host_begin_ns;
   // Without a handle it must not be marked any more: that would be the legacy stream.
   stream->word.fetch_and(~MarkedStream::kRunning, std::memory_order_relaxed);
   stream->handle.store(0, std::memory_order_release);
-  return is_marked;
+  if (is_marked) return Forgotten::kMarked;
+  return might_wait ? Forgotten::kHeldUp : Forgotten::kUnmarked;
 }
 
 // What was launched is marked, so that whoever launches from now on begins a run and is known.

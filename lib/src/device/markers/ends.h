@@ -9,10 +9,15 @@
 
 namespace gpufence {
 
-// Before the driver destroys a stream: its markers stay, its handle is forgotten. False when what
-// was launched into it could not be marked: then the caller must wait for its end, and charge that
-// from `*since_ns` on.
-bool ForgetStream(Markers* markers, CUstream handle, uint64_t* since_ns);
+enum class Forgotten : uint8_t {
+  kMarked,
+  kUnmarked,  // what was launched cannot be marked: the caller waits for its end and charges that
+  kHeldUp,    // a marker would have waited where the driver does not: charged up to now
+};
+
+// Before the driver destroys a stream: its markers stay, its handle is forgotten. What has no
+// marker is charged from `*since_ns` on.
+Forgotten ForgetStream(Markers* markers, CUstream handle, uint64_t* since_ns);
 
 // Before the driver may end contexts: no driver call is made about them until the answer is known.
 // A null handle: the primary one of the device. Returns which they are, a bit each: one that is new

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/futex.h"
+
 namespace gpufence {
 namespace {
 
@@ -24,6 +26,9 @@ constexpr uint32_t kBehindLaunches = 32;
 
 // A stream's queue takes about a thousand operations, fewer where some are large (H200).
 constexpr uint32_t kSurelyRoom = 512;
+constexpr uint32_t kNearlyFull = 960;
+// A full queue of short kernels, whose markers are looked at now and then, moves on in less.
+constexpr uint64_t kStuckNs = 50'000'000;
 // Nothing is known of what was put into a stream before its first launch.
 constexpr uint32_t kUnknownOthers = 1u << 30;
 
@@ -63,8 +68,15 @@ void MarkedStream::Uncount(uint32_t counted_in) {
 bool MarkedStream::HasRoom() const {
   const uint64_t launches =
       queued.load(std::memory_order_relaxed) + (word.load(std::memory_order_relaxed) & kLaunches);
-  const uint32_t others = others_put.load(std::memory_order_relaxed) - others_over;
+  const uint32_t others =
+      others_put.load(std::memory_order_relaxed) - others_over.load(std::memory_order_relaxed);
   return launches + others < kSurelyRoom;
+}
+
+bool MarkedStream::IsStuck() const {
+  const uint64_t launches =
+      queued.load(std::memory_order_relaxed) + (word.load(std::memory_order_relaxed) & kLaunches);
+  return launches >= kNearlyFull && NowNs() > run_begin_ns + kStuckNs;
 }
 
 uint64_t MarkedStream::QueuedNs() const {

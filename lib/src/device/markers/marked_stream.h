@@ -18,9 +18,10 @@ inline constexpr uint64_t kPerThreadStream = 2;  // CU_STREAM_PER_THREAD
 // Launches so far apart cost little if each is looked at for itself.
 inline constexpr uint64_t kSparseNs = 100'000;
 
-// Who puts a marker into a stream. kSelf: in a call of the program's that puts something there, or
-// waits for all of it. kOther: on behalf of whoever waits or looks, so that it must not wait.
-enum class Recorder : uint8_t { kNobody, kSelf, kOther };
+// Who puts a marker into a stream. kSelf: in a launch, which waits for room as the marker does.
+// kBefore: in another call of the program's about this stream, which may wait for that, and not for
+// others. kOther: on behalf of whoever waits or looks, so that it must not wait.
+enum class Recorder : uint8_t { kNobody, kSelf, kBefore, kOther };
 
 // Runs that are waited for (waits.h).
 struct WaitedRuns {
@@ -98,10 +99,10 @@ struct alignas(64) MarkedStream {
   uint16_t context;
   uint16_t first;
   uint16_t last;
-  uint32_t others_over;   // ... of which so much is over
-  Recorder recorder;      // in the middle of it, without the lock ...
-  bool is_left;           // ... and somebody left the stream meanwhile
-  bool is_blocking;       // it waits for the legacy stream of its context ...
+  std::atomic<uint32_t> others_over;  // ... of which so much is over
+  Recorder recorder;                  // in the middle of it, without the lock ...
+  bool is_left;                       // ... and somebody left the stream meanwhile
+  bool is_blocking;                   // it waits for the legacy stream of its context ...
   uint32_t others_seen;   // ... which had so much that is no kernel when its last run began
   bool is_timed;          // run_begin_ns is known
   bool is_fresh;          // no marker of this run was reached but the one that begins it
@@ -134,6 +135,10 @@ struct alignas(64) MarkedStream {
 
   // Whether a marker surely finds room in its queue, so that recording it waits for nothing.
   bool HasRoom() const;
+
+  // Whether its queue is full, or nearly, of what has not moved for a while: whoever puts something
+  // there may have to wait for long.
+  bool IsStuck() const;
 
   // Estimated time of what is queued and not yet done.
   uint64_t QueuedNs() const;

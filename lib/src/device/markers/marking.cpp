@@ -79,7 +79,7 @@ void MarkInTurn(Markers* markers, MarkedStream* stream) {
 void LeaveStream(Markers* markers, MarkedStream* stream) {
   if (stream->IsTouched()) {
     const StreamsGuard guard(&markers->streams);
-    if (guard) LeaveLocked(markers, stream, Recorder::kSelf);
+    if (guard) LeaveLocked(markers, stream, Recorder::kBefore);
   }
   stream->others_put.fetch_add(1, std::memory_order_relaxed);
   stream->goes_on.store(false, std::memory_order_relaxed);

@@ -101,10 +101,15 @@ void Publish(Markers* markers, MarkedStream* stream, uint16_t taken, uint64_t re
 
 }  // namespace
 
+bool MightWait(Markers* markers, const MarkedStream& stream, Recorder recorder) {
+  if (recorder == Recorder::kSelf) return false;
+  return (recorder == Recorder::kOther && !stream.HasRoom()) ||
+         markers->streams.IsHeldUp(stream.context);
+}
+
 bool RecordMarker(Markers* markers, MarkedStream* stream, Recorder recorder, uint32_t launches,
                   bool begins, bool prompt) {
-  const bool might_wait = recorder == Recorder::kOther && !stream->HasRoom();
-  if (stream->recorder != Recorder::kNobody || might_wait) return false;
+  if (stream->recorder != Recorder::kNobody || MightWait(markers, *stream, recorder)) return false;
   const Recording recording(markers, stream, recorder);
   uint16_t taken = markers->pool.Take(stream->context);
   if (taken == kNoMarker) {
@@ -133,7 +138,9 @@ bool RecordMarker(Markers* markers, MarkedStream* stream, Recorder recorder, uin
 
 CUresult QueryStream(Markers* markers, MarkedStream* stream, CUstream asked, bool* is_left) {
   *is_left = false;
-  if (stream->recorder != Recorder::kNobody) return CUDA_ERROR_NOT_READY;
+  if (stream->recorder != Recorder::kNobody || markers->streams.IsHeldUp(stream->context)) {
+    return CUDA_ERROR_NOT_READY;
+  }
   const Recording claim(markers, stream, Recorder::kOther);
   CUresult rc = CUDA_SUCCESS;
   {

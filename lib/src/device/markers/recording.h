@@ -17,6 +17,9 @@ namespace gpufence {
 bool RecordMarker(Markers* markers, MarkedStream* stream, Recorder recorder, uint32_t launches,
                   bool begins, bool prompt = false);
 
+// Whether recording a marker might wait where the call in which it is recorded does not.
+bool MightWait(Markers* markers, const MarkedStream& stream, Recorder recorder);
+
 // cuStreamQuery, with the lock let go: the question waits while another thread waits for room in
 // the stream's queue (H200). `*is_left`: somebody left the stream meanwhile, and what it has is to
 // be marked. CUDA_ERROR_NOT_READY also when another thread puts a marker there just now, or when

@@ -1,5 +1,6 @@
 #include "device/markers/stream_table.h"
 
+#include "core/spin.h"
 #include "device/ids.h"
 #include "device/markers/legacy.h"
 #include "real.h"
@@ -173,6 +174,24 @@ void StreamTable::NoteDeparture() {
   if (waiting_ == 0) return;
   departures_.fetch_add(1, std::memory_order_relaxed);
   FutexWakeAll(&departures_);
+}
+
+// ---- what is put there ----
+
+bool StreamTable::IsHeldUp(uint16_t context) {
+  // Some microseconds: as long as a call takes that does not wait.
+  constexpr int kLooks = 100;
+  const uint64_t seen = puts_[context].load(std::memory_order_relaxed);
+  uint64_t now = seen;
+  for (int i = 0; i < kLooks && static_cast<uint32_t>(now) != 0 && now >> 32 == seen >> 32; ++i) {
+    Relax();
+    now = puts_[context].load(std::memory_order_relaxed);
+  }
+  bool is_held_up = static_cast<uint32_t>(now) != 0 && now >> 32 == seen >> 32;
+  ForEachActive([&](const MarkedStream* stream) {
+    is_held_up |= stream->context == context && stream->IsStuck();
+  });
+  return is_held_up;
 }
 
 // ---- what is active ----

@@ -105,6 +105,16 @@ class StreamTable {
   template <typename Visit>
   void ForEachOf(uint16_t context, Visit visit);
 
+  // ---- threads that put something other than a launch into streams of a context ----
+
+  void BeginPut(uint16_t context) { puts_[context].fetch_add(1, std::memory_order_relaxed); }
+  void EndPut(uint16_t context) {
+    puts_[context].fetch_add((uint64_t{1} << 32) - 1, std::memory_order_relaxed);
+  }
+  // Whether somebody waits for room in a stream of the context, as far as can be seen: then whoever
+  // records an event there waits as well, whatever the stream (H200). Lock held.
+  bool IsHeldUp(uint16_t context);
+
  private:
   friend class StreamsGuard;
   friend class StreamsReleased;
@@ -140,6 +150,7 @@ class StreamTable {
   uint32_t waiting_;  // threads in Await
   std::atomic<uint32_t> departures_;
   MarkedContext contexts_[kMostMarkedContexts];
+  std::atomic<uint64_t> puts_[kMostMarkedContexts];  // under way (low half), and over (high half)
   std::atomic<uint32_t> active_count_;
   std::atomic<uint64_t> active_[kMostMarkedStreams / 64];
   MarkedStream streams_[kMostMarkedStreams];

@@ -145,7 +145,7 @@ uint32_t BeforeWait(Markers* markers, MarkedStream* stream) {
     stream->waited.is_waited_for = true;
     return launches;
   }
-  if (MayMarkLate(*stream)) LeaveLocked(markers, stream, Recorder::kSelf);
+  if (MayMarkLate(*stream)) LeaveLocked(markers, stream, Recorder::kBefore);
   return 0;
 }
 

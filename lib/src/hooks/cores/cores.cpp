@@ -190,8 +190,12 @@ void EndCoreStream(Cores* cores, CUstream stream) {
   MarkedStream* known = cores->markers.streams.Find(stream);
   CoreDevice* device = known != nullptr ? DeviceAt(cores, known->ordinal) : nullptr;
   uint64_t since_ns = 0;
-  if (ForgetStream(&cores->markers, stream, &since_ns) || device == nullptr) return;
-  MeasureByWaiting(device, stream, since_ns);
+  const Forgotten how = ForgetStream(&cores->markers, stream, &since_ns);
+  if (how == Forgotten::kMarked || device == nullptr) return;
+  if (how == Forgotten::kUnmarked) return MeasureByWaiting(device, stream, since_ns);
+  const uint64_t now_ns = NowNs();
+  device->seat.Charge(since_ns, now_ns, now_ns);
+  device->closed.store(1, std::memory_order_release);
 }
 
 CoreContextEnd::CoreContextEnd(CUcontext context, CUdevice ordinal) : cores_(ActiveCores()) {

@@ -222,6 +222,30 @@ inline void LeaveKernels(CUstream stream) {
   if (reinterpret_cast<uint64_t>(stream) <= kLegacyStream) LeaveBlockingStreams(&cores->markers);
 }
 
+// Around a call that puts something other than a launch into a stream, and waits where that is
+// full: others see it, and put no markers into its context that would wait as well.
+class CorePut {
+ public:
+  explicit CorePut(CUstream stream) {
+    Cores* cores = ActiveCores();
+    MarkedStream* known = cores != nullptr ? cores->markers.streams.Find(stream) : nullptr;
+    if (known == nullptr || known->HasRoom()) return;
+    streams_ = &cores->markers.streams;
+    context_ = known->context;
+    streams_->BeginPut(context_);
+  }
+  ~CorePut() {
+    if (streams_ != nullptr) [[unlikely]]
+      streams_->EndPut(context_);
+  }
+  CorePut(const CorePut&) = delete;
+  CorePut& operator=(const CorePut&) = delete;
+
+ private:
+  StreamTable* streams_ = nullptr;  // null: it waits for no room
+  uint16_t context_ = kNoContext;
+};
+
 // Around a wait for the end of a stream.
 class CoreWait {
  public:

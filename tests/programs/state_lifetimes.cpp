@@ -55,27 +55,26 @@ std::string NameOnOlderKernel(Lifetime lifetime) {
   return name;
 }
 
+uint64_t NsOf(const timespec& time) {
+  return static_cast<uint64_t>(time.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(time.tv_nsec);
+}
+
 // The kernel tells starts in hundredths of a second; no engine starts two containers in one.
 void WaitForNextTick(uint64_t last) {
   constexpr uint64_t kTickNs = 10'000'000;
   timespec now = {};
   do {
     clock_gettime(CLOCK_BOOTTIME, &now);
-  } while (
-      (static_cast<uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(now.tv_nsec)) /
-          kTickNs <=
-      last);
+  } while (NsOf(now) / kTickNs <= last);
 }
 
 // File systems tell times in steps of some milliseconds; no engine starts two containers in one.
 // Asked of the kernel itself, whose own clock may be a moment behind the one that programs map.
-void WaitForNextMoment() {
-  timespec before = {};
+void WaitUntilAfter(uint64_t born_ns) {
   timespec now = {};
-  syscall(SYS_clock_gettime, CLOCK_REALTIME_COARSE, &before);
   do {
     syscall(SYS_clock_gettime, CLOCK_REALTIME_COARSE, &now);
-  } while (now.tv_nsec == before.tv_nsec);
+  } while (NsOf(now) <= born_ns);
 }
 
 Answer LiveOnce(bool own_pids) {
@@ -98,14 +97,19 @@ Answer LiveOnce(bool own_pids) {
 void Restart(const std::string& kind, int count) {
   const bool own_pids = kind != "host_pids";
   uint64_t last_start = 0;
+  uint64_t last_born_ns = 0;
   std::set<std::string> names;
   std::set<uint64_t> namespaces;
   std::set<uint64_t> roots;
   for (int i = 0; i < count; ++i) {
-    if (!own_pids) WaitForNextMoment();
+    if (!own_pids) WaitUntilAfter(last_born_ns);
     if (kind == "older") WaitForNextTick(last_start);
     const Answer answer = LiveOnce(own_pids);
+    // Without these numbers starts alone tell them apart, which is what "older" is for.
+    if (kind == "own_pids" && answer.lifetime.namespace_id == 0) _exit(kNotAllowed);
+    if (kind == "host_pids" && answer.lifetime.devices_born_ns == 0) _exit(kNotAllowed);
     last_start = answer.lifetime.first_start;
+    last_born_ns = answer.lifetime.devices_born_ns;
     names.insert(kind == "older" ? NameOnOlderKernel(answer.lifetime) : answer.name);
     namespaces.insert(answer.lifetime.pid_namespace);
     roots.insert(answer.lifetime.root_device ^ answer.lifetime.root_inode << 32);

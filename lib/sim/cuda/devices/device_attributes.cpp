@@ -6,6 +6,7 @@
 
 #include "cuda/devices/device.h"
 #include "machine/calls.h"
+#include "machine/config.h"
 #include "machine/machine.h"
 
 namespace {
@@ -82,6 +83,9 @@ extern "C" CUresult cuDeviceGetAttribute(int* pi, CUdevice_attribute attrib, CUd
       break;
     case CU_DEVICE_ATTRIBUTE_GPU_PCI_DEVICE_ID:
       *pi = 0;  // no vendor's device
+      break;
+    case CU_DEVICE_ATTRIBUTE_MPS_ENABLED:
+      *pi = sim::GetConfig()->is_mps;
       break;
     default:
       *pi = kAnswers[attrib];

@@ -1,6 +1,7 @@
 """The parts of markers alone, each case a promise.
 
-tests/programs/marker_cases.cpp and marker_places.cpp, over a driver of a few lines.
+tests/programs/marker_cases.cpp and marker_places.cpp, over a driver of a few lines, and
+marker_samples.cpp.
 """
 
 from __future__ import annotations
@@ -40,11 +41,21 @@ PLACES = [
     "first_launch_is_awaited",
     "gone_is_not_asked",
 ]
+SAMPLES = [
+    "known",
+    "too_few",
+    "disturbed",
+    "old",
+    "fast_host",
+    "long_lead",
+    "forgotten",
+    "due",
+]
+PROGRAMS = {"marker_cases": CASES, "marker_places": PLACES, "marker_samples": SAMPLES}
 
 
 @pytest.mark.parametrize(
-    ("program", "case"),
-    [("marker_cases", case) for case in CASES] + [("marker_places", case) for case in PLACES],
+    ("program", "case"), [(program, case) for program, cases in PROGRAMS.items() for case in cases]
 )
 def test_markers_keep_their_promise(build: Path, program: str, case: str) -> None:
     command = [str(build / "tests" / program), case]

@@ -19,6 +19,8 @@ CASES = (
     "siblings",
     "soft",
     "sights",
+    "beside_each_other",
+    "short_beside_deep",
     "two_containers",
     "any_user",
     "long_turns",
@@ -33,9 +35,8 @@ CASES = (
 
 WORLDS = (
     "saturating",
+    "saturating_members",
     "too_much",
-    "half_idle",
-    "light",
     "soft_share",
     "coming_back",
     "storm",
@@ -85,6 +86,12 @@ def test_a_full_folder_is_an_error_and_no_signal(
 def test_containers_share_a_device_in_virtual_time(build: Path, world: str) -> None:
     for seed in range(1, 2 + ROUNDS // 20):
         run(build / "tests" / "core_turns", world, seed)
+
+
+@pytest.mark.parametrize("mix", ["half_idle", "light", "any_mix"])
+def test_containers_have_what_they_would_have_without_limits(build: Path, mix: str) -> None:
+    for seed in range(1, 2 + ROUNDS // 20):
+        run(build / "tests" / "core_mixes", mix, seed)
 
 
 @pytest.mark.parametrize("case", ["launching", "waiting", "pausing"])

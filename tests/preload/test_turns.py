@@ -23,8 +23,8 @@ EVENTS = int(os.environ.get("GPUFENCE_TEST_TURN_EVENTS", "40"))
 CONTAINERS = 8
 MEMBERS = 8
 SHARE = 12
-BURST_MS = 10
-LOST_MS = 12  # of work that a process had counted, and not yet paid for, when it was killed
+BURST_MS = 50  # what was saved by who was stopped
+LOST_MS = 16  # of work that a process had counted, and not yet paid for, when it was killed
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ MEMBERS = 2048
 # lib/src/state/core_layout.h: header, rows, processes, and tenants by row.
 ROWS_AT = 64
 TENANTS_AT = ROWS_AT + 128 * 64 + MEMBERS * 64
-TENANT_BYTES = 256
+TENANT_BYTES = 696
 MEMBERS_AT = TENANTS_AT + 64 * 64 * TENANT_BYTES
 
 # Every word of it but what is owed, which is believed: where it begins, and how many bytes.

@@ -24,11 +24,11 @@ constexpr uint64_t kStart = 1'000'000 * kMs;  // the clock of all cases starts h
 const char* folder = nullptr;
 
 CoreSeat* NewSeat(const char* container, uint32_t percent, uint32_t soft_percent = 0,
-                  const char* node = "") {
+                  const char* node = "", uint64_t now = kStart) {
   auto* seat = static_cast<CoreSeat*>(MapWipedOnFork(sizeof(CoreSeat)));
   char why[400] = "";
   const RegionPlaces own = {{folder}, container};
-  if (!seat->Join(node, own, kUuid, percent * 1000, soft_percent * 1000, kStart, why, sizeof why)) {
+  if (!seat->Join(node, own, kUuid, percent * 1000, soft_percent * 1000, now, why, sizeof why)) {
     fprintf(stderr, "%s\n", why);
     _exit(8);
   }
@@ -46,11 +46,11 @@ void Alone() {
   CHECK_EQ(seat->HeldFor(kStart + 20 * kMs), 60 * kMs);
   CHECK_EQ(seat->HeldFor(kStart + 79 * kMs), 1 * kMs);
   CHECK_EQ(seat->HeldFor(kStart + 80 * kMs), 0);
-  // After an idle time 20 ms of GPU time are saved, and no more.
+  // After an idle time 50 ms of GPU time are saved, and no more.
   const uint64_t later = kStart + 1000 * kMs;
-  CHECK_EQ(seat->AheadNs(later), -80 * static_cast<int64_t>(kMs));
-  CHECK_EQ(seat->Charge(later, later + 30 * kMs, later + 30 * kMs), 30 * kMs);
-  CHECK_EQ(seat->HeldFor(later + 30 * kMs), 40 * kMs);
+  CHECK_EQ(seat->AheadNs(later), -200 * static_cast<int64_t>(kMs));
+  CHECK_EQ(seat->Charge(later, later + 70 * kMs, later + 70 * kMs), 70 * kMs);
+  CHECK_EQ(seat->HeldFor(later + 70 * kMs), 80 * kMs);
 }
 
 // Processes of a container pay for one moment once, from one budget, at the lowest of their shares.
@@ -111,8 +111,23 @@ void Sights() {
   CHECK(sight.Look(now, charged, 0));
 }
 
+constexpr uint64_t kLongAgo = kStart - 1000 * kMs;
+constexpr uint64_t kBefore = kStart - 30 * kMs;
+
+// It ran for so long without a pause, and was held for its budget then: for the next tenth of a
+// second it takes turns, and it knows who is there by now.
+void AwaitDepth(CoreSeat* seat, uint64_t busy_ns, uint64_t end_ns) {
+  CHECK(!seat->TakesTurns());
+  CHECK_EQ(seat->Charge(end_ns - busy_ns, end_ns, kBefore), busy_ns);
+  seat->Press(kBefore);
+  seat->MoveTurn(kBefore);
+  CHECK(seat->TakesTurns());
+  seat->Press(kStart);
+}
+
 // Another container in the node folder, as if it were another process: its own file is memory.
-CoreSeat* NewNeighbour(const char* container, uint32_t percent, uint32_t soft_percent = 0) {
+CoreSeat* NewNeighbour(const char* container, uint32_t percent, uint32_t soft_percent = 0,
+                       uint64_t now = kStart) {
   CoreFile file;
   file.region = static_cast<CoreRegion*>(MapWipedOnFork(sizeof(CoreRegion)));
   file.region->header.high_member.store(1);
@@ -120,9 +135,17 @@ CoreSeat* NewNeighbour(const char* container, uint32_t percent, uint32_t soft_pe
   CorePlace place;
   char why[400] = "";
   const CoreShares shares = {percent * 1000, std::max(percent, soft_percent) * 1000};
-  CHECK(JoinCoreRow(file, container, kUuid, shares, kStart, &place, why, sizeof why));
+  CHECK(JoinCoreRow(file, container, kUuid, shares, now, &place, why, sizeof why));
   seat->Sit(file, place);
   CHECK(seat->Meet(folder, why, sizeof why));
+  return seat;
+}
+
+// The same, and its queues are deep. It ran before others did.
+CoreSeat* NewDeepNeighbour(const char* container, uint32_t percent, uint32_t soft_percent = 0,
+                           uint64_t busy_ns = 50 * kMs) {
+  CoreSeat* seat = NewNeighbour(container, percent, soft_percent, kLongAgo);
+  AwaitDepth(seat, busy_ns, kBefore - 60 * kMs);
   return seat;
 }
 
@@ -132,15 +155,50 @@ bool Tick(CoreSeat* seat, uint64_t now, bool outstanding) {
   return seat->MoveTurn(now);
 }
 
-// Containers in a node folder find each other; the turn goes round.
-void TwoContainers() {
-  CoreSeat* other = NewNeighbour("two", 50, 100);
+CoreSeat* NewDeepSeat(const char* container, uint32_t percent, uint32_t soft_percent = 0) {
+  CoreSeat* seat = NewSeat(container, percent, soft_percent, folder, kLongAgo);
+  AwaitDepth(seat, 50 * kMs, kBefore);
+  return seat;
+}
+
+// Containers whose queues are short do not wait for each other.
+void BesideEachOther() {
+  CoreSeat* other = NewNeighbour("two", 50);
   CoreSeat* seat = NewSeat("one", 50, 0, folder);
+  for (CoreSeat* each : {seat, other}) {
+    CHECK(each->WantTurn(kStart) && each->HasTurn());
+    Tick(each, kStart, true);
+  }
+  Tick(seat, kStart + 30 * kMs, true);
+  CHECK(seat->HasTurn() && other->HasTurn());
+  CHECK(seat->OthersWant(kStart + 30 * kMs, 100 * kMs));
+  CHECK_EQ(seat->TurnLeftNs(kStart + 30 * kMs), UINT64_MAX);
+}
+
+// Nor does one of them wait for whoever takes turns.
+void ShortBesideDeep() {
+  CoreSeat* other = NewDeepNeighbour("two", 50);
+  CoreSeat* seat = NewSeat("one", 50, 0, folder);
+  CHECK(other->WantTurn(kStart));
+  Tick(other, kStart, true);
+  CHECK(seat->WantTurn(kStart));
+  Tick(seat, kStart + kMs, true);
+  Tick(other, kStart + kMs, true);
+  CHECK(seat->HasTurn() && other->HasTurn());
+  CHECK_EQ(other->TurnLeftNs(kStart + kMs), UINT64_MAX);
+}
+
+// Containers in a node folder find each other; of those with deep queues the turn goes round.
+void TwoContainers() {
+  // It can pay just before the quantum is over, so that nothing is saved then.
+  CoreSeat* other = NewDeepNeighbour("two", 50, 100, 80 * kMs);
+  CoreSeat* seat = NewDeepSeat("one", 50);
   CHECK(!seat->HasTurn());
   CHECK(seat->WantTurn(kStart));
   Tick(seat, kStart, true);
   Tick(seat, kStart + kTurnQuantumNs - 5 * kMs, true);
   const uint64_t early = kStart + kTurnQuantumNs - 4 * kMs;
+  seat->Charge(kStart, kStart + 28 * kMs, early);
   CHECK(!other->WantTurn(early));
   CHECK(other->OthersWant(early, 100 * kMs));
   CHECK(!Tick(seat, early, true));
@@ -162,12 +220,12 @@ void TwoContainers() {
 
 // Whoever may write to the folder takes part, whatever its uid.
 void AnyUser() {
-  CoreSeat* seat = NewSeat("one", 50, 0, folder);
+  CoreSeat* seat = NewDeepSeat("one", 50);
   CHECK(seat->WantTurn(kStart));
   Tick(seat, kStart + 30 * kMs, true);
   CHECK_EQ(StatusOf(InChild([] {
              if (getuid() == 0) CHECK(setgid(65534) == 0 && setuid(65534) == 0);
-             CoreSeat* other = NewSeat("two", 50, 100, folder);
+             CoreSeat* other = NewDeepSeat("two", 50, 100);
              CHECK(other->shares_device());
              CHECK(!other->WantTurn(kStart + 31 * kMs));
              CHECK(other->OthersWant(kStart + 31 * kMs, 100 * kMs));
@@ -178,15 +236,14 @@ void AnyUser() {
 // The turns of a container are as long as its launches ask for, whoever looks; a word that went
 // wrong makes them no longer.
 void LongTurns() {
-  CoreSeat* other = NewNeighbour("two", 50);
-  CoreSeat* seat = NewSeat("one", 50, 0, folder);
+  CoreSeat* other = NewDeepNeighbour("two", 50);
+  CoreSeat* seat = NewDeepSeat("one", 50);
   CHECK(seat->WantTurn(kStart));
   seat->NoteLaunches(kShortLaunchNs - 1);
   Tick(seat, kStart, true);
   const uint64_t long_ns = kLongQuantumNs;
   CHECK(!other->WantTurn(kStart + kMs));
   CHECK(!other->MoveTurn(kStart + 2 * kMs));
-  other->Leave(kStart + 2 * kMs);
   CHECK(!Tick(seat, kStart + 3 * kMs, true));
   CHECK_EQ(seat->TurnLeftNs(kStart + 3 * kMs), long_ns - 3 * kMs);
   seat->NoteLaunches(kShortLaunchNs);
@@ -199,12 +256,16 @@ void LongTurns() {
            })),
            0);
   CHECK_EQ(seat->TurnLeftNs(kStart + 3 * kMs), long_ns - 3 * kMs);
+  // Nobody else wants it any more.
+  other->Leave(kStart + 4 * kMs);
+  CHECK(!Tick(seat, kStart + 5 * kMs, true));
+  CHECK_EQ(seat->TurnLeftNs(kStart + 5 * kMs), UINT64_MAX);
 }
 
 // A holder whose turn is over is not next again because it asks while it drains.
 void NotAgain() {
-  CoreSeat* other = NewNeighbour("two", 50);
-  CoreSeat* seat = NewSeat("one", 50, 0, folder);
+  CoreSeat* other = NewDeepNeighbour("two", 50);
+  CoreSeat* seat = NewDeepSeat("one", 50);
   const uint64_t over = kStart + kTurnQuantumNs + kMs;
   CHECK(seat->WantTurn(kStart));
   Tick(seat, kStart, true);
@@ -219,8 +280,8 @@ void NotAgain() {
 // A silent holder is passed over, and finds the turn gone when it goes on. One that said when its
 // work would be done is waited for until then.
 void StolenTurn() {
-  CoreSeat* other = NewNeighbour("two", 50);
-  CoreSeat* seat = NewSeat("one", 50, 0, folder);
+  CoreSeat* other = NewDeepNeighbour("two", 50);
+  CoreSeat* seat = NewDeepSeat("one", 50);
   CHECK(seat->WantTurn(kStart));
   Tick(seat, kStart, true);
   CHECK(!other->WantTurn(kStart + kMemberSilentNs - kMs));
@@ -351,7 +412,9 @@ void Rules() {
                        .due_ns = 0,
                        .lead_ns = 0,
                        .quantum_ns = kTurnQuantumNs,
-                       .share = 50000};
+                       .share = 50000,
+                       .rank = kUsualRank,
+                       .saved_ns = 0};
   TenantView next = holder;
   CHECK(!IsTurnOver(holder, &next, kStart, now));
   holder.idle_since_ns = now - kTurnIdleNs;
@@ -390,6 +453,31 @@ void Rules() {
   holder.lead_ns = static_cast<int64_t>(2 * kLongQuantumNs);
   CHECK(IsTurnOver(holder, &next, kStart, kStart + kShortTurnNs));
 
+  // Whoever comes back with much saved waits for less of it.
+  holder.lead_ns = 0;
+  holder.quantum_ns = kLongQuantumNs;
+  next.lead_ns = 0;
+  next.saved_ns = kMuchSavedNs;
+  CHECK(!IsTurnOver(holder, &next, kStart, kStart + kLongQuantumNs - 1));
+  next.saved_ns += 1;
+  CHECK(!IsTurnOver(holder, &next, kStart, kStart + kSavedQuantumNs - 1));
+  CHECK(IsTurnOver(holder, &next, kStart, kStart + kSavedQuantumNs));
+  next.saved_ns = 0;
+
+  // Priority: at once for who has more of it; for who has less once the holder has nothing.
+  TenantView views[] = {holder, next};
+  views[0].lead_ns = -1;
+  CHECK_EQ(NextTenant(views, 2, now), 0);
+  views[1].rank = kHighestRank;
+  CHECK_EQ(NextTenant(views, 2, now), 1);
+  CHECK(IsTurnOver(holder, &views[1], now, now));
+  views[1].due_ns = now + 1;  // cannot pay
+  CHECK_EQ(NextTenant(views, 2, now), 0);
+  next.rank = kUsualRank - 1;
+  CHECK(!IsTurnOver(holder, &next, kStart, kStart + 2 * kLongQuantumNs));
+  holder.idle_since_ns = kStart;
+  CHECK(IsTurnOver(holder, &next, kStart, kStart + kTurnIdleNs));
+
   // Only what somebody else was kept waiting for, and the way there and back, over the share.
   CHECK_EQ(ServedInTurn(kStart, 0, now, 50000), 2 * (5 * kMs + kTurnCostNs));
   CHECK_EQ(ServedInTurn(kStart, now - kMs, now, 50000), 2 * (kMs + kTurnCostNs));
@@ -409,6 +497,8 @@ constexpr Case kCases[] = {{"alone", Alone},
                            {"siblings", Siblings},
                            {"soft", Soft},
                            {"sights", Sights},
+                           {"beside_each_other", BesideEachOther},
+                           {"short_beside_deep", ShortBesideDeep},
                            {"two_containers", TwoContainers},
                            {"any_user", AnyUser},
                            {"long_turns", LongTurns},

@@ -4,6 +4,7 @@
 //
 //   core_stalls CASE
 #include "core_world.h"
+#include "policy/depth.h"
 
 namespace {
 
@@ -26,6 +27,16 @@ class Claimant {
   CoreSeat& seat() { return world_.process(0).seat; }
   uint64_t now_ns() const { return now_ns_; }
   void Pass(uint64_t ns) { now_ns_ += ns; }
+
+  // Its queues are deep: it takes turns.
+  void Deepen() {
+    CoreRow& row = world_.region(0)->rows[0];
+    row.run_ns.store(kMostRunNs);
+    row.density.store(kWholeDensity);
+    seat().Press(now_ns_);
+    seat().MoveTurn(now_ns_);
+    CHECK(seat().TakesTurns());
+  }
 
   // The others were served so much more meanwhile.
   void FallBehind() {
@@ -69,6 +80,7 @@ void Waiting() {
   one.Pass(kMs);
   one.seat().Beat(one.now_ns(), false);
   one.Pass(kMs);
+  one.Deepen();
   one.seat().WantTurn(one.now_ns());
   one.FallBehind();
   one.Pass(kStallNs);

@@ -11,6 +11,7 @@
 #include <atomic>
 
 #include "policy/core_seat.h"
+#include "policy/depth.h"
 #include "policy/share.h"
 #include "state_program.h"
 
@@ -52,8 +53,21 @@ CoreSeat* NewSeat(const char* folder, int index) {
   return seat;
 }
 
+// The container's words, of which those here say that its queues are deep: it takes turns.
+CoreRow* RowOf(const char* folder, int index) {
+  char container[32];
+  snprintf(container, sizeof container, "container-%d", index % kContainers);
+  CoreFile file;
+  char why[400];
+  CHECK(OpenCoreFile({{folder}, container}, &file, why, sizeof why));
+  return &file.region->rows[0];
+}
+
 // One try to launch; true when it did.
-bool Launch(CoreSeat* seat) {
+bool Launch(CoreSeat* seat, CoreRow* row) {
+  row->run_ns.store(kMostRunNs);
+  row->density.store(kWholeDensity);
+  seat->Press(NowNs());
   if (seat->HeldFor(NowNs()) > 0 || !seat->WantTurn(NowNs())) {
     seat->MoveTurn(NowNs());
     return false;
@@ -71,8 +85,9 @@ bool Launch(CoreSeat* seat) {
 
 [[noreturn]] void Work(const char* folder, int index) {
   CoreSeat* seat = NewSeat(folder, index);
+  CoreRow* row = RowOf(folder, index);
   for (;;) {
-    if (Launch(seat)) {
+    if (Launch(seat, row)) {
       diaries[index].launches.fetch_add(1);
     } else {
       SleepUs(3000);
@@ -109,7 +124,8 @@ class Storm {
     // One who comes after all are dead has the device as soon as its container's debt is paid.
     CoreSeat* seat = NewSeat(folder_, 0);
     const uint64_t deadline_ns = NowNs() + kDeadlineMs * 1'000'000;
-    while (!Launch(seat)) {
+    CoreRow* row = RowOf(folder_, 0);
+    while (!Launch(seat, row)) {
       CHECK(NowNs() < deadline_ns);
       SleepUs(1000);
     }

@@ -13,6 +13,7 @@
 #include <queue>
 #include <vector>
 
+#include "policy/beside.h"
 #include "policy/core_seat.h"
 #include "state_program.h"
 
@@ -29,8 +30,10 @@ inline constexpr uint64_t kLaunchNs = 5 * kUs;  // between two launches of a thr
 inline constexpr uint64_t kTickNs = 500 * kUs;  // of a watcher
 inline constexpr uint64_t kShortTickNs = 50 * kUs;
 inline constexpr uint64_t kWaitingTickNs = 2 * kMs;
-inline constexpr uint64_t kWakeNs = 60 * kUs;     // from a hand-over to who waits for it
-inline constexpr uint64_t kSwitchNs = 140 * kUs;  // of the GPU, from one container to another
+inline constexpr uint64_t kWakeNs = 60 * kUs;  // from a hand-over to who waits for it
+// H200, driver 580: from one process to another, and for so long while others have work.
+using gpufence::kSliceNs;
+using gpufence::kSwitchNs;
 inline constexpr uint64_t kTurnTailNs = 1500 * kUs;
 inline constexpr uint64_t kQueueNs = 3 * kMs;  // of work that a process queues at most
 
@@ -47,11 +50,6 @@ struct Quota {
   uint64_t period_ns = 0;  // 0: none
 };
 
-struct Kernel {
-  uint32_t process;
-  uint64_t length_ns;
-};
-
 struct Process {
   uint32_t tenant;
   CoreSeat seat;
@@ -64,6 +62,7 @@ struct Process {
   uint64_t launched = 0;    // of the batch
   uint64_t paused_until_ns = 0;
   uint32_t outstanding = 0;
+  std::deque<uint64_t> queue;  // what is left of its kernels, the one that runs first
   std::vector<std::pair<uint64_t, uint64_t>> ran;  // not yet charged
   uint64_t uncharged_ns = 0;  // begin of what runs and is not yet charged; 0: nothing
   uint64_t next_tick_ns = 0;
@@ -72,7 +71,10 @@ struct Process {
 
 class World {
  public:
-  explicit World(uint64_t seed) : random_(seed) { CHECK(mkdtemp(node_) != nullptr); }
+  // `bare`: without limits, turns or charges, as a measure for what these cost.
+  explicit World(uint64_t seed, bool bare = false) : random_(seed), bare_(bare) {
+    CHECK(mkdtemp(node_) != nullptr);
+  }
   ~World() {
     for (auto& process : processes_) process->seat.Part();
     for (CoreRegion* region : regions_) UnmapWipedOnFork(region, sizeof(CoreRegion));
@@ -102,7 +104,7 @@ class World {
     CorePlace place;
     CHECK(JoinCoreRow(file, name, kUuid, percents_[tenant], now_ns_, &place, why, sizeof why));
     process->seat.Sit(file, place);
-    CHECK(process->seat.Meet(node_, why, sizeof why));
+    CHECK(bare_ || process->seat.Meet(node_, why, sizeof why));
     processes_.push_back(std::move(process));
     const uint32_t index = file.member;
     At(now_ns_ + random_.Below(kTickNs), [this, index] { Tick(index); });
@@ -212,75 +214,120 @@ class World {
     events_.push({at_ns, order_++, std::move(body)});
   }
 
-  // ---- the GPU: one kernel after another ----
+  // ---- the GPU: one process at a time, for a slice while others have work ----
 
   void Enqueue(uint32_t index) {
     Process& process = *processes_[index];
     if (!process.seat.HasTurn()) ++launches_without_turn_;
-    queue_.push_back({index, process.work.kernel_ns});
+    process.queue.push_back(process.work.kernel_ns);
     ++process.outstanding;
     ++process.launched;
     process.last_progress_ns = now_ns_;
-    if (!running_) StartNext();
+    if (owner_ == kNobody) {
+      TakeGpu(index);
+    } else {
+      Work();
+      ScheduleGpu();
+    }
   }
 
-  void StartNext() {
-    if (queue_.empty()) {
-      running_ = false;
-      idle_since_ns_ = now_ns_;
-      return;
+  bool OthersHaveWork(uint32_t index) const {
+    for (uint32_t i = 0; i < processes_.size(); ++i) {
+      if (i != index && !processes_[i]->queue.empty()) return true;
     }
-    if (!running_ && idle_wanted_) {
+    return false;
+  }
+
+  // From one process of a container to another it counts as the container's.
+  bool IsSwitch(uint32_t index) const {
+    return processes_[index]->tenant != processes_[last_owner_]->tenant;
+  }
+
+  void TakeGpu(uint32_t index) {
+    if (idle_wanted_) {
       longest_idle_ns_ = std::max(longest_idle_ns_, now_ns_ - std::max(idle_since_ns_, begin_ns_));
     }
     idle_wanted_ = false;
-    running_ = true;
-    const Kernel kernel = queue_.front();
-    const uint32_t tenant = processes_[kernel.process]->tenant;
-    const uint64_t begin_ns = now_ns_ + (tenant != last_tenant_ ? kSwitchNs : 0);
-    if (tenant != last_tenant_) ++switches_;
-    last_tenant_ = tenant;
-    processes_[kernel.process]->uncharged_ns = begin_ns;
-    running_until_ns_ = begin_ns + kernel.length_ns;
-    At(running_until_ns_, [this, kernel, begin_ns] { Finish(kernel, begin_ns); });
+    slice_ns_ = worked_ns_ = now_ns_ + (IsSwitch(index) ? kSwitchNs : 0);
+    if (IsSwitch(index)) ++switches_;
+    owner_ = last_owner_ = index;
+    Process& process = *processes_[index];
+    if (process.uncharged_ns == 0) process.uncharged_ns = slice_ns_;
+    ScheduleGpu();
+  }
+
+  // What ran until now.
+  void Work() {
+    if (owner_ == kNobody || now_ns_ <= worked_ns_) return;
+    Process& process = *processes_[owner_];
+    const uint64_t ns = now_ns_ - worked_ns_;
+    busy_ns_[process.tenant] +=
+        ns - std::min(ns, begin_ns_ > worked_ns_ ? begin_ns_ - worked_ns_ : 0);
+    process.queue.front() -= ns;
+    worked_ns_ = now_ns_;
+  }
+
+  void ScheduleGpu() {
+    const Process& process = *processes_[owner_];
+    uint64_t next_ns = std::max(now_ns_, worked_ns_) + process.queue.front();
+    if (OthersHaveWork(owner_)) {
+      next_ns = std::min(next_ns, std::max(now_ns_, slice_ns_ + kSliceNs));
+    }
+    const uint64_t order = ++gpu_order_;
+    At(next_ns, [this, order] {
+      if (order == gpu_order_) StepGpu();
+    });
+  }
+
+  void StepGpu() {
+    Work();
+    const uint32_t index = owner_;
+    Process& process = *processes_[index];
+    if (process.queue.front() == 0) Finish(index);
+    const bool is_over = now_ns_ >= slice_ns_ + kSliceNs;
+    if (!process.queue.empty() && (!is_over || !OthersHaveWork(index))) {
+      if (is_over) slice_ns_ = now_ns_;
+      return ScheduleGpu();
+    }
+    owner_ = kNobody;
+    for (uint32_t i = 1; i <= processes_.size(); ++i) {
+      const uint32_t next = (index + i) % static_cast<uint32_t>(processes_.size());
+      if (!processes_[next]->queue.empty()) return TakeGpu(next);
+    }
+    idle_since_ns_ = now_ns_;
   }
 
   // When all that a process has outstanding is done, as its watcher expects it.
   uint64_t EndsNs(uint32_t index) const {
-    uint64_t ends_ns = running_until_ns_;
-    uint64_t own_ends_ns = 0;
-    for (const Kernel& kernel : queue_) {
-      if (&kernel != &queue_.front()) ends_ns += kernel.length_ns;
-      if (kernel.process == index) own_ends_ns = ends_ns;
-    }
-    return own_ends_ns;
+    uint64_t ends_ns = owner_ == index ? worked_ns_ : now_ns_;
+    for (const uint64_t left_ns : processes_[index]->queue) ends_ns += left_ns;
+    return ends_ns;
   }
 
-  void Finish(const Kernel& kernel, uint64_t begin_ns) {
-    queue_.pop_front();
-    Process& process = *processes_[kernel.process];
-    busy_ns_[process.tenant] += now_ns_ - std::max(begin_ns, std::min(begin_ns_, now_ns_));
-    if (process.alive) {
-      process.ran.push_back({process.uncharged_ns, now_ns_});
-      process.uncharged_ns = 0;
-      --process.outstanding;
-      const uint32_t index = kernel.process;
-      if (process.outstanding == 0 && process.launched == process.work.batch) {
-        process.launched = 0;
-        process.paused_until_ns = now_ns_ + process.work.pause_ns;
-        At(process.paused_until_ns, [this, index] { Wake(index); });
-      } else if (!process.launch_due) {
-        process.launch_due = true;
-        At(now_ns_ + kLaunchNs, [this, index] { Launch(index); });
-      }
+  void Finish(uint32_t index) {
+    Process& process = *processes_[index];
+    process.queue.pop_front();
+    if (!process.alive) return;
+    process.ran.push_back({process.uncharged_ns, now_ns_});
+    process.uncharged_ns = process.queue.empty() ? 0 : now_ns_;
+    --process.outstanding;
+    if (process.outstanding == 0 && process.launched == process.work.batch) {
+      process.launched = 0;
+      process.paused_until_ns = now_ns_ + process.work.pause_ns;
+      At(process.paused_until_ns, [this, index] { Wake(index); });
+    } else if (!process.launch_due) {
+      process.launch_due = true;
+      At(now_ns_ + kLaunchNs, [this, index] { Launch(index); });
     }
-    StartNext();
   }
 
   // What a dead process had queued is gone; what runs ends.
   void Forget(uint32_t index) {
-    for (size_t i = queue_.size(); i-- > 1;) {
-      if (queue_[i].process == index) queue_.erase(queue_.begin() + static_cast<ptrdiff_t>(i));
+    std::deque<uint64_t>& queue = processes_[index]->queue;
+    if (owner_ == index) {
+      queue.resize(1);
+    } else {
+      queue.clear();
     }
   }
 
@@ -347,7 +394,7 @@ class World {
       At(process.next_tick_ns, [this, index] { Tick(index); });
       return;
     }
-    ChargeAll(&process);
+    if (!bare_) ChargeAll(&process);
     process.seat.NoteLaunches(process.work.kernel_ns);
     process.seat.Beat(now_ns_, process.outstanding > 0, EndsNs(index));
     const bool wants = WantsToLaunch(process) || process.outstanding > 0;
@@ -361,6 +408,7 @@ class World {
     has_turn = process.seat.HasTurn();
     const bool can_pay = process.seat.HeldFor(now_ns_) == 0;
     process.gate_open = has_turn && can_pay;
+    if (wants && !can_pay) process.seat.Press(now_ns_);
     NoteWaiting(&process, wants, can_pay);
     if (process.gate_open && WantsToLaunch(process) && !process.launch_due) {
       process.launch_due = true;
@@ -383,7 +431,7 @@ class World {
   void NoteWaiting(Process* process, bool wants, bool can_pay) {
     if (!wants || !can_pay || process->outstanding > 0) process->last_progress_ns = now_ns_;
     longest_wait_ns_ = std::max(longest_wait_ns_, now_ns_ - process->last_progress_ns);
-    if (!running_ && wants && can_pay && !idle_wanted_) {
+    if (owner_ == kNobody && wants && can_pay && !idle_wanted_) {
       idle_wanted_ = true;
       idle_since_ns_ = now_ns_;
     }
@@ -402,18 +450,21 @@ class World {
   char node_[64] = "/dev/shm/gpufence-world-XXXXXX";
   std::vector<CoreRegion*> regions_;
   Random random_;
+  bool bare_;
   std::vector<CoreShares> percents_;
   std::vector<uint64_t> busy_ns_;
   std::vector<std::unique_ptr<Process>> processes_;
-  std::deque<Kernel> queue_;
   std::priority_queue<Event> events_;
   uint64_t order_ = 0;
   uint64_t now_ns_ = kBegin;
   uint64_t begin_ns_ = kBegin;
-  bool running_ = false;
-  uint32_t last_tenant_ = 0;
+  static constexpr uint32_t kNobody = UINT32_MAX;
+  uint32_t owner_ = kNobody;  // the process that has the GPU
+  uint32_t last_owner_ = 0;
+  uint64_t slice_ns_ = kBegin;   // when its slice began
+  uint64_t worked_ns_ = kBegin;  // until when its kernel ran
+  uint64_t gpu_order_ = 0;
   uint64_t switches_ = 0;
-  uint64_t running_until_ns_ = kBegin;
   bool idle_wanted_ = false;
   uint64_t idle_since_ns_ = kBegin;
   uint64_t longest_idle_ns_ = 0;

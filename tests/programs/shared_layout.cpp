@@ -72,6 +72,7 @@ constexpr Number kNumbers[] = {
     {"CORE_ROWS_AT", offsetof(CoreRegion, rows)},
     {"CORE_ROW_BYTES", sizeof(CoreRow)},
     {"CORE_TENANT_BYTES", sizeof(CoreTenant)},
+    {"CORE_TENANT_TERMS_AT", offsetof(CoreTenant, terms)},
     {"CORE_MEMBER_BYTES", sizeof(CoreMember)},
     {"CORE_PROCESSES_AT", offsetof(CoreRegion, processes)},
     {"TENANTS_AT", offsetof(CoreRegion, tenants)},
@@ -80,6 +81,7 @@ constexpr Number kNumbers[] = {
     {"NOTICE_MAGIC", kNoticeMagic},
     {"NOTICE_VERSION", kNoticeVersion},
     {"NOTICE_BYTES", sizeof(Notice)},
+    {"NOTICE_TERMS_AT", offsetof(Notice, terms)},
 };
 
 // Each record as Python unpacks it: the offsets of the fields that a format reads, in its order.
@@ -128,8 +130,9 @@ constexpr Fields kFields[] = {
      6},
     {"CORE_ROW_FORMAT",
      {offsetof(CoreRow, key), offsetof(CoreRow, uuid), offsetof(CoreRow, turn),
-      offsetof(CoreRow, virtual_ns), offsetof(CoreRow, foreign_ns), offsetof(CoreRow, author)},
-     6},
+      offsetof(CoreRow, virtual_ns), offsetof(CoreRow, foreign_ns), offsetof(CoreRow, author),
+      offsetof(CoreRow, is_deep)},
+     7},
     {"NOTICE_FORMAT",
      {offsetof(Notice, magic), offsetof(Notice, author), offsetof(Notice, device),
       offsetof(Notice, holder), offsetof(Notice, shares), offsetof(Notice, charged_ns),

@@ -134,11 +134,13 @@ class CoreFile(_File):
         header = (layout.CORE_MAGIC, layout.CORE_VERSION, *places, members)
         self.put(0, layout.CORE_HEADER_FORMAT, *header)
 
-    def device(self, row: int, turn: int = 0, foreign_ns: int = 0, author: int = 0) -> bytes:
+    def device(
+        self, row: int, turn: int = 0, foreign_ns: int = 0, author: int = 0, deep: bool = False
+    ) -> bytes:
         name = uuid(row)
         at = layout.CORE_ROWS_AT + layout.CORE_ROW_BYTES * row
         key = int.from_bytes(name[:8], "little")
-        self.put(at, layout.CORE_ROW_FORMAT, key, name, turn, 0, foreign_ns, author)
+        self.put(at, layout.CORE_ROW_FORMAT, key, name, turn, 0, foreign_ns, author, deep)
         return name
 
     def tenant(
@@ -150,11 +152,13 @@ class CoreFile(_File):
         due_ns: int = 0,
         served_ns: int = 0,
         charged_ns: int = 0,
+        terms: int = 0,
     ) -> None:
         place = layout.MAX_CORE_TENANTS * row + number
         words = (key, due_ns, shares[0] | shares[1] << 32, 11, 12, served_ns, charged_ns)
         at = layout.TENANTS_AT + layout.CORE_TENANT_BYTES * place
         self.put(at, layout.CORE_TENANT_FORMAT, *words)
+        self.put(at + layout.CORE_TENANT_TERMS_AT, "<Q", terms)
 
     def member(self, row: int, number: int, tenant: int, owner: Signed, beat: int = 0) -> None:
         self.sign(layout.CORE_PROCESSES_AT, number, owner)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import random
 import struct
 from pathlib import Path
 
+import pytest
 from gpufence import notices, shared_file
 from gpufence import shared_layout as layout
+from gpufence.terms import Priority
 
 from .gpufence_command import gpufence
 from .region_files import RegionFile, this_process, uuid
@@ -17,12 +20,13 @@ from .region_files import RegionFile, this_process, uuid
 DEVICE = 0x0706050403020100
 
 
-def notice(author: int, holder: int = 0, device: int = DEVICE) -> bytes:
+def notice(author: int, holder: int = 0, device: int = DEVICE, terms: int = 0) -> bytes:
     """A sound one, at 30 % and 60 %."""
     shares = 30_000 | 60_000 << 32
     words = (layout.NOTICE_MAGIC, author, device, holder, shares, 77, 0)
-    raw = struct.pack(layout.NOTICE_FORMAT, *words)
-    return raw[:-8] + struct.pack("<Q", notices.check_of(raw))
+    raw = bytearray(struct.pack(layout.NOTICE_FORMAT, *words))
+    struct.pack_into("<Q", raw, layout.NOTICE_TERMS_AT, terms)
+    return bytes(raw[:-8]) + struct.pack("<Q", notices.check_of(bytes(raw)))
 
 
 def path_of(folder: Path, author: int, device: int = DEVICE) -> Path:
@@ -39,6 +43,27 @@ def test_a_sound_notice_tells_of_its_container(tmp_path: Path) -> None:
     assert (read.holds_turn, read.alive) == (True, False)
 
 
+@pytest.mark.parametrize(
+    ("terms", "priority"),
+    [
+        (0, None),  # as libraries before this word had it
+        (5_000 << 32 | 7 << 8 | 1, Priority.LOW),
+        (2, Priority.NORMAL),
+        (100 << 8 | 3, Priority.HIGH),
+        (4, None),
+        (2**64 - 1, None),
+    ],
+)
+def test_a_notice_tells_its_containers_priority(
+    tmp_path: Path, terms: int, priority: Priority | None
+) -> None:
+    path_of(tmp_path, 5).write_bytes(notice(5, terms=terms))
+
+    (read,) = notices.read_all({}, str(tmp_path))
+
+    assert read.priority is priority
+
+
 def test_a_node_folder_shows_containers_that_keep_their_state_to_themselves(
     tmp_path: Path,
 ) -> None:
@@ -51,18 +76,24 @@ def test_a_node_folder_shows_containers_that_keep_their_state_to_themselves(
         region.device(0)
         region.process(0, this_process())
         region.use(0, 0, held=1 << 20)
-        file.write(notice(5, device=device))
+        file.write(notice(5, device=device, terms=3))
         file.flush()
         held = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, layout.LOCK_BASE, 1, 0)
         fcntl.fcntl(file, fcntl.F_OFD_SETLK, held)
 
         alone = gpufence("export", "--state-dir", state).stdout
         both = gpufence("export", "--state-dir", state, "--node-dir", node).stdout
+        object_told = gpufence("top", "--json", "--state-dir", state, "--node-dir", node).stdout
 
     author = 'region="#0000000000000005"} 0.3'
     assert (author in alone, author in both) == (False, True)
     assert both.count(author) == 1
     assert 'region="web"' in both
+    (gpu,) = json.loads(object_told)["gpus"]
+    assert [(each["name"], each["priority"]) for each in gpu["containers"]] == [
+        ("#0000000000000005", "high"),
+        ("web", None),
+    ]
 
 
 def test_what_is_no_notice_is_passed_over(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from gpufence import core_file, region, shared_file
 from gpufence import shared_layout as layout
 from gpufence.errors import ExitCode
 from gpufence.shared_file import Life, RegionError
+from gpufence.terms import Priority
 
 from .region_files import GIB, CoreFile, RegionFile, Signed, start_ticks, this_process
 
@@ -86,9 +87,10 @@ def test_a_zombie_is_dead_whoever_holds_its_lock(tmp_path: Path) -> None:
 def test_a_core_file_tells_tenants_turns_and_members(tmp_path: Path) -> None:
     turn = 123 << layout.TURN_BEGAN_SHIFT | layout.TURN_CLOSING | (4 + 1)
     with CoreFile(tmp_path) as made:
-        made.device(0, turn=turn, foreign_ns=77)
+        made.device(0, turn=turn, foreign_ns=77, deep=True)
         made.device(1)
-        made.tenant(0, 4, core_file.tenant_key("web"), due_ns=8, served_ns=9, charged_ns=10)
+        web_key = core_file.tenant_key("web")
+        made.tenant(0, 4, web_key, due_ns=8, served_ns=9, charged_ns=10, terms=7 << 8 | 1)
         made.tenant(0, 5, 99, shares=(100_000, 100_000))
         made.member(0, 2, 4, this_process(), beat=1000 << 1 | 1)
         made.member(0, 3, 4, Signed(pid=8, locked=False))
@@ -100,10 +102,12 @@ def test_a_core_file_tells_tenants_turns_and_members(tmp_path: Path) -> None:
     assert (busy.uuid, busy.foreign_ns) == (WEB, 77)
     assert busy.turn == core_file.Turn(tenant=4, closing=True, began_us=123)
     assert (free.turn.tenant, free.tenants) == (None, ())
+    assert (busy.takes_turns, free.takes_turns) == (True, False)
     web, other = busy.tenants
     assert web.key == core_file.tenant_key("web") != other.key
     assert web.shares == core_file.Shares(hard=30_000, soft=60_000)
     assert (web.due_ns, web.served_ns, web.charged_ns) == (8, 9, 10)
+    assert (web.priority, other.priority) == (Priority.LOW, None)
     assert [(m.owner.pid, m.owner.life) for m in web.members] == [
         (os.getpid(), Life.ALIVE),
         (8, Life.GONE),

@@ -207,7 +207,10 @@ def _owed_ns(tenant: Tenant) -> int:
     return max(0, tenant.due_ns - time.clock_gettime_ns(time.CLOCK_MONOTONIC))
 
 
-def _turn(device: CoreDevice, tenant: Tenant) -> str:
+def _turn(device: CoreDevice, tenant: Tenant) -> str | None:
+    """Whose turn it is, for a container that takes turns now."""
+    if not device.takes_turns:
+        return None
     if device.turn.tenant is None:
         return "free"
     if device.turn.tenant != tenant.number:

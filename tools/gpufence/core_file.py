@@ -27,6 +27,7 @@ from .shared_file import (
     read_each,
     uuid_text,
 )
+from .terms import Priority
 
 _NAME = re.compile(r"gpufence-(.+)\.cores([0-9]{1,9})-([0-9a-f]{8})", re.DOTALL)
 
@@ -63,6 +64,7 @@ class Tenant:
     moment at which all it used is paid for; `served_ns` the time it held turns, over its share, of
     which only differences mean anything; `charged_ns` all GPU time it was ever charged.
     `backlog_ns` is since when it wants the GPU without a pause, `active_ns` when it last did.
+    `priority` is None where nobody wrote one.
     """
 
     number: int
@@ -73,6 +75,7 @@ class Tenant:
     charged_ns: int
     backlog_ns: int
     active_ns: int
+    priority: Priority | None
     members: tuple[Member, ...]
 
     @property
@@ -98,6 +101,7 @@ class CoreDevice:
     """One GPU; `foreign_ns` is when somebody without a seat in this file last used it.
 
     `author` is the number under which the container has a notice in a node folder; 0: it has none.
+    `takes_turns` while its queues there are deep; otherwise `turn` says nothing about it.
     """
 
     row: int
@@ -105,6 +109,7 @@ class CoreDevice:
     turn: Turn
     foreign_ns: int
     author: int
+    takes_turns: bool
     tenants: tuple[Tenant, ...]
 
 
@@ -183,11 +188,11 @@ def _check_header(file: SharedFile) -> int:
 def _read_device(
     file: SharedFile,
     number: int,
-    row: tuple[int, bytes, int, int, int, int],
+    row: tuple[int, bytes, int, int, int, int, int],
     owners: Mapping[int, Owner],
     high_member: int,
 ) -> CoreDevice:
-    _, uuid, turn, _, foreign_ns, author = row
+    _, uuid, turn, _, foreign_ns, author, is_deep = row
     members = _read_members(file, number, owners, high_member)
     tenants_bytes = layout.CORE_TENANT_BYTES * layout.MAX_CORE_TENANTS
     raw = file.read(layout.TENANTS_AT + tenants_bytes * number, tenants_bytes)
@@ -195,6 +200,7 @@ def _read_device(
     for place, words in enumerate(struct.iter_unpack(layout.CORE_TENANT_FORMAT, raw)):
         key, due_ns, shares, backlog_ns, active_ns, served_ns, charged_ns = words
         if key != 0:
+            terms_at = layout.CORE_TENANT_BYTES * place + layout.CORE_TENANT_TERMS_AT
             tenants.append(
                 Tenant(
                     number=place,
@@ -205,11 +211,20 @@ def _read_device(
                     charged_ns=charged_ns,
                     backlog_ns=backlog_ns,
                     active_ns=active_ns,
+                    priority=unpack_priority(raw, terms_at),
                     members=tuple(members.get(place, ())),
                 )
             )
     held = unpack_turn(turn)
-    return CoreDevice(number, uuid_text(uuid), held, foreign_ns, author, tuple(tenants))
+    return CoreDevice(
+        row=number,
+        uuid=uuid_text(uuid),
+        turn=held,
+        foreign_ns=foreign_ns,
+        author=author,
+        takes_turns=is_deep != 0,
+        tenants=tuple(tenants),
+    )
 
 
 def _read_members(
@@ -237,6 +252,12 @@ def _read_members(
 def unpack_shares(word: int) -> Shares:
     """As UnpackShares in core_layout.h."""
     return Shares(hard=word & 0xFFFFFFFF, soft=word >> 32)
+
+
+def unpack_priority(raw: bytes, at: int) -> Priority | None:
+    """Of the terms that stand there, as UnpackTerms in core_layout.h; None where nobody said."""
+    (word,) = struct.unpack_from("<Q", raw, at)
+    return next((each for each in Priority if each.rank + 1 == word & 0xFF), None)
 
 
 def unpack_turn(word: int) -> Turn:

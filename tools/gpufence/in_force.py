@@ -6,10 +6,11 @@ Joins a limits file (gpufence set) with what processes published. Must not know 
 from __future__ import annotations
 
 from . import limits_file, sizes
-from .core_file import Shares
+from .core_file import Shares, Tenant
 from .errors import ToolError
 from .limits_bytes import Amounts
 from .region import Ceiling, Device, Region
+from .terms import Priority
 
 _WHOLE_SHARE = 100_000
 
@@ -67,3 +68,12 @@ def shares(published: Shares | None, limits: Amounts, ceiling: Ceiling) -> Share
         soft = min(limits.soft_cores or 0, ceiling.soft_cores or _WHOLE_SHARE)
         published = Shares(hard, max(hard, soft))
     return published if published and 0 < published.hard < _WHOLE_SHARE else None
+
+
+def priority(tenant: Tenant | None, limits: Amounts) -> Priority | None:
+    """Whose launches go first; None where nobody said.
+
+    What living programs go by beats what was set: an operator's file may allow no more than that.
+    """
+    published = tenant.priority if tenant and tenant.alive else None
+    return limits.terms.priority if published is None else published

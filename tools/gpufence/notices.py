@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from . import shared_layout as layout
-from .core_file import Shares, unpack_shares
+from .core_file import Shares, unpack_priority, unpack_shares
 from .shared_file import RegionError, SharedFile, folders, is_in_use, matching
+from .terms import Priority
 
 _NAME = re.compile(r"gpufence-turns([0-9]{1,9})-[0-9a-f]{8}-([0-9a-f]{16})-([0-9a-f]{16})")
 # Where `gpufence cdi` has containers meet, unless told otherwise.
@@ -29,6 +30,8 @@ class Notice:
     """One container on one GPU.
 
     `device` is the number of the GPU's first eight bytes. `holds_turn` is what it says of itself.
+    `priority` is what counts now, which is high while it has less than its floor; None where the
+    notice says nothing.
     """
 
     author: int
@@ -37,6 +40,7 @@ class Notice:
     shares: Shares
     charged_ns: int
     holds_turn: bool
+    priority: Priority | None
 
 
 def read_all(environment: Mapping[str, str], folder: str | None = None) -> Iterator[Notice]:
@@ -73,6 +77,7 @@ def _read(path: Path) -> Notice | None:
         shares=unpack_shares(shares),
         charged_ns=charged_ns,
         holds_turn=holder == author,
+        priority=unpack_priority(raw, layout.NOTICE_TERMS_AT),
     )
 
 

@@ -84,7 +84,7 @@ IS_FROZEN = 16
 # ---- a core file ----
 
 CORE_MAGIC = 0x3165726F63706667
-CORE_VERSION = 3
+CORE_VERSION = 4
 MAX_CORE_ROWS = 64
 MAX_CORE_TENANTS = 64
 MAX_CORE_MEMBERS = 2048
@@ -94,12 +94,12 @@ CORE_HEADER_FORMAT = "<QIIIII"
 
 CORE_ROWS_AT = HEADER_BYTES
 CORE_ROW_BYTES = 128
-# CoreRow: key, uuid, turn, virtual_ns, foreign_ns, author.
-CORE_ROW_FORMAT = "<Q16sQQQQ72x"
+# CoreRow: key, uuid, turn, virtual_ns, foreign_ns, author, is_deep.
+CORE_ROW_FORMAT = "<Q16sQQQQ24xQ40x"
 # CoreTenant: key, due_ns, charged_until_ns, shares, shares_checked_ns, backlog_ns, active_ns,
-# served_ns, 16 gaps, charged_ns.
-CORE_TENANT_BYTES = 256
-CORE_TENANT_FORMAT = "<QQ8xQ8xQQQ128xQ56x"
+# served_ns, 16 gaps, charged_ns, then 15 words and 48 runs.
+CORE_TENANT_BYTES = 704
+CORE_TENANT_FORMAT = "<QQ8xQ8xQQQ128xQ504x"
 # CoreMember: tenant, shares, beat, wanted_ns, idle_ns.
 CORE_MEMBER_BYTES = 64
 CORE_MEMBER_FORMAT = "<I4xQQQQ24x"
@@ -115,8 +115,13 @@ CORE_BYTES = MEMBERS_AT + CORE_MEMBER_BYTES * MAX_CORE_MEMBERS * MAX_CORE_ROWS
 
 # ---- a notice ----
 
-NOTICE_MAGIC = 0x316E727574706667
-NOTICE_VERSION = 1
-NOTICE_BYTES = 128
-# Notice: magic, author, device, holder, shares, charged_ns, check.
-NOTICE_FORMAT = "<QQQ8xQ56xQ8xQQ"
+NOTICE_MAGIC = 0x326E727574706667
+NOTICE_VERSION = 2
+NOTICE_BYTES = 520
+# Notice: magic, author, device, holder, shares, charged_ns, check; 48 runs before the last.
+NOTICE_FORMAT = "<QQQ8xQ56xQ8xQ392xQ"
+
+# ---- a container's terms (PackTerms), in a tenant and in a notice ----
+
+CORE_TENANT_TERMS_AT = 240
+NOTICE_TERMS_AT = 120

@@ -18,6 +18,7 @@ from .limits_bytes import Amounts
 from .people import People, Pod
 from .region import Activity
 from .shared_file import Life, Owner, RegionError, is_in_use
+from .terms import Priority
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class Container:
     `unified_bytes` of what is used lie on the host, and `share_bytes` may lie on the device.
     `shares` and `charged_ns` (all GPU time that it was charged) are None without a core limit, and
     where nobody can tell whether one holds (`shares_known`). Launches of one that is `frozen` are
-    held; where its files cannot be seen, nobody can tell.
+    held; where its files cannot be seen, nobody can tell. `priority` is None where nobody said.
     """
 
     name: str
@@ -69,6 +70,7 @@ class Container:
     processes: tuple[Process, ...]
     shares_known: bool = True
     frozen: bool = False
+    priority: Priority | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +194,7 @@ class Watcher:
             processes=tuple(processes),
             shares_known=in_force.cores_known(published, limits, covered=covered),
             frozen=limits.frozen,
+            priority=in_force.priority(seat.tenant if seat else None, limits),
         )
 
     def _stranger(self, seat: _Seat) -> Container:
@@ -207,6 +210,7 @@ class Watcher:
             shares=seat.tenant.shares,
             charged_ns=seat.tenant.charged_ns,
             has_turn=seat.has_turn,
+            priority=in_force.priority(seat.tenant, Amounts()),
             pod=self._pod(member.owner for member in members),
             processes=tuple(self._process(member.owner, None, False) for member in members),
         )
@@ -253,6 +257,7 @@ def _noticed(notice: notices.Notice) -> Container:
         shares=notice.shares,
         charged_ns=notice.charged_ns,
         has_turn=notice.holds_turn,
+        priority=notice.priority,
         pod=Pod(),
         processes=(),
     )
@@ -265,10 +270,11 @@ def _unseen(
     shares: core_file.Shares | None,
     charged_ns: int,
     has_turn: bool,
+    priority: Priority | None,
     pod: Pod,
     processes: tuple[Process, ...],
 ) -> Container:
-    """A container whose region cannot be seen from here: only its key and its shares are known."""
+    """A container whose region cannot be seen from here: only what it tells is known."""
     return Container(
         name=f"#{key:016x}",
         pod=pod,
@@ -285,6 +291,7 @@ def _unseen(
         has_turn=has_turn,
         activity=Activity(),
         processes=processes,
+        priority=priority,
     )
 
 
@@ -307,7 +314,8 @@ class _Seats:
                     if tenant.number != layout.OWN_TENANT and not tenant.members:
                         continue  # a neighbour, which has files of its own
                     key = (device.uuid, tenant.key)
-                    seat = _Seat(tenant, device.turn.tenant == tenant.number)
+                    has_turn = device.takes_turns and device.turn.tenant == tenant.number
+                    seat = _Seat(tenant, has_turn)
                     before = self._seats.get(key)
                     # The same name in two files: the one where somebody lives.
                     if before is None or (tenant.alive and not before.tenant.alive):

@@ -114,6 +114,7 @@ struct DeviceIdentity {
   uint32_t ordinal;
   int32_t nvml_index;  // -1: unknown
   uint64_t total_bytes;
+  bool is_mps;      // this process is a client of a multi-process server there
   bool lacks_uuid;  // the driver tells none: the identity is another, the same for all processes
 };
 

@@ -84,6 +84,11 @@ bool Identify(int ordinal, DeviceIdentity* identity) {
   identity->ordinal = static_cast<uint32_t>(device);
   identity->nvml_index = -1;
   identity->total_bytes = total_bytes;
+  // Drivers before CUDA 12 do not know that attribute, and say so.
+  int is_client = 0;
+  identity->is_mps = real::cuDeviceGetAttribute(&is_client, CU_DEVICE_ATTRIBUTE_MPS_ENABLED,
+                                                device) == CUDA_SUCCESS &&
+                     is_client != 0;
   return true;
 }
 

@@ -1,6 +1,7 @@
 // A seat's view of the others of its container, on their GPUs.
 #include "policy/core_seat.h"
 #include "policy/gang.h"
+#include "policy/moment.h"
 
 namespace gpufence {
 
@@ -31,6 +32,11 @@ GangView CoreSeat::SeeGang(uint32_t count, uint64_t now_ns) const {
 
 void CoreSeat::TellCollectives(uint32_t count, uint64_t now_ns) {
   member().collectives.store(PackLaunched(count, now_ns), std::memory_order_relaxed);
+  row().met_ns.store(now_ns, std::memory_order_relaxed);
+}
+
+bool CoreSeat::HasCollectives(uint64_t now_ns) const {
+  return IsRecent(row().met_ns.load(std::memory_order_relaxed), now_ns, kGangLastsNs);
 }
 
 void CoreSeat::TellGangHeld(bool is_behind, bool is_quiet, uint64_t now_ns) {

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "policy/core_rate.h"
 #include "policy/core_seat.h"
 #include "policy/moment.h"
 #include "policy/share.h"
@@ -115,8 +116,15 @@ void CoreSeat::CopyNotice(uint32_t place, const Notice& notice, uint64_t now_ns)
   put(&to->served_ns, notice.served_ns);
   put(&to->active_ns,
       IsRecent(notice.active_ns, now_ns, UINT64_MAX) ? std::min(notice.active_ns, now_ns) : 0);
-  put(&to->shares, PackShares({std::clamp(shares.hard, 1u, kWholeShare), kWholeShare}));
+  const uint32_t hard = std::clamp(shares.hard, 1u, kWholeShare);
+  put(&to->shares, PackShares({hard, std::clamp(shares.soft, hard, kWholeShare)}));
+  put(&to->terms, notice.terms);
+  put(&to->charged_ns, notice.charged_ns);
+  const bool is_back =
+      !IsRecent(to->active_ns.load(std::memory_order_relaxed), now_ns, kOthersWindowNs);
+  NoteRate(to, is_back ? hard : 0, now_ns);
   put(&to->quantum_ns, notice.quantum_ns);
+  for (uint32_t i = 0; i < kNoticeRuns; ++i) put(&to->runs[i], notice.runs[i]);
 }
 
 // Of all turns that anybody tells of the latest one is it; of two that began in one microsecond
@@ -220,6 +228,11 @@ void CoreSeat::PostNotice(uint64_t now_ns) {
   notice.idle_ns = 1;
   notice.shares = own.shares.load(std::memory_order_relaxed);
   notice.charged_ns = own.charged_ns.load(std::memory_order_relaxed);
+  notice.terms = PackTerms(TermsNow(now_ns));
+  static_assert(kNoticeRuns == kCoreRuns);
+  for (uint32_t i = 0; i < kNoticeRuns; ++i) {
+    notice.runs[i] = own.runs[i].load(std::memory_order_relaxed);
+  }
   if (!IsAlone(now_ns)) {
     const Turn turn = UnpackTurn(row().turn.load(std::memory_order_acquire));
     const TenantView view = OwnView(now_ns);

@@ -1,5 +1,7 @@
 #include "policy/core_seat.h"
 
+#include <algorithm>
+
 #include "policy/core_busy.h"
 #include "policy/moment.h"
 #include "policy/neighbours.h"
@@ -11,8 +13,8 @@ namespace {
 constexpr uint64_t kSettleSharesNs = 1'000'000'000;
 constexpr uint64_t kSignNs = 1'000'000'000;
 
-// How long a container that wanted the device keeps the others at their hard shares.
-constexpr uint64_t kOthersWindowNs = 100'000'000;
+// What a soft share came to is believed for so long.
+constexpr uint64_t kSoftLastsNs = 20'000'000;
 
 // What a container may have missed while it waited, in wall-clock time: a neighbour's kernel of a
 // second, for one.
@@ -67,14 +69,15 @@ void CoreSeat::SignAt(uint64_t now_ns) {
 
 // ---- GPU time ----
 
-uint64_t CoreSeat::Charge(uint64_t begin_ns, uint64_t end_ns, uint64_t now_ns) {
+uint64_t CoreSeat::Charge(const RanNs& ran, uint64_t now_ns) {
   SignAt(now_ns);
   SettleSharesAt(now_ns);
-  const uint64_t busy_ns = AddBusy(&tenant(), begin_ns, end_ns, now_ns);
+  const uint64_t busy_ns = AddBusy(&tenant(), ran.begin_ns, ran.end_ns, now_ns);
+  if (shares_device()) NoteRan(ran, busy_ns, now_ns);
   if (busy_ns == 0) return 0;
-  tenant().charged_ns.fetch_add(busy_ns, std::memory_order_relaxed);
+  CountCharged(busy_ns);
   const uint32_t share = ShareNow(now_ns);
-  const uint64_t credit_ns = CreditOf(share) + MissedNs(now_ns);
+  const uint64_t credit_ns = CreditNs(share) + MissedNs(now_ns);
   Word& due = tenant().due_ns;
   uint64_t seen = due.load(std::memory_order_relaxed);
   while (!due.compare_exchange_weak(seen, DueAfter(seen, now_ns, busy_ns, share, credit_ns),
@@ -89,23 +92,35 @@ uint64_t CoreSeat::HeldFor(uint64_t now_ns) const {
 
 int64_t CoreSeat::AheadNs(uint64_t now_ns) const {
   const uint64_t due_ns = tenant().due_ns.load(std::memory_order_relaxed);
-  return gpufence::AheadNs(due_ns, now_ns, ShareNow(now_ns));
+  return gpufence::AheadNs(due_ns, now_ns, CreditNs(ShareNow(now_ns)));
+}
+
+uint64_t CoreSeat::CreditNs(uint32_t share) const {
+  return CreditOf(share, __atomic_load_n(&burst_ns_, __ATOMIC_RELAXED));
 }
 
 uint32_t CoreSeat::ShareNow(uint64_t now_ns) const {
   const CoreShares shares = UnpackShares(tenant().shares.load(std::memory_order_relaxed));
   const uint32_t hard = Sane(shares.hard);
-  uint32_t soft = Sane(shares.soft);
-  if (!shares_device() && soft > kMostUnseenShare) soft = kMostUnseenShare;
-  return soft <= hard || OthersWant(now_ns, kOthersWindowNs) ? hard : soft;
+  const uint32_t soft = Sane(shares.soft);
+  if (soft <= hard) return hard;
+  if (shares_device()) {
+    const uint64_t found_ns = tenant().soft_ns.load(std::memory_order_relaxed);
+    if (!IsRecent(found_ns, now_ns, kSoftLastsNs)) return hard;
+    const auto found = static_cast<uint32_t>(tenant().soft_share.load(std::memory_order_relaxed));
+    return std::clamp(found, hard, soft);
+  }
+  const bool is_seen =
+      IsRecent(row().foreign_ns.load(std::memory_order_relaxed), now_ns, kNeighbourLastsNs);
+  return is_seen ? hard : std::min(std::max(kMostUnseenShare, hard), soft);
 }
 
 // Credit is kept while a container waits behind others: a turn that is late must not cost anything.
 // Once nobody else wants the device, or after an idle time, it is nothing again.
 uint64_t CoreSeat::MissedNs(uint64_t now_ns) const {
   const uint64_t backlog_ns = tenant().backlog_ns.load(std::memory_order_relaxed);
-  if (!shares_device() || backlog_ns == 0 || backlog_ns >= now_ns) return 0;
-  if (!OthersWant(now_ns, kOthersWindowNs)) return 0;
+  if (!TakesTurns() || backlog_ns == 0 || backlog_ns >= now_ns) return 0;
+  if (!OthersTakeTurns(now_ns)) return 0;
   const uint64_t waiting_ns = now_ns - backlog_ns;
   return waiting_ns < kMostWaitingCreditNs ? waiting_ns : kMostWaitingCreditNs;
 }

@@ -16,6 +16,15 @@
 
 namespace gpufence {
 
+// What ran on a device: a container had work there since `since_ns`, pauses between kernels
+// included, and is charged for [begin_ns, end_ns) of the monotonic clock.
+struct RanNs {
+  uint64_t since_ns;
+  uint64_t begin_ns;
+  uint64_t end_ns;
+  bool is_own;  // none of it can be neighbours'
+};
+
 // A process's place on one device. Opened once, wiped on fork; cheap to copy. After Join any
 // thread.
 class CoreSeat {
@@ -44,10 +53,13 @@ class CoreSeat {
 
   // ---- GPU time (docs/core-limiter.md section 3) ----
 
-  // Charges the container for [begin_ns, end_ns) of the monotonic clock, as far as none of its
-  // processes did. `now_ns` as for DueAfter. Returns what was charged. About once a second it also
-  // looks for processes of the container that died, at a system call each.
-  uint64_t Charge(uint64_t begin_ns, uint64_t end_ns, uint64_t now_ns);
+  // Charges the container for what ran, as far as none of its processes did. `now_ns` as for
+  // DueAfter. Returns what was charged. About once a second it also looks for
+  // processes of the container that died, at a system call each.
+  uint64_t Charge(const RanNs& ran, uint64_t now_ns);
+  uint64_t Charge(uint64_t begin_ns, uint64_t end_ns, uint64_t now_ns) {
+    return Charge({begin_ns, begin_ns, end_ns, false}, now_ns);
+  }
 
   // All GPU time that the container was ever charged.
   uint64_t ChargedNs() const { return tenant().charged_ns.load(std::memory_order_relaxed); }
@@ -60,6 +72,34 @@ class CoreSeat {
 
   // The share that a charge would use now.
   uint32_t ShareNow(uint64_t now_ns) const;
+
+  // ---- neighbours (docs/side-by-side.md) ----
+
+  // Until when surely no neighbour has work on the GPU, as far as their notices tell: 1 while one
+  // does, 0 where there can be none. What begins to run later may wait for the GPU first.
+  uint64_t CalmUntilNs(uint64_t now_ns) const;
+
+  // How the driver lets this process and its neighbours have the GPU; by slices unless this says
+  // otherwise. Where they have it together nobody takes turns.
+  void Share(Together together) { together_ = together; }
+
+  // A launch is held for budget.
+  void Press(uint64_t now_ns);
+
+  // What the container is beside others, from now on.
+  void Follow(SeatTerms terms);
+
+  // Whether a neighbour of higher priority is there, so that queues have to be short; and whether
+  // one has work, which goes first.
+  bool HasSuperior(uint64_t now_ns) const;
+  bool Yields(uint64_t now_ns) const;
+  // Whether a neighbour of lower priority is there, which waits for the end of our work.
+  bool HasInferior(uint64_t now_ns) const;
+
+  // Whether the container takes turns with others whose queues are as deep.
+  bool TakesTurns() const {
+    return shares_device() && row().is_deep.load(std::memory_order_seq_cst) != 0;
+  }
 
   // ---- turns (section 5) ----
 
@@ -76,7 +116,8 @@ class CoreSeat {
 
   // True while the container has the turn and it is not closing: one load. Ask after Beat(now,
   // true), or after a tick that said so: then whoever moves the turn on sees what is outstanding.
-  bool HasTurn() const { return !shares_device() || HasTurnAmongOthers(); }
+  // Whoever takes no turns always has it.
+  bool HasTurn() const { return !TakesTurns() || HasTurnAmongOthers(); }
 
   // Sleeps until the container has the turn, at most `most_ns`; may return early.
   void AwaitTurn(uint64_t most_ns) const;
@@ -129,6 +170,17 @@ class CoreSeat {
 
  private:
   bool HasTurnAmongOthers() const;
+  bool OthersTakeTurns(uint64_t now_ns) const;
+  bool HasCollectives(uint64_t now_ns) const;
+  void NoteRan(const RanNs& ran, uint64_t busy_ns, uint64_t now_ns);
+  void ShareWithNeighbours(uint64_t now_ns);
+  void GiveBack(uint64_t busy_ns, uint64_t now_ns);
+  void CountCharged(uint64_t busy_ns);
+  void SettleDepth(uint64_t now_ns);
+  void SettleSoftShare(uint64_t now_ns);
+  void SettleRank(uint64_t now_ns);
+  SeatTerms TermsNow(uint64_t now_ns) const;
+  uint64_t CreditNs(uint32_t share) const;
   CoreRow& row() const { return file_.region->rows[place_.row]; }
   CoreTenant& tenant() const { return file_.region->tenants[place_.row][kOwnTenant]; }
   CoreMember& member() const { return file_.region->members[place_.row][file_.member]; }
@@ -157,7 +209,9 @@ class CoreSeat {
   // Atomic by builtins, since a seat can be copied.
   uint64_t signed_ns_ = 0;  // when that was last written again
   uint64_t imposed_ = 0;    // packed
-  Notice posted_ = {};      // of whoever entered the board
+  uint64_t burst_ns_ = 0;   // GPU time that may be saved up; 0: as much as is usual
+  Together together_ = Together::kBySlices;
+  Notice posted_ = {};  // of whoever entered the board
 };
 
 }  // namespace gpufence

@@ -82,6 +82,13 @@ void AddNeighbour(const CoreTenant& tenant, uint64_t now_ns, TenantView* view) {
   }
 }
 
+// How turns are divided where there are fewer than everybody may have: by weight, where one is set.
+uint32_t TurnShareOf(const CoreTenant& tenant, CoreShares shares) {
+  constexpr uint32_t kWeightOne = 100;
+  const uint32_t weight = UnpackTerms(tenant.terms.load(std::memory_order_relaxed)).weight;
+  return weight != 0 ? std::min(weight * kWeightOne, kWholeShare) : shares.hard;
+}
+
 // What a turn costs until some moment.
 uint64_t CostOfTurn(Turn turn, const TenantView* views, uint64_t now_ns) {
   uint64_t others_wait_ns = UINT64_MAX;
@@ -101,6 +108,11 @@ void RaiseVirtualTime(Word* virtual_ns, uint64_t to_ns) {
   if (step_ns > 0 || step_ns < -kMostLeadNs) virtual_ns->store(to_ns, std::memory_order_relaxed);
 }
 
+// What is saved may be used at once: whoever comes back with it goes before who has used its own.
+int64_t SavedNs(uint64_t due_ns, uint32_t share, uint64_t now_ns) {
+  return -std::min(AheadNs(due_ns, now_ns, CreditOf(share)), int64_t{0});
+}
+
 }  // namespace
 
 TenantView CoreSeat::OwnView(uint64_t now_ns) const {
@@ -113,7 +125,9 @@ TenantView CoreSeat::OwnView(uint64_t now_ns) const {
                      .due_ns = own.due_ns.load(std::memory_order_relaxed),
                      .lead_ns = LeadOf(own.served_ns.load(std::memory_order_relaxed), virtual_ns),
                      .quantum_ns = QuantumOf(own),
-                     .share = shares.hard};
+                     .share = TurnShareOf(own, shares),
+                     .rank = TermsNow(now_ns).rank,
+                     .saved_ns = 0};
   const uint64_t backlog_ns = own.backlog_ns.load(std::memory_order_relaxed);
   const uint32_t high = HighMember(file_.region);
   for (uint32_t i = 0; i < high; ++i) {
@@ -138,8 +152,14 @@ void CoreSeat::View(Turn turn, uint64_t now_ns, TenantView* views) const {
                 .due_ns = tenant.due_ns.load(std::memory_order_relaxed),
                 .lead_ns = LeadOf(tenant.served_ns.load(std::memory_order_relaxed), virtual_ns),
                 .quantum_ns = QuantumOf(tenant),
-                .share = shares.hard};
+                .share = TurnShareOf(tenant, shares),
+                .rank = UnpackTerms(tenant.terms.load(std::memory_order_relaxed)).rank,
+                .saved_ns = 0};
     AddNeighbour(tenant, now_ns, &views[i]);
+  }
+  for (uint32_t i = 0; i < kMaxCoreTenants; ++i) {
+    views[i].saved_ns = SavedNs(views[i].due_ns, views[i].share, now_ns);
+    views[i].lead_ns -= views[i].saved_ns;
   }
   if (turn.tenant < kMaxCoreTenants) {
     views[turn.tenant].lead_ns += static_cast<int64_t>(CostOfTurn(turn, views, now_ns));
@@ -170,6 +190,7 @@ bool CoreSeat::WantTurn(uint64_t now_ns) {
   if (!shares_device()) return true;
   SignAt(now_ns);
   Arrive(now_ns);
+  if (!TakesTurns()) return true;
   member().wanted_ns.store(now_ns, std::memory_order_relaxed);
   if (!HasTurn()) MoveTurn(now_ns);
   return HasTurn();
@@ -181,7 +202,7 @@ bool CoreSeat::HasTurnAmongOthers() const {
 }
 
 void CoreSeat::AwaitTurn(uint64_t most_ns) const {
-  if (!shares_device()) return;
+  if (!TakesTurns()) return;
   const Turn turn = UnpackTurn(row().turn.load(std::memory_order_acquire));
   if (turn.tenant == kOwnTenant && !turn.closing) return;
   if (turn.tenant >= kMaxCoreTenants) {
@@ -244,7 +265,8 @@ void CoreSeat::Decide(uint64_t now_ns) {
   Turn turn = UnpackTurn(word);
   View(turn, now_ns, views);
   if (turn.tenant == kOwnTenant && !turn.closing) {
-    const TenantView holder = views[kOwnTenant];
+    TenantView holder = views[kOwnTenant];
+    if (!TakesTurns()) holder.idle_since_ns = 1;  // what it has left stands in nobody's way
     views[kOwnTenant].wants_ns = 0;
     const uint32_t next = NextTenant(views, kMaxCoreTenants, now_ns);
     const TenantView* other = next != kNoTenant ? &views[next] : nullptr;
@@ -257,7 +279,7 @@ void CoreSeat::Decide(uint64_t now_ns) {
   }
   const uint32_t next = NextTenant(views, kMaxCoreTenants, now_ns);
   if (turn.tenant == kOwnTenant) {
-    if (!IsDrained(views[kOwnTenant], now_ns)) return;
+    if (TakesTurns() && !IsDrained(views[kOwnTenant], now_ns)) return;
     if (!Change(&word, NextTurn(turn, next, now_ns), views, now_ns)) return;
     PostNotice(now_ns);
     const uint64_t author = next < kMaxCoreTenants ? AuthorOf(next) : 0;
@@ -277,6 +299,10 @@ bool CoreSeat::MoveTurn(uint64_t now_ns) {
   const CountedLock counted;
   const uint64_t before = row().turn.load(std::memory_order_relaxed);
   ReadNotices(now_ns);
+  ShareWithNeighbours(now_ns);
+  SettleDepth(now_ns);
+  SettleRank(now_ns);
+  SettleSoftShare(now_ns);
   CountWait(now_ns);
   if (!IsAlone(now_ns)) Decide(now_ns);
   PostNotice(now_ns);
@@ -285,9 +311,7 @@ bool CoreSeat::MoveTurn(uint64_t now_ns) {
 }
 
 bool CoreSeat::OthersWant(uint64_t now_ns, uint64_t window_ns) const {
-  if (!shares_device()) {
-    return IsRecent(row().foreign_ns.load(std::memory_order_relaxed), now_ns, kNeighbourLastsNs);
-  }
+  if (!shares_device()) return false;
   const CoreTenant* tenants = file_.region->tenants[place_.row];
   for (uint32_t other = 0; other < kMaxCoreTenants; ++other) {
     if (other != kOwnTenant &&
@@ -298,8 +322,21 @@ bool CoreSeat::OthersWant(uint64_t now_ns, uint64_t window_ns) const {
   return false;
 }
 
+// Whether somebody waits for the turn, or has it.
+bool CoreSeat::OthersTakeTurns(uint64_t now_ns) const {
+  if (!shares_device()) return false;
+  const CoreTenant* tenants = file_.region->tenants[place_.row];
+  for (uint32_t other = 0; other < kMaxCoreTenants; ++other) {
+    if (other != kOwnTenant && tenants[other].wants_ns.load(std::memory_order_relaxed) != 0 &&
+        IsRecent(tenants[other].beat_ns.load(std::memory_order_relaxed), now_ns, kMemberSilentNs)) {
+      return true;
+    }
+  }
+  return false;
+}
+
 uint64_t CoreSeat::TurnLeftNs(uint64_t now_ns) const {
-  if (!HasTurn() || !shares_device() || !OthersWant(now_ns, kMemberSilentNs) || IsAlone(now_ns)) {
+  if (!TakesTurns() || !HasTurn() || !OthersTakeTurns(now_ns) || IsAlone(now_ns)) {
     return UINT64_MAX;
   }
   const Turn turn = UnpackTurn(row().turn.load(std::memory_order_relaxed));
@@ -311,7 +348,7 @@ uint64_t CoreSeat::TurnLeftNs(uint64_t now_ns) const {
 bool CoreSeat::IsDraining() const {
   if (!shares_device()) return false;
   const Turn turn = UnpackTurn(row().turn.load(std::memory_order_relaxed));
-  return turn.tenant == kOwnTenant && turn.closing;
+  return TakesTurns() && turn.tenant == kOwnTenant && turn.closing;
 }
 
 void CoreSeat::Leave(uint64_t now_ns) {

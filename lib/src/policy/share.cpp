@@ -29,15 +29,15 @@ uint64_t DueAfter(uint64_t due_ns, uint64_t now_ns, uint64_t busy_ns, uint32_t s
   return due_ns > latest_ns ? latest_ns : due_ns;
 }
 
-uint64_t CreditOf(uint32_t share) {
+uint64_t CreditOf(uint32_t share, uint64_t burst_ns) {
+  if (burst_ns != 0) return CostOf(burst_ns, share);
   const uint64_t credit_ns = CostOf(kCreditWorkNs, share);
   return credit_ns < kMostCreditNs ? credit_ns : kMostCreditNs;
 }
 
-int64_t AheadNs(uint64_t due_ns, uint64_t now_ns, uint32_t share) {
+int64_t AheadNs(uint64_t due_ns, uint64_t now_ns, uint64_t credit_ns) {
   if (due_ns >= now_ns) return static_cast<int64_t>(HeldForNs(due_ns, now_ns));
   const uint64_t unused_ns = now_ns - due_ns;
-  const uint64_t credit_ns = CreditOf(share);
   return -static_cast<int64_t>(unused_ns < credit_ns ? unused_ns : credit_ns);
 }
 

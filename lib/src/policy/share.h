@@ -11,11 +11,11 @@ namespace gpufence {
 
 inline constexpr uint32_t kWholeShare = 100000;  // thousandths of a percent
 
-// Who was idle may use so much GPU time at once: two points of a second, so that every second still
-// has its share, and work in bursts below the limit goes as without one. Of a small share it would
-// be the share of several seconds: there, what is saved in so much of the clock.
-inline constexpr uint64_t kCreditWorkNs = 20'000'000;
-inline constexpr uint64_t kMostCreditNs = 100'000'000;
+// Who was idle may use so much GPU time at once: five points of a second, so that every second
+// still has its share, and work in bursts below the limit goes as without one. Of a small share it
+// would be the share of several seconds: there, what is saved in so much of the clock.
+inline constexpr uint64_t kCreditWorkNs = 50'000'000;
+inline constexpr uint64_t kMostCreditNs = 500'000'000;
 
 // A due moment further ahead is damage and counts as none: nobody waits for ever because of a word
 // that went wrong. No debt grows beyond it (an hour: a kernel of 36 seconds at one percent).
@@ -38,10 +38,11 @@ uint64_t DueAtShare(uint64_t due_ns, uint64_t now_ns, uint32_t share, uint32_t o
 // GPU time over its share: what it costs in wall-clock time. Rounded up, saturated.
 uint64_t CostOf(uint64_t busy_ns, uint32_t share);
 
-// The most that an idle container saves, in wall-clock time.
-uint64_t CreditOf(uint32_t share);
+// The most that an idle container saves, in wall-clock time. `burst_ns`: so much GPU time; 0: as
+// much as is usual.
+uint64_t CreditOf(uint32_t share, uint64_t burst_ns = 0);
 
-// How far the debt is ahead of now; negative: credit.
-int64_t AheadNs(uint64_t due_ns, uint64_t now_ns, uint32_t share);
+// How far the debt is ahead of now; negative: credit, at most so much.
+int64_t AheadNs(uint64_t due_ns, uint64_t now_ns, uint64_t credit_ns);
 
 }  // namespace gpufence

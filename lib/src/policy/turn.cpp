@@ -42,10 +42,17 @@ uint64_t TurnBegan(Turn turn, uint64_t now_ns) {
 
 namespace {
 
+uint64_t QuantumBefore(const TenantView& next, uint64_t quantum_ns, uint64_t now_ns) {
+  const bool comes_for_a_while = IsRecent(next.wants_ns, now_ns, kWhileNs);
+  return next.saved_ns > kMuchSavedNs && comes_for_a_while ? std::min(quantum_ns, kSavedQuantumNs)
+                                                           : quantum_ns;
+}
+
 // A turn makes that much of a difference between two who both always want one.
-bool IsFarBehind(const TenantView& next, const TenantView& holder) {
+bool IsFarBehind(const TenantView& next, const TenantView& holder, uint64_t now_ns) {
   const uint32_t share = std::min(holder.share, next.share);
-  const uint64_t quantum_ns = std::max(holder.quantum_ns, next.quantum_ns);
+  const uint64_t quantum_ns =
+      QuantumBefore(next, std::max(holder.quantum_ns, next.quantum_ns), now_ns);
   return next.lead_ns + static_cast<int64_t>(CostOf(quantum_ns, share)) <= holder.lead_ns;
 }
 
@@ -62,9 +69,15 @@ bool IsEligible(const TenantView& tenant, uint64_t now_ns) {
 bool IsTurnOver(const TenantView& holder, const TenantView* next, uint64_t began_ns,
                 uint64_t now_ns) {
   if (next == nullptr) return false;
-  if (HeldForNs(holder.due_ns, now_ns) > 0) return true;
-  if (now_ns >= began_ns + holder.quantum_ns && next->lead_ns <= holder.lead_ns) return true;
-  if (now_ns >= began_ns + kShortTurnNs && IsFarBehind(*next, holder)) return true;
+  if (HeldForNs(holder.due_ns, now_ns) > 0 || next->rank > holder.rank) return true;
+  if (next->rank < holder.rank) next = nullptr;
+  if (next != nullptr && now_ns >= began_ns + QuantumBefore(*next, holder.quantum_ns, now_ns) &&
+      next->lead_ns <= holder.lead_ns) {
+    return true;
+  }
+  if (next != nullptr && now_ns >= began_ns + kShortTurnNs && IsFarBehind(*next, holder, now_ns)) {
+    return true;
+  }
   // A new holder has as long as one that was busy.
   const uint64_t idle_ns = holder.idle_since_ns > began_ns ? holder.idle_since_ns : began_ns;
   return holder.idle_since_ns != 0 && now_ns >= idle_ns + kTurnIdleNs;
@@ -104,7 +117,10 @@ uint32_t NextTenant(const TenantView* tenants, size_t count, uint64_t now_ns) {
   uint32_t next = kNoTenant;
   for (uint32_t i = 0; i < count; ++i) {
     if (!IsEligible(tenants[i], now_ns)) continue;
-    if (next == kNoTenant || tenants[i].lead_ns < tenants[next].lead_ns) next = i;
+    if (next == kNoTenant || tenants[i].rank > tenants[next].rank ||
+        (tenants[i].rank == tenants[next].rank && tenants[i].lead_ns < tenants[next].lead_ns)) {
+      next = i;
+    }
   }
   return next;
 }

@@ -14,6 +14,10 @@ inline constexpr uint64_t kLongQuantumNs = 110'000'000;
 inline constexpr uint64_t kShortLaunchNs = 200'000;
 inline constexpr uint64_t kShortTurnNs = 5'000'000;  // the least that a turn of a busy holder lasts
 inline constexpr uint64_t kTurnIdleNs = 200'000;
+// ... while somebody waits who has saved much: it comes for a while only, and is not to wait long.
+inline constexpr uint64_t kSavedQuantumNs = 15'000'000;
+inline constexpr int64_t kMuchSavedNs = 20'000'000;
+inline constexpr uint64_t kWhileNs = 300'000'000;
 // What a turn costs beside its time: the GPU's way to another process and back (141 us each on an
 // H200), so that whoever takes many short turns pays for them.
 inline constexpr uint64_t kTurnCostNs = 300'000;
@@ -27,6 +31,10 @@ inline constexpr uint64_t kMostTurnWaitNs = 5'000'000'000;
 inline constexpr uint64_t kAloneNs = 60'000'000'000;
 inline constexpr uint64_t kUnknownEnd = UINT64_MAX;
 inline constexpr uint32_t kNoTenant = UINT32_MAX;
+
+// How processes have the GPU at once: one after the other, for a slice each; or together, as
+// clients of a multi-process server (MPS), where each of n has 1/n of it.
+enum class Together : uint8_t { kBySlices, kSideBySide };
 
 // A turn, as one word says it. No turn begins in the microsecond of another, so a word that was
 // read and is still there means the same turn. The lower half changes with it, for futexes.
@@ -55,6 +63,8 @@ struct TenantView {
   int64_t lead_ns;         // what it was served beyond the others (LeadOf), its turn included
   uint64_t quantum_ns;     // how long its turns are
   uint32_t share;          // thousandths of a percent
+  uint32_t rank;           // whoever has the higher one goes first
+  int64_t saved_ns;        // of its budget, and part of lead_ns
 };
 
 // The quantum of a program whose launches take so long, in the mean; 0: not known.

@@ -16,12 +16,13 @@
 namespace gpufence {
 
 inline constexpr uint64_t kCoreMagic = 0x3165726f63706667;  // "gfpcore1"
-inline constexpr uint32_t kCoreLayoutVersion = 3;
+inline constexpr uint32_t kCoreLayoutVersion = 4;
 inline constexpr uint32_t kMaxCoreRows = 64;       // devices
 inline constexpr uint32_t kMaxCoreTenants = 64;    // on a device: the container and neighbours
 inline constexpr uint32_t kOwnTenant = 0;          // the container's place among them
 inline constexpr uint32_t kMaxCoreMembers = 2048;  // processes
 inline constexpr uint32_t kCoreGaps = 16;
+inline constexpr uint32_t kCoreRuns = 48;
 
 // A container on a device: this one, or a neighbour as far as its notice tells (state/notice.h).
 struct CoreTenant {
@@ -41,9 +42,21 @@ struct CoreTenant {
   Word wants_ns;
   Word idle_ns;
   Word ends_ns;
-  uint64_t reserved[2];
+  // Of all.
+  Word terms;            // PackTerms
+  Word rate;             // of the GPU's time it was charged lately, in thousandths of a percent ...
+  Word rate_ns;          // ... until then ...
+  Word rate_charged_ns;  // ... when so much was charged in all
+  // Of the container alone.
+  Word soft_share;       // what its soft share comes to ...
+  Word soft_ns;          // ... as found then
+  Word superior_ns;      // when a neighbour of higher priority was last there
+  Word yields_ns;        // when one had work last
+  Word stretch;          // since when it always had work there (policy/beside.h)
+  Word returned_ns;      // of what was charged that was neighbours', and charged_ns still has
+  Word runs[kCoreRuns];  // when it had work on the GPU lately (policy/beside.h)
 };
-static_assert(sizeof(CoreTenant) == 128 + 8 * kCoreGaps);
+static_assert(sizeof(CoreTenant) == 192 + 8 * kCoreGaps + 8 * kCoreRuns);
 
 // A process on a device. Only its owner writes.
 struct CoreMember {
@@ -70,7 +83,12 @@ struct CoreRow {
   Word waited_ns;    // how long the container was kept from its share of turns (policy/patience.h)
   Word counted_ns;   // until when that was counted
   Word alone_ns;     // until when it goes without turns
-  uint64_t reserved[6];
+  Word is_deep;      // not 0: the container takes turns (policy/depth.h)
+  Word run_ns;       // how long it has the GPU without a pause, in the mean
+  Word pressed_ns;   // when a launch was last held for budget
+  Word settled_ns;   // until when its work was compared with the neighbours'
+  Word density;      // of its runs so much was charged, in millionths (policy/beside.h)
+  Word met_ns;       // when a collective was last launched
 };
 static_assert(sizeof(CoreRow) == 128);
 
@@ -94,6 +112,24 @@ struct CoreRegion {
 };
 static_assert(offsetof(CoreRegion, rows) == 64);
 static_assert(offsetof(CoreRegion, processes) == 64 + 128 * kMaxCoreRows);
+
+// What a container is beside others: who goes first, and how what is free is divided.
+struct SeatTerms {
+  uint32_t rank;      // 0 to 2: the higher goes first
+  uint32_t weight;    // 0: its hard share counts
+  uint32_t floor;     // thousandths of a percent of the GPU that it has in any case
+  uint64_t burst_ns;  // GPU time that it may save up; 0: as much as is usual
+};
+inline constexpr uint32_t kUsualRank = 1;
+inline constexpr uint32_t kHighestRank = 2;
+constexpr uint64_t PackTerms(SeatTerms terms) {
+  return uint64_t{terms.floor} << 32 | uint64_t{terms.weight & 0xffff} << 8 | (terms.rank + 1);
+}
+constexpr SeatTerms UnpackTerms(uint64_t word) {
+  const auto above = static_cast<uint32_t>(word & 0xff);  // 0: nobody said
+  return {above != 0 && above <= kHighestRank + 1 ? above - 1 : kUsualRank,
+          static_cast<uint32_t>(word >> 8 & 0xffff), static_cast<uint32_t>(word >> 32), 0};
+}
 
 // Where scans of members end.
 inline uint32_t HighMember(const CoreRegion* region) {

@@ -12,8 +12,9 @@
 
 namespace gpufence {
 
-inline constexpr uint64_t kNoticeMagic = 0x316e727574706667;  // "gfpturn1"
-inline constexpr uint32_t kNoticeVersion = 1;
+inline constexpr uint32_t kNoticeRuns = 48;
+inline constexpr uint64_t kNoticeMagic = 0x326e727574706667;  // "gfpturn2"
+inline constexpr uint32_t kNoticeVersion = 2;
 
 struct Notice {
   uint64_t magic;
@@ -30,10 +31,12 @@ struct Notice {
   uint64_t active_ns;  // when it last wanted or used the GPU
   uint64_t shares;     // PackShares
   uint64_t quantum_ns;
-  uint64_t charged_ns;  // all GPU time that it was ever charged: for display
-  uint64_t check;       // of all before
+  uint64_t charged_ns;         // all GPU time that it was ever charged
+  uint64_t terms;              // PackTerms
+  uint64_t runs[kNoticeRuns];  // when it had work on the GPU lately (policy/beside.h)
+  uint64_t check;              // of all before
 };
-static_assert(sizeof(Notice) == 128);
+static_assert(sizeof(Notice) == 136 + 8 * kNoticeRuns);
 
 // What neighbours sleep on: the lower half of `began_us`, which changes with every turn.
 inline constexpr size_t kNoticeFutexAt = offsetof(Notice, began_us);

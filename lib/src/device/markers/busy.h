@@ -8,10 +8,14 @@
 
 namespace gpufence {
 
+// The stream had work on the GPU since `since_ns`; of that, what lies before `begin_ns` stands for
+// all pauses between kernels.
 struct BusyInterval {
   uint64_t begin_ns;
   uint64_t end_ns;
   uint32_t ordinal;
+  uint64_t since_ns;
+  bool is_own;  // none of it can be other containers'
 };
 
 // Where such intervals go.
@@ -26,11 +30,13 @@ class BusyList {
 
   // Out of room the device's last interval grows over what lies between, which charges too much.
   void Add(uint32_t ordinal, uint64_t begin_ns, uint64_t end_ns) {
-    if (end_ns <= begin_ns) return;
-    const BusyInterval more = {begin_ns, end_ns, ordinal};
+    Add({begin_ns, end_ns, ordinal, begin_ns, false});
+  }
+  void Add(const BusyInterval& more) {
+    if (more.end_ns <= more.begin_ns) return;
     if (count_ < room_) {
       at_[count_++] = more;
-    } else if (BusyInterval* last = LastOf(ordinal, count_); last != nullptr) {
+    } else if (BusyInterval* last = LastOf(more.ordinal, count_); last != nullptr) {
       Cover(last, more);
     } else {
       *TakePlace() = more;
@@ -52,6 +58,8 @@ class BusyList {
   static void Cover(BusyInterval* grown, const BusyInterval& other) {
     grown->begin_ns = std::min(grown->begin_ns, other.begin_ns);
     grown->end_ns = std::max(grown->end_ns, other.end_ns);
+    grown->since_ns = std::min(grown->since_ns, other.since_ns);
+    grown->is_own &= other.is_own;
   }
 
   // The place of one that another one of its device covers. There is one: a list of several devices

@@ -86,7 +86,8 @@ void CollectTail(Markers* markers, MarkedStream* stream, const StreamLook& look)
   if (stream->is_timed) {
     if (!is_idle) end_ns -= kClockDoubtNs;
     const uint64_t host_ns = look.alone ? end_ns - std::min(end_ns, stream->run_begin_ns) : 0;
-    TellRunning(stream, {launches, steps, stream->LeadNs(), 0, host_ns, meets}, end_ns, look);
+    TellRunning(*markers, stream, {launches, steps, stream->LeadNs(), 0, host_ns, meets}, end_ns,
+                look);
   }
   if (is_idle) GoIdle(markers, stream, word, look.now_ns);
 }
@@ -131,7 +132,8 @@ void CollectStream(Markers* markers, MarkedStream* stream, StreamLook* look) {
   // It runs: paid for up to now.
   const uint64_t ran_ns = look->now_ns - std::min(look->now_ns, stream->run_begin_ns);
   const uint64_t host_ns = look->alone ? CaughtUpNs(*stream, next.host_ns, next.recorded_ns) : 0;
-  TellRunning(stream, {next.launches, next.steps, stream->LeadNs(), 0, host_ns, next.meets},
+  TellRunning(*markers, stream,
+              {next.launches, next.steps, stream->LeadNs(), 0, host_ns, next.meets},
               look->now_ns - kClockDoubtNs, *look);
   if (!next.meets && ran_ns > 2 * next.launches * stream->ns_per_launch + kMuchLongerNs) {
     // Far longer than before: what is queued behind it may be as long.

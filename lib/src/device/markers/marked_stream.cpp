@@ -56,6 +56,7 @@ void MarkedStream::BeginLife(uint32_t seed) {
   waited = {};
   settling = {};
   gaps = {};
+  samples = {};
 }
 
 void MarkedStream::Uncount(uint32_t counted_in) {
@@ -74,22 +75,26 @@ bool MarkedStream::HasRoom() const {
 }
 
 bool MarkedStream::IsStuck() const {
-  const uint64_t launches =
-      queued.load(std::memory_order_relaxed) + (word.load(std::memory_order_relaxed) & kLaunches);
-  return launches >= kNearlyFull && NowNs() > run_begin_ns + kStuckNs;
+  return QueuedLaunches() >= kNearlyFull && NowNs() > run_begin_ns + kStuckNs;
 }
 
-uint64_t MarkedStream::QueuedNs() const {
-  const uint64_t launches =
-      queued.load(std::memory_order_relaxed) + (word.load(std::memory_order_relaxed) & kLaunches);
+uint64_t MarkedStream::QueuedLaunches() const {
+  return queued.load(std::memory_order_relaxed) +
+         (word.load(std::memory_order_relaxed) & kLaunches);
+}
+
+uint64_t MarkedStream::UsualNs() const {
   const uint64_t lately_ns = ns_per_launch.load(std::memory_order_relaxed);
-  uint64_t each_ns = kUnknownLaunchNs;
-  if (lately_ns != 0) {
-    each_ns = std::clamp(mean_ns.load(std::memory_order_relaxed), lately_ns / kMostAbove,
-                         lately_ns * kMostBelow);
-  }
-  if (!is_trusted.load(std::memory_order_relaxed)) each_ns = std::max(each_ns, kUntrustedLaunchNs);
-  return launches * each_ns;
+  if (lately_ns == 0) return kUnknownLaunchNs;
+  return std::clamp(mean_ns.load(std::memory_order_relaxed), lately_ns / kMostAbove,
+                    lately_ns * kMostBelow);
+}
+
+uint64_t MarkedStream::UsuallyQueuedNs() const { return QueuedLaunches() * UsualNs(); }
+
+uint64_t MarkedStream::QueuedNs() const {
+  const bool known = is_trusted.load(std::memory_order_relaxed);
+  return QueuedLaunches() * (known ? UsualNs() : std::max(UsualNs(), kUntrustedLaunchNs));
 }
 
 uint64_t MarkedStream::LeadNs() const {

@@ -61,6 +61,17 @@ struct LaunchGaps {
   bool may_idle;          // the last interval had time in which nothing was queued
 };
 
+// What a launch takes the GPU, by samples of one (samples.h).
+struct LaunchSamples {
+  uint64_t sum_ns;     // of ...
+  uint32_t count;      // ... so many
+  uint32_t disturbed;  // so many others took so long that somebody had the GPU meanwhile
+  uint64_t at_ns;      // when the last one was taken
+  uint64_t apart_ns;   // from launch to launch of the host's time, in the mean
+  uint32_t unsampled;  // markers since
+  bool is_open;        // the next launch has a marker before it, and gets one behind
+};
+
 // `first` to `last` are its markers that were not seen reached yet, oldest first.
 struct alignas(64) MarkedStream {
   static constexpr uint32_t kRunning = 1u << 31;
@@ -122,6 +133,7 @@ struct alignas(64) MarkedStream {
   WaitedRuns waited;
   SettledRuns settling;
   LaunchGaps gaps;
+  LaunchSamples samples;
 
   // A stream that nothing is known of; all but its names and where it is.
   void BeginLife(uint32_t seed);
@@ -140,8 +152,13 @@ struct alignas(64) MarkedStream {
   // there may have to wait for long.
   bool IsStuck() const;
 
-  // Estimated time of what is queued and not yet done.
+  // Estimated time of what is queued and not yet done: as it usually is, and with a doubt about
+  // what is not known.
+  uint64_t UsuallyQueuedNs() const;
   uint64_t QueuedNs() const;
+
+  uint64_t QueuedLaunches() const;
+  uint64_t UsualNs() const;  // of a launch
 
   // From `marked_ns` until the run's first launch was with the GPU, for which it waited.
   uint64_t LeadNs() const;

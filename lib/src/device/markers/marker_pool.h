@@ -29,6 +29,7 @@ struct Marker {
   bool begins;         // the time before it is not the stream's
   bool prompt;         // nothing was before it on the GPU
   bool probes;         // nothing was put into the stream between it and the one before
+  bool samples;        // one launch was put right between it and the one before
   bool meets;          // a launch before it waits for kernels on other GPUs
   uint64_t host_ns;    // of the host, since the one before; without holds
   uint64_t record_ns;  // what recording the one before took

@@ -42,10 +42,19 @@ struct Markers {
   std::atomic<uint64_t> spacing_ns;         // of work, between two markers
   std::atomic<uint64_t> waited_spacing_ns;  // the same of runs that are waited for
   std::atomic<uint32_t> seen_reached[kMostMarkedDevices];
+  // Until when nobody else has work there; 0: there is nobody else.
+  std::atomic<uint64_t> calm_until_ns[kMostMarkedDevices];
 
   // Markers of the device that were ever seen reached.
   uint32_t reached(uint32_t ordinal) const {
     return seen_reached[ordinal % kMostMarkedDevices].load(std::memory_order_relaxed);
+  }
+  // Whether what begins to run now may have to wait for others first: then only a marker tells when
+  // the GPU came to it.
+  bool IsBeside(uint32_t ordinal, uint64_t now_ns) const {
+    const uint64_t calm_ns =
+        calm_until_ns[ordinal % kMostMarkedDevices].load(std::memory_order_relaxed);
+    return calm_ns != 0 && calm_ns < now_ns;
   }
   void CountReached(const MarkedStream& stream) {
     seen_reached[stream.ordinal % kMostMarkedDevices].fetch_add(1, std::memory_order_relaxed);

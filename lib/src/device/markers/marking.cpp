@@ -6,6 +6,7 @@
 #include "device/markers/gaps.h"
 #include "device/markers/legacy.h"
 #include "device/markers/recording.h"
+#include "device/markers/samples.h"
 
 namespace gpufence {
 namespace {
@@ -66,12 +67,19 @@ void MarkStream(Markers* markers, MarkedStream* stream) {
 void MarkInTurn(Markers* markers, MarkedStream* stream) {
   const StreamsGuard guard(&markers->streams);
   if (!guard || !MarkLocked(markers, stream, Recorder::kSelf)) return;
+  Marker* marker = &markers->pool[stream->last];
+  marker->samples = stream->samples.is_open && marker->launches == 1;
+  stream->samples.is_open = false;
   const uint32_t every = stream->every;
   const uint32_t drawn = std::max(every / 2 + stream->Random() % (every + 1), 1u);
-  const bool is_probed = IsProbed(*stream);
-  stream->mark_at.store(is_probed ? drawn : every, std::memory_order_relaxed);
+  const bool is_sampled = !marker->samples && IsSampleDue(*markers, stream, marker->launches,
+                                                          marker->host_ns, marker->recorded_ns);
+  const bool is_probed = !is_sampled && IsProbed(*stream);
+  stream->mark_at.store(is_probed || is_sampled || marker->samples ? drawn : every,
+                        std::memory_order_relaxed);
   const bool is_behind = stream->behind.load(std::memory_order_relaxed) != 0;
-  if (is_probed && !is_behind && IsProbeDue(stream)) {
+  if (!is_behind && (is_sampled || (is_probed && IsProbeDue(stream)))) {
+    stream->samples.is_open = is_sampled;
     stream->word.fetch_or(MarkedStream::kProbe, std::memory_order_relaxed);
   }
 }

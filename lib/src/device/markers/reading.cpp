@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "device/markers/samples.h"
 #include "real.h"
 
 namespace gpufence {
@@ -72,12 +73,13 @@ uint64_t LearnedNs(const MarkedStream& stream, const Marker& marker, uint64_t ra
 }
 
 // All up to `end_ns` but the gaps, as far as neither was told before.
-void Tell(MarkedStream* stream, uint64_t gaps_ns, uint64_t end_ns, const StreamLook& look) {
+void Tell(MarkedStream* stream, uint64_t gaps_ns, bool is_own, uint64_t end_ns,
+          const StreamLook& look) {
   const uint64_t since_ns = std::max(stream->charged_ns, stream->run_begin_ns);
   if (end_ns <= since_ns) return;
   const uint64_t more_ns =
       std::min(gaps_ns - std::min(gaps_ns, stream->deducted_ns), end_ns - since_ns);
-  look.busy->Add(stream->ordinal, since_ns + more_ns, end_ns);
+  look.busy->Add({since_ns + more_ns, end_ns, stream->ordinal, since_ns, is_own});
   stream->charged_ns = end_ns;
   stream->deducted_ns += more_ns;
 }
@@ -140,6 +142,28 @@ void LearnRun(Markers* markers, MarkedStream* stream, const Marker& marker, uint
       std::clamp(spacing_ns / stream->ns_per_launch, uint64_t{1}, kMostLaunchesUnmarked)));
 }
 
+// What of an interval is nobody's, or others'.
+struct NotOwn {
+  uint64_t ns;
+  uint64_t idle_ns;  // of it the GPU was with others, or waited for the host
+  bool is_own;       // all else is surely this stream's
+};
+
+NotOwn NotOwnOf(const Markers& markers, const MarkedStream& stream, const IntervalContent& content,
+                uint64_t ran_ns, uint64_t now_ns) {
+  const uint64_t pauses_ns = PausesNs(stream, content, ran_ns);
+  if (content.steps == 0 && markers.IsBeside(stream.ordinal, now_ns)) {
+    const uint64_t own_ns = SampledNs(stream, content.launches, now_ns);
+    if (own_ns != UINT64_MAX) {
+      const uint64_t rest_ns = ran_ns - std::min(ran_ns, own_ns);
+      const uint64_t ns = std::max(pauses_ns, rest_ns);
+      return {ns, ns - pauses_ns, true};
+    }
+  }
+  const uint64_t idle_ns = IdleNs(stream, content, ran_ns);
+  return {pauses_ns + idle_ns, idle_ns, false};
+}
+
 // The stream ran from the marker before until this one was reached.
 void TellRun(Markers* markers, MarkedStream* stream, const Marker& marker, uint64_t at_ns,
              const StreamLook& look) {
@@ -149,13 +173,16 @@ void TellRun(Markers* markers, MarkedStream* stream, const Marker& marker, uint6
   const IntervalContent content = {marker.launches,          marker.steps,
                                    marker.lead_ns,           marker.joined,
                                    look.alone ? host_ns : 0, marker.meets};
-  const uint64_t idle_ns = IdleNs(*stream, content, ran_ns);
-  const uint64_t gaps_ns = PausesNs(*stream, content, ran_ns) + idle_ns;
-  Tell(stream, gaps_ns, ChargedUntilNs(*stream, marker.meets, at_ns), look);
-  if (stream->settling.is_sample) stream->settling.sample_ns = ran_ns - gaps_ns;
+  if (marker.samples && stream->is_fresh) {
+    const uint64_t lead_ns = CaughtUpNs(*stream, marker.lead_ns, marker.recorded_ns);
+    LearnSample(stream, ran_ns, lead_ns, look.now_ns);
+  }
+  const NotOwn rest = NotOwnOf(*markers, *stream, content, ran_ns, look.now_ns);
+  Tell(stream, rest.ns, rest.is_own, ChargedUntilNs(*stream, marker.meets, at_ns), look);
+  if (stream->settling.is_sample) stream->settling.sample_ns = ran_ns - rest.ns;
   stream->settling.is_sample = false;
   stream->ran_ns = ran_ns;
-  LearnRun(markers, stream, marker, ran_ns, idle_ns);
+  LearnRun(markers, stream, marker, ran_ns, rest.idle_ns);
 }
 
 void TakeReached(Markers* markers, MarkedStream* stream, const Marker& marker, uint64_t at_ns,
@@ -245,12 +272,12 @@ void TakeOver(Markers* markers, MarkedStream* stream, size_t over, StreamLook* l
   }
 }
 
-void TellRunning(MarkedStream* stream, const IntervalContent& content, uint64_t end_ns,
-                 const StreamLook& look) {
+void TellRunning(const Markers& markers, MarkedStream* stream, const IntervalContent& content,
+                 uint64_t end_ns, const StreamLook& look) {
   if (end_ns <= stream->run_begin_ns) return;
   const uint64_t ran_ns = end_ns - stream->run_begin_ns;
-  Tell(stream, PausesNs(*stream, content, ran_ns) + IdleNs(*stream, content, ran_ns),
-       ChargedUntilNs(*stream, content.meets, end_ns), look);
+  const NotOwn rest = NotOwnOf(markers, *stream, content, ran_ns, look.now_ns);
+  Tell(stream, rest.ns, rest.is_own, ChargedUntilNs(*stream, content.meets, end_ns), look);
 }
 
 }  // namespace gpufence

@@ -36,7 +36,7 @@ size_t CountOver(Markers* markers, MarkedStream* stream);
 void TakeOver(Markers* markers, MarkedStream* stream, size_t over, StreamLook* look);
 
 // It ran until `end_ns`, and so many launches have done so since the last marker.
-void TellRunning(MarkedStream* stream, const IntervalContent& content, uint64_t end_ns,
-                 const StreamLook& look);
+void TellRunning(const Markers& markers, MarkedStream* stream, const IntervalContent& content,
+                 uint64_t end_ns, const StreamLook& look);
 
 }  // namespace gpufence

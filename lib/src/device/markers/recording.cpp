@@ -69,7 +69,7 @@ void Fill(Marker* marker, const MarkedStream& stream, uint32_t launches, bool be
   marker->joined = 0;
   marker->begins = begins;
   marker->prompt = prompt;
-  marker->probes = false;
+  marker->probes = marker->samples = false;
   marker->meets = false;
   const uint64_t host_ns =
       marker->recorded_ns - std::min(stream.gaps.host_mark_ns, marker->recorded_ns);

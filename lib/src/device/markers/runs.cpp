@@ -97,7 +97,11 @@ bool PutProbe(Markers* markers, MarkedStream* stream) {
       !RecordMarker(markers, stream, Recorder::kSelf, 0, /*begins=*/true)) {
     return false;
   }
-  markers->pool[stream->last].probes = true;
+  if (stream->samples.is_open) {
+    stream->mark_at.store(1, std::memory_order_relaxed);
+  } else {
+    markers->pool[stream->last].probes = true;
+  }
   stream->waited.marked_ns = stream->gaps.host_mark_ns;
   stream->launched_ns.store(0, std::memory_order_relaxed);
   return stream->awaits_launch = true;
@@ -120,16 +124,20 @@ Begun BeginRun(Markers* markers, MarkedStream* stream, CUstream handle, HeldNs h
   if (context.blind) return Begun::kNotMarked;
   const bool was_idle = !markers->streams.IsActive(stream);
   if (was_idle && held.is_unasked) return Begun::kMustAsk;
-  if (was_idle && NowNs() - stream->idle_since_ns > kLongPauseNs + held.at_all) {
+  const uint64_t now_ns = NowNs();
+  const bool is_beside = markers->IsBeside(stream->ordinal, now_ns);
+  // Beside others the first marker may be reached as late as they leave the GPU to us: who had to
+  // wait for that with the rest would lose it again at once.
+  if (was_idle && now_ns - stream->idle_since_ns > kLongPauseNs + held.at_all && !is_beside) {
     stream->Space(1);
     stream->is_trusted = false;
   }
   const uint64_t last_begin_ns = stream->waited.host_begin_ns;
-  stream->waited.host_begin_ns = stream->waited.marked_ns = stream->gaps.host_mark_ns = NowNs();
+  stream->waited.host_begin_ns = stream->waited.marked_ns = stream->gaps.host_mark_ns = now_ns;
   stream->gaps.held_ns = 0;
   stream->launched_ns.store(0, std::memory_order_relaxed);
   stream->came_ns.store(stream->waited.host_begin_ns, std::memory_order_relaxed);
-  const bool waits = WaitsForLegacy(markers, stream) || held.by_others != 0;
+  const bool waits = WaitsForLegacy(markers, stream) || held.by_others != 0 || is_beside;
   stream->by_host = !waits && HostIsEnough(*markers, *stream);
   if (context.away != 0 ||
       (stream->word.load(std::memory_order_relaxed) & MarkedStream::kLaunches) != 0) {

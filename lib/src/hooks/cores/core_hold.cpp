@@ -16,6 +16,7 @@ namespace {
 // still waits.
 constexpr uint64_t kTurnNapNs = 10'000'000;
 constexpr uint64_t kBlindNapNs = 200'000;  // without a watcher
+constexpr uint64_t kYieldNapNs = 200'000;
 constexpr uint64_t kLongestNapNs = 100'000'000;
 constexpr uint64_t kFrozenNapNs = 20'000'000;  // so late it may see that it may go
 // What runs longer than kPatienceNs may as well be long, and what went may be as long again: the
@@ -79,6 +80,7 @@ class Holding {
 
   // Until it may go.
   void Wait() {
+    if (stream_ != nullptr && BeginsBehindLongRun()) SawItsEnd(cores_, stream_);
     for (; !cores_->watcher.stopping(); FollowLimits(cores_)) {
       if (DeviceAt(cores_, device_->ordinal) == nullptr) break;
       if (IsFrozen()) {
@@ -90,6 +92,8 @@ class Holding {
       const uint64_t wait_ns = WaitNs(now_ns);
       if (wait_ns != 0) {
         AwaitProgress(seen, wait_ns);
+      } else if (device_->seat.Yields(now_ns)) {
+        Yield(seen);
       } else if (HasTurn(now_ns)) {
         break;
       } else {
@@ -138,8 +142,16 @@ class Holding {
     const HoldFor hold = HoldOf(cores_, device_, stream_, now_ns);
     const uint64_t wait_ns = std::max(gang_.Ask(cores_, device_, hold, now_ns), hold.queue_ns);
     if (wait_ns == 0 || impatient_) return 0;
+    device_->seat.Press(now_ns);
     impatient_ = IsOutOfPatience(cores_, device_, begin_ns_, now_ns);
     return impatient_ ? 0 : wait_ns;
+  }
+
+  // Whether what the program waited for is not charged yet. Short runs tell by the wait itself.
+  bool BeginsBehindLongRun() const {
+    return (stream_->word.load(std::memory_order_relaxed) & MarkedStream::kRunning) == 0 &&
+           stream_->queued.load(std::memory_order_relaxed) != 0 &&
+           stream_->ns_per_launch.load(std::memory_order_relaxed) >= kHostToldLaunchNs;
   }
 
   bool HasQueued() const { return stream_ != nullptr && stream_->QueuedNs() != 0; }
@@ -167,6 +179,16 @@ class Holding {
     if (begins && queued && !stream_->is_trusted) cores_->watcher.LookNow();
     FutexWait(&device_->progress, seen, std::min(wait_ns, kLongestNapNs));
     device_->queue_waiters.fetch_sub(queued ? 1 : 0, std::memory_order_relaxed);
+    TickHere(cores_);
+  }
+
+  // While a container that goes first has work.
+  void Yield(uint32_t seen) {
+    BeginWaiting();
+    device_->turn_waiters.fetch_add(1, std::memory_order_seq_cst);
+    cores_->watcher.Wake(cores_);
+    FutexWait(&device_->progress, seen, kYieldNapNs);
+    device_->turn_waiters.fetch_sub(1, std::memory_order_relaxed);
     TickHere(cores_);
   }
 

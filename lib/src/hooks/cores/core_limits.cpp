@@ -116,6 +116,7 @@ bool Sit(Cores* cores, CoreClaim* claim, CoreShares imposed, char* why, size_t w
   if (limits.node_folder[0] != '\0' && !device->seat.shares_device()) {
     SayAlone(limits.node_folder, why);
   }
+  device->seat.Share(claim->together);
   memcpy(device->uuid, claim->uuid, sizeof device->uuid);
   device->ordinal = claim->ordinal;
   device->activity = claim->activity;
@@ -233,6 +234,7 @@ bool OpenCores(const Claims& claims, const RegionPlaces& own, const RegionFile& 
     CoreClaim* claim = &kept->claims[kept->count++];
     memcpy(claim->uuid, devices[i].uuid, sizeof claim->uuid);
     claim->ordinal = devices[i].ordinal;
+    claim->together = devices[i].is_mps ? Together::kSideBySide : Together::kBySlices;
     claim->activity = activities[i];
     claim->own = {limits[i].core_millipercent, limits[i].core_soft_millipercent};
     claim->ceiling = {limits[i].core_ceiling_millipercent,

@@ -25,6 +25,11 @@ constexpr uint64_t kLongTurnsNs = 15'000'000;
 // So much of a turn's work may be left when it closes: most of what one marker stands for.
 constexpr uint64_t kTurnTailNs = 1'500'000;
 
+// Whoever goes first may come at any moment, and finds so much queued at most.
+constexpr uint64_t kInferiorQueueNs = 300'000;
+constexpr uint64_t kInferiorTickNs = 100'000;
+constexpr uint64_t kInferiorSpacingNs = 100'000;
+
 // So much work between two markers: each is a pause of the GPU, which matters where others wait.
 constexpr uint64_t kSpacingNs = 1'000'000;
 constexpr uint64_t kTurnSpacingNs = 2'000'000;
@@ -59,6 +64,16 @@ int64_t TooLongNs(const CoreDevice& device, const MarkedStream* stream, uint64_t
   return static_cast<int64_t>(queued_ns - std::min(left_ns + kTurnTailNs, room_ns));
 }
 
+// While somebody who goes first may come: the same.
+int64_t BeyondShortNs(const MarkedStream* stream) {
+  const uint64_t queued_ns = stream != nullptr ? stream->UsuallyQueuedNs() : 0;
+  if (queued_ns == 0) return 0;
+  const uint64_t room_ns = std::max(kInferiorQueueNs, stream->UsualNs());
+  const uint64_t beyond_ns = queued_ns - std::min(queued_ns, room_ns);
+  // Who sleeps for less is late all the same.
+  return static_cast<int64_t>(beyond_ns != 0 ? std::max(beyond_ns, kShortTickNs) : 0);
+}
+
 // What a burst costs.
 int64_t BurstNs(uint32_t share) {
   return std::min(static_cast<int64_t>(CostOf(kBurstWorkNs, share)), kMostBurstNs);
@@ -87,7 +102,8 @@ int64_t MostOwedNs(const CoreDevice& device, uint64_t now_ns) {
 
 // Whether the next launch must look for itself.
 bool MustAsk(const CoreDevice& device, uint64_t now_ns) {
-  return !device.seat.HasTurn() || device.seat.AheadNs(now_ns) > MostOwedNs(device, now_ns);
+  return !device.seat.HasTurn() || device.seat.Yields(now_ns) || device.seat.HasSuperior(now_ns) ||
+         device.seat.AheadNs(now_ns) > MostOwedNs(device, now_ns);
 }
 
 // Whoever looked before this, and waits only afterwards, finds the number changed and does not
@@ -120,6 +136,8 @@ void SayKeptOut(const CoreDevice& device, uint64_t now_ns) {
                device.ordinal);
 }
 
+uint32_t FloorOf(uint32_t told) { return told == 0 ? kDefaultFloor : told; }
+
 bool AnyOthers(const Cores* cores, uint64_t now_ns) {
   const uint32_t devices = cores->count.load(std::memory_order_acquire);
   for (uint32_t i = 0; i < devices; ++i) {
@@ -137,7 +155,16 @@ bool IsLookedAtRarely(Cores* cores, const CoreDevice& device, uint64_t share) {
          launch_ns < kFastLaunchNs;
 }
 
+bool AnySuperior(const Cores* cores, uint64_t now_ns) {
+  const uint32_t devices = cores->count.load(std::memory_order_acquire);
+  for (uint32_t i = 0; i < devices; ++i) {
+    if (cores->devices[i].seat.HasSuperior(now_ns)) return true;
+  }
+  return false;
+}
+
 uint64_t SpacingNs(Cores* cores, uint64_t now_ns) {
+  if (AnySuperior(cores, now_ns)) return kInferiorSpacingNs;
   if (AnyOthers(cores, now_ns)) return kTurnSpacingNs;
   const uint32_t devices = cores->count.load(std::memory_order_acquire);
   for (uint32_t i = 0; i < devices; ++i) {
@@ -212,16 +239,21 @@ HoldFor HoldOf(Cores* cores, CoreDevice* device, const MarkedStream* stream, uin
   // What was saved is for work whose length is known, or much of what is not would be queued.
   const bool known = stream == nullptr || stream->is_trusted.load(std::memory_order_relaxed);
   if (!known && queued_ns != 0) ahead_ns = std::max<int64_t>(ahead_ns, 0);
+  const bool is_active = stream != nullptr && cores->markers.streams.IsActive(stream);
   const uint64_t left_ns = device->seat.TurnLeftNs(now_ns);
   const auto wait_ns = [](int64_t ns) { return ns > 0 ? static_cast<uint64_t>(ns) : 0; };
   const uint32_t share = device->seat.ShareNow(now_ns);
   const auto cost_ns = static_cast<int64_t>(CostOf(queued_ns, share));
+  const int64_t beyond_ns = device->seat.HasSuperior(now_ns) ? BeyondShortNs(stream) : 0;
   if (left_ns != UINT64_MAX) {
-    return {wait_ns(ahead_ns), wait_ns(TooLongNs(*device, stream, queued_ns, left_ns)), ahead_ns,
-            cost_ns};
+    const int64_t too_long_ns = TooLongNs(*device, stream, queued_ns, left_ns);
+    return {wait_ns(ahead_ns), wait_ns(std::max(too_long_ns, beyond_ns)), ahead_ns, cost_ns};
   }
   const uint32_t streams = cores->markers.streams.CountActive(device->ordinal);
-  return {wait_ns(PayingNs(device, cost_ns, share, streams, ahead_ns)), 0, ahead_ns, cost_ns};
+  const bool is_alone = queued_ns == 0 && (streams == 0 || (streams == 1 && is_active));
+  const int64_t paying_ns = PayingNs(device, cost_ns, share, streams, ahead_ns);
+  const int64_t even_ns = is_alone && ahead_ns > kEvenNs ? ahead_ns : 0;
+  return {wait_ns(std::max(paying_ns, even_ns)), wait_ns(beyond_ns), ahead_ns, cost_ns};
 }
 
 void ChargeAll(Cores* cores, BusyList* busy, uint64_t now_ns) {
@@ -230,7 +262,9 @@ void ChargeAll(Cores* cores, BusyList* busy, uint64_t now_ns) {
   });
   for (const BusyInterval& ran : *busy) {
     CoreDevice* device = DeviceAt(cores, ran.ordinal);
-    if (device != nullptr) device->seat.Charge(ran.begin_ns, ran.end_ns, now_ns);
+    if (device != nullptr) {
+      device->seat.Charge({ran.since_ns, ran.begin_ns, ran.end_ns, ran.is_own}, now_ns);
+    }
   }
 }
 
@@ -251,11 +285,18 @@ void TickCores(Cores* cores, uint64_t now_ns) {
     const bool waits = device->turn_waiters.load(std::memory_order_relaxed) != 0;
     const bool others = device->seat.OthersWant(now_ns, kMemberSilentNs);
     const bool active = cores->markers.streams.IsActive(device->ordinal);
+    const LiveTerms& terms = cores->limits.terms;
+    device->seat.Follow({RankOf(terms.priority.load(std::memory_order_relaxed)),
+                         terms.weight.load(std::memory_order_relaxed),
+                         FloorOf(terms.floor.load(std::memory_order_relaxed)),
+                         terms.burst_ns.load(std::memory_order_relaxed)});
     if (active) device->seat.NoteLaunches(LaunchNs(&cores->markers, device->ordinal));
     device->seat.Beat(now_ns, active,
                       active && others ? EndsNs(&cores->markers, device->ordinal, now_ns) : 0);
     if (waits) device->seat.WantTurn(now_ns);
     device->seat.MoveTurn(now_ns);
+    markers->calm_until_ns[device->ordinal].store(device->seat.CalmUntilNs(now_ns),
+                                                  std::memory_order_relaxed);
     SayKeptOut(*device, now_ns);
     if (MustAsk(*device, now_ns)) {
       device->closed.store(1, std::memory_order_release);
@@ -277,6 +318,10 @@ uint64_t NextTickNs(Cores* cores, uint64_t now_ns) {
     const CoreDevice& device = cores->devices[i];
     const bool active = cores->markers.streams.IsActive(device.ordinal);
     next_ns = std::min(next_ns, TurnTickNs(cores, device, active, now_ns));
+    if (device.seat.HasSuperior(now_ns)) {
+      const bool is_here = active || device.turn_waiters.load(std::memory_order_seq_cst) != 0;
+      if (is_here) next_ns = std::min(next_ns, kInferiorTickNs);
+    }
     tick_ns = std::min(tick_ns, GateTickNs(cores, device, now_ns));
     if (device.queue_waiters.load(std::memory_order_relaxed) != 0) {
       tick_ns = std::min(tick_ns, QueueTickNs(cores, device, now_ns));

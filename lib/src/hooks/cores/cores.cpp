@@ -64,7 +64,8 @@ void CoreLaunch::EnterAnew() {
 // waited for.
 [[gnu::noinline]] void CoreLaunch::EnterSlowly(bool may_go) {
   const bool is_unasked = may_go && stream_->by_host.load(std::memory_order_relaxed) &&
-                          cores_->markers.streams.IsActive(stream_);
+                          cores_->markers.streams.IsActive(stream_) &&
+                          device_->seat.AheadNs(NowNs()) <= kEvenNs;
   const HeldNs held = is_unasked ? HeldNs{0, 0, true} : Hold(cores_, device_, stream_);
   begins_run_ = Begin(held);
   if (!begins_run_) unmarked_since_ns_ = NowNs();
@@ -169,10 +170,18 @@ void CoreLaunch::Follow(uint32_t before) {
 
 // ---- waits ----
 
+// Whoever goes last waits for the end of what goes first: told at once.
+static void TellEnd(Cores* cores, uint32_t ordinal) {
+  CoreDevice* device = DeviceAt(cores, ordinal);
+  if (device == nullptr || cores->markers.streams.IsActive(ordinal)) return;
+  if (device->seat.HasInferior(NowNs())) cores->watcher.LookNow();
+}
+
 void CoreWait::Waited(bool ended) {
   BusyIntervals<kMostWaitedIntervals> busy;
   AfterWait(&cores_->markers, stream_, handle_, launches_, ended, &busy);
   if (!busy.empty()) ChargeAll(cores_, &busy, NowNs());
+  TellEnd(cores_, stream_->ordinal);
 }
 
 void TellAnswer(CUstream stream, bool ended) {

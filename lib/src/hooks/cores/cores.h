@@ -67,6 +67,7 @@ struct CoreClaim {
   CoreShares own;      // as environment and files have it; 0: no limit
   CoreShares ceiling;  // that nothing set may be above; 0: none
   CoreShares imposed;  // what the seat was told last
+  Together together;
   CoreDevice* device;  // null: there never was a limit
   Activity* activity;
 };

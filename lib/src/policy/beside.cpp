@@ -1,0 +1,229 @@
+#include "policy/beside.h"
+
+#include <algorithm>
+
+#include "policy/moment.h"
+
+namespace gpufence {
+namespace {
+
+constexpr uint64_t kStepNs = 16;
+constexpr int kLengthBits = 22;
+constexpr uint64_t kMostSteps = (uint64_t{1} << kLengthBits) - 1;
+constexpr int kPartBits = 10;
+constexpr uint64_t kEndMask = (uint64_t{1} << 32) - 1;
+static_assert(kParts < 1 << kPartBits);
+
+// Nobody compares what is older.
+constexpr uint64_t kRunLifeNs = 500'000'000;
+// In so short a pause the GPU was with nobody else: it had to change hands twice.
+constexpr uint64_t kPauseNs = 250'000;
+// Whose queue is never empty has no longer ones.
+constexpr uint64_t kNoPauseNs = 5'000;
+// Of what events tell.
+constexpr uint64_t kDoubtNs = 50'000;
+
+// Of the first `ns` in which so many others have work as well, theirs, and the GPU's way from one
+// to the other. Whoever came last has the first slice.
+uint64_t OthersUntil(uint64_t ns, uint32_t others, bool came_last) {
+  const uint64_t round_ns = (others + 1) * (kSliceNs + kSwitchNs);
+  const uint64_t theirs_ns = round_ns - kSliceNs;
+  const uint64_t rest_ns = ns % round_ns;
+  const uint64_t of_rest_ns =
+      came_last ? rest_ns - std::min(rest_ns, kSliceNs) : std::min(rest_ns, theirs_ns);
+  return ns / round_ns * theirs_ns + of_rest_ns;
+}
+
+bool Continues(Run before, Run run, uint64_t pause_ns) {
+  return run.begin_ns <= before.end_ns + pause_ns && before.begin_ns <= run.end_ns + pause_ns;
+}
+
+uint64_t LengthOf(Run run) { return run.end_ns - run.begin_ns; }
+
+// Where both tell of the same time, as processes of a container do, each has told a part of what
+// was used.
+Run Joined(Run one, Run other) {
+  Run all = {std::min(one.begin_ns, other.begin_ns), std::max(one.end_ns, other.end_ns), 0};
+  if (one.part == 0) return all;
+  const uint64_t used = one.part * LengthOf(one) + other.part * LengthOf(other);
+  all.part = static_cast<uint32_t>(
+      std::clamp((used + LengthOf(all) / 2) / LengthOf(all), uint64_t{1}, uint64_t{kParts}));
+  return all;
+}
+
+// Of a time in which a container used the GPU for a part, and waited for the host for the rest, the
+// GPU's ways to it and back are a part as well: there are some with each slice that somebody else
+// had meanwhile.
+uint64_t TakenNs(uint64_t ns, uint32_t part) {
+  const uint64_t used_ns = ns * std::min(part, kParts) / kParts;
+  return used_ns + (ns - used_ns) * kSwitchNs * 2 / (kSliceNs + 2 * kSwitchNs);
+}
+
+}  // namespace
+
+uint64_t PackRun(Run run) {
+  const uint64_t end = run.end_ns / kStepNs;
+  const uint64_t begin = run.begin_ns / kStepNs;
+  if (begin >= end) return 0;
+  const uint64_t part = std::min(run.part, kParts);
+  return (end & kEndMask) << (kLengthBits + kPartBits) | part << kLengthBits |
+         std::min(end - begin, kMostSteps);
+}
+
+bool UnpackRun(uint64_t word, uint64_t now_ns, Run* run) {
+  const uint64_t steps = word & kMostSteps;
+  const uint64_t now = now_ns / kStepNs;
+  const uint64_t age = (now - (word >> (kLengthBits + kPartBits))) & kEndMask;
+  if (steps == 0 || age > kRunLifeNs / kStepNs || age + steps > now) return false;
+  *run = {(now - age - steps) * kStepNs, (now - age) * kStepNs,
+          static_cast<uint32_t>(word >> kLengthBits) & kParts};
+  return true;
+}
+
+void NoteRun(Word* runs, size_t count, Run run, uint64_t now_ns) {
+  Word* place = nullptr;
+  uint64_t place_word = 0;
+  uint64_t oldest_ns = UINT64_MAX;
+  for (size_t i = 0; i < count; ++i) {
+    uint64_t word = runs[i].load(std::memory_order_relaxed);
+    Run there = {0, 0, 0};
+    const bool is_there = UnpackRun(word, now_ns, &there);
+    if (is_there && (run.part == 0) == (there.part == 0) && Continues(there, run, kPauseNs)) {
+      run = Joined(there, run);
+      place = &runs[i];
+      place_word = word;
+      break;
+    }
+    const uint64_t end_ns = is_there ? there.end_ns : 0;
+    if (end_ns >= oldest_ns) continue;
+    place = &runs[i];
+    place_word = word;
+    oldest_ns = end_ns;
+  }
+  place->compare_exchange_strong(place_word, PackRun(run), std::memory_order_relaxed);
+}
+
+Stretch NoteStretch(Word* stretch, Run run, uint64_t now_ns) {
+  Run before;
+  uint64_t told_ns = 0;
+  const uint64_t word = stretch->load(std::memory_order_relaxed);
+  run.part = 0;
+  if (UnpackRun(word, now_ns, &before) && Continues(before, run, kNoPauseNs)) {
+    told_ns = LengthOf(before);
+    run = Joined(before, run);
+  }
+  stretch->store(PackRun(run), std::memory_order_relaxed);
+  return {LengthOf(run), LengthOf(run) - told_ns};
+}
+
+void Meeting::Add(Run run, uint32_t whose) {
+  const bool is_whole =
+      together_ == Together::kBySlices && run.part == 0 && LengthOf(run) <= kSliceNs + kDoubtNs;
+  const bool changes_hands = together_ == Together::kBySlices && (is_whole || run.part != 0);
+  if (whose != kOurs && changes_hands) {
+    AddWhole({run.begin_ns - kSwitchNs, is_whole ? run.end_ns + kSwitchNs : run.begin_ns, 0},
+             whose);
+    if (is_whole) return;
+    AddWhole({run.end_ns, run.end_ns + kSwitchNs, 0}, whose);
+  }
+  AddPiece(run, whose, is_whole);
+}
+
+void Meeting::AddWhole(Run run, uint32_t whose) { AddPiece(run, whose, true); }
+
+void Meeting::AddPiece(Run run, uint32_t whose, bool is_whole) {
+  const uint64_t begin_ns = std::max(run.begin_ns, from_ns_);
+  const uint64_t end_ns = std::min(run.end_ns, to_ns_);
+  if (begin_ns >= end_ns || count_ == kMostRuns) return;
+  pieces_[count_++] = {run.begin_ns, begin_ns, end_ns, whose, run.part, is_whole};
+}
+
+// Runs of one container may overlap where several processes told of them: then too much of it is
+// counted, and as much too much as others'.
+uint64_t Meeting::OwnNs() const {
+  uint64_t own_ns = 0;
+  for (size_t i = 0; i < count_; ++i) {
+    if (pieces_[i].whose == kOurs) own_ns += pieces_[i].end_ns - pieces_[i].begin_ns;
+  }
+  return own_ns;
+}
+
+uint64_t Meeting::OthersNs() const {
+  uint64_t others_ns = 0;
+  for (size_t i = 0; i < count_; ++i) {
+    const Piece& own = pieces_[i];
+    if (own.whose != kOurs || own.part != 0 || own.is_whole) continue;
+    others_ns += together_ == Together::kBySlices ? OthersNs(own) : BesideNs(own);
+  }
+  return others_ns;
+}
+
+// From one change to the next: whoever had the GPU to itself has all of it; the others take turns
+// in it by slices.
+uint64_t Meeting::OthersNs(const Piece& own) const {
+  uint64_t others_ns = 0;
+  for (uint64_t at_ns = own.begin_ns; at_ns < own.end_ns;) {
+    uint64_t next_ns = own.end_ns;
+    bool is_somebodys = false;
+    uint32_t others = 0;
+    uint32_t last = kOurs;
+    uint64_t their_ns = 0;
+    uint32_t parts = 0;
+    for (size_t i = 0; i < count_; ++i) {
+      const Piece& piece = pieces_[i];
+      if (piece.whose == kOurs) continue;
+      if (piece.begin_ns > at_ns) {
+        next_ns = std::min(next_ns, piece.begin_ns);
+      } else if (piece.end_ns > at_ns) {
+        next_ns = std::min(next_ns, piece.end_ns);
+        is_somebodys |= piece.is_whole;
+        if (piece.part != 0) {
+          parts += piece.part;
+          continue;
+        }
+        others += piece.whose != last ? 1 : 0;
+        last = piece.whose;
+        their_ns = std::max(their_ns, piece.began_ns);
+      }
+    }
+    const uint64_t ns = next_ns - at_ns;
+    uint64_t deep_ns = 0;
+    if (is_somebodys) {
+      deep_ns = ns;
+    } else if (others != 0) {
+      const uint64_t since_ns = std::max(own.began_ns, their_ns);
+      const bool came_last = own.began_ns >= their_ns;
+      deep_ns = OthersUntil(next_ns - since_ns, others, came_last) -
+                OthersUntil(at_ns - since_ns, others, came_last);
+    }
+    others_ns += deep_ns + (parts != 0 ? TakenNs(ns - deep_ns, parts) : 0);
+    at_ns = next_ns;
+  }
+  return others_ns;
+}
+
+// Runs of one neighbour come one after the other, and do not overlap but by what events doubt.
+uint64_t Meeting::BesideNs(const Piece& own) const {
+  uint64_t others_ns = 0;
+  for (uint64_t at_ns = own.begin_ns; at_ns < own.end_ns;) {
+    uint64_t next_ns = own.end_ns;
+    uint64_t parts = 0;
+    uint32_t last = kOurs;
+    for (size_t i = 0; i < count_; ++i) {
+      const Piece& piece = pieces_[i];
+      if (piece.whose == kOurs) continue;
+      if (piece.begin_ns > at_ns) {
+        next_ns = std::min(next_ns, piece.begin_ns);
+      } else if (piece.end_ns > at_ns) {
+        next_ns = std::min(next_ns, piece.end_ns);
+        if (piece.whose != last) parts += piece.part != 0 ? piece.part : kParts;
+        last = piece.whose;
+      }
+    }
+    others_ns += (next_ns - at_ns) * parts / (kParts + parts);
+    at_ns = next_ns;
+  }
+  return others_ns;
+}
+
+}  // namespace gpufence

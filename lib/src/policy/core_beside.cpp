@@ -1,0 +1,134 @@
+// A seat beside its neighbours: what ran at the same time is shared, and whoever has a deep queue
+// takes turns.
+#include <algorithm>
+
+#include "policy/beside.h"
+#include "policy/core_seat.h"
+#include "policy/depth.h"
+#include "policy/moment.h"
+#include "policy/share.h"
+
+namespace gpufence {
+namespace {
+
+// When a run is told by everybody: two looks of a neighbour, and one of our own.
+constexpr uint64_t kToldNs = 8'000'000;
+// What is compared at once.
+constexpr uint64_t kCompareNs = 2'000'000;
+constexpr uint64_t kMostComparedNs = 60'000'000;
+constexpr uint64_t kMostReturnedNs = 10'000'000'000;
+// Whoever had work on the GPU so lately may have some again before it is seen.
+constexpr uint64_t kCalmAfterNs = 5'000'000;
+constexpr uint64_t kCalmNs = 4'000'000;
+
+}  // namespace
+
+// `busy_ns` of it were charged, and not by a sibling before.
+void CoreSeat::NoteRan(const RanNs& ran, uint64_t busy_ns, uint64_t now_ns) {
+  const uint64_t end_ns = std::min(ran.end_ns, now_ns);
+  if (end_ns <= ran.since_ns) return;
+  const uint64_t part =
+      std::clamp(busy_ns * kParts / (end_ns - ran.since_ns), uint64_t{1}, uint64_t{kParts});
+  const Run run = {ran.since_ns, end_ns, ran.is_own ? static_cast<uint32_t>(part) : 0};
+  NoteRun(tenant().runs, kCoreRuns, run, now_ns);
+  const Stretch stretch = NoteStretch(&tenant().stretch, run, now_ns);
+  Word& mean = row().run_ns;
+  mean.store(MeanRunNs(mean.load(std::memory_order_relaxed), stretch.ns, busy_ns),
+             std::memory_order_relaxed);
+  Word& density = row().density;
+  density.store(MeanDensity(density.load(std::memory_order_relaxed), busy_ns, stretch.new_ns),
+                std::memory_order_relaxed);
+}
+
+// What ran while neighbours' work did was charged as if it had run alone, since nobody had told of
+// theirs yet. Now they have: what was theirs is given back. One process of the container does so
+// for each stretch of time.
+void CoreSeat::ShareWithNeighbours(uint64_t now_ns) {
+  const uint64_t to_ns = now_ns - kToldNs;
+  uint64_t from_ns = row().settled_ns.load(std::memory_order_relaxed);
+  if (from_ns < to_ns && to_ns - from_ns < kCompareNs) return;
+  if (!row().settled_ns.compare_exchange_strong(from_ns, to_ns, std::memory_order_relaxed)) return;
+  if (from_ns > to_ns || to_ns - from_ns > kMostComparedNs) from_ns = to_ns - kMostComparedNs;
+  Meeting meeting(from_ns, to_ns, together_);
+  const CoreTenant* tenants = file_.region->tenants[place_.row];
+  const auto add = [&](const CoreTenant& one, auto&& to) {
+    for (const Word& word : one.runs) {
+      Run run;
+      if (UnpackRun(word.load(std::memory_order_relaxed), now_ns, &run)) to(run);
+    }
+  };
+  add(tenant(), [&](Run run) { meeting.AddOwn(run); });
+  if (meeting.OwnNs() == 0) return;
+  for (uint32_t i = 0; i < kMaxCoreTenants; ++i) {
+    if (i == kOwnTenant ||
+        !IsRecent(tenants[i].beat_ns.load(std::memory_order_relaxed), now_ns, kMostComparedNs)) {
+      continue;
+    }
+    meeting.AddNeighbour();
+    add(tenants[i], [&](Run run) { meeting.AddTheirs(run); });
+  }
+  const uint64_t density = std::min(row().density.load(std::memory_order_relaxed), kWholeDensity);
+  GiveBack(meeting.OthersNs() * density / kWholeDensity, now_ns);
+}
+
+void CoreSeat::GiveBack(uint64_t busy_ns, uint64_t now_ns) {
+  if (busy_ns == 0) return;
+  const uint64_t cost_ns = CostOf(busy_ns, ShareNow(now_ns));
+  Word& due = tenant().due_ns;
+  uint64_t seen = due.load(std::memory_order_relaxed);
+  while (seen > cost_ns &&
+         !due.compare_exchange_weak(seen, seen - cost_ns, std::memory_order_relaxed)) {
+  }
+  tenant().returned_ns.fetch_add(busy_ns, std::memory_order_relaxed);
+}
+
+// The sum of what was charged only grows: whoever counts it would take less for a new beginning.
+void CoreSeat::CountCharged(uint64_t busy_ns) {
+  Word& returned = tenant().returned_ns;
+  uint64_t word = returned.load(std::memory_order_relaxed);
+  uint64_t left_ns = 0;
+  uint64_t taken_ns = 0;
+  do {
+    left_ns = word > kMostReturnedNs ? 0 : word;  // a word that went wrong
+    taken_ns = std::min(left_ns, busy_ns);
+  } while (!returned.compare_exchange_weak(word, left_ns - taken_ns, std::memory_order_relaxed));
+  tenant().charged_ns.fetch_add(busy_ns - taken_ns, std::memory_order_relaxed);
+}
+
+uint64_t CoreSeat::CalmUntilNs(uint64_t now_ns) const {
+  if (!shares_device()) return 0;
+  const CoreTenant* tenants = file_.region->tenants[place_.row];
+  for (uint32_t i = 0; i < kMaxCoreTenants; ++i) {
+    const CoreTenant& other = tenants[i];
+    if (i == kOwnTenant ||
+        !IsRecent(other.beat_ns.load(std::memory_order_relaxed), now_ns, kMemberSilentNs)) {
+      continue;
+    }
+    const uint64_t idle_ns = other.idle_ns.load(std::memory_order_relaxed);
+    if (idle_ns == 0 || IsRecent(idle_ns, now_ns, kCalmAfterNs)) return 1;
+  }
+  return now_ns + kCalmNs;
+}
+
+void CoreSeat::Press(uint64_t now_ns) {
+  if (shares_device()) row().pressed_ns.store(now_ns, std::memory_order_relaxed);
+}
+
+// Ranks of a job that spans GPUs wait for each other: turns would have them wait on each GPU.
+void CoreSeat::SettleDepth(uint64_t now_ns) {
+  Word& deep = row().is_deep;
+  const uint64_t before = deep.load(std::memory_order_relaxed);
+  const uint64_t active_ns = tenant().active_ns.load(std::memory_order_relaxed);
+  const bool is_active = IsRecent(active_ns, now_ns, kSaturatesAfterNs);
+  const Depth depth = {
+      .was_deep = before != 0,
+      .density = row().density.load(std::memory_order_relaxed),
+      .run_ns = row().run_ns.load(std::memory_order_relaxed),
+      .backlog_ns = is_active ? tenant().backlog_ns.load(std::memory_order_relaxed) : 0,
+      .pressed_ns = row().pressed_ns.load(std::memory_order_relaxed)};
+  const bool after =
+      IsDeep(depth, now_ns) && !HasCollectives(now_ns) && together_ == Together::kBySlices;
+  if (after != (before != 0)) deep.store(after ? 1 : 0, std::memory_order_seq_cst);
+}
+
+}  // namespace gpufence

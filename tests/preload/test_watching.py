@@ -45,9 +45,10 @@ def test_a_machine_without_fences_still_shows_its_gpus(sim: Sim, state: Path) ->
     assert [gpu["containers"] for gpu in found["gpus"]] == [[], []]
 
 
-def test_a_share_of_gpu_time_is_measured_while_it_is_used(sim: Sim, state: Path) -> None:
+def test_share_waiting_and_priority_are_told_while_it_is_used(sim: Sim, state: Path) -> None:
     env = {
         "GPUFENCE_CORE_LIMIT": "40",
+        "GPUFENCE_PRIORITY": "high",
         "GPUFENCE_STATE_DIR": str(state),
         "GPUFENCE_CONTAINER": "busy",
     }
@@ -56,7 +57,8 @@ def test_a_share_of_gpu_time_is_measured_while_it_is_used(sim: Sim, state: Path)
     try:
         for _ in range(40):  # it starts when the machine lets it
             containers = [c for gpu in top(sim, state)["gpus"] for c in gpu["containers"]]
-            if containers and containers[0]["core_share_ratio"]:
+            told = ("core_share_ratio", "launches_wait_ratio")
+            if containers and all(containers[0][each] for each in told):
                 break
     finally:
         worker.kill()
@@ -67,6 +69,8 @@ def test_a_share_of_gpu_time_is_measured_while_it_is_used(sim: Sim, state: Path)
     # A look lasts a quarter of a second, and the limiter lets a burst of 10 ms through.
     assert 0 < container["core_share_ratio"] < 0.6
     assert container["gpu_time_ns"] > 0
+    assert container["launches_wait_mean_ns"] * container["launches_held"] > 0
+    assert container["priority"] == "high"
 
 
 def test_metrics_tell_the_gpu_too(sim: Sim, state: Path) -> None:

@@ -63,7 +63,7 @@ def test_the_object_tells_regions_and_core_files_together(tmp_path: Path) -> Non
         made.process(1, Signed(pid=9))
         made.use(0, 0, held=GIB, overhead=5, limit=4 * GIB, activity=(3, 2, 10**9))
         made.use(0, 1, held=3)
-        cores.device(0, turn=1)
+        cores.device(0, turn=1, deep=True)
         cores.tenant(0, 0, core_file.tenant_key("web"), charged_ns=77)
         cores.tenant(0, 1, 0x1234, charged_ns=5)
         cores.member(0, 0, 0, this_process())
@@ -77,6 +77,7 @@ def test_the_object_tells_regions_and_core_files_together(tmp_path: Path) -> Non
     assert (web["memory_limit_bytes"], web["memory_used_bytes"]) == (4 * GIB, GIB + 3 + 7)
     assert (web["core_limit_ratio"], web["core_soft_limit_ratio"]) == (0.3, 0.6)
     assert web["core_share_ratio"] == 0.0
+    assert (web["launches_wait_ratio"], web["launches_wait_mean_ns"]) == (0.0, None)
     assert (web["refusals"], web["launches_held"], web["launches_held_ns"]) == (3, 2, 10**9)
     assert [(p["pid"], p["pid_is_foreign"]) for p in web["processes"]] == [
         (os.getpid(), False),
@@ -84,6 +85,83 @@ def test_the_object_tells_regions_and_core_files_together(tmp_path: Path) -> Non
     ]
     assert (stranger["name"], stranger["memory_known"]) == ("#0000000000001234", False)
     assert [(p["pid"], p["user"]) for p in stranger["processes"]] == [(12, "4000000000")]
+
+
+@pytest.mark.parametrize(
+    ("published", "set_to", "word"),
+    [
+        (0, None, None),
+        (0, "low", "low"),  # nobody published one
+        (3, None, "high"),
+        (2, "high", "normal"),  # what they go by: an operator's file may allow no more
+        (1, "normal", "low"),
+    ],
+)
+def test_a_priority_is_what_programs_go_by_else_what_was_set(
+    tmp_path: Path, published: int, set_to: str | None, word: str | None
+) -> None:
+    with RegionFile(tmp_path) as made, CoreFile(tmp_path) as cores:
+        made.device(0)
+        made.process(0, this_process())
+        made.use(0, 0, held=GIB)
+        cores.device(0)
+        cores.tenant(0, 0, core_file.tenant_key("web"), terms=published)
+        cores.member(0, 0, 0, this_process())
+        if set_to is not None:
+            done = gpufence("set", "web", "--priority", set_to, "--state-dir", tmp_path)
+            assert done.returncode == 0, done.stderr
+
+        (container,) = answer(tmp_path)["gpus"][0]["containers"]
+
+    assert container["priority"] == word
+
+
+def test_a_priority_that_was_set_counts_where_no_program_of_the_seat_lives(tmp_path: Path) -> None:
+    with RegionFile(tmp_path) as made, CoreFile(tmp_path) as cores:
+        made.device(0)
+        made.process(0, this_process())
+        made.use(0, 0, held=GIB)
+        cores.device(0)
+        cores.tenant(0, 0, core_file.tenant_key("web"), terms=3)
+        cores.member(0, 0, 0, Signed(locked=False))
+        gpufence("set", "web", "--priority", "low", "--state-dir", tmp_path)
+
+        (container,) = answer(tmp_path)["gpus"][0]["containers"]
+
+    assert container["priority"] == "low"
+
+
+def test_a_tenant_whose_region_cannot_be_seen_has_its_priority(tmp_path: Path) -> None:
+    with CoreFile(tmp_path) as cores:
+        cores.device(0)
+        cores.tenant(0, 0, 0x1234, terms=1)
+        cores.member(0, 0, 0, this_process())
+
+        (stranger,) = answer(tmp_path)["gpus"][0]["containers"]
+
+    assert (stranger["name"], stranger["priority"]) == ("#0000000000001234", "low")
+    assert (stranger["launches_wait_ratio"], stranger["launches_wait_mean_ns"]) == (None, None)
+
+
+@pytest.mark.parametrize(("deep", "word"), [(True, "its own"), (False, None)])
+def test_a_turn_is_told_of_whoever_takes_turns(
+    tmp_path: Path, deep: bool, word: str | None
+) -> None:
+    clock = core_file._clock_identity()
+    with RegionFile(tmp_path) as made, CoreFile(tmp_path, "web", clock=clock) as cores:
+        made.device(0)
+        made.process(0, this_process())
+        made.use(0, 0, held=GIB)
+        cores.device(0, turn=1, author=5, deep=deep)
+        cores.tenant(0, 0, core_file.tenant_key("web"))
+        cores.member(0, 0, 0, this_process())
+
+        (gpu,) = answer(tmp_path)["gpus"]
+        status = gpufence("status", "web", "--json", "--state-dir", tmp_path)
+
+    assert [each["has_turn"] for each in gpu["containers"]] == [deep]
+    (container,) = json.loads(status.stdout)["containers"]
+    assert [each["cores"]["turn"] for each in container["gpus"]] == [word]
 
 
 def test_what_has_ended_is_shown_on_demand(tmp_path: Path) -> None:

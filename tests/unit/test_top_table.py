@@ -12,6 +12,7 @@ from gpufence.order import Sort
 from gpufence.people import Pod
 from gpufence.region import Activity
 from gpufence.table import Choice, Line
+from gpufence.terms import Priority
 from gpufence.watch import Container, Gpu, Look, Process
 
 GIB = 1 << 30
@@ -53,6 +54,20 @@ def texts(lines: list[Line]) -> list[str]:
     return ["".join(text for text, _ in line).rstrip() for line in lines]
 
 
+def headings(now: Look, history: History, width: int = 150) -> list[str]:
+    return "".join(text for text, _ in table.heading(now, history, width)).split()[3:]
+
+
+def waited(*held: tuple[int, int], **more: object) -> tuple[Look, History]:
+    """One look a second, with so many launches held for so many nanoseconds by then."""
+    history = History()
+    for second, (launches, held_ns) in enumerate(held):
+        activity = Activity(launches_held=launches, held_ns=held_ns)
+        now = look(container(activity=activity, **more), seconds=second)
+        history.add(now)
+    return now, history
+
+
 def shown(now: Look, choice: Choice | None = None, width: int = 130) -> list[str]:
     return texts(table.body(now, History(), choice or Choice(), width))
 
@@ -91,25 +106,30 @@ def test_a_trend_is_as_high_as_its_share_of_the_limit() -> None:
 
 @pytest.mark.parametrize("width", [1, 10, 20, 40, 63, 80, 130, 300])
 def test_every_line_fits_every_terminal(width: int) -> None:
-    odd = container("x" * 200, used_bytes=2**64 - 1, limit_bytes=1, activity=Activity(2**64 - 1, 5))
+    odd = container("x" * 200, used_bytes=2**64 - 1, limit_bytes=1)
     strange = process(4_294_967_295, 2**64 - 1, user="u" * 40, command="c" * 40, foreign=True)
-    now = look(odd, container(processes=(strange,)))
+    history = History()
+    for second in (0, 1):
+        activity = Activity(2**64 - 1, 5, second * (2**64 - 1))
+        odd = replace(odd, activity=activity, priority=Priority.HIGH)
+        now = look(odd, container(processes=(strange,)), seconds=second)
+        history.add(now)
 
-    lines = [table.heading(width), *table.body(now, History(), Choice(), width)]
+    lines = [table.heading(now, history, width), *table.body(now, history, Choice(), width)]
 
     assert max(len("".join(text for text, _ in line)) for line in lines) <= max(width, 18)
 
 
 def test_a_narrow_terminal_keeps_what_matters_most() -> None:
-    heading = "".join(text for text, _ in table.heading(80))
+    now = look(container())
+    heading = headings(now, History(), 80)
 
     assert [word for word in ("USED", "LIMIT", "CORES", "TREND") if word in heading] == [
         "USED",
         "LIMIT",
         "CORES",
     ]
-    narrow = "".join(text for text, _ in table.heading(52)).split()
-    assert narrow == ["CONTAINER", "/", "PROCESS", "USED", "LIMIT", "MEM", "CORES"]
+    assert headings(now, History(), 52) == ["USED", "LIMIT", "MEM", "CORES"]
 
 
 def test_gpu_container_and_process_are_told() -> None:
@@ -129,6 +149,69 @@ def test_a_frozen_container_is_told_as_such() -> None:
     _, row, _ = texts(table.body(look(container(frozen=True)), History(), Choice(), 130))
 
     assert row.split()[:2] == ["web", "frozen"]
+
+
+def test_waiting_is_told_as_a_part_of_the_time_and_may_pass_all_of_it() -> None:
+    now, history = waited((1, 10**9), (5, 10**9 + 250_000_000))
+    assert headings(now, history)[7:10] == ["TREND", "WAIT", "HELD/S"]
+    assert texts(table.body(now, history, Choice(), 130))[1].split()[-4:-1] == ["25%", "4", "5"]
+
+    rates = history.rates("GPU-0", "web")
+    assert rates is not None
+    assert (rates.wait, rates.wait_mean_ns) == (0.25, 62_500_000)
+
+    now, history = waited((0, 0), (3, 3 * 10**9))  # three threads, all the time
+    assert texts(table.body(now, history, Choice(), 130))[1].split()[-4] == "300%"
+
+
+@pytest.mark.parametrize("held", [((0, 0),), ((9, 10**9),), ((9, 10**9), (9, 10**9))])
+def test_nobody_who_waits_takes_no_column(held: tuple[tuple[int, int], ...]) -> None:
+    now, history = waited(*held)
+
+    assert "WAIT" not in headings(now, history)
+    assert "0%" not in texts(table.body(now, history, Choice(), 130))[1].split()
+
+
+def test_who_waited_once_keeps_the_column_where_it_is() -> None:
+    now, history = waited((0, 0), (1, 10**8), (1, 10**8))
+    assert "WAIT" in headings(now, history)
+    assert texts(table.body(now, history, Choice(), 130))[1].split()[-4] == "0%"
+
+    gone = look(seconds=9)
+    history.add(gone)
+    assert "WAIT" not in headings(gone, history)
+
+
+def test_a_region_that_began_anew_waited_not_at_all() -> None:
+    _, history = waited((9, 10**9), (0, 0))
+
+    rates = history.rates("GPU-0", "web")
+    assert rates is not None
+    assert (rates.wait, rates.wait_mean_ns) == (0.0, None)
+
+
+@pytest.mark.parametrize(
+    ("priorities", "words"),
+    [
+        ((None, None), None),
+        ((Priority.NORMAL, None), None),
+        ((Priority.NORMAL, Priority.HIGH), ["normal", "high"]),
+        ((Priority.LOW, Priority.NORMAL), ["low", "normal"]),
+        ((Priority.LOW, None), ["low", ""]),
+    ],
+)
+def test_priorities_are_told_where_one_is_not_normal(
+    priorities: tuple[Priority | None, ...], words: list[str] | None
+) -> None:
+    now = look(*(container(f"web{at}", priority=each) for at, each in enumerate(priorities)))
+    titles = headings(now, History())
+    rows = shown(now, Choice(sort=Sort.NAME, processes=False), 150)[1:]
+
+    assert ("PRIO" in titles) == (words is not None)
+    if words is not None:
+        assert titles[titles.index("PRIO") - 1] == "OF"
+        for row, word in zip(rows, words, strict=True):
+            assert row.split("30%-60%")[1].split()[:-2] == ([word] if word else [])
 
 
 def test_what_is_not_known_is_left_blank() -> None:

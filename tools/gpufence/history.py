@@ -1,4 +1,4 @@
-"""Shares of GPU time and held launches over time, from the differences of two looks.
+"""Shares of GPU time, held launches and their waiting over time: differences of two looks.
 
 Owns the arithmetic and how much is kept; must not know how it is drawn. Standard library only.
 """
@@ -17,10 +17,17 @@ Key = tuple[str, str]  # GPU's UUID, container's name
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Between two looks: GPU time over time (0 to 1), and launches held a second."""
+    """Between two looks: GPU time over time (0 to 1), and launches held a second.
+
+    `wait` is the time that launches waited whose wait ended then, all together, over time: more
+    than 1 where several threads wait, or where a wait began before. `wait_mean_ns` is that of one
+    launch; None where none ended.
+    """
 
     share: float | None
     held_per_s: float
+    wait: float
+    wait_mean_ns: int | None
 
 
 @dataclass(slots=True)
@@ -28,6 +35,8 @@ class _Track:
     moment_ns: int
     charged_ns: int | None
     launches_held: int
+    held_ns: int
+    waited: bool = False
     shares: deque[float] = field(default_factory=lambda: deque(maxlen=KEPT))
     latest: Rates | None = None
 
@@ -46,7 +55,13 @@ class History:
                 key = (gpu.uuid, container.name)
                 track = self._tracks.get(key)
                 if track is None:
-                    track = _Track(look.moment_ns, container.charged_ns, _held(container))
+                    activity = container.activity
+                    track = _Track(
+                        look.moment_ns,
+                        container.charged_ns,
+                        activity.launches_held,
+                        activity.held_ns,
+                    )
                 else:
                     _advance(track, container, look.moment_ns)
                 tracks[key] = track
@@ -62,16 +77,17 @@ class History:
         track = self._tracks.get((uuid, container))
         return tuple(track.shares) if track else ()
 
+    @property
+    def anybody_waited(self) -> bool:
+        """Whether launches of any container that is there waited since it was first seen."""
+        return any(track.waited for track in self._tracks.values())
+
 
 def ceiling(container: Container) -> float | None:
     """The share that it may get at most (0 to 1); None without a core limit."""
     if container.shares is None:
         return None
     return min(max(container.shares.hard, container.shares.soft), 100_000) / 100_000
-
-
-def _held(container: Container) -> int:
-    return container.activity.launches_held
 
 
 def _advance(track: _Track, container: Container, moment_ns: int) -> None:
@@ -83,8 +99,12 @@ def _advance(track: _Track, container: Container, moment_ns: int) -> None:
         # Smaller than before: another container took the place, and began anew.
         share = max(0, container.charged_ns - track.charged_ns) / passed_ns
         track.shares.append(share)
-    held = max(0, _held(container) - track.launches_held)
-    track.latest = Rates(share, held * 1e9 / passed_ns)
+    held = max(0, container.activity.launches_held - track.launches_held)
+    wait_ns = max(0, container.activity.held_ns - track.held_ns)
+    wait_mean_ns = wait_ns // held if held else None
+    track.latest = Rates(share, held * 1e9 / passed_ns, wait_ns / passed_ns, wait_mean_ns)
+    track.waited = track.waited or wait_ns > 0
     track.moment_ns = moment_ns
     track.charged_ns = container.charged_ns
-    track.launches_held = _held(container)
+    track.launches_held = container.activity.launches_held
+    track.held_ns = container.activity.held_ns

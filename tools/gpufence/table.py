@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from . import called, lifetimes
 from .history import History, ceiling
 from .order import Sort
+from .terms import Priority
 from .watch import Container, Gpu, Look, Process
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -49,42 +50,48 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class _Column:
-    """A column; the higher its `rank`, the sooner it goes where there is no room."""
+    """A column; the higher its `rank`, the sooner it goes where there is no room.
+
+    One with `hides` is there only where it has something to tell.
+    """
 
     title: str
     width: int
     rank: int
+    hides: bool = False
 
 
 _COLUMNS = (
-    _Column("USER", 9, 7),
+    _Column("USER", 9, 8),
     _Column("USED", 9, 0),
     _Column("LIMIT", 9, 1),
     _Column("MEM", 5, 2),
-    _Column("UNIFIED", 9, 6),
+    _Column("UNIFIED", 9, 7),
     _Column("CORES", 6, 2),
     _Column("OF", 9, 3),
-    _Column("TREND", _TREND, 6),
-    _Column("HELD/S", 7, 5),
-    _Column("HELD", 6, 8),
+    _Column("PRIO", 6, 6, hides=True),
+    _Column("TREND", _TREND, 7),
+    _Column("WAIT", 5, 5, hides=True),
+    _Column("HELD/S", 7, 6),
+    _Column("HELD", 6, 9),
     _Column("REFUSED", 7, 4),
 )
 _NAME_LEAST = 18
-_RIGHT = frozenset(("USED", "LIMIT", "MEM", "UNIFIED", "CORES", "OF", "HELD/S", "HELD", "REFUSED"))
+_LEFT = frozenset(("USER", "PRIO", "TREND"))
 
 Cells = dict[str, Piece]
 
 
-def heading(width: int) -> Line:
+def heading(look: Look, history: History, width: int) -> Line:
     """The columns' names."""
-    columns = _fitting(width)
+    columns = _fitting(look, history, width)
     cells: Cells = {column.title: (column.title, Tone.HEADING) for column in columns}
     return _row("CONTAINER / PROCESS", Tone.HEADING, cells, columns, width)
 
 
 def body(look: Look, history: History, choice: Choice, width: int) -> list[Line]:
     """Every GPU with its containers and their processes, and what could not be read."""
-    columns = _fitting(width)
+    columns = _fitting(look, history, width)
     lines: list[Line] = []
     for gpu in look.gpus:
         lines.append(_cut(_gpu_line(gpu), width))
@@ -211,7 +218,10 @@ def _container_cells(gpu: Gpu, container: Container, history: History, choice: C
         bars = BARS if choice.unicode else ASCII_BARS
         shares = history.shares(gpu.uuid, container.name)
         cells["TREND"] = (spark(shares, top, _TREND, bars), Tone.GOOD)
+    if container.priority is not None:
+        cells["PRIO"] = (container.priority.word, Tone.QUIET)
     if rates is not None and container.memory_known:
+        cells["WAIT"] = (_percent(rates.wait), Tone.PLAIN)
         cells["HELD/S"] = (number(rates.held_per_s), Tone.PLAIN)
     return cells | _activity_cells(container)
 
@@ -310,16 +320,28 @@ def _chosen(container: Container, choice: Choice) -> tuple[Process, ...] | None:
 # ---- layout ----
 
 
-def _fitting(width: int) -> list[_Column]:
+def _told(look: Look, history: History) -> set[str]:
+    """The columns that hide, and have something to tell.
+
+    Once somebody waited, the column stays: others would move at every look.
+    """
+    told = {"WAIT"} if history.anybody_waited else set()
+    priorities = {container.priority for gpu in look.gpus for container in gpu.containers}
+    return told | {"PRIO"} if priorities - {None, Priority.NORMAL} else told
+
+
+def _fitting(look: Look, history: History, width: int) -> list[_Column]:
     """The columns that fit beside a name of the least width, most useful first."""
+    told = _told(look, history)
+    wanted = [column for column in _COLUMNS if not column.hides or column.title in told]
     kept: list[_Column] = []
     room = width - _NAME_LEAST
-    for column in sorted(_COLUMNS, key=lambda column: column.rank):
+    for column in sorted(wanted, key=lambda column: column.rank):
         if column.width + 1 > room:
             break
         kept.append(column)
         room -= column.width + 1
-    return [column for column in _COLUMNS if column in kept]
+    return [column for column in wanted if column in kept]
 
 
 def _row(name: str, tone: Tone, cells: Cells, columns: Sequence[_Column], width: int) -> Line:
@@ -328,7 +350,7 @@ def _row(name: str, tone: Tone, cells: Cells, columns: Sequence[_Column], width:
     for column in columns:
         text, cell_tone = cells.get(column.title, ("", Tone.PLAIN))
         text = _fit(text, column.width)
-        if column.title in _RIGHT:
+        if column.title not in _LEFT:
             text = text.rstrip().rjust(column.width)
         pieces.append((" " + text, cell_tone))
     return tuple(pieces)

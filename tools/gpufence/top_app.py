@@ -57,6 +57,8 @@ gpufence top: what fenced containers use of their limits
  UNIFIED          the part of it that lies on the host, where memory is oversold
  CORES OF         share of GPU time since the last look; its limit (hard-soft)
  TREND            the same over time, the limit being the full height
+ PRIO             its priority, where one is not normal
+ WAIT             time that launches waited, of the time since the last look
  HELD/S HELD      launches that had to wait, a second and all together
  REFUSED          requests for memory that the limit refused
  *                the container whose turn it is; 12? a process of another namespace
@@ -173,7 +175,8 @@ class TopApp(App[None]):
         lines = found.first()
         width = max(lines.size.width, 1)
         lines.show(table.body(self._look, self._history, self._choice, width))
-        self.query_one("#heading", Static).update(_text(table.heading(width)))
+        heading = table.heading(self._look, self._history, width)
+        self.query_one("#heading", Static).update(_text(heading))
         self.query_one("#title", Static).update(self._title())
 
     def _title(self) -> Text:

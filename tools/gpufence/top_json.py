@@ -57,7 +57,10 @@ def _container(uuid: str, container: Container, history: History) -> dict[str, o
         "core_share_ratio": rates.share if rates else None,
         "gpu_time_ns": container.charged_ns,
         "has_turn": container.has_turn if shares else None,
+        "priority": container.priority.word if container.priority is not None else None,
         **_activity(container.activity),
+        "launches_wait_ratio": rates.wait if rates and container.memory_known else None,
+        "launches_wait_mean_ns": rates.wait_mean_ns if rates else None,
         "processes": [_process(process) for process in container.processes],
     }
 

@@ -85,7 +85,7 @@ def _print(look: Look, history: History, choice: Choice) -> None:
     colours = on_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     paint = _painted if colours else _plain
     print(table.summary(look))
-    for line in (table.heading(width), *table.body(look, history, choice, width)):
+    for line in (table.heading(look, history, width), *table.body(look, history, choice, width)):
         print(paint(line))
 
 

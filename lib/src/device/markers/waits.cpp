@@ -75,6 +75,7 @@ void TakeEnded(Markers* markers, MarkedStream* stream, uint64_t now_ns, BusyList
   if (streams.ContextOf(*stream).away != 0 || !streams.IsHere(*stream)) return;
   const CaptureRelaxed relaxed;  // another thread's capture may begin at any moment
   StreamLook look = {now_ns, /*captures=*/true, busy};
+  look.alone = streams.IsOnlyActive(stream);
   CollectStream(markers, stream, &look);
 }
 

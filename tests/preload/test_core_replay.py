@@ -23,7 +23,8 @@ BARE_MS = 500
 TOGETHER_MS = 4_000  # three seconds that count, of turns of 35 ms
 POINTS = 1.0
 TURN_POINTS = 3.5  # what was saved, and a turn more or less in the time that counts
-SUM_RATIO = 0.99
+# Whose host is hardly ahead of the GPU takes no turns, and loses what changes of hands take.
+SUM_RATIO = {"convolution": 0.99, "transformer": 0.93}
 
 # Behind a hold the host is slow: microseconds before these kernels of the convolutions (H200).
 COLD_US = {0: 100, 1: 80, 8: 260, 27: 450, 28: 220, 29: 105, 30: 300, 31: 125, 33: 160, 34: 400}
@@ -91,7 +92,7 @@ def test_what_the_gpu_waits_for_a_host_that_was_held_is_not_charged(
     ("network", "limits"),
     [("convolution", (50, 50)), ("convolution", (30, 70)), ("transformer", (50, 50))],
 )
-def test_two_of_them_lose_a_hundredth(
+def test_two_of_them_lose_no_more_than_the_gpu_takes_to_change_hands(
     sim: Sim, tmp_path: Path, network: str, limits: tuple[int, ...]
 ) -> None:
     (bare,) = shares(sim, tmp_path, network, (), BARE_MS)
@@ -100,4 +101,4 @@ def test_two_of_them_lose_a_hundredth(
 
     for share, limit in zip(together, limits, strict=True):
         assert share == pytest.approx(limit * bare["whole"] / 100, abs=TURN_POINTS)
-    assert sum(together) >= SUM_RATIO * bare["whole"]
+    assert sum(together) >= SUM_RATIO[network] * bare["whole"]

@@ -158,34 +158,38 @@ uint64_t Meeting::OthersNs() const {
   return others_ns;
 }
 
+// Neighbours' pieces at a moment; returns when they change, or the own one ends.
+template <typename Visit>
+uint64_t Meeting::VisitTheirs(const Piece& own, uint64_t at_ns, Visit visit) const {
+  uint64_t next_ns = own.end_ns;
+  for (size_t i = 0; i < count_; ++i) {
+    const Piece& piece = pieces_[i];
+    if (piece.whose == kOurs || piece.end_ns <= at_ns) continue;
+    const bool is_there = piece.begin_ns <= at_ns;
+    next_ns = std::min(next_ns, is_there ? piece.end_ns : piece.begin_ns);
+    if (is_there) visit(piece);
+  }
+  return next_ns;
+}
+
 // From one change to the next: whoever had the GPU to itself has all of it; the others take turns
 // in it by slices.
 uint64_t Meeting::OthersNs(const Piece& own) const {
   uint64_t others_ns = 0;
   for (uint64_t at_ns = own.begin_ns; at_ns < own.end_ns;) {
-    uint64_t next_ns = own.end_ns;
     bool is_somebodys = false;
     uint32_t others = 0;
     uint32_t last = kOurs;
     uint64_t their_ns = 0;
     uint32_t parts = 0;
-    for (size_t i = 0; i < count_; ++i) {
-      const Piece& piece = pieces_[i];
-      if (piece.whose == kOurs) continue;
-      if (piece.begin_ns > at_ns) {
-        next_ns = std::min(next_ns, piece.begin_ns);
-      } else if (piece.end_ns > at_ns) {
-        next_ns = std::min(next_ns, piece.end_ns);
-        is_somebodys |= piece.is_whole;
-        if (piece.part != 0) {
-          parts += piece.part;
-          continue;
-        }
-        others += piece.whose != last ? 1 : 0;
-        last = piece.whose;
-        their_ns = std::max(their_ns, piece.began_ns);
-      }
-    }
+    const uint64_t next_ns = VisitTheirs(own, at_ns, [&](const Piece& piece) {
+      is_somebodys |= piece.is_whole;
+      parts += piece.part;
+      if (piece.part != 0) return;
+      others += piece.whose != last ? 1 : 0;
+      last = piece.whose;
+      their_ns = std::max(their_ns, piece.began_ns);
+    });
     const uint64_t ns = next_ns - at_ns;
     uint64_t deep_ns = 0;
     if (is_somebodys) {
@@ -206,20 +210,12 @@ uint64_t Meeting::OthersNs(const Piece& own) const {
 uint64_t Meeting::BesideNs(const Piece& own) const {
   uint64_t others_ns = 0;
   for (uint64_t at_ns = own.begin_ns; at_ns < own.end_ns;) {
-    uint64_t next_ns = own.end_ns;
     uint64_t parts = 0;
     uint32_t last = kOurs;
-    for (size_t i = 0; i < count_; ++i) {
-      const Piece& piece = pieces_[i];
-      if (piece.whose == kOurs) continue;
-      if (piece.begin_ns > at_ns) {
-        next_ns = std::min(next_ns, piece.begin_ns);
-      } else if (piece.end_ns > at_ns) {
-        next_ns = std::min(next_ns, piece.end_ns);
-        if (piece.whose != last) parts += piece.part != 0 ? piece.part : kParts;
-        last = piece.whose;
-      }
-    }
+    const uint64_t next_ns = VisitTheirs(own, at_ns, [&](const Piece& piece) {
+      if (piece.whose != last) parts += piece.part != 0 ? piece.part : kParts;
+      last = piece.whose;
+    });
     others_ns += (next_ns - at_ns) * parts / (kParts + parts);
     at_ns = next_ns;
   }

@@ -76,6 +76,8 @@ class Meeting {
   void Add(Run run, uint32_t whose);
   void AddWhole(Run run, uint32_t whose);
   void AddPiece(Run run, uint32_t whose, bool is_whole);
+  template <typename Visit>
+  uint64_t VisitTheirs(const Piece& own, uint64_t at_ns, Visit visit) const;
   uint64_t OthersNs(const Piece& own) const;
   uint64_t BesideNs(const Piece& own) const;
 

@@ -138,12 +138,22 @@ void SayKeptOut(const CoreDevice& device, uint64_t now_ns) {
 
 uint32_t FloorOf(uint32_t told) { return told == 0 ? kDefaultFloor : told; }
 
-bool AnyOthers(const Cores* cores, uint64_t now_ns) {
+// Whether that is so of any device.
+template <typename Is>
+bool Any(const Cores* cores, Is is) {
   const uint32_t devices = cores->count.load(std::memory_order_acquire);
   for (uint32_t i = 0; i < devices; ++i) {
-    if (cores->devices[i].seat.TurnLeftNs(now_ns) != UINT64_MAX) return true;
+    if (is(cores->devices[i].seat)) return true;
   }
   return false;
+}
+
+bool AnyOthers(const Cores* cores, uint64_t now_ns) {
+  return Any(cores, [=](const CoreSeat& seat) { return seat.TurnLeftNs(now_ns) != UINT64_MAX; });
+}
+
+bool AnySuperior(const Cores* cores, uint64_t now_ns) {
+  return Any(cores, [=](const CoreSeat& seat) { return seat.HasSuperior(now_ns); });
 }
 
 // A program that launches as fast as it can waits for the driver's locks at each look. A long
@@ -153,14 +163,6 @@ bool IsLookedAtRarely(Cores* cores, const CoreDevice& device, uint64_t share) {
   const uint64_t launch_ns = LaunchNs(&cores->markers, device.ordinal);
   return share >= kRarelyLookedAt && !device.seat.shares_device() && launch_ns != 0 &&
          launch_ns < kFastLaunchNs;
-}
-
-bool AnySuperior(const Cores* cores, uint64_t now_ns) {
-  const uint32_t devices = cores->count.load(std::memory_order_acquire);
-  for (uint32_t i = 0; i < devices; ++i) {
-    if (cores->devices[i].seat.HasSuperior(now_ns)) return true;
-  }
-  return false;
 }
 
 uint64_t SpacingNs(Cores* cores, uint64_t now_ns) {

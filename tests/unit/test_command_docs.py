@@ -18,7 +18,7 @@ REPO = Path(__file__).resolve().parents[2]
 DOCS = REPO / "docs"
 PAGES = [REPO / "README.md", *sorted(DOCS.glob("*.md"))]
 # Commands with a page of their own; the others have a section of docs/gpufence.md.
-OWN_PAGE = {"top": "top.md", "export": "export.md", "cdi": "containers.md"}
+OWN_PAGE = {"top": "top.md", "export": "export.md", "cdi": "containers.md", "node": "node-agent.md"}
 
 PARSERS = {name: parser for name, (_, parser) in cli.commands().items()}
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]*")

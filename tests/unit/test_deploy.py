@@ -11,7 +11,8 @@ from typing import Any
 
 import jsonschema
 import pytest
-from gpufence import cdi_spec, options, yaml_text
+from gpufence import cdi_spec, cli, options, yaml_text
+from gpufence.node import config
 
 HERE = Path(__file__).resolve().parent
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
@@ -70,7 +71,7 @@ def test_a_compose_file_with_a_wrong_key_would_be_noticed() -> None:
         as_compose_has_it(document)
 
 
-@pytest.mark.parametrize("name", ["node.yaml", "pod.yaml"])
+@pytest.mark.parametrize("name", ["agent.yaml", "node.yaml", "pod.yaml"])
 def test_manifests_are_what_kubernetes_allows(name: str) -> None:
     as_kubernetes_has_it(read(f"k8s/{name}"))
 
@@ -116,6 +117,36 @@ def test_the_pod_mounts_what_the_preload_file_names() -> None:
     assert {each["name"]: each["value"] for each in container["env"]} == LIMITS["small"] | {
         "GPUFENCE_NODE_DIR": cdi_spec.NODE_PATH
     }
+
+
+def test_the_agents_manifest_starts_it_with_options_that_it_has() -> None:
+    (agent,) = read("k8s/agent.yaml")["spec"]["template"]["spec"]["containers"]
+    program, *words = agent["command"]
+    _, parser = cli.commands()[words[0]]
+
+    chosen = parser.parse_args(words[1:])
+
+    assert (program, words[0]) == ("gpufence", "node")
+    assert chosen.lib == HOST.library
+    assert str(chosen.config.parent) in {mount["mountPath"] for mount in agent["volumeMounts"]}
+
+
+def test_the_agents_manifest_mounts_its_folders_under_their_own_paths() -> None:
+    # What the agent tells the kubelet are paths of the host.
+    spec = read("k8s/agent.yaml")["spec"]["template"]["spec"]
+    hosts = {each["name"]: each["hostPath"]["path"] for each in spec["volumes"][1:]}
+    (agent,) = spec["containers"]
+    mounted = {
+        mount["mountPath"]: hosts[mount["name"]]
+        for mount in agent["volumeMounts"]
+        if mount["name"] in hosts
+    }
+    made = config.Config()
+    pods = str(Path(made.pod_resources).parent)
+
+    assert mounted == {path: path for path in mounted}
+    assert {made.folder, made.cdi_dir, made.plugin_dir, pods} <= set(mounted)
+    assert made.node_dir in hosts.values()
 
 
 def test_the_preload_files_name_the_paths_in_the_container() -> None:

@@ -23,6 +23,9 @@ ONLY_HOME = {
 }
 # The live screen's classes stand on textual's, so it is the whole file that is imported lazily.
 SCREEN = "gpufence/top_app.py"
+# So it is with the agent, which speaks with the kubelet: only what imports it lazily starts it.
+AGENT = {"google": "gpufence/node/messages.py", "grpc": "gpufence/node/wire.py"}
+AGENT_FILES = ("agent", "messages", "plugin", "wire")
 
 
 def modules(package: str) -> list[Path]:
@@ -83,6 +86,32 @@ def test_the_live_screen_is_one_file_that_is_imported_lazily() -> None:
     }
 
 
+def test_grpc_and_its_messages_are_known_to_one_file_each() -> None:
+    uses = {
+        (name.split(".")[0], str(path.relative_to(TOOLS)))
+        for path in modules("gpufence")
+        for name, _ in imports(path)
+        if name.split(".")[0] in AGENT
+    }
+
+    assert uses == set(AGENT.items())
+
+
+def test_only_the_running_agent_loads_what_speaks_grpc() -> None:
+    inside = {TOOLS / "gpufence" / "node" / f"{name}.py" for name in AGENT_FILES}
+    uses = {
+        (str(path.relative_to(TOOLS)), eager)
+        for path in set(modules("gpufence")) - inside
+        for name, eager in imports(path)
+        if name.startswith("gpufence.node.") and name.split(".")[2] in AGENT_FILES
+    }
+
+    assert uses == set()
+    # `from . import agent` names the package alone: what it imports as it loads is little.
+    eager = {name for name, now in imports(TOOLS / "gpufence" / "node" / "__init__.py") if now}
+    assert eager == {"__future__", "argparse", "gpufence.errors", "pathlib"}
+
+
 @pytest.mark.parametrize(
     ("package", "strangers"),
     [("gen", {"findsyms", "gpufence"}), ("findsyms", {"gen", "gpufence"})],
@@ -101,7 +130,7 @@ def test_the_command_in_front_of_every_program_needs_the_standard_library_only()
     roots = {
         name.split(".")[0]
         for path in modules("gpufence")
-        if path != TOOLS / SCREEN
+        if path != TOOLS / SCREEN and str(path.relative_to(TOOLS)) not in AGENT.values()
         for name, _ in imports(path)
         if name != "gpufence" and not name.startswith("gpufence.")
     }

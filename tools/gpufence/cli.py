@@ -32,6 +32,7 @@ _COMMANDS = {
     "completion": "print a shell's completion of this command",
     "config": "show which limits apply, and where each comes from",
     "cdi": "write, list and check CDI files, for docker and podman",
+    "node": "give out parts of a Kubernetes node's GPUs",
     "install": "put the library where programs load it from, or take it away",
     "doctor": "prove that a process is fenced, and say which driver it uses",
 }

@@ -1,0 +1,335 @@
+"""`gpufence node serve` as a kubelet sees it: units, limits, restarts, and what is refused.
+
+The kubelet is played over real unix sockets (kubelet.py).
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import grpc
+import pytest
+
+from .conftest import GPUS, HAMI, MIB, Node
+
+FIRST, SECOND, LARGE = (gpu["uuid"] for gpu in GPUS)
+
+
+def hami(memory: int, cores: int = 0, gpus: int = 1) -> dict[str, int]:
+    """What a pod of HAMi's asks for; what is 0 it does not name."""
+    asked = dict(zip(HAMI, (gpus, memory, cores), strict=True))
+    return {name: count for name, count in asked.items() if count}
+
+
+@pytest.mark.parametrize(
+    ("preset", "asked", "memory"),
+    [
+        ("hami", hami(3000, 30), 3000),
+        (
+            "vgpu-manager",
+            {
+                "nvidia.com/vgpu-number": 1,
+                "nvidia.com/vgpu-memory": 1024,
+                "nvidia.com/vgpu-cores": 30,
+            },
+            1024,
+        ),
+        (
+            "volcano",
+            {
+                "volcano.sh/vgpu-number": 1,
+                "volcano.sh/vgpu-memory": 2000,
+                "volcano.sh/vgpu-cores": 30,
+            },
+            2000,
+        ),
+        ("alnair", {"alnair/vgpu-memory": 2, "alnair/vgpu-compute": 30}, 2048),
+        (
+            "gpufence",
+            {"gpufence.io/gpu": 1, "gpufence.io/memory-mib": 500, "gpufence.io/cores": 30},
+            500,
+        ),
+    ],
+)
+def test_pods_of_other_systems_get_what_they_ask_for(
+    node: Node, preset: str, asked: dict[str, int], memory: int
+) -> None:
+    node.config["preset"] = preset
+    node.start()
+
+    node.kubelet.admit("ml/train/main", asked)
+    node.kubelet.begin("ml/train/main")
+
+    assert node.held("ml/train/main") == ((LARGE,), memory * MIB, 30)
+
+
+def test_a_container_gets_the_library_its_limit_and_a_ledger_of_its_own(node: Node) -> None:
+    node.start()
+
+    container = node.kubelet.admit("ml/train/main", hami(3000))
+
+    mounts = {
+        mount.container_path: (mount.host_path, mount.read_only)
+        for answer in container.answers.values()
+        for mount in answer.mounts
+    }
+    box = node.box(container)
+    assert mounts == {
+        "/usr/lib/gpufence/libgpufence.so": (str(node.library), True),
+        "/etc/ld.so.preload": (mounts["/etc/ld.so.preload"][0], True),
+        "/etc/gpufence/gpufence.conf": (str(box / "gpufence.conf"), True),
+        "/run/gpufence": (str(box / "state"), False),
+        "/run/gpufence-node": ("/run/gpufence-node", False),
+    }
+    preload = Path(mounts["/etc/ld.so.preload"][0]).read_text()
+    assert preload == "/usr/lib/gpufence/libgpufence.so\n"
+
+    node.kubelet.begin("ml/train/main")
+
+    assert (box / "state").stat().st_mode & 0o7777 == 0o1777
+    assert (box / "gpufence.conf").stat().st_mode & 0o7777 == 0o644
+
+
+def test_a_container_that_never_started_has_no_gpu(node: Node) -> None:
+    # An old kubelet that knows no CDI devices, or starts a container unasked, gives it none.
+    node.start()
+
+    container = node.kubelet.admit("ml/train/main", hami(3000))
+
+    told = [answer for answer in container.answers.values() if answer.envs or answer.annotations]
+    assert told == []
+    assert list(Path(node.config["cdi_dir"]).glob("*")) == []
+
+
+def test_the_cdi_file_is_what_the_specification_allows(node: Node) -> None:
+    from gpufence import cdi_spec
+
+    node.start()
+    node.kubelet.admit("ml/train/main", hami(3000))
+    node.kubelet.begin("ml/train/main")
+
+    (path,) = Path(node.config["cdi_dir"]).glob("*.json")
+
+    assert cdi_spec.check(json.loads(path.read_text())) == []
+
+
+def test_a_gpu_comes_by_nvidias_cdi_device_where_that_is_wanted(node: Node) -> None:
+    edits = {"deviceNodes": [{"path": "/dev/nvidia2"}], "env": ["NVIDIA_VISIBLE_DEVICES=void"]}
+    cdi = Path(node.config["cdi_dir"])
+    cdi.mkdir()
+    (cdi / "nvidia.json").write_text(
+        json.dumps(
+            {
+                "cdiVersion": "0.5.0",
+                "kind": "nvidia.com/gpu",
+                "devices": [{"name": LARGE, "containerEdits": edits}],
+                "containerEdits": {"deviceNodes": [{"path": "/dev/nvidiactl"}]},
+            }
+        )
+    )
+    node.config["expose"] = "cdi"
+    node.start()
+
+    node.kubelet.admit("ml/train/main", hami(3000))
+    node.kubelet.begin("ml/train/main")
+
+    (path,) = cdi.glob("gpufence-*.json")
+    (device,) = json.loads(path.read_text())["devices"]
+    assert device["containerEdits"]["deviceNodes"] == [
+        {"path": "/dev/nvidiactl"},
+        {"path": "/dev/nvidia2"},
+    ]
+    assert "GPUFENCE_MEMORY_LIMIT=3145728000" in device["containerEdits"]["env"]
+
+
+def test_spread_takes_the_gpu_with_most_free_memory_and_pack_the_one_with_least(
+    node: Node,
+) -> None:
+    found = {}
+    for policy in ("spread", "pack"):
+        node.config |= {"policy": policy, "folder": str(node.folder / policy)}
+        node.start()
+        for number in range(3):
+            node.kubelet.admit(f"ml/{policy}/{number}", hami(1500))
+            node.kubelet.begin(f"ml/{policy}/{number}")
+        found[policy] = [node.held(f"ml/{policy}/{number}")[0][0] for number in range(3)]
+        for number in range(3):
+            node.kubelet.end(f"ml/{policy}/{number}")
+        assert node.end() == 0
+
+    assert found == {"spread": [LARGE, LARGE, LARGE], "pack": [FIRST, FIRST, SECOND]}
+
+
+def test_several_gpus_are_different_ones_with_the_amount_on_each(node: Node) -> None:
+    node.start()
+
+    node.kubelet.admit("ml/train/main", hami(3000, 50, gpus=2))
+    node.kubelet.begin("ml/train/main")
+
+    assert node.held("ml/train/main") == ((LARGE, FIRST), 3000 * MIB, 50)
+
+
+def test_a_container_that_names_no_memory_has_a_whole_gpu(node: Node) -> None:
+    node.start()
+    node.kubelet.admit("ml/other/main", hami(1, gpus=1))
+    node.kubelet.begin("ml/other/main")
+
+    node.kubelet.admit("ml/train/main", hami(0))
+    node.kubelet.begin("ml/train/main")
+
+    assert node.held("ml/other/main") == ((LARGE,), 1 * MIB, 0)
+    assert node.held("ml/train/main") == ((FIRST,), 4000 * MIB, 0)
+
+
+def test_what_does_not_fit_waits_until_there_is_room(node: Node) -> None:
+    # 16,000 MiB are free all together, and no single GPU has so much after the first two.
+    node.start()
+    node.kubelet.admit("ml/first/main", hami(6000))
+    node.kubelet.begin("ml/first/main")
+    node.kubelet.admit("ml/second/main", hami(5000))
+
+    with pytest.raises(grpc.RpcError) as refused:
+        node.kubelet.begin("ml/second/main")
+    node.kubelet.end("ml/first/main")
+    node.kubelet.begin("ml/second/main")
+
+    assert "no room for 5000 MiB" in refused.value.details()
+    assert node.held("ml/second/main") == ((LARGE,), 5000 * MIB, 0)
+
+
+def test_shares_of_a_gpu_never_add_up_to_more_than_all_of_it(node: Node) -> None:
+    node.config["gpus"] = GPUS[:2]
+    node.start()
+    for number in range(3):
+        node.kubelet.admit(f"ml/train/{number}", hami(100, 60))
+    for number in range(2):
+        node.kubelet.begin(f"ml/train/{number}")
+
+    with pytest.raises(grpc.RpcError):
+        node.kubelet.begin("ml/train/2")
+
+    assert {node.held(f"ml/train/{number}")[0] for number in range(2)} == {(FIRST,), (SECOND,)}
+
+
+def test_a_kubelet_that_has_just_started_ends_nobody(node: Node) -> None:
+    # It may not list all of its pods yet; the real one reads them from the API server first.
+    node.config["settle_seconds"] = 3600
+    node.start()
+    node.kubelet.admit("ml/first/main", hami(6000))
+    node.kubelet.begin("ml/first/main")
+    node.kubelet.admit("ml/second/main", hami(5000))
+    node.kubelet.end("ml/first/main")
+
+    with pytest.raises(grpc.RpcError):
+        node.kubelet.begin("ml/second/main")
+
+
+def test_a_new_container_ends_the_one_whose_units_it_has(node: Node) -> None:
+    node.config |= {"settle_seconds": 3600, "gpus": GPUS[:1]}
+    node.start()
+    node.kubelet.admit("ml/train/main", hami(4000))
+    node.kubelet.begin("ml/train/main")
+    left = node.box(node.kubelet.containers["ml/train/main"]) / "state" / "left"
+    left.write_text("a ledger")
+
+    # A pod of the same name, with the same units, and yet another one.
+    node.kubelet.end("ml/train/main")
+    node.kubelet.admit("ml/train/main", hami(4000))
+    gone = not left.exists()
+    node.kubelet.begin("ml/train/main")
+
+    assert gone
+    assert node.held("ml/train/main") == ((FIRST,), 4000 * MIB, 0)
+
+
+def test_a_container_that_starts_again_keeps_its_gpu_and_its_ledger(node: Node) -> None:
+    node.start()
+    node.kubelet.admit("ml/train/main", hami(3000, 30))
+    node.kubelet.begin("ml/train/main")
+    before = node.held("ml/train/main")
+    left = node.box(node.kubelet.containers["ml/train/main"]) / "state" / "left"
+    left.write_text("a ledger")
+    node.kubelet.admit("ml/other/main", hami(100))
+    node.kubelet.begin("ml/other/main")
+
+    node.kubelet.begin("ml/train/main")
+
+    assert node.held("ml/train/main") == before
+    assert left.read_text() == "a ledger"
+
+
+def test_a_new_kubelet_is_registered_with_and_knows_the_same_containers(node: Node) -> None:
+    node.start()
+    node.kubelet.admit("ml/train/main", hami(3000))
+    node.kubelet.begin("ml/train/main")
+    before = node.held("ml/train/main")
+
+    node.kubelet.restart()
+    node.kubelet.await_plugins(HAMI)
+    node.kubelet.begin("ml/train/main")
+
+    assert node.held("ml/train/main") == before
+
+
+def test_an_agent_that_starts_first_waits_for_the_kubelet(node: Node) -> None:
+    from .kubelet import wait_for
+
+    node.kubelet.stop()
+    for path in node.kubelet.folder.glob("*.sock"):
+        path.unlink()
+    node.launch()
+    wait_for(lambda: "waiting for" in node.said.read_text(), "the agent says nothing")
+
+    node.kubelet.start()
+    node.kubelet.await_plugins(HAMI)
+
+    assert len(node.kubelet.units("nvidia.com/gpu")) == 10 * len(GPUS)
+    assert len(node.kubelet.units("nvidia.com/gpumem")) == 16000
+    assert len(node.kubelet.units("nvidia.com/gpucores")) == 100 * len(GPUS)
+
+
+def test_a_container_that_asks_for_memory_alone_is_refused(node: Node) -> None:
+    node.start()
+    node.kubelet.admit("ml/train/main", {"nvidia.com/gpumem": 3000})
+
+    with pytest.raises(grpc.RpcError) as refused:
+        node.kubelet.begin("ml/train/main")
+
+    assert "asks for nvidia.com/gpumem and no nvidia.com/gpu" in refused.value.details()
+
+
+def test_units_that_there_are_not_are_refused(node: Node) -> None:
+    node.start()
+
+    for name in ("g1e", "m0", "g01", "nosuch", ""):
+        with pytest.raises(grpc.RpcError) as refused:
+            node.kubelet.allocate("nvidia.com/gpu", [name])
+        assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+
+    node.kubelet.allocate("nvidia.com/gpu", ["g1d"])
+
+
+def test_a_second_agent_in_the_same_folder_is_refused(node: Node) -> None:
+    node.start()
+    first = node.process
+    node.launch()
+
+    assert node.process
+    status = node.process.wait(20)
+    node.process = first
+
+    assert status == 1
+    assert "another agent runs with it" in node.said.read_text()
+
+
+def test_an_agent_ends_by_sigterm_and_takes_its_sockets_away(node: Node) -> None:
+    node.start()
+
+    status = node.end()
+
+    assert status == 0
+    assert sorted(path.name for path in node.kubelet.folder.iterdir()) == [
+        "kubelet.sock",
+        "pods.sock",
+    ]

@@ -1,0 +1,190 @@
+"""The agent's process: serves its plugins, registers them, and again when the kubelet is new.
+
+Owns sockets' places and the loop; must not know what is given out. Imported only when it runs.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+from gpufence.errors import ToolError
+
+from . import messages, plugin, wire
+from .boxes import Boxes
+from .config import Config
+from .desk import Desk, Listed
+from .gpus import Gpu, of_machine
+
+_KUBELET = "kubelet.sock"
+_POLL_SECONDS = 0.5
+
+
+@dataclass(slots=True)
+class Kubelet:
+    """The kubelet of this node, as it was when the plugins were registered."""
+
+    config: Config
+    clock: Callable[[], float] = time.monotonic
+    identity: tuple[int, int] | None = None
+    met_at: float = 0.0
+
+    @property
+    def socket(self) -> Path:
+        """Where plugins register."""
+        return Path(self.config.plugin_dir) / _KUBELET
+
+    def now(self) -> tuple[int, int] | None:
+        """Which socket is there: another one for each start of the kubelet."""
+        try:
+            found = self.socket.stat()
+        except OSError:
+            return None
+        return found.st_ino, found.st_ctime_ns
+
+    def settled(self) -> bool:
+        """Whether it has run for so long that it knows all of its pods again."""
+        return self.identity is not None and (
+            self.clock() - self.met_at >= self.config.settle_seconds
+        )
+
+    def containers(self, kinds: dict[str, str]) -> Sequence[Listed]:
+        """Those that have units of ours.
+
+        Raises:
+            ToolError: exit 1, when it does not tell.
+        """
+        path = Path(self.config.pod_resources)
+        try:
+            answer = wire.call(
+                path,
+                messages.POD_RESOURCES,
+                "List",
+                lambda known: known["ListPodResourcesRequest"](),
+            )
+        except wire.CallError as error:
+            raise ToolError(
+                what=f"the kubelet's list of pods at '{path}' not read",
+                why=str(error),
+                fix="Mount /var/lib/kubelet/pod-resources into the agent",
+            ) from None
+        return plugin.listed(answer, kinds)
+
+
+def run(config: Config, library: str, preload: str) -> None:
+    """Serve until SIGTERM or SIGINT.
+
+    Raises:
+        ToolError: 1, 2 or 3, as `gpufence node` documents.
+    """
+    gpus = config.gpus if config.gpus is not None else of_machine()
+    folder = Path(config.folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    with _only_one(folder):
+        kubelet = Kubelet(config)
+        desk = _desk(config, gpus, library, preload, kubelet)
+        desk.open()
+        for kind in desk.kinds:
+            desk.units(kind)  # too many are refused before anybody hears of them
+        stopped = threading.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stopped.set())
+        while not stopped.is_set():
+            _meet(desk, kubelet, stopped)
+
+
+def _desk(
+    config: Config, gpus: tuple[Gpu, ...], library: str, preload: str, kubelet: Kubelet
+) -> Desk:
+    boxes = Boxes(
+        folder=Path(config.folder),
+        cdi_dir=Path(config.cdi_dir),
+        node_dir=config.node_dir,
+        library=library,
+        preload=preload,
+        expose=config.expose,
+    )
+    made = Desk(config, gpus, boxes, lambda: kubelet.containers(made.kinds), kubelet.settled)
+    return made
+
+
+def _only_one(folder: Path) -> TextIO:
+    """Holds the folder's lock while it is open."""
+    file = (folder / "lock").open("a", encoding="utf-8")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        raise ToolError(
+            what=f"'{folder}' refused",
+            why="another agent runs with it",
+            fix="End that one, or name another folder in the configuration",
+        ) from None
+    return file
+
+
+def _meet(desk: Desk, kubelet: Kubelet, stopped: threading.Event) -> None:
+    """Serve and register, until the kubelet is another one or the agent has to stop."""
+    identity = _awaited(kubelet, stopped)
+    if identity is None:
+        return
+    over = threading.Event()
+    sockets = {kind: Path(desk.config.plugin_dir) / f"gpufence-{kind}.sock" for kind in desk.kinds}
+    servers = []
+    try:
+        for kind, path in sockets.items():
+            handlers = plugin.Plugin(desk, kind, over).handlers()
+            servers.append(wire.serve(path, {messages.DEVICE_PLUGIN: handlers}))
+        if not all(_registered(kubelet, desk.kinds[kind], sockets[kind]) for kind in sockets):
+            stopped.wait(_POLL_SECONDS)
+            return
+        kubelet.identity, kubelet.met_at = identity, kubelet.clock()
+        print(f"gpufence: registered {', '.join(desk.kinds.values())}", file=sys.stderr, flush=True)
+        while not stopped.wait(_POLL_SECONDS):
+            # A kubelet that starts makes its socket anew, and removes everybody's.
+            if kubelet.now() != identity or not all(map(os.path.exists, sockets.values())):
+                break
+    finally:
+        kubelet.identity = None
+        over.set()
+        for server in servers:
+            server.stop(grace=1).wait()
+        for path in sockets.values():
+            path.unlink(missing_ok=True)
+
+
+def _awaited(kubelet: Kubelet, stopped: threading.Event) -> tuple[int, int] | None:
+    """The kubelet's socket; None where the agent has to stop before there is one."""
+    told = False
+    while (identity := kubelet.now()) is None:
+        if not told:
+            print(f"gpufence: waiting for {kubelet.socket}", file=sys.stderr, flush=True)
+            told = True
+        if stopped.wait(_POLL_SECONDS):
+            return None
+    return identity
+
+
+def _registered(kubelet: Kubelet, resource: str, socket: Path) -> bool:
+    def request(known: Any) -> Any:  # noqa: ANN401 - messages are untyped
+        return known["RegisterRequest"](
+            version=plugin.VERSION,
+            endpoint=socket.name,
+            resource_name=resource,
+            options=known["DevicePluginOptions"](**plugin.OPTIONS),
+        )
+
+    try:
+        wire.call(kubelet.socket, messages.REGISTRATION, "Register", request)
+    except wire.CallError as error:
+        print(f"gpufence: {resource} is not registered: {error}", file=sys.stderr, flush=True)
+        return False
+    return True

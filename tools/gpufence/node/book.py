@@ -1,0 +1,104 @@
+"""Who has which GPU, and how much of it: the rules by which nothing is given out twice.
+
+Pure: takes and returns values, knows neither files nor the kubelet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from gpufence.errors import ToolError
+
+from .gpus import Gpu
+
+WHOLE = 100  # percent of a GPU's time
+
+# Units by kind of resource ("gpu", "memory", "cores"), sorted, as the kubelet names them.
+Units = Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a container asks for: so many GPUs, and of each of them that much.
+
+    `memory_bytes` 0 is a whole GPU's memory, `cores` 0 no core limit.
+    """
+
+    gpus: int
+    memory_bytes: int
+    cores: int
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What a container has. `key` names its folder, `owner` is namespace/pod/container."""
+
+    key: str
+    owner: str
+    units: Units
+    gpus: tuple[str, ...]
+    memory_bytes: int
+    cores: int
+
+
+def place(
+    gpus: Iterable[Gpu], grants: Collection[Grant], wanted: Wanted, policy: str, slots: int
+) -> tuple[tuple[str, ...], int]:
+    """GPUs on which the container fits, and the bytes that it has on each.
+
+    Args:
+        gpus: of the node.
+        grants: what the others have.
+        wanted: by the container.
+        policy: "spread" prefers the GPU with most free memory, "pack" the one with least.
+        slots: how many containers a GPU takes.
+
+    Raises:
+        ToolError: exit 1, it fits nowhere now.
+    """
+    fitting = []
+    for order, gpu in enumerate(gpus):
+        there = [grant for grant in grants if gpu.uuid in grant.gpus]
+        free = gpu.memory_bytes - sum(grant.memory_bytes for grant in there)
+        share = wanted.memory_bytes or gpu.memory_bytes
+        cores = WHOLE - sum(grant.cores for grant in there)
+        if share <= free and wanted.cores <= cores and len(there) < slots:
+            rank = -free if policy == "spread" else free
+            fitting.append((rank, order, gpu.uuid, share))
+    chosen = sorted(fitting)[: wanted.gpus]
+    if len(chosen) < wanted.gpus:
+        raise ToolError(
+            what=f"no room for {_spelled(wanted)}",
+            why=f"{len(fitting)} of the {wanted.gpus} GPUs that it needs have so much left",
+            fix="It starts when other containers end; or ask for less",
+        )
+    # Where it has whole GPUs of different sizes, the smallest counts: there is one limit for all.
+    return tuple(uuid for _, _, uuid, _ in chosen), min(share for *_, share in chosen)
+
+
+def _spelled(wanted: Wanted) -> str:
+    memory = f"{wanted.memory_bytes >> 20} MiB" if wanted.memory_bytes else "all memory"
+    return f"{memory} and {wanted.cores} % of {wanted.gpus} GPUs"
+
+
+def ended_by(grants: Iterable[Grant], units: Units) -> tuple[str, ...]:
+    """Keys of those whose containers are over, since the kubelet gives their units out anew."""
+    return tuple(
+        grant.key
+        for grant in grants
+        if any(
+            not set(taken).isdisjoint(grant.units.get(kind, ())) for kind, taken in units.items()
+        )
+    )
+
+
+def overbooked(gpus: Iterable[Gpu], grants: Collection[Grant], slots: int) -> list[str]:
+    """What must never be: a line for each GPU of which more is given out than it has."""
+    found = []
+    for gpu in gpus:
+        there = [grant for grant in grants if gpu.uuid in grant.gpus]
+        memory, cores = (sum(each.memory_bytes for each in there), sum(g.cores for g in there))
+        if memory > gpu.memory_bytes or cores > WHOLE or len(there) > slots:
+            found.append(f"{gpu.uuid}: {memory} bytes, {cores} %, {len(there)} containers")
+    return found

@@ -1,0 +1,209 @@
+"""What an agent gives out and under which names: one file, in TOML or JSON, and its presets.
+
+Owns the keys of that file; must not know the kubelet.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from gpufence import sizes
+from gpufence.errors import ExitCode, ToolError, one_line
+
+from .gpus import Gpu
+
+# What pods of other systems ask for. Their `gpumem` and the like count MiB, Alnair's GiB.
+PRESETS: dict[str, dict[str, str]] = {
+    "gpufence": {
+        "gpu_resource": "gpufence.io/gpu",
+        "memory_resource": "gpufence.io/memory-mib",
+        "core_resource": "gpufence.io/cores",
+    },
+    "hami": {
+        "gpu_resource": "nvidia.com/gpu",
+        "memory_resource": "nvidia.com/gpumem",
+        "core_resource": "nvidia.com/gpucores",
+    },
+    "vgpu-manager": {
+        "gpu_resource": "nvidia.com/vgpu-number",
+        "memory_resource": "nvidia.com/vgpu-memory",
+        "core_resource": "nvidia.com/vgpu-cores",
+    },
+    "volcano": {
+        "gpu_resource": "volcano.sh/vgpu-number",
+        "memory_resource": "volcano.sh/vgpu-memory",
+        "core_resource": "volcano.sh/vgpu-cores",
+    },
+    "alnair": {
+        "gpu_resource": "",
+        "memory_resource": "alnair/vgpu-memory",
+        "memory_unit": "1GiB",
+        "core_resource": "alnair/vgpu-compute",
+    },
+}
+_RESOURCE = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?/[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
+_CHOICES = {"policy": ("spread", "pack"), "expose": ("environment", "cdi")}
+_FOLDERS = ("plugin_dir", "pod_resources", "folder", "cdi_dir", "node_dir")
+_MOST_SLOTS = 1000
+_MOST_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """A configuration, checked. Resources are "" where there is none of that kind.
+
+    `memory_unit` and `default_memory` are bytes; 0 bytes mean the whole GPU, 0 cores no core limit.
+    `gpus` is None where NVML is asked.
+    """
+
+    gpu_resource: str = ""
+    memory_resource: str = ""
+    core_resource: str = ""
+    memory_unit: int = 1 << 20
+    slots: int = 10
+    policy: str = "spread"
+    default_memory: int = 0
+    default_cores: int = 0
+    expose: str = "environment"
+    plugin_dir: str = "/var/lib/kubelet/device-plugins"
+    pod_resources: str = "/var/lib/kubelet/pod-resources/kubelet.sock"
+    folder: str = "/var/lib/gpufence/node"
+    cdi_dir: str = "/var/run/cdi"
+    node_dir: str = "/run/gpufence-node"
+    settle_seconds: float = 60.0
+    gpus: tuple[Gpu, ...] | None = None
+
+
+def read(path: Path) -> Config:
+    """The file's configuration.
+
+    Raises:
+        ToolError: exit 1, when it cannot be read; exit 2, when something in it is wrong.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(_MOST_BYTES + 1)
+    except OSError as error:
+        raise ToolError(
+            what=f"configuration '{path}' not read",
+            why=(error.strerror or str(error)).lower(),
+            fix="Name a file with --config",
+        ) from None
+    try:
+        text = content[:_MOST_BYTES].decode()
+        table = json.loads(text) if path.suffix == ".json" else _toml(text, path)
+    except (ValueError, RecursionError) as error:
+        raise _wrong(f"configuration '{path}' refused", one_line(str(error))) from None
+    if not isinstance(table, dict):
+        raise _wrong(f"configuration '{path}' refused", "it is no table of keys")
+    return of_table(table)
+
+
+def _toml(text: str, path: Path) -> Any:  # noqa: ANN401 - a document
+    try:
+        tomllib = importlib.import_module("tomllib")
+    except ModuleNotFoundError:
+        raise ToolError(
+            what=f"configuration '{path}' not read",
+            why="this Python is older than 3.11 and reads no TOML",
+            fix="Write it as JSON, in a file whose name ends in .json",
+        ) from None
+    return tomllib.loads(text)
+
+
+def of_table(table: Mapping[str, Any]) -> Config:
+    """A configuration from its keys.
+
+    Raises:
+        ToolError: exit 2 or 4.
+    """
+    given = dict(table)
+    preset = given.pop("preset", None)
+    if preset is not None and preset not in PRESETS:
+        raise _wrong(f"preset {preset!r} refused", f"there are {', '.join(PRESETS)}")
+    if preset is None and not any(given.get(f"{kind}_resource") for kind in ("gpu", "memory")):
+        preset = "gpufence"
+    given = {**PRESETS.get(preset or "", {}), **given}
+    known = {each.name for each in fields(Config)}
+    for key in given:
+        if key not in known:
+            raise _wrong(f"key '{key}' refused", f"there are preset, {', '.join(sorted(known))}")
+    made = Config(**{key: _checked(key, value) for key, value in given.items()})
+    if not (made.gpu_resource or made.memory_resource):
+        raise _wrong("the configuration is refused", "it names no resource for GPUs or memory")
+    names = [made.gpu_resource, made.memory_resource, made.core_resource]
+    if len({name for name in names if name}) < sum(map(bool, names)):
+        raise _wrong("the configuration is refused", "two resources have the same name")
+    return made
+
+
+def _checked(key: str, value: Any) -> Any:  # noqa: ANN401 - of any key
+    if key == "gpus":
+        return _gpus(value)
+    if key.endswith("_resource"):
+        _require(key, value, isinstance(value, str) and (not value or _is_resource(value)))
+    elif key in ("memory_unit", "default_memory"):
+        value = _bytes(key, value)
+        _require(key, value, key != "memory_unit" or value >= 1 << 20)
+    elif key in _CHOICES:
+        _require(key, value, value in _CHOICES[key])
+    elif key in _FOLDERS:
+        _require(key, value, isinstance(value, str) and value.startswith("/"))
+    elif key == "settle_seconds":
+        _require(key, value, isinstance(value, int | float) and 0 <= value <= 3600)
+    else:
+        most = _MOST_SLOTS if key == "slots" else 100
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        _require(key, value, whole and (key != "slots" or value > 0) and 0 <= value <= most)
+    return value
+
+
+def _is_resource(name: str) -> bool:
+    return bool(_RESOURCE.fullmatch(name)) and len(name) < 256
+
+
+def _require(key: str, value: object, fine: bool) -> None:
+    if not fine:
+        raise _wrong(f"{key} = {value!r} refused", "it is nothing that this key can have")
+
+
+def _bytes(key: str, value: object) -> int:
+    try:
+        size = sizes.parse_size(str(value))
+        if size is None or not size.percent_of_device:
+            return size.amount if size else 0
+        clause, fix = "is a part of a GPU, whose size differs", "Write it as 4GiB"
+    except sizes.TextError as error:
+        clause, fix = error.fault.value
+    raise ToolError(
+        what=f"{key} '{sizes.quote(str(value))}' refused",
+        why=f"it {clause}",
+        fix=fix,
+        status=ExitCode.INVALID_LIMIT,
+    )
+
+
+def _gpus(value: object) -> tuple[Gpu, ...]:
+    found = []
+    for each in value if isinstance(value, list) else []:
+        if not isinstance(each, dict) or set(each) != {"uuid", "memory"}:
+            raise _wrong(f"GPU {each!r} refused", "a GPU has the keys uuid and memory, no others")
+        try:
+            sizes.parse_uuid(str(each["uuid"]))
+        except sizes.TextError:
+            raise _wrong(f"GPU {each['uuid']!r} refused", "that is no UUID of a GPU") from None
+        found.append(Gpu(str(each["uuid"]), _bytes("memory", each["memory"])))
+    if not found or len({gpu.uuid for gpu in found}) < len(found):
+        raise _wrong("gpus refused", "it must be a list of GPUs, each of them once")
+    return tuple(found)
+
+
+def _wrong(what: str, why: str) -> ToolError:
+    fix = "See docs/node-agent.md for the keys"
+    return ToolError(what=what, why=why, fix=fix, status=ExitCode.USAGE)

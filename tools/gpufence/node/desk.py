@@ -1,0 +1,243 @@
+"""What an agent does for each call of the kubelet: units in, files and grants out.
+
+A device plugin is asked about one resource at a time and never told for whom. So nothing is decided
+when units are given out (`allocated`), and everything when the container starts (`start`): then the
+kubelet lists it with all of its units. Owns the checkpoint and its order with the files; must not
+know gRPC.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gpufence.errors import ExitCode, ToolError, one_line
+
+from . import book, checkpoint
+from .book import Grant, Units, Wanted
+from .boxes import Boxes
+from .config import Config
+from .gpus import Gpu
+
+_CHECKPOINT = "grants.json"
+# The kubelet takes messages of 4 MiB. A unit is its name, "Healthy", and three tags with lengths.
+_LONGEST_LIST = 4 << 20
+_UNIT_BYTES = 16
+_PREFIXES = {"gpu": "g", "memory": "m", "cores": "c"}
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A container as the kubelet lists it: namespace/pod/container, and its units by kind."""
+
+    owner: str
+    units: Units
+
+
+@dataclass(slots=True)
+class Desk:
+    """Everything that one agent has given out.
+
+    `listing` asks the kubelet for its containers; `settled` says whether the kubelet has run for so
+    long that a container which it does not list is over.
+    """
+
+    config: Config
+    gpus: tuple[Gpu, ...]
+    boxes: Boxes
+    listing: Callable[[], Sequence[Listed]]
+    settled: Callable[[], bool]
+    grants: dict[str, Grant] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def open(self) -> None:
+        """Read the checkpoint, and remove what an agent that was killed left behind.
+
+        Raises:
+            ToolError: exit 1, when it is damaged or does not fit this node's GPUs.
+        """
+        self.grants = checkpoint.read(self._path)
+        known = {gpu.uuid for gpu in self.gpus}
+        strange = sorted(
+            uuid for grant in self.grants.values() for uuid in grant.gpus if uuid not in known
+        )
+        problems = book.overbooked(self.gpus, self.grants.values(), self.config.slots)
+        if strange or problems:
+            raise ToolError(
+                what=f"checkpoint '{self._path}' refused",
+                why=problems[0] if problems else f"it has {strange[0]}, which the node has not",
+                fix="Drain the node of pods with GPUs, then remove the file",
+            )
+        for key in sorted(self.boxes.keys() - set(self.grants)):
+            self.boxes.empty(key)
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        """Resource names by kind, of those that the configuration has."""
+        named = {
+            "gpu": self.config.gpu_resource,
+            "memory": self.config.memory_resource,
+            "cores": self.config.core_resource,
+        }
+        return {kind: name for kind, name in named.items() if name}
+
+    @property
+    def primary(self) -> str:
+        """The kind that every container has to ask for."""
+        return "gpu" if self.config.gpu_resource else "memory"
+
+    def units(self, kind: str) -> list[str]:
+        """Every unit of a kind.
+
+        Raises:
+            ToolError: exit 2, when they are more than the kubelet reads.
+        """
+        count = self._count(kind)
+        names = [f"{_PREFIXES[kind]}{number:x}" for number in range(count)]
+        if sum(map(len, names)) + _UNIT_BYTES * count > _LONGEST_LIST:
+            raise ToolError(
+                what=f"{self.kinds[kind]} refused",
+                why=f"{count} units of it are more than a kubelet reads",
+                fix="Give a larger memory_unit",
+                status=ExitCode.USAGE,
+            )
+        return names
+
+    def _count(self, kind: str) -> int:
+        if kind == "memory":
+            return sum(gpu.memory_bytes // self.config.memory_unit for gpu in self.gpus)
+        return len(self.gpus) * (self.config.slots if kind == "gpu" else book.WHOLE)
+
+    def _is_unit(self, kind: str, name: str) -> bool:
+        try:
+            number = int(name[1:], 16)
+        except ValueError:
+            return False
+        return name == f"{_PREFIXES[kind]}{number:x}" and number < self._count(kind)
+
+    def preferred(
+        self, kind: str, available: Collection[str], must: Collection[str], size: int
+    ) -> list[str]:
+        """Units to take: those that must be among them, then the first ones.
+
+        Whose units are available is over: the kubelet says so.
+        """
+        free = set(available) - set(must)
+        with self._lock:
+            self._end(book.ended_by(self.grants.values(), {kind: tuple(free)}))
+        rest = sorted(free, key=_number)
+        return [*must, *rest][:size]
+
+    def allocated(self, kind: str, names: Iterable[str]) -> str:
+        """Units are given out anew: those who had them are over, and nothing of them is left.
+
+        Returns:
+            The container's key where the kind is the primary one, else "".
+        """
+        units = {kind: tuple(sorted(names, key=_number))}
+        if not units[kind] or not all(self._is_unit(kind, name) for name in units[kind]):
+            raise _unknown(kind, units[kind])
+        with self._lock:
+            self._end(book.ended_by(self.grants.values(), units))
+            if kind != self.primary:
+                return ""
+            key = units[kind][0]
+            self.boxes.empty(key)  # an agent may have been killed before it did
+            return key
+
+    def start(self, kind: str, names: Iterable[str]) -> Grant:
+        """A container starts, perhaps again: it has its GPU and its files when this returns.
+
+        Raises:
+            ToolError: exit 1, the kubelet does not list it, it asks for too little, or does not
+                fit now.
+        """
+        asked = tuple(sorted(names, key=_number))
+        with self._lock:
+            listed = self.listing()
+            mine = next((each for each in listed if each.units.get(kind) == asked), None)
+            if mine is None:
+                raise _unknown(kind, asked)
+            if self.primary not in mine.units:
+                raise ToolError(
+                    what=f"{mine.owner} refused",
+                    why=f"it asks for {self.kinds[kind]} and no {self.kinds[self.primary]}",
+                    fix=f"Ask for {self.kinds[self.primary]}, too",
+                )
+            key = mine.units[self.primary][0]
+            known = self.grants.get(key)
+            if known is None or (known.owner, known.units) != (mine.owner, mine.units):
+                known = self._grant(key, mine, listed)
+            self.boxes.fill(known)
+            return known
+
+    def _grant(self, key: str, mine: Listed, listed: Sequence[Listed]) -> Grant:
+        over = set(book.ended_by(self.grants.values(), mine.units))
+        if self.settled():
+            there = {
+                (each.owner, each.units[self.primary][0]) for each in listed if self._has(each)
+            }
+            over |= {k for k, grant in self.grants.items() if (grant.owner, k) not in there}
+        others = {k: grant for k, grant in self.grants.items() if k not in over}
+        wanted = self._wanted(mine)
+        gpus, memory = book.place(
+            self.gpus, others.values(), wanted, self.config.policy, self.config.slots
+        )
+        made = Grant(key, mine.owner, mine.units, gpus, memory, wanted.cores)
+        self._keep({**others, key: made})
+        for each in sorted(over - {key}):
+            self.boxes.empty(each)
+        _tell(f"{made.owner} has {made.memory_bytes >> 20} MiB of {', '.join(gpus)}")
+        return made
+
+    def _has(self, each: Listed) -> bool:
+        return self.primary in each.units
+
+    def _wanted(self, mine: Listed) -> Wanted:
+        memory = len(mine.units.get("memory", ())) * self.config.memory_unit
+        cores = len(mine.units.get("cores", ()))
+        return Wanted(
+            gpus=len(mine.units.get("gpu", ("one",))),
+            memory_bytes=memory or self.config.default_memory,
+            cores=cores or self.config.default_cores,
+        )
+
+    def _end(self, keys: Iterable[str]) -> None:
+        """Forget grants and remove their files; the checkpoint first."""
+        over = sorted(set(keys))
+        if not over:
+            return
+        for key in over:
+            _tell(f"{self.grants[key].owner} is over")
+        self._keep({key: grant for key, grant in self.grants.items() if key not in over})
+        for key in over:
+            self.boxes.empty(key)
+
+    def _keep(self, grants: dict[str, Grant]) -> None:
+        checkpoint.write(self._path, grants.values())
+        self.grants = grants
+
+    @property
+    def _path(self) -> Path:
+        return self.boxes.folder / _CHECKPOINT
+
+
+def _number(unit: str) -> tuple[int, str]:
+    """Units in their order: m9 before m10."""
+    return len(unit), unit
+
+
+def _unknown(kind: str, names: Sequence[str]) -> ToolError:
+    first = names[0] if names else "none"
+    return ToolError(
+        what=f"units of {kind} refused",
+        why=f"the kubelet lists no container with exactly these {len(names)}, {first} for one",
+        fix="Delete the pod; if others fail, too, restart the kubelet",
+    )
+
+
+def _tell(text: str) -> None:
+    print(f"gpufence: {one_line(text)}", file=sys.stderr, flush=True)

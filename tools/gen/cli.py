@@ -11,7 +11,7 @@ import importlib
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NoReturn, Protocol, cast
 
 from .errors import ExitCode, HookgenError
@@ -60,15 +60,9 @@ class _Command(Protocol):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run hookgen; returns the exit status."""
     words = list(sys.argv[1:] if argv is None else argv)
-    parser = _Parser(prog="hookgen", description="Headers to model to C++.")
-    parser.add_argument("--debug", action="store_true", help="show a traceback on errors")
-    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     # Only the chosen command is imported: each brings its own dependencies.
     chosen = next((word for word in words if word in COMMANDS), None)
-    for name, summary in COMMANDS.items():
-        subparser = subparsers.add_parser(name, help=summary, description=summary)
-        if name == chosen:
-            _load(name).add_arguments(subparser)
+    parser = parser_of([chosen] if chosen else [])
     try:
         args = parser.parse_args(words)
     except SystemExit as end:  # the help or a complaint was printed
@@ -106,6 +100,18 @@ def main(argv: Sequence[str] | None = None) -> int:
             what, cause = error.strerror or str(error), "Make room, or name another file."
         _say(f"hookgen: {args.command} failed: {what}. {cause}")
         return ExitCode.ERROR
+
+
+def parser_of(known: Collection[str]) -> argparse.ArgumentParser:
+    """The arguments of `hookgen`, with those of the named commands; the others take none."""
+    parser = _Parser(prog="hookgen", description="Headers to model to C++.")
+    parser.add_argument("--debug", action="store_true", help="show a traceback on errors")
+    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, summary in COMMANDS.items():
+        subparser = subparsers.add_parser(name, help=summary, description=summary)
+        if name in known:
+            _load(name).add_arguments(subparser)
+    return parser
 
 
 def _flushed(status: int) -> int:

@@ -76,7 +76,7 @@ def _run(arguments: list[str]) -> int:
         return _tell_version()
     name = arguments[0] if arguments else ""
     if name not in _COMMANDS:
-        _overview().parse_args(arguments)  # prints the help or the complaint, and exits
+        overview().parse_args(arguments)  # prints the help or the complaint, and exits
     module = importlib.import_module(f".{name}", __package__)
     plain = module.parse_plain(arguments[1:]) if hasattr(module, "parse_plain") else None
     chosen = plain or _parser(name, module).parse_args(arguments[1:])
@@ -120,7 +120,8 @@ def _parser(name: str, module: ModuleType) -> argparse.ArgumentParser:
     return parsers.of_command(name, module)
 
 
-def _overview() -> argparse.ArgumentParser:
+def overview() -> argparse.ArgumentParser:
+    """The arguments before any subcommand, and the list of them."""
     from . import parsers
 
     return parsers.overview(_COMMANDS)

@@ -3,12 +3,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/random.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 namespace sim::machine {
@@ -119,7 +120,8 @@ void LayOutDevice(int index, const Config& config, DeviceRecord* device) {
 void LayOut(const Config& config, MachineFile* file) {
   file->layout = kLayout;
   file->device_count = static_cast<uint32_t>(config.gpu_count * DevicesPerBoard(config));
-  if (getrandom(&file->machine_id, sizeof(file->machine_id), GRND_NONBLOCK) < 0) {
+  // By its number: glibc before 2.25 has no function for it.
+  if (syscall(SYS_getrandom, &file->machine_id, sizeof(file->machine_id), GRND_NONBLOCK) < 0) {
     file->machine_id = MonotonicNs();
   }
   file->clock.is_virtual = config.speed_permille == 0 ? 1 : 0;

@@ -3,7 +3,9 @@
 
 #include <fcntl.h>
 #include <linux/falloc.h>
+#include <linux/memfd.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "machine/machine.h"
@@ -54,7 +56,9 @@ void* MapAligned(size_t bytes, size_t alignment, int protection, int flags, int 
 
 bool Prepare() {
   if (g_base != 0) return true;
-  if (g_fd < 0) g_fd = memfd_create("gpufence-sim-device-memory", MFD_CLOEXEC);
+  if (g_fd < 0) {  // by its number: glibc before 2.27 has no function for it
+    g_fd = static_cast<int>(syscall(SYS_memfd_create, "gpufence-sim-device-memory", MFD_CLOEXEC));
+  }
   if (g_fd < 0) return false;
   for (const size_t bytes : kWindowBytes) {
     if (ftruncate(g_fd, static_cast<off_t>(bytes)) != 0) continue;

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from . import archives, binaries, commit, deb, image, manuals, parts_list, wheels
@@ -16,8 +18,16 @@ from .commit import Commit
 IMAGE = "gpufence-node"
 
 
+@dataclass(frozen=True, slots=True)
+class Built:
+    """One machine's binaries: the folder with lib/ and sim/, and the program of the node image."""
+
+    libraries: Path
+    program: bytes
+
+
 def make(made: Commit, work: Path, tools: binaries.Tools) -> dict[str, bytes]:
-    """Build all of them.
+    """Compile and pack.
 
     Args:
         made: the commit.
@@ -27,45 +37,64 @@ def make(made: Commit, work: Path, tools: binaries.Tools) -> dict[str, bytes]:
     Raises:
         commit.ReleaseError: a step failed, or a binary is not what it must be.
     """
-    source, tree, epoch = work / "source", work / "tree", made.epoch
-    version = commit.version_of(source)
-    found: dict[str, bytes] = {}
+    source, tree = work / "source", work / "tree"
+    plant(source, tree)
+    built = {}
+    for machine in binaries.MACHINES:
+        # What is compiled is the standalone tree itself, so a release shows that it builds.
+        libraries = binaries.build(tree, machine, work / machine, tools)
+        program = binaries.static_program(
+            source / "deploy" / "image" / "install.c", machine, work / machine / "install", tools
+        )
+        binaries.prove([*libraries.rglob("*.so*"), program], made.checkout, work)
+        built[machine] = Built(libraries, program.read_bytes())
+    return pack(made, source, tree, built, work)
 
-    # What is compiled is the standalone tree itself, so a release shows that it builds.
+
+def plant(source: Path, tree: Path) -> None:
+    """Write the standalone tree."""
     _tool("-m", "gen", "render", "--standalone", tree, folder=source / "tools")
+
+
+def pack(
+    made: Commit, source: Path, tree: Path, built: Mapping[str, Built], work: Path
+) -> dict[str, bytes]:
+    """Everything but SHA256SUMS.
+
+    Args:
+        made: the commit.
+        source: its files.
+        tree: the standalone tree.
+        built: the binaries by machine.
+        work: a folder for what is made on the way.
+    """
+    version, epoch = commit.version_of(source), made.epoch
     name = f"gpufence-{version}-cmake"
     plain = archives.tar(archives.read_tree(tree), epoch, top=f"{name}/")
-    found[f"{name}.tar.gz"] = archives.compressed(plain)
-
+    found = {f"{name}.tar.gz": archives.compressed(plain)}
     pure = wheels.pure_wheel(source, work / "pure", epoch)
-    name, content = wheels.sdist(source, work / "sdist", epoch)
-    found[name] = content
+    found |= dict([wheels.sdist(source, work / "sdist", epoch)])
 
     pages = manuals.pages(version, epoch)
     shells = {
         shell: _tool("-m", "gpufence", "completion", shell, folder=source / "tools")
         for shell in ("bash", "fish", "zsh")
     }
+    license_text = (source / "LICENSE").read_bytes()
     roots = {}
-    for machine in binaries.MACHINES:
-        built = binaries.build(tree, machine, work / machine, tools)
-        program = binaries.static_program(
-            source / "deploy" / "image" / "install.c", machine, work / machine / "install", tools
-        )
-        binaries.prove([*built.rglob("*.so*"), program], made.checkout, work)
+    for machine, binary in built.items():
+        libraries = binary.libraries
         packed = (
-            wheels.platform_wheel(pure, built, machine, pages, epoch),
-            deb.package(pure, built, machine, source, pages, shells, version, epoch),
+            wheels.platform_wheel(pure, libraries, machine, pages, epoch),
+            deb.package(pure, libraries, machine, source, pages, shells, version, epoch),
         )
         found |= dict(packed)
-        license_text = (source / "LICENSE").read_bytes()
-        roots[machine] = image.root(built, program.read_bytes(), license_text, epoch)
-        architecture = image.ARCHITECTURES[machine]
-        found[f"{IMAGE}-{version}-{architecture}.tar.gz"] = archives.compressed(roots[machine])
+        roots[machine] = image.root(libraries, binary.program, license_text, epoch)
+        name = f"{IMAGE}-{version}-{image.ARCHITECTURES[machine]}.tar.gz"
+        found[name] = archives.compressed(roots[machine])
     found[f"{IMAGE}-{version}.oci.tar"] = image.layout(roots, IMAGE, version, made.hash, epoch)
-    found[f"gpufence-{version}.cdx.json"] = parts_list.write(
-        source, found, version, made.hash, epoch
-    )
+    name = f"gpufence-{version}.cdx.json"
+    found[name] = parts_list.write(source, found, version, made.hash, epoch)
     return found
 
 
@@ -74,9 +103,8 @@ def make(made: Commit, work: Path, tools: binaries.Tools) -> dict[str, bytes]:
 
 def _tool(*words: str | Path, folder: Path) -> bytes:
     """One of the project's tools, as the commit has it; what it prints."""
-    done = subprocess.run(
-        [sys.executable, "-B", *words], cwd=folder, capture_output=True, check=False
-    )
+    command = [sys.executable, "-B", *words]
+    done = subprocess.run(command, cwd=folder, capture_output=True, check=False)
     if done.returncode != 0:
         print(done.stderr.decode(errors="replace"))
         raise commit.ReleaseError(f"`{' '.join(map(str, words))}` failed, as above.")

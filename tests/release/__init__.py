@@ -1,0 +1,1 @@
+"""What ci/release makes, and whether it makes it twice alike."""

@@ -17,6 +17,7 @@ ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _LIBRARY = "usr/lib/gpufence"
 _PYTHON = "usr/share/gpufence"
 _DOC = "usr/share/doc/gpufence"
+_SCRIPTS = ("postinst", "prerm")
 _UNIT_STARTS = "/opt/gpufence-tools/bin/gpufence"
 
 # -P would keep the caller's folder out, but only from Python 3.11 on.
@@ -28,23 +29,6 @@ sys.path[0] = "/{_PYTHON}"
 from gpufence.cli import main  # noqa: E402
 
 sys.exit(main())
-"""
-
-# A preload file that names a missing library leaves a warning on every start of every program.
-_PRERM = f"""\
-#!/bin/sh
-set -e
-if [ "$1" = remove ] && grep -qs '/{_LIBRARY}/' /etc/ld.so.preload; then
-  gpufence install /{_LIBRARY} --preload /etc/ld.so.preload --remove
-fi
-"""
-
-_POSTINST = """\
-#!/bin/sh
-set -e
-if [ "$1" = configure ] && command -v systemd-tmpfiles >/dev/null; then
-  systemd-tmpfiles --create gpufence.conf || true
-fi
 """
 
 _COPYRIGHT = """\
@@ -88,11 +72,11 @@ def package(
     architecture = ARCHITECTURES[machine]
     tree = _tree(pure, libraries, source, manuals, completions)
     kilobytes = sum(-(-len(entry.content) // 1024) for entry in tree.values())
+    scripts = source / "deploy" / "debian"
     control = {
         "control": Entry(_control(version, architecture, kilobytes).encode()),
         "md5sums": Entry(_sums(tree)),
-        "postinst": Entry(_POSTINST.encode(), program=True),
-        "prerm": Entry(_PRERM.encode(), program=True),
+        **{name: Entry((scripts / name).read_bytes(), program=True) for name in _SCRIPTS},
     }
     members = {
         "debian-binary": b"2.0\n",

@@ -145,11 +145,13 @@ def test_the_debian_package_is_what_dpkg_takes(packed: Release, tmp_path: Path) 
     program = (root / "usr/bin/gpufence").read_text(encoding="utf-8")
     (tmp_path / "gpufence").write_text(program.replace('"/usr/', f'"{root}/usr/'))
     env = {"PATH": "/usr/bin:/bin", "GPUFENCE_STATE_DIR": str(tmp_path)}
-    words = [sys.executable, tmp_path / "gpufence"]
+    # -S: a gpufence that is installed for this Python is not meant.
+    words = [sys.executable, "-S", tmp_path / "gpufence"]
     version = subprocess.check_output([*words, "--version"], env=env, text=True)
     run = [*words, "run", "--sim", "--", *words, "doctor"]
     doctor = subprocess.check_output(run, env=env, text=True, stderr=subprocess.DEVNULL)
     assert version == f"gpufence {VERSION}\n"
+    assert f"\nlibrary  {root}/usr/lib/gpufence/libgpufence.so\n" in doctor
     assert "\nlookups  fenced\n" in doctor
 
 

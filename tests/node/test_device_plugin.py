@@ -225,6 +225,40 @@ def test_a_kubelet_that_has_just_started_ends_nobody(node: Node) -> None:
         node.kubelet.begin("ml/second/main")
 
 
+def test_whose_units_the_kubelet_offers_is_over(node: Node) -> None:
+    # The whole GPU is free, and the kubelet says so at once, by what it offers.
+    node.config |= {"settle_seconds": 3600, "gpus": GPUS[:1]}
+    node.start()
+    for number in range(2):
+        node.kubelet.admit(f"ml/train/{number}", hami(1000))
+        node.kubelet.begin(f"ml/train/{number}")
+    for number in range(2):
+        node.kubelet.end(f"ml/train/{number}")
+
+    node.kubelet.admit("ml/whole/main", hami(0))
+    node.kubelet.begin("ml/whole/main")
+
+    assert node.held("ml/whole/main") == ((FIRST,), 4000 * MIB, 0)
+
+
+def test_whose_units_the_kubelet_gives_out_is_over(node: Node) -> None:
+    # It offers nothing where as many are asked for as are left.
+    node.config |= {"settle_seconds": 3600, "gpus": GPUS[:2], "slots": 2}
+    node.start()
+    for number in range(2):
+        node.kubelet.admit(f"ml/train/{number}", hami(2500))
+        node.kubelet.begin(f"ml/train/{number}")
+    node.kubelet.admit("ml/waits/main", hami(3000))
+    with pytest.raises(grpc.RpcError):
+        node.kubelet.begin("ml/waits/main")
+
+    node.kubelet.end("ml/train/0")
+    node.kubelet.admit("ml/late/main", hami(2500, gpus=2))
+    node.kubelet.begin("ml/waits/main")
+
+    assert node.held("ml/waits/main") == ((FIRST,), 3000 * MIB, 0)
+
+
 def test_a_new_container_ends_the_one_whose_units_it_has(node: Node) -> None:
     node.config |= {"settle_seconds": 3600, "gpus": GPUS[:1]}
     node.start()
@@ -308,6 +342,41 @@ def test_units_that_there_are_not_are_refused(node: Node) -> None:
         assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
 
     node.kubelet.allocate("nvidia.com/gpu", ["g1d"])
+
+
+def test_what_a_killed_agent_left_behind_is_removed(node: Node) -> None:
+    orphan = node.agent / "containers" / "g7" / "state"
+    orphan.mkdir(parents=True)
+    cdi = Path(node.config["cdi_dir"])
+    cdi.mkdir()
+    ours, others = cdi / "gpufence-container-g7.json", cdi / "gpufence.json"
+    ours.write_text("{}")
+    others.write_text("{}")
+
+    node.start()
+
+    assert not orphan.parent.exists()
+    assert (ours.exists(), others.exists()) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "said"), [(GPUS[:2], "which the node has not"), ("smaller", "3145728000 bytes")]
+)
+def test_an_agent_does_not_start_where_more_is_given_out_than_there_is(
+    node: Node, gpus: object, said: str
+) -> None:
+    node.start()
+    node.kubelet.admit("ml/train/main", hami(3000))
+    node.kubelet.begin("ml/train/main")
+    node.kill()
+
+    small = [GPUS[0], GPUS[1], {**GPUS[2], "memory": "2GiB"}]
+    node.config["gpus"] = small if gpus == "smaller" else gpus
+    node.launch()
+
+    assert node.process
+    assert node.process.wait(20) == 1
+    assert said in node.said.read_text()
 
 
 def test_a_second_agent_in_the_same_folder_is_refused(node: Node) -> None:

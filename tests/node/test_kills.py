@@ -17,13 +17,13 @@ from typing import Any
 
 import grpc
 import pytest
-from gpufence.node import book, boxes, config, desk
+from gpufence.node import book, boxes, checkpoint, config, desk
 
 from .conftest import GPUS, HAMI, MIB, Node
 from .kubelet import FullError
 from .test_device_plugin import hami
 
-STEPS = ("replace", "fsync", "unlink", "mkdir", "chmod", "open", "rmdir")
+STEPS = ("replace", "fsync", "unlink", "mkdir", "chmod")
 
 
 class KilledError(BaseException):
@@ -54,8 +54,14 @@ def killer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Killer]:
     made = Killer()
     for name in STEPS:
         monkeypatch.setattr(os, name, made.guard(getattr(os, name)))
-    # Its own version walks by descriptors, which other threads of a test run also open.
     monkeypatch.setattr(shutil, "rmtree", made.guard(shutil.rmtree))
+    opened = Path.open
+
+    def emptied(path: Path, mode: str = "r", **kwargs: Any) -> Any:  # noqa: ANN401
+        file = opened(path, mode, **kwargs)
+        return made.guard(lambda: file)() if "w" in mode else file
+
+    monkeypatch.setattr(Path, "open", emptied)
     yield made
     made.at = 0
 
@@ -74,16 +80,17 @@ class Story:
     def run(self) -> None:
         """From begin to end; where the agent is killed, another one goes on."""
         self._does(lambda agent: None)
-        self._comes("ns/first/main", ["g0"], range(3000), range(30))
-        self._comes("ns/second/main", ["g1"], range(3000, 6000), range(30, 60))
+        self.comes("ns/first/main", ["g0"], range(3000), range(30))
+        self.comes("ns/second/main", ["g1"], range(3000, 6000), range(30, 60))
         self._starts("ns/first/main")
         del self.pods["ns/second/main"]
-        self._comes("ns/third/main", ["g1", "g2"], range(3000, 5000), range(30, 90))
+        self.comes("ns/third/main", ["g1", "g2"], range(3000, 5000), range(30, 90))
         del self.pods["ns/first/main"]
-        self._comes("ns/first/main", ["g0"], range(2000), range(20))
+        self.comes("ns/first/main", ["g0"], range(2000), range(20))
         self._starts("ns/third/main")
 
-    def _comes(self, owner: str, slots: list[str], memory: range, cores: range) -> None:
+    def comes(self, owner: str, slots: list[str], memory: range, cores: range) -> None:
+        """A container is admitted and starts."""
         units = {
             "gpu": tuple(slots),
             "memory": tuple(f"m{number:x}" for number in memory),
@@ -97,7 +104,9 @@ class Story:
             self.wrong.append(f"{owner} finds what another one left")
         self.pods[owner] = desk.Listed(owner, dict(sorted(units.items())))
         self._starts(owner)
-        (self._box(owner, slots[0]) / "state" / "left").write_text(owner)
+        # As a program of the container, which no kill of the agent can hit.
+        with open(self._box(owner, slots[0]) / "state" / "left", "w", encoding="utf-8") as file:
+            file.write(owner)
 
     def _starts(self, owner: str) -> None:
         kept = self._left(owner)
@@ -161,6 +170,43 @@ def test_an_agent_that_is_killed_at_any_step_goes_on_as_if_it_had_not_been(
         story = Story(tmp_path / str(step), killer)
         story.run()
         assert (story.kills, story.wrong) == (1, []), f"killed at step {step}"
+
+
+def test_a_checkpoint_is_on_the_disk_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    for name in ("fsync", "replace"):
+        real = getattr(os, name)
+        monkeypatch.setattr(os, name, lambda *a, r=real, n=name: (calls.append(n), r(*a)))
+
+    checkpoint.write(tmp_path / "grants.json", [])
+
+    assert calls == ["fsync", "replace", "fsync"]
+
+
+def test_what_could_not_be_removed_is_removed_before_the_next_container_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    story = Story(tmp_path / "agent", Killer())
+    story.comes("ns/first/main", ["g0"], range(100), range(10))
+    del story.pods["ns/first/main"]
+    left = tmp_path / "agent" / "containers" / "g0" / "state" / "left"
+
+    def busy(path: Path) -> None:
+        raise OSError(16, "Device or resource busy")
+
+    assert story.agent
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", busy)
+        with pytest.raises(OSError, match="busy"):
+            story.agent.allocated("gpu", ["g0"])
+    still = left.exists()
+    story.comes("ns/second/main", ["g0"], range(100), range(10))
+
+    assert still
+    assert story.wrong == []
+    assert left.read_text() == "ns/second/main"
 
 
 def test_agents_that_are_killed_at_random_moments_give_nothing_out_twice(node: Node) -> None:

@@ -88,7 +88,7 @@ def _wrong_usage(why: str, fix: str) -> ToolError:
 def _examine(pid: int) -> Findings:
     """Look at another process from outside; a driver it has not opened yet is no problem."""
     subject = process.read(pid)
-    library = _library_of(subject)
+    library = library_of(subject)
     checks, _ = _surroundings(subject, library)
     problems = [] if library else [_why_not_loaded(subject)]
     problems += [problem for check in checks for problem in check.problems]
@@ -99,7 +99,7 @@ def _examine_self(probe: bool) -> Findings:
     """Look at this process from inside, where the loader itself can be asked."""
     missing = [soname for soname in _DRIVERS if not _opens(soname)]
     subject = process.read(os.getpid())
-    library = _library_of(subject)
+    library = library_of(subject)
     lookups = _lookup_is_fenced(library) if library else None
     problems = []
     if library is None:
@@ -157,7 +157,7 @@ def _surroundings(
 def _run_all(as_json: bool) -> ExitCode:
     """Tell every process that has a driver or the library mapped, as far as it may be read."""
     found, unreadable = process.read_all()
-    libraries = {each.pid: _library_of(each) for each in found}
+    libraries = {each.pid: library_of(each) for each in found}
     users = [each for each in found if libraries[each.pid] or _driver_files(each)]
     unfenced = [each for each in users if not libraries[each.pid]]
     if as_json:
@@ -193,7 +193,7 @@ def _process_as_dict(
     }
 
 
-def _library_of(subject: process.Process) -> process.MappedFile | None:
+def library_of(subject: process.Process) -> process.MappedFile | None:
     """Our library by its name; or by its soname, where it lies in another limiter's place."""
     if file := subject.find(_LIBRARY):
         return file

@@ -8,12 +8,19 @@ from __future__ import annotations
 
 import ctypes
 import os
+import struct
 from dataclasses import dataclass
 
 _LIBRARY = "libnvidia-ml.so.1"
 _SUCCESS = 0
 _TEXT_BYTES = 96
 _TEMPERATURE_GPU = 0
+_MOST_PROCESSES = 4096
+_NO_FIGURE = (1 << 64) - 1
+# nvmlProcessInfo_t of _v2 and _v3: pid, bytes, two instances; of the same size in both.
+_PROCESS = struct.Struct("<I4xQ8x")
+# Clients of a multi-process server are in a list of their own.
+_LISTS = ("Compute", "MPSCompute", "Graphics")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +38,15 @@ class Reading:
     memory_used_bytes: int | None
     busy: float | None
     temperature: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """A process that uses a GPU, by the number that NVML has for it; None: bytes not told."""
+
+    pid: int
+    uuid: str
+    used_bytes: int | None
 
 
 class _Memory(ctypes.Structure):
@@ -74,6 +90,29 @@ class Nvml:
             if uuid is not None:
                 readings.append(self._device(index, uuid, handle))
         return tuple(readings)
+
+    def users(self) -> tuple[User, ...]:
+        """Every process on every GPU, each once for each GPU."""
+        found: dict[tuple[str, int], User] = {}
+        for reading in self.read():
+            handle = ctypes.c_void_p()
+            if self._ask("nvmlDeviceGetHandleByIndex_v2", reading.index, ctypes.byref(handle)):
+                for pid, used in self._listed(handle):
+                    known = used if used != _NO_FIGURE else None
+                    found[reading.uuid, pid] = User(pid, reading.uuid, known)
+        return tuple(found[key] for key in sorted(found))
+
+    def _listed(self, handle: ctypes.c_void_p) -> list[tuple[int, int]]:
+        pairs: list[tuple[int, int]] = []
+        for name in _LISTS:
+            buffer = ctypes.create_string_buffer(_PROCESS.size * _MOST_PROCESSES)
+            for version in ("_v3", "_v2"):
+                count = ctypes.c_uint(_MOST_PROCESSES)
+                function = f"nvmlDeviceGet{name}RunningProcesses{version}"
+                if self._ask(function, handle, ctypes.byref(count), buffer):
+                    pairs += _PROCESS.iter_unpack(buffer.raw[: _PROCESS.size * count.value])
+                    break
+        return pairs
 
     def _device(self, index: int, uuid: str, handle: ctypes.c_void_p) -> Reading:
         memory, busy, temperature = _Memory(), _Utilization(), ctypes.c_uint()

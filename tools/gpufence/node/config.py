@@ -125,7 +125,7 @@ def of_table(table: Mapping[str, Any]) -> Config:
     """
     given = dict(table)
     preset = given.pop("preset", None)
-    if preset is not None and preset not in PRESETS:
+    if preset is not None and preset not in list(PRESETS):
         raise _wrong(f"preset {preset!r} refused", f"there are {', '.join(PRESETS)}")
     if preset is None and not any(given.get(f"{kind}_resource") for kind in ("gpu", "memory")):
         preset = "gpufence"

@@ -1,0 +1,229 @@
+"""What `gpufence node check` does: asks NVML, the containers' files and /proc, and tells.
+
+Owns what is asked and how the answer looks; the verdict is bypass.py's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from gpufence import (
+    containers,
+    doctor,
+    locate,
+    metrics,
+    output_file,
+    process,
+    region,
+    sizes,
+    surroundings,
+)
+from gpufence.errors import ExitCode, ToolError, one_line
+from gpufence.gpus import Nvml
+from gpufence.people import People
+from gpufence.shared_file import Life
+
+from .bypass import Account, Bypass, Reason, Seen, judge
+
+# What is seen once may be a request that was granted between two of the questions.
+_AGAIN_SECONDS = 0.25
+
+
+def run(args: argparse.Namespace) -> ExitCode:
+    """Print a line for each process that goes around its limit.
+
+    Raises:
+        ToolError: exit 1, 3 or 4, as the command documents.
+    """
+    tolerance = _tolerance(args.tolerance)
+    nvml = Nvml.open()
+    if nvml is None:
+        raise ToolError(
+            what="nothing was checked",
+            why="there is no NVML, or no driver behind it",
+            fix="Run it where `nvidia-smi` works",
+            status=ExitCode.NO_DRIVER,
+        )
+    folders = _folders(args)
+    allowed = frozenset(args.allow or ())
+    seen, found = _look(nvml, folders, tolerance, allowed)
+    if found:
+        time.sleep(_AGAIN_SECONDS)
+        before = {(each.reason, each.seen.uuid, each.seen.pid) for each in found}
+        seen, again = _look(nvml, folders, tolerance, allowed)
+        found = tuple(e for e in again if (e.reason, e.seen.uuid, e.seen.pid) in before)
+    unreadable = sorted({each.pid for each in seen if each.fenced is None})
+    _tell(args, found, unreadable)
+    return ExitCode.CHECK_FAILED if found else ExitCode.OK
+
+
+def _tolerance(text: str) -> int:
+    try:
+        size = sizes.parse_size(text)
+        clause, fix = "is a part of a GPU", "Write 64MiB"
+    except sizes.TextError as error:
+        size, (clause, fix) = None, error.fault.value
+    if size is None or size.percent_of_device:
+        raise ToolError(
+            what=f"--tolerance '{sizes.quote(text)}' refused",
+            why=f"it {clause}",
+            fix=fix,
+            status=ExitCode.INVALID_LIMIT,
+        )
+    return size.amount
+
+
+def _folders(args: argparse.Namespace) -> tuple[Path, ...]:
+    """Where containers keep their ledgers: the agent's, and the usual or the given ones."""
+    given = [Path(each) for each in args.state_dir or ()] or containers.places(None)
+    own = sorted(Path(args.folder).glob("containers/*/state"))
+    return tuple(dict.fromkeys([*own, *given]))
+
+
+def _look(
+    nvml: Nvml, folders: Sequence[Path], tolerance: int, allowed: frozenset[str]
+) -> tuple[tuple[Seen, ...], tuple[Bypass, ...]]:
+    users = nvml.users()
+    accounts = _accounts(folders)
+    seen = tuple(_seen(each.pid, each.uuid, each.used_bytes) for each in users)
+    judged = [each for each in seen if each.command not in allowed]
+    return seen, judge(judged, accounts, tolerance)
+
+
+def _seen(pid: int, uuid: str, used_bytes: int | None) -> Seen:
+    try:
+        subject = process.read(pid)
+    except ToolError:
+        return Seen(pid, uuid, "", used_bytes, None)
+    command = one_line(subject.command)
+    file = doctor.library_of(subject)
+    if file is None:
+        return Seen(pid, uuid, command, used_bytes, False)
+    # A file of that name need not be ours; one that was replaced meanwhile cannot be looked at.
+    path = surroundings.Scene.of(subject).mapped(file.path)
+    return Seen(pid, uuid, command, used_bytes, file.deleted or _is_ours(path))
+
+
+def _is_ours(path: Path) -> bool:
+    try:
+        return locate.is_library(path)
+    except OSError:
+        return False
+
+
+def _accounts(folders: Sequence[Path]) -> list[Account]:
+    environment = containers.core_environment()
+    paths = dict.fromkeys(path for each in folders for path in region.find(environment, str(each)))
+    regions, problems = region.read_all(paths)
+    for problem in problems:
+        print(f"gpufence: {problem}", file=sys.stderr)
+    people = People()
+    return [
+        Account(
+            container=each.container,
+            uuid=device.uuid,
+            limit_bytes=device.limit_bytes,
+            granted={
+                pid: use.used_bytes
+                for use in device.uses
+                if use.owner.life is Life.ALIVE and (pid := people.look_up(use.owner).pid)
+            },
+            used_bytes=device.used_bytes,
+        )
+        for each in regions
+        for device in each.devices
+    ]
+
+
+def _tell(args: argparse.Namespace, found: Sequence[Bypass], unreadable: Sequence[int]) -> None:
+    for pid in unreadable:
+        print(
+            f"gpufence: process {pid} uses a GPU and cannot be looked into: run this as root, with "
+            "the machine's process numbers",
+            file=sys.stderr,
+        )
+    if args.textfile:
+        _write(Path(args.textfile), metrics.text(_families(found)))
+    if args.json:
+        listed = [_as_dict(each) for each in found]
+        told = {"schema": 1, "bypasses": listed, "unreadable": list(unreadable)}
+        print(json.dumps(told, indent=2))
+    elif args.metrics:
+        sys.stdout.write(metrics.text(_families(found)))
+    else:
+        for each in found:
+            print(_line(each))
+
+
+def _line(each: Bypass) -> str:
+    seen = each.seen
+    used = f"{seen.used_bytes >> 20} MiB" if seen.used_bytes is not None else "memory"
+    head = f"{seen.uuid}: process {seen.pid} ({seen.command}) has {used}"
+    if each.reason is Reason.UNFENCED:
+        return f"{head} without the library"
+    allowed = f"{(each.allowed_bytes or 0) >> 20} MiB"
+    if each.reason is Reason.UNACCOUNTED:
+        return f"{head}, of which {allowed} were granted to it in {each.container}"
+    return f"{head}, and {each.container} has more than its limit of {allowed}"
+
+
+def _as_dict(each: Bypass) -> dict[str, object]:
+    return {
+        "reason": each.reason.value,
+        "pid": each.seen.pid,
+        "uuid": each.seen.uuid,
+        "command": each.seen.command,
+        "container": each.container or None,
+        "used_bytes": each.seen.used_bytes,
+        "allowed_bytes": each.allowed_bytes,
+    }
+
+
+def _families(found: Sequence[Bypass]) -> list[metrics.Family]:
+    samples = tuple(
+        (
+            {
+                "UUID": each.seen.uuid,
+                "pid": str(each.seen.pid),
+                "command": each.seen.command,
+                "container": each.container,
+                "reason": each.reason.value,
+            },
+            float(each.seen.used_bytes or 0),
+        )
+        for each in found
+    )
+    counts = tuple(
+        ({"reason": reason.value}, float(sum(each.reason is reason for each in found)))
+        for reason in Reason
+    )
+    return [
+        metrics.Family(
+            "gpufence_node_bypass_processes",
+            "gauge",
+            "Processes that go around their limit.",
+            counts,
+        ),
+        metrics.Family(
+            "gpufence_node_bypass_bytes",
+            "gauge",
+            "GPU memory of a process that goes around its limit; 0 where it is not known.",
+            samples,
+        ),
+    ]
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        output_file.write(path, text)
+    except OSError as error:
+        raise ToolError(
+            what=f"cannot write {path}",
+            why=(error.strerror or "unwritable").lower(),
+            fix="Name a file in a folder that this user can write to",
+        ) from None

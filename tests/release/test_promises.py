@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from gpufence import yaml_text
+from gpufence import cli, yaml_text
 
 from .conftest import REPO
 
@@ -50,6 +50,13 @@ def test_the_changes_name_the_layouts_in_use() -> None:
 
     for name in re.findall(r"^\| `(gpufence-NAME\.\w+\d)", page, re.M):
         assert f"`{name}" in changes
+
+
+def test_the_changes_name_every_command() -> None:
+    changes = (REPO / "CHANGELOG.md").read_text(encoding="utf-8")
+
+    assert {name for name in cli.commands() if f"`{name}`" not in changes} == {"run"}
+    assert "`gpufence run`" in changes
 
 
 def test_a_releases_workflow_names_whole_versions_of_what_it_runs() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+from gpufence.gpus import User
 from gpufence.node.bypass import Account, Bypass, Reason, Seen, judge
 
 from .conftest import REPO
@@ -203,6 +204,45 @@ def test_what_the_files_hide_is_named(world: World) -> None:
 
     assert done.returncode == 5
     assert f"process {made.pid} (view_commands) has 1526 MiB, of which 600 MiB" in done.stdout
+
+
+def test_memory_that_a_dead_process_was_granted_allows_nobody_anything(world: World) -> None:
+    # Its slot still says so, and its number may be another process's by now.
+    dead = world.program("cuda 0", f"alloc {1000 * MIB}", fenced=True, GPUFENCE_MEMORY_LIMIT="4g")
+    dead.kill()
+    dead.wait()
+    free = world.program("cuda 0", fenced=False)
+
+    done = world.check()
+
+    assert (done.returncode, done.stdout.count("\n")) == (5, 1)
+    assert f"process {free.pid} " in done.stdout
+
+
+def test_who_is_seen_only_once_is_not_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    from argparse import Namespace
+
+    from gpufence.errors import ExitCode
+    from gpufence.node import check
+
+    asked: list[int] = []
+
+    class Nvml:
+        @classmethod
+        def open(cls) -> Nvml:
+            return cls()
+
+        def users(self) -> list[User]:
+            asked.append(1)
+            return [User(os.getpid(), GPU, 5)] if len(asked) == 1 else []
+
+    monkeypatch.setattr(check, "Nvml", Nvml)
+    chosen = {"tolerance": "1m", "state_dir": ["/nonexistent"], "folder": "/nonexistent"}
+    unset = dict.fromkeys(("allow", "textfile", "json", "metrics"))
+
+    status = check.run(Namespace(**chosen, **unset))
+
+    assert (status, len(asked)) == (ExitCode.OK, 2)
 
 
 def test_without_a_driver_nothing_is_checked(world: World) -> None:

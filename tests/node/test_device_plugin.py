@@ -118,16 +118,16 @@ def test_a_gpu_comes_by_nvidias_cdi_device_where_that_is_wanted(node: Node) -> N
     edits = {"deviceNodes": [{"path": "/dev/nvidia2"}], "env": ["NVIDIA_VISIBLE_DEVICES=void"]}
     cdi = Path(node.config["cdi_dir"])
     cdi.mkdir()
-    (cdi / "nvidia.json").write_text(
-        json.dumps(
-            {
-                "cdiVersion": "0.5.0",
-                "kind": "nvidia.com/gpu",
-                "devices": [{"name": LARGE, "containerEdits": edits}],
-                "containerEdits": {"deviceNodes": [{"path": "/dev/nvidiactl"}]},
-            }
-        )
-    )
+    document = {
+        "cdiVersion": "0.5.0",
+        "kind": "nvidia.com/gpu",
+        "devices": [{"name": LARGE, "containerEdits": edits}],
+        "containerEdits": {"deviceNodes": [{"path": "/dev/nvidiactl"}]},
+    }
+    old = {**document, "containerEdits": {"deviceNodes": [{"path": "/dev/old"}]}}
+    # A file that comes later wins, as with container engines.
+    (cdi / "a.json").write_text(json.dumps(old))
+    (cdi / "nvidia.json").write_text(json.dumps(document))
     node.config["expose"] = "cdi"
     node.start()
 

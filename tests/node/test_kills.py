@@ -209,6 +209,16 @@ def test_what_could_not_be_removed_is_removed_before_the_next_container_has_it(
     assert left.read_text() == "ns/second/main"
 
 
+def test_units_that_must_be_among_the_preferred_ones_are(tmp_path: Path) -> None:
+    story = Story(tmp_path / "agent", Killer())
+    story.run()
+    assert story.agent
+
+    found = story.agent.preferred("gpu", ["g10", "g9", "g5", "gf"], ["gf"], 3)
+
+    assert found == ["gf", "g5", "g9"]
+
+
 def test_agents_that_are_killed_at_random_moments_give_nothing_out_twice(node: Node) -> None:
     dice = random.Random(33)
     kubelet = node.kubelet

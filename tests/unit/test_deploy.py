@@ -12,7 +12,7 @@ from typing import Any
 import jsonschema
 import pytest
 from gpufence import cdi_spec, cli, options, yaml_text
-from gpufence.node import config
+from gpufence.node import config, slices
 
 HERE = Path(__file__).resolve().parent
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
@@ -119,8 +119,36 @@ def test_the_pod_mounts_what_the_preload_file_names() -> None:
     }
 
 
-def test_the_agents_manifest_starts_it_with_options_that_it_has() -> None:
-    (agent,) = read("k8s/agent.yaml")["spec"]["template"]["spec"]["containers"]
+def daemon_set(name: str) -> Any:  # noqa: ANN401 - a YAML document
+    """The agent's, alone or in a list with what it needs."""
+    document = read(name)
+    return next(each for each in document.get("items", [document]) if each["kind"] == "DaemonSet")
+
+
+def test_the_dra_drivers_daemon_set_is_what_kubernetes_allows() -> None:
+    as_kubernetes_has_it(daemon_set("k8s/dra.yaml"))
+
+
+def test_the_dra_driver_may_do_what_it_asks_for_and_no_more() -> None:
+    items = {each["kind"]: each for each in read("k8s/dra.yaml")["items"]}
+    (claims, published) = items["ClusterRole"]["rules"]
+    account = items["ServiceAccount"]["metadata"]["name"]
+
+    assert (claims["resources"], claims["verbs"]) == (["resourceclaims"], ["get"])
+    assert (published["resources"], published["verbs"]) == (
+        ["resourceslices"],
+        ["get", "create", "update"],
+    )
+    assert items["ClusterRoleBinding"]["subjects"][0]["name"] == account
+    assert items["ClusterRoleBinding"]["roleRef"]["name"] == "gpufence-dra"
+    assert items["DaemonSet"]["spec"]["template"]["spec"]["serviceAccountName"] == account
+    (selector,) = items["DeviceClass"]["spec"]["selectors"]
+    assert selector["cel"]["expression"] == f"device.driver == '{slices.DRIVER}'"
+
+
+@pytest.mark.parametrize("name", ["agent.yaml", "dra.yaml"])
+def test_the_agents_manifest_starts_it_with_options_that_it_has(name: str) -> None:
+    (agent,) = daemon_set(f"k8s/{name}")["spec"]["template"]["spec"]["containers"]
     program, *words = agent["command"]
     _, parser = cli.commands()[words[0]]
 
@@ -131,9 +159,18 @@ def test_the_agents_manifest_starts_it_with_options_that_it_has() -> None:
     assert str(chosen.config.parent) in {mount["mountPath"] for mount in agent["volumeMounts"]}
 
 
-def test_the_agents_manifest_mounts_its_folders_under_their_own_paths() -> None:
+@pytest.mark.parametrize(
+    ("name", "keys"),
+    [
+        ("agent.yaml", ("folder", "cdi_dir", "plugin_dir", "pod_resources")),
+        ("dra.yaml", ("folder", "cdi_dir", "plugins_dir", "registry_dir")),
+    ],
+)
+def test_the_agents_manifest_mounts_its_folders_under_their_own_paths(
+    name: str, keys: tuple[str, ...]
+) -> None:
     # What the agent tells the kubelet are paths of the host.
-    spec = read("k8s/agent.yaml")["spec"]["template"]["spec"]
+    spec = daemon_set(f"k8s/{name}")["spec"]["template"]["spec"]
     hosts = {each["name"]: each["hostPath"]["path"] for each in spec["volumes"][1:]}
     (agent,) = spec["containers"]
     mounted = {
@@ -142,10 +179,10 @@ def test_the_agents_manifest_mounts_its_folders_under_their_own_paths() -> None:
         if mount["name"] in hosts
     }
     made = config.Config()
-    pods = str(Path(made.pod_resources).parent)
+    needed = {getattr(made, key).removesuffix("/kubelet.sock") for key in keys}
 
     assert mounted == {path: path for path in mounted}
-    assert {made.folder, made.cdi_dir, made.plugin_dir, pods} <= set(mounted)
+    assert needed <= set(mounted)
     assert made.node_dir in hosts.values()
 
 

@@ -25,7 +25,7 @@ ONLY_HOME = {
 SCREEN = "gpufence/top_app.py"
 # So it is with the agent, which speaks with the kubelet: only what imports it lazily starts it.
 AGENT = {"google": "gpufence/node/messages.py", "grpc": "gpufence/node/wire.py"}
-AGENT_FILES = ("agent", "messages", "plugin", "wire")
+AGENT_FILES = ("agent", "dra", "messages", "plugin", "wire")
 
 
 def modules(package: str) -> list[Path]:

@@ -90,7 +90,7 @@ def build(
             "name": name,
             "containerEdits": {
                 "env": [f"{key}={text}" for key, text in variables.items()],
-                "mounts": [_bind(limits_file(source.limits, kind, name), LIMITS_PATH, "ro")],
+                "mounts": [bind(limits_file(source.limits, kind, name), LIMITS_PATH, "ro")],
             },
         }
         for name, variables in profiles.items()
@@ -108,12 +108,12 @@ def build(
 
 
 def _mounts(source: Source) -> Iterator[dict[str, object]]:
-    yield _bind(source.library, LIBRARY_PATH, "ro")
+    yield bind(source.library, LIBRARY_PATH, "ro")
     if source.addpath is not None:
-        yield _bind(source.addpath, ADDPATH_PATH, "ro")
-    yield _bind(source.preload, PRELOAD_PATH, "ro")
+        yield bind(source.addpath, ADDPATH_PATH, "ro")
+    yield bind(source.preload, PRELOAD_PATH, "ro")
     if source.state is not None:
-        yield _bind(source.state, STATE_PATH, "rw", "noexec")
+        yield bind(source.state, STATE_PATH, "rw", "noexec")
     else:
         options = ["nosuid", "nodev", "noexec", "mode=1777", "size=64m"]
         yield {
@@ -123,10 +123,11 @@ def _mounts(source: Source) -> Iterator[dict[str, object]]:
             "options": options,
         }
     if source.node is not None:
-        yield _bind(source.node, NODE_PATH, "rw", "noexec")
+        yield bind(source.node, NODE_PATH, "rw", "noexec")
 
 
-def _bind(host: str, container: str, *options: str) -> dict[str, object]:
+def bind(host: str, container: str, *options: str) -> dict[str, object]:
+    """A mount of a path of the host; `options` beside those that every one has."""
     return {
         "hostPath": host,
         "containerPath": container,

@@ -18,7 +18,7 @@ from typing import Any, TextIO
 
 from gpufence.errors import ToolError
 
-from . import messages, plugin, wire
+from . import checkpoint, claims, desk, dra, messages, plugin, wire
 from .boxes import Boxes
 from .config import Config
 from .desk import Desk, Listed
@@ -89,29 +89,47 @@ def run(config: Config, library: str, preload: str) -> None:
     folder = Path(config.folder)
     folder.mkdir(parents=True, exist_ok=True)
     with _only_one(folder):
-        kubelet = Kubelet(config)
-        desk = _desk(config, gpus, library, preload, kubelet)
-        desk.open()
-        for kind in desk.kinds:
-            desk.units(kind)  # too many are refused before anybody hears of them
+        boxes = Boxes(
+            folder=folder,
+            cdi_dir=Path(config.cdi_dir),
+            node_dir=config.node_dir,
+            library=library,
+            preload=preload,
+            expose=config.expose,
+            mounts_by_cdi=config.interface == "dra",
+        )
         stopped = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stopped.set())
-        while not stopped.is_set():
-            _meet(desk, kubelet, stopped)
+        if config.interface == "dra":
+            _is_free_of(folder / desk.CHECKPOINT)
+            dra.run(config, gpus, boxes, stopped)
+        else:
+            _is_free_of(folder / claims.CHECKPOINT)
+            _serve(config, gpus, boxes, stopped)
 
 
-def _desk(
-    config: Config, gpus: tuple[Gpu, ...], library: str, preload: str, kubelet: Kubelet
-) -> Desk:
-    boxes = Boxes(
-        folder=Path(config.folder),
-        cdi_dir=Path(config.cdi_dir),
-        node_dir=config.node_dir,
-        library=library,
-        preload=preload,
-        expose=config.expose,
-    )
+def _is_free_of(path: Path) -> None:
+    """Refuse a folder in which the other interface has given something out."""
+    if checkpoint.read(path):
+        raise ToolError(
+            what=f"'{path.parent}' refused",
+            why="containers there have GPUs by the other interface",
+            fix="Drain the node of pods with GPUs, then remove the folder",
+        )
+
+
+def _serve(config: Config, gpus: tuple[Gpu, ...], boxes: Boxes, stopped: threading.Event) -> None:
+    kubelet = Kubelet(config)
+    made = _desk(config, gpus, boxes, kubelet)
+    made.open()
+    for kind in made.kinds:
+        made.units(kind)  # too many are refused before anybody hears of them
+    while not stopped.is_set():
+        _meet(made, kubelet, stopped)
+
+
+def _desk(config: Config, gpus: tuple[Gpu, ...], boxes: Boxes, kubelet: Kubelet) -> Desk:
     made = Desk(config, gpus, boxes, lambda: kubelet.containers(made.kinds), kubelet.settled)
     return made
 
@@ -131,23 +149,23 @@ def _only_one(folder: Path) -> TextIO:
     return file
 
 
-def _meet(desk: Desk, kubelet: Kubelet, stopped: threading.Event) -> None:
+def _meet(here: Desk, kubelet: Kubelet, stopped: threading.Event) -> None:
     """Serve and register, until the kubelet is another one or the agent has to stop."""
     identity = _awaited(kubelet, stopped)
     if identity is None:
         return
     over = threading.Event()
-    sockets = {kind: Path(desk.config.plugin_dir) / f"gpufence-{kind}.sock" for kind in desk.kinds}
+    sockets = {kind: Path(here.config.plugin_dir) / f"gpufence-{kind}.sock" for kind in here.kinds}
     servers = []
     try:
         for kind, path in sockets.items():
-            handlers = plugin.Plugin(desk, kind, over).handlers()
+            handlers = plugin.Plugin(here, kind, over).handlers()
             servers.append(wire.serve(path, {messages.DEVICE_PLUGIN: handlers}))
-        if not all(_registered(kubelet, desk.kinds[kind], sockets[kind]) for kind in sockets):
+        if not all(_registered(kubelet, here.kinds[kind], sockets[kind]) for kind in sockets):
             stopped.wait(_POLL_SECONDS)
             return
         kubelet.identity, kubelet.met_at = identity, kubelet.clock()
-        print(f"gpufence: registered {', '.join(desk.kinds.values())}", file=sys.stderr, flush=True)
+        print(f"gpufence: registered {', '.join(here.kinds.values())}", file=sys.stderr, flush=True)
         while not stopped.wait(_POLL_SECONDS):
             # A kubelet that starts makes its socket anew, and removes everybody's.
             if kubelet.now() != identity or not all(map(os.path.exists, sockets.values())):

@@ -28,7 +28,10 @@ _MOST_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Boxes:
-    """Where everything is. `expose` is how a container gets its GPU, as in the configuration."""
+    """Where everything is. `expose` is how a container gets its GPU, as in the configuration.
+
+    `mounts_by_cdi`: the CDI file has the mounts, too, because nobody else makes them.
+    """
 
     folder: Path
     cdi_dir: Path
@@ -36,6 +39,7 @@ class Boxes:
     library: str
     preload: str
     expose: str
+    mounts_by_cdi: bool = False
 
     def path(self, key: str) -> Path:
         """A container's folder on the host."""
@@ -80,6 +84,11 @@ class Boxes:
             f"{name}={text}" for name, text in {**variables, **self._gpu_variables(grant)}.items()
         ]
         edits: dict[str, Any] = {"env": [*env, f"GPUFENCE_NODE_DIR={cdi_spec.NODE_PATH}"]}
+        if self.mounts_by_cdi:
+            edits["mounts"] = [
+                cdi_spec.bind(outside, inside, *(["ro"] if read_only else ["rw", "noexec"]))
+                for inside, outside, read_only in self.mounts(grant.key)
+            ]
         if self.expose == "cdi":
             edits = _merged(edits, *_nvidia_edits(self.cdi_dir, grant.gpus))
         device = {"name": grant.key, "containerEdits": edits}

@@ -48,8 +48,14 @@ PRESETS: dict[str, dict[str, str]] = {
     },
 }
 _RESOURCE = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?/[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
-_CHOICES = {"policy": ("spread", "pack"), "expose": ("environment", "cdi")}
-_FOLDERS = ("plugin_dir", "pod_resources", "folder", "cdi_dir", "node_dir")
+_CHOICES = {
+    "interface": ("device-plugin", "dra"),
+    "policy": ("spread", "pack"),
+    "expose": ("environment", "cdi"),
+}
+_FOLDERS = ("plugin_dir", "pod_resources", "plugins_dir", "registry_dir", "folder", "cdi_dir",
+            "node_dir")  # fmt: skip
+_NODE = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 _MOST_SLOTS = 1000
 _MOST_BYTES = 1 << 20
 
@@ -62,6 +68,7 @@ class Config:
     `gpus` is None where NVML is asked.
     """
 
+    interface: str = "device-plugin"
     gpu_resource: str = ""
     memory_resource: str = ""
     core_resource: str = ""
@@ -73,6 +80,10 @@ class Config:
     expose: str = "environment"
     plugin_dir: str = "/var/lib/kubelet/device-plugins"
     pod_resources: str = "/var/lib/kubelet/pod-resources/kubelet.sock"
+    plugins_dir: str = "/var/lib/kubelet/plugins"
+    registry_dir: str = "/var/lib/kubelet/plugins_registry"
+    api_server: str = ""
+    node_name: str = ""
     folder: str = "/var/lib/gpufence/node"
     cdi_dir: str = "/var/run/cdi"
     node_dir: str = "/run/gpufence-node"
@@ -155,6 +166,10 @@ def _checked(key: str, value: Any) -> Any:  # noqa: ANN401 - of any key
         _require(key, value, value in _CHOICES[key])
     elif key in _FOLDERS:
         _require(key, value, isinstance(value, str) and value.startswith("/"))
+    elif key == "api_server":
+        _require(key, value, isinstance(value, str))
+    elif key == "node_name":
+        _require(key, value, isinstance(value, str) and bool(_NODE.fullmatch(value)))
     elif key == "settle_seconds":
         _require(key, value, isinstance(value, int | float) and 0 <= value <= 3600)
     else:

@@ -22,7 +22,7 @@ from .boxes import Boxes
 from .config import Config
 from .gpus import Gpu
 
-_CHECKPOINT = "grants.json"
+CHECKPOINT = "grants.json"
 # The kubelet takes messages of 4 MiB. A unit is its name, "Healthy", and three tags with lengths.
 _LONGEST_LIST = 4 << 20
 _UNIT_BYTES = 16
@@ -222,7 +222,7 @@ class Desk:
 
     @property
     def _path(self) -> Path:
-        return self.boxes.folder / _CHECKPOINT
+        return self.boxes.folder / CHECKPOINT
 
 
 def _number(unit: str) -> tuple[int, str]:

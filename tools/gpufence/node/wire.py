@@ -21,6 +21,7 @@ from . import messages
 # The kubelet's list of pods names every unit of every container.
 _LONGEST_ANSWER = 256 << 20
 _CALL_SECONDS = 10.0
+_LONGEST_PATH = 107  # sun_path of <sys/un.h>, less its end
 _THREADS = 16
 
 Handler = Callable[[Any, Any], Any]
@@ -52,6 +53,8 @@ def serve(path: Path, services: Mapping[str, Mapping[str, Handler]]) -> grpc.Ser
         generic = grpc.method_handlers_generic_handler(service, methods)
         server.add_generic_rpc_handlers((generic,))
     problem = "its folder cannot be written to"
+    if len(os.fsencode(path)) > _LONGEST_PATH:
+        problem = f"a socket's path is not longer than {_LONGEST_PATH} bytes"
     try:
         path.unlink(missing_ok=True)
         bound = server.add_insecure_port(f"unix:{path}")

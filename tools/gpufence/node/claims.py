@@ -1,0 +1,139 @@
+"""What a DRA agent does for each claim: prepares it once, and takes it back.
+
+The scheduler has chosen; the agent checks that nothing is given out twice all the same, since only
+it knows what it has prepared. Owns the checkpoint of claims; must not know gRPC.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gpufence.errors import ToolError, one_line
+
+from . import book, checkpoint, slices
+from .book import Grant
+from .boxes import Boxes
+from .gpus import Gpu
+from .slices import Share
+
+CHECKPOINT = "claims.json"
+_UID = re.compile(r"[0-9A-Za-z](?:[0-9A-Za-z-]{0,62}[0-9A-Za-z])?")
+_MOST_CLAIMS = 1000  # of a GPU; the scheduler sets the bound, by what they take
+
+
+@dataclass(slots=True)
+class Claims:
+    """Every claim that is prepared on this node. `fetch` asks the API server for one."""
+
+    gpus: tuple[Gpu, ...]
+    boxes: Boxes
+    fetch: Callable[[str, str], dict[str, Any] | None]
+    grants: dict[str, Grant] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def open(self) -> None:
+        """Read the checkpoint, and remove what an agent that was killed left behind.
+
+        Raises:
+            ToolError: exit 1, when it is damaged or does not fit this node's GPUs.
+        """
+        self.grants = checkpoint.read(self._path)
+        known = {gpu.uuid for gpu in self.gpus}
+        strange = [u for grant in self.grants.values() for u in grant.gpus if u not in known]
+        problems = book.overbooked(self.gpus, self.grants.values(), _MOST_CLAIMS)
+        if strange or problems:
+            raise ToolError(
+                what=f"checkpoint '{self._path}' refused",
+                why=problems[0] if problems else f"it has {strange[0]}, which the node has not",
+                fix="Drain the node of pods with GPUs, then remove the file",
+            )
+        for key in sorted(self.boxes.keys() - set(self.grants)):
+            self.boxes.empty(key)
+
+    def prepare(self, namespace: str, name: str, uid: str) -> list[tuple[Share, str]]:
+        """Have a claim's files in place: its shares, each with its CDI device.
+
+        The same answer again, however often it is asked.
+
+        Raises:
+            ToolError: exit 1, the claim is not ours, or more than is left.
+        """
+        owner = f"{namespace}/{name}"
+        key = _key(uid)
+        with self._lock:
+            found = self.fetch(namespace, name)
+            if found is None:
+                raise ToolError(
+                    what=f"claim {owner} not prepared",
+                    why="the API server has none of this name",
+                    fix="Delete the pod",
+                )
+            shares = slices.shares_of(found, uid)
+            grant = self._grant(key, owner, shares)
+            if self.grants.get(key) != grant:
+                self._keep({**self.grants, key: grant})
+                self.boxes.empty(key)
+                _tell(f"{owner} has {grant.memory_bytes >> 20} MiB of {', '.join(grant.gpus)}")
+            self.boxes.fill(grant)
+            return [(share, self.boxes.device(key)) for share in shares]
+
+    def unprepare(self, uid: str) -> None:
+        """Take a claim's files back; one that nobody prepared is taken back, too."""
+        key = _key(uid)
+        with self._lock:
+            if key in self.grants:
+                _tell(f"{self.grants[key].owner} is over")
+                self._keep({k: grant for k, grant in self.grants.items() if k != key})
+            self.boxes.empty(key)
+
+    def _grant(self, key: str, owner: str, shares: tuple[Share, ...]) -> Grant:
+        by_device = {slices.device_of(gpu): gpu for gpu in self.gpus}
+        memory, cores = slices.amounts_of(shares, owner)
+        names = [share.device for share in shares]
+        strange = [name for name in names if name not in by_device]
+        if strange or len(set(names)) < len(names):
+            raise ToolError(
+                what=f"claim {owner} not prepared",
+                why=f"this node has no GPU '{strange[0]}'" if strange else "it has a GPU twice",
+                fix="Make the claim anew",
+            )
+        gpus = tuple(by_device[name].uuid for name in names)
+        made = Grant(key, owner, {}, gpus, memory, cores)
+        problems = book.overbooked(self.gpus, [*self._others(key), made], _MOST_CLAIMS)
+        if problems:
+            raise ToolError(
+                what=f"claim {owner} not prepared",
+                why=f"too much would be given out: {problems[0]}",
+                fix="It is prepared when other claims are over; see `kubectl get resourceclaims`",
+            )
+        return made
+
+    def _others(self, key: str) -> list[Grant]:
+        return [grant for k, grant in self.grants.items() if k != key]
+
+    def _keep(self, grants: dict[str, Grant]) -> None:
+        checkpoint.write(self._path, grants.values())
+        self.grants = grants
+
+    @property
+    def _path(self) -> Path:
+        return self.boxes.folder / CHECKPOINT
+
+
+def _key(uid: str) -> str:
+    """What a claim's folder and CDI device are called."""
+    if not _UID.fullmatch(uid):
+        raise ToolError(
+            what=f"claim '{uid[:80]}' refused", why="that is no UID", fix="Make the claim anew"
+        )
+    return f"claim-{uid}"
+
+
+def _tell(text: str) -> None:
+    print(f"gpufence: {one_line(text)}", file=sys.stderr, flush=True)

@@ -1,0 +1,151 @@
+"""The DRA plugin of the kubelet (v1): registration, claims prepared and taken back.
+
+Owns sockets' places and messages; must not know what is given out. Imported only when it runs.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from gpufence.errors import ToolError, one_line
+
+from . import api, messages, slices, wire
+from .boxes import Boxes
+from .claims import Claims
+from .config import Config
+from .gpus import Gpu
+from .wire import Handler
+
+_POLL_SECONDS = 0.5
+_PUBLISH_SECONDS = 30.0
+_VERSIONS = ["v1.DRAPlugin"]
+
+
+class Plugin:
+    """Answers the kubelet for one driver."""
+
+    def __init__(self, claims: Claims, endpoint: Path) -> None:
+        self._claims = claims
+        self._endpoint = endpoint
+        self._known = messages.load(messages.package_of(messages.DRA_PLUGIN))
+        self._registration = messages.load(messages.package_of(messages.PLUGIN_REGISTRATION))
+
+    def handlers(self) -> dict[str, Handler]:
+        """Of the plugin's own socket, by method."""
+        return {"NodePrepareResources": self._prepare, "NodeUnprepareResources": self._unprepare}
+
+    def registration(self) -> dict[str, Handler]:
+        """Of the socket by which the kubelet finds it."""
+        return {"GetInfo": self._info, "NotifyRegistrationStatus": self._status}
+
+    def _info(self, request: Any, context: Any) -> Any:  # noqa: ANN401 - messages are untyped
+        return self._registration["PluginInfo"](
+            type="DRAPlugin",
+            name=slices.DRIVER,
+            endpoint=str(self._endpoint),
+            supported_versions=_VERSIONS,
+        )
+
+    def _status(self, request: Any, context: Any) -> Any:  # noqa: ANN401
+        done = request.plugin_registered
+        told = "registered" if done else f"not registered: {one_line(request.error)}"
+        print(f"gpufence: {slices.DRIVER} is {told}", file=sys.stderr, flush=True)
+        return self._registration["RegistrationStatusResponse"]()
+
+    def _prepare(self, request: Any, context: Any) -> Any:  # noqa: ANN401
+        answer = self._known["NodePrepareResourcesResponse"]()
+        for claim in request.claims:
+            told = answer.claims[claim.uid]
+            # One claim's failure is not another's.
+            try:
+                prepared = self._claims.prepare(claim.namespace, claim.name, claim.uid)
+            except (ToolError, OSError) as error:
+                told.error = _said(error)
+                continue
+            for share, device in prepared:
+                told.devices.add(
+                    request_names=[share.request],
+                    pool_name=share.pool,
+                    device_name=share.device,
+                    cdi_device_ids=[device],
+                )
+        return answer
+
+    def _unprepare(self, request: Any, context: Any) -> Any:  # noqa: ANN401
+        answer = self._known["NodeUnprepareResourcesResponse"]()
+        for claim in request.claims:
+            told = answer.claims[claim.uid]
+            try:
+                self._claims.unprepare(claim.uid)
+            except (ToolError, OSError) as error:
+                told.error = _said(error)
+        return answer
+
+
+def run(config: Config, gpus: tuple[Gpu, ...], boxes: Boxes, stopped: threading.Event) -> None:
+    """Serve until `stopped` is set.
+
+    Raises:
+        ToolError: 1 or 2, as `gpufence node` documents.
+    """
+    server = api.connect(config.api_server)
+    claims = Claims(gpus, boxes, server.claim)
+    claims.open()
+    made = slices.slice_of(node_name(config), gpus)
+    publishing = threading.Thread(target=_publish, args=(server, made, stopped), daemon=True)
+    publishing.start()
+    while not stopped.is_set():
+        _serve(config, claims, stopped)
+
+
+def node_name(config: Config) -> str:
+    """The configured one, else the variable NODE_NAME, else the machine's."""
+    return config.node_name or os.environ.get("NODE_NAME", "") or socket.gethostname().lower()
+
+
+def _publish(server: api.Api, made: dict[str, Any], stopped: threading.Event) -> None:
+    """Have the slice published, and again where somebody removes it: the kubelet does so at times.
+
+    A failure is told once, until another one comes.
+    """
+    told = ""
+    while not stopped.is_set():
+        try:
+            server.publish(made)
+            told = ""
+        except ToolError as error:
+            if str(error) != told:
+                print(f"gpufence: {error}", file=sys.stderr, flush=True)
+            told = str(error)
+        stopped.wait(_PUBLISH_SECONDS if not told else 1)
+
+
+def _serve(config: Config, claims: Claims, stopped: threading.Event) -> None:
+    """Until the agent has to stop, or somebody removes a socket."""
+    endpoint = Path(config.plugins_dir) / slices.DRIVER / "dra.sock"
+    found_by = Path(config.registry_dir) / f"{slices.DRIVER}-reg.sock"
+    endpoint.parent.mkdir(parents=True, exist_ok=True)
+    plugin = Plugin(claims, endpoint)
+    servers = [wire.serve(endpoint, {messages.DRA_PLUGIN: plugin.handlers()})]
+    try:
+        # The kubelet looks for it, so the other socket listens already.
+        services = {messages.PLUGIN_REGISTRATION: plugin.registration()}
+        servers.append(wire.serve(found_by, services))
+        while not stopped.wait(_POLL_SECONDS) and endpoint.exists() and found_by.exists():
+            pass
+    finally:
+        for path in (found_by, endpoint):
+            path.unlink(missing_ok=True)
+        for each in servers:
+            each.stop(grace=1).wait()
+
+
+def _said(error: Exception) -> str:
+    text = one_line(str(error))
+    print(f"gpufence: {text}", file=sys.stderr, flush=True)
+    return text

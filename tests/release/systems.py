@@ -1,9 +1,10 @@
-"""A release's library in other systems: Debian 11, 12 and 13, and a program of musl.
+"""A release's library in other systems: Debian 11, 12 and 13, a program of musl, and aarch64.
 
     python -m tests.release.systems RELEASE DIR
 
 In each system /etc/ld.so.preload names the library and /etc/gpufence/gpufence.conf has the limit,
 as in a container. Programs run by chroot in mounts of their own, with an empty environment.
+Where qemu-aarch64-static is installed, the aarch64 library runs under it in a Debian 12.
 Prints a line for each check. Exit status: 0 all are as promised, 1 one is not, 2 usage, 3 no system
 can be had here.
 """
@@ -31,6 +32,10 @@ _INSIDE = """
 mount -t proc proc "$0/proc" && mount --rbind /dev "$0/dev" && mount -t tmpfs tmpfs "$0/run" &&
 mount -t tmpfs tmpfs "$0/dev/shm" && mkdir -m 1777 "$0/run/gpufence" && exec chroot "$0" "$@"
 """
+# The emulator keeps a word for each page of its address space, and the simulated driver reserves as
+# much of that as it may: without a bound the machine's memory would go.
+_EMULATOR = "qemu-aarch64-static"
+_EMULATED_KIB = 300 << 20
 _MUSL = '#include <stdio.h>\nint main(void) { return puts("ran") < 0; }\n'
 
 Done = subprocess.CompletedProcess[str]
@@ -44,6 +49,7 @@ def main(release: Path, folder: Path) -> int:
     """Returns the exit status."""
     try:
         made = [(suite, system(folder, suite)) for suite in SUITES]
+        other = foreign(folder) if shutil.which(_EMULATOR) else None
     except UnavailableError as error:
         print(f"ci/systems: skipped: {error}", file=sys.stderr)
         return 3
@@ -54,6 +60,13 @@ def main(release: Path, folder: Path) -> int:
         for name, problem in checks(root):
             broken += bool(problem)
             print(f"{suite:10}{name:28}{problem or 'as promised'}", flush=True)
+    if other:
+        (wheel,) = release.glob("*manylinux2014_aarch64.whl")
+        furnish(other, wheel)
+        for way in guest.WAYS:
+            problem = told(emulated(other, *_guest(way)))
+            broken += bool(problem)
+            print(f"{'aarch64':10}{'memory, ' + way:28}{problem or 'as promised'}", flush=True)
     return 1 if broken else 0
 
 
@@ -70,17 +83,29 @@ def system(folder: Path, suite: str) -> Path:
         raise UnavailableError("only root can make systems, with debootstrap")
     shutil.rmtree(root, ignore_errors=True)
     root.parent.mkdir(parents=True, exist_ok=True)
-    told = subprocess.run(
-        ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"],
-        capture_output=True, text=True, check=False,
-    ).stdout.split()  # fmt: skip
-    mirrors = [each for each in told if each.rstrip("/").endswith("/debian")]
-    if not mirrors:
-        raise UnavailableError("apt of this machine has no archive of Debian")
-    words = ["debootstrap", "--variant=minbase", "--include=python3,musl", suite, root, mirrors[0]]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise UnavailableError(f"debootstrap {suite}: {(done.stdout or 'failed').splitlines()[-1]}")
+    what = ("--variant=minbase", "--include=python3,musl")
+    _bootstrap(["debootstrap", *what, suite, root, _mirror()])
+    (root / "made").touch()
+    return root
+
+
+def foreign(folder: Path) -> Path:
+    """A Debian 12 of aarch64: its packages unpacked, and no script of theirs run.
+
+    Raises:
+        UnavailableError: as for system().
+    """
+    root = folder.resolve() / "aarch64"
+    if (root / "made").exists():
+        return root
+    shutil.rmtree(root, ignore_errors=True)
+    what = ("--arch=arm64", "--foreign", "--variant=minbase", "--include=python3")
+    _bootstrap(["debootstrap", *what, "bookworm", root, _mirror()])
+    for package in sorted((root / "var/cache/apt/archives").glob("*.deb")):
+        subprocess.run(["dpkg-deb", "--extract", package, root], check=True)
+    found = shutil.which(_EMULATOR)
+    assert found
+    shutil.copy(found, root / _EMULATOR)
     (root / "made").touch()
     return root
 
@@ -130,7 +155,36 @@ def inside(root: Path, *words: str, env: tuple[str, ...] = _ENVIRONMENT) -> Done
     )
 
 
+def emulated(root: Path, *words: str) -> Done:
+    """As inside(), a program of aarch64. It can start no other one."""
+    bound = f"ulimit -v {_EMULATED_KIB} && {_INSIDE}"
+    variables = ("-E", f"LD_LIBRARY_PATH=/{_PLACE}/gpufence/sim")
+    command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", bound, root]
+    return subprocess.run(
+        [*command, f"/{_EMULATOR}", *variables, f"/usr/bin/{words[0]}", "-S", *words[1:]],
+        env={"PATH": "/usr/sbin:/usr/bin:/bin"},
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+
+
 # Implementation.
+
+
+def _mirror() -> str:
+    """The archive that this machine's apt uses."""
+    command = ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"]
+    told = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
+    mirrors = [each for each in told if each.rstrip("/").endswith("/debian")]
+    if not mirrors:
+        raise UnavailableError("apt of this machine has no archive of Debian")
+    return mirrors[0]
+
+
+def _bootstrap(words: list[str | Path]) -> None:
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        last = (done.stdout or "it failed").splitlines()[-1]
+        raise UnavailableError(f"debootstrap: {last}")
 
 
 def _guest(*words: str) -> tuple[str, ...]:

@@ -6,6 +6,8 @@ The kubelet is played over real unix sockets (kubelet.py).
 from __future__ import annotations
 
 import json
+import socket
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import grpc
@@ -97,8 +99,8 @@ def test_a_container_that_never_started_has_no_gpu(node: Node) -> None:
 
     container = node.kubelet.admit("ml/train/main", hami(3000))
 
-    told = [answer for answer in container.answers.values() if answer.envs or answer.annotations]
-    assert told == []
+    told = [dict(answer.envs) for answer in container.answers.values() if answer.envs]
+    assert told == [{"NVIDIA_VISIBLE_DEVICES": "void"}]
     assert list(Path(node.config["cdi_dir"]).glob("*")) == []
 
 
@@ -342,6 +344,49 @@ def test_units_that_there_are_not_are_refused(node: Node) -> None:
         assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
 
     node.kubelet.allocate("nvidia.com/gpu", ["g1d"])
+
+
+def test_a_list_that_a_kubelet_could_not_read_is_refused(node: Node) -> None:
+    # Just below the limit the kubelet, which takes 4 MiB, reads it (kubelet.py does as it does).
+    node.config["gpus"] = [{"uuid": FIRST, "memory": "215GiB"}]
+    node.start()
+    assert len(node.kubelet.units("nvidia.com/gpumem")) == 215 << 10
+    assert node.end() == 0
+
+    node.config["gpus"] = [{"uuid": FIRST, "memory": "225GiB"}]
+    node.launch()
+
+    assert node.process
+    assert node.process.wait(20) == 2
+    assert "230400 units of it are more than a kubelet reads" in node.said.read_text()
+
+
+def test_who_speaks_no_grpc_keeps_nobody_from_being_served(node: Node) -> None:
+    node.start()
+    path = str(node.kubelet.folder / node.kubelet.registered["nvidia.com/gpu"].endpoint)
+    with ExitStack() as stack:
+        for number in range(100):
+            other = stack.enter_context(socket.socket(socket.AF_UNIX))
+            other.connect(path)
+            if number % 3:
+                with suppress(OSError):
+                    other.sendall(b"GET / HTTP/1.1\r\n\r\n" if number % 2 else bytes(5000))
+
+        node.kubelet.admit("ml/train/main", hami(3000))
+        node.kubelet.begin("ml/train/main")
+
+    assert node.held("ml/train/main") == ((LARGE,), 3000 * MIB, 0)
+
+
+def test_nobody_but_the_agents_user_may_speak_with_it(node: Node) -> None:
+    node.start()
+
+    modes = [
+        (node.kubelet.folder / request.endpoint).stat().st_mode & 0o777
+        for request in node.kubelet.registered.values()
+    ]
+
+    assert modes == [0o600] * 3
 
 
 def test_what_a_killed_agent_left_behind_is_removed(node: Node) -> None:

@@ -25,7 +25,7 @@ from .gpus import Gpu
 CHECKPOINT = "grants.json"
 # The kubelet takes messages of 4 MiB. A unit is its name, "Healthy", and three tags with lengths.
 _LONGEST_LIST = 4 << 20
-_UNIT_BYTES = 16
+_UNIT_BYTES = 13
 _PREFIXES = {"gpu": "g", "memory": "m", "cores": "c"}
 
 

@@ -71,6 +71,9 @@ class Plugin:
             for inside, outside, read_only in boxes.mounts(key):
                 told.mounts.add(container_path=inside, host_path=outside, read_only=read_only)
             told.cdi_devices.add(name=boxes.device(key))
+            # An image may ask for every GPU, which the CDI device sets right. Where nobody reads
+            # CDI files, the container has none.
+            told.envs["NVIDIA_VISIBLE_DEVICES"] = "void"
         return answer
 
     def _start(self, request: Any, context: Any) -> Any:  # noqa: ANN401

@@ -1,0 +1,76 @@
+"""A container as `gpufence node serve` makes it, with the real library: it is held to its grant.
+
+The kubelet's part of it, which mounts what the agent answers, is played here.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gpufence import locate
+from gpufence.node.book import Grant
+from gpufence.node.boxes import Boxes
+
+from .conftest import Sim
+from .test_container import NOBODY, OUT_OF_MEMORY, Box, box_of, cleared
+from .test_views import GIB
+
+LIMIT = GIB
+
+
+@pytest.fixture(params=["device-plugin", "dra"])
+def box(request: pytest.FixtureRequest, bare: Sim, tmp_path: Path) -> Box:
+    """A container that has 1 GiB of a GPU, by either interface of the agent."""
+    library = bare.build / "lib" / "libgpufence.so"
+    turns = tmp_path / "turns"
+    turns.mkdir()
+    turns.chmod(0o1777)
+    boxes = Boxes(
+        folder=tmp_path / "agent",
+        cdi_dir=tmp_path / "cdi",
+        node_dir=str(turns),
+        library=str(library),
+        preload=str(locate.preload_file(library, with_addpath=False)),
+        expose="environment",
+        mounts_by_cdi=request.param == "dra",
+    )
+    boxes.fill(Grant("g0", "ml/train/main", {}, ("GPU-x",), LIMIT, 50))
+    (path,) = boxes.cdi_dir.glob("*.json")
+    document: Any = json.loads(path.read_text())
+    mounted_by_kubelet = [
+        {"hostPath": outside, "containerPath": inside, "options": ["ro" if read_only else "rw"]}
+        for inside, outside, read_only in boxes.mounts("g0")
+    ]
+    by_kubelet = mounted_by_kubelet if request.param == "device-plugin" else []
+    document["containerEdits"] = {"mounts": by_kubelet}
+    document["devices"][0]["containerEdits"].setdefault("mounts", [])
+    return box_of(bare, tmp_path, document)
+
+
+@pytest.mark.parametrize("uid", [0, NOBODY])
+def test_a_container_is_held_to_what_the_agent_gave_it(box: Box, uid: int) -> None:
+    done = box.but(uid=uid).run(box.program("limit_probe"))
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout) == {
+        "init": 0,
+        "granted 0": LIMIT,
+        "refused 0": OUT_OF_MEMORY,
+    }
+
+
+def test_a_program_without_the_containers_variables_is_held(box: Box) -> None:
+    done = box.run(*cleared(box, NOBODY), box.program("limit_probe"))
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["granted 0"] == LIMIT
+
+
+def test_the_containers_ledger_is_seen_from_the_host(box: Box, tmp_path: Path) -> None:
+    box.run(box.program("limit_probe"))
+
+    state = tmp_path / "agent" / "containers" / "g0" / "state"
+    assert list(state.glob("gpufence-*.v*")) != []

@@ -55,7 +55,12 @@ def write(source: Path, files: Mapping[str, bytes], version: str, commit: str, e
         },
         "components": [*parts, *requirements],
         "dependencies": [
-            {"ref": own, "dependsOn": sorted(part["bom-ref"] for part in requirements)}
+            {
+                "ref": own,
+                "dependsOn": sorted(
+                    part["bom-ref"] for part in requirements if part["scope"] == "required"
+                ),
+            }
         ],
     }
     return (json.dumps(document, indent=2) + "\n").encode()
@@ -75,21 +80,23 @@ def _file(name: str, content: bytes) -> dict[str, Any]:
 
 
 def _requirements(source: Path) -> list[dict[str, Any]]:
-    """What the wheel asks pip for; which version that is, pip decides."""
+    """What the wheel asks pip for, and its extras; which version that is, pip decides."""
     text = (source / "pyproject.toml").read_text(encoding="utf-8")
-    needed = re.search(r"^dependencies = \[(.*)\]$", text, re.MULTILINE)
-    names = re.findall(r'"([\w.-]+)([^"]*)"', needed[1] if needed else "")
-    return [
-        {
-            "type": "library",
-            "bom-ref": f"pkg:pypi/{name}",
-            "name": name,
-            "purl": f"pkg:pypi/{name}",
-            "scope": "required",
-            "properties": [{"name": "requirement", "value": f"{name}{wanted}"}],
-        }
-        for name, wanted in names
-    ]
+    extras = text.partition("[project.optional-dependencies]")[2].partition("\n[")[0]
+    required = re.search(r"^dependencies = (\[.*\])$", text, re.MULTILINE)
+    found: dict[str, dict[str, Any]] = {}
+    for lists, scope in ((required[1] if required else "", "required"), (extras, "optional")):
+        for name, wanted in re.findall(r'"([\w.-]+)([^"]*)"', lists):
+            part = {
+                "type": "library",
+                "bom-ref": f"pkg:pypi/{name}",
+                "name": name,
+                "purl": f"pkg:pypi/{name}",
+                "scope": scope,
+                "properties": [{"name": "requirement", "value": f"{name}{wanted}"}],
+            }
+            found.setdefault(name, part)
+    return list(found.values())
 
 
 def _tools(source: Path) -> list[dict[str, Any]]:

@@ -87,15 +87,19 @@ def test_no_file_tells_where_it_was_made(packed: Release) -> None:
 
 
 def test_the_version_is_the_same_everywhere(packed: Release) -> None:
-    node = (REPO / "deploy" / "k8s" / "node.yaml").read_text(encoding="utf-8")
-    docker = (REPO / "deploy" / "image" / "Dockerfile").read_text(encoding="utf-8")
+    deployed = "".join(
+        path.read_text(encoding="utf-8")
+        for folder in ("image", "k8s")
+        for path in sorted((REPO / "deploy" / folder).iterdir())
+    )
     control = in_deb(packed.one("amd64.deb").read_bytes())["control.tar.gz"]["./control"].decode()
     sdist = in_tar(packed.one(rf"{VERSION}\.tar\.gz$").read_bytes())
     parts = json.loads(packed.one("cdx.json").read_bytes())
     changes = (REPO / "CHANGELOG.md").read_text(encoding="utf-8")
 
-    assert f"image: gpufence-node:{VERSION}\n" in node
-    assert set(re.findall(r"(?:VERSION=|gpufence-node:)(\d[\w.]*)", docker)) == {VERSION}
+    named = re.findall(r"(?:VERSION=|gpufence:|gpufence-node:)(\d[\w.]*)", deployed)
+    assert len(named) >= 7
+    assert set(named) == {VERSION}
     assert f"\nVersion: {VERSION}\n" in control
     assert f"\nVersion: {VERSION}\n" in sdist[f"gpufence-{VERSION}/PKG-INFO"].decode()
     assert parts["metadata"]["component"]["version"] == VERSION
@@ -242,7 +246,9 @@ def test_the_parts_list_names_every_file_and_its_hash(packed: Release) -> None:
         if part["type"] == "file"
     }
     tools = {part["name"] for part in document["metadata"]["tools"]["components"]}
-    libraries = [part["purl"] for part in document["components"] if part["type"] == "library"]
+    libraries = {
+        part["name"]: part["scope"] for part in document["components"] if part["type"] == "library"
+    }
 
     assert (document["bomFormat"], document["specVersion"]) == ("CycloneDX", "1.5")
     assert told == {
@@ -251,7 +257,11 @@ def test_the_parts_list_names_every_file_and_its_hash(packed: Release) -> None:
         if not name.endswith(".cdx.json")
     }
     assert {"ziglang", "cmake", "scikit-build-core"} <= tools
-    assert libraries == ["pkg:pypi/lief"]
+    assert {name for name, scope in libraries.items() if scope == "required"} == {"lief"}
+    assert {"textual", "grpcio"} <= {
+        name for name, scope in libraries.items() if scope == "optional"
+    }
+    assert [each["dependsOn"] for each in document["dependencies"]] == [["pkg:pypi/lief"]]
 
 
 def test_every_command_has_a_page_with_every_option() -> None:

@@ -165,6 +165,7 @@ def test_the_package_takes_the_preload_line_away_with_itself(packed: Release) ->
 
     assert "gpufence install /usr/lib/gpufence --preload /etc/ld.so.preload --remove" in script
     assert '[ "$1" = remove ]' in script
+    assert "find /usr/share/gpufence -name __pycache__ -prune -exec rm -r" in script
 
 
 def test_the_packages_unit_starts_the_packages_program(packed: Release) -> None:

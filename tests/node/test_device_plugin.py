@@ -295,6 +295,22 @@ def test_a_container_that_starts_again_keeps_its_gpu_and_its_ledger(node: Node) 
     assert left.read_text() == "a ledger"
 
 
+def test_a_container_starts_again_where_the_kubelet_lists_no_pods(node: Node) -> None:
+    node.start()
+    node.kubelet.admit("ml/train/main", hami(3000, 30))
+    node.kubelet.begin("ml/train/main")
+    before = node.held("ml/train/main")
+    node.kubelet.pods_socket.unlink()
+
+    node.kubelet.begin("ml/train/main")
+    node.kubelet.admit("ml/other/main", hami(100))
+    with pytest.raises(grpc.RpcError) as refused:
+        node.kubelet.begin("ml/other/main")
+
+    assert node.held("ml/train/main") == before
+    assert "list of pods" in refused.value.details()
+
+
 def test_a_new_kubelet_is_registered_with_and_knows_the_same_containers(node: Node) -> None:
     node.start()
     node.kubelet.admit("ml/train/main", hami(3000))
@@ -405,18 +421,22 @@ def test_what_a_killed_agent_left_behind_is_removed(node: Node) -> None:
 
 
 @pytest.mark.parametrize(
-    ("gpus", "said"), [(GPUS[:2], "which the node has not"), ("smaller", "3145728000 bytes")]
+    ("change", "said"),
+    [
+        ({"gpus": GPUS[:2]}, f"it has {LARGE}, which"),
+        ({"gpus": [*GPUS[:2], {**GPUS[2], "memory": "2GiB"}]}, "3145728000 bytes"),
+        ({"preset": "volcano"}, "it has nvidia.com/gpu, which"),
+    ],
 )
-def test_an_agent_does_not_start_where_more_is_given_out_than_there_is(
-    node: Node, gpus: object, said: str
+def test_an_agent_does_not_start_where_its_containers_would_not_fit(
+    node: Node, change: dict[str, object], said: str
 ) -> None:
     node.start()
     node.kubelet.admit("ml/train/main", hami(3000))
     node.kubelet.begin("ml/train/main")
     node.kill()
 
-    small = [GPUS[0], GPUS[1], {**GPUS[2], "memory": "2GiB"}]
-    node.config["gpus"] = small if gpus == "smaller" else gpus
+    node.config |= change
     node.launch()
 
     assert node.process

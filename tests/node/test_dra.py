@@ -268,11 +268,12 @@ def test_claims_that_are_not_ours_are_refused_one_by_one(driver: Driver) -> None
     nothing = driver.cluster.allocate("nothing", (FIRST, "0", "1"))
     unread = driver.cluster.allocate("unread", (FIRST, "much", "1"))
     none = driver.cluster.allocate("none")
+    twice = driver.cluster.allocate("twice", (FIRST, "1Mi", "1"), (FIRST, "1Mi", "1"))
     gone = {"namespace": "ml", "name": "gone", "uid": "0000-gone"}
     path = {**good, "uid": "../../x"}
     driver.start()
 
-    told = driver.prepare(good, recreated, strange, nothing, unread, none, gone, path)
+    told = driver.prepare(good, recreated, strange, nothing, unread, none, twice, gone, path)
 
     said = {
         recreated["uid"]: "not the claim 0000-old any more",
@@ -280,6 +281,7 @@ def test_claims_that_are_not_ours_are_refused_one_by_one(driver: Driver) -> None
         nothing["uid"]: "it has nothing of a GPU",
         unread["uid"]: "'much' is no amount",
         none["uid"]: "no device of gpufence.io",
+        twice["uid"]: "it has a GPU twice",
         gone["uid"]: "the API server has none of this name",
         path["uid"]: "that is no UID",
     }

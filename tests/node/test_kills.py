@@ -92,11 +92,11 @@ class Story:
     def comes(self, owner: str, slots: list[str], memory: range, cores: range) -> None:
         """A container is admitted and starts."""
         units = {
-            "gpu": tuple(slots),
-            "memory": tuple(f"m{number:x}" for number in memory),
-            "cores": tuple(f"c{number:x}" for number in cores),
+            HAMI[0]: tuple(slots),
+            HAMI[1]: tuple(f"m{number:x}" for number in memory),
+            HAMI[2]: tuple(f"c{number:x}" for number in cores),
         }
-        for kind, names in units.items():
+        for kind, names in zip(("gpu", "memory", "cores"), units.values(), strict=True):
             # An admission that fails leaves no container behind; the next one has the same units.
             while not self._does(lambda agent, k=kind, n=names: agent.allocated(k, n)):
                 pass
@@ -110,13 +110,13 @@ class Story:
 
     def _starts(self, owner: str) -> None:
         kept = self._left(owner)
-        while not self._does(lambda agent: agent.start("cores", self.pods[owner].units["cores"])):
+        while not self._does(lambda agent: agent.start("cores", self.pods[owner].units[HAMI[2]])):
             pass
         if self._left(owner) != kept:
             self.wrong.append(f"{owner} has lost its ledger")
-        key = self.pods[owner].units["gpu"][0]
+        key = self.pods[owner].units[HAMI[0]][0]
         told = (self._box(owner, key) / "gpufence.conf").read_text()
-        memory = len(self.pods[owner].units["memory"]) * MIB
+        memory = len(self.pods[owner].units[HAMI[1]]) * MIB
         if f"memory_limit = {memory}\n" not in told:
             self.wrong.append(f"{owner} has another limit")
 
@@ -151,7 +151,7 @@ class Story:
 
     def _left(self, owner: str) -> str:
         with suppress(OSError):
-            key = self.pods[owner].units["gpu"][0]
+            key = self.pods[owner].units[HAMI[0]][0]
             return (self._box(owner, key) / "state" / "left").read_text()
         return ""
 

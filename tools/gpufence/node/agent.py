@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -56,7 +56,7 @@ class Kubelet:
             self.clock() - self.met_at >= self.config.settle_seconds
         )
 
-    def containers(self, kinds: dict[str, str]) -> Sequence[Listed]:
+    def containers(self, resources: Collection[str]) -> Sequence[Listed]:
         """Those that have units of ours.
 
         Raises:
@@ -76,7 +76,7 @@ class Kubelet:
                 why=str(error),
                 fix="Mount /var/lib/kubelet/pod-resources into the agent",
             ) from None
-        return plugin.listed(answer, kinds)
+        return plugin.listed(answer, resources)
 
 
 def run(config: Config, library: str, preload: str) -> None:
@@ -130,7 +130,9 @@ def _serve(config: Config, gpus: tuple[Gpu, ...], boxes: Boxes, stopped: threadi
 
 
 def _desk(config: Config, gpus: tuple[Gpu, ...], boxes: Boxes, kubelet: Kubelet) -> Desk:
-    made = Desk(config, gpus, boxes, lambda: kubelet.containers(made.kinds), kubelet.settled)
+    made = Desk(
+        config, gpus, boxes, lambda: kubelet.containers(made.kinds.values()), kubelet.settled
+    )
     return made
 
 

@@ -14,7 +14,7 @@ from .gpus import Gpu
 
 WHOLE = 100  # percent of a GPU's time
 
-# Units by kind of resource ("gpu", "memory", "cores"), sorted, as the kubelet names them.
+# Units by their resource's name, sorted, as the kubelet has them.
 Units = Mapping[str, tuple[str, ...]]
 
 
@@ -88,7 +88,7 @@ def ended_by(grants: Iterable[Grant], units: Units) -> tuple[str, ...]:
         grant.key
         for grant in grants
         if any(
-            not set(taken).isdisjoint(grant.units.get(kind, ())) for kind, taken in units.items()
+            not set(taken).isdisjoint(grant.units.get(name, ())) for name, taken in units.items()
         )
     )
 

@@ -31,7 +31,7 @@ _PREFIXES = {"gpu": "g", "memory": "m", "cores": "c"}
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A container as the kubelet lists it: namespace/pod/container, and its units by kind."""
+    """A container as the kubelet lists it: namespace/pod/container, its units by resource."""
 
     owner: str
     units: Units
@@ -60,15 +60,21 @@ class Desk:
             ToolError: exit 1, when it is damaged or does not fit this node's GPUs.
         """
         self.grants = checkpoint.read(self._path)
-        known = {gpu.uuid for gpu in self.gpus}
+        known = {gpu.uuid for gpu in self.gpus} | set(self.kinds.values())
+        # Under other names the kubelet would give the same units out a second time.
         strange = sorted(
-            uuid for grant in self.grants.values() for uuid in grant.gpus if uuid not in known
+            each
+            for grant in self.grants.values()
+            for each in (*grant.gpus, *grant.units)
+            if each not in known
         )
         problems = book.overbooked(self.gpus, self.grants.values(), self.config.slots)
         if strange or problems:
             raise ToolError(
                 what=f"checkpoint '{self._path}' refused",
-                why=problems[0] if problems else f"it has {strange[0]}, which the node has not",
+                why=problems[0]
+                if problems
+                else f"it has {strange[0]}, which this agent does not have",
                 fix="Drain the node of pods with GPUs, then remove the file",
             )
         for key in sorted(self.boxes.keys() - set(self.grants)):
@@ -127,7 +133,7 @@ class Desk:
         """
         free = set(available) - set(must)
         with self._lock:
-            self._end(book.ended_by(self.grants.values(), {kind: tuple(free)}))
+            self._end(book.ended_by(self.grants.values(), {self.kinds[kind]: tuple(free)}))
         rest = sorted(free, key=_number)
         return [*must, *rest][:size]
 
@@ -137,14 +143,14 @@ class Desk:
         Returns:
             The container's key where the kind is the primary one, else "".
         """
-        units = {kind: tuple(sorted(names, key=_number))}
-        if not units[kind] or not all(self._is_unit(kind, name) for name in units[kind]):
-            raise _unknown(kind, units[kind])
+        taken = tuple(sorted(names, key=_number))
+        if not taken or not all(self._is_unit(kind, name) for name in taken):
+            raise _unknown(kind, taken)
         with self._lock:
-            self._end(book.ended_by(self.grants.values(), units))
+            self._end(book.ended_by(self.grants.values(), {self.kinds[kind]: taken}))
             if kind != self.primary:
                 return ""
-            key = units[kind][0]
+            key = taken[0]
             self.boxes.empty(key)  # an agent may have been killed before it did
             return key
 
@@ -157,29 +163,33 @@ class Desk:
         """
         asked = tuple(sorted(names, key=_number))
         with self._lock:
-            listed = self.listing()
-            mine = next((each for each in listed if each.units.get(kind) == asked), None)
-            if mine is None:
-                raise _unknown(kind, asked)
-            if self.primary not in mine.units:
-                raise ToolError(
-                    what=f"{mine.owner} refused",
-                    why=f"it asks for {self.kinds[kind]} and no {self.kinds[self.primary]}",
-                    fix=f"Ask for {self.kinds[self.primary]}, too",
-                )
-            key = mine.units[self.primary][0]
-            known = self.grants.get(key)
-            if known is None or (known.owner, known.units) != (mine.owner, mine.units):
-                known = self._grant(key, mine, listed)
+            # What was given out anew has no grant any more (`allocated`): it is its own.
+            name = self.kinds[kind]
+            held = (grant for grant in self.grants.values() if grant.units.get(name) == asked)
+            known = next(held, None) or self._place(kind, asked)
             self.boxes.fill(known)
             return known
+
+    def _place(self, kind: str, asked: tuple[str, ...]) -> Grant:
+        """What a container gets that has nothing yet."""
+        listed = self.listing()
+        name, primary = self.kinds[kind], self.kinds[self.primary]
+        mine = next((each for each in listed if each.units.get(name) == asked), None)
+        if mine is None:
+            raise _unknown(kind, asked)
+        if primary not in mine.units:
+            raise ToolError(
+                what=f"{mine.owner} refused",
+                why=f"it asks for {name} and no {primary}",
+                fix=f"Ask for {primary}, too",
+            )
+        return self._grant(mine.units[primary][0], mine, listed)
 
     def _grant(self, key: str, mine: Listed, listed: Sequence[Listed]) -> Grant:
         over = set(book.ended_by(self.grants.values(), mine.units))
         if self.settled():
-            there = {
-                (each.owner, each.units[self.primary][0]) for each in listed if self._has(each)
-            }
+            name = self.kinds[self.primary]
+            there = {(e.owner, e.units[name][0]) for e in listed if name in e.units}
             over |= {k for k, grant in self.grants.items() if (grant.owner, k) not in there}
         others = {k: grant for k, grant in self.grants.items() if k not in over}
         wanted = self._wanted(mine)
@@ -193,14 +203,12 @@ class Desk:
         _tell(f"{made.owner} has {made.memory_bytes >> 20} MiB of {', '.join(gpus)}")
         return made
 
-    def _has(self, each: Listed) -> bool:
-        return self.primary in each.units
-
     def _wanted(self, mine: Listed) -> Wanted:
-        memory = len(mine.units.get("memory", ())) * self.config.memory_unit
-        cores = len(mine.units.get("cores", ()))
+        counts = {kind: len(mine.units.get(name, ())) for kind, name in self.kinds.items()}
+        memory = counts.get("memory", 0) * self.config.memory_unit
+        cores = counts.get("cores", 0)
         return Wanted(
-            gpus=len(mine.units.get("gpu", ("one",))),
+            gpus=counts.get("gpu", 1),
             memory_bytes=memory or self.config.default_memory,
             cores=cores or self.config.default_cores,
         )

@@ -6,7 +6,7 @@ Must not know sockets or files.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from . import messages
@@ -81,26 +81,25 @@ class Plugin:
         return self._known["PreStartContainerResponse"]()
 
 
-def listed(answer: Any, kinds: dict[str, str]) -> Sequence[Listed]:  # noqa: ANN401
+def listed(answer: Any, resources: Collection[str]) -> Sequence[Listed]:  # noqa: ANN401
     """Containers that have units of ours, from the kubelet's list of pods.
 
     Args:
         answer: a ListPodResourcesResponse.
-        kinds: resource names by kind.
+        resources: our names.
     """
-    of_name = {name: kind for kind, name in kinds.items()}
     found = []
     for pod in answer.pod_resources:
         for container in pod.containers:
             units: dict[str, set[str]] = {}
             for devices in container.devices:  # several of a resource: one for each NUMA node
-                if kind := of_name.get(devices.resource_name):
-                    units.setdefault(kind, set()).update(devices.device_ids)
+                if devices.resource_name in resources:
+                    units.setdefault(devices.resource_name, set()).update(devices.device_ids)
             if units:
                 owner = f"{pod.namespace}/{pod.name}/{container.name}"
                 ordered = {
-                    kind: tuple(sorted(names, key=lambda name: (len(name), name)))
-                    for kind, names in sorted(units.items())
+                    name: tuple(sorted(each, key=lambda unit: (len(unit), unit)))
+                    for name, each in sorted(units.items())
                 }
                 found.append(Listed(owner, ordered))
     return found

@@ -46,6 +46,7 @@ class Kubelet:
     dice: random.Random
     containers: dict[str, Container] = field(default_factory=dict)
     registered: dict[str, Any] = field(default_factory=dict)
+    refused: int = 0  # so many registrations from now on
     _servers: list[grpc.Server] = field(default_factory=list)
     _came: threading.Condition = field(default_factory=threading.Condition)
 
@@ -186,6 +187,9 @@ class Kubelet:
         return grpc.insecure_channel(f"unix:{self.folder / endpoint}", options=options)
 
     def _register(self, request: Any, context: Any) -> Any:  # noqa: ANN401
+        if self.refused:
+            self.refused -= 1
+            raise OSError("not now")
         with self._came:
             self.registered[request.resource_name] = request
             self._came.notify_all()

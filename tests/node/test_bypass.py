@@ -234,7 +234,7 @@ def test_who_is_seen_only_once_is_not_named(monkeypatch: pytest.MonkeyPatch) -> 
 
         def users(self) -> list[User]:
             asked.append(1)
-            return [User(os.getpid(), GPU, 5)] if len(asked) == 1 else []
+            return [User(os.getpid() if len(asked) == 1 else os.getppid(), GPU, 5)]
 
     monkeypatch.setattr(check, "Nvml", Nvml)
     chosen = {"tolerance": "1m", "state_dir": ["/nonexistent"], "folder": "/nonexistent"}

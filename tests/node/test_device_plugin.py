@@ -341,6 +341,21 @@ def test_an_agent_that_starts_first_waits_for_the_kubelet(node: Node) -> None:
     assert len(node.kubelet.units("nvidia.com/gpucores")) == 100 * len(GPUS)
 
 
+def test_a_kubelet_that_registers_nothing_is_asked_again_and_told_of_once(node: Node) -> None:
+    from .kubelet import wait_for
+
+    node.kubelet.refused = 3
+    node.start()
+    wait_for(lambda: "gpufence: registered" in node.said.read_text(), "it is not registered")
+
+    lines = node.said.read_text().splitlines()
+
+    assert node.kubelet.refused == 0
+    assert [line for line in lines if "is not registered" in line] == [
+        "gpufence: nvidia.com/gpu is not registered: failed_precondition: not now"
+    ]
+
+
 def test_a_container_that_asks_for_memory_alone_is_refused(node: Node) -> None:
     node.start()
     node.kubelet.admit("ml/train/main", {"nvidia.com/gpumem": 3000})

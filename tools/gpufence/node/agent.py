@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from gpufence.errors import ToolError
+from gpufence.errors import ToolError, one_line
 
 from . import checkpoint, claims, desk, dra, messages, plugin, wire
 from .boxes import Boxes
@@ -36,6 +36,7 @@ class Kubelet:
     clock: Callable[[], float] = time.monotonic
     identity: tuple[int, int] | None = None
     met_at: float = 0.0
+    told: str = ""
 
     @property
     def socket(self) -> Path:
@@ -205,6 +206,9 @@ def _registered(kubelet: Kubelet, resource: str, socket: Path) -> bool:
     try:
         wire.call(kubelet.socket, messages.REGISTRATION, "Register", request)
     except wire.CallError as error:
-        print(f"gpufence: {resource} is not registered: {error}", file=sys.stderr, flush=True)
+        text = f"gpufence: {resource} is not registered: {one_line(str(error))}"
+        if text != kubelet.told:  # it is tried again and again
+            print(text, file=sys.stderr, flush=True)
+        kubelet.told = text
         return False
     return True

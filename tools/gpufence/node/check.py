@@ -26,7 +26,6 @@ from gpufence import (
 from gpufence.errors import ExitCode, ToolError, one_line
 from gpufence.gpus import Nvml
 from gpufence.people import People
-from gpufence.shared_file import Life
 
 from .bypass import Account, Bypass, Reason, Seen, judge
 
@@ -131,7 +130,7 @@ def _accounts(folders: Sequence[Path]) -> list[Account]:
             granted={
                 pid: use.used_bytes
                 for use in device.uses
-                if use.owner.life is Life.ALIVE and (pid := people.look_up(use.owner).pid)
+                if (pid := people.look_up(use.owner).pid)  # None: it has ended
             },
             used_bytes=device.used_bytes,
         )

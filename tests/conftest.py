@@ -8,6 +8,7 @@ import pytest
 LONG = (
     "golden/test_forwarding.py",
     "golden/test_standalone.py",
+    "node/test_kills.py",
     "preload/test_core_gangs.py",
     "preload/test_core_corners.py",
     "preload/test_state.py",

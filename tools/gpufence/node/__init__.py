@@ -90,7 +90,7 @@ def _serve(args: argparse.Namespace) -> ExitCode:
         raise ToolError(
             what="the agent cannot run",
             why=f"this Python has no {error.name or 'grpcio'}",
-            fix="Install it: pip install 'gpufence[node]'",
+            fix="Install the extra: pip install grpcio protobuf",
         ) from None
     try:
         library = locate.library(args.lib)

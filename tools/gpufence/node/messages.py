@@ -113,7 +113,7 @@ def load(package: str) -> dict[str, Any]:
     for statement in _statements(_PACKAGES[package]):
         _describe(file.message_type.add(), package, statement)
     pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
+    pool.AddSerializedFile(file.SerializeToString())
     return {
         each.name: message_factory.GetMessageClass(
             pool.FindMessageTypeByName(f"{package}.{each.name}")

@@ -91,6 +91,7 @@ def test_a_container_gets_the_library_its_limit_and_a_ledger_of_its_own(node: No
 
     assert (box / "state").stat().st_mode & 0o7777 == 0o1777
     assert (box / "gpufence.conf").stat().st_mode & 0o7777 == 0o644
+    assert "by `gpufence node`" in (box / "gpufence.conf").read_text()
 
 
 def test_a_container_that_never_started_has_no_gpu(node: Node) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -209,14 +210,40 @@ def test_what_could_not_be_removed_is_removed_before_the_next_container_has_it(
     assert left.read_text() == "ns/second/main"
 
 
+def test_a_container_cannot_keep_its_folder_by_folders_in_folders(tmp_path: Path) -> None:
+    story = Story(tmp_path / "agent", Killer())
+    story.comes("ns/first/main", ["g0"], range(100), range(10))
+    state = tmp_path / "agent" / "containers" / "g0" / "state"
+    here = os.open(state, os.O_RDONLY)
+    for _ in range(3000):
+        os.mkdir("d", dir_fd=here)
+        deeper = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = deeper
+    os.close(here)
+    del story.pods["ns/first/main"]
+
+    left = []
+    try:
+        story.comes("ns/second/main", ["g0"], range(100), range(10))
+        left = [path.name for path in state.iterdir()]
+    finally:  # pytest could not remove it, either
+        subprocess.run(["rm", "-rf", state / "d"], check=True)
+
+    assert story.wrong == []
+    assert left == ["left"]
+
+
 def test_units_that_must_be_among_the_preferred_ones_are(tmp_path: Path) -> None:
     story = Story(tmp_path / "agent", Killer())
     story.run()
     assert story.agent
 
-    found = story.agent.preferred("gpu", ["g10", "g9", "g5", "gf"], ["gf"], 3)
+    found = story.agent.preferred("gpu", ["g10", "g9", "g5", "g1"], ["g1"], 3)
 
-    assert found == ["gf", "g5", "g9"]
+    assert found == ["g1", "g5", "g9"]
+    # Who has it goes on: an init container hands its units on to the pod's containers.
+    assert "ns/third/main" in {grant.owner for grant in story.agent.grants.values()}
 
 
 def test_agents_that_are_killed_at_random_moments_give_nothing_out_twice(node: Node) -> None:

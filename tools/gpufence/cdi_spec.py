@@ -53,17 +53,20 @@ def limits_file(folder: str, kind: str, name: str) -> str:
     return f"{folder}/{kind}/{name}.conf"
 
 
-def limits_text(variables: Mapping[str, str], source: Source) -> str:
+def limits_text(
+    variables: Mapping[str, str], source: Source, author: str = "gpufence cdi generate"
+) -> str:
     """A device's limit as a config file of the library, for processes without its variables.
 
     Args:
         variables: the names that `build` takes, all of them with a key in such a file.
         source: as for `build`.
+        author: the command that writes it.
     """
     lines = [f"{_key_of(name)} = {text}" for name, text in variables.items()]
     if source.node is not None:
         lines.append(f"node_dir = {NODE_PATH}")
-    banner = "# Written by `gpufence cdi generate`, which the next one replaces."
+    banner = f"# Written by `{author}`, which the next one replaces."
     return "\n".join([banner, *lines, ""])
 
 

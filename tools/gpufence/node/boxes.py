@@ -6,9 +6,11 @@ which is chosen when the container starts. Owns these files; must not know who g
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
+import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,7 +81,7 @@ class Boxes:
         source = cdi_spec.Source(
             self.library, self.preload, str(state), self.node_dir, None, str(box)
         )
-        output_file.write(box / _LIMITS, cdi_spec.limits_text(variables, source))
+        output_file.write(box / _LIMITS, cdi_spec.limits_text(variables, source, "gpufence node"))
         env = [
             f"{name}={text}" for name, text in {**variables, **self._gpu_variables(grant)}.items()
         ]
@@ -109,7 +111,7 @@ class Boxes:
         """
         self._cdi_file(key).unlink(missing_ok=True)
         if self.path(key).exists():
-            shutil.rmtree(self.path(key))
+            _remove(self.path(key))
 
     def keys(self) -> set[str]:
         """Of every container that has a folder or a CDI file."""
@@ -127,6 +129,24 @@ class Boxes:
         if self.expose == "cdi":
             return {}
         return {"NVIDIA_VISIBLE_DEVICES": ",".join(grant.gpus)}
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder into which a container could write.
+
+    Raises:
+        OSError: something stays.
+    """
+    try:
+        shutil.rmtree(folder)
+    except RecursionError:
+        # Folders in folders, deeper than Python's stack: rm walks them in a loop, by descriptors.
+        done = subprocess.run(
+            ["rm", "-rf", "--", str(folder)], capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            why = done.stderr.strip().rpartition(": ")[2]
+            raise OSError(errno.EIO, why, str(folder)) from None
 
 
 def limits(grant: Grant) -> dict[str, str]:

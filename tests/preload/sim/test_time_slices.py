@@ -102,3 +102,15 @@ def test_who_runs_dry_makes_way_at_once(
     assert host_us is None or facts["host_us"] == within(host_us)
     assert facts["events_us"] == within(events_us)
     assert other["events_us"] == within(1_303)
+
+
+@pytest.mark.parametrize("pause_ns", [0, 14_000, 5_000_000])
+def test_an_event_is_reached_behind_its_kernel_whatever_the_host_does(
+    sim: Sim, tmp_path: Path, pause_ns: int
+) -> None:
+    """A process seemed to run dry between the two, and had the GPU again at its next call."""
+    words = ("event_behind_kernel", 20_000, pause_ns)
+
+    (done,) = run_together(sim, tmp_path, [words], own=[HOST], preload=False)
+
+    assert done.facts["us"] == within(10 + 20 + 3.2)  # the launch, the kernel, the event

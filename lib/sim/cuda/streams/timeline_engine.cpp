@@ -51,7 +51,11 @@ void Scheduler::Submit(Work* work) {
   if (work->engine == Engine::kRecord && work->waits_for == 0) work->duration_ns = 0;
   if (IsComputing(*work)) devices_[work->device_index].Announce(*work);
   if (work->engine == Engine::kHost) ++hosts_pending_;
-  if (work->waits_for != 0) return;
+  if (work->waits_for != 0) {
+    // Or the process would seem to run dry before it, and lose the GPU.
+    if (IsComputing(*work)) devices_[work->device_index].LookAtTurns(now_ns_);
+    return;
+  }
   BecomeReady(work, work->ready_ns, false);
   SettleInstants();
   StartEverywhere(now_ns_);

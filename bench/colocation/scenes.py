@@ -184,17 +184,23 @@ SCENES = (
         seconds=6.0,
         phases=(Phase("two", 1.0, 2.9), Phase("at once", 3.05, 3.4), Phase("three", 3.6, 5.8)),
     ),
-    Scene(
-        "foreground of high priority+train",
-        (
-            Tenant("serve --load 20", 30, priority="high"),
-            Tenant("train", 70, soft=100, priority="low"),
-        ),
-        (
-            Promise("p99_ms", "most", "alone", ratio=1.1, tenant=0),
-            Promise("of_alone", "least", plus=75.0, tenant=1),
-        ),
-        times=2,
+    *(
+        Scene(
+            f"{name} of high priority+train",
+            (
+                Tenant(program, 30, priority="high"),
+                Tenant("train", 70, soft=100, priority="low"),
+            ),
+            (
+                Promise("p99_ms", "most", "alone", ratio=1.1, tenant=0),
+                Promise("of_alone", "least", plus=75.0, tenant=1),
+            ),
+            times=2,
+        )
+        for name, program in (
+            ("eager server", "serve --load 20"),
+            ("captured server", "serve --load 20 --captured"),
+        )
     ),
     Scene("generate at 15", (Tenant("generate", 15),), FAIR),
     Scene("generate+generate 15/15", (Tenant("generate", 15), Tenant("generate", 15)), FAIR),

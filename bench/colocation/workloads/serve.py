@@ -1,7 +1,7 @@
 """A model server: Poisson requests, one after the other, each through a 12-layer transformer.
 
-A request takes the GPU about 2 ms and is run eagerly, so the host has part in its latency, which
-reaches from its arrival to its result on the host.
+A request takes the GPU about 2 ms. It is run eagerly, so that the host has part in its latency, or
+as one captured graph. Latency reaches from its arrival to its result on the host.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--load", type=float, help="the same as percent of the GPU's time")
     parser.add_argument("--pause", type=float, default=0.0, help="seconds between bursts (none)")
     parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--captured", action="store_true", help="a CUDA graph of a request")
 
 
 def serve(request: Callable[[], None], due: list[tuple[float, bool]], seconds: float) -> Figures:
@@ -62,12 +63,18 @@ def prepare(torch: Any, options: argparse.Namespace) -> Run:  # noqa: ANN401
     """See workloads/protocol.py."""
     model = layers.build(torch, SHAPE, "cuda", torch.bfloat16)
     tokens = torch.randint(0, SHAPE.words, (BATCH, SHAPE.context), device="cuda")
-    graph = layers.captured(torch, lambda: layers.forward(torch, model, tokens))
+    results: list[Any] = []
+    graph = layers.captured(torch, lambda: results.append(layers.forward(torch, model, tokens)))
     gpu_ms = layers.gpu_ms(torch, graph)
-    del graph
 
-    def request() -> None:
+    def eager() -> None:
         layers.forward(torch, model, tokens).cpu()
+
+    def replayed() -> None:
+        graph.replay()
+        results[-1].cpu()
+
+    request = replayed if options.captured else eager
 
     for _ in range(WARM_UPS):
         request()

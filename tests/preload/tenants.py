@@ -27,6 +27,9 @@ GPU = {
 PROGRAMS: Mapping[str, tuple[str | float, ...]] = {
     "serve": (170, 9, 16, "rate", 60),
     "train": (25, 150, 12, "spread", "ahead", 5),
+    "eager training": (25, 15, 22, "long", 3, 380, "ahead", 8),
+    "pieces": (11, 5, 20, "long", 11, 1_000),
+    "pieces ahead": (55, 5, 20, "long", 11, 1_000, "ahead", 4),
     "generate": (250, 3.2, 14),
     "decoder": (1, 1_980, 10, "graph"),
     "foreground": (10, 153, 10, "graph", "rate", 131),
@@ -108,4 +111,7 @@ def drawn(dice: random.Random) -> tuple[str | float, ...]:
         )
     )
     spread = ("spread",) if kernels >= 4 and dice.random() < 0.5 else ()
-    return (kernels, kernel_us, launch_us, *manner, *spread)
+    length_us = round(dice.uniform(100, 3_000))
+    is_mixed = kernel_us < 30 and kernels >= 10 and dice.random() < 0.5
+    long = ("long", dice.choice((3, 10, kernels)), length_us) if is_mixed else ()
+    return (kernels, kernel_us, launch_us, *manner, *spread, *long)

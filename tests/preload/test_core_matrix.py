@@ -283,11 +283,11 @@ def test_a_program_is_not_charged_while_the_gpu_waits_for_it(
 
 def test_what_a_host_queues_behind_a_long_kernel_is_charged(sim: Sim, tmp_path: Path) -> None:
     """The GPU waits for it between the short kernels, but not while it catches up."""
-    command = ("cores_run", "cuLaunchKernel", "eager", 1, 500, GPU_GAP_NS, SLOW_LAUNCH_NS)
+    command = ("cores_run", "cuLaunchKernel", "eager", 1, 1_500, GPU_GAP_NS, SLOW_LAUNCH_NS)
 
     (done,) = run_together(sim, tmp_path, [command], env=limited(tmp_path, 50))
 
-    assert_held(done.facts, 50, 500)
+    assert_held(done.facts, 50, 1_500)
 
 
 def test_a_program_that_gets_ahead_of_the_gpu_is_charged_from_then_on(

@@ -160,6 +160,17 @@ def test_under_mps_nobody_takes_turns_and_limits_hold(
         assert each["p99_ms"] <= 3 * bare[0]["p99_ms"]
 
 
+@pytest.mark.parametrize("other", ["serve", "train"])
+@pytest.mark.parametrize("program", ["eager training", "pieces", "pieces ahead"])
+def test_long_kernels_among_short_ones_are_charged(
+    sim: Sim, tmp_path: Path, program: str, other: str
+) -> None:
+    """Samples of single launches left them out: 63 % of the GPU at a limit of 40."""
+    mixed, _ = meet(sim, tmp_path, [Tenant(program, 40), Tenant(other, 60)])
+
+    assert 28 <= mixed["busy"] <= 40 + POINTS
+
+
 @pytest.mark.parametrize("seed", range(PAIRS))
 def test_random_pairs_keep_their_limits_and_nobody_starves(
     sim: Sim, tmp_path: Path, seed: int

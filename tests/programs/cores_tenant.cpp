@@ -3,11 +3,12 @@
 // link: cuda
 //
 //   cores_tenant MS KERNELS KERNEL_US LAUNCH_US [ahead N] [graph] [rate R] [spread]
-//                [burst WORK_MS PAUSE_MS] [delay MS] [seed S]
+//                [long EACH US] [burst WORK_MS PAUSE_MS] [delay MS] [seed S]
 //
 // A request is KERNELS kernels of KERNEL_US, launched LAUNCH_US apart, or as one graph, and a wait
 // for the last one; or (ahead) for the one N requests before. It follows the one before at once, or
-// comes R times a second, at random (rate). Lengths vary from 0.1 to 2 times that (spread).
+// comes R times a second, at random (rate). Lengths vary from 0.1 to 2 times that (spread); each
+// EACH-th kernel of a request takes US (long).
 //
 // Prints {"rate": requests a second, "p50_ms", "p99_ms": of a request from when it came, "busy":
 // percent of the GPU's time that its kernels take, "seconds": [...], of each second}.
@@ -35,6 +36,8 @@ struct Options {
   unsigned ahead = 0;
   bool graph = false;
   bool spread = false;
+  unsigned long_each = 0;
+  double long_us = 0;
   double rate = 0;
   double work_ms = 0, pause_ms = 0;
   double delay_ms = 0;
@@ -86,6 +89,9 @@ bool Read(int argc, char** argv, Options* to) {
       to->delay_ms = atof(argv[++i]);
     } else if (is("seed", 1)) {
       to->seed = strtoull(argv[++i], nullptr, 10);
+    } else if (is("long", 2)) {
+      to->long_each = static_cast<unsigned>(atoi(argv[++i]));
+      to->long_us = atof(argv[++i]);
     } else if (is("burst", 2)) {
       to->work_ms = atof(argv[++i]);
       to->pause_ms = atof(argv[++i]);
@@ -102,7 +108,9 @@ class Tenant {
       : options_(options), stream_(NewStream()), work_{gpu_, 0, nullptr} {
     for (unsigned i = 0; i < options.kernels; ++i) {
       const double times = options.spread ? 0.1 * std::pow(20, Unit(&options_.seed)) : 1;
-      lengths_ns_.push_back(static_cast<unsigned long long>(options.kernel_us * times * 1e3));
+      const bool is_long = options.long_each != 0 && (i + 1) % options.long_each == 0;
+      const double us = is_long ? options.long_us : options.kernel_us * times;
+      lengths_ns_.push_back(static_cast<unsigned long long>(us * 1e3));
       request_ns_ += lengths_ns_.back();
     }
     if (options.graph) Capture();

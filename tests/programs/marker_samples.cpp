@@ -80,6 +80,12 @@ void Disturbed() {
   CHECK_EQ(Sampled(), 250 * kUs - 187'500);
   LearnSample(&stream, 250 * kUs + 1, 200 * kUs, kStart);
   CHECK_EQ(stream.samples.disturbed, 1);
+  // Where all of it was queued, others come between only at the end of a slice.
+  Begin();
+  LearnSample(&stream, 2'000 * kUs, 0, kStart);
+  CHECK_EQ(stream.samples.count, 1);
+  LearnSample(&stream, 2'000 * kUs + 1, 0, kStart);
+  CHECK_EQ(stream.samples.disturbed, 1);
 }
 
 void Old() {

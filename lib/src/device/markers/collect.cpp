@@ -7,6 +7,7 @@
 #include "device/markers/legacy.h"
 #include "device/markers/marking.h"
 #include "device/markers/recording.h"
+#include "device/markers/samples.h"
 #include "device/markers/settling.h"
 #include "device/markers/waits.h"
 #include "real.h"
@@ -135,7 +136,10 @@ void CollectStream(Markers* markers, MarkedStream* stream, StreamLook* look) {
   TellRunning(*markers, stream,
               {next.launches, next.steps, stream->LeadNs(), 0, host_ns, next.meets},
               look->now_ns - kClockDoubtNs, *look);
-  if (!next.meets && ran_ns > 2 * next.launches * stream->ns_per_launch + kMuchLongerNs) {
+  const bool is_sampled = markers->IsBeside(stream->ordinal, look->now_ns) &&
+                          SampledNs(*stream, next.launches, look->now_ns) != UINT64_MAX;
+  if (!next.meets && !is_sampled &&
+      ran_ns > 2 * next.launches * stream->ns_per_launch + kMuchLongerNs) {
     // Far longer than before: what is queued behind it may be as long.
     stream->ns_per_launch = ran_ns / std::max(next.launches, 1u);
     stream->Space(1);

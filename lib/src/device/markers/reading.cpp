@@ -30,7 +30,8 @@ constexpr uint64_t kJoinedNs = kRareLookNs;
 bool Join(MarkerPool* pool, MarkedStream* stream) {
   const uint16_t index = stream->first;
   const Marker& marker = (*pool)[index];
-  if (!stream->is_timed || !stream->is_trusted || marker.begins || marker.next == kNoMarker) {
+  const bool stands_alone = marker.begins || marker.samples;
+  if (!stream->is_timed || !stream->is_trusted || stands_alone || marker.next == kNoMarker) {
     return false;
   }
   Marker* next = &(*pool)[marker.next];
@@ -120,28 +121,6 @@ bool Reached(Markers* markers, MarkedStream* stream, const Marker& marker, Strea
   return true;
 }
 
-// What a launch of such an interval took, for what comes next: how much is queued, and when the
-// next marker is due. In `idle_ns` of it the GPU waited for the host.
-void LearnRun(Markers* markers, MarkedStream* stream, const Marker& marker, uint64_t ran_ns,
-              uint64_t idle_ns) {
-  const uint64_t launches = std::max(marker.launches, 1u);
-  const uint64_t learned_ns = LearnedNs(*stream, marker, ran_ns);
-  const uint64_t busy_ns = learned_ns - std::min(idle_ns, learned_ns);
-  const uint64_t each_ns = std::max(learned_ns / launches, uint64_t{1});
-  const bool known = stream->ns_per_launch != 0 && each_ns < 4 * stream->ns_per_launch;
-  if (each_ns > markers->longest_ns.load(std::memory_order_relaxed)) {
-    markers->longest_ns.store(each_ns, std::memory_order_relaxed);
-  }
-  stream->waited.longest_ns =
-      std::min(std::max(stream->waited.longest_ns, busy_ns / launches), kLongestLookNs);
-  LearnMean(stream, marker.launches, learned_ns, busy_ns);
-  stream->ns_per_launch = known ? (3 * stream->ns_per_launch + each_ns) / 4 : each_ns;
-  stream->is_trusted = true;
-  const uint64_t spacing_ns = markers->spacing_ns.load(std::memory_order_relaxed);
-  stream->Space(static_cast<uint32_t>(
-      std::clamp(spacing_ns / stream->ns_per_launch, uint64_t{1}, kMostLaunchesUnmarked)));
-}
-
 // What of an interval is nobody's, or others'.
 struct NotOwn {
   uint64_t ns;
@@ -164,6 +143,28 @@ NotOwn NotOwnOf(const Markers& markers, const MarkedStream& stream, const Interv
   return {pauses_ns + idle_ns, idle_ns, false};
 }
 
+// What a launch of such an interval took, for what comes next: how much is queued, and when the
+// next marker is due. Others' part of it says nothing about that.
+void LearnRun(Markers* markers, MarkedStream* stream, const Marker& marker, uint64_t ran_ns,
+              const NotOwn& rest) {
+  const uint64_t launches = std::max(marker.launches, 1u);
+  const uint64_t learned_ns = LearnedNs(*stream, marker, ran_ns);
+  const uint64_t busy_ns = learned_ns - std::min(rest.idle_ns, learned_ns);
+  const uint64_t each_ns = std::max((rest.is_own ? busy_ns : learned_ns) / launches, uint64_t{1});
+  const bool known = stream->ns_per_launch != 0 && each_ns < 4 * stream->ns_per_launch;
+  if (each_ns > markers->longest_ns.load(std::memory_order_relaxed)) {
+    markers->longest_ns.store(each_ns, std::memory_order_relaxed);
+  }
+  stream->waited.longest_ns =
+      std::min(std::max(stream->waited.longest_ns, busy_ns / launches), kLongestLookNs);
+  LearnMean(stream, marker.launches, learned_ns, busy_ns);
+  stream->ns_per_launch = known ? (3 * stream->ns_per_launch + each_ns) / 4 : each_ns;
+  stream->is_trusted = true;
+  const uint64_t spacing_ns = markers->spacing_ns.load(std::memory_order_relaxed);
+  stream->Space(static_cast<uint32_t>(
+      std::clamp(spacing_ns / stream->ns_per_launch, uint64_t{1}, kMostLaunchesUnmarked)));
+}
+
 // The stream ran from the marker before until this one was reached.
 void TellRun(Markers* markers, MarkedStream* stream, const Marker& marker, uint64_t at_ns,
              const StreamLook& look) {
@@ -173,7 +174,7 @@ void TellRun(Markers* markers, MarkedStream* stream, const Marker& marker, uint6
   const IntervalContent content = {marker.launches,          marker.steps,
                                    marker.lead_ns,           marker.joined,
                                    look.alone ? host_ns : 0, marker.meets};
-  if (marker.samples && stream->is_fresh) {
+  if (marker.samples && stream->is_fresh && marker.steps == 0) {
     const uint64_t lead_ns = CaughtUpNs(*stream, marker.lead_ns, marker.recorded_ns);
     LearnSample(stream, ran_ns, lead_ns, look.now_ns);
   }
@@ -182,7 +183,7 @@ void TellRun(Markers* markers, MarkedStream* stream, const Marker& marker, uint6
   if (stream->settling.is_sample) stream->settling.sample_ns = ran_ns - rest.ns;
   stream->settling.is_sample = false;
   stream->ran_ns = ran_ns;
-  LearnRun(markers, stream, marker, ran_ns, rest.idle_ns);
+  LearnRun(markers, stream, marker, ran_ns, rest);
 }
 
 void TakeReached(Markers* markers, MarkedStream* stream, const Marker& marker, uint64_t at_ns,

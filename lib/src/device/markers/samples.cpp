@@ -12,6 +12,8 @@ constexpr uint64_t kLeastApartNs = 5'000;
 constexpr uint64_t kMostApartNs = 200'000;
 // For others to come between, the GPU changes hands twice: that takes 280 us and more (H200).
 constexpr uint64_t kUndisturbedNs = 250'000;
+// Where all three were queued, it does so only at the end of a slice, which is longer than this.
+constexpr uint64_t kUndisturbedQueuedNs = 2'000'000;
 constexpr uint32_t kLeastSamples = 8;
 constexpr uint32_t kMostSamples = 128;  // are remembered, about
 constexpr uint64_t kSamplesLastNs = 2'000'000'000;
@@ -42,7 +44,7 @@ void LearnSample(MarkedStream* stream, uint64_t ran_ns, uint64_t lead_ns, uint64
     samples->count -= samples->count / 2;
     samples->disturbed /= 2;
   }
-  if (ran_ns > kUndisturbedNs) {
+  if (ran_ns > (lead_ns == 0 ? kUndisturbedQueuedNs : kUndisturbedNs)) {
     ++samples->disturbed;
     return;
   }

@@ -26,7 +26,7 @@ constexpr uint64_t kLongTurnsNs = 15'000'000;
 constexpr uint64_t kTurnTailNs = 1'500'000;
 
 // Whoever goes first may come at any moment, and finds so much queued at most.
-constexpr uint64_t kInferiorQueueNs = 300'000;
+constexpr uint64_t kInferiorQueueNs = 600'000;
 constexpr uint64_t kInferiorTickNs = 100'000;
 constexpr uint64_t kInferiorSpacingNs = 100'000;
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from .kernels import REPO, NoKernels, compile_kernels
 from .scenes import SCENES, find
-from .session import Kernels, Line, Session, lines_of
+from .session import Kernels, Line, Session, lines_of, turns_of
 from .table import complaints, table
 from .ways import Machine, build_of, unknown_settings, ways
 
@@ -37,6 +37,7 @@ def _parser() -> argparse.ArgumentParser:
     measure.add_argument("--scene", nargs="+", metavar="NAME", help="scenes (all with a name)")
     measure.add_argument("--way", nargs="+", default=[], metavar="WAY", help="ways (all)")
     measure.add_argument("--seconds", type=float, default=4.0, help="of a run (4)")
+    measure.add_argument("--rounds", type=int, default=1, metavar="N")
     measure.add_argument("--budget", type=float, metavar="S", help="no line begins that ends later")
     measure.add_argument("--sim", action="store_true", help="over the simulated driver")
     measure.add_argument("--judge", action="store_true", help="hold the promises against it")
@@ -97,21 +98,28 @@ def run_lines(
         else:
             possible.append(line)
     overhead_s = OVERHEAD_S
-    for place, line in enumerate(possible):
+    groups = turns_of(possible) if options.rounds > 1 else [[line] for line in possible]
+    for place, group in enumerate(groups):
+        rest = [line for later in groups[place:] for line in later]
+        rounds = options.rounds if len(group) > 1 else 1
         left_s = float("inf")
         if options.budget is not None:
             left_s = options.budget - (time.monotonic() - began)
-        if left_s < line.seconds + overhead_s:
-            body["left_out"] += [{**_described(one), "why": "budget"} for one in possible[place:]]
+        if left_s < rounds * sum(line.seconds for line in group) + overhead_s:
+            body["left_out"] += [{**_described(one), "why": "budget"} for one in rest]
             write(options.output, body)
             break
-        following = possible[place + 1] if place + 1 < len(possible) else None
-        figures = session.measure(line, following)
-        overhead_s = max(0.5 * overhead_s, figures["took_s"] - line.seconds)
-        body["lines"].append({**_described(line), **figures})
+        if len(group) > 1:
+            told = session.measure_in_turns(group, rounds)
+        else:
+            following = rest[1] if len(rest) > 1 and rounds == options.rounds else None
+            told = [session.measure(group[0], following)]
+            overhead_s = max(0.5 * overhead_s, told[0]["took_s"] - group[0].seconds)
+        for line, figures in zip(group, told, strict=True):
+            body["lines"].append({**_described(line), **figures})
+            said = figures.get("error") or f"{figures['took_s']:.1f} s"
+            print(f"{line.scene.name} | {line.way.name}: {said}", file=sys.stderr, flush=True)
         write(options.output, body)
-        said = figures.get("error") or f"{figures['took_s']:.1f} s"
-        print(f"{line.scene.name} | {line.way.name}: {said}", file=sys.stderr, flush=True)
 
 
 def _measure(options: argparse.Namespace) -> int:

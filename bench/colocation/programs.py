@@ -100,16 +100,17 @@ class Program:
         if self.ended:
             return  # its number may be another process's by now
         self.ended = True
+        if self.process.stdin is not None:
+            with suppress(BrokenPipeError):
+                self.process.stdin.close()  # there is nothing more to be asked
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(patience_s)
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(END_S)
-        for stream in (self.process.stdin, self.process.stdout):
-            if stream is not None:
-                with suppress(BrokenPipeError):
-                    stream.close()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
 
     def _last_words(self) -> str:
         with suppress(subprocess.TimeoutExpired):

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from .figures import Records, common_window, covered_percent
@@ -114,6 +115,38 @@ class Session:
         result["took_s"] = round(time.monotonic() - began, 2)
         return result
 
+    def measure_in_turns(self, lines: Sequence[Line], rounds: int) -> list[Figures]:
+        """The same scene in several ways, whose programs are all loaded once and then run in turns.
+
+        A host's speed changes from minute to minute, and with it everything that is compared.
+
+        Returns:
+            For each line the median of each figure, with the figures of each round; or its error.
+        """
+        began = time.monotonic()
+        casts: list[Cast] = []
+        told: list[list[list[Figures]]] = [[] for _ in lines]
+        try:
+            for line in lines:
+                self._mps.wanted(line.way.mps)
+                casts.append(self._start(line))
+            for cast in casts:
+                _prepare(cast)
+            time.sleep(SETTLE_S)
+            for _ in range(rounds):
+                for place, cast in enumerate(casts):
+                    told[place].append(_go(cast))
+        except (ProgramError, OSError, ValueError) as error:
+            return [{"error": str(error), "took_s": _since(began)} for _ in lines]
+        finally:
+            for cast in casts:
+                _end(cast, patience_s=0.0)
+        return [
+            {"tenants": [in_the_middle(one) for one in zip(*each, strict=True)]}
+            | {"took_s": round(_since(began) / len(lines), 2), "rounds": rounds}
+            for each in told
+        ]
+
     def close(self) -> None:
         """Ends what still runs."""
         if self._waiting is not None:
@@ -188,14 +221,9 @@ class Session:
         if self._waiting is not None:
             self._wait_for_imports(self._waiting)
         time.sleep(SETTLE_S)
-        seconds = cast.line.seconds
-        for tenant, programs in zip(cast.line.scene.tenants, cast.programs, strict=True):
-            for one in programs:
-                one.say(f"go {seconds} {tenant.delay_s}")
-        deadline = time.monotonic() + LATE_TIMES * seconds + LATE_S
-        answers = [[one.line(deadline) for one in programs] for programs in cast.programs]
+        told = _go(cast)
         _end(cast, patience_s=END_S)
-        return _with_records(cast, [json.loads(lines[0]) for lines in answers])
+        return _with_records(cast, told)
 
     def _load_ahead(self, line: Line) -> None:
         try:
@@ -218,6 +246,49 @@ def _all(cast: Cast, ask: Callable[[Program, float], None], patience_s: float) -
     deadline = time.monotonic() + patience_s
     for one in cast.everyone():
         ask(one, deadline)
+
+
+def _prepare(cast: Cast) -> None:
+    """Takes the GPU and warms up."""
+    _all(cast, lambda one, deadline: one.expect("loaded", deadline), START_S)
+    for one in cast.everyone():
+        one.say("prepare")
+    _all(cast, lambda one, deadline: one.expect("ready", deadline), PREPARE_S)
+
+
+def _go(cast: Cast) -> list[Figures]:
+    """Runs once, all tenants from the same moment on."""
+    seconds = cast.line.seconds
+    for tenant, programs in zip(cast.line.scene.tenants, cast.programs, strict=True):
+        for one in programs:
+            one.say(f"go {seconds} {tenant.delay_s}")
+    deadline = time.monotonic() + LATE_TIMES * seconds + LATE_S
+    answers = [[one.line(deadline) for one in programs] for programs in cast.programs]
+    return [json.loads(lines[0]) for lines in answers]
+
+
+def _since(began: float) -> float:
+    return round(time.monotonic() - began, 2)
+
+
+def in_the_middle(rounds: Sequence[Figures]) -> Figures:
+    """A tenant's figures of several rounds as one: the median of each; numbers alone."""
+    numbers = [name for name, value in rounds[0].items() if isinstance(value, (int, float))]
+    middle: Figures = {name: median(one[name] for one in rounds) for name in numbers}
+    return {**middle, "by_round": list(rounds)}
+
+
+def turns_of(lines: Sequence[Line]) -> list[list[Line]]:
+    """Lines that can be run in turns together, in order: one scene's, without MPS and kernels."""
+    groups: list[list[Line]] = []
+    for line in lines:
+        alone = line.way.mps or any(one.on_kernels for one in line.scene.tenants)
+        last = groups[-1][-1] if groups else None
+        if not alone and last is not None and last.scene == line.scene and not last.way.mps:
+            groups[-1].append(line)
+        else:
+            groups.append([line])
+    return groups
 
 
 def _end(cast: Cast, patience_s: float) -> None:

@@ -1,8 +1,8 @@
 """How the bench and its programs talk: a line each way, so that all tenants begin together.
 
 The program says "loaded" (imports are done, the GPU was not touched), hears "prepare", says "ready"
-(warmed up), hears "go SECONDS DELAY", and says its figures as one line of JSON. kernels.cpp speaks
-the same. Must not know what a program does.
+(warmed up), hears "go SECONDS DELAY", and says its figures as one line of JSON; then it may hear
+"go" again. kernels.cpp speaks the same, once. Must not know what a program does.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ def follow(prepare: Callable[[], Run]) -> int:
     numbers = hears("go")
     if numbers is None:
         return 2
-    seconds, delay = (float(number) for number in numbers)
-    time.sleep(delay)
-    say(json.dumps(run(seconds - delay)))
+    while numbers is not None:
+        seconds, delay = (float(number) for number in numbers)
+        time.sleep(delay)
+        say(json.dumps(run(seconds - delay)))
+        numbers = hears("go")
     return 0

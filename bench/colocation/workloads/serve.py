@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 from colocation.figures import percentile
@@ -80,8 +81,10 @@ def prepare(torch: Any, options: argparse.Namespace) -> Run:  # noqa: ANN401
         request()
     rate = options.rate if options.load is None else options.load / 100 / (gpu_ms / 1e3)
 
+    seeds = count(options.seed)
+
     def run(seconds: float) -> Figures:
-        figures = serve(request, arrivals(rate, seconds, options.pause, options.seed), seconds)
+        figures = serve(request, arrivals(rate, seconds, options.pause, next(seeds)), seconds)
         busy = float(figures["rate"]) * gpu_ms / 10
         return {**figures, "gpu_ms": gpu_ms, "busy": busy, "asked": rate}
 

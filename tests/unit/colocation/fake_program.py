@@ -34,12 +34,14 @@ note("prepares")
 if kind == "dies":
     sys.exit("no memory left")
 say("ready" if kind != "babbles" else "hello")
-go, seconds, delay = sys.stdin.readline().split()
-note("goes")
-if kind == "silent":
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    note(f"child {child.pid}")
-    time.sleep(60)
-time.sleep(float(seconds))
 settings = {name: text for name, text in os.environ.items() if name.startswith("GPUFENCE_")}
-say(json.dumps({"rate": 1.0, "delay": float(delay), "settings": settings, "words": sys.argv[1:]}))
+words = {"settings": settings, "words": sys.argv[1:]}
+for rate, line in enumerate(sys.stdin, start=1):
+    go, seconds, delay = line.split()
+    note("goes")
+    if kind == "silent":
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+        note(f"child {child.pid}")
+        time.sleep(60)
+    time.sleep(float(seconds))
+    say(json.dumps({"rate": float(rate), "delay": float(delay), **words}))

@@ -15,7 +15,7 @@ import pytest
 from colocation import session as sessions
 from colocation.command import main, run_lines
 from colocation.scenes import SCENES, Scene, Tenant, random_pair
-from colocation.session import Line, Session, lines_of
+from colocation.session import Line, Session, lines_of, turns_of
 from colocation.ways import (
     BARE,
     Machine,
@@ -233,9 +233,11 @@ def test_a_job_over_two_gpus_is_a_process_for_each(session: Session, machine: Ma
     assert Session(Machine(machine.folder), None).why_not(Line(scene, BARE, 1)) == "needs 2 GPUs"
 
 
-def measured(session: Session, lines: list[Line], budget: float | None, out: Path) -> Any:  # noqa: ANN401
+def measured(
+    session: Session, lines: list[Line], budget: float | None, out: Path, rounds: int = 1
+) -> Any:  # noqa: ANN401
     """The file that a session leaves."""
-    options = argparse.Namespace(budget=budget, output=out)
+    options = argparse.Namespace(budget=budget, output=out, rounds=rounds)
     run_lines(session, lines, {"lines": [], "left_out": []}, options)
     return json.loads(out.read_text(encoding="utf-8"))
 
@@ -259,6 +261,62 @@ def test_no_line_begins_that_would_end_behind_the_budget(
 
     assert [one["scene"] for one in body["lines"]] == ["a scene"]
     assert [one["why"] for one in body["left_out"]] == ["budget", "budget"]
+
+
+def test_ways_in_turns_load_their_programs_once_and_tell_the_middle_of_the_rounds(
+    session: Session, machine: Machine, build: Path, tmp_path: Path
+) -> None:
+    ours = Way("ours", build)
+    lines = [line("fine", name="alone"), line("fine", "fine"), line("fine", "fine", way=ours)]
+
+    body = measured(session, lines, None, tmp_path / "out.json", rounds=3)
+
+    alone, bare, fenced = body["lines"]
+    assert "rounds" not in alone
+    assert (bare["way"], fenced["way"], bare["rounds"]) == ("bare", "ours", 3)
+    for one in (*bare["tenants"], *fenced["tenants"]):
+        assert one["rate"] == 2.0  # the second of three: its number
+        assert [each["rate"] for each in one["by_round"]] == [1.0, 2.0, 3.0]
+    assert len(steps(machine, "loaded")) == 1 + 4
+    pids = [words[-1] for words in steps(machine, "goes")][1:]
+    turns = [{*pids[at : at + 2]} for at in range(0, len(pids), 2)]
+    assert turns == 3 * [turns[0], turns[1]]
+    assert turns[0].isdisjoint(turns[1])
+    assert all(is_soon_gone(int(words[-1])) for words in steps(machine, "loaded"))
+
+
+def test_a_program_that_fails_in_turns_makes_all_ways_of_its_scene_errors(
+    session: Session, tmp_path: Path, build: Path
+) -> None:
+    lines = [line("fine", "dies"), line("fine", "dies", way=Way("ours", build)), line("fine")]
+
+    body = measured(session, lines, None, tmp_path / "out.json", rounds=2)
+
+    assert ["error" in one for one in body["lines"]] == [True, True, False]
+    assert "no memory left" in body["lines"][1]["error"]
+
+
+def test_what_runs_in_turns_is_one_scene_without_mps_and_kernels(build: Path) -> None:
+    ours, over_mps = Way("ours", build), Way("mps", mps=True)
+    one, kernels = line("fine").scene, Scene("kernels", (Tenant("saturate 500", 30),))
+    ways_of_two = [line("fine", way=way, name="two") for way in (BARE, ours, over_mps)]
+    lines = [Line(one, BARE, 1), *ways_of_two, Line(kernels, BARE, 1), Line(kernels, ours, 1)]
+
+    groups = turns_of(lines)
+
+    assert [len(group) for group in groups] == [1, 2, 1, 1, 1]
+
+
+def test_no_turns_begin_that_would_end_behind_the_budget(
+    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, build: Path
+) -> None:
+    monkeypatch.setattr("colocation.command.OVERHEAD_S", 0.0)
+    lines = [line("fine"), line("fine", way=Way("ours", build))]
+
+    body = measured(session, lines, 2 * SECONDS * 3.5, tmp_path / "out.json", rounds=4)
+
+    assert body["lines"] == []
+    assert len(body["left_out"]) == 2
 
 
 def test_every_program_is_measured_alone_once_and_before_its_first_scene() -> None:

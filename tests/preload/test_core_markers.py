@@ -1,7 +1,7 @@
 """The parts of markers alone, each case a promise.
 
 tests/programs/marker_cases.cpp and marker_places.cpp, over a driver of a few lines, and
-marker_samples.cpp.
+marker_samples.cpp, marker_gaps.cpp.
 """
 
 from __future__ import annotations
@@ -51,7 +51,13 @@ SAMPLES = [
     "forgotten",
     "due",
 ]
-PROGRAMS = {"marker_cases": CASES, "marker_places": PLACES, "marker_samples": SAMPLES}
+GAPS = ["pauses", "probes", "idle", "due", "means", "caught_up"]
+PROGRAMS = {
+    "marker_cases": CASES,
+    "marker_places": PLACES,
+    "marker_samples": SAMPLES,
+    "marker_gaps": GAPS,
+}
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@
 // true.
 //
 //   marker_samples NAME
+#include "core/slices.h"
 #include "device/markers/gaps.h"
 #include "device/markers/samples.h"
 #include "state_program.h"
@@ -82,10 +83,19 @@ void Disturbed() {
   CHECK_EQ(stream.samples.disturbed, 1);
   // Where all of it was queued, others come between only at the end of a slice.
   Begin();
-  LearnSample(&stream, 2'000 * kUs, 0, kStart);
-  CHECK_EQ(stream.samples.count, 1);
-  LearnSample(&stream, 2'000 * kUs + 1, 0, kStart);
-  CHECK_EQ(stream.samples.disturbed, 1);
+  const auto queued = [](uint64_t ran_ns) {
+    Begin();
+    LearnSample(&stream, ran_ns, 0, kStart);
+    CHECK_EQ(stream.samples.count, 1);
+    return stream.samples.sum_ns + kAroundRunNs;
+  };
+  constexpr uint64_t away = kSliceNs + 2 * kSwitchNs;
+  CHECK_EQ(queued(300 * kUs), 300 * kUs);
+  CHECK_EQ(queued(away - 21 * kUs), away - 21 * kUs);
+  CHECK_EQ(queued(away + 8 * kUs), 8 * kUs);
+  CHECK_EQ(queued(away + kMs), kMs);
+  CHECK_EQ(queued(kSliceNs + away), kSliceNs);
+  CHECK_EQ(queued(kSliceNs + 2 * away + kMs), kSliceNs + kMs);
 }
 
 void Old() {

@@ -10,15 +10,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/slices.h"
 #include "policy/turn.h"
 #include "state/core_layout.h"
 
 namespace gpufence {
-
-// What the driver gives to one process while others wait, and what it takes the GPU to change hands
-// (H200, driver 580). That time is nobody's.
-inline constexpr uint64_t kSliceNs = 2'091'000;
-inline constexpr uint64_t kSwitchNs = 155'000;
 
 struct Run {
   uint64_t begin_ns;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/slices.h"
 #include "device/markers/gaps.h"
 
 namespace gpufence {
@@ -12,13 +13,22 @@ constexpr uint64_t kLeastApartNs = 5'000;
 constexpr uint64_t kMostApartNs = 200'000;
 // For others to come between, the GPU changes hands twice: that takes 280 us and more (H200).
 constexpr uint64_t kUndisturbedNs = 250'000;
-// Where all three were queued, it does so only at the end of a slice, which is longer than this.
-constexpr uint64_t kUndisturbedQueuedNs = 2'000'000;
+// Where all three were queued, it does so only at the end of a slice, for another one.
+constexpr uint64_t kAwayNs = kSliceNs + 2 * kSwitchNs;
+constexpr uint64_t kDoubtNs = 20'000;  // of what events tell
 constexpr uint32_t kLeastSamples = 8;
 constexpr uint32_t kMostSamples = 128;  // are remembered, about
 constexpr uint64_t kSamplesLastNs = 2'000'000'000;
 // One in so many markers once enough are known.
 constexpr uint32_t kKnownEvery = 2;
+
+// Of a sample that was queued as a whole, what was no neighbour's slice.
+uint64_t WithoutSlicesNs(uint64_t ran_ns) {
+  if (ran_ns + kDoubtNs < kAwayNs) return ran_ns;
+  constexpr uint64_t kRoundNs = kSliceNs + kAwayNs;
+  const uint64_t times = (ran_ns - kSliceNs + kRoundNs - 1) / kRoundNs;
+  return ran_ns - std::min(times * kAwayNs, ran_ns);
+}
 
 }  // namespace
 
@@ -44,7 +54,9 @@ void LearnSample(MarkedStream* stream, uint64_t ran_ns, uint64_t lead_ns, uint64
     samples->count -= samples->count / 2;
     samples->disturbed /= 2;
   }
-  if (ran_ns > (lead_ns == 0 ? kUndisturbedQueuedNs : kUndisturbedNs)) {
+  if (lead_ns == 0) {
+    ran_ns = WithoutSlicesNs(ran_ns);
+  } else if (ran_ns > kUndisturbedNs) {
     ++samples->disturbed;
     return;
   }

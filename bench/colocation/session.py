@@ -112,7 +112,7 @@ class Session:
                 _end(cast, patience_s=0.0)
         if "error" in result and line.way.mps:
             self._mps.end()  # what a killed client leaves behind could meet the next one
-        result["took_s"] = round(time.monotonic() - began, 2)
+        result["took_s"] = _since(began)
         return result
 
     def measure_in_turns(self, lines: Sequence[Line], rounds: int) -> list[Figures]:
@@ -131,6 +131,7 @@ class Session:
                 self._mps.wanted(line.way.mps)
                 casts.append(self._start(line))
             for cast in casts:
+                _all(cast, lambda one, deadline: one.expect("loaded", deadline), START_S)
                 _prepare(cast)
             time.sleep(SETTLE_S)
             for _ in range(rounds):
@@ -215,9 +216,7 @@ class Session:
         _all(cast, lambda one, deadline: one.expect("loaded", deadline), START_S)
         if following is not None and self._can_load(following):
             self._load_ahead(following)
-        for one in cast.everyone():
-            one.say("prepare")
-        _all(cast, lambda one, deadline: one.expect("ready", deadline), PREPARE_S)
+        _prepare(cast)
         if self._waiting is not None:
             self._wait_for_imports(self._waiting)
         time.sleep(SETTLE_S)
@@ -250,7 +249,6 @@ def _all(cast: Cast, ask: Callable[[Program, float], None], patience_s: float) -
 
 def _prepare(cast: Cast) -> None:
     """Takes the GPU and warms up."""
-    _all(cast, lambda one, deadline: one.expect("loaded", deadline), START_S)
     for one in cast.everyone():
         one.say("prepare")
     _all(cast, lambda one, deadline: one.expect("ready", deadline), PREPARE_S)

@@ -34,7 +34,7 @@ def write(args: argparse.Namespace) -> None:
 
         http_metrics.serve(listen, collector.collect)
     elif textfile:
-        _replace(Path(textfile), collector.collect())
+        replace(Path(textfile), collector.collect())
     else:
         sys.stdout.write(collector.collect())
 
@@ -98,7 +98,12 @@ def _wanted(given: list[str] | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(chosen))
 
 
-def _replace(path: Path, content: str) -> None:
+def replace(path: Path, content: str) -> None:
+    """Write a file of metrics.
+
+    Raises:
+        ToolError: exit 1, it cannot be written.
+    """
     try:
         output_file.write(path, content)
     except OSError as error:

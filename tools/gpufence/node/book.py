@@ -93,6 +93,18 @@ def ended_by(grants: Iterable[Grant], units: Units) -> tuple[str, ...]:
     )
 
 
+def misfit(
+    gpus: Collection[Gpu], grants: Collection[Grant], slots: int, resources: Iterable[str] = ()
+) -> str:
+    """Why grants that were kept cannot be this agent's; empty when they can."""
+    # Under other names the kubelet would give the same units out a second time.
+    known = {gpu.uuid for gpu in gpus} | set(resources)
+    named = {each for grant in grants for each in (*grant.gpus, *grant.units)}
+    problems = overbooked(gpus, grants, slots)
+    problems += [f"it has {each}, which this agent does not have" for each in sorted(named - known)]
+    return problems[0] if problems else ""
+
+
 def overbooked(gpus: Iterable[Gpu], grants: Collection[Grant], slots: int) -> list[str]:
     """What must never be: a line for each GPU of which more is given out than it has."""
     found = []

@@ -15,9 +15,9 @@ from pathlib import Path
 from gpufence import (
     containers,
     doctor,
+    export_write,
     locate,
     metrics,
-    output_file,
     process,
     region,
     sizes,
@@ -147,7 +147,7 @@ def _tell(args: argparse.Namespace, found: Sequence[Bypass], unreadable: Sequenc
             file=sys.stderr,
         )
     if args.textfile:
-        _write(Path(args.textfile), metrics.text(_families(found)))
+        export_write.replace(Path(args.textfile), metrics.text(_families(found)))
     if args.json:
         listed = [_as_dict(each) for each in found]
         told = {"schema": 1, "bypasses": listed, "unreadable": list(unreadable)}
@@ -215,14 +215,3 @@ def _families(found: Sequence[Bypass]) -> list[metrics.Family]:
             samples,
         ),
     ]
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        output_file.write(path, text)
-    except OSError as error:
-        raise ToolError(
-            what=f"cannot write {path}",
-            why=(error.strerror or "unwritable").lower(),
-            fix="Name a file in a folder that this user can write to",
-        ) from None

@@ -31,17 +31,17 @@ def read(path: Path) -> dict[str, Grant]:
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeDecodeError) as error:
-        raise _damaged(path, str(error)) from None
+        raise refused(path, str(error)) from None
     try:
         document = json.loads(text)
         body = document["grants"]
         if document["schema"] != SCHEMA:
-            raise _damaged(path, f"its schema is {document['schema']!r}, not {SCHEMA}")
+            raise refused(path, f"its schema is {document['schema']!r}, not {SCHEMA}")
         if document["check"] != _check(body):
-            raise _damaged(path, "its check sum is wrong")
+            raise refused(path, "its check sum is wrong")
         return {each["key"]: _grant(each) for each in body}
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        raise _damaged(path, "it is no checkpoint of an agent") from None
+        raise refused(path, "it is no checkpoint of an agent") from None
 
 
 def write(path: Path, grants: Iterable[Grant]) -> None:
@@ -91,7 +91,8 @@ def _check(body: object) -> int:
     return zlib.crc32(json.dumps(body, sort_keys=True).encode())
 
 
-def _damaged(path: Path, why: str) -> ToolError:
+def refused(path: Path, why: str) -> ToolError:
+    """Exit 1: what an agent does instead of giving out what containers may have."""
     return ToolError(
         what=f"checkpoint '{path}' refused",
         why=why,

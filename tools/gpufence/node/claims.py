@@ -44,15 +44,8 @@ class Claims:
             ToolError: exit 1, when it is damaged or does not fit this node's GPUs.
         """
         self.grants = checkpoint.read(self._path)
-        known = {gpu.uuid for gpu in self.gpus}
-        strange = [u for grant in self.grants.values() for u in grant.gpus if u not in known]
-        problems = book.overbooked(self.gpus, self.grants.values(), _MOST_CLAIMS)
-        if strange or problems:
-            raise ToolError(
-                what=f"checkpoint '{self._path}' refused",
-                why=problems[0] if problems else f"it has {strange[0]}, which the node has not",
-                fix="Drain the node of pods with GPUs, then remove the file",
-            )
+        if why := book.misfit(self.gpus, self.grants.values(), _MOST_CLAIMS):
+            raise checkpoint.refused(self._path, why)
         for key in sorted(self.boxes.keys() - set(self.grants)):
             self.boxes.empty(key)
 

@@ -60,23 +60,9 @@ class Desk:
             ToolError: exit 1, when it is damaged or does not fit this node's GPUs.
         """
         self.grants = checkpoint.read(self._path)
-        known = {gpu.uuid for gpu in self.gpus} | set(self.kinds.values())
-        # Under other names the kubelet would give the same units out a second time.
-        strange = sorted(
-            each
-            for grant in self.grants.values()
-            for each in (*grant.gpus, *grant.units)
-            if each not in known
-        )
-        problems = book.overbooked(self.gpus, self.grants.values(), self.config.slots)
-        if strange or problems:
-            raise ToolError(
-                what=f"checkpoint '{self._path}' refused",
-                why=problems[0]
-                if problems
-                else f"it has {strange[0]}, which this agent does not have",
-                fix="Drain the node of pods with GPUs, then remove the file",
-            )
+        kinds, slots = self.kinds.values(), self.config.slots
+        if why := book.misfit(self.gpus, self.grants.values(), slots, kinds):
+            raise checkpoint.refused(self._path, why)
         for key in sorted(self.boxes.keys() - set(self.grants)):
             self.boxes.empty(key)
 

@@ -13,8 +13,18 @@ using namespace statetest;  // NOLINT(google-build-using-namespace): a test prog
 
 constexpr uint64_t kUs = 1'000;
 constexpr uint64_t kMs = 1'000'000;
-constexpr uint64_t kQueuedNs = 2 * kUs;  // between two markers that were queued, at most
-constexpr uint64_t kStartNs = 2'800;     // by which a marker comes sooner than a kernel would
+// No GPU that anybody knows.
+constexpr GpuPauses kPauses = {.launch_gap_ns = 1'100,
+                               .step_gap_ns = 700,
+                               .marker_gap_ns = 3'300,
+                               .around_run_ns = 2'200,
+                               .queued_gap_ns = 1'900,
+                               .start_ns = 2'700,
+                               .end_marker_ns = 0,
+                               .record_ns = 0,
+                               .wide_gap_ns = 0};
+constexpr uint64_t kQueuedNs = kPauses.queued_gap_ns;
+constexpr uint64_t kStartNs = kPauses.start_ns;
 constexpr uint32_t kLeast = 8;
 constexpr uint32_t kProbes = 64;
 
@@ -36,19 +46,21 @@ IntervalContent Launches(uint64_t launches, uint64_t host_ns = 0) {
 // more than half of the time.
 void Pauses() {
   Begin();
-  const uint64_t behind_marker = kMarkerGapNs + kLaunchGapNs;
-  CHECK_EQ(PausesNs(stream, Launches(1), kMs), behind_marker);
-  CHECK_EQ(PausesNs(stream, Launches(0), kMs), behind_marker);
-  CHECK_EQ(PausesNs(stream, Launches(11), kMs), behind_marker + 10 * kLaunchGapNs);
+  const uint64_t behind_marker = kPauses.marker_gap_ns + kPauses.launch_gap_ns;
+  CHECK_EQ(PausesNs(kPauses, stream, Launches(1), kMs), behind_marker);
+  CHECK_EQ(PausesNs(kPauses, stream, Launches(0), kMs), behind_marker);
+  CHECK_EQ(PausesNs(kPauses, stream, Launches(11), kMs),
+           behind_marker + 10 * kPauses.launch_gap_ns);
   IntervalContent content = Launches(1);
-  content.steps = 7;
+  content.inner_ns = StepsNs(kPauses, 8);
   content.markers = 3;
   content.lead_ns = 4 * kUs;  // of a run that began before
-  CHECK_EQ(PausesNs(stream, content, kMs), behind_marker + 3 * kMarkerGapNs + 7 * kStepGapNs);
+  CHECK_EQ(PausesNs(kPauses, stream, content, kMs),
+           behind_marker + 3 * kPauses.marker_gap_ns + 7 * kPauses.step_gap_ns);
   stream.is_fresh = true;
-  CHECK_EQ(PausesNs(stream, content, kMs),
-           4 * kUs + kAroundRunNs + 3 * kMarkerGapNs + 7 * kStepGapNs);
-  CHECK_EQ(PausesNs(stream, Launches(100), 10 * kUs), 5 * kUs);
+  CHECK_EQ(PausesNs(kPauses, stream, content, kMs),
+           4 * kUs + kPauses.around_run_ns + 3 * kPauses.marker_gap_ns + 7 * kPauses.step_gap_ns);
+  CHECK_EQ(PausesNs(kPauses, stream, Launches(100), 10 * kUs), 5 * kUs);
 }
 
 // A probe tells how long the GPU had nothing: not while it was queued, nor while the first marker
@@ -56,7 +68,7 @@ void Pauses() {
 void Probes() {
   const auto idle = [](uint64_t gap_ns, uint64_t record_ns, uint64_t host_ns) {
     Begin();
-    LearnGap(&stream, gap_ns, record_ns, host_ns);
+    LearnGap(kPauses, &stream, gap_ns, record_ns, host_ns);
     CHECK_EQ(stream.gaps.probes, 1);
     CHECK_EQ(stream.gaps.probed_ns, host_ns);
     return stream.gaps.idle_gap_ns;
@@ -68,12 +80,12 @@ void Probes() {
   CHECK_EQ(idle(10 * kUs, 90 * kUs, 20 * kUs), 0);
   // As many as are remembered: what comes later counts more.
   Begin();
-  for (uint32_t i = 0; i < kProbes; ++i) LearnGap(&stream, 0, 0, 20 * kUs);
+  for (uint32_t i = 0; i < kProbes; ++i) LearnGap(kPauses, &stream, 0, 0, 20 * kUs);
   CHECK_EQ(stream.gaps.idle_gap_ns, 0);
-  for (uint32_t i = 0; i < 10 * kProbes; ++i) LearnGap(&stream, 100 * kUs, 0, 20 * kUs);
+  for (uint32_t i = 0; i < 10 * kProbes; ++i) LearnGap(kPauses, &stream, 100 * kUs, 0, 20 * kUs);
   CHECK_EQ(stream.gaps.probes, kProbes);
   CHECK(stream.gaps.idle_gap_ns * 100 >= stream.gaps.probed_ns * 99);
-  for (uint32_t i = 0; i < 10 * kProbes; ++i) LearnGap(&stream, 0, 0, 20 * kUs);
+  for (uint32_t i = 0; i < 10 * kProbes; ++i) LearnGap(kPauses, &stream, 0, 0, 20 * kUs);
   CHECK(stream.gaps.idle_gap_ns * 100 <= stream.gaps.probed_ns);
 }
 
@@ -81,19 +93,19 @@ void Probes() {
 void Idle() {
   Begin();
   const auto idle = [](uint64_t host_ns, uint64_t interval_ns = kMs) {
-    return IdleNs(stream, Launches(10, host_ns), interval_ns);
+    return IdleNs(kPauses, stream, Launches(10, host_ns), interval_ns);
   };
   for (uint32_t i = 1; i < kLeast; ++i) {
-    LearnGap(&stream, 10 * kUs - kStartNs, 0, 20 * kUs);
+    LearnGap(kPauses, &stream, 10 * kUs - kStartNs, 0, 20 * kUs);
     CHECK_EQ(idle(200 * kUs), 0);
   }
-  LearnGap(&stream, 10 * kUs - kStartNs, 0, 20 * kUs);
+  LearnGap(kPauses, &stream, 10 * kUs - kStartNs, 0, 20 * kUs);
   CHECK_EQ(idle(200 * kUs), 100 * kUs);
   CHECK_EQ(idle(0), 0);
   // The host's time is no longer than the interval, of which a part is kernels.
-  const uint64_t most = 100 * kUs - PausesNs(stream, Launches(10), 100 * kUs);
+  const uint64_t most = 100 * kUs - PausesNs(kPauses, stream, Launches(10), 100 * kUs);
   CHECK_EQ(idle(kMs, 100 * kUs), 50 * kUs);
-  for (uint32_t i = 0; i < 20 * kProbes; ++i) LearnGap(&stream, 100 * kUs, 0, 20 * kUs);
+  for (uint32_t i = 0; i < 20 * kProbes; ++i) LearnGap(kPauses, &stream, 100 * kUs, 0, 20 * kUs);
   CHECK_EQ(idle(kMs, 100 * kUs), most - most / 32);
   // Long kernels hide what the host takes.
   stream.ns_per_launch = 80 * kUs;
@@ -120,9 +132,9 @@ void Due() {
     return due;
   };
   CHECK_EQ(count(), 100);
-  for (uint32_t i = 0; i < kProbes; ++i) LearnGap(&stream, 0, 0, 20 * kUs);
+  for (uint32_t i = 0; i < kProbes; ++i) LearnGap(kPauses, &stream, 0, 0, 20 * kUs);
   CHECK_EQ(count(), 25);
-  for (uint32_t i = 0; i < kProbes; ++i) LearnGap(&stream, 20 * kUs, 0, 20 * kUs);
+  for (uint32_t i = 0; i < kProbes; ++i) LearnGap(kPauses, &stream, 20 * kUs, 0, 20 * kUs);
   CHECK_EQ(count(), 100);
 }
 

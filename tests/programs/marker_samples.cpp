@@ -19,6 +19,15 @@ constexpr uint64_t kStart = 1'000'000 * kMs;
 constexpr uint64_t kHostNs = 20 * kUs;  // from launch to launch
 constexpr uint64_t kLeadNs = 3 * kUs;   // of which the launch itself takes so long
 constexpr uint32_t kLeast = 8;
+constexpr GpuPauses kPauses = {.launch_gap_ns = 0,
+                               .step_gap_ns = 0,
+                               .marker_gap_ns = 0,
+                               .around_run_ns = 2'200,  // of no GPU that anybody knows
+                               .queued_gap_ns = 0,
+                               .start_ns = 0,
+                               .end_marker_ns = 0,
+                               .record_ns = 0,
+                               .wide_gap_ns = 0};
 constexpr uint32_t kMost = 128;
 
 Markers markers;
@@ -33,9 +42,9 @@ void Begin(uint64_t apart_ns = kHostNs) {
 
 // A launch that takes the GPU so long, undisturbed.
 void Learn(uint64_t ns, uint64_t now_ns = kStart) {
-  LearnSample(&stream, ns + kLeadNs + kAroundRunNs, kLeadNs, now_ns);
+  LearnSample(kPauses, &stream, ns + kLeadNs + kPauses.around_run_ns, kLeadNs, now_ns);
 }
-void LearnDisturbed() { LearnSample(&stream, 2'500 * kUs, kLeadNs, kStart); }
+void LearnDisturbed() { LearnSample(kPauses, &stream, 2'500 * kUs, kLeadNs, kStart); }
 
 uint64_t Sampled(uint64_t launches = 1, uint64_t now_ns = kStart) {
   return SampledNs(stream, launches, now_ns);
@@ -77,17 +86,17 @@ void Disturbed() {
   CHECK_EQ(Sampled(), 5 * kUs);
   // Whatever takes no longer than it takes the GPU to change hands twice is undisturbed.
   Begin(200 * kUs);
-  for (uint32_t i = 0; i < kLeast; ++i) LearnSample(&stream, 250 * kUs, 200 * kUs, kStart);
+  for (uint32_t i = 0; i < kLeast; ++i) LearnSample(kPauses, &stream, 250 * kUs, 200 * kUs, kStart);
   CHECK_EQ(Sampled(), 250 * kUs - 187'500);
-  LearnSample(&stream, 250 * kUs + 1, 200 * kUs, kStart);
+  LearnSample(kPauses, &stream, 250 * kUs + 1, 200 * kUs, kStart);
   CHECK_EQ(stream.samples.disturbed, 1);
   // Where all of it was queued, others come between only at the end of a slice.
   Begin();
   const auto queued = [](uint64_t ran_ns) {
     Begin();
-    LearnSample(&stream, ran_ns, 0, kStart);
+    LearnSample(kPauses, &stream, ran_ns, 0, kStart);
     CHECK_EQ(stream.samples.count, 1);
-    return stream.samples.sum_ns + kAroundRunNs;
+    return stream.samples.sum_ns + kPauses.around_run_ns;
   };
   constexpr uint64_t away = kSliceNs + 2 * kSwitchNs;
   CHECK_EQ(queued(300 * kUs), 300 * kUs);
@@ -127,10 +136,10 @@ void FastHost() {
 // The launch came to the GPU later than the whole took: at least a fourth of that is its own.
 void LongLead() {
   Begin();
-  for (uint32_t i = 0; i < kLeast; ++i) LearnSample(&stream, 4 * kUs, 100 * kUs, kStart);
+  for (uint32_t i = 0; i < kLeast; ++i) LearnSample(kPauses, &stream, 4 * kUs, 100 * kUs, kStart);
   CHECK_EQ(Sampled(), kUs);
   Begin();
-  for (uint32_t i = 0; i < kLeast; ++i) LearnSample(&stream, 0, 100 * kUs, kStart);
+  for (uint32_t i = 0; i < kLeast; ++i) LearnSample(kPauses, &stream, 0, 100 * kUs, kStart);
   CHECK_EQ(Sampled(), 0);
 }
 

@@ -25,7 +25,7 @@ void GoIdle(Markers* markers, MarkedStream* stream, uint32_t word, uint64_t now_
   stream->CountDown(word & MarkedStream::kLaunches);
   stream->idle_since_ns = now_ns;
   stream->tail_seen = 0;
-  stream->steps.store(0, std::memory_order_relaxed);
+  stream->inner_ns.store(0, std::memory_order_relaxed);
   stream->meets.store(false, std::memory_order_relaxed);
   markers->streams.SetActive(stream, false);
 }
@@ -78,7 +78,7 @@ void CollectTail(Markers* markers, MarkedStream* stream, const StreamLook& look)
   if (IsToldByHost(*stream, launches, look.now_ns)) return;
   const uint64_t estimate_ns = stream->run_begin_ns + launches * stream->ns_per_launch;
   // Of these launches; a marker behind them takes both.
-  const uint32_t steps = stream->steps.load(std::memory_order_relaxed);
+  const uint32_t inner_ns = stream->inner_ns.load(std::memory_order_relaxed);
   const bool meets = stream->meets.load(std::memory_order_relaxed);
   const bool is_idle = AskTail(markers, stream, launches, estimate_ns, look);
   if (is_idle && stream->waited.is_waited_for) return;
@@ -87,7 +87,7 @@ void CollectTail(Markers* markers, MarkedStream* stream, const StreamLook& look)
   if (stream->is_timed) {
     if (!is_idle) end_ns -= kClockDoubtNs;
     const uint64_t host_ns = look.alone ? end_ns - std::min(end_ns, stream->run_begin_ns) : 0;
-    TellRunning(*markers, stream, {launches, steps, stream->LeadNs(), 0, host_ns, meets}, end_ns,
+    TellRunning(*markers, stream, {launches, inner_ns, stream->LeadNs(), 0, host_ns, meets}, end_ns,
                 look);
   }
   if (is_idle) GoIdle(markers, stream, word, look.now_ns);
@@ -134,7 +134,7 @@ void CollectStream(Markers* markers, MarkedStream* stream, StreamLook* look) {
   const uint64_t ran_ns = look->now_ns - std::min(look->now_ns, stream->run_begin_ns);
   const uint64_t host_ns = look->alone ? CaughtUpNs(*stream, next.host_ns, next.recorded_ns) : 0;
   TellRunning(*markers, stream,
-              {next.launches, next.steps, stream->LeadNs(), 0, host_ns, next.meets},
+              {next.launches, next.inner_ns, stream->LeadNs(), 0, host_ns, next.meets},
               look->now_ns - kClockDoubtNs, *look);
   const bool is_sampled = markers->IsBeside(stream->ordinal, look->now_ns) &&
                           SampledNs(*stream, next.launches, look->now_ns) != UINT64_MAX;

@@ -5,11 +5,6 @@
 namespace gpufence {
 namespace {
 
-// From a marker behind a kernel to a queued one behind it are 1.3 to 1.8 us (H200).
-constexpr uint64_t kQueuedGapNs = 2'000;
-// In an idle stream a marker is reached so much sooner than a kernel in its place would begin, less
-// the pause between kernels (2.8 to 3.3 us, H200).
-constexpr uint64_t kStartNs = 2'800;
 // At least such a part of an interval is charged.
 constexpr uint64_t kLeastBusyPart = 32;
 constexpr uint32_t kMeanLaunches = 256;
@@ -43,9 +38,10 @@ bool IsProbeDue(MarkedStream* stream) {
   return true;
 }
 
-void LearnGap(MarkedStream* stream, uint64_t gap_ns, uint64_t record_ns, uint64_t host_ns) {
+void LearnGap(const GpuPauses& pauses, MarkedStream* stream, uint64_t gap_ns, uint64_t record_ns,
+              uint64_t host_ns) {
   LaunchGaps* gaps = &stream->gaps;
-  uint64_t idle_ns = gap_ns > kQueuedGapNs ? gap_ns + kStartNs : 0;
+  uint64_t idle_ns = gap_ns > pauses.queued_gap_ns ? gap_ns + pauses.start_ns : 0;
   idle_ns = std::min(idle_ns - std::min(idle_ns, record_ns), host_ns);
   if (gaps->probes == kProbes) {
     gaps->idle_gap_ns -= gaps->idle_gap_ns / kProbes;
@@ -62,20 +58,22 @@ uint64_t CaughtUpNs(const MarkedStream& stream, uint64_t host_ns, uint64_t recor
                                            : 0;
 }
 
-uint64_t PausesNs(const MarkedStream& stream, const IntervalContent& content,
-                  uint64_t interval_ns) {
-  const uint64_t first_ns =
-      stream.is_fresh ? content.lead_ns + kAroundRunNs : kMarkerGapNs + kLaunchGapNs;
+uint64_t PausesNs(const GpuPauses& pauses, const MarkedStream& stream,
+                  const IntervalContent& content, uint64_t interval_ns) {
+  const uint64_t first_ns = stream.is_fresh ? content.lead_ns + pauses.around_run_ns
+                                            : pauses.marker_gap_ns + pauses.launch_gap_ns;
   const uint64_t others = std::max(content.launches, uint64_t{1}) - 1;
-  const uint64_t between_ns = content.markers * kMarkerGapNs + others * kLaunchGapNs;
-  return std::min(first_ns + between_ns + content.steps * kStepGapNs, interval_ns / 2);
+  const uint64_t between_ns =
+      content.markers * pauses.marker_gap_ns + others * pauses.launch_gap_ns;
+  return std::min(first_ns + between_ns + content.inner_ns, interval_ns / 2);
 }
 
-uint64_t IdleNs(const MarkedStream& stream, const IntervalContent& content, uint64_t interval_ns) {
+uint64_t IdleNs(const GpuPauses& pauses, const MarkedStream& stream, const IntervalContent& content,
+                uint64_t interval_ns) {
   if (stream.gaps.probes < kLeastProbes || stream.gaps.probed_ns == 0) return 0;
   if (stream.ns_per_launch >= kMostProbedLaunchNs) return 0;
   const uint64_t host_ns = std::min(content.host_ns, interval_ns);
-  const uint64_t most_ns = interval_ns - PausesNs(stream, content, interval_ns);
+  const uint64_t most_ns = interval_ns - PausesNs(pauses, stream, content, interval_ns);
   return std::min(host_ns * stream.gaps.idle_gap_ns / stream.gaps.probed_ns,
                   most_ns - most_ns / kLeastBusyPart);
 }

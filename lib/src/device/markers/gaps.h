@@ -6,17 +6,9 @@
 #include <stdint.h>
 
 #include "device/markers/marked_stream.h"
+#include "device/pauses.h"
 
 namespace gpufence {
-
-// The pause between two kernels of a stream, in which nothing runs (measured on an H200).
-inline constexpr uint64_t kLaunchGapNs = 1'700;
-// ... between two of a graph, of which the second waits for the first,
-inline constexpr uint64_t kStepGapNs = 950;
-// ... what a marker between them adds, and what lies around a kernel between two markers where the
-// first was in an idle stream, beside the time that the host took from the one to the launch.
-inline constexpr uint64_t kMarkerGapNs = 2'500;
-inline constexpr uint64_t kAroundRunNs = 2'000;
 
 // Whether the host may be slower than the GPU there, so that probes would tell something.
 bool IsProbed(const MarkedStream& stream);
@@ -27,23 +19,26 @@ bool IsProbeDue(MarkedStream* stream);
 
 // A probe: the GPU was `gap_ns` from one marker to the next, of which recording the first took the
 // host `record_ns`, and it took the host `host_ns` from there to the next.
-void LearnGap(MarkedStream* stream, uint64_t gap_ns, uint64_t record_ns, uint64_t host_ns);
+void LearnGap(const GpuPauses& pauses, MarkedStream* stream, uint64_t gap_ns, uint64_t record_ns,
+              uint64_t host_ns);
 
 // What was put into a stream in an interval.
 struct IntervalContent {
   uint64_t launches;
-  uint64_t steps;    // of their graphs, beyond one each
-  uint64_t lead_ns;  // of the run that it begins
-  uint64_t markers;  // between the launches
-  uint64_t host_ns;  // in which the host launched and the GPU may have waited; 0: unknown
-  bool meets;        // one of the launches waits for kernels on other GPUs
+  uint64_t inner_ns;  // pauses within each: between the steps of a graph, around a wide grid
+  uint64_t lead_ns;   // of the run that it begins
+  uint64_t markers;   // between the launches
+  uint64_t host_ns;   // in which the host launched and the GPU may have waited; 0: unknown
+  bool meets;         // one of the launches waits for kernels on other GPUs
 };
 
 // What of an interval lies between kernels.
-uint64_t PausesNs(const MarkedStream& stream, const IntervalContent& content, uint64_t interval_ns);
+uint64_t PausesNs(const GpuPauses& pauses, const MarkedStream& stream,
+                  const IntervalContent& content, uint64_t interval_ns);
 
 // In so much of the rest the GPU waited for the host.
-uint64_t IdleNs(const MarkedStream& stream, const IntervalContent& content, uint64_t interval_ns);
+uint64_t IdleNs(const GpuPauses& pauses, const MarkedStream& stream, const IntervalContent& content,
+                uint64_t interval_ns);
 
 // After so many intervals in a row that took what was foretold, the next are.
 inline constexpr uint32_t kSteadyIntervals = 8;

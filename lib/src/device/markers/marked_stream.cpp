@@ -45,7 +45,7 @@ void MarkedStream::BeginLife(uint32_t seed) {
   others_put = kUnknownOthers;
   others_over = 0;
   failures = 0;
-  queued = tail_seen = steps = 0;
+  queued = tail_seen = inner_ns = 0;
   idle_since_ns = deducted_ns = ns_per_launch = mean_ns = ran_ns = 0;
   steady = mean_of = 0;
   by_host = marks_each = meets = false;

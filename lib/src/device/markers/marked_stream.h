@@ -87,7 +87,7 @@ struct alignas(64) MarkedStream {
   std::atomic<uint32_t> word;     // the bits above and the launches since the last marker
   std::atomic<uint32_t> mark_at;  // launches until the next marker, drawn around `every`
   uint32_t ordinal;
-  std::atomic<uint32_t> steps;        // of these launches' graphs, beyond one each
+  std::atomic<uint32_t> inner_ns;     // of these launches: pauses within each
   std::atomic<uint64_t> launched_ns;  // when this run's first launch returned; 0: unknown
   std::atomic<uint64_t> came_ns;  // kSparse: when the last one did, or the one that began the run
   std::atomic<uint32_t> behind;   // so many more launches until the host may be ahead of the GPU
@@ -188,9 +188,9 @@ struct alignas(64) MarkedStream {
     *at_ns = 0;
   }
 
-  // One of the launches is of a graph whose kernels run in so many steps.
-  void AddSteps(uint32_t count) {
-    if (count > 1) steps.fetch_add(count - 1, std::memory_order_relaxed);
+  // One of the launches has so long pauses in itself.
+  void AddInner(uint32_t ns) {
+    if (ns != 0) inner_ns.fetch_add(ns, std::memory_order_relaxed);
   }
 };
 

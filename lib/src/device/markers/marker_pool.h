@@ -20,7 +20,7 @@ struct Marker {
   uint64_t recorded_ns;
   uint32_t launches;  // between the marker before and this one
   uint32_t others;    // what is no kernel and was put into the stream before it
-  uint32_t steps;     // of their graphs, beyond one each
+  uint32_t inner_ns;  // pauses within each of them
   uint32_t lead_ns;   // of the run that the marker before begins
   uint64_t begin_ns;  // when that began by the host's clock, not by a marker; 0: it did not
   uint16_t joined;    // so many markers were between, too, and do not count any more

@@ -20,6 +20,7 @@
 
 #include "device/markers/marker_pool.h"
 #include "device/markers/stream_table.h"
+#include "device/pauses.h"
 
 namespace gpufence {
 
@@ -45,6 +46,14 @@ struct Markers {
   // Until when nobody else has work there; 0: there is nobody else.
   std::atomic<uint64_t> calm_until_ns[kMostMarkedDevices];
 
+  // What is known of each device; null: nothing is.
+  std::atomic<const GpuPauses*> pauses[kMostMarkedDevices];
+
+  const GpuPauses& PausesOf(uint32_t ordinal) const {
+    // What it points at was written before.
+    const GpuPauses* known = pauses[ordinal % kMostMarkedDevices].load(std::memory_order_acquire);
+    return known != nullptr ? *known : kUnknownPauses;
+  }
   // Markers of the device that were ever seen reached.
   uint32_t reached(uint32_t ordinal) const {
     return seen_reached[ordinal % kMostMarkedDevices].load(std::memory_order_relaxed);

@@ -43,7 +43,7 @@ bool MarkLocked(Markers* markers, MarkedStream* stream, Recorder recorder) {
   stream->word.fetch_sub(launches, std::memory_order_relaxed);
   Marker* marker = &markers->pool[stream->last];
   NoteSpacing(stream, launches, marker->recorded_ns);
-  marker->steps = stream->steps.exchange(0, std::memory_order_relaxed);
+  marker->inner_ns = stream->inner_ns.exchange(0, std::memory_order_relaxed);
   marker->meets = stream->meets.exchange(false, std::memory_order_relaxed);
   stream->CountDown(launches);
   stream->awaits_launch = false;

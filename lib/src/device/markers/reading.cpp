@@ -39,7 +39,7 @@ bool Join(MarkerPool* pool, MarkedStream* stream) {
   const bool follows = !next->begins && next->begin_ns == 0;
   if (!follows || launches * stream->ns_per_launch > kJoinedNs) return false;
   next->launches += marker.launches;
-  next->steps += marker.steps;
+  next->inner_ns += marker.inner_ns;
   next->host_ns += marker.host_ns;
   next->meets |= marker.meets;
   next->joined = static_cast<uint16_t>(next->joined + marker.joined + 1);
@@ -57,7 +57,7 @@ void Unmark(MarkedStream* stream, const Marker& marker) {
     stream->is_timed = stream->is_fresh = true;
   }
   stream->word.fetch_add(marker.launches, std::memory_order_relaxed);
-  stream->steps.fetch_add(marker.steps, std::memory_order_relaxed);
+  stream->inner_ns.fetch_add(marker.inner_ns, std::memory_order_relaxed);
   if (marker.meets) stream->meets.store(true, std::memory_order_relaxed);
   stream->word.fetch_or(MarkedStream::kRunning, std::memory_order_release);
 }
@@ -130,8 +130,9 @@ struct NotOwn {
 
 NotOwn NotOwnOf(const Markers& markers, const MarkedStream& stream, const IntervalContent& content,
                 uint64_t ran_ns, uint64_t now_ns) {
-  const uint64_t pauses_ns = PausesNs(stream, content, ran_ns);
-  if (content.steps == 0 && markers.IsBeside(stream.ordinal, now_ns)) {
+  const GpuPauses& pauses = markers.PausesOf(stream.ordinal);
+  const uint64_t pauses_ns = PausesNs(pauses, stream, content, ran_ns);
+  if (content.inner_ns == 0 && markers.IsBeside(stream.ordinal, now_ns)) {
     const uint64_t own_ns = SampledNs(stream, content.launches, now_ns);
     if (own_ns != UINT64_MAX) {
       const uint64_t rest_ns = ran_ns - std::min(ran_ns, own_ns);
@@ -139,7 +140,7 @@ NotOwn NotOwnOf(const Markers& markers, const MarkedStream& stream, const Interv
       return {ns, ns - pauses_ns, true};
     }
   }
-  const uint64_t idle_ns = IdleNs(stream, content, ran_ns);
+  const uint64_t idle_ns = IdleNs(pauses, stream, content, ran_ns);
   return {pauses_ns + idle_ns, idle_ns, false};
 }
 
@@ -171,12 +172,11 @@ void TellRun(Markers* markers, MarkedStream* stream, const Marker& marker, uint6
   const uint64_t ran_ns = at_ns - stream->run_begin_ns;
   const uint64_t host_ns = CaughtUpNs(*stream, marker.host_ns, marker.recorded_ns);
   stream->gaps.may_idle = look.alone && host_ns > marker.host_ns / 8;
-  const IntervalContent content = {marker.launches,          marker.steps,
-                                   marker.lead_ns,           marker.joined,
-                                   look.alone ? host_ns : 0, marker.meets};
-  if (marker.samples && stream->is_fresh && marker.steps == 0) {
+  const IntervalContent content = {marker.launches, marker.inner_ns,          marker.lead_ns,
+                                   marker.joined,   look.alone ? host_ns : 0, marker.meets};
+  if (marker.samples && stream->is_fresh && marker.inner_ns == 0) {
     const uint64_t lead_ns = CaughtUpNs(*stream, marker.lead_ns, marker.recorded_ns);
-    LearnSample(stream, ran_ns, lead_ns, look.now_ns);
+    LearnSample(markers->PausesOf(stream->ordinal), stream, ran_ns, lead_ns, look.now_ns);
   }
   const NotOwn rest = NotOwnOf(*markers, *stream, content, ran_ns, look.now_ns);
   Tell(stream, rest.ns, rest.is_own, ChargedUntilNs(*stream, marker.meets, at_ns), look);
@@ -190,8 +190,8 @@ void TakeReached(Markers* markers, MarkedStream* stream, const Marker& marker, u
                  const StreamLook& look) {
   if (marker.probes && stream->is_timed && look.gpu_ns != 0 && stream->begin_gpu_ns != 0) {
     const int64_t gap_ns = look.gpu_ns - stream->begin_gpu_ns;
-    LearnGap(stream, static_cast<uint64_t>(std::max(gap_ns, int64_t{0})), marker.record_ns,
-             marker.host_ns);
+    LearnGap(markers->PausesOf(stream->ordinal), stream,
+             static_cast<uint64_t>(std::max(gap_ns, int64_t{0})), marker.record_ns, marker.host_ns);
   }
   if (!marker.begins && stream->is_timed && at_ns > stream->run_begin_ns) {
     TellRun(markers, stream, marker, at_ns, look);

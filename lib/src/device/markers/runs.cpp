@@ -15,8 +15,6 @@ namespace {
 
 // After so long a pause a stream may do something else than before.
 constexpr uint64_t kLongPauseNs = 1'000'000;
-// A run that begins by the host's clock would have had its marker so much later (H200).
-constexpr uint64_t kRecordNs = 900;
 constexpr uint64_t kPromptEveryNs = 4'000'000;
 // Behind a hold a launch that comes so much later than the one before may find the stream done.
 constexpr uint64_t kBehindNs = 40'000;
@@ -66,7 +64,8 @@ bool BeginNow(Markers* markers, MarkedStream* stream, bool was_idle, Doing doing
   if (doing == Doing::kKernels) return true;
   if (doing == Doing::kIdle && !is_sample && HostCanBegin(*markers, *stream)) {
     stream->settling.is_unread = stream->ns_per_launch < kBriefLaunchNs;
-    stream->waited.marked_ns += kRecordNs;
+    // Its marker would have been there so much later.
+    stream->waited.marked_ns += markers->PausesOf(stream->ordinal).record_ns;
     stream->waited.begin_ns = stream->waited.host_begin_ns;
     if (stream->first == kNoMarker) stream->TakeBegin(&stream->waited.begin_ns);
     return true;

@@ -42,7 +42,8 @@ bool IsSampleDue(const Markers& markers, MarkedStream* stream, uint32_t launches
   return samples->count < kMostSamples / 2 || ++samples->unsampled % kKnownEvery == 0;
 }
 
-void LearnSample(MarkedStream* stream, uint64_t ran_ns, uint64_t lead_ns, uint64_t now_ns) {
+void LearnSample(const GpuPauses& pauses, MarkedStream* stream, uint64_t ran_ns, uint64_t lead_ns,
+                 uint64_t now_ns) {
   LaunchSamples* samples = &stream->samples;
   if (now_ns - std::min(now_ns, samples->at_ns) > kSamplesLastNs) {
     samples->count = samples->disturbed = 0;
@@ -61,7 +62,7 @@ void LearnSample(MarkedStream* stream, uint64_t ran_ns, uint64_t lead_ns, uint64
     return;
   }
   ++samples->count;
-  const uint64_t around_ns = lead_ns + kAroundRunNs;
+  const uint64_t around_ns = lead_ns + pauses.around_run_ns;
   samples->sum_ns += ran_ns - std::min(around_ns, ran_ns * 3 / 4);
 }
 

@@ -20,7 +20,8 @@ bool IsSampleDue(const Markers& markers, MarkedStream* stream, uint32_t launches
 
 // A sample: `ran_ns` from one marker to the other, of which the launch itself took the host
 // `lead_ns` while the GPU waited for it; 0: all three were queued when the GPU came to them.
-void LearnSample(MarkedStream* stream, uint64_t ran_ns, uint64_t lead_ns, uint64_t now_ns);
+void LearnSample(const GpuPauses& pauses, MarkedStream* stream, uint64_t ran_ns, uint64_t lead_ns,
+                 uint64_t now_ns);
 
 // So long such launches take the GPU; UINT64_MAX: not known, or the host is no slower.
 uint64_t SampledNs(const MarkedStream& stream, uint64_t launches, uint64_t now_ns);

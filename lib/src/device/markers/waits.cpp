@@ -16,8 +16,6 @@ namespace {
 constexpr uint64_t kMostExtraNs = 100'000;
 // Beyond what markers saw, and this, the host was late rather than the GPU busy.
 constexpr uint64_t kSurpriseNs = 20'000;
-// So much later ends the wait for a run that has a marker behind it (H200).
-constexpr uint64_t kEndMarkerNs = 1'540;
 constexpr uint64_t kExtraParts = 8;       // of what is known, one is what the next marked run tells
 constexpr uint64_t kForgetParts = 1'024;  // of the longest launch, with each marked run
 constexpr uint32_t kMarkedAfterSurprise = 4;
@@ -30,16 +28,18 @@ uint64_t MostSpanNs(const WaitedRuns& runs, uint64_t launches) {
 
 // What the host saw of so many launches, less what is no kernel. What took far longer than any that
 // a marker saw is charged as the longest of them.
-uint64_t BusyByHostNs(MarkedStream* stream, uint32_t launches, uint64_t* span_ns) {
+uint64_t BusyByHostNs(const GpuPauses& pauses, MarkedStream* stream, uint32_t launches,
+                      uint64_t* span_ns) {
   WaitedRuns* runs = &stream->waited;
   const uint64_t most_ns = MostSpanNs(*runs, launches);
   if (*span_ns > most_ns) {
     *span_ns = most_ns;
     runs->marked_due = kMarkedAfterSurprise;
   }
-  const uint64_t steps_ns = stream->steps.exchange(0, std::memory_order_relaxed) * kStepGapNs;
-  const uint64_t extra_ns = runs->host_extra_ns + runs->short_ns + (launches - 1) * kLaunchGapNs +
-                            std::min(steps_ns, *span_ns / 2);
+  const uint64_t inner_ns = stream->inner_ns.exchange(0, std::memory_order_relaxed);
+  const uint64_t between_ns = uint64_t{launches - 1} * pauses.launch_gap_ns;
+  const uint64_t extra_ns =
+      runs->host_extra_ns + runs->short_ns + between_ns + std::min(inner_ns, *span_ns / 2);
   runs->short_ns = std::min(extra_ns - std::min(extra_ns, *span_ns), kMostExtraNs);
   return *span_ns - std::min(*span_ns, extra_ns);
 }
@@ -58,7 +58,8 @@ bool TakeByHost(Markers* markers, MarkedStream* stream, uint32_t launches, uint6
   WaitedRuns* runs = &stream->waited;
   const uint64_t called_ns = std::min(runs->host_begin_ns + stream->LeadNs(), now_ns);
   uint64_t span_ns = now_ns - called_ns;
-  const uint64_t busy_ns = BusyByHostNs(stream, launches, &span_ns);
+  const GpuPauses& pauses = markers->PausesOf(stream->ordinal);
+  const uint64_t busy_ns = BusyByHostNs(pauses, stream, launches, &span_ns);
   runs->since_mark_ns += span_ns;
   runs->launches = launches;
   stream->is_timed = false;
@@ -81,12 +82,12 @@ void TakeEnded(Markers* markers, MarkedStream* stream, uint64_t now_ns, BusyList
 
 // From a run of which the GPU's clock told `ran_ns`: what the host's adds, in the mean. A late host
 // teaches as much of it as it would have cost.
-void LearnExtra(MarkedStream* stream, uint64_t launches, uint64_t now_ns) {
+void LearnExtra(const GpuPauses& pauses, MarkedStream* stream, uint64_t launches, uint64_t now_ns) {
   WaitedRuns* runs = &stream->waited;
   // Both spans begin before the launch, whose time is in neither.
-  uint64_t span_ns = now_ns - runs->marked_ns + kAroundRunNs;
-  const uint64_t known_ns = stream->ran_ns + kEndMarkerNs;
-  const uint64_t marked_ns = stream->LeadNs() + kAroundRunNs + kEndMarkerNs;
+  uint64_t span_ns = now_ns - runs->marked_ns + pauses.around_run_ns;
+  const uint64_t known_ns = stream->ran_ns + pauses.end_marker_ns;
+  const uint64_t marked_ns = stream->LeadNs() + pauses.around_run_ns + pauses.end_marker_ns;
   if (runs->host_extra_ns == 0) {
     runs->marked_due = kMarkedAfterSurprise;  // chance, so far
     runs->host_extra_ns = span_ns - std::min(span_ns, known_ns);
@@ -115,7 +116,7 @@ void TakeMarked(Markers* markers, MarkedStream* stream, uint64_t now_ns, BusyLis
   TakeEnded(markers, stream, now_ns, busy);
   stream->waited.launches = launches;
   if (is_one_run && stream->first == kNoMarker && stream->ran_ns != 0) {
-    LearnExtra(stream, launches, now_ns);
+    LearnExtra(markers->PausesOf(stream->ordinal), stream, launches, now_ns);
   }
 }
 

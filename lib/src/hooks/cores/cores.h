@@ -148,10 +148,11 @@ class CoreLaunch {
   CoreLaunch(const CoreLaunch&) = delete;
   CoreLaunch& operator=(const CoreLaunch&) = delete;
 
-  // What is launched counts as so many steps; `steps()` is asked only where that matters.
-  template <typename Steps>
-  void HasSteps(Steps steps) {
-    if (device_ != nullptr && stream_ != nullptr) stream_->AddSteps(steps());
+  // What is launched is a grid; `blocks()` tells how large, and is asked only where that matters.
+  template <typename Blocks>
+  void HasGrid(Blocks blocks) {
+    if (device_ == nullptr || stream_ == nullptr || blocks() < kWideBlocks) return;
+    stream_->AddInner(Pauses().wide_gap_ns);
   }
 
   // What was launched is a graph; `runs()` tells what of, and is asked only where that matters.
@@ -159,7 +160,7 @@ class CoreLaunch {
   void LaunchedGraph(Runs runs) {
     if (device_ == nullptr) return;
     const auto what = runs();
-    if (stream_ != nullptr) stream_->AddSteps(what.steps);
+    if (stream_ != nullptr) stream_->AddInner(StepsNs(Pauses(), what.steps));
     if (what.has_collective) Meets(/*waits=*/false);
   }
 
@@ -170,6 +171,7 @@ class CoreLaunch {
   }
 
  private:
+  const GpuPauses& Pauses() const { return cores_->markers.PausesOf(device_->ordinal); }
   void Enter(Cores* cores, CUstream handle);
   [[gnu::noinline]] void EnterAnew();
   void EnterSlowly(bool may_go);

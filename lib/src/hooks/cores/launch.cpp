@@ -10,10 +10,6 @@
 namespace gpufence {
 namespace {
 
-// Grids of so many blocks take the GPU longer to begin and to end than small ones do, as much as a
-// step of a graph, about (H200: 2.5 to 4.0 us around 65,536 blocks, 2.1 around 132).
-constexpr uint64_t kManyBlocks = 16'384;
-
 uint64_t BlocksOf(uint64_t x, uint64_t y, uint64_t z) { return x * y * z; }
 
 // Where a launch goes and how large it is, told when it is asked for: a caller's structure is not
@@ -75,7 +71,7 @@ CUresult CallLaunch(CUfunction function, Where where, Launch launch) {
   const Hook hook;
   if (hook.fence() == nullptr) return hook.refused() ? kRefusalCode : launch();
   CoreLaunch core_launch(where);
-  core_launch.HasSteps([&] { return where.Blocks() >= kManyBlocks ? 2 : 1; });
+  core_launch.HasGrid([&] { return where.Blocks(); });
   const Launched known = WasLaunched(function);
   if (known == Launched::kBefore) [[likely]]
     return launch();

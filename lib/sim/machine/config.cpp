@@ -34,6 +34,7 @@ constinit Config g_config = {
     .stream_bytes = 512 << 10,
     .kernel_ns = 2'000,
     .event_ns = 0,
+    .event_step_ns = 0,
     .launch_ns = 0,
     .wake_ns = 0,
     .slice_ns = 2'091'000,
@@ -177,6 +178,7 @@ void ReadAll() {
   ReadSpeed();
   ReadNs("GPUFENCE_SIM_KERNEL_NS", &g_config.kernel_ns);
   ReadNs("GPUFENCE_SIM_EVENT_NS", &g_config.event_ns);
+  ReadNs("GPUFENCE_SIM_EVENT_STEP_NS", &g_config.event_step_ns);
   ReadNs("GPUFENCE_SIM_LAUNCH_NS", &g_config.launch_ns);
   ReadNs("GPUFENCE_SIM_WAKE_NS", &g_config.wake_ns);
   ReadNs("GPUFENCE_SIM_SLICE_NS", &g_config.slice_ns, kLeastSliceNs);

@@ -30,6 +30,7 @@ struct Config {
   uint64_t stream_bytes;      // STREAM_BYTES: what a context takes for each stream that lives in it
   uint64_t kernel_ns;         // KERNEL_NS: duration of a kernel that declares none
   uint64_t event_ns;          // EVENT_NS: what an event behind other work takes its stream
+  uint64_t event_step_ns;     // EVENT_STEP_NS: resolution of the GPU's clock; 0 = a nanosecond
   uint64_t launch_ns;         // LAUNCH_NS: what a launch takes the host before the GPU has it
   uint64_t wake_ns;           // WAKE_NS: a wait for the GPU returns late by up to so much
   uint64_t slice_ns;          // SLICE_NS: how long a process keeps a GPU that others wait for

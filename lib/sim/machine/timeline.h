@@ -59,6 +59,11 @@ inline uint64_t ToRealNs(const MachineClock& clock, uint64_t simulated_ns) {
                                clock.speed_permille);
 }
 
+// What a clock shows that moves in steps of so many nanoseconds; 0: in steps of one.
+inline uint64_t AtResolution(uint64_t ns, uint64_t step_ns) {
+  return step_ns > 1 ? ns - ns % step_ns : ns;
+}
+
 // The machine's present, the same for every process.
 inline uint64_t NowNs(const MachineClock& clock) {
   if (clock.is_virtual != 0) return clock.virtual_ns.load(std::memory_order_acquire);

@@ -4,6 +4,7 @@
 #include "cuda/graphs/capture.h"
 #include "cuda/memory/memory.h"
 #include "cuda/streams/stream.h"
+#include "machine/config.h"
 #include "machine/objects.h"
 
 namespace sim {
@@ -150,8 +151,9 @@ CUresult Elapsed(float* milliseconds, CUevent start_handle, CUevent end_handle) 
     lock.NoteUnfinished();
     return CUDA_ERROR_NOT_READY;
   }
-  const double ns =
-      static_cast<double>(end->record->end_ns) - static_cast<double>(start->record->end_ns);
+  const uint64_t step_ns = GetConfig()->event_step_ns;
+  const double ns = static_cast<double>(AtResolution(end->record->end_ns, step_ns)) -
+                    static_cast<double>(AtResolution(start->record->end_ns, step_ns));
   *milliseconds = static_cast<float>(ns / 1e6);
   return CUDA_SUCCESS;
 }

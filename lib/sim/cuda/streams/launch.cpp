@@ -16,6 +16,16 @@ constexpr uintptr_t kExtraEnd = 0;
 constexpr uintptr_t kExtraBuffer = 1;
 constexpr uintptr_t kExtraBytes = 2;
 
+// The kernel by which a GPU's pauses are measured, its global, and what it leaves there.
+constexpr char kPace[] = "gpufence_pace";
+constexpr char kPaces[] = "gpufence_paces";
+constexpr uint32_t kPaceBytes = 2 * sizeof(uint64_t);
+struct PaceParameters {
+  uint64_t cycles;
+  uint32_t index;
+};
+constexpr uint32_t kPaceParameterBytes = offsetof(PaceParameters, index) + sizeof(uint32_t);
+
 struct Unit {
   const char* suffix;
   uint64_t ns;
@@ -95,7 +105,8 @@ CUresult Pack(const Request& request, const image::Entry& entry, ParameterRoom* 
 }  // namespace
 
 uint64_t DurationNs(const char* name, const uint8_t* parameters, uint32_t parameter_bytes) {
-  if (EndsWith(name, "_ns") && parameter_bytes >= sizeof(uint64_t)) {
+  const bool says_it = EndsWith(name, "_ns") || strcmp(name, kPace) == 0;
+  if (says_it && parameter_bytes >= sizeof(uint64_t)) {
     uint64_t ns = 0;
     memcpy(&ns, parameters, sizeof(ns));
     return ns;
@@ -104,6 +115,19 @@ uint64_t DurationNs(const char* name, const uint8_t* parameters, uint32_t parame
   if (named_ns != 0) return named_ns;
   const Config* config = GetConfig();
   return config != nullptr ? config->kernel_ns : 1;
+}
+
+uint64_t PacesOf(const module::Function& function, const uint8_t* parameters,
+                 uint32_t parameter_bytes) {
+  if (strcmp(function.entry->name, kPace) != 0 || parameter_bytes < kPaceParameterBytes) return 0;
+  const module::Module* module = module::FindByHandle(function.module);
+  CUdeviceptr paces = 0;
+  size_t bytes = 0;
+  const bool has_paces =
+      module != nullptr && module::GetVariable(*module, kPaces, &paces, &bytes) == CUDA_SUCCESS;
+  uint32_t index = 0;
+  memcpy(&index, parameters + offsetof(PaceParameters, index), sizeof index);
+  return has_paces && index < bytes / kPaceBytes ? paces + uint64_t{index} * kPaceBytes : 0;
 }
 
 Meeting MeetingOf(const char* name, const uint8_t* parameters, uint32_t parameter_bytes,
@@ -151,6 +175,7 @@ CUresult Prepare(const Request& request, ParameterRoom* room, Operation* operati
   kernel.duration_ns = DurationNs(function->entry->name, room->bytes, kernel.parameter_bytes);
   kernel.meets =
       MeetingOf(function->entry->name, room->bytes, kernel.parameter_bytes, operation->device);
+  kernel.paces = PacesOf(*function, room->bytes, kernel.parameter_bytes);
   if (request.cooperative) {
     const uint64_t blocks = uint64_t{request.grid[0]} * request.grid[1] * request.grid[2];
     const uint32_t threads = request.block[0] * request.block[1] * request.block[2];

@@ -51,9 +51,15 @@ CUresult Provide(const Operation& operation);
 uint32_t BlocksPerSm(const module::Function& function, uint32_t threads, size_t dynamic_bytes);
 
 // How long a kernel takes: gpufence_spin_ns and other names in _ns with an 8-byte first parameter
-// take that many nanoseconds; names like tail_150us or spin_2ms say it; others take
-// GPUFENCE_SIM_KERNEL_NS.
+// take that many nanoseconds, gpufence_pace takes so many cycles of a clock of 1 GHz; names like
+// tail_150us or spin_2ms say it; others take GPUFENCE_SIM_KERNEL_NS.
 uint64_t DurationNs(const char* name, const uint8_t* parameters, uint32_t parameter_bytes);
+
+// Where a gpufence_pace kernel leaves its begin and its end, two u64 of its module's global
+// gpufence_paces: at the index that its second parameter says. 0: it is another kernel, or the
+// index lies outside.
+uint64_t PacesOf(const module::Function& function, const uint8_t* parameters,
+                 uint32_t parameter_bytes);
 
 // Which counterparts a kernel waits for, if it is called as NCCL's are: its parameters, of 8 bytes
 // each, are its length, the number of ranks, and may be a group and the rank in it that it is of.

@@ -53,6 +53,16 @@ Work* MakeFill(const Operation& operation) {
   return work;
 }
 
+// What a gpufence_pace kernel saw of the GPU's clock; nowhere once its module is gone.
+void WritePaces(Work& work) {
+  const uint64_t step_ns = GetConfig()->event_step_ns;
+  const uint64_t seen[] = {AtResolution(work.start_ns, step_ns),
+                           AtResolution(work.end_ns, step_ns)};
+  const uint64_t paces = static_cast<OperationWork&>(work).operation.kernel.paces;
+  if (!memory::IsDeviceRange(paces, sizeof seen)) return;
+  MoveBytes(PlainCopy(paces, reinterpret_cast<uint64_t>(seen), sizeof seen));
+}
+
 Work* MakeKernel(const Operation& operation) {
   const KernelLaunch& kernel = operation.kernel;
   Work* work = NewWork<OperationWork>(Engine::kCompute, operation.device, kernel.duration_ns);
@@ -61,6 +71,10 @@ Work* MakeKernel(const Operation& operation) {
   const auto room = static_cast<uint64_t>(operation.sm_count);
   work->sms = static_cast<uint16_t>(blocks < room ? blocks : room);
   work->meets = kernel.meets;
+  if (kernel.paces != 0) {
+    work->writes_late = true;
+    work->action = WritePaces;
+  }
   return work;
 }
 
@@ -84,7 +98,7 @@ void FillWhenDue(Work& work) { FillBytes(static_cast<OperationWork&>(work).opera
 // The work itself, with its effect: at once, or left to be done when due.
 Work* MakeWork(TimelineLock& lock, const Operation& operation, CUresult* result) {
   Work* work = nullptr;
-  const bool later = lock.depends_on_program();
+  const bool later = lock.is_memory_undecided();
   switch (operation.type) {
     case CU_GRAPH_NODE_TYPE_KERNEL:
       return MakeKernel(operation);

@@ -17,7 +17,8 @@ namespace sim {
 struct KernelLaunch {
   uint64_t function;  // handle of a function or kernel
   uint64_t duration_ns;
-  Meeting meets;  // the counterparts that it waits for
+  Meeting meets;   // the counterparts that it waits for
+  uint64_t paces;  // device memory that gets its begin and its end when it is done; 0: none
   uint32_t grid[3];
   uint32_t block[3];
   uint32_t shared_bytes;
@@ -69,8 +70,8 @@ void DisposeOperation(Operation* operation);
 
 // Submits the operation behind `after` (null: behind nothing) and returns its last piece of work,
 // with a reference for the caller. Null: memory is exhausted, or *result says what is wrong; then
-// nothing was submitted. Bytes move at once when nothing of the program's own making is pending,
-// because memory given back in stream order is gone at once too; otherwise they move when due.
+// nothing was submitted. Bytes move at once when nothing is pending that decides them, because
+// memory given back in stream order is gone at once too; otherwise they move when due.
 Work* Perform(TimelineLock& lock, const Operation& operation, Work* after, int priority,
               CUresult* result);
 

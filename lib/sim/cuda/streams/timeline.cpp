@@ -104,8 +104,8 @@ TimelineLock::~TimelineLock() { Let(); }
 
 uint64_t TimelineLock::now_ns() const { return scheduler.now_ns(); }
 
-bool TimelineLock::depends_on_program() const {
-  return scheduler.host_pending() || scheduler.polling();
+bool TimelineLock::is_memory_undecided() const {
+  return scheduler.host_pending() || scheduler.polling() || scheduler.writes_pending();
 }
 
 void TimelineLock::Acquire() {

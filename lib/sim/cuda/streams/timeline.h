@@ -26,9 +26,10 @@ class TimelineLock {
 
   uint64_t now_ns() const;
 
-  // Whether something of the program's own making (a host function, a condition in memory) is still
-  // to come: then the bytes that later copies will find are not decided yet.
-  bool depends_on_program() const;
+  // Whether something of the program's own making (a host function, a condition in memory) or a
+  // kernel that writes memory is still to come: then the bytes that later copies will find are not
+  // decided yet.
+  bool is_memory_undecided() const;
 
   // Hands work over; the caller keeps its reference. Starts the worker thread at the first need.
   void Submit(Work* work);

@@ -51,6 +51,7 @@ void Scheduler::Submit(Work* work) {
   if (work->engine == Engine::kRecord && work->waits_for == 0) work->duration_ns = 0;
   if (IsComputing(*work)) devices_[work->device_index].Announce(*work);
   if (work->engine == Engine::kHost) ++hosts_pending_;
+  if (work->writes_late) ++writes_pending_;
   if (work->waits_for != 0) {
     // Or the process would seem to run dry before it, and lose the GPU.
     if (IsComputing(*work)) devices_[work->device_index].LookAtTurns(now_ns_);
@@ -115,6 +116,7 @@ void Scheduler::Finish(Work* work, uint64_t at_ns) {
     }
   }
   --pending_;
+  if (work->writes_late) --writes_pending_;
   ReleaseWork(work);
 }
 

@@ -103,6 +103,7 @@ class Scheduler {
   bool host_running() const { return hosts_running_ != 0; }
   bool host_pending() const { return hosts_pending_ != 0; }  // due, running or still to come
   bool polling() const { return !polls_.empty(); }
+  bool writes_pending() const { return writes_pending_ != 0; }  // by work that writes late
 
  private:
   void BecomeReady(Work* work, uint64_t at_ns, bool is_behind);  // ... other work, until now
@@ -123,6 +124,7 @@ class Scheduler {
   uint64_t pending_ = 0;
   uint64_t hosts_pending_ = 0;
   uint64_t hosts_running_ = 0;
+  uint64_t writes_pending_ = 0;
 };
 
 // Memory of work. References count makers, streams, events and the scheduler.

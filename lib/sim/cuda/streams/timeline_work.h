@@ -39,10 +39,11 @@ using WorkCondition = bool (*)(Work& work);
 struct Work {
   Engine engine;
   uint8_t device_index;
-  int8_t priority;  // CUDA's sign: lower runs first
-  uint16_t sms;     // kCompute: streaming multiprocessors it fills
-  Meeting meets;    // kCompute: the counterparts that it waits for
-  WorkState state;  // the timeline's from here on, except `action`, `condition`, `dispose`
+  int8_t priority;   // CUDA's sign: lower runs first
+  uint16_t sms;      // kCompute: streaming multiprocessors it fills
+  Meeting meets;     // kCompute: the counterparts that it waits for
+  bool writes_late;  // `action` writes memory: later copies wait for it
+  WorkState state;   // the timeline's from here on, except `action`, `condition`, `dispose`
   uint32_t references;
   uint32_t waits_for;  // predecessors not done yet
   uint32_t successor_count;

@@ -35,7 +35,7 @@ BOUNDS = [
     ("docs/memory-limiter.md", r"([\d,]+) living processes", "state/layout.h", "kMaxProcesses"),
     ("docs/memory-limiter.md", r"processes, (\d+) GPUs", "config/limits.h", "kMostLimitedDevices"),
     (
-        "docs/core-limiter.md",
+        "docs/core-limiter-details.md",
         r"free place \(([\d,]+) processes\)",
         "state/core_layout.h",
         "kMaxCoreMembers",
@@ -47,12 +47,17 @@ BOUNDS = [
         "kMaxCoreTenants",
     ),
     (
-        "docs/core-limiter.md",
+        "docs/core-limiter-details.md",
         r"more than ([\d,]+) nodes",
         "hooks/graphs/graph_order.cpp",
         "kMostNodes",
     ),
-    ("docs/core-limiter.md", r"or ([\d,]+) edges", "hooks/graphs/graph_order.cpp", "kMostEdges"),
+    (
+        "docs/core-limiter-details.md",
+        r"or ([\d,]+) edges",
+        "hooks/graphs/graph_order.cpp",
+        "kMostEdges",
+    ),
     ("docs/addpath.md", r"first ([\d,]+) paths", "addpath/path_list.h", "kMostComponents"),
 ]
 

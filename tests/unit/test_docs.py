@@ -35,11 +35,50 @@ def test_every_script_that_a_page_names_can_be_run(page: Path) -> None:
     assert {name for name in scripts if not os.access(REPO / name, os.X_OK)} == set()
 
 
-def test_the_index_lists_every_page() -> None:
-    index = (REPO / "docs" / "README.md").read_text(encoding="utf-8")
-    pages = {path.name for path in (REPO / "docs").glob("*.md")} - {"README.md"}
+@pytest.mark.parametrize("folder", ["docs", "docs/results"])
+def test_the_index_lists_every_page(folder: str) -> None:
+    index = (REPO / folder / "README.md").read_text(encoding="utf-8")
+    pages = {path.name for path in (REPO / folder).glob("*.md")} - {"README.md"}
 
     assert {page for page in pages if f"({page})" not in index} == set()
+
+
+# A heading that a comment cites: the page, a comma, the heading quoted. It may break anywhere.
+CITED = re.compile(r'\bdocs/([\w/-]+\.md), "([^"]+)"')
+OLD_CITATION = re.compile(r"\b[\w-]+-limiter(?:-details)?\.md\)?,? section \d")
+CODE = [
+    path
+    for folder in ("lib", "tests", "tools", "templates", "ci", "bench")
+    for path in sorted((REPO / folder).rglob("*"))
+    if path.suffix in (".h", ".cpp", ".c", ".py", ".j2", ".S", ".cmake", ".txt")
+]
+
+
+def test_every_heading_that_a_comment_cites_is_there() -> None:
+    cited = {
+        (page, " ".join(heading.split()))
+        for path in CODE
+        for page, heading in CITED.findall(uncommented(path))
+    }
+    there = {page: titles(REPO / "docs" / page) for page, _ in cited}
+
+    assert len(cited) > 4
+    assert {(page, heading) for page, heading in cited if heading not in there[page]} == set()
+
+
+def test_nobody_cites_the_limiters_pages_by_number() -> None:
+    assert [path for path in [*CODE, *PAGES] if OLD_CITATION.search(uncommented(path))] == []
+
+
+def uncommented(path: Path) -> str:
+    """The text of a file without the marks that begin lines of comments."""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    return " ".join(re.sub(r"^\s*(?://|#)", "", line).strip() for line in text.splitlines())
+
+
+def titles(page: Path) -> set[str]:
+    """The headings of a page, as they are written."""
+    return set(re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPO)))

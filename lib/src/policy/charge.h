@@ -1,5 +1,5 @@
 // What a request costs in physical memory, as the driver rounds it. Pure arithmetic.
-// Source: measured on an H200 with driver 580 (docs/memory-limiter.md section 1).
+// Source: measured on an H200 with driver 580 (docs/memory-limiter.md, "What a byte costs").
 #pragma once
 
 #include <stdint.h>

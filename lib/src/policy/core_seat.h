@@ -51,7 +51,7 @@ class CoreSeat {
   // Takes its notice down.
   void Part();
 
-  // ---- GPU time (docs/core-limiter.md section 3) ----
+  // ---- GPU time (docs/core-limiter.md, "The account") ----
 
   // Charges the container for what ran, as far as none of its processes did. `now_ns` as for
   // DueAfter. Returns what was charged. About once a second it also looks for
@@ -101,7 +101,7 @@ class CoreSeat {
     return shares_device() && row().is_deep.load(std::memory_order_seq_cst) != 0;
   }
 
-  // ---- turns (section 5) ----
+  // ---- turns (docs/core-limiter.md, "Turns") ----
 
   // Whether other containers can be on the device, in turns.
   bool shares_device() const { return board_ != nullptr; }

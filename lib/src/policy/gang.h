@@ -1,7 +1,7 @@
 // Processes of one container whose GPUs meet in collectives: a kernel of one runs, and is charged,
-// until all others have launched theirs. So whoever is held for budget is held at the same
-// collective as the others, and all go on together (docs/core-limiter.md section 5). Pure; time is
-// a parameter. Must not know the shared file or CUDA.
+// until all others have launched theirs. So a process that is held for budget is held at the same
+// collective as the others, and all go on together (docs/core-limiter.md, "GPUs that wait for each
+// other"). Pure; time is a parameter. Must not know the shared file or CUDA.
 //
 // No word of another process is believed for long, and nobody waits for one without a bound.
 #pragma once

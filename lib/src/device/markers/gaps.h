@@ -1,5 +1,5 @@
 // What the GPU waits for a host that is slower than it, learned from probes: a marker behind a
-// launch and one before the next, with nothing between them (docs/core-limiter.md section 2).
+// launch and one before the next, with nothing between them (docs/core-limiter.md, "Markers").
 // For the parts of markers alone; must not know the driver.
 #pragma once
 

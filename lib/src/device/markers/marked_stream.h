@@ -1,5 +1,5 @@
 // One stream as the core limit sees it: what was launched into it, and what is known of when that
-// runs (docs/core-limiter.md section 2). Must not know how streams are found or marked.
+// runs (docs/core-limiter.md, "Markers"). Must not know how streams are found or marked.
 //
 // A stream is *running* from its first launch until something else (a copy, a wait) is put into it
 // or it was seen idle. Launches are counted in one word; every n-th asks for a marker. What is no

@@ -1,5 +1,5 @@
 // Markers: timing events in streams, and what they tell about when the streams ran kernels
-// (docs/core-limiter.md section 2). Here: all that is known of them, for those who work with it:
+// (docs/core-limiter.md, "Markers"). Here: all that is known of them, for those who work with it:
 //
 //   marking.h   puts markers into streams, and leaves streams
 //   runs.h      begins runs before launches

@@ -1,6 +1,6 @@
 // The core limit in the launch path: what every launch asks, and what copies, waits and ends of
-// streams and contexts tell (docs/core-limiter.md section 4). Without a core limit each question
-// costs one load.
+// streams and contexts report (docs/core-limiter.md, "The gate and the watcher"). Without a core
+// limit each question costs one load.
 // Must not know which call launches, copies or ends.
 #pragma once
 

@@ -1,6 +1,6 @@
 // How long a GPU pauses around what is put into its streams. Physics of the GPU, its driver and its
 // host, so that every place that reckons with such a number takes it from here: none of them is
-// true on all GPUs. Pure; must not know how they are found out (docs/core-limiter.md section 2).
+// true on all GPUs. Pure; must not know how they are found out (docs/core-limiter.md, "Markers").
 #pragma once
 
 #include <stdint.h>

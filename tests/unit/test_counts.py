@@ -32,8 +32,18 @@ def page(name: str) -> str:
 # Page, what it says with the figure as a group, source, and what makes the figure there.
 BOUNDS = [
     ("docs/troubleshooting.md", r"([\d,]+) living processes", "state/layout.h", "kMaxProcesses"),
-    ("docs/memory-limiter.md", r"([\d,]+) living processes", "state/layout.h", "kMaxProcesses"),
-    ("docs/memory-limiter.md", r"processes, (\d+) GPUs", "config/limits.h", "kMostLimitedDevices"),
+    (
+        "docs/memory-limiter-details.md",
+        r"([\d,]+) living processes",
+        "state/layout.h",
+        "kMaxProcesses",
+    ),
+    (
+        "docs/memory-limiter-details.md",
+        r"processes, (\d+) GPUs",
+        "config/limits.h",
+        "kMostLimitedDevices",
+    ),
     (
         "docs/core-limiter-details.md",
         r"free place \(([\d,]+) processes\)",
@@ -131,7 +141,7 @@ def test_the_ways_to_memory_are_counted_right() -> None:
     assert f"({families} families of memory, each by {NUMBERS[ways]} ways" in readme
     assert f"| all {families * ways} of its own |" in readme
     told = f"{addresses} families of addresses and {len(held['HANDLES'])} of handles"
-    assert told in page("docs/memory-limiter.md")
+    assert told in page("docs/results/2026-11-23-h200-memory.md")
 
 
 def test_the_conformance_programs_are_counted_right() -> None:

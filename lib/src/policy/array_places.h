@@ -1,6 +1,6 @@
 // Where the small arrays of one device lie. The driver places those below 2 MiB like any small
 // piece, in shared chunks: in the smallest hole of their heap that fits, the oldest of several
-// (measured: docs/memory-limiter.md). But arrays have no address, so their places are foreseen, by
+// (docs/memory-limiter-details.md). But arrays have no address, so their places are foreseen, by
 // the same rule, from where all the others lie.
 //
 // Two calls that place or free arrays at the same time would leave open for good which of them came

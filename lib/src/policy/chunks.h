@@ -3,7 +3,7 @@
 //
 // The driver places pieces below 2 MiB in shared chunks, in steps of 512 bytes, and holds a chunk
 // from its first piece to its last; so a chunk is what is charged. A new one is taken only when no
-// chunk of the same heap has a hole that fits (measured: docs/memory-limiter.md). Holes are known
+// chunk of the same heap has a hole that fits (docs/memory-limiter-details.md). Holes are known
 // here, so that a request which needs no chunk asks for none. Must not know the ledger, nor CUDA.
 //
 // The protocol. A request has paid a chunk, or relies on a hole; a free has begun, or is over. What

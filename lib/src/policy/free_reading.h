@@ -11,7 +11,7 @@ namespace gpufence {
 
 class FreeReading {
  public:
-  // A neighbour can take less than the margin within the window: see docs/memory-limiter.md.
+  // A neighbour takes less than the margin within the window: docs/memory-limiter-details.md.
   static constexpr uint64_t kWindowNs = 30'000;
   static constexpr uint64_t kMarginBytes = uint64_t{8} << 30;
 

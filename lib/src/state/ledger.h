@@ -3,7 +3,7 @@
 // Cells are the truth, one writer each: a process that dies or stops anywhere leaves only its own
 // wrong. The total is an upper bound of them at every instruction, so whoever fits under it is
 // granted without looking at anybody; whoever does not asks the cells. What the dead leave in the
-// total goes when it is rebuilt from the cells. The proof is in docs/memory-limiter.md.
+// total goes when it is rebuilt from the cells. The proof is in docs/memory-limiter-details.md.
 // Must not know limits' origin, what the bytes are, or CUDA.
 #pragma once
 

@@ -17,10 +17,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from gpufence.gpus import Nvml
-from gpufence.table import Choice
-from gpufence.top_app import TopApp
-from gpufence.watch import Watcher
+from gpufence.machine.gpus import Nvml
+from gpufence.top.app import TopApp
+from gpufence.top.table import Choice
+from gpufence.top.watch import Watcher
 
 HERE = Path(__file__).resolve().parent
 SIZE = (118, 16)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from gpufence import lifetimes
+from gpufence.container import lifetimes
 
 from . import tree
 from .cells import HELD, REFUSED, UIDS, WAYS, Cell, ask, idle, verdict

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from gen import model, render
+from gen.written import write_if_changed
 
 REPO = Path(__file__).resolve().parents[2]
 API = Path(__file__).parent / "api"
@@ -59,7 +60,7 @@ class Workshop:
         """Rendered files in a folder of their own."""
         folder = self.folder / name
         for file, text in texts.items():
-            render.write_if_changed(folder / file, text)
+            write_if_changed(folder / file, text)
         return folder
 
     def compile(self, sources: Path, *files: str, flags: tuple[str, ...] = LIBRARY_FLAGS) -> None:

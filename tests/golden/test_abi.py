@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from gen import ir, model, render
+from gen import codec, ir, model, render
 from gen.errors import HookgenError
 
 from .conftest import API, LIBRARY_FLAGS, REPO, BuildFailed, Workshop
@@ -42,7 +42,7 @@ def edited(name: str, edit: dict[str, object]) -> model.Model:
     """The invented model with one type declared otherwise."""
     apis = []
     for library in model.LIBRARIES:
-        api = ir.load(API / f"{library}.json")
+        api = codec.load(API / f"{library}.json")
         types = tuple(replace(d, **edit) if d.name == name else d for d in api.types)
         apis.append(replace(api, types=types))
     lists = {path.stem: tuple(path.read_text().split()) for path in (API / "symbols").iterdir()}
@@ -64,7 +64,7 @@ def test_wrong_size_or_alignment_does_not_compile(
 
 
 def test_moved_field_does_not_compile(workshop: Workshop) -> None:
-    plan = next(each for each in ir.load(API / "cuda.json").types if each.name == "CUplan")
+    plan = next(each for each in codec.load(API / "cuda.json").types if each.name == "CUplan")
     assert isinstance(plan, ir.RecordType)
     fields = tuple(replace(f, offset=96) if f.name == "next" else f for f in plan.fields)
     folder = workshop.write("gen", render.render(edited("CUplan", {"fields": fields})))
@@ -88,7 +88,7 @@ def test_record_that_contains_itself_is_refused() -> None:
 
 
 def test_type_with_two_meanings_is_refused() -> None:
-    apis = [ir.load(API / f"{library}.json") for library in model.LIBRARIES]
+    apis = [codec.load(API / f"{library}.json") for library in model.LIBRARIES]
     other = ir.AliasType("CUbytes", "int")
     nvml = replace(apis[1], types=(*apis[1].types, other))
 
@@ -140,7 +140,7 @@ def test_tables_of_addresses_need_no_code_at_load(
 
 
 def test_driver_without_a_list_is_refused() -> None:
-    apis = tuple(ir.load(API / f"{library}.json") for library in model.LIBRARIES)
+    apis = tuple(codec.load(API / f"{library}.json") for library in model.LIBRARIES)
 
     with pytest.raises(HookgenError, match=r"no list of that driver"):
         render.render(model.build(apis, {}, (), "no lists"))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from gen import cli, ir, model
+from gen import cli, codec, model
 
 from .conftest import REPO
 from .smallest_tree import SmallestTree, plant
@@ -43,11 +43,11 @@ def number(tree: SmallestTree, name: str) -> int:
 def learn(tree: SmallestTree, *names: str) -> None:
     """Let the model know more names, as `hookgen extract` does after a new driver."""
     path = tree.api / "cuda.json"
-    api = ir.loads(path.read_text(encoding="utf-8"))
+    api = codec.loads(path.read_text(encoding="utf-8"))
     like = api.untyped[0]
     more = tuple(replace(like, name=name) for name in names)
     untyped = tuple(sorted((*api.untyped, *more), key=lambda each: each.name))
-    path.write_text(ir.dumps(replace(api, untyped=untyped)), encoding="utf-8")
+    path.write_text(codec.dumps(replace(api, untyped=untyped)), encoding="utf-8")
 
 
 def test_names_of_a_new_driver_reach_every_object(tree: SmallestTree) -> None:

@@ -12,8 +12,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from gen import ir, model, render
+from gen import codec, model
 from gen.outputs import OUTPUTS
+from gen.written import write_if_changed
 
 GOLDEN = Path(__file__).parent / "rendered"
 API = Path(__file__).parent / "api"
@@ -26,7 +27,7 @@ def test_output_is_what_was_reviewed(
 ) -> None:
     path = GOLDEN / name
     if request.config.getoption("--update-golden"):
-        render.write_if_changed(path, rendered[name])
+        write_if_changed(path, rendered[name])
 
     reviewed = path.read_text(encoding="utf-8") if path.is_file() else ""
 
@@ -51,7 +52,7 @@ def test_no_golden_file_is_left_over() -> None:
 def test_invented_model_is_canonical(library: str) -> None:
     text = (API / f"{library}.json").read_text(encoding="utf-8")
 
-    assert ir.dumps(ir.loads(text)) == text
+    assert codec.dumps(codec.loads(text)) == text
 
 
 def test_rendering_depends_on_nothing_but_its_inputs(tmp_path: Path) -> None:

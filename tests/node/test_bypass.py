@@ -11,7 +11,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from gpufence.gpus import User
+from gpufence.machine.gpus import User
 from gpufence.node.bypass import Account, Bypass, Reason, Seen, judge
 
 from .conftest import REPO

@@ -106,7 +106,7 @@ def test_a_container_that_never_started_has_no_gpu(node: Node) -> None:
 
 
 def test_the_cdi_file_is_what_the_specification_allows(node: Node) -> None:
-    from gpufence import cdi_spec
+    from gpufence.cdi import cdi_spec
 
     node.start()
     node.kubelet.admit("ml/train/main", hami(3000))

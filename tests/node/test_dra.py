@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpufence import cdi_spec
+from gpufence.cdi import cdi_spec
 from gpufence.errors import ToolError
 from gpufence.node import messages, slices, wire
 from gpufence.node.gpus import Gpu

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from gpufence import region
+from gpufence.state import region
 
 from .conftest import Sim
 from .region_file import charged, resident

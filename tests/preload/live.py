@@ -10,9 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from subprocess import Popen
 
-from gpufence import containers, limits_file
-from gpufence.limits_bytes import EVERY_GPU, Amounts
-from gpufence.limits_file import SetLimits
+from gpufence.container import containers
+from gpufence.state import limits_file
+from gpufence.state.limits_bytes import EVERY_GPU, Amounts
+from gpufence.state.limits_file import SetLimits
 
 from .conftest import Sim
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpufence import core_file, region
+from gpufence.state import core_file, region
 
 from .charges import MIB
 from .conftest import Sim

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from gpufence import region
+from gpufence.state import region
 
 from .conftest import Sim
 from .test_core_matrix import WAITED

@@ -9,8 +9,8 @@ from pathlib import Path
 from subprocess import Popen
 
 import pytest
-from gpufence import limits_file
-from gpufence.limits_bytes import EVERY_GPU, Amounts
+from gpufence.state import limits_file
+from gpufence.state.limits_bytes import EVERY_GPU, Amounts
 
 from .conftest import Sim
 from .live import NAME, ask, environment, put

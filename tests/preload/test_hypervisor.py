@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from gpufence import limits_file
-from gpufence.limits_bytes import EVERY_GPU, Amounts
-from gpufence.terms import Priority, Terms
+from gpufence.config.terms import Priority, Terms
+from gpufence.state import limits_file
+from gpufence.state.limits_bytes import EVERY_GPU, Amounts
 
 from .conftest import Finished, Sim
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from subprocess import Popen
 
 import pytest
-from gpufence import limits_file, region
-from gpufence import shared_layout as layout
-from gpufence.limits_bytes import EVERY_GPU, Amounts
-from gpufence.terms import Priority, Terms
+from gpufence.config.terms import Priority, Terms
+from gpufence.state import limits_file, region
+from gpufence.state import shared_layout as layout
+from gpufence.state.limits_bytes import EVERY_GPU, Amounts
 
 from .conftest import Sim
 from .live import NAME, ask, environment, limits_path, put, put_cores, put_memory, spinning

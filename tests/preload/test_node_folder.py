@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from gpufence import notices
-from gpufence import shared_layout as layout
+from gpufence.state import notices
+from gpufence.state import shared_layout as layout
 
 from .conftest import Sim
 from .test_state import run

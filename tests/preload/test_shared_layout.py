@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpufence import core_file, notices, region
-from gpufence import shared_layout as layout
-from gpufence.shared_file import Life
+from gpufence.state import core_file, notices, region
+from gpufence.state import shared_layout as layout
+from gpufence.state.shared_file import Life
 
 from .charges import MIB
 from .conftest import Sim

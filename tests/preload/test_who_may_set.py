@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from gpufence import containers, limits_file
-from gpufence.limits_bytes import EVERY_GPU, Amounts
-from gpufence.terms import Priority, Terms
+from gpufence.config.terms import Priority, Terms
+from gpufence.container import containers
+from gpufence.state import limits_file
+from gpufence.state.limits_bytes import EVERY_GPU, Amounts
 
 from .charges import MIB
 from .conftest import REPO, Finished, Sim

@@ -1,6 +1,6 @@
 // sources: state/identity.cpp state/owner.cpp policy/turn.cpp policy/share.cpp
 // Prints where the words of a region and of a core file stand, under the names that the command
-// line's reader gives them (tools/gpufence/shared_layout.py), and what packed words look like.
+// line's reader gives them (tools/gpufence/state/shared_layout.py), and what packed words are.
 #include <stddef.h>
 #include <stdio.h>
 

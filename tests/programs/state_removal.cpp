@@ -1,6 +1,6 @@
 // link: state
-// One promise a run about files that a sweeper removes (tools/gpufence/leftovers.py) while others
-// come: nobody is left alone in a file that has lost its name.
+// One promise a run about files that a sweeper removes (tools/gpufence/container/leftovers.py)
+// while others come: nobody is left alone in a file that has lost its name.
 //
 //   state_removal NAME FOLDER
 #include <fcntl.h>

@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
-from gpufence import cli, yaml_text
+from gpufence import cli
+from gpufence.cdi import yaml_text
 
 from .conftest import REPO
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from gpufence import dialects, limits, sizes, terms
-from gpufence.sources import ConfigError, System
+from gpufence.config import dialects, limits, sizes, terms
+from gpufence.config.sources import ConfigError, System
 
 GIB = 1 << 30
 CARD_BYTES = 80 * GIB

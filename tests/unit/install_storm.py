@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gpufence import install
+from gpufence.commands import install
 
 _ROUNDS = 30
 _STARTERS = 2

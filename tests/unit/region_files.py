@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from gpufence import shared_layout as layout
+from gpufence.state import shared_layout as layout
 
 GIB = 1 << 30
 FOREIGN = 1  # no pid namespace has this inode

@@ -11,7 +11,8 @@ from typing import Any
 
 import jsonschema
 import pytest
-from gpufence import cdi_spec, dialects, sources, yaml_text
+from gpufence.cdi import cdi_spec, yaml_text
+from gpufence.config import dialects, sources
 
 from .gpufence_command import REPO, gpufence, header
 

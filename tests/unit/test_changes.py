@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpufence import changes, status_text
-from gpufence.limits_bytes import EVERY_GPU, Amounts
+from gpufence.commands import status_text
+from gpufence.container import changes
+from gpufence.state.limits_bytes import EVERY_GPU, Amounts
 
 ONE = {EVERY_GPU: Amounts(memory=1, cores=2)}
 

@@ -12,7 +12,8 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
-from gpufence import cli, own_names
+from gpufence import cli
+from gpufence.config import own_names
 
 REPO = Path(__file__).resolve().parents[2]
 DOCS = REPO / "docs"

@@ -11,8 +11,9 @@ import time
 from pathlib import Path
 
 import pytest
-from gpufence import cli, completion
-from gpufence.completion_scripts import SHELLS, Takes
+from gpufence import cli
+from gpufence.commands import completion
+from gpufence.commands.completion_scripts import SHELLS, Takes
 
 from .gpufence_command import gpufence
 

@@ -11,7 +11,9 @@ from typing import Any
 
 import jsonschema
 import pytest
-from gpufence import cdi_spec, cli, options, yaml_text
+from gpufence import cli
+from gpufence.cdi import cdi_spec, yaml_text
+from gpufence.config import options
 from gpufence.node import config, slices
 
 HERE = Path(__file__).resolve().parent
@@ -206,7 +208,7 @@ def test_the_shared_folders_are_made_open_and_sticky() -> None:
 def test_every_variable_of_ours_exists(path: Path) -> None:
     named = set(re.findall(r"\bGPUFENCE_[A-Z_]+", path.read_text(encoding="utf-8")))
 
-    # The export's own variables stand for its flags (tools/gpufence/export.py).
+    # The export's own variables stand for its flags (tools/gpufence/commands/export.py).
     ours = {name for name in named if not name.startswith("GPUFENCE_EXPORT_")}
     assert {name for name in ours if options.find(name) is None} == set()
 

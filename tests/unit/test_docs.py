@@ -119,7 +119,7 @@ def test_the_lines_that_troubleshooting_quotes_are_said_by_somebody() -> None:
     page = (REPO / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (`.+?) \|", page, re.MULTILINE)
     quoted = {part for row in rows for each in re.findall(r"`(.+?)`", row) for part in parts(each)}
-    sources = [*(REPO / "lib/src").rglob("*.cpp"), *(REPO / "tools/gpufence").glob("*.py")]
+    sources = [*(REPO / "lib/src").rglob("*.cpp"), *(REPO / "tools/gpufence").rglob("*.py")]
     texts = [re.sub(r'"\s*"', "", each.read_text(encoding="utf-8")) for each in sources]
 
     assert len(quoted) > 8

@@ -6,9 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from gpufence import called, engines
-from gpufence.engines import Called
-from gpufence.people import Pod
+from gpufence.container import called
+from gpufence.machine import engines
+from gpufence.machine.engines import Called
+from gpufence.machine.people import Pod
 
 ID = "0123456789abcdef" * 4
 OTHER = "fedcba9876543210" * 4

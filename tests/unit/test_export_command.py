@@ -13,10 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from gpufence import core_file, metrics
-from gpufence import export as arguments_of
+from gpufence.commands import export as arguments_of
 from gpufence.errors import ToolError
-from gpufence.http_metrics import parse_listen
+from gpufence.export import metrics
+from gpufence.export.http_metrics import parse_listen
+from gpufence.state import core_file
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 

@@ -7,9 +7,10 @@ import os
 from pathlib import Path
 
 import pytest
-from gpufence import limits_file, surroundings
-from gpufence.limits_bytes import EVERY_GPU, Amounts
-from gpufence.terms import Priority, Terms
+from gpufence.checks import surroundings
+from gpufence.config.terms import Priority, Terms
+from gpufence.state import limits_file
+from gpufence.state.limits_bytes import EVERY_GPU, Amounts
 
 from .test_gpufence_set import NAME, UUID, entries, folder, gpufence, needs_root, said
 from .test_json_schemas import check

@@ -10,8 +10,9 @@ import struct
 import subprocess
 
 import pytest
-from gpufence import doctor, process
+from gpufence.commands import doctor
 from gpufence.errors import ExitCode, ToolError
+from gpufence.machine import process
 
 from .gpufence_command import gpufence
 

@@ -13,7 +13,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from gpufence import locate, run
+from gpufence import locate
+from gpufence.commands import run
 
 from . import warm_commands
 from .gpufence_command import REPO, gpufence, header

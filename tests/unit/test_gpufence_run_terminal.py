@@ -20,7 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from gpufence import cli, parsers, run
+from gpufence import cli
+from gpufence.commands import run
+from gpufence.console import parsers
 
 from .gpufence_command import REPO
 

@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpufence import containers, limits_bytes, limits_file
-from gpufence import set as set_command
-from gpufence import shared_layout as layout
+from gpufence.commands import set as set_command
+from gpufence.config.terms import Priority, Terms
+from gpufence.container import containers
 from gpufence.errors import ToolError
-from gpufence.limits_bytes import EVERY_GPU, Amounts
-from gpufence.terms import Priority, Terms
+from gpufence.state import limits_bytes, limits_file
+from gpufence.state import shared_layout as layout
+from gpufence.state.limits_bytes import EVERY_GPU, Amounts
 
 from . import warm_commands
 
@@ -349,7 +350,7 @@ def test_writers_do_not_lose_each_others_changes(folder: Path) -> None:
     uuids = [f"GPU-{number:08x}-0000-0000-0000-000000000000" for number in range(1, 9)]
     # Between reading and writing each takes its time, so that all of them are there at once.
     slow = (
-        "import sys, time\nfrom gpufence import changes\nfrom gpufence.cli import main\n"
+        "import sys, time\nfrom gpufence.container import changes\nfrom gpufence.cli import main\n"
         "append = changes.append\n"
         "changes.append = lambda *words: (append(*words), time.sleep(0.2))\n"
         "sys.exit(main(sys.argv[1:]))"
@@ -443,7 +444,7 @@ def test_looking_changes_nothing(folder: Path) -> None:
 
 
 def test_a_history_stops_growing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from gpufence import changes as kept
+    from gpufence.container import changes as kept
 
     monkeypatch.setattr(kept, "_MOST_BYTES", 2000)
     path = folder / "history"

@@ -22,7 +22,7 @@ ONLY_HOME = {
     "jinja2": "gen/render.py",
 }
 # The live screen's classes stand on textual's, so it is the whole file that is imported lazily.
-SCREEN = "gpufence/top_app.py"
+SCREEN = "gpufence/top/app.py"
 # So it is with the agent, which speaks with the kubelet: only what imports it lazily starts it.
 AGENT = {"google": "gpufence/node/messages.py", "grpc": "gpufence/node/wire.py"}
 AGENT_FILES = ("agent", "dra", "messages", "plugin", "wire")
@@ -53,6 +53,64 @@ def imports(path: Path) -> Iterator[tuple[str, bool]]:
             yield ".".join([*base, *((node.module or "").split("."))]).rstrip("."), eager
 
 
+def known_modules(path: Path) -> set[str]:
+    """The modules of tools/ that a file imports, now or later; a package itself counts as none."""
+    package = list(path.relative_to(TOOLS).parent.parts)
+    tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
+    names = {name for name, _ in imports(path)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            whole = [part for part in [*base, *(node.module or "").split(".")] if part]
+            names |= {".".join([*whole, alias.name]) for alias in node.names}
+    return {name for name in names if (TOOLS / (name.replace(".", "/") + ".py")).is_file()}
+
+
+def circle(edges: dict[str, set[str]]) -> list[str]:
+    """One circle of imports, or nothing."""
+    free: set[str] = set()
+
+    def walk(name: str, path: list[str]) -> list[str]:
+        if name in path:
+            return [*path[path.index(name) :], name]
+        if name in free:
+            return []
+        for following in sorted(edges.get(name, set())):
+            if found := walk(following, [*path, name]):
+                return found
+        free.add(name)
+        return []
+
+    return next((found for name in sorted(edges) if (found := walk(name, []))), [])
+
+
+@pytest.mark.parametrize("package", ["findsyms", "gen", "gpufence"])
+def test_no_module_imports_itself_over_others(package: str) -> None:
+    edges = {
+        ".".join(path.relative_to(TOOLS).with_suffix("").parts): known_modules(path)
+        for path in modules(package)
+    }
+
+    assert edges
+    assert circle(edges) == []
+
+
+def test_the_folders_of_the_command_do_not_import_each_other_in_circles() -> None:
+    edges: dict[str, set[str]] = {}
+    for path in modules("gpufence"):
+        here = path.relative_to(TOOLS / "gpufence")
+        if len(here.parts) > 1:
+            known = {name.split(".")[1] for name in known_modules(path)}
+            edges.setdefault(here.parts[0], set()).update(known - {here.parts[0]})
+
+    assert len(edges) > 8
+    assert circle(edges) == []
+
+
+def test_a_circle_is_found() -> None:
+    assert circle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
+
+
 def is_type_checking(node: ast.AST) -> bool:
     """Whether the node is an `if TYPE_CHECKING:` block, which never runs."""
     return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
@@ -76,13 +134,13 @@ def test_the_live_screen_is_one_file_that_is_imported_lazily() -> None:
         (str(path.relative_to(TOOLS)), name.split(".")[0], eager)
         for path in modules("gpufence")
         for name, eager in imports(path)
-        if name.split(".")[0] in ("rich", "textual") or name.endswith("top_app")
+        if name.split(".")[0] in ("rich", "textual") or name == "gpufence.top.app"
     }
 
     assert uses == {
         (SCREEN, "rich", True),
         (SCREEN, "textual", True),
-        ("gpufence/top_show.py", "gpufence", False),
+        ("gpufence/top/show.py", "gpufence", False),
     }
 
 
@@ -107,8 +165,8 @@ def test_only_the_running_agent_loads_what_speaks_grpc() -> None:
     }
 
     assert uses == set()
-    # `from . import agent` names the package alone: what it imports as it loads is little.
-    eager = {name for name, now in imports(TOOLS / "gpufence" / "node" / "__init__.py") if now}
+    # `from gpufence.node import agent` names the package alone: what loads at once is little.
+    eager = {name for name, now in imports(TOOLS / "gpufence/commands/node.py") if now}
     assert eager == {"__future__", "argparse", "gpufence.errors", "pathlib"}
 
 

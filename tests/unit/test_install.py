@@ -11,7 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from gpufence import cli, install
+from gpufence import cli
+from gpufence.commands import install
 
 REPO = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("GPUFENCE_BUILD", REPO / "build")).resolve()

@@ -9,7 +9,8 @@ from typing import Any
 
 import jsonschema
 import pytest
-from gpufence import completion, core_file
+from gpufence.commands import completion
+from gpufence.state import core_file
 
 from .gpufence_command import REPO, gpufence
 from .region_files import GIB, CoreFile, RegionFile, Signed, this_process

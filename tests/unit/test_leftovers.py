@@ -16,8 +16,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from gpufence import leftovers, limits_file
-from gpufence import shared_layout as layout
+from gpufence.container import leftovers
+from gpufence.state import limits_file
+from gpufence.state import shared_layout as layout
 
 from .region_files import FOREIGN, CoreFile, RegionFile, own_namespace, start_ticks, this_process
 
@@ -196,7 +197,8 @@ def test_a_killed_sweep_leaves_what_the_next_one_finds(tmp_path: Path, killed_at
     # Dies as it is about to remove that file; the region is the last one.
     left = leave(tmp_path, ended())
     code = (
-        "import os, signal, sys; from pathlib import Path; from gpufence import leftovers\n"
+        "import os, signal, sys; from pathlib import Path\n"
+        "from gpufence.container import leftovers\n"
         "remove, done = Path.unlink, []\n"
         "def unlink(path):\n"
         "    done.append(path)\n"
@@ -225,7 +227,7 @@ def test_another_users_files_are_left_to_that_user_and_to_root(tmp_path: Path) -
     tmp_path.chmod(0o777)  # not even where the folder would allow it
     other = 65534
     code = (
-        "import os, sys; from pathlib import Path; from gpufence import leftovers; "
+        "import os, sys; from pathlib import Path; from gpufence.container import leftovers; "
         "os.setgroups([]); user = int(sys.argv[1]); os.setgid(user); os.setuid(user); "
         "leftovers.sweep([Path()])"
     )

@@ -10,8 +10,9 @@ import time
 from pathlib import Path
 
 import pytest
-from gpufence import leftovers, lifetimes, limits_file
-from gpufence.lifetimes import Life
+from gpufence.container import leftovers, lifetimes
+from gpufence.container.lifetimes import Life
+from gpufence.state import limits_file
 
 from .region_files import CoreFile, RegionFile, this_process
 

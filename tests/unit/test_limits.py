@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpufence import dialects, limits, options, sizes, sources, terms
+from gpufence.config import dialects, limits, options, sizes, sources, terms
 
 from .configuration_cases import CARD_BYTES, GIB, TABLE, answer, check, machine, two_gpus
 

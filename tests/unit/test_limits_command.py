@@ -9,9 +9,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from gpufence import dialect_claims, nothing_set, run, sources
+from gpufence.commands import run
+from gpufence.config import dialect_claims, nothing_set, sources
+from gpufence.config.option_table import TABLE
 from gpufence.errors import ToolError
-from gpufence.option_table import TABLE
 
 from .gpufence_command import gpufence
 

@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
-from gpufence import dialect_claims, options, sources
-from gpufence.options import Dialect, Keys, Option, Setting
+from gpufence.config import dialect_claims, options, sources
+from gpufence.config.options import Dialect, Keys, Option, Setting
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "configuration.md").read_text("utf-8")
 SUFFIX = {Keys.NONE: "", Keys.INDEX: "[_<i>]", Keys.INDEX_OR_UUID: "[_<i>, _<uuid>]"}

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpufence import options, own_names
+from gpufence.config import options, own_names
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 

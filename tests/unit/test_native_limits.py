@@ -8,9 +8,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from gpufence import dialects, gpu_probe, native_limits
-from gpufence.limits import Claims
-from gpufence.sources import System
+from gpufence.checks import gpu_probe, native_limits
+from gpufence.config import dialects
+from gpufence.config.limits import Claims
+from gpufence.config.sources import System
 
 GIB = 1 << 30
 UUIDS = ("GPU-11111111-1111-1111-1111-111111111111", "GPU-22222222-2222-2222-2222-222222222222")

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpufence import core_file, node_folders
-from gpufence.people import People
-from gpufence.region import find, read_all
+from gpufence.container import node_folders
+from gpufence.machine.people import People
+from gpufence.state import core_file
+from gpufence.state.region import find, read_all
 
 from .gpufence_command import gpufence
 from .region_files import CoreFile, RegionFile, Signed, this_process

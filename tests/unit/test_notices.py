@@ -10,9 +10,9 @@ import struct
 from pathlib import Path
 
 import pytest
-from gpufence import notices, shared_file
-from gpufence import shared_layout as layout
-from gpufence.terms import Priority
+from gpufence.config.terms import Priority
+from gpufence.state import notices, shared_file
+from gpufence.state import shared_layout as layout
 
 from .gpufence_command import gpufence
 from .region_files import RegionFile, this_process, uuid

@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from gpufence import output_file
+from gpufence.console import output_file
 
 
 def test_a_file_is_replaced_and_can_be_read_by_everybody(tmp_path: Path) -> None:

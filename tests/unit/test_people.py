@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from gpufence.people import People, Person, Pod, printable
-from gpufence.shared_file import Life, Owner
+from gpufence.machine.people import People, Person, Pod, printable
+from gpufence.state.shared_file import Life, Owner
 
 from .region_files import own_namespace, start_ticks
 

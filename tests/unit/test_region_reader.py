@@ -9,11 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from gpufence import core_file, region, shared_file
-from gpufence import shared_layout as layout
+from gpufence.config.terms import Priority
 from gpufence.errors import ExitCode
-from gpufence.shared_file import Life, RegionError
-from gpufence.terms import Priority
+from gpufence.state import core_file, region, shared_file
+from gpufence.state import shared_layout as layout
+from gpufence.state.shared_file import Life, RegionError
 
 from .region_files import GIB, CoreFile, RegionFile, Signed, start_ticks, this_process
 

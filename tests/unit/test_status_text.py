@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from gpufence import status_text
+from gpufence.commands import status_text
 
 
 @pytest.mark.parametrize(

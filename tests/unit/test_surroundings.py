@@ -6,9 +6,10 @@ import os
 from pathlib import Path
 
 import pytest
-from gpufence import gpu_checks, namespaces, process, surroundings
-from gpufence.finding import Finding
-from gpufence.surroundings import Scene
+from gpufence.checks import gpu_checks, namespaces, surroundings
+from gpufence.checks.finding import Finding
+from gpufence.checks.surroundings import Scene
+from gpufence.machine import process
 
 MACHINE = {"x86_64": 62, "aarch64": 183}[os.uname().machine]
 

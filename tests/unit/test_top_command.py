@@ -11,7 +11,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from gpufence import core_file
+from gpufence.state import core_file
 
 from .gpufence_command import REPO, gpufence
 from .region_files import GIB, CoreFile, RegionFile, Signed, this_process

@@ -11,9 +11,9 @@ import pytest
 
 pytest.importorskip("textual", reason="the live screen needs the extra [top]")
 
-from gpufence.table import Choice
-from gpufence.top_app import Lines, TopApp
-from gpufence.watch import Watcher
+from gpufence.top.app import Lines, TopApp
+from gpufence.top.table import Choice
+from gpufence.top.watch import Watcher
 from textual.pilot import Pilot
 from textual.widgets import Input, Static
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from gpufence import gpus, table
-from gpufence.core_file import Shares
-from gpufence.history import History
-from gpufence.order import Sort
-from gpufence.people import Pod
-from gpufence.region import Activity
-from gpufence.table import Choice, Line
-from gpufence.terms import Priority
-from gpufence.watch import Container, Gpu, Look, Process
+from gpufence.config.terms import Priority
+from gpufence.machine import gpus
+from gpufence.machine.people import Pod
+from gpufence.state.core_file import Shares
+from gpufence.state.region import Activity
+from gpufence.top import table
+from gpufence.top.history import History
+from gpufence.top.order import Sort
+from gpufence.top.table import Choice, Line
+from gpufence.top.watch import Container, Gpu, Look, Process
 
 GIB = 1 << 30
 MEMORY = ("2.0GiB", "4.0GiB", "50%")

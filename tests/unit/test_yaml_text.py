@@ -6,7 +6,7 @@ import contextlib
 import importlib.util
 
 import pytest
-from gpufence import yaml_text
+from gpufence.cdi import yaml_text
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -29,12 +29,15 @@ BARE = {"PATH": os.environ["PATH"], "PYTHONPATH": str(REPO / "tools")}
 _SERVER = """
 import gc, importlib, json, os, pkgutil, runpy, socket, sys
 
+HEAVY = ("gpufence.top.app", "gpufence.node.")
+
 
 def load():
     for package in ("gpufence", "findsyms", "gen"):
-        for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
-            if module.name not in ("__main__", "top_app"):
-                importlib.import_module(f"{package}.{module.name}")
+        whole = importlib.import_module(package)
+        for module in pkgutil.walk_packages(whole.__path__, f"{package}."):
+            if not module.name.endswith(".__main__") and not module.name.startswith(HEAVY):
+                importlib.import_module(module.name)
     gc.freeze()  # or each fork would copy all that by counting what refers to it
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from .canonical import JsonValue, dumps_json
@@ -40,8 +41,18 @@ from .ir import (
 _Symbol = Function | MacroAlias | Untyped
 
 
-def decode(text: str) -> Api:
-    """Read a model; ValueError for another schema and for a missing or unknown key."""
+def load(path: Path) -> Api:
+    """Read a model file.
+
+    Raises:
+        OSError: no such file.
+        ValueError: not JSON, another schema, or a missing or unknown key.
+    """
+    return loads(path.read_text(encoding="utf-8"))
+
+
+def loads(text: str) -> Api:
+    """Read a model from its JSON text; ValueError as in `load`."""
     raw = json.loads(text)
     if not isinstance(raw, dict) or raw.get("schema") != SCHEMA:
         raise ValueError(f"not an API model of schema {SCHEMA}")
@@ -51,8 +62,8 @@ def decode(text: str) -> Api:
         raise ValueError(f"malformed API model: {error!r}") from error
 
 
-def encode(api: Api) -> str:
-    """Spell a model canonically."""
+def dumps(api: Api) -> str:
+    """The canonical text of a model: `loads(dumps(api)) == api`, and equal models spell equally."""
     newest = _newest_driver(api)
     return dumps_json(
         {

@@ -11,11 +11,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import headers, ir, join, surface, wheels
+from . import codec, headers, ir, join, surface, wheels
 from .errors import ExitCode, HookgenError
 from .facts import HeaderSet
 from .join import LIBRARIES
-from .render import default_api_dir, write_if_changed
+from .render import default_api_dir
+from .written import write_if_changed
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     for name, text in texts.items():
         write_if_changed((args.out or api) / name, text)
     for library in LIBRARIES:
-        print(_summary(ir.loads(texts[f"{library}.json"])), file=sys.stderr)
+        print(_summary(codec.loads(texts[f"{library}.json"])), file=sys.stderr)
     print(
         f"hookgen: {len(sets)} header sets in {time.monotonic() - started:.1f} s", file=sys.stderr
     )
@@ -93,7 +94,7 @@ def extract(api: Path, sets: Sequence[HeaderSet], pins: Sequence[ir.Source]) -> 
         history = [
             headers.read(item, library, inputs.touched, full=item is sets[-1]) for item in sets
         ]
-        texts[f"{library}.json"] = ir.dumps(join.build(library, history, inputs, pins))
+        texts[f"{library}.json"] = codec.dumps(join.build(library, history, inputs, pins))
         texts[surface.file_of(library)] = surface.dumps(library, surface.build(history))
     return texts
 

@@ -7,7 +7,6 @@ from (libclang, wheels) nor what is made of them (templates).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 SCHEMA = 2
 
@@ -211,30 +210,3 @@ class Api:
     thresholds: tuple[Threshold, ...]
     types: tuple[TypeDecl, ...]
     constants: tuple[Constant, ...]
-
-
-# The codec is imported late: it needs the classes above.
-
-
-def load(path: Path) -> Api:
-    """Read a model file.
-
-    Raises:
-        OSError: no such file.
-        ValueError: not JSON, another schema, or a missing or unknown key.
-    """
-    return loads(path.read_text(encoding="utf-8"))
-
-
-def loads(text: str) -> Api:
-    """Read a model from its JSON text; ValueError as in `load`."""
-    from .codec import decode
-
-    return decode(text)
-
-
-def dumps(api: Api) -> str:
-    """The canonical text of a model: `loads(dumps(api)) == api`, and equal models spell equally."""
-    from .codec import encode
-
-    return encode(api)

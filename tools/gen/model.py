@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
-from . import branches, drivers, ir, rules, stream_order
+from . import branches, codec, drivers, ir, rules, stream_order
 from .branches import Branch
 from .drivers import version_key
 from .errors import HookgenError
@@ -240,7 +240,7 @@ def _read(path: Path) -> str:
 
 def _parse(path: Path, texts: Mapping[Path, str]) -> ir.Api:
     try:
-        return ir.loads(texts[path])
+        return codec.loads(texts[path])
     except ValueError as error:
         raise HookgenError(
             f"model file {path} is damaged", str(error), "Restore it or run `hookgen extract`."

@@ -7,15 +7,15 @@ files. Must not know what any output means; outputs.py has the table.
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import filters, model
+from . import filters, model, standalone
 from .errors import ExitCode, HookgenError
 from .ir import AliasType, FunctionType
 from .outputs import OUTPUTS, Output
+from .written import write_if_changed
 
 if TYPE_CHECKING:
     import jinja2
@@ -61,9 +61,8 @@ def run(args: argparse.Namespace) -> int:
         return ExitCode.OK
     api_dir = args.api or default_api_dir()
     if args.standalone is not None:
-        from .standalone import write_tree
-
-        write_tree(args.standalone, api_dir)
+        checkout = standalone.checkout_for(args.standalone)
+        standalone.write_tree(checkout, args.standalone, render(model.load(api_dir)))
         return ExitCode.OK
     texts = render(model.load(api_dir), outputs)
     for name, text in texts.items():
@@ -133,27 +132,6 @@ def make_environment(folder: Path) -> jinja2.Environment:
         function_type=lambda decl: isinstance(decl, FunctionType),
     )
     return environment
-
-
-def write_if_changed(path: Path, text: str) -> bool:
-    """Write a file unless it says so already, whole or not at all; True when written."""
-    try:
-        if path.read_text(encoding="utf-8") == text:
-            return False
-    except (OSError, UnicodeError):
-        pass
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_name(f"{path.name}.{os.getpid()}.part")
-        part.write_text(text, encoding="utf-8")
-        part.replace(path)
-    except OSError as error:
-        raise HookgenError(
-            f"{path} cannot be written",
-            error.strerror or str(error),
-            "Choose another folder with --out.",
-        ) from error
-    return True
 
 
 def depfile_text(depfile: Path, api_dir: Path) -> str:

@@ -7,10 +7,11 @@ lib/CMakeLists.txt takes the rendered files from `gen/` beside `lib/` when they 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
-from . import model, render
 from .errors import HookgenError
+from .written import write_if_changed
 
 _LIBRARY_PARTS = ("CMakeLists.txt", "cmake", "sim", "src")
 # What `cmake --install` puts beside the library.
@@ -28,11 +29,11 @@ To change what is rendered, work in a checkout: `hookgen render --standalone`.
 """
 
 
-def write_tree(folder: Path, api_dir: Path) -> None:
-    """Write the tree.
+def checkout_for(folder: Path) -> Path:
+    """The checkout whose sources a tree in this folder would have.
 
     Raises:
-        HookgenError: DIR is in use, there is no checkout to copy from, or writing fails.
+        HookgenError: DIR is in use, or there is no checkout to copy from.
     """
     checkout = Path(__file__).resolve().parent.parent.parent
     if not (checkout / "lib" / "CMakeLists.txt").is_file():
@@ -47,7 +48,20 @@ def write_tree(folder: Path, api_dir: Path) -> None:
             "something is there already, and stale sources would be built too",
             "Name a new folder or remove this one.",
         )
-    texts = render.render(model.load(api_dir))
+    return checkout
+
+
+def write_tree(checkout: Path, folder: Path, texts: Mapping[str, str]) -> None:
+    """Write the tree.
+
+    Args:
+        checkout: as checkout_for.
+        folder: new or empty.
+        texts: the rendered files, by name.
+
+    Raises:
+        HookgenError: writing fails.
+    """
     try:
         _copy(checkout, folder)
     except OSError as error:
@@ -57,8 +71,8 @@ def write_tree(folder: Path, api_dir: Path) -> None:
             "Name a folder that can be written.",
         ) from error
     for name, text in texts.items():
-        render.write_if_changed(folder / "gen" / name, text)
-    render.write_if_changed(folder / "BUILD.txt", _BUILD_TEXT)
+        write_if_changed(folder / "gen" / name, text)
+    write_if_changed(folder / "BUILD.txt", _BUILD_TEXT)
 
 
 # Implementation.

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from . import changes, diff, extract, ir, probe, signatures, surface, wheels
+from . import changes, codec, diff, extract, ir, probe, signatures, surface, wheels
 from .errors import ExitCode, HookgenError
 from .facts import HeaderSet
 from .join import LIBRARIES
@@ -128,7 +128,7 @@ def _whole(texts: Mapping[str, str]) -> list[ir.Api]:
     models = []
     for text in texts.values():
         with contextlib.suppress(ValueError):
-            models.append(ir.loads(text))
+            models.append(codec.loads(text))
     return models
 
 

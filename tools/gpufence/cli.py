@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-from . import streams
+from .console import streams
 from .errors import ExitCode, ToolError
 
 # argparse and typing take longer to load than `gpufence run` needs for everything else.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import ModuleType
 
-# Every subcommand is a module of its own with USAGE_STATUS, add_arguments(parser) and run(args);
+# Every subcommand is a module of commands/ with USAGE_STATUS, add_arguments(parser) and run(args);
 # one that is in a hurry also has parse_plain(arguments).
 _COMMANDS = {
     "run": "run a program with the library preloaded, inside a limit",
@@ -77,7 +77,7 @@ def _run(arguments: list[str]) -> int:
     name = arguments[0] if arguments else ""
     if name not in _COMMANDS:
         overview().parse_args(arguments)  # prints the help or the complaint, and exits
-    module = importlib.import_module(f".{name}", __package__)
+    module = _module(name)
     plain = module.parse_plain(arguments[1:]) if hasattr(module, "parse_plain") else None
     chosen = plain or _parser(name, module).parse_args(arguments[1:])
     if name != "run":  # what a program does without streams is its own affair
@@ -110,18 +110,21 @@ def _tell_version() -> int:
 
 def commands() -> dict[str, tuple[str, argparse.ArgumentParser]]:
     """Every subcommand's purpose and arguments, for `gpufence completion`; imports all of them."""
-    modules = {name: importlib.import_module(f".{name}", __package__) for name in _COMMANDS}
-    return {name: (purpose, _parser(name, modules[name])) for name, purpose in _COMMANDS.items()}
+    return {name: (purpose, _parser(name, _module(name))) for name, purpose in _COMMANDS.items()}
+
+
+def _module(name: str) -> ModuleType:
+    return importlib.import_module(f".commands.{name}", __package__)
 
 
 def _parser(name: str, module: ModuleType) -> argparse.ArgumentParser:
-    from . import parsers
+    from .console import parsers
 
     return parsers.of_command(name, module)
 
 
 def overview() -> argparse.ArgumentParser:
     """The arguments before any subcommand, and the list of them."""
-    from . import parsers
+    from .console import parsers
 
     return parsers.overview(_COMMANDS)

@@ -1,6 +1,6 @@
 // The one table of every variable that is read, whoever named it first. Data only.
-// Must not know what is done with a value. docs/configuration.md and tools/gpufence/options.py say
-// the same; a test compares all three.
+// Must not know what is done with a value. docs/configuration.md and
+// tools/gpufence/config/options.py say the same; a test compares all three.
 #pragma once
 
 #include <stddef.h>

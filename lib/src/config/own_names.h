@@ -9,7 +9,7 @@
 namespace gpufence {
 
 // Names that other parts of gpufence read: a name that begins so, or is just this one. In
-// tools/gpufence/own_names.py, too; a test compares both.
+// tools/gpufence/config/own_names.py, too; a test compares both.
 extern const char* const kOwnElsewhere[];
 extern const size_t kOwnElsewhereCount;
 

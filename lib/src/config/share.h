@@ -1,5 +1,5 @@
 // The small grammars beside sizes: shares of GPU time, ratios, switches, counts. Pure functions.
-// Source: tests/unit/limits.vectors.json, shared with tools/gpufence/sizes.py.
+// Source: tests/unit/limits.vectors.json, shared with tools/gpufence/config/sizes.py.
 #pragma once
 
 #include "config/number.h"

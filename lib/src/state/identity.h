@@ -25,7 +25,7 @@ struct Lifetime {
 
 Lifetime OwnLifetime();
 
-// The name of a container that nobody named. tools/gpufence/lifetimes.py reads it.
+// The name of a container that nobody named. tools/gpufence/container/lifetimes.py reads it.
 void NameLifetime(const Lifetime& lifetime, char name[kContainerNameBytes]);
 
 // `given`, reduced to [A-Za-z0-9._-] (other characters become '_'; long names end in a hash), or,

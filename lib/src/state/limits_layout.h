@@ -1,6 +1,6 @@
 // The bytes of a limits file: what an operator set for a container while it runs, in two banks.
-// Written by tools/gpufence/limits_file.py alone, read by every process of the container. Changing
-// anything here means a new kLimitsLayoutVersion, which is part of the file's name.
+// Written by tools/gpufence/state/limits_file.py alone, read by every process of the container.
+// Changing anything here means a new kLimitsLayoutVersion, which is part of the file's name.
 //
 // A writer fills the bank that is not current, then stores the new generation, whose lowest bit
 // names the bank: killed anywhere, it leaves the limits as they were. The check tells a bank that

@@ -15,7 +15,7 @@ enum class Effort : uint8_t {
 };
 
 // Behind the bytes of all slots: whoever opened a file holds it for reading until it has a place
-// there, and whoever removes a file holds all of them (tools/gpufence/leftovers.py).
+// there, and whoever removes a file holds all of them (tools/gpufence/container/leftovers.py).
 inline constexpr uint32_t kComingByte = UINT32_MAX;
 
 // Takes (F_RDLCK, F_WRLCK) or drops (F_UNLCK) the open-file-description lock on a byte; never

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from gen import headers, ir, wheels
+from gen import codec, headers, ir, wheels
 from gen.errors import HookgenError
 from gen.facts import HeaderFacts, HeaderSet, Touched
 
@@ -20,12 +20,12 @@ API = REPO / "lib" / "api"
 
 @pytest.fixture(scope="session")
 def cuda() -> ir.Api:
-    return ir.load(API / "cuda.json")
+    return codec.load(API / "cuda.json")
 
 
 @pytest.fixture(scope="session")
 def nvml() -> ir.Api:
-    return ir.load(API / "nvml.json")
+    return codec.load(API / "nvml.json")
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from gen import cli, extract, ir, join, probe, surface, verify
+from gen import cli, codec, extract, ir, join, probe, surface, verify
 from gen.errors import HookgenError
 from gen.facts import HeaderSet
 
@@ -38,7 +38,7 @@ def spoil(api: Path, library: str, old: str, new: str) -> None:
 @pytest.fixture
 def known(monkeypatch: pytest.MonkeyPatch, cuda: ir.Api, nvml: ir.Api) -> None:
     """Spares verify the extraction, which `test_verify_finds_nothing` shows to give just this."""
-    texts = {"cuda.json": ir.dumps(cuda), "nvml.json": ir.dumps(nvml)}
+    texts = {"cuda.json": codec.dumps(cuda), "nvml.json": codec.dumps(nvml)}
     for file in map(surface.file_of, join.LIBRARIES):
         texts[file] = (API / file).read_text(encoding="utf-8")
     monkeypatch.setattr(extract, "extract", lambda *_: texts)
@@ -50,7 +50,7 @@ def test_compiler_agrees_with_the_committed_model(library: str, pinned: Sets) ->
     if not compiler:
         pytest.skip("no C compiler: neither CC, cc, gcc nor clang")
 
-    assert probe.complaints(ir.load(API / f"{library}.json"), pinned[-1], compiler) == []
+    assert probe.complaints(codec.load(API / f"{library}.json"), pinned[-1], compiler) == []
 
 
 def test_verify_finds_nothing(pinned: Sets, capsys: pytest.CaptureFixture[str]) -> None:
@@ -222,7 +222,7 @@ def test_installed_toolkit_gives_the_same_functions_without_history(
 
     assert status == 0
     assert "no wheel is recorded" in capsys.readouterr().err
-    ours, committed = ir.load(tmp_path / "cuda.json"), ir.load(API / "cuda.json")
+    ours, committed = codec.load(tmp_path / "cuda.json"), codec.load(API / "cuda.json")
     assert ours.sources == ()
     assert {item.headers for item in ours.functions} == {ir.Span("13.5", "13.5")}
     assert [replace(item, headers=ir.Span("", "")) for item in ours.functions] == [

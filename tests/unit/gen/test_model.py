@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from gen import ir, rules, signatures
+from gen import codec, ir, rules, signatures
 from gen.drivers import read_exports, read_left_to_driver
 from gen.join import LIBRARIES
 
@@ -160,7 +160,7 @@ def test_out_is_only_what_the_header_says_is_returned(cuda: ir.Api, nvml: ir.Api
 def test_model_text_is_canonical_and_tells_nothing_of_a_machine(api: ir.Api) -> None:
     text = (API / f"{api.library}.json").read_text(encoding="utf-8")
 
-    assert ir.dumps(ir.loads(text)) == text
+    assert codec.dumps(codec.loads(text)) == text
     assert text.isascii()
     assert re.findall(r'"[^"]*(?:/\w+/|\\\\)[^"]*"', text) == []
     # No sentence of a header: a reason is ours and short, and nothing else holds prose.

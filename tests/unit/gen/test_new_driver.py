@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 
-from gen import ir, join
+from gen import codec, ir, join
 from gen.drivers import Exports
 from gen.facts import Touched
 
@@ -28,7 +28,7 @@ def model(read: Reader, *exports: Exports) -> ir.Api:
 
 
 def changed_lines(old: ir.Api, new: ir.Api) -> list[str]:
-    texts = [ir.dumps(api).splitlines() for api in (old, new)]
+    texts = [codec.dumps(api).splitlines() for api in (old, new)]
     difference = list(difflib.unified_diff(*texts, "", "", "", "", 0, ""))
     return [line for line in difference[2:] if line[0] in "+-"]
 
@@ -44,7 +44,7 @@ def test_three_new_names_of_a_new_driver_change_few_lines(read_invented: Reader)
     assert len(changed) <= 3 * 7 + 5, "\n".join(changed)
     assert '+  "newest_driver": "610.43.02",' in changed
     assert all(each.drivers == ir.Span("580.159.04", "610.43.02") for each in new.functions)
-    assert ir.loads(ir.dumps(new)) == new
+    assert codec.loads(codec.dumps(new)) == new
 
 
 def test_a_name_that_a_new_driver_lost_keeps_its_last_driver(read_invented: Reader) -> None:
@@ -52,16 +52,16 @@ def test_a_name_that_a_new_driver_lost_keeps_its_last_driver(read_invented: Read
     new = model(read_invented, OLD, Exports("1000.1.1", "x86_64", KNOWN - {"nvmlGetQ"}))
 
     changed = changed_lines(model(read_invented, OLD), new)
-    again = {each.name: each.drivers for each in ir.loads(ir.dumps(new)).functions}
+    again = {each.name: each.drivers for each in codec.loads(codec.dumps(new)).functions}
 
     assert len(changed) <= 4, "\n".join(changed)
     assert again["nvmlGetQ"] == ir.Span("580.159.04", "580.159.04")
     assert again["nvmlGetR"] == ir.Span("580.159.04", "1000.1.1")
-    assert ir.loads(ir.dumps(new)) == new
+    assert codec.loads(codec.dumps(new)) == new
 
 
 def test_a_model_of_forecasts_alone_has_no_newest_driver(read_invented: Reader) -> None:
     api = model(read_invented, Exports("580.159.04", "x86_64", frozenset()))
 
-    assert ir.loads(ir.dumps(api)) == api
+    assert codec.loads(codec.dumps(api)) == api
     assert all(each.drivers is None for each in api.functions)

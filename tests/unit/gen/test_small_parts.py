@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from gen import ir
+from gen import codec, ir
 from gen.canonical import dumps_json
 from gen.docs import comment_before
 from gen.drivers import version_key
@@ -116,11 +116,11 @@ def test_short_values_stay_on_one_line_and_long_ones_break() -> None:
     ],
 )
 def test_damaged_model_is_a_value_error(cuda: ir.Api, damage: object) -> None:
-    raw = json.loads(ir.dumps(cuda))
+    raw = json.loads(codec.dumps(cuda))
     damage(raw)  # type: ignore[operator]
 
     with pytest.raises(ValueError, match=r"model|riddle"):
-        ir.loads(json.dumps(raw))
+        codec.loads(json.dumps(raw))
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpufence import cdi_spec, output_file, yaml_text
+from gpufence.cdi import cdi_spec, yaml_text
+from gpufence.console import output_file
 from gpufence.errors import ToolError
 
 from .book import Grant

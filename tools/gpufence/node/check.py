@@ -12,20 +12,16 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from gpufence import (
-    containers,
-    doctor,
-    export_write,
-    locate,
-    metrics,
-    process,
-    region,
-    sizes,
-    surroundings,
-)
+from gpufence import locate
+from gpufence.checks import surroundings
+from gpufence.config import sizes
+from gpufence.container import containers
 from gpufence.errors import ExitCode, ToolError, one_line
-from gpufence.gpus import Nvml
-from gpufence.people import People
+from gpufence.export import export_write, metrics
+from gpufence.machine import process
+from gpufence.machine.gpus import Nvml
+from gpufence.machine.people import People
+from gpufence.state import region
 
 from .bypass import Account, Bypass, Reason, Seen, judge
 
@@ -100,7 +96,7 @@ def _seen(pid: int, uuid: str, used_bytes: int | None) -> Seen:
     except ToolError:
         return Seen(pid, uuid, "", used_bytes, None)
     command = one_line(subject.command)
-    file = doctor.library_of(subject)
+    file = surroundings.library_of(subject)
     if file is None:
         return Seen(pid, uuid, command, used_bytes, False)
     # A file of that name need not be ours; one that was replaced meanwhile cannot be looked at.

@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from gpufence import sizes
+from gpufence.config import sizes
 from gpufence.errors import ExitCode, ToolError, one_line
 
 from .gpus import Gpu

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gpufence.errors import ExitCode, ToolError
-from gpufence.gpus import Nvml
+from gpufence.machine.gpus import Nvml
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""CDI files: what is in them, and YAML."""

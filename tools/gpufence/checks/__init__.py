@@ -1,0 +1,1 @@
+"""What `gpufence doctor` examines, one module a subject."""

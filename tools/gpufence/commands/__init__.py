@@ -1,0 +1,1 @@
+"""The subcommands: one module each, with USAGE_STATUS, add_arguments(parser) and run(args)."""

@@ -1,0 +1,172 @@
+"""Show which limits apply here, and where each comes from.
+
+Reads what the library would read: the environment, the container's first process, the config file
+and the files of the other dialects. Asks no driver, so that parts of a GPU stay parts. Limits that
+the driver holds by itself are told by `gpufence doctor`.
+Exit status: 0 readable, 4 the library would refuse them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from gpufence.config import dialect_claims, dialects, options, sources
+from gpufence.config.applies import NOTHING, Row, amount_text, refused, rows_of, terms_of
+from gpufence.config.limits import Claim, Claims, Kind
+from gpufence.config.sources import ConfigError
+from gpufence.config.terms import GRAMMARS, TERM_KEYS
+from gpufence.errors import ExitCode
+
+USAGE_STATUS = ExitCode.USAGE
+
+_KIND_NAMES = {
+    Kind.MEMORY: "memory",
+    Kind.CORES: "cores",
+    Kind.SOFT_CORES: "cores, idle",
+    Kind.OVERSUBSCRIBE: "oversubscribe",
+    Kind.SPILL: "spill",
+}
+_FILES = (
+    sources.OVERRIDE_PATH,
+    dialect_claims.VGPU_CONFIG_PATH,
+    dialect_claims.VCUDA_PATH,
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("--json", action="store_true", help="one object, schema 1")
+    parser.add_argument(
+        "--explain", action="store_true", help="also what was overruled, and where was looked"
+    )
+
+
+def run(args: argparse.Namespace) -> ExitCode:
+    """Print to stdout.
+
+    Returns:
+        OK, or with --json INVALID_LIMIT when the limits are refused.
+
+    Raises:
+        ToolError: INVALID_LIMIT, when the limits are refused.
+    """
+    system = sources.System.own()
+    try:
+        claims = dialects.read_claims(system)
+        statements = sources.gather(system)
+    except ConfigError as error:
+        refusal = refused(error, ExitCode.INVALID_LIMIT)
+        if not args.json:
+            raise refusal from None
+        print(json.dumps({"schema": 1, "problem": refusal.as_dict()}, indent=2))
+        return ExitCode.INVALID_LIMIT
+    rows = rows_of(claims)
+    if args.json:
+        print(json.dumps(_as_dict(claims, rows), indent=2))
+        return ExitCode.OK
+    print("\n".join(_as_text(claims, rows, args.explain)))
+    if args.explain:
+        print("\n".join(_background(claims, statements)))
+    return ExitCode.OK
+
+
+def _as_text(claims: Claims, rows: list[Row], explain: bool) -> list[str]:
+    lines = []
+    for row in rows:
+        amount, source = NOTHING[row.kind], row.nothing
+        if row.depends:
+            amount, source = "the lowest", "of the following, which depends on the GPU"
+        elif row.applies:
+            amount, source = amount_text(row.applies), row.applies.source
+        lines.append(f"{_KIND_NAMES[row.kind]:13} {row.gpu}: {amount}  {source}".rstrip())
+        if explain or row.depends:
+            lines += [
+                f"{'':13} {'or' if row.depends else 'not'} {amount_text(claim)}  {claim.source}"
+                f" [{claim.dialect.title}]"
+                for claim in row.overruled
+                if claim.amount or row.applies
+            ]
+    lines += [f"{kind:13} every GPU: {text}  {source}" for kind, text, source in terms_of(claims)]
+    if claims.hypervisor:
+        lines.append(f"to be asked   vgpu.rs's hypervisor at {claims.hypervisor}, at cuInit")
+    return lines + [f"warning       {note}" for note in claims.notes] or ["no limit is set"]
+
+
+def _terms_as_dict(claims: Claims) -> dict[str, object]:
+    """Every term, null where it is not set."""
+    found = claims.terms.as_dict()
+    return {
+        name: {"value": found[name], "source": claims.term_sources[option]}
+        if name in found
+        else None
+        for option, name in zip(GRAMMARS, TERM_KEYS, strict=True)
+    }
+
+
+def _background(claims: Claims, statements: sources.Statements) -> list[str]:
+    """Identity, and every place that was looked at."""
+    lines = [
+        f"scope         {'process' if claims.process_scope else 'container'}",
+        f"container     {claims.container or '(by pid namespace and root file system)'}",
+        f"state         {claims.state_folder or '(first of /run/gpufence, /dev/shm, /tmp)'}",
+        f"turns         {claims.node_folder or '(with no other container)'}",
+        f"log           {_log(claims)}",
+        "native        not asked: `gpufence doctor` tells the driver's own limits",
+    ]
+    if claims.device_name:
+        lines.append(f"device name   {claims.device_name}, by NVML")
+    lines += [
+        f"file          {path} {'read' if Path(path).exists() else 'absent'}"
+        for path in (statements.config_path, *_FILES)
+    ]
+    lines += [
+        f"no effect     {each.name}: {each.option.meaning}"
+        for each in statements.all
+        if each.option.setting is options.Setting.IGNORED
+    ]
+    return lines
+
+
+def _log(claims: Claims) -> str:
+    if claims.log_level == "off":
+        return "off"
+    daily = ".YYYY-MM-DD" if claims.log_is_daily else ""
+    sink = claims.log_file + daily if claims.log_file else "stderr"
+    return f"{claims.log_level} and worse, to {sink}"
+
+
+def _claim_as_dict(claim: Claim) -> dict[str, object]:
+    told = {"source": claim.source, "dialect": claim.dialect.title}
+    if claim.kind is Kind.SPILL:
+        return {"on": bool(claim.amount), **told}
+    unit = {Kind.MEMORY: "bytes", Kind.OVERSUBSCRIBE: "ratio_thousandths"}
+    name = unit.get(claim.kind, "percent_thousandths")
+    if claim.percent_of_device:
+        name = "percent_of_gpu_billionths"
+    return {name: claim.amount, **told}
+
+
+def _as_dict(claims: Claims, rows: list[Row]) -> dict[str, object]:
+    return {
+        "schema": 1,
+        "limits": [
+            {
+                "kind": row.kind.name.lower(),
+                "gpu": row.gpu,
+                "enforced": True,
+                "applies": _claim_as_dict(row.applies) if row.applies else None,
+                "depends_on_gpu": row.depends,
+                "overruled": [_claim_as_dict(claim) for claim in row.overruled],
+            }
+            for row in rows
+        ],
+        "terms": _terms_as_dict(claims),
+        "scope": "process" if claims.process_scope else "container",
+        "container": claims.container or None,
+        "state_folder": claims.state_folder or None,
+        "hypervisor": claims.hypervisor or None,
+        "log_level": claims.log_level,
+        "warnings": claims.notes,
+    }

@@ -1,0 +1,73 @@
+"""Hold every launch of a container until `gpufence resume NAME`.
+
+    gpufence freeze train
+    gpufence resume train
+
+Nothing is lost and no result changes: memory stays as it is, and queries, copies and waits go on.
+It holds on every GPU, in running programs, in those that come later, and until `resume`, with a
+core limit or without. What was launched before runs to its end. Only the container's owner and
+root may. Exit status: 0, also where it was frozen before; 1 no such container or not permitted; 2
+usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import replace
+
+from gpufence.container import containers
+from gpufence.errors import ExitCode
+from gpufence.state.limits_bytes import EVERY_GPU, Amounts
+
+from . import set as set_command
+
+USAGE_STATUS = ExitCode.USAGE
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("name", metavar="NAME", help="the container, or how its name begins")
+    parser.add_argument("--json", action="store_true", help="one object, schema 1")
+    parser.add_argument("--state-dir", metavar="DIR", help="look here alone")
+
+
+def run(args: argparse.Namespace) -> ExitCode:
+    """Freeze the container.
+
+    Raises:
+        ToolError: 1, as the module says.
+    """
+    return make(args, frozen=True)
+
+
+def make(args: argparse.Namespace, *, frozen: bool) -> ExitCode:
+    """Have the container frozen or not, and say so on stdout."""
+    container = containers.one(args.name, args.state_dir)
+    set_command.check_owner(container)
+
+    def edit(entries: set_command.Entries) -> set_command.Entries:
+        return {**entries, EVERY_GPU: replace(entries.get(EVERY_GPU, Amounts()), frozen=frozen)}
+
+    old, _, generation = set_command.apply(container, edit)
+    changed = old.get(EVERY_GPU, Amounts()).frozen is not frozen
+    if args.json:
+        told = {
+            "schema": 1,
+            "container": container.name,
+            "frozen": frozen,
+            "changed": changed,
+            "generation": generation,
+        }
+        print(json.dumps(told, indent=2))
+        return ExitCode.OK
+    print(f"{container.name}: {'frozen' if frozen else 'not frozen'}")
+    if not changed:
+        print(f"{container.name}: nothing changed", file=sys.stderr)
+    elif frozen and container.region is None:
+        print(
+            f"{container.name}: no program of it has used a GPU yet: it holds from the first on",
+            file=sys.stderr,
+        )
+    return ExitCode.OK

@@ -1,0 +1,32 @@
+"""Let a frozen container's launches go on; see `gpufence freeze`.
+
+gpufence resume train
+
+What was held begins within a tenth of a second, in the order of its streams. A container that is
+not frozen stays as it is.
+Exit status: 0; 1 no such container or not permitted; 2 usage.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpufence.errors import ExitCode
+
+from . import freeze
+
+if TYPE_CHECKING:
+    import argparse
+
+USAGE_STATUS = ExitCode.USAGE
+
+add_arguments = freeze.add_arguments
+
+
+def run(args: argparse.Namespace) -> ExitCode:
+    """End it.
+
+    Raises:
+        ToolError: 1, as the module says.
+    """
+    return freeze.make(args, frozen=False)

@@ -1,0 +1,187 @@
+"""The object of `status --json` as text for people. Must not read anything itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpufence.config import figures, terms
+from gpufence.container import lifetimes
+from gpufence.errors import one_line
+
+_HEAD = ("NAME", "GPU", "PROCESSES", "MEMORY", "LIMIT", "CORES", "REFUSALS", "STATE")
+_SHARES = {"cores_millipercent": "cores", "soft_cores_millipercent": "soft cores"}
+_PROCESS_HEAD = ("PID", "USER", "MEMORY", "OVERHEAD", "REFUSALS", "COMMAND")
+
+
+def table(states: list[dict[str, Any]]) -> list[str]:
+    """One line for each container and GPU."""
+    rows: list[tuple[str, ...]] = [_HEAD]
+    for state in states:
+        life = _life(state) + (", frozen" if state["frozen"] else "")
+        if not state["gpus"]:
+            amounts = state["set"].get("all", {})
+            limits = _set_memory(amounts), _set_cores(amounts)
+            processes = str(len(state["processes"]))
+            rows.append((name_of(state), "-", processes, "-", *limits, "-", life))
+        rows += [
+            (
+                name_of(state),
+                str(gpu["gpu"]),
+                str(len(gpu["processes"])),
+                figures.size(gpu["memory"]["used_bytes"]),
+                _limit(gpu["memory"]),
+                _cores(gpu),
+                str(gpu["refusals"]),
+                life,
+            )
+            for gpu in state["gpus"]
+        ]
+    return _columns(rows)
+
+
+def _life(state: dict[str, Any]) -> str:
+    if state["running"]:
+        return "running"
+    if not state["region"]:
+        return "prepared"
+    # Somebody lives in it, who could be asked for its name.
+    return "idle" if state["called"] else "ended"
+
+
+def name_of(state: dict[str, Any]) -> str:
+    """What people call it: of a container that nobody named, what its engine does."""
+    if state["called"] is None or lifetimes.parse(state["name"]) is None:
+        return str(state["name"])
+    return "/".join(part for part in state["called"].values() if part)
+
+
+def details(state: dict[str, Any]) -> list[str]:
+    """Everything about one container."""
+    life = "running" if state["running"] else "not running"
+    if not state["region"]:
+        life = "no program of it has used a GPU yet"
+    lines = [f"{name_of(state)}: {life}{', frozen' if state['frozen'] else ''}"]
+    if name_of(state) != state["name"]:
+        lines.append(f"  files of '{state['name']}'")
+    for name, amounts in state["set"].items():
+        lines.append(f"  set for {name}: {_set_text(amounts)}")
+    for gpu in state["gpus"]:
+        lines += ["", f"GPU {gpu['gpu']}  {gpu['uuid']}", *_gpu_lines(gpu)]
+    return lines
+
+
+def change_line(change: dict[str, Any]) -> str:
+    """One line of the history."""
+    who = f"{change['sudo_user']} as {change['user']}" if "sudo_user" in change else change["user"]
+    now = "; ".join(f"{gpu}: {_set_text(each)}" for gpu, each in change["new"].items())
+    text = one_line(f"{change['time']}  {who}  {now or 'taken back'}")
+    return text if change["held"] else f"{text}  (never held: the command was killed)"
+
+
+def _gpu_lines(gpu: dict[str, Any]) -> list[str]:
+    memory, cores = gpu["memory"], gpu["cores"]
+    whose = {
+        "set": " (set)",
+        "ceiling": " (an operator's file, below what is set)",
+        "environment": "",
+        None: "",
+    }
+    lines = [
+        f"  memory    {figures.size(memory['used_bytes'])} of {_limit(memory)}"
+        f"{whose[memory['limit_from']]}, overhead {figures.size(memory['overhead_bytes'])} of it"
+    ]
+    if memory["oversold"]:
+        most = memory["device_limit_bytes"]
+        share = f" of {figures.exact(most)}" if most else ""
+        device, unified = (
+            figures.size(memory["device_bytes"]),
+            figures.size(memory["unified_bytes"]),
+        )
+        lines.append(f"            {device}{share} on the device, {unified} unified, on the host")
+    if memory["orphan_bytes"]:
+        lines.append(
+            f"            {figures.size(memory['orphan_bytes'])} charged to no program: imported,"
+            " or behind an open descriptor"
+        )
+    if memory["over_bytes"]:
+        lines.append(f"            {figures.size(memory['over_bytes'])} over: requests are refused")
+    lines.append(f"  refused   {gpu['refusals']} requests for memory")
+    if not gpu["cores_known"]:
+        lines.append("  cores     unknown: a program's files cannot be read (try as root)")
+    if cores:
+        lines.append(f"  cores     {_share(cores)}{whose[cores['share_from']]}")
+        used, held = figures.duration(cores["used_ns"]), figures.duration(cores["held_ns"])
+        lines.append(f"            used {used}, held {held} in {cores['launches_held']} launches")
+        if cores["turn"]:
+            lines.append(f"  turn      {cores['turn']}")
+    rows: list[tuple[str, ...]] = [_PROCESS_HEAD]
+    rows += [
+        (
+            f"{process['pid']}{'*' if process['foreign_pid'] else ''}",
+            process["user"],
+            figures.size(process["used_bytes"]),
+            figures.size(process["overhead_bytes"]),
+            str(process["refusals"]),
+            (process["command"] or "?")[:60],
+        )
+        for process in gpu["processes"]
+    ]
+    if len(rows) > 1:
+        lines += [f"  {line}" for line in _columns(rows)]
+    if any(process["foreign_pid"] for process in gpu["processes"]):
+        lines.append("  * the number in the container's own pid namespace")
+    return lines
+
+
+def _limit(memory: dict[str, Any]) -> str:
+    if memory["limit_percent_billionths"]:
+        return f"{memory['limit_percent_billionths'] / 10**9:.12g} % of the GPU"
+    return figures.exact(memory["limit_bytes"]) if memory["limit_bytes"] else "no limit"
+
+
+def _cores(gpu: dict[str, Any]) -> str:
+    if gpu["cores"]:
+        return _share(gpu["cores"])
+    return "no limit" if gpu["cores_known"] else "unknown"
+
+
+def _share(cores: dict[str, Any]) -> str:
+    hard, soft = cores["share_millipercent"], cores["soft_share_millipercent"]
+    return figures.share(hard) + (f", soft {figures.share(soft)}" if soft > hard else "")
+
+
+def _set_memory(amounts: dict[str, int]) -> str:
+    if "memory_percent_billionths" in amounts:
+        return f"{amounts['memory_percent_billionths'] / 10**9:.12g} % of the GPU"
+    if "memory_bytes" in amounts:
+        return figures.exact(amounts["memory_bytes"]) if amounts["memory_bytes"] else "no limit"
+    return "-"
+
+
+def _set_cores(amounts: dict[str, int]) -> str:
+    shares = {key: _set_share(amounts[key]) for key in _SHARES if key in amounts}
+    soft = shares.get("soft_cores_millipercent")
+    return shares.get("cores_millipercent", "-") + (f", soft {soft}" if soft else "")
+
+
+def _set_share(millipercent: int) -> str:
+    return figures.share(millipercent) if millipercent else "no limit"
+
+
+def _set_text(amounts: dict[str, Any]) -> str:
+    parts = [] if _set_memory(amounts) == "-" else [f"memory {_set_memory(amounts)}"]
+    for key, name in _SHARES.items():
+        if key in amounts:
+            parts.append(f"{name} {_set_share(amounts[key])}")
+    parts += [f"{name} {text}" for name, text in terms.words_of(amounts).items()]
+    if amounts.get("frozen"):
+        parts.append("frozen")
+    return ", ".join(parts) or "nothing"
+
+
+def _columns(rows: list[tuple[str, ...]]) -> list[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]

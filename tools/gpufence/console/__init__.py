@@ -1,0 +1,1 @@
+"""The terminal: streams, parsers, flags that variables stand for, files that are replaced whole."""

@@ -1,0 +1,1 @@
+"""Containers: found, named, described and tidied up, from state/, config/ and machine/."""

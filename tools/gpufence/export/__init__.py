@@ -1,0 +1,1 @@
+"""`gpufence export`: a look as metrics, printed, written or served."""

@@ -1,0 +1,1 @@
+"""What /proc, container engines and NVML tell of this machine."""

@@ -1,0 +1,122 @@
+"""What `gpufence top` does: one table, one object, or the live screen.
+
+Chooses between them; must not know what is in a table (table.py) or on the screen (app.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import time
+
+from gpufence.container.containers import core_environment
+from gpufence.errors import ExitCode, ToolError
+from gpufence.machine import gpus
+
+from . import table
+from .as_json import as_dict
+from .history import History
+from .order import Sort
+from .table import Choice, Line, Tone
+from .watch import Look, Watcher
+
+_ONCE_S = 0.25
+_PLAIN_WIDTH = 110
+_ANSI = {
+    Tone.TITLE: "1",
+    Tone.HEADING: "7",
+    Tone.QUIET: "2",
+    Tone.GOOD: "32",
+    Tone.WARN: "33",
+    Tone.BAD: "31",
+}
+
+
+def show(args: argparse.Namespace) -> int:
+    """As top.run says."""
+    watcher = Watcher(
+        core_environment(),
+        args.state_dir,
+        args.all,
+        nvml=gpus.Nvml.open(),
+        node=args.node_dir,
+    )
+    choice = Choice(sort=_order(args.sort), filter=args.filter, unicode=_speaks_unicode())
+    if args.json:
+        look, history = _look_twice(watcher, args.interval)
+        print(json.dumps(as_dict(look, history), indent=2))
+    elif args.once or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        _print(*_look_twice(watcher, args.interval), choice)
+    else:
+        return _live(watcher, choice, args.interval or 1.0)
+    return ExitCode.OK
+
+
+def _live(watcher: Watcher, choice: Choice, interval_s: float) -> int:
+    try:
+        from .app import TopApp
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] not in ("textual", "rich"):
+            raise
+        raise ToolError(
+            what="no live screen",
+            why=f"the package {error.name} is not installed",
+            fix="Install it with `pip install textual`, or use --once or --json",
+        ) from None
+    app = TopApp(watcher, choice, interval_s)
+    app.run(mouse=False)
+    return app.return_code or ExitCode.OK
+
+
+def _look_twice(watcher: Watcher, interval_s: float | None) -> tuple[Look, History]:
+    """Shares are differences: two looks, that long apart."""
+    history = History()
+    history.add(watcher.look())
+    time.sleep(interval_s if interval_s is not None else _ONCE_S)
+    look = watcher.look()
+    history.add(look)
+    return look, history
+
+
+def _print(look: Look, history: History, choice: Choice) -> None:
+    on_terminal = sys.stdout.isatty()
+    width = shutil.get_terminal_size((_PLAIN_WIDTH, 0)).columns
+    colours = on_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    paint = _painted if colours else _plain
+    print(table.summary(look))
+    for line in (table.heading(look, history, width), *table.body(look, history, choice, width)):
+        print(paint(line))
+
+
+def _plain(line: Line) -> str:
+    return "".join(text for text, _ in line).rstrip()
+
+
+def _painted(line: Line) -> str:
+    return "".join(
+        f"\x1b[{_ANSI[tone]}m{text}\x1b[0m" if tone in _ANSI else text for text, tone in line
+    )
+
+
+def _speaks_unicode() -> bool:
+    """Whether the terminal's encoding has the bars of a trend."""
+    try:
+        table.BARS.encode(sys.stdout.encoding or "ascii")
+    except (UnicodeError, LookupError):
+        return False
+    return True
+
+
+def _order(text: str) -> Sort:
+    try:
+        return Sort(text)
+    except ValueError:
+        raise ToolError(
+            what=f"GPUFENCE_TOP_SORT={text} refused",
+            why=f"it is none of {', '.join(sort.value for sort in Sort)}",
+            fix="Write one of them, or unset it",
+            status=ExitCode.USAGE,
+        ) from None

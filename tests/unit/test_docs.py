@@ -98,9 +98,8 @@ def headings(page: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/simulator.md"])
-def test_facts_and_deviations_are_counted_right(name: str) -> None:
-    page = " ".join((REPO / name).read_text(encoding="utf-8").split())
+def test_facts_and_deviations_are_counted_right() -> None:
+    page = " ".join((REPO / "docs" / "simulator.md").read_text(encoding="utf-8").split())
     recorded = json.loads((REPO / "tests/conformance/facts/h200-580.json").read_bytes())["programs"]
     text = (REPO / "lib/sim/deviations.toml").read_text(encoding="utf-8")
     named = re.findall(r'^program = "(.+)"\nfact = "(.+)"$', text, re.MULTILINE)
@@ -112,7 +111,7 @@ def test_facts_and_deviations_are_counted_right(name: str) -> None:
     ]
 
     assert re.search(rf"\b{len(facts):,} facts\b", page)
-    assert re.search(rf"\b(all but|it names) {len(deviating)}\b", page)
+    assert re.search(rf"\bit names {len(deviating)}\b", page)
 
 
 def test_the_lines_that_troubleshooting_quotes_are_said_by_somebody() -> None:
@@ -131,14 +130,18 @@ def parts(quoted: str) -> list[str]:
     return [] if "ld.so" in quoted else [part.strip(" :") for part in quoted.split("…")]
 
 
-def test_the_readmes_figures_are_those_of_their_pages() -> None:
-    readme = (REPO / "README.md").read_text(encoding="utf-8")
-    bench = (REPO / "docs" / "benchmarks.md").read_text(encoding="utf-8")
-    for name in ("cuCtxGetCurrent", "cuLaunchKernel", "cuGetProcAddress"):
-        row = re.search(rf"^\| `{name}`[^|]*\| ([\d,.]+) ns \| ([\d,.]+) ns \|$", readme, re.M)
-        line = re.search(rf"^{name} +([\d.]+) +([\d.]+) ", bench, re.M)
-        assert row
-        assert line
-        told = [float(figure.replace(",", "")) for figure in row.groups()]
-        kept = [float(figure) for figure in line.groups()]
-        assert told == [round(k) if k >= 100 else k for k in kept], name
+MEASURED = re.compile(r"[\d.]+ (?:ns|us|ms)\b")
+
+
+def test_the_readme_and_the_limiters_pages_leave_measurements_to_the_results() -> None:
+    pages = ("README.md", "docs/faq.md", "docs/memory-limiter.md")
+    figures = {
+        name: [
+            each
+            for each in MEASURED.findall((REPO / name).read_text(encoding="utf-8"))
+            if each != "30 us"  # a constant: how old free memory may be
+        ]
+        for name in pages
+    }
+
+    assert figures == {name: [] for name in pages}

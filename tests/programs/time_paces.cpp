@@ -60,9 +60,10 @@ struct Pacer {
     MUST(cuCtxSynchronize());
   }
 
-  void Launch(CUstream stream, unsigned index, unsigned long long cycles = kCycles) const {
+  void Launch(CUstream stream, unsigned index, unsigned long long cycles = kCycles,
+              unsigned blocks = 1) const {
     void* params[] = {&cycles, &index};
-    MUST(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, params, nullptr));
+    MUST(cuLaunchKernel(function, blocks, 1, 1, 1, 1, 1, 0, stream, params, nullptr));
   }
 
   Pace Read(unsigned index) const {
@@ -107,6 +108,85 @@ void Paces(const Gpu& gpu, const Pacer& pacer, Facts& facts) {
   facts.Say("later than before", launched.begin_ns >= copied[1].end_ns ? 1 : 0);
 }
 
+// From the end of one to the begin of the other.
+void TellBetween(Facts& facts, const char* name, const Pacer& pacer, unsigned first,
+                 unsigned second) {
+  Tell(facts, name, pacer.Read(first).end_ns, pacer.Read(second).begin_ns);
+}
+
+void InStreams(const Gpu& gpu, const Pacer& pacer, Facts& facts) {
+  CUstream stream = NewStream();
+  MUST(gpu.Spin(stream, kMs));
+  pacer.Launch(stream, 0);
+  Mark(stream);
+  pacer.Launch(stream, 1);
+  pacer.Launch(stream, 2, kCycles, 65'536);
+  pacer.Launch(stream, 3, kCycles, 16'384);
+  pacer.Launch(stream, 4);
+  MUST(cuStreamSynchronize(stream));
+  TellBetween(facts, "over an event", pacer, 0, 1);
+  TellBetween(facts, "wide", pacer, 1, 2);
+  TellBetween(facts, "less wide", pacer, 2, 3);
+  TellBetween(facts, "behind a wide one", pacer, 3, 4);
+  CUevent before = Mark(stream);
+  pacer.Launch(stream, 5);
+  facts.Say("alone by events", ElapsedUs(before, Mark(stream)) * 1e3);
+
+  // The virtual clock stands still: the launch follows an end by nothing.
+  pacer.Launch(stream, 6);
+  MUST(cuStreamSynchronize(stream));
+  pacer.Launch(stream, 7);
+  MUST(cuStreamSynchronize(stream));
+  TellBetween(facts, "launched at an end", pacer, 6, 7);
+}
+
+// A kernel that fills the GPU runs while another stream pauses.
+void Beside(const Pacer& pacer, Facts& facts) {
+  CUstream stream = NewStream();
+  pacer.Launch(stream, 0, kCycles, kWholeGpu);
+  pacer.Launch(NewStream(), 2, 1'000, kWholeGpu);
+  pacer.Launch(stream, 1, kCycles, kWholeGpu);
+  MUST(cuCtxSynchronize());
+  TellBetween(facts, "own pause", pacer, 0, 1);
+  Tell(facts, "other in it", pacer.Read(0).end_ns, pacer.Read(2).end_ns);
+}
+
+void InGraphs(const Gpu& gpu, const Pacer& pacer, Facts& facts) {
+  CUstream stream = NewStream();
+  CUgraph graph = nullptr;
+  CUgraphExec executable = nullptr;
+  MUST(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+  pacer.Launch(stream, 0);
+  pacer.Launch(stream, 1);
+  MUST(cuStreamEndCapture(stream, &graph));
+  MUST(cuGraphInstantiateWithFlags(&executable, graph, 0));
+  MUST(gpu.Spin(stream, kMs));
+  pacer.Launch(stream, 2);
+  Mark(stream);
+  MUST(cuGraphLaunch(executable, stream));
+  pacer.Launch(stream, 3);
+  MUST(cuStreamSynchronize(stream));
+  TellBetween(facts, "before a graph", pacer, 2, 0);
+  TellBetween(facts, "in it", pacer, 0, 1);
+  TellBetween(facts, "behind it", pacer, 1, 3);
+
+  // Two steps, of which the second is a graph of two.
+  CUgraph parent = nullptr;
+  CUgraph first = nullptr;
+  CUgraphNode before = nullptr;
+  CUgraphNode behind = nullptr;
+  MUST(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+  pacer.Launch(stream, 4);
+  MUST(cuStreamEndCapture(stream, &first));
+  MUST(cuGraphCreate(&parent, 0));
+  MUST(cuGraphAddChildGraphNode(&before, parent, nullptr, 0, first));
+  MUST(cuGraphAddChildGraphNode(&behind, parent, &before, 1, graph));
+  MUST(cuGraphInstantiateWithFlags(&executable, parent, 0));
+  MUST(cuGraphLaunch(executable, stream));
+  MUST(cuStreamSynchronize(stream));
+  TellBetween(facts, "before a child", pacer, 4, 0);
+}
+
 // Who unloads the module has nothing written any more.
 void Unloaded(const Gpu& gpu, Facts& facts) {
   CUstream stream = NewStream();
@@ -124,6 +204,9 @@ int main() {
   const Pacer pacer;
   Facts facts;
   Paces(gpu, pacer, facts);
+  InStreams(gpu, pacer, facts);
+  Beside(pacer, facts);
+  InGraphs(gpu, pacer, facts);
   Unloaded(gpu, facts);
   return 0;
 }

@@ -35,6 +35,11 @@ constinit Config g_config = {
     .kernel_ns = 2'000,
     .event_ns = 0,
     .event_step_ns = 0,
+    .event_gap_ns = 0,
+    .launch_gap_ns = 0,
+    .step_gap_ns = 0,
+    .start_ns = 0,
+    .wide_gap_ns = 0,
     .launch_ns = 0,
     .wake_ns = 0,
     .slice_ns = 2'091'000,
@@ -179,6 +184,11 @@ void ReadAll() {
   ReadNs("GPUFENCE_SIM_KERNEL_NS", &g_config.kernel_ns);
   ReadNs("GPUFENCE_SIM_EVENT_NS", &g_config.event_ns);
   ReadNs("GPUFENCE_SIM_EVENT_STEP_NS", &g_config.event_step_ns);
+  ReadNs("GPUFENCE_SIM_EVENT_GAP_NS", &g_config.event_gap_ns);
+  ReadNs("GPUFENCE_SIM_LAUNCH_GAP_NS", &g_config.launch_gap_ns);
+  ReadNs("GPUFENCE_SIM_STEP_GAP_NS", &g_config.step_gap_ns);
+  ReadNs("GPUFENCE_SIM_START_NS", &g_config.start_ns);
+  ReadNs("GPUFENCE_SIM_WIDE_GAP_NS", &g_config.wide_gap_ns);
   ReadNs("GPUFENCE_SIM_LAUNCH_NS", &g_config.launch_ns);
   ReadNs("GPUFENCE_SIM_WAKE_NS", &g_config.wake_ns);
   ReadNs("GPUFENCE_SIM_SLICE_NS", &g_config.slice_ns, kLeastSliceNs);

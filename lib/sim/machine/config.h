@@ -31,6 +31,11 @@ struct Config {
   uint64_t kernel_ns;         // KERNEL_NS: duration of a kernel that declares none
   uint64_t event_ns;          // EVENT_NS: what an event behind other work takes its stream
   uint64_t event_step_ns;     // EVENT_STEP_NS: resolution of the GPU's clock; 0 = a nanosecond
+  uint64_t event_gap_ns;      // EVENT_GAP_NS: so much later yet begins a kernel behind an event
+  uint64_t launch_gap_ns;     // LAUNCH_GAP_NS: between two kernels of a stream
+  uint64_t step_gap_ns;       // STEP_GAP_NS: between two nodes of a graph, one behind the other
+  uint64_t start_ns;          // START_NS: from the GPU's having a launch to its kernel's begin
+  uint64_t wide_gap_ns;       // WIDE_GAP_NS: more of all these in front of 65,536 blocks
   uint64_t launch_ns;         // LAUNCH_NS: what a launch takes the host before the GPU has it
   uint64_t wake_ns;           // WAKE_NS: a wait for the GPU returns late by up to so much
   uint64_t slice_ns;          // SLICE_NS: how long a process keeps a GPU that others wait for

@@ -20,7 +20,45 @@ PACES = {
     "captured": 0,
     "in a graph": 5_000,
     "later than before": 1,
+    "over an event": 0,
+    "wide": 0,
+    "less wide": 0,
+    "behind a wide one": 0,
+    "alone by events": 5_000,
+    "launched at an end": 0,
+    "own pause": 1_000,  # the other stream's kernel came first
+    "other in it": 1_000,
+    "before a graph": 0,
+    "in it": 0,
+    "behind it": 0,
+    "before a child": 0,
     "unloaded": 0,
+}
+
+# Twice of the pauses that an H200 has, so that no two sums are the same.
+PAUSES = {
+    "EVENT_NS": 3_000,
+    "EVENT_GAP_NS": 1_800,
+    "LAUNCH_GAP_NS": 3_410,
+    "STEP_GAP_NS": 1_910,
+    "START_NS": 920,
+    "WIDE_GAP_NS": 2_000,
+}
+PAUSED = {
+    "between": 3_410,
+    "over an event": 3_000 + 1_800 + 3_410,
+    "wide": 3_410 + 2_000,
+    "less wide": 3_410 + 500,
+    "behind a wide one": 3_410,
+    # An event in an idle stream takes nothing, and what is behind it has its pauses all the same.
+    "alone by events": 1_800 + 3_410 + 5_000 + 3_000,
+    "launched at an end": 3_410,
+    "own pause": 3_410 + 2_000 * 10_000 // 65_536,  # of so many blocks
+    "other in it": 1_000,
+    "before a graph": 3_000 + 1_800 + 3_410,  # behind an event
+    "in it": 1_910,
+    "behind it": 3_410,
+    "before a child": 1_910,
 }
 
 
@@ -43,3 +81,20 @@ def test_the_gpus_clock_moves_in_steps(build: Path, tmp_path: Path) -> None:
     for name in ("first", "second", "in a graph", "all by events"):
         assert round(facts[name]) % 4_000 == 0
         assert 0 < abs(facts[name] - PACES[name]) < 4_000
+
+
+def test_a_gpu_pauses_between_kernels_as_it_is_told(build: Path, tmp_path: Path) -> None:
+    facts = paces(build, tmp_path, **PAUSES)
+
+    assert {name: facts[name] for name in PAUSED} == pytest.approx(PAUSED, abs=FLOAT_NS)
+
+
+@pytest.mark.parametrize("start_ns", [0, 6_000])
+def test_a_kernel_begins_so_long_after_its_launch(
+    build: Path, tmp_path: Path, start_ns: int
+) -> None:
+    facts = paces(build, tmp_path, START_NS=start_ns, LAUNCH_GAP_NS=2_000)
+
+    assert facts["alone by events"] == pytest.approx(max(start_ns, 2_000) + 5_000, abs=FLOAT_NS)
+    assert facts["launched at an end"] == max(start_ns, 2_000)
+    assert facts["between"] == 2_000

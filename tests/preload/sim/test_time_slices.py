@@ -114,3 +114,15 @@ def test_an_event_is_reached_behind_its_kernel_whatever_the_host_does(
     (done,) = run_together(sim, tmp_path, [words], own=[HOST], preload=False)
 
     assert done.facts["us"] == within(10 + 20 + 3.2)  # the launch, the kernel, the event
+
+
+@pytest.mark.parametrize("gap_ns", [2_000, 4_500])
+def test_a_process_keeps_the_gpu_between_its_kernels(sim: Sim, tmp_path: Path, gap_ns: int) -> None:
+    """Nor do pauses lengthen a turn: two deep queues, of which events tell pauses as running."""
+    paused = sim.with_env(LAUNCH_GAP_NS=gap_ns)
+    kernel_us = 40
+    pause_us = gap_ns / 1e3
+
+    for facts in run(paused, tmp_path, *[("deep", kernel_us, MS + 20)] * 2):
+        # The program counts kernels, and what is longer than one as time without the GPU.
+        assert facts["on_us"] == within(2_091 * kernel_us / (kernel_us + pause_us))

@@ -81,12 +81,12 @@ bool IsBehind(uint64_t node, const Vec<uint64_t>& front);
 // Nodes so that each comes after those it depends on; false when there is a cycle.
 bool Sort(const Graph& graph, Vec<Node*>* order);
 
-// Submits all nodes behind `after`, in their order; returns a point behind all of them.
-Work* PerformNodes(TimelineLock& lock, uint64_t graph, Work* after, int priority, CUresult* result);
+// Submits all nodes behind others, in their order; returns a point behind all of them.
+Work* PerformNodes(TimelineLock& lock, uint64_t graph, const Behind& behind, CUresult* result);
 
 // A conditional node: the body that the handle's default value selects, once. Kernels compute
 // nothing here, so no value ever changes and no loop goes round twice.
-Work* PerformCondition(TimelineLock& lock, const Condition& condition, Work* after, int priority,
+Work* PerformCondition(TimelineLock& lock, const Condition& condition, const Behind& behind,
                        CUresult* result);
 
 // Whether nodes allocate or free memory. Such a graph has one executable at a time and no clones.

@@ -201,7 +201,7 @@ CUresult Launch(bool per_thread, CUgraphExec handle, CUstream stream_handle) {
   Work* both[] = {stream::EndOf(lock, *stream), executable->last};
   Work* before = Join(lock, both, 2);
   ReleaseWork(both[0]);
-  Work* end = Perform(lock, operation, before, stream->priority, &result);
+  Work* end = Perform(lock, operation, {before, stream->priority}, &result);
   ReleaseWork(before);
   if (end == nullptr) return result;
   stream::Append(*stream, end);

@@ -19,15 +19,17 @@ Work* PointBefore(TimelineLock& lock, const Node& node, Work* head) {
   return join;
 }
 
-CUresult PerformNode(TimelineLock& lock, Node* node, Work* head, int priority) {
-  Work* before = PointBefore(lock, *node, head);
+// A node that depends on none of its graph is behind `head` as the graph is.
+CUresult PerformNode(TimelineLock& lock, Node* node, const Behind& head) {
+  Work* before = PointBefore(lock, *node, head.work);
+  const Behind behind = {before, head.priority, head.is_step || !node->before.empty()};
   if (before == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   if (node->disabled) {
     node->done = before;
     return CUDA_SUCCESS;
   }
   CUresult result = CUDA_SUCCESS;
-  node->done = Perform(lock, node->operation, before, priority, &result);
+  node->done = Perform(lock, node->operation, behind, &result);
   if (node->done == nullptr) {
     node->done = before;  // what was submitted stays; the launch reports the reason
   } else {
@@ -55,8 +57,7 @@ uint64_t SelectBody(const Condition& condition) {
 
 }  // namespace
 
-Work* PerformNodes(TimelineLock& lock, uint64_t handle, Work* after, int priority,
-                   CUresult* result) {
+Work* PerformNodes(TimelineLock& lock, uint64_t handle, const Behind& behind, CUresult* result) {
   *result = CUDA_ERROR_INVALID_VALUE;
   Graph* graph = FindByHandle(handle);
   Vec<Node*> order{};
@@ -64,12 +65,13 @@ Work* PerformNodes(TimelineLock& lock, uint64_t handle, Work* after, int priorit
     order.Free();
     return nullptr;
   }
-  Work* head = Join(lock, &after, 1);
+  Work* head = Join(lock, &behind.work, 1);
+  const Behind at_head = {head, behind.priority, behind.is_step};
   Vec<Work*> ends{};
   ends.Push(head);
   *result = head != nullptr ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
   for (Node* node : order) {
-    if (*result == CUDA_SUCCESS) *result = PerformNode(lock, node, head, priority);
+    if (*result == CUDA_SUCCESS) *result = PerformNode(lock, node, at_head);
     if (node->done != nullptr) ends.Push(node->done);
   }
   Work* tail = head != nullptr ? Join(lock, ends.data(), ends.size()) : nullptr;
@@ -83,12 +85,12 @@ Work* PerformNodes(TimelineLock& lock, uint64_t handle, Work* after, int priorit
   return tail;
 }
 
-Work* PerformCondition(TimelineLock& lock, const Condition& condition, Work* after, int priority,
+Work* PerformCondition(TimelineLock& lock, const Condition& condition, const Behind& behind,
                        CUresult* result) {
   const uint64_t body = SelectBody(condition);
-  if (body != 0) return PerformNodes(lock, body, after, priority, result);
+  if (body != 0) return PerformNodes(lock, body, behind, result);
   *result = CUDA_SUCCESS;
-  return Join(lock, &after, 1);
+  return Join(lock, &behind.work, 1);
 }
 
 }  // namespace sim::graph

@@ -18,6 +18,7 @@ namespace {
 constexpr uint64_t kBusBytesPerNs = 50;
 constexpr uint64_t kLocalBytesPerNs = 2'000;
 constexpr uint64_t kTransferFloorNs = 1'000;
+constexpr uint64_t kWideBlocks = 65'536;  // of a grid in front of which the GPU pauses longest
 
 struct OperationWork : Work {
   Operation operation;
@@ -53,6 +54,10 @@ Work* MakeFill(const Operation& operation) {
   return work;
 }
 
+uint64_t BlocksOf(const KernelLaunch& kernel) {
+  return uint64_t{kernel.grid[0]} * kernel.grid[1] * kernel.grid[2];
+}
+
 // What a gpufence_pace kernel saw of the GPU's clock; nowhere once its module is gone.
 void WritePaces(Work& work) {
   const uint64_t step_ns = GetConfig()->event_step_ns;
@@ -67,7 +72,7 @@ Work* MakeKernel(const Operation& operation) {
   const KernelLaunch& kernel = operation.kernel;
   Work* work = NewWork<OperationWork>(Engine::kCompute, operation.device, kernel.duration_ns);
   if (work == nullptr) return nullptr;
-  const uint64_t blocks = uint64_t{kernel.grid[0]} * kernel.grid[1] * kernel.grid[2];
+  const uint64_t blocks = BlocksOf(kernel);
   const auto room = static_cast<uint64_t>(operation.sm_count);
   work->sms = static_cast<uint16_t>(blocks < room ? blocks : room);
   work->meets = kernel.meets;
@@ -78,9 +83,24 @@ Work* MakeKernel(const Operation& operation) {
   return work;
 }
 
+// What passes in front of a kernel or a fill.
+void SetPauses(Work* work, const Operation& operation, bool is_step) {
+  const Config& config = *GetConfig();
+  uint64_t wide_ns = 0;
+  if (operation.type == CU_GRAPH_NODE_TYPE_KERNEL) {
+    const uint64_t blocks = BlocksOf(operation.kernel);
+    wide_ns = config.wide_gap_ns * (blocks < kWideBlocks ? blocks : kWideBlocks) / kWideBlocks;
+  }
+  work->gap_ns = (is_step ? config.step_gap_ns : config.launch_gap_ns) + wide_ns;
+  work->lag_ns = config.start_ns + wide_ns;
+}
+
 Work* MakeRecord(const Operation& operation) {
-  return NewWork<OperationWork>(Engine::kRecord, event::PhysicalDeviceOf(operation.event),
-                                GetConfig()->event_ns);
+  const Config& config = *GetConfig();
+  Work* work = NewWork<OperationWork>(Engine::kRecord, event::PhysicalDeviceOf(operation.event),
+                                      config.event_ns);
+  if (work != nullptr) work->trail_ns = config.event_gap_ns;
+  return work;
 }
 
 void CallHost(Work& work) {
@@ -200,17 +220,17 @@ Work* Join(TimelineLock& lock, Work* const* before, size_t count) {
   return join;
 }
 
-Work* Perform(TimelineLock& lock, const Operation& operation, Work* after, int priority,
+Work* Perform(TimelineLock& lock, const Operation& operation, const Behind& behind,
               CUresult* result) {
   *result = CUDA_ERROR_OUT_OF_MEMORY;
   if (operation.type == CU_GRAPH_NODE_TYPE_GRAPH) {
-    return graph::PerformNodes(lock, operation.graph, after, priority, result);
+    return graph::PerformNodes(lock, operation.graph, behind, result);
   }
   if (operation.type == CU_GRAPH_NODE_TYPE_BATCH_MEM_OP) {
-    return PerformMemoryOps(lock, operation, after, result);
+    return PerformMemoryOps(lock, operation, behind.work, result);
   }
   if (operation.type == CU_GRAPH_NODE_TYPE_CONDITIONAL) {
-    return graph::PerformCondition(lock, operation.condition, after, priority, result);
+    return graph::PerformCondition(lock, operation.condition, behind, result);
   }
   if (operation.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC &&
       !graph::NoteAllocated(operation.allocation.dptr)) {
@@ -222,8 +242,9 @@ Work* Perform(TimelineLock& lock, const Operation& operation, Work* after, int p
 
   // Pointers that the operation owns stay the caller's: work outlives no launch argument.
   static_cast<OperationWork*>(work)->operation = operation;
-  work->priority = static_cast<int8_t>(priority);
-  Scheduler::After(work, after);
+  work->priority = static_cast<int8_t>(behind.priority);
+  if (work->engine == Engine::kCompute) SetPauses(work, operation, behind.is_step);
+  Scheduler::After(work, behind.work);
   if (operation.type == CU_GRAPH_NODE_TYPE_WAIT_EVENT) event::Await(lock, work, operation.event);
   lock.Submit(work);
   if (operation.type == CU_GRAPH_NODE_TYPE_EVENT_RECORD) {

@@ -68,11 +68,18 @@ Operation MakeOperation(CUgraphNodeType type, const context::Context& context);
 bool CloneOperation(const Operation& from, Operation* to);
 void DisposeOperation(Operation* operation);
 
-// Submits the operation behind `after` (null: behind nothing) and returns its last piece of work,
+// What an operation is put behind. Null: behind nothing.
+struct Behind {
+  Work* work;
+  int priority;          // the stream's
+  bool is_step = false;  // it follows another node of its graph
+};
+
+// Submits the operation behind others and returns its last piece of work,
 // with a reference for the caller. Null: memory is exhausted, or *result says what is wrong; then
 // nothing was submitted. Bytes move at once when nothing is pending that decides them, because
 // memory given back in stream order is gone at once too; otherwise they move when due.
-Work* Perform(TimelineLock& lock, const Operation& operation, Work* after, int priority,
+Work* Perform(TimelineLock& lock, const Operation& operation, const Behind& behind,
               CUresult* result);
 
 // A point in time behind `count` others; null entries are allowed. Reference for the caller.

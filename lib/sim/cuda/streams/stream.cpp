@@ -206,7 +206,10 @@ Work* EndOf(TimelineLock& lock, const Stream& stream) {
   } else if (IsBlocking(stream) && defaults != nullptr && defaults->legacy != nullptr) {
     end.Add(defaults->legacy->tail);
   }
-  return end.End(lock);
+  Work* pending = end.End(lock);
+  if (pending != nullptr || stream.tail == nullptr) return pending;
+  RetainWork(stream.tail);
+  return stream.tail;
 }
 
 void AwaitRoom(TimelineLock& lock, CUstream handle, bool per_thread) {
@@ -255,7 +258,7 @@ CUresult Issue(TimelineLock& lock, CUstream handle, bool per_thread, const Opera
   if (result != CUDA_SUCCESS) return result;
 
   Work* before = EndOf(lock, *stream);
-  Work* work = Perform(lock, operation, before, stream->priority, &result);
+  Work* work = Perform(lock, operation, {before, stream->priority}, &result);
   ReleaseWork(before);
   if (work == nullptr) return result;
   Append(*stream, work);

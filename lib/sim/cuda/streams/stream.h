@@ -82,8 +82,9 @@ Stream* FindByHandle(uint64_t handle);
 template <typename Visit>
 void ForEach(Visit visit);
 
-// What new work in the stream must wait for, as one point (null: nothing), with a reference. It
-// covers the legacy stream's rule: it and every blocking stream of its context wait for each other.
+// What new work in the stream is behind, as one point (null: nothing), with a reference: what it
+// must wait for, or the last that was there before. It covers the legacy stream's rule: it and
+// every blocking stream of its context wait for each other.
 Work* EndOf(TimelineLock& lock, const Stream& stream);
 
 // Returns when no thread waits for room in the stream's queue, as a question about the stream does

@@ -6,7 +6,11 @@ namespace sim {
 
 namespace {
 
-bool IsAwaiting(const Work& work) { return work.meets.ranks != 0 && !work.has_met; }
+bool IsPausing(const Work& work) { return work.pause_ns != 0; }
+
+bool IsAwaiting(const Work& work) {
+  return work.meets.ranks != 0 && !work.has_met && !IsPausing(work);
+}
 
 }  // namespace
 
@@ -21,21 +25,26 @@ void DeviceEngine::Attach(const TurnTaker& taker, const SmTaker& sharer, Meeting
 }
 
 void DeviceEngine::Announce(const Work& work) {
-  backlog_ns_ += work.duration_ns;
+  backlog_ns_ += work.pause_ns + work.duration_ns;
   if (work.engine == Engine::kCompute) ++pending_kernels_;
 }
 
 void DeviceEngine::MakeReady(Work* work) {
-  if (work->engine == Engine::kRecord) {
-    records_.PushBack(work);
+  if (work->engine == Engine::kRecord || IsPausing(*work)) {
+    unplaced_.PushBack(work);
   } else {
     ready_.PushReady(work);
   }
 }
 
+void DeviceEngine::SetPause(Work* work, uint64_t pause_ns) {
+  backlog_ns_ += pause_ns - work->pause_ns;
+  work->pause_ns = pause_ns;
+}
+
 void DeviceEngine::StartReady(uint64_t at_ns) {
   if (running_.empty()) progressed_ns_ = at_ns;
-  while (Work* record = records_.PopFirst()) Start(record, at_ns);
+  while (Work* work = unplaced_.PopFirst()) Start(work, at_ns);
   if (IsShared()) {
     StartBesideOthers(at_ns);
   } else {
@@ -82,10 +91,19 @@ void DeviceEngine::LookAtSms(uint64_t at_ns) {
 void DeviceEngine::Start(Work* work, uint64_t at_ns) {
   work->state = WorkState::kRunning;
   work->start_ns = kNever;
-  work->remaining_ns = work->duration_ns;
-  sms_used_ += work->sms;
+  work->remaining_ns = IsPausing(*work) ? work->pause_ns : work->duration_ns;
   running_.PushBack(work);
+  if (IsPausing(*work)) return;
+  sms_used_ += work->sms;
   if (work->meets.ranks != 0) Arrive(work, at_ns);
+}
+
+// From now on it waits for room among the SMs.
+void DeviceEngine::EndPause(Work* work) {
+  work->pause_ns = 0;
+  work->state = WorkState::kReady;
+  work->ready_ns = progressed_ns_;
+  ready_.PushReady(work);
 }
 
 void DeviceEngine::Arrive(Work* work, uint64_t at_ns) {
@@ -169,7 +187,7 @@ void DeviceEngine::Run(uint64_t ran_ns) {
   progressed_ns_ += ran_ns;
   for (Work* work = running_.first; work != nullptr; work = work->next) {
     if (work->start_ns == kNever) work->start_ns = from_ns;
-    is_busy |= work->engine == Engine::kCompute;
+    is_busy |= work->engine == Engine::kCompute && !IsPausing(*work);
     if (IsAwaiting(*work)) continue;
     work->remaining_ns -= ran_ns;
     backlog_ns_ -= ran_ns;
@@ -181,9 +199,14 @@ void DeviceEngine::Run(uint64_t ran_ns) {
 
 // What has begun and has nothing left: what waits for a turn has not begun, however short it is.
 Work* DeviceEngine::TakeFinished() {
-  for (Work* work = running_.first; work != nullptr; work = work->next) {
+  for (Work *work = running_.first, *next = nullptr; work != nullptr; work = next) {
+    next = work->next;
     if (work->start_ns == kNever || work->remaining_ns != 0 || IsAwaiting(*work)) continue;
     running_.Remove(work);
+    if (IsPausing(*work)) {
+      EndPause(work);
+      continue;
+    }
     sms_used_ -= work->sms;
     if (work->engine == Engine::kCompute) --pending_kernels_;
     return work;

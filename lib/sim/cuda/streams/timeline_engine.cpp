@@ -21,12 +21,27 @@ uint64_t Later(uint64_t left_ns, uint64_t right_ns) {
   return left_ns > right_ns ? left_ns : right_ns;
 }
 
+// From when on the pause of a kernel behind this work counts; a point in time hands on what it is
+// behind itself.
+uint64_t LeftGpuNs(const Work& work) {
+  return work.engine == Engine::kNone ? work.behind_ns : work.end_ns + work.trail_ns;
+}
+
+// How long a kernel that waits for nothing any more pauses.
+uint64_t PauseNs(const Work& work) {
+  const uint64_t launched_ns = work.submitted_ns + work.lag_ns;
+  const uint64_t followed_ns = work.behind_ns != 0 ? work.behind_ns + work.gap_ns : 0;
+  const uint64_t begin_ns = Later(launched_ns, followed_ns);
+  return begin_ns > work.ready_ns ? begin_ns - work.ready_ns : 0;
+}
+
 }  // namespace
 
 void Scheduler::After(Work* later, Work* earlier) {
   if (earlier == nullptr || earlier == later) return;
   if (earlier->state == WorkState::kDone) {
     later->ready_ns = Later(later->ready_ns, earlier->end_ns);
+    later->behind_ns = Later(later->behind_ns, LeftGpuNs(*earlier));
     return;
   }
   if (earlier->successor_count == earlier->successor_room) {
@@ -46,7 +61,10 @@ void Scheduler::Submit(Work* work) {
   work->sequence = ++next_sequence_;
   work->state = WorkState::kWaiting;
   work->ready_ns = Later(work->ready_ns, now_ns_);
+  work->submitted_ns = now_ns_;
   if (work->engine == Engine::kCompute && work->duration_ns == 0) work->duration_ns = 1;
+  // What it will be if its turn comes while others run; more is told when that is known.
+  if (work->engine == Engine::kCompute) work->pause_ns = work->gap_ns;
   // An event takes time only behind other work.
   if (work->engine == Engine::kRecord && work->waits_for == 0) work->duration_ns = 0;
   if (IsComputing(*work)) devices_[work->device_index].Announce(*work);
@@ -77,6 +95,9 @@ void Scheduler::BecomeReady(Work* work, uint64_t at_ns, bool is_behind) {
       }
       [[fallthrough]];
     case Engine::kCompute:
+      if (work->engine == Engine::kCompute) {
+        devices_[work->device_index].SetPause(work, PauseNs(*work));
+      }
       devices_[work->device_index].MakeReady(work);
       break;
     case Engine::kCopyIn:
@@ -111,6 +132,7 @@ void Scheduler::Finish(Work* work, uint64_t at_ns) {
   for (uint32_t i = 0; i < work->successor_count; ++i) {
     Work* successor = work->successors[i];
     successor->ready_ns = Later(successor->ready_ns, at_ns);
+    successor->behind_ns = Later(successor->behind_ns, LeftGpuNs(*work));
     if (--successor->waits_for == 0 && successor->state == WorkState::kWaiting) {
       BecomeReady(successor, at_ns, true);
     }

@@ -32,6 +32,7 @@ class DeviceEngine {
 
   void Announce(const Work& work);  // submitted, though perhaps not ready
   void MakeReady(Work* work);
+  void SetPause(Work* work, uint64_t pause_ns);  // instead of what was announced
   bool IsFree(uint64_t at_ns) const { return IsShared() || IsEngineFree(taker_, at_ns); }
   void StartReady(uint64_t at_ns);   // what fits beside what runs
   void LookAtTurns(uint64_t at_ns);  // asks for turns, or leaves; learns those so far
@@ -46,6 +47,7 @@ class DeviceEngine {
 
  private:
   void Arrive(Work* work, uint64_t at_ns);
+  void EndPause(Work* work);
   void Start(Work* work, uint64_t at_ns);
   void StartInOrder(uint64_t at_ns);
   void StartBesideOthers(uint64_t at_ns);
@@ -72,7 +74,7 @@ class DeviceEngine {
   SmTaker sharer_{nullptr, kNoSeat, nullptr, nullptr};
   Work* asked_ = nullptr;
   SmAnswer room_{kNoPlace, false, kNever, kNever};
-  WorkList records_;
+  WorkList unplaced_;  // ready, and needing none of the SMs: records, and kernels that pause
   WorkList ready_;
   WorkList running_;
 };

@@ -11,7 +11,8 @@
 
 namespace sim {
 
-// What a piece of work occupies while it runs.
+// What a piece of work occupies while it runs.  A kernel first pauses: then it occupies no SM, but
+// its process has the device.
 enum class Engine : uint8_t {
   kNone,       // takes no time: markers, events, writes
   kRecord,     // an event: none of the SMs, but its process must have the device
@@ -39,18 +40,24 @@ using WorkCondition = bool (*)(Work& work);
 struct Work {
   Engine engine;
   uint8_t device_index;
-  int8_t priority;   // CUDA's sign: lower runs first
-  uint16_t sms;      // kCompute: streaming multiprocessors it fills
-  Meeting meets;     // kCompute: the counterparts that it waits for
-  bool writes_late;  // `action` writes memory: later copies wait for it
-  WorkState state;   // the timeline's from here on, except `action`, `condition`, `dispose`
+  int8_t priority;    // CUDA's sign: lower runs first
+  uint16_t sms;       // kCompute: streaming multiprocessors it fills
+  Meeting meets;      // kCompute: the counterparts that it waits for
+  uint64_t gap_ns;    // kCompute: from the end of what it is behind to its begin
+  uint64_t lag_ns;    // kCompute: from its submission to its begin, at least
+  uint64_t trail_ns;  // kRecord: so much later yet begins a kernel behind it
+  bool writes_late;   // `action` writes memory: later copies wait for it
+  WorkState state;    // the timeline's from here on, except `action`, `condition`, `dispose`
   uint32_t references;
   uint32_t waits_for;  // predecessors not done yet
   uint32_t successor_count;
   uint32_t successor_room;
   uint64_t duration_ns;
-  uint64_t sequence;      // order of submission
-  uint64_t ready_ns;      // when everything it waits for was done
+  uint64_t sequence;  // order of submission
+  uint64_t ready_ns;  // when everything it waits for was done
+  uint64_t submitted_ns;
+  uint64_t behind_ns;     // when the last of what it is behind on the GPU left it; 0: nothing was
+  uint64_t pause_ns;      // kCompute: left to pass on the GPU before it needs SMs
   uint64_t remaining_ns;  // kCompute, kRecord: work left
   int32_t place;          // kCompute beside other processes: of the device's table
   uint64_t meeting;       // ... which of its rank's meetings this is, from kRunning on

@@ -21,7 +21,6 @@ constexpr GpuPauses kPauses = {.launch_gap_ns = 1'100,
                                .queued_gap_ns = 1'900,
                                .start_ns = 2'700,
                                .end_marker_ns = 0,
-                               .record_ns = 0,
                                .wide_gap_ns = 0};
 constexpr uint64_t kQueuedNs = kPauses.queued_gap_ns;
 constexpr uint64_t kStartNs = kPauses.start_ns;

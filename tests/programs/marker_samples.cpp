@@ -26,7 +26,6 @@ constexpr GpuPauses kPauses = {.launch_gap_ns = 0,
                                .queued_gap_ns = 0,
                                .start_ns = 0,
                                .end_marker_ns = 0,
-                               .record_ns = 0,
                                .wide_gap_ns = 0};
 constexpr uint32_t kMost = 128;
 

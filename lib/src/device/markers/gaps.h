@@ -5,8 +5,8 @@
 
 #include <stdint.h>
 
+#include "core/pauses.h"
 #include "device/markers/marked_stream.h"
-#include "device/pauses.h"
 
 namespace gpufence {
 

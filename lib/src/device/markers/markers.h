@@ -18,9 +18,9 @@
 
 #include <atomic>
 
+#include "core/pauses.h"
 #include "device/markers/marker_pool.h"
 #include "device/markers/stream_table.h"
-#include "device/pauses.h"
 
 namespace gpufence {
 

@@ -64,8 +64,6 @@ bool BeginNow(Markers* markers, MarkedStream* stream, bool was_idle, Doing doing
   if (doing == Doing::kKernels) return true;
   if (doing == Doing::kIdle && !is_sample && HostCanBegin(*markers, *stream)) {
     stream->settling.is_unread = stream->ns_per_launch < kBriefLaunchNs;
-    // Its marker would have been there so much later.
-    stream->waited.marked_ns += markers->PausesOf(stream->ordinal).record_ns;
     stream->waited.begin_ns = stream->waited.host_begin_ns;
     if (stream->first == kNoMarker) stream->TakeBegin(&stream->waited.begin_ns);
     return true;

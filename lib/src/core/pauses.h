@@ -27,8 +27,6 @@ struct GpuPauses {
   uint32_t start_ns;
   // By so much later a wait ends for a run that has a marker behind it.
   uint32_t end_marker_ns;
-  // What recording a marker in an idle stream takes the host.
-  uint32_t record_ns;
   // Further, around a grid of kWideBlocks blocks and more.
   uint32_t wide_gap_ns;
 };
@@ -45,7 +43,6 @@ inline constexpr GpuPauses kUnknownPauses = {
     .queued_gap_ns = 2'000,
     .start_ns = 2'800,
     .end_marker_ns = 1'540,
-    .record_ns = 900,
     .wide_gap_ns = 950,
 };
 

@@ -1,0 +1,392 @@
+#include "device/calibration.h"
+
+#include <algorithm>
+
+#include "core/forked.h"
+#include "core/futex.h"
+#include "device/capture_mode.h"
+#include "device/paces.h"
+#include "real.h"
+
+namespace gpufence {
+namespace {
+
+// The clock by which the kernel ends is the multiprocessor's, so that what the other one rounds is
+// rounded up as often as down. PTX that each driver since CUDA 9 compiles for each GPU that it has.
+constexpr char kKernel[] = R"(
+.version 6.0
+.target sm_50
+.address_size 64
+.visible .global .align 8 .b64 gpufence_paces[8192];
+.visible .entry gpufence_pace(.param .u64 cycles, .param .u32 index)
+{
+    .reg .pred %p<2>;
+    .reg .b32 %r<4>;
+    .reg .b64 %rd<10>;
+    mov.u64 %rd1, %globaltimer;
+    mov.u64 %rd2, %clock64;
+    ld.param.u64 %rd3, [cycles];
+    ld.param.u32 %r1, [index];
+    mov.u32 %r2, %ctaid.x;
+    add.u32 %r3, %r1, %r2;
+again:
+    mov.u64 %rd4, %clock64;
+    sub.s64 %rd5, %rd4, %rd2;
+    setp.lt.u64 %p1, %rd5, %rd3;
+    @%p1 bra again;
+    mov.u64 %rd6, gpufence_paces;
+    mul.wide.u32 %rd7, %r3, 16;
+    add.s64 %rd8, %rd6, %rd7;
+    st.global.u64 [%rd8], %rd1;
+    mov.u64 %rd9, %globaltimer;
+    st.global.u64 [%rd8+8], %rd9;
+    ret;
+}
+)";
+
+struct Pace {
+  uint64_t begin_ns;
+  uint64_t end_ns;
+};
+
+constexpr uint32_t kPlaces = 4096;  // that gpufence_paces has, one for each block
+constexpr uint32_t kQueued = 12;    // kernels behind each other, in a batch
+constexpr uint32_t kSingle = 6;     // kernels in an idle stream, in a batch
+constexpr uint32_t kMostBlocks = kPlaces / (kQueued + 1);
+constexpr uint32_t kMarked = 6;  // of the queued ones have a marker behind them
+constexpr uint64_t kPaceCycles = 8'000;
+// Each of a batch takes so much more than the one before, so that what a coarse clock rounds is
+// another part of its step each time.
+constexpr uint64_t kMoreCycles = 331;
+constexpr uint64_t kLongestNs = 20'000'000;  // all batches
+// In front of a batch the GPU is busy until all of it is queued, for so long in between.
+constexpr uint64_t kLeastAheadNs = 50'000;
+constexpr uint64_t kMostAheadNs = 1'000'000;
+constexpr uint64_t kMostLeadNs = 10'000;  // as MarkedStream::LeadNs
+
+// What a marker between queued kernels takes at most, beyond its mean: a probe that took longer was
+// not queued.
+constexpr uint32_t kQueuedMore = 3;
+constexpr uint32_t kQueuedLess = 2;
+
+constexpr uint64_t CyclesOf(uint32_t kernel) { return kPaceCycles + kernel * kMoreCycles; }
+
+CUgraphExec Instantiate(CUgraph graph) {
+  CUgraphExec made = nullptr;
+  if (real::cuGraphInstantiateWithFlags(&made, graph, 0) == CUDA_SUCCESS) return made;
+  return real::cuGraphInstantiate_v2(&made, graph, nullptr, nullptr, 0) == CUDA_SUCCESS ? made
+                                                                                        : nullptr;
+}
+
+// The kernel, a stream for it and events; given back with it.
+class Pacer {
+ public:
+  explicit Pacer(uint32_t blocks)
+      : blocks_(std::clamp(blocks, 1u, kMostBlocks)),
+        read_(static_cast<Pace*>(MapWipedOnFork(kReadBytes))) {}
+  ~Pacer() {
+    if (executable_ != nullptr) real::cuGraphExecDestroy(executable_);
+    for (const CUevent event : events_) {
+      if (event != nullptr) real::cuEventDestroy_v2(event);
+    }
+    if (stream_ != nullptr) real::cuStreamDestroy_v2(stream_);
+    if (module_ != nullptr) real::cuModuleUnload(module_);
+    if (read_ != nullptr) UnmapWipedOnFork(read_, kReadBytes);
+  }
+  Pacer(const Pacer&) = delete;
+  Pacer& operator=(const Pacer&) = delete;
+
+  // False: with one clause in `why`.
+  bool Open(const char** why) {
+    *why = "no memory";
+    if (read_ == nullptr) return false;
+    *why = "the driver compiles no kernel for it";
+    if (real::cuModuleLoadData(&module_, kKernel) != CUDA_SUCCESS) return false;
+    *why = "the driver refuses what measuring takes";
+    size_t bytes = 0;
+    if (real::cuModuleGetFunction(&function_, module_, "gpufence_pace") != CUDA_SUCCESS ||
+        real::cuModuleGetGlobal_v2(&paces_, &bytes, module_, "gpufence_paces") != CUDA_SUCCESS ||
+        bytes < sizeof(Pace) * kPlaces ||
+        real::cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS) {
+      return false;
+    }
+    for (CUevent& event : events_) {
+      if (real::cuEventCreate(&event, CU_EVENT_DEFAULT) != CUDA_SUCCESS) return false;
+    }
+    MakeGraph();
+    return true;
+  }
+  bool has_graph() const { return executable_ != nullptr; }
+
+  bool Launch(uint32_t kernel) { return Launch(kernel, CyclesOf(kernel)); }
+  bool Launch(uint32_t kernel, uint64_t cycles) {
+    uint32_t index = kernel * blocks_;
+    void* parameters[] = {&cycles, &index};
+    return real::cuLaunchKernel(function_, blocks_, 1, 1, 1, 1, 1, 0, stream_, parameters,
+                                nullptr) == CUDA_SUCCESS;
+  }
+  bool LaunchGraph() { return real::cuGraphLaunch(executable_, stream_) == CUDA_SUCCESS; }
+  bool Mark(uint32_t event) { return real::cuEventRecord(events_[event], stream_) == CUDA_SUCCESS; }
+  bool Wait() { return real::cuStreamSynchronize(stream_) == CUDA_SUCCESS; }
+  bool IsBehind(uint32_t event) { return real::cuEventQuery(events_[event]) == CUDA_SUCCESS; }
+
+  // From one event to another; both are over.
+  bool Between(uint32_t first, uint32_t second, int64_t* ns) {
+    float ms = 0;
+    if (real::cuEventElapsedTime(&ms, events_[first], events_[second]) != CUDA_SUCCESS)
+      return false;
+    *ns = static_cast<int64_t>(static_cast<double>(ms) * 1e6);
+    return true;
+  }
+
+  // When the first `count` kernels ran, from the first block's begin to the last one's end.
+  bool Read(uint32_t count, Pace* kernels) {
+    const size_t bytes = count * blocks_ * sizeof(Pace);
+    if (real::cuMemcpyDtoHAsync_v2(read_, paces_, bytes, stream_) != CUDA_SUCCESS || !Wait()) {
+      return false;
+    }
+    for (uint32_t kernel = 0; kernel < count; ++kernel) {
+      Pace* all = &kernels[kernel];
+      *all = read_[kernel * blocks_];
+      for (uint32_t block = 1; block < blocks_; ++block) {
+        const Pace& one = read_[kernel * blocks_ + block];
+        if (one.begin_ns == 0) continue;  // a simulated GPU tells of one
+        all->begin_ns = std::min(all->begin_ns, one.begin_ns);
+        all->end_ns = std::max(all->end_ns, one.end_ns);
+      }
+    }
+    return true;
+  }
+
+ private:
+  static constexpr size_t kReadBytes = kPlaces * sizeof(Pace);  // much for a thread's stack
+
+  // Kernels of which each waits for the one before. None where the driver has no graphs.
+  void MakeGraph() {
+    CUgraph graph = nullptr;
+    if (real::cuGraphCreate(&graph, 0) != CUDA_SUCCESS) return;
+    CUgraphNode last = nullptr;
+    bool made = true;
+    for (uint32_t kernel = 0; made && kernel < kQueued; ++kernel) {
+      uint64_t cycles = CyclesOf(kernel);
+      uint32_t index = kernel * blocks_;
+      void* parameters[] = {&cycles, &index};
+      const CUDA_KERNEL_NODE_PARAMS_v1 node = {.func = function_,
+                                               .gridDimX = blocks_,
+                                               .gridDimY = 1,
+                                               .gridDimZ = 1,
+                                               .blockDimX = 1,
+                                               .blockDimY = 1,
+                                               .blockDimZ = 1,
+                                               .sharedMemBytes = 0,
+                                               .kernelParams = parameters,
+                                               .extra = nullptr};
+      made = real::cuGraphAddKernelNode(&last, graph, last != nullptr ? &last : nullptr,
+                                        last != nullptr ? 1 : 0, &node) == CUDA_SUCCESS;
+    }
+    if (made) executable_ = Instantiate(graph);
+    real::cuGraphDestroy(graph);
+  }
+
+  const uint32_t blocks_;
+  CUmodule module_ = nullptr;
+  CUfunction function_ = nullptr;
+  CUdeviceptr paces_ = 0;
+  CUstream stream_ = nullptr;
+  CUgraphExec executable_ = nullptr;
+  CUevent events_[kMarked * 2] = {};
+  Pace* read_;
+};
+
+int64_t Since(uint64_t from_ns) { return static_cast<int64_t>(NowNs() - from_ns); }
+int64_t LengthOf(const Pace& pace) { return static_cast<int64_t>(pace.end_ns - pace.begin_ns); }
+
+// In the mean, between neighbours of so many kernels.
+int64_t GapNs(const Pace* kernels, uint32_t count) {
+  int64_t sum_ns = 0;
+  for (uint32_t i = 1; i < count; ++i) {
+    sum_ns += static_cast<int64_t>(kernels[i].begin_ns - kernels[i - 1].end_ns);
+  }
+  return sum_ns / static_cast<int64_t>(count - 1);
+}
+
+// All that is measured, a batch of each in each round.
+struct Measured {
+  Batches launch_gap;   // between two kernels
+  Batches marked_gap;   // ... with a marker between
+  Batches two_markers;  // from one to the next
+  Batches step_gap;     // between two of a graph
+  Batches around_run;   // around a kernel in an idle stream, without the host's part of it
+  Batches with_host;    // ... with it
+  Batches end_marker;   // by so much a marker behind a kernel makes the wait longer
+};
+
+class Measuring {
+ public:
+  explicit Measuring(Pacer* pacer) : pacer_(*pacer) {}
+
+  // Until there is a batch of all for each round, or the time is over. False: a call failed.
+  bool Run() {
+    const uint64_t until_ns = NowNs() + kLongestNs;
+    if (!WarmUp()) return false;
+    for (size_t round = 0; round < 2 * Batches::kMost && NowNs() < until_ns; ++round) {
+      if (!Queue() || !QueueMarked() || !QueueGraph() || !RunAlone()) return false;
+    }
+    return true;
+  }
+
+  const Measured& measured() const { return measured_; }
+
+ private:
+  // Nothing is as it will be the first time: code and memory are put into place.
+  bool WarmUp() {
+    for (uint32_t i = 0; i < 3; ++i) {
+      const uint64_t from_ns = NowNs();
+      if (!pacer_.Mark(0) || !pacer_.Launch(0)) return false;
+      host_ns_ = static_cast<uint64_t>(Since(from_ns));
+      if (!pacer_.Mark(1) || !pacer_.Read(1, kernels_)) return false;
+    }
+    if (pacer_.has_graph() && (!pacer_.LaunchGraph() || !pacer_.Wait())) return false;
+    if (kernels_[0].begin_ns == 0 || LengthOf(kernels_[0]) <= 0) return false;
+    pace_ns_ = static_cast<uint64_t>(LengthOf(kernels_[0]));
+    ahead_ns_ = std::clamp(2 * kQueued * host_ns_, kLeastAheadNs, kMostAheadNs);
+    return true;
+  }
+
+  // What `put` puts behind a kernel that is long enough is queued as a whole: then `is_queued`.
+  template <typename Put>
+  bool Behind(Put put, bool* is_queued) {
+    constexpr uint32_t kEvent = kMarked * 2 - 1;
+    if (!pacer_.Launch(kQueued, kPaceCycles * ahead_ns_ / pace_ns_) || !pacer_.Mark(kEvent) ||
+        !put()) {
+      return false;
+    }
+    *is_queued = !pacer_.IsBehind(kEvent);
+    if (!*is_queued) ahead_ns_ = std::min(2 * ahead_ns_, kMostAheadNs);
+    return pacer_.Read(kQueued, kernels_);
+  }
+
+  bool Queue() {
+    bool is_queued = false;
+    const auto put = [&] {
+      for (uint32_t i = 0; i < kQueued; ++i) {
+        if (!pacer_.Launch(i)) return false;
+      }
+      return true;
+    };
+    if (!Behind(put, &is_queued)) return false;
+    if (is_queued) measured_.launch_gap.Add(GapNs(kernels_, kQueued));
+    return true;
+  }
+
+  // Behind each kernel a marker, and behind each other one two.
+  bool QueueMarked() {
+    bool is_queued = false;
+    const auto put = [&] {
+      for (uint32_t i = 0; i < kMarked; ++i) {
+        if (!pacer_.Launch(i) || !pacer_.Mark(2 * i)) return false;
+      }
+      return true;
+    };
+    if (!Behind(put, &is_queued)) return false;
+    if (is_queued) measured_.marked_gap.Add(GapNs(kernels_, kMarked));
+    const auto put_two = [&] {
+      for (uint32_t i = 0; i + 1 < kMarked; ++i) {
+        if (!pacer_.Launch(i) || !pacer_.Mark(2 * i) || !pacer_.Mark(2 * i + 1)) return false;
+      }
+      return true;
+    };
+    if (!Behind(put_two, &is_queued)) return false;
+    int64_t sum_ns = 0;
+    for (uint32_t i = 0; i + 1 < kMarked; ++i) {
+      int64_t ns = 0;
+      if (!pacer_.Between(2 * i, 2 * i + 1, &ns)) return false;
+      sum_ns += ns;
+    }
+    if (is_queued) measured_.two_markers.Add(sum_ns / (kMarked - 1));
+    return true;
+  }
+
+  bool QueueGraph() {
+    if (!pacer_.has_graph()) return true;
+    if (!pacer_.LaunchGraph() || !pacer_.Read(kQueued, kernels_)) return false;
+    measured_.step_gap.Add(GapNs(kernels_, kQueued));
+    return true;
+  }
+
+  // Each kernel in an idle stream behind a marker, and waited for: with another behind it, and
+  // without.
+  bool RunAlone() {
+    int64_t around_ns = 0;
+    int64_t with_host_ns = 0;
+    int64_t longer_ns = 0;
+    for (uint32_t i = 0; i < 2 * kSingle; ++i) {
+      const bool is_marked = i % 2 == 0;
+      if (!pacer_.Mark(0)) return false;
+      const uint64_t marked_ns = NowNs();
+      if (!pacer_.Launch(0, CyclesOf(i / 2))) return false;
+      const uint64_t launched_ns = NowNs();
+      if ((is_marked && !pacer_.Mark(1)) || !pacer_.Wait()) return false;
+      const int64_t wait_ns = Since(launched_ns);
+      longer_ns += is_marked ? wait_ns : -wait_ns;
+      if (!pacer_.Read(1, kernels_)) return false;
+      if (!is_marked) continue;
+      const int64_t kernel_ns = LengthOf(kernels_[0]);
+      int64_t interval_ns = 0;
+      if (!pacer_.Between(0, 1, &interval_ns)) return false;
+      const uint64_t lead_ns = std::min(launched_ns - marked_ns, kMostLeadNs);
+      with_host_ns += interval_ns - kernel_ns;
+      around_ns += interval_ns - kernel_ns - static_cast<int64_t>(lead_ns);
+    }
+    measured_.around_run.Add(around_ns / kSingle);
+    measured_.with_host.Add(with_host_ns / kSingle);
+    measured_.end_marker.Add(longer_ns / kSingle);
+    return true;
+  }
+
+  Pacer& pacer_;
+  Measured measured_;
+  uint64_t host_ns_ = 0;   // a marker and a launch take it
+  uint64_t pace_ns_ = 1;   // of a kernel of kPaceCycles
+  uint64_t ahead_ns_ = 0;  // so long the GPU is busy in front of a batch
+  Pace kernels_[kQueued];
+};
+
+uint32_t Beyond(uint32_t whole_ns, uint32_t part_ns) {
+  return whole_ns - std::min(whole_ns, part_ns);
+}
+
+// False: batches do not agree on what nothing else tells.
+bool PausesOf(const Measured& measured, bool has_graph, GpuPauses* pauses) {
+  uint32_t marked_gap_ns = 0;
+  uint32_t two_markers_ns = 0;
+  uint32_t with_host_ns = 0;
+  *pauses = kUnknownPauses;
+  if (!measured.launch_gap.Agree(&pauses->launch_gap_ns) ||
+      !measured.marked_gap.Agree(&marked_gap_ns) || !measured.two_markers.Agree(&two_markers_ns) ||
+      !measured.around_run.Agree(&pauses->around_run_ns) ||
+      !measured.with_host.Agree(&with_host_ns) ||
+      (has_graph && !measured.step_gap.Agree(&pauses->step_gap_ns))) {
+    return false;
+  }
+  pauses->marker_gap_ns = Beyond(marked_gap_ns, pauses->launch_gap_ns);
+  pauses->queued_gap_ns = two_markers_ns * kQueuedMore / kQueuedLess;
+  pauses->start_ns = Beyond(with_host_ns, pauses->launch_gap_ns);
+  // Waits that sleep may be late by so much more that they do not tell.
+  measured.end_marker.Agree(&pauses->end_marker_ns);
+  return true;
+}
+
+}  // namespace
+
+bool Calibrate(uint32_t processors, GpuPauses* pauses, const char** why) {
+  const CaptureRelaxed relaxed;  // another thread's capture may begin at any moment
+  Pacer pacer(processors);
+  if (!pacer.Open(why)) return false;
+  Measuring measuring(&pacer);
+  if (!measuring.Run()) return false;
+  *why = "what was measured does not agree: somebody else uses the GPU, or the host is busy";
+  return PausesOf(measuring.measured(), pacer.has_graph(), pauses);
+}
+
+}  // namespace gpufence

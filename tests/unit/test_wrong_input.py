@@ -25,6 +25,7 @@ USAGE = {"run": 125}
 SHORT = {
     "extract": ("--no-such-flag",),
     "verify": ("--no-such-flag",),
+    "demo": ("--seconds=0",),
     "top": ("--once", "--state-dir=/nonexistent"),
     "status": ("--state-dir=/nonexistent",),
     "findsyms": ("--driver=580",),

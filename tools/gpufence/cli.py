@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 # Every subcommand is a module of commands/ with USAGE_STATUS, add_arguments(parser) and run(args);
 # one that is in a hurry also has parse_plain(arguments).
 _COMMANDS = {
+    "demo": "show limits at work on a simulated GPU: nothing else is needed",
     "run": "run a program with the library preloaded, inside a limit",
     "status": "show what containers use, their limits and their processes",
     "set": "change a container's limits while its programs run",

@@ -68,11 +68,15 @@ class Nvml:
         self._library = library
 
     @classmethod
-    def open(cls) -> Nvml | None:
-        """None where there is no NVML, or no driver behind it."""
+    def open(cls, library_name: str = _LIBRARY) -> Nvml | None:
+        """None where there is no NVML, or no driver behind it.
+
+        Args:
+            library_name: as the loader takes it; a path is a certain file.
+        """
         # An onlooker reads the driver's own figures, also where the library is preloaded into it.
         try:
-            library = ctypes.CDLL(_LIBRARY, mode=os.RTLD_LAZY | os.RTLD_LOCAL)
+            library = ctypes.CDLL(library_name, mode=os.RTLD_LAZY | os.RTLD_LOCAL)
             return cls(library) if library.nvmlInit_v2() == _SUCCESS else None
         except (OSError, AttributeError):
             return None

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import shutil
 import sys
 import time
 
@@ -16,23 +14,14 @@ from gpufence.container.containers import core_environment
 from gpufence.errors import ExitCode, ToolError
 from gpufence.machine import gpus
 
-from . import table
+from . import plain, table
 from .as_json import as_dict
 from .history import History
 from .order import Sort
-from .table import Choice, Line, Tone
+from .table import Choice
 from .watch import Look, Watcher
 
 _ONCE_S = 0.25
-_PLAIN_WIDTH = 110
-_ANSI = {
-    Tone.TITLE: "1",
-    Tone.HEADING: "7",
-    Tone.QUIET: "2",
-    Tone.GOOD: "32",
-    Tone.WARN: "33",
-    Tone.BAD: "31",
-}
 
 
 def show(args: argparse.Namespace) -> int:
@@ -44,7 +33,7 @@ def show(args: argparse.Namespace) -> int:
         nvml=gpus.Nvml.open(),
         node=args.node_dir,
     )
-    choice = Choice(sort=_order(args.sort), filter=args.filter, unicode=_speaks_unicode())
+    choice = Choice(sort=_order(args.sort), filter=args.filter, unicode=plain.speaks_unicode())
     if args.json:
         look, history = _look_twice(watcher, args.interval)
         print(json.dumps(as_dict(look, history), indent=2))
@@ -82,32 +71,9 @@ def _look_twice(watcher: Watcher, interval_s: float | None) -> tuple[Look, Histo
 
 
 def _print(look: Look, history: History, choice: Choice) -> None:
-    on_terminal = sys.stdout.isatty()
-    width = shutil.get_terminal_size((_PLAIN_WIDTH, 0)).columns
-    colours = on_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    paint = _painted if colours else _plain
     print(table.summary(look))
-    for line in (table.heading(look, history, width), *table.body(look, history, choice, width)):
-        print(paint(line))
-
-
-def _plain(line: Line) -> str:
-    return "".join(text for text, _ in line).rstrip()
-
-
-def _painted(line: Line) -> str:
-    return "".join(
-        f"\x1b[{_ANSI[tone]}m{text}\x1b[0m" if tone in _ANSI else text for text, tone in line
-    )
-
-
-def _speaks_unicode() -> bool:
-    """Whether the terminal's encoding has the bars of a trend."""
-    try:
-        table.BARS.encode(sys.stdout.encoding or "ascii")
-    except (UnicodeError, LookupError):
-        return False
-    return True
+    for line in plain.lines(look, history, choice):
+        print(line)
 
 
 def _order(text: str) -> Sort:

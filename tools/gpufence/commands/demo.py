@@ -1,0 +1,53 @@
+"""Show limits at work: two programs on one simulated GPU, with `top` beside them.
+
+    gpufence demo
+
+Needs no GPU, no driver and no checkout. One program may use 6 GiB and 60 % of the GPU's time, the
+other 2 GiB and 30 %. Both ask for more memory than that and launch kernels without a pause. At the
+end stands what each was given. All files lie in a temporary folder, which is removed.
+Exit status: 0, 1 a program failed or the library or the simulated driver is missing, 2 wrong usage,
+5 memory beyond a limit was granted.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from gpufence.errors import ExitCode
+
+USAGE_STATUS = ExitCode.USAGE
+
+_LEAST_S, _MOST_S = 1.0, 600.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument(
+        "--seconds",
+        type=_seconds,
+        metavar="SECONDS",
+        default=10.0,
+        help="how long both programs run: 1 to 600; default: 10",
+    )
+    parser.add_argument("--json", action="store_true", help="one object, schema 1, at the end")
+
+
+def run(args: argparse.Namespace) -> ExitCode:
+    """Show it.
+
+    Raises:
+        ToolError: 1, as the module says.
+    """
+    from gpufence.demo import show  # only now: --help needs none of it
+
+    return show.show(args)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not _LEAST_S <= seconds <= _MOST_S:
+        raise argparse.ArgumentTypeError(f"'{text}' is no number from 1 to 600")
+    return seconds

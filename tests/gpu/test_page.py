@@ -78,4 +78,5 @@ def test_bars_are_as_long_as_what_a_limit_adds() -> None:
 
     assert len(bars) == 2
     assert abs(float(bars[0]) - 2 * float(bars[1])) <= 0.2  # each is rounded to a tenth
+    assert 'x2="690.0"' in drawn  # the greatest ends where the figures begin
     assert "title &amp; more" in drawn

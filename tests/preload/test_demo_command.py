@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 from gpufence import locate
 from gpufence.demo import show, tenant
@@ -51,6 +52,8 @@ def test_it_tells_what_both_programs_were_given(tmp_path: Path) -> None:
         said, complaint = started.communicate(timeout=120)
 
     report = json.loads(said)
+    schema = json.loads((REPO / "docs" / "schemas" / "demo.json").read_text("utf-8"))
+    jsonschema.validate(report, schema)
     assert (started.returncode, complaint) == (0, "")
     assert (report["schema"], report["seconds"]) == (1, 1)
     assert [(each["name"], each["core_limit_ratio"]) for each in report["containers"]] == [

@@ -129,4 +129,4 @@ def test_an_ended_container_is_shown_as_such(bare: Sim, state: Path, operator: O
 
     assert (state_of["running"], state_of["processes"]) == (False, [])
     assert state_of["gpus"][0]["memory"]["used_bytes"] == 0
-    assert "ended" in operator.run("status").stdout
+    assert "ended" in operator.run("status", "--all").stdout

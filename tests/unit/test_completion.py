@@ -40,8 +40,8 @@ def needs(shell: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(shutil.which(shell) is None, reason=f"{shell} is not installed")
 
 
-def bash(line: str) -> set[str]:
-    """What bash would offer behind the line."""
+def bash(line: str, first: Path = Path("/nonexistent")) -> set[str]:
+    """What bash would offer behind the line; `first` is a folder in front of PATH."""
     words = line.split(" ")
     asked = f"""
 {script("bash")}
@@ -50,7 +50,10 @@ COMP_CWORD={len(words) - 1}
 _gpufence
 printf '%s\\n' "${{COMPREPLY[@]}}"
 """
-    done = subprocess.run(["bash", "-c", asked], capture_output=True, text=True, check=True)
+    env = {**os.environ, "PATH": f"{first}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["bash", "-c", asked], env=env, capture_output=True, text=True, check=True
+    )
     assert done.stderr == ""
     return set(done.stdout.split())
 
@@ -83,6 +86,25 @@ def test_bash_offers_programs_behind_run_and_files_where_files_belong(tmp_path: 
     assert bash("gpufence run --me") == {"--memory"}
     assert bash(f"gpufence top --state-dir {tmp_path}/reg") == {f"{tmp_path}/regions"}
     assert bash("gpufence top --filter re") == set()
+
+
+@needs("bash")
+@pytest.mark.parametrize("command", ["status", "set", "freeze", "resume", "rm"])
+def test_bash_offers_containers_names(command: str, tmp_path: Path) -> None:
+    teller = tmp_path / "gpufence"
+    teller.write_text('#!/bin/sh\n[ "$*" = "completion names" ] && echo train-1 && echo serve\n')
+    teller.chmod(0o755)
+
+    assert bash(f"gpufence {command} tr", tmp_path) == {"train-1"}
+    assert bash(f"gpufence {command} --state-d", tmp_path) == {"--state-dir"}
+
+
+def test_every_shell_asks_for_names_where_a_container_is_named() -> None:
+    named = {command.path for command in completion.describe() if command.containers}
+
+    assert named == {("status",), ("set",), ("freeze",), ("resume",), ("rm",)}
+    for shell in SHELLS:
+        assert script(shell).count("gpufence completion names") == len(named)
 
 
 @needs("fish")

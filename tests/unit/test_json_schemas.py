@@ -140,6 +140,18 @@ def test_a_failure_is_an_object_of_three_parts(
     assert done.returncode == status
 
 
+def test_what_is_forgotten(tmp_path: Path) -> None:
+    where = ("--json", "--state-dir", tmp_path)
+    for name in ("web", "old"):
+        with RegionFile(tmp_path, name):
+            pass
+
+    check("rm", answer("rm", "web", *where))
+    check("prune", found := answer("prune", *where))
+
+    assert found["removed"] == ["old"]
+
+
 def test_cdi_files(tmp_path: Path) -> None:
     good, bad = tmp_path / "good.yaml", tmp_path / "bad.yaml"
     good.write_text(SPEC)

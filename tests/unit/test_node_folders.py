@@ -110,7 +110,7 @@ def cores_of(folder: Path) -> tuple[object, bool, str]:
     """What status knows, in JSON and for people."""
     (container,) = answer(folder, "status", "web")["containers"]
     (gpu,) = container["gpus"]
-    text = gpufence("status", GPUFENCE_STATE_DIR=str(folder)).stdout
+    text = gpufence("status", "--all", GPUFENCE_STATE_DIR=str(folder)).stdout
     (row,) = [line for line in text.splitlines() if line.startswith("web ")]
     (word,) = [each for each in ("no limit", "unknown", "40 %") if f"  {each}  " in row]
     return gpu["cores"] and gpu["cores"]["share_millipercent"], gpu["cores_known"], word

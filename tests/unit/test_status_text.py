@@ -31,6 +31,7 @@ def test_a_container_without_a_program_shows_what_is_set_for_it(
         "running": False,
         "frozen": False,
         "called": None,
+        "state": "prepared",
         "region": None,
         "set": {"all": amounts} if amounts else {},
         "gpus": [],
@@ -58,6 +59,7 @@ OF_PODMAN = {"namespace": "", "pod": "", "container": "web"}
             ["nsf0000153-2c-0123456789abcdef", "ended"],
         ),
         ("train", OF_PODMAN, True, ["train", "running"]),
+        ("train", OF_A_POD, True, ["ml/train-0/main", "running"]),
     ],
 )
 def test_a_container_that_nobody_named_is_shown_as_its_engine_calls_it(
@@ -68,6 +70,7 @@ def test_a_container_that_nobody_named_is_shown_as_its_engine_calls_it(
         "running": running,
         "frozen": False,
         "called": called,
+        "state": shown[1],
         "region": "/run/gpufence/x",
         "set": {},
         "gpus": [],

@@ -28,6 +28,7 @@ SHORT = {
     "demo": ("--seconds=0",),
     "top": ("--once", "--state-dir=/nonexistent"),
     "status": ("--state-dir=/nonexistent",),
+    "prune": ("--state-dir=/nonexistent",),
     "findsyms": ("--driver=580",),
 }
 # Options that keep a command from what a wrong argument would make it do: nothing is installed.

@@ -28,6 +28,8 @@ _COMMANDS = {
     "set": "change a container's limits while its programs run",
     "freeze": "hold every launch of a container until it is resumed",
     "resume": "let a frozen container's launches go on",
+    "rm": "forget a container that has ended, with its limits",
+    "prune": "forget every container that has ended",
     "top": "watch containers: memory and GPU time of their limits",
     "export": "tell Prometheus what containers use of their limits",
     "completion": "print a shell's completion of this command",

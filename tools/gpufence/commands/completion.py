@@ -9,6 +9,7 @@ Made from the commands' own parsers, so there is no second list of options. To u
 from __future__ import annotations
 
 import argparse
+import re
 
 from gpufence import cli
 from gpufence.errors import ExitCode
@@ -19,18 +20,40 @@ from .completion_scripts import Command, Option, Takes
 USAGE_STATUS = ExitCode.USAGE
 
 # What a value is, by the name that the parsers give it.
+_NAMES = "names"
+_WORD = re.compile(r"[A-Za-z0-9._/-]+")
 _FILES = frozenset(("PATH", "FILE", "FOLDER", "DIR"))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("shell", choices=sorted(completion_scripts.SHELLS), help="for which shell")
+    parser.add_argument(
+        "shell",
+        choices=[*sorted(completion_scripts.SHELLS), _NAMES],
+        help="for which shell; names: the containers' names instead, which the scripts ask for",
+    )
 
 
 def run(args: argparse.Namespace) -> ExitCode:
-    """Print the script to stdout."""
+    """Print the script, or the names, to stdout."""
+    if args.shell == _NAMES:
+        print("".join(f"{name}\n" for name in container_names()), end="")
+        return ExitCode.OK
     print(completion_scripts.SHELLS[args.shell](describe()), end="")
     return ExitCode.OK
+
+
+def container_names() -> list[str]:
+    """What `status` calls the containers; none that a shell would take for more than a word."""
+    from gpufence.container import called, containers, lifetimes
+    from gpufence.machine.people import People
+
+    people, living = People(), lifetimes.Living()
+    names = {
+        called.shown(each.name, called.names(each.name, each.region, people, living))
+        for each in containers.find(None)
+    }
+    return sorted(name for name in names if _WORD.fullmatch(name))
 
 
 def describe() -> tuple[Command, ...]:
@@ -48,7 +71,7 @@ def _describe(
     options = [_option(action) for action in actions if action.option_strings]
     verbs: list[Command] = []
     words: list[str] = []
-    program = files = False
+    program = files = containers = False
     for action in actions:
         if isinstance(action, argparse._SubParsersAction):
             help_of = {choice.dest: choice.help or "" for choice in action._choices_actions}
@@ -58,7 +81,8 @@ def _describe(
             words += [str(choice) for choice in action.choices or ()]
             program = program or action.nargs == argparse.REMAINDER
             files = files or _is_file(action)
-    own = Command(path, purpose, tuple(options), tuple(words), program, files)
+            containers = containers or action.metavar == "NAME"
+    own = Command(path, purpose, tuple(options), tuple(words), program, files, containers)
     return [own, *verbs]
 
 

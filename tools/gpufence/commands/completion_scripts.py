@@ -37,7 +37,7 @@ class Command:
     """A command or a verb of one: `path` is what is typed behind the program's name.
 
     `words` may stand in its place behind the options; `program` says that a whole other command
-    follows; `files` that files do.
+    follows; `files` that files do, `containers` that the name of one does.
     """
 
     path: tuple[str, ...]
@@ -46,6 +46,11 @@ class Command:
     words: tuple[str, ...]
     program: bool
     files: bool
+    containers: bool
+
+
+# Names are plain words (completion.py), so a shell may split them.
+_NAMES = f"$({PROGRAM} completion names 2>/dev/null)"
 
 
 def verbs(commands: Sequence[Command], path: tuple[str, ...]) -> list[Command]:
@@ -138,6 +143,8 @@ def _bash_words(commands: Sequence[Command], path: tuple[str, ...]) -> str:
                 rest = f" [[ $current == -* ]] || _{PROGRAM}_program $COMP_CWORD;"
             if command.files:
                 rest = " " + _BASH_FILES.replace("COMPREPLY=(", "COMPREPLY+=(")
+            if command.containers:
+                rest = f' COMPREPLY+=($(compgen -W "{_NAMES}" -- "$current"));'
     return f'COMPREPLY=($(compgen -W {_quoted(" ".join(candidates))} -- "$current"));{rest}'
 
 
@@ -174,6 +181,8 @@ def _zsh_function(
         specs.append(f"'1: :({' '.join(command.words)})'")
     elif command and command.files:
         specs.append("'*: :_files'")
+    elif command and command.containers:
+        specs.append(f"'1: :{{compadd -- {_NAMES}}}'")
     lines = [f"{name}() {{", "  local state line curcontext=$curcontext"]
     lines.append("  _arguments -C -s -S \\\n    " + " \\\n    ".join(specs or ["''"]))
     if inner:
@@ -224,6 +233,9 @@ def fish(commands: Sequence[Command]) -> str:
         if command.words:
             arguments = f"-a {shlex.quote(' '.join(command.words))}"
             lines.append(_fish_line(commands, command.path, arguments, ""))
+        if command.containers:
+            names = f"-a '({_NAMES[2:]}'"
+            lines.append(_fish_line(commands, command.path, names, ""))
         if command.files:
             lines.append(_fish_line(commands, command.path, "-F", ""))
         if command.program:

@@ -1,6 +1,7 @@
 """Show what containers use of which limits, and their processes.
 
     gpufence status
+    gpufence status --all
     gpufence status train --json
     gpufence status train --history
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from typing import Any
 
 from gpufence.console import flags
 from gpufence.container import changes, container_state, containers, leftovers
@@ -30,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "name", metavar="NAME", nargs="?", help="one container, or how its name begins"
     )
+    flags.add(parser, "--all", help="also containers that have ended; --json always has them")
     flags.add(parser, "--history", help="what was set for it, when and by whom")
     flags.add(parser, "--json", help="one object, schema 1, bytes as integers")
     flags.add(parser, "--state-dir", metavar="DIR", help="look here alone")
@@ -61,13 +64,26 @@ def run(args: argparse.Namespace) -> ExitCode:
         print(json.dumps({"schema": 1, "containers": chosen, "problems": unread}, indent=2))
     elif args.name:
         print("\n".join(status_text.details(chosen[0])))
-    elif chosen:
-        print("\n".join(status_text.table(chosen)))
     else:
-        print("gpufence: no container has used a GPU under a limit here", file=sys.stderr)
+        _print_table(chosen, all_of_them=args.all)
     for each in problems:
         print(f"gpufence: {each}", file=sys.stderr)
     return ExitCode.ERROR if problems else ExitCode.OK
+
+
+def _print_table(states: list[dict[str, Any]], *, all_of_them: bool) -> None:
+    shown = [state for state in states if all_of_them or state["state"] != "ended"]
+    if shown:
+        print("\n".join(status_text.table(shown)))
+    elif not states:
+        print("gpufence: no container has used a GPU under a limit here", file=sys.stderr)
+    if hidden := len(states) - len(shown):
+        what = "1 container that has" if hidden == 1 else f"{hidden} containers that have"
+        print(
+            f"gpufence: {what} ended not shown. See `gpufence status --all`, or remove with"
+            " `gpufence prune`",
+            file=sys.stderr,
+        )
 
 
 def _print_history(args: argparse.Namespace) -> ExitCode:

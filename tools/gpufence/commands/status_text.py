@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from gpufence.config import figures, terms
-from gpufence.container import lifetimes
+from gpufence.container import called
 from gpufence.errors import one_line
+from gpufence.machine.people import Pod
 
 _HEAD = ("NAME", "GPU", "PROCESSES", "MEMORY", "LIMIT", "CORES", "REFUSALS", "STATE")
 _SHARES = {"cores_millipercent": "cores", "soft_cores_millipercent": "soft cores"}
@@ -17,7 +18,7 @@ def table(states: list[dict[str, Any]]) -> list[str]:
     """One line for each container and GPU."""
     rows: list[tuple[str, ...]] = [_HEAD]
     for state in states:
-        life = _life(state) + (", frozen" if state["frozen"] else "")
+        life = state["state"] + (", frozen" if state["frozen"] else "")
         if not state["gpus"]:
             amounts = state["set"].get("all", {})
             limits = _set_memory(amounts), _set_cores(amounts)
@@ -39,20 +40,11 @@ def table(states: list[dict[str, Any]]) -> list[str]:
     return _columns(rows)
 
 
-def _life(state: dict[str, Any]) -> str:
-    if state["running"]:
-        return "running"
-    if not state["region"]:
-        return "prepared"
-    # Somebody lives in it, who could be asked for its name.
-    return "idle" if state["called"] else "ended"
-
-
 def name_of(state: dict[str, Any]) -> str:
-    """What people call it: of a container that nobody named, what its engine does."""
-    if state["called"] is None or lifetimes.parse(state["name"]) is None:
-        return str(state["name"])
-    return "/".join(part for part in state["called"].values() if part)
+    """What people call it, here and in every other command."""
+    names = state["called"] or {}
+    pod = Pod(names.get("pod", ""), names.get("namespace", ""), names.get("container", ""))
+    return called.shown(str(state["name"]), pod)
 
 
 def details(state: dict[str, Any]) -> list[str]:

@@ -52,6 +52,17 @@ def label(pod: Pod) -> str:
     return "/".join(part for part in (pod.namespace, pod.name, pod.container) if part)
 
 
+def shown(container: str, pod: Pod) -> str:
+    """What people see and may write: the pod's name, an engine's where nobody named it, else its.
+
+    Args:
+        container: what its files are called.
+        pod: as `names` tells.
+    """
+    nameless = lifetimes.parse(container) is not None
+    return (label(pod) if pod.name or nameless else "") or container
+
+
 def means(pod: Pod, wanted: str) -> bool:
     """Whether somebody who writes `wanted` means this container."""
     parts = (pod.namespace, pod.name, pod.container)

@@ -24,7 +24,7 @@ from gpufence.state.limits_file import SetLimits
 from gpufence.state.region import Device, Use
 from gpufence.state.shared_file import Life, Owner
 
-from . import called, changes, in_force, lifetimes, node_folders
+from . import called, changes, in_force, leftovers, lifetimes, node_folders
 from .containers import Container, core_environment
 
 
@@ -62,9 +62,11 @@ def read(container: Container, cores: Cores) -> dict[str, Any]:
     limits = limits_file.read(container.limits_path, container.owner)
     seats = _seats(container.name, cores.files)
     devices = found.devices if found else ()
+    names = _called(container, cores)
     return {
         "name": container.name,
-        "called": _called(container, cores),
+        "called": names,
+        "state": _life(found, lives=names is not None or leftovers.command_lives(container.name)),
         "owner_uid": container.owner,
         "running": bool(found and found.alive),
         "region": str(container.region) if container.region else None,
@@ -76,6 +78,15 @@ def read(container: Container, cores: Cores) -> dict[str, Any]:
             _process(owner) for owner in (found.owners if found else ()) if _lives(owner)
         ],
     }
+
+
+def _life(found: region.Region | None, *, lives: bool) -> str:
+    """STATE; `lives`: somebody is in it who could be asked for its name, or its command is."""
+    if found is None:
+        return "prepared"
+    if found.alive:
+        return "running"
+    return "idle" if lives else "ended"
 
 
 def _called(container: Container, cores: Cores) -> dict[str, str] | None:

@@ -74,8 +74,13 @@ def find(given: str | None) -> list[Container]:
     return [each for each in found if each.region or each.limits]
 
 
-def one(name: str, given: str | None) -> Container:
+def one(name: str, given: str | None, *, whole: bool = False) -> Container:
     """The container of this name, the only one whose name begins so, or that its engine calls so.
+
+    Args:
+        name: as `status` shows it.
+        given: the only folder to look into; None for the usual ones.
+        whole: the beginning of a name does not do.
 
     Raises:
         ToolError: exit 1, when there is none or more than one.
@@ -85,7 +90,7 @@ def one(name: str, given: str | None) -> Container:
         for container in known:
             if container.name == wanted:
                 return container
-    begins = [container for container in known if name and container.name.startswith(name)]
+    begins = [each for each in known if name and not whole and each.name.startswith(name)]
     begins = begins or _called(name, known)
     if len(begins) == 1:
         return begins[0]

@@ -64,6 +64,20 @@ def new_name() -> str:
     return f"run-{os.getpid()}-{start_ticks():x}-{own_namespace():x}-{os.urandom(2).hex()}"
 
 
+def command_lives(name: str) -> bool:
+    """Whether it is a container of `gpufence run` whose command is known to live."""
+    match = _FILE.fullmatch(f"gpufence-{name}.any")
+    return match is not None and _is_here(match) and not _is_gone(match)
+
+
+def _is_here(match: re.Match[str]) -> bool:
+    return int(match["namespace"], 16) == own_namespace() != 0
+
+
+def _is_gone(match: re.Match[str]) -> bool:
+    return is_gone(int(match["pid"]), int(match["ticks"], 16))
+
+
 def sweep(folders: Collection[Path]) -> None:
     """Remove the files of unnamed containers that have ended; what cannot be removed stays.
 
@@ -90,8 +104,8 @@ def _named_in(folder: Path, beginning: str, pattern: re.Pattern[str]) -> list[re
 def _left_in(folder: Path) -> Iterator[_Left]:
     """The files there of containers whose command is not known to live."""
     for match in _named_in(folder, "gpufence-run", _FILE):
-        here = int(match["namespace"], 16) == own_namespace() != 0
-        if here and not is_gone(int(match["pid"]), int(match["ticks"], 16)):
+        here = _is_here(match)
+        if here and not _is_gone(match):
             continue
         yield _left(folder, match, has_ended=here)
 
@@ -138,13 +152,13 @@ def _remove(files: list[_Left]) -> None:
     with contextlib.ExitStack() as locks:
         for file in files:
             if file.is_shared:
-                locks.enter_context(_locked(file.path))
+                locks.enter_context(locked(file.path))
         for file in sorted(old, key=attrgetter("is_shared")):
             file.path.unlink()
 
 
 @contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
     """Keep everybody from joining; the other side is in lib/src/state/shared_file.cpp.
 
     Raises:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from gpufence.config.terms import Priority
-from gpufence.container import called, lifetimes
+from gpufence.container import called
 
 from .history import History, ceiling
 from .order import Sort
@@ -188,12 +188,10 @@ def _gpu_line(gpu: Gpu) -> Line:
 
 
 def _name_of(container: Container) -> tuple[str, Tone]:
-    pod = container.pod
-    nameless = lifetimes.parse(container.name) is not None
-    name = called.label(pod) if pod.name or nameless else ""
+    name = called.shown(container.name, container.pod)
     turn = " *" if container.has_turn else ""
     frozen = " frozen" if container.frozen else ""
-    return (name or container.name) + turn + frozen, Tone.PLAIN if container.alive else Tone.QUIET
+    return name + turn + frozen, Tone.PLAIN if container.alive else Tone.QUIET
 
 
 def _container_cells(gpu: Gpu, container: Container, history: History, choice: Choice) -> Cells:

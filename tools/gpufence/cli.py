@@ -31,7 +31,7 @@ _COMMANDS = {
     "rm": "forget a container that has ended, with its limits",
     "prune": "forget every container that has ended",
     "top": "watch containers: memory and GPU time of their limits",
-    "export": "tell Prometheus what containers use of their limits",
+    "export": "report to Prometheus what containers use of their limits",
     "completion": "print a shell's completion of this command",
     "config": "show which limits apply, and where each comes from",
     "cdi": "write, list and check CDI files, for docker and podman",

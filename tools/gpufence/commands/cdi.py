@@ -97,7 +97,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--format", choices=("yaml", "json"), help="default: as --output's name says, else yaml"
     )
     generate.add_argument("--output", metavar="FILE", default="-", help="default: stdout")
-    listing = verbs.add_parser("list", help="tell the devices of all CDI files")
+    listing = verbs.add_parser("list", help="list the devices of all CDI files")
     listing.add_argument(
         "--dir",
         metavar="DIR",
@@ -277,8 +277,8 @@ def _write(path: Path, text: str) -> None:
 def _hint_at_missing(folder: str) -> None:
     if not Path(folder).is_dir():
         print(
-            f"gpufence: {folder} does not exist on this machine, and no container starts without "
-            f"it. Make it: mkdir -m 1777 {folder}.",
+            f"gpufence: before the first container starts, make its folder: "
+            f"`mkdir -m 1777 {folder}`. It does not exist on this machine.",
             file=sys.stderr,
         )
 

@@ -1,8 +1,8 @@
 """Show which limits apply here, and where each comes from.
 
 Reads what the library would read: the environment, the container's first process, the config file
-and the files of the other dialects. Asks no driver, so that parts of a GPU stay parts. Limits that
-the driver holds by itself are told by `gpufence doctor`.
+and the files of other systems. Asks no driver, so percentages of a GPU stay percentages. Limits
+that the driver holds by itself are shown by `gpufence doctor`.
 Exit status: 0 readable, 4 the library would refuse them.
 """
 
@@ -39,7 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("--json", action="store_true", help="one object, schema 1")
     parser.add_argument(
-        "--explain", action="store_true", help="also what was overruled, and where was looked"
+        "--explain",
+        action="store_true",
+        help="also what was overruled, and every file that was read",
     )
 
 

@@ -3,8 +3,8 @@
     gpufence demo
 
 Needs no GPU, no driver and no checkout. One program may use 6 GiB and 60 % of the GPU's time, the
-other 2 GiB and 30 %. Both ask for more memory than that and launch kernels without a pause. At the
-end stands what each was given. All files lie in a temporary folder, which is removed.
+other 2 GiB and 30 %. Both ask for more memory than that and launch kernels without a pause. The
+end of the output says what each was given. All files lie in a temporary folder, which is removed.
 Exit status: 0, 1 a program failed or the library or the simulated driver is missing, 2 wrong usage,
 5 memory beyond a limit was granted.
 """

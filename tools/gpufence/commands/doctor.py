@@ -3,7 +3,7 @@
 Without PID the process checked is doctor itself: `gpufence run -- gpufence doctor`. It then also
 asks the loader where a lookup of cuInit ends, opens the driver without initialising it, and looks
 at the kernel module, the driver's symbols, NVML and the memory limits that the driver holds by
-itself. With --all, every process that has a driver or the library mapped is told in a line.
+itself. With --all, every process that has a driver or the library mapped gets a line.
 Exit status: 0 fenced, 1 the process cannot be read, 3 fenced but no driver can be used, 5 not
 fenced, or something keeps a limit from holding.
 """

@@ -1,8 +1,8 @@
 """Metrics of fenced containers for Prometheus: printed, kept in a file, or served.
 
-Looks at the containers' shared files only, as `gpufence top` does. Serving answers GET /metrics and
+Reads the containers' shared files only, as `gpufence top` does. The server answers GET /metrics and
 nothing else. Without an option the variables GPUFENCE_EXPORT_LISTEN and GPUFENCE_EXPORT_TEXTFILE
-are looked at; without those it prints once.
+decide; without those it prints once.
 """
 
 from __future__ import annotations

@@ -4,10 +4,10 @@
     gpufence resume train
 
 Nothing is lost and no result changes: memory stays as it is, and queries, copies and waits go on.
-It holds on every GPU, in running programs, in those that come later, and until `resume`, with a
-core limit or without. What was launched before runs to its end. Only the container's owner and
-root may. Exit status: 0, also where it was frozen before; 1 no such container or not permitted; 2
-usage.
+A freeze holds on every GPU, in running programs and in later ones, with a core limit or without,
+until `resume`. Kernels that were launched before run to their end. Only the container's owner and
+root may freeze. Exit status: 0, also where it was frozen before; 1 no such container or not
+permitted; 2 usage.
 """
 
 from __future__ import annotations

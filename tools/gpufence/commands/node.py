@@ -1,4 +1,4 @@
-"""The agent of a Kubernetes node: gives out parts of GPUs, and finds who goes around the library.
+"""The agent of a Kubernetes node: gives out parts of GPUs, and names programs without limits.
 
     gpufence node serve --config /etc/gpufence/node.toml
     gpufence node check

@@ -2,7 +2,7 @@
 
 gpufence resume train
 
-What was held begins within a tenth of a second, in the order of its streams. A container that is
+Held launches begin within a tenth of a second, in the order of their streams. A container that is
 not frozen stays as it is.
 Exit status: 0; 1 no such container or not permitted; 2 usage.
 """

@@ -2,7 +2,7 @@
 
     gpufence run --memory 10GiB --cores 50 --name train -- python3 train.py
 
-Limits are read here as the library will read them, so that an unreadable one is told before
+Limits are read here as the library will read them, so an unreadable limit is reported before
 anything starts. The program keeps its own exit status; 125 means that gpufence itself failed, 126
 that the command cannot be executed, 127 that it was not found.
 """
@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("--cores", "[GPU=]PERCENT", "share of GPU time, likewise"),
         ("--soft-cores", "[GPU=]PERCENT", "share while nobody else wants it; needs --cores"),
         ("--oversubscribe", "[GPU=]RATIO", "more memory than the share that may be on the GPU"),
-        ("--gpu", "GPU", "whom these limits are for, by index or UUID; default: every GPU"),
+        ("--gpu", "GPU", "the GPU that these limits are for, by index or UUID; default: every GPU"),
     ):
         variable = _LIMITS[key][0] if (key := _key(option)) in _LIMITS else "GPUFENCE_RUN_GPU"
         told = f"{told} [{variable}]"

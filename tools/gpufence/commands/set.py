@@ -3,9 +3,9 @@
     gpufence set train --memory 6g --cores 40 --soft-cores 80
     gpufence set train --reset
 
-What is set beats the limits of environment and files, holds at once in running programs, for
-programs that come later, and until --reset. Memory lowered under the use frees nothing: new
-requests are refused, and this command says how far over. Only the container's owner and root may.
+A limit that is set beats the limits of environment and files. It holds at once in running programs
+and in later ones, until --reset. Lowering memory below its use frees nothing: new requests are
+refused, and this command says how far over. Only the container's owner and root may set limits.
 Exit status: 0, 1 no such container or not permitted, 2 usage, 4 an unreadable limit.
 """
 
@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser, "--gpu", metavar="GPU", help="by UUID or as `status` counts; default: every GPU"
     )
     flags.add(parser, "--reset", help="take back what was set")
-    flags.add(parser, "--dry-run", help="check and tell, change nothing")
+    flags.add(parser, "--dry-run", help="check and report, change nothing")
     flags.add(parser, "--json", help="one object, schema 1")
     flags.add(
         parser,

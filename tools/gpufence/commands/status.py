@@ -5,8 +5,8 @@
     gpufence status train --json
     gpufence status train --history
 
-Reads the files that containers keep and changes none: looking must not change what is looked at.
-What unnamed containers left behind goes first; there is nobody in them to look at.
+Reads the files that containers keep and changes none of them. Files that unnamed containers left
+behind when they ended are removed first.
 Exit status: 0, 1 no such container or unreadable, 2 usage.
 """
 

@@ -1,7 +1,7 @@
 """Watch fenced containers: memory and GPU time of their limits, launches held, refusals.
 
-On a terminal a live screen (press ? there), otherwise one table. Looks at the containers' shared
-files only: nothing is started, changed or joined, and no GPU memory is taken.
+On a terminal a live screen (press ? there), otherwise one table. Reads the containers' shared
+files only: nothing is started or changed, and no GPU memory is taken.
 """
 
 from __future__ import annotations

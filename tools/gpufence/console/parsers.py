@@ -49,7 +49,7 @@ def overview(commands: Mapping[str, str]) -> Parser:
         prog="gpufence",
         usage="gpufence COMMAND [ARGUMENT ...]",
         description="Share one NVIDIA GPU between containers: start fenced programs, check them.",
-        epilog=f"commands:\n{lines}\n\n`gpufence help COMMAND` tells more.",
+        epilog=f"commands:\n{lines}\n\n`gpufence help COMMAND` says more.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("command", choices=commands, help=argparse.SUPPRESS)

@@ -39,7 +39,7 @@ def of_machine() -> tuple[Gpu, ...]:
         if not each.memory_total_bytes:
             raise ToolError(
                 what=f"GPU {each.uuid} refused",
-                why="NVML does not tell how much memory it has",
+                why="NVML does not report how much memory it has",
                 fix="Name the GPUs and their memory in the configuration, as `gpus`",
                 status=ExitCode.NO_DRIVER,
             )

@@ -298,7 +298,7 @@ def _open_to_write(path: Path, owner: int) -> int:
     os.close(descriptor)
     raise LimitsFileError(
         what=f"cannot write {path}",
-        why=f"it is user {found.st_uid}'s, or others can write to it, so no program heeds it",
+        why=f"it is user {found.st_uid}'s, or others can write to it, so no program follows it",
         fix="Remove it as root",
     )
 

@@ -203,9 +203,10 @@ def build() -> Path:
 
 
 @pytest.fixture
-def sim(build: Path, tmp_path: Path) -> Sim:
-    """A fresh simulated machine with one GPU of the default driver."""
-    return Sim(build, tmp_path / "machine")
+def sim(build: Path, tmp_path: Path, request: pytest.FixtureRequest) -> Sim:
+    """A fresh simulated machine with one GPU of the default driver, and the module's MACHINE."""
+    variables: Mapping[str, int] = getattr(request.module, "MACHINE", {})
+    return Sim(build, tmp_path / "machine").with_env(**variables)
 
 
 @pytest.fixture

@@ -13,14 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from .conftest import Sim
+from .gpus import H200
 from .virtual_world import run_together
 
-# A launch into an idle stream and a marker on an H200; a context that costs no memory.
-GPU = {
-    "GPUFENCE_SIM_LAUNCH_NS": "3500",
-    "GPUFENCE_SIM_EVENT_NS": "1540",
-    "GPUFENCE_SIM_CONTEXT_BYTES": "0",
-}
+# An H200; a context that costs no memory.
+GPU = {f"GPUFENCE_SIM_{name}": str(value) for name, value in {**H200, "CONTEXT_BYTES": 0}.items()}
 
 # What people put side by side: kernels of a request, microseconds of each, and of the host's time
 # from launch to launch.

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from .conftest import Sim
-from .test_core_matrix import SECOND_POINTS, WAITED, limited
+from .gpus import H200
+from .test_core_matrix import SECOND_POINTS, limited
 from .virtual_world import run_together
 
 EVEN_US = 1_000  # kEvenNs: so much may be owed before it is held
@@ -28,7 +29,7 @@ def test_the_pieces_of_a_program_that_waits_are_even(
     command = ("cores_even", kernel_us, count)
 
     (done,) = run_together(
-        sim.with_env(**WAITED), tmp_path, [command], env=limited(tmp_path, percent)
+        sim.with_env(**H200), tmp_path, [command], env=limited(tmp_path, percent)
     )
 
     piece_us = kernel_us * count

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from .conftest import Sim
+from .gpus import H200
 from .test_core_matrix import pytestmark  # noqa: F401  (skips under sanitizers)
 from .virtual_world import run_together
 
@@ -60,7 +61,7 @@ def gang(
         commands = [(*command, f"first={rank}", "ranks=1") for rank in range(processes)]
     limits = {"GPUFENCE_CORE_LIMIT": str(percent), "GPUFENCE_STATE_DIR": str(folder / "state")}
     done = run_together(
-        sim.with_env(GPUS=max(processes, 2)),
+        sim.with_env(**H200, GPUS=max(processes, 2)),
         folder,
         commands,
         env={**limits, "GPUFENCE_CONTAINER": "gang"},
@@ -224,7 +225,10 @@ def test_two_jobs_of_a_container_beside_each_other_get_on(sim: Sim, tmp_path: Pa
     limits = {"GPUFENCE_CORE_LIMIT": "50", "GPUFENCE_STATE_DIR": str(tmp_path / "state")}
 
     done = run_together(
-        sim.with_env(GPUS=2), tmp_path, commands, env={**limits, "GPUFENCE_CONTAINER": "gang"}
+        sim.with_env(**H200, GPUS=2),
+        tmp_path,
+        commands,
+        env={**limits, "GPUFENCE_CONTAINER": "gang"},
     )
 
     for rank, each in enumerate(done):

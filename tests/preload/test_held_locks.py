@@ -27,7 +27,7 @@ PROGRAMS = {
     "memory_storm": ("work", 200, 4, "modules"),
     "pool_storm": (1, 4, 200),
     "cores_run": ("cuLaunchKernel", "copies", 500, 50),
-    "cores_graphs": ("short", 50, 0, 0),
+    "cores_graphs": ("short", 50),
     "cores_forks": ("exec", 2, 500, 50),
     "nvml_query": ("devices",),
 }

@@ -130,7 +130,7 @@ def test_a_higher_priority_goes_first_and_the_lower_one_has_the_rest(
     (training,) = meet(sim, tmp_path, [last], preload=False)
     foreground, background = meet(sim, tmp_path, [first, last])
 
-    assert foreground["p99_ms"] <= min(1.6 * alone["p99_ms"], 0.5 * bare["p99_ms"])
+    assert foreground["p99_ms"] <= min(1.7 * alone["p99_ms"], 0.5 * bare["p99_ms"])
     assert foreground["rate"] >= ENOUGH * alone["rate"]
     assert background["rate"] >= 0.6 * training["rate"]
 

@@ -281,7 +281,6 @@ void RarelyLong(const Gpu& gpu, unsigned count) {
 
 void Uneven(const Gpu& gpu, unsigned count, unsigned long long kernel_ns) {
   constexpr useconds_t kWakingUpUs = 30;
-  constexpr unsigned long long kGapNs = 1'700;  // of an H200, between two kernels
   CUstream stream = NewStream();
   CUevent end = nullptr;
   MUST(cuEventCreate(&end, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC));
@@ -289,7 +288,7 @@ void Uneven(const Gpu& gpu, unsigned count, unsigned long long kernel_ns) {
   for (unsigned i = 0; !run.IsOver(2'000); ++i) {
     for (int each = 0; each < 4; ++each) {
       const unsigned long long ns = i % count == count - 1 ? kernel_ns : 10 * kUs;
-      MUST(gpu.Spin(stream, ns + kGapNs, kWholeGpu));
+      MUST(gpu.Spin(stream, ns, kWholeGpu));
       run.busy_us += static_cast<double>(ns) / 1e3;
     }
     MUST(cuEventRecord(end, stream));

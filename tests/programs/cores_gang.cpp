@@ -28,6 +28,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <string>
 #include <vector>
 
 #include "time_program.h"
@@ -44,7 +45,6 @@ constexpr char kCollectives[] = R"(
                                            .param .u64 rank) { ret; }
 .visible .entry ncclKernel_Lone_10us() { ret; }
 )";
-constexpr unsigned long long kGapNs = 1'700;  // in which an H200 pauses behind a kernel
 constexpr int kMostRanks = 4;
 constexpr unsigned long long kNowhere = ~0ull;
 
@@ -57,6 +57,8 @@ unsigned long long NowNs() {
   return static_cast<unsigned long long>(now.tv_sec) * 1'000'000'000u +
          static_cast<unsigned long long>(now.tv_nsec);
 }
+
+double NowUs() { return static_cast<double>(NowNs()) / 1e3; }
 
 // What was given for a rank, or for all.
 unsigned long long Value(const char* name, int rank, unsigned long long otherwise) {
@@ -74,6 +76,13 @@ unsigned long long Value(const char* name, int rank, unsigned long long otherwis
     if (strncmp(given, own, strlen(own)) == 0) value = strtoull(given + strlen(own), nullptr, 10);
   }
   return value;
+}
+
+// What of the time between the events around a collective is none of it, by the simulated GPU.
+double PauseUs(const char* name) {
+  const std::string variable = std::string("GPUFENCE_SIM_") + name;
+  const char* ns = getenv(variable.c_str());
+  return ns != nullptr ? strtod(ns, nullptr) / 1e3 : 0;
 }
 
 struct Rank {
@@ -100,7 +109,7 @@ class Runner {
         waits_(Value("waits", number, 0) != 0),
         kernels_(Value("kernels", number, 10)),
         compute_ns_(Value("compute", number, 100) * kUs),
-        length_ns_(Value("length", number, 200) * kUs + kGapNs),
+        length_ns_(Value("length", number, 200) * kUs),
         host_ns_(Value("host", number, 5) * kUs),
         is_graph_(Value("graph", number, 0) != 0) {
     CUmodule module = nullptr;
@@ -132,8 +141,10 @@ class Runner {
     MUST(cuCtxSynchronize());
     const auto took_us = static_cast<double>(NowNs() - begin_ns) / 1e3;
     double busy_us = static_cast<double>((steps + plain) * kernels_ * compute_ns_) / 1e3;
+    const double pauses_us =
+        PauseUs("EVENT_GAP_NS") + PauseUs("LAUNCH_GAP_NS") + PauseUs("EVENT_NS");
     for (size_t i = 0; i + 1 < marks_.size(); i += 2) {
-      busy_us += ElapsedUs(marks_[i], marks_[i + 1]) - static_cast<double>(kGapNs) / 1e3;
+      busy_us += ElapsedUs(marks_[i], marks_[i + 1]) - pauses_us;
     }
     rank->us = took_us;
     rank->share = 100 * busy_us / took_us;
@@ -141,12 +152,7 @@ class Runner {
   }
 
  private:
-  // A virtual microsecond a call: to read the clock until then would be a change of threads for
-  // each 25 ns of it, which was most of what a run cost.
-  void Spend() const {
-    const unsigned long long until_ns = NowNs() + host_ns_;
-    while (NowNs() < until_ns) sched_yield();
-  }
+  void Spend() const { BusyUntil(NowUs, NowUs() + static_cast<double>(host_ns_) / 1e3); }
 
   void Enqueue(CUfunction function, void** params, CUstream stream) const {
     MUST(cuLaunchKernel(function, kWholeGpu, 1, 1, 1, 1, 1, 0, stream, params, nullptr));
@@ -155,7 +161,7 @@ class Runner {
 
   void Compute() {
     for (unsigned long long i = 0; i < kernels_; ++i) {
-      MUST(gpu_.Spin(stream_, compute_ns_ + kGapNs, kWholeGpu));
+      MUST(gpu_.Spin(stream_, compute_ns_, kWholeGpu));
       Spend();
     }
   }

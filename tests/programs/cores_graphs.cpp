@@ -1,14 +1,12 @@
-// Launches one graph after the other and says how busy its kernels kept the GPU: of graphs of every
-// shape, the pauses in which a GPU would run none of them. Only where time is virtual: there a
-// kernel holds the simulated GPU through the pause behind it.
+// Launches one graph after the other and says how busy its kernels kept the GPU.
 // link: cuda
 //
-//   cores_graphs SHAPE MS FIRST_GAP_NS STEP_GAP_NS [waits]
+//   cores_graphs SHAPE MS [waits]
 //
 // waits: for each graph's end before the next one is launched.
 //
-// Prints {"share": percent from one held launch to the last one}, where a launch pauses once for
-// FIRST_GAP_NS and once for STEP_GAP_NS between two steps, as many as the shape says.
+// Prints {"share": percent from one held launch to the last one, "kernels": one after the other,
+// "steps": as many as the limiter knows of}.
 #include <time.h>
 
 #include <utility>
@@ -289,11 +287,6 @@ void Launch(const Shape& shape, CUstream stream) {
   MUST(cuGraphLaunch(shape.executable, stream));
 }
 
-void SpendUntil(double us) {
-  while (NowUs() < us) {
-  }
-}
-
 // Launches for so long. The first time and the last time that it was held, of all behind a quarter.
 std::pair<Paid, Paid> Run(const Shape& shape, double run_us, bool waits) {
   CUstream stream = NewStream();
@@ -312,7 +305,7 @@ std::pair<Paid, Paid> Run(const Shape& shape, double run_us, bool waits) {
     if (waits) {
       MUST(cuStreamSynchronize(stream));
     } else {
-      SpendUntil(went_us + kLaunchUs);
+      BusyUntil(NowUs, went_us + kLaunchUs);
     }
   }
   MUST(cuStreamSynchronize(stream));
@@ -322,7 +315,7 @@ std::pair<Paid, Paid> Run(const Shape& shape, double run_us, bool waits) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 5 && (argc != 6 || strcmp(argv[5], "waits") != 0)) return 2;
+  if (argc != 3 && (argc != 4 || strcmp(argv[3], "waits") != 0)) return 2;
   const Gpu gpu;
   Shape shape(gpu);
   bool is_known = false;
@@ -333,11 +326,12 @@ int main(int argc, char** argv) {
   }
   if (!is_known) return 3;
   if (shape.executable == nullptr) shape.executable = Instantiated(shape.graph);
-  const double gaps_ns = strtod(argv[3], nullptr) + (shape.steps - 1) * strtod(argv[4], nullptr);
-  const double busy_ns = static_cast<double>(shape.kernels * kKernelNs + shape.more_ns) - gaps_ns;
+  const auto busy_ns = static_cast<double>(shape.kernels * kKernelNs + shape.more_ns);
 
-  const auto [first, last] = Run(shape, strtod(argv[2], nullptr) * 1e3, argc == 6);
+  const auto [first, last] = Run(shape, strtod(argv[2], nullptr) * 1e3, argc == 4);
   Facts facts;
   facts.Say("share", (last.launches - first.launches) * busy_ns / 10 / (last.at_us - first.at_us));
+  facts.Say("kernels", shape.kernels);
+  facts.Say("steps", shape.steps);
   return 0;
 }

@@ -3,13 +3,12 @@
 // link: cuda
 // flags: -pthread
 //
-//   cores_replay FILE MS GAP_NS
+//   cores_replay FILE MS
 //
 // FILE: lines "HOST_NS NS KIND", one step; KIND is k for a kernel, m for a memset or a copy. It
 // goes on for MS, the first quarter of which does not count, and prints {"share": percent of the
 // rest during which kernels ran, "whole": percent until the last wait was over, "least", "most": of
-// a single second}. A kernel holds the simulated GPU for GAP_NS longer than it runs. Only where
-// time is virtual.
+// a single second}.
 #include <time.h>
 
 #include <algorithm>
@@ -30,6 +29,8 @@ unsigned long long NowNs() {
   return static_cast<unsigned long long>(now.tv_sec) * 1'000'000'000u +
          static_cast<unsigned long long>(now.tv_nsec);
 }
+
+double NowUs() { return static_cast<double>(NowNs()) / 1e3; }
 
 struct Launch {
   unsigned long long host_ns;
@@ -71,10 +72,9 @@ double Percent(const std::vector<Done>& done, unsigned long long from_ns,
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 4) return 2;
+  if (argc != 3) return 2;
   const std::vector<Launch> step = Read(argv[1]);
   const unsigned long long run_ns = strtoull(argv[2], nullptr, 10) * kMs;
-  const unsigned long long gap_ns = strtoull(argv[3], nullptr, 10);
   const Gpu gpu;
   Work work = {gpu, 0, nullptr};
   CUdeviceptr memory = 0;
@@ -87,14 +87,12 @@ int main(int argc, char** argv) {
   while (NowNs() < begin_ns + run_ns) {
     for (int i = 0; i < kStepsAtOnce; ++i) {
       for (const Launch& launch : step) {
-        const unsigned long long until_ns = NowNs() + launch.host_ns;
-        while (NowNs() < until_ns) {
-        }
+        BusyUntil(NowUs, NowUs() + static_cast<double>(launch.host_ns) / 1e3);
         if (launch.kind == 'm') {
           MUST(cuMemsetD8Async(memory, 0, kBytes, nullptr));
           continue;
         }
-        work.ns = launch.ns + gap_ns;
+        work.ns = launch.ns;
         MUST(Kernel(work, nullptr));
         busy_ns += launch.ns;
         done.push_back({NowNs(), busy_ns});

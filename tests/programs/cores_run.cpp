@@ -3,7 +3,7 @@
 // link: cuda
 // flags: -pthread
 //
-//   cores_run WAY MANNER KERNEL_US MS [GAP_NS LAUNCH_NS]
+//   cores_run WAY MANNER KERNEL_US MS [LAUNCH_NS]
 //
 // Ways: the driver's functions (cores_ways.h). Manners: steady, two (streams), many (streams),
 // legacy (stream), per_thread (stream), contexts (two, in turn), devices (two, in turn), sync
@@ -16,8 +16,7 @@
 //
 // Prints {"share": percent, "least", "most": of a single second, "longest_us": that a launch took,
 // "launches": n, "us": elapsed}.
-// Where time is virtual, a GPU that pauses for GAP_NS between two kernels and a launch that takes
-// LAUNCH_NS can be told: then a kernel holds the simulated GPU for so much longer than it runs.
+// Behind each launch the host is busy for LAUNCH_NS.
 #include <time.h>
 #include <unistd.h>
 
@@ -33,7 +32,6 @@ namespace {
 constexpr double kSecondUs = 1e6;
 constexpr unsigned long long kMoreThanABurstNs = 50 * kMs;
 constexpr double kHeldUs = 500;
-constexpr unsigned long long kQueuedGapNs = 1'700;  // behind a kernel whose next one is queued
 constexpr size_t kMany = 32;
 constexpr unsigned kBatch = 4;
 constexpr unsigned kManyBlocks = 65'536;
@@ -44,11 +42,6 @@ double NowUs() {
   timespec now = {};
   clock_gettime(CLOCK_MONOTONIC, &now);
   return static_cast<double>(now.tv_sec) * 1e6 + static_cast<double>(now.tv_nsec) / 1e3;
-}
-
-void SpendUntil(double us) {
-  while (NowUs() < us) {
-  }
 }
 
 // One GPU, or one context of it, with streams of its own.
@@ -65,7 +58,6 @@ struct Run {
   const Way* way;
   const char* manner;
   unsigned long long kernel_ns;
-  unsigned long long gap_ns;
   double launch_us;
   double hastens_us;  // from then on a launch takes no time, or half of it
   std::vector<Place*> places;
@@ -99,7 +91,7 @@ struct Run {
     CUstream stream = Stream(place);
     const unsigned long long ns = kernel_ns * Times();
     const bool hurries = Is("hastens") && launched_us >= hastens_us;
-    place.work.ns = ns + (!hurries ? gap_ns : std::min(gap_ns, kQueuedGapNs));
+    place.work.ns = ns;
     const double begin_us = NowUs();
     MUST(way->launch(place.work, stream));
     launched_us = NowUs();
@@ -108,7 +100,7 @@ struct Run {
     ++launches;
     busy_ns += ns;
     const double spent_us = Is("quickens") && launched_us >= hastens_us ? launch_us / 2 : launch_us;
-    if (launch_us != 0 && !hurries) SpendUntil(launched_us + spent_us);
+    if (launch_us != 0 && !hurries) BusyUntil(NowUs, launched_us + spent_us);
     Between(stream);
   }
 
@@ -140,7 +132,7 @@ void Open(Run* run) {
   for (size_t i = 0; i < places; ++i) {
     const size_t streams = run->Is("many") ? kMany : run->Is("two") ? 2 : 1;
     Place* place = new Place(run->Is("devices") ? static_cast<int>(i) : 0, streams);
-    place->work.ns = run->kernel_ns + run->gap_ns;
+    place->work.ns = run->kernel_ns;
     if (run->Is("wide")) place->work.blocks = kManyBlocks;
     if (run->way->prepare != nullptr) run->way->prepare(&place->work);
     run->places.push_back(place);
@@ -195,15 +187,11 @@ void TellSeconds(const Run& run, double share_of_launch, Facts* facts) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 5 && argc != 7) return 2;
+  if (argc != 5 && argc != 6) return 2;
   const unsigned long long kernel_ns = strtoull(argv[3], nullptr, 10) * kUs;
-  Run run = {WayOf(argv[1]), argv[2], kernel_ns, 0, 0, 1e300, {}, 0,
-             nullptr,        {},      0,         0, 0, 0,     0,  {}};
+  Run run = {WayOf(argv[1]), argv[2], kernel_ns, 0, 1e300, {}, 0, nullptr, {}, 0, 0, 0, 0, 0, {}};
   if (run.way == nullptr) return 3;
-  if (argc == 7) {
-    run.gap_ns = strtoull(argv[5], nullptr, 10);
-    run.launch_us = strtod(argv[6], nullptr) / 1e3;
-  }
+  if (argc == 6) run.launch_us = strtod(argv[5], nullptr) / 1e3;
   Open(&run);
 
   const double begin_us = NowUs();

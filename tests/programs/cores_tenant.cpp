@@ -26,10 +26,6 @@ using namespace timing;
 
 namespace {
 
-constexpr unsigned long long kGapNs = 1'700;  // between two kernels
-constexpr unsigned long long kStepGapNs = 950;
-constexpr unsigned long long kWaitedGapNs = 460;
-
 struct Options {
   double ms, kernel_us, launch_us;
   unsigned kernels;
@@ -177,7 +173,6 @@ class Tenant {
     MUST(cuGraphCreate(&graph, 0));
     for (unsigned long long ns : lengths_ns_) {
       CUgraphNode node = nullptr;
-      ns += kStepGapNs;
       void* params[] = {&ns};
       const CUDA_KERNEL_NODE_PARAMS_v2 kernel = NodeOf(gpu_, params);
       MUST(cuGraphAddKernelNode_v2(&node, graph, &before, before == nullptr ? 0 : 1, &kernel));
@@ -192,10 +187,9 @@ class Tenant {
       MUST(cuGraphLaunch(work_.graph, stream_));
       return;
     }
-    for (size_t i = 0; i < lengths_ns_.size(); ++i) {
+    for (unsigned long long ns : lengths_ns_) {
       if (options_.launch_us != 0) SleepUntil(NowUs() + options_.launch_us);
-      const bool is_queued = i != 0 && lengths_ns_[i - 1] > options_.launch_us * 1e3;
-      work_.ns = lengths_ns_[i] + (is_queued || options_.ahead != 0 ? kGapNs : kWaitedGapNs);
+      work_.ns = ns;
       MUST(Kernel(work_, stream_));
     }
   }

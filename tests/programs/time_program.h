@@ -2,6 +2,7 @@
 // facts printed as one JSON object.
 #pragma once
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,8 +23,9 @@ inline constexpr char kKernels[] =
 inline constexpr unsigned long long kUs = 1'000;
 inline constexpr unsigned long long kMs = 1'000'000;
 
-// Blocks: no two such kernels can run side by side, and few enough that nothing more is deducted.
-inline constexpr unsigned kWholeGpu = 10'000;
+// Blocks: no two such kernels can run side by side, on the largest simulated GPU either, and few
+// enough that next to no pause is in front of them.
+inline constexpr unsigned kWholeGpu = 1'024;
 
 // Ends the program when a call that the test depends on fails.
 inline void Must(CUresult result, const char* what) {
@@ -74,6 +76,14 @@ struct Gpu {
     return cuLaunchKernel(spin, blocks, 1, 1, 1, 1, 1, 0, stream, params, nullptr);
   }
 };
+
+// The host is busy until then, by microseconds of a clock. Where time is virtual, to read the clock
+// is a change of threads for each 25 ns: all but the last microsecond passes at a call for each.
+inline void BusyUntil(double (*now_us)(), double until_us) {
+  for (double at_us = now_us(); at_us < until_us; at_us = now_us()) {
+    if (until_us - at_us > 1) sched_yield();
+  }
+}
 
 inline CUstream NewStream(unsigned flags = CU_STREAM_NON_BLOCKING) {
   CUstream stream = nullptr;

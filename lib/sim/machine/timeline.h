@@ -5,6 +5,7 @@
 // Must not know: streams, kernels, CUDA.
 #pragma once
 
+#include <sched.h>
 #include <stdint.h>
 #include <time.h>
 
@@ -47,6 +48,15 @@ inline uint64_t MonotonicNs() {
   timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(now.tv_nsec);
+}
+
+// Passes so much of the calling thread's real time. All but the last microsecond it may be put
+// aside meanwhile: where tests make time virtual, that is far cheaper than reading the clock.
+inline void BeBusy(uint64_t ns) {
+  const uint64_t until_ns = MonotonicNs() + ns;
+  for (uint64_t now_ns = MonotonicNs(); now_ns < until_ns; now_ns = MonotonicNs()) {
+    if (until_ns - now_ns > 1'000) sched_yield();
+  }
 }
 
 // Real nanoseconds to simulated ones and back. Both round down; the products pass 64 bits.

@@ -175,6 +175,7 @@ CUresult Update(Executable* executable, CUgraph handle, CUgraphExecUpdateResultI
 }
 
 CUresult Launch(bool per_thread, CUgraphExec handle, CUstream stream_handle) {
+  launch::SpendOnLaunch();
   TimelineLock lock;
   Executable* executable = executables.Find(handle);
   if (executable == nullptr) return CUDA_ERROR_INVALID_VALUE;

@@ -20,9 +20,17 @@ Work* PointBefore(TimelineLock& lock, const Node& node, Work* head) {
 }
 
 // A node that depends on none of its graph is behind `head` as the graph is.
+Pause PauseBefore(const Node& node, const Behind& head) {
+  if (node.before.empty()) return head.pause;
+  for (const CUgraphEdgeData& edge : node.edges) {
+    if (edge.type != CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC) return Pause::kStep;
+  }
+  return Pause::kNone;
+}
+
 CUresult PerformNode(TimelineLock& lock, Node* node, const Behind& head) {
   Work* before = PointBefore(lock, *node, head.work);
-  const Behind behind = {before, head.priority, head.is_step || !node->before.empty()};
+  const Behind behind = {before, head.priority, PauseBefore(*node, head)};
   if (before == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   if (node->disabled) {
     node->done = before;
@@ -66,7 +74,7 @@ Work* PerformNodes(TimelineLock& lock, uint64_t handle, const Behind& behind, CU
     return nullptr;
   }
   Work* head = Join(lock, &behind.work, 1);
-  const Behind at_head = {head, behind.priority, behind.is_step};
+  const Behind at_head = {head, behind.priority, behind.pause};
   Vec<Work*> ends{};
   ends.Push(head);
   *result = head != nullptr ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;

@@ -6,6 +6,7 @@
 
 #include "cuda/devices/context_state.h"
 #include "machine/config.h"
+#include "machine/timeline.h"
 
 namespace sim::launch {
 
@@ -115,6 +116,11 @@ uint64_t DurationNs(const char* name, const uint8_t* parameters, uint32_t parame
   if (named_ns != 0) return named_ns;
   const Config* config = GetConfig();
   return config != nullptr ? config->kernel_ns : 1;
+}
+
+void SpendOnLaunch() {
+  const Config* config = GetConfig();
+  if (config != nullptr && config->launch_ns != 0) BeBusy(config->launch_ns);
 }
 
 uint64_t PacesOf(const module::Function& function, const uint8_t* parameters,

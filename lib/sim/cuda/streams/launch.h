@@ -47,6 +47,9 @@ CUresult Prepare(const Request& request, ParameterRoom* room, Operation* operati
 // that runs and by an executable graph as it is made or changed; by no launch that is captured.
 CUresult Provide(const Operation& operation);
 
+// The host's part of a launch, by the calling thread's own clock.
+void SpendOnLaunch();
+
 // Blocks of a kernel that one SM holds at a time.
 uint32_t BlocksPerSm(const module::Function& function, uint32_t threads, size_t dynamic_bytes);
 

@@ -13,17 +13,8 @@ namespace {
 using launch::ParameterRoom;
 using launch::Request;
 
-// The host's part of a launch, by the calling thread's own clock.
-void SpendOnLaunch() {
-  const Config* config = GetConfig();
-  if (config == nullptr || config->launch_ns == 0) return;
-  const uint64_t until_ns = MonotonicNs() + config->launch_ns;
-  while (MonotonicNs() < until_ns) {
-  }
-}
-
 CUresult Enter(bool per_thread, const Request& request, CUstream stream) {
-  SpendOnLaunch();
+  launch::SpendOnLaunch();
   TimelineLock lock;
   stream::Stream* into = nullptr;
   CUresult result = stream::Resolve(stream, per_thread, &into);

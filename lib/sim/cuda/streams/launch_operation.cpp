@@ -84,14 +84,16 @@ Work* MakeKernel(const Operation& operation) {
 }
 
 // What passes in front of a kernel or a fill.
-void SetPauses(Work* work, const Operation& operation, bool is_step) {
+void SetPauses(Work* work, const Operation& operation, Pause pause) {
   const Config& config = *GetConfig();
   uint64_t wide_ns = 0;
   if (operation.type == CU_GRAPH_NODE_TYPE_KERNEL) {
     const uint64_t blocks = BlocksOf(operation.kernel);
     wide_ns = config.wide_gap_ns * (blocks < kWideBlocks ? blocks : kWideBlocks) / kWideBlocks;
   }
-  work->gap_ns = (is_step ? config.step_gap_ns : config.launch_gap_ns) + wide_ns;
+  if (pause != Pause::kNone) {
+    work->gap_ns = (pause == Pause::kStep ? config.step_gap_ns : config.launch_gap_ns) + wide_ns;
+  }
   work->lag_ns = config.start_ns + wide_ns;
 }
 
@@ -243,7 +245,7 @@ Work* Perform(TimelineLock& lock, const Operation& operation, const Behind& behi
   // Pointers that the operation owns stay the caller's: work outlives no launch argument.
   static_cast<OperationWork*>(work)->operation = operation;
   work->priority = static_cast<int8_t>(behind.priority);
-  if (work->engine == Engine::kCompute) SetPauses(work, operation, behind.is_step);
+  if (work->engine == Engine::kCompute) SetPauses(work, operation, behind.pause);
   Scheduler::After(work, behind.work);
   if (operation.type == CU_GRAPH_NODE_TYPE_WAIT_EVENT) event::Await(lock, work, operation.event);
   lock.Submit(work);

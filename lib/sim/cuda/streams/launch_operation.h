@@ -68,11 +68,15 @@ Operation MakeOperation(CUgraphNodeType type, const context::Context& context);
 bool CloneOperation(const Operation& from, Operation* to);
 void DisposeOperation(Operation* operation);
 
+// What lies between an operation and what it is behind: the pause in a stream, the one between two
+// nodes of a graph, or none, since it begins before the other has ended.
+enum class Pause : uint8_t { kLaunch, kStep, kNone };
+
 // What an operation is put behind. Null: behind nothing.
 struct Behind {
   Work* work;
-  int priority;          // the stream's
-  bool is_step = false;  // it follows another node of its graph
+  int priority;  // the stream's
+  Pause pause = Pause::kLaunch;
 };
 
 // Submits the operation behind others and returns its last piece of work,

@@ -183,10 +183,9 @@ void TimelineLock::SpinUntil(Work* work) {
 void TimelineLock::WakeLate() {
   const Config* config = GetConfig();
   if (config == nullptr || config->wake_ns == 0) return;
-  const uint64_t until_ns = MonotonicNs() + NextDraw() % config->wake_ns;
+  const uint64_t late_ns = NextDraw() % config->wake_ns;
   Let();
-  while (MonotonicNs() < until_ns) {
-  }
+  BeBusy(late_ns);
   Acquire();
 }
 

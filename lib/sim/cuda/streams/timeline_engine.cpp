@@ -21,10 +21,9 @@ uint64_t Later(uint64_t left_ns, uint64_t right_ns) {
   return left_ns > right_ns ? left_ns : right_ns;
 }
 
-// From when on the pause of a kernel behind this work counts; a point in time hands on what it is
-// behind itself.
+// From when on the pause of a kernel behind this work counts.
 uint64_t LeftGpuNs(const Work& work) {
-  return work.engine == Engine::kNone ? work.behind_ns : work.end_ns + work.trail_ns;
+  return work.hands_on ? work.behind_ns : work.end_ns + work.trail_ns;
 }
 
 // How long a kernel that waits for nothing any more pauses.
@@ -66,7 +65,10 @@ void Scheduler::Submit(Work* work) {
   // What it will be if its turn comes while others run; more is told when that is known.
   if (work->engine == Engine::kCompute) work->pause_ns = work->gap_ns;
   // An event takes time only behind other work.
-  if (work->engine == Engine::kRecord && work->waits_for == 0) work->duration_ns = 0;
+  if (work->engine == Engine::kRecord && work->waits_for == 0) {
+    work->duration_ns = 0;
+    work->hands_on = true;
+  }
   if (IsComputing(*work)) devices_[work->device_index].Announce(*work);
   if (work->engine == Engine::kHost) ++hosts_pending_;
   if (work->writes_late) ++writes_pending_;

@@ -144,6 +144,7 @@ T* NewWork(Engine engine, int device_index, uint64_t duration_ns) {
   work->device_index = static_cast<uint8_t>(device_index);
   work->duration_ns = duration_ns;
   work->references = 1;
+  work->hands_on = engine == Engine::kNone;
   return work;
 }
 

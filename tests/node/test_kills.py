@@ -132,7 +132,7 @@ class Story:
             self.agent = None
             return False
         self.wrong += book.overbooked(
-            self.agent.gpus, self.agent.grants.values(), self.agent.config.slots
+            self.agent.gpus, self.agent.grants.held.values(), self.agent.config.slots
         )
         return True
 
@@ -243,7 +243,7 @@ def test_units_that_must_be_among_the_preferred_ones_are(tmp_path: Path) -> None
 
     assert found == ["g1", "g5", "g9"]
     # Who has it goes on: an init container hands its units on to the pod's containers.
-    assert "ns/third/main" in {grant.owner for grant in story.agent.grants.values()}
+    assert "ns/third/main" in {grant.owner for grant in story.agent.grants.held.values()}
 
 
 def test_agents_that_are_killed_at_random_moments_give_nothing_out_twice(node: Node) -> None:

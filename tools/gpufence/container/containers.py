@@ -52,6 +52,11 @@ def places(given: str | None) -> tuple[Path, ...]:
     return folders(core_environment(), given)
 
 
+def of_agent(folder: str) -> list[Path]:
+    """Where containers of `gpufence node serve` keep their ledgers, each apart from the others."""
+    return sorted(Path(folder).glob("containers/*/state"))
+
+
 def find(given: str | None) -> list[Container]:
     """Every container, by name.
 

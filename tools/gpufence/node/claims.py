@@ -1,25 +1,24 @@
 """What a DRA agent does for each claim: prepares it once, and takes it back.
 
 The scheduler has chosen; the agent checks that nothing is given out twice all the same, since only
-it knows what it has prepared. Owns the checkpoint of claims; must not know gRPC.
+it knows what it has prepared. Must not know gRPC, nor how a grant is kept.
 """
 
 from __future__ import annotations
 
 import re
-import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from gpufence.errors import ToolError, one_line
+from gpufence.errors import ToolError
 
-from . import book, checkpoint, slices
+from . import book, slices
 from .book import Grant
 from .boxes import Boxes
 from .gpus import Gpu
+from .grants import Grants
 from .slices import Share
 
 CHECKPOINT = "claims.json"
@@ -34,8 +33,11 @@ class Claims:
     gpus: tuple[Gpu, ...]
     boxes: Boxes
     fetch: Callable[[str, str], dict[str, Any] | None]
-    grants: dict[str, Grant] = field(default_factory=dict)
+    grants: Grants = field(init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self.grants = Grants(self.boxes, CHECKPOINT)
 
     def open(self) -> None:
         """Read the checkpoint, and remove what an agent that was killed left behind.
@@ -43,11 +45,7 @@ class Claims:
         Raises:
             ToolError: exit 1, when it is damaged or does not fit this node's GPUs.
         """
-        self.grants = checkpoint.read(self._path)
-        if why := book.misfit(self.gpus, self.grants.values(), _MOST_CLAIMS):
-            raise checkpoint.refused(self._path, why)
-        for key in sorted(self.boxes.keys() - set(self.grants)):
-            self.boxes.empty(key)
+        self.grants.open(lambda held: book.misfit(self.gpus, held, _MOST_CLAIMS))
 
     def prepare(self, namespace: str, name: str, uid: str) -> list[tuple[Share, str]]:
         """Have a claim's files in place: its shares, each with its CDI device.
@@ -69,10 +67,9 @@ class Claims:
                 )
             shares = slices.shares_of(found, uid)
             grant = self._grant(key, owner, shares)
-            if self.grants.get(key) != grant:
-                self._keep({**self.grants, key: grant})
+            if self.grants.held.get(key) != grant:
+                self.grants.add(grant)
                 self.boxes.empty(key)
-                _tell(f"{owner} has {grant.memory_bytes >> 20} MiB of {', '.join(grant.gpus)}")
             self.boxes.fill(grant)
             return [(share, self.boxes.device(key)) for share in shares]
 
@@ -80,10 +77,10 @@ class Claims:
         """Take a claim's files back; one that nobody prepared is taken back, too."""
         key = _key(uid)
         with self._lock:
-            if key in self.grants:
-                _tell(f"{self.grants[key].owner} is over")
-                self._keep({k: grant for k, grant in self.grants.items() if k != key})
-            self.boxes.empty(key)
+            if key in self.grants.held:
+                self.grants.end([key])
+            else:
+                self.boxes.empty(key)
 
     def _grant(self, key: str, owner: str, shares: tuple[Share, ...]) -> Grant:
         by_device = {slices.device_of(gpu): gpu for gpu in self.gpus}
@@ -108,15 +105,7 @@ class Claims:
         return made
 
     def _others(self, key: str) -> list[Grant]:
-        return [grant for k, grant in self.grants.items() if k != key]
-
-    def _keep(self, grants: dict[str, Grant]) -> None:
-        checkpoint.write(self._path, grants.values())
-        self.grants = grants
-
-    @property
-    def _path(self) -> Path:
-        return self.boxes.folder / CHECKPOINT
+        return [grant for k, grant in self.grants.held.items() if k != key]
 
 
 def _key(uid: str) -> str:
@@ -126,7 +115,3 @@ def _key(uid: str) -> str:
             what=f"claim '{uid[:80]}' refused", why="that is no UID", fix="Make the claim anew"
         )
     return f"claim-{uid}"
-
-
-def _tell(text: str) -> None:
-    print(f"gpufence: {one_line(text)}", file=sys.stderr, flush=True)

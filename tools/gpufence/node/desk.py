@@ -2,25 +2,24 @@
 
 A device plugin is asked about one resource at a time and never told for whom. So nothing is decided
 when units are given out (`allocated`), and everything when the container starts (`start`): then the
-kubelet lists it with all of its units. Owns the checkpoint and its order with the files; must not
-know gRPC.
+kubelet lists it with all of its units. Owns whose units are whose; must not know gRPC, nor how a
+grant is kept.
 """
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from gpufence.errors import ExitCode, ToolError, one_line
+from gpufence.errors import ExitCode, ToolError
 
-from . import book, checkpoint
+from . import book
 from .book import Grant, Units, Wanted
 from .boxes import Boxes
 from .config import Config
 from .gpus import Gpu
+from .grants import Grants
 
 CHECKPOINT = "grants.json"
 # The kubelet takes messages of 4 MiB. A unit is its name, "Healthy", and three tags with lengths.
@@ -50,8 +49,11 @@ class Desk:
     boxes: Boxes
     listing: Callable[[], Sequence[Listed]]
     settled: Callable[[], bool]
-    grants: dict[str, Grant] = field(default_factory=dict)
+    grants: Grants = field(init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self.grants = Grants(self.boxes, CHECKPOINT)
 
     def open(self) -> None:
         """Read the checkpoint, and remove what an agent that was killed left behind.
@@ -59,12 +61,8 @@ class Desk:
         Raises:
             ToolError: exit 1, when it is damaged or does not fit this node's GPUs.
         """
-        self.grants = checkpoint.read(self._path)
         kinds, slots = self.kinds.values(), self.config.slots
-        if why := book.misfit(self.gpus, self.grants.values(), slots, kinds):
-            raise checkpoint.refused(self._path, why)
-        for key in sorted(self.boxes.keys() - set(self.grants)):
-            self.boxes.empty(key)
+        self.grants.open(lambda held: book.misfit(self.gpus, held, slots, kinds))
 
     @property
     def kinds(self) -> dict[str, str]:
@@ -119,7 +117,7 @@ class Desk:
         """
         free = set(available) - set(must)
         with self._lock:
-            self._end(book.ended_by(self.grants.values(), {self.kinds[kind]: tuple(free)}))
+            self._end({self.kinds[kind]: tuple(free)})
         rest = sorted(free, key=_number)
         return [*must, *rest][:size]
 
@@ -133,7 +131,7 @@ class Desk:
         if not taken or not all(self._is_unit(kind, name) for name in taken):
             raise _unknown(kind, taken)
         with self._lock:
-            self._end(book.ended_by(self.grants.values(), {self.kinds[kind]: taken}))
+            self._end({self.kinds[kind]: taken})
             if kind != self.primary:
                 return ""
             key = taken[0]
@@ -151,7 +149,7 @@ class Desk:
         with self._lock:
             # What was given out anew has no grant any more (`allocated`): it is its own.
             name = self.kinds[kind]
-            held = (grant for grant in self.grants.values() if grant.units.get(name) == asked)
+            held = (grant for grant in self.grants.held.values() if grant.units.get(name) == asked)
             known = next(held, None) or self._place(kind, asked)
             self.boxes.fill(known)
             return known
@@ -172,21 +170,17 @@ class Desk:
         return self._grant(mine.units[primary][0], mine, listed)
 
     def _grant(self, key: str, mine: Listed, listed: Sequence[Listed]) -> Grant:
-        over = set(book.ended_by(self.grants.values(), mine.units))
+        held = self.grants.held
+        over = set(book.ended_by(held.values(), mine.units))
         if self.settled():
             name = self.kinds[self.primary]
             there = {(e.owner, e.units[name][0]) for e in listed if name in e.units}
-            over |= {k for k, grant in self.grants.items() if (grant.owner, k) not in there}
-        others = {k: grant for k, grant in self.grants.items() if k not in over}
+            over |= {k for k, grant in held.items() if (grant.owner, k) not in there}
+        others = [grant for k, grant in held.items() if k not in over]
         wanted = self._wanted(mine)
-        gpus, memory = book.place(
-            self.gpus, others.values(), wanted, self.config.policy, self.config.slots
-        )
+        gpus, memory = book.place(self.gpus, others, wanted, self.config.policy, self.config.slots)
         made = Grant(key, mine.owner, mine.units, gpus, memory, wanted.cores)
-        self._keep({**others, key: made})
-        for each in sorted(over - {key}):
-            self.boxes.empty(each)
-        _tell(f"{made.owner} has {made.memory_bytes >> 20} MiB of {', '.join(gpus)}")
+        self.grants.add(made, instead_of=over)
         return made
 
     def _wanted(self, mine: Listed) -> Wanted:
@@ -199,24 +193,9 @@ class Desk:
             cores=cores or self.config.default_cores,
         )
 
-    def _end(self, keys: Iterable[str]) -> None:
-        """Forget grants and remove their files; the checkpoint first."""
-        over = sorted(set(keys))
-        if not over:
-            return
-        for key in over:
-            _tell(f"{self.grants[key].owner} is over")
-        self._keep({key: grant for key, grant in self.grants.items() if key not in over})
-        for key in over:
-            self.boxes.empty(key)
-
-    def _keep(self, grants: dict[str, Grant]) -> None:
-        checkpoint.write(self._path, grants.values())
-        self.grants = grants
-
-    @property
-    def _path(self) -> Path:
-        return self.boxes.folder / CHECKPOINT
+    def _end(self, units: Units) -> None:
+        """Who had units that are free now, or another's, is over."""
+        self.grants.end(book.ended_by(self.grants.held.values(), units))
 
 
 def _number(unit: str) -> tuple[int, str]:
@@ -231,7 +210,3 @@ def _unknown(kind: str, names: Sequence[str]) -> ToolError:
         why=f"the kubelet lists no container with exactly these {len(names)}, {first} for one",
         fix="Delete the pod; if others fail, too, restart the kubelet",
     )
-
-
-def _tell(text: str) -> None:
-    print(f"gpufence: {one_line(text)}", file=sys.stderr, flush=True)

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -184,6 +185,47 @@ def test_metrics_count_them_and_name_each(world: World, tmp_path: Path) -> None:
     assert (tmp_path / "node.prom").read_text() == done.stdout
 
 
+def test_metrics_are_served_and_looked_at_anew_each_time(world: World) -> None:
+    words = (sys.executable, "-m", "gpufence", "node", "check", "--listen=127.0.0.1:0")
+    server = subprocess.Popen(
+        [*words, f"--folder={world.agent}", f"--state-dir={world.agent}"],
+        env={**world.environment, "PYTHONPATH": str(REPO / "tools")},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    world.running.append(server)
+    assert server.stderr
+    address = server.stderr.readline().split()[-1]
+
+    def read() -> str:
+        with urllib.request.urlopen(address, timeout=60) as answer:
+            return str(answer.read().decode())
+
+    quiet = read()
+    world.program("cuda 0", fenced=False)
+    loud = read()
+
+    assert 'gpufence_node_bypass_processes{reason="unfenced"} 0.0\n' in quiet
+    assert 'gpufence_node_bypass_processes{reason="unfenced"} 1.0\n' in loud
+    assert "gpufence_node_agent_running 0.0\n" in loud
+
+
+def test_a_library_that_was_replaced_is_counted(world: World, tmp_path: Path) -> None:
+    # As `gpufence install` replaces it: another file is renamed over the one that is mapped.
+    library = tmp_path / "libgpufence.so"
+    library.write_bytes((BUILD / "lib" / "libgpufence.so").read_bytes())
+    world.program("cuda 0", fenced=False, LD_PRELOAD=str(library), GPUFENCE_MEMORY_LIMIT="4g")
+    before = world.check("--metrics").stdout
+    (tmp_path / "new").write_bytes(library.read_bytes())
+    (tmp_path / "new").rename(library)
+
+    done = world.check("--metrics")
+
+    assert "gpufence_node_old_library_processes 0.0\n" in before
+    assert "gpufence_node_old_library_processes 1.0\n" in done.stdout
+    assert done.returncode == 0  # it is held to its limit all the same
+
+
 def test_a_command_that_is_allowed_is_not_named(world: World) -> None:
     world.program("cuda 0", fenced=False)
 
@@ -238,7 +280,7 @@ def test_who_is_seen_only_once_is_not_named(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(check, "Nvml", Nvml)
     chosen = {"tolerance": "1m", "state_dir": ["/nonexistent"], "folder": "/nonexistent"}
-    unset = dict.fromkeys(("allow", "textfile", "json", "metrics"))
+    unset = dict.fromkeys(("allow", "textfile", "json", "metrics", "listen"))
 
     status = check.run(Namespace(**chosen, **unset))
 

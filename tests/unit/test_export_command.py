@@ -99,6 +99,20 @@ def test_everything_is_told_in_base_units(tmp_path: Path) -> None:
     assert found["gpufence_memory_refusals"].type == "counter"
 
 
+def test_containers_of_a_nodes_agent_are_told_when_its_folder_is_named(tmp_path: Path) -> None:
+    ours, theirs = tmp_path / "usual", tmp_path / "agent" / "containers" / "g0" / "state"
+    ours.mkdir()
+    theirs.mkdir(parents=True)
+    with web(ours), web(theirs, "pod"):
+        without = told("--once", "--state-dir", ours)
+        found = told("--once", "--state-dir", ours, "--agent-dir", tmp_path / "agent")
+
+    def regions(told: dict[str, Metric]) -> list[str]:
+        return [labels["region"] for labels, _ in values(told["gpufence_memory_used_bytes"])]
+
+    assert (regions(without), regions(found)) == (["web"], ["pod", "web"])
+
+
 def test_an_empty_machine_is_told_as_one(tmp_path: Path) -> None:
     assert set(told("--state-dir", tmp_path)) == {"gpufence_unreadable_files"}
 

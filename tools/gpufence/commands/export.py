@@ -49,6 +49,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="where containers take turns; default: GPUFENCE_NODE_DIR, unless --state-dir is given",
     )
+    parser.add_argument(
+        "--agent-dir",
+        metavar="DIR",
+        help="also the containers of `gpufence node serve`: its folder, /var/lib/gpufence/node",
+    )
 
 
 def run(args: argparse.Namespace) -> ExitCode:

@@ -36,6 +36,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     form = check.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="one object, schema 1")
     form.add_argument("--metrics", action="store_true", help="metrics for Prometheus instead")
+    form.add_argument(
+        "--listen",
+        metavar="[ADDRESS]:PORT",
+        help="serve http://ADDRESS:PORT/metrics, looked at anew each time, until it is ended",
+    )
     check.add_argument(
         "--textfile", metavar="PATH", help="also replace this file of metrics, for node_exporter"
     )

@@ -81,6 +81,7 @@ def _watcher(args: argparse.Namespace) -> Watcher:
         args.all,
         nvml=gpus.Nvml.open(),
         node=args.node_dir,
+        agent=args.agent_dir,
     )
 
 

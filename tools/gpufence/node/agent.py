@@ -5,7 +5,6 @@ Owns sockets' places and the loop; must not know what is given out. Imported onl
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
 import sys
@@ -14,11 +13,11 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from gpufence.errors import ToolError, one_line
 
-from . import checkpoint, claims, desk, dra, messages, plugin, wire
+from . import agents, checkpoint, claims, desk, dra, messages, plugin, wire
 from .boxes import Boxes
 from .config import Config
 from .desk import Desk, Listed
@@ -89,7 +88,7 @@ def run(config: Config, library: str, preload: str) -> None:
     gpus = config.gpus if config.gpus is not None else of_machine()
     folder = Path(config.folder)
     folder.mkdir(parents=True, exist_ok=True)
-    with _only_one(folder):
+    with agents.only_one(folder):
         boxes = Boxes(
             folder=folder,
             cdi_dir=Path(config.cdi_dir),
@@ -135,21 +134,6 @@ def _desk(config: Config, gpus: tuple[Gpu, ...], boxes: Boxes, kubelet: Kubelet)
         config, gpus, boxes, lambda: kubelet.containers(made.kinds.values()), kubelet.settled
     )
     return made
-
-
-def _only_one(folder: Path) -> TextIO:
-    """Holds the folder's lock while it is open."""
-    file = (folder / "lock").open("a", encoding="utf-8")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        file.close()
-        raise ToolError(
-            what=f"'{folder}' refused",
-            why="another agent runs with it",
-            fix="End that one, or name another folder in the configuration",
-        ) from None
-    return file
 
 
 def _meet(here: Desk, kubelet: Kubelet, stopped: threading.Event) -> None:

@@ -25,7 +25,7 @@ class Seen:
     """A process on a GPU, by its number on this machine.
 
     `used_bytes` is NVML's figure, None where it has none; `fenced` is whether the library is
-    loaded, None where nobody may look.
+    loaded, None where nobody may look. `old`: what it has loaded was replaced or removed since.
     """
 
     pid: int
@@ -33,6 +33,7 @@ class Seen:
     command: str
     used_bytes: int | None
     fenced: bool | None
+    old: bool = False
 
 
 @dataclass(frozen=True, slots=True)

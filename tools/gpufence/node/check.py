@@ -1,4 +1,4 @@
-"""What `gpufence node check` does: asks NVML, the containers' files and /proc, and tells.
+"""What `gpufence node check` does: asks NVML, the containers' files and /proc, and tells or serves.
 
 Owns what is asked and how the answer looks; the verdict is bypass.py's.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,6 +24,7 @@ from gpufence.machine.gpus import Nvml
 from gpufence.machine.people import People
 from gpufence.state import region
 
+from . import agents, check_metrics
 from .bypass import Account, Bypass, Reason, Seen, judge
 
 # What is seen once may be a request that was granted between two of the questions.
@@ -35,7 +37,50 @@ def run(args: argparse.Namespace) -> ExitCode:
     Raises:
         ToolError: exit 1, 3 or 4, as the command documents.
     """
-    tolerance = _tolerance(args.tolerance)
+    checker = _Checker(args, _tolerance(args.tolerance))
+    if args.listen:
+        from gpufence.export import http_metrics
+
+        http_metrics.serve(args.listen, checker.metrics)
+    seen, found = checker.look()
+    unreadable = sorted({each.pid for each in seen if each.fenced is None})
+    _tell(args, checker.families(seen, found), found, unreadable)
+    return ExitCode.CHECK_FAILED if found else ExitCode.OK
+
+
+class _Checker:
+    """Looks whenever asked, one look at a time."""
+
+    def __init__(self, args: argparse.Namespace, tolerance: int) -> None:
+        self._nvml = _nvml()
+        self._args = args
+        self._tolerance = tolerance
+        self._turn = threading.Lock()
+
+    def look(self) -> tuple[tuple[Seen, ...], tuple[Bypass, ...]]:
+        """Every process on a GPU, and those of them that were found twice."""
+        # Containers come and go, and their folders with them: asked anew each time.
+        folders, allowed = _folders(self._args), frozenset(self._args.allow or ())
+        with self._turn:
+            seen, found = _look(self._nvml, folders, self._tolerance, allowed)
+            if found:
+                time.sleep(_AGAIN_SECONDS)
+                before = {(each.reason, each.seen.uuid, each.seen.pid) for each in found}
+                seen, again = _look(self._nvml, folders, self._tolerance, allowed)
+                found = tuple(e for e in again if (e.reason, e.seen.uuid, e.seen.pid) in before)
+        return seen, found
+
+    def families(self, seen: Sequence[Seen], found: Sequence[Bypass]) -> list[metrics.Family]:
+        """What a look found, as metrics."""
+        runs = agents.is_running(Path(self._args.folder))
+        return check_metrics.families(seen, found, runs)
+
+    def metrics(self) -> str:
+        """A look as Prometheus' text."""
+        return metrics.text(self.families(*self.look()))
+
+
+def _nvml() -> Nvml:
     nvml = Nvml.open()
     if nvml is None:
         raise ToolError(
@@ -44,17 +89,7 @@ def run(args: argparse.Namespace) -> ExitCode:
             fix="Run it where `nvidia-smi` works",
             status=ExitCode.NO_DRIVER,
         )
-    folders = _folders(args)
-    allowed = frozenset(args.allow or ())
-    seen, found = _look(nvml, folders, tolerance, allowed)
-    if found:
-        time.sleep(_AGAIN_SECONDS)
-        before = {(each.reason, each.seen.uuid, each.seen.pid) for each in found}
-        seen, again = _look(nvml, folders, tolerance, allowed)
-        found = tuple(e for e in again if (e.reason, e.seen.uuid, e.seen.pid) in before)
-    unreadable = sorted({each.pid for each in seen if each.fenced is None})
-    _tell(args, found, unreadable)
-    return ExitCode.CHECK_FAILED if found else ExitCode.OK
+    return nvml
 
 
 def _tolerance(text: str) -> int:
@@ -76,8 +111,7 @@ def _tolerance(text: str) -> int:
 def _folders(args: argparse.Namespace) -> tuple[Path, ...]:
     """Where containers keep their ledgers: the agent's, and the usual or the given ones."""
     given = [Path(each) for each in args.state_dir or ()] or containers.places(None)
-    own = sorted(Path(args.folder).glob("containers/*/state"))
-    return tuple(dict.fromkeys([*own, *given]))
+    return tuple(dict.fromkeys([*containers.of_agent(args.folder), *given]))
 
 
 def _look(
@@ -101,7 +135,7 @@ def _seen(pid: int, uuid: str, used_bytes: int | None) -> Seen:
         return Seen(pid, uuid, command, used_bytes, False)
     # A file of that name need not be ours; one that was replaced meanwhile cannot be looked at.
     path = surroundings.Scene.of(subject).mapped(file.path)
-    return Seen(pid, uuid, command, used_bytes, file.deleted or _is_ours(path))
+    return Seen(pid, uuid, command, used_bytes, file.deleted or _is_ours(path), file.deleted)
 
 
 def _is_ours(path: Path) -> bool:
@@ -135,7 +169,12 @@ def _accounts(folders: Sequence[Path]) -> list[Account]:
     ]
 
 
-def _tell(args: argparse.Namespace, found: Sequence[Bypass], unreadable: Sequence[int]) -> None:
+def _tell(
+    args: argparse.Namespace,
+    families: Sequence[metrics.Family],
+    found: Sequence[Bypass],
+    unreadable: Sequence[int],
+) -> None:
     for pid in unreadable:
         print(
             f"gpufence: process {pid} uses a GPU and cannot be looked into: run this as root, with "
@@ -143,13 +182,13 @@ def _tell(args: argparse.Namespace, found: Sequence[Bypass], unreadable: Sequenc
             file=sys.stderr,
         )
     if args.textfile:
-        export_write.replace(Path(args.textfile), metrics.text(_families(found)))
+        export_write.replace(Path(args.textfile), metrics.text(families))
     if args.json:
         listed = [_as_dict(each) for each in found]
         told = {"schema": 1, "bypasses": listed, "unreadable": list(unreadable)}
         print(json.dumps(told, indent=2))
     elif args.metrics:
-        sys.stdout.write(metrics.text(_families(found)))
+        sys.stdout.write(metrics.text(families))
     else:
         for each in found:
             print(_line(each))
@@ -177,37 +216,3 @@ def _as_dict(each: Bypass) -> dict[str, object]:
         "used_bytes": each.seen.used_bytes,
         "allowed_bytes": each.allowed_bytes,
     }
-
-
-def _families(found: Sequence[Bypass]) -> list[metrics.Family]:
-    samples = tuple(
-        (
-            {
-                "UUID": each.seen.uuid,
-                "pid": str(each.seen.pid),
-                "command": each.seen.command,
-                "container": each.container,
-                "reason": each.reason.value,
-            },
-            float(each.seen.used_bytes or 0),
-        )
-        for each in found
-    )
-    counts = tuple(
-        ({"reason": reason.value}, float(sum(each.reason is reason for each in found)))
-        for reason in Reason
-    )
-    return [
-        metrics.Family(
-            "gpufence_node_bypass_processes",
-            "gauge",
-            "Processes that go around their limit.",
-            counts,
-        ),
-        metrics.Family(
-            "gpufence_node_bypass_bytes",
-            "gauge",
-            "GPU memory of a process that goes around its limit; 0 where it is not known.",
-            samples,
-        ),
-    ]

@@ -11,9 +11,10 @@ import itertools
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from gpufence.config.terms import Priority
-from gpufence.container import in_force, node_folders
+from gpufence.container import containers, in_force, node_folders
 from gpufence.machine import gpus
 from gpufence.machine.people import People, Pod
 from gpufence.state import core_file, notices, region
@@ -115,7 +116,8 @@ class Watcher:
     """Looks as often as asked; keeps NVML open and what it learned of processes.
 
     `folder` is the only one looked into, but for `node`, where containers take turns; None for the
-    usual ones. `all_of_them` also shows containers and processes that have ended.
+    usual ones. `agent` is the folder of a node's agent, whose containers are looked at as well.
+    `all_of_them` also shows containers and processes that have ended.
     """
 
     environment: Mapping[str, str]
@@ -124,11 +126,12 @@ class Watcher:
     people: People = field(default_factory=People)
     nvml: gpus.Nvml | None = None
     node: str | None = None
+    agent: str | None = None
 
     def look(self) -> Look:
         """Everything as it is now."""
         moment_ns = time.monotonic_ns()
-        regions, problems = region.read_all(region.find(self.environment, self.folder))
+        regions, problems = region.read_all(self._regions())
         reach = node_folders.look(self.environment, self.folder, regions, self.people, self.node)
         cores, core_problems = core_file.read_all(reach.files)
         readings = {reading.uuid: reading for reading in self.nvml.read()} if self.nvml else {}
@@ -154,6 +157,12 @@ class Watcher:
             gpus=tuple(Gpu(uuid, readings.get(uuid), _by_name(found[uuid])) for uuid in order),
             problems=self._worth_telling([*problems, *core_problems]),
         )
+
+    def _regions(self) -> list[Path]:
+        found = region.find(self.environment, self.folder)
+        for place in containers.of_agent(self.agent) if self.agent else ():
+            found += region.find(self.environment, str(place))
+        return found
 
     def _worth_telling(self, problems: list[RegionError]) -> tuple[RegionError, ...]:
         """Files that nobody uses any more are no problem."""

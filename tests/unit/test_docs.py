@@ -70,6 +70,29 @@ def test_nobody_cites_the_limiters_pages_by_number() -> None:
     assert [path for path in [*CODE, *PAGES] if OLD_CITATION.search(uncommented(path))] == []
 
 
+EXPLAINING = (
+    "CONTRIBUTING.md",
+    "docs/architecture.md",
+    "docs/core-limiter.md",
+    "docs/core-limiter-details.md",
+    "docs/memory-limiter.md",
+    "docs/memory-limiter-details.md",
+    "docs/side-by-side.md",
+)
+SOURCE = re.compile(r"`((?:[\w-]+/)+[\w-]+\.(?:h|cpp|S|py|txt|json|cmake))`")
+
+
+@pytest.mark.parametrize("name", EXPLAINING)
+def test_every_source_file_that_a_page_explains_is_there(name: str) -> None:
+    named = set(SOURCE.findall((REPO / name).read_text(encoding="utf-8")))
+    roots = (REPO, REPO / "lib" / "src", REPO / "build" / "gen", REPO / "build")
+    rendered = {"build/gen/passthrough.cpp", "build/gen/stream_order.cpp"}
+    examples = {"lib/api/symbols/libcuda-VERSION.txt"}
+
+    missing = {path for path in named if not any((root / path).is_file() for root in roots)}
+    assert missing - rendered - examples == set()
+
+
 def uncommented(path: Path) -> str:
     """The text of a file without the marks that begin lines of comments."""
     text = path.read_text(encoding="utf-8", errors="replace")

@@ -6,6 +6,7 @@ What a page shows of a command line, it must also accept.
 from __future__ import annotations
 
 import argparse
+import json
 import re
 from collections.abc import Iterator
 from importlib import metadata
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 from gpufence import cli
 from gpufence.config import own_names
+from gpufence.errors import ExitCode
 
 REPO = Path(__file__).resolve().parents[2]
 DOCS = REPO / "docs"
@@ -33,8 +35,8 @@ def actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
         if isinstance(action, argparse._SubParsersAction):
             for verb in action.choices.values():
                 yield from actions(verb)
-        elif action.option_strings and not isinstance(action, argparse._HelpAction):
-            yield action
+        elif action.option_strings and action.dest not in ("help", argparse.SUPPRESS):
+            yield action  # all but --help and --version, which every command has
 
 
 def flags(command: str) -> set[str]:
@@ -151,6 +153,66 @@ def test_the_version_is_the_projects(
     assert version
     assert installed == (0, f"gpufence {version[1]}\n", "")
     assert said(capsys, "--version")[1] == "gpufence, from a checkout that is not installed\n"
+
+
+@pytest.mark.parametrize("words", [*((name,) for name in PARSERS), ("cdi", "list")], ids=" ".join)
+def test_every_command_tells_its_version_and_its_exit_statuses(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    version, explained = said(capsys, *words, "--version"), said(capsys, *words, "--help")
+
+    assert version == said(capsys, "--version")
+    listed = explained[1].split("exit status:\n")[1].splitlines()
+    statuses = [int(line.split()[0]) for line in listed]
+    rows = re.findall(r"^\| (\d+) \| .*\|$", table(words[0]), re.MULTILINE)
+    assert statuses == [int(row) for row in rows]
+    assert all(len(line) <= 80 for line in listed)
+
+
+def table(command: str) -> str:
+    """The rows of a page's table of exit statuses."""
+    return place(command).split("| status | meaning |\n", 1)[1].split("\n\n")[0] + "\n"
+
+
+def test_a_status_means_the_same_in_every_command() -> None:
+    told = {ExitCode(status) for name in PARSERS for status in statuses_of(name)}
+
+    assert told == set(ExitCode)
+    for name in PARSERS:
+        low = {status for status in statuses_of(name) if status < ExitCode.WRAPPER_FAILED}
+        # The low ones are those of the program that `run` becomes.
+        assert (low == set()) == (name == "run")
+
+
+def statuses_of(command: str) -> dict[int, str]:
+    """As the module declares them."""
+    return dict(cli._module(command).STATUSES)
+
+
+@pytest.mark.parametrize("words", [(), ("cdi",), ("node",)], ids=["gpufence", "cdi", "node"])
+def test_a_bare_command_prints_its_help(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert said(capsys, *words) == said(capsys, *words, "--help")
+    assert said(capsys, *words)[0] == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("status", "--nosuch"), ("cdi", "list", "--nosuch"), ("top", "--interval", "x"), ("rm",)],
+    ids=" ".join,
+)
+def test_a_command_line_that_cannot_be_parsed_is_an_object_for_a_script(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain, asked = said(capsys, *words), said(capsys, *words, "--json")
+
+    assert (plain[0], plain[1]) == (2, "")
+    assert (asked[0], asked[2]) == (2, plain[2])
+    problem = json.loads(asked[1])["problem"]
+    assert problem["what"].startswith(f"gpufence {words[0]}")
+    assert problem["why"] in plain[2]
+    assert problem["fix"].startswith("See `gpufence ")
 
 
 def test_help_for_what_is_no_command_is_a_complaint(capsys: pytest.CaptureFixture[str]) -> None:

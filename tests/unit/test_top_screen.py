@@ -14,6 +14,7 @@ pytest.importorskip("textual", reason="the live screen needs the extra [top]")
 from gpufence.top.app import Lines, TopApp
 from gpufence.top.table import Choice
 from gpufence.top.watch import Watcher
+from textual.containers import VerticalScroll
 from textual.pilot import Pilot
 from textual.widgets import Input, Static
 
@@ -167,7 +168,7 @@ def test_the_pace_changes_and_stops_at_its_ends(tmp_path: Path) -> None:
 @pytest.mark.parametrize("key", ["question_mark", "escape", "h"])
 def test_help_explains_until_it_is_closed(tmp_path: Path, key: str) -> None:
     async def steps(screen: Screen) -> None:
-        explained = screen.app.query_one("#help", Static)
+        explained = screen.app.query_one("#help", VerticalScroll)
         await screen.pilot.press("question_mark")
         assert explained.display
         await screen.pilot.press(key)
@@ -175,6 +176,18 @@ def test_help_explains_until_it_is_closed(tmp_path: Path, key: str) -> None:
         await screen.until(lambda: screen.lines[0] == "no GPU, and nobody is fenced")
 
     on_screen(tmp_path, steps)
+
+
+def test_help_scrolls_where_the_screen_is_too_low_for_it(tmp_path: Path) -> None:
+    async def steps(screen: Screen) -> None:
+        explained = screen.app.query_one("#help", VerticalScroll)
+        await screen.pilot.press("question_mark")
+        await screen.pilot.pause()
+        assert explained.max_scroll_y > 0
+        await screen.pilot.press("end")
+        await screen.until(lambda: explained.scroll_y == explained.max_scroll_y)
+
+    on_screen(tmp_path, steps, size=(80, 24))
 
 
 @pytest.mark.parametrize("key", ["q", "ctrl+c"])

@@ -122,7 +122,7 @@ def test_every_line_fits_every_terminal(width: int) -> None:
 
 
 def test_a_narrow_terminal_keeps_what_matters_most() -> None:
-    now = look(container())
+    now = look(container(oversold=True, activity=Activity(refusals=1, launches_held=1)))
     heading = headings(now, History(), 80)
 
     assert [word for word in ("USED", "LIMIT", "CORES", "TREND") if word in heading] == [
@@ -131,6 +131,23 @@ def test_a_narrow_terminal_keeps_what_matters_most() -> None:
         "CORES",
     ]
     assert headings(now, History(), 52) == ["USED", "LIMIT", "MEM", "CORES"]
+
+
+@pytest.mark.parametrize(
+    ("more", "titles"),
+    [
+        ({"shares": None}, []),
+        ({"shares": None, "shares_known": False}, ["CORES", "OF", "TREND"]),
+        ({}, ["CORES", "OF", "TREND"]),
+        ({"shares": None, "oversold": True}, ["UNIFIED"]),
+        ({"shares": None, "activity": Activity(refusals=1)}, ["REFUSED"]),
+        ({"shares": None, "activity": Activity(launches_held=1)}, ["HELD/S", "HELD"]),
+    ],
+)
+def test_columns_that_have_nothing_are_hidden(more: dict[str, object], titles: list[str]) -> None:
+    told = headings(look(container(**more), container("other", shares=None)), History())
+
+    assert told == ["USER", "USED", "LIMIT", "MEM", *titles]
 
 
 def test_gpu_container_and_process_are_told() -> None:
@@ -142,8 +159,8 @@ def test_gpu_container_and_process_are_told() -> None:
     gpu, row, process_row = texts(table.body(now, history, Choice(), 130))
 
     assert gpu == "GPU 0  NVIDIA H200  35.0GiB of 140GiB  busy 50%  41 C  GPU-0"
-    assert row.split() == ["web", "*", *MEMORY, "24.0%", "30%-60%", "▄", "0", "0", "0"]
-    assert process_row.split() == ["1", "train", "ada", "1.0GiB", "4.0GiB", "25%", "0", "0"]
+    assert row.split() == ["web", "*", *MEMORY, "24.0%", "30%-60%", "▄"]
+    assert process_row.split() == ["1", "train", "ada", "1.0GiB", "4.0GiB", "25%"]
 
 
 def test_a_frozen_container_is_told_as_such() -> None:
@@ -154,15 +171,15 @@ def test_a_frozen_container_is_told_as_such() -> None:
 
 def test_waiting_is_told_as_a_part_of_the_time_and_may_pass_all_of_it() -> None:
     now, history = waited((1, 10**9), (5, 10**9 + 250_000_000))
-    assert headings(now, history)[7:10] == ["TREND", "WAIT", "HELD/S"]
-    assert texts(table.body(now, history, Choice(), 130))[1].split()[-4:-1] == ["25%", "4", "5"]
+    assert headings(now, history)[6:] == ["TREND", "WAIT", "HELD/S", "HELD"]
+    assert texts(table.body(now, history, Choice(), 130))[1].split()[-3:] == ["25%", "4", "5"]
 
     rates = history.rates("GPU-0", "web")
     assert rates is not None
     assert (rates.wait, rates.wait_mean_ns) == (0.25, 62_500_000)
 
     now, history = waited((0, 0), (3, 3 * 10**9))  # three threads, all the time
-    assert texts(table.body(now, history, Choice(), 130))[1].split()[-4] == "300%"
+    assert texts(table.body(now, history, Choice(), 130))[1].split()[-3] == "300%"
 
 
 @pytest.mark.parametrize("held", [((0, 0),), ((9, 10**9),), ((9, 10**9), (9, 10**9))])
@@ -176,7 +193,7 @@ def test_nobody_who_waits_takes_no_column(held: tuple[tuple[int, int], ...]) -> 
 def test_who_waited_once_keeps_the_column_where_it_is() -> None:
     now, history = waited((0, 0), (1, 10**8), (1, 10**8))
     assert "WAIT" in headings(now, history)
-    assert texts(table.body(now, history, Choice(), 130))[1].split()[-4] == "0%"
+    assert texts(table.body(now, history, Choice(), 130))[1].split()[-3] == "0%"
 
     gone = look(seconds=9)
     history.add(gone)
@@ -212,7 +229,7 @@ def test_priorities_are_told_where_one_is_not_normal(
     if words is not None:
         assert titles[titles.index("PRIO") - 1] == "OF"
         for row, word in zip(rows, words, strict=True):
-            assert row.split("30%-60%")[1].split()[:-2] == ([word] if word else [])
+            assert row.split("30%-60%")[1].split() == ([word] if word else [])
 
 
 def test_what_is_not_known_is_left_blank() -> None:
@@ -224,7 +241,7 @@ def test_what_is_not_known_is_left_blank() -> None:
 
     _, row, process_row = shown(look(replace(stranger, processes=(member,))))
 
-    assert row.split() == ["#1234", "0", "0"]
+    assert row.split() == ["#1234"]
     assert process_row.split() == ["7?", "ada"]
 
 
@@ -243,8 +260,6 @@ def test_what_lies_on_the_host_is_told_apart() -> None:
         "4.0GiB",
         "75%",
         "1.0GiB",
-        "0",
-        "0",
     ]
 
 

@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 _SCHEMA = 1
 _SHOWN = 8
 _EPILOG = """\
-exit status: 0 every rule is kept, 5 a rule is broken, 1 the library cannot be read, 2 usage.
+exit status:
+  0    every rule is kept
+  1    the library cannot be read
+  2    wrong usage
+  5    a rule is broken
 A driver library in a file called `check` is reported on with `findsyms ./check`.
 """
 
@@ -44,6 +48,7 @@ def parser(package: Path) -> argparse.ArgumentParser:
     found.add_argument("--json", action="store_true", help="schema 1, instead of text")
     found.add_argument("--verbose", "-v", action="store_true", help="name every offender")
     found.add_argument("--api", metavar="DIR", type=Path, default=api.default_folder(package))
+    found.add_version()
     return found
 
 

@@ -76,6 +76,7 @@ def parser() -> argparse.ArgumentParser:
     )
     _add_comparison(found)
     _add_output(found)
+    found.add_version()
     return found
 
 

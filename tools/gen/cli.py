@@ -25,12 +25,37 @@ COMMANDS = {
 }
 
 
+_STATUSES = """\
+exit status:
+  0    done
+  1    it failed: the line on stderr says why
+  2    wrong usage
+  5    verify: something differs from what would be written now
+"""
+
+
 class _Parser(argparse.ArgumentParser):
     """An ArgumentParser whose complaint is one line, like every other failure."""
 
     def error(self, message: str) -> NoReturn:
         _say(f"{self.prog}: {message}. See `{self.prog} --help`.")
         self.exit(ExitCode.USAGE)
+
+
+class _Version(argparse.Action):
+    """`--version`; the version is looked up only then."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None) -> None:
+        super().__init__(option_strings, argparse.SUPPRESS, nargs=0, help=help)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib import metadata
+
+        try:
+            print(f"hookgen of gpufence {metadata.version('gpufence')}")
+        except metadata.PackageNotFoundError:
+            print("hookgen, from a checkout that is not installed")
+        parser.exit()
 
 
 def _say(line: str) -> None:
@@ -59,7 +84,7 @@ class _Command(Protocol):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run hookgen; returns the exit status."""
-    words = list(sys.argv[1:] if argv is None else argv)
+    words = list(sys.argv[1:] if argv is None else argv) or ["--help"]
     # Only the chosen command is imported: each brings its own dependencies.
     chosen = next((word for word in words if word in COMMANDS), None)
     parser = parser_of([chosen] if chosen else [])
@@ -104,11 +129,23 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def parser_of(known: Collection[str]) -> argparse.ArgumentParser:
     """The arguments of `hookgen`, with those of the named commands; the others take none."""
-    parser = _Parser(prog="hookgen", description="Headers to model to C++.")
+    parser = _Parser(
+        prog="hookgen",
+        description="Headers to model to C++.",
+        epilog=_STATUSES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action=_Version, help="print the version and end")
     parser.add_argument("--debug", action="store_true", help="show a traceback on errors")
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, summary in COMMANDS.items():
-        subparser = subparsers.add_parser(name, help=summary, description=summary)
+        subparser = subparsers.add_parser(
+            name,
+            help=summary,
+            description=summary,
+            epilog=_STATUSES,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
         if name in known:
             _load(name).add_arguments(subparser)
     return parser

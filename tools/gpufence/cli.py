@@ -7,6 +7,7 @@ subcommand is imported, because `gpufence run` stands in front of every fenced p
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 
 from .console import streams
@@ -55,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         status = _run(arguments)
     except ToolError as error:
-        streams.say(f"gpufence: {error}")
+        streams.say(error.line)
         status = int(error.status)
     except BrokenPipeError:
         # The reader went away (`gpufence doctor | head -1`), and wants no more.
@@ -75,22 +76,51 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(arguments: list[str]) -> int:
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:2], "--help"]
-    if arguments == ["--version"]:
-        return _tell_version()
-    name = arguments[0] if arguments else ""
-    if name not in _COMMANDS:
-        overview().parse_args(arguments)  # prints the help or the complaint, and exits
-    module = _module(name)
-    plain = module.parse_plain(arguments[1:]) if hasattr(module, "parse_plain") else None
-    chosen = plain or _parser(name, module).parse_args(arguments[1:])
-    if name != "run":  # what a program does without streams is its own affair
-        streams.require_output()
+    if not arguments:
+        arguments = ["--help"]
+    name = arguments[0]
     try:
-        return int(module.run(chosen))
+        return _run_command(name, arguments[1:])
     except ToolError as error:
-        if getattr(chosen, "json", False):
+        if _wants_json(name, arguments):
             _print_problem(error)
         raise
+
+
+def _run_command(name: str, arguments: list[str]) -> int:
+    if name not in _COMMANDS:
+        overview().parse_args([name, *arguments])  # prints the help or the complaint, and exits
+    module = _module(name)
+    plain = module.parse_plain(arguments) if hasattr(module, "parse_plain") else None
+    chosen = plain or _parse(name, module, arguments)
+    if name != "run":  # what a program does without streams is its own affair
+        streams.require_output()
+    return int(module.run(chosen))
+
+
+def _parse(name: str, module: ModuleType, arguments: list[str]) -> argparse.Namespace:
+    from .console import parsers
+
+    parser = _parser(name, module)
+    # Who types a noun alone wants to know its verbs.
+    bare = not arguments and bool(parsers.verbs(parser))
+    if bare:
+        streams.require_output()
+    return parser.parse_args(["--help"] if bare else arguments)
+
+
+def _wants_json(name: str, arguments: list[str]) -> bool:
+    """Whether a script reads stdout; `run` leaves stdout to its program."""
+    if name == "run" or sys.stdout is None:
+        return False
+    from .config import sizes
+
+    named = os.environ.get(f"GPUFENCE_{name.upper()}_JSON", "")
+    try:
+        wanted = bool(named) and sizes.parse_switch(named)
+    except sizes.TextError:
+        wanted = False
+    return ("--json" in arguments or wanted) and "--no-json" not in arguments
 
 
 def _print_problem(error: ToolError) -> None:
@@ -98,17 +128,6 @@ def _print_problem(error: ToolError) -> None:
     import json
 
     print(json.dumps({"schema": 1, "problem": error.as_dict()}, indent=2))
-
-
-def _tell_version() -> int:
-    from importlib import metadata
-
-    streams.require_output()
-    try:
-        print(f"gpufence {metadata.version('gpufence')}")
-    except metadata.PackageNotFoundError:
-        print("gpufence, from a checkout that is not installed")
-    return ExitCode.OK
 
 
 def commands() -> dict[str, tuple[str, argparse.ArgumentParser]]:

@@ -46,6 +46,30 @@ class ToolError(Exception):
         self.fix = fix
         self.status = status
 
+    @property
+    def line(self) -> str:
+        """All of it on one line, for stderr."""
+        return f"gpufence: {self}"
+
     def as_dict(self) -> dict[str, str]:
         """The three parts, for `--json`."""
         return {"what": self.what, "why": self.why, "fix": self.fix}
+
+
+class UsageError(ToolError):
+    """A command line that cannot be parsed."""
+
+    def __init__(self, program: str, why: str, status: ExitCode) -> None:
+        """Keep what argparse says.
+
+        Args:
+            program: the command, such as "gpufence cdi list".
+            why: argparse's complaint.
+            status: what the process returns.
+        """
+        super().__init__(what=program, why=why, fix=f"See `{program} --help`", status=status)
+
+    @property
+    def line(self) -> str:
+        """As other programs complain: the command's name stands first."""
+        return str(self)

@@ -19,7 +19,7 @@ def hookgen(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("words", [(), ("dance",), ("extract", "--no-such-option")])
+@pytest.mark.parametrize("words", [("dance",), ("extract", "--no-such-option")])
 def test_wrong_usage_is_status_2(words: tuple[str, ...]) -> None:
     done = hookgen(*words)
 

@@ -7,8 +7,6 @@ A device mounts the library, an /etc/ld.so.preload that names it, and the folder
 and sets the variables of its limit. Processes that lack those (`docker exec` passes none) find the
 same limit in a read-only file, mounted where the library looks for its own. The GPU itself is
 another vendor's device.
-Exit status: 0, 1 a file cannot be read or written, 4 the library would refuse the limit, 5 a file
-is no valid CDI file.
 """
 
 from __future__ import annotations
@@ -29,6 +27,13 @@ from gpufence.errors import ExitCode, ToolError
 from .run import TERM_VARIABLES, limit_variables, term_variables
 
 USAGE_STATUS = ExitCode.USAGE
+STATUSES = {
+    0: "done; all files valid",
+    1: "a file cannot be read or written, or the installation is not whole",
+    2: "wrong usage, a name or kind that CDI does not allow",
+    4: "the library would refuse the limit",
+    5: "validate: a file is not valid",
+}
 
 _FOLDERS = ("/etc/cdi", "/var/run/cdi")  # a later one wins
 _SUFFIXES = (".json", ".yaml", ".yml")

@@ -18,6 +18,10 @@ from . import completion_scripts
 from .completion_scripts import Command, Option, Takes
 
 USAGE_STATUS = ExitCode.USAGE
+STATUSES = {
+    0: "printed",
+    2: "wrong usage",
+}
 
 # What a value is, by the name that the parsers give it.
 _NAMES = "names"

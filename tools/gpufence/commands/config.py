@@ -3,7 +3,6 @@
 Reads what the library would read: the environment, the container's first process, the config file
 and the files of other systems. Asks no driver, so percentages of a GPU stay percentages. Limits
 that the driver holds by itself are shown by `gpufence doctor`.
-Exit status: 0 readable, 4 the library would refuse them.
 """
 
 from __future__ import annotations
@@ -20,6 +19,11 @@ from gpufence.config.terms import GRAMMARS, TERM_KEYS
 from gpufence.errors import ExitCode
 
 USAGE_STATUS = ExitCode.USAGE
+STATUSES = {
+    0: "readable, also when nothing is set",
+    2: "wrong usage",
+    4: "the library would refuse these limits",
+}
 
 _KIND_NAMES = {
     Kind.MEMORY: "memory",

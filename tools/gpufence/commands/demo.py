@@ -5,8 +5,6 @@
 Needs no GPU, no driver and no checkout. One program may use 6 GiB and 60 % of the GPU's time, the
 other 2 GiB and 30 %. Both ask for more memory than that and launch kernels without a pause. The
 end of the output says what each was given. All files lie in a temporary folder, which is removed.
-Exit status: 0, 1 a program failed or the library or the simulated driver is missing, 2 wrong usage,
-5 memory beyond a limit was granted.
 """
 
 from __future__ import annotations
@@ -16,6 +14,12 @@ import argparse
 from gpufence.errors import ExitCode
 
 USAGE_STATUS = ExitCode.USAGE
+STATUSES = {
+    0: "both programs were held to their memory",
+    1: "a program failed, or the library or simulated driver is missing",
+    2: "wrong usage",
+    5: "a program was granted more memory than its limit",
+}
 
 _LEAST_S, _MOST_S = 1.0, 600.0
 

@@ -4,8 +4,6 @@ Without PID the process checked is doctor itself: `gpufence run -- gpufence doct
 asks the loader where a lookup of cuInit ends, opens the driver without initialising it, and looks
 at the kernel module, the driver's symbols, NVML and the memory limits that the driver holds by
 itself. With --all, every process that has a driver or the library mapped gets a line.
-Exit status: 0 fenced, 1 the process cannot be read, 3 fenced but no driver can be used, 5 not
-fenced, or something keeps a limit from holding.
 """
 
 from __future__ import annotations
@@ -25,6 +23,13 @@ from gpufence.errors import ExitCode, ToolError
 from gpufence.machine import process
 
 USAGE_STATUS = ExitCode.USAGE
+STATUSES = {
+    0: "fenced, and nothing keeps a limit from holding",
+    1: "the process cannot be read, or does not exist",
+    2: "wrong usage",
+    3: "fenced, but no driver can be used",
+    5: "not fenced, or a limit cannot hold",
+}
 
 _LIBRARY = "libgpufence.so"
 _DRIVERS = ("libcuda.so.1", "libnvidia-ml.so.1")

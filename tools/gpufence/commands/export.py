@@ -12,6 +12,11 @@ import argparse
 from gpufence.errors import ExitCode
 
 USAGE_STATUS = ExitCode.USAGE
+STATUSES = {
+    0: "printed or written",
+    1: "the file cannot be written, or the address cannot be had",
+    2: "wrong usage",
+}
 
 # Those that metrics.py has.
 NAMES = ("gpufence", "hami", "hami-legacy", "alnair")

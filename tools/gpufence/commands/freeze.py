@@ -6,8 +6,7 @@
 Nothing is lost and no result changes: memory stays as it is, and queries, copies and waits go on.
 A freeze holds on every GPU, in running programs and in later ones, with a core limit or without,
 until `resume`. Kernels that were launched before run to their end. Only the container's owner and
-root may freeze. Exit status: 0, also where it was frozen before; 1 no such container or not
-permitted; 2 usage.
+root may freeze.
 """
 
 from __future__ import annotations
@@ -24,6 +23,11 @@ from gpufence.state.limits_bytes import EVERY_GPU, Amounts
 from . import set as set_command
 
 USAGE_STATUS = ExitCode.USAGE
+STATUSES = {
+    0: "frozen, or already so",
+    1: "no such container, not permitted, or its file cannot be used",
+    2: "wrong usage",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

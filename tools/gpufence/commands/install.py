@@ -6,8 +6,7 @@
 
 Each file is written beside its place and renamed over the old one: a program that starts meanwhile
 loads the old library or the new one, and running programs keep theirs. The preload file is written
-last and taken back first, so that it never names a library that is not there. Exit status: 0 also
-when nothing had to change, 1 a file cannot be written, 2 usage.
+last and taken back first, so that it never names a library that is not there.
 """
 
 from __future__ import annotations
@@ -24,6 +23,11 @@ from gpufence import locate
 from gpufence.errors import ExitCode, ToolError
 
 USAGE_STATUS = ExitCode.USAGE
+STATUSES = {
+    0: "done, or nothing had to change",
+    1: "a file cannot be written, or the library is missing",
+    2: "wrong usage, or a DIR that the loader cannot name",
+}
 
 _MODE = 0o644
 _FOLDER_MODE = 0o755

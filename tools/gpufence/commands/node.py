@@ -6,9 +6,7 @@
 `serve` is a device plugin: containers ask for GPUs, memory and a share of time by resource names of
 gpufence, HAMi, vgpu-manager, Volcano or Alnair, and get their limits, the library and a folder of
 their own. It needs the extra gpufence[node]. `check` names processes that use a GPU without the
-library, or more of it than their limit. Exit status: 0, 1 something cannot be read, written or
-served, 2 wrong usage or configuration, 3 no driver or no GPU, 4 an amount that is none, 5 `check`
-found such a process.
+library, or more of it than their limit.
 """
 
 from __future__ import annotations
@@ -19,6 +17,14 @@ from pathlib import Path
 from gpufence.errors import ExitCode, ToolError
 
 USAGE_STATUS = ExitCode.USAGE
+STATUSES = {
+    0: "serve: ended by a signal; check: nobody was found",
+    1: "a file or socket cannot be used, or grpcio is missing",
+    2: "wrong usage or configuration",
+    3: "no driver, or no GPU",
+    4: "an amount that is none",
+    5: "check: a process goes around its limit",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -6,7 +6,6 @@
 Containers with limits that were set for them, or that are frozen, stay unless --all is given:
 programs that come later are to find those. Containers that run or are prepared always stay, and so
 do other users', but for root.
-Exit status: 0, also where there is nothing to remove; 1 something could not be removed; 2 usage.
 """
 
 from __future__ import annotations
@@ -20,6 +19,11 @@ from gpufence.container import container_state, containers, leftovers, removal
 from gpufence.errors import ExitCode, ToolError
 
 USAGE_STATUS = ExitCode.USAGE
+STATUSES = {
+    0: "removed, also where there was nothing to remove",
+    1: "one of them could not be removed",
+    2: "wrong usage",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

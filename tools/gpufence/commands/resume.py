@@ -4,7 +4,6 @@ gpufence resume train
 
 Held launches begin within a tenth of a second, in the order of their streams. A container that is
 not frozen stays as it is.
-Exit status: 0; 1 no such container or not permitted; 2 usage.
 """
 
 from __future__ import annotations
@@ -19,6 +18,11 @@ if TYPE_CHECKING:
     import argparse
 
 USAGE_STATUS = ExitCode.USAGE
+STATUSES = {
+    0: "not frozen any more, or never",
+    1: "no such container, not permitted, or its file cannot be used",
+    2: "wrong usage",
+}
 
 add_arguments = freeze.add_arguments
 

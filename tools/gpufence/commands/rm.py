@@ -4,7 +4,6 @@
 
 NAME is the whole name, as `gpufence status --all` shows it. Refused while a program of it runs. A
 later program of that name begins anew, with the limits that it brings along.
-Exit status: 0; 1 no such container, a program of it runs, or not permitted; 2 usage.
 """
 
 from __future__ import annotations
@@ -16,6 +15,11 @@ from gpufence.container import containers, removal
 from gpufence.errors import ExitCode
 
 USAGE_STATUS = ExitCode.USAGE
+STATUSES = {
+    0: "removed",
+    1: "no such container, a program of it runs, or not permitted",
+    2: "wrong usage",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

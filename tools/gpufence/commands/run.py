@@ -3,8 +3,7 @@
     gpufence run --memory 10GiB --cores 50 --name train -- python3 train.py
 
 Limits are read here as the library will read them, so an unreadable limit is reported before
-anything starts. The program keeps its own exit status; 125 means that gpufence itself failed, 126
-that the command cannot be executed, 127 that it was not found.
+anything starts. The program keeps its own exit status.
 """
 
 from __future__ import annotations
@@ -25,6 +24,11 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 USAGE_STATUS = ExitCode.WRAPPER_FAILED
+STATUSES = {
+    125: "gpufence failed: an unreadable limit, no library, wrong usage",
+    126: "COMMAND cannot be executed",
+    127: "COMMAND was not found",
+}
 
 # By option: the variable that the library reads, what messages call it, an example.
 _LIMITS = {

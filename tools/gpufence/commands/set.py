@@ -6,7 +6,6 @@
 A limit that is set beats the limits of environment and files. It holds at once in running programs
 and in later ones, until --reset. Lowering memory below its use frees nothing: new requests are
 refused, and this command says how far over. Only the container's owner and root may set limits.
-Exit status: 0, 1 no such container or not permitted, 2 usage, 4 an unreadable limit.
 """
 
 from __future__ import annotations
@@ -31,6 +30,12 @@ from gpufence.state.region import Device
 from gpufence.state.shared_file import uuid_text
 
 USAGE_STATUS = ExitCode.USAGE
+STATUSES = {
+    0: "set, or already so",
+    1: "no such container, not permitted, or its file cannot be used",
+    2: "wrong usage",
+    4: "an unreadable limit",
+}
 
 Entries = Mapping[bytes, Amounts]
 _Parsed = TypeVar("_Parsed")

@@ -7,7 +7,6 @@
 
 Reads the files that containers keep and changes none of them. Files that unnamed containers left
 behind when they ended are removed first.
-Exit status: 0, 1 no such container or unreadable, 2 usage.
 """
 
 from __future__ import annotations
@@ -25,6 +24,11 @@ from gpufence.state import limits_file
 from . import status_text
 
 USAGE_STATUS = ExitCode.USAGE
+STATUSES = {
+    0: "shown, also where there is no container",
+    1: "no such container, or one that cannot be read",
+    2: "wrong usage",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

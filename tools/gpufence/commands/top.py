@@ -13,6 +13,10 @@ from gpufence.errors import ExitCode
 from gpufence.top.order import Sort
 
 USAGE_STATUS = ExitCode.USAGE
+STATUSES = {
+    0: "shown, also when there is nothing to show",
+    2: "wrong usage",
+}
 
 _LEAST_S, _MOST_S = 0.1, 3600.0
 
@@ -57,8 +61,7 @@ def run(args: argparse.Namespace) -> int:
         0, or 128 and the signal that ended the live screen.
 
     Raises:
-        ToolError: exit 1, when the live screen is asked for and its package is missing; exit 2 for
-            a variable that names no order.
+        ToolError: exit 2 for a variable that names no order.
     """
     from gpufence.top import show as top_show  # only now: --help needs none of it
 

@@ -17,6 +17,7 @@ from rich.text import Text
 from textual import work
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
 from textual.geometry import Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
@@ -97,12 +98,14 @@ class TopApp(App[None]):
     """The whole screen."""
 
     CSS = """
-    Screen, Static, Lines, Input, Input:focus { background: ansi_default; color: ansi_default; }
+    Screen, Static, Lines, VerticalScroll { background: ansi_default; color: ansi_default; }
+    Input, Input:focus { background: ansi_default; color: ansi_default; }
     #title, #heading, #keys { height: 1; }
     #keys { text-style: dim; }
     #lines { height: 1fr; scrollbar-size-vertical: 1; overflow-x: hidden; }
     #filter { height: 1; border: none; padding: 0; display: none; }
-    #help { height: 1fr; padding: 1 2; display: none; overflow-y: auto; }
+    #help { height: 1fr; padding: 1 2; display: none; scrollbar-size-vertical: 1; }
+    #help Static { height: auto; }
     """
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -137,7 +140,8 @@ class TopApp(App[None]):
         yield Static(id="title", markup=False)
         yield Static(id="heading", markup=False)
         yield Lines()
-        yield Static(_HELP, id="help", markup=False)
+        with VerticalScroll(id="help"):
+            yield Static(_HELP, markup=False)
         yield Input(id="filter", placeholder="part of a name, number, command or user")
         yield Static(_KEYS, id="keys", markup=False)
 
@@ -198,9 +202,10 @@ class TopApp(App[None]):
 
     def action_help(self) -> None:
         """Explain, or show the lines again."""
-        explained = self.query_one("#help", Static)
+        explained, lines = self.query_one("#help", VerticalScroll), self.query_one(Lines)
         explained.display = not explained.display
-        self.query_one(Lines).display = not explained.display
+        lines.display = not explained.display
+        self.screen.set_focus(explained if explained.display else lines)
 
     def action_next_sort(self) -> None:
         """The next order."""
@@ -251,7 +256,7 @@ class TopApp(App[None]):
 
     def action_leave(self) -> None:
         """Everything again, without a filter."""
-        if self.query_one("#help", Static).display:
+        if self.query_one("#help", VerticalScroll).display:
             self.action_help()
             return
         self._end_filter()

@@ -10,6 +10,7 @@ import json
 import sys
 import time
 
+from gpufence.console import streams
 from gpufence.container.containers import core_environment
 from gpufence.errors import ExitCode, ToolError
 from gpufence.machine import gpus
@@ -50,11 +51,12 @@ def _live(watcher: Watcher, choice: Choice, interval_s: float) -> int:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in ("textual", "rich"):
             raise
-        raise ToolError(
-            what="no live screen",
-            why=f"the package {error.name} is not installed",
-            fix="Install it with `pip install textual`, or use --once or --json",
-        ) from None
+        _print(*_look_twice(watcher, None), choice)
+        streams.say(
+            f"gpufence: no live screen: the package {error.name} is not installed."
+            " Install it with `pip install textual`."
+        )
+        return ExitCode.OK
     app = TopApp(watcher, choice, interval_s)
     app.run(mouse=False)
     return app.return_code or ExitCode.OK

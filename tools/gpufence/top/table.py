@@ -67,15 +67,15 @@ _COLUMNS = (
     _Column("USED", 9, 0),
     _Column("LIMIT", 9, 1),
     _Column("MEM", 5, 2),
-    _Column("UNIFIED", 9, 7),
-    _Column("CORES", 6, 2),
-    _Column("OF", 9, 3),
+    _Column("UNIFIED", 9, 7, hides=True),
+    _Column("CORES", 6, 2, hides=True),
+    _Column("OF", 9, 3, hides=True),
     _Column("PRIO", 6, 6, hides=True),
-    _Column("TREND", _TREND, 7),
+    _Column("TREND", _TREND, 7, hides=True),
     _Column("WAIT", 5, 5, hides=True),
-    _Column("HELD/S", 7, 6),
-    _Column("HELD", 6, 9),
-    _Column("REFUSED", 7, 4),
+    _Column("HELD/S", 7, 6, hides=True),
+    _Column("HELD", 6, 9, hides=True),
+    _Column("REFUSED", 7, 4, hides=True),
 )
 _NAME_LEAST = 18
 _LEFT = frozenset(("USER", "PRIO", "TREND"))
@@ -322,11 +322,24 @@ def _chosen(container: Container, choice: Choice) -> tuple[Process, ...] | None:
 def _told(look: Look, history: History) -> set[str]:
     """The columns that hide, and have something to tell.
 
-    Once somebody waited, the column stays: others would move at every look.
+    Each goes by what stays once it is so: others would move at every look.
     """
-    told = {"WAIT"} if history.anybody_waited else set()
-    priorities = {container.priority for gpu in look.gpus for container in gpu.containers}
-    return told | {"PRIO"} if priorities - {None, Priority.NORMAL} else told
+    containers = [container for gpu in look.gpus for container in gpu.containers]
+    limited = any(each.shares or not each.shares_known for each in containers)
+    held = any(each.activity.launches_held for each in containers)
+    normal = {None, Priority.NORMAL}
+    told = {
+        "UNIFIED": any(each.oversold for each in containers),
+        "CORES": limited,
+        "OF": limited,
+        "TREND": limited,
+        "PRIO": any(each.priority not in normal for each in containers),
+        "WAIT": history.anybody_waited,
+        "HELD/S": held,
+        "HELD": held,
+        "REFUSED": any(each.activity.refusals for each in containers),
+    }
+    return {title for title, tells in told.items() if tells}
 
 
 def _fitting(look: Look, history: History, width: int) -> list[_Column]:

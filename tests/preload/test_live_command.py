@@ -61,6 +61,7 @@ def test_status_tells_what_a_program_uses(bare: Sim, state: Path, operator: Oper
         assert (memory["used_bytes"], memory["device_bytes"]) == (3 * GIB, 3 * GIB)
         assert (memory["limit_bytes"], memory["limit_from"]) == (4 * GIB, "environment")
         assert (memory["over_bytes"], memory["oversold"]) == (0, False)
+        assert (cores["core_limit_ratio"], cores["core_soft_limit_ratio"]) == (0.3, 0.6)
         assert (cores["share_millipercent"], cores["soft_share_millipercent"]) == (30_000, 60_000)
         (process,) = gpu["processes"]
         assert (process["pid"], process["used_bytes"]) == (program.pid, 3 * GIB)

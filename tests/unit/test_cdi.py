@@ -187,6 +187,15 @@ def test_the_preload_file_names_what_is_mounted(lib: Path) -> None:
         assert named == sorted(path for path in found if path.endswith(".so"))
 
 
+def test_folders_have_the_flags_of_other_commands_and_their_older_ones(lib: Path) -> None:
+    words = ("--name", "a", "--memory", "1g")
+    newer = generated(lib, *words, "--state-dir", "/srv/state", "--node-dir", "/srv/node")
+    older = generated(lib, *words, "--state", "/srv/state", "--node", "/srv/node")
+
+    assert newer == older
+    assert "/srv/state" in json.dumps(newer)
+
+
 def test_a_private_state_is_a_folder_in_memory_and_needs_a_newer_version(lib: Path) -> None:
     shared = generated(lib, "--memory", "1g")
     private = generated(lib, "--memory", "1g", "--private-state", "--no-node")
@@ -231,7 +240,7 @@ def test_folders_that_do_not_exist_are_told(lib: Path, tmp_path: Path) -> None:
     missing = cdi("generate", "--lib", lib, "--memory", "1g", "--state", "/gone", "--no-node")
 
     assert done.stderr == ""
-    assert missing.stderr.startswith("gpufence: /gone does not exist on this machine")
+    assert "`mkdir -m 1777 /gone`. It does not exist on this machine." in missing.stderr
     assert (missing.returncode, missing.stderr.count("\n")) == (0, 1)
 
 

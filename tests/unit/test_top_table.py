@@ -137,8 +137,8 @@ def test_a_narrow_terminal_keeps_what_matters_most() -> None:
     ("more", "titles"),
     [
         ({"shares": None}, []),
-        ({"shares": None, "shares_known": False}, ["CORES", "OF", "TREND"]),
-        ({}, ["CORES", "OF", "TREND"]),
+        ({"shares": None, "shares_known": False}, ["CORES", "CORE-LIMIT", "TREND"]),
+        ({}, ["CORES", "CORE-LIMIT", "TREND"]),
         ({"shares": None, "oversold": True}, ["UNIFIED"]),
         ({"shares": None, "activity": Activity(refusals=1)}, ["REFUSED"]),
         ({"shares": None, "activity": Activity(launches_held=1)}, ["HELD/S", "HELD"]),
@@ -227,7 +227,7 @@ def test_priorities_are_told_where_one_is_not_normal(
 
     assert ("PRIO" in titles) == (words is not None)
     if words is not None:
-        assert titles[titles.index("PRIO") - 1] == "OF"
+        assert titles[titles.index("PRIO") - 1] == "CORE-LIMIT"
         for row, word in zip(rows, words, strict=True):
             assert row.split("30%-60%")[1].split() == ([word] if word else [])
 

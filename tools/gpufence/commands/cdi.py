@@ -74,7 +74,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     generate.add_argument("--kind", default=cdi_spec.KIND, help="default: %(default)s")
     generate.add_argument("--lib", metavar="PATH", help="libgpufence.so to mount")
     generate.add_argument(
+        "--state-dir",
         "--state",
+        dest="state",
         metavar="DIR",
         default="/run/gpufence",
         help="host folder of the containers' ledgers; default: %(default)s",
@@ -85,7 +87,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="no host folder: each container keeps its ledger to itself",
     )
     generate.add_argument(
+        "--node-dir",
         "--node",
+        dest="node",
         metavar="DIR",
         default="/run/gpufence-node",
         help="host folder where containers take turns; default: %(default)s",
@@ -229,7 +233,7 @@ def _source(args: argparse.Namespace) -> cdi_spec.Source:
         library = locate.library(args.lib)
     except ToolError as error:
         raise ToolError(what=error.what, why=error.why, fix=error.fix) from None
-    folders = {"--state": args.state, "--node": args.node, "--limits": args.limits}
+    folders = {"--state-dir": args.state, "--node-dir": args.node, "--limits": args.limits}
     for option, folder in folders.items():
         if not folder.startswith("/"):
             raise _refused(

@@ -9,9 +9,9 @@ from gpufence.container import called
 from gpufence.errors import one_line
 from gpufence.machine.people import Pod
 
-_HEAD = ("NAME", "GPU", "PROCESSES", "MEMORY", "LIMIT", "CORES", "REFUSALS", "STATE")
+_HEAD = ("NAME", "GPU", "PROCESSES", "USED", "LIMIT", "CORE-LIMIT", "REFUSED", "STATE")
 _SHARES = {"cores_millipercent": "cores", "soft_cores_millipercent": "soft cores"}
-_PROCESS_HEAD = ("PID", "USER", "MEMORY", "OVERHEAD", "REFUSALS", "COMMAND")
+_PROCESS_HEAD = ("PID", "USER", "USED", "OVERHEAD", "REFUSED", "COMMAND")
 
 
 def table(states: list[dict[str, Any]]) -> list[str]:

@@ -194,6 +194,8 @@ def _cores(
         return None
     activity = device.activity
     return {
+        "core_limit_ratio": shares.hard / 100_000,
+        "core_soft_limit_ratio": max(shares.soft, shares.hard) / 100_000,
         "share_millipercent": shares.hard,
         "soft_share_millipercent": max(shares.soft, shares.hard),
         "share_from": "environment" if amounts.cores is None else "set",

@@ -56,7 +56,7 @@ gpufence top: what fenced containers use of their limits
 
  USED LIMIT MEM   memory, of the container's limit
  UNIFIED          the part of it that lies on the host, where memory is oversold
- CORES OF         share of GPU time since the last look; its limit (hard-soft)
+ CORES CORE-LIMIT share of GPU time since the last look; its limit (hard-soft)
  TREND            the same over time, the limit being the full height
  PRIO             its priority, where one is not normal
  WAIT             time that launches waited, of the time since the last look

@@ -69,7 +69,7 @@ _COLUMNS = (
     _Column("MEM", 5, 2),
     _Column("UNIFIED", 9, 7, hides=True),
     _Column("CORES", 6, 2, hides=True),
-    _Column("OF", 9, 3, hides=True),
+    _Column("CORE-LIMIT", 10, 3, hides=True),
     _Column("PRIO", 6, 6, hides=True),
     _Column("TREND", _TREND, 7, hides=True),
     _Column("WAIT", 5, 5, hides=True),
@@ -205,13 +205,13 @@ def _container_cells(gpu: Gpu, container: Container, history: History, choice: C
         if container.oversold:
             cells["UNIFIED"] = (size(container.unified_bytes), Tone.WARN)
     if not container.shares_known:
-        cells["OF"] = ("unknown", Tone.QUIET)
+        cells["CORE-LIMIT"] = ("unknown", Tone.QUIET)
     rates = history.rates(gpu.uuid, container.name)
     top = ceiling(container)
     if container.shares is not None and top is not None:
         hard, soft = container.shares.hard / 100_000, container.shares.soft / 100_000
         text = f"{hard:.0%}" if soft <= hard else f"{hard:.0%}-{soft:.0%}"
-        cells["OF"] = (text, Tone.QUIET)
+        cells["CORE-LIMIT"] = (text, Tone.QUIET)
         if rates is not None and rates.share is not None:
             cells["CORES"] = (f"{min(rates.share, 9.99):.1%}", _tone_of(rates.share / (top or 1)))
         bars = BARS if choice.unicode else ASCII_BARS
@@ -331,7 +331,7 @@ def _told(look: Look, history: History) -> set[str]:
     told = {
         "UNIFIED": any(each.oversold for each in containers),
         "CORES": limited,
-        "OF": limited,
+        "CORE-LIMIT": limited,
         "TREND": limited,
         "PRIO": any(each.priority not in normal for each in containers),
         "WAIT": history.anybody_waited,

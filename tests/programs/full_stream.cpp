@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <initializer_list>
 
 #include "time_program.h"
 

@@ -14,8 +14,9 @@
 // length behind each), bursts (sixty, waited for, and a pause of seven thirds of their time),
 // copies (between the kernels, as long as they) and wide (of 65,536 blocks).
 //
-// Prints {"share": percent, "least", "most": of a single second, "longest_us": that a launch took,
-// "launches": n, "us": elapsed}.
+// Prints {"share": percent, "between": the same from one held launch to the last one, behind a
+// quarter of the time, or of all where none was held; "least", "most": of a single second,
+// "longest_us": that a launch took, "launches": n, "us": elapsed}.
 // Behind each launch the host is busy for LAUNCH_NS.
 #include <time.h>
 #include <unistd.h>
@@ -69,6 +70,9 @@ struct Run {
   double launched_us;          // when the last one returned
   double held_us;              // for how long it was held
   double longest_us;
+  double counts_us;  // from then on holds count
+  // When the first and the last one of those were over, and what was launched before.
+  std::pair<double, double> paid[2];
   std::vector<double> ends_us;  // when launches returned, from the begin
 
   bool Is(const char* name) const { return strcmp(manner, name) == 0; }
@@ -97,6 +101,10 @@ struct Run {
     launched_us = NowUs();
     held_us = launched_us - begin_us;
     longest_us = std::max(longest_us, held_us);
+    if (held_us > kHeldUs && launched_us > counts_us) {
+      paid[1] = {launched_us, static_cast<double>(busy_ns)};
+      if (paid[0].first == 0) paid[0] = paid[1];
+    }
     ++launches;
     busy_ns += ns;
     const double spent_us = Is("quickens") && launched_us >= hastens_us ? launch_us / 2 : launch_us;
@@ -189,13 +197,18 @@ void TellSeconds(const Run& run, double share_of_launch, Facts* facts) {
 int main(int argc, char** argv) {
   if (argc != 5 && argc != 6) return 2;
   const unsigned long long kernel_ns = strtoull(argv[3], nullptr, 10) * kUs;
-  Run run = {WayOf(argv[1]), argv[2], kernel_ns, 0, 1e300, {}, 0, nullptr, {}, 0, 0, 0, 0, 0, {}};
+  Run run = {};
+  run.way = WayOf(argv[1]);
+  run.manner = argv[2];
+  run.kernel_ns = kernel_ns;
+  run.hastens_us = 1e300;
   if (run.way == nullptr) return 3;
   if (argc == 6) run.launch_us = strtod(argv[5], nullptr) / 1e3;
   Open(&run);
 
   const double begin_us = NowUs();
   const double until_us = begin_us + strtod(argv[4], nullptr) * 1e3;
+  run.counts_us = begin_us + (until_us - begin_us) / 4;
   if (run.Is("hastens") || run.Is("quickens")) run.hastens_us = (begin_us + until_us) / 2;
   while (NowUs() < until_us) {
     run.Launch();
@@ -212,6 +225,10 @@ int main(int argc, char** argv) {
 
   Facts facts;
   facts.Say("share", static_cast<double>(busy_ns) / 10 / parts / us);
+  const auto [first, last] = run.paid;
+  const double between = (last.second - first.second) / 10 / parts / (last.first - first.first);
+  facts.Say("between",
+            last.first > first.first ? between : static_cast<double>(busy_ns) / 10 / parts / us);
   TellSeconds(run, mean_ns / 10, &facts);
   facts.Say("longest_us", run.longest_us);
   facts.Say("launches", launches);

@@ -89,16 +89,18 @@ def test_no_file_tells_where_it_was_made(packed: Release) -> None:
 def test_the_version_is_the_same_everywhere(packed: Release) -> None:
     deployed = "".join(
         path.read_text(encoding="utf-8")
-        for folder in ("image", "k8s")
-        for path in sorted((REPO / "deploy" / folder).iterdir())
+        for pattern in ("image/*", "kustomize/*/*.yaml", "helm/*/Chart.yaml")
+        for path in sorted((REPO / "deploy").glob(pattern))
     )
     control = in_deb(packed.one("amd64.deb").read_bytes())["control.tar.gz"]["./control"].decode()
     sdist = in_tar(packed.one(rf"{VERSION}\.tar\.gz$").read_bytes())
     parts = json.loads(packed.one("cdx.json").read_bytes())
     changes = (REPO / "CHANGELOG.md").read_text(encoding="utf-8")
 
-    named = re.findall(r"(?:VERSION=|gpufence:|gpufence-node:)(\d[\w.]*)", deployed)
-    assert len(named) >= 7
+    named = re.findall(
+        r"(?:VERSION=|gpufence:|gpufence-node:|newTag: |ersion: )(\d[\w.]*)", deployed
+    )
+    assert len(named) >= 17
     assert set(named) == {VERSION}
     assert f"\nVersion: {VERSION}\n" in control
     assert f"\nVersion: {VERSION}\n" in sdist[f"gpufence-{VERSION}/PKG-INFO"].decode()

@@ -94,7 +94,8 @@ def test_issue_templates_are_forms(path: Path) -> None:
 
 
 def test_the_node_manifest_gives_the_image_the_folders_that_it_mounts() -> None:
-    manifest = yaml_text.load((REPO / "deploy" / "k8s" / "node.yaml").read_text(encoding="utf-8"))
+    path = REPO / "deploy" / "kustomize" / "node" / "node.yaml"
+    manifest = yaml_text.load(path.read_text(encoding="utf-8"))
     (install,) = manifest["spec"]["template"]["spec"]["initContainers"]
 
     assert install["args"] == [mount["mountPath"] for mount in install["volumeMounts"]]

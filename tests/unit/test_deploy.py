@@ -34,6 +34,7 @@ LIMITS = {
 COMPOSE = json.loads((HERE / "compose.schema.json").read_text(encoding="utf-8"))
 KUBERNETES = json.loads((HERE / "kubernetes.schema.json").read_text(encoding="utf-8"))
 KINDS = {"DaemonSet": "io.k8s.api.apps.v1.DaemonSet", "Pod": "io.k8s.api.core.v1.Pod"}
+AGENT, DRA = "kustomize/agent/agent.yaml", "kustomize/dra/dra.yaml"
 FILES = sorted(path for path in DEPLOY.rglob("*") if path.is_file())
 
 
@@ -73,9 +74,9 @@ def test_a_compose_file_with_a_wrong_key_would_be_noticed() -> None:
         as_compose_has_it(document)
 
 
-@pytest.mark.parametrize("name", ["agent.yaml", "node.yaml", "pod.yaml"])
+@pytest.mark.parametrize("name", [AGENT, "kustomize/node/node.yaml", "k8s/pod.yaml"])
 def test_manifests_are_what_kubernetes_allows(name: str) -> None:
-    as_kubernetes_has_it(read(f"k8s/{name}"))
+    as_kubernetes_has_it(read(name))
 
 
 def test_a_manifest_with_a_wrong_key_would_be_noticed() -> None:
@@ -128,11 +129,11 @@ def daemon_set(name: str) -> Any:  # noqa: ANN401 - a YAML document
 
 
 def test_the_dra_drivers_daemon_set_is_what_kubernetes_allows() -> None:
-    as_kubernetes_has_it(daemon_set("k8s/dra.yaml"))
+    as_kubernetes_has_it(daemon_set(DRA))
 
 
 def test_the_dra_driver_may_do_what_it_asks_for_and_no_more() -> None:
-    items = {each["kind"]: each for each in read("k8s/dra.yaml")["items"]}
+    items = {each["kind"]: each for each in read(DRA)["items"]}
     (claims, published) = items["ClusterRole"]["rules"]
     account = items["ServiceAccount"]["metadata"]["name"]
 
@@ -148,9 +149,9 @@ def test_the_dra_driver_may_do_what_it_asks_for_and_no_more() -> None:
     assert selector["cel"]["expression"] == f"device.driver == '{slices.DRIVER}'"
 
 
-@pytest.mark.parametrize("name", ["agent.yaml", "dra.yaml"])
+@pytest.mark.parametrize("name", [AGENT, DRA])
 def test_the_agents_manifest_starts_it_with_options_that_it_has(name: str) -> None:
-    (agent,) = daemon_set(f"k8s/{name}")["spec"]["template"]["spec"]["containers"]
+    (agent,) = daemon_set(name)["spec"]["template"]["spec"]["containers"]
     program, *words = agent["command"]
     _, parser = cli.commands()[words[0]]
 
@@ -164,15 +165,15 @@ def test_the_agents_manifest_starts_it_with_options_that_it_has(name: str) -> No
 @pytest.mark.parametrize(
     ("name", "keys"),
     [
-        ("agent.yaml", ("folder", "cdi_dir", "plugin_dir", "pod_resources")),
-        ("dra.yaml", ("folder", "cdi_dir", "plugins_dir", "registry_dir")),
+        (AGENT, ("folder", "cdi_dir", "plugin_dir", "pod_resources")),
+        (DRA, ("folder", "cdi_dir", "plugins_dir", "registry_dir")),
     ],
 )
 def test_the_agents_manifest_mounts_its_folders_under_their_own_paths(
     name: str, keys: tuple[str, ...]
 ) -> None:
     # What the agent tells the kubelet are paths of the host.
-    spec = daemon_set(f"k8s/{name}")["spec"]["template"]["spec"]
+    spec = daemon_set(name)["spec"]["template"]["spec"]
     hosts = {each["name"]: each["hostPath"]["path"] for each in spec["volumes"][1:]}
     (agent,) = spec["containers"]
     mounted = {

@@ -94,7 +94,7 @@ class Api:
         return ToolError(
             what=f"{method} {self.address}{_BASE}{path} failed",
             why=why,
-            fix="See that the agent's service account may do this (deploy/k8s/dra.yaml)",
+            fix="See that the agent's service account may do this (deploy/kustomize/dra/dra.yaml)",
         )
 
 

@@ -1,0 +1,189 @@
+"""The admission policy, evaluated: which pods it changes, and to what.
+
+A CEL library of Python stands for the API server's. It knows no JSONPatch type and not
+Kubernetes' own two functions, so those are given to it here; types are not checked.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from typing import Any
+
+import pytest
+
+from .conftest import KUSTOMIZE, base, chart, documents, module
+
+PARAMS = {
+    "gpu": "nvidia.com/gpu",
+    "memory": "nvidia.com/gpumem",
+    "cores": "nvidia.com/gpucores",
+    "defaultMemory": "",
+    "defaultCores": "",
+}
+
+
+def evaluated(expression: str, **given: Any) -> Any:  # noqa: ANN401 - of CEL
+    celpy = module("celpy")
+    plain = expression.replace("JSONPatch{", "{")
+    for field in ("op", "value", "path"):
+        plain = re.sub(rf"(?<=[{{ ]){field}: ", f'"{field}": ', plain)
+    functions = {
+        "indexOf": lambda items, item: celpy.celtypes.IntType(list(items).index(item)),
+        "escapeKey": lambda _, key: celpy.celtypes.StringType(
+            str(key).replace("~", "~0").replace("/", "~1")
+        ),
+    }
+    environment = celpy.Environment()
+    program = environment.program(environment.compile(plain), functions=functions)
+    return program.evaluate({**given, "jsonpatch": celpy.json_to_cel({})})
+
+
+def patches(pod: dict[str, Any], params: dict[str, str]) -> list[dict[str, Any]]:
+    """What the policy does to a pod."""
+    module("yaml")
+    (policy,) = documents((KUSTOMIZE / "admission" / "policy.yaml").read_text(encoding="utf-8"))
+    celpy = module("celpy")
+    given = {"object": celpy.json_to_cel(pod), "params": celpy.json_to_cel({"data": params})}
+    variables = celpy.celtypes.MapType()
+    for each in policy["spec"]["variables"]:
+        found = evaluated(each["expression"], **given, variables=variables)
+        variables[celpy.celtypes.StringType(each["name"])] = found
+    (mutation,) = policy["spec"]["mutations"]
+    return list(evaluated(mutation["jsonPatch"]["expression"], **given, variables=variables))
+
+
+def applied(pod: dict[str, Any], **params: str) -> dict[str, Any]:
+    """The pod as it is admitted."""
+    made = copy.deepcopy(pod)
+    for patch in patches(pod, PARAMS | params):
+        assert str(patch["op"]) == "add"
+        *way, last = [
+            part.replace("~1", "/").replace("~0", "~") for part in str(patch["path"]).split("/")[1:]
+        ]
+        place: Any = made
+        for part in way:
+            place = place[int(part)] if isinstance(place, list) else place[part]
+        value = patch["value"]
+        place[last] = {} if value == {} else str(value)
+    return made
+
+
+def a_pod(*limits: dict[str, str] | None, **annotations: str) -> dict[str, Any]:
+    """A pod whose containers have these limits; None: no limits at all."""
+    containers = [
+        {"name": f"c{number}", "resources": {} if each is None else {"limits": each}}
+        for number, each in enumerate(limits)
+    ]
+    metadata: dict[str, Any] = {"name": "p"}
+    if annotations:
+        metadata["annotations"] = {
+            f"gpufence.io/{key}": value for key, value in annotations.items()
+        }
+    return {"metadata": metadata, "spec": {"containers": containers}}
+
+
+def limits(pod: dict[str, Any]) -> list[dict[str, str] | None]:
+    return [each["resources"].get("limits") for each in pod["spec"]["containers"]]
+
+
+GPU, MEM, CORE = PARAMS["gpu"], PARAMS["memory"], PARAMS["cores"]
+
+
+@pytest.mark.parametrize(
+    ("pod", "expected"),
+    [
+        # Nobody asks: nothing.
+        (a_pod(None), [None]),
+        (a_pod({"cpu": "1"}, None), [{"cpu": "1"}, None]),
+        # A part of a GPU is a part of one GPU.
+        (a_pod({MEM: "3000"}), [{MEM: "3000", GPU: "1"}]),
+        (a_pod({CORE: "30"}), [{CORE: "30", GPU: "1"}]),
+        (a_pod({GPU: "2", MEM: "5"}), [{GPU: "2", MEM: "5"}]),
+        # Annotations fill in what a container does not say.
+        (a_pod({GPU: "1"}, memory="4000"), [{GPU: "1", MEM: "4000"}]),
+        (a_pod({GPU: "1", MEM: "7"}, memory="4", cores="5"), [{GPU: "1", MEM: "7", CORE: "5"}]),
+        # They are for who asks; where nobody does, for the first container.
+        (a_pod(None, {GPU: "1"}, cores="30"), [None, {GPU: "1", CORE: "30"}]),
+        (a_pod(None, None, memory="4"), [{GPU: "1", MEM: "4"}, None]),
+        (
+            a_pod({MEM: "1"}, {CORE: "2"}, memory="9"),
+            [{MEM: "1", GPU: "1"}, {CORE: "2", GPU: "1", MEM: "9"}],
+        ),
+        (a_pod({"cpu": "1"}, cores="9"), [{"cpu": "1", GPU: "1", CORE: "9"}]),
+    ],
+)
+def test_what_a_pod_gets(pod: dict[str, Any], expected: list[dict[str, str] | None]) -> None:
+    made = applied(pod)
+
+    assert limits(made) == expected
+    assert limits(applied(made)) == expected  # the API server may ask again
+
+
+def test_defaults_are_for_who_asks_and_names_no_amount() -> None:
+    asked = a_pod({GPU: "1"}, {GPU: "1", MEM: "5"}, None)
+
+    made = applied(asked, defaultMemory="1000", defaultCores="20")
+
+    assert limits(made) == [
+        {GPU: "1", MEM: "1000", CORE: "20"},
+        {GPU: "1", MEM: "5", CORE: "20"},
+        None,
+    ]
+
+
+def test_a_kind_of_which_there_is_no_resource_is_not_added() -> None:
+    made = applied(a_pod({MEM: "4"}, cores="5"), gpu="", cores="")
+
+    assert limits(made) == [{MEM: "4"}]
+
+
+def test_containers_without_any_resources_get_them() -> None:
+    pod = a_pod(None, memory="4")
+    del pod["spec"]["containers"][0]["resources"]
+
+    assert limits(applied(pod)) == [{GPU: "1", MEM: "4"}]
+
+
+def test_the_policy_is_bound_with_parameters_that_it_reads() -> None:
+    (params, policy, binding) = base("admission")
+    said = str(policy["spec"]["variables"]) + str(policy["spec"]["mutations"])
+
+    assert binding["spec"]["policyName"] == policy["metadata"]["name"]
+    reference = binding["spec"]["paramRef"]
+    assert (reference["name"], reference["namespace"]) == (
+        params["metadata"]["name"],
+        params["metadata"]["namespace"],
+    )
+    assert reference["parameterNotFoundAction"] == "Deny"
+    assert policy["spec"]["paramKind"] == {
+        "apiVersion": params["apiVersion"],
+        "kind": params["kind"],
+    }
+    assert set(re.findall(r"params\.data\.(\w+)", said)) == set(params["data"]) == set(PARAMS)
+
+
+def test_only_namespaces_that_say_so_are_touched() -> None:
+    (_, _, binding) = base("admission")
+
+    chosen = binding["spec"]["matchResources"]["namespaceSelector"]["matchLabels"]
+    assert chosen == {"gpufence.io/admission": "enabled"}
+
+
+def test_the_chart_gives_the_policy_the_presets_resources() -> None:
+    made = chart(
+        "admission.enabled=true",
+        'admission.defaultMemory="1000"',
+        'config={"preset": "hami", "core_resource": ""}',
+        namespace="gpus",
+    )
+    (params,) = [each for each in made if each["metadata"]["name"] == "gpufence-admission"]
+    (binding,) = [each for each in made if each["kind"] == "MutatingAdmissionPolicyBinding"]
+
+    assert params["data"] == PARAMS | {"cores": "", "defaultMemory": "1000"}
+    assert binding["spec"]["paramRef"]["namespace"] == params["metadata"]["namespace"] == "gpus"
+
+
+def test_claims_have_no_resources_to_add() -> None:
+    with pytest.raises(AssertionError, match="pods ask by claims"):
+        chart("admission.enabled=true", 'interface="dra"')

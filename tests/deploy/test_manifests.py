@@ -1,0 +1,324 @@
+"""deploy/kustomize and the chart: Kubernetes accepts them, and their pods may do little."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gpufence import cli
+from gpufence.node import config
+
+from .conftest import BASES, CHART, DEPLOY, KUSTOMIZE, base, chart, documents, module, ran, tool
+
+VERSIONS = ("1.31", "1.34", "1.36", "1.37")
+# From which version on there is such a thing, of those that 1.31 does not have.
+SINCE = {
+    "DeviceClass": (1, 34),
+    "MutatingAdmissionPolicy": (1, 36),
+    "MutatingAdmissionPolicyBinding": (1, 36),
+}
+OPERATORS = "monitoring.coreos.com/v1"
+EVERYTHING = (
+    "metrics.serviceMonitor.enabled=true",
+    "metrics.rules.enabled=true",
+    "metrics.dashboard.enabled=true",
+)
+
+
+def accepted(manifest: dict[str, Any], version: str) -> bool:
+    """Whether this version of Kubernetes knows the kind; what is wrong in it is raised."""
+    checker = module("kubernetes_validate")
+    if manifest["apiVersion"] == OPERATORS:
+        return False  # there are no schemas; test_the_monitor_selects… looks at it
+    if tuple(map(int, version.split("."))) < SINCE.get(manifest["kind"], (0, 0)):
+        return False
+    checker.validate(manifest, version, strict=True)
+    return True
+
+
+def pods(manifests: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    for each in manifests:
+        if each["kind"] == "DaemonSet":
+            yield each["spec"]["template"]["spec"]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("name", BASES)
+def test_kubernetes_accepts_the_bases(name: str, version: str) -> None:
+    manifests = base(name)
+
+    known = [each["kind"] for each in manifests if accepted(each, version)]
+
+    assert known or name == "admission"
+    if version == VERSIONS[-1]:
+        operators = [each for each in manifests if each["apiVersion"] == OPERATORS]
+        assert len(known) == len(manifests) - len(operators)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("interface", ["device-plugin", "dra"])
+def test_kubernetes_accepts_what_the_chart_makes(interface: str, version: str) -> None:
+    admission = ["admission.enabled=true"] if interface == "device-plugin" else []
+    made = chart(f'interface="{interface}"', *EVERYTHING, *admission)
+
+    known = [each for each in made if accepted(each, version)]
+
+    assert {"DaemonSet", "ConfigMap", "Service"} <= {each["kind"] for each in known}
+
+
+def test_a_wrong_key_would_be_noticed() -> None:
+    (manifest,) = base("node")
+    manifest["spec"]["template"]["spec"]["toleration"] = []
+
+    with pytest.raises(module("kubernetes_validate").ValidationError):
+        accepted(manifest, VERSIONS[0])
+
+
+@pytest.mark.parametrize("name", BASES)
+def test_kubectl_builds_the_bases(name: str) -> None:
+    built = documents(ran(tool("kubectl"), "kustomize", KUSTOMIZE / name))
+
+    kinds = sorted(each["kind"] for each in base(name))
+    generated = ["ConfigMap"] if name in ("agent", "dra") else []
+    assert sorted(each["kind"] for each in built) == sorted(kinds + generated)
+
+
+@pytest.mark.parametrize("name", ["agent", "dra"])
+def test_the_agent_reads_what_the_base_configures(name: str) -> None:
+    pytest.importorskip("tomllib", reason="Python 3.11 reads TOML")
+
+    made = config.read(KUSTOMIZE / name / "node.toml")
+
+    assert made.interface == {"agent": "device-plugin", "dra": "dra"}[name]
+
+
+@pytest.mark.parametrize("name", ["agent", "dra", "node", "metrics"])
+def test_a_pod_may_do_no_more_than_its_work_needs(name: str) -> None:
+    added = {"agent": {"DAC_OVERRIDE", "FOWNER"}, "export": {"DAC_READ_SEARCH", "SYS_PTRACE"}}
+    added["check"] = added["export"]
+    (pod,) = pods(base(name))
+
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert pod.get("hostPID", False) is (name == "metrics")
+    assert "hostNetwork" not in pod
+    assert "hostIPC" not in pod
+    assert name == "dra" or pod["automountServiceAccountToken"] is False
+    for each in [*pod.get("initContainers", []), *pod["containers"]]:
+        allowed = each["securityContext"]
+        assert allowed["allowPrivilegeEscalation"] is False
+        assert allowed["readOnlyRootFilesystem"] is True
+        assert allowed["capabilities"]["drop"] == ["ALL"]
+        assert set(allowed["capabilities"].get("add", [])) == added.get(each["name"], set())
+
+
+def test_what_serves_metrics_writes_nowhere() -> None:
+    (pod,) = pods(base("metrics"))
+
+    mounts = [mount for each in pod["containers"] for mount in each["volumeMounts"]]
+    assert mounts
+    assert all(mount["readOnly"] for mount in mounts)
+
+
+def test_what_serves_metrics_is_started_with_options_that_it_has() -> None:
+    (pod,) = pods(base("metrics"))
+
+    for each in pod["containers"]:
+        program, *words = each["command"]
+        _, parser = cli.commands()[words[0]]
+        chosen = parser.parse_args(words[1:])
+        assert program == "gpufence"
+        (port,) = each["ports"]
+        assert chosen.listen == f":{port['containerPort']}"
+
+
+def test_the_monitor_selects_the_service_and_the_service_the_pods() -> None:
+    (sets, service, monitor) = base("metrics")
+    ports = {port["name"]: port["port"] for port in service["spec"]["ports"]}
+    served = {
+        port["name"]: port["containerPort"]
+        for each in sets["spec"]["template"]["spec"]["containers"]
+        for port in each["ports"]
+    }
+
+    labels = monitor["spec"]["selector"]["matchLabels"].items()
+    assert labels <= service["metadata"]["labels"].items()
+    assert service["spec"]["selector"] == sets["spec"]["template"]["metadata"]["labels"]
+    assert ports == served
+    assert {each["port"] for each in monitor["spec"]["endpoints"]} == set(ports)
+    assert all(each["honorLabels"] for each in monitor["spec"]["endpoints"])
+
+
+@pytest.mark.parametrize(
+    ("interface", "folder", "name"),
+    [("device-plugin", "agent", "gpufence-agent"), ("dra", "dra", "gpufence-dra")],
+)
+def test_the_chart_is_the_base_with_values(interface: str, folder: str, name: str) -> None:
+    made = {
+        each["kind"]: each for each in chart(f'interface="{interface}"', "metrics.enabled=false")
+    }
+    (there,) = pods(base(folder))
+    (pod,) = pods(list(made.values()))
+
+    assert made["DaemonSet"]["metadata"]["name"] == made["ConfigMap"]["metadata"]["name"] == name
+    for each in [*there["initContainers"], *there["containers"]]:
+        each["imagePullPolicy"] = "IfNotPresent"  # the chart's own default
+    assert pod == there
+
+
+def test_values_reach_the_pods() -> None:
+    made = chart(
+        'image={"repository": "r.example/gpufence", "tag": "2"}',
+        'tolerations=[{"key": "k", "operator": "Exists"}]',
+        'priorityClassName="mine"',
+        'nodeSelector={"gpu": "yes", "nvidia.com/gpu.present": null}',
+        'podAnnotations={"a": "b"}',
+        'imagePullSecrets=[{"name": "s"}]',
+        'metrics.allow=["nvidia-cuda-mps"]',
+        "privileged=true",
+        namespace="gpus",
+    )
+
+    sets = [each for each in made if each["kind"] == "DaemonSet"]
+    assert len(sets) == 2
+    for each in sets:
+        template = each["spec"]["template"]
+        pod = template["spec"]
+        images = {c["image"] for c in [*pod.get("initContainers", []), *pod["containers"]]}
+        assert images == {"r.example/gpufence:2"}
+        assert pod["tolerations"] == [{"key": "k", "operator": "Exists"}]
+        assert pod["priorityClassName"] == "mine"
+        assert pod["nodeSelector"] == {"gpu": "yes"}
+        assert pod["imagePullSecrets"] == [{"name": "s"}]
+        assert template["metadata"]["annotations"]["a"] == "b"
+    assert {each["metadata"]["namespace"] for each in made} == {"gpus"}
+    (agent,) = [each for each in sets if each["metadata"]["name"] == "gpufence-agent"]
+    (container,) = agent["spec"]["template"]["spec"]["containers"]
+    assert container["securityContext"] == {"privileged": True}
+    words = [c["command"] for each in sets for c in each["spec"]["template"]["spec"]["containers"]]
+    assert sum("--allow=nvidia-cuda-mps" in each for each in words) == 1
+
+
+def test_the_agent_reads_the_configuration_that_the_chart_writes(tmp_path: Path) -> None:
+    pytest.importorskip("tomllib", reason="Python 3.11 reads TOML")
+    made = chart(
+        'config={"preset": "hami", "slots": 4, "default_memory": "2GiB", "settle_seconds": 1.5}'
+    )
+    (text,) = [each["data"]["node.toml"] for each in made if "node.toml" in each.get("data", {})]
+    (tmp_path / "node.toml").write_text(text)
+
+    read = config.read(tmp_path / "node.toml")
+
+    assert (read.gpu_resource, read.slots, read.settle_seconds) == ("nvidia.com/gpu", 4, 1.5)
+    assert read.default_memory == 2 << 30
+
+
+def test_another_configuration_starts_the_agents_anew() -> None:
+    def mark(*settings: str) -> str:
+        (found,) = [
+            each["spec"]["template"]["metadata"]["annotations"]["gpufence.io/config"]
+            for each in chart(*settings, "metrics.enabled=false")
+            if each["kind"] == "DaemonSet"
+        ]
+        return str(found)
+
+    assert mark() == mark() != mark("config.slots=3")
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "config.slot=4",
+        "config.slots=0",
+        'config.preset="other"',
+        'interface="csi"',
+        "image.tag=1",
+        "maxUnavailable=0",
+        'admission.defaultCores="101"',
+        "surprise=1",
+    ],
+)
+def test_helm_refuses_values_that_are_none(setting: str) -> None:
+    helm = tool("helm")
+
+    with pytest.raises(AssertionError, match="schema"):
+        ran(helm, "template", "g", CHART, f"--set-json={setting}")
+
+
+def test_helm_finds_nothing_to_complain_of() -> None:
+    ran(tool("helm"), "lint", "--strict", CHART)
+
+
+def test_a_packed_chart_has_everything_in_it(tmp_path: Path) -> None:
+    helm = tool("helm")
+    ran(helm, "package", CHART, "--destination", tmp_path)
+    (packed,) = tmp_path.glob("gpufence-*.tgz")
+
+    from_folder = ran(helm, "template", "g", CHART)
+
+    assert ran(helm, "template", "g", packed) == from_folder
+
+
+def properties(schema: dict[str, Any], values: dict[str, Any], path: str = "") -> Iterator[str]:
+    """Every place where one of the two has a key that the other has not."""
+    if "properties" not in schema:
+        return
+    known, given = set(schema["properties"]) - {"global"}, set(values)
+    yield from (f"{path}.{key}" for key in known ^ given)
+    for key in known & given:
+        if isinstance(values[key], dict):
+            yield from properties(schema["properties"][key], values[key], f"{path}.{key}")
+
+
+def schema_and_values() -> tuple[dict[str, Any], dict[str, Any]]:
+    from gpufence.cdi import yaml_text
+
+    schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+    values: Any = yaml_text.load((CHART / "values.yaml").read_text(encoding="utf-8"))
+    return schema, values
+
+
+def test_the_schema_and_the_values_have_the_same_keys() -> None:
+    import jsonschema
+
+    schema, values = schema_and_values()
+    jsonschema.Draft7Validator(schema).validate(values)
+    told = schema["properties"].pop("config")
+
+    assert sorted(properties(schema, {k: v for k, v in values.items() if k != "config"})) == []
+    assert set(values["config"]) <= set(told["properties"])
+
+
+def test_the_schemas_configuration_is_the_agents() -> None:
+    schema, _ = schema_and_values()
+    known = set(config.Config.__dataclass_fields__) | {"preset"}
+    # Folders are those that the manifests mount; the others differ between nodes.
+    elsewhere = {each for each in known if each.endswith("_dir")}
+    elsewhere |= {"folder", "pod_resources", "interface", "gpus", "node_name", "api_server"}
+
+    told = schema["properties"]["config"]["properties"]
+
+    assert set(told) == known - elsewhere
+    assert set(told["preset"]["enum"]) == set(config.PRESETS)
+
+
+def test_the_charts_presets_are_the_agents() -> None:
+    from gpufence.cdi import yaml_text
+
+    told = yaml_text.load((CHART / "presets.yaml").read_text(encoding="utf-8"))
+
+    assert told == {
+        name: {key: value for key, value in preset.items() if key.endswith("_resource")}
+        for name, preset in config.PRESETS.items()
+    }
+
+
+def test_there_is_one_copy_of_each_manifest() -> None:
+    links = {path.name: path.readlink() for path in CHART.iterdir() if path.is_symlink()}
+
+    assert {name: (CHART / link).resolve() for name, link in links.items()} == {
+        "files": DEPLOY / "kustomize",
+        "monitoring": DEPLOY / "monitoring",
+    }

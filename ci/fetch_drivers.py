@@ -93,7 +93,10 @@ def main(arguments: list[str]) -> int:
             folder = Path(name)
             apt = Apt(folder, mirror)
             apt("update", cwd=folder)
-            for wanted in missing:
+            for number, wanted in enumerate(missing, 1):
+                if sys.stderr.isatty():
+                    place = f"({number} of {len(missing)})"
+                    print(f"ci/fetch-drivers: driver {wanted.branch} {place}", file=sys.stderr)
                 fetch(apt, wanted, folder, target / wanted.branch)
     except UnavailableError as error:
         print(f"ci/fetch-drivers: skipped: {error}", file=sys.stderr)

@@ -11,7 +11,19 @@ import pytest
 from gpufence import cli
 from gpufence.node import config
 
-from .conftest import BASES, CHART, DEPLOY, KUSTOMIZE, base, chart, documents, module, ran, tool
+from .conftest import (
+    BASES,
+    CHART,
+    DEPLOY,
+    KUSTOMIZE,
+    MONITORING,
+    base,
+    chart,
+    documents,
+    module,
+    ran,
+    tool,
+)
 
 VERSIONS = ("1.31", "1.34", "1.36", "1.37")
 # From which version on there is such a thing, of those that 1.31 does not have.
@@ -168,6 +180,15 @@ def test_the_chart_is_the_base_with_values(interface: str, folder: str, name: st
     assert pod == there
 
 
+def test_the_drivers_rights_are_for_the_account_of_the_charts_namespace() -> None:
+    made = {each["kind"]: each for each in chart('interface="dra"', namespace="gpus")}
+
+    (subject,) = made["ClusterRoleBinding"]["subjects"]
+    account = made["ServiceAccount"]["metadata"]
+    assert (subject["name"], subject["namespace"]) == (account["name"], account["namespace"])
+    assert account["namespace"] == "gpus"
+
+
 def test_values_reach_the_pods() -> None:
     made = chart(
         'image={"repository": "r.example/gpufence", "tag": "2"}',
@@ -199,6 +220,42 @@ def test_values_reach_the_pods() -> None:
     assert container["securityContext"] == {"privileged": True}
     words = [c["command"] for each in sets for c in each["spec"]["template"]["spec"]["containers"]]
     assert sum("--allow=nvidia-cuda-mps" in each for each in words) == 1
+
+
+def test_values_reach_what_the_operators_and_grafana_find() -> None:
+    made = chart(
+        *EVERYTHING,
+        'metrics.serviceMonitor.labels={"release": "a"}',
+        'metrics.rules.labels={"release": "b"}',
+        'metrics.dashboard.labels={"found_by": "c"}',
+        'metrics.resources={"requests": {"memory": "1Mi"}, "limits": null}',
+        'resources={"requests": {"memory": "2Mi"}, "limits": null}',
+        'maxUnavailable="10%"',
+        'image.pullPolicy="Always"',
+        namespace="gpus",
+    )
+    yaml = module("yaml")
+    text = {path.name: path.read_text(encoding="utf-8") for path in MONITORING.iterdir()}
+    (monitor,) = [each for each in made if each["kind"] == "ServiceMonitor"]
+    (rules,) = [each for each in made if each["kind"] == "PrometheusRule"]
+    (board,) = [each for each in made if each["metadata"]["name"] == "gpufence-dashboard"]
+    sets = [each["spec"] for each in made if each["kind"] == "DaemonSet"]
+    memory = {
+        each["name"]: each["resources"]["requests"]["memory"]
+        for pod in pods(made)
+        for each in pod["containers"]
+    }
+
+    assert monitor["metadata"]["labels"]["release"] == "a"
+    assert rules["metadata"]["labels"]["release"] == "b"
+    assert rules["spec"] == yaml.safe_load(text["rules.yaml"])
+    assert board["metadata"]["labels"] == {"grafana_dashboard": "1", "found_by": "c"}
+    assert json.loads(board["data"]["gpufence.json"]) == json.loads(text["dashboard.json"])
+    assert {each["metadata"]["namespace"] for each in (monitor, rules, board)} == {"gpus"}
+    assert memory == {"agent": "2Mi", "export": "1Mi", "check": "1Mi"}
+    assert {each["updateStrategy"]["rollingUpdate"]["maxUnavailable"] for each in sets} == {"10%"}
+    containers = [each for pod in pods(made) for each in pod["containers"]]
+    assert {each["imagePullPolicy"] for each in containers} == {"Always"}
 
 
 def test_the_agent_reads_the_configuration_that_the_chart_writes(tmp_path: Path) -> None:

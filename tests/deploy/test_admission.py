@@ -25,9 +25,9 @@ PARAMS = {
 
 def evaluated(expression: str, **given: Any) -> Any:  # noqa: ANN401 - of CEL
     celpy = module("celpy")
-    plain = expression.replace("JSONPatch{", "{")
+    text = expression.replace("JSONPatch{", "{")
     for field in ("op", "value", "path"):
-        plain = re.sub(rf"(?<=[{{ ]){field}: ", f'"{field}": ', plain)
+        text = re.sub(rf"(?<=[{{ ]){field}: ", f'"{field}": ', text)
     functions = {
         "indexOf": lambda items, item: celpy.celtypes.IntType(list(items).index(item)),
         "escapeKey": lambda _, key: celpy.celtypes.StringType(
@@ -35,37 +35,50 @@ def evaluated(expression: str, **given: Any) -> Any:  # noqa: ANN401 - of CEL
         ),
     }
     environment = celpy.Environment()
-    program = environment.program(environment.compile(plain), functions=functions)
+    program = environment.program(environment.compile(text), functions=functions)
     return program.evaluate({**given, "jsonpatch": celpy.json_to_cel({})})
 
 
-def patches(pod: dict[str, Any], params: dict[str, str]) -> list[dict[str, Any]]:
+def plain(value: Any) -> Any:  # noqa: ANN401 - of CEL
+    """A value as JSON has it, amounts as text."""
+    if isinstance(value, dict):
+        return {str(key): plain(each) for key, each in value.items()}
+    return [plain(each) for each in value] if isinstance(value, list) else str(value)
+
+
+def patches(pod: dict[str, Any], params: dict[str, str], name: str) -> list[dict[str, Any]]:
     """What the policy does to a pod."""
     module("yaml")
-    (policy,) = documents((KUSTOMIZE / "admission" / "policy.yaml").read_text(encoding="utf-8"))
     celpy = module("celpy")
+    (policy,) = documents((KUSTOMIZE / name / "policy.yaml").read_text(encoding="utf-8"))
     given = {"object": celpy.json_to_cel(pod), "params": celpy.json_to_cel({"data": params})}
+    for each in policy["spec"].get("matchConditions", []):
+        if not evaluated(each["expression"], **given):
+            return []
     variables = celpy.celtypes.MapType()
     for each in policy["spec"]["variables"]:
         found = evaluated(each["expression"], **given, variables=variables)
         variables[celpy.celtypes.StringType(each["name"])] = found
     (mutation,) = policy["spec"]["mutations"]
-    return list(evaluated(mutation["jsonPatch"]["expression"], **given, variables=variables))
+    made = evaluated(mutation["jsonPatch"]["expression"], **given, variables=variables)
+    return [plain(each) for each in made]
 
 
-def applied(pod: dict[str, Any], **params: str) -> dict[str, Any]:
+def applied(pod: dict[str, Any], name: str = "admission", **params: str) -> dict[str, Any]:
     """The pod as it is admitted."""
     made = copy.deepcopy(pod)
-    for patch in patches(pod, PARAMS | params):
-        assert str(patch["op"]) == "add"
+    for patch in patches(pod, PARAMS | params, name):
+        assert patch["op"] == "add"
         *way, last = [
-            part.replace("~1", "/").replace("~0", "~") for part in str(patch["path"]).split("/")[1:]
+            part.replace("~1", "/").replace("~0", "~") for part in patch["path"].split("/")[1:]
         ]
         place: Any = made
         for part in way:
             place = place[int(part)] if isinstance(place, list) else place[part]
-        value = patch["value"]
-        place[last] = {} if value == {} else str(value)
+        if last == "-":
+            place.append(patch["value"])
+        else:
+            place[last] = patch["value"]
     return made
 
 
@@ -163,11 +176,13 @@ def test_the_policy_is_bound_with_parameters_that_it_reads() -> None:
     assert set(re.findall(r"params\.data\.(\w+)", said)) == set(params["data"]) == set(PARAMS)
 
 
-def test_only_namespaces_that_say_so_are_touched() -> None:
-    (_, _, binding) = base("admission")
+@pytest.mark.parametrize("name", ["admission", "admission-dra"])
+def test_only_namespaces_that_say_so_are_touched(name: str) -> None:
+    *_, policy, binding = base(name)
 
     chosen = binding["spec"]["matchResources"]["namespaceSelector"]["matchLabels"]
     assert chosen == {"gpufence.io/admission": "enabled"}
+    assert binding["spec"]["policyName"] == policy["metadata"]["name"]
 
 
 def test_the_chart_gives_the_policy_the_presets_resources() -> None:
@@ -184,6 +199,55 @@ def test_the_chart_gives_the_policy_the_presets_resources() -> None:
     assert binding["spec"]["paramRef"]["namespace"] == params["metadata"]["namespace"] == "gpus"
 
 
-def test_claims_have_no_resources_to_add() -> None:
-    with pytest.raises(AssertionError, match="pods ask by claims"):
-        chart("admission.enabled=true", 'interface="dra"')
+CLAIM = {"name": "gpufence", "resourceClaimTemplateName": "small"}
+
+
+@pytest.mark.parametrize("resources", [None, {}, {"limits": {"cpu": "1"}}])
+def test_a_pod_gets_the_claim_that_its_annotation_names(resources: dict[str, Any] | None) -> None:
+    pod = a_pod(None, None)
+    pod["metadata"]["annotations"] = {"gpufence.io/claim-template": "small"}
+    del pod["spec"]["containers"][0]["resources"]
+    if resources is not None:
+        pod["spec"]["containers"][0]["resources"] = resources
+
+    made = applied(pod, "admission-dra")
+
+    first, second = made["spec"]["containers"]
+    assert made["spec"]["resourceClaims"] == [CLAIM]
+    assert first["resources"] == {**(resources or {}), "claims": [{"name": "gpufence"}]}
+    assert second["resources"] == {}
+    assert applied(made, "admission-dra") == made  # the API server may ask again
+
+
+def test_claims_that_a_pod_has_stay() -> None:
+    pod = a_pod(None)
+    pod["metadata"]["annotations"] = {"gpufence.io/claim-template": "small"}
+    other = {"name": "other", "resourceClaimName": "there"}
+    pod["spec"]["resourceClaims"] = [other]
+    pod["spec"]["containers"][0]["resources"] = {"claims": [{"name": "other"}]}
+
+    made = applied(pod, "admission-dra")
+
+    assert made["spec"]["resourceClaims"] == [other, CLAIM]
+    claims = made["spec"]["containers"][0]["resources"]["claims"]
+    assert claims == [{"name": "other"}, {"name": "gpufence"}]
+
+
+def test_a_pod_without_the_annotation_gets_no_claim() -> None:
+    pods = [a_pod(None), a_pod({GPU: "1"}, memory="4")]
+
+    assert [applied(pod, "admission-dra") for pod in pods] == pods
+
+
+def test_the_chart_has_the_policy_of_its_interface() -> None:
+    by_claims = chart("admission.enabled=true", 'interface="dra"')
+    by_resources = chart("admission.enabled=true")
+
+    def policies(made: list[dict[str, Any]]) -> list[str]:
+        kinds = ("MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding")
+        found = [each for each in made if each["kind"] in kinds]
+        assert len(found) == 2
+        return [each["spec"].get("policyName", each["metadata"]["name"]) for each in found]
+
+    assert policies(by_claims) == ["gpufence-claims"] * 2
+    assert policies(by_resources) == ["gpufence"] * 2

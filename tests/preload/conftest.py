@@ -21,6 +21,8 @@ from typing import IO, Any
 
 import pytest
 
+from . import gpus
+
 REPO = Path(__file__).resolve().parents[2]
 
 _GATE_BYTE = 1 << 40  # lib/sim/machine/file.cpp
@@ -86,7 +88,10 @@ class Sim:
             # A sanitizer's runtime, when the build is made with one, has to be the first of all.
             runtime = os.environ.get("GPUFENCE_TEST_RUNTIME", "")
             result["LD_PRELOAD"] = f"{runtime} {self.build / 'lib' / 'libgpufence.so'}".strip()
-        return {**result, **self.env, **extra}
+        result = {**result, **self.env, **extra}
+        if preload:
+            gpus.make_known(result)
+        return result
 
     def command(self, program: str | Path, arguments: tuple[str | int | Path, ...]) -> list[str]:
         """The program's path and arguments as text."""

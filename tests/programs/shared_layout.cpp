@@ -7,6 +7,7 @@
 #include "policy/turn.h"
 #include "state/core_layout.h"
 #include "state/identity.h"
+#include "state/kept_pauses.h"
 #include "state/layout.h"
 #include "state/limits_layout.h"
 #include "state/notice.h"
@@ -82,12 +83,15 @@ constexpr Number kNumbers[] = {
     {"NOTICE_VERSION", kNoticeVersion},
     {"NOTICE_BYTES", sizeof(Notice)},
     {"NOTICE_TERMS_AT", offsetof(Notice, terms)},
+    {"KEPT_PAUSES_MAGIC", kKeptPausesMagic},
+    {"KEPT_PAUSES_VERSION", kKeptPausesVersion},
+    {"KEPT_PAUSES_BYTES", sizeof(KeptPauses)},
 };
 
 // Each record as Python unpacks it: the offsets of the fields that a format reads, in its order.
 struct Fields {
   const char* name;
-  size_t at[9];
+  size_t at[14];
   size_t count;
 };
 
@@ -138,6 +142,15 @@ constexpr Fields kFields[] = {
       offsetof(Notice, holder), offsetof(Notice, shares), offsetof(Notice, charged_ns),
       offsetof(Notice, check)},
      7},
+    {"KEPT_PAUSES_FORMAT",
+     {offsetof(KeptPauses, magic), offsetof(KeptPauses, version), offsetof(KeptPauses, gpu.uuid),
+      offsetof(KeptPauses, gpu.driver), offsetof(KeptPauses, measured_s),
+      offsetof(KeptPauses, pauses.launch_gap_ns), offsetof(KeptPauses, pauses.step_gap_ns),
+      offsetof(KeptPauses, pauses.marker_gap_ns), offsetof(KeptPauses, pauses.around_run_ns),
+      offsetof(KeptPauses, pauses.queued_gap_ns), offsetof(KeptPauses, pauses.start_ns),
+      offsetof(KeptPauses, pauses.end_marker_ns), offsetof(KeptPauses, pauses.wide_gap_ns),
+      offsetof(KeptPauses, check)},
+     14},
     {"CORE_TENANT_FORMAT",
      {offsetof(CoreTenant, key), offsetof(CoreTenant, due_ns), offsetof(CoreTenant, shares),
       offsetof(CoreTenant, backlog_ns), offsetof(CoreTenant, active_ns),

@@ -38,6 +38,7 @@ _COMMANDS = {
     "cdi": "write, list and check CDI files, for docker and podman",
     "node": "give out parts of a Kubernetes node's GPUs",
     "install": "put the library where programs load it from, or take it away",
+    "calibrate": "measure what a GPU pauses for between kernels, and keep it",
     "doctor": "prove that a process is fenced, and say which driver it uses",
 }
 

@@ -31,19 +31,21 @@ struct GpuPauses {
   uint32_t wide_gap_ns;
 };
 
-// One H200, driver 580.159.04: kernels of 10 us, queued without pause, ran at 85,600 a second and
-// covered 86 % of the time by their own clock; captured, at 0.95 us from one to the next. 1.3 to
-// 1.8 us lay between two queued markers, and 2.8 to 3.3 more in front of a kernel than of a marker.
-// A grid of 65,536 blocks had 2.5 to 4.0 us around it, one of 132 had 2.1.
+// Where nothing is known. Half of the least that was measured of what makes charges smaller, and
+// twice the most of what makes them larger, so that no container passes its limit by it; kernels of
+// some microseconds get less than their share. Measured on an H200 (driver 580.159.04) by kernels
+// of a block on each multiprocessor, and of one block: 1.3 to 1.6 us between two kernels, 0.57 to
+// 0.68 between two of a graph, 1.4 to 1.9 more with a marker between, 1.8 to 2.1 around one, 1.3
+// between two markers, 1.5 to 1.65 until a wait ends.
 inline constexpr GpuPauses kUnknownPauses = {
-    .launch_gap_ns = 1'700,
-    .step_gap_ns = 950,
-    .marker_gap_ns = 2'500,
-    .around_run_ns = 2'000,
-    .queued_gap_ns = 2'000,
-    .start_ns = 2'800,
-    .end_marker_ns = 1'540,
-    .wide_gap_ns = 950,
+    .launch_gap_ns = 650,
+    .step_gap_ns = 280,
+    .marker_gap_ns = 700,
+    .around_run_ns = 900,
+    .queued_gap_ns = 4'000,
+    .start_ns = 1'400,
+    .end_marker_ns = 3'300,
+    .wide_gap_ns = 0,
 };
 
 // Grids of so many blocks take the GPU longer to begin and to end than small ones do.

@@ -54,6 +54,8 @@ constexpr uint32_t kQueued = 12;    // kernels behind each other, in a batch
 constexpr uint32_t kSingle = 6;     // kernels in an idle stream, in a batch
 constexpr uint32_t kMostBlocks = kPlaces / (kQueued + 1);
 constexpr uint32_t kMarked = 6;  // of the queued ones have a marker behind them
+constexpr uint32_t kAside = 12;  // the event of a marker that stands for itself
+static_assert(2 * kSingle <= kQueued && 2 * kSingle <= kAside && 2 * kMarked <= kAside);
 constexpr uint64_t kPaceCycles = 8'000;
 // Each of a batch takes so much more than the one before, so that what a coarse clock rounds is
 // another part of its step each time.
@@ -62,6 +64,7 @@ constexpr uint64_t kLongestNs = 20'000'000;  // all batches
 // In front of a batch the GPU is busy until all of it is queued, for so long in between.
 constexpr uint64_t kLeastAheadNs = 50'000;
 constexpr uint64_t kMostAheadNs = 1'000'000;
+constexpr int64_t kLeastGapNs = 100;      // from kernel to kernel, of anything that is a GPU
 constexpr uint64_t kMostLeadNs = 10'000;  // as MarkedStream::LeadNs
 
 // What a marker between queued kernels takes at most, beyond its mean: a probe that took longer was
@@ -194,7 +197,7 @@ class Pacer {
   CUdeviceptr paces_ = 0;
   CUstream stream_ = nullptr;
   CUgraphExec executable_ = nullptr;
-  CUevent events_[kMarked * 2] = {};
+  CUevent events_[kAside + 1] = {};
   Pace* read_;
 };
 
@@ -217,7 +220,7 @@ struct Measured {
   Batches two_markers;  // from one to the next
   Batches step_gap;     // between two of a graph
   Batches around_run;   // around a kernel in an idle stream, without the host's part of it
-  Batches with_host;    // ... with it
+  Batches with_host;    // ... with the host's, from where the marker was recorded
   Batches end_marker;   // by so much a marker behind a kernel makes the wait longer
 };
 
@@ -225,12 +228,14 @@ class Measuring {
  public:
   explicit Measuring(Pacer* pacer) : pacer_(*pacer) {}
 
-  // Until there is a batch of all for each round, or the time is over. False: a call failed.
+  // Until there are batches enough, or the time is over. False: a call failed, or what runs there
+  // is no GPU's.
   bool Run() {
     const uint64_t until_ns = NowNs() + kLongestNs;
-    if (!WarmUp()) return false;
-    for (size_t round = 0; round < 2 * Batches::kMost && NowNs() < until_ns; ++round) {
-      if (!Queue() || !QueueMarked() || !QueueGraph() || !RunAlone()) return false;
+    if (!WarmUp() || !Queue() || !HasPauses()) return false;
+    while (!measured_.launch_gap.IsFull() || !measured_.two_markers.IsFull()) {
+      if (!QueueMarked() || !QueueGraph() || !RunAlone() || !Queue()) return false;
+      if (NowNs() >= until_ns) break;
     }
     return true;
   }
@@ -256,15 +261,17 @@ class Measuring {
   // What `put` puts behind a kernel that is long enough is queued as a whole: then `is_queued`.
   template <typename Put>
   bool Behind(Put put, bool* is_queued) {
-    constexpr uint32_t kEvent = kMarked * 2 - 1;
-    if (!pacer_.Launch(kQueued, kPaceCycles * ahead_ns_ / pace_ns_) || !pacer_.Mark(kEvent) ||
+    if (!pacer_.Launch(kQueued, kPaceCycles * ahead_ns_ / pace_ns_) || !pacer_.Mark(kAside) ||
         !put()) {
       return false;
     }
-    *is_queued = !pacer_.IsBehind(kEvent);
+    *is_queued = !pacer_.IsBehind(kAside);
     if (!*is_queued) ahead_ns_ = std::min(2 * ahead_ns_, kMostAheadNs);
     return pacer_.Read(kQueued, kernels_);
   }
+
+  // Whether the batch that was read last says so.
+  bool HasPauses() const { return GapNs(kernels_, kQueued) >= kLeastGapNs; }
 
   bool Queue() {
     bool is_queued = false;
@@ -317,29 +324,34 @@ class Measuring {
   // Each kernel in an idle stream behind a marker, and waited for: with another behind it, and
   // without.
   bool RunAlone() {
-    int64_t around_ns = 0;
-    int64_t with_host_ns = 0;
+    int64_t lead_ns[kSingle];
     int64_t longer_ns = 0;
+    int64_t record_ns = 0;
     for (uint32_t i = 0; i < 2 * kSingle; ++i) {
       const bool is_marked = i % 2 == 0;
-      if (!pacer_.Mark(0)) return false;
+      const uint64_t begin_ns = NowNs();
+      if (!pacer_.Mark(is_marked ? i : kAside)) return false;
       const uint64_t marked_ns = NowNs();
-      if (!pacer_.Launch(0, CyclesOf(i / 2))) return false;
+      if (!pacer_.Launch(i, CyclesOf(i / 2))) return false;
       const uint64_t launched_ns = NowNs();
-      if ((is_marked && !pacer_.Mark(1)) || !pacer_.Wait()) return false;
+      if ((is_marked && !pacer_.Mark(i + 1)) || !pacer_.Wait()) return false;
       const int64_t wait_ns = Since(launched_ns);
       longer_ns += is_marked ? wait_ns : -wait_ns;
-      if (!pacer_.Read(1, kernels_)) return false;
       if (!is_marked) continue;
-      const int64_t kernel_ns = LengthOf(kernels_[0]);
+      record_ns += static_cast<int64_t>(marked_ns - begin_ns);
+      lead_ns[i / 2] = static_cast<int64_t>(std::min(launched_ns - marked_ns, kMostLeadNs));
+    }
+    if (!pacer_.Read(2 * kSingle, kernels_)) return false;
+    int64_t around_ns = 0;
+    int64_t with_host_ns = 0;
+    for (uint32_t i = 0; i < kSingle; ++i) {
       int64_t interval_ns = 0;
-      if (!pacer_.Between(0, 1, &interval_ns)) return false;
-      const uint64_t lead_ns = std::min(launched_ns - marked_ns, kMostLeadNs);
-      with_host_ns += interval_ns - kernel_ns;
-      around_ns += interval_ns - kernel_ns - static_cast<int64_t>(lead_ns);
+      if (!pacer_.Between(2 * i, 2 * i + 1, &interval_ns)) return false;
+      with_host_ns += interval_ns - LengthOf(kernels_[2 * i]);
+      around_ns += interval_ns - LengthOf(kernels_[2 * i]) - lead_ns[i];
     }
     measured_.around_run.Add(around_ns / kSingle);
-    measured_.with_host.Add(with_host_ns / kSingle);
+    measured_.with_host.Add((with_host_ns - record_ns) / kSingle);
     measured_.end_marker.Add(longer_ns / kSingle);
     return true;
   }
@@ -384,6 +396,7 @@ bool Calibrate(uint32_t processors, GpuPauses* pauses, const char** why) {
   Pacer pacer(processors);
   if (!pacer.Open(why)) return false;
   Measuring measuring(&pacer);
+  *why = "the driver refuses what measuring takes, or simulates a GPU without pauses";
   if (!measuring.Run()) return false;
   *why = "what was measured does not agree: somebody else uses the GPU, or the host is busy";
   return PausesOf(measuring.measured(), pacer.has_graph(), pauses);

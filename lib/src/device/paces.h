@@ -14,6 +14,7 @@ class Batches {
   static constexpr size_t kLeast = 5;  // that must agree
 
   void Add(int64_t mean_ns);
+  bool IsFull() const { return count_ == kMost; }
 
   // Their mean, of those that are not disturbed; never below 0. False: too few agree.
   bool Agree(uint32_t* mean_ns) const;

@@ -15,7 +15,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpufence.checks import gpu_checks, namespaces, native_limits, surroundings
+from gpufence.checks import gpu_checks, namespaces, native_limits, pauses, surroundings
 from gpufence.checks.finding import Finding
 from gpufence.checks.gpu_checks import Driver
 from gpufence.config.limits import Claims
@@ -137,6 +137,7 @@ def _examine_self(probe: bool) -> Findings:
         gpu_checks.symbols(drivers),
         gpu_checks.nvml(told),
         native_limits.check(told, claims if library else None),
+        pauses.check(claims if library else None),
     )
     problems += [problem for check in checks for problem in check.problems]
     return Findings(subject, library, lookups, drivers, checks, tuple(problems))

@@ -21,7 +21,7 @@ from .shared_file import RegionError, SharedFile, folders, is_in_use, matching
 
 _NAME = re.compile(r"gpufence-turns([0-9]{1,9})-[0-9a-f]{8}-([0-9a-f]{16})-([0-9a-f]{16})")
 # Where `gpufence cdi` has containers meet, unless told otherwise.
-_NODE = Path("/run/gpufence-node")
+NODE = Path("/run/gpufence-node")
 # A node has fewer containers; a folder that somebody fills costs no more than this.
 _MOST = 4096
 
@@ -47,7 +47,7 @@ class Notice:
 def read_all(environment: Mapping[str, str], folder: str | None = None) -> Iterator[Notice]:
     """Every notice that can be read."""
     places = folders(environment, folder)
-    found = matching(places if folder is not None else (*places, _NODE), "gpufence-turns*")
+    found = matching(places if folder is not None else (*places, NODE), "gpufence-turns*")
     for _, path in zip(range(_MOST), found, strict=False):
         name = _NAME.fullmatch(path.name)
         if name is None or int(name[1]) != layout.NOTICE_VERSION:

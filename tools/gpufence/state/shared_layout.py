@@ -121,6 +121,14 @@ NOTICE_BYTES = 520
 # Notice: magic, author, device, holder, shares, charged_ns, check; 48 runs before the last.
 NOTICE_FORMAT = "<QQQ8xQ56xQ8xQ392xQ"
 
+# ---- what is kept of a GPU's pauses ----
+
+KEPT_PAUSES_MAGIC = 0x7365737561706667
+KEPT_PAUSES_VERSION = 1
+KEPT_PAUSES_BYTES = 112
+# KeptPauses: magic, version, uuid, driver, measured_s, eight pauses, check.
+KEPT_PAUSES_FORMAT = "<QI4x16s32sQ8IQ"
+
 # ---- a container's terms (PackTerms), in a tenant and in a notice ----
 
 CORE_TENANT_TERMS_AT = 240

@@ -6,6 +6,7 @@
 #include "hooks/contexts/context_cost.h"
 #include "hooks/contexts/launch_memory.h"
 #include "hooks/contexts/overhead.h"
+#include "hooks/cores/core_pauses.h"
 #include "real.h"
 
 namespace gpufence {
@@ -18,6 +19,7 @@ CUresult LoadedInto(Handle* out, Load load, Unload unload) {
   if (hook.refused()) return kRefusalCode;
   FencedDevice* device = hook.current_device();
   if (device == nullptr || out == nullptr) return load(out);
+  FindPausesBeforeCode();
   Handle made = nullptr;
   const CUresult rc =
       CallThatGrows(device, 0, [&] { return load(&made); }, [&] { return unload(made); });
@@ -43,6 +45,7 @@ CUresult Placed(const Hook& hook, Handle* out, Call call) {
   if (hook.refused()) return kRefusalCode;
   FencedDevice* device = hook.current_device();
   if (device == nullptr || out == nullptr) return call(out);
+  FindPausesBeforeCode();
   Handle found = {};
   const CUresult rc = CallThatPlaces(device, [&] { return call(&found); });
   if (rc == CUDA_SUCCESS) *out = found;

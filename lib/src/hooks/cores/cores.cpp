@@ -7,6 +7,7 @@
 #include "device/ids.h"
 #include "device/markers/ends.h"
 #include "hooks/cores/core_pace.h"
+#include "hooks/cores/core_pauses.h"
 #include "hooks/graphs/captures.h"
 #include "real.h"
 
@@ -63,6 +64,8 @@ void CoreLaunch::EnterAnew() {
 // `may_go`: as far as the last look told, which is enough for one of many short runs that are
 // waited for.
 [[gnu::noinline]] void CoreLaunch::EnterSlowly(bool may_go) {
+  if (!SoughtPauses(*device_)) [[unlikely]]
+    FindKeptPauses(cores_, device_);
   const bool is_unasked = may_go && stream_->by_host.load(std::memory_order_relaxed) &&
                           cores_->markers.streams.IsActive(stream_) &&
                           device_->seat.AheadNs(NowNs()) <= kEvenNs;

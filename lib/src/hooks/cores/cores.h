@@ -58,6 +58,14 @@ struct alignas(64) CoreDevice {
   std::atomic<uint64_t> patience_ns;     // until the next one may
 
   CoreGang gang;
+
+  // What is known of its pauses (hooks/cores/core_pauses.h).
+  static constexpr uint32_t kUnfound = 0;
+  static constexpr uint32_t kFinding = 1;  // a thread is at it
+  static constexpr uint32_t kNotKept = 2;  // to be measured when nothing runs
+  static constexpr uint32_t kFound = 3;    // or bounds hold
+  std::atomic<uint32_t> finding;
+  GpuPauses pauses;  // changed before the markers hear of them, and never again
 };
 
 // What a device's core limit is made of.

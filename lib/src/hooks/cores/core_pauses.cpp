@@ -1,0 +1,159 @@
+#include "hooks/cores/core_pauses.h"
+
+#include <string.h>
+#include <time.h>
+
+#include "core/futex.h"
+#include "core/log.h"
+#include "core/uncancelled.h"
+#include "device/calibration.h"
+#include "device/ids.h"
+#include "device/nvml_calls.h"
+#include "hooks/contexts/overhead.h"
+#include "hooks/cores/core_pace.h"
+#include "hooks/graphs/captures.h"
+#include "real.h"
+#include "state/kept_pauses.h"
+
+namespace gpufence {
+namespace {
+
+// What measuring takes for a while, as far as seen: code, a stream, a graph (H200: 2 MiB each).
+constexpr uint64_t kMeasuringBytes = 8u << 20;
+// So long others wait, so that their kernels are not in what is measured, and none of them waits
+// for this thread while the driver waits for it. More than compiling the kernel takes.
+constexpr uint64_t kMostAwaitedNs = 200'000'000;
+
+// The driver may call the program back meanwhile, and that launch.
+constinit thread_local bool finds_here = false;
+
+PausingGpu GpuOf(const CoreDevice& device) {
+  PausingGpu gpu = {};
+  memcpy(gpu.uuid, device.uuid, sizeof gpu.uuid);
+  char driver[128] = "";
+  if (!NvmlReady() || real::nvmlSystemGetDriverVersion(driver, sizeof driver) != NVML_SUCCESS) {
+    int version = 0;
+    if (real::cuDriverGetVersion(&version) != CUDA_SUCCESS) return gpu;
+    snprintf(driver, sizeof driver, "cuda-%d", version);
+  }
+  if (strlen(driver) < sizeof gpu.driver) strcpy(gpu.driver, driver);
+  return gpu;
+}
+
+// The node folder, then the container's; null at the end.
+struct Folders {
+  explicit Folders(const CoreLimits& limits) {
+    size_t count = 0;
+    at[count++] = limits.node_folder;
+    for (const auto& folder : limits.folders) at[count++] = folder;
+    at[count] = nullptr;
+  }
+  const char* at[RegionPlaces::kMost + 2];
+};
+
+void Use(Cores* cores, CoreDevice* device, const GpuPauses& pauses) {
+  device->pauses = pauses;
+  // Pairs with PausesOf.
+  cores->markers.pauses[device->ordinal % kMostMarkedDevices].store(&device->pauses,
+                                                                    std::memory_order_release);
+}
+
+void SayBounds(const CoreDevice& device, const char* why) {
+  GPUFENCE_LOG(kInfo,
+               "device %u: its pauses between kernels are not known (%s), so that kernels of some "
+               "microseconds get less than their share. `gpufence calibrate` measures them",
+               device.ordinal, why);
+}
+
+FencedDevice* FencedOf(uint32_t ordinal) {
+  Fence* fence = DecidedFence();
+  for (uint32_t i = 0; fence != nullptr && i < fence->device_count; ++i) {
+    if (static_cast<uint32_t>(fence->devices[i].ordinal) == ordinal) return &fence->devices[i];
+  }
+  return nullptr;
+}
+
+// Within the memory limit. False: with one clause in `why`.
+bool Measure(const CoreDevice& device, GpuPauses* pauses, const char** why) {
+  int processors = 0;
+  *why = "the driver does not describe the device";
+  if (real::cuDeviceGetAttribute(&processors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
+                                 static_cast<CUdevice>(device.ordinal)) != CUDA_SUCCESS) {
+    return false;
+  }
+  *why = "measuring them takes memory, and the limit leaves none";
+  Growth growth(FencedOf(device.ordinal), kMeasuringBytes);
+  if (!growth) return false;
+  bool measured = Calibrate(static_cast<uint32_t>(processors), pauses, why);
+  growth.Settle();
+  if (measured && !ArePlausible(*pauses)) {
+    *why = "what was measured is true of no GPU";
+    measured = false;
+  }
+  return measured;
+}
+
+// Nothing of the process is known to run on the device, nor held.
+bool MayMeasure(Cores* cores, const CoreDevice& device) {
+  return !MayCapture() && device.frozen.load(std::memory_order_acquire) == 0 &&
+         !cores->markers.streams.IsActive(device.ordinal);
+}
+
+// What the state is from then on.
+uint32_t Find(Cores* cores, CoreDevice* device, uint32_t before, bool may_measure) {
+  const Folders folders(cores->limits);
+  const PausingGpu gpu = GpuOf(*device);
+  GpuPauses pauses = {};
+  if (before == CoreDevice::kUnfound && ReadKeptPauses(folders.at, gpu, &pauses)) {
+    Use(cores, device, pauses);
+    return CoreDevice::kFound;
+  }
+  if (!may_measure) return CoreDevice::kNotKept;
+  const char* why = "";
+  if (!Measure(*device, &pauses, &why)) {
+    SayBounds(*device, why);
+    return CoreDevice::kFound;
+  }
+  Use(cores, device, pauses);
+  KeepPauses(folders.at, gpu, pauses, static_cast<uint64_t>(time(nullptr)));
+  GPUFENCE_LOG(kInfo, "device %u: %u ns between kernels, %u between steps of a graph, as measured",
+               device->ordinal, pauses.launch_gap_ns, pauses.step_gap_ns);
+  return CoreDevice::kFound;
+}
+
+void FindOnce(Cores* cores, CoreDevice* device, bool may_measure) {
+  if (finds_here) return;
+  uint32_t state = device->finding.load(std::memory_order_acquire);
+  if (state == CoreDevice::kFinding) {
+    FutexWait(&device->finding, state, kMostAwaitedNs);
+    return;
+  }
+  if (state == CoreDevice::kFound || (state == CoreDevice::kNotKept && !may_measure) ||
+      !device->finding.compare_exchange_strong(state, CoreDevice::kFinding,
+                                               std::memory_order_acq_rel)) {
+    return;
+  }
+  const Uncancelled uncancelled;
+  finds_here = true;
+  const uint32_t found = Find(cores, device, state, may_measure);
+  finds_here = false;
+  device->finding.store(found, std::memory_order_release);
+  FutexWakeAll(&device->finding);
+}
+
+}  // namespace
+
+void FindPausesBeforeCode() {
+  Cores* cores = ActiveCores();
+  CoreDevice* device = cores != nullptr ? DeviceAt(cores, CurrentDevice()) : nullptr;
+  if (device == nullptr || device->finding.load(std::memory_order_acquire) == CoreDevice::kFound) {
+    return;
+  }
+  FindOnce(cores, device, MayMeasure(cores, *device));
+}
+
+void FindKeptPauses(Cores* cores, CoreDevice* device) {
+  FindOnce(cores, device, /*may_measure=*/false);
+}
+
+}  // namespace gpufence

@@ -270,6 +270,8 @@ def test_nobody_measures_while_a_capture_is_open(gpu: Sim, tmp_path: Path) -> No
     done, measured = launch(gpu, tmp_path, "captures")
 
     assert (done.returncode, measured) == (0, 1), done.stderr
+    calls = (tmp_path / "calls0").read_text(encoding="utf-8")
+    assert calls.index("cuStreamEndCapture") < calls.index("cuModuleGetGlobal_v2")
     assert len(kept(tmp_path / "state")) == 1
 
 

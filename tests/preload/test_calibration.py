@@ -40,6 +40,7 @@ def expected(numbers: dict[str, int]) -> dict[str, int]:
     told = {
         "launch_gap_ns": numbers["LAUNCH_GAP_NS"],
         "step_gap_ns": numbers["STEP_GAP_NS"],
+        "wide_gap_ns": numbers["STEP_GAP_NS"],  # as on an H200
         "marker_gap_ns": behind_ns + numbers["EVENT_GAP_NS"],
         "queued_gap_ns": behind_ns * 3 // 2,
         "around_run_ns": begins_ns - min(numbers["LAUNCH_NS"], MOST_LEAD_NS) + behind_ns,
@@ -74,3 +75,14 @@ def test_the_pauses_of_any_gpu_are_found(
     for name, ns in expected(numbers).items():
         off_ns = OFF_NS + step_ns * 0.15 + OFF_PART * ns
         assert done.facts[name] == pytest.approx(ns, abs=off_ns), name
+
+
+def test_waits_that_sleep_change_nothing(sim: Sim, tmp_path: Path) -> None:
+    numbers = world(1, 1, 0) | {"WAKE_NS": 40_000}
+
+    command = ("calibration", 0, "sleeps")
+    (done,) = run_together(sim.with_env(**numbers), tmp_path, [command], preload=False)
+
+    assert done.returncode == 0, done.stderr
+    for name, ns in expected(numbers).items():
+        assert done.facts[name] == pytest.approx(ns, abs=OFF_NS + OFF_PART * ns), name

@@ -3,7 +3,10 @@
 // link: cuda
 // sources: device/calibration.cpp device/paces.cpp core/forked.cpp
 //
-//   calibration [BLOCKS]  of each kernel; as many as the GPU has multiprocessors unless told
+//   calibration [BLOCKS] [sleeps]
+//
+// BLOCKS: of each kernel; 0 or nothing: one on each multiprocessor. sleeps: waits in the
+// context give the processor away.
 //
 // Prints {"measured": 1 or 0, "us": what it took, and each pause by its name}.
 #include "device/calibration.h"
@@ -30,6 +33,8 @@ void UseDriver() {
   USED(cuStreamCreate);
   USED(cuStreamDestroy_v2);
   USED(cuStreamSynchronize);
+  USED(cuStreamQuery);
+  USED(cuCtxGetFlags);
   USED(cuEventCreate);
   USED(cuEventDestroy_v2);
   USED(cuEventRecord);
@@ -56,9 +61,11 @@ int main(int argc, char** argv) {
   MUST(cuInit(0));
   MUST(cuDeviceGet(&device, 0));
   MUST(cuDeviceGetAttribute(&processors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device));
+  if (argc > 2) MUST(cuDevicePrimaryCtxSetFlags_v2(device, CU_CTX_SCHED_BLOCKING_SYNC));
   MUST(cuDevicePrimaryCtxRetain(&context, device));
   MUST(cuCtxSetCurrent(context));
-  const int blocks = argc > 1 ? atoi(argv[1]) : processors;
+  const int wanted = argc > 1 ? atoi(argv[1]) : 0;
+  const int blocks = wanted != 0 ? wanted : processors;
   gpufence::GpuPauses pauses = {};
   const char* why = "";
   const uint64_t from_ns = gpufence::NowNs();
@@ -68,9 +75,9 @@ int main(int argc, char** argv) {
   printf(
       "{\"measured\": %d, \"us\": %llu, \"launch_gap_ns\": %u, \"step_gap_ns\": %u, "
       "\"marker_gap_ns\": %u, \"around_run_ns\": %u, \"queued_gap_ns\": %u, \"start_ns\": %u, "
-      "\"end_marker_ns\": %u}\n",
+      "\"end_marker_ns\": %u, \"wide_gap_ns\": %u}\n",
       measured ? 1 : 0, static_cast<unsigned long long>(took_us), pauses.launch_gap_ns,
       pauses.step_gap_ns, pauses.marker_gap_ns, pauses.around_run_ns, pauses.queued_gap_ns,
-      pauses.start_ns, pauses.end_marker_ns);
+      pauses.start_ns, pauses.end_marker_ns, pauses.wide_gap_ns);
   return measured ? 0 : 1;
 }

@@ -85,7 +85,7 @@ def _scrambled(value: int) -> bytes:
 
 
 def _keep(folder: Path, uuid: bytes) -> None:
-    path = folder / f"gpufence-pauses-{uuid.hex()}-{_DRIVER}-{os.geteuid()}"
+    path = folder / f"gpufence-pauses1-{uuid.hex()}-{_DRIVER}-{os.geteuid()}"
     raw = struct.pack(
         layout.KEPT_PAUSES_FORMAT,
         layout.KEPT_PAUSES_MAGIC,

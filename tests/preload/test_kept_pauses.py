@@ -62,7 +62,7 @@ def kept(folder: Path) -> list[kept_pauses.KeptPauses]:
 
 def only(folder: Path) -> Path:
     """The one file that is kept there."""
-    (one,) = folder.glob("gpufence-pauses-*")
+    (one,) = folder.glob("gpufence-pauses1-*")
     return one
 
 

@@ -17,6 +17,7 @@ LAYOUTS = {
     "gpufence-NAME.cores": ("core_layout.h", "kCoreLayoutVersion"),
     "gpufence-NAME.limits": ("limits_layout.h", "kLimitsLayoutVersion"),
     "gpufence-turns": ("notice.h", "kNoticeVersion"),
+    "gpufence-pauses": ("kept_pauses.h", "kKeptPausesVersion"),
 }
 TEMPLATES = sorted((REPO / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))
 

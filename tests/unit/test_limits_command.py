@@ -128,7 +128,7 @@ def test_wrong_usage_of_run_is_one_line_and_125(library: Path, arguments: list[s
 @pytest.mark.parametrize(
     ("arguments", "status"),
     [
-        ([], 2), (["x"], 2), (["--x"], 2), (["config", "x"], 2), (["config", "--x"], 2),
+        (["x"], 2), (["--x"], 2), (["config", "x"], 2), (["config", "--x"], 2),
         (["config", "--json=1"], 2), (["doctor", "x"], 2), (["doctor", "-1"], 1),
         (["doctor", "0"], 1), (["doctor", "999999999"], 1), (["doctor", "--x"], 2),
         (["run", "--", "/does/not/exist"], 127), (["run", "--", "/"], 126),

@@ -40,8 +40,8 @@ bool IsDriverName(const char* driver) {
 bool PathOf(const char* folder, const PausingGpu& gpu, uid_t user, char path[PATH_MAX]) {
   char uuid[2 * sizeof gpu.uuid + 1];
   for (size_t i = 0; i < sizeof gpu.uuid; ++i) snprintf(&uuid[2 * i], 3, "%02x", gpu.uuid[i]);
-  const int length = snprintf(path, PATH_MAX, "%s/gpufence-pauses-%s-%s-%u", folder, uuid,
-                              gpu.driver, static_cast<unsigned>(user));
+  const int length = snprintf(path, PATH_MAX, "%s/gpufence-pauses%u-%s-%s-%u", folder,
+                              kKeptPausesVersion, uuid, gpu.driver, static_cast<unsigned>(user));
   return length > 0 && length < PATH_MAX;
 }
 

@@ -29,5 +29,5 @@ def check(claims: Claims | None) -> Finding:
         each.kind is Kind.CORES and each.amount for each in claims.claims
     )
     if limited and not kept:
-        found.told.append("bounds, until the first launch measures them, or `gpufence calibrate`")
+        found.told.append("bounds, until a program or `gpufence calibrate` measures them")
     return found.done()

@@ -1,9 +1,10 @@
 """Measure what a GPU pauses for between kernels, and keep it for every container of the node.
 
-A container measures that by itself, with its first launch under a core limit, where nobody has
-kept it. This does so anew in a process of its own, while nothing else uses the GPU, and keeps it
-in the folder where containers of a GPU meet (GPUFENCE_NODE_DIR, or /run/gpufence-node), or in the
-one of their ledgers. Files of root count for all containers, those of another user for its own.
+A container with a core limit measures that by itself where nobody has kept it, before its first
+program loads code. This does so anew in a process of its own, while nothing else uses the GPU, and
+keeps it in the folder where containers of a GPU meet (GPUFENCE_NODE_DIR, or /run/gpufence-node), or
+in the one of their ledgers. Files of root count for all containers, those of another user for its
+own.
 """
 
 from __future__ import annotations

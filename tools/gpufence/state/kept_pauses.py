@@ -28,7 +28,10 @@ NAMES = (
     "end_marker_ns",
     "wide_gap_ns",
 )
-_NAME = re.compile(r"gpufence-pauses-([0-9a-f]{32})-([0-9a-z.-]{1,31})-([0-9]{1,10})")
+_NAME = re.compile(
+    rf"gpufence-pauses{layout.KEPT_PAUSES_VERSION}-([0-9a-f]{{32}})"
+    r"-([0-9a-z.-]{1,31})-([0-9]{1,10})"
+)
 _NOBODY_KNOWN = 65534
 
 

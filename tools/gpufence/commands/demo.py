@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 
+from gpufence.console import flags
 from gpufence.errors import ExitCode
 
 USAGE_STATUS = ExitCode.USAGE
@@ -28,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument(
         "--seconds",
-        type=_seconds,
+        type=flags.seconds(_LEAST_S, _MOST_S),
         metavar="SECONDS",
         default=10.0,
         help="how long both programs run: 1 to 600; default: 10",
@@ -45,13 +46,3 @@ def run(args: argparse.Namespace) -> ExitCode:
     from gpufence.demo import show  # only now: --help needs none of it
 
     return show.show(args)
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not _LEAST_S <= seconds <= _MOST_S:
-        raise argparse.ArgumentTypeError(f"'{text}' is no number from 1 to 600")
-    return seconds

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 
+from gpufence.console import flags
 from gpufence.errors import ExitCode
 from gpufence.top.order import Sort
 
@@ -27,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one object, schema 1, and end")
     parser.add_argument(
         "--interval",
-        type=_seconds,
+        type=flags.seconds(_LEAST_S, _MOST_S),
         metavar="SECONDS",
         default=os.environ.get("GPUFENCE_TOP_INTERVAL") or None,
         help="time between two looks, over which shares are measured: 0.1 to 3600; default 1, and "
@@ -66,13 +67,3 @@ def run(args: argparse.Namespace) -> int:
     from gpufence.top import show as top_show  # only now: --help needs none of it
 
     return top_show.show(args)
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not _LEAST_S <= seconds <= _MOST_S:
-        raise argparse.ArgumentTypeError(f"'{text}' is no number from 0.1 to 3600")
-    return seconds

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Callable
 
 from gpufence.config import sizes
 from gpufence.errors import ExitCode, ToolError
@@ -51,3 +52,18 @@ def add(
             what=f"{named}='{sizes.quote(text)}'", why=clause, fix=fix, status=ExitCode.USAGE
         ) from None
     parser.add_argument(flag, action=argparse.BooleanOptionalAction, default=default, help=told)
+
+
+def seconds(least: float, most: float) -> Callable[[str], float]:
+    """The type of an argument that is a number of seconds between two bounds."""
+
+    def parsed(text: str) -> float:
+        try:
+            number = float(text)
+        except ValueError:
+            number = 0.0
+        if not least <= number <= most:
+            raise argparse.ArgumentTypeError(f"'{text}' is no number from {least:g} to {most:g}")
+        return number
+
+    return parsed

@@ -48,6 +48,7 @@ SAMPLES = [
     "old",
     "fast_host",
     "long_lead",
+    "alone",
     "forgotten",
     "due",
 ]

@@ -13,11 +13,9 @@
 #include <string>
 #include <thread>
 
-#include "device/markers/ends.h"
-#include "device/markers/forecast.h"
-#include "device/markers/legacy.h"
-#include "device/markers/recording.h"
-#include "device/markers/waits.h"
+#include "device/markers/looks.h"
+#include "device/markers/marking.h"
+#include "device/markers/runs.h"
 #include "marker_world.h"
 
 namespace {

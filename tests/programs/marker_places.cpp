@@ -10,7 +10,7 @@
 
 #include <vector>
 
-#include "device/markers/reading.h"
+#include "device/markers/looks.h"
 #include "marker_world.h"
 
 namespace {

@@ -1,12 +1,11 @@
 // link: state
-// sources: device/markers/samples.cpp
+// sources: device/markers/gaps.cpp
 // What a launch takes the GPU by samples of one, beside others. Fails with the place that was not
 // true.
 //
 //   marker_samples NAME
 #include "core/slices.h"
 #include "device/markers/gaps.h"
-#include "device/markers/samples.h"
 #include "state_program.h"
 
 namespace {
@@ -46,7 +45,7 @@ void Learn(uint64_t ns, uint64_t now_ns = kStart) {
 void LearnDisturbed() { LearnSample(kPauses, &stream, 2'500 * kUs, kLeadNs, kStart); }
 
 uint64_t Sampled(uint64_t launches = 1, uint64_t now_ns = kStart) {
-  return SampledNs(stream, launches, now_ns);
+  return SampledNs(markers, stream, launches, now_ns);
 }
 
 // What lies around a launch is none of it; of several launches each takes as long.
@@ -142,6 +141,18 @@ void LongLead() {
   CHECK_EQ(Sampled(), 0);
 }
 
+// Samples count only while somebody else uses the GPU: alone, markers tell of all of an interval.
+void Alone() {
+  Begin();
+  for (uint32_t i = 0; i < kLeast; ++i) Learn(5 * kUs);
+  for (const uint64_t calm_ns : {uint64_t{0}, kStart, kStart + kMs}) {
+    markers.calm_until_ns[0].store(calm_ns);
+    CHECK_EQ(Sampled(), UINT64_MAX);
+  }
+  markers.calm_until_ns[0].store(kStart - 1);
+  CHECK_EQ(Sampled(), 5 * kUs);
+}
+
 // Only so many are remembered: what a launch takes may change, and so may whether it is disturbed.
 void Forgotten() {
   Begin();
@@ -183,9 +194,9 @@ void Due() {
   CHECK_EQ(due, 50);
 }
 
-constexpr Case kCases[] = {
-    {"known", Known},        {"too_few", TooFew},     {"disturbed", Disturbed}, {"old", Old},
-    {"fast_host", FastHost}, {"long_lead", LongLead}, {"forgotten", Forgotten}, {"due", Due}};
+constexpr Case kCases[] = {{"known", Known}, {"too_few", TooFew},      {"disturbed", Disturbed},
+                           {"old", Old},     {"fast_host", FastHost},  {"long_lead", LongLead},
+                           {"alone", Alone}, {"forgotten", Forgotten}, {"due", Due}};
 
 }  // namespace
 

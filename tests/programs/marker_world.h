@@ -10,8 +10,7 @@
 #include <utility>
 
 #include "device/ids.h"
-#include "device/markers/busy.h"
-#include "device/markers/collect.h"
+#include "device/markers/looks.h"
 #include "device/markers/markers.h"
 #include "device/markers/marking.h"
 #include "device/markers/runs.h"

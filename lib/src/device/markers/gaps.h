@@ -1,12 +1,15 @@
-// What the GPU waits for a host that is slower than it, learned from probes: a marker behind a
-// launch and one before the next, with nothing between them (docs/core-limiter.md, "Markers").
-// For the parts of markers alone; must not know the driver.
+// What of an interval kernels ran: the rest are pauses between them, and time in which the GPU
+// waited for the host or was with other containers. Learned from probes (a marker behind a launch
+// and one before the next, with nothing between them) and from samples of one launch
+// (docs/core-limiter.md, "Markers"). For the parts of markers alone; pure: must not know the
+// driver.
 #pragma once
 
 #include <stdint.h>
 
 #include "core/pauses.h"
 #include "device/markers/marked_stream.h"
+#include "device/markers/markers.h"
 
 namespace gpufence {
 
@@ -50,5 +53,33 @@ void LearnMean(MarkedStream* stream, uint32_t launches, uint64_t ran_ns, uint64_
 // So much of the host's time up to a marker may the GPU have waited in: not what it took to be done
 // with the marker before.
 uint64_t CaughtUpNs(const MarkedStream& stream, uint64_t host_ns, uint64_t recorded_ns);
+
+// So long the host sees a run of so many launches that is waited for, unless it is late. Waits that
+// sleep vary as much as they take.
+uint64_t MostSpanNs(const WaitedRuns& runs, uint64_t launches);
+
+// ---- samples of one launch ----
+//
+// What a launch takes the GPU where other containers use it as well: an interval of many launches
+// then holds their time too, in unknown parts. A sample is one launch between two markers that are
+// put right around it: the GPU comes to all three at once, or others come between, which takes so
+// long that it shows (docs/side-by-side.md). What was queued as a whole may take as long by itself:
+// others come between only at the end of a slice. Of use where the host launches slower than the
+// GPU works.
+
+// Whether the next launch is to be one; behind a marker for so many launches, for which the host
+// took `host_ns`.
+bool IsSampleDue(const Markers& markers, MarkedStream* stream, uint32_t launches, uint64_t host_ns,
+                 uint64_t now_ns);
+
+// A sample: `ran_ns` from one marker to the other, of which the launch itself took the host
+// `lead_ns` while the GPU waited for it; 0: all three were queued when the GPU came to them.
+void LearnSample(const GpuPauses& pauses, MarkedStream* stream, uint64_t ran_ns, uint64_t lead_ns,
+                 uint64_t now_ns);
+
+// So long such launches take the GPU; UINT64_MAX: nobody else uses it, or that is not known, or the
+// host is no slower.
+uint64_t SampledNs(const Markers& markers, const MarkedStream& stream, uint64_t launches,
+                   uint64_t now_ns);
 
 }  // namespace gpufence

@@ -1,8 +1,8 @@
-#include "device/markers/reading.h"
-
+// What the times of markers tell about when a stream ran (looks.h). Must not know who looks.
 #include <algorithm>
 
-#include "device/markers/samples.h"
+#include "device/markers/gaps.h"
+#include "device/markers/looks.h"
 #include "real.h"
 
 namespace gpufence {
@@ -132,13 +132,11 @@ NotOwn NotOwnOf(const Markers& markers, const MarkedStream& stream, const Interv
                 uint64_t ran_ns, uint64_t now_ns) {
   const GpuPauses& pauses = markers.PausesOf(stream.ordinal);
   const uint64_t pauses_ns = PausesNs(pauses, stream, content, ran_ns);
-  if (content.inner_ns == 0 && markers.IsBeside(stream.ordinal, now_ns)) {
-    const uint64_t own_ns = SampledNs(stream, content.launches, now_ns);
-    if (own_ns != UINT64_MAX) {
-      const uint64_t rest_ns = ran_ns - std::min(ran_ns, own_ns);
-      const uint64_t ns = std::max(pauses_ns, rest_ns);
-      return {ns, ns - pauses_ns, true};
-    }
+  const uint64_t own_ns =
+      content.inner_ns == 0 ? SampledNs(markers, stream, content.launches, now_ns) : UINT64_MAX;
+  if (own_ns != UINT64_MAX) {
+    const uint64_t ns = std::max(pauses_ns, ran_ns - std::min(ran_ns, own_ns));
+    return {ns, ns - pauses_ns, true};
   }
   const uint64_t idle_ns = IdleNs(pauses, stream, content, ran_ns);
   return {pauses_ns + idle_ns, idle_ns, false};
@@ -279,6 +277,13 @@ void TellRunning(const Markers& markers, MarkedStream* stream, const IntervalCon
   const uint64_t ran_ns = end_ns - stream->run_begin_ns;
   const NotOwn rest = NotOwnOf(markers, *stream, content, ran_ns, look.now_ns);
   Tell(stream, rest.ns, rest.is_own, ChargedUntilNs(*stream, content.meets, end_ns), look);
+}
+
+// As one interval: they lie behind all that was told before, and took no longer than since then.
+void TellSettled(MarkedStream* stream, BusyList* busy) {
+  SettledRuns* runs = &stream->settling;
+  busy->Add(stream->ordinal, runs->settled_until_ns - runs->settled_ns, runs->settled_until_ns);
+  runs->settled_ns = 0;
 }
 
 }  // namespace gpufence

@@ -2,11 +2,12 @@
 
 #include "core/spin.h"
 #include "device/ids.h"
-#include "device/markers/legacy.h"
 #include "real.h"
 
 namespace gpufence {
 namespace {
+
+constinit std::atomic<bool> has_blocking_streams{false};
 
 bool IsPrimary(uint64_t context, CUdevice device) {
   unsigned int flags = 0;
@@ -24,6 +25,18 @@ bool IsPrimary(uint64_t context, CUdevice device) {
 
 constinit thread_local MarkedStream* last_stream = nullptr;
 constinit thread_local bool StreamsGuard::inside = false;
+
+void NoteBlockingStream() { has_blocking_streams.store(true, std::memory_order_relaxed); }
+
+bool HasBlockingStreams() { return has_blocking_streams.load(std::memory_order_relaxed); }
+
+bool IsBlockingStream(uint64_t handle) {
+  if (!HasBlockingStreams()) return false;
+  if (handle <= kPerThreadStream) return handle == kPerThreadStream;
+  unsigned int flags = 0;
+  const CUresult rc = real::cuStreamGetFlags(reinterpret_cast<CUstream>(handle), &flags);
+  return rc == CUDA_SUCCESS && (flags & CU_STREAM_NON_BLOCKING) == 0;
+}
 
 // ---- streams ----
 

@@ -48,6 +48,14 @@ struct MarkedContext {
   }
 };
 
+// A stream was made that waits for the legacy stream of its context, and that one for it; also the
+// per-thread stream does.
+void NoteBlockingStream();
+bool HasBlockingStreams();
+
+// Whether this one does.
+bool IsBlockingStream(uint64_t handle);
+
 // The stream that the thread launched into last.
 extern constinit thread_local MarkedStream* last_stream;
 

@@ -1,12 +1,11 @@
-#include "device/markers/waits.h"
-
+// Runs that the program waits for (runs.h). Must not know which call waits.
 #include <algorithm>
 
 #include "device/capture_mode.h"
-#include "device/markers/collect.h"
 #include "device/markers/gaps.h"
-#include "device/markers/legacy.h"
+#include "device/markers/looks.h"
 #include "device/markers/marking.h"
+#include "device/markers/runs.h"
 
 namespace gpufence {
 namespace {
@@ -14,17 +13,9 @@ namespace {
 // What lies around the kernels: 5.2 to 5.5 us on an H200, 60 where the wait gives the processor
 // away. With more the host's clock says too little about the kernels.
 constexpr uint64_t kMostExtraNs = 100'000;
-// Beyond what markers saw, and this, the host was late rather than the GPU busy.
-constexpr uint64_t kSurpriseNs = 20'000;
 constexpr uint64_t kExtraParts = 8;       // of what is known, one is what the next marked run tells
 constexpr uint64_t kForgetParts = 1'024;  // of the longest launch, with each marked run
 constexpr uint32_t kMarkedAfterSurprise = 4;
-
-// So long the host sees a run of so many launches unless it is late. Waits that sleep vary as much
-// as they take.
-uint64_t MostSpanNs(const WaitedRuns& runs, uint64_t launches) {
-  return launches * runs.longest_ns + kSurpriseNs + 2 * runs.host_extra_ns;
-}
 
 // What the host saw of so many launches, less what is no kernel. What took far longer than any that
 // a marker saw is charged as the longest of them.
@@ -191,11 +182,6 @@ bool HostIsEnough(const Markers& markers, const MarkedStream& stream) {
 
 bool IsSampleOfWaits(const Markers& markers, const MarkedStream& stream) {
   return WaitsTell(markers, stream) && IsSampleDue(markers, stream);
-}
-
-bool IsToldByHost(const MarkedStream& stream, uint32_t launches, uint64_t now_ns) {
-  const WaitedRuns& runs = stream.waited;
-  return stream.by_host && now_ns < runs.host_begin_ns + MostSpanNs(runs, launches);
 }
 
 }  // namespace gpufence

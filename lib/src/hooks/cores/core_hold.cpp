@@ -3,8 +3,7 @@
 
 #include "core/futex.h"
 #include "device/capture_mode.h"
-#include "device/markers/collect.h"
-#include "device/markers/forecast.h"
+#include "device/markers/looks.h"
 #include "hooks/cores/core_pace.h"
 #include "hooks/cores/cores.h"
 #include "hooks/graphs/captures.h"

@@ -2,8 +2,7 @@
 #include <algorithm>
 
 #include "core/log.h"
-#include "device/markers/collect.h"
-#include "device/markers/forecast.h"
+#include "device/markers/looks.h"
 #include "hooks/cores/core_pace.h"
 #include "hooks/cores/cores.h"
 #include "hooks/graphs/captures.h"

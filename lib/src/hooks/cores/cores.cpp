@@ -5,7 +5,7 @@
 #include "core/log.h"
 #include "device/capture_mode.h"
 #include "device/ids.h"
-#include "device/markers/ends.h"
+#include "device/markers/looks.h"
 #include "hooks/cores/core_pace.h"
 #include "hooks/cores/core_pauses.h"
 #include "hooks/graphs/captures.h"

@@ -9,12 +9,10 @@
 #include <atomic>
 
 #include "config/limits.h"
-#include "device/markers/busy.h"
-#include "device/markers/legacy.h"
+#include "device/markers/looks.h"
 #include "device/markers/markers.h"
 #include "device/markers/marking.h"
 #include "device/markers/runs.h"
-#include "device/markers/waits.h"
 #include "driver_abi.h"
 #include "hooks/cores/watcher.h"
 #include "policy/core_seat.h"

@@ -2,7 +2,7 @@
 
 Gives units out as the real one does: one resource after another in any order, only units that no
 container has; an admission that fails leaves nothing behind. What it knows is the model that
-the agent is measured against.
+the agent is measured against. ci/kubernetes has the real one.
 """
 
 from __future__ import annotations
@@ -47,6 +47,8 @@ class Kubelet:
     containers: dict[str, Container] = field(default_factory=dict)
     registered: dict[str, Any] = field(default_factory=dict)
     refused: int = 0  # so many registrations from now on
+    # One of 1.20 always asks for preferred units, others only where there is a choice.
+    always_asks: bool = False
     _servers: list[grpc.Server] = field(default_factory=list)
     _came: threading.Condition = field(default_factory=threading.Condition)
 
@@ -120,7 +122,8 @@ class Kubelet:
             free = [unit for unit in self.units(resource) if unit not in taken]
             if len(free) < wanted[resource]:
                 raise FullError(resource)
-            if len(free) > wanted[resource]:
+            self.dice.shuffle(free)  # sets of Go have no order
+            if self.always_asks or len(free) > wanted[resource]:
                 free = self._preferred(resource, free, wanted[resource])
             assert len(set(free)) == wanted[resource]
             container.answers[resource] = self.allocate(resource, free)
@@ -138,16 +141,23 @@ class Kubelet:
     def begin(self, owner: str) -> None:
         """Start an admitted container, or start it again.
 
+        A kubelet that is new asks no plugin that has not registered with it yet: the container
+        starts with what was answered before. The runtime makes folders where mounts lack a source.
+
         Raises:
             grpc.RpcError: the plugin refused or died; the kubelet would try again.
         """
         container = self.containers[owner]
-        resources = list(container.units)
+        resources = [resource for resource in container.units if resource in self.registered]
         self.dice.shuffle(resources)
         for resource in resources:
             units = list(container.units[resource])
             self.dice.shuffle(units)
             self._call(resource, "PreStartContainer", "PreStartContainerRequest", devices_ids=units)
+        for answer in container.answers.values():
+            for mount in answer.mounts:
+                if not os.path.exists(mount.host_path):
+                    os.makedirs(mount.host_path)
         container.started = True
 
     def end(self, owner: str) -> None:
@@ -206,6 +216,8 @@ class Kubelet:
                 # The real one says them in several parts, one for each NUMA node.
                 there.devices.add(resource_name=resource, device_ids=units[:1])
                 there.devices.add(resource_name=resource, device_ids=units[1:])
+        # It lists every pod of the node, also those without units and those that are over.
+        answer.pod_resources.add(namespace="kube-system", name="proxy").containers.add(name="proxy")
         return answer
 
 

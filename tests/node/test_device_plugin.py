@@ -325,6 +325,54 @@ def test_a_new_kubelet_is_registered_with_and_knows_the_same_containers(node: No
     assert node.held("ml/train/main") == before
 
 
+def test_a_container_that_started_without_being_asked_for_is_set_right_by_its_next_start(
+    node: Node,
+) -> None:
+    # It waits for room, the kubelet is replaced, and starts it before the agent has registered.
+    node.config["gpus"] = GPUS[:2]
+    node.start()
+    for name in ("ml/first/main", "ml/second/main"):
+        node.kubelet.admit(name, hami(3000))
+        node.kubelet.begin(name)
+    waits = node.kubelet.admit("ml/waits/main", hami(2000))
+    with pytest.raises(grpc.RpcError):
+        node.kubelet.begin("ml/waits/main")
+    node.kill()
+    node.kubelet.end("ml/first/main")
+    node.kubelet.restart()
+
+    node.kubelet.begin("ml/waits/main")
+    # A library finds a folder in the limit's place, and refuses the GPU.
+    was_folder = (node.box(waits) / "gpufence.conf").is_dir()
+    node.start()
+    node.kubelet.begin("ml/waits/main")
+
+    assert was_folder
+    assert node.held("ml/waits/main") == ((FIRST,), 2000 * MIB, 0)
+    assert (node.box(waits) / "state").stat().st_mode & 0o7777 == 0o1777
+
+
+def test_a_container_whose_limit_is_a_folder_is_set_right_while_the_agent_runs(node: Node) -> None:
+    node.start()
+    container = node.kubelet.admit("ml/train/main", hami(2000))
+    (node.box(container) / "gpufence.conf").mkdir(parents=True)
+
+    node.kubelet.begin("ml/train/main")
+
+    assert node.held("ml/train/main") == ((LARGE,), 2000 * MIB, 0)
+
+
+def test_an_old_kubelet_hands_the_cdi_device_on_as_an_annotation(node: Node) -> None:
+    # Before 1.28 it passes by the field of CDI devices, and hands annotations on to the runtime.
+    node.start()
+
+    container = node.kubelet.admit("ml/train/main", hami(3000))
+
+    told = {key: text for a in container.answers.values() for key, text in a.annotations.items()}
+    (device,) = {each.name for a in container.answers.values() for each in a.cdi_devices}
+    assert told == {"cdi.k8s.io/gpufence_container": device}
+
+
 def test_an_agent_that_starts_first_waits_for_the_kubelet(node: Node) -> None:
     from .kubelet import wait_for
 

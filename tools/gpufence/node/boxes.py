@@ -23,6 +23,8 @@ from gpufence.errors import ToolError
 from .book import Grant
 
 KIND = "gpufence.io/container"
+# Runtimes read CDI devices of such annotations of a container; what follows is the caller's name.
+ANNOTATION = "cdi.k8s.io/gpufence_container"
 _LIMITS = "gpufence.conf"
 _STATE = "state"
 _NVIDIA = "nvidia.com/gpu"
@@ -82,6 +84,10 @@ class Boxes:
         source = cdi_spec.Source(
             self.library, self.preload, str(state), self.node_dir, None, str(box)
         )
+        if (box / _LIMITS).is_dir():
+            # A runtime makes folders where a mount lacks its source: a new kubelet had it start a
+            # container without a word to us. Its library has refused the GPU since.
+            _remove(box / _LIMITS)
         output_file.write(box / _LIMITS, cdi_spec.limits_text(variables, source, "gpufence node"))
         env = [
             f"{name}={text}" for name, text in {**variables, **self._gpu_variables(grant)}.items()

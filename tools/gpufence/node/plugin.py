@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from . import messages
+from .boxes import ANNOTATION
 from .desk import Desk, Listed
 from .wire import Handler
 
@@ -71,6 +72,8 @@ class Plugin:
             for inside, outside, read_only in boxes.mounts(key):
                 told.mounts.add(container_path=inside, host_path=outside, read_only=read_only)
             told.cdi_devices.add(name=boxes.device(key))
+            # Kubelets before 1.28 pass by that field; a runtime that is told twice does it once.
+            told.annotations[ANNOTATION] = boxes.device(key)
             # An image may ask for every GPU, which the CDI device sets right. Where nobody reads
             # CDI files, the container has none.
             told.envs["NVIDIA_VISIBLE_DEVICES"] = "void"

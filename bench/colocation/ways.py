@@ -29,6 +29,7 @@ class Way:
     mps: bool = False
     threads: bool = False  # MPS holds each tenant to its limit in percent of the threads
     settings: tuple[tuple[str, str], ...] = ()  # variables that every tenant has besides
+    library: Path | None = None  # another limiter's; {cores} and {state} in settings are filled in
 
     @property
     def kind(self) -> str:
@@ -103,6 +104,15 @@ def environment(
         env["CUDA_MPS_PIPE_DIRECTORY"] = str(machine.folder / "mps")
     if way.threads:
         env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = str(tenant.limit)
+    if way.library is not None:
+        env["LD_PRELOAD"] = str(way.library)
+        state = scene / f"state{place}"
+        state.mkdir(parents=True, exist_ok=True)
+        return env | {
+            name: value.replace("{cores}", str(tenant.limit)).replace("{state}", str(state))
+            for name, value in way.settings
+            if "{memory_mib}" not in value  # scenes limit no memory
+        }
     if way.build is None:
         return env
     node, state = scene / "node", scene / f"state{place}"

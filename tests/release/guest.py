@@ -46,6 +46,7 @@ def main(way: str) -> None:
     told = {
         "begun": begun,
         "total_mib": total.value // MIB,
+        "free_mib": free.value // MIB,
         "granted_mib": granted // MIB,
         "refused": refused,
         "nvml_mib": nvml_total() // MIB,

@@ -1,0 +1,1 @@
+"""A node that lives for hours on the simulated driver (ci/soak)."""

@@ -20,6 +20,8 @@ from .archives import Entry
 
 _KIND = "application/vnd.oci.image."
 ENTRYPOINT = ("/bin/install", "/gpufence")
+# Reads limits for the tools, which are not in the image.
+_OF_TOOLS = "libgpufence-limits.so"
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
@@ -28,6 +30,7 @@ def root(libraries: Path, program: bytes, license_text: bytes, epoch: int) -> by
     tree = {
         f"gpufence/{name}": Entry(entry.content)
         for name, entry in archives.read_tree(libraries / "lib").items()
+        if name != _OF_TOOLS
     }
     tree["bin/install"] = Entry(program, program=True)
     tree["LICENSE"] = Entry(license_text)

@@ -19,10 +19,12 @@ LIBRARY = "lib/libgpufence.so"
 
 _COPIED = ("ci", "deploy", "lib/CMakeLists.txt", "lib/cmake", "lib/sim", "pyproject.toml",
            "templates", "tools/gen")  # fmt: skip
+_EMPTY_LAYERS = ("addpath", "answers", "config", "device", "policy", "state")
 _SOURCES = {
     "core/resolver.cpp": (PROGRAMS / "resolver.cpp").read_text(encoding="utf-8"),
-    **{f"{layer}/{layer}.cpp": "" for layer in ("addpath", "config", "device", "policy", "state")},
-    "addpath/exports.map": "{ local: *; };\n",
+    **{f"core/{name}.cpp": "" for name in ("env", "forked", "log")},
+    **{f"{layer}/{layer}.cpp": "" for layer in _EMPTY_LAYERS},
+    **{f"{layer}/exports.map": "{ local: *; };\n" for layer in ("addpath", "answers")},
     "hooks/cores/cores.h": "#pragma once\n",
     "hooks/cores/streams.h": '#include "driver_abi.h"\n'
     "namespace gpufence {\n"

@@ -126,6 +126,7 @@ def test_standalone_tree_is_installed_by_cmake(tmp_path: Path) -> None:
         "ld.so.preload",
         "ld.so.preload.addpath",
         "libgpufence-addpath.so",
+        "libgpufence-limits.so",
         "libgpufence.so",
     ]
 

@@ -117,7 +117,8 @@ def test_the_wheel_is_whole_and_its_record_right(packed: Release) -> None:
         record = wheel.read(f"gpufence-{VERSION}.dist-info/RECORD").decode().splitlines()
         head = wheel.read(f"gpufence-{VERSION}.dist-info/WHEEL").decode()
 
-    assert {f"gpufence/lib/{name}" for name in LIBRARIES} <= set(names)
+    shipped = (*LIBRARIES, "libgpufence-limits.so")
+    assert {f"gpufence/lib/{name}" for name in shipped} <= set(names)
     assert "gpufence/sim/libcuda.so.1" in names
     # pip reads a wheel from its end.
     assert ".dist-info/" in names[-1]

@@ -1,16 +1,16 @@
-"""The one table of limits (limits.vectors.json) as typed cases, and Python's answer to each.
+"""The one table of limits (limits.vectors.json) as typed cases, and the library's answer to each.
 
-Imported by the tests of the Python side here and of the library's side in tests/preload.
+Asked as the tools ask: through libgpufence-limits.so.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gpufence.config import dialects, limits, sizes, terms
+from gpufence.config import limits
 from gpufence.config.sources import ConfigError, System
 
 GIB = 1 << 30
@@ -29,7 +29,7 @@ class Machine:
 
     @property
     def system(self) -> System:
-        """For the Python side."""
+        """What is read."""
         return System(str(self.root), self.environment)
 
 
@@ -53,108 +53,55 @@ def machine(root: Path, case: dict[str, Any]) -> Machine:
     return Machine(root, environment, devices)
 
 
-def grammar(name: str, text: str) -> dict[str, Any]:
-    """Python's answer to what config_vectors answers to ["grammar", name, text]."""
-    value: Any
-    try:
-        if name == "size":
-            size = sizes.parse_size(text)
-            value = [size.amount, size.percent_of_device]
-        elif name == "uuid":
-            value = sizes.parse_uuid(text).hex()
-        else:
-            value = {
-                "percent": sizes.parse_percent,
-                "ratio": sizes.parse_ratio,
-                "megabytes": sizes.parse_megabytes,
-                "switch": sizes.parse_switch,
-                "priority": terms.parse_priority,
-                "weight": sizes.parse_weight,
-                "burst": sizes.parse_burst,
-                "floor": sizes.parse_floor,
-            }[name](text)
-    except sizes.TextError as error:
-        return {"why": sizes.describe("X", text, error.fault)}
-    return {"value": value}
-
-
 def answer(asked: Machine) -> dict[str, Any]:
-    """Python's answer to what config_vectors answers to ["claims", ...], in its JSON."""
+    """What the library says of a machine; "why" where it refuses."""
+    devices = "".join(device.text() for device in asked.devices)
     try:
-        claims = dialects.read_claims(asked.system)
+        return dict(asked.system.claims(devices))
     except ConfigError as error:
-        return {"read": "invalid", "why": str(error)}
-    result: dict[str, Any] = {
-        "read": "limits" if claims.any_limit else "nothing",
-        "log": claims.log_level,
-        "claims": [_claim(claim) for claim in claims.claims],
-        "notes": claims.notes,
-        "scope": "process" if claims.process_scope else "container",
-        "container": claims.container,
-        "state_folder": claims.state_folder,
-        "node_folder": claims.node_folder,
-        "device_name": claims.device_name,
-        "hypervisor": claims.hypervisor,
-        "log_file": claims.log_file,
-        "log_is_daily": claims.log_is_daily,
-        "terms": _terms(claims.terms),
-    }
-    if not claims.any_limit or not asked.devices:
-        return result
-    try:
-        resolved = limits.resolve(claims, asked.devices)
-    except ConfigError as error:
-        return {**result, "resolved": "invalid", "limits": [], "why": str(error)}
-    return {
-        **result,
-        "resolved": "limits" if resolved.limited else "nothing",
-        "limits": [
-            [
-                2**64 - 1 if each.memory_bytes is None else each.memory_bytes,
-                each.memory_source,
-                each.core_millipercent,
-                each.core_soft_millipercent,
-                each.oversubscribe,
-                each.core_source,
-                each.core_soft_source,
-                each.oversubscribe_source,
-            ]
-            for each in resolved.limits
-        ],
-        "warnings": resolved.warnings,
-        "why": "",
-    }
-
-
-def _terms(of: terms.Terms) -> list[int]:
-    """As the library keeps them: 0 is not set, and an explicit 0 the least amount."""
-    kept = [0 if each is None else max(each, 1) for each in (of.weight, of.burst_ns, of.floor)]
-    return [of.priority or 0, *kept]
-
-
-def _claim(claim: limits.Claim) -> list[Any]:
-    values = [getattr(claim, field.name) for field in fields(claim)]
-    return [value.hex() if isinstance(value, bytes) else value for value in values]
+        return {"why": str(error)}
 
 
 def check(case: dict[str, Any], got: dict[str, Any]) -> None:
-    """Compare an answer, whoever gave it, with what the table promises."""
+    """Compare an answer with what the table promises."""
     if "error" in case:
-        assert got["why"] == case["error"]
-        assert "invalid" in (got["read"], got.get("resolved"))
+        assert case["error"] in (got.get("why"), got.get("resolution", {}).get("why"))
         return
-    limited = got.get("limits", [[2**64 - 1, "", 0, 0, 0, "", "", ""]] * 2)
-    memory = [None if each[0] == 2**64 - 1 else each[0] for each in limited]
-    assert got.get("why", "") == ""
-    assert memory == case["memory"]
-    assert [each[2:4] for each in limited] == case.get("cores", [[0, 0]] * 2)
-    assert [each[4] for each in limited] == case.get("oversubscribe", [0, 0])
-    assert got.get("warnings", []) == case["warnings"]
+    nothing = {"memory_bytes": None, "core_millipercent": 0, "core_soft_millipercent": 0,
+               "oversubscribe": 0}  # fmt: skip
+    resolution = got.get("resolution", {"limits": [], "warnings": []})
+    # Without a claim for them, GPUs are not asked about.
+    limited = resolution["limits"] if got["any_limit"] else [nothing] * 2
+    warnings = resolution["warnings"] if got["any_limit"] else []
+    assert [each["memory_bytes"] for each in limited] == case["memory"]
+    assert shares(limited) == case.get("cores", [[0, 0]] * 2)
+    assert [each["oversubscribe"] for each in limited] == case.get("oversubscribe", [0, 0])
+    assert warnings == case["warnings"]
     if "notes" in case:
         assert got["notes"] == case["notes"]
     if "core_sources" in case:
-        assert [each[5:7] for each in limited] == case["core_sources"]
-    assert got.get("terms", [0] * 4) == case.get("terms", [0] * 4)
-    keys = ("container", "device_name", "hypervisor", "log", "log_file", "log_is_daily")
-    for key in (*keys, "node_folder"):
+        told = [[each["core_source"], each["core_soft_source"]] for each in limited]
+        assert told == case["core_sources"]
+    assert kept(got["terms"]) == case.get("terms", [0] * 4)
+    for key in (
+        "container",
+        "device_name",
+        "hypervisor",
+        "log_file",
+        "log_is_daily",
+        "node_folder",
+    ):
         assert got[key] == case.get(key, got[key])
+    assert got["log_level"] == case.get("log", got["log_level"])
+
+
+def shares(limited: list[dict[str, Any]]) -> list[list[int]]:
+    """Hard and soft share of each GPU."""
+    return [[each["core_millipercent"], each["core_soft_millipercent"]] for each in limited]
+
+
+def kept(terms: dict[str, list[Any]]) -> list[int]:
+    """As the library keeps them: 0 is not set, and an explicit 0 the least amount."""
+    amounts = [terms.get(name, [None])[0] for name in ("weight", "core_burst", "core_floor")]
+    priority = terms.get("priority", [0])[0]
+    return [priority, *(0 if each is None else max(each, 1) for each in amounts)]

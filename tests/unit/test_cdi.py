@@ -12,7 +12,7 @@ from typing import Any
 import jsonschema
 import pytest
 from gpufence.cdi import cdi_spec, yaml_text
-from gpufence.config import dialects, sources
+from gpufence.config import limits, sources
 
 from .gpufence_command import REPO, gpufence, header
 
@@ -116,8 +116,8 @@ def test_a_file_says_the_same_as_the_variables(lib: Path, tmp_path: Path) -> Non
     inside.write_bytes(Path(mount["hostPath"]).read_bytes())
     given = tuple(f"{key}={text}" for key, text in variables(document).items())
 
-    by_file = dialects.read_claims(sources.System(str(tmp_path / "root"), ())).claims
-    by_variables = dialects.read_claims(sources.System("/nonexistent", given)).claims
+    by_file = limits.read(sources.System(str(tmp_path / "root"), ())).claims
+    by_variables = limits.read(sources.System("/nonexistent", given)).claims
 
     def amounts(claims: Any) -> list[object]:  # noqa: ANN401
         return [(each.kind, each.target, each.index, each.uuid, each.amount) for each in claims]
@@ -153,15 +153,15 @@ def test_a_limit_for_one_gpu_is_read_as_one_by_the_library(lib: Path) -> None:
     document = generated(lib, "--gpu", UUID, "--memory", "4GiB", "--cores", "1=30")
     found = variables(document)
 
-    claims = dialects.read_claims(
+    claims = limits.read(
         sources.System("/nonexistent", tuple(f"{key}={text}" for key, text in found.items()))
     ).claims
 
     # No '-' in a name: shells would not pass such a variable on.
     assert all(name.isidentifier() for name in found)
     assert [(each.target, each.amount) for each in claims] == [
-        (sources.Target.UUID, 4 << 30),
-        (sources.Target.ORDINAL, 30000),
+        (limits.Target.UUID, 4 << 30),
+        (limits.Target.ORDINAL, 30000),
     ]
     assert claims[0].uuid.hex() == UUID[4:].replace("-", "")
     assert claims[1].index == 1

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from gpufence.commands import run
-from gpufence.config import dialect_claims, nothing_set, sources
+from gpufence.config import nothing_set, sources
 from gpufence.config.option_table import TABLE
 from gpufence.errors import ToolError
 
@@ -419,7 +419,7 @@ def test_what_is_plain_at_first_sight_covers_every_name_and_file(
         assert not nothing_set.nothing_is_set([name]), name
         assert not nothing_set.nothing_is_set([f"{name}_0"]), name
     assert {sources.CONFIG_PATH, sources.OVERRIDE_PATH} <= set(nothing_set.FILES)
-    assert {dialect_claims.VGPU_CONFIG_PATH, dialect_claims.VCUDA_PATH} <= set(nothing_set.FILES)
+    assert {sources.VGPU_CONFIG_PATH, sources.VCUDA_PATH} <= set(nothing_set.FILES)
 
 
 def test_a_file_is_enough_to_look(monkeypatch: pytest.MonkeyPatch) -> None:

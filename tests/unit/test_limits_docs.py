@@ -6,10 +6,11 @@ import re
 from pathlib import Path
 
 import pytest
-from gpufence.config import dialect_claims, options, sources
+from gpufence.config import options, sources
 from gpufence.config.options import Dialect, Keys, Option, Setting
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "configuration.md").read_text("utf-8")
+REPO = Path(__file__).resolve().parents[2]
+PAGE = (REPO / "docs" / "configuration.md").read_text("utf-8")
 SUFFIX = {Keys.NONE: "", Keys.INDEX: "[_<i>]", Keys.INDEX_OR_UUID: "[_<i>, _<uuid>]"}
 
 
@@ -63,8 +64,21 @@ def test_the_config_files_keys_are_the_options_that_it_may_hold() -> None:
 @pytest.mark.parametrize(
     "path",
     [sources.CONFIG_PATH, sources.OVERRIDE_PATH,
-     dialect_claims.VGPU_CONFIG_PATH, dialect_claims.VCUDA_PATH, dialect_claims.ALNAIR_FOLDER,
-     dialect_claims.SHARED_FOLDER],
+     sources.VGPU_CONFIG_PATH, sources.VCUDA_PATH, sources.ALNAIR_FOLDER,
+     sources.SHARED_FOLDER],
 )  # fmt: skip
 def test_a_file_that_is_read_is_documented(path: str) -> None:
     assert f"{path}" in PAGE
+
+
+def test_the_library_knows_the_same_names_in_the_same_order() -> None:
+    text = (REPO / "lib" / "src" / "config" / "options.cpp").read_text("utf-8")
+    rows = re.findall(r'\{"([A-Z_]+)", k(\w+), k(\w+), Keys::k(\w+)\},', text)
+
+    def word(name: str) -> str:
+        return name.replace("_", "").lower()
+
+    assert [(name, *map(str.lower, rest)) for name, *rest in rows] == [
+        (each.name, word(each.dialect.name), word(each.setting.name), word(each.keys.name))
+        for each in options.OPTIONS
+    ]

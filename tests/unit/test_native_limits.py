@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from gpufence.checks import gpu_probe, native_limits
-from gpufence.config import dialects
+from gpufence.config import limits
 from gpufence.config.limits import Claims
 from gpufence.config.sources import System
 
@@ -79,7 +79,7 @@ def first(native: dict[str, object], count: int = 1, **env: str) -> object:
 
 def claims_of(env: dict[str, str]) -> Claims:
     """What a process with these variables is limited to."""
-    return dialects.read_claims(System("/nowhere", tuple(f"{k}={v}" for k, v in env.items())))
+    return limits.read(System("/nowhere", tuple(f"{k}={v}" for k, v in env.items())))
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,7 @@ def _wants_json(name: str, arguments: list[str]) -> bool:
     named = os.environ.get(f"GPUFENCE_{name.upper()}_JSON", "")
     try:
         wanted = bool(named) and sizes.parse_switch(named)
-    except sizes.TextError:
+    except (sizes.TextError, ToolError):  # no built library: this only prints a problem
         wanted = False
     return ("--json" in arguments or wanted) and "--no-json" not in arguments
 

@@ -15,6 +15,7 @@ _PACKAGE = Path(__file__).resolve().parent
 # An installed package carries its files inside; a checkout has them where CMake left them.
 _CHECKOUT = _PACKAGE.parent.parent
 _LIBRARY = (_PACKAGE / "lib" / "libgpufence.so", _CHECKOUT / "build" / "lib" / "libgpufence.so")
+_LIMITS = tuple(path.with_name("libgpufence-limits.so") for path in _LIBRARY)
 _PRELOADS = (_PACKAGE / "lib", _CHECKOUT / "deploy")
 _SIMULATOR = (_PACKAGE / "sim", _CHECKOUT / "build" / "sim")
 _API = (_PACKAGE / "api", _CHECKOUT / "lib" / "api")
@@ -64,6 +65,15 @@ def addpath(library_path: Path) -> Path:
         ToolError: status 1, when there is none.
     """
     return _shipped((library_path.with_name("libgpufence-addpath.so"),), "Build it with `ci/build`")
+
+
+def limits() -> Path:
+    """The libgpufence-limits.so that reads limits for the tools.
+
+    Raises:
+        ToolError: status 1, when there is none.
+    """
+    return _shipped(_LIMITS, "Build it with `ci/build`")
 
 
 def preload_file(library_path: Path, *, with_addpath: bool) -> Path:

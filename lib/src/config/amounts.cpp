@@ -32,21 +32,6 @@ constexpr Rules kRules[kDialectCount] = {
 
 constexpr uint64_t kAllShares = 100 * kThousand;
 
-Fault ParseOversubscribe(std::string_view text, uint64_t* amount) {
-  bool on = false;
-  const bool is_number = !text.empty() && (IsDigit(text.front()) || text.front() == ' ');
-  if (!is_number) {
-    const Fault fault = ParseSwitch(text, &on);
-    *amount = on ? 1 : 0;
-    return fault == Fault::kNone ? fault : Fault::kOversubscribe;
-  }
-  const Fault fault = ParseRatio(text, amount);
-  if (fault == Fault::kNone && *amount > 0 && *amount < kThousand) return Fault::kBelowOne;
-  // A ratio of exactly one adds nothing.
-  if (fault == Fault::kNone && *amount == kThousand) *amount = 0;
-  return fault == Fault::kRoundsToZero ? Fault::kBelowOne : fault;
-}
-
 Fault ParseShare(std::string_view text, const Option& option, uint64_t* amount) {
   const Fault fault = ParsePercent(text, amount);
   if (fault != Fault::kNone) return fault;

@@ -38,7 +38,7 @@ bool ReadEverything(Reading* reading) {
   Hidden hidden{};
   if (!Gather(*reading->sources, reading->scratch, reading->complaint)) return false;
   char unreadable[kSourceBytes];
-  if (!ApplyLogLevel(reading->statements(), unreadable)) {
+  if (!ReadLogLevel(reading->statements(), &reading->claims->log_level, unreadable)) {
     AddNote(reading->claims, "%s is no log level", unreadable);
   }
   ReadLogSink(reading);
@@ -85,7 +85,9 @@ void Clear(Claims* claims) {
   claims->hypervisor[0] = '\0';
   claims->choice.count = 0;
   claims->terms = {};
+  claims->priority_source[0] = '\0';
   claims->terms_ceiling = {CorePriority::kHigh, 0, 0, 0};
+  claims->log_level = LogLevel::kWarn;
   claims->log_file[0] = '\0';
   claims->log_is_daily = false;
 }

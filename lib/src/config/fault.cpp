@@ -5,12 +5,6 @@
 namespace gpufence {
 namespace {
 
-struct Wording {
-  Fault fault;
-  const char* clause;
-  const char* fix;
-};
-
 constexpr Wording kWordings[] = {
     {Fault::kBlank, "is blank", "Write 10g or 10GiB, or unset it for no limit"},
     {Fault::kNegative, "is negative", "Unset it for no limit"},
@@ -45,14 +39,14 @@ constexpr Wording kWordings[] = {
     {Fault::kFloor, "is no percentage", "Write 0 to 100, such as 5"},
 };
 
+}  // namespace
+
 const Wording& WordingOf(Fault fault) {
   for (const Wording& wording : kWordings) {
     if (wording.fault == fault) return wording;
   }
   return kWordings[0];
 }
-
-}  // namespace
 
 void Quote(std::string_view text, char quoted[kQuoteBytes]) {
   constexpr size_t kLongest = 60;

@@ -11,6 +11,8 @@
 
 namespace gpufence {
 
+enum class LogLevel : int;
+
 inline constexpr uint64_t kUnlimitedBytes = UINT64_MAX;
 inline constexpr size_t kMostClaims = 512;
 inline constexpr size_t kMostLimitedDevices = 64;
@@ -89,9 +91,11 @@ struct Claims {
   char hypervisor[80];     // whom vgpu.rs asks for limits; "" when nobody
   GpuChoice choice;
   CoreTerms terms;
+  char priority_source[kSourceBytes];  // who names the priority that holds; "": nobody
   // What the files of operators allow at most, whatever is set while programs run; kHigh and 0:
   // anything.
   CoreTerms terms_ceiling;
+  LogLevel log_level;  // that the sources ask for, or the default
   char log_file[256];  // where log lines go; "" is stderr
   bool log_is_daily;   // the date is appended to it
   size_t note_count;

@@ -67,7 +67,7 @@ bool IsOffWord(std::string_view text) {
   return EqualsIgnoringCase(text, "off") || EqualsIgnoringCase(text, "false") || text == "0";
 }
 
-bool ReadLogLevel(const Statement& statement, LogLevel* level) {
+bool LevelOf(const Statement& statement, LogLevel* level) {
   switch (statement.option->dialect) {
     case Dialect::kHami:
       return NumberedLevel(statement.text, LogLevel::kWarn, level);
@@ -101,31 +101,32 @@ std::string_view VcudaSink(const Statements& statements) {
 
 }  // namespace
 
-bool ApplyLogLevel(const Statements& statements, char unreadable[kSourceBytes]) {
+bool ReadLogLevel(const Statements& statements, LogLevel* level, char unreadable[kSourceBytes]) {
   const std::string_view log_switch = TextOf(statements, Dialect::kVgpuRs, Setting::kLogSwitch);
   const bool silenced = IsOffWord(log_switch);
-  bool found = false;
-  LogLevel level = LogLevel::kOff;
+  bool found = silenced;
+  LogLevel most = LogLevel::kOff;
   unreadable[0] = '\0';
   for (size_t i = 0; i < statements.count; ++i) {
     const Statement& statement = statements.all[i];
     const Option& option = *statement.option;
     if (option.setting != Setting::kLogLevel || statement.text.empty()) continue;
     LogLevel one = LogLevel::kOff;
-    if (!ReadLogLevel(statement, &one)) {
+    if (!LevelOf(statement, &one)) {
       if (unreadable[0] == '\0') DescribeStatement(statements, statement, unreadable);
       continue;
     }
     // Our own, from process 1 or the config file, beats every dialect's.
-    if (option.dialect == Dialect::kGpufence) {
-      SuggestLogLevel(one);
-      return unreadable[0] == '\0';
-    }
-    if (silenced && option.dialect == Dialect::kVgpuRs) continue;
-    if (!found || one > level) level = one;
+    const bool own = option.dialect == Dialect::kGpufence;
+    if (!own && silenced && option.dialect == Dialect::kVgpuRs) continue;
+    if (own || one > most) most = one;
     found = true;
+    if (own) break;
   }
-  if (found || silenced) SuggestLogLevel(level);
+  if (found) {
+    *level = most;
+    SuggestLogLevel(most);
+  }
   return unreadable[0] == '\0';
 }
 

@@ -8,8 +8,7 @@
 
 namespace gpufence {
 
-// Names that other parts of gpufence read: a name that begins so, or is just this one. In
-// tools/gpufence/config/own_names.py, too; a test compares both.
+// Names that other parts of gpufence read: a name that begins so, or is just this one.
 extern const char* const kOwnElsewhere[];
 extern const size_t kOwnElsewhereCount;
 

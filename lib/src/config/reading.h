@@ -51,9 +51,10 @@ bool ReadAmounts(Reading* reading, const Hidden& hidden);
 bool ReadMaps(Reading* reading, const Hidden& hidden);
 bool ReadTerms(Reading* reading);  // behind all core limits
 
-// Hands the log level that the sources ask for to core/log. False: `unreadable` names one that no
-// dialect understands; it never counts as an invalid limit.
-bool ApplyLogLevel(const Statements& statements, char unreadable[kSourceBytes]);
+// The log level that the sources ask for, which core/log is told, too; nobody's word leaves `level`
+// as it is. False: `unreadable` names one that no dialect understands; it never counts as an
+// invalid limit.
+bool ReadLogLevel(const Statements& statements, LogLevel* level, char unreadable[kSourceBytes]);
 
 // Where log lines are to go: claims->log_file.
 void ReadLogSink(Reading* reading);

@@ -5,9 +5,8 @@
 
 #include <atomic>
 
+#include "config/choose.h"
 #include "config/claims.h"
-#include "config/options.h"
-#include "config/size.h"
 #include "config/uuid.h"
 #include "config/visible.h"
 
@@ -25,38 +24,6 @@ struct Resolution {
   bool warned_clamp;
 };
 
-// A claim and what it amounts to on one device.
-struct Chosen {
-  const Claim* claim;
-  uint64_t amount;
-};
-
-bool Concerns(const Claim& claim, const DeviceIdentity& device) {
-  switch (claim.target) {
-    case ClaimTarget::kEvery:
-      return true;
-    case ClaimTarget::kOrdinal:
-      return claim.index == device.ordinal;
-    case ClaimTarget::kNvmlIndex:
-      return device.nvml_index >= 0 && claim.index == static_cast<uint32_t>(device.nvml_index);
-    case ClaimTarget::kUuid:
-      return memcmp(claim.uuid, device.uuid, sizeof claim.uuid) == 0;
-  }
-  return false;
-}
-
-uint64_t AmountOn(const Claim& claim, const DeviceIdentity& device) {
-  return claim.percent_of_device ? PartOf(device.total_bytes, claim.amount) : claim.amount;
-}
-
-// True when `claim` hides `chosen`, both of one dialect.
-bool Hides(const Claim& claim, uint64_t amount, const Chosen& chosen) {
-  if (chosen.claim == nullptr) return true;
-  if (claim.layer != chosen.claim->layer) return claim.layer < chosen.claim->layer;
-  if (claim.target != chosen.claim->target) return claim.target > chosen.claim->target;
-  return amount != 0 && (chosen.amount == 0 || amount < chosen.amount);
-}
-
 void WarnOfConflict(Resolution* resolution, const Chosen& lower, const Chosen& higher) {
   if (resolution->warned_conflict) return;
   resolution->warned_conflict = true;
@@ -66,36 +33,11 @@ void WarnOfConflict(Resolution* resolution, const Chosen& lower, const Chosen& h
   resolution->warn(text);
 }
 
-// What each dialect says for a device.
-struct ByDialect {
-  Chosen of[kDialectCount];
-};
-
-ByDialect ChooseInDialects(const Claims& claims, ClaimKind kind, const DeviceIdentity& device) {
-  ByDialect chosen = {};
-  for (size_t i = 0; i < claims.count; ++i) {
-    const Claim& claim = claims.claims[i];
-    if (claim.kind != kind || !Concerns(claim, device)) continue;
-    const uint64_t amount = AmountOn(claim, device);
-    Chosen* one = &chosen.of[claim.dialect];
-    if (Hides(claim, amount, *one)) *one = {&claim, amount};
-  }
-  return chosen;
-}
-
-// The lowest of the dialects that name a limit.
+// The lowest of the dialects that name a limit, with a warning.
 Chosen Lowest(Resolution* resolution, const ByDialect& by_dialect) {
-  Chosen lowest = {};
-  for (const Chosen& chosen : by_dialect.of) {
-    if (chosen.claim == nullptr || chosen.claim->amount == 0) continue;
-    if (lowest.claim == nullptr) {
-      lowest = chosen;
-    } else if (chosen.amount != lowest.amount) {
-      const bool is_lower = chosen.amount < lowest.amount;
-      WarnOfConflict(resolution, is_lower ? chosen : lowest, is_lower ? lowest : chosen);
-      if (is_lower) lowest = chosen;
-    }
-  }
+  Conflict first;
+  const Chosen lowest = LowestOf(by_dialect, &first);
+  if (first.lower.claim != nullptr) WarnOfConflict(resolution, first.lower, first.higher);
   return lowest;
 }
 
@@ -138,15 +80,10 @@ bool LimitMemory(Resolution* resolution, const DeviceIdentity& device, DeviceLim
   return true;
 }
 
-// Each dialect that limits the share also says how far it may rise, if only by saying nothing:
-// the lowest of both holds, so that one dialect's soft share never lifts another's hard one.
 void LimitCores(Resolution* resolution, const DeviceIdentity& device, DeviceLimits* limits) {
   const ByDialect hard = ChooseInDialects(resolution->claims, ClaimKind::kCores, device);
-  ByDialect ceiling = ChooseInDialects(resolution->claims, ClaimKind::kSoftCores, device);
-  for (size_t d = 0; d < kDialectCount; ++d) {
-    const bool rises = ceiling.of[d].amount > hard.of[d].amount && hard.of[d].amount > 0;
-    if (!rises) ceiling.of[d] = hard.of[d];
-  }
+  const ByDialect ceiling =
+      RiseOf(hard, ChooseInDialects(resolution->claims, ClaimKind::kSoftCores, device));
   // Who claims the hard share of a dialect decides whose word its soft one is.
   ByDialect allowed = ceiling;
   for (size_t d = 0; d < kDialectCount; ++d) {

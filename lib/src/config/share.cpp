@@ -63,6 +63,21 @@ Fault ParseSwitch(std::string_view text, bool* on) {
   return Fault::kSwitch;
 }
 
+Fault ParseOversubscribe(std::string_view text, uint64_t* amount) {
+  bool on = false;
+  const bool is_number = !text.empty() && (IsDigit(text.front()) || text.front() == ' ');
+  if (!is_number) {
+    const Fault fault = ParseSwitch(text, &on);
+    *amount = on ? 1 : 0;
+    return fault == Fault::kNone ? fault : Fault::kOversubscribe;
+  }
+  const Fault fault = ParseRatio(text, amount);
+  if (fault == Fault::kNone && *amount > 0 && *amount < kThousand) return Fault::kBelowOne;
+  // A ratio of exactly one adds nothing.
+  if (fault == Fault::kNone && *amount == kThousand) *amount = 0;
+  return fault == Fault::kRoundsToZero ? Fault::kBelowOne : fault;
+}
+
 bool ParseIndex(std::string_view text, uint32_t* index) {
   if (text.empty() || text.size() > 4 || (text.size() > 1 && text.front() == '0')) return false;
   *index = 0;

@@ -1,5 +1,5 @@
 // The small grammars beside sizes: shares of GPU time, ratios, switches, counts. Pure functions.
-// Source: tests/unit/limits.vectors.json, shared with tools/gpufence/config/sizes.py.
+// Source: tests/unit/limits.vectors.json.
 #pragma once
 
 #include "config/number.h"
@@ -19,6 +19,9 @@ Fault ParseMegabytes(std::string_view text, uint64_t* bytes);
 
 // 1 true yes on, 0 false no off, in any case.
 Fault ParseSwitch(std::string_view text, bool* on);
+
+// Off, on or a ratio of at least 1 in thousandths; 1 is on without a ratio, 0 is off.
+Fault ParseOversubscribe(std::string_view text, uint64_t* amount);
 
 // Digits only, below 10000, no leading zero.
 bool ParseIndex(std::string_view text, uint32_t* index);

@@ -56,19 +56,19 @@ class Priorities {
     CoreTerms* ceiling = &claims_->terms_ceiling;
     if (is_operators && RankOf(priority) < RankOf(ceiling->priority)) ceiling->priority = priority;
     CorePriority* held = &claims_->terms.priority;
-    const bool is_lower = source_[0] == '\0' || RankOf(priority) < RankOf(*held);
-    if (source_[0] != '\0' && priority != *held) {
-      AddNote(claims_, "%s holds, because it is lower than %s", is_lower ? source : source_,
-              is_lower ? source_ : source);
+    char* source_held = claims_->priority_source;
+    const bool is_lower = source_held[0] == '\0' || RankOf(priority) < RankOf(*held);
+    if (source_held[0] != '\0' && priority != *held) {
+      AddNote(claims_, "%s holds, because it is lower than %s", is_lower ? source : source_held,
+              is_lower ? source_held : source);
     }
     if (!is_lower) return;
     *held = priority;
-    snprintf(source_, sizeof source_, "%s", source);
+    snprintf(source_held, kSourceBytes, "%s", source);
   }
 
  private:
   Claims* claims_;
-  char source_[kSourceBytes] = "";  // of the one that holds
 };
 
 bool ReadPriority(Reading* reading) {

@@ -82,16 +82,15 @@ def _first(places: Sequence[Device], claims: Claims) -> str:
 
     Equal limits are gpufence's, which is asked before the driver.
     """
-    memory = [claim for claim in claims.claims if claim.kind is Kind.MEMORY]
-    lowest = [limits.lowest(limits.of_dialects(memory, place)) for place in places]
+    lowest = limits.memory_on(claims.system, places)
     # gpufence then counts each process for itself, or what the driver does not count.
     differs = claims.process_scope or any(
         claim.amount and claim.kind in (Kind.OVERSUBSCRIBE, Kind.SPILL) for claim in claims.claims
     )
-    if claims.hypervisor or (differs and any(lowest)):
+    if claims.hypervisor or (differs and any(one is not None for one in lowest)):
         return "unknown"
     ours = {
-        one is not None and one.amount <= place.total_bytes
+        one is not None and one <= place.total_bytes
         for one, place in zip(lowest, places, strict=True)
     }
     if len(ours) > 1:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpufence import locate
-from gpufence.config import dialects
-from gpufence.config.applies import amount_text, rows_of, terms_of
+from gpufence.config import limits as readings
+from gpufence.config.applies import amount_text, gpu_name, terms_of
 from gpufence.config.limits import Claims
 from gpufence.config.sources import ConfigError, System
 from gpufence.container import containers, lifetimes
@@ -220,7 +220,7 @@ def limits(scene: Scene) -> tuple[Finding, Claims | None]:
     found = Collected("limits")
     system = System(scene.root, tuple(scene.subject.environment))
     try:
-        claims = dialects.read_claims(system)
+        claims = readings.read(system)
     except ConfigError as error:
         head, _, fix = str(error).rpartition(". ")
         found.facts |= {"readable": False, "limits": []}
@@ -228,8 +228,8 @@ def limits(scene: Scene) -> tuple[Finding, Claims | None]:
         found.problems.append(failed("limits refused, so cuInit fails", head, fix))
         return found.done(), None
     rows = [
-        (row.kind.name.lower(), row.gpu, amount_text(row.applies), row.applies.source)
-        for row in rows_of(claims)
+        (row.kind.name.lower(), gpu_name(row.names), amount_text(row.applies), row.applies.source)
+        for row in claims.rows
         if row.applies
     ]
     parts = ("kind", "gpu", "amount", "source")

@@ -11,10 +11,11 @@ import argparse
 import json
 from pathlib import Path
 
-from gpufence.config import dialect_claims, dialects, options, sources
-from gpufence.config.applies import NOTHING, Row, amount_text, refused, rows_of, terms_of
+from gpufence.config import limits, options, sources
+from gpufence.config.applies import NOTHING, amount_text, gpu_name, terms_of
+from gpufence.config.library import refused
 from gpufence.config.limits import Claim, Claims, Kind
-from gpufence.config.sources import ConfigError
+from gpufence.config.sources import ConfigError, Sources
 from gpufence.config.terms import GRAMMARS, TERM_KEYS
 from gpufence.errors import ExitCode
 
@@ -32,11 +33,7 @@ _KIND_NAMES = {
     Kind.OVERSUBSCRIBE: "oversubscribe",
     Kind.SPILL: "spill",
 }
-_FILES = (
-    sources.OVERRIDE_PATH,
-    dialect_claims.VGPU_CONFIG_PATH,
-    dialect_claims.VCUDA_PATH,
-)
+_FILES = (sources.OVERRIDE_PATH, sources.VGPU_CONFIG_PATH, sources.VCUDA_PATH)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,33 +57,34 @@ def run(args: argparse.Namespace) -> ExitCode:
     """
     system = sources.System.own()
     try:
-        claims = dialects.read_claims(system)
-        statements = sources.gather(system)
+        claims = limits.read(system)
+        where = Sources.of(system)
     except ConfigError as error:
         refusal = refused(error, ExitCode.INVALID_LIMIT)
         if not args.json:
             raise refusal from None
         print(json.dumps({"schema": 1, "problem": refusal.as_dict()}, indent=2))
         return ExitCode.INVALID_LIMIT
-    rows = rows_of(claims)
     if args.json:
-        print(json.dumps(_as_dict(claims, rows), indent=2))
+        print(json.dumps(_as_dict(claims), indent=2))
         return ExitCode.OK
-    print("\n".join(_as_text(claims, rows, args.explain)))
+    print("\n".join(_as_text(claims, args.explain)))
     if args.explain:
-        print("\n".join(_background(claims, statements)))
+        print("\n".join(_background(claims, where)))
     return ExitCode.OK
 
 
-def _as_text(claims: Claims, rows: list[Row], explain: bool) -> list[str]:
+def _as_text(claims: Claims, explain: bool) -> list[str]:
     lines = []
-    for row in rows:
+    for row in claims.rows:
         amount, source = NOTHING[row.kind], row.nothing
         if row.depends:
             amount, source = "the lowest", "of the following, which depends on the GPU"
         elif row.applies:
             amount, source = amount_text(row.applies), row.applies.source
-        lines.append(f"{_KIND_NAMES[row.kind]:13} {row.gpu}: {amount}  {source}".rstrip())
+        lines.append(
+            f"{_KIND_NAMES[row.kind]:13} {gpu_name(row.names)}: {amount}  {source}".rstrip()
+        )
         if explain or row.depends:
             lines += [
                 f"{'':13} {'or' if row.depends else 'not'} {amount_text(claim)}  {claim.source}"
@@ -111,7 +109,7 @@ def _terms_as_dict(claims: Claims) -> dict[str, object]:
     }
 
 
-def _background(claims: Claims, statements: sources.Statements) -> list[str]:
+def _background(claims: Claims, where: Sources) -> list[str]:
     """Identity, and every place that was looked at."""
     lines = [
         f"scope         {'process' if claims.process_scope else 'container'}",
@@ -125,12 +123,12 @@ def _background(claims: Claims, statements: sources.Statements) -> list[str]:
         lines.append(f"device name   {claims.device_name}, by NVML")
     lines += [
         f"file          {path} {'read' if Path(path).exists() else 'absent'}"
-        for path in (statements.config_path, *_FILES)
+        for path in (where.config_path, *_FILES)
     ]
     lines += [
-        f"no effect     {each.name}: {each.option.meaning}"
-        for each in statements.all
-        if each.option.setting is options.Setting.IGNORED
+        f"no effect     {name}: {found[0].meaning}"
+        for name in where.ignored
+        if (found := options.find(name))
     ]
     return lines
 
@@ -154,19 +152,19 @@ def _claim_as_dict(claim: Claim) -> dict[str, object]:
     return {name: claim.amount, **told}
 
 
-def _as_dict(claims: Claims, rows: list[Row]) -> dict[str, object]:
+def _as_dict(claims: Claims) -> dict[str, object]:
     return {
         "schema": 1,
         "limits": [
             {
                 "kind": row.kind.name.lower(),
-                "gpu": row.gpu,
+                "gpu": gpu_name(row.names),
                 "enforced": True,
                 "applies": _claim_as_dict(row.applies) if row.applies else None,
                 "depends_on_gpu": row.depends,
                 "overruled": [_claim_as_dict(claim) for claim in row.overruled],
             }
-            for row in rows
+            for row in claims.rows
         ],
         "terms": _terms_as_dict(claims),
         "scope": "process" if claims.process_scope else "container",
@@ -174,5 +172,5 @@ def _as_dict(claims: Claims, rows: list[Row]) -> dict[str, object]:
         "state_folder": claims.state_folder or None,
         "hypervisor": claims.hypervisor or None,
         "log_level": claims.log_level,
-        "warnings": claims.notes,
+        "warnings": list(claims.notes),
     }

@@ -181,7 +181,7 @@ def _switch(name: str) -> bool:
     try:
         return sizes.parse_switch(text)
     except sizes.TextError as error:
-        clause, fix = error.fault.value
+        clause, fix = error.clause, error.fix
         what = f"GPUFENCE_RUN_{name}='{sizes.quote(text)}' refused"
         raise _wrong(what, f"it {clause}", fix) from None
 
@@ -240,7 +240,7 @@ def limit_variables(given: Mapping[str, Sequence[str]]) -> dict[str, str]:
             try:
                 _parse(option, text)
             except sizes.TextError as error:
-                clause, fix = error.fault.value
+                clause, fix = error.clause, error.fix
                 raise _wrong(what, f"'{sizes.quote(text)}' {clause}", fix) from None
             if equals and not _names_gpu(gpu):
                 fix = f"Write {example}"
@@ -273,7 +273,7 @@ def term_variables(given: Mapping[str, str | None]) -> dict[str, str]:
         try:
             parse(text)
         except sizes.TextError as error:
-            clause, fix = error.fault.value
+            clause, fix = error.clause, error.fix
             raise _wrong(f"{called} '{sizes.quote(text)}' refused", f"it {clause}", fix) from None
         variables[_TERMS[option][0]] = text
     return variables
@@ -309,13 +309,9 @@ def _is_of(name: str, variable: str) -> bool:
 
 
 def _parse(option: str, text: str) -> object:
-    from gpufence.config import amounts, sizes
+    from gpufence.config import library
 
-    if option == "memory":
-        return sizes.parse_size(text)
-    if option == "oversubscribe":
-        return amounts.parse_oversubscribe(text)
-    return sizes.parse_percent(text)
+    return library.parse({"memory": "size", "oversubscribe": option}.get(option, "percent"), text)
 
 
 def _names_gpu(text: str) -> bool:
@@ -335,14 +331,12 @@ def _check(environment: Mapping[str, str]) -> None:
 
     if nothing_is_set(environment):
         return
-    from gpufence.config import dialects, sources
-    from gpufence.config.applies import refused
+    from gpufence.config import library
 
-    entries = tuple(os.fsencode(f"{k}={v}").decode("latin-1") for k, v in environment.items())
     try:
-        dialects.read_claims(sources.System("", entries))
-    except sources.ConfigError as error:
-        raise refused(error, ExitCode.WRAPPER_FAILED) from None
+        library.claims("", (os.fsencode(f"{k}={v}") for k, v in environment.items()))
+    except library.ConfigError as error:
+        raise library.refused(error, ExitCode.WRAPPER_FAILED) from None
 
 
 def _prepare(environment: Mapping[str, str], *, is_named: bool) -> None:

@@ -178,7 +178,7 @@ def _parsed(flag: str, text: str | None, parse: Callable[[str], _Parsed]) -> _Pa
     try:
         return parse(text)
     except sizes.TextError as error:
-        clause, fix = error.fault.value
+        clause, fix = error.clause, error.fix
         raise ToolError(
             what=f"{flag} '{sizes.quote(text)}' refused",
             why=f"it {clause}",

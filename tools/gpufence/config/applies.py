@@ -1,18 +1,11 @@
-"""What applies of everything that is claimed, for each GPU, and how an amount reads.
+"""What applies of everything that is claimed, in words.
 
 Must not know where it is shown. Standard library only.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from gpufence.errors import ExitCode, ToolError
-
-from . import limits
-from .limits import Chosen, Claim, Claims, Device, Kind
-from .options import Dialect
-from .sources import ConfigError, Target
+from .limits import Claim, Claims, Kind, Target
 from .terms import GRAMMARS
 
 NOTHING = {
@@ -24,92 +17,8 @@ NOTHING = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One GPU, or all, and what is claimed for it.
-
-    `applies` is None where no limit is the answer, or where parts and bytes cannot be compared
-    without the GPU; `depends` tells the latter.
-    """
-
-    kind: Kind
-    gpu: str
-    applies: Claim | None
-    depends: bool
-    overruled: tuple[Claim, ...]
-
-    @property
-    def nothing(self) -> str:
-        """The source that says "no limit", where one does; the first of several."""
-        return next((claim.source for claim in self.overruled if not claim.amount), "")
-
-
-def refused(error: ConfigError, status: ExitCode) -> ToolError:
-    """The library's line "what why. fix" as a failure of this tool."""
-    head, _, fix = str(error).rpartition(". ")
-    return ToolError(what="limits refused", why=head, fix=fix, status=status)
-
-
-def rows_of(claims: Claims) -> list[Row]:
-    """What applies, for all GPUs and for each that is named."""
-    rows = []
-    for kind in Kind:
-        mine = [claim for claim in claims.claims if claim.kind is kind]
-        hard = [claim for claim in claims.claims if claim.kind is Kind.CORES]
-        # A soft share depends on the hard one, which may be another GPU by GPU.
-        naming = [*mine, *hard] if mine and kind is Kind.SOFT_CORES else mine
-        named = {_identity(claim): claim for claim in naming}
-        for _, example in sorted(named.items(), key=lambda each: each[0]):
-            gpu = _device(example)
-            said = limits.of_dialects(mine, gpu)
-            bounds = limits.of_dialects(hard, gpu) if kind is Kind.SOFT_CORES else None
-            concerned = [claim for claim in mine if claim.concerns(gpu)]
-            rows.append(_row(kind, _gpu_name(example), concerned, said, bounds))
-    return rows
-
-
-def _identity(claim: Claim) -> tuple[int, int, bytes]:
-    index = claim.index if claim.target in (Target.ORDINAL, Target.NVML_INDEX) else 0
-    return claim.target, index, claim.uuid
-
-
-def _device(example: Claim) -> Device:
-    """The GPU that a claim names; nothing else is known of it."""
-    ordinal = example.index if example.target is Target.ORDINAL else -1
-    nvml_index = example.index if example.target is Target.NVML_INDEX else None
-    uuid = example.uuid if example.target is Target.UUID else b""
-    return Device(uuid, ordinal, nvml_index, 0)
-
-
-def _row(
-    kind: Kind,
-    gpu: str,
-    mine: list[Claim],
-    said: dict[Dialect, Chosen],
-    bounds: dict[Dialect, Chosen] | None,
-) -> Row:
-    """One row.
-
-    Args:
-        kind: of the claims.
-        gpu: its name.
-        mine: all claims of the kind for it.
-        said: what each dialect says.
-        bounds: for soft shares what each dialect says of the hard one.
-    """
-    named = [one.claim for one in said.values() if one.claim.amount]
-    depends = len(named) > 1 and any(claim.percent_of_device for claim in named)
-    if bounds is None:
-        chosen = None if depends else limits.lowest(said)
-    else:
-        hard, chosen = limits.lowest(bounds), limits.lowest(limits.ceilings(bounds, said))
-        if not hard or not chosen or chosen.amount <= hard.amount:
-            chosen = None
-    applies = chosen.claim if chosen else None
-    return Row(kind, gpu, applies, depends, tuple(claim for claim in mine if claim is not applies))
-
-
-def _gpu_name(claim: Claim) -> str:
+def gpu_name(claim: Claim) -> str:
+    """The GPU, or all, that a claim is for."""
     if claim.target is Target.EVERY:
         return "every GPU"
     if claim.target is Target.UUID:

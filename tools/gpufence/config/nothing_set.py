@@ -2,7 +2,7 @@
 
 `gpufence run` stands in front of every fenced program, and reading every dialect takes longer than
 all else that it does: so it asks here first. When in doubt, somebody did. Imports nothing that
-takes time to load; names and files are those of option_table.py, sources.py and dialect_claims.py.
+takes time to load; names and files are those of option_table.py and sources.py.
 """
 
 from __future__ import annotations

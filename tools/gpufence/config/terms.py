@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from . import figures, sizes
-from .sizes import Fault, TextError
+from . import figures, library, sizes
 
 DEFAULT_FLOOR = 5_000  # thousandths of a percent
 
@@ -104,10 +103,7 @@ def parse_priority(text: str) -> Priority:
     Raises:
         TextError: for anything else.
     """
-    found = _WORDS.get(sizes.lower(text))
-    if found is None:
-        raise TextError(Fault.PRIORITY)
-    return found
+    return Priority(library.parse("priority", text))
 
 
 # As JSON has them, in the order of GRAMMARS.

@@ -47,7 +47,7 @@ def add(
     try:
         default = bool(text) and sizes.parse_switch(text)
     except sizes.TextError as error:
-        clause, fix = error.fault.value
+        clause, fix = error.clause, error.fix
         raise ToolError(
             what=f"{named}='{sizes.quote(text)}'", why=clause, fix=fix, status=ExitCode.USAGE
         ) from None

@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpufence.config import sources
-from gpufence.config.options import Dialect, Setting
+from gpufence.config.sources import ConfigError, Sources, System
 from gpufence.errors import ToolError
 from gpufence.machine.people import People
 from gpufence.state import limits_bytes, limits_file, region, shared_layout
@@ -154,10 +153,7 @@ def core_environment() -> Mapping[str, str]:
     environment = dict(os.environ)
     if not environment.get("GPUFENCE_STATE_DIR"):
         try:
-            statements = sources.gather(sources.System.own())
-        except sources.ConfigError:
+            environment["GPUFENCE_STATE_DIR"] = Sources.of(System.own()).state_folder
+        except ConfigError:
             return environment
-        environment["GPUFENCE_STATE_DIR"] = statements.text_of(
-            Dialect.GPUFENCE, Setting.STATE_FOLDER
-        )
     return environment

@@ -97,7 +97,7 @@ def _tolerance(text: str) -> int:
         size = sizes.parse_size(text)
         clause, fix = "is a part of a GPU", "Write 64MiB"
     except sizes.TextError as error:
-        size, (clause, fix) = None, error.fault.value
+        size, (clause, fix) = None, (error.clause, error.fix)
     if size is None or size.percent_of_device:
         raise ToolError(
             what=f"--tolerance '{sizes.quote(text)}' refused",

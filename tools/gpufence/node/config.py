@@ -195,7 +195,7 @@ def _bytes(key: str, value: object) -> int:
             return size.amount if size else 0
         clause, fix = "is a part of a GPU, whose size differs", "Write it as 4GiB"
     except sizes.TextError as error:
-        clause, fix = error.fault.value
+        clause, fix = error.clause, error.fix
     raise ToolError(
         what=f"{key} '{sizes.quote(str(value))}' refused",
         why=f"it {clause}",

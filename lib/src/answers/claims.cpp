@@ -1,0 +1,291 @@
+// Claims, limits and sources, as JSON.
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "answers/answers.h"
+#include "config/choose.h"
+#include "config/options.h"
+#include "core/log.h"
+
+namespace gpufence {
+namespace {
+
+// Too large for a stack.
+struct Room {
+  Scratch scratch;
+  Claims claims;
+  DeviceIdentity devices[kMostLimitedDevices];
+  DeviceLimits limits[kMostLimitedDevices];
+};
+
+constexpr const char* kNoRoom = "no memory to read the limits. Free some";
+
+void WriteRefusal(const char* why, JsonText* json) {
+  json->Raw("{");
+  json->Key("why");
+  json->Text(why);
+  json->Raw("}");
+}
+
+void WriteClaim(const Claim& claim, JsonText* json) {
+  json->Comma();
+  json->Raw("[");
+  json->Number(static_cast<uint64_t>(claim.kind));
+  json->Comma();
+  json->Number(static_cast<uint64_t>(claim.target));
+  json->Comma();
+  json->Bool(claim.percent_of_device);
+  json->Comma();
+  json->Number(claim.dialect);
+  json->Comma();
+  json->Number(claim.layer);
+  json->Comma();
+  json->Number(claim.index);
+  json->Comma();
+  json->Uuid(claim.uuid);
+  json->Comma();
+  json->Number(claim.amount);
+  json->Comma();
+  json->Text(claim.source);
+  json->Raw("]");
+}
+
+const char* WordOf(LogLevel level) {
+  constexpr const char* kWords[] = {"off", "error", "warn", "info", "debug", "trace"};
+  return kWords[static_cast<int>(level) + 1];
+}
+
+// Value and source of each term that is set; an explicit 0 is one.
+void WriteTerms(const Claims& claims, const Statements& statements, JsonText* json) {
+  struct Term {
+    const char* name;
+    Setting setting;
+    uint64_t value;
+    uint64_t none;  // what an explicit 0 is kept as
+  };
+  const CoreTerms& terms = claims.terms;
+  const Term kTerms[] = {{"weight", Setting::kWeight, terms.weight, 0},
+                         {"core_burst", Setting::kCoreBurst, terms.burst_ns, kNoBurstNs},
+                         {"core_floor", Setting::kCoreFloor, terms.floor, kNoFloor}};
+  json->Key("terms");
+  json->Raw("{");
+  if (claims.priority_source[0] != '\0') {
+    json->Key("priority");
+    json->Raw("[");
+    json->Number(static_cast<uint64_t>(terms.priority));
+    json->Comma();
+    json->Text(claims.priority_source);
+    json->Raw("]");
+  }
+  for (const Term& term : kTerms) {
+    if (term.value == 0) continue;
+    char source[kSourceBytes] = "";
+    const Statement* own = StatementOf(statements, Dialect::kGpufence, term.setting);
+    if (own != nullptr) DescribeStatement(statements, *own, source);
+    json->Key(term.name);
+    json->Raw("[");
+    json->Number(term.value == term.none ? 0 : term.value);
+    json->Comma();
+    json->Text(source);
+    json->Raw("]");
+  }
+  json->Raw("}");
+}
+
+void WriteClaims(const Room& room, JsonText* json) {
+  const Claims& claims = room.claims;
+  json->Key("claims");
+  json->Raw("[");
+  for (size_t i = 0; i < claims.count; ++i) WriteClaim(claims.claims[i], json);
+  json->Raw("]");
+  json->Key("notes");
+  json->Raw("[");
+  for (size_t i = 0; i < claims.note_count; ++i) {
+    json->Comma();
+    json->Text(claims.notes[i]);
+  }
+  json->Raw("]");
+  json->Key("process_scope");
+  json->Bool(claims.process_scope);
+  const struct {
+    const char* name;
+    const char* text;
+  } kTexts[] = {{"container", claims.container},     {"state_folder", claims.state_folder},
+                {"node_folder", claims.node_folder}, {"device_name", claims.device_name},
+                {"hypervisor", claims.hypervisor},   {"log_level", WordOf(claims.log_level)},
+                {"log_file", claims.log_file}};
+  for (const auto& each : kTexts) {
+    json->Key(each.name);
+    json->Text(each.text);
+  }
+  json->Key("log_is_daily");
+  json->Bool(claims.log_is_daily);
+  WriteTerms(claims, room.scratch.statements, json);
+  json->Key("rows");
+  WriteRows(claims, json);
+}
+
+size_t ReadDevices(const char* text, DeviceIdentity* devices) {
+  size_t count = 0;
+  while (*text != '\0' && count < kMostLimitedDevices) {
+    DeviceIdentity device{};
+    char hex[33] = "";
+    unsigned long long total_bytes = 0;
+    int used = 0;
+    if (sscanf(text, "%u %d %32[0-9a-f] %llu;%n", &device.ordinal, &device.nvml_index, hex,
+               &total_bytes, &used) != 4 ||
+        used == 0) {
+      break;
+    }
+    for (size_t i = 0; i < sizeof device.uuid; ++i) {
+      unsigned byte = 0;
+      sscanf(hex + 2 * i, "%2x", &byte);
+      device.uuid[i] = static_cast<uint8_t>(byte);
+    }
+    device.total_bytes = total_bytes;
+    devices[count++] = device;
+    text += used;
+  }
+  return count;
+}
+
+void WriteLimits(const DeviceLimits& limits, JsonText* json) {
+  json->Comma();
+  json->Raw("{");
+  json->Key("memory_bytes");
+  if (limits.memory_bytes == kUnlimitedBytes) {
+    json->Raw("null");
+  } else {
+    json->Number(limits.memory_bytes);
+  }
+  json->Key("memory_source");
+  json->Text(limits.memory_source);
+  json->Key("core_millipercent");
+  json->Number(limits.core_millipercent);
+  json->Key("core_soft_millipercent");
+  json->Number(limits.core_soft_millipercent);
+  json->Key("oversubscribe");
+  json->Number(limits.oversubscribe);
+  json->Key("core_source");
+  json->Text(limits.core_source);
+  json->Key("core_soft_source");
+  json->Text(limits.core_soft_source);
+  json->Key("oversubscribe_source");
+  json->Text(limits.oversubscribe_source);
+  json->Raw("}");
+}
+
+// ResolveAndWarn reports through a plain function.
+constinit JsonText* warned = nullptr;
+
+void Warn(const char* text) {
+  warned->Comma();
+  warned->Text(text);
+}
+
+// What the claims alone say of memory on each device: before any is refused or cut.
+void WriteMemory(const Claims& claims, const DeviceIdentity* devices, size_t count,
+                 JsonText* json) {
+  json->Key("memory");
+  json->Raw("[");
+  for (size_t d = 0; d < count; ++d) {
+    Conflict ignored;
+    const ByDialect memory = ChooseInDialects(claims, ClaimKind::kMemory, devices[d]);
+    const Chosen lowest = LowestOf(memory, &ignored);
+    json->Comma();
+    if (lowest.claim == nullptr) {
+      json->Raw("null");
+    } else {
+      json->Number(lowest.amount);
+    }
+  }
+  json->Raw("]");
+}
+
+void WriteResolution(Room* room, size_t count, JsonText* json) {
+  char why[512] = "";
+  json->Key("warnings");
+  json->Raw("[");
+  warned = json;
+  const ConfigResult result =
+      ResolveAndWarn(room->claims, room->devices, count, room->limits, Warn, why, sizeof why);
+  warned = nullptr;
+  json->Raw("]");
+  if (result == ConfigResult::kInvalid) {
+    json->Key("why");
+    json->Text(why);
+    return;
+  }
+  json->Key("limits");
+  json->Raw("[");
+  for (size_t d = 0; d < count; ++d) WriteLimits(room->limits[d], json);
+  json->Raw("]");
+}
+
+void WriteAnswer(const Sources& sources, const char* devices, Room* room, JsonText* json) {
+  char why[512] = "";
+  const ConfigResult read = ReadClaimsFrom(sources, &room->scratch, &room->claims, why, sizeof why);
+  if (read == ConfigResult::kInvalid) {
+    WriteRefusal(why, json);
+    return;
+  }
+  json->Raw("{");
+  json->Key("any_limit");
+  json->Bool(read == ConfigResult::kLimits);
+  WriteClaims(*room, json);
+  const size_t count = ReadDevices(devices, room->devices);
+  if (count > 0) {
+    WriteMemory(room->claims, room->devices, count, json);
+    json->Key("resolution");
+    json->Raw("{");
+    WriteResolution(room, count, json);
+    json->Raw("}");
+  }
+  json->Raw("}");
+}
+
+void WriteSources(const Statements& statements, JsonText* json) {
+  json->Raw("{");
+  json->Key("config_path");
+  json->Text(statements.config_path);
+  json->Key("state_folder");
+  json->Text(TextOf(statements, Dialect::kGpufence, Setting::kStateFolder));
+  json->Key("ignored");
+  json->Raw("[");
+  for (size_t i = 0; i < statements.count; ++i) {
+    const Statement& statement = statements.all[i];
+    if (statement.option->setting != Setting::kIgnored) continue;
+    json->Comma();
+    json->Text(statement.name);
+  }
+  json->Raw("]}");
+}
+
+}  // namespace
+
+void AnswerClaims(const Sources& sources, const char* devices, JsonText* json) {
+  auto* room = static_cast<Room*>(malloc(sizeof(Room)));
+  if (room == nullptr) {
+    WriteRefusal(kNoRoom, json);
+    return;
+  }
+  WriteAnswer(sources, devices, room, json);
+  free(room);
+}
+
+void AnswerSources(const Sources& sources, JsonText* json) {
+  auto* scratch = static_cast<Scratch*>(malloc(sizeof(Scratch)));
+  if (scratch == nullptr) {
+    WriteRefusal(kNoRoom, json);
+    return;
+  }
+  char why[512] = "";
+  if (Gather(sources, scratch, {why, sizeof why})) {
+    WriteSources(scratch->statements, json);
+  } else {
+    WriteRefusal(why, json);
+  }
+  free(scratch);
+}
+
+}  // namespace gpufence

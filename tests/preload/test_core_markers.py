@@ -1,7 +1,7 @@
 """The parts of markers alone, each case a promise.
 
 tests/programs/marker_cases.cpp and marker_places.cpp, over a driver of a few lines, and
-marker_samples.cpp, marker_gaps.cpp.
+marker_samples.cpp, marker_gaps.cpp, marker_waits.cpp.
 """
 
 from __future__ import annotations
@@ -53,11 +53,13 @@ SAMPLES = [
     "due",
 ]
 GAPS = ["pauses", "probes", "idle", "due", "means", "caught_up"]
+WAITS = ["first", "spaced", "late_for_a_while", "changed", "never_for_long"]
 PROGRAMS = {
     "marker_cases": CASES,
     "marker_places": PLACES,
     "marker_samples": SAMPLES,
     "marker_gaps": GAPS,
+    "marker_waits": WAITS,
 }
 
 

@@ -333,12 +333,15 @@ def test_kernels_that_are_waited_for_are_measured_mostly_without_markers(
     assert 0 < calls.count("cuEventRecord") < 0.75 * calls.count("cuLaunchKernel")
 
 
-@pytest.mark.parametrize(("kernel_us", "late_us"), [(10, 20), (10, 60), (60, 20)])
+@pytest.mark.parametrize(
+    ("kernel_us", "late_us", "run"),
+    [(10, 20, 0), (10, 60, 0), (60, 20, 0), (10, 160, 40), (20, 160, 10), (60, 160, 10)],
+)
 def test_what_waits_are_late_is_not_charged(
-    sim: Sim, tmp_path: Path, kernel_us: int, late_us: int
+    sim: Sim, tmp_path: Path, kernel_us: int, late_us: int, run: int
 ) -> None:
-    """By anything from 0 on, as where they give the processor away."""
-    late = sim.with_env(WAKE_NS=late_us * 1_000)
+    """By anything from 0 on, as where they give the processor away: each anew, or some in a row."""
+    late = sim.with_env(WAKE_NS=late_us * 1_000, WAKE_RUN=run)
 
     facts = one(late, tmp_path, 10, "cuLaunchKernel", "sync", kernel_us, 1_000).facts
 

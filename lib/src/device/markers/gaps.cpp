@@ -123,7 +123,7 @@ void LearnMean(MarkedStream* stream, uint32_t launches, uint64_t ran_ns, uint64_
 }
 
 uint64_t MostSpanNs(const WaitedRuns& runs, uint64_t launches) {
-  return launches * runs.longest_ns + kSurpriseNs + 2 * runs.host_extra_ns;
+  return launches * runs.longest_ns + kSurpriseNs + 2 * runs.extra.ns();
 }
 
 // ---- samples ----

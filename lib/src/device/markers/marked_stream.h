@@ -10,6 +10,8 @@
 
 #include <atomic>
 
+#include "device/markers/host_extra.h"
+
 namespace gpufence {
 
 inline constexpr uint64_t kLegacyStream = 1;     // CU_STREAM_LEGACY, as the null stream
@@ -27,15 +29,14 @@ enum class Recorder : uint8_t { kNobody, kSelf, kBefore, kOther };
 struct WaitedRuns {
   bool is_waited_for;      // by a call that will tell what ran
   bool began_away;         // while a call was under way that may have ended its context
-  uint32_t marked_due;     // so many more have to be marked
+  uint32_t marked_due;     // so many more have to be marked, to see whether runs became long
   uint32_t launches;       // of the last one
   uint64_t host_begin_ns;  // before the first launch of this one
   uint64_t marked_ns;      // the same, behind the marker that begins it
   uint64_t begin_ns;       // when a run without one began, which the next marker will tell; 0: none
-  uint64_t host_extra_ns;  // from the launch's return to the wait's, without kernels; 0: unknown
+  HostExtra extra;         // from the launch's return to the wait's, without kernels
   uint64_t short_ns;       // of waits that took less than that: the next are charged so much less
   uint64_t longest_ns;     // of a launch, as markers saw it; what looks see themselves is no longer
-  uint64_t since_mark_ns;  // of such runs, since one was marked
 };
 
 // Short runs, each over before the next one begins (settling.h).

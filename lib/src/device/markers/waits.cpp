@@ -13,7 +13,6 @@ namespace {
 // What lies around the kernels: 5.2 to 5.5 us on an H200, 60 where the wait gives the processor
 // away. With more the host's clock says too little about the kernels.
 constexpr uint64_t kMostExtraNs = 100'000;
-constexpr uint64_t kExtraParts = 8;       // of what is known, one is what the next marked run tells
 constexpr uint64_t kForgetParts = 1'024;  // of the longest launch, with each marked run
 constexpr uint32_t kMarkedAfterSurprise = 4;
 
@@ -30,7 +29,7 @@ uint64_t BusyByHostNs(const GpuPauses& pauses, MarkedStream* stream, uint32_t la
   const uint64_t inner_ns = stream->inner_ns.exchange(0, std::memory_order_relaxed);
   const uint64_t between_ns = uint64_t{launches - 1} * pauses.launch_gap_ns;
   const uint64_t extra_ns =
-      runs->host_extra_ns + runs->short_ns + between_ns + std::min(inner_ns, *span_ns / 2);
+      runs->extra.ns() + runs->short_ns + between_ns + std::min(inner_ns, *span_ns / 2);
   runs->short_ns = std::min(extra_ns - std::min(extra_ns, *span_ns), kMostExtraNs);
   return *span_ns - std::min(*span_ns, extra_ns);
 }
@@ -51,12 +50,12 @@ bool TakeByHost(Markers* markers, MarkedStream* stream, uint32_t launches, uint6
   uint64_t span_ns = now_ns - called_ns;
   const GpuPauses& pauses = markers->PausesOf(stream->ordinal);
   const uint64_t busy_ns = BusyByHostNs(pauses, stream, launches, &span_ns);
-  runs->since_mark_ns += span_ns;
+  runs->extra.CountTold(span_ns);
   runs->launches = launches;
   stream->is_timed = false;
   stream->meets.store(false, std::memory_order_relaxed);
   markers->CountReached(*stream);
-  const uint64_t begin_ns = std::max(stream->charged_ns, called_ns + runs->host_extra_ns / 2);
+  const uint64_t begin_ns = std::max(stream->charged_ns, called_ns + runs->extra.ns() / 2);
   busy->Add(stream->ordinal, begin_ns, std::min(begin_ns + busy_ns, now_ns));
   return true;
 }
@@ -72,24 +71,24 @@ void TakeEnded(Markers* markers, MarkedStream* stream, uint64_t now_ns, BusyList
 }
 
 // From a run of which the GPU's clock told `ran_ns`: what the host's adds, in the mean. A late host
-// teaches as much of it as it would have cost.
-void LearnExtra(const GpuPauses& pauses, MarkedStream* stream, uint64_t launches, uint64_t now_ns) {
+// teaches as much of it as it would have cost. Runs that are marked because the one before took
+// long teach nothing: a host that was late once is late again (on an H200, where waits sleep: 76 us
+// behind such runs, 52 else), and the others would be charged too little.
+void LearnExtra(const Markers& markers, MarkedStream* stream, uint64_t launches, uint64_t now_ns) {
   WaitedRuns* runs = &stream->waited;
+  runs->longest_ns -= runs->longest_ns / kForgetParts;
+  if (runs->marked_due > 0) --runs->marked_due;
+  if (!runs->extra.IsDue()) return;
+  const GpuPauses& pauses = markers.PausesOf(stream->ordinal);
   // Both spans begin before the launch, whose time is in neither.
   uint64_t span_ns = now_ns - runs->marked_ns + pauses.around_run_ns;
   const uint64_t known_ns = stream->ran_ns + pauses.end_marker_ns;
   const uint64_t marked_ns = stream->LeadNs() + pauses.around_run_ns + pauses.end_marker_ns;
-  if (runs->host_extra_ns == 0) {
-    runs->marked_due = kMarkedAfterSurprise;  // chance, so far
-    runs->host_extra_ns = span_ns - std::min(span_ns, known_ns);
+  if (runs->extra.ns() != 0) {
+    span_ns = std::min(span_ns, MostSpanNs(*runs, launches) + marked_ns);
   }
-  span_ns = std::min(span_ns, MostSpanNs(*runs, launches) + marked_ns);
-  const uint64_t extra_ns = span_ns - std::min(span_ns, known_ns);
-  runs->host_extra_ns =
-      std::max(((kExtraParts - 1) * runs->host_extra_ns + extra_ns) / kExtraParts, uint64_t{1});
-  runs->longest_ns -= runs->longest_ns / kForgetParts;
-  runs->since_mark_ns = 0;
-  if (runs->marked_due > 0) --runs->marked_due;
+  runs->extra.Learn(span_ns - std::min(span_ns, known_ns),
+                    markers.waited_spacing_ns.load(std::memory_order_relaxed), stream->Random());
 }
 
 // The markers of short runs are reached once these were waited for: taken here, the next run need
@@ -107,22 +106,20 @@ void TakeMarked(Markers* markers, MarkedStream* stream, uint64_t now_ns, BusyLis
   TakeEnded(markers, stream, now_ns, busy);
   stream->waited.launches = launches;
   if (is_one_run && stream->first == kNoMarker && stream->ran_ns != 0) {
-    LearnExtra(markers->PausesOf(stream->ordinal), stream, launches, now_ns);
+    LearnExtra(*markers, stream, launches, now_ns);
   }
 }
 
 // Whether waits have told what runs in a stream such as it is.
 bool WaitsTell(const Markers& markers, const MarkedStream& stream) {
   const WaitedRuns& runs = stream.waited;
-  return stream.is_trusted && runs.host_extra_ns != 0 && runs.host_extra_ns < kMostExtraNs &&
+  return stream.is_trusted && runs.extra.ns() != 0 && runs.extra.ns() < kMostExtraNs &&
          stream.first == kNoMarker && stream.ns_per_launch < kHostToldLaunchNs &&
          markers.streams.IsOnlyActive(&stream);
 }
 
-bool IsSampleDue(const Markers& markers, const MarkedStream& stream) {
-  const WaitedRuns& runs = stream.waited;
-  const uint64_t spacing_ns = markers.waited_spacing_ns.load(std::memory_order_relaxed);
-  return runs.marked_due != 0 || runs.since_mark_ns >= spacing_ns;
+bool IsSampleDue(const MarkedStream& stream) {
+  return stream.waited.marked_due != 0 || stream.waited.extra.IsDue();
 }
 
 }  // namespace
@@ -177,11 +174,11 @@ void AfterAnswer(Markers* markers, MarkedStream* stream, bool ended, BusyList* b
 }
 
 bool HostIsEnough(const Markers& markers, const MarkedStream& stream) {
-  return WaitsTell(markers, stream) && !IsSampleDue(markers, stream);
+  return WaitsTell(markers, stream) && !IsSampleDue(stream);
 }
 
 bool IsSampleOfWaits(const Markers& markers, const MarkedStream& stream) {
-  return WaitsTell(markers, stream) && IsSampleDue(markers, stream);
+  return WaitsTell(markers, stream) && IsSampleDue(stream);
 }
 
 }  // namespace gpufence

@@ -1,10 +1,10 @@
-// Whose a function is that a program finds, in every way of the dynamic loader.
+// Whose a function is that a program finds, by each way of the loader.
 //
 //   lookup_objects NAMES LIBRARY     NAMES: one a line
 //
-// For each name that is found: NAME, and the file of what dlsym on the handle, dlsym over the global
-// scope, dlsym from the next library on, and dlvsym for a version that no driver defines give; "-"
-// for nothing.
+// For each name that is found: NAME, and whose file holds what is given by dlsym on the handle, dlsym
+// over the global scope, dlsym from the next library on, and dlvsym for a version that no driver
+// defines; "-" for nothing.
 // flags: -D_GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>

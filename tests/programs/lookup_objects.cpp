@@ -2,9 +2,9 @@
 //
 //   lookup_objects NAMES LIBRARY     NAMES: one a line
 //
-// For each name that is found: NAME, and whose file holds what four calls give: dlsym on the handle,
-// dlsym over the global scope, dlsym from the next library on, and dlvsym for a version that no
-// driver defines; "-" for nothing.
+// For each name that is found: NAME, and the file of what four calls find. They are dlsym on the
+// handle, over the global scope and from the next library on, and dlvsym for a version that no
+// driver has; "-" for nothing.
 // flags: -D_GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>

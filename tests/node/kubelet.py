@@ -14,6 +14,7 @@ import re
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,9 @@ class Kubelet:
     refused: int = 0  # so many registrations from now on
     # One of 1.20 always asks for preferred units, others only where there is a choice.
     always_asks: bool = False
+    # A plugin's units are watched for as long as it is registered; `watches` counts them.
+    watches: dict[str, int] = field(default_factory=dict)
+    _channels: list[grpc.Channel] = field(default_factory=list)
     _servers: list[grpc.Server] = field(default_factory=list)
     _came: threading.Condition = field(default_factory=threading.Condition)
 
@@ -72,8 +76,14 @@ class Kubelet:
 
     def stop(self) -> None:
         """Its process ends; its containers run on."""
+        self.drop_watches()
         for server in self._servers:
             server.stop(grace=None).wait()
+
+    def drop_watches(self) -> None:
+        """Its connections to plugins break; it takes that for their end, and tells nobody."""
+        while self._channels:
+            self._channels.pop().close()
 
     def restart(self) -> None:
         """Its process is replaced."""
@@ -188,7 +198,9 @@ class Kubelet:
             return method(known[message](**fields), timeout=SECONDS)
 
     def _channel(self, resource: str) -> grpc.Channel:
-        endpoint = self.registered[resource].endpoint
+        return self._channel_to(self.registered[resource].endpoint)
+
+    def _channel_to(self, endpoint: str) -> grpc.Channel:
         # As Go's clients have it: 4 MiB, and an authority that is no path.
         options = [
             ("grpc.max_receive_message_length", 4 << 20),
@@ -200,10 +212,26 @@ class Kubelet:
         if self.refused:
             self.refused -= 1
             raise OSError("not now")
-        with self._came:
-            self.registered[request.resource_name] = request
-            self._came.notify_all()
+        # The answer comes first: whether the plugin can be reached, it is never told.
+        threading.Thread(target=self._watch, args=(request,), daemon=True).start()
         return messages.load("v1beta1")["Empty"]()
+
+    def _watch(self, request: Any) -> None:  # noqa: ANN401
+        known = messages.load("v1beta1")
+        name = request.resource_name
+        channel = self._channel_to(request.endpoint)
+        self._channels.append(channel)
+        stream = channel.unary_stream(
+            f"/{messages.DEVICE_PLUGIN}/ListAndWatch",
+            request_serializer=known["Empty"].SerializeToString,
+            response_deserializer=known["ListAndWatchResponse"].FromString,
+        )(known["Empty"](), wait_for_ready=True)
+        with suppress(grpc.RpcError, ValueError):
+            for _ in stream:
+                with self._came:
+                    self.registered[name] = request
+                    self.watches[name] = self.watches.get(name, 0) + 1
+                    self._came.notify_all()
 
     def _list(self, request: Any, context: Any) -> Any:  # noqa: ANN401
         answer = messages.load("v1")["ListPodResourcesResponse"]()
@@ -238,9 +266,9 @@ def held(folder: Path, cdi: Path, container: Container) -> tuple[tuple[str, ...]
     return gpus, int(memory[1]), int(cores[1]) if cores else 0
 
 
-def wait_for(condition: Any, what: str) -> None:  # noqa: ANN401 - any callable
-    """Until it is true."""
-    end = time.monotonic() + SECONDS
+def wait_for(condition: Any, what: str, seconds: float = SECONDS) -> None:  # noqa: ANN401
+    """Until it, any callable, is true."""
+    end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, what
         os.sched_yield()

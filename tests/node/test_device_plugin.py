@@ -244,8 +244,10 @@ def test_whose_units_the_kubelet_offers_is_over(node: Node) -> None:
     assert node.held("ml/whole/main") == ((FIRST,), 4000 * MIB, 0)
 
 
-def test_whose_units_the_kubelet_gives_out_is_over(node: Node) -> None:
-    # It offers nothing where as many are asked for as are left.
+@pytest.mark.parametrize("always_asks", [False, True])
+def test_whose_units_the_kubelet_gives_out_is_over(node: Node, always_asks: bool) -> None:
+    # Most offer nothing where as many are asked for as are left.
+    node.kubelet.always_asks = always_asks
     node.config |= {"settle_seconds": 3600, "gpus": GPUS[:2], "slots": 2}
     node.start()
     for number in range(2):
@@ -323,6 +325,23 @@ def test_a_new_kubelet_is_registered_with_and_knows_the_same_containers(node: No
     node.kubelet.begin("ml/train/main")
 
     assert node.held("ml/train/main") == before
+
+
+def test_a_kubelet_that_lost_the_plugins_is_registered_with_again(node: Node) -> None:
+    # It answers a registration before it tries to reach the plugin, and never says that it cannot.
+    from .kubelet import wait_for
+
+    node.start()
+    before = dict(node.kubelet.watches)
+    node.kubelet.drop_watches()
+
+    wait_for(
+        lambda: all(node.kubelet.watches[name] > count for name, count in before.items()),
+        "it does not watch",
+        seconds=60,
+    )
+
+    assert "the kubelet has lost us" in node.said.read_text()
 
 
 def test_a_container_that_started_without_being_asked_for_is_set_right_by_its_next_start(

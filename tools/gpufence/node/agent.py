@@ -25,6 +25,9 @@ from .gpus import Gpu, of_machine
 
 _KUBELET = "kubelet.sock"
 _POLL_SECONDS = 0.5
+# A kubelet answers a registration, and then tries for 10 seconds to reach the plugin. Where that
+# fails, or the connection breaks later, it gives none of the units out, and tells nobody.
+_WATCH_SECONDS = 12.0
 
 
 @dataclass(slots=True)
@@ -142,20 +145,27 @@ def _meet(here: Desk, kubelet: Kubelet, stopped: threading.Event) -> None:
     if identity is None:
         return
     over = threading.Event()
+    plugins = {kind: plugin.Plugin(here, kind, over) for kind in here.kinds}
     sockets = {kind: Path(here.config.plugin_dir) / f"gpufence-{kind}.sock" for kind in here.kinds}
     servers = []
     try:
         for kind, path in sockets.items():
-            handlers = plugin.Plugin(here, kind, over).handlers()
-            servers.append(wire.serve(path, {messages.DEVICE_PLUGIN: handlers}))
+            services = {messages.DEVICE_PLUGIN: plugins[kind].handlers()}
+            servers.append(wire.serve(path, services))
         if not all(_registered(kubelet, here.kinds[kind], sockets[kind]) for kind in sockets):
             stopped.wait(_POLL_SECONDS)
             return
         kubelet.identity, kubelet.met_at = identity, kubelet.clock()
         print(f"gpufence: registered {', '.join(here.kinds.values())}", file=sys.stderr, flush=True)
+        watched_at = kubelet.met_at
         while not stopped.wait(_POLL_SECONDS):
             # A kubelet that starts makes its socket anew, and removes everybody's.
             if kubelet.now() != identity or not all(map(os.path.exists, sockets.values())):
+                break
+            if all(each.is_watched for each in plugins.values()):
+                watched_at = kubelet.clock()
+            elif kubelet.clock() - watched_at > _WATCH_SECONDS:
+                print("gpufence: the kubelet has lost us", file=sys.stderr, flush=True)
                 break
     finally:
         kubelet.identity = None

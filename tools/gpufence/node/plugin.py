@@ -26,6 +26,8 @@ class Plugin:
         self._desk = desk
         self._kind = kind
         self._stopped = stopped
+        self._watchers = 0
+        self._lock = threading.Lock()
         self._known = messages.load(messages.package_of(messages.DEVICE_PLUGIN))
 
     def handlers(self) -> dict[str, Handler]:
@@ -38,6 +40,11 @@ class Plugin:
             "PreStartContainer": self._start,
         }
 
+    @property
+    def is_watched(self) -> bool:
+        """Whether a kubelet follows the list of units now: who does not takes us for gone."""
+        return self._watchers > 0
+
     def _options(self, request: Any, context: Any) -> Any:  # noqa: ANN401 - messages are untyped
         return self._known["DevicePluginOptions"](**OPTIONS)
 
@@ -45,9 +52,17 @@ class Plugin:
         device = self._known["Device"]
         units = [device(ID=name, health="Healthy") for name in self._desk.units(self._kind)]
         yield self._known["ListAndWatchResponse"](devices=units)
-        # The kubelet takes the end of the stream for the end of the plugin.
-        while context.is_active() and not self._stopped.wait(1):
-            pass
+        self._count(1)
+        try:
+            # The kubelet takes the end of the stream for the end of the plugin.
+            while context.is_active() and not self._stopped.wait(1):
+                pass
+        finally:
+            self._count(-1)
+
+    def _count(self, change: int) -> None:
+        with self._lock:
+            self._watchers += change
 
     def _preferred(self, request: Any, context: Any) -> Any:  # noqa: ANN401
         answer = self._known["PreferredAllocationResponse"]()

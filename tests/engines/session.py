@@ -83,7 +83,7 @@ class Session:
         """A command in it, to its end; `source` is what it reads."""
         with (source or Path(os.devnull)).open("rb") as stdin:
             return subprocess.run(
-                [*self._enter(), *map(str, argv)],
+                self.words(*argv),
                 env={"PATH": _PATH, "HOME": "/root", **(environment or {})},
                 stdin=stdin,
                 capture_output=True,
@@ -99,13 +99,17 @@ class Session:
         with log.open("wb") as file:
             self._started.append(
                 subprocess.Popen(
-                    [*self._enter(), *map(str, argv)],
+                    self.words(*argv),
                     env={"PATH": _PATH, "HOME": "/root", **(environment or {})},
                     stdin=subprocess.DEVNULL,
                     stdout=file,
                     stderr=subprocess.STDOUT,
                 )
             )
+
+    def words(self, *argv: str | Path) -> list[str]:
+        """The command line by which a command runs in it, for who starts it otherwise."""
+        return [*self._enter(), *map(str, argv)]
 
     def has(self, *tools: str) -> list[str]:
         """Those of the tools that are not installed there."""

@@ -1,0 +1,1 @@
+"""A real kubelet, and what the agent does on it; run by ci/kubernetes."""

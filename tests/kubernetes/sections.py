@@ -1,0 +1,349 @@
+"""What ci/kubernetes does with a cluster, section by section; each prints a table."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import signal
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gpufence.errors import ToolError
+from gpufence.node import checkpoint, desk
+from gpufence.node.gpus import Gpu
+
+from .api import ApiError
+from .cluster import Cluster, NotReadyError
+from .fenced import AGENT_FOLDER, PROBE, Fenced, pod
+from .model import MIB, Asked, Model, percentile
+
+GPUS = tuple(
+    Gpu(f"GPU-00000000-0000-0000-0000-00000000000{number}", 4096 * MIB) for number in range(8)
+)
+# As a user of each system writes it: 1 GiB, and 30 % of the time where that is counted in percent.
+DIALECTS: Mapping[str, Mapping[str, int]] = {
+    "hami": {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 1024, "nvidia.com/gpucores": 30},
+    "vgpu-manager": {
+        "nvidia.com/vgpu-number": 1,
+        "nvidia.com/vgpu-memory": 1024,
+        "nvidia.com/vgpu-cores": 30,
+    },
+    "volcano": {
+        "volcano.sh/vgpu-number": 1,
+        "volcano.sh/vgpu-memory": 1024,
+        "volcano.sh/vgpu-cores": 30,
+    },
+    "alnair": {"alnair/vgpu-memory": 1, "alnair/vgpu-compute": 30},
+    "gpufence": {"gpufence.io/gpu": 1, "gpufence.io/memory-mib": 1024, "gpufence.io/cores": 30},
+}
+OVER = ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True, slots=True)
+class Amounts:
+    """How much of everything is done."""
+
+    pods: int
+    at_once: int
+    kills: int
+    calm: int
+    minutes: int
+    seed: int
+
+
+@dataclass(slots=True)
+class Found:
+    """What a section leaves: whether something was not held."""
+
+    cluster: Cluster
+    library: Path
+    amounts: Amounts
+    faults: list[str] = field(default_factory=list)
+
+    def agent(self, preset: str, **more: Any) -> Fenced:  # noqa: ANN401 - keys of a configuration
+        """An agent that was never there before; it does not run yet."""
+        shutil.rmtree(AGENT_FOLDER, ignore_errors=True)
+        gpus = [{"uuid": gpu.uuid, "memory": str(gpu.memory_bytes)} for gpu in GPUS]
+        return Fenced(self.cluster, self.library, {"preset": preset, "gpus": gpus, **more})
+
+    def facts(self, fenced: Fenced, name: str, uid: str) -> list[dict[str, Any]]:
+        """What the probe said, at each of its starts, with the moment as `at`."""
+        return [
+            {**json.loads(line.text), "at": line.at.timestamp()}
+            for line in fenced.said(name, uid)
+            if line.text.startswith("{")
+        ]
+
+    def await_facts(self, fenced: Fenced, name: str, seconds: float = 180) -> dict[str, Any]:
+        """Of the last start of a pod, once there was one."""
+        uid = fenced.pods()[name]["metadata"]["uid"]
+        self.cluster.wait(lambda: bool(self.facts(fenced, name, uid)), f"word of {name}", seconds)
+        return self.facts(fenced, name, uid)[-1]
+
+    def clear(self, fenced: Fenced) -> None:
+        """Remove every pod, and wait until it is gone."""
+        for name in fenced.pods():
+            fenced.delete(name)
+        self.cluster.wait(lambda: not fenced.pods(), "the end of all pods", 120)
+
+
+def dialects(found: Found) -> None:
+    """Pods of each system, unchanged."""
+    _row("preset", "the pod asks for", "granted, then CUDA said", "NVIDIA_VISIBLE_DEVICES")
+    _row(*["---"] * 4)
+    for preset, limits in DIALECTS.items():
+        fenced = found.agent(preset)
+        fenced.start_agent()
+        fenced.await_offer(limits)
+        fenced.create(pod("train", limits, f"echo VISIBLE $NVIDIA_VISIBLE_DEVICES; {PROBE}"))
+        facts = found.await_facts(fenced, "train")
+        uid = fenced.pods()["train"]["metadata"]["uid"]
+        (seen,) = {s.text for s in fenced.said("train", uid) if s.text.startswith("VISIBLE")}
+        asked = ", ".join(f"{name}: {count}" for name, count in limits.items())
+        _row(preset, asked, f"{facts['granted 0'] / MIB:.0f} MiB, then {facts['refused 0']}",
+             seen.removeprefix("VISIBLE "))  # fmt: skip
+        if (facts["granted 0"], facts["refused 0"]) != (1024 * MIB, 2):
+            found.faults.append(f"{preset}: {facts}")
+        found.clear(fenced)
+        fenced.end_agent()
+
+
+def unasked(found: Found) -> None:
+    """A container waits for room, and a new kubelet starts it before the agent is back."""
+    limits = DIALECTS["hami"]
+    fenced = found.agent("hami")
+    fenced.start_agent()
+    fenced.await_offer(limits)
+    big = {**limits, "nvidia.com/gpumem": 3072}
+    for number in range(len(GPUS)):
+        fenced.create(pod(f"first{number}", big))
+    for number in range(len(GPUS)):
+        found.await_facts(fenced, f"first{number}")
+    # Its program gives up, as most do; one that goes on keeps what its container began with.
+    command = "/bin/limit_probe; /bin/sleep 2; exit 1"
+    waits = pod("waits", {**limits, "nvidia.com/gpumem": 2048}, command, "Always")
+    log = found.cluster.log("agent")
+    before = log.stat().st_size
+    fenced.create(waits)
+    found.cluster.wait(lambda: b"no room" in log.read_bytes()[before:], "word of no room", 60)
+    fenced.end_agent(signal.SIGKILL)
+    found.cluster.stop_kubelet()
+    found.cluster.start_kubelet()
+    first: dict[str, Any] = {"init": "it did not start"}
+    with suppress(NotReadyError):  # where the runtime reads CDI devices, it misses this one
+        first = found.await_facts(fenced, "waits", 45)
+    fenced.delete("first0")
+    fenced.start_agent()
+    fenced.await_offer(limits)
+    found.cluster.wait(
+        lambda: found.await_facts(fenced, "waits")["init"] == 0, "a start with a limit", 180
+    )
+    second = found.await_facts(fenced, "waits")
+    _row("start", "cuInit", "granted MiB", "then CUDA said")
+    _row(*["---"] * 4)
+    for name, each in (("by a kubelet that knew no agent yet", first), ("a later one", second)):
+        granted = each.get("granted 0", 0)
+        _row(name, each["init"], granted // MIB, each.get("refused 0", "-"))
+    if first["init"] == 0 or second["granted 0"] != 2048 * MIB:
+        found.faults.append(f"unasked: {first}, {second}")
+    found.clear(fenced)
+    fenced.end_agent()
+
+
+def calm(found: Found) -> None:
+    """From a pod's creation to its limit in force, one pod after another; beside pods without."""
+    limits = DIALECTS["hami"]
+    fenced = found.agent("hami")
+    fenced.start_agent()
+    fenced.await_offer(limits)
+    _row("pods, one after another", "number", "p50 s", "p99 s", "slowest s")
+    _row(*["---"] * 5)
+    for kind, wanted, seconds in (("without a GPU", {}, []), ("fenced", limits, [])):
+        for number in range(found.amounts.calm):
+            name = f"{'fenced' if wanted else 'plain'}{number}"
+            began = time.time()
+            fenced.create(pod(name, wanted))
+            seconds.append(found.await_facts(fenced, name)["at"] - began)
+            fenced.delete(name)
+        figures = (percentile(seconds, 50), percentile(seconds, 99), max(seconds))
+        _row(kind, len(seconds), *(f"{each:.2f}" for each in figures))
+    found.clear(fenced)
+    fenced.end_agent()
+
+
+def storm(found: Found) -> None:
+    """Many pods, while agent and kubelet are killed at random moments; none after --minutes."""
+    made = Storm(found, random.Random(found.amounts.seed))
+    made.run()
+    amounts, model = found.amounts, made.model
+    rows = {
+        "pods that ran to their end": made.done,
+        "pods that the kubelet refused as they came, made anew": made.refused,
+        "most pods at once": made.most,
+        "agent killed (-9)": made.kills["agent"],
+        "kubelet killed (-9), its sockets made anew": made.kills["kubelet"],
+        "looks at all grants": model.looks,
+        "programs that were refused at their limit": made.programs,
+        "wrong limits": len(model.wrong),
+        "lost grants": len(model.lost),
+        "given out twice": len(model.double),
+        "creation to limit in force, p50, p99": ", ".join(
+            f"{percentile(made.seconds, percent):.1f} s" for percent in (50, 99)
+        ),
+        "seed": amounts.seed,
+    }
+    _row("what", "how often")
+    _row("---", "---")
+    for what, count in rows.items():
+        _row(what, count)
+    found.faults += sorted([*model.wrong, *model.lost, *model.double])
+    if made.done < amounts.pods:
+        found.faults.append(f"only {made.done} pods of {amounts.pods} ran")
+
+
+SECTIONS = {"dialects": dialects, "unasked": unasked, "calm": calm, "storm": storm}
+
+
+class Storm:
+    """Pods come, run a while and go; between them somebody kills the agent or the kubelet."""
+
+    def __init__(self, found: Found, dice: random.Random) -> None:
+        """The agent runs when this returns."""
+        self.found = found
+        self.dice = dice
+        self.fenced = found.agent("hami", settle_seconds=10)
+        self.model = Model(GPUS, 10)
+        self.kills = {"agent": 0, "kubelet": 0}
+        self.done = self.refused = self.programs = self.most = self.made = 0
+        self.seconds: list[float] = []
+        self._created: dict[str, float] = {}
+        self._told: set[str] = set()
+        self._running: dict[str, int] = {}
+        self._dead: dict[str, float] = {}
+        self._next_kill = 0.0
+        self.fenced.start_agent()
+        self.fenced.await_offer(DIALECTS["hami"])
+
+    def run(self) -> None:
+        """Until all pods have run, or nothing goes on any more."""
+        amounts = self.found.amounts
+        last, ends = -1, time.monotonic() + 600
+        late = time.monotonic() + 60 * amounts.minutes
+        while self.done < amounts.pods and time.monotonic() < ends:
+            if time.monotonic() < late:
+                self._come()
+                self._kill()
+            elif self._created:
+                self._revive(True)
+            else:
+                break
+            try:
+                self._look()
+            except ApiError:
+                time.sleep(0.5)
+            if self.done != last:
+                last, ends = self.done, time.monotonic() + 600
+            time.sleep(0.2)
+        self._revive(True)
+        self.found.clear(self.fenced)
+        self.fenced.end_agent()
+
+    def _come(self) -> None:
+        amounts = self.found.amounts
+        left = amounts.pods - self.done - len(self._created)
+        if left <= 0 or len(self._created) >= amounts.at_once:
+            return
+        if sum(self.kills.values()) < self._due() - 3:
+            return  # pods are fast: the kills come to their number as well
+        asked = Asked(self.dice.choice((256, 512, 1024, 2048)), self.dice.choice((5, 10, 30)))
+        name = f"pod{self.made}"
+        self.made += 1
+        self.model.asked[name] = asked
+        limits = dict(zip(DIALECTS["hami"], (1, asked.memory_mib, asked.cores), strict=True))
+        command = f"/bin/limit_probe; /bin/sleep {self.dice.uniform(1, 8):.1f}; echo END"
+        self._created[name] = time.time()
+        self.fenced.create(pod(name, limits, command))
+        self.most = max(self.most, len(self._created))
+
+    def _kill(self) -> None:
+        """Spread over the pods: as many as are due by what has run so far."""
+        self._revive(False)
+        if sum(self.kills.values()) >= self._due() or self._dead:
+            return
+        if time.monotonic() < self._next_kill:
+            return
+        who = self.dice.choice(("agent", "agent", "kubelet"))
+        if who == "agent":
+            self.fenced.end_agent(signal.SIGKILL)
+        else:
+            self.found.cluster.stop_kubelet()
+        self.kills[who] += 1
+        self._dead[who] = time.monotonic() + self.dice.uniform(0, 2)
+
+    def _due(self) -> float:
+        amounts = self.found.amounts
+        return min(amounts.kills, amounts.kills * (self.done + 1) / amounts.pods)
+
+    def _revive(self, all_of_them: bool) -> None:
+        for who, until in list(self._dead.items()):
+            if all_of_them or time.monotonic() >= until:
+                del self._dead[who]
+                (self.fenced.start_agent if who == "agent" else self.found.cluster.start_kubelet)()
+                self._next_kill = time.monotonic() + self.dice.uniform(0, 6)
+
+    def _look(self) -> None:
+        """At the checkpoint between two looks at the pods, and at what programs said."""
+        before = self._of_pods()
+        try:
+            grants = checkpoint.read(AGENT_FOLDER / desk.CHECKPOINT).values()
+        except ToolError as error:
+            self.model.lost.add(str(error))
+            return
+        pods = self.fenced.pods()
+        # What the API server knows may be old, while the kubelet is dead: a program says its end.
+        runs = {
+            name
+            for name in before & set(pods)
+            if _runs(pods[name])
+            and all(s.text != "END" for s in self.fenced.said(name, pods[name]["metadata"]["uid"]))
+        }
+        self.model.look(list(grants), runs)
+        for name in list(self._created):
+            if name in pods:
+                self._one(name, pods[name])
+
+    def _of_pods(self) -> set[str]:
+        return {name for name, each in self.fenced.pods().items() if _runs(each)}
+
+    def _one(self, name: str, seen: dict[str, Any]) -> None:
+        facts = self.found.facts(self.fenced, name, seen["metadata"]["uid"])
+        if facts and name not in self._told:
+            self._told.add(name)
+            self.programs += 1
+            self.model.program(name, {k: v for k, v in facts[0].items() if k != "at"})
+            self.seconds.append(facts[0]["at"] - self._created[name])
+        phase = seen["status"].get("phase")
+        if phase not in OVER:
+            return
+        if phase == "Succeeded" and facts:
+            self.done += 1
+        elif seen["status"].get("reason"):  # it was never admitted: whoever made it makes another
+            self.refused += 1
+        else:
+            self.model.lost.add(f"{name} ended as {seen['status']}")
+        self.fenced.delete(name)
+        del self._created[name]
+
+
+def _runs(seen: dict[str, Any]) -> bool:
+    states = seen["status"].get("containerStatuses", ())
+    return any("running" in each.get("state", {}) for each in states)
+
+
+def _row(*cells: object) -> None:
+    print(f"| {' | '.join(map(str, cells))} |", flush=True)

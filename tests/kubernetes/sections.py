@@ -7,6 +7,7 @@ import random
 import shutil
 import signal
 import time
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -183,7 +184,7 @@ def storm(found: Found) -> None:
     amounts, model = found.amounts, made.model
     rows = {
         "pods that ran to their end": made.done,
-        "pods that the kubelet refused as they came, made anew": made.refused,
+        **{f"pods refused as they came ({why}), made anew": n for why, n in made.refused.items()},
         "most pods at once": made.most,
         "agent killed (-9)": made.kills["agent"],
         "kubelet killed (-9), its sockets made anew": made.kills["kubelet"],
@@ -219,7 +220,8 @@ class Storm:
         self.fenced = found.agent("hami", settle_seconds=10)
         self.model = Model(GPUS, 10)
         self.kills = {"agent": 0, "kubelet": 0}
-        self.done = self.refused = self.programs = self.most = self.made = 0
+        self.done = self.programs = self.most = self.made = 0
+        self.refused: Counter[str] = Counter()
         self.seconds: list[float] = []
         self._created: dict[str, float] = {}
         self._told: set[str] = set()
@@ -332,8 +334,8 @@ class Storm:
             return
         if phase == "Succeeded" and facts:
             self.done += 1
-        elif seen["status"].get("reason"):  # it was never admitted: whoever made it makes another
-            self.refused += 1
+        elif why := seen["status"].get("reason"):  # never admitted: who made it makes another
+            self.refused[why] += 1
         else:
             self.model.lost.add(f"{name} ended as {seen['status']}")
         self.fenced.delete(name)

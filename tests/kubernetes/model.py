@@ -31,6 +31,7 @@ class Model:
     slots: int
     asked: dict[str, Asked] = field(default_factory=dict)
     places: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    without_gpu: set[str] = field(default_factory=set)
     wrong: set[str] = field(default_factory=set)
     lost: set[str] = field(default_factory=set)
     double: set[str] = field(default_factory=set)
@@ -48,7 +49,8 @@ class Model:
         self.double |= set(overbooked(self.gpus, grants, self.slots))
         if len(held) < len(grants):
             self.double.add("a container has two grants")
-        self.lost |= {f"{pod} runs without a grant" for pod in running if pod not in held}
+        served = set(running) - self.without_gpu
+        self.lost |= {f"{pod} runs without a grant" for pod in served - held}
         for grant in grants:
             self._compare(grant)
 
@@ -61,9 +63,15 @@ class Model:
             self.lost.add(f"{pod} went from {self.places[pod]} to {grant.gpus}")
 
     def program(self, pod: str, facts: Mapping[str, int]) -> None:
-        """What a program in a pod got until it was refused; all of it in pieces of 64 MiB."""
+        """What a program in a pod got until it was refused; all of it in pieces of 64 MiB.
+
+        Where its container was started without a word to the agent, `cuInit` has to fail.
+        """
+        if facts.get("init") != 0:
+            self.without_gpu.add(pod)
+            return
         limit = self.asked[pod].memory_mib * MIB
-        if facts.get("init") != 0 or facts.get("granted 0") != limit or facts.get("refused 0") != 2:
+        if facts.get("granted 0") != limit or facts.get("refused 0") != 2:
             self.wrong.add(f"{pod} has a limit of {limit} bytes, and its program saw {facts}")
 
 

@@ -184,12 +184,13 @@ def storm(found: Found) -> None:
     amounts, model = found.amounts, made.model
     rows = {
         "pods that ran to their end": made.done,
-        **{f"pods refused as they came ({why}), made anew": n for why, n in made.refused.items()},
+        **{f"pods that never began ({why}), made anew": n for why, n in made.refused.items()},
         "most pods at once": made.most,
         "agent killed (-9)": made.kills["agent"],
         "kubelet killed (-9), its sockets made anew": made.kills["kubelet"],
         "looks at all grants": model.looks,
         "programs that were refused at their limit": made.programs,
+        "programs that saw no GPU, started before the agent was back": len(model.without_gpu),
         "wrong limits": len(model.wrong),
         "lost grants": len(model.lost),
         "given out twice": len(model.double),
@@ -310,7 +311,7 @@ class Storm:
         # What the API server knows may be old, while the kubelet is dead: a program says its end.
         runs = {
             name
-            for name in before & set(pods)
+            for name in before & self._told & set(pods)
             if _runs(pods[name])
             and all(s.text != "END" for s in self.fenced.said(name, pods[name]["metadata"]["uid"]))
         }
@@ -326,20 +327,28 @@ class Storm:
         facts = self.found.facts(self.fenced, name, seen["metadata"]["uid"])
         if facts and name not in self._told:
             self._told.add(name)
-            self.programs += 1
             self.model.program(name, {k: v for k, v in facts[0].items() if k != "at"})
-            self.seconds.append(facts[0]["at"] - self._created[name])
+            if name not in self.model.without_gpu:
+                self.programs += 1
+                self.seconds.append(facts[0]["at"] - self._created[name])
         phase = seen["status"].get("phase")
         if phase not in OVER:
             return
-        if phase == "Succeeded" and facts:
-            self.done += 1
-        elif why := seen["status"].get("reason"):  # never admitted: who made it makes another
-            self.refused[why] += 1
-        else:
+        if not facts:  # no program ran: whoever made the pod makes another
+            self.refused[_why(seen)] += 1
+        elif phase != "Succeeded":
             self.model.lost.add(f"{name} ended as {seen['status']}")
+        elif name not in self.model.without_gpu:
+            self.done += 1
         self.fenced.delete(name)
         del self._created[name]
+
+
+def _why(seen: dict[str, Any]) -> str:
+    """A pod's reason, else its container's."""
+    states = [each["state"] for each in seen["status"].get("containerStatuses", ())]
+    of_container = (each["terminated"]["reason"] for each in states if "terminated" in each)
+    return str(seen["status"].get("reason") or next(of_container, "none"))
 
 
 def _runs(seen: dict[str, Any]) -> bool:

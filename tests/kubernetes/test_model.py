@@ -70,7 +70,6 @@ def test_a_container_that_changes_its_gpu_has_lost_the_first(model: Model) -> No
 @pytest.mark.parametrize(
     "facts",
     [
-        {"init": 1},
         {"init": 0, "granted 0": 601 * MIB, "refused 0": 2},
         {"init": 0, "granted 0": 600 * MIB, "refused 0": 0},
     ],
@@ -79,6 +78,13 @@ def test_a_program_that_was_not_held_is_a_wrong_limit(model: Model, facts: dict[
     model.program("one", facts)
 
     assert complaints(model) == [1, 0, 0]
+
+
+def test_who_has_no_gpu_needs_no_grant(model: Model) -> None:
+    model.program("one", {"init": 1})
+    model.look([], {"one"})
+
+    assert (complaints(model), model.without_gpu) == ([0, 0, 0], {"one"})
 
 
 @pytest.mark.parametrize(("percent", "expected"), [(50, 2), (75, 3), (99, 4), (1, 1)])

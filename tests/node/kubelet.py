@@ -22,7 +22,7 @@ from typing import Any
 import grpc
 from gpufence.node import messages, wire
 
-SECONDS = 20.0
+SECONDS = 60.0  # a machine of tests is rarely empty
 
 
 class FullError(Exception):

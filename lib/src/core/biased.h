@@ -37,27 +37,32 @@ class BiasedLock {
     }
   }
 
-  // Calls what(), which takes copies, and returns its answer. The owner's way is apart from all
-  // others', so that nothing is remembered between lock and unlock.
-  template <typename What>
-  [[gnu::always_inline]] auto Under(What what) {
-    if (LockAsOwner()) [[likely]] {
-      const auto answer = what();
-      UnlockAsOwner();
-      return answer;
-    }
-    return UnderShared(what);
-  }
-
   // Returns what Unlock is to be told.
   bool Lock() {
-    if (LockAsOwner()) [[likely]]
-      return true;
-    LockShared();
+    const uintptr_t self = Self();
+    if (owner_.load(std::memory_order_relaxed) == self) [[likely]] {
+      inside_.store(true, std::memory_order_relaxed);
+      // Orders the two for the compiler. For the processor the kernel does, when somebody else
+      // comes: then either this load sees that the right is gone, or that thread sees the store.
+      std::atomic_signal_fence(std::memory_order_seq_cst);
+      if (owner_.load(std::memory_order_relaxed) == self) [[likely]] {
+        CountLock();
+        return true;
+      }
+      inside_.store(false, std::memory_order_release);
+    }
+    lock_.Lock();
+    if (owner_.load(std::memory_order_relaxed) != kShared) [[unlikely]]
+      Settle(self);
     return false;
   }
 
-  void Unlock(bool as_owner) { as_owner ? UnlockAsOwner() : lock_.Unlock(); }
+  void Unlock(bool as_owner) {
+    if (!as_owner) [[unlikely]]
+      return lock_.Unlock();
+    inside_.store(false, std::memory_order_release);  // pairs with the load in Settle
+    CountUnlock();
+  }
 
  private:
   static constexpr uintptr_t kNobody = 0;
@@ -72,42 +77,6 @@ class BiasedLock {
 #else
     return reinterpret_cast<uintptr_t>(__builtin_thread_pointer());
 #endif
-  }
-
-  // False: the thread has no right to it.
-  bool LockAsOwner() {
-    const uintptr_t self = Self();
-    if (owner_.load(std::memory_order_relaxed) != self) [[unlikely]]
-      return false;
-    inside_.store(true, std::memory_order_relaxed);
-    // Orders the two for the compiler. For the processor the kernel does, when somebody else
-    // comes: then either this load sees that the right is gone, or that thread sees the store.
-    std::atomic_signal_fence(std::memory_order_seq_cst);
-    if (owner_.load(std::memory_order_relaxed) == self) [[likely]] {
-      CountLock();
-      return true;
-    }
-    inside_.store(false, std::memory_order_release);
-    return false;
-  }
-
-  void UnlockAsOwner() {
-    inside_.store(false, std::memory_order_release);  // pairs with the load in Settle
-    CountUnlock();
-  }
-
-  void LockShared() {
-    lock_.Lock();
-    if (owner_.load(std::memory_order_relaxed) != kShared) [[unlikely]]
-      Settle(Self());
-  }
-
-  template <typename What>
-  [[gnu::noinline]] auto UnderShared(What what) {
-    LockShared();
-    const auto answer = what();
-    lock_.Unlock();
-    return answer;
   }
 
   // Under the lock.

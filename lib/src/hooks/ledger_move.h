@@ -102,7 +102,7 @@ class Moves {
   }
 
   // The thread has no cell yet, or shares the last one.
-  [[gnu::cold, gnu::noinline, gnu::returns_nonnull]] Cell* FindOwn() {
+  [[gnu::cold, gnu::noinline]] Cell* FindOwn() {
     uint32_t own = this_thread.moves_cell;
     if (own == 0) own = ClaimMovesCell();
     return &cells_[own - 1];

@@ -40,13 +40,11 @@ void ForWords(uint32_t first, uint32_t count, Use use) {
 
 }  // namespace
 
-ChunkTable::Chunk* ChunkTable::FindAnother(uint64_t number) {
+ChunkTable::Chunk* ChunkTable::Find(uint64_t number) {
   if (room_ == 0 || number == 0) return nullptr;
   for (size_t i = Home(number, room_);; i = (i + 1) & (room_ - 1)) {
+    if (chunks_[i].number == number) return &chunks_[i];
     if (chunks_[i].number == 0) return nullptr;
-    if (chunks_[i].number != number) continue;
-    last_ = &chunks_[i];
-    return last_;
   }
 }
 
@@ -68,7 +66,6 @@ bool ChunkTable::Grow() {
   void* memory = MapWipedOnFork(room * sizeof(Chunk));
   if (memory == nullptr) return false;
   chunks_ = static_cast<Chunk*>(memory);
-  last_ = nullptr;  // what it was is unmapped below
   room_ = room;
   used_ = 0;
   for (uint32_t i = 0; i < old_room; ++i) {
@@ -114,14 +111,10 @@ uint32_t ChunkTable::UnitsOf(const Chunk& chunk, uint32_t first) {
   return kChunkUnits - first;
 }
 
-// Whether a piece does at `first`.
-bool ChunkTable::Begins(const Chunk* chunk, uint32_t first) {
-  return chunk != nullptr && (chunk->units[first / 64].begins >> (first % 64) & 1) != 0;
-}
-
 // The piece that begins at `first`, if one does.
 bool ChunkTable::Read(const Chunk* chunk, uint32_t first, SmallPiece* piece) {
-  if (!Begins(chunk, first)) return false;
+  if (chunk == nullptr || chunk->pieces == 0) return false;
+  if ((chunk->units[first / 64].begins >> (first % 64) & 1) == 0) return false;
   *piece = {chunk->heap, chunk->number * kChunkBytes + first * kSmallStep,
             UnitsOf(*chunk, first) * kSmallStep};
   return true;
@@ -197,10 +190,6 @@ bool ChunkTable::Rely(uint64_t heap, uint64_t bytes) {
   return false;
 }
 
-bool ChunkTable::RelyIfKnown(uint64_t heap, uint64_t bytes) {
-  return lock_.Under([=, this] { return TryRely(heap, UnitsIn(bytes), /*thorough=*/false); });
-}
-
 void ChunkTable::Paid() {
   BiasedGuard guard(&lock_);
   --asking_;
@@ -269,10 +258,7 @@ void ChunkTable::Close(const Chunk& chunk) {
 }
 
 ChunkDue ChunkTable::Placed(const SmallPiece& piece, bool paid) {
-  return lock_.Under([=, this] { return Place(piece, paid); });
-}
-
-ChunkDue ChunkTable::Place(const SmallPiece& piece, bool paid) {
+  BiasedGuard guard(&lock_);
   Chunk* chunk = Find(NumberOf(piece.address));
   if (chunk == nullptr) [[unlikely]] {
     chunk = Add(NumberOf(piece.address));
@@ -302,27 +288,19 @@ bool ChunkTable::Find(uint64_t address, SmallPiece* piece) {
   return Read(Find(NumberOf(address)), FirstUnit(address), piece);
 }
 
-void ChunkTable::BeginLeaving(Chunk* chunk, uint32_t first, uint32_t count) {
-  Remove(chunk, first, count);
+void ChunkTable::BeginLeaving(Chunk* chunk, const SmallPiece& piece) {
+  Remove(chunk, FirstUnit(piece.address), UnitsIn(piece.bytes));
   ++chunk->leaving;
   ++leaving_;
 }
 
-// Of no bytes where no piece begins.
-SmallPiece ChunkTable::TryLeave(uint64_t address) {
-  Chunk* chunk = Find(NumberOf(address));
-  const uint32_t first = FirstUnit(address);
-  if (!Begins(chunk, first)) [[unlikely]]
-    return {};
-  const uint32_t count = UnitsOf(*chunk, first);
-  BeginLeaving(chunk, first, count);
-  return {chunk->heap, address, count * kSmallStep};
-}
-
 bool ChunkTable::Leave(uint64_t address, SmallPiece* piece) {
   if (address % kSmallStep != 0) return false;
-  *piece = lock_.Under([=, this] { return TryLeave(address); });
-  return piece->bytes != 0;
+  BiasedGuard guard(&lock_);
+  Chunk* chunk = Find(NumberOf(address));
+  if (!Read(chunk, FirstUnit(address), piece)) return false;
+  BeginLeaving(chunk, *piece);
+  return true;
 }
 
 bool ChunkTable::LeaveAny(uint64_t heap, size_t* from, SmallPiece* piece) {
@@ -334,9 +312,8 @@ bool ChunkTable::LeaveAny(uint64_t heap, size_t* from, SmallPiece* piece) {
     for (uint32_t word = 0; word < kWords; ++word) {
       const uint64_t begins = chunk->units[word].begins;
       if (begins == 0) continue;
-      const uint32_t first = word * 64 + static_cast<uint32_t>(__builtin_ctzll(begins));
-      Read(chunk, first, piece);
-      BeginLeaving(chunk, first, UnitsIn(piece->bytes));
+      Read(chunk, word * 64 + static_cast<uint32_t>(__builtin_ctzll(begins)), piece);
+      BeginLeaving(chunk, *piece);
       return true;
     }
   }
@@ -355,10 +332,7 @@ ChunkDue ChunkTable::Stay(const SmallPiece& piece) {
 }
 
 ChunkDue ChunkTable::Left(uint64_t address) {
-  return lock_.Under([=, this] { return EndLeaving(address); });
-}
-
-ChunkDue ChunkTable::EndLeaving(uint64_t address) {
+  BiasedGuard guard(&lock_);
   Chunk* chunk = Find(NumberOf(address));
   if (chunk == nullptr || chunk->leaving == 0) return ChunkDue::kNothing;
   --chunk->leaving;

@@ -57,9 +57,6 @@ class ChunkTable {
   bool Rely(uint64_t heap, uint64_t bytes);
   void Paid();
 
-  // The same, but false begins nothing.
-  bool RelyIfKnown(uint64_t heap, uint64_t bytes);
-
   // The charge was refused. kHole: another hole was found, and is relied on. kMaybe: others are
   // under way, who may leave a place or a chunk's charge. The request is not under way, but for
   // kHole.
@@ -126,26 +123,16 @@ class ChunkTable {
     uint32_t count;
   };
 
-  // A pair of calls comes for one chunk four times, and the next pair mostly for the same.
-  Chunk* Find(uint64_t number) {
-    if (last_ != nullptr && last_->number == number) [[likely]]
-      return last_;
-    return FindAnother(number);
-  }
-  [[gnu::noinline]] Chunk* FindAnother(uint64_t number);
+  Chunk* Find(uint64_t number);
   [[gnu::cold, gnu::noinline]] Chunk* Add(uint64_t number);
   [[gnu::cold, gnu::noinline]] bool Grow();
   void Open(Chunk* chunk);
   [[gnu::cold, gnu::noinline]] void Close(const Chunk& chunk);
   static uint32_t UnitsOf(const Chunk& chunk, uint32_t first);
-  static bool Begins(const Chunk* chunk, uint32_t first);
   static bool Read(const Chunk* chunk, uint32_t first, SmallPiece* piece);
   static void Put(Chunk* chunk, uint32_t first, uint32_t count);
   static void Remove(Chunk* chunk, uint32_t first, uint32_t count);
-  ChunkDue Place(const SmallPiece& piece, bool paid);
-  SmallPiece TryLeave(uint64_t address);
-  void BeginLeaving(Chunk* chunk, uint32_t first, uint32_t count);
-  ChunkDue EndLeaving(uint64_t address);
+  void BeginLeaving(Chunk* chunk, const SmallPiece& piece);
   static uint32_t FreeFrom(const Chunk& chunk, uint32_t first);
   static Run NextRun(const Chunk& chunk, uint32_t from);
   Run SmallestRun(uint64_t heap, uint32_t count);
@@ -163,16 +150,15 @@ class ChunkTable {
   bool is_kept_;       // a charge was left over meanwhile, and is that one's should it need it
   bool owed_;          // it needed one and none was left over yet
   uint8_t surprises_;
+  Chunk* chunks_;
+  uint32_t room_;               // a power of two, or 0
   std::atomic<uint32_t> open_;  // chunks that hold a piece; written under the lock
-  Chunk* last_;                 // the one that was found last; null: none since the table grew
   Run hint_;
   uint32_t asking_;     // requests that may be about to pay
   uint32_t paid_;       // requests under way that brought a chunk's charge
   uint32_t leaving_;    // frees under way: the last piece's leaves a chunk's charge
   uint32_t returning_;  // charges on their way back to the ledger
 
-  Chunk* chunks_;
-  uint32_t room_;  // a power of two, or 0
   uint32_t used_;  // places taken, by chunks that are gone, too
 };
 

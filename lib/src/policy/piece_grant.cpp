@@ -21,13 +21,13 @@ void GiveBack(Account* account, ChunkTable* chunks, ChunkDue due, Tier tier) {
 
 PieceGrant::PieceGrant(Account* account, ChunkTable* chunks, uint64_t context, HeapKind kind,
                        uint64_t bytes, Tier tier)
-    : account_(account), chunks_(chunks), heap_(HeapOf(context, kind)), bytes_(bytes), tier_(tier) {
+    : asked_{account, chunks, HeapOf(context, kind), bytes, tier} {
   if (!IsSmall(bytes)) {
     stage_ = account->Reserve(RoundUp(bytes, kChunkBytes), tier) ? Stage::kWhole : Stage::kRefused;
-  } else if (chunks->Rely(heap_, bytes)) [[likely]] {
+  } else if (chunks->Rely(asked_.heap, bytes)) [[likely]] {
     stage_ = Stage::kUnpaid;  // a hole that is known costs nothing
   } else {
-    stage_ = Pay(asked());
+    stage_ = Pay(asked_);
   }
 }
 
@@ -64,11 +64,11 @@ ChunkTable::Room PieceGrant::PayOnce(const Asked& asked, Reserve reserve, Stage*
 
 bool PieceGrant::Placed(uint64_t address) {
   if (stage_ == Stage::kUnpaid || stage_ == Stage::kPaid) {
-    const ChunkDue due = chunks_->Placed({heap_, address, bytes_},
-                                         /*paid=*/stage_ == Stage::kPaid);
+    address_ = address;
+    const ChunkDue due = asked_.chunks->Placed({asked_.heap, address, asked_.bytes},
+                                               /*paid=*/stage_ == Stage::kPaid);
     if (due != ChunkDue::kNothing) [[unlikely]] {
-      address_ = address;
-      stage_ = Settle(asked(), due, address);
+      stage_ = Settle(asked_, due, address);
       return stage_ == Stage::kPlaced;
     }
   }

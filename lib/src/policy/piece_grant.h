@@ -30,22 +30,10 @@ class PieceGrant {
   // Gives back what was not placed.
   ~PieceGrant() {
     if (stage_ != Stage::kPlaced) [[unlikely]]
-      GiveUp(asked(), address_, stage_);
+      GiveUp(asked_, address_, stage_);
   }
   PieceGrant(const PieceGrant&) = delete;
   PieceGrant& operator=(const PieceGrant&) = delete;
-
-  // The same where a hole that is known serves the piece, which is small. Asks for nothing, and is
-  // refused, where none is: the way of most pieces, and the shortest. Device memory.
-  struct InKnownHole {};
-  PieceGrant(Account* account, ChunkTable* chunks, uint64_t context, HeapKind kind, uint64_t bytes,
-             InKnownHole)
-      : account_(account),
-        chunks_(chunks),
-        heap_(HeapOf(context, kind)),
-        bytes_(bytes),
-        tier_(Tier::kDevice),
-        stage_(chunks->RelyIfKnown(heap_, bytes) ? Stage::kUnpaid : Stage::kRefused) {}
 
   explicit operator bool() const { return stage_ != Stage::kRefused; }
 
@@ -67,19 +55,14 @@ class PieceGrant {
     Tier tier;
   };
 
-  // What seldom runs takes copies: see hooks/fence.h. They are put together only there.
-  Asked asked() const { return {account_, chunks_, heap_, bytes_, tier_}; }
+  // What seldom runs takes copies: see hooks/fence.h.
   static Room AskOnce(const Asked& asked, Reserve reserve, Stage* stage);
   static Room PayOnce(const Asked& asked, Reserve reserve, Stage* stage);
   [[gnu::noinline]] static Stage Pay(Asked asked);
   [[gnu::noinline]] static Stage Settle(Asked asked, ChunkDue due, uint64_t address);
   [[gnu::cold, gnu::noinline]] static void GiveUp(Asked asked, uint64_t address, Stage stage);
 
-  Account* account_;
-  ChunkTable* chunks_;
-  uint64_t heap_;
-  uint64_t bytes_;
-  Tier tier_;
+  Asked asked_;
   uint64_t address_ = 0;
   Stage stage_;
 };

@@ -52,7 +52,7 @@ template <typename Pointer, typename Size>
 CUresult AllocateOnDevice(FencedDevice* device, uint64_t context, Pointer* dptr, Size bytesize,
                           AllocateCall<Pointer, Size> call, FreeCall<Pointer> undo) {
   return WithReservation(device, context, HeapKind::kLinear, ChargeOf<Pointer>(bytesize),
-                         [=](auto* held) {
+                         [&](auto* held) {
                            if (!*held) [[unlikely]]
                              return NoRoom<Pointer>(device);
                            const Pointer before = *dptr;
@@ -66,8 +66,8 @@ CUresult AllocateOnDevice(FencedDevice* device, uint64_t context, Pointer* dptr,
 }
 
 template <typename Pointer, typename Size>
-CUresult AllocateAny(Pointer* dptr, Size bytesize, AllocateCall<Pointer, Size> call,
-                     FreeCall<Pointer> undo) {
+[[gnu::flatten]] CUresult Allocate(Pointer* dptr, Size bytesize, AllocateCall<Pointer, Size> call,
+                                   FreeCall<Pointer> undo) {
   const Hook hook;
   if (hook.refused()) return kRefusalCode;
   FencedDevice* device = hook.allocating_device();
@@ -81,29 +81,6 @@ CUresult AllocateAny(Pointer* dptr, Size bytesize, AllocateCall<Pointer, Size> c
     }
   }
   return rc;
-}
-
-// Small pieces and all else are a function each: together they would share registers.
-template <typename Pointer, typename Size>
-[[gnu::flatten, gnu::noinline]] CUresult AllocateSmall(Pointer* dptr, Size bytesize,
-                                                       AllocateCall<Pointer, Size> call,
-                                                       FreeCall<Pointer> undo) {
-  if (!IsSmall(bytesize)) __builtin_unreachable();
-  return AllocateAny(dptr, bytesize, call, undo);
-}
-template <typename Pointer, typename Size>
-[[gnu::flatten, gnu::noinline]] CUresult AllocateWhole(Pointer* dptr, Size bytesize,
-                                                       AllocateCall<Pointer, Size> call,
-                                                       FreeCall<Pointer> undo) {
-  if (kSharesChunks<Pointer> && IsSmall(bytesize)) __builtin_unreachable();
-  return AllocateAny(dptr, bytesize, call, undo);
-}
-
-template <typename Pointer, typename Size>
-CUresult Allocate(Pointer* dptr, Size bytesize, AllocateCall<Pointer, Size> call,
-                  FreeCall<Pointer> undo) {
-  if (kSharesChunks<Pointer> && IsSmall(bytesize)) return AllocateSmall(dptr, bytesize, call, undo);
-  return AllocateWhole(dptr, bytesize, call, undo);
 }
 
 uint64_t RowBytes(uint64_t row_bytes, uint64_t rows) {
@@ -183,58 +160,14 @@ template <typename Pointer>
 }
 
 template <typename Pointer>
-CUresult FreeAny(Fence* fence, Pointer dptr, FreeCall<Pointer> call) {
-  Freed freed(fence, dptr);
+[[gnu::flatten]] CUresult Free(Pointer dptr, FreeCall<Pointer> call) {
+  const Hook hook;
+  Freed freed(hook.fence(), dptr);
   if (freed.found() && freed.holding().family == Family::kStreamOrdered) [[unlikely]] {
     freed.Keep();
-    return FreePooled(fence, CopyOf(freed.holding()), freed.was_exported(), dptr, call);
+    return FreePooled(hook.fence(), CopyOf(freed.holding()), freed.was_exported(), dptr, call);
   }
   return freed.Settle(call(dptr));
-}
-
-template <typename Pointer>
-[[gnu::flatten, gnu::noinline]] CUresult FreeWhole(Pointer dptr, FreeCall<Pointer> call) {
-  const Hook hook;
-  return FreeAny(hook.fence(), dptr, call);
-}
-
-template <typename Pointer>
-[[gnu::flatten, gnu::noinline]] CUresult FreeOther(Fence* fence, Pointer dptr,
-                                                   FreeCall<Pointer> call) {
-  return FreeAny(fence, dptr, call);
-}
-
-// It is exported, perhaps, or still there.
-[[gnu::cold, gnu::noinline]] void SettlePiece(Fence* fence, FencedDevice* device, SmallPiece piece,
-                                              CUresult rc) {
-  const Holding holding = HoldingOf(device->account.device(), piece);
-  rc == CUDA_SUCCESS ? Discharge(fence, holding) : RestoreAddress(fence, holding);
-}
-
-// What does not begin with a chunk is mostly a piece. Of that nothing is asked but its place.
-template <typename Pointer>
-[[gnu::flatten, gnu::noinline]] CUresult FreeSmall(Pointer dptr, FreeCall<Pointer> call) {
-  const Hook hook;
-  Fence* fence = hook.fence();
-  SmallPiece piece;
-  FencedDevice* device = fence != nullptr ? LeaveChunk(fence, dptr, &piece) : nullptr;
-  if (device == nullptr) [[unlikely]]
-    return FreeOther(fence, dptr, call);
-  LedgerMove move;
-  move.BeginCounted(&device->moves);
-  const CUresult rc = call(dptr);
-  if (rc != CUDA_SUCCESS || fence->any_exported.load(std::memory_order_relaxed)) [[unlikely]] {
-    SettlePiece(fence, device, piece, rc);
-  } else {
-    DischargePiece(device, piece);
-  }
-  return rc;
-}
-
-template <typename Pointer>
-CUresult Free(Pointer dptr, FreeCall<Pointer> call) {
-  if (kSharesChunks<Pointer> && dptr % kChunkBytes != 0) return FreeSmall(dptr, call);
-  return FreeWhole(dptr, call);
 }
 
 }  // namespace

@@ -34,6 +34,16 @@ SmallPiece PieceOf(const Holding& holding) {
   return {HeapOf(holding.context, KindOf(holding)), holding.owner, holding.bytes};
 }
 
+Holding HoldingOf(uint32_t device, const SmallPiece& piece, Tier tier) {
+  return {.key = piece.address,
+          .bytes = piece.bytes,
+          .context = ContextOf(piece.heap),
+          .owner = piece.address,
+          .device = static_cast<uint16_t>(device),
+          .kind = HoldingKind::kAddress,
+          .family = FamilyOf(KindOf(piece.heap), tier)};
+}
+
 bool SharesChunk(const Holding& holding) {
   return (holding.family == Family::kLinear || holding.family == Family::kManaged ||
           holding.family == Family::kUnified) &&
@@ -59,16 +69,6 @@ bool FindPiece(Fence* fence, Holding* found, Find find) {
 
 }  // namespace
 
-Holding HoldingOf(uint32_t device, const SmallPiece& piece, Tier tier) {
-  return {.key = piece.address,
-          .bytes = piece.bytes,
-          .context = ContextOf(piece.heap),
-          .owner = piece.address,
-          .device = static_cast<uint16_t>(device),
-          .kind = HoldingKind::kAddress,
-          .family = FamilyOf(KindOf(piece.heap), tier)};
-}
-
 PieceReservation::PieceReservation(FencedDevice* device, uint64_t context, HeapKind kind,
                                    uint64_t bytes, Tier tier)
     : device_(device),
@@ -79,22 +79,6 @@ PieceReservation::PieceReservation(FencedDevice* device, uint64_t context, HeapK
       move_(&device->moves),
       grant_(&device->account, ChunksOf(device, tier), context, kind, bytes, tier) {
   if (grant_) {
-    move_.Granted();
-  } else {
-    move_.End();
-  }
-}
-
-PieceReservation::PieceReservation(FencedDevice* device, uint64_t context, HeapKind kind,
-                                   uint64_t bytes, PieceGrant::InKnownHole in_known_hole)
-    : device_(device),
-      context_(context),
-      kind_(kind),
-      tier_(Tier::kDevice),
-      bytes_(bytes),
-      move_(&device->moves),
-      grant_(&device->account, &device->chunks, context, kind, bytes, in_known_hole) {
-  if (grant_) [[likely]] {
     move_.Granted();
   } else {
     move_.End();
@@ -155,14 +139,6 @@ bool GetAddress(Fence* fence, uint64_t address, Holding* found) {
          (address % kChunkBytes == 0 && FindPiece(fence, taken, leave));
 }
 
-FencedDevice* LeaveOtherChunk(Fence* fence, uint64_t address, SmallPiece* piece) {
-  for (uint32_t i = 1; i < fence->device_count; ++i) {
-    FencedDevice* device = &fence->devices[i];
-    if (device->chunks.chunks() != 0 && device->chunks.Leave(address, piece)) return device;
-  }
-  return nullptr;
-}
-
 void RestoreAddress(Fence* fence, Holding taken) {
   if (!SharesChunk(taken)) {
     Hold(fence, taken);
@@ -185,11 +161,6 @@ void DischargePiece(FencedDevice* device, const Holding& holding) {
   const Tier tier = TierOf(holding);
   if (!IsSmall(holding.bytes)) return device->account.Release(holding.bytes, tier);
   EndPiece(&device->account, ChunksOf(device, tier), PieceOf(holding), tier);
-}
-
-void DischargePiece(FencedDevice* device, const SmallPiece& piece) {
-  if (KindOf(piece.heap) == HeapKind::kManaged) device->moves.TakeManaged(piece.bytes);
-  EndPiece(&device->account, &device->chunks, piece);
 }
 
 }  // namespace gpufence

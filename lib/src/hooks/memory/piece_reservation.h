@@ -19,10 +19,6 @@ class PieceReservation {
   PieceReservation(FencedDevice* device, uint64_t context, HeapKind kind, uint64_t bytes,
                    Tier tier = Tier::kDevice);
 
-  // The same where a hole that is known serves a small piece; see policy/piece_grant.h.
-  PieceReservation(FencedDevice* device, uint64_t context, HeapKind kind, uint64_t bytes,
-                   PieceGrant::InKnownHole in_known_hole);
-
   explicit operator bool() const { return static_cast<bool>(grant_); }
 
   // Keeps the charge and books it under the address. False: it cannot be kept, and the caller frees
@@ -69,24 +65,14 @@ class WholeReservation {
   Reservation reservation_;
 };
 
-// A small piece that no known hole serves.
-template <typename Use>
-[[gnu::noinline]] CUresult WithNewRoom(FencedDevice* device, uint64_t context, HeapKind kind,
-                                       uint64_t bytes, Use use) {
-  PieceReservation held(device, context, kind, bytes);
-  return use(&held);
-}
-
-// Calls use(&held) with the reservation that memory of this size needs. Three ways apart: those of
-// memory that fills chunks, and of a piece in a known hole, are much the shorter.
+// Calls use(&held) with the reservation that memory of this size needs. Two ways apart: the one of
+// memory that fills chunks is much the shorter.
 template <typename Use>
 CUresult WithReservation(FencedDevice* device, uint64_t context, HeapKind kind, uint64_t bytes,
                          Use use) {
   if (IsSmall(bytes)) {
-    PieceReservation held(device, context, kind, bytes, PieceGrant::InKnownHole());
-    if (held) [[likely]]
-      return use(&held);
-    return WithNewRoom(device, context, kind, bytes, use);
+    PieceReservation held(device, context, kind, bytes);
+    return use(&held);
   }
   WholeReservation held(device, context, kind, bytes);
   return use(&held);
@@ -101,24 +87,11 @@ bool GetAddress(Fence* fence, uint64_t address, Holding* found);
 bool TakeAddress(Fence* fence, uint64_t address, Holding* taken);
 [[gnu::cold, gnu::noinline]] void RestoreAddress(Fence* fence, Holding taken);
 
-// The same for a piece in a chunk of device memory alone. Null: none begins there.
-[[gnu::noinline]] FencedDevice* LeaveOtherChunk(Fence* fence, uint64_t address, SmallPiece* piece);
-inline FencedDevice* LeaveChunk(Fence* fence, uint64_t address, SmallPiece* piece) {
-  FencedDevice* first = &fence->devices[0];
-  if (first->chunks.chunks() != 0 && first->chunks.Leave(address, piece)) [[likely]]
-    return first;
-  return LeaveOtherChunk(fence, address, piece);
-}
-
-// What such a piece is among the holdings.
-Holding HoldingOf(uint32_t device, const SmallPiece& piece, Tier tier = Tier::kDevice);
-
 // Begins the end of any piece of a context that is gone; Discharge ends it. False: none is left.
 // `from`: 0 at first.
 bool TakePieceOf(Fence* fence, uint64_t context, size_t* from, Holding* taken);
 
 // Gives back what memory in chunks is charged.
 void DischargePiece(FencedDevice* device, const Holding& holding);
-void DischargePiece(FencedDevice* device, const SmallPiece& piece);
 
 }  // namespace gpufence

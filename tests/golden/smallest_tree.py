@@ -13,7 +13,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from .conftest import API, PROGRAMS, REPO
+from .conftest import API, LIMITS, PROGRAMS, REPO
 
 LIBRARY = "lib/libgpufence.so"
 
@@ -99,6 +99,7 @@ def plant(root: Path) -> SmallestTree:
         if source.is_file():
             shutil.copymode(source, target)
     shutil.copytree(API, root / "lib" / "api")
+    shutil.copytree(LIMITS, root / "lib" / "limits")
     headers = shutil.ignore_patterns("*.cpp")  # rendered files include some of these
     shutil.copytree(REPO / "lib/src/core", root / "lib/src/core", ignore=headers)
     for name, text in _SOURCES.items():

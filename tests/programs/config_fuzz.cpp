@@ -238,8 +238,8 @@ std::vector<std::string> Seeds() {
       std::string("\5GPUFENCE_MEMORY_LIMIT=1g\0TENSOR_FUSION_CUDA_MEM_LIMIT={\"0\":1}\0", 63),
       "\3" + RecordSeed(),
       RecordSeed()};
-  for (size_t i = 0; i < kOptionCount; ++i) {
-    seeds.push_back(std::string(1, static_cast<char>(i % 6)) + kOptions[i].name + "_0=1g\n");
+  for (size_t i = 0; i < kOptions.count; ++i) {
+    seeds.push_back(std::string(1, static_cast<char>(i % 6)) + kOptions.rows[i].name + "_0=1g\n");
   }
   return seeds;
 }

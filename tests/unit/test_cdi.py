@@ -13,6 +13,7 @@ import jsonschema
 import pytest
 from gpufence.cdi import cdi_spec, yaml_text
 from gpufence.config import limits, sources
+from gpufence.config.option_table import table
 
 from .gpufence_command import REPO, gpufence, header
 
@@ -122,7 +123,7 @@ def test_a_file_says_the_same_as_the_variables(lib: Path, tmp_path: Path) -> Non
     def amounts(claims: Any) -> list[object]:  # noqa: ANN401
         return [(each.kind, each.target, each.index, each.uuid, each.amount) for each in claims]
 
-    assert (mount["containerPath"], mount["options"][0]) == (sources.CONFIG_PATH, "ro")
+    assert (mount["containerPath"], mount["options"][0]) == (table()[0]["CONFIG_PATH"], "ro")
     assert Path(mount["hostPath"]).stat().st_mode & 0o777 == 0o644
     assert len(by_variables) == 4
     assert amounts(by_file) == amounts(by_variables)

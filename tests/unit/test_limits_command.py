@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from gpufence.commands import run
-from gpufence.config import nothing_set, sources
-from gpufence.config.option_table import TABLE
+from gpufence.config import nothing_set
+from gpufence.config.option_table import rows
 from gpufence.errors import ToolError
 
 from .gpufence_command import gpufence
@@ -409,17 +409,22 @@ def test_what_is_plain_at_first_sight_covers_every_name_and_file(
 ) -> None:
     monkeypatch.setattr(nothing_set, "_first_process", list)
     monkeypatch.setattr(nothing_set.os.path, "lexists", lambda _: False)
-    names = [name for rows in TABLE.values() for name, setting, *_ in rows]
-    harmless = {"NVIDIA_VISIBLE_DEVICES"}
-    harmless |= {row[0] for rows in TABLE.values() for row in rows if row[1] == "IGNORED"}
+    names = {name for name, *_ in rows()}
+    harmless = {name for name, _, setting, _ in rows() if setting == "IGNORED"}
+    harmless.add("NVIDIA_VISIBLE_DEVICES")
 
     assert nothing_set.nothing_is_set(["PATH", "HOME", *harmless])
     assert not nothing_set.nothing_is_set(["GPUFENCE_MEMORY_LIMT"])
-    for name in set(names) - harmless:
+    for name in names - harmless:
         assert not nothing_set.nothing_is_set([name]), name
         assert not nothing_set.nothing_is_set([f"{name}_0"]), name
-    assert {sources.CONFIG_PATH, sources.OVERRIDE_PATH} <= set(nothing_set.FILES)
-    assert {sources.VGPU_CONFIG_PATH, sources.VCUDA_PATH} <= set(nothing_set.FILES)
+    assert set(nothing_set.files()) == {
+        "/etc/gpufence/gpufence.conf",
+        "/overrideEnv",
+        "/etc/vgpu-manager/config/vgpu.config",
+        "/etc/vcuda/config.yaml",
+        "/run/tensor-fusion/shm/shm",
+    }
 
 
 def test_a_file_is_enough_to_look(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,8 @@
-"""docs/configuration.md says of every variable what the option table says, and of no other."""
+"""The tables of docs/configuration.md are what lib/limits/options.txt says.
+
+After a change of the list: `pytest tests/unit/test_limits_docs.py --update-golden`, then read the
+diff of the page.
+"""
 
 from __future__ import annotations
 
@@ -6,79 +10,84 @@ import re
 from pathlib import Path
 
 import pytest
-from gpufence.config import options, sources
-from gpufence.config.options import Dialect, Keys, Option, Setting
+from gen import options as generator
+from gpufence.config import options
+from gpufence.config.option_table import Dialect, table
 
 REPO = Path(__file__).resolve().parents[2]
-PAGE = (REPO / "docs" / "configuration.md").read_text("utf-8")
-SUFFIX = {Keys.NONE: "", Keys.INDEX: "[_<i>]", Keys.INDEX_OR_UUID: "[_<i>, _<uuid>]"}
+PAGE = REPO / "docs" / "configuration.md"
+LIST = REPO / "lib" / "limits" / "options.txt"
+FILES, DIALECTS = table()
 
 
-def section(dialect: Dialect) -> str:
-    """The page's part about one dialect."""
-    return PAGE.split(f"### {dialect.title}\n", 1)[1].split("\n### ")[0].split("\n## ")[0]
-
-
-def spelled(option: Option) -> str:
+def spelled(name: str, keys: str) -> str:
     """An option's name as the page writes it."""
-    return f"`{option.name}{SUFFIX[option.keys]}`"
+    suffix = "[" + ", ".join(f"_{key}" for key in keys.split(", ")) + "]" if keys else ""
+    return f"`{name}{suffix}`"
 
 
-@pytest.mark.parametrize("option", options.OPTIONS, ids=lambda option: option.name)
-def test_a_variable_is_documented_in_its_dialects_table(option: Option) -> None:
-    rows = [
-        line
-        for line in section(option.dialect).splitlines()
-        if line[:1] == "|" and spelled(option) in line
-    ]
-
-    assert len(rows) == 1
-    if option.setting is Setting.IGNORED:
-        assert rows[0].endswith(f"| anything | accepted without effect: {option.meaning} |")
-    else:
-        assert rows[0] == f"| {spelled(option)} | {option.text} | {option.meaning} |"
+def variables(dialect: Dialect) -> str:
+    """A dialect's table."""
+    lines = ["| variable | value | meaning |", "|---|---|---|"]
+    for names, (keys, setting, text), meaning in dialect.rows:
+        told = f"accepted without effect: {meaning}" if setting == "IGNORED" else meaning
+        lines.append(f"| {', '.join(spelled(name, keys) for name in names)} | {text} | {told} |")
+    return "\n".join([*lines, ""])
 
 
-def test_nothing_else_is_documented() -> None:
-    told = [
-        name
-        for dialect in Dialect
-        for line in section(dialect).splitlines()
-        if line.startswith("| `")
-        for name in re.findall(r"`([A-Z_]+)[^`]*`", line.split(" | ")[0])
-    ]
-
-    assert sorted(told) == sorted(option.name for option in options.OPTIONS)
-
-
-def test_the_config_files_keys_are_the_options_that_it_may_hold() -> None:
-    told = re.findall(r"^\| `([a-z_]+)[^`]*` \| `(GPUFENCE_[A-Z_]+)` \|$", PAGE, re.MULTILINE)
-
-    assert told == [
-        (key, option.name)
+def keys_of_the_file() -> str:
+    """The table of what the config file may hold."""
+    lines = ["| key of gpufence.conf | same as |", "|---|---|"]
+    lines += [
+        f"| {spelled(key, option.keys)} | `{option.name}` |"
         for option in options.OPTIONS
         if (key := options.file_key(option)) is not None
+    ]
+    return "\n".join([*lines, ""])
+
+
+def replaced(page: str, before: str, made: str) -> str:
+    """The page with the first table behind a heading exchanged."""
+    start = page.index("|", page.index(before))
+    end = re.compile(r"^(?!\|)", re.MULTILINE).search(page, start)
+    assert end
+    return page[:start] + made + page[end.start() :]
+
+
+def test_the_pages_tables_are_those_of_the_list(request: pytest.FixtureRequest) -> None:
+    page = PAGE.read_text("utf-8")
+    made = replaced(page, "\n| key of gpufence.conf ", keys_of_the_file())
+    for dialect in DIALECTS:
+        made = replaced(made, f"\n### {dialect.title}\n", variables(dialect))
+    if request.config.getoption("--update-golden"):
+        PAGE.write_text(made, "utf-8")
+        page = made
+
+    assert page.splitlines() == made.splitlines()
+
+
+@pytest.mark.parametrize("path", FILES.values())
+def test_a_file_that_is_read_is_documented(path: str) -> None:
+    assert path in PAGE.read_text("utf-8")
+
+
+def test_the_tools_and_the_library_read_the_same_list() -> None:
+    rendered = generator.read(LIST.read_text("utf-8"))
+
+    assert [(each.name, each.text) for each in rendered.files] == list(FILES.items())
+    assert [each.text for each in rendered.dialects] == [each.title for each in DIALECTS]
+    assert [(each.name, each.setting, each.keys) for each in rendered.variables] == [
+        (each.name, generator.constant(each.setting), generator.KEYS[each.keys])
+        for each in options.OPTIONS
     ]
 
 
 @pytest.mark.parametrize(
-    "path",
-    [sources.CONFIG_PATH, sources.OVERRIDE_PATH,
-     sources.VGPU_CONFIG_PATH, sources.VCUDA_PATH, sources.ALNAIR_FOLDER,
-     sources.SHARED_FOLDER],
-)  # fmt: skip
-def test_a_file_that_is_read_is_documented(path: str) -> None:
-    assert f"{path}" in PAGE
+    "line",
+    ["NAME", "NAME | | NO_SETTING | text", "NAME | <x> | SIZE | text", "NAME | | SIZE"],
+)
+def test_a_line_of_another_form_is_refused(line: str) -> None:
+    text = f"setting SIZE | a size\ndialect ONE | one\n{line}\n"
 
-
-def test_the_library_knows_the_same_names_in_the_same_order() -> None:
-    text = (REPO / "lib" / "src" / "config" / "options.cpp").read_text("utf-8")
-    rows = re.findall(r'\{"([A-Z_]+)", k(\w+), k(\w+), Keys::k(\w+)\},', text)
-
-    def word(name: str) -> str:
-        return name.replace("_", "").lower()
-
-    assert [(name, *map(str.lower, rest)) for name, *rest in rows] == [
-        (each.name, word(each.dialect.name), word(each.setting.name), word(each.keys.name))
-        for each in options.OPTIONS
-    ]
+    with pytest.raises(generator.HookgenError, match=r"options\.txt"):
+        generator.read(text)

@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
-from . import branches, codec, drivers, ir, rules, stream_order
+from . import branches, codec, drivers, ir, options, rules, stream_order
 from .branches import Branch
 from .drivers import version_key
 from .errors import HookgenError
 from .filters import cpp_type, param_list, param_names, type_list
+from .options import NO_OPTIONS, Options
 from .rules import Rule
 from .type_order import OrderedTypes, order_types, record_takers
 
@@ -120,6 +121,7 @@ class Model:
     lists: Mapping[str, frozenset[str]]
     exempt: tuple[Rule, ...]
     branches: tuple[Branch, ...]
+    options: Options
     digest: str
 
     @property
@@ -164,7 +166,7 @@ def input_files(api_dir: Path) -> tuple[Path, ...]:
     """The files that `load` reads, sorted: what a build must watch."""
     files = ("cuda.json", "nvml.json", drivers.LEFT, stream_order.FILE, branches.FILE)
     named = (api_dir / file for file in files)
-    return (*named, *sorted((api_dir / "symbols").glob("*.txt")))
+    return (*named, *sorted((api_dir / "symbols").glob("*.txt")), options.path(api_dir))
 
 
 def load(api_dir: Path) -> Model:
@@ -175,6 +177,7 @@ def load(api_dir: Path) -> Model:
     """
     texts = {path: _read(path) for path in input_files(api_dir)}
     digest = hashlib.sha256()
+    limits = texts.pop(options.path(api_dir))  # no hook depends on it, so no digest either
     for path, text in texts.items():
         digest.update(f"{path.name}\0{text}\0".encode())
     apis = tuple(_parse(api_dir / f"{name}.json", texts) for name in LIBRARIES)
@@ -183,7 +186,7 @@ def load(api_dir: Path) -> Model:
         rules.read(texts[api_dir / file], file) for file in (drivers.LEFT, stream_order.FILE)
     )
     known = branches.read(texts[api_dir / branches.FILE])
-    return build(apis, lists, left, digest.hexdigest()[:16], exempt, known)
+    return build(apis, lists, left, digest.hexdigest()[:16], exempt, known, options.read(limits))
 
 
 def build(
@@ -193,6 +196,7 @@ def build(
     digest: str,
     exempt: tuple[Rule, ...] = (),
     known: tuple[Branch, ...] = (),
+    limits: Options = NO_OPTIONS,
 ) -> Model:
     """Put the parts together; pure.
 
@@ -203,6 +207,7 @@ def build(
         digest: hash of everything that was read.
         exempt: functions about streams that no hook is rendered for.
         known: the branches of drivers and their CUDA releases.
+        limits: what limits are read from.
     """
     libraries: list[Library] = []
     first = 0
@@ -220,6 +225,7 @@ def build(
         lists={stem: frozenset(names) for stem, names in lists.items()},
         exempt=exempt,
         branches=known,
+        options=limits,
         digest=digest,
     )
 

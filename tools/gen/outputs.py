@@ -130,6 +130,8 @@ OUTPUTS = (
     Output("echo_cuda.cpp", "echo_driver.cpp.j2", echo_driver("cuda")),
     Output("echo_nvml.cpp", "echo_driver.cpp.j2", echo_driver("nvml")),
     Output("echo_caller.cpp", "echo_caller.cpp.j2", nothing),
+    Output("option_names.h", "option_names.h.j2", nothing),
+    Output("option_table.h", "option_table.h.j2", nothing),
     Output("coverage.md", "coverage.md.j2", coverage.context),
 )
 

@@ -36,7 +36,7 @@ void WriteClaim(const Claim& claim, JsonText* json) {
   json->Comma();
   json->Bool(claim.percent_of_device);
   json->Comma();
-  json->Number(claim.dialect);
+  json->Text(NameOf(static_cast<Dialect>(claim.dialect)));
   json->Comma();
   json->Number(claim.layer);
   json->Comma();

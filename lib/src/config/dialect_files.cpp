@@ -15,9 +15,6 @@
 namespace gpufence {
 namespace {
 
-constexpr const char* kVgpuConfigPath = "/etc/vgpu-manager/config/vgpu.config";
-constexpr const char* kVcudaPath = "/etc/vcuda/config.yaml";
-constexpr std::string_view kAlnairFolder = "/var/lib/alnair/workspace";
 constexpr int kMostReads = 100;
 
 // Reads vgpu.config until two reads agree and no device is being written. Null or a clause.

@@ -86,8 +86,7 @@ bool NearestOwn(std::string_view name, bool in_file, char nearest[kNearestBytes]
   std::string_view found;
   size_t least = name.size() / 2 + 1;
   if (name.size() > kLongest) return false;
-  for (size_t i = 0; i < kOptionCount; ++i) {
-    const Option& option = kOptions[i];
+  for (const Option& option : kOptions) {
     if (option.dialect != Dialect::kGpufence || (in_file && !IsInFile(option))) continue;
     const std::string_view known = After(option.name, kPrefix.size());
     const size_t distance = Distance(name, known);

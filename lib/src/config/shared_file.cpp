@@ -11,8 +11,6 @@
 namespace gpufence {
 namespace {
 
-constexpr std::string_view kSharedFolder = "/run/tensor-fusion/shm";
-
 // Layout 2; little endian, as every machine we build for.
 constexpr size_t kFileBytes = 35504;
 constexpr uint32_t kLayoutTag = 1;

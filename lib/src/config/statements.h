@@ -14,8 +14,6 @@
 
 namespace gpufence {
 
-inline constexpr const char* kConfigPath = "/etc/gpufence/gpufence.conf";
-inline constexpr const char* kOverridePath = "/overrideEnv";
 inline constexpr size_t kSmallFileBytes = size_t{64} << 10;
 
 enum class Origin : uint8_t { kEnvironment, kFirstProcess, kOverride, kConfigFile };

@@ -15,6 +15,7 @@ from gpufence.config import limits, options, sources
 from gpufence.config.applies import NOTHING, amount_text, gpu_name, terms_of
 from gpufence.config.library import refused
 from gpufence.config.limits import Claim, Claims, Kind
+from gpufence.config.option_table import table
 from gpufence.config.sources import ConfigError, Sources
 from gpufence.config.terms import GRAMMARS, TERM_KEYS
 from gpufence.errors import ExitCode
@@ -33,7 +34,7 @@ _KIND_NAMES = {
     Kind.OVERSUBSCRIBE: "oversubscribe",
     Kind.SPILL: "spill",
 }
-_FILES = (sources.OVERRIDE_PATH, sources.VGPU_CONFIG_PATH, sources.VCUDA_PATH)
+_FILES = ("OVERRIDE_PATH", "VGPU_CONFIG_PATH", "VCUDA_PATH")  # of option_table.py
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -88,7 +89,7 @@ def _as_text(claims: Claims, explain: bool) -> list[str]:
         if explain or row.depends:
             lines += [
                 f"{'':13} {'or' if row.depends else 'not'} {amount_text(claim)}  {claim.source}"
-                f" [{claim.dialect.title}]"
+                f" [{claim.dialect}]"
                 for claim in row.overruled
                 if claim.amount or row.applies
             ]
@@ -121,9 +122,10 @@ def _background(claims: Claims, where: Sources) -> list[str]:
     ]
     if claims.device_name:
         lines.append(f"device name   {claims.device_name}, by NVML")
+    files, _ = table()
     lines += [
         f"file          {path} {'read' if Path(path).exists() else 'absent'}"
-        for path in (where.config_path, *_FILES)
+        for path in (where.config_path, *(files[name] for name in _FILES))
     ]
     lines += [
         f"no effect     {name}: {found[0].meaning}"
@@ -142,7 +144,7 @@ def _log(claims: Claims) -> str:
 
 
 def _claim_as_dict(claim: Claim) -> dict[str, object]:
-    told = {"source": claim.source, "dialect": claim.dialect.title}
+    told = {"source": claim.source, "dialect": claim.dialect}
     if claim.kind is Kind.SPILL:
         return {"on": bool(claim.amount), **told}
     unit = {Kind.MEMORY: "bytes", Kind.OVERSUBSCRIBE: "ratio_thousandths"}

@@ -9,7 +9,6 @@ import enum
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from .options import Dialect
 from .sources import System
 from .terms import NO_TERMS, Priority, Terms
 
@@ -44,7 +43,7 @@ class Claim:
     kind: Kind
     target: Target
     percent_of_device: bool
-    dialect: Dialect
+    dialect: str  # as people call it
     layer: int
     index: int
     uuid: bytes
@@ -150,11 +149,11 @@ def memory_on(system: System, devices: Sequence[Device]) -> list[int | None]:
 
 
 def _claim(
-    kind: int, target: int, percent_of_device: bool, dialect: int, layer: int, index: int,
+    kind: int, target: int, percent_of_device: bool, dialect: str, layer: int, index: int,
     uuid: str, amount: int, source: str,
 ) -> Claim:  # fmt: skip
     return Claim(
-        Kind(kind), Target(target), percent_of_device, Dialect(dialect), layer, index,
+        Kind(kind), Target(target), percent_of_device, dialect, layer, index,
         bytes.fromhex(uuid), amount, source,
     )  # fmt: skip
 

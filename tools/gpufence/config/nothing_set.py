@@ -2,26 +2,19 @@
 
 `gpufence run` stands in front of every fenced program, and reading every dialect takes longer than
 all else that it does: so it asks here first. When in doubt, somebody did. Imports nothing that
-takes time to load; names and files are those of option_table.py and sources.py.
+takes time to load.
 """
 
 from __future__ import annotations
 
 import os
 
-from .option_table import TABLE
+from .option_table import rows, table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-FILES = (
-    "/etc/gpufence/gpufence.conf",
-    "/overrideEnv",
-    "/etc/vgpu-manager/config/vgpu.config",
-    "/etc/vcuda/config.yaml",
-    "/run/tensor-fusion/shm/shm",
-)
 # Set in every container with a GPU, and nothing by itself.
 _HARMLESS = ("IGNORED", "VISIBLE_DEVICES")
 _FIRST_PROCESS = "/proc/1/environ"
@@ -33,12 +26,20 @@ def nothing_is_set(names: Iterable[str]) -> bool:
     Args:
         names: of the environment's variables.
     """
-    if any(os.path.lexists(path) for path in FILES):
+    if any(os.path.lexists(path) for path in files()):
         return False
     # Every name of ours: a typo among them is refused.
     known = ["GPUFENCE"]
-    known += [row[0] for rows in TABLE.values() for row in rows if row[1] not in _HARMLESS]
+    known += [name for name, _, setting, _ in rows() if setting not in _HARMLESS]
     return not any(_is_one_of(name, known) for name in (*names, *_first_process()))
+
+
+def files() -> list[str]:
+    """What limits are read from without being named; a folder stands for the file in it."""
+    named, _ = table()
+    # Alnair's workspace is not looked at without ALNAIR_ID.
+    found = [path for name, path in named.items() if name.endswith("_PATH")]
+    return [*found, f"{named['SHARED_FOLDER']}/shm"]
 
 
 def _is_one_of(name: str, known: list[str]) -> bool:

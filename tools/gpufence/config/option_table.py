@@ -1,174 +1,66 @@
-"""Every variable that limits come from, whoever named it first. Data; options.py gives it types.
+"""The list of all that limits are read from (lib/limits/options.txt), as plain tuples.
 
-A row: name, setting, what may follow the name ("", "<i>", "<i>, <uuid>"), what may be written,
-what it means.
+`gpufence run` reads it in front of every program, so this imports nothing that takes time to load.
 """
 
 from __future__ import annotations
 
-Row = tuple[str, str, str, str, str]
+import functools
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# Name, what may follow it ("", "<i>", "<i>, <uuid>"), setting, what may be written.
+Row = tuple[str, str, str, str]
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_PLACES = (
+    f"{_PACKAGE}/limits/options.txt",
+    f"{_PACKAGE}/../../lib/limits/options.txt",
+)
 
 
-def _ignored(meaning: str, *names: str) -> tuple[Row, ...]:
-    return tuple((name, "IGNORED", "", "anything", meaning) for name in names)
+class Dialect:
+    """A dialect's title, and its rows: names that mean the same, their row, what they mean."""
+
+    def __init__(self, title: str) -> None:
+        self.title = title
+        self.rows: list[tuple[tuple[str, ...], tuple[str, str, str], str]] = []
 
 
-# fmt: off
-TABLE: dict[str, tuple[Row, ...]] = {
-    "GPUFENCE": (
-        ("GPUFENCE_MEMORY_LIMIT", "MEMORY", "<i>, <uuid>", "size",
-         "bytes of each GPU, or of the one named"),
-        ("GPUFENCE_CORE_LIMIT", "CORES", "<i>, <uuid>", "percent",
-         "share of GPU time"),
-        ("GPUFENCE_CORE_SOFT_LIMIT", "SOFT_CORES", "<i>, <uuid>", "percent",
-         "share while nobody else wants the GPU; nothing without GPUFENCE_CORE_LIMIT"),
-        ("GPUFENCE_CORE_POLICY", "CORE_POLICY", "", "always (default), shared or off",
-         "when GPUFENCE_CORE_LIMIT holds; shared: only while somebody else wants the GPU"),
-        ("GPUFENCE_PRIORITY", "PRIORITY", "", "low, normal (default) or high",
-         "whose launches go first where containers share a GPU; nothing without a core limit"),
-        ("GPUFENCE_WEIGHT", "WEIGHT", "", "1 to 10000",
-         "its part, among soft shares, of GPU time that is free; default: its hard share"),
-        ("GPUFENCE_CORE_BURST", "CORE_BURST", "", "duration up to 10s",
-         "GPU time that may be saved up and used at once"),
-        ("GPUFENCE_CORE_FLOOR", "CORE_FLOOR", "", "percent; default 5",
-         "share that is left to it, up to its limit, while a higher priority goes first"),
-        ("GPUFENCE_OVERSUBSCRIBE", "OVERSUBSCRIBE", "<i>, <uuid>", "off, on or a ratio from 1",
-         "limit / ratio lies on the device, the rest on the host; on: only where it is full"),
-        ("GPUFENCE_SCOPE", "SCOPE", "", "container (default) or process",
-         "whether a limit holds for the container's processes together or for each alone"),
-        ("GPUFENCE_STATE_DIR", "STATE_FOLDER", "", "absolute path",
-         "the folder where the container's processes keep their ledger; no other one is tried"),
-        ("GPUFENCE_NODE_DIR", "NODE_FOLDER", "", "absolute path",
-         "where the containers of one GPU meet to take turns"),
-        ("GPUFENCE_CONTAINER", "CONTAINER", "", "name",
-         "processes with the same name share one limit; set by `gpufence run`"),
-        ("GPUFENCE_CONFIG", "CONFIG_FILE", "", "path",
-         "the config file instead of /etc/gpufence/gpufence.conf; it must exist then"),
-        ("GPUFENCE_LOG_LEVEL", "LOG_LEVEL", "", "off, error, warn (default), info, debug or trace",
-         "how much the library says on stderr"),
-        ("GPUFENCE_LOG_FILE", "LOG_FILE", "", "path", "where it says it instead, appended"),
-        ("GPUFENCE_DISABLE", "DISABLE", "", "switch",
-         "takes the limits of all variables away, of every dialect; those in files hold"),
-    ),
-    "HAMI": (
-        ("CUDA_DEVICE_MEMORY_LIMIT", "MEMORY", "<i>", "size",
-         "bytes; `_<i>` counts CUDA ordinals, and 0 there means the general value"),
-        ("CUDA_DEVICE_SM_LIMIT", "CORES", "<i>", "percent",
-         "share of GPU time"),
-        ("GPU_CORE_UTILIZATION_POLICY", "CORE_POLICY", "", "default, force or disable",
-         "disable takes CUDA_DEVICE_SM_LIMIT away; with default the limit always holds"),
-        ("CUDA_OVERSUBSCRIBE", "SPILL", "", "switch",
-         "memory on the host where the device is full"),
-        ("CUDA_TASK_PRIORITY", "PRIORITY", "", "number",
-         "0 high, 1 normal, 2 and above low; anything else is a warning"),
-        ("LIBCUDA_LOG_LEVEL", "LOG_LEVEL", "", "number",
-         "0 error, 1 and 2 warn, 3 info, 4 debug, 5 and above trace"),
-        ("CUDA_DEVICE_MEMORY_SHARED_CACHE", "CONTAINER", "", "path",
-         "names the container: processes with the same path share one limit; no file is made"),
-        *_ignored("internal to HAMi-core",
-            "ACTIVE_OOM_KILLER", "RECORD_KERNEL_INTERVAL", "CUDA_REDIRECT"),
-        *_ignored("for HAMi's plugin, which then does not preload", "CUDA_DISABLE_CONTROL"),
-    ),
-    "VGPU_MANAGER": (
-        ("CUDA_MEM_LIMIT", "MEMORY", "<i>", "size above 0",
-         "bytes; `_<i>` counts the host's GPUs, and an empty one takes the limit away there"),
-        ("CUDA_MEM_RATIO", "RATIO", "<i>", "number",
-         "above 1: limit / ratio lies on the device, the rest on the host"),
-        ("CUDA_MEM_OVERSOLD", "SPILL", "<i>", "switch",
-         "memory on the host where the device is full"),
-        ("CUDA_CORE_LIMIT", "CORES", "<i>", "percent",
-         "share of GPU time"),
-        ("CUDA_CORE_SOFT_LIMIT", "SOFT_CORES", "<i>", "percent",
-         "share while the GPU is otherwise idle; nothing without CUDA_CORE_LIMIT"),
-        ("MANAGER_VISIBLE_DEVICES", "HOST_DEVICES", "", "UUIDs with commas",
-         "the host's GPUs in order; the zero UUID is a hole"),
-        ("MANAGER_VISIBLE_DEVICE", "HOST_DEVICE", "<i>", "UUID",
-         "one of them, by its index; beats the list"),
-        ("GPU_DEVICES_UUID", "OLD_HOST_DEVICES", "", "UUIDs with commas",
-         "the same under its older name, where the newer one is not set"),
-        ("NVIDIA_VISIBLE_DEVICES", "VISIBLE_DEVICES", "", "anything",
-         "where it lists UUIDs and nothing above is set, the same; else `_<i>` counts like NVML"),
-        ("VGPU_POD_UID", "POD_UID", "", "text",
-         "with VGPU_CONTAINER_NAME the container's identity"),
-        ("VGPU_CONTAINER_NAME", "CONTAINER_NAME", "", "text",
-         "with VGPU_POD_UID the container's identity"),
-        ("LOGGER_LEVEL", "LOG_LEVEL", "", "number",
-         "0 and 1 error, 2 and negative warn, 3 info, 4 debug, 5 and above trace"),
-        *_ignored("advice for managed memory", "CUDA_MEM_UVA_ADVISE"),
-        *_ignored("labels", "VGPU_POD_NAME", "VGPU_POD_NAMESPACE"),
-        *_ignored("how processes are recognised: by the ledger here, in every mode",
-            "MANAGER_COMPATIBILITY_MODE", "ENV_COMPATIBILITY_MODE"),
-        *_ignored("labels", "MANAGER_CLIENT_REGISTER_UUID", "MANAGER_VGPU_CLAIM_UID"),
-        *_ignored("tunes its own controllers",
-            "CUDA_SM_CONTROLLER", "CUDA_SM_DELTA_RAMP_FLOOR_DIVISOR", "CUDA_SM_AIMD_MD_DIVISOR",
-            "CUDA_SM_AIMD_EFF_RATIO", "CUDA_SM_AIMD_AI_BASE_DIV", "CUDA_SM_AIMD_DEADBAND_RATIO",
-            "CUDA_SM_AIMD_MD_COOLDOWN_CYCLES", "CUDA_SM_AUTO_DEBOUNCE_CYCLES",
-            "CUDA_SM_AUTO_EXTERNAL_UTIL_THRESHOLD", "CUDA_SM_USAGE_THRESHOLD"),
-        *_ignored("always so here",
-            "CUDA_SM_SHARED_BUCKET", "VMEMORY_NODE_ENABLED", "EXTERNAL_SM_WATCHER_ENABLED"),
-        *_ignored("for its plugin, which then does not preload", "DISABLE_VGPU_CONTROL"),
-    ),
-    "VCUDA": (
-        ("VCUDA_MEMORY_LIMIT", "MEMORY", "", "size", "bytes of each GPU"),
-        ("VCUDA_DEVICE_NAME", "DEVICE_NAME", "", "text",
-         "the GPU's name as NVML tells it; CUDA tells its own"),
-        ("VCUDA_LOG_LEVEL", "LOG_LEVEL", "", "word",
-         "off, none; error, err, critical, crit, fatal; warn, warning; info; debug; trace"),
-        ("VCUDA_LOG_SINK", "LOG_SINK", "", "word",
-         "null, none: nowhere; file:PATH; file: see VCUDA_LOG_FILE; all else, also stdout: stderr"),
-        ("VCUDA_LOG_FILE", "LOG_FILE", "", "path",
-         "where VCUDA_LOG_SINK=file appends; default vcuda-hook.log"),
-        *_ignored("of a branch; changed the reported total only", "VCUDA_OVER_SUB_RATIO"),
-    ),
-    "VGPU_RS": (
-        ("TENSOR_FUSION_CUDA_MEM_LIMIT", "MEMORY_MAP", "", 'JSON: {"<NVML index or UUID>": bytes}',
-         "bytes by GPU; 0 means no limit"),
-        ("TENSOR_FUSION_CUDA_UP_LIMIT", "CORES_MAP", "", 'JSON: {"<NVML index or UUID>": percent}',
-         "share of GPU time"),
-        ("TF_CUDA_MEMORY_LIMIT", "MEMORY_MEGABYTES", "", "whole number", "MiB of each GPU"),
-        ("TF_GPU_MEMORY_LIMIT", "MEMORY_MEGABYTES", "", "whole number",
-         "the same; of both the lower"),
-        ("ENABLE_CUDA_HOOKS", "HOOKS", "", "false, or anything",
-         "exactly false takes the limits of vgpu.rs away, with a warning"),
-        ("TF_ENABLE_LOG", "LOG_SWITCH", "", "off, 0, false, or anything",
-         "off silences what vgpu.rs's variables ask for"),
-        ("TF_LOG_LEVEL", "LOG_LEVEL", "", "words with commas",
-         "the most verbose of its directives"),
-        ("TF_LOG_PATH", "LOG_FILE", "", "path",
-         "appended to PATH.YYYY-MM-DD, in a folder to tf.log.YYYY-MM-DD; none is deleted"),
-        ("SHM_PATH", "SHARED_FOLDER", "", "path",
-         "where the hypervisor's file `shm` is; default /run/tensor-fusion/shm"),
-        ("TF_SHM_FILE", "SHARED_FILE", "", "path", "that file itself; it must exist then"),
-        ("HYPERVISOR_IP", "HYPERVISOR_ADDRESS", "", "IPv4 or IPv6 address",
-         "whom each program asks at cuInit; nothing without HYPERVISOR_PORT"),
-        ("HYPERVISOR_PORT", "HYPERVISOR_PORT", "", "1 to 65535",
-         "its port; nothing without HYPERVISOR_IP"),
-        ("CONTAINER_NAME", "CONTAINER_NAME", "", "text",
-         "told to the hypervisor, which may choose GPUs by it"),
-        ("TF_CUDA_LIB_PATH", "ELSEWHERE", "", "path",
-         "the real libcuda, tried first where none is loaded; from the environment only"),
-        ("TF_NVML_LIB_PATH", "ELSEWHERE", "", "path", "the real libnvidia-ml, likewise"),
-        *_ignored("NVML is answered truthfully about the limit, always", "ENABLE_NVML_HOOKS"),
-        *_ignored("always so here", "TF_SKIP_HOOKS_IF_NO_LIMIT"),
-        *_ignored("the program's variables are never rewritten here",
-            "TF_VISIBLE_DEVICES", "TF_REMAPPED"),
-        *_ignored("for its injector, which then leaves the limiter out", "DISABLE_GPU_LIMITER"),
-    ),
-    "ALNAIR": (
-        ("ALNAIR_ID", "ID", "", "text", "turns Alnair's limits on; the container's identity"),
-        ("ALNAIR_WORKSPACE_PATH", "WORKSPACE", "", "path",
-         "where `limits` stands; default /var/lib/alnair/workspace"),
-        ("ALNAIR_VGPU_COMPUTE_PERCENTILE", "CORES", "", "percent above 0",
-         "share of GPU time"),
-        *_ignored("nothing is registered", "ALNAIR_SOCKET"),
-    ),
-    "NVIDIA": (
-        ("NVIDIA_GPU_MEMORY_LIMIT", "MEMORY_MEGABYTES", "", "whole number above 0",
-         "MiB of each GPU"),
-        ("NVIDIA_GPU_MEMORY_LIMITS", "MEMORY_MEGABYTES", "", "whole number above 0",
-         "the same under its older name; of both the lower"),
-        *_ignored("what the driver keeps free for the container; no limit",
-            "NVIDIA_GPU_MEMORY_REQUEST", "NVIDIA_GPU_MEMORY_REQUESTS"),
-    ),
-}
-# fmt: on
+@functools.cache
+def table() -> tuple[dict[str, str], tuple[Dialect, ...]]:
+    """Files by name, and every dialect."""
+    files: dict[str, str] = {}
+    dialects: list[Dialect] = []
+    for line, meaning in _lines():
+        parts = [part.strip() for part in line.split("|")]
+        kind, _, name = parts[0].partition(" ")
+        if kind == "file":
+            files[name] = parts[1]
+        elif kind == "dialect":
+            dialects.append(Dialect(parts[1]))
+        elif kind != "setting":
+            names = tuple(each.strip() for each in parts[0].split(","))
+            dialects[-1].rows.append((names, (parts[1], parts[2], parts[3]), meaning))
+    return files, tuple(dialects)
+
+
+def rows() -> Iterator[Row]:
+    """Every variable, in its order."""
+    for dialect in table()[1]:
+        for names, row, _ in dialect.rows:
+            for name in names:
+                yield (name, *row)
+
+
+def _lines() -> Iterator[tuple[str, str]]:
+    """Each line of the list with the meaning below it; one that ends with a comma goes on."""
+    path = next((place for place in _PLACES if os.path.exists(place)), _PLACES[0])
+    with open(path, encoding="utf-8") as file:
+        text = file.read().replace(",\n", ", ")
+    kept = [line for line in text.split("\n") if line and not line.startswith("#")]
+    for line, below in zip(kept, [*kept[1:], ""], strict=True):
+        if not line.startswith(" "):
+            yield line, below.strip() if below.startswith(" ") else ""

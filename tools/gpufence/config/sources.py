@@ -1,4 +1,4 @@
-"""What is read, and where: the places that every reading looks at."""
+"""What is read: a machine's or a container's environment and files."""
 
 from __future__ import annotations
 
@@ -11,13 +11,6 @@ from . import library
 from .library import ConfigError
 
 __all__ = ["ConfigError", "Sources", "System"]
-
-CONFIG_PATH = "/etc/gpufence/gpufence.conf"
-OVERRIDE_PATH = "/overrideEnv"
-VGPU_CONFIG_PATH = "/etc/vgpu-manager/config/vgpu.config"
-VCUDA_PATH = "/etc/vcuda/config.yaml"
-ALNAIR_FOLDER = "/var/lib/alnair/workspace"
-SHARED_FOLDER = "/run/tensor-fusion/shm"
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ class HostExtra {
  private:
   static constexpr uint32_t kFirst = 4;   // all are due until then: fewer may be chance
   static constexpr uint32_t kKnown = 16;  // so many tell enough
-  static constexpr uint64_t kParts = 8;  // of what is known, one is what the next one tells
+  static constexpr uint64_t kParts = 8;   // of what is known, one is what the next one tells
   static constexpr uint64_t kSpans = 256;
   static constexpr uint64_t kMostLeft = 2'000;
 

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from findsyms import elf, vet
+from gpufence import locate
 from gpufence.config import library, limits, options, sizes, sources
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
@@ -125,6 +127,20 @@ def test_a_name_beyond_one_line_stays_one_line() -> None:
         limits.read(system)
 
     assert str(refused.value).isprintable()
+
+
+def test_the_library_for_tools_exports_nothing_that_could_stand_before_the_driver() -> None:
+    exported = elf.read_library(locate.limits(), vet.vet(locate.limits())).symbols
+
+    assert [symbol.name for symbol in exported] == ["gpufence_limits"]
+
+
+def test_an_answer_larger_than_the_room_is_asked_for_again() -> None:
+    names = [f"GPUFENCE_MEMORY_LIMIT_{i}=1{' ' * 40}g" for i in range(512)]  # more than 64 KiB
+
+    claims = limits.read(sources.System("/nowhere", tuple(names))).claims
+
+    assert [claim.source for claim in claims] == names
 
 
 def test_parts_of_a_device_round_down_and_saturate() -> None:

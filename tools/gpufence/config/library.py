@@ -96,7 +96,7 @@ def _ask(*texts: bytes, ended: bool = True) -> Any:  # noqa: ANN401 - whatever J
         answer = ctypes.create_string_buffer(size)
     if not size:
         raise MemoryError
-    return json.loads(answer.raw[:size])
+    return json.loads(ctypes.string_at(answer, size))
 
 
 @functools.cache
@@ -107,7 +107,8 @@ def _function() -> Callable[..., int]:
 
     path = locate.limits()
     try:
-        function = ctypes.CDLL(str(path)).gpufence_limits
+        # Not CDLL: the library takes one thread at a time, and PyDLL keeps the interpreter's lock.
+        function = ctypes.PyDLL(str(path)).gpufence_limits
     except (OSError, AttributeError) as error:
         raise ToolError(
             what=f"{path} cannot be used", why=str(error), fix="Install gpufence again"

@@ -9,8 +9,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from gpufence import cli, locate
 from gpufence.commands import run
-from gpufence.config import nothing_set
+from gpufence.config import library, nothing_set
 from gpufence.config.option_table import rows
 from gpufence.errors import ToolError
 
@@ -432,3 +433,31 @@ def test_a_file_is_enough_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nothing_set.os.path, "lexists", lambda path: path == "/overrideEnv")
 
     assert not nothing_set.nothing_is_set(["PATH"])
+
+
+@pytest.mark.parametrize("found", [(), ("empty.so",)])
+def test_without_the_library_that_reads_limits_one_line_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: tuple[str, ...]
+) -> None:
+    for name in found:
+        (tmp_path / name).touch()
+    library._function.cache_clear()
+    monkeypatch.setattr(locate, "_LIMITS", tuple(tmp_path / name for name in (*found, "none")))
+
+    with pytest.raises(ToolError, match=r"not found|cannot be used") as refused:
+        library.parse("size", "1g")
+
+    assert "\n" not in str(refused.value)
+    library._function.cache_clear()
+
+
+@pytest.mark.parametrize(("words", "status"), [(["config"], 1), (["run", "--memory=1g", "x"], 125)])
+def test_a_command_without_that_library_fails_with_its_own_status(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], status: int
+) -> None:
+    library._function.cache_clear()
+    monkeypatch.setattr(locate, "_LIMITS", (tmp_path / "none",))
+
+    assert cli.main(words) == status
+
+    library._function.cache_clear()

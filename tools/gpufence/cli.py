@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         status = _run(arguments)
     except ToolError as error:
         streams.say(error.line)
-        status = int(error.status)
+        status = int(failed if error.status is ExitCode.ERROR else error.status)
     except BrokenPipeError:
         # The reader went away (`gpufence doctor | head -1`), and wants no more.
         streams.drop_output()

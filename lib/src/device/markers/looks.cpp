@@ -179,9 +179,7 @@ void CollectStream(Markers* markers, MarkedStream* stream, StreamLook* look) {
   TellRunning(*markers, stream,
               {next.launches, next.inner_ns, stream->LeadNs(), 0, host_ns, next.meets},
               look->now_ns - kClockDoubtNs, *look);
-  const bool is_sampled = SampledNs(*markers, *stream, next.launches, look->now_ns) != UINT64_MAX;
-  if (!next.meets && !is_sampled &&
-      ran_ns > 2 * next.launches * stream->ns_per_launch + kMuchLongerNs) {
+  if (!next.meets && ran_ns > 2 * next.launches * stream->ns_per_launch + kMuchLongerNs) {
     // Far longer than before: what is queued behind it may be as long.
     stream->ns_per_launch = ran_ns / std::max(next.launches, 1u);
     stream->Space(1);

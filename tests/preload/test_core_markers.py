@@ -1,7 +1,8 @@
 """The parts of markers alone, each case a promise.
 
-tests/programs/marker_cases.cpp and marker_places.cpp, over a driver of a few lines, and
-marker_samples.cpp, marker_gaps.cpp, marker_waits.cpp.
+tests/programs/marker_cases.cpp, marker_places.cpp and marker_forecast.cpp, over a driver of a few
+lines; and marker_samples.cpp, marker_gaps.cpp, marker_waits.cpp, marker_spans.cpp and
+marker_clock.cpp, which are arithmetic alone.
 """
 
 from __future__ import annotations
@@ -54,12 +55,18 @@ SAMPLES = [
 ]
 GAPS = ["pauses", "probes", "idle", "due", "means", "caught_up"]
 WAITS = ["first", "spaced", "late_for_a_while", "changed", "never_for_long"]
+SPANS = ["told", "short", "surprised", "teaches", "usual"]
+CLOCK = ["prompt", "queued", "narrowed", "forgotten", "drifts"]
+FORECAST = ["runs", "shortest", "expected", "left", "ends"]
 PROGRAMS = {
     "marker_cases": CASES,
     "marker_places": PLACES,
     "marker_samples": SAMPLES,
     "marker_gaps": GAPS,
     "marker_waits": WAITS,
+    "marker_spans": SPANS,
+    "marker_clock": CLOCK,
+    "marker_forecast": FORECAST,
 }
 
 

@@ -9,8 +9,6 @@ namespace {
 
 // ---- pauses ----
 
-// Beyond what markers saw, and this, the host was late rather than the GPU busy.
-constexpr uint64_t kSurpriseNs = 20'000;
 // At least such a part of an interval is charged.
 constexpr uint64_t kLeastBusyPart = 32;
 constexpr uint32_t kMeanLaunches = 256;
@@ -28,6 +26,16 @@ constexpr uint32_t kSeldom = 4;
 // a host can launch, to which each marker is much.
 constexpr uint64_t kLeastProbedLaunchNs = 5'000;
 constexpr uint64_t kMostProbedLaunchNs = 80'000;
+
+// ---- runs that are waited for, or settled ----
+
+// Beyond what markers saw, and this, the host was late rather than the GPU busy.
+constexpr uint64_t kSurpriseNs = 20'000;
+constexpr uint32_t kMarkedAfterSurprise = 4;
+// By so much the time from a run's begin to the next one's may be off the mean of the last eight or
+// so; most of that is how long it takes to wake up who waited.
+constexpr uint64_t kMostOffNs = 40'000;
+constexpr uint64_t kMeanRuns = 8;
 
 // ---- samples ----
 
@@ -122,8 +130,42 @@ void LearnMean(MarkedStream* stream, uint32_t launches, uint64_t ran_ns, uint64_
   stream->mean_ns = std::max((stream->mean_ns * kept + busy_ns) / stream->mean_of, uint64_t{1});
 }
 
+// ---- runs that are waited for, or settled ----
+
 uint64_t MostSpanNs(const WaitedRuns& runs, uint64_t launches) {
   return launches * runs.longest_ns + kSurpriseNs + 2 * runs.extra.ns();
+}
+
+uint64_t BusyByHostNs(const GpuPauses& pauses, WaitedRuns* runs, uint32_t launches,
+                      uint64_t inner_ns, uint64_t* span_ns) {
+  const uint64_t most_ns = MostSpanNs(*runs, launches);
+  if (*span_ns > most_ns) {
+    *span_ns = most_ns;
+    runs->marked_due = kMarkedAfterSurprise;
+  }
+  const uint64_t between_ns = uint64_t{launches - 1} * pauses.launch_gap_ns;
+  const uint64_t extra_ns =
+      runs->extra.ns() + runs->short_ns + between_ns + std::min(inner_ns, *span_ns / 2);
+  runs->short_ns = std::min(extra_ns - std::min(extra_ns, *span_ns), kMostExtraNs);
+  return *span_ns - std::min(*span_ns, extra_ns);
+}
+
+uint64_t ExtraOf(const GpuPauses& pauses, const WaitedRuns& runs, const MarkedRun& run) {
+  // Both spans begin before the launch, whose time is in neither.
+  uint64_t span_ns = run.span_ns + pauses.around_run_ns;
+  const uint64_t known_ns = run.ran_ns + pauses.end_marker_ns;
+  const uint64_t marked_ns = run.lead_ns + pauses.around_run_ns + pauses.end_marker_ns;
+  if (runs.extra.ns() != 0) {
+    span_ns = std::min(span_ns, MostSpanNs(runs, run.launches) + marked_ns);
+  }
+  return span_ns - std::min(span_ns, known_ns);
+}
+
+bool IsUsual(SettledRuns* runs, uint64_t span_ns) {
+  const uint64_t mean_ns = runs->run_span_ns != 0 ? runs->run_span_ns : span_ns;
+  const uint64_t learnt_ns = std::min(span_ns, 2 * mean_ns);  // a launch of the next may be held
+  runs->run_span_ns = ((kMeanRuns - 1) * mean_ns + learnt_ns) / kMeanRuns;
+  return span_ns < mean_ns + kMostOffNs && mean_ns < span_ns + kMostOffNs;
 }
 
 // ---- samples ----

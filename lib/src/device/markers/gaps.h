@@ -54,9 +54,36 @@ void LearnMean(MarkedStream* stream, uint32_t launches, uint64_t ran_ns, uint64_
 // with the marker before.
 uint64_t CaughtUpNs(const MarkedStream& stream, uint64_t host_ns, uint64_t recorded_ns);
 
+// ---- runs that are waited for, or settled ----
+
+// What lies around the kernels: 5.2 to 5.5 us on an H200, 60 where the wait gives the processor
+// away. With more the host's clock says too little about the kernels.
+inline constexpr uint64_t kMostExtraNs = 100'000;
+
 // So long the host sees a run of so many launches that is waited for, unless it is late. Waits that
 // sleep vary as much as they take.
 uint64_t MostSpanNs(const WaitedRuns& runs, uint64_t launches);
+
+// What the host saw of so many launches, less what is no kernel, where pauses of `inner_ns` are
+// within them. What took far longer than any that a marker saw is charged as the longest of them,
+// and becomes so long.
+uint64_t BusyByHostNs(const GpuPauses& pauses, WaitedRuns* runs, uint32_t launches,
+                      uint64_t inner_ns, uint64_t* span_ns);
+
+// A run that had a marker before its first launch and one behind its last.
+struct MarkedRun {
+  uint64_t launches;
+  uint64_t span_ns;  // from the first marker's recording until the wait was over
+  uint64_t ran_ns;   // from marker to marker, by the GPU's clock
+  uint64_t lead_ns;  // until the first launch was with the GPU
+};
+
+// What the host's clock added to it. A late host teaches as much of it as it would have cost.
+uint64_t ExtraOf(const GpuPauses& pauses, const WaitedRuns& runs, const MarkedRun& run);
+
+// Whether the host saw a run that the next one settles take about as long as the others; learns
+// from it.
+bool IsUsual(SettledRuns* runs, uint64_t span_ns);
 
 // ---- samples of one launch ----
 //

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "device/capture_mode.h"
+#include "device/markers/gaps.h"
 #include "device/markers/looks.h"
 #include "device/markers/marking.h"
 #include "real.h"
@@ -13,19 +14,7 @@ namespace {
 // ---- runs that the next one settles ----
 
 constexpr uint32_t kUnreadEach = 7;  // for each that is read, in the mean
-// By so much the time from a run's begin to the next one's may be off the mean of the last eight or
-// so; most of that is how long it takes to wake up who waited.
-constexpr uint64_t kMostOffNs = 40'000;
-constexpr uint64_t kMeanRuns = 8;
-constexpr size_t kMostSettled = 4;  // intervals; further ones join the last
-
-// Whether the host saw it take about as long as the others; learns from it.
-bool IsUsual(SettledRuns* runs, uint64_t span_ns) {
-  const uint64_t mean_ns = runs->run_span_ns != 0 ? runs->run_span_ns : span_ns;
-  const uint64_t learnt_ns = std::min(span_ns, 2 * mean_ns);  // a launch of the next may be held
-  runs->run_span_ns = ((kMeanRuns - 1) * mean_ns + learnt_ns) / kMeanRuns;
-  return span_ns < mean_ns + kMostOffNs && mean_ns < span_ns + kMostOffNs;
-}
+constexpr size_t kMostSettled = 4;   // intervals; further ones join the last
 
 // Whether all of the run is between its begin by the host's clock and the one marker that is left,
 // and nothing of it was told.

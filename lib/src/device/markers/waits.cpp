@@ -10,29 +10,7 @@
 namespace gpufence {
 namespace {
 
-// What lies around the kernels: 5.2 to 5.5 us on an H200, 60 where the wait gives the processor
-// away. With more the host's clock says too little about the kernels.
-constexpr uint64_t kMostExtraNs = 100'000;
 constexpr uint64_t kForgetParts = 1'024;  // of the longest launch, with each marked run
-constexpr uint32_t kMarkedAfterSurprise = 4;
-
-// What the host saw of so many launches, less what is no kernel. What took far longer than any that
-// a marker saw is charged as the longest of them.
-uint64_t BusyByHostNs(const GpuPauses& pauses, MarkedStream* stream, uint32_t launches,
-                      uint64_t* span_ns) {
-  WaitedRuns* runs = &stream->waited;
-  const uint64_t most_ns = MostSpanNs(*runs, launches);
-  if (*span_ns > most_ns) {
-    *span_ns = most_ns;
-    runs->marked_due = kMarkedAfterSurprise;
-  }
-  const uint64_t inner_ns = stream->inner_ns.exchange(0, std::memory_order_relaxed);
-  const uint64_t between_ns = uint64_t{launches - 1} * pauses.launch_gap_ns;
-  const uint64_t extra_ns =
-      runs->extra.ns() + runs->short_ns + between_ns + std::min(inner_ns, *span_ns / 2);
-  runs->short_ns = std::min(extra_ns - std::min(extra_ns, *span_ns), kMostExtraNs);
-  return *span_ns - std::min(*span_ns, extra_ns);
-}
 
 // False when the run is not what it was before the wait.
 bool TakeByHost(Markers* markers, MarkedStream* stream, uint32_t launches, uint64_t now_ns,
@@ -48,8 +26,9 @@ bool TakeByHost(Markers* markers, MarkedStream* stream, uint32_t launches, uint6
   WaitedRuns* runs = &stream->waited;
   const uint64_t called_ns = std::min(runs->host_begin_ns + stream->LeadNs(), now_ns);
   uint64_t span_ns = now_ns - called_ns;
-  const GpuPauses& pauses = markers->PausesOf(stream->ordinal);
-  const uint64_t busy_ns = BusyByHostNs(pauses, stream, launches, &span_ns);
+  const uint64_t inner_ns = stream->inner_ns.exchange(0, std::memory_order_relaxed);
+  const uint64_t busy_ns =
+      BusyByHostNs(markers->PausesOf(stream->ordinal), runs, launches, inner_ns, &span_ns);
   runs->extra.CountTold(span_ns);
   runs->launches = launches;
   stream->is_timed = false;
@@ -79,16 +58,11 @@ void LearnExtra(const Markers& markers, MarkedStream* stream, uint64_t launches,
   runs->longest_ns -= runs->longest_ns / kForgetParts;
   if (runs->marked_due > 0) --runs->marked_due;
   if (!runs->extra.IsDue()) return;
-  const GpuPauses& pauses = markers.PausesOf(stream->ordinal);
-  // Both spans begin before the launch, whose time is in neither.
-  uint64_t span_ns = now_ns - runs->marked_ns + pauses.around_run_ns;
-  const uint64_t known_ns = stream->ran_ns + pauses.end_marker_ns;
-  const uint64_t marked_ns = stream->LeadNs() + pauses.around_run_ns + pauses.end_marker_ns;
-  if (runs->extra.ns() != 0) {
-    span_ns = std::min(span_ns, MostSpanNs(*runs, launches) + marked_ns);
-  }
-  runs->extra.Learn(span_ns - std::min(span_ns, known_ns),
-                    markers.waited_spacing_ns.load(std::memory_order_relaxed), stream->Random());
+  const uint64_t extra_ns =
+      ExtraOf(markers.PausesOf(stream->ordinal), *runs,
+              {launches, now_ns - runs->marked_ns, stream->ran_ns, stream->LeadNs()});
+  runs->extra.Learn(extra_ns, markers.waited_spacing_ns.load(std::memory_order_relaxed),
+                    stream->Random());
 }
 
 // The markers of short runs are reached once these were waited for: taken here, the next run need

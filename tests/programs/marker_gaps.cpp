@@ -113,17 +113,15 @@ void Idle() {
 
 // Probes cost markers: only where the host may be slower, and fewer where they find nothing.
 void Due() {
-  for (const uint64_t launch_ns : {5 * kUs, 79 * kUs}) {
+  for (const uint64_t launch_ns : {kUs, 79 * kUs}) {
     Begin(launch_ns);
     CHECK(!IsProbed(stream));
     stream.gaps.may_idle = true;
     CHECK(IsProbed(stream));
   }
-  for (const uint64_t launch_ns : {5 * kUs - 1, 80 * kUs}) {
-    Begin(launch_ns);
-    stream.gaps.may_idle = true;
-    CHECK(!IsProbed(stream));
-  }
+  Begin(80 * kUs);
+  stream.gaps.may_idle = true;
+  CHECK(!IsProbed(stream));
   Begin();
   const auto count = [] {
     int due = 0;

@@ -22,9 +22,7 @@ constexpr uint32_t kProbes = 64;
 constexpr uint32_t kSeldom = 4;
 
 // Launches further apart than those of an eager program on a slow host are not probed: it would
-// find their pauses, and cost them more markers than they have. Nor are those that come as fast as
-// a host can launch, to which each marker is much.
-constexpr uint64_t kLeastProbedLaunchNs = 5'000;
+// find their pauses, and cost them more markers than they have.
 constexpr uint64_t kMostProbedLaunchNs = 80'000;
 
 // ---- runs that are waited for, or settled ----
@@ -39,9 +37,6 @@ constexpr uint64_t kMeanRuns = 8;
 
 // ---- samples ----
 
-// Kernels that come as fast as a host can launch, or so seldom, need no samples.
-constexpr uint64_t kLeastApartNs = 5'000;
-constexpr uint64_t kMostApartNs = 200'000;
 // For others to come between, the GPU changes hands twice: that takes 280 us and more (H200).
 constexpr uint64_t kUndisturbedNs = 250'000;
 // Where all three were queued, it does so only at the end of a slice, for another one.
@@ -66,8 +61,7 @@ uint64_t WithoutSlicesNs(uint64_t ran_ns) {
 // ---- pauses ----
 
 bool IsProbed(const MarkedStream& stream) {
-  return stream.gaps.may_idle && stream.ns_per_launch >= kLeastProbedLaunchNs &&
-         stream.ns_per_launch < kMostProbedLaunchNs;
+  return stream.gaps.may_idle && stream.ns_per_launch < kMostProbedLaunchNs;
 }
 
 bool IsProbeDue(MarkedStream* stream) {
@@ -176,7 +170,6 @@ bool IsSampleDue(const Markers& markers, MarkedStream* stream, uint32_t launches
   LaunchSamples* samples = &stream->samples;
   const uint64_t apart_ns = host_ns / std::max(launches, 1u);
   samples->apart_ns = samples->apart_ns == 0 ? apart_ns : (7 * samples->apart_ns + apart_ns) / 8;
-  if (samples->apart_ns < kLeastApartNs || samples->apart_ns > kMostApartNs) return false;
   return samples->count < kMostSamples / 2 || ++samples->unsampled % kKnownEvery == 0;
 }
 

@@ -1,15 +1,19 @@
 // link: cuda
 // flags: -Wl,-z,lazy
-// A program without standard streams, as daemons are: what the first driver call opens must not get
-// their numbers, since prints still go there. Prints which of 0 to 2 lead to a region.
+// A program without standard streams, as daemons are: what the library opens must not get their
+// numbers, since prints still go there. The driver has opened its files before, past the library, or
+// they would take these numbers. Prints which of 0 to 2 lead to a region.
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "raw_symbol.h"
 #include "sim_program.h"
 
 int main() {
+  void* init = bench::RawSymbol("libcuda.so", "cuInit");
+  if (init == nullptr || reinterpret_cast<decltype(&cuInit)>(init)(0) != CUDA_SUCCESS) return 1;
   constexpr int kElsewhere = 40;
   if (dup2(STDOUT_FILENO, kElsewhere) < 0) return 1;
   for (int stream = 0; stream <= STDERR_FILENO; ++stream) close(stream);

@@ -65,6 +65,7 @@ class Fenced:
     library: Path
     config: dict[str, Any]
     process: subprocess.Popen[bytes] | None = field(default=None)
+    said_before: int = 0
 
     def start_agent(self) -> None:
         """Start it and wait for nothing."""
@@ -72,8 +73,10 @@ class Fenced:
         TURNS.chmod(0o1777)
         path = self.cluster.folder / "node.json"
         path.write_text(json.dumps(self.config))
+        log_file = self.cluster.log("agent")
+        self.said_before = log_file.stat().st_size if log_file.exists() else 0
         words = [sys.executable, "-m", "gpufence", "node", "serve", f"--config={path}"]
-        with self.cluster.log("agent").open("ab") as log:
+        with log_file.open("ab") as log:
             self.process = subprocess.Popen(
                 [*words, f"--lib={self.library}"],
                 stdin=subprocess.DEVNULL,
@@ -93,9 +96,16 @@ class Fenced:
         return int(self.cluster.node()["status"]["allocatable"].get(resource, 0))
 
     def await_offer(self, resources: Mapping[str, int], seconds: float = 60) -> None:
-        """Until pods that ask for so much can be scheduled."""
+        """Until pods that ask for so much can be scheduled.
+
+        The node's object may still tell what an agent before this one had registered.
+        """
+        log = self.cluster.log("agent")
         self.cluster.wait(
-            lambda: all(self.offered(name) >= count for name, count in resources.items()),
+            lambda: (
+                b"registered" in log.read_bytes()[self.said_before :]
+                and all(self.offered(name) >= count for name, count in resources.items())
+            ),
             f"an offer of {', '.join(resources)}",
             seconds,
         )
@@ -120,7 +130,12 @@ class Fenced:
         for path in sorted(folder.glob("*.log")):
             for line in path.read_text(errors="replace").splitlines():
                 moment, _, rest = line.partition(" ")
-                # Nine digits of a second are more than Python reads.
-                at = datetime.fromisoformat(moment[:26] + "+00:00")
-                lines.append(Said(at, rest.split(" ", 2)[-1]))
+                lines.append(Said(moment_of(moment), rest.split(" ", 2)[-1]))
         return lines
+
+
+def moment_of(text: str) -> datetime:
+    """A moment of a container's log: as many digits of a second as there are to say, up to nine."""
+    whole, _, digits = text.rstrip("Z").partition(".")
+    at = datetime.fromisoformat(f"{whole}+00:00")
+    return at.replace(microsecond=int(digits[:6].ljust(6, "0")))

@@ -6,6 +6,7 @@ import json
 import random
 import shutil
 import signal
+import sys
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -185,6 +186,7 @@ def storm(found: Found) -> None:
     rows = {
         "pods that ran to their end": made.done,
         **{f"pods that never began ({why}), made anew": n for why, n in made.refused.items()},
+        **{f"pods that a kubelet ended ({why}), made anew": n for why, n in made.ended.items()},
         "most pods at once": made.most,
         "agent killed (-9)": made.kills["agent"],
         "kubelet killed (-9), its sockets made anew": made.kills["kubelet"],
@@ -223,6 +225,7 @@ class Storm:
         self.kills = {"agent": 0, "kubelet": 0}
         self.done = self.programs = self.most = self.made = 0
         self.refused: Counter[str] = Counter()
+        self.ended: Counter[str] = Counter()
         self.seconds: list[float] = []
         self._created: dict[str, float] = {}
         self._told: set[str] = set()
@@ -336,10 +339,14 @@ class Storm:
             return
         if not facts:  # no program ran: whoever made the pod makes another
             self.refused[_why(seen)] += 1
+        elif why := seen["status"].get("reason"):  # a new kubelet may end what it finds running
+            self.ended[why] += 1
         elif phase != "Succeeded":
             self.model.lost.add(f"{name} ended as {seen['status']}")
         elif name not in self.model.without_gpu:
             self.done += 1
+        if phase != "Succeeded":
+            print(f"{name}: {facts} {seen['status']}", file=sys.stderr, flush=True)
         self.fenced.delete(name)
         del self._created[name]
 

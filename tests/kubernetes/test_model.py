@@ -13,6 +13,7 @@ from gpufence.node.book import Grant
 from gpufence.node.gpus import Gpu
 
 from . import image
+from .fenced import moment_of
 from .model import MIB, Asked, Model, percentile
 
 REPO = Path(__file__).resolve().parents[2]
@@ -85,6 +86,16 @@ def test_who_has_no_gpu_needs_no_grant(model: Model) -> None:
     model.look([], {"one"})
 
     assert (complaints(model), model.without_gpu) == ([0, 0, 0], {"one"})
+
+
+@pytest.mark.parametrize(
+    ("text", "micros"),
+    [("19Z", 0), ("19.5Z", 500000), ("19.78791Z", 787910), ("19.123456789Z", 123456)],
+)
+def test_a_moment_has_any_number_of_digits(text: str, micros: int) -> None:
+    at = moment_of(f"2026-11-23T23:28:{text}")
+
+    assert (at.second, at.microsecond) == (19, micros)
 
 
 @pytest.mark.parametrize(("percent", "expected"), [(50, 2), (75, 3), (99, 4), (1, 1)])

@@ -201,7 +201,11 @@ def test_a_variable_stands_for_a_flag_and_the_flag_wins(folder: Path) -> None:
         (("set",), 2, "required: NAME"),
         (("set", NAME, "--bogus"), 2, "unrecognized arguments"),
         (("set", NAME, "--memory", "10GBB"), 4, "unknown unit"),
-        (("set", NAME, "--memory", "-1g"), 2, "expected one argument"),
+        # Python 3.14 takes the word for a number, and before it for an option.
+        (
+            ("set", NAME, "--memory", "-1g"),
+            *((4, "is negative") if sys.version_info >= (3, 14) else (2, "expected one argument")),
+        ),
         (("set", NAME, "--memory=-1g"), 4, "negative"),
         (("set", NAME, "--memory", ""), 4, "Write"),
         (("set", NAME, "--cores", "101"), 4, "above 100"),

@@ -29,6 +29,7 @@ PROGRAMS: Mapping[str, tuple[str | float, ...]] = {
     "pieces ahead": (55, 5, 20, "long", 11, 1_000, "ahead", 4),
     "generate": (250, 3.2, 14),
     "decoder": (1, 1_980, 10, "graph"),
+    "copied pieces": (1, 100, 10, "copies"),
     "foreground": (10, 153, 10, "graph", "rate", 131),
     "saturate 0.5": (1, 500, 3, "ahead", 120),
     "saturate 5": (1, 5_000, 3, "ahead", 12),

@@ -54,6 +54,20 @@ def test_generation_that_waits_for_the_host_keeps_its_rate(
     assert beside["busy"] <= 50 + 2 * POINTS
 
 
+@pytest.mark.parametrize("length", ["saturate 0.5", "saturate 5"])
+def test_pieces_whose_results_are_copied_are_not_charged_for_the_neighbours_time(
+    sim: Sim, tmp_path: Path, length: str
+) -> None:
+    """Behind a copy an event is reached at once, the kernel only after the neighbour's slice."""
+    tenants = [Tenant("copied pieces", 40), Tenant(length, 60)]
+
+    bare, _ = meet(sim, tmp_path, tenants, preload=False)
+    pieces, beside = meet(sim, tmp_path, tenants)
+
+    assert pieces["rate"] >= ENOUGH * bare["rate"]
+    assert beside["busy"] == pytest.approx(60, abs=POINTS)
+
+
 def test_two_decoders_alternate_as_without_a_limit(sim: Sim, tmp_path: Path) -> None:
     tenants = [Tenant("decoder", 50)] * 2
 

@@ -1,8 +1,8 @@
 // link: cuda
 // flags: -Wl,-z,lazy
 // A program without standard streams, as daemons are: what the library opens must not get their
-// numbers, since prints still go there. The driver has opened its files before, past the library, or
-// they would take these numbers. Prints which of 0 to 2 lead to a region.
+// numbers, since prints still go there. The driver has opened its files before, past the library,
+// or they would take these numbers. Prints which of 0 to 2 lead to a region.
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>

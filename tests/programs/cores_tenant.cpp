@@ -3,12 +3,12 @@
 // link: cuda
 //
 //   cores_tenant MS KERNELS KERNEL_US LAUNCH_US [ahead N] [graph] [rate R] [spread]
-//                [long EACH US] [burst WORK_MS PAUSE_MS] [delay MS] [seed S]
+//                [long EACH US] [burst WORK_MS PAUSE_MS] [copies] [delay MS] [seed S]
 //
 // A request is KERNELS kernels of KERNEL_US, launched LAUNCH_US apart, or as one graph, and a wait
 // for the last one; or (ahead) for the one N requests before. It follows the one before at once, or
 // comes R times a second, at random (rate). Lengths vary from 0.1 to 2 times that (spread); each
-// EACH-th kernel of a request takes US (long).
+// EACH-th kernel of a request takes US (long). Its result is copied to the host (copies).
 //
 // Prints {"rate": requests a second, "p50_ms", "p99_ms": of a request from when it came, "busy":
 // percent of the GPU's time that its kernels take, "seconds": [...], of each second}.
@@ -26,12 +26,15 @@ using namespace timing;
 
 namespace {
 
+constexpr size_t kResultBytes = 64 << 10;
+
 struct Options {
   double ms, kernel_us, launch_us;
   unsigned kernels;
   unsigned ahead = 0;
   bool graph = false;
   bool spread = false;
+  bool copies = false;
   unsigned long_each = 0;
   double long_us = 0;
   double rate = 0;
@@ -77,6 +80,8 @@ bool Read(int argc, char** argv, Options* to) {
       to->graph = true;
     } else if (is("spread", 0)) {
       to->spread = true;
+    } else if (is("copies", 0)) {
+      to->copies = true;
     } else if (is("ahead", 1)) {
       to->ahead = static_cast<unsigned>(atoi(argv[++i]));
     } else if (is("rate", 1)) {
@@ -110,6 +115,10 @@ class Tenant {
       request_ns_ += lengths_ns_.back();
     }
     if (options.graph) Capture();
+    if (options.copies) {
+      MUST(cuMemAlloc_v2(&result_, kResultBytes));
+      MUST(cuMemHostAlloc(&copied_, kResultBytes, 0));
+    }
     for (unsigned i = 0; i <= options.ahead; ++i)
       ends_.push_back(NewEvent(CU_EVENT_DISABLE_TIMING));
   }
@@ -128,6 +137,7 @@ class Tenant {
       }
       const double came_us = options_.rate != 0 ? due_us : NowUs();
       Launch();
+      if (options_.copies) MUST(cuMemcpyDtoHAsync_v2(copied_, result_, kResultBytes, stream_));
       Wait();
       const double now_us = NowUs();
       ends_us_.push_back(now_us);
@@ -210,6 +220,8 @@ class Tenant {
   Work work_;
   std::vector<unsigned long long> lengths_ns_;
   unsigned long long request_ns_ = 0;
+  CUdeviceptr result_ = 0;
+  void* copied_ = nullptr;
   std::vector<CUevent> ends_;
   std::vector<double> latencies_us_, ends_us_;
   unsigned long long of_burst_ = 0;

@@ -2,12 +2,14 @@
 // link: cuda
 //
 //   time_slices deep KERNEL_US MS
-//   time_slices waits KERNEL_US MS [COUNT PAUSE_US]
+//   time_slices waits KERNEL_US MS [COUNT PAUSE_US [copied | filled]]
 //
-// For MS, deep keeps a queue full and prints {"on_us", "away_us": how long it had the GPU
-// and then did not, the medians; "percent": of the time that it had it}. waits records an event,
-// launches COUNT kernels, records another one and waits for it, then pauses; it prints {"host_us":
-// from the first record to the end of the wait, "events_us": between the events, the means}.
+// For MS, deep keeps a queue full and prints {"on_us", "away_us": how long it had the GPU and then
+// did not, the medians; "percent": of the time that it had it}. waits records an event, launches
+// COUNT kernels, records another one and waits for it, then pauses. In front of the first event it
+// copied something to the host (copied), or did that and filled something (filled). It prints
+// {"host_us": from the first record to the end of the wait, "events_us": between the events, the
+// means}.
 #include <sys/prctl.h>
 #include <time.h>
 
@@ -96,6 +98,8 @@ struct Waits {
   unsigned long long kernel_ns;
   int count;
   unsigned pause_us;
+  bool copies = false;
+  bool fills = false;
   double host_us = 0;
   double events_us = 0;
   int rounds = 0;
@@ -104,9 +108,15 @@ struct Waits {
     CUstream stream = NewStream();
     CUevent start = NewEvent();
     CUevent end = NewEvent();
+    CUdeviceptr result = 0;
+    unsigned copied = 0;
+    MUST(cuMemAlloc_v2(&result, sizeof copied));
     const double begin_us = NowUs() + kWarmUpUs;
     while (NowUs() < end_us) {
       Pause();
+      if (copies) MUST(cuMemcpyDtoHAsync_v2(&copied, result, sizeof copied, stream));
+      if (copies) MUST(cuStreamSynchronize(stream));
+      if (fills) MUST(cuMemsetD32Async(result, 0, 1, stream));
       const double before_us = NowUs();
       MUST(cuEventRecord(start, stream));
       for (int i = 0; i < count; ++i) MUST(gpu.Spin(stream, kernel_ns));
@@ -151,6 +161,8 @@ int main(int argc, char** argv) {
   Waits waits{static_cast<unsigned long long>(kernel_us * kUs), 1, 0};
   if (argc > 4) waits.count = atoi(argv[4]);
   if (argc > 5) waits.pause_us = static_cast<unsigned>(atoi(argv[5]));
+  waits.fills = argc > 6 && strcmp(argv[6], "filled") == 0;
+  waits.copies = argc > 6;
   waits.RunUntil(gpu, end_us);
   waits.Say();
   return 0;

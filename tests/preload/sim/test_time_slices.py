@@ -80,6 +80,18 @@ def test_who_waits_beside_a_deep_queue_waits_for_what_is_left_of_a_slice(
     assert pause_us != 0 or deep["on_us"] == within(2_091)
 
 
+@pytest.mark.parametrize(
+    ("before", "least_us", "most_us"), [("copied", 1_500, 2_500), ("filled", 57, 66)]
+)
+def test_an_event_behind_a_copy_to_the_host_needs_no_slice(
+    sim: Sim, tmp_path: Path, before: str, least_us: float, most_us: float
+) -> None:
+    """From it to one behind a kernel of 57 us: 1,920 us there, and 61 with a fill between."""
+    facts, _ = run(sim, tmp_path, ("waits", 57, MS, 1, 400, before), DEEP)
+
+    assert least_us <= facts["events_us"] <= most_us
+
+
 @pytest.mark.parametrize(("kernel_us", "host_us"), [(10, 23), (1_300, 1_322)])
 def test_a_process_alone_waits_for_its_kernel_only(
     sim: Sim, tmp_path: Path, kernel_us: int, host_us: float

@@ -246,6 +246,8 @@ Work* Perform(TimelineLock& lock, const Operation& operation, const Behind& behi
   static_cast<OperationWork*>(work)->operation = operation;
   work->priority = static_cast<int8_t>(behind.priority);
   if (work->engine == Engine::kCompute) SetPauses(work, operation, behind.pause);
+  // It is the copy engine that reaches it, whoever has the SMs (H200).
+  if (work->engine == Engine::kRecord && behind.on_copies) work->engine = Engine::kNone;
   Scheduler::After(work, behind.work);
   if (operation.type == CU_GRAPH_NODE_TYPE_WAIT_EVENT) event::Await(lock, work, operation.event);
   lock.Submit(work);

@@ -77,6 +77,7 @@ struct Behind {
   Work* work;
   int priority;  // the stream's
   Pause pause = Pause::kLaunch;
+  bool on_copies = false;  // a copy between host and device was the last that took time there
 };
 
 // Submits the operation behind others and returns its last piece of work,

@@ -258,9 +258,13 @@ CUresult Issue(TimelineLock& lock, CUstream handle, bool per_thread, const Opera
   if (result != CUDA_SUCCESS) return result;
 
   Work* before = EndOf(lock, *stream);
-  Work* work = Perform(lock, operation, {before, stream->priority}, &result);
+  const Behind behind = {before, stream->priority, Pause::kLaunch, stream->on_copies};
+  Work* work = Perform(lock, operation, behind, &result);
   ReleaseWork(before);
   if (work == nullptr) return result;
+  if (work->engine != Engine::kNone && work->engine != Engine::kRecord) {
+    stream->on_copies = work->engine == Engine::kCopyIn || work->engine == Engine::kCopyOut;
+  }
   Append(*stream, work);
   if (done != nullptr) {
     *done = work;

@@ -65,6 +65,7 @@ struct Stream {
   pthread_t thread;  // is_per_thread: whose
   StreamQueue queue;
   Work* tail;                   // the last work put into it, or null
+  bool on_copies;               // the last that takes time was a copy between host and device
   capture::Capture* capture;    // what it is being captured into, or null
   Vec<uint64_t> capture_front;  // nodes that the next captured operation depends on
 };

@@ -36,11 +36,13 @@ struct MarkedContext {
   uint16_t base;      // the marker whose GPU time is base_ns
   int64_t base_ns;
   GpuClock clock;
-  uint64_t prompted_ns;  // when a marker was last recorded that is reached at once
+  uint64_t prompted_ns;          // when a marker was last recorded that is reached at once
+  std::atomic<uint64_t> filled;  // device memory for fills (marking.cpp); 0: none yet, 1: never
 
   // Its events are gone with it, and what they told.
   void ForgetEvents() {
     ++life;
+    filled.store(0, std::memory_order_relaxed);
     base = 0;
     base_ns = 0;
     clock = {};

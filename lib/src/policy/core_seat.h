@@ -105,6 +105,8 @@ class CoreSeat {
 
   // Whether other containers can be on the device, in turns.
   bool shares_device() const { return board_ != nullptr; }
+  // Whether processes have the GPU by slices, one after the other.
+  bool has_slices() const { return together_ == Together::kBySlices; }
 
   // True while it goes without turns, since its neighbours kept it from them for too long.
   bool IsAlone(uint64_t now_ns) const;

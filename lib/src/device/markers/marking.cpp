@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "core/futex.h"
-#include "device/capture_mode.h"
 #include "device/context_scope.h"
 #include "device/ids.h"
 #include "device/markers/gaps.h"
@@ -110,35 +109,12 @@ void Publish(Markers* markers, MarkedStream* stream, uint16_t taken, uint64_t re
 // multiprocessors: of what begins there all time would be counted that other containers have the
 // GPU until its turn (H200: 1.9 ms of 2.0). Behind a fill it is reached with the GPU. That takes
 // 1.6 us of the host's time, so it is for runs behind something else than kernels, beside others.
-bool BeginsBehindCopies(const Markers& markers, const MarkedStream& stream, Recorder recorder,
-                        bool begins) {
-  return begins && recorder == Recorder::kSelf && !stream.goes_on.load(std::memory_order_relaxed) &&
+bool BeginsBehindCopies(const Markers& markers, const MarkedStream& stream) {
+  return !stream.goes_on.load(std::memory_order_relaxed) &&
          markers.IsBeside(stream.ordinal, NowNs());
 }
 
-constexpr uint64_t kNoFills = 1;
-constexpr size_t kFilledBytes = 512;  // the least that is given out
-
-// Nothing where the driver refuses: then the time until its turn is counted.
-void Fill(MarkedContext* context, CUstream stream) {
-  const ContextScope scope(
-      reinterpret_cast<CUcontext>(context->handle.load(std::memory_order_relaxed)));
-  if (!scope) return;
-  uint64_t filled = context->filled.load(std::memory_order_relaxed);
-  if (filled == kNoFills) return;
-  if (filled == 0) {
-    const CaptureRelaxed relaxed;  // another thread's capture may begin at any moment
-    CUdeviceptr made = 0;
-    const CUresult rc = real::cuMemAlloc_v2(&made, kFilledBytes);
-    const uint64_t kept = rc == CUDA_SUCCESS ? made : kNoFills;
-    if (!context->filled.compare_exchange_strong(filled, kept, std::memory_order_relaxed)) {
-      if (rc == CUDA_SUCCESS) real::cuMemFree_v2(made);
-    } else {
-      filled = kept;
-    }
-  }
-  if (filled != kNoFills) real::cuMemsetD32Async(filled, 0, 1, stream);
-}
+constexpr uint64_t kNoFilled = 1;
 
 // ---- marking ----
 
@@ -220,6 +196,16 @@ void MarkerPool::Drop(uint16_t context) {
 
 // ---- recording ----
 
+bool LacksFilled(const Markers& markers, const MarkedStream& stream) {
+  return markers.streams.ContextOf(stream).filled.load(std::memory_order_relaxed) == 0 &&
+         BeginsBehindCopies(markers, stream);
+}
+
+void GiveFilled(Markers* markers, const MarkedStream& stream, CUdeviceptr filled) {
+  markers->streams.ContextOf(stream).filled.store(filled != 0 ? filled : kNoFilled,
+                                                  std::memory_order_relaxed);
+}
+
 bool MightWait(Markers* markers, const MarkedStream& stream, Recorder recorder) {
   if (recorder == Recorder::kSelf) return false;
   return (recorder == Recorder::kOther && !stream.HasRoom()) ||
@@ -239,13 +225,14 @@ bool RecordMarker(Markers* markers, MarkedStream* stream, Recorder recorder, uin
   Describe(&markers->pool[taken], *stream, launches, begins, prompt);
   const CUevent event = markers->pool[taken].event;
   const auto handle = reinterpret_cast<CUstream>(stream->handle.load(std::memory_order_relaxed));
-  const bool behind_copies = BeginsBehindCopies(*markers, *stream, recorder, begins);
-  MarkedContext* context = &markers->streams.ContextOf(*stream);
+  const bool fills = begins && recorder == Recorder::kSelf && BeginsBehindCopies(*markers, *stream);
+  const uint64_t filled =
+      fills ? markers->streams.ContextOf(*stream).filled.load(std::memory_order_relaxed) : 0;
   CUresult rc = CUDA_SUCCESS;
   uint64_t recorded_ns = 0;
   {
     const StreamsReleased released(&markers->streams);
-    if (behind_copies) Fill(context, handle);
+    if (filled > kNoFilled) real::cuMemsetD32Async(filled, 0, 1, handle);
     rc = real::cuEventRecord(event, handle);
     recorded_ns = NowNs();
   }

@@ -33,6 +33,13 @@ bool LeaveContext(Markers* markers, bool waits);
 // that wait for that.
 void LeaveBlockingStreams(Markers* markers);
 
+// Whether a run that begins in the stream now wants a fill in front of its marker, and its context
+// has no memory for that yet. No lock is held.
+bool LacksFilled(const Markers& markers, const MarkedStream& stream);
+
+// Gives it four bytes or more, which live as long as the context; 0: there are none to be had.
+void GiveFilled(Markers* markers, const MarkedStream& stream, CUdeviceptr filled);
+
 // ---- for the parts of markers: the lock is held ----
 
 // Puts a marker into the stream, behind so many launches. `begins`: what was before it is not the

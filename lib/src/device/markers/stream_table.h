@@ -37,7 +37,7 @@ struct MarkedContext {
   int64_t base_ns;
   GpuClock clock;
   uint64_t prompted_ns;          // when a marker was last recorded that is reached at once
-  std::atomic<uint64_t> filled;  // device memory for fills (marking.cpp); 0: none yet, 1: never
+  std::atomic<uint64_t> filled;  // memory for fills (GiveFilled); 0: none yet, 1: none to be had
 
   // Its events are gone with it, and what they told.
   void ForgetEvents() {

@@ -6,6 +6,7 @@
 #include "device/capture_mode.h"
 #include "device/ids.h"
 #include "device/markers/looks.h"
+#include "hooks/cores/core_fills.h"
 #include "hooks/cores/core_pace.h"
 #include "hooks/cores/core_pauses.h"
 #include "hooks/graphs/captures.h"
@@ -70,6 +71,10 @@ void CoreLaunch::EnterAnew() {
                           cores_->markers.streams.IsActive(stream_) &&
                           device_->seat.AheadNs(NowNs()) <= kEvenNs;
   const HeldNs held = is_unasked ? HeldNs{0, 0, true} : Hold(cores_, device_, stream_);
+  if (stream_ != nullptr && device_->seat.has_slices() && LacksFilled(cores_->markers, *stream_))
+      [[unlikely]] {
+    FindFilled(cores_, *stream_);
+  }
   begins_run_ = Begin(held);
   if (!begins_run_) unmarked_since_ns_ = NowNs();
 }

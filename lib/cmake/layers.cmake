@@ -15,7 +15,7 @@ function(gpufence_show_rendered view)
 endfunction()
 
 # gpufence_objects(TARGET SEES layer… SOURCES file…): an object library of the library proper. Tests
-# get TARGET_checked beside it, which ends programs that break the rule of core/held_locks.h.
+# get TARGET_checked beside it, which ends programs that break the rule of base/held_locks.h.
 function(gpufence_objects target)
   cmake_parse_arguments(arg "" "" "SEES;SOURCES" ${ARGN})
   set(view ${CMAKE_BINARY_DIR}/seen/${target})

@@ -21,8 +21,8 @@ _COPIED = ("ci", "deploy", "lib/CMakeLists.txt", "lib/cmake", "lib/sim", "pyproj
            "templates", "tools/gen")  # fmt: skip
 _EMPTY_LAYERS = ("addpath", "answers", "config", "device", "policy", "state")
 _SOURCES = {
-    "core/resolver.cpp": (PROGRAMS / "resolver.cpp").read_text(encoding="utf-8"),
-    **{f"core/{name}.cpp": "" for name in ("env", "forked", "log")},
+    "base/resolver.cpp": (PROGRAMS / "resolver.cpp").read_text(encoding="utf-8"),
+    **{f"base/{name}.cpp": "" for name in ("env", "forked", "log")},
     **{f"{layer}/{layer}.cpp": "" for layer in _EMPTY_LAYERS},
     **{f"{layer}/exports.map": "{ local: *; };\n" for layer in ("addpath", "answers")},
     "hooks/cores/cores.h": "#pragma once\n",
@@ -101,7 +101,7 @@ def plant(root: Path) -> SmallestTree:
     shutil.copytree(API, root / "lib" / "api")
     shutil.copytree(LIMITS, root / "lib" / "limits")
     headers = shutil.ignore_patterns("*.cpp")  # rendered files include some of these
-    shutil.copytree(REPO / "lib/src/core", root / "lib/src/core", ignore=headers)
+    shutil.copytree(REPO / "lib/src/base", root / "lib/src/base", ignore=headers)
     for name, text in _SOURCES.items():
         path = root / "lib" / "src" / name
         path.parent.mkdir(parents=True, exist_ok=True)

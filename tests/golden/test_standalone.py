@@ -94,7 +94,7 @@ def test_standalone_tree_builds_the_library_without_python(tmp_path: Path, check
     subprocess.run(configure, env=env, check=True, capture_output=True)
 
     # One layer as evidence that the commands run here.
-    one = [cmake, "--build", tree.build, "--target", "gpufence_core"]
+    one = [cmake, "--build", tree.build, "--target", "gpufence_base"]
     subprocess.run(one, env=env, check=True, capture_output=True)
     rendering = [line for line in checkout.commands() if " -m gen " in line]
     assert tree.commands() == [line for line in checkout.commands() if line not in rendering]

@@ -47,7 +47,7 @@ def drawn(seed: int) -> dict[str, int]:
     return world
 
 
-# What the library reckons with there, as it measured before: lib/src/core/pauses.h.
+# What the library reckons with there, as it measured before: lib/src/base/pauses.h.
 _H200_KNOWN = (1_700, 950, 2_500, 2_000, 2_000, 2_800, 1_540, 950)
 _DRIVER = "580.159.04"
 _BOARDS = (*range(8), *range(16, 24))  # GPUs, and instances of split ones

@@ -46,7 +46,7 @@ class Sanitized:
         return built
 
     def _layers(self) -> list[Path]:
-        layers = (("state", "state/*.cpp"), ("policy", "policy/*.cpp"), ("core", "core/forked.cpp"))
+        layers = (("state", "state/*.cpp"), ("policy", "policy/*.cpp"), ("base", "base/forked.cpp"))
         for layer, pattern in layers:
             folder = self.folder / layer
             if not folder.exists():

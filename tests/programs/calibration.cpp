@@ -1,7 +1,7 @@
 // What the library measures of a GPU's pauses, by its own code: of a GPU as well as of the
 // simulated one.
 // link: cuda
-// sources: device/calibration.cpp device/paces.cpp core/forked.cpp
+// sources: device/calibration.cpp device/paces.cpp base/forked.cpp
 //
 //   calibration [BLOCKS] [sleeps]
 //
@@ -13,8 +13,8 @@
 
 #include <stdlib.h>
 
-#include "core/entries.h"
-#include "core/futex.h"
+#include "base/entries.h"
+#include "base/futex.h"
 #include "sim_program.h"
 #include "symbols.h"
 

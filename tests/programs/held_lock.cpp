@@ -11,7 +11,7 @@
 #include <atomic>
 #include <thread>
 
-#include "core/spin.h"
+#include "base/spin.h"
 
 namespace {
 

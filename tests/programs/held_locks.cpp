@@ -1,15 +1,15 @@
 // The rule about locks, as a build checks it that ends programs which break it.
 // flags: -DGPUFENCE_CHECK_LOCKS
-// sources: core/forked.cpp
+// sources: base/forked.cpp
 //
 //   held_locks none|spin|futex|counted     checks a driver call with such a lock held
-#include "core/held_locks.h"
+#include "base/held_locks.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "core/futex.h"
-#include "core/spin.h"
+#include "base/futex.h"
+#include "base/spin.h"
 
 int main(int argc, char** argv) {
   static constinit gpufence::SpinLock spin;

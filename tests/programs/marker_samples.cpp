@@ -4,7 +4,7 @@
 // true.
 //
 //   marker_samples NAME
-#include "core/slices.h"
+#include "base/slices.h"
 #include "device/markers/gaps.h"
 #include "state_program.h"
 

@@ -12,8 +12,8 @@
 #include <thread>
 #include <vector>
 
-#include "core/biased.h"
-#include "core/forked.h"
+#include "base/biased.h"
+#include "base/forked.h"
 #include "state_program.h"
 
 namespace {

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "core/forked.h"
+#include "base/forked.h"
 #include "policy/piece_grant.h"
 #include "stepped_turns.h"
 

@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/forked.h"
+#include "base/forked.h"
 #include "hooks/ledger_move.h"
 #include "state_program.h"
 

@@ -3,7 +3,7 @@
 // its heap, and what a piece that lies over others leaves of them.
 //
 //   state_pieces FOLDER   the region's
-#include "core/forked.h"
+#include "base/forked.h"
 #include "policy/piece_grant.h"
 #include "state_program.h"
 

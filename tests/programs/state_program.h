@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "core/forked.h"
+#include "base/forked.h"
 #include "policy/account.h"
 #include "policy/charge.h"
 #include "state/onlook.h"

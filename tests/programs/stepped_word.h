@@ -9,7 +9,7 @@
 
 #include <atomic>
 
-#include "core/futex.h"
+#include "base/futex.h"
 
 namespace statetest {
 

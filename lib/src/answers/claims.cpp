@@ -3,9 +3,9 @@
 #include <stdlib.h>
 
 #include "answers/answers.h"
+#include "base/log.h"
 #include "config/choose.h"
 #include "config/options.h"
-#include "core/log.h"
 
 namespace gpufence {
 namespace {

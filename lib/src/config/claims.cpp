@@ -4,11 +4,11 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "base/env.h"
+#include "base/forked.h"
+#include "base/log.h"
 #include "config/fault.h"
 #include "config/reading.h"
-#include "core/env.h"
-#include "core/forked.h"
-#include "core/log.h"
 
 namespace gpufence {
 namespace {

@@ -9,7 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "core/futex.h"
+#include "base/futex.h"
 
 namespace gpufence {
 namespace {

@@ -7,6 +7,7 @@
 
 #include <atomic>
 
+#include "base/futex.h"
 #include "config/fault.h"
 #include "config/file.h"
 #include "config/http.h"
@@ -14,7 +15,6 @@
 #include "config/reading.h"
 #include "config/text.h"
 #include "config/uuid.h"
-#include "core/futex.h"
 
 namespace gpufence {
 namespace {

@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
+#include "base/log.h"
 #include "config/reading.h"
 #include "config/text.h"
-#include "core/log.h"
 
 namespace gpufence {
 namespace {

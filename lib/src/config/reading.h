@@ -51,7 +51,7 @@ bool ReadAmounts(Reading* reading, const Hidden& hidden);
 bool ReadMaps(Reading* reading, const Hidden& hidden);
 bool ReadTerms(Reading* reading);  // behind all core limits
 
-// The log level that the sources ask for, which core/log is told, too; nobody's word leaves `level`
+// The log level that the sources ask for, which base/log is told, too; nobody's word leaves `level`
 // as it is. False: `unreadable` names one that no dialect understands; it never counts as an
 // invalid limit.
 bool ReadLogLevel(const Statements& statements, LogLevel* level, char unreadable[kSourceBytes]);

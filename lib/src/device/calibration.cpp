@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "core/forked.h"
-#include "core/futex.h"
+#include "base/forked.h"
+#include "base/futex.h"
 #include "device/capture_mode.h"
 #include "device/paces.h"
 #include "real.h"

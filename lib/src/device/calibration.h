@@ -1,4 +1,4 @@
-// Measures the pauses of one GPU (core/pauses.h), each as those who reckon with it mean it: some
+// Measures the pauses of one GPU (base/pauses.h), each as those who reckon with it mean it: some
 // hundred kernels of a few microseconds, which tell their begin and end by the GPU's clock, in a
 // stream of its own. Batches are much shorter than a slice of the GPU, so that most of them are
 // undisturbed, whoever else uses it. Must not know when this is done, nor who keeps what it says.
@@ -6,7 +6,7 @@
 
 #include <stdint.h>
 
-#include "core/pauses.h"
+#include "base/pauses.h"
 
 namespace gpufence {
 

@@ -4,7 +4,7 @@
 
 #include <atomic>
 
-#include "core/resolve.h"
+#include "base/resolve.h"
 #include "device/context_scope.h"
 #include "device/nvml_calls.h"
 #include "real.h"

@@ -1,6 +1,6 @@
 // What requests charge before the driver's call and keep behind it: reservations, and the end of
 // what was held.
-#include "core/log.h"
+#include "base/log.h"
 #include "hooks/fence.h"
 #include "hooks/memory/piece_reservation.h"
 #include "hooks/pools/pool_release.h"

@@ -5,11 +5,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/biased.h"
-#include "core/forked.h"
-#include "core/futex.h"
-#include "core/log.h"
-#include "core/uncancelled.h"
+#include "base/biased.h"
+#include "base/forked.h"
+#include "base/futex.h"
+#include "base/log.h"
+#include "base/uncancelled.h"
 #include "hooks/cores/cores.h"
 #include "hooks/fence.h"
 #include "hooks/graphs/graph_memory.h"

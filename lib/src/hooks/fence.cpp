@@ -1,7 +1,7 @@
 // The fence as the hooks ask for it, and the end of what a jump left behind.
 #include "hooks/fence.h"
 
-#include "core/resolve.h"
+#include "base/resolve.h"
 
 namespace gpufence {
 

@@ -2,7 +2,7 @@
 
 #include <stdio.h>
 
-#include "core/log.h"
+#include "base/log.h"
 #include "hooks/region_places.h"
 #include "policy/share.h"
 #include "state/core_region.h"

@@ -2,7 +2,7 @@
 
 #include <stdio.h>
 
-#include "core/log.h"
+#include "base/log.h"
 #include "hooks/fence.h"
 
 namespace gpufence {

@@ -2,7 +2,7 @@
 
 #include <unistd.h>
 
-#include "core/log.h"
+#include "base/log.h"
 #include "hooks/joined.h"
 #include "hooks/region_places.h"
 

@@ -2,7 +2,7 @@
 // one of drivers that do not know such places either.
 #pragma once
 
-#include "core/log.h"
+#include "base/log.h"
 #include "device/ids.h"
 
 namespace gpufence {

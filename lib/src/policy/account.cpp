@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "core/uncancelled.h"
+#include "base/uncancelled.h"
 
 namespace gpufence {
 namespace {

@@ -8,7 +8,7 @@
 
 #include <atomic>
 
-#include "core/spin.h"
+#include "base/spin.h"
 #include "policy/charge.h"
 #include "policy/oversubscribe.h"
 #include "state/ledger.h"

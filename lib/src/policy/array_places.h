@@ -15,7 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/spin.h"
+#include "base/spin.h"
 #include "policy/charge.h"
 
 namespace gpufence {

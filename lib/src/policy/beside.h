@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/slices.h"
+#include "base/slices.h"
 #include "policy/turn.h"
 #include "state/core_layout.h"
 

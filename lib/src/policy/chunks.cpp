@@ -1,6 +1,6 @@
 #include "policy/chunks.h"
 
-#include "core/forked.h"
+#include "base/forked.h"
 
 namespace gpufence {
 namespace {

@@ -28,7 +28,7 @@
 
 #include <atomic>
 
-#include "core/biased.h"
+#include "base/biased.h"
 #include "policy/charge.h"
 
 namespace gpufence {

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "core/futex.h"
-#include "core/held_locks.h"
+#include "base/futex.h"
+#include "base/held_locks.h"
 #include "policy/core_seat.h"
 #include "policy/moment.h"
 #include "policy/neighbours.h"

@@ -5,7 +5,7 @@
 
 #include <sched.h>
 
-#include "core/futex.h"
+#include "base/futex.h"
 
 namespace gpufence {
 

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "core/forked.h"
+#include "base/forked.h"
 
 namespace gpufence {
 namespace {

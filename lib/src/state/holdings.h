@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/spin.h"
+#include "base/spin.h"
 
 namespace gpufence {
 

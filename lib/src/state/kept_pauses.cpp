@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/held_locks.h"
+#include "base/held_locks.h"
 #include "state/owner.h"
 #include "state/shared_file.h"
 

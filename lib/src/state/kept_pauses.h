@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "core/pauses.h"
+#include "base/pauses.h"
 
 namespace gpufence {
 

@@ -2,7 +2,7 @@
 
 #include <sched.h>
 
-#include "core/futex.h"
+#include "base/futex.h"
 
 namespace gpufence {
 namespace {

@@ -8,7 +8,7 @@
 #include <atomic>
 #include <optional>
 
-#include "core/spin.h"
+#include "base/spin.h"
 #include "state/limits_layout.h"
 #include "state/region.h"
 

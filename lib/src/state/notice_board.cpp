@@ -13,7 +13,7 @@
 
 #include <algorithm>
 
-#include "core/futex.h"
+#include "base/futex.h"
 #include "state/identity.h"
 #include "state/owner.h"
 #include "state/shared_file.h"

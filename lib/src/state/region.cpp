@@ -9,8 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/error_text.h"
-#include "core/forked.h"
+#include "base/error_text.h"
+#include "base/forked.h"
 
 namespace gpufence {
 namespace {

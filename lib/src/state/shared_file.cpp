@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/held_locks.h"
+#include "base/held_locks.h"
 #include "state/owner.h"
 #include "state/standing.h"
 

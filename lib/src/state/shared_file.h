@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "core/futex.h"
+#include "base/futex.h"
 
 namespace gpufence {
 

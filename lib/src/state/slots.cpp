@@ -7,8 +7,8 @@
 
 #include <initializer_list>
 
-#include "core/futex.h"
-#include "core/held_locks.h"
+#include "base/futex.h"
+#include "base/held_locks.h"
 #include "state/region.h"
 #include "state/shared_file.h"
 #include "state/sharing.h"

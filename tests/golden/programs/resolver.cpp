@@ -1,9 +1,9 @@
 // The smallest resolver that the lazy stubs can work with: one symbol at a time, straight from the
 // fake driver. It spoils every argument register on purpose, so a stub that saves too few shows.
-// Must not know core/resolve: the forwarding proof holds for rendered code alone.
+// Must not know base/resolve: the forwarding proof holds for rendered code alone.
 #include <dlfcn.h>
 
-#include "core/entries.h"
+#include "base/entries.h"
 
 namespace {
 

@@ -1,7 +1,7 @@
 // entries.cpp: hookgen 1, templates/entries.cpp.j2, model 0d5d24616bf57027
 // Generated: change the model or the template, never this file.
 // clang-format off
-#include "core/entries.h"
+#include "base/entries.h"
 
 // Declared as objects, because the address of an object is a constant expression as void* and the
 // address of a function is not; constinit then proves that nothing runs at load time.

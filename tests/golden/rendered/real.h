@@ -3,8 +3,8 @@
 // clang-format off
 #pragma once
 
-#include "core/entries.h"
-#include "core/held_locks.h"
+#include "base/entries.h"
+#include "base/held_locks.h"
 #include "driver_abi.h"
 
 // A forwarded call leaves no frame behind; g++ does so from -O2 on by itself.

@@ -37,7 +37,7 @@ _NOBODY_KNOWN = 65534
 
 @dataclass(frozen=True, slots=True)
 class KeptPauses:
-    """A file's content: nanoseconds by their names in core/pauses.h."""
+    """A file's content: nanoseconds by their names in base/pauses.h."""
 
     path: Path
     uuid: bytes

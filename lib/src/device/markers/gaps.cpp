@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/slices.h"
+#include "base/slices.h"
 
 namespace gpufence {
 namespace {

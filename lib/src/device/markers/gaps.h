@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-#include "core/pauses.h"
+#include "base/pauses.h"
 #include "device/markers/marked_stream.h"
 #include "device/markers/markers.h"
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/futex.h"
+#include "base/futex.h"
 
 namespace gpufence {
 namespace {

@@ -14,7 +14,7 @@
 
 #include <atomic>
 
-#include "core/pauses.h"
+#include "base/pauses.h"
 #include "device/markers/stream_table.h"
 #include "driver_abi.h"
 

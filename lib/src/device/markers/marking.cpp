@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/futex.h"
+#include "base/futex.h"
 #include "device/context_scope.h"
 #include "device/ids.h"
 #include "device/markers/gaps.h"

@@ -1,6 +1,6 @@
 #include "device/markers/stream_table.h"
 
-#include "core/spin.h"
+#include "base/spin.h"
 #include "device/ids.h"
 #include "real.h"
 

@@ -12,7 +12,7 @@
 
 #include <atomic>
 
-#include "core/futex.h"
+#include "base/futex.h"
 #include "device/gpu_clock.h"
 #include "device/markers/marked_stream.h"
 #include "driver_abi.h"

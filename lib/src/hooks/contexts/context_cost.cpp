@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <atomic>
 
-#include "core/futex.h"
-#include "core/uncancelled.h"
+#include "base/futex.h"
+#include "base/uncancelled.h"
 #include "device/context_scope.h"
 #include "hooks/contexts/launch_memory.h"
 #include "hooks/graphs/graph_memory.h"

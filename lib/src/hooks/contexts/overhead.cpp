@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/uncancelled.h"
+#include "base/uncancelled.h"
 #include "real.h"
 
 namespace gpufence {

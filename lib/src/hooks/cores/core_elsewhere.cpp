@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <initializer_list>
 
-#include "core/futex.h"
-#include "core/log.h"
+#include "base/futex.h"
+#include "base/log.h"
 #include "device/capture_mode.h"
 #include "device/context_scope.h"
 #include "device/ids.h"

@@ -1,7 +1,7 @@
 // Holding one launch: until there is budget for it, room in the queue, and the turn.
 #include <algorithm>
 
-#include "core/futex.h"
+#include "base/futex.h"
 #include "device/capture_mode.h"
 #include "device/markers/looks.h"
 #include "hooks/cores/core_pace.h"

@@ -9,10 +9,10 @@
 
 #include <algorithm>
 
-#include "core/error_text.h"
-#include "core/forked.h"
-#include "core/futex.h"
-#include "core/log.h"
+#include "base/error_text.h"
+#include "base/forked.h"
+#include "base/futex.h"
+#include "base/log.h"
 #include "hooks/cores/cores.h"
 #include "policy/share.h"
 

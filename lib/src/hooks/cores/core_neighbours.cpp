@@ -2,7 +2,7 @@
 // NVML sees it. Asked only where a soft limit could use what nobody else wants.
 #include <atomic>
 
-#include "core/log.h"
+#include "base/log.h"
 #include "device/ids.h"
 #include "device/nvml_calls.h"
 #include "hooks/cores/core_pace.h"

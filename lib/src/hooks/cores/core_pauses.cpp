@@ -3,9 +3,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "core/futex.h"
-#include "core/log.h"
-#include "core/uncancelled.h"
+#include "base/futex.h"
+#include "base/log.h"
+#include "base/uncancelled.h"
 #include "device/calibration.h"
 #include "device/ids.h"
 #include "device/nvml_calls.h"

@@ -1,7 +1,7 @@
 // What is done at every look: charging, gates, turns; and when to look again.
 #include <algorithm>
 
-#include "core/log.h"
+#include "base/log.h"
 #include "device/markers/looks.h"
 #include "hooks/cores/core_pace.h"
 #include "hooks/cores/cores.h"

@@ -1,8 +1,8 @@
 // Launches, waits, and what ends.
 #include "hooks/cores/cores.h"
 
-#include "core/futex.h"
-#include "core/log.h"
+#include "base/futex.h"
+#include "base/log.h"
 #include "device/capture_mode.h"
 #include "device/ids.h"
 #include "device/markers/looks.h"

@@ -1,7 +1,7 @@
 // The calls that wait for work, after which the driver lets freed pool memory go. They cost some
 // loads while nothing was freed. What was launched before them is marked, so that it is known when
 // it ended, or measured by the wait itself.
-#include "core/futex.h"
+#include "base/futex.h"
 #include "device/ids.h"
 #include "hooks/cores/cores.h"
 #include "hooks/cores/streams.h"

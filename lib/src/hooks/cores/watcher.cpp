@@ -7,8 +7,8 @@
 
 #include <algorithm>
 
-#include "core/futex.h"
-#include "core/log.h"
+#include "base/futex.h"
+#include "base/log.h"
 #include "device/capture_mode.h"
 #include "hooks/cores/cores.h"
 #include "hooks/this_thread.h"

@@ -3,7 +3,7 @@
 
 #include <stdint.h>
 
-#include "core/spin.h"
+#include "base/spin.h"
 
 namespace gpufence {
 

@@ -1,6 +1,6 @@
 #include "hooks/graphs/graph_memory.h"
 
-#include "core/log.h"
+#include "base/log.h"
 #include "device/capture_mode.h"
 #include "real.h"
 

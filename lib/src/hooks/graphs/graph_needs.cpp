@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "core/log.h"
-#include "core/room.h"
+#include "base/log.h"
+#include "base/room.h"
 #include "hooks/contexts/launch_memory.h"
 #include "hooks/fence.h"
 #include "hooks/graphs/graph_account.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/room.h"
+#include "base/room.h"
 #include "real.h"
 
 namespace gpufence {

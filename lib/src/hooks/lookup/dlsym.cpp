@@ -7,10 +7,10 @@
 
 #include <dlfcn.h>
 
-#include "core/elf.h"
-#include "core/entries.h"
-#include "core/resolve.h"
-#include "core/translate.h"
+#include "base/elf.h"
+#include "base/entries.h"
+#include "base/resolve.h"
+#include "base/translate.h"
 #include "lookup.h"
 
 namespace gpufence {

@@ -1,10 +1,10 @@
 // cuGetProcAddress, both arities. The driver answers first, with the caller's arguments; then a
 // pointer of the driver becomes our wrapper of exactly that symbol. Status, codes and NULL pass
 // unchanged, so a name that is absent in the driver is absent through us.
-#include "core/entries.h"
-#include "core/log.h"
-#include "core/resolve.h"
-#include "core/translate.h"
+#include "base/entries.h"
+#include "base/log.h"
+#include "base/resolve.h"
+#include "base/translate.h"
 #include "lookup.h"
 #include "real.h"
 

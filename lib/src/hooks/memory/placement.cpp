@@ -4,7 +4,7 @@
 // first.
 #include <initializer_list>
 
-#include "core/forked.h"
+#include "base/forked.h"
 #include "hooks/cores/cores.h"
 #include "hooks/cores/streams.h"
 #include "hooks/memory/unified.h"

@@ -1,8 +1,8 @@
 // Physical memory of the virtual memory API: created, mapped, shared, let go. Addresses alone cost
 // nothing. The device is the one that prop names, not the current context's: these calls work on
 // threads without a context. Must not know arrays or multicast objects (physical.h joins them).
-#include "core/forked.h"
-#include "core/log.h"
+#include "base/forked.h"
+#include "base/log.h"
 #include "hooks/memory/physical.h"
 #include "hooks/memory/unified.h"
 #include "hooks/refusal.h"

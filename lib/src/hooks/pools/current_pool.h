@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "core/spin.h"
+#include "base/spin.h"
 #include "driver_abi.h"
 
 namespace gpufence {

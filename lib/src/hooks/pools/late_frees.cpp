@@ -1,7 +1,7 @@
 #include "hooks/pools/late_frees.h"
 
-#include "core/forked.h"
-#include "core/uncancelled.h"
+#include "base/forked.h"
+#include "base/uncancelled.h"
 #include "device/capture_mode.h"
 #include "device/context_scope.h"
 #include "hooks/fence.h"

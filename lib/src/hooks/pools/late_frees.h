@@ -13,7 +13,7 @@
 
 #include <atomic>
 
-#include "core/spin.h"
+#include "base/spin.h"
 #include "driver_abi.h"
 #include "state/holdings.h"
 

@@ -2,7 +2,7 @@
 
 #include <sched.h>
 
-#include "core/log.h"
+#include "base/log.h"
 #include "device/capture_mode.h"
 #include "hooks/clock.h"
 #include "hooks/fence.h"

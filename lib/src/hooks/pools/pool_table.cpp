@@ -2,7 +2,7 @@
 // by handle, through the holdings. Must not know what is charged.
 #include <stddef.h>
 
-#include "core/forked.h"
+#include "base/forked.h"
 #include "hooks/fence.h"
 #include "hooks/pools/pool_account.h"
 

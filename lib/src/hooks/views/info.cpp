@@ -1,6 +1,6 @@
 // What CUDA says about a device's memory: inside a limit, a device of that size.
 // The driver's checks and codes are the caller's; success is lowered.
-#include "core/futex.h"
+#include "base/futex.h"
 #include "hooks/fence.h"
 #include "hooks/held.h"
 #include "policy/view.h"

@@ -7,7 +7,7 @@
 // they do not fit.
 #include <string.h>
 
-#include "core/forked.h"
+#include "base/forked.h"
 #include "hooks/fence.h"
 #include "hooks/views/onlooker.h"
 #include "real.h"

@@ -6,13 +6,13 @@
 #include <algorithm>
 #include <atomic>
 
+#include "base/env.h"
+#include "base/forked.h"
+#include "base/log.h"
+#include "base/spin.h"
+#include "base/uncancelled.h"
 #include "config/limits.h"
 #include "config/visible.h"
-#include "core/env.h"
-#include "core/forked.h"
-#include "core/log.h"
-#include "core/spin.h"
-#include "core/uncancelled.h"
 #include "device/ids.h"
 #include "device/usage.h"
 #include "hooks/clock.h"

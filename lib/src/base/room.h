@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-#include "core/forked.h"
+#include "base/forked.h"
 
 namespace gpufence {
 

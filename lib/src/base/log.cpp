@@ -1,4 +1,4 @@
-#include "core/log.h"
+#include "base/log.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,8 +13,8 @@
 
 #include <initializer_list>
 
-#include "core/env.h"
-#include "core/uncancelled.h"
+#include "base/env.h"
+#include "base/uncancelled.h"
 
 namespace gpufence {
 namespace {

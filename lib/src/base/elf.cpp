@@ -1,4 +1,4 @@
-#include "core/elf.h"
+#include "base/elf.h"
 
 namespace gpufence {
 namespace {

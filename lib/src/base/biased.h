@@ -17,9 +17,9 @@
 
 #include <atomic>
 
-#include "core/futex.h"
-#include "core/held_locks.h"
-#include "core/spin.h"
+#include "base/futex.h"
+#include "base/held_locks.h"
+#include "base/spin.h"
 
 namespace gpufence {
 

@@ -1,14 +1,14 @@
-#include "core/resolve.h"
+#include "base/resolve.h"
 
 #include <dlfcn.h>
 #include <string.h>
 
 #include <atomic>
 
-#include "core/entries.h"
-#include "core/env.h"
-#include "core/log.h"
-#include "core/translate.h"
+#include "base/entries.h"
+#include "base/env.h"
+#include "base/log.h"
+#include "base/translate.h"
 #include "lookup.h"
 
 extern "C" {

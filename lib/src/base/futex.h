@@ -12,7 +12,7 @@
 
 #include <atomic>
 
-#include "core/held_locks.h"
+#include "base/held_locks.h"
 
 namespace gpufence {
 
@@ -68,7 +68,7 @@ inline void FutexWakeShared(const std::atomic<uint32_t>* word, uint32_t bits) {
 inline constinit thread_local uint32_t held_futex_locks = 0;
 
 // A lock between threads of one process that may be held across a system call, never across a call
-// of the driver (core/held_locks.h). Lives in memory that is wiped on fork, where zero means free.
+// of the driver (base/held_locks.h). Lives in memory that is wiped on fork, where zero means free.
 class FutexLock {
  public:
   void Lock() {

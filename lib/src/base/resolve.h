@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-#include "core/elf.h"
+#include "base/elf.h"
 #include "symbols.h"
 
 namespace gpufence {

@@ -1,4 +1,4 @@
-#include "core/translate.h"
+#include "base/translate.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -9,7 +9,7 @@ namespace gpufence {
 namespace {
 
 // One word per driver function keeps insertion a single compare-and-swap: two threads may fill the
-// table at once (see core/resolve), and a reader never sees half an entry. User addresses fit 48
+// table at once (see base/resolve), and a reader never sees half an entry. User addresses fit 48
 // bits on x86-64 and aarch64 unless a process asks for more, which drivers do not.
 constexpr unsigned kSymBits = 16;
 constexpr size_t kBuckets = 8192;

@@ -1,5 +1,5 @@
 // The entry table: one word per symbol, the address that a call through us jumps to.
-// Defined by the rendered entries.cpp; filled by core/resolve.
+// Defined by the rendered entries.cpp; filled by base/resolve.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-#include "core/env.h"
+#include "base/env.h"
 
 #include <stdlib.h>
 #include <sys/auxv.h>

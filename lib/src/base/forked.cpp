@@ -1,4 +1,4 @@
-#include "core/forked.h"
+#include "base/forked.h"
 
 #include <pthread.h>
 #include <string.h>

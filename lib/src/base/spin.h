@@ -7,8 +7,8 @@
 
 #include <atomic>
 
-#include "core/futex.h"
-#include "core/held_locks.h"
+#include "base/futex.h"
+#include "base/held_locks.h"
 
 namespace gpufence {
 

@@ -294,36 +294,47 @@ bool Share(const std::string& command) {
   return true;
 }
 
-bool Obey(const std::string& command) {
+// What prints more than a status; false for a command that is none of these.
+bool ObeyAtLength(const std::string& command) {
   std::string family;
   std::string door;
   size_t bytes = 0;
   int threads = 0;
   int rounds = 0;
-  CUresult rc = CUDA_SUCCESS;
-  Enter("");
   if (command == "alloc") {
     std::cin >> family >> bytes;
     Output out;
-    rc = Allocate(family, bytes, &out);
+    const CUresult rc = Allocate(family, bytes, &out);
     std::cout << rc << " " << AddressOf(out) << " " << out.written() << std::endl;
-    return true;
-  }
-  if (command == "race") {
+  } else if (command == "race") {
     std::cin >> family >> bytes >> threads;
     Race(family, bytes, threads);
-    return true;
-  }
-  if (command == "churn") {
+  } else if (command == "churn") {
     std::cin >> family >> door >> bytes >> threads >> rounds;
     Churn(family, door, bytes, threads, rounds);
-    return true;
-  }
-  if (command == "time") {
+  } else if (command == "time") {
     std::cin >> family >> bytes >> rounds;
     Time(family, bytes, rounds);
-    return true;
+  } else {
+    return Share(command);
   }
+  return true;
+}
+
+CUresult CreatePhysical(size_t bytes) {
+  CUmemAllocationProp prop = {};
+  prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  CUmemGenericAllocationHandle handle = 0;
+  return cuMemCreate(&handle, bytes, &prop, 0);
+}
+
+bool Obey(const std::string& command) {
+  std::string family;
+  std::string door;
+  size_t bytes = 0;
+  CUresult rc = CUDA_SUCCESS;
+  Enter("");
   if (command == "null") {
     std::cin >> family >> bytes;
     rc = Allocate(family, bytes, nullptr);
@@ -361,19 +372,15 @@ bool Obey(const std::string& command) {
   } else if (command == "kill") {
     raise(SIGKILL);
   } else if (command == "physical") {
-    CUmemAllocationProp prop = {};
-    prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-    prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    CUmemGenericAllocationHandle handle = 0;
     std::cin >> bytes;
-    rc = cuMemCreate(&handle, bytes, &prop, 0);
+    rc = CreatePhysical(bytes);
   } else if (command == "begin") {
     rc = cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
   } else if (command == "end") {
     CUgraph graph = nullptr;
     rc = cuStreamEndCapture(stream, &graph);
   } else {
-    return Share(command);
+    return ObeyAtLength(command);
   }
   std::cout << rc << std::endl;
   return true;

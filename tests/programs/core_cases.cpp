@@ -403,18 +403,22 @@ void Damaged() {
   CHECK(NewSeat("one", 50, 0, folder)->WantTurn(kStart));
 }
 
-// When a turn is over, what it cost, and what is left of idleness: the rules by themselves.
-void Rules() {
-  const uint64_t now = kStart + 5 * kMs;
-  TenantView holder = {.wants_ns = kStart,
-                       .idle_since_ns = 0,
-                       .ends_ns = kUnknownEnd,
-                       .due_ns = 0,
-                       .lead_ns = 0,
-                       .quantum_ns = kTurnQuantumNs,
-                       .share = 50000,
-                       .rank = kUsualRank,
-                       .saved_ns = 0};
+constexpr uint64_t kRulesNow = kStart + 5 * kMs;
+constexpr TenantView kHolder = {.wants_ns = kStart,
+                                .idle_since_ns = 0,
+                                .ends_ns = kUnknownEnd,
+                                .due_ns = 0,
+                                .lead_ns = 0,
+                                .quantum_ns = kTurnQuantumNs,
+                                .share = 50000,
+                                .rank = kUsualRank,
+                                .saved_ns = 0};
+
+// A turn is over when its holder is idle, or after a quantum, unless it would be next itself;
+// earlier for one who is a quantum behind.
+void OverAfterAQuantum() {
+  const uint64_t now = kRulesNow;
+  TenantView holder = kHolder;
   TenantView next = holder;
   CHECK(!IsTurnOver(holder, &next, kStart, now));
   holder.idle_since_ns = now - kTurnIdleNs;
@@ -422,7 +426,6 @@ void Rules() {
   CHECK(!IsTurnOver(holder, nullptr, kStart, now));
   CHECK(!IsTurnOver(holder, &next, now - kTurnIdleNs + 1, now));  // it has only just begun
 
-  // After a quantum, unless it would be next itself; earlier for one who is a quantum behind.
   holder.idle_since_ns = 0;
   holder.lead_ns = static_cast<int64_t>(2 * kTurnQuantumNs);
   next.lead_ns = holder.lead_ns;
@@ -435,13 +438,17 @@ void Rules() {
   CHECK(!IsTurnOver(holder, &next, now - kShortTurnNs + 1, now));
   next.lead_ns = 1;
   CHECK(!IsTurnOver(holder, &next, now - kShortTurnNs, now));
+}
 
-  // Turns of programs with short kernels are longer, and so is what a turn makes of a difference.
+// Turns of programs with short kernels are longer, and so is what a turn makes of a difference.
+void LongerWithShortKernels() {
   CHECK_EQ(QuantumFor(kShortLaunchNs - 1), kLongQuantumNs);
   CHECK_EQ(QuantumFor(kShortLaunchNs), kTurnQuantumNs);
   CHECK_EQ(QuantumFor(0), kTurnQuantumNs);
   const uint64_t later = kStart + kLongQuantumNs;
-  next.lead_ns = 0;
+  TenantView holder = kHolder;
+  holder.lead_ns = static_cast<int64_t>(2 * kTurnQuantumNs);
+  TenantView next = kHolder;
   next.quantum_ns = kLongQuantumNs;
   CHECK(!IsTurnOver(holder, &next, kStart, kStart + kTurnQuantumNs - 1));
   CHECK(IsTurnOver(holder, &next, kStart, kStart + kTurnQuantumNs));
@@ -452,19 +459,26 @@ void Rules() {
   CHECK(!IsTurnOver(holder, &next, kStart, later - 1));
   holder.lead_ns = static_cast<int64_t>(2 * kLongQuantumNs);
   CHECK(IsTurnOver(holder, &next, kStart, kStart + kShortTurnNs));
+}
 
-  // Whoever comes back with much saved waits for less of it.
-  holder.lead_ns = 0;
+// Whoever comes back with much saved waits for less of it.
+void SoonerForWhoSaved() {
+  TenantView holder = kHolder;
   holder.quantum_ns = kLongQuantumNs;
-  next.lead_ns = 0;
+  TenantView next = kHolder;
   next.saved_ns = kMuchSavedNs;
   CHECK(!IsTurnOver(holder, &next, kStart, kStart + kLongQuantumNs - 1));
   next.saved_ns += 1;
   CHECK(!IsTurnOver(holder, &next, kStart, kStart + kSavedQuantumNs - 1));
   CHECK(IsTurnOver(holder, &next, kStart, kStart + kSavedQuantumNs));
-  next.saved_ns = 0;
+}
 
-  // Priority: at once for who has more of it; for who has less once the holder has nothing.
+// Priority: at once for who has more of it; for who has less once the holder has nothing.
+void ByPriority() {
+  const uint64_t now = kRulesNow;
+  TenantView holder = kHolder;
+  holder.quantum_ns = kLongQuantumNs;
+  TenantView next = kHolder;
   TenantView views[] = {holder, next};
   views[0].lead_ns = -1;
   CHECK_EQ(NextTenant(views, 2, now), 0);
@@ -477,7 +491,11 @@ void Rules() {
   CHECK(!IsTurnOver(holder, &next, kStart, kStart + 2 * kLongQuantumNs));
   holder.idle_since_ns = kStart;
   CHECK(IsTurnOver(holder, &next, kStart, kStart + kTurnIdleNs));
+}
 
+// What a turn cost, how its word is packed, and what is left of idleness.
+void CostOfATurn() {
+  const uint64_t now = kRulesNow;
   // Only what somebody else was kept waiting for, and the way there and back, over the share.
   CHECK_EQ(ServedInTurn(kStart, 0, now, 50000), 2 * (5 * kMs + kTurnCostNs));
   CHECK_EQ(ServedInTurn(kStart, now - kMs, now, 50000), 2 * (kMs + kTurnCostNs));
@@ -491,6 +509,14 @@ void Rules() {
   CHECK_EQ(CatchUp(0, kStart, 50000), kStart - 2 * kLongQuantumNs);
   CHECK_EQ(CatchUp(kStart - kMs, kStart, 50000), kStart - kMs);
   CHECK_EQ(LeadOf(kStart + (uint64_t{1} << 60), kStart), kMostLeadNs);
+}
+
+void Rules() {
+  OverAfterAQuantum();
+  LongerWithShortKernels();
+  SoonerForWhoSaved();
+  ByPriority();
+  CostOfATurn();
 }
 
 constexpr Case kCases[] = {{"alone", Alone},

@@ -83,7 +83,7 @@ def _requirements(source: Path) -> list[dict[str, Any]]:
     """What the wheel asks pip for, and its extras; which version that is, pip decides."""
     text = (source / "pyproject.toml").read_text(encoding="utf-8")
     extras = text.partition("[project.optional-dependencies]")[2].partition("\n[")[0]
-    required = re.search(r"^dependencies = (\[.*\])$", text, re.MULTILINE)
+    required = re.search(r"^dependencies = (\[[^\]]*\])$", text, re.MULTILINE)
     found: dict[str, dict[str, Any]] = {}
     for lists, scope in ((required[1] if required else "", "required"), (extras, "optional")):
         for name, wanted in re.findall(r'"([\w.-]+)([^"]*)"', lists):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 from . import warm_commands
@@ -21,6 +22,28 @@ def gpufence(
     )
     said = (stream.decode() for stream in (done.stdout, done.stderr))
     return subprocess.CompletedProcess(done.args, done.returncode, *said)
+
+
+def bare(*arguments: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run the command where Python has its standard library only."""
+    return _started(("-S",), arguments, env)
+
+
+def cold(*arguments: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run the command in an interpreter that starts for it, with all packages."""
+    return _started((), arguments, env)
+
+
+def _started(
+    options: tuple[str, ...], arguments: tuple[str | Path, ...], env: dict[str, str]
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *options, "-m", "gpufence", *arguments],
+        env={**warm_commands.BARE, **env},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 def header(bits: int = 2, machine: int = MACHINE) -> bytes:

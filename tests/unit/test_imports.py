@@ -6,11 +6,15 @@ The walls are checked on the syntax tree, so a lazy import inside a function cou
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from .gpufence_command import bare, cold
+from .region_files import RegionFile, Signed
 
 REPO = Path(__file__).resolve().parents[2]
 TOOLS = REPO / "tools"
@@ -25,6 +29,8 @@ ONLY_HOME = {
 SCREEN = "gpufence/top/app.py"
 # So it is with the agent, which speaks with the kubelet: only what imports it lazily starts it.
 AGENT = {"google": "gpufence/node/messages.py", "grpc": "gpufence/node/wire.py"}
+# What a command asks for when it is wanted, in a function: package -> files.
+ASKED_FOR = {"shtab": {"gpufence/commands/completion.py"}}
 AGENT_FILES = ("agent", "dra", "messages", "plugin", "wire")
 
 
@@ -184,14 +190,48 @@ def test_gen_and_findsyms_know_neither_each_other_nor_the_product(
     assert known & strangers == set()
 
 
-def test_the_command_in_front_of_every_program_needs_the_standard_library_only() -> None:
-    roots = {
-        name.split(".")[0]
+def test_no_command_loads_a_package_that_is_not_asked_for() -> None:
+    uses = {
+        (name.split(".")[0], str(path.relative_to(TOOLS)), eager)
         for path in modules("gpufence")
         if path != TOOLS / SCREEN and str(path.relative_to(TOOLS)) not in AGENT.values()
-        for name, _ in imports(path)
+        for name, eager in imports(path)
         if name != "gpufence" and not name.startswith("gpufence.")
     }
+    foreign = {use for use in uses if use[0] not in sys.stdlib_module_names}
 
-    assert roots <= sys.stdlib_module_names
-    assert "os" in roots
+    assert foreign == {(name, path, False) for name in ASKED_FOR for path in ASKED_FOR[name]}
+    assert "os" in {name for name, _, _ in uses}
+
+
+# What an operator needs in any container, where Python may have its standard library only.
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        (("run", "--memory", "1g", "--", "echo", "started"), 0),
+        (("config",), 0),
+        (("set", "web", "--memory", "1g"), 0),
+        (("status",), 0),
+        (("doctor",), 5),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else None,
+)
+def test_operators_commands_need_the_standard_library_only(
+    words: tuple[str, ...], status: int, tmp_path: Path
+) -> None:
+    told = []
+    for run in (bare, cold):
+        folder = tmp_path / run.__name__
+        folder.mkdir()
+        env = {"GPUFENCE_STATE_DIR": str(folder), "GPUFENCE_MEMORY_LIMIT": "1g"}
+        with RegionFile(folder, "web") as region:
+            region.device(0)
+            region.process(0, Signed())
+            region.use(0, 0, held=3, limit=1 << 30)
+            done = run(*words, **env)
+        assert done.returncode == status, done.stderr
+        assert done.stdout
+        # A process's own number is another one each time.
+        told.append(re.sub(rf"\d{{3,}}|{folder}", "N", done.stdout + done.stderr))
+
+    assert told[0] == told[1]

@@ -17,7 +17,11 @@ DEPLOY = REPO / "deploy"
 KUSTOMIZE = DEPLOY / "kustomize"
 MONITORING = DEPLOY / "monitoring"
 CHART = DEPLOY / "helm" / "gpufence"
-BASES = sorted(path.parent.name for path in KUSTOMIZE.glob("*/kustomization.yaml"))
+# Pieces that stand beside a base in an overlay.
+COMPONENTS = ("pods",)
+BASES = sorted(
+    {path.parent.name for path in KUSTOMIZE.glob("*/kustomization.yaml")} - set(COMPONENTS)
+)
 
 
 def module(name: str) -> ModuleType:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,49 @@ def test_kubectl_builds_the_bases(name: str) -> None:
     kinds = sorted(each["kind"] for each in base(name))
     generated = ["ConfigMap"] if name in ("agent", "dra") else []
     assert sorted(each["kind"] for each in built) == sorted(kinds + generated)
+
+
+def test_an_agent_that_follows_pods_may_read_them_and_knows_its_node(tmp_path: Path) -> None:
+    overlay = {"resources": ["k/agent"], "components": ["k/pods"]}
+    (tmp_path / "kustomization.yaml").write_text(json.dumps(overlay))
+    shutil.copytree(KUSTOMIZE, tmp_path / "k")
+    built = documents(ran(tool("kubectl"), "kustomize", tmp_path))
+
+    follows(built)
+    assert [each["kind"] for each in base("pods") if not accepted(each, VERSIONS[-1])] == []
+
+
+@pytest.mark.parametrize("key", ["annotations", "qos_besteffort"])
+def test_the_chart_gives_these_rights_where_they_are_needed(key: str) -> None:
+    value = {"annotations": '["memory"]', "qos_besteffort": '["priority=low"]'}[key]
+
+    follows(chart(f"config.{key}={value}", "metrics.enabled=false", namespace="gpus"))
+    made = chart('interface="dra"', f"config.{key}={value}", "metrics.enabled=false")
+    roles = [each["metadata"]["name"] for each in made if each["kind"] == "ClusterRole"]
+    assert sorted(roles) == ["gpufence-dra", "gpufence-pods"]
+    assert not [each for each in chart("config.annotations=[]") if each["kind"] == "ClusterRole"]
+
+
+def follows(built: list[dict[str, Any]]) -> None:
+    """The agent has an account that may read pods, and its node's name."""
+    (pod,) = pods(built)
+    (container,) = pod["containers"]
+    (role,) = [each for each in built if each["kind"] == "ClusterRole"]
+    (bound,) = [each for each in built if each["kind"] == "ClusterRoleBinding"]
+    accounts = {
+        (each["metadata"]["name"], each["metadata"]["namespace"])
+        for each in built
+        if each["kind"] == "ServiceAccount"
+    }
+
+    assert pod["automountServiceAccountToken"] is True
+    assert (pod["serviceAccountName"], accounts.pop()[0]) == ("gpufence-agent",) * 2
+    assert role["rules"] == [
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}
+    ]
+    assert "gpufence-agent" in {each["name"] for each in bound["subjects"]}
+    node = [each for each in container["env"] if each["name"] == "NODE_NAME"]
+    assert [each["valueFrom"]["fieldRef"]["fieldPath"] for each in node] == ["spec.nodeName"]
 
 
 @pytest.mark.parametrize("name", ["agent", "dra"])
@@ -260,7 +304,8 @@ def test_values_reach_what_the_operators_and_grafana_find() -> None:
 def test_the_agent_reads_the_configuration_that_the_chart_writes(tmp_path: Path) -> None:
     pytest.importorskip("tomllib", reason="Python 3.11 reads TOML")
     made = chart(
-        'config={"preset": "hami", "slots": 4, "default_memory": "2GiB", "settle_seconds": 1.5}'
+        'config={"preset": "hami", "slots": 4, "default_memory": "2GiB", "settle_seconds": 1.5,'
+        ' "annotations": ["memory"], "qos_burstable": ["weight=2"]}'
     )
     (text,) = [each["data"]["node.toml"] for each in made if "node.toml" in each.get("data", {})]
     (tmp_path / "node.toml").write_text(text)
@@ -269,6 +314,7 @@ def test_the_agent_reads_the_configuration_that_the_chart_writes(tmp_path: Path)
 
     assert (read.gpu_resource, read.slots, read.settle_seconds) == ("nvidia.com/gpu", 4, 1.5)
     assert read.default_memory == 2 << 30
+    assert (read.annotations, read.of_qos("Burstable")) == (("memory",), {"weight": "2"})
 
 
 def test_another_configuration_starts_the_agents_anew() -> None:
@@ -357,6 +403,9 @@ def test_the_schemas_configuration_is_the_agents() -> None:
     told = schema["properties"]["config"]["properties"]
 
     assert set(told) == known - elsewhere
+    names = list(config.pod_limits.NAMES)
+    assert told["annotations"]["items"]["enum"] == names
+    assert told["qos_besteffort"]["items"]["pattern"] == f"^({'|'.join(names)})="
     assert set(told["preset"]["enum"]) == set(config.PRESETS)
 
 

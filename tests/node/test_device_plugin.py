@@ -6,14 +6,21 @@ The kubelet is played over real unix sockets (kubelet.py).
 from __future__ import annotations
 
 import json
+import os
 import socket
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import grpc
 import pytest
+from gpufence.commands import set as set_command
+from gpufence.container.containers import Container
+from gpufence.state import limits_file
+from gpufence.state.limits_bytes import EVERY_GPU, Amounts
 
 from .conftest import GPUS, HAMI, MIB, Node
+from .kubelet import wait_for
+from .test_pods import Server, pod
 
 FIRST, SECOND, LARGE = (gpu["uuid"] for gpu in GPUS)
 
@@ -550,3 +557,29 @@ def test_an_agent_ends_by_sigterm_and_takes_its_sockets_away(node: Node) -> None
         "kubelet.sock",
         "pods.sock",
     ]
+
+
+def test_what_an_annotation_says_reaches_a_container_that_runs(node: Node) -> None:
+    server = Server()
+    node.config["annotations"] = ["cores"]
+    node.config["api_server"] = f"http://127.0.0.1:{server.http.server_address[1]}"
+    node.start()
+    container = node.kubelet.admit("ml/train/main", hami(3000, 50))
+    node.kubelet.begin("ml/train/main")
+    path = limits_file.path_of(node.box(container) / "state", "c1")
+    set_command.apply(Container("c1", None, path, os.geteuid()), lambda entries: entries)
+
+    def cores() -> int | None:
+        found = limits_file.read(path, os.geteuid())
+        return found.entries.get(EVERY_GPU, Amounts()).cores if found else None
+
+    said = pod("train", **{"main.gpufence.io/cores": "30"})
+    server.events.put({"type": "ADDED", "object": said})
+    wait_for(lambda: cores() == 30_000, "the annotation")
+    node.kill()
+    node.start()
+    server.items = [pod("train")]
+    server.events.put(None)
+    server.events.put(None)
+    wait_for(lambda: cores() is None, "that it is taken back")
+    server.http.shutdown()

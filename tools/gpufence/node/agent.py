@@ -17,7 +17,7 @@ from typing import Any
 
 from gpufence.errors import ToolError, one_line
 
-from . import agents, checkpoint, claims, desk, dra, messages, plugin, wire
+from . import agents, checkpoint, claims, desk, dra, messages, plugin, steering, wire
 from .boxes import Boxes
 from .config import Config
 from .desk import Desk, Listed
@@ -128,6 +128,7 @@ def _serve(config: Config, gpus: tuple[Gpu, ...], boxes: Boxes, stopped: threadi
     made.open()
     for kind in made.kinds:
         made.units(kind)  # too many are refused before anybody hears of them
+    steering.start(config, boxes, lambda: tuple(made.grants.held.values()), stopped)
     while not stopped.is_set():
         _meet(made, kubelet, stopped)
 

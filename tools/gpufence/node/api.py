@@ -1,4 +1,4 @@
-"""The cluster's API server, as far as the agent needs it: objects of resource.k8s.io/v1 as JSON.
+"""The cluster's API server, as far as the agent needs it: claims, slices and pods as JSON.
 
 Owns the connection and its credentials (a service account's, in a pod); must not know what the
 objects mean. Standard library only.
@@ -6,12 +6,15 @@ objects mean. Standard library only.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import ssl
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -23,6 +26,10 @@ _BASE = "/apis/resource.k8s.io/v1"
 _SECONDS = 10.0
 _MOST_BYTES = 8 << 20
 _NOT_FOUND = 404
+
+
+class _NotFound(Exception):
+    """Nothing stands at the path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +46,7 @@ class Api:
             ToolError: exit 1, the server cannot be asked.
         """
         return self._ask(
-            "GET", f"/namespaces/{quote(namespace, '')}/resourceclaims/{quote(name, '')}"
+            "GET", f"{_BASE}/namespaces/{quote(namespace, '')}/resourceclaims/{quote(name, '')}"
         )
 
     def publish(self, made: dict[str, Any]) -> None:
@@ -48,10 +55,10 @@ class Api:
         Raises:
             ToolError: exit 1.
         """
-        path = f"/resourceslices/{quote(made['metadata']['name'], '')}"
+        path = f"{_BASE}/resourceslices/{quote(made['metadata']['name'], '')}"
         known = self._ask("GET", path)
         if known is None:
-            self._ask("POST", "/resourceslices", made)
+            self._ask("POST", f"{_BASE}/resourceslices", made)
         elif not _has(known.get("spec"), made["spec"]):
             version = known.get("metadata", {}).get("resourceVersion", "")
             metadata = {**made["metadata"], "resourceVersion": version}
@@ -60,9 +67,47 @@ class Api:
             spec = {**made["spec"], "pool": pool}
             self._ask("PUT", path, {**made, "metadata": metadata, "spec": spec})
 
+    def get(self, path: str) -> dict[str, Any]:
+        """What stands at a path; an empty object where nothing does.
+
+        Raises:
+            ToolError: exit 1, the server cannot be asked.
+        """
+        return self._ask("GET", path) or {}
+
+    def watch(self, path: str, seconds: float) -> Iterator[dict[str, Any]]:
+        """Events of a watch, until the server ends it.
+
+        Args:
+            path: of a list, with its `watch=1`.
+            seconds: for which the server may be silent.
+
+        Raises:
+            ToolError: exit 1, the server cannot be asked, or the connection breaks.
+        """
+        with self._opened("GET", path, None, seconds + _SECONDS) as answer:
+            while line := answer.readline(_MOST_BYTES):
+                event = json.loads(line)
+                if not isinstance(event, dict):
+                    raise self._failed("GET", path, "it answered no event")
+                yield event
+
     def _ask(self, method: str, path: str, body: object = None) -> dict[str, Any] | None:
+        try:
+            with self._opened(method, path, body, _SECONDS) as answer:
+                found = json.loads(answer.read(_MOST_BYTES))
+        except _NotFound:
+            return None
+        if not isinstance(found, dict):
+            raise self._failed(method, path, "it answered no object")
+        return found
+
+    @contextlib.contextmanager
+    def _opened(
+        self, method: str, path: str, body: object, seconds: float
+    ) -> Iterator[Any]:  # an open answer
         request = urllib.request.Request(
-            f"{self.address}{_BASE}{path}",
+            f"{self.address}{path}",
             method=method,
             data=None if body is None else json.dumps(body).encode(),
             headers={"Accept": "application/json", "Content-Type": "application/json"},
@@ -77,24 +122,21 @@ class Api:
             opener = urllib.request.build_opener(
                 urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
             )
-            with opener.open(request, timeout=_SECONDS) as answer:
-                found = json.loads(answer.read(_MOST_BYTES))
+            with opener.open(request, timeout=seconds) as answer:
+                yield answer
         except urllib.error.HTTPError as error:
             error.close()
             if error.code == _NOT_FOUND and method == "GET":
-                return None
+                raise _NotFound from None
             raise self._failed(method, path, f"it answered {error.code}") from None
-        except (OSError, ValueError, RecursionError) as error:
+        except (OSError, ValueError, RecursionError, HTTPException) as error:
             raise self._failed(method, path, one_line(str(error))) from None
-        if not isinstance(found, dict):
-            raise self._failed(method, path, "it answered no object")
-        return found
 
     def _failed(self, method: str, path: str, why: str) -> ToolError:
         return ToolError(
-            what=f"{method} {self.address}{_BASE}{path} failed",
+            what=f"{method} {self.address}{path} failed",
             why=why,
-            fix="See that the agent's service account may do this (deploy/kustomize/dra/dra.yaml)",
+            fix="See that the agent's service account may do this (docs/node-agent.md)",
         )
 
 

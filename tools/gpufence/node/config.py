@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import re
+import socket
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from gpufence.config import sizes
 from gpufence.errors import ExitCode, ToolError, one_line
 
+from . import pod_limits
 from .gpus import Gpu
 
 # What pods of other systems ask for. Their `gpumem` and the like count MiB, Alnair's GiB.
@@ -56,6 +59,7 @@ _CHOICES = {
 _FOLDERS = ("plugin_dir", "pod_resources", "plugins_dir", "registry_dir", "folder", "cdi_dir",
             "node_dir")  # fmt: skip
 _NODE = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+_QOS = ("guaranteed", "burstable", "besteffort")
 _MOST_SLOTS = 1000
 _MOST_BYTES = 1 << 20
 
@@ -65,7 +69,8 @@ class Config:
     """A configuration, checked. Resources are "" where there is none of that kind.
 
     `memory_unit` and `default_memory` are bytes; 0 bytes mean the whole GPU, 0 cores no core limit.
-    `gpus` is None where NVML is asked.
+    `gpus` is None where NVML is asked. `annotations` are names that pods may give, and `qos_...`
+    what is set for a class of pods that do not give it, by name.
     """
 
     interface: str = "device-plugin"
@@ -89,6 +94,24 @@ class Config:
     node_dir: str = "/run/gpufence-node"
     settle_seconds: float = 60.0
     gpus: tuple[Gpu, ...] | None = None
+    annotations: tuple[str, ...] = ()
+    qos_guaranteed: Mapping[str, str] = field(default_factory=dict)
+    qos_burstable: Mapping[str, str] = field(default_factory=dict)
+    qos_besteffort: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def node(self) -> str:
+        """The node's name: the configured one, else the variable NODE_NAME, else the machine's."""
+        return self.node_name or os.environ.get("NODE_NAME", "") or socket.gethostname().lower()
+
+    @property
+    def steers(self) -> bool:
+        """Whether pods are followed, because they or their QoS class may say something."""
+        return bool(self.annotations or any(map(self.of_qos, _QOS)))
+
+    def of_qos(self, name: str) -> Mapping[str, str]:
+        """What is set for pods of a QoS class, by an annotation's name."""
+        return getattr(self, f"qos_{name.lower()}") if name.lower() in _QOS else {}
 
 
 def read(path: Path) -> Config:
@@ -157,6 +180,12 @@ def of_table(table: Mapping[str, Any]) -> Config:
 def _checked(key: str, value: Any) -> Any:  # noqa: ANN401 - of any key
     if key == "gpus":
         return _gpus(value)
+    if key == "annotations":
+        fine = isinstance(value, list) and all(each in pod_limits.NAMES for each in value)
+        _require(key, value, fine, f"there are {', '.join(pod_limits.NAMES)}")
+        return tuple(value)
+    if key.startswith("qos_"):
+        return _said(key, value)
     if key.endswith("_resource"):
         _require(key, value, isinstance(value, str) and (not value or _is_resource(value)))
     elif key in ("memory_unit", "default_memory"):
@@ -183,9 +212,22 @@ def _is_resource(name: str) -> bool:
     return bool(_RESOURCE.fullmatch(name)) and len(name) < 256
 
 
-def _require(key: str, value: object, fine: bool) -> None:
+def _said(key: str, value: object) -> dict[str, str]:
+    """`["priority=low", "weight=2"]` by name, read once to see that it can be."""
+    lines = value if isinstance(value, list) else []
+    pairs = [str(each).partition("=") for each in lines]
+    said = {name.strip(): text.strip() for name, _, text in pairs}
+    fine = isinstance(value, list) and all(name in pod_limits.NAMES for name in said)
+    _require(key, value, fine, f"it is a list of NAME=TEXT, NAME {', '.join(pod_limits.NAMES)}")
+    pod_limits.amounts(said)
+    return said
+
+
+def _require(
+    key: str, value: object, fine: bool, why: str = "it is nothing that this key can have"
+) -> None:
     if not fine:
-        raise _wrong(f"{key} = {value!r} refused", "it is nothing that this key can have")
+        raise _wrong(f"{key} = {value!r} refused", why)
 
 
 def _bytes(key: str, value: object) -> int:

@@ -5,8 +5,6 @@ Owns sockets' places and messages; must not know what is given out. Imported onl
 
 from __future__ import annotations
 
-import os
-import socket
 import sys
 import threading
 from pathlib import Path
@@ -14,7 +12,7 @@ from typing import Any
 
 from gpufence.errors import ToolError, one_line
 
-from . import api, messages, slices, wire
+from . import api, messages, slices, steering, wire
 from .boxes import Boxes
 from .claims import Claims
 from .config import Config
@@ -96,16 +94,12 @@ def run(config: Config, gpus: tuple[Gpu, ...], boxes: Boxes, stopped: threading.
     server = api.connect(config.api_server)
     claims = Claims(gpus, boxes, server.claim)
     claims.open()
-    made = slices.slice_of(node_name(config), gpus)
+    steering.start(config, boxes, lambda: tuple(claims.grants.held.values()), stopped)
+    made = slices.slice_of(config.node, gpus)
     publishing = threading.Thread(target=_publish, args=(server, made, stopped), daemon=True)
     publishing.start()
     while not stopped.is_set():
         _serve(config, claims, stopped)
-
-
-def node_name(config: Config) -> str:
-    """The configured one, else the variable NODE_NAME, else the machine's."""
-    return config.node_name or os.environ.get("NODE_NAME", "") or socket.gethostname().lower()
 
 
 def _publish(server: api.Api, made: dict[str, Any], stopped: threading.Event) -> None:

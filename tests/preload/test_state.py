@@ -190,7 +190,7 @@ def test_stopped_and_killed_before_any_instruction(
 
 def test_shared_memory_freed_during_a_request_stays_counted(build: Path, folder: Path) -> None:
     """Freed before every single instruction of the request, while an importer keeps it."""
-    done = json.loads(run(build / "tests" / "state_orphans", folder))
+    done = json.loads(run(build / "tests" / "state_orphans", folder, timeout=7200))
 
     assert done["instructions"] > 50
 

@@ -6,6 +6,7 @@ installs or downloads anything.
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shutil
@@ -293,17 +294,42 @@ def test_fetch_drivers_says_how_it_is_used(arguments: tuple[str, ...]) -> None:
     assert run(REPO / "ci" / "fetch-drivers", *arguments).returncode == 2
 
 
-def test_the_sanitizers_build_what_their_tests_run() -> None:
+def sanitize(name: str) -> list[str]:
+    """The words of a list in ci/sanitize."""
     script = (REPO / "ci" / "sanitize").read_text(encoding="utf-8")
-    built, tests = (
-        re.search(rf'^{name}="([^"]*)"', script, re.MULTILINE)[1].split()  # type: ignore[index]
-        for name in ("programs", "tests")
-    )
+    found = re.search(rf'\b{name}="([^"]*)"', script)
+    assert found, name
+    return found[1].split()
+
+
+def test_the_sanitizers_build_what_their_tests_run() -> None:
     sources = {path.stem for path in (REPO / "tests" / "programs").glob("*.c*")}
     named = {
         word
-        for test in tests
+        for test in sanitize("tests")
         for word in re.findall(r'"(\w+)"', (REPO / test).read_text(encoding="utf-8"))
     }
 
-    assert named & sources <= set(built) <= sources
+    assert named & sources <= set(sanitize("programs")) <= sources
+
+
+def test_under_the_thread_sanitizer_no_program_is_stepped_through() -> None:
+    """Every call of its runtime is thousands of instructions: it would take hours."""
+    left_out = [word for word in sanitize("left_out") if word != "or"]
+    stepping = {
+        path.stem
+        for path in (REPO / "tests" / "programs").glob("*.cpp")
+        if "PTRACE_SINGLESTEP" in path.read_text(encoding="utf-8")
+    }
+    functions = [
+        (function.name, text)
+        for test in sanitize("tests")
+        for function in ast.parse((REPO / test).read_text(encoding="utf-8")).body
+        if isinstance(function, ast.FunctionDef) and function.name.startswith("test_")
+        for text in [ast.unparse(function)]
+    ]
+
+    steps = [name for name, text in functions if any(repr(each) in text for each in stepping)]
+
+    assert len(steps) == 2
+    assert [name for name in steps if not any(word in name for word in left_out)] == []

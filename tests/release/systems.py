@@ -23,6 +23,7 @@ from pathlib import Path
 from . import guest, judging
 
 REPO = Path(__file__).resolve().parents[2]
+BOOTSTRAP_S = 1200
 SUITES = ("bullseye", "bookworm", "trixie")
 _PLACE = "opt/gpufence"
 _LIBRARY = f"/{_PLACE}/gpufence/lib/libgpufence.so"
@@ -74,16 +75,24 @@ def system(folder: Path, suite: str) -> Path:
     """A Debian with Python and musl, made once.
 
     Raises:
+        UnavailableError: as for make().
+    """
+    return make(folder.resolve() / suite, suite, "python3,musl")
+
+
+def make(root: Path, suite: str, packages: str) -> Path:
+    """A Debian with these packages, made once.
+
+    Raises:
         UnavailableError: not root, no debootstrap, or no archive.
     """
-    root = folder.resolve() / suite
     if (root / "made").exists():
         return root
     if os.geteuid() != 0 or shutil.which("debootstrap") is None:
         raise UnavailableError("only root can make systems, with debootstrap")
     shutil.rmtree(root, ignore_errors=True)
     root.parent.mkdir(parents=True, exist_ok=True)
-    what = ("--variant=minbase", "--include=python3,musl")
+    what = ("--variant=minbase", f"--include={packages}")
     _bootstrap(["debootstrap", *what, suite, root, _mirror()])
     (root / "made").touch()
     return root
@@ -181,7 +190,12 @@ def _mirror() -> str:
 
 
 def _bootstrap(words: list[str | Path]) -> None:
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run(
+            words, capture_output=True, text=True, check=False, timeout=BOOTSTRAP_S
+        )
+    except subprocess.TimeoutExpired as error:
+        raise UnavailableError(f"debootstrap took {BOOTSTRAP_S} seconds") from error
     if done.returncode != 0:
         last = (done.stdout or "it failed").splitlines()[-1]
         raise UnavailableError(f"debootstrap: {last}")

@@ -113,7 +113,7 @@ class World:
         return subprocess.run(
             [
                 *(sys.executable, "-m", "gpufence", "node", "check", *words),
-                f"--folder={self.agent}",
+                f"--agent-dir={self.agent}",
                 f"--state-dir={self.agent}",
             ],
             env={**self.environment, "PYTHONPATH": str(REPO / "tools")},
@@ -188,7 +188,7 @@ def test_metrics_count_them_and_name_each(world: World, tmp_path: Path) -> None:
 def test_metrics_are_served_and_looked_at_anew_each_time(world: World) -> None:
     words = (sys.executable, "-m", "gpufence", "node", "check", "--listen=127.0.0.1:0")
     server = subprocess.Popen(
-        [*words, f"--folder={world.agent}", f"--state-dir={world.agent}"],
+        [*words, f"--agent-dir={world.agent}", f"--state-dir={world.agent}"],
         env={**world.environment, "PYTHONPATH": str(REPO / "tools")},
         stderr=subprocess.PIPE,
         text=True,
@@ -279,7 +279,7 @@ def test_who_is_seen_only_once_is_not_named(monkeypatch: pytest.MonkeyPatch) -> 
             return [User(os.getpid() if len(asked) == 1 else os.getppid(), GPU, 5)]
 
     monkeypatch.setattr(check, "Nvml", Nvml)
-    chosen = {"tolerance": "1m", "state_dir": ["/nonexistent"], "folder": "/nonexistent"}
+    chosen = {"tolerance": "1m", "state_dir": ["/nonexistent"], "agent_dir": "/nonexistent"}
     unset = dict.fromkeys(("allow", "textfile", "json", "metrics", "listen"))
 
     status = check.run(Namespace(**chosen, **unset))

@@ -42,7 +42,7 @@ LIMITS = Path()
 
 def cdi(verb: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """Run the command with a bare environment."""
-    folder = ("--limits", LIMITS) if verb == "generate" else ()
+    folder = ("--limits-dir", LIMITS) if verb == "generate" else ()
     return gpufence("cdi", verb, *folder, *arguments)
 
 
@@ -263,8 +263,8 @@ def test_folders_that_do_not_exist_are_told(lib: Path, tmp_path: Path) -> None:
         (["--kind", "1x/y", "--memory", "1g"], 2, "no domain name"),
         (["--memory", "1g", "--state", "run"], 2, "no absolute path"),
         (["--memory", "1g", "--output", "/nonexistent/x.yaml"], 1, "not written"),
-        (["--memory", "1g", "--limits", "/proc/x"], 1, "not written"),
-        (["--memory", "1g", "--limits", "x"], 2, "--limits 'x' refused"),
+        (["--memory", "1g", "--limits-dir", "/proc/x"], 1, "not written"),
+        (["--memory", "1g", "--limits-dir", "x"], 2, "--limits-dir 'x' refused"),
         (["--memory", "1g", "--output", "/"], 1, "not written"),
     ],
 )

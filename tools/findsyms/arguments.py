@@ -9,7 +9,7 @@ import argparse
 from collections.abc import Sequence
 from typing import NoReturn
 
-from .errors import Exit, say
+from .errors import UsageError
 
 
 class _Version(argparse.Action):
@@ -36,6 +36,9 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("--version", action=_Version, help="print the version and end")
 
     def error(self, message: str) -> NoReturn:
-        """One line on stderr, status 2."""
-        say(f"{self.prog}: {message}. See `{self.prog} --help`.")
-        self.exit(int(Exit.USAGE))
+        """Ends the command with one line and status 2.
+
+        Raises:
+            UsageError: always.
+        """
+        raise UsageError(self.prog, message)

@@ -47,7 +47,13 @@ def parser(package: Path) -> argparse.ArgumentParser:
     )
     found.add_argument("--json", action="store_true", help="schema 1, instead of text")
     found.add_argument("--verbose", "-v", action="store_true", help="name every offender")
-    found.add_argument("--api", metavar="DIR", type=Path, default=api.default_folder(package))
+    found.add_argument(
+        "--api",
+        metavar="DIR",
+        type=Path,
+        default=api.default_folder(package),
+        help="the API model (default: the installed one, else lib/api)",
+    )
     found.add_version()
     return found
 

@@ -6,6 +6,7 @@ Owns the command line, the streams and the exit status. Must not know ELF or wha
 from __future__ import annotations
 
 import argparse
+import contextlib
 import errno
 import os
 import shutil
@@ -159,7 +160,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         status = _run(given)
-    except SystemExit as end:  # the help or a complaint was printed
+    except SystemExit as end:  # the help was printed
         status = end.code if isinstance(end.code, int) else int(Exit.USAGE)
         try:
             if sys.stdout is not None:
@@ -180,10 +181,18 @@ def _run(given: Sequence[str]) -> int:
             return status
         return _report(given)
     except ToolError as error:
-        say(error.refusal.line())
+        say(error.line())
+        if "--json" in given:
+            _tell_script(error)
         return int(error.status)
     except KeyboardInterrupt:
         return 130
+
+
+def _tell_script(error: ToolError) -> None:
+    """The failure as an object; where stdout itself has failed, stderr has said so already."""
+    with contextlib.suppress(ToolError):
+        _write(error.as_json(), None)
 
 
 def _report(arguments: Sequence[str]) -> int:

@@ -6,6 +6,7 @@ Must not know ELF, the API model or any output format.
 from __future__ import annotations
 
 import enum
+import json
 import os
 import sys
 from dataclasses import dataclass
@@ -64,6 +65,28 @@ class ToolError(Exception):
         super().__init__(what)
         self.refusal = Refusal(library="", what=what, why=why, fix=fix)
         self.status = status
+
+    def line(self) -> str:
+        """The whole story in one line, for stderr."""
+        return self.refusal.line()
+
+    def as_json(self) -> str:
+        """The three parts, for `--json`; none of them ends with a full stop."""
+        each = self.refusal
+        parts = {"what": each.what, "why": each.why, "fix": each.fix.removesuffix(".")}
+        return json.dumps({"schema": 1, "problem": parts}, indent=2) + "\n"
+
+
+class UsageError(ToolError):
+    """A command line that cannot be parsed."""
+
+    def __init__(self, program: str, why: str) -> None:
+        """Keep what argparse says of `program`, such as "findsyms check"."""
+        super().__init__(program, why, f"See `{program} --help`.", Exit.USAGE)
+
+    def line(self) -> str:
+        """As other programs complain: the command's name stands first."""
+        return f"{self.refusal.what}: {self.refusal.why}. {self.refusal.fix}"
 
 
 class UnreadableError(Exception):

@@ -96,11 +96,11 @@ def choose(lists: Iterable[DriverList], library: str, machine: str, driver: str)
     exact = [e for e in matches if e.driver == driver]
     if exact or matches:
         return (exact or matches)[-1]
-    choices = ", ".join(e.driver for e in fitting) or "none"
+    choices = ", ".join(e.driver for e in fitting)
     raise ToolError(
         what=f"driver '{driver}' refused",
         why=f"no shipped list of {library} on {machine} matches it",
-        fix=f"Choose one of: {choices}.",
+        fix=f"Choose one of: {choices}." if fitting else "Name a library file instead.",
         status=Exit.USAGE,
     )
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import os
 import signal
 import sys
 from collections.abc import Collection, Sequence
 from typing import NoReturn, Protocol, cast
 
-from .errors import ExitCode, HookgenError
+from .errors import ExitCode, HookgenError, UsageError
 
 COMMANDS = {
     "extract": "read the headers, write the model",
@@ -24,22 +25,25 @@ COMMANDS = {
     "explain": "show all that is known about one symbol, with an override ready to paste",
 }
 
-
 _STATUSES = """\
 exit status:
   0    done
-  1    it failed: the line on stderr says why
+  1    an input cannot be read, or an output not written
   2    wrong usage
-  5    verify: something differs from what would be written now
 """
+_DIFFERS = "  5    something differs from what would be written now\n"
 
 
 class _Parser(argparse.ArgumentParser):
     """An ArgumentParser whose complaint is one line, like every other failure."""
 
     def error(self, message: str) -> NoReturn:
-        _say(f"{self.prog}: {message}. See `{self.prog} --help`.")
-        self.exit(ExitCode.USAGE)
+        """Ends the command with one line.
+
+        Raises:
+            UsageError: always.
+        """
+        raise UsageError(self.prog, message)
 
 
 class _Version(argparse.Action):
@@ -90,7 +94,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = parser_of([chosen] if chosen else [])
     try:
         args = parser.parse_args(words)
-    except SystemExit as end:  # the help or a complaint was printed
+    except UsageError as error:
+        raise SystemExit(_flushed(_failed(error, words))) from None
+    except SystemExit as end:  # the help was printed
         status = end.code if isinstance(end.code, int) else ExitCode.USAGE
         raise SystemExit(_flushed(status)) from None
     try:
@@ -102,29 +108,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     except HookgenError as error:
         if args.debug:
             raise
-        _say(f"hookgen: {error}")
-        return error.code
+        return _flushed(_failed(error, words))
     except BrokenPipeError:  # the reader of our output has seen enough
         _drop(1)
         return ExitCode.OK
     except ModuleNotFoundError as error:
         if args.debug:
             raise
-        missing = f"the Python package '{error.name}', which {sys.executable} does not have"
-        _say(f"hookgen: {args.command} needs {missing}. Install it with pip, or run ci/setup.")
-        return ExitCode.ERROR
+        what = f"{args.command} needs the Python package '{error.name}'"
+        why, fix = f"{sys.executable} does not have it", "Install it with pip, or run ci/setup."
+        return _flushed(_failed(HookgenError(what, why, fix), words))
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     except Exception as error:
         if args.debug:
             raise
-        what = f"{type(error).__name__}: {error}".splitlines()[0]
-        cause = f"This is a defect of hookgen; `hookgen --debug {args.command} ...` shows where."
+        why = f"{type(error).__name__}: {error}".splitlines()[0]
+        fix = f"This is a defect of hookgen; `hookgen --debug {args.command} ...` shows where."
         if isinstance(error, OSError):
             _drop(1)
-            what, cause = error.strerror or str(error), "Make room, or name another file."
-        _say(f"hookgen: {args.command} failed: {what}. {cause}")
-        return ExitCode.ERROR
+            why, fix = error.strerror or str(error), "Make room, or name another file."
+        return _flushed(_failed(HookgenError(f"{args.command} failed", why, fix), words))
 
 
 def parser_of(known: Collection[str]) -> argparse.ArgumentParser:
@@ -132,7 +136,7 @@ def parser_of(known: Collection[str]) -> argparse.ArgumentParser:
     parser = _Parser(
         prog="hookgen",
         description="Headers to model to C++.",
-        epilog=_STATUSES,
+        epilog=_STATUSES + _DIFFERS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action=_Version, help="print the version and end")
@@ -143,12 +147,21 @@ def parser_of(known: Collection[str]) -> argparse.ArgumentParser:
             name,
             help=summary,
             description=summary,
-            epilog=_STATUSES,
+            epilog=_STATUSES + (_DIFFERS if name == "verify" else ""),
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
+        subparser.add_argument("--version", action=_Version, help="print the version and end")
         if name in known:
             _load(name).add_arguments(subparser)
     return parser
+
+
+def _failed(error: HookgenError, words: Sequence[str]) -> int:
+    """Tell a person, and the script that asked for JSON; the exit status."""
+    _say(error.line())
+    if "--json" in words and sys.stdout is not None:
+        print(json.dumps({"schema": 1, "problem": error.as_dict()}, indent=2))
+    return error.code
 
 
 def _flushed(status: int) -> int:

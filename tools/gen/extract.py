@@ -22,7 +22,9 @@ from .written import write_if_changed
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `hookgen extract`."""
     parser.add_argument("--api", type=Path, metavar="DIR", help="the inputs (default: lib/api)")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="write here (default: as --api)")
+    parser.add_argument(
+        "--output", "--out", type=Path, metavar="DIR", help="write here (default: as --api)"
+    )
     parser.add_argument(
         "--cuda-include",
         type=Path,
@@ -47,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     sets, pins = load_headers(args, api)
     texts = extract(api, sets, pins)
     for name, text in texts.items():
-        write_if_changed((args.out or api) / name, text)
+        write_if_changed((args.output or api) / name, text)
     for library in LIBRARIES:
         print(_summary(codec.loads(texts[f"{library}.json"])), file=sys.stderr)
     print(

@@ -27,7 +27,9 @@ GENERATOR_VERSION = 1
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `hookgen render`."""
     target = parser.add_mutually_exclusive_group(required=True)
-    target.add_argument("--out", type=Path, metavar="DIR", help="write the rendered files here")
+    target.add_argument(
+        "--output", "--out", type=Path, metavar="DIR", help="write the rendered files here"
+    )
     target.add_argument(
         "--standalone",
         type=Path,
@@ -66,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
         return ExitCode.OK
     texts = render(model.load(api_dir), outputs)
     for name, text in texts.items():
-        write_if_changed(args.out / name, text)
+        write_if_changed(args.output / name, text)
     if args.depfile is not None:
         write_if_changed(args.depfile, depfile_text(args.depfile, api_dir))
     return ExitCode.OK

@@ -24,6 +24,6 @@ def write_if_changed(path: Path, text: str) -> bool:
         raise HookgenError(
             f"{path} cannot be written",
             error.strerror or str(error),
-            "Choose another folder with --out.",
+            "Choose another folder with --output.",
         ) from error
     return True

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import ModuleType
 
-# Every subcommand is a module of commands/ with USAGE_STATUS, add_arguments(parser) and run(args);
-# one that is in a hurry also has parse_plain(arguments).
+# Every subcommand is a module of commands/ with USAGE_STATUS, STATUSES, add_arguments(parser) and
+# run(args); one with verbs has VERB_STATUSES, one that is in a hurry parse_plain(arguments).
 _COMMANDS = {
     "demo": "show limits at work on a simulated GPU: nothing else is needed",
     "run": "run a program with the library preloaded, inside a limit",

@@ -44,7 +44,7 @@ def library(explicit: str | None) -> Path:
         raise ToolError(
             what="libgpufence.so not found",
             why=f"neither {_LIBRARY[0]} nor {_LIBRARY[1]} exists",
-            fix="Build it with `ci/build`, or name it with --lib PATH",
+            fix="Build it with `ci/build`, or name it with --lib FILE",
             status=ExitCode.WRAPPER_FAILED,
         )
     problem = not_loadable(path) or _another(path) or unnameable(path)
@@ -52,7 +52,7 @@ def library(explicit: str | None) -> Path:
         raise ToolError(
             what=f"library '{explicit or path}' refused",
             why=problem,
-            fix="Name a libgpufence.so for this machine with --lib PATH",
+            fix="Name a libgpufence.so for this machine with --lib FILE",
             status=ExitCode.WRAPPER_FAILED,
         )
     return path

@@ -39,9 +39,13 @@ _FIX = "Try again while nothing else uses the GPU; until then containers reckon 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("--gpu", type=int, metavar="N", help="this one alone, as CUDA counts them")
+    parser.add_argument(
+        "--gpu", type=int, metavar="GPU", help="only this one, by CUDA's index; default: every GPU"
+    )
     parser.add_argument("--json", action="store_true", help="one object, schema 1")
-    parser.add_argument("--library", metavar="FILE", help="another libgpufence.so")
+    parser.add_argument(
+        "--lib", "--library", metavar="FILE", help="another libgpufence.so than the package's"
+    )
 
 
 def run(args: argparse.Namespace) -> ExitCode:
@@ -57,7 +61,7 @@ def run(args: argparse.Namespace) -> ExitCode:
         )
     place = _place(os.environ)
     with tempfile.TemporaryDirectory(prefix="gpufence-") as folder:
-        gpus, said = _measure(locate.library(args.library), Path(folder), args.gpu)
+        gpus, said = _measure(locate.library(args.lib), Path(folder), args.gpu)
         measured = {kept.uuid.hex(): kept for kept in kept_pauses.read_all([Path(folder)])}
         told = [(gpu["gpu"], _kept(measured.get(gpu["uuid"]), gpu["gpu"], said)) for gpu in gpus]
         told = [(gpu, _keep(kept, place)) for gpu, kept in told]

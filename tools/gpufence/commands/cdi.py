@@ -28,11 +28,26 @@ from .run import TERM_VARIABLES, limit_variables, term_variables
 
 USAGE_STATUS = ExitCode.USAGE
 STATUSES = {
-    0: "done; all files valid",
+    0: "done, and every file is valid",
     1: "a file cannot be read or written, or the installation is not whole",
-    2: "wrong usage, a name or kind that CDI does not allow",
+    2: "wrong usage, or a name or kind that CDI does not allow",
     4: "the library would refuse the limit",
-    5: "validate: a file is not valid",
+    5: "a file is not valid",
+}
+VERB_STATUSES = {
+    "generate": {
+        0: "written",
+        1: "a file cannot be written, or the installation is not whole",
+        2: "wrong usage, or a name or kind that CDI does not allow",
+        4: "the library would refuse the limit",
+    },
+    "list": {0: "listed, also where there is no device", 2: "wrong usage"},
+    "validate": {
+        0: "every file is valid",
+        1: "a file cannot be read",
+        2: "wrong usage",
+        5: "a file is not valid",
+    },
 }
 
 _FOLDERS = ("/etc/cdi", "/var/run/cdi")  # a later one wins
@@ -71,8 +86,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="generate|list|validate")
     generate = verbs.add_parser("generate", help="write a CDI file with a device for each limit")
     _add_limits(generate)
-    generate.add_argument("--kind", default=cdi_spec.KIND, help="default: %(default)s")
-    generate.add_argument("--lib", metavar="PATH", help="libgpufence.so to mount")
+    generate.add_argument(
+        "--kind", default=cdi_spec.KIND, help="VENDOR/CLASS of the devices; default: %(default)s"
+    )
+    generate.add_argument("--lib", metavar="FILE", help="libgpufence.so to mount")
     generate.add_argument(
         "--state-dir",
         "--state",
@@ -96,6 +113,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     generate.add_argument("--no-node", action="store_true", help="no such folder")
     generate.add_argument(
+        "--limits-dir",
         "--limits",
         metavar="DIR",
         default="/etc/gpufence/limits",
@@ -117,7 +135,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     listing.add_argument("--all", action="store_true", help="also devices that carry no limit")
     listing.add_argument("--json", action="store_true", help="one object, schema 1")
     validate = verbs.add_parser("validate", help="check files against the CDI specification")
-    validate.add_argument("files", nargs="+", metavar="FILE", type=Path)
+    validate.add_argument("files", nargs="+", metavar="FILE", type=Path, help="to be checked")
     validate.add_argument("--json", action="store_true", help="one object, schema 1")
 
 
@@ -233,7 +251,7 @@ def _source(args: argparse.Namespace) -> cdi_spec.Source:
         library = locate.library(args.lib)
     except ToolError as error:
         raise ToolError(what=error.what, why=error.why, fix=error.fix) from None
-    folders = {"--state-dir": args.state, "--node-dir": args.node, "--limits": args.limits}
+    folders = {"--state-dir": args.state, "--node-dir": args.node, "--limits-dir": args.limits_dir}
     for option, folder in folders.items():
         if not folder.startswith("/"):
             raise _refused(
@@ -245,7 +263,7 @@ def _source(args: argparse.Namespace) -> cdi_spec.Source:
         state=None if args.private_state else args.state,
         node=None if args.no_node else args.node,
         addpath=str(locate.addpath(library)) if args.add_path else None,
-        limits=args.limits.rstrip("/"),
+        limits=args.limits_dir.rstrip("/"),
     )
 
 
@@ -268,7 +286,7 @@ def _write_limits(path: Path, text: str) -> None:
         raise ToolError(
             what=f"'{path}' not written",
             why=(error.strerror or str(error)).lower(),
-            fix="Run as root, or name another folder with --limits",
+            fix="Run as root, or name another folder with --limits-dir",
         ) from None
 
 

@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     where.add_argument("--once", action="store_true", help="print to stdout; the default")
     where.add_argument(
         "--textfile",
-        metavar="PATH",
+        metavar="FILE",
         help="replace this file at once and whole, for node_exporter [GPUFENCE_EXPORT_TEXTFILE]",
     )
     where.add_argument(

@@ -38,7 +38,7 @@ _NAMES = (_LIBRARY, "libgpufence-addpath.so", "ld.so.preload", "ld.so.preload.ad
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments; no variable stands for one."""
     parser.add_argument("folder", metavar="DIR", type=Path, help="where the files go")
-    parser.add_argument("--lib", metavar="PATH", help="another libgpufence.so than the package's")
+    parser.add_argument("--lib", metavar="FILE", help="another libgpufence.so than the package's")
     parser.add_argument(
         "--preload",
         metavar="FILE",

@@ -18,12 +18,29 @@ from gpufence.errors import ExitCode, ToolError
 
 USAGE_STATUS = ExitCode.USAGE
 STATUSES = {
-    0: "serve: ended by a signal; check: nobody was found",
+    0: "done, and no process goes around its limit",
     1: "a file or socket cannot be used, or grpcio is missing",
     2: "wrong usage or configuration",
     3: "no driver, or no GPU",
-    4: "an amount that is none",
-    5: "check: a process goes around its limit",
+    4: "an amount cannot be read",
+    5: "a process goes around its limit",
+}
+VERB_STATUSES = {
+    "serve": {
+        0: "ended by SIGTERM or SIGINT",
+        1: "a file or socket cannot be used, or grpcio is missing",
+        2: "wrong usage or configuration",
+        3: "no driver, or no GPU",
+        4: "an amount in the configuration cannot be read",
+    },
+    "check": {
+        0: "no process goes around its limit",
+        1: "a file or address cannot be used",
+        2: "wrong usage",
+        3: "no driver, or no GPU",
+        4: "--tolerance cannot be read",
+        5: "a process goes around its limit",
+    },
 }
 
 
@@ -37,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="TOML or JSON; default: the resources gpufence.io/gpu, …/memory-mib and …/cores",
     )
-    serve.add_argument("--lib", metavar="PATH", help="libgpufence.so to mount into containers")
+    serve.add_argument("--lib", metavar="FILE", help="libgpufence.so to mount into containers")
     check = verbs.add_parser("check", help="name processes that go around their limit")
     form = check.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="one object, schema 1")
@@ -48,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="serve http://ADDRESS:PORT/metrics, looked at anew each time, until it is ended",
     )
     check.add_argument(
-        "--textfile", metavar="PATH", help="also replace this file of metrics, for node_exporter"
+        "--textfile", metavar="FILE", help="also replace this file of metrics, for node_exporter"
     )
     check.add_argument(
         "--tolerance",
@@ -69,6 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="where containers keep their ledgers, beside the agent's own; may be repeated",
     )
     check.add_argument(
+        "--agent-dir",
         "--folder",
         metavar="DIR",
         default="/var/lib/gpufence/node",

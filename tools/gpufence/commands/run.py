@@ -80,7 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " default with a limit: a container of its own [GPUFENCE_CONTAINER]",
     )
     parser.add_argument(
-        "--lib", metavar="PATH", help="libgpufence.so to preload [GPUFENCE_RUN_LIB]"
+        "--lib", metavar="FILE", help="libgpufence.so to preload [GPUFENCE_RUN_LIB]"
     )
     parser.add_argument(
         "--sim", action="store_true", help="use the simulated driver [GPUFENCE_RUN_SIM]"

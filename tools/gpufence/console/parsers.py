@@ -62,9 +62,10 @@ def of_command(name: str, module: ModuleType) -> Parser:
     )
     parser.usage_status = module.USAGE_STATUS
     module.add_arguments(parser)
-    for each in (parser, *verbs(parser).values()):
+    own = getattr(module, "VERB_STATUSES", {})
+    for verb, each in {"": parser, **verbs(parser)}.items():
         each.add_argument("--version", action=_Version, help="print the version and end")
-        each.epilog = _statuses(module.STATUSES)
+        each.epilog = _statuses(own.get(verb, module.STATUSES))
         each.formatter_class = argparse.RawDescriptionHelpFormatter
     return parser
 

@@ -72,7 +72,7 @@ class _Checker:
 
     def families(self, seen: Sequence[Seen], found: Sequence[Bypass]) -> list[metrics.Family]:
         """What a look found, as metrics."""
-        runs = agents.is_running(Path(self._args.folder))
+        runs = agents.is_running(Path(self._args.agent_dir))
         return check_metrics.families(seen, found, runs)
 
     def metrics(self) -> str:
@@ -111,7 +111,7 @@ def _tolerance(text: str) -> int:
 def _folders(args: argparse.Namespace) -> tuple[Path, ...]:
     """Where containers keep their ledgers: the agent's, and the usual or the given ones."""
     given = [Path(each) for each in args.state_dir or ()] or containers.places(None)
-    return tuple(dict.fromkeys([*containers.of_agent(args.folder), *given]))
+    return tuple(dict.fromkeys([*containers.of_agent(args.agent_dir), *given]))
 
 
 def _look(

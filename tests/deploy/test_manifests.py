@@ -141,6 +141,41 @@ def follows(built: list[dict[str, Any]]) -> None:
     assert [each["valueFrom"]["fieldRef"]["fieldPath"] for each in node] == ["spec.nodeName"]
 
 
+def test_who_makes_events_may_do_that_alone(tmp_path: Path) -> None:
+    overlay = {"resources": ["k/metrics"], "components": ["k/events"]}
+    (tmp_path / "kustomization.yaml").write_text(json.dumps(overlay))
+    shutil.copytree(KUSTOMIZE, tmp_path / "k")
+
+    tells(documents(ran(tool("kubectl"), "kustomize", tmp_path)), evicts=True)
+    assert [each["kind"] for each in base("events") if not accepted(each, VERSIONS[-1])] == []
+
+
+@pytest.mark.parametrize("evicts", [False, True])
+def test_the_chart_gives_the_right_to_annotate_only_where_it_is_used(evicts: bool) -> None:
+    value = json.dumps({"enabled": True, "askEviction": evicts})
+    made = chart(f"metrics.events={value}", namespace="gpus")
+    kept = [each for each in made if each["metadata"]["name"] in ("gpufence-agent",)]
+
+    tells([each for each in made if each not in kept], evicts=evicts)
+    (check,) = [c for pod in pods(made) for c in pod["containers"] if c["name"] == "check"]
+    assert ("--ask-eviction" in check["command"]) is evicts
+
+
+def tells(built: list[dict[str, Any]], *, evicts: bool) -> None:
+    """The metrics' check watches, with an account that may make Events."""
+    (pod,) = pods(built)
+    (check,) = [each for each in pod["containers"] if each["name"] == "check"]
+    (role,) = [each for each in built if each["kind"] == "ClusterRole"]
+    (account,) = [each["metadata"]["name"] for each in built if each["kind"] == "ServiceAccount"]
+
+    assert {"--watch", "--events"} <= set(check["command"])
+    assert pod["automountServiceAccountToken"] is True
+    assert pod["serviceAccountName"] == account == "gpufence-metrics"
+    allowed = {(rule["resources"][0], *rule["verbs"]) for rule in role["rules"]}
+    assert allowed == {("events", "create"), *([("pods", "patch")] if evicts else [])}
+    assert "NODE_NAME" in {each["name"] for each in check["env"]}
+
+
 @pytest.mark.parametrize("name", ["agent", "dra"])
 def test_the_agent_reads_what_the_base_configures(name: str) -> None:
     pytest.importorskip("tomllib", reason="Python 3.11 reads TOML")

@@ -210,6 +210,28 @@ def test_metrics_are_served_and_looked_at_anew_each_time(world: World) -> None:
     assert "gpufence_node_agent_running 0.0\n" in loud
 
 
+def test_who_begins_is_told_while_it_watches(world: World, tmp_path: Path) -> None:
+    words = (sys.executable, "-m", "gpufence", "node", "check", "--watch")
+    watcher = subprocess.Popen(
+        [
+            *(*words, f"--agent-dir={world.agent}", f"--state-dir={world.agent}"),
+            f"--textfile={tmp_path / 'node.prom'}",
+        ],
+        env={**world.environment, "PYTHONPATH": str(REPO / "tools")},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    world.running.append(watcher)
+    free = world.program("cuda 0", fenced=False)
+
+    assert watcher.stderr
+    assert f"process {free.pid} (view_commands) has" in watcher.stderr.readline()
+    second = world.program("cuda 0", fenced=False)
+    assert f"process {second.pid} (view_commands) has" in watcher.stderr.readline()
+    assert "gpufence_node_bypass_processes" in (tmp_path / "node.prom").read_text()
+    assert watcher.poll() is None
+
+
 def test_a_library_that_was_replaced_is_counted(world: World, tmp_path: Path) -> None:
     # As `gpufence install` replaces it: another file is renamed over the one that is mapped.
     library = tmp_path / "libgpufence.so"
@@ -280,7 +302,8 @@ def test_who_is_seen_only_once_is_not_named(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(check, "Nvml", Nvml)
     chosen = {"tolerance": "1m", "state_dir": ["/nonexistent"], "agent_dir": "/nonexistent"}
-    unset = dict.fromkeys(("allow", "textfile", "json", "metrics", "listen"))
+    flags = ("json", "metrics", "watch", "events", "ask_eviction")
+    unset = dict.fromkeys(("allow", "textfile", "listen", *flags))
 
     status = check.run(Namespace(**chosen, **unset))
 

@@ -2,11 +2,12 @@
 
     gpufence node serve --config /etc/gpufence/node.toml
     gpufence node check
+    gpufence node check --watch --events
 
 `serve` is a device plugin: containers ask for GPUs, memory and a share of time by resource names of
 gpufence, HAMi, vgpu-manager, Volcano or Alnair, and get their limits, the library and a folder of
 their own. It needs the extra gpufence[node]. `check` names processes that use a GPU without the
-library, or more of it than their limit.
+library, or more of it than their limit; with --watch it goes on and tells of each as it begins.
 """
 
 from __future__ import annotations
@@ -55,7 +56,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="TOML or JSON; default: the resources gpufence.io/gpu, …/memory-mib and …/cores",
     )
     serve.add_argument("--lib", metavar="FILE", help="libgpufence.so to mount into containers")
-    check = verbs.add_parser("check", help="name processes that go around their limit")
+    _add_check(verbs.add_parser("check", help="name processes that go around their limit"))
+
+
+def _add_check(check: argparse.ArgumentParser) -> None:
     form = check.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="one object, schema 1")
     form.add_argument("--metrics", action="store_true", help="metrics for Prometheus instead")
@@ -63,6 +67,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--listen",
         metavar="[ADDRESS]:PORT",
         help="serve http://ADDRESS:PORT/metrics, looked at anew each time, until it is ended",
+    )
+    check.add_argument(
+        "--watch",
+        action="store_true",
+        help="look every second until it is ended, and say on stderr who begins",
+    )
+    check.add_argument(
+        "--events", action="store_true", help="with --watch: also as an Event of the pod"
+    )
+    check.add_argument(
+        "--ask-eviction",
+        action="store_true",
+        help="with --events: also annotate the pod with gpufence.io/evict=REASON",
+    )
+    check.add_argument(
+        "--api-server",
+        metavar="URL",
+        default="",
+        help="for --events; default: the cluster's, in a pod",
     )
     check.add_argument(
         "--textfile", metavar="FILE", help="also replace this file of metrics, for node_exporter"

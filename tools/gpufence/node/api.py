@@ -26,6 +26,8 @@ _BASE = "/apis/resource.k8s.io/v1"
 _SECONDS = 10.0
 _MOST_BYTES = 8 << 20
 _NOT_FOUND = 404
+_JSON = "application/json"
+_TYPES = {"PATCH": "application/merge-patch+json"}
 
 
 class _NotFound(Exception):
@@ -75,6 +77,22 @@ class Api:
         """
         return self._ask("GET", path) or {}
 
+    def post(self, path: str, made: dict[str, Any]) -> None:
+        """Have an object made.
+
+        Raises:
+            ToolError: exit 1.
+        """
+        self._ask("POST", path, made)
+
+    def patch(self, path: str, changes: dict[str, Any]) -> None:
+        """Have an object changed where `changes` names something (RFC 7386).
+
+        Raises:
+            ToolError: exit 1.
+        """
+        self._ask("PATCH", path, changes)
+
     def watch(self, path: str, seconds: float) -> Iterator[dict[str, Any]]:
         """Events of a watch, until the server ends it.
 
@@ -110,7 +128,7 @@ class Api:
             f"{self.address}{path}",
             method=method,
             data=None if body is None else json.dumps(body).encode(),
-            headers={"Accept": "application/json", "Content-Type": "application/json"},
+            headers={"Accept": "application/json", "Content-Type": _TYPES.get(method, _JSON)},
         )
         try:
             context = None

@@ -11,7 +11,9 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
 from gpufence import locate
 from gpufence.checks import surroundings
@@ -19,16 +21,18 @@ from gpufence.config import sizes
 from gpufence.container import containers
 from gpufence.errors import ExitCode, ToolError, one_line
 from gpufence.export import export_write, metrics
-from gpufence.machine import process
+from gpufence.machine import engines, process
 from gpufence.machine.gpus import Nvml
 from gpufence.machine.people import People
 from gpufence.state import region
 
-from . import agents, check_metrics
+from . import agents, api, check_metrics, config
 from .bypass import Account, Bypass, Reason, Seen, judge
+from .reports import Reports
 
 # What is seen once may be a request that was granted between two of the questions.
 _AGAIN_SECONDS = 0.25
+_WATCH_SECONDS = 1.0
 
 
 def run(args: argparse.Namespace) -> ExitCode:
@@ -37,15 +41,54 @@ def run(args: argparse.Namespace) -> ExitCode:
     Raises:
         ToolError: exit 1, 3 or 4, as the command documents.
     """
+    told = _reports(args)
     checker = _Checker(args, _tolerance(args.tolerance))
+    if args.watch and not args.listen:
+        _watch(checker, told)
+    if args.watch:
+        threading.Thread(target=_watch, args=(checker, told), daemon=True).start()
     if args.listen:
         from gpufence.export import http_metrics
 
         http_metrics.serve(args.listen, checker.metrics)
     seen, found = checker.look()
     unreadable = sorted({each.pid for each in seen if each.fenced is None})
+    _tell_unreadable(unreadable)
+    checker.write(seen, found)
     _tell(args, checker.families(seen, found), found, unreadable)
     return ExitCode.CHECK_FAILED if found else ExitCode.OK
+
+
+def _reports(args: argparse.Namespace) -> Reports:
+    for flag, needed in (("events", "watch"), ("ask_eviction", "events")):
+        if getattr(args, flag) and not getattr(args, needed):
+            name = f"--{flag.replace('_', '-')}"
+            raise _usage(f"{name} without --{needed}", "nobody would be told by it", needed)
+    if args.watch and (args.json or args.metrics):
+        form = "--json" if args.json else "--metrics"
+        raise _usage(f"{form} beside --watch", "it goes on until it is ended", "listen")
+    called = partial(engines.look_up, Path("/proc"))
+    if not args.events:
+        return Reports(_line, called)
+    server = api.connect(args.api_server)
+    return Reports(_line, called, server, config.Config().node, asks_eviction=args.ask_eviction)
+
+
+def _usage(what: str, why: str, flag: str) -> ToolError:
+    return ToolError(what=what, why=why, fix=f"Give --{flag}", status=ExitCode.USAGE)
+
+
+def _watch(checker: _Checker, told: Reports) -> NoReturn:
+    """Look and tell, until the process is ended."""
+    unreadable: set[int] = set()
+    while True:
+        seen, found = checker.look()
+        told.tell(found)
+        checker.write(seen, found)
+        hidden = {each.pid for each in seen if each.fenced is None}
+        _tell_unreadable(sorted(hidden - unreadable))
+        unreadable = hidden
+        time.sleep(_WATCH_SECONDS)
 
 
 class _Checker:
@@ -74,6 +117,16 @@ class _Checker:
         """What a look found, as metrics."""
         runs = agents.is_running(Path(self._args.agent_dir))
         return check_metrics.families(seen, found, runs)
+
+    def write(self, seen: Sequence[Seen], found: Sequence[Bypass]) -> None:
+        """What a look found into the file of metrics, where there is to be one.
+
+        Raises:
+            ToolError: exit 1, it cannot be written.
+        """
+        if self._args.textfile:
+            text = metrics.text(self.families(seen, found))
+            export_write.replace(Path(self._args.textfile), text)
 
     def metrics(self) -> str:
         """A look as Prometheus' text."""
@@ -169,20 +222,21 @@ def _accounts(folders: Sequence[Path]) -> list[Account]:
     ]
 
 
+def _tell_unreadable(pids: Sequence[int]) -> None:
+    for pid in pids:
+        print(
+            f"gpufence: process {pid} uses a GPU and cannot be looked into: run this as root, with "
+            "the machine's process numbers",
+            file=sys.stderr,
+        )
+
+
 def _tell(
     args: argparse.Namespace,
     families: Sequence[metrics.Family],
     found: Sequence[Bypass],
     unreadable: Sequence[int],
 ) -> None:
-    for pid in unreadable:
-        print(
-            f"gpufence: process {pid} uses a GPU and cannot be looked into: run this as root, with "
-            "the machine's process numbers",
-            file=sys.stderr,
-        )
-    if args.textfile:
-        export_write.replace(Path(args.textfile), metrics.text(families))
     if args.json:
         listed = [_as_dict(each) for each in found]
         told = {"schema": 1, "bypasses": listed, "unreadable": list(unreadable)}

@@ -10,6 +10,8 @@ import os
 import signal
 import subprocess
 import sys
+from argparse import Namespace
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +66,9 @@ def test_it_tells_what_both_programs_were_given(tmp_path: Path) -> None:
         assert each["memory_limit_bytes"] == each["memory_seen_bytes"] == limit
         assert limit - GIB < each["memory_granted_bytes"] < limit
         assert each["memory_refused_status"] == 2
-        assert each["core_share_ratio"] >= 0
+        assert each["stalled_ns"] >= 0
+        # None where the machine is too busy to run the programs.
+        assert each["core_share_ratio"] is None or each["core_share_ratio"] >= 0
 
 
 def test_it_shows_the_commands_the_table_and_the_next_step_and_leaves_nothing(
@@ -114,6 +118,7 @@ def report(**changed: object) -> dict[str, Any]:
         "name": "train",
         "core_limit_ratio": 0.6,
         "core_share_ratio": 0.6,
+        "stalled_ns": 0,
         "memory_limit_bytes": 6 * GIB,
         "memory_seen_bytes": 6 * GIB,
         "memory_granted_bytes": 5 * GIB,
@@ -147,6 +152,69 @@ def test_busy_processors_are_named_where_a_share_is_short(
     monkeypatch.setattr(os, "getloadavg", lambda: (load * (os.cpu_count() or 1), 0.0, 0.0))
 
     assert ("are busy now" in "\n".join(show._as_text([report(core_share_ratio=share)]))) is told
+
+
+@pytest.mark.parametrize(("stalled_ns", "told"), [(50_000_000, True), (50_000_001, False)])
+def test_shares_are_not_told_where_a_program_stood_still(
+    stalled_ns: int,
+    told: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    shares: list[float] = []
+
+    def report_of(of: show.Tenant, _: object) -> dict[str, Any]:
+        shares.append(0.6 if of.name == "train" else 0.3)
+        found = report(name=of.name, core_share_ratio=shares[-1])
+        return {**found, "stalled_ns": stalled_ns if of.name == "train" else 0}
+
+    monkeypatch.setattr(show, "_report", report_of)
+    monkeypatch.setattr(show, "_program", lambda *_: nullcontext())
+    args = Namespace(seconds=1.0, json=True)
+
+    assert show.show(args) == 0
+
+    found = json.loads(capsys.readouterr().out)["containers"]
+    assert [each["core_share_ratio"] for each in found] == (shares if told else [None, None])
+    text = "\n".join(show._as_text(found))
+    assert ("not measured" in text) is not told
+    assert ("too busy: a program stood still for 50 ms" in text) is not told
+    assert all(len(line) <= 80 for line in text.splitlines())
+
+
+def test_a_program_counts_the_time_that_it_stood_still() -> None:
+    stalls = tenant.Stalls()
+    begin = stalls._last_s
+    for at_s in (0.02, 0.16, 0.4, 0.42, 2.92):
+        stalls.tick(begin + at_s)
+
+    stalls.start()
+
+    # 0.14 s is merely late; 0.24 s and 2.5 s are stalls.
+    assert stalls.end() == pytest.approx(2_740_000_000, abs=1000)
+
+
+@pytest.mark.parametrize(
+    ("complaint", "why"),
+    [
+        ("gpufence: x not found: y. Build it.", "x not found: y. Build it"),
+        ("tenant: cuInit returned 3", "tenant: cuInit returned 3"),
+        ("", "its exit status is 1"),
+    ],
+)
+def test_the_line_of_a_failed_program_ends_once(complaint: str, why: str) -> None:
+    code = f"import sys; print({complaint!r}, file=sys.stderr); sys.exit(1)"
+    failing = subprocess.Popen(
+        [sys.executable, "-c", code if complaint else "import sys; sys.exit(1)"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+    with pytest.raises(ToolError) as refused:
+        show._report(show.TENANTS[0], failing)
+
+    assert refused.value.why == why
 
 
 def test_a_program_that_fails_is_one_line(tmp_path: Path) -> None:

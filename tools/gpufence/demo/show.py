@@ -36,6 +36,9 @@ _LOOK_S = 1.0
 # Starting Python twice and opening the driver takes this long on a slow machine.
 _PATIENCE_S = 60.0
 _OUT_OF_MEMORY = 2
+# A kernel of the simulated GPU that runs while its process stands still seems to last that long,
+# and is charged so. Beyond this part of the time a share tells of the machine, not of a limit.
+_MOST_STALLED = 0.05
 # What a program needs to start; limits and drivers of this shell must not reach the demo.
 _KEPT = ("HOME", "LANG", "PATH", "PYTHONPATH", "TMPDIR", "VIRTUAL_ENV")
 
@@ -80,6 +83,8 @@ def show(args: argparse.Namespace) -> ExitCode:
         if not args.json:
             _watch(folder, environment, args.seconds, programs)
         reports = [_report(*each) for each in zip(TENANTS, programs, strict=True)]
+    if any(each["stalled_ns"] > args.seconds * 1e9 * _MOST_STALLED for each in reports):
+        reports = [{**each, "core_share_ratio": None} for each in reports]
     if args.json:
         print(json.dumps({"schema": 1, "seconds": args.seconds, "containers": reports}, indent=2))
     else:
@@ -188,9 +193,10 @@ def _report(tenant: Tenant, program: subprocess.Popen[str]) -> Report:
         said, complaint = "", f"it did not end within {_PATIENCE_S:g} s"
     if program.returncode != 0:
         lines = [line for line in complaint.splitlines() if "simulated driver" not in line]
+        last = lines[-1].removesuffix(".") if lines else f"its exit status is {program.returncode}"
         raise ToolError(
             what=f"the demo's program '{tenant.name}' failed",
-            why=one_line(lines[-1] if lines else f"its exit status is {program.returncode}"),
+            why=one_line(last.removeprefix("gpufence: ")),
             fix="Run `gpufence run --sim -- gpufence doctor`, which examines this installation",
         )
     found = json.loads(said)
@@ -198,11 +204,30 @@ def _report(tenant: Tenant, program: subprocess.Popen[str]) -> Report:
         "name": tenant.name,
         "core_limit_ratio": tenant.cores / 100,
         "core_share_ratio": round(found["share"], 4),
+        "stalled_ns": found["stalled_ns"],
         "memory_limit_bytes": tenant.memory_gib * GIB,
         "memory_seen_bytes": found["seen_bytes"],
         "memory_granted_bytes": found["granted_bytes"],
         "memory_refused_status": found["refused_status"],
     }
+
+
+def _busy_lines(reports: Sequence[Report]) -> list[str]:
+    """Why shares are missing or low, where the machine is the reason."""
+    shares = [(each["core_share_ratio"], each["core_limit_ratio"]) for each in reports]
+    if any(share is None for share, _ in shares):
+        longest = max(each["stalled_ns"] for each in reports)
+        return [
+            f"  This machine is too busy: a program stood still for {figures.duration(longest)}.",
+            "  Run the demo again when fewer other programs run.",
+        ]
+    if any(share < 0.9 * limit for share, limit in shares) and _overloaded():
+        return ["  The simulated GPU runs on this machine's processors, which are busy now."]
+    return []
+
+
+def _overloaded() -> bool:
+    return os.getloadavg()[0] > (os.cpu_count() or 1)
 
 
 def _memory_held(report: Report) -> bool:
@@ -215,20 +240,17 @@ def _as_text(reports: Sequence[Report]) -> list[str]:
     lines = ["What was seen"]
     for each in reports:
         name = f"  {each['name']:7}"
-        lines.append(
-            f"{name}GPU time: a limit of {each['core_limit_ratio']:.0%},"
-            f" {each['core_share_ratio']:.1%} used"
-        )
+        share = each["core_share_ratio"]
+        used = f"{share:.1%} used" if share is not None else "not measured"
+        lines.append(f"{name}GPU time: a limit of {each['core_limit_ratio']:.0%}, {used}")
         end = "then refused: out of memory" if _memory_held(each) else "and NOT refused"
         lines.append(
             f"{'':9}memory: {figures.size(each['memory_seen_bytes'])} seen,"
             f" {figures.size(each['memory_granted_bytes'])} granted, {end}"
         )
-    short = any(each["core_share_ratio"] < 0.9 * each["core_limit_ratio"] for each in reports)
-    if short and os.getloadavg()[0] > (os.cpu_count() or 1):
-        lines.append("  The simulated GPU runs on this machine's processors, which are busy now.")
     return [
         *lines,
+        *_busy_lines(reports),
         "",
         "Next: hold a program of yours to limits, on a GPU (without one, add --sim):",
         "  gpufence run --name mine --memory 4GiB --cores 50 -- COMMAND",

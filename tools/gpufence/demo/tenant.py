@@ -3,7 +3,8 @@
     tenant.py SECONDS KERNEL_MS
 
 An ordinary CUDA program, by ctypes: knows nothing of gpufence, and starts as a file of its own.
-Prints one JSON object. Exit status: 0, or 1 with the call that failed. Standard library only.
+Prints one JSON object, with the time for which the machine did not let it run. Exit status: 0, or
+1 with the call that failed. Standard library only.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import json
 import sys
+import threading
 import time
 
 _PIECE_BYTES = 64 << 20
@@ -18,6 +20,9 @@ _OUT_OF_MEMORY = 2
 # Shares are even only once both programs run: the first part of the time does not count.
 _WARM_UP = 0.2
 _AHEAD = 6
+# A thread that wants to run this often is not late by more where processors are merely shared.
+_TICK_S = 0.02
+_LATE_S = 0.15
 
 # The simulated driver takes a kernel's duration from its name and runs nothing.
 _PTX = """
@@ -26,6 +31,33 @@ _PTX = """
 .address_size 64
 .visible .entry step_{ms}ms() {{ ret; }}
 """
+
+
+class Stalls(threading.Thread):
+    """How long this process stood still: a stopped or starved one misses its ticks."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self._total_s = 0.0
+        self._last_s = time.monotonic()
+        self._end = threading.Event()
+
+    def run(self) -> None:
+        """Look at the clock until `end`."""
+        while not self._end.wait(_TICK_S):
+            self.tick(time.monotonic())
+
+    def tick(self, now_s: float) -> None:
+        """Count the time since the last tick, if it is too long."""
+        if now_s - self._last_s > _LATE_S:
+            self._total_s += now_s - self._last_s
+        self._last_s = now_s
+
+    def end(self) -> int:
+        """Stop looking; all stalls together, in nanoseconds."""
+        self._end.set()
+        self.join()
+        return round(self._total_s * 1e9)
 
 
 class CallFailed(Exception):
@@ -56,11 +88,13 @@ def main() -> int:
         cuda = Cuda()
         open_device(cuda)
         memory = fill(cuda)
+        stalls = Stalls()
+        stalls.start()
         share = work(cuda, seconds, kernel_ms)
     except (OSError, CallFailed) as error:
         print(f"tenant: {error}", file=sys.stderr)
         return 1
-    print(json.dumps({**memory, "share": share}))
+    print(json.dumps({**memory, "share": share, "stalled_ns": stalls.end()}))
     return 0
 
 

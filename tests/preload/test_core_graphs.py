@@ -1,6 +1,6 @@
 """Graphs under the core limit, in virtual time: a launch pauses between its kernels' steps.
 
-What a step is: lib/src/hooks/graphs/graph_order.h. A shape counted by one step too few or too many
+What a step is: lib/src/hooks/graphs/graph_needs.h. A shape counted by one step too few or too many
 is off by a point and a half, or more.
 """
 

@@ -59,13 +59,13 @@ BOUNDS = [
     (
         "docs/core-limiter-details.md",
         r"more than ([\d,]+) nodes",
-        "hooks/graphs/graph_order.cpp",
+        "hooks/graphs/graph_needs.cpp",
         "kMostNodes",
     ),
     (
         "docs/core-limiter-details.md",
         r"or ([\d,]+) edges",
-        "hooks/graphs/graph_order.cpp",
+        "hooks/graphs/graph_needs.cpp",
         "kMostEdges",
     ),
     ("docs/addpath.md", r"first ([\d,]+) paths", "addpath/path_list.h", "kMostComponents"),

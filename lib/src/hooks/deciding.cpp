@@ -12,7 +12,7 @@
 #include "base/uncancelled.h"
 #include "hooks/cores/cores.h"
 #include "hooks/fence.h"
-#include "hooks/graphs/graph_memory.h"
+#include "hooks/graphs/executables.h"
 #include "hooks/joined.h"
 #include "hooks/memory/unified.h"
 #include "hooks/pools/pool_release.h"

@@ -10,7 +10,7 @@
 #include "device/ids.h"
 #include "driver_abi.h"
 #include "hooks/contexts/sole_context.h"
-#include "hooks/graphs/graph_account.h"
+#include "hooks/graphs/executables.h"
 #include "hooks/ledger_move.h"
 #include "hooks/pools/current_pool.h"
 #include "hooks/pools/late_frees.h"

@@ -7,7 +7,7 @@
 #include "base/uncancelled.h"
 #include "device/context_scope.h"
 #include "hooks/contexts/launch_memory.h"
-#include "hooks/graphs/graph_memory.h"
+#include "hooks/graphs/executables.h"
 #include "hooks/memory/piece_reservation.h"
 #include "hooks/pools/current_pool.h"
 #include "hooks/refusal.h"

@@ -9,7 +9,7 @@
 #include "device/ids.h"
 #include "hooks/cores/core_pace.h"
 #include "hooks/cores/cores.h"
-#include "hooks/graphs/captures.h"
+#include "hooks/graphs/capture.h"
 #include "real.h"
 
 namespace gpufence {

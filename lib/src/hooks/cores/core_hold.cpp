@@ -6,7 +6,7 @@
 #include "device/markers/looks.h"
 #include "hooks/cores/core_pace.h"
 #include "hooks/cores/cores.h"
-#include "hooks/graphs/captures.h"
+#include "hooks/graphs/capture.h"
 
 namespace gpufence {
 namespace {

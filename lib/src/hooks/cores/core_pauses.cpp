@@ -11,7 +11,7 @@
 #include "device/nvml_calls.h"
 #include "hooks/contexts/overhead.h"
 #include "hooks/cores/core_pace.h"
-#include "hooks/graphs/captures.h"
+#include "hooks/graphs/capture.h"
 #include "real.h"
 #include "state/kept_pauses.h"
 

@@ -9,7 +9,7 @@
 #include "hooks/cores/core_fills.h"
 #include "hooks/cores/core_pace.h"
 #include "hooks/cores/core_pauses.h"
-#include "hooks/graphs/captures.h"
+#include "hooks/graphs/capture.h"
 #include "real.h"
 
 namespace gpufence {

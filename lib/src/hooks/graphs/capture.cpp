@@ -1,8 +1,9 @@
 // Captures are counted: only while one is open must a launch or an allocation ask whether the
 // capture takes it. Must not know what is captured.
+#include "hooks/graphs/capture.h"
+
 #include "hooks/cores/cores.h"
 #include "hooks/cores/streams.h"
-#include "hooks/graphs/captures.h"
 #include "real.h"
 
 namespace gpufence {

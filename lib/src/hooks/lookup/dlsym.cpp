@@ -3,15 +3,37 @@
 //
 // Rule: ask the real one, then exchange a driver address for our wrapper. What the driver does not
 // export stays not found, and no lookup ever loads a driver.
-#include "hooks/lookup/dlsym.h"
-
 #include <dlfcn.h>
+#include <stdint.h>
 
 #include "base/elf.h"
 #include "base/entries.h"
 #include "base/resolve.h"
 #include "base/translate.h"
 #include "lookup.h"
+
+namespace gpufence {
+
+// Returned in two registers. handled == 0: the stub jumps on to the next dlsym itself.
+struct LookupAnswer {
+  void* address;
+  uintptr_t handled;
+};
+
+}  // namespace gpufence
+
+// What the assembler stubs call, and nothing else.
+extern "C" {
+
+// dlsym(handle, name) as asked by the code at `caller`.
+gpufence::LookupAnswer gpufence_filter_dlsym(void* handle, const char* name, const void* caller);
+
+// dlvsym(handle, name, version) as asked by the code at `caller`. The driver's symbols carry no
+// version, so nearly all answers are nullptr.
+gpufence::LookupAnswer gpufence_filter_dlvsym(void* handle, const char* name, const char* version,
+                                              const void* caller);
+
+}  // extern "C"
 
 namespace gpufence {
 namespace {

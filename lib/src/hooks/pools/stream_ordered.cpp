@@ -7,7 +7,7 @@
 #include "device/ids.h"
 #include "hooks/fence.h"
 #include "hooks/freed.h"
-#include "hooks/graphs/captures.h"
+#include "hooks/graphs/capture.h"
 #include "hooks/memory/overflow_pool.h"
 #include "hooks/memory/unified.h"
 #include "hooks/pools/current_pool.h"

@@ -17,7 +17,6 @@
 #include "device/usage.h"
 #include "hooks/clock.h"
 #include "hooks/fence.h"
-#include "hooks/held.h"
 #include "hooks/region_places.h"
 #include "hooks/set_limits.h"
 #include "real.h"

@@ -1,16 +1,22 @@
-// What NVML's hooks know of the container's limits, in processes with and without CUDA.
+// What is shown of the container's limits, in processes with and without CUDA.
 //
 // A process that uses CUDA asks its fence. One that does not (nvidia-smi, a monitor) looks on: it
 // reads the same settings and the container's region, takes no slot, is charged nothing and makes
-// nothing.
+// nothing. Must not know what a query answers (policy/view.h).
 #pragma once
 
 #include <stdint.h>
 
 #include "driver_abi.h"
+#include "policy/account.h"
 #include "policy/view.h"
 
 namespace gpufence {
+
+// What queries are told of an account.
+inline Held HeldOn(Account* account) {
+  return {account->LimitBytes(), account->UsedBytes(), account->oversold()};
+}
 
 // The limit on the device and what the container holds there. False: no limit holds, or it cannot
 // be read, and the driver's own numbers are the answer.

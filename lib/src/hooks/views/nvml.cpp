@@ -1,19 +1,57 @@
-// Who is on a device, inside a limit: the container's own processes and nobody else.
+// What NVML says about a device: inside a limit, a device of that size with the container's own
+// processes and nobody else, by the name that the user wants it to have.
+//
+// NVML answers first, so its checks (the version in the caller's struct among them) and codes are
+// the caller's. It answers some of these through others of its own exports: adjusted at the
+// outermost only. Must not know how limits are found (onlooker.h).
+#include <string.h>
+
+#include "base/forked.h"
+#include "hooks/fence.h"
+#include "hooks/views/onlooker.h"
+#include "policy/view.h"
+#include "real.h"
+
+namespace gpufence {
+namespace {
+
+// ---- memory ----
+
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+
+// Exchanges total, free and used. The first form of the query has no word for what is reserved and
+// counts it as used; inside a limit, used is the container's own in every form.
+template <typename Memory>
+bool ShowLimit(nvmlDevice_t device, Memory* memory, MemoryView* view) {
+  Held seen;
+  if (!LookAt(device, &seen)) return false;
+  *view = ViewMemory(seen, memory->total, memory->free);
+  memory->total = view->total_bytes;
+  memory->used = view->used_bytes;
+  memory->free = view->free_bytes;
+  return true;
+}
+
+using AttributesCall = nvmlReturn_t (*)(nvmlDevice_t, nvmlDeviceAttributes_t*);
+
+nvmlReturn_t GetAttributes(nvmlDevice_t device, nvmlDeviceAttributes_t* attributes,
+                           AttributesCall call) {
+  const InsideHook hook;
+  const nvmlReturn_t rc = call(device, attributes);
+  Held seen;
+  if (rc != NVML_SUCCESS || !hook.is_outermost() || !LookAt(device, &seen)) return rc;
+  const uint64_t total_bytes = attributes->memorySizeMB * kMiB;
+  attributes->memorySizeMB = ViewMemory(seen, total_bytes, total_bytes).total_bytes / kMiB;
+  return rc;
+}
+
+// ---- processes ----
 //
 // A process is known by its number in our own pid namespace, or, where NVML counts in the host's,
 // by the number that this process learned for itself (device/usage.h): there nobody else is listed
 // rather than a neighbour. NVML fills a list of ours, whose strangers are left out; what remains is
 // given to the caller by NVML's own manners: the number needed, and NVML_ERROR_INSUFFICIENT_SIZE if
 // they do not fit.
-#include <string.h>
-
-#include "base/forked.h"
-#include "hooks/fence.h"
-#include "hooks/views/onlooker.h"
-#include "real.h"
-
-namespace gpufence {
-namespace {
 
 // Entries of one list, beyond which the answer is the driver's "too many" as it is.
 constexpr unsigned kMostEntries = 65536;
@@ -93,65 +131,111 @@ nvmlReturn_t Running(nvmlDevice_t device, unsigned int* count, Info* infos,
 }  // namespace
 }  // namespace gpufence
 
-using gpufence::InsideHook;
+using namespace gpufence;
 
 extern "C" {
 
+nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t* memory) {
+  const InsideHook hook;
+  const nvmlReturn_t rc = real::nvmlDeviceGetMemoryInfo(device, memory);
+  MemoryView view;
+  if (rc == NVML_SUCCESS && hook.is_outermost()) ShowLimit(device, memory, &view);
+  return rc;
+}
+
+nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t* memory) {
+  const InsideHook hook;
+  const nvmlReturn_t rc = real::nvmlDeviceGetMemoryInfo_v2(device, memory);
+  MemoryView view;
+  if (rc == NVML_SUCCESS && hook.is_outermost() && ShowLimit(device, memory, &view)) {
+    memory->reserved = view.reserved_bytes;
+  }
+  return rc;
+}
+
+nvmlReturn_t nvmlDeviceGetConfComputeProtectedMemoryUsage(nvmlDevice_t device,
+                                                          nvmlMemory_t* memory) {
+  const InsideHook hook;
+  const nvmlReturn_t rc = real::nvmlDeviceGetConfComputeProtectedMemoryUsage(device, memory);
+  MemoryView view;
+  // A board without protected memory answers zeros, which stay zeros.
+  if (rc == NVML_SUCCESS && hook.is_outermost()) ShowLimit(device, memory, &view);
+  return rc;
+}
+
+nvmlReturn_t nvmlDeviceGetAttributes(nvmlDevice_t device, nvmlDeviceAttributes_t* attributes) {
+  return GetAttributes(device, attributes, real::nvmlDeviceGetAttributes);
+}
+
+nvmlReturn_t nvmlDeviceGetAttributes_v2(nvmlDevice_t device, nvmlDeviceAttributes_t* attributes) {
+  return GetAttributes(device, attributes, real::nvmlDeviceGetAttributes_v2);
+}
+
+nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char* name, unsigned int length) {
+  const InsideHook hook;
+  const nvmlReturn_t rc = real::nvmlDeviceGetName(device, name, length);
+  // The driver's name may not fit where ours does.
+  if (rc != NVML_SUCCESS && rc != NVML_ERROR_INSUFFICIENT_SIZE) return rc;
+  if (!hook.is_outermost() || name == nullptr) return rc;
+  const char* given = GivenName();
+  if (given == nullptr) return rc;
+  const size_t bytes = strlen(given) + 1;
+  if (bytes > length) return NVML_ERROR_INSUFFICIENT_SIZE;
+  memcpy(name, given, bytes);
+  return NVML_SUCCESS;
+}
+
 nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device, unsigned int* infoCount,
                                                   nvmlProcessInfo_v1_t* infos) {
-  return gpufence::Running(device, infoCount, infos, real::nvmlDeviceGetComputeRunningProcesses);
+  return Running(device, infoCount, infos, real::nvmlDeviceGetComputeRunningProcesses);
 }
 
 nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t device, unsigned int* infoCount,
                                                      nvmlProcessInfo_v2_t* infos) {
-  return gpufence::Running(device, infoCount, infos, real::nvmlDeviceGetComputeRunningProcesses_v2);
+  return Running(device, infoCount, infos, real::nvmlDeviceGetComputeRunningProcesses_v2);
 }
 
 nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int* infoCount,
                                                      nvmlProcessInfo_t* infos) {
-  return gpufence::Running(device, infoCount, infos, real::nvmlDeviceGetComputeRunningProcesses_v3);
+  return Running(device, infoCount, infos, real::nvmlDeviceGetComputeRunningProcesses_v3);
 }
 
 nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses(nvmlDevice_t device, unsigned int* infoCount,
                                                    nvmlProcessInfo_v1_t* infos) {
-  return gpufence::Running(device, infoCount, infos, real::nvmlDeviceGetGraphicsRunningProcesses);
+  return Running(device, infoCount, infos, real::nvmlDeviceGetGraphicsRunningProcesses);
 }
 
 nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v2(nvmlDevice_t device, unsigned int* infoCount,
                                                       nvmlProcessInfo_v2_t* infos) {
-  return gpufence::Running(device, infoCount, infos,
-                           real::nvmlDeviceGetGraphicsRunningProcesses_v2);
+  return Running(device, infoCount, infos, real::nvmlDeviceGetGraphicsRunningProcesses_v2);
 }
 
 nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device, unsigned int* infoCount,
                                                       nvmlProcessInfo_t* infos) {
-  return gpufence::Running(device, infoCount, infos,
-                           real::nvmlDeviceGetGraphicsRunningProcesses_v3);
+  return Running(device, infoCount, infos, real::nvmlDeviceGetGraphicsRunningProcesses_v3);
 }
 
 nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses(nvmlDevice_t device, unsigned int* infoCount,
                                                      nvmlProcessInfo_v1_t* infos) {
-  return gpufence::Running(device, infoCount, infos, real::nvmlDeviceGetMPSComputeRunningProcesses);
+  return Running(device, infoCount, infos, real::nvmlDeviceGetMPSComputeRunningProcesses);
 }
 
 nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v2(nvmlDevice_t device,
                                                         unsigned int* infoCount,
                                                         nvmlProcessInfo_v2_t* infos) {
-  return gpufence::Running(device, infoCount, infos,
-                           real::nvmlDeviceGetMPSComputeRunningProcesses_v2);
+  return Running(device, infoCount, infos, real::nvmlDeviceGetMPSComputeRunningProcesses_v2);
 }
 
 nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t device,
                                                         unsigned int* infoCount,
                                                         nvmlProcessInfo_t* infos) {
-  return gpufence::Running(device, infoCount, infos,
-                           real::nvmlDeviceGetMPSComputeRunningProcesses_v3);
+  return Running(device, infoCount, infos, real::nvmlDeviceGetMPSComputeRunningProcesses_v3);
 }
 
 nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device,
                                                    nvmlProcessDetailList_t* plist) {
   const InsideHook hook;
-  const bool is_ours = plist != nullptr && hook.is_outermost() && gpufence::IsFenced(device);
+  const bool is_ours = plist != nullptr && hook.is_outermost() && IsFenced(device);
   if (!is_ours || (plist->numProcArrayEntries > 0 && plist->procArray == nullptr)) {
     return real::nvmlDeviceGetRunningProcessDetailList(device, plist);
   }
@@ -163,7 +247,7 @@ nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device,
     *filled = asked.numProcArrayEntries;
     return rc;
   };
-  return gpufence::PutOurs(fill, &plist->numProcArrayEntries, plist->procArray);
+  return PutOurs(fill, &plist->numProcArrayEntries, plist->procArray);
 }
 
 nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
@@ -171,14 +255,14 @@ nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
                                              unsigned int* processSamplesCount,
                                              unsigned long long lastSeenTimeStamp) {
   const InsideHook hook;
-  if (processSamplesCount == nullptr || !hook.is_outermost() || !gpufence::IsFenced(device)) {
+  if (processSamplesCount == nullptr || !hook.is_outermost() || !IsFenced(device)) {
     return real::nvmlDeviceGetProcessUtilization(device, utilization, processSamplesCount,
                                                  lastSeenTimeStamp);
   }
   const auto fill = [&](nvmlProcessUtilizationSample_t* ours, unsigned* filled) {
     return real::nvmlDeviceGetProcessUtilization(device, ours, filled, lastSeenTimeStamp);
   };
-  const nvmlReturn_t rc = gpufence::PutOurs(fill, processSamplesCount, utilization);
+  const nvmlReturn_t rc = PutOurs(fill, processSamplesCount, utilization);
   // As when nobody was busy.
   return rc == NVML_SUCCESS && *processSamplesCount == 0 ? NVML_ERROR_NOT_FOUND : rc;
 }
@@ -186,7 +270,7 @@ nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
 nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(
     nvmlDevice_t device, nvmlProcessesUtilizationInfo_t* procesesUtilInfo) {
   const InsideHook hook;
-  if (procesesUtilInfo == nullptr || !hook.is_outermost() || !gpufence::IsFenced(device)) {
+  if (procesesUtilInfo == nullptr || !hook.is_outermost() || !IsFenced(device)) {
     return real::nvmlDeviceGetProcessesUtilizationInfo(device, procesesUtilInfo);
   }
   const auto fill = [&](nvmlProcessUtilizationInfo_v1_t* ours, unsigned* filled) {
@@ -197,8 +281,8 @@ nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(
     *filled = asked.processSamplesCount;
     return rc;
   };
-  const nvmlReturn_t rc = gpufence::PutOurs(fill, &procesesUtilInfo->processSamplesCount,
-                                            procesesUtilInfo->procUtilArray);
+  const nvmlReturn_t rc =
+      PutOurs(fill, &procesesUtilInfo->processSamplesCount, procesesUtilInfo->procUtilArray);
   return rc == NVML_SUCCESS && procesesUtilInfo->processSamplesCount == 0 ? NVML_ERROR_NOT_FOUND
                                                                           : rc;
 }

@@ -2,7 +2,7 @@
 // The driver's checks and codes are the caller's; success is lowered.
 #include "base/futex.h"
 #include "hooks/fence.h"
-#include "hooks/held.h"
+#include "hooks/views/onlooker.h"
 #include "policy/view.h"
 #include "real.h"
 

@@ -1,7 +1,10 @@
-#include "hooks/graphs/graph_memory.h"
+#include "hooks/graphs/executables.h"
+
+#include <atomic>
 
 #include "base/log.h"
 #include "device/capture_mode.h"
+#include "hooks/fence.h"
 #include "real.h"
 
 namespace gpufence {
@@ -85,6 +88,10 @@ GraphRun::GraphRun(Fence* fence, const GraphNeeds& needs) : fence_(fence) {
     if (needs.bytes[i] == 0) continue;
     shares_[count_++].holding = {.bytes = needs.bytes[i], .device = static_cast<uint16_t>(i)};
   }
+}
+
+FencedDevice* GraphRun::DeviceOf(const Share& share) const {
+  return &fence_->devices[share.holding.device];
 }
 
 bool GraphRun::Claim() {
@@ -232,6 +239,76 @@ void TrimGraphs(FencedDevice* device) {
     rc = real::cuDeviceGraphMemTrim(device->ordinal);
   }
   if (rc == CUDA_SUCCESS) SettleGraphs(device);
+}
+
+// ---- steps: one table for the process, of fixed size; asking takes no lock ----
+
+namespace {
+
+constexpr uint32_t kSetBits = 11;
+constexpr uint32_t kWays = 8;
+
+// A handle is only asked about while it lives, so that its steps do not change meanwhile; who asks
+// while another thread ends it is told of one or the other.
+struct KnownRuns {
+  std::atomic<uint64_t> handle;  // 0: free
+  std::atomic<uint32_t> steps;
+  std::atomic<uint64_t> ordinals;
+  std::atomic<bool> has_collective;
+};
+
+// A forked child has no use for the driver where its parent had, and finds nothing where not.
+constinit KnownRuns known_runs[(1u << kSetBits) * kWays];
+
+KnownRuns* SetOf(uint64_t handle) {
+  return &known_runs[(handle * 0x9e3779b97f4a7c15u >> (64 - kSetBits)) * kWays];
+}
+
+// Null when it is not there.
+KnownRuns* FindRuns(CUgraphExec executable) {
+  const auto handle = reinterpret_cast<uint64_t>(executable);
+  if (handle == 0) return nullptr;
+  KnownRuns* set = SetOf(handle);
+  for (uint32_t way = 0; way < kWays; ++way) {
+    if (set[way].handle.load(std::memory_order_relaxed) == handle) return &set[way];
+  }
+  return nullptr;
+}
+
+GraphRuns ReadRuns(const KnownRuns* found) {
+  if (found == nullptr) return {};
+  return {found->steps.load(std::memory_order_relaxed),
+          found->ordinals.load(std::memory_order_relaxed),
+          found->has_collective.load(std::memory_order_relaxed)};
+}
+
+}  // namespace
+
+// Whoever had the handle before has ended unseen.
+void RememberRuns(CUgraphExec executable, GraphRuns runs) {
+  ForgetRuns(executable);
+  if (runs.steps <= kUnknownSteps && runs.ordinals == 0 && !runs.has_collective) return;
+  KnownRuns* set = SetOf(reinterpret_cast<uint64_t>(executable));
+  for (uint32_t way = 0; way < kWays; ++way) {
+    uint64_t nobody = 0;
+    if (!set[way].handle.compare_exchange_strong(nobody, reinterpret_cast<uint64_t>(executable),
+                                                 std::memory_order_relaxed)) {
+      continue;
+    }
+    set[way].steps.store(runs.steps, std::memory_order_relaxed);
+    set[way].ordinals.store(runs.ordinals, std::memory_order_relaxed);
+    set[way].has_collective.store(runs.has_collective, std::memory_order_relaxed);
+    return;
+  }
+}
+
+GraphRuns RunsOf(CUgraphExec executable) { return ReadRuns(FindRuns(executable)); }
+
+GraphRuns ForgetRuns(CUgraphExec executable) {
+  KnownRuns* found = FindRuns(executable);
+  const GraphRuns runs = ReadRuns(found);
+  if (found != nullptr) found->handle.store(0, std::memory_order_relaxed);
+  return runs;
 }
 
 }  // namespace gpufence

@@ -30,7 +30,11 @@ SCREEN = "gpufence/top/app.py"
 # So it is with the agent, which speaks with the kubelet: only what imports it lazily starts it.
 AGENT = {"google": "gpufence/node/messages.py", "grpc": "gpufence/node/wire.py"}
 # What a command asks for when it is wanted, in a function: package -> files.
-ASKED_FOR = {"shtab": {"gpufence/commands/completion.py"}}
+ASKED_FOR = {
+    "jsonschema": {"gpufence/cdi/cdi_spec.py"},
+    "shtab": {"gpufence/commands/completion.py"},
+    "yaml": {"gpufence/cdi/yaml_text.py"},
+}
 AGENT_FILES = ("agent", "dra", "messages", "plugin", "wire")
 
 

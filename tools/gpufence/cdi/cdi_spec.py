@@ -1,16 +1,25 @@
 """What a CDI file may hold, and the one that puts a limit into a container.
 
-Owns the rules of the Container Device Interface specification (0.3.0 to 1.0.0) and the shape of
-our own devices. Pure: documents in, documents or complaints out; no file is read or written.
+Owns the rules of the Container Device Interface specification (0.3.0 to 1.0.0), with schema.json,
+and the shape of our own devices. Documents in, documents or complaints out; no other file is read.
 """
 
 from __future__ import annotations
 
+import functools
+import json
 import re
+import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from gpufence import packages
 from gpufence.config import options
+
+if TYPE_CHECKING:
+    from jsonschema import ValidationError
 
 KIND = "gpufence.io/limit"
 
@@ -28,12 +37,7 @@ _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _VENDOR = re.compile(rf"[A-Za-z](?:[A-Za-z0-9-]{{0,61}}[A-Za-z0-9])?(?:\.{_LABEL})*")
 _LONGEST_VENDOR = 253
 _CLASS = re.compile(r"[A-Za-z](?:[\w.-]{0,61}[A-Za-z0-9])?", re.ASCII)
-_DEVICE = re.compile(r"[A-Za-z0-9](?:[\w.:-]*[A-Za-z0-9])?", re.ASCII)
-
-_HOOKS = frozenset(
-    ["prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop"]
-)
-_EDIT_LISTS = ("env", "deviceNodes", "mounts", "hooks", "additionalGids")
+_TYPES = {"array": "list", "integer": "number", "object": "map", "string": "text"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +144,8 @@ def bind(host: str, container: str, *options: str) -> dict[str, object]:
 
 def is_device_name(name: str) -> bool:
     """Whether the specification allows it as a device's name."""
-    return _DEVICE.fullmatch(name) is not None
+    rule = _schema()["properties"]["devices"]["items"]["properties"]["name"]["pattern"]
+    return "\n" not in name and re.search(rule, name) is not None
 
 
 def check_kind(kind: str) -> str:
@@ -180,16 +185,19 @@ def needed_version(document: Mapping[str, object]) -> str:
 
 
 def check(document: object) -> list[str]:
-    """Every complaint that a container engine could have; [] for a valid document."""
+    """Every complaint that a container engine could have; [] for a valid document.
+
+    Raises:
+        ToolError: exit 1, without the package that reads schemas.
+    """
+    found = _by_schema(document)
     if not isinstance(document, dict):
-        return ["the document is no map"]
-    found = list(_check_head(document))
-    for index, device in enumerate(_list(document, "devices", found)):
-        found += _check_device(device, f"device {index + 1}")
+        return found
+    kind = document.get("kind")
+    if isinstance(kind, str) and (why := check_kind(kind)):
+        found.append(f"kind '{kind}' is refused: {why}")
     names = [device.get("name") for device in _maps(document.get("devices"))]
     found += [f"device '{name}' stands there twice" for name in _doubles(names)]
-    if "containerEdits" in document:
-        found += _check_edits(document["containerEdits"], "the common edits", may_be_empty=True)
     if not found and VERSIONS.index(document["cdiVersion"]) < VERSIONS.index(
         needed := needed_version(document)
     ):
@@ -197,126 +205,65 @@ def check(document: object) -> list[str]:
     return found
 
 
-def _check_head(document: Mapping[str, object]) -> Iterator[str]:
-    known = {"cdiVersion", "kind", "annotations", "devices", "containerEdits"}
-    yield from (f"'{key}' is no key of a CDI file" for key in sorted(set(document) - known))
-    version, kind = document.get("cdiVersion"), document.get("kind")
-    if version not in VERSIONS:
-        yield f"its cdiVersion {version!r} is none of {', '.join(VERSIONS)}"
-    if not isinstance(kind, str):
-        yield "it has no kind"
-    elif why := check_kind(kind):
-        yield f"kind '{kind}' is refused: {why}"
-    if not document.get("devices"):
-        yield "it has no devices"
-    yield from _check_annotations(document.get("annotations"), "the file")
+def _by_schema(document: object) -> list[str]:
+    with packages.needed("jsonschema", "no CDI file can be checked"):
+        import jsonschema
+
+    seen = _as_engines_see(document) if isinstance(document, dict) else document
+    errors = jsonschema.Draft7Validator(_schema()).iter_errors(seen)
+    return [_complaint(error) for error in sorted(errors, key=lambda each: str(each.json_path))]
 
 
-def _check_annotations(found: object, place: str) -> Iterator[str]:
-    if found is None:
-        return
-    if not isinstance(found, dict) or not all(isinstance(text, str) for text in found.values()):
-        yield f"annotations of {place} are no map of texts"
+def _as_engines_see(document: Mapping[str, object]) -> dict[str, object]:
+    """Without what is null or empty, which their readers take for missing."""
+
+    def kept(found: Mapping[str, object]) -> dict[str, object]:
+        some = {key: value for key, value in found.items() if value is not None and value != []}
+        edits = some.get("containerEdits")
+        if isinstance(edits, dict):
+            edits = {key: value for key, value in edits.items() if value is not None}
+            some["containerEdits"] = {key: value for key, value in edits.items() if value != []}
+        return some
+
+    found = kept(document)
+    devices = found.get("devices")
+    if isinstance(devices, list):
+        found["devices"] = [kept(each) if isinstance(each, dict) else each for each in devices]
+    return found
 
 
-def _check_device(device: object, place: str) -> Iterator[str]:
-    if not isinstance(device, dict):
-        yield f"{place} is no map"
-        return
-    known = {"name", "annotations", "containerEdits"}
-    yield from (f"'{key}' is no key of {place}" for key in sorted(set(device) - known))
-    name = device.get("name")
-    if not isinstance(name, str) or not is_device_name(name):
-        yield f"{place} has no name of letters, digits, '_', '-', '.' and ':' ({name!r})"
-    yield from _check_annotations(device.get("annotations"), place)
-    yield from _check_edits(device.get("containerEdits"), place, may_be_empty=False)
+def _complaint(error: ValidationError) -> str:
+    """What the schema has against a document, as people say it."""
+    place = "".join(
+        f"[{each}]" if isinstance(each, int) else f".{each}" for each in error.absolute_path
+    ).removeprefix(".") or "the document"  # fmt: skip
+    value: Any = error.instance
+    rule: Any = error.validator
+    wanted: Any = error.validator_value
+    schema: Any = error.schema
+    shown = reprlib.repr(value)
+    if rule == "type":
+        return f"{place} is no {_TYPES.get(wanted, wanted)}"
+    if rule == "required":
+        # The schema complains of each missing key by itself, and only its words say of which.
+        return f"{place} has no {error.message.partition(' ')[0].strip(chr(39))}"
+    if rule == "additionalProperties" and wanted is False:
+        odd = ", ".join(sorted(repr(key) for key in set(value) - set(schema["properties"])))
+        return f"{odd} is no key of {place}"
+    if rule == "enum":
+        return f"{place} {shown} is none of {', '.join(filter(None, wanted))}"
+    if rule == "pattern":
+        return f"{place} {shown} is no {schema['description']}"
+    if rule in ("minItems", "minLength", "minProperties"):
+        return f"{place} is empty"
+    return f"{place} {shown} is out of its bounds, {rule} {wanted}"
 
 
-def _check_edits(edits: object, place: str, may_be_empty: bool) -> Iterator[str]:
-    if not isinstance(edits, dict):
-        yield f"containerEdits of {place} are no map"
-        return
-    known = {*_EDIT_LISTS, "intelRdt", "netDevices"}
-    yield from (f"'{key}' is no edit ({place})" for key in sorted(set(edits) - known))
-    if not may_be_empty and not any(edits.get(key) for key in known):
-        yield f"{place} edits nothing"
-    complaints: list[str] = []
-    for text in _list(edits, "env", complaints):
-        if not isinstance(text, str) or text.find("=") < 1:
-            yield f"{text!r} is no NAME=VALUE ({place})"
-    for mount in _list(edits, "mounts", complaints):
-        yield from _check_mount(mount, place)
-    for node in _list(edits, "deviceNodes", complaints):
-        yield from _check_node(node, place)
-    for hook in _list(edits, "hooks", complaints):
-        yield from _check_hook(hook, place)
-    for group in _list(edits, "additionalGids", complaints):
-        if not _is_number(group, 2**32 - 1):
-            yield f"{group!r} is no group number ({place})"
-    yield from (f"{complaint} ({place})" for complaint in complaints)
-
-
-def _check_mount(mount: object, place: str) -> Iterator[str]:
-    if not isinstance(mount, dict):
-        yield f"a mount is no map ({place})"
-        return
-    for key in ("hostPath", "containerPath"):
-        if not isinstance(mount.get(key), str) or not mount[key]:
-            yield f"a mount has no {key} ({place})"
-    if not _is_texts(mount.get("options", [])):
-        yield f"options of a mount are no list of texts ({place})"
-    if not isinstance(mount.get("type", ""), str):
-        yield f"the type of a mount is no text ({place})"
-
-
-def _check_node(node: object, place: str) -> Iterator[str]:
-    if not isinstance(node, dict) or not isinstance(node.get("path"), str) or not node["path"]:
-        yield f"a device node has no path ({place})"
-        return
-    path = node["path"]
-    if node.get("type", "") not in ("", "b", "c", "u", "p"):
-        yield f"{path} has type {node['type']!r}, which is none of b, c, u, p ({place})"
-    permissions = node.get("permissions", "")
-    if not isinstance(permissions, str) or permissions.strip("rwm") not in ("", "none"):
-        yield f"{path} has permissions {permissions!r}, not of r, w, m ({place})"
-    for key, most in (("major", 2**63 - 1), ("minor", 2**63 - 1), ("uid", 2**32 - 1),
-                      ("gid", 2**32 - 1), ("fileMode", 2**32 - 1)):  # fmt: skip
-        if key in node and not _is_number(node[key], most):
-            yield f"{path} has {key} {node[key]!r}, which is no such number ({place})"
-
-
-def _check_hook(hook: object, place: str) -> Iterator[str]:
-    if not isinstance(hook, dict):
-        yield f"a hook is no map ({place})"
-        return
-    if hook.get("hookName") not in _HOOKS:
-        yield f"{hook.get('hookName')!r} is no hook ({place})"
-    path = hook.get("path")
-    if not isinstance(path, str) or not path.startswith("/"):
-        yield f"a hook has no absolute path ({place})"
-    if not _is_texts(hook.get("args", [])):
-        yield f"args of a hook are no list of texts ({place})"
-    if not _is_texts(hook.get("env", [])) or any(e.find("=") < 1 for e in hook.get("env", [])):
-        yield f"env of a hook is no list of NAME=VALUE ({place})"
-    if "timeout" in hook and not _is_number(hook["timeout"], 2**32 - 1):
-        yield f"timeout of a hook is no number of seconds ({place})"
-
-
-def _is_number(value: object, most: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= most
-
-
-def _is_texts(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(each, str) for each in value)
-
-
-def _list(holder: Mapping[str, object], key: str, complaints: list[str]) -> Sequence[object]:
-    """A list that may be missing; one complaint when it is something else."""
-    value = holder.get(key)
-    if value is None or isinstance(value, list):
-        return value or ()
-    complaints.append(f"{key} is no list")
-    return ()
+@functools.cache
+def _schema() -> dict[str, Any]:
+    text = Path(__file__).with_name("schema.json").read_text(encoding="utf-8")
+    found: dict[str, Any] = json.loads(text)
+    return found
 
 
 def _maps(value: object) -> list[dict[str, object]]:

@@ -29,7 +29,7 @@ from .run import TERM_VARIABLES, limit_variables, term_variables
 USAGE_STATUS = ExitCode.USAGE
 STATUSES = {
     0: "done, and every file is valid",
-    1: "a file cannot be read or written, or the installation is not whole",
+    1: "a file cannot be read or written, or a package or the library is missing",
     2: "wrong usage, or a name or kind that CDI does not allow",
     4: "the library would refuse the limit",
     5: "a file is not valid",
@@ -37,14 +37,18 @@ STATUSES = {
 VERB_STATUSES = {
     "generate": {
         0: "written",
-        1: "a file cannot be written, or the installation is not whole",
+        1: "a file cannot be written, or a package or the library is missing",
         2: "wrong usage, or a name or kind that CDI does not allow",
         4: "the library would refuse the limit",
     },
-    "list": {0: "listed, also where there is no device", 2: "wrong usage"},
+    "list": {
+        0: "listed, also where there is no device",
+        1: "a package is missing",
+        2: "wrong usage",
+    },
     "validate": {
         0: "every file is valid",
-        1: "a file cannot be read",
+        1: "a file cannot be read, or a package is missing",
         2: "wrong usage",
         5: "a file is not valid",
     },
@@ -416,11 +420,11 @@ def _readable(path: Path) -> _Read:
 
 def _rows(read: _Read) -> list[dict[str, object]]:
     document: Any = read.document
-    common = document.get("containerEdits", {}).get("env", [])
+    common = (document.get("containerEdits") or {}).get("env") or []
     rows: list[dict[str, object]] = []
     for device in document["devices"]:
         variables = dict(
-            text.split("=", 1) for text in (*common, *device["containerEdits"].get("env", []))
+            text.split("=", 1) for text in (*common, *(device["containerEdits"].get("env") or []))
         )
         limits = {key: text for key, text in variables.items() if _is_limit(key)}
         name = f"{document['kind']}={device['name']}"

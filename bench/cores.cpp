@@ -40,7 +40,7 @@ constexpr useconds_t kLullUs = 10'000;  // behind a block: whoever watches has s
 constexpr int kRound = 4;               // launches before each wait
 
 constexpr char kKernels[] =
-#include "spin_kernel.h"
+#include "support/spin_kernel.h"
     ".visible .entry gpufence_empty() { ret; }";
 
 void Check(CUresult code, const char* what) {

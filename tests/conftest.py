@@ -1,19 +1,22 @@
-"""Options of the whole test suite, and the order of its tests."""
+"""Options of the whole test suite, the fixtures of all rooms, and the order of the tests."""
 
 from __future__ import annotations
 
 import pytest
+
+from tests.support.machine import bare, build, sim, state
+
+__all__ = ["bare", "build", "sim", "state"]
 
 # Seconds of work in few tests: begun last, they would be waited for while the other cores idle.
 LONG = (
     "golden/test_forwarding.py",
     "golden/test_standalone.py",
     "node/test_kills.py",
-    "preload/test_core_gangs.py",
-    "preload/test_core_corners.py",
-    "preload/test_state.py",
-    "preload/test_core_graphs.py",
-    "unit/test_limits_library.py",
+    "gputime/test_gangs.py",
+    "gputime/test_corners.py",
+    "state/test_state.py",
+    "gputime/test_graphs.py",
 )
 
 

@@ -37,7 +37,7 @@ using colocation::Wait;
 using Clock = std::chrono::steady_clock;
 
 constexpr char kKernels[] =
-#include "spin_kernel.h"
+#include "support/spin_kernel.h"
 #include "work_kernel.h"
     ;
 

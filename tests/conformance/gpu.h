@@ -20,7 +20,7 @@ inline constexpr int kSkipped = 77;  // exit status: there is no GPU to ask
 inline constexpr CUdeviceptr kPoison = 0xabababababab;
 
 inline constexpr char kKernels[] =
-#include "spin_kernel.h"
+#include "support/spin_kernel.h"
     R"(
 .visible .entry gpufence_empty()
 {

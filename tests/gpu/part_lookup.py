@@ -17,7 +17,7 @@ from report import Report
 from setup import REPO, Setup, run
 
 TIMEOUT_S = 60.0
-PROGRAM_SOURCE = REPO / "tests" / "programs" / "lookup_table.c"
+PROGRAM_SOURCE = REPO / "tests" / "lookup" / "lookup_table.c"
 OWNERS = REPO / "tests" / "gpu" / "workloads" / "lookup_owners.py"
 ODD_NAMES = ("cuNoSuchFunction", "cudaMalloc", "cuMemAlloc_v9", "dlsym", "cu")
 

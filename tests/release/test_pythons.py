@@ -14,11 +14,11 @@ from . import pythons
 
 REPORT = """<?xml version="1.0" encoding="utf-8"?>
 <testsuites><testsuite name="pytest">
-<testcase classname="tests.unit.test_a" name="test_passes" />
-<testcase classname="tests.unit.test_a" name="test_fails"><failure>t</failure></testcase>
-<testcase classname="tests.unit.test_b" name="test_has_no_fixture"><error>t</error></testcase>
-<testcase classname="" name="tests.unit.test_c"><skipped message="no fish: a" /></testcase>
-<testcase classname="tests.unit.test_d" name="test_x[1]"><skipped message="no fish" /></testcase>
+<testcase classname="tests.tools.test_a" name="test_passes" />
+<testcase classname="tests.tools.test_a" name="test_fails"><failure>t</failure></testcase>
+<testcase classname="tests.tools.test_b" name="test_has_no_fixture"><error>t</error></testcase>
+<testcase classname="" name="tests.tools.test_c"><skipped message="no fish: a" /></testcase>
+<testcase classname="tests.tools.test_d" name="test_x[1]"><skipped message="no fish" /></testcase>
 </testsuite></testsuites>"""
 RAN = pythons.Ran(
     1, ("test_a::test_fails", "test_b::test_has_no_fixture"), Counter({"no fish": 2}), 61.7

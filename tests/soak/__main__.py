@@ -22,7 +22,7 @@ import time
 from collections import defaultdict
 from pathlib import Path
 
-from tests.preload.conftest import REPO
+from tests.support.machine import REPO
 
 from . import judging
 from .judging import Growth

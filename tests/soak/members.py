@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from subprocess import Popen, TimeoutExpired
 from typing import IO
 
-from tests.preload.conftest import Sim
+from tests.support.machine import Sim
 
 PATIENCE_S = 120.0
-KERNEL_NS = 50_000  # of tests/programs/frozen.cpp
+KERNEL_NS = 50_000  # of tests/gputime/frozen.cpp
 CHUNK = 2 << 20
 # Not managed memory: what of it fits is charged before it is touched, and held only after.
 OVERSOLD = ("linear", "pitch", "physical", "mapped", "array", "async", "pool")

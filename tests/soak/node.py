@@ -19,7 +19,7 @@ from pathlib import Path
 from gpufence.state import region
 from gpufence.state.shared_file import Life
 
-from tests.preload.conftest import REPO, Sim
+from tests.support.machine import REPO, Sim
 
 from . import judging, members
 from .judging import MIB, Allowance, Share

@@ -7,7 +7,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from tests.preload.conftest import REPO
+from tests.support.machine import REPO
 
 from . import judging
 from .judging import MIB, SAVED_NS, Allowance, Share

@@ -1,4 +1,4 @@
-// How the driver lets processes alternate on a GPU (H200, driver 580; tests/preload/sim holds the
+// How the driver lets processes alternate on a GPU (H200, driver 580; tests/sim holds the
 // simulated driver to it).
 #pragma once
 

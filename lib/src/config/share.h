@@ -1,5 +1,5 @@
 // The small grammars beside sizes: shares of GPU time, ratios, switches, counts. Pure functions.
-// Source: tests/unit/limits.vectors.json.
+// Source: tests/config/limits.vectors.json.
 #pragma once
 
 #include "config/number.h"

@@ -3,7 +3,7 @@
 //   size := blank* number blank* unit? blank*
 //   unit := "b" | "byte" | "bytes" | [kmgt] "i"? "b"? | "%"      any case; always 1024-based
 //
-// Source: tests/unit/limits.vectors.json.
+// Source: tests/config/limits.vectors.json.
 #pragma once
 
 #include "config/number.h"

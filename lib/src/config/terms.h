@@ -1,5 +1,5 @@
 // The grammars of a core limit's terms: priority, weight, burst and floor. Pure functions.
-// Source: tests/unit/limits.vectors.json.
+// Source: tests/config/limits.vectors.json.
 #pragma once
 
 #include "config/limits.h"

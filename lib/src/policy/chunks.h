@@ -18,7 +18,7 @@
 //      same charge would have to pay for a second chunk.
 //   4. A hole is not relied on while a free in its chunk is under way.
 // So the chunks that the driver holds are at every moment no more than those that are charged.
-// tests/programs/state_chunk_orders.cpp goes through the orders.
+// tests/state/state_chunk_orders.cpp goes through the orders.
 //
 // Process-local, wiped on fork. Any thread; the lock is held for a few instructions.
 #pragma once

@@ -22,7 +22,12 @@ import evidence
 SPIN_NS = 1_000_000
 REQUEST_BYTES = 64 << 20
 PAUSE_S = 0.002
-PTX = (Path(__file__).parents[2] / "spin_kernel.h").read_bytes().split(b'R"(')[1].split(b')"')[0]
+PTX = (
+    (Path(__file__).parents[2] / "support" / "spin_kernel.h")
+    .read_bytes()
+    .split(b'R"(')[1]
+    .split(b')"')[0]
+)
 
 
 class Driver:

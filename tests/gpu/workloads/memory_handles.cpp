@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "programs/memory_ways.h"
-#include "programs/sim_program.h"
+#include "memory/memory_ways.h"
+#include "support/sim_program.h"
 
 namespace {
 

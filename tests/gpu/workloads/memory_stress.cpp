@@ -18,7 +18,7 @@
 #include <thread>
 #include <vector>
 
-#include "programs/sim_program.h"
+#include "support/sim_program.h"
 
 namespace {
 

@@ -1,6 +1,6 @@
 """The layouts of lib/src/state/layout.h and core_layout.h: where each word of a file stands.
 
-Numbers only. tests/programs/shared_layout.cpp prints the C++ side and a test compares every one of
+Numbers only. tests/state/shared_layout.cpp prints the C++ side and a test compares every one of
 them, so that a change on one side alone fails. Must not know files, processes or commands.
 """
 

@@ -1,0 +1,177 @@
+// link: state
+// sources: device/markers/gaps.cpp
+// What lies between kernels, and what of it the GPU waited for the host. Fails with the place that
+// was not true.
+//
+//   marker_gaps NAME
+#include "device/markers/gaps.h"
+#include "support/state_program.h"
+
+namespace {
+
+using namespace statetest;  // NOLINT(google-build-using-namespace): a test program's own helpers
+
+constexpr uint64_t kUs = 1'000;
+constexpr uint64_t kMs = 1'000'000;
+// No GPU that anybody knows.
+constexpr GpuPauses kPauses = {.launch_gap_ns = 1'100,
+                               .step_gap_ns = 700,
+                               .marker_gap_ns = 3'300,
+                               .around_run_ns = 2'200,
+                               .queued_gap_ns = 1'900,
+                               .start_ns = 2'700,
+                               .end_marker_ns = 0,
+                               .wide_gap_ns = 0};
+constexpr uint64_t kQueuedNs = kPauses.queued_gap_ns;
+constexpr uint64_t kStartNs = kPauses.start_ns;
+constexpr uint32_t kLeast = 8;
+constexpr uint32_t kProbes = 64;
+
+MarkedStream stream;
+
+void Begin(uint64_t launch_ns = 20 * kUs) {
+  stream.gaps = {};
+  stream.is_fresh = false;
+  stream.steady = stream.mean_of = 0;
+  stream.mean_ns = 0;
+  stream.ns_per_launch = launch_ns;
+}
+
+IntervalContent Launches(uint64_t launches, uint64_t host_ns = 0) {
+  return {launches, 0, 0, 0, host_ns, false};
+}
+
+// Between the markers of an interval there is a pause around each kernel and each marker, and no
+// more than half of the time.
+void Pauses() {
+  Begin();
+  const uint64_t behind_marker = kPauses.marker_gap_ns + kPauses.launch_gap_ns;
+  CHECK_EQ(PausesNs(kPauses, stream, Launches(1), kMs), behind_marker);
+  CHECK_EQ(PausesNs(kPauses, stream, Launches(0), kMs), behind_marker);
+  CHECK_EQ(PausesNs(kPauses, stream, Launches(11), kMs),
+           behind_marker + 10 * kPauses.launch_gap_ns);
+  IntervalContent content = Launches(1);
+  content.inner_ns = StepsNs(kPauses, 8);
+  content.markers = 3;
+  content.lead_ns = 4 * kUs;  // of a run that began before
+  CHECK_EQ(PausesNs(kPauses, stream, content, kMs),
+           behind_marker + 3 * kPauses.marker_gap_ns + 7 * kPauses.step_gap_ns);
+  stream.is_fresh = true;
+  CHECK_EQ(PausesNs(kPauses, stream, content, kMs),
+           4 * kUs + kPauses.around_run_ns + 3 * kPauses.marker_gap_ns + 7 * kPauses.step_gap_ns);
+  CHECK_EQ(PausesNs(kPauses, stream, Launches(100), 10 * kUs), 5 * kUs);
+}
+
+// A probe tells how long the GPU had nothing: not while it was queued, nor while the first marker
+// was recorded, and never longer than the host took.
+void Probes() {
+  const auto idle = [](uint64_t gap_ns, uint64_t record_ns, uint64_t host_ns) {
+    Begin();
+    LearnGap(kPauses, &stream, gap_ns, record_ns, host_ns);
+    CHECK_EQ(stream.gaps.probes, 1);
+    CHECK_EQ(stream.gaps.probed_ns, host_ns);
+    return stream.gaps.idle_gap_ns;
+  };
+  CHECK_EQ(idle(kQueuedNs, kUs, 20 * kUs), 0);
+  CHECK_EQ(idle(kQueuedNs + 1, kUs, 20 * kUs), kQueuedNs + 1 + kStartNs - kUs);
+  CHECK_EQ(idle(10 * kUs, 0, 20 * kUs), 10 * kUs + kStartNs);
+  CHECK_EQ(idle(50 * kUs, kUs, 20 * kUs), 20 * kUs);
+  CHECK_EQ(idle(10 * kUs, 90 * kUs, 20 * kUs), 0);
+  // As many as are remembered: what comes later counts more.
+  Begin();
+  for (uint32_t i = 0; i < kProbes; ++i) LearnGap(kPauses, &stream, 0, 0, 20 * kUs);
+  CHECK_EQ(stream.gaps.idle_gap_ns, 0);
+  for (uint32_t i = 0; i < 10 * kProbes; ++i) LearnGap(kPauses, &stream, 100 * kUs, 0, 20 * kUs);
+  CHECK_EQ(stream.gaps.probes, kProbes);
+  CHECK(stream.gaps.idle_gap_ns * 100 >= stream.gaps.probed_ns * 99);
+  for (uint32_t i = 0; i < 10 * kProbes; ++i) LearnGap(kPauses, &stream, 0, 0, 20 * kUs);
+  CHECK(stream.gaps.idle_gap_ns * 100 <= stream.gaps.probed_ns);
+}
+
+// The part of the host's time that probes found, once there are enough of them.
+void Idle() {
+  Begin();
+  const auto idle = [](uint64_t host_ns, uint64_t interval_ns = kMs) {
+    return IdleNs(kPauses, stream, Launches(10, host_ns), interval_ns);
+  };
+  for (uint32_t i = 1; i < kLeast; ++i) {
+    LearnGap(kPauses, &stream, 10 * kUs - kStartNs, 0, 20 * kUs);
+    CHECK_EQ(idle(200 * kUs), 0);
+  }
+  LearnGap(kPauses, &stream, 10 * kUs - kStartNs, 0, 20 * kUs);
+  CHECK_EQ(idle(200 * kUs), 100 * kUs);
+  CHECK_EQ(idle(0), 0);
+  // The host's time is no longer than the interval, of which a part is kernels.
+  const uint64_t most = 100 * kUs - PausesNs(kPauses, stream, Launches(10), 100 * kUs);
+  CHECK_EQ(idle(kMs, 100 * kUs), 50 * kUs);
+  for (uint32_t i = 0; i < 20 * kProbes; ++i) LearnGap(kPauses, &stream, 100 * kUs, 0, 20 * kUs);
+  CHECK_EQ(idle(kMs, 100 * kUs), most - most / 32);
+  // Long kernels hide what the host takes.
+  stream.ns_per_launch = 80 * kUs;
+  CHECK_EQ(idle(200 * kUs), 0);
+}
+
+// Probes cost markers: only where the host may be slower, and fewer where they find nothing.
+void Due() {
+  for (const uint64_t launch_ns : {kUs, 79 * kUs}) {
+    Begin(launch_ns);
+    CHECK(!IsProbed(stream));
+    stream.gaps.may_idle = true;
+    CHECK(IsProbed(stream));
+  }
+  Begin(80 * kUs);
+  stream.gaps.may_idle = true;
+  CHECK(!IsProbed(stream));
+  Begin();
+  const auto count = [] {
+    int due = 0;
+    for (int i = 0; i < 100; ++i) due += IsProbeDue(&stream) ? 1 : 0;
+    return due;
+  };
+  CHECK_EQ(count(), 100);
+  for (uint32_t i = 0; i < kProbes; ++i) LearnGap(kPauses, &stream, 0, 0, 20 * kUs);
+  CHECK_EQ(count(), 25);
+  for (uint32_t i = 0; i < kProbes; ++i) LearnGap(kPauses, &stream, 20 * kUs, 0, 20 * kUs);
+  CHECK_EQ(count(), 100);
+}
+
+// The mean is over some hundred launches; what is foretold so often in a row is steady.
+void Means() {
+  Begin(10 * kUs);
+  LearnMean(&stream, 10, 100 * kUs, 80 * kUs);
+  CHECK_EQ(stream.mean_ns, 8 * kUs);
+  CHECK_EQ(stream.steady, 1);
+  LearnMean(&stream, 30, 300 * kUs, 300 * kUs);
+  CHECK_EQ(stream.mean_ns, 380 * kUs / 40);
+  for (uint32_t i = 0; i < 2 * kSteadyIntervals; ++i) LearnMean(&stream, 1, 60 * kUs, 60 * kUs);
+  CHECK_EQ(stream.steady, kSteadyIntervals);  // 50 us more than foretold
+  LearnMean(&stream, 1, 60 * kUs + 1, 60 * kUs);
+  CHECK_EQ(stream.steady, 0);
+  LearnMean(&stream, 1'000, 10 * kMs, 5 * kMs);
+  CHECK_EQ(stream.mean_ns, 5 * kUs);  // so many leave nothing of those before
+  // An eighth off is little of a long interval.
+  LearnMean(&stream, 100, 1'142 * kUs, kMs);
+  CHECK(stream.steady != 0);
+  LearnMean(&stream, 100, 1'143 * kUs, kMs);
+  CHECK_EQ(stream.steady, 0);
+  Begin();
+  LearnMean(&stream, 0, 0, 0);
+  CHECK(stream.mean_ns != 0);
+}
+
+// The GPU waited at most from when it was done with the marker before.
+void CaughtUp() {
+  Begin();
+  stream.run_begin_ns = kMs;
+  CHECK_EQ(CaughtUpNs(stream, 50 * kUs, kMs + 80 * kUs), 50 * kUs);
+  CHECK_EQ(CaughtUpNs(stream, 50 * kUs, kMs + 20 * kUs), 20 * kUs);
+  CHECK_EQ(CaughtUpNs(stream, 50 * kUs, kMs), 0);
+  CHECK_EQ(CaughtUpNs(stream, 50 * kUs, kMs - kUs), 0);
+}
+
+constexpr Case kCases[] = {{"pauses", Pauses}, {"probes", Probes}, {"idle", Idle},
+                           {"due", Due},       {"means", Means},   {"caught_up", CaughtUp}};
+
+}  // namespace
+
+int main(int argc, char** argv) { return argc == 2 ? RunCase(kCases, argv[1]) : 2; }

@@ -1,0 +1,111 @@
+// link: state
+// What the host's clock adds to runs that are waited for. Fails with the place that was not true.
+//
+//   marker_waits NAME
+#include "device/markers/host_extra.h"
+#include "support/state_program.h"
+
+namespace {
+
+using namespace statetest;  // NOLINT(google-build-using-namespace): a test program's own helpers
+
+constexpr uint64_t kUs = 1'000;
+constexpr uint64_t kSpacingNs = 1'000 * kUs;
+constexpr uint32_t kFirst = 4;
+
+uint32_t Random() {
+  static uint64_t state = 0x9e3779b97f4a7c15;
+  state ^= state << 13;
+  state ^= state >> 7;
+  state ^= state << 17;
+  return static_cast<uint32_t>(state >> 32);
+}
+
+bool IsNear(uint64_t ns, uint64_t expected_ns, uint64_t percent) {
+  return ns * 100 >= expected_ns * (100 - percent) && ns * 100 <= expected_ns * (100 + percent);
+}
+
+// All are due until there are some, and what they tell is their mean.
+void First() {
+  HostExtra extra = {};
+  CHECK_EQ(extra.ns(), 0);
+  for (uint32_t i = 0; i < kFirst; ++i) {
+    CHECK(extra.IsDue());
+    extra.Learn((30 + 10 * i) * kUs, kSpacingNs, 2);
+  }
+  CHECK_EQ(extra.ns(), 45 * kUs);
+  CHECK(!extra.IsDue());  // nobody knows yet how long runs are
+  extra.CountTold(kUs);
+  CHECK(extra.IsDue());
+  extra = {};
+  extra.Learn(0, kSpacingNs, 0);
+  CHECK_EQ(extra.ns(), 1);
+}
+
+// One is due after so much time of them, in the mean.
+void Spaced() {
+  HostExtra extra = {};
+  uint64_t told = 0;
+  uint64_t marked = 0;
+  for (uint32_t i = 0; i < 200'000; ++i) {
+    if (extra.IsDue()) {
+      extra.Learn(5 * kUs, kSpacingNs, Random());
+      ++marked;
+    } else {
+      extra.CountTold(25 * kUs);
+      ++told;
+    }
+  }
+  CHECK(IsNear(told / marked, 41, 6));
+}
+
+// A host that is late for a while is as often in what was learned as in what is told.
+void LateForAWhile() {
+  HostExtra extra = {};
+  uint64_t took_sum_ns = 0;
+  uint64_t known_sum_ns = 0;
+  uint64_t told = 0;
+  bool is_late = false;
+  for (uint32_t i = 0; i < 400'000; ++i) {
+    if (Random() % (is_late ? 10 : 30) == 0) is_late = !is_late;
+    const uint64_t took_ns = (is_late ? 160 : 10) * kUs;
+    if (extra.IsDue()) {
+      extra.Learn(took_ns, kSpacingNs, Random());
+      continue;
+    }
+    took_sum_ns += took_ns;
+    known_sum_ns += extra.ns();
+    ++told;
+    extra.CountTold(took_ns + 20 * kUs);
+  }
+  CHECK(IsNear(known_sum_ns / told, took_sum_ns / told, 5));
+}
+
+// Another host altogether is known after some that were due.
+void Changed() {
+  HostExtra extra = {};
+  for (uint32_t i = 0; i < 100; ++i) extra.Learn(20 * kUs, kSpacingNs, 0);
+  for (uint32_t i = 0; i < 30; ++i) extra.Learn(90 * kUs, kSpacingNs, 0);
+  CHECK(IsNear(extra.ns(), 90 * kUs, 3));
+}
+
+// However short runs are, so many and no more are told before one is due.
+void NeverForLong() {
+  HostExtra extra = {};
+  for (uint32_t i = 0; i < 100; ++i) {
+    extra.Learn(kUs, UINT32_MAX, UINT32_MAX);
+    uint32_t told = 0;
+    for (; !extra.IsDue(); ++told) extra.CountTold(1);
+    CHECK(told <= 4'001);
+  }
+}
+
+constexpr Case kCases[] = {{"first", First},
+                           {"spaced", Spaced},
+                           {"late_for_a_while", LateForAWhile},
+                           {"changed", Changed},
+                           {"never_for_long", NeverForLong}};
+
+}  // namespace
+
+int main(int argc, char** argv) { return argc == 2 ? RunCase(kCases, argv[1]) : 2; }

@@ -1,0 +1,89 @@
+"""A GPU's pauses as the library measures them, by its own code, over simulated GPUs of all kinds.
+
+tests/gputime/calibration.cpp is that code alone; in virtual time, so that the host is as fast as
+it is told to be.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.gpus import H200
+from tests.support.machine import Sim
+from tests.support.virtual_world import run_together
+
+from .test_matrix import pytestmark  # noqa: F401  (skips under sanitizers)
+
+BATCHES = ["mean", "disturbed", "too_few", "rounded", "first"]
+PARTS = (0.5, 1, 2)
+HOSTS = (0.5, 4)
+STEPS_NS = (0, 500, 1_000)  # of the GPU's clock
+MOST_LEAD_NS = 10_000  # so much of the host's time is told apart
+OFF_NS = 60  # of what is rounded to the clock's step in the mean of some ten: a part of a step
+OFF_PART = 0.15
+
+
+def world(part: float, host: float, step_ns: int) -> dict[str, int]:
+    """The variables of another GPU."""
+    numbers = {name: round(ns * part) for name, ns in H200.items()}
+    numbers["LAUNCH_NS"] = round(H200["LAUNCH_NS"] * host)
+    return numbers | {"EVENT_STEP_NS": step_ns}
+
+
+def expected(numbers: dict[str, int]) -> dict[str, int]:
+    """What the library means by its numbers, of such a GPU."""
+    behind_ns = numbers["EVENT_NS"]
+    # A kernel behind a marker, from there on, where the one before has just ended.
+    begins_ns = max(numbers["LAUNCH_NS"] + numbers["START_NS"], numbers["LAUNCH_GAP_NS"])
+    told = {
+        "launch_gap_ns": numbers["LAUNCH_GAP_NS"],
+        "step_gap_ns": numbers["STEP_GAP_NS"],
+        "wide_gap_ns": numbers["STEP_GAP_NS"],  # as on an H200
+        "marker_gap_ns": behind_ns + numbers["EVENT_GAP_NS"],
+        "queued_gap_ns": behind_ns * 3 // 2,
+        "around_run_ns": begins_ns - min(numbers["LAUNCH_NS"], MOST_LEAD_NS) + behind_ns,
+        "start_ns": begins_ns + behind_ns - numbers["LAUNCH_GAP_NS"],
+    }
+    # On a host that launches faster than the GPU begins a kernel, a wait also ends for the pause.
+    if begins_ns > numbers["EVENT_GAP_NS"] + numbers["LAUNCH_GAP_NS"]:
+        told["end_marker_ns"] = behind_ns
+    return told
+
+
+@pytest.mark.parametrize("case", BATCHES)
+def test_batches_agree_on_what_is_undisturbed(build: Path, case: str) -> None:
+    command = [str(build / "tests" / "pace_batches"), case]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize("step_ns", STEPS_NS)
+def test_the_pauses_of_any_gpu_are_found(
+    sim: Sim, tmp_path: Path, part: float, host: float, step_ns: int
+) -> None:
+    numbers = world(part, host, step_ns)
+
+    (done,) = run_together(sim.with_env(**numbers), tmp_path, [("calibration",)], preload=False)
+
+    assert done.returncode == 0, done.stderr
+    assert done.facts["measured"] == 1
+    for name, ns in expected(numbers).items():
+        off_ns = OFF_NS + step_ns * 0.15 + OFF_PART * ns
+        assert done.facts[name] == pytest.approx(ns, abs=off_ns), name
+
+
+def test_waits_that_sleep_change_nothing(sim: Sim, tmp_path: Path) -> None:
+    numbers = world(1, 1, 0) | {"WAKE_NS": 40_000}
+
+    command = ("calibration", 0, "sleeps")
+    (done,) = run_together(sim.with_env(**numbers), tmp_path, [command], preload=False)
+
+    assert done.returncode == 0, done.stderr
+    for name, ns in expected(numbers).items():
+        assert done.facts[name] == pytest.approx(ns, abs=OFF_NS + OFF_PART * ns), name

@@ -1,0 +1,80 @@
+"""The parts of markers alone, each case a promise.
+
+tests/gputime/marker_cases.cpp, marker_places.cpp and marker_forecast.cpp, over a driver of a few
+lines; and marker_samples.cpp, marker_gaps.cpp, marker_waits.cpp, marker_spans.cpp and
+marker_clock.cpp, which are arithmetic alone.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+CASES = [
+    "asks_relaxed",
+    "callbacks",
+    "context_ends",
+    "context_ends_in_launch",
+    "full_list",
+    "full_queue",
+    "held_up",
+    "left_meanwhile",
+    "lost_place",
+    "no_room",
+    "stream_ends",
+]
+PLACES = [
+    "empty_first",
+    "busy_stay",
+    "taken_back_once",
+    "done_is_reckoned",
+    "running_is_paid_for",
+    "full_runs_on",
+    "steps_pause",
+    "waits_for_the_host",
+    "meeting_ends",
+    "untimed_is_not_told",
+    "waiters_tell",
+    "host_is_not_asked",
+    "recording_is_left_alone",
+    "first_launch_is_awaited",
+    "gone_is_not_asked",
+]
+SAMPLES = [
+    "known",
+    "too_few",
+    "disturbed",
+    "old",
+    "fast_host",
+    "long_lead",
+    "alone",
+    "forgotten",
+    "due",
+]
+GAPS = ["pauses", "probes", "idle", "due", "means", "caught_up"]
+WAITS = ["first", "spaced", "late_for_a_while", "changed", "never_for_long"]
+SPANS = ["told", "short", "surprised", "teaches", "usual"]
+CLOCK = ["prompt", "queued", "narrowed", "forgotten", "drifts"]
+FORECAST = ["runs", "shortest", "expected", "left", "ends"]
+PROGRAMS = {
+    "marker_cases": CASES,
+    "marker_places": PLACES,
+    "marker_samples": SAMPLES,
+    "marker_gaps": GAPS,
+    "marker_waits": WAITS,
+    "marker_spans": SPANS,
+    "marker_clock": CLOCK,
+    "marker_forecast": FORECAST,
+}
+
+
+@pytest.mark.parametrize(
+    ("program", "case"), [(program, case) for program, cases in PROGRAMS.items() for case in cases]
+)
+def test_markers_keep_their_promise(build: Path, program: str, case: str) -> None:
+    command = [str(build / "tests" / program), case]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,84 @@
+"""Random programs (bench/colocation/random_plan.h), alone and in pairs, in virtual time.
+
+Up to three threads and four streams each, which wait in five ways, copy, pause and work in bursts.
+The same in every run; GPUFENCE_TEST_RANDOM=1000 draws as many of either kind.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.gpus import H200, H200_TURNS
+from tests.support.machine import Sim
+from tests.support.virtual_world import run_together
+
+# A host whose waits return late, as those do that give their processor away.
+GPU = {
+    f"GPUFENCE_SIM_{name}": str(value)
+    for name, value in {**H200, **H200_TURNS, "CONTEXT_BYTES": 0, "WAKE_NS": 20_000}.items()
+}
+COUNT = int(os.environ.get("GPUFENCE_TEST_RANDOM", "12"))
+ALONE_LIMITS = (25, 30, 60)
+PAIR_LIMITS = (40, 60)
+MS = 3_000
+SAVED = 50 / MS * 100  # percent of the run: GPU time that is saved up, and may be used at once
+POINTS = 2.0
+ENOUGH = 0.94  # of what it has under the bare driver, in so few seconds
+
+pytestmark = pytest.mark.skipif(
+    "GPUFENCE_TEST_RUNTIME" in os.environ, reason="a sanitizer keeps its own account of threads"
+)
+
+
+def shares(sim: Sim, folder: Path, seeds: list[int], limits: list[int] | None) -> list[Any]:
+    """What each program says, beside the others; without limits under the bare driver."""
+    folder = folder / ("bare" if limits is None else "held")
+    (folder / "node").mkdir(parents=True)
+    own = [
+        {
+            "GPUFENCE_CORE_LIMIT": str(limit),
+            "GPUFENCE_CONTAINER": f"tenant{place}",
+            "GPUFENCE_STATE_DIR": str(folder / f"state{place}"),
+            "GPUFENCE_NODE_DIR": str(folder / "node"),
+        }
+        for place, limit in enumerate(limits or ())
+    ]
+    commands = [("cores_random", MS, seed) for seed in seeds]
+    done = run_together(
+        sim, folder, commands, env=GPU, own=own, preload=limits is not None, timeout=300
+    )
+    return [each.facts for each in done]
+
+
+@pytest.mark.parametrize("seed", range(COUNT))
+def test_a_random_program_has_its_limit_or_what_it_needs(
+    sim: Sim, tmp_path: Path, seed: int
+) -> None:
+    limit = random.Random(seed).choice(ALONE_LIMITS)
+
+    (bare,) = shares(sim, tmp_path, [seed], None)
+    (held,) = shares(sim, tmp_path, [seed], [limit])
+
+    fair = min(limit, bare["share"])
+    assert fair - POINTS <= held["share"] <= fair + POINTS + SAVED, bare["plan"]
+
+
+@pytest.mark.parametrize("seed", range(COUNT))
+def test_of_two_random_programs_each_has_its_limit_or_what_the_driver_gives_it(
+    sim: Sim, tmp_path: Path, seed: int
+) -> None:
+    seeds = [10_000 + 2 * seed, 10_001 + 2 * seed]
+    limits = random.Random(seed).sample(PAIR_LIMITS, 2)
+
+    bare = shares(sim, tmp_path, seeds, None)
+    held = shares(sim, tmp_path, seeds, limits)
+
+    for before, now, limit in zip(bare, held, limits, strict=True):
+        allowed = min(limit, before["share"])
+        assert ENOUGH * allowed - POINTS / 2 <= now["share"], now["plan"]
+        assert now["share"] <= limit + POINTS + SAVED, now["plan"]

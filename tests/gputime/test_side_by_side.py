@@ -1,0 +1,204 @@
+"""What tenants of one GPU are promised (docs/side-by-side.md), in virtual time.
+
+Programs are small models of what was measured on an H200; the driver under them alternates between
+processes as that one did. The same in every run.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.support.machine import Sim
+
+from .tenants import Tenant, drawn, meet
+
+POINTS = 2.5  # of a limit, and what may be used at once in so few seconds
+ENOUGH = 0.97  # of what the bare driver or the limit allows
+OF_ONE = 98.0  # percent of one bare process that saturates, in sum
+PAIRS = int(os.environ.get("GPUFENCE_TEST_PAIRS", "14"))  # thousands in a night
+LIMITS = (40, 60)
+
+pytestmark = pytest.mark.skipif(
+    "GPUFENCE_TEST_RUNTIME" in os.environ, reason="a sanitizer keeps its own account of threads"
+)
+
+
+@pytest.mark.parametrize("limits", [(50, 50), (30, 70)])
+def test_requests_beside_training_take_as_long_as_without_a_limit(
+    sim: Sim, tmp_path: Path, limits: tuple[int, int]
+) -> None:
+    tenants = [Tenant("serve", limits[0]), Tenant("train", limits[1])]
+
+    bare, _ = meet(sim, tmp_path, tenants, preload=False)
+    serve, train = meet(sim, tmp_path, tenants)
+
+    assert serve["p99_ms"] <= bare["p99_ms"] + 3
+    assert serve["rate"] >= ENOUGH * bare["rate"]
+    assert train["busy"] == pytest.approx(limits[1], abs=POINTS)
+
+
+@pytest.mark.parametrize("other", ["generate", "train"])
+def test_generation_that_waits_for_the_host_keeps_its_rate(
+    sim: Sim, tmp_path: Path, other: str
+) -> None:
+    tenants = [Tenant("generate", 50), Tenant(other, 50)]
+
+    bare, _ = meet(sim, tmp_path, tenants, preload=False, ms=1_500)
+    generate, beside = meet(sim, tmp_path, tenants, ms=1_500)
+
+    assert generate["rate"] >= ENOUGH * bare["rate"]
+    assert generate["p99_ms"] <= 1.3 * bare["p99_ms"]
+    assert beside["busy"] <= 50 + 2 * POINTS
+
+
+@pytest.mark.parametrize("length", ["saturate 0.5", "saturate 5"])
+def test_pieces_whose_results_are_copied_are_not_charged_for_the_neighbours_time(
+    sim: Sim, tmp_path: Path, length: str
+) -> None:
+    """Behind a copy an event is reached at once, the kernel only after the neighbour's slice."""
+    tenants = [Tenant("copied pieces", 40), Tenant(length, 60)]
+
+    bare, _ = meet(sim, tmp_path, tenants, preload=False)
+    pieces, beside = meet(sim, tmp_path, tenants)
+
+    assert pieces["rate"] >= ENOUGH * bare["rate"]
+    assert beside["busy"] == pytest.approx(60, abs=POINTS)
+
+
+def test_two_decoders_alternate_as_without_a_limit(sim: Sim, tmp_path: Path) -> None:
+    tenants = [Tenant("decoder", 50)] * 2
+
+    bare = meet(sim, tmp_path, tenants, preload=False)
+    ours = meet(sim, tmp_path, tenants)
+
+    assert sum(each["rate"] for each in ours) >= ENOUGH * sum(each["rate"] for each in bare)
+    assert max(each["p99_ms"] for each in ours) <= 1.3 * max(each["p99_ms"] for each in bare)
+
+
+def test_a_decoder_at_half_has_its_steps_evenly(sim: Sim, tmp_path: Path) -> None:
+    (decoder,) = meet(sim, tmp_path, [Tenant("decoder", 50)])
+
+    assert decoder["p99_ms"] <= 2 * 1.98 + 0.1
+    assert decoder["busy"] == pytest.approx(50, abs=POINTS)
+
+
+@pytest.mark.parametrize("limits", [(30, 70), (50, 50), (25, 25, 25, 25)])
+@pytest.mark.parametrize("length", ["saturate 0.5", "saturate 5", "saturate 25"])
+def test_who_saturate_have_their_shares_and_together_all_of_it(
+    sim: Sim, tmp_path: Path, length: str, limits: tuple[int, ...]
+) -> None:
+    (alone,) = meet(sim, tmp_path, [Tenant(length, 100)], preload=False, ms=5_000)
+    ours = meet(sim, tmp_path, [Tenant(length, limit) for limit in limits], ms=5_000)
+
+    for each, limit in zip(ours, limits, strict=True):
+        assert each["busy"] == pytest.approx(limit, abs=POINTS)
+    # In the first second it is found out who saturates.
+    later = [sum(each["seconds"][1:]) for each in ours]
+    under_way = len(limits) * float(length.split()[1]) / 10  # percent of a second
+    assert sum(later) + under_way >= OF_ONE / 100 * sum(alone["seconds"][1:])
+
+
+@pytest.mark.parametrize(
+    ("bursts", "limit", "share"),
+    [
+        ("bursts 130 130", 30, 30),
+        ("bursts 130 130", 60, 49.5),
+        ("bursts 90 70", 60, 55.5),
+        ("bursts 100 230", 25, 25),
+    ],
+)
+def test_bursts_that_need_less_than_the_limit_are_not_slowed(
+    sim: Sim, tmp_path: Path, bursts: str, limit: int, share: float
+) -> None:
+    (ours,) = meet(sim, tmp_path, [Tenant(bursts, limit)], ms=6_000)
+
+    assert ours["busy"] == pytest.approx(share, abs=POINTS)
+
+
+def test_what_is_free_is_divided_up_to_the_soft_shares_and_given_back(
+    sim: Sim, tmp_path: Path
+) -> None:
+    soft = Tenant("saturate 0.5", 30, {"GPUFENCE_CORE_SOFT_LIMIT": "80"})
+    third = Tenant("saturate 0.5", 40, delay_ms=2_000)
+
+    one, other, late = meet(sim, tmp_path, [soft, soft, third], ms=5_000)
+
+    for each in (one, other):
+        assert each["seconds"][1] == pytest.approx(50, abs=POINTS)
+        assert each["seconds"][4] == pytest.approx(30, abs=POINTS)
+    assert late["seconds"][0] >= 40 - POINTS
+    assert late["seconds"][2] == pytest.approx(40, abs=POINTS)
+
+
+def test_a_higher_priority_goes_first_and_the_lower_one_has_the_rest(
+    sim: Sim, tmp_path: Path
+) -> None:
+    first = Tenant("foreground", 50, {"GPUFENCE_PRIORITY": "high"})
+    last = Tenant("train", 80, {"GPUFENCE_PRIORITY": "low"})
+
+    (alone,) = meet(sim, tmp_path, [first], preload=False)
+    bare, _ = meet(sim, tmp_path, [first, last], preload=False)
+    (training,) = meet(sim, tmp_path, [last], preload=False)
+    foreground, background = meet(sim, tmp_path, [first, last])
+
+    assert foreground["p99_ms"] <= min(1.7 * alone["p99_ms"], 0.5 * bare["p99_ms"])
+    assert foreground["rate"] >= ENOUGH * alone["rate"]
+    assert background["rate"] >= 0.6 * training["rate"]
+
+
+def test_a_lower_priority_does_not_starve(sim: Sim, tmp_path: Path) -> None:
+    first = Tenant("saturate 0.5", 99, {"GPUFENCE_PRIORITY": "high"})
+    last = Tenant("saturate 0.5", 50, {"GPUFENCE_PRIORITY": "low", "GPUFENCE_CORE_FLOOR": "10"})
+
+    _, background = meet(sim, tmp_path, [first, last], ms=4_000)
+
+    assert background["busy"] == pytest.approx(10, abs=POINTS)
+
+
+@pytest.mark.parametrize("limits", [(50, 50), (30, 70)])
+def test_under_mps_nobody_takes_turns_and_limits_hold(
+    sim: Sim, tmp_path: Path, limits: tuple[int, int]
+) -> None:
+    mps = {"GPUFENCE_SIM_MPS": "1"}
+    tenants = [Tenant("decoder", limit) for limit in limits]
+
+    bare = meet(sim, tmp_path, tenants, preload=False, machine=mps)
+    ours = meet(sim, tmp_path, tenants, machine=mps)
+
+    assert sum(each["rate"] for each in ours) >= 0.95 * sum(each["rate"] for each in bare)
+    for each, limit in zip(ours, limits, strict=True):
+        assert each["busy"] <= limit + 2 * POINTS
+        assert each["p99_ms"] <= 3 * bare[0]["p99_ms"]
+
+
+@pytest.mark.parametrize("other", ["serve", "train"])
+@pytest.mark.parametrize("program", ["eager training", "pieces", "pieces ahead"])
+def test_long_kernels_among_short_ones_are_charged(
+    sim: Sim, tmp_path: Path, program: str, other: str
+) -> None:
+    """Samples of single launches left them out: 63 % of the GPU at a limit of 40."""
+    mixed, _ = meet(sim, tmp_path, [Tenant(program, 40), Tenant(other, 60)])
+
+    assert 28 <= mixed["busy"] <= 40 + POINTS
+
+
+@pytest.mark.parametrize("seed", range(PAIRS))
+def test_random_pairs_keep_their_limits_and_nobody_starves(
+    sim: Sim, tmp_path: Path, seed: int
+) -> None:
+    dice = random.Random(seed)
+    tenants = [Tenant(drawn(dice), limit) for limit in LIMITS]
+    ms = 2_000
+    saved = 50 / ms * 100  # of GPU time, which may be used at once
+
+    bare = meet(sim, tmp_path, tenants, preload=False, ms=ms)
+    ours = meet(sim, tmp_path, tenants, ms=ms)
+
+    for alone, fenced, tenant in zip(bare, ours, tenants, strict=True):
+        allowed = min(alone["busy"], tenant.limit)
+        assert fenced["busy"] <= tenant.limit + saved + 2, tenant
+        assert fenced["busy"] >= min(0.8 * allowed, allowed - 2), tenant

@@ -1,4 +1,4 @@
-// sources: config/*.cpp base/env.cpp base/log.cpp base/forked.cpp
+// sources: config/*.cpp base/log.cpp base/forked.cpp
 // flags: -fsanitize=address,undefined -fno-sanitize-recover=all -g
 // Feeds mutated texts to every parser of lib/src/config and checks what must hold for any text.
 //

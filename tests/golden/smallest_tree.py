@@ -22,7 +22,7 @@ _COPIED = ("ci", "deploy", "lib/CMakeLists.txt", "lib/cmake", "lib/sim", "pyproj
 _EMPTY_LAYERS = ("addpath", "answers", "config", "device", "policy", "state")
 _SOURCES = {
     "base/resolver.cpp": (PROGRAMS / "resolver.cpp").read_text(encoding="utf-8"),
-    **{f"base/{name}.cpp": "" for name in ("env", "forked", "log")},
+    **{f"base/{name}.cpp": "" for name in ("forked", "log")},
     **{f"{layer}/{layer}.cpp": "" for layer in _EMPTY_LAYERS},
     **{f"{layer}/exports.map": "{ local: *; };\n" for layer in ("addpath", "answers")},
     "hooks/cores/cores.h": "#pragma once\n",

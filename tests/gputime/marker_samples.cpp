@@ -4,7 +4,7 @@
 // true.
 //
 //   marker_samples NAME
-#include "base/slices.h"
+#include "base/pauses.h"
 #include "device/markers/gaps.h"
 #include "support/state_program.h"
 

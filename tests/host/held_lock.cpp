@@ -11,7 +11,7 @@
 #include <atomic>
 #include <thread>
 
-#include "base/spin.h"
+#include "base/locks.h"
 
 namespace {
 

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/futex.h"
-#include "base/spin.h"
+#include "base/locks.h"
 
 int main(int argc, char** argv) {
   static constinit gpufence::SpinLock spin;

@@ -225,7 +225,7 @@ bool MakeRoomInTurn(uint32_t) {
 
 // A request that no chunk is left for: it waits outside of its turn until there is room, and has
 // the turn again before it takes its place.
-void Room(World* world, const char* folder) {
+void RoomFor(World* world, const char* folder) {
   full_world = world;
   Account& account = world->member->account;
   account.Open(MustOpen(folder), world->member->row, world->member->slot, 0, kLimitBytes,
@@ -260,7 +260,7 @@ int main(int argc, char** argv) {
     return 0;
   }
   if (strcmp(argv[1], "room") == 0) {
-    Room(&world, argv[2]);
+    RoomFor(&world, argv[2]);
     return 0;
   }
   std::vector<std::thread> workers;

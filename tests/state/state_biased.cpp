@@ -12,8 +12,8 @@
 #include <thread>
 #include <vector>
 
-#include "base/biased.h"
 #include "base/forked.h"
+#include "base/locks.h"
 #include "support/state_program.h"
 
 namespace {

@@ -1,18 +1,17 @@
-// Waiting: the one place where a thread of the host program sleeps on our account. Every wait has a
-// bound, and the lock here is for threads of one process only.
-// Must not know what is waited for.
+// Waiting: the one place where a thread of the host program sleeps on our account, each time with a
+// bound, and how a thread is kept from being cancelled in a stretch of ours. Also the clock that
+// all of this counts by. Must not know what is waited for.
 #pragma once
 
 #include <errno.h>
 #include <linux/futex.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <atomic>
-
-#include "base/held_locks.h"
 
 namespace gpufence {
 
@@ -63,46 +62,19 @@ inline void FutexWakeShared(const std::atomic<uint32_t>* word, uint32_t bits) {
   errno = error;
 }
 
-// How many of these locks the thread holds. What the driver calls back into meanwhile must not take
-// one of them again.
-inline constinit thread_local uint32_t held_futex_locks = 0;
-
-// A lock between threads of one process that may be held across a system call, never across a call
-// of the driver (base/held_locks.h). Lives in memory that is wiped on fork, where zero means free.
-class FutexLock {
+// A stretch of ours in which the calling thread cannot be cancelled (pthread_cancel): nobody
+// unwinds our frames, so a lock held there, or a step half done, would stay so. A request that
+// comes meanwhile acts at the program's next cancellation point. For slow paths; what is short has
+// no cancellation point, nor have the waits above.
+class Uncancelled {
  public:
-  void Lock() {
-    CountLock();
-    ++held_futex_locks;
-    uint32_t free = 0;
-    if (word_.compare_exchange_strong(free, kHeld, std::memory_order_acquire)) return;
-    while (word_.exchange(kContended, std::memory_order_acquire) != kFree) {
-      FutexWait(&word_, kContended, kLongestNapNs);
-    }
-  }
-  void Unlock() {
-    CountUnlock();
-    --held_futex_locks;
-    if (word_.exchange(kFree, std::memory_order_release) == kContended) FutexWakeAll(&word_);
-  }
+  Uncancelled() { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }
+  ~Uncancelled() { pthread_setcancelstate(before_, nullptr); }
+  Uncancelled(const Uncancelled&) = delete;
+  Uncancelled& operator=(const Uncancelled&) = delete;
 
  private:
-  static constexpr uint32_t kFree = 0;
-  static constexpr uint32_t kHeld = 1;
-  static constexpr uint32_t kContended = 2;
-  static constexpr uint64_t kLongestNapNs = 100'000'000;
-  std::atomic<uint32_t> word_{kFree};
-};
-
-class FutexGuard {
- public:
-  explicit FutexGuard(FutexLock* lock) : lock_(lock) { lock_->Lock(); }
-  ~FutexGuard() { lock_->Unlock(); }
-  FutexGuard(const FutexGuard&) = delete;
-  FutexGuard& operator=(const FutexGuard&) = delete;
-
- private:
-  FutexLock* lock_;
+  int before_;
 };
 
 }  // namespace gpufence

@@ -14,7 +14,7 @@
 #include <initializer_list>
 
 #include "base/env.h"
-#include "base/uncancelled.h"
+#include "base/futex.h"
 
 namespace gpufence {
 namespace {

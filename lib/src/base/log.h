@@ -2,7 +2,9 @@
 // Must not know who logs, nor touch stdout, locale, allocation or any lock.
 #pragma once
 
+#include <locale.h>
 #include <stddef.h>
+#include <string.h>
 
 #include <atomic>
 #include <cstdint>
@@ -47,6 +49,14 @@ void SuggestLogFile(const char* path, bool daily);
 // program. Safe in any thread and after fork; not meant for signal handlers.
 void LogLine(LogLevel level, LogThrottle* throttle, const char* format, ...)
     __attribute__((format(printf, 3, 4), cold));
+
+// The text of an errno for a line, always in English. A translation may need a converter of
+// character sets, which the C library loads first; and another thread may hold the loader's lock.
+inline const char* ErrorText(int error) {
+  // The C library's own "C" locale: nothing is allocated, and there is nothing to free.
+  locale_t plain = newlocale(LC_ALL_MASK, "C", nullptr);
+  return plain != nullptr ? strerror_l(error, plain) : "unknown error";
+}
 
 }  // namespace gpufence
 

@@ -1,6 +1,8 @@
-// How long a GPU pauses around what is put into its streams. Physics of the GPU, its driver and its
-// host, so that every place that reckons with such a number takes it from here: none of them is
-// true on all GPUs. Pure; must not know how they are found out (docs/core-limiter.md, "Markers").
+// Time in which a GPU runs no kernel of a program's: the pauses around what is put into its
+// streams, and the slices by which the driver lets processes alternate. Physics of the GPU, its
+// driver and its host, so that every place that reckons with such a number takes it from here: none
+// of them is true on all GPUs. Pure; must not know how they are found out (docs/core-limiter.md,
+// "Markers").
 #pragma once
 
 #include <stdint.h>
@@ -56,5 +58,10 @@ inline uint32_t StepsNs(const GpuPauses& pauses, uint32_t steps) {
   const uint64_t ns = uint64_t{std::max(steps, 1u) - 1} * pauses.step_gap_ns;
   return static_cast<uint32_t>(std::min<uint64_t>(ns, UINT32_MAX));
 }
+
+// What the driver gives to one process while others wait, and what it takes the GPU to change hands
+// (H200, driver 580; tests/sim holds the simulated driver to it). That time is nobody's.
+inline constexpr uint64_t kSliceNs = 2'091'000;
+inline constexpr uint64_t kSwitchNs = 155'000;
 
 }  // namespace gpufence

@@ -1,5 +1,6 @@
 // Finding the real functions: the C library's dlsym behind every interposer, and the driver
-// libraries, opened at the first use and never before.
+// libraries, opened at the first use and never before. And the way back, from an address of the
+// driver to its symbol. Must not know what a wrapper does.
 // No lock anywhere: two threads may bind a library at once, because dlopen is safe by itself and
 // filling the tables twice writes the same words. A lock here could be held by a thread that waits
 // for the loader while the loader runs a constructor that waits for us.
@@ -30,6 +31,11 @@ bool BindLoaded(const LoadedObject& object);
 
 // True when the library of `sym` is loaded (it is bound then) and exports it. Never loads anything.
 bool DriverHas(Sym sym);
+
+// Driver address -> symbol, so that a lookup's answer can be exchanged for our wrapper of that
+// exact function. Identity decides, never a name: version and per-thread flavour are then right by
+// construction. The symbol at exactly this address, or kNoSym.
+Sym SymAt(const void* address);
 
 }  // namespace gpufence
 

@@ -5,11 +5,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/biased.h"
 #include "base/forked.h"
 #include "base/futex.h"
+#include "base/locks.h"
 #include "base/log.h"
-#include "base/uncancelled.h"
 #include "hooks/cores/cores.h"
 #include "hooks/fence.h"
 #include "hooks/graphs/executables.h"

@@ -6,6 +6,7 @@
 
 #include <atomic>
 
+#include "base/locks.h"
 #include "config/limits.h"
 #include "device/ids.h"
 #include "driver_abi.h"

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "base/uncancelled.h"
+#include "base/futex.h"
 
 namespace gpufence {
 namespace {

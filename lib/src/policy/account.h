@@ -8,7 +8,7 @@
 
 #include <atomic>
 
-#include "base/spin.h"
+#include "base/locks.h"
 #include "policy/charge.h"
 #include "policy/oversubscribe.h"
 #include "state/ledger.h"

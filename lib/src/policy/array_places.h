@@ -15,7 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/spin.h"
+#include "base/locks.h"
 #include "policy/charge.h"
 
 namespace gpufence {

@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/slices.h"
+#include "base/pauses.h"
 #include "policy/turn.h"
 #include "state/core_layout.h"
 

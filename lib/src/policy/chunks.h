@@ -28,7 +28,7 @@
 
 #include <atomic>
 
-#include "base/biased.h"
+#include "base/locks.h"
 #include "policy/charge.h"
 
 namespace gpufence {

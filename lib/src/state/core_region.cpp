@@ -10,8 +10,8 @@
 
 #include <initializer_list>
 
-#include "base/error_text.h"
 #include "base/forked.h"
+#include "base/log.h"
 #include "state/identity.h"
 #include "state/shared_file.h"
 #include "state/slots.h"

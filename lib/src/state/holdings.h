@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/spin.h"
+#include "base/locks.h"
 
 namespace gpufence {
 

@@ -8,7 +8,7 @@
 #include <atomic>
 #include <optional>
 
-#include "base/spin.h"
+#include "base/locks.h"
 #include "state/limits_layout.h"
 #include "state/region.h"
 

@@ -9,8 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/error_text.h"
 #include "base/forked.h"
+#include "base/log.h"
 
 namespace gpufence {
 namespace {

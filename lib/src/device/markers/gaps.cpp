@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/slices.h"
+#include "base/pauses.h"
 
 namespace gpufence {
 namespace {

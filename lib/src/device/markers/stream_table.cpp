@@ -1,6 +1,6 @@
 #include "device/markers/stream_table.h"
 
-#include "base/spin.h"
+#include "base/locks.h"
 #include "device/ids.h"
 #include "real.h"
 

@@ -13,6 +13,7 @@
 #include <atomic>
 
 #include "base/futex.h"
+#include "base/locks.h"
 #include "device/gpu_clock.h"
 #include "device/markers/marked_stream.h"
 #include "driver_abi.h"

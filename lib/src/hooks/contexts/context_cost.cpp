@@ -4,7 +4,6 @@
 #include <atomic>
 
 #include "base/futex.h"
-#include "base/uncancelled.h"
 #include "device/context_scope.h"
 #include "hooks/contexts/launch_memory.h"
 #include "hooks/graphs/executables.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/uncancelled.h"
+#include "base/futex.h"
 #include "real.h"
 
 namespace gpufence {

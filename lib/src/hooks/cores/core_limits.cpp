@@ -9,9 +9,9 @@
 
 #include <algorithm>
 
-#include "base/error_text.h"
 #include "base/forked.h"
 #include "base/futex.h"
+#include "base/locks.h"
 #include "base/log.h"
 #include "hooks/cores/cores.h"
 #include "policy/share.h"

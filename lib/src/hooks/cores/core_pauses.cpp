@@ -5,7 +5,6 @@
 
 #include "base/futex.h"
 #include "base/log.h"
-#include "base/uncancelled.h"
 #include "device/calibration.h"
 #include "device/ids.h"
 #include "device/nvml_calls.h"

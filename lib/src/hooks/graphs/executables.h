@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/spin.h"
+#include "base/locks.h"
 #include "driver_abi.h"
 #include "hooks/graphs/graph_needs.h"
 #include "hooks/ledger_move.h"

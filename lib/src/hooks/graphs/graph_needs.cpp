@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "base/forked.h"
 #include "base/log.h"
-#include "base/room.h"
 #include "hooks/contexts/launch_memory.h"
 #include "hooks/fence.h"
 #include "hooks/graphs/executables.h"

@@ -9,7 +9,6 @@
 #include "base/elf.h"
 #include "base/entries.h"
 #include "base/resolve.h"
-#include "base/translate.h"
 #include "lookup.h"
 
 namespace gpufence {

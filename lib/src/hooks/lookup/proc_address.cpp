@@ -4,7 +4,6 @@
 #include "base/entries.h"
 #include "base/log.h"
 #include "base/resolve.h"
-#include "base/translate.h"
 #include "lookup.h"
 #include "real.h"
 

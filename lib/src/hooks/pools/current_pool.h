@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "base/spin.h"
+#include "base/locks.h"
 #include "driver_abi.h"
 
 namespace gpufence {

@@ -1,7 +1,7 @@
 #include "hooks/pools/late_frees.h"
 
 #include "base/forked.h"
-#include "base/uncancelled.h"
+#include "base/futex.h"
 #include "device/capture_mode.h"
 #include "device/context_scope.h"
 #include "hooks/fence.h"

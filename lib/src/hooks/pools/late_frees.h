@@ -13,7 +13,7 @@
 
 #include <atomic>
 
-#include "base/spin.h"
+#include "base/locks.h"
 #include "driver_abi.h"
 #include "state/holdings.h"
 

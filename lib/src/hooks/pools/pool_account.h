@@ -12,7 +12,7 @@
 
 #include <atomic>
 
-#include "base/spin.h"
+#include "base/locks.h"
 #include "driver_abi.h"
 #include "hooks/pools/pool_exports.h"
 #include "hooks/pools/pool_holes.h"

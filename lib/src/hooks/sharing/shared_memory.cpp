@@ -1,7 +1,7 @@
 #include "hooks/sharing/shared_memory.h"
 
+#include "base/futex.h"
 #include "base/log.h"
-#include "base/uncancelled.h"
 #include "hooks/memory/unified.h"
 #include "policy/charge.h"
 #include "state/exported.h"

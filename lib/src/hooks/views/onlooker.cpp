@@ -8,9 +8,9 @@
 
 #include "base/env.h"
 #include "base/forked.h"
+#include "base/futex.h"
+#include "base/locks.h"
 #include "base/log.h"
-#include "base/spin.h"
-#include "base/uncancelled.h"
 #include "config/limits.h"
 #include "config/visible.h"
 #include "device/ids.h"

@@ -1,15 +1,11 @@
-// A lock between threads of one process that takes no locked instruction while one thread alone
-// comes: behind a driver call such an instruction waits for every line that is cold. Who comes
-// first owns it, and then only says that it is inside. The first other thread ends that for good:
-// it takes the owner's right away, has the kernel put all threads' accesses to memory in order, and
-// waits until the owner is outside. From then on, and where the kernel does not offer that, this is
-// a SpinLock. Must not know what it guards.
-//
-// Held for a few instructions, never in shared memory, never across a driver call. Lives in memory
-// that is wiped on fork, where zero means free and nobody's.
+// Locks between threads of one process: SpinLock and BiasedLock for a few instructions, FutexLock
+// across system calls too. Never in shared memory, and never held across a call of the driver
+// (base/held_locks.h). Each lives in memory that is wiped on fork, where zero means free: a child
+// cannot inherit it held. Must not know what they guard.
 #pragma once
 
 #include <errno.h>
+#include <sched.h>
 #include <stdint.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -19,10 +15,112 @@
 
 #include "base/futex.h"
 #include "base/held_locks.h"
-#include "base/spin.h"
 
 namespace gpufence {
 
+// How many of these locks the thread holds. What the driver calls back into meanwhile must not take
+// one of them again.
+inline constinit thread_local uint32_t held_futex_locks = 0;
+
+// May be held across a system call: who waits sleeps.
+class FutexLock {
+ public:
+  void Lock() {
+    CountLock();
+    ++held_futex_locks;
+    uint32_t free = 0;
+    if (word_.compare_exchange_strong(free, kHeld, std::memory_order_acquire)) return;
+    while (word_.exchange(kContended, std::memory_order_acquire) != kFree) {
+      FutexWait(&word_, kContended, kLongestNapNs);
+    }
+  }
+  void Unlock() {
+    CountUnlock();
+    --held_futex_locks;
+    if (word_.exchange(kFree, std::memory_order_release) == kContended) FutexWakeAll(&word_);
+  }
+
+ private:
+  static constexpr uint32_t kFree = 0;
+  static constexpr uint32_t kHeld = 1;
+  static constexpr uint32_t kContended = 2;
+  static constexpr uint64_t kLongestNapNs = 100'000'000;
+  std::atomic<uint32_t> word_{kFree};
+};
+
+class FutexGuard {
+ public:
+  explicit FutexGuard(FutexLock* lock) : lock_(lock) { lock_->Lock(); }
+  ~FutexGuard() { lock_->Unlock(); }
+  FutexGuard(const FutexGuard&) = delete;
+  FutexGuard& operator=(const FutexGuard&) = delete;
+
+ private:
+  FutexLock* lock_;
+};
+
+// Tells the processor that this thread waits for another one's store.
+inline void Relax() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("yield");
+#endif
+}
+
+// For a few instructions: who waits spins first, and sleeps where that takes long.
+class SpinLock {
+ public:
+  void Lock() {
+    if (held_.exchange(true, std::memory_order_acquire)) [[unlikely]]
+      LockLate();
+    CountLock();
+  }
+  void Unlock() {
+    held_.store(false, std::memory_order_release);
+    CountUnlock();
+  }
+
+ private:
+  // Reads while it waits: whoever writes takes the line away from the holder, who needs it. One
+  // that goes before all others (SCHED_FIFO) yields to its equals alone. The holder may be none of
+  // them, and gets the processor while this one sleeps.
+  [[gnu::noinline, gnu::cold]] void LockLate() {
+    constexpr int kSpins = 100;
+    constexpr int kYields = 32;
+    constexpr uint64_t kNapNs = 20'000;
+    do {
+      for (int spins = 0; held_.load(std::memory_order_relaxed); ++spins) {
+        if (spins < kSpins) {
+          Relax();
+        } else if (spins < kSpins + kYields) {
+          sched_yield();
+        } else {
+          Nap(kNapNs);
+        }
+      }
+    } while (held_.exchange(true, std::memory_order_acquire));
+  }
+
+  std::atomic<bool> held_{false};
+};
+
+class SpinGuard {
+ public:
+  explicit SpinGuard(SpinLock* lock) : lock_(lock) { lock_->Lock(); }
+  ~SpinGuard() { lock_->Unlock(); }
+  SpinGuard(const SpinGuard&) = delete;
+  SpinGuard& operator=(const SpinGuard&) = delete;
+
+ private:
+  SpinLock* lock_;
+};
+
+// For a few instructions, without a locked one while one thread alone comes: behind a driver call
+// such an instruction waits for every line that is cold. Who comes first owns the lock, and then
+// only says that it is inside. The first other thread ends that for good: it takes the owner's
+// right away, has the kernel put all threads' accesses to memory in order, and waits until the
+// owner is outside. From then on, and where the kernel does not offer that, this is a SpinLock.
 class BiasedLock {
  public:
   // While the process has one thread only, the kernel is told for nothing that it will be asked to

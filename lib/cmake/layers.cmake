@@ -4,6 +4,7 @@
 #   names   symbols.h and lookup.h: which symbols there are, no types
 #   gen     driver_abi.h and real.h: the driver's types and functions
 #   lists   option_names.h and option_table.h: what limits are read from
+#   layouts shared_layouts.h: the bytes of the files that processes share
 
 # A folder of lib/src is shown as a link to it. A rendered header must not be: the compiler would
 # report the link's name, which ninja does not know as rendered, and what was compiled from an
@@ -27,6 +28,8 @@ function(gpufence_objects target)
       gpufence_show_rendered(${view} driver_abi.h real.h)
     elseif(seen STREQUAL "lists")
       gpufence_show_rendered(${view} option_names.h option_table.h)
+    elseif(seen STREQUAL "layouts")
+      gpufence_show_rendered(${view} shared_layouts.h)
     else()
       file(CREATE_LINK ${CMAKE_SOURCE_DIR}/src/${seen} ${view}/${seen} SYMBOLIC)
     endif()
@@ -39,7 +42,7 @@ function(gpufence_objects target)
     target_compile_definitions(${target}_checked PRIVATE GPUFENCE_CHECK_LOCKS)
     set_target_properties(${target}_checked PROPERTIES INTERPROCEDURAL_OPTIMIZATION OFF)
   endif()
-  if("lists" IN_LIST arg_SEES)
+  if("lists" IN_LIST arg_SEES OR "layouts" IN_LIST arg_SEES)
     foreach(library IN LISTS libraries)
       add_dependencies(${library} gpufence_render)
     endforeach()

@@ -208,7 +208,7 @@ def test_a_damaged_file_makes_cuinit_fail_with_one_line(
     state_of = limits_file.prepare((state,), NAME)
     put_memory(state, GIB)
     content = bytearray(state_of.read_bytes())
-    bank = layout.HEADER_BYTES  # generation 2: the first bank
+    bank = layout.structure("LimitsBytes").at("banks")  # generation 2: the first bank
     changed = {
         "zeros": bytes(len(content)),
         "noise": os.urandom(len(content)),

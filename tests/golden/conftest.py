@@ -20,6 +20,7 @@ from gen.written import write_if_changed
 REPO = Path(__file__).resolve().parents[2]
 API = Path(__file__).parent / "api"
 LIMITS = Path(__file__).parent / "limits"
+LAYOUTS = Path(__file__).parent / "layouts"
 PROGRAMS = Path(__file__).parent / "programs"
 
 # As lib/cmake/flags.cmake has them, and warnings are errors: rendered code has none.

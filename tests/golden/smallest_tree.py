@@ -13,7 +13,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from .conftest import API, LIMITS, PROGRAMS, REPO
+from .conftest import API, LAYOUTS, LIMITS, PROGRAMS, REPO
 
 LIBRARY = "lib/libgpufence.so"
 
@@ -100,6 +100,7 @@ def plant(root: Path) -> SmallestTree:
             shutil.copymode(source, target)
     shutil.copytree(API, root / "lib" / "api")
     shutil.copytree(LIMITS, root / "lib" / "limits")
+    shutil.copytree(LAYOUTS, root / "lib" / "layouts")
     headers = shutil.ignore_patterns("*.cpp")  # rendered files include some of these
     shutil.copytree(REPO / "lib/src/base", root / "lib/src/base", ignore=headers)
     for name, text in _SOURCES.items():

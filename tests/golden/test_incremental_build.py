@@ -19,7 +19,7 @@ from gen import cli, codec, model
 from .conftest import REPO
 from .smallest_tree import SmallestTree, plant
 
-OF_LISTS = {"option_names.h", "option_table.h"}
+OF_LISTS = {"option_names.h", "option_table.h", "shared_layouts.h"}
 BUILD = Path(os.environ.get("GPUFENCE_BUILD", REPO / "build")).resolve()
 
 
@@ -82,6 +82,27 @@ def test_a_new_row_of_the_list_of_options_reaches_the_library(tree: SmallestTree
 
     assert done.returncode == 0, done.stdout
     assert tree.answer("cuGadgetVersion") == 3
+    user.write_text("", encoding="utf-8")
+    assert tree.build().returncode == 0
+
+
+def test_a_new_number_in_the_list_of_layouts_reaches_the_library(tree: SmallestTree) -> None:
+    user = tree.root / "lib" / "src" / "state" / "state.cpp"
+    user.write_text(
+        '#include "shared_layouts.h"\n'
+        'extern "C" __attribute__((visibility("default"))) int cuGadgetVersion(int*);\n'
+        "int cuGadgetVersion(int*) { return static_cast<int>(gpufence::kMask); }\n",
+        encoding="utf-8",
+    )
+    assert tree.build().returncode == 0
+    assert tree.answer("cuGadgetVersion") == 255
+    path = tree.root / "lib" / "layouts" / "shared_files.txt"
+    path.write_text(path.read_text(encoding="utf-8").replace("0xff", "0x7f"), encoding="utf-8")
+
+    done = tree.build()
+
+    assert done.returncode == 0, done.stdout
+    assert tree.answer("cuGadgetVersion") == 127
     user.write_text("", encoding="utf-8")
     assert tree.build().returncode == 0
 

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from gpufence.state import shared_layout as layout
 
 from tests.support.machine import Sim
 
@@ -29,22 +30,19 @@ SHARE = 30
 BURST_MS = 10
 UNPAID_MS = 6  # of a process that looks only when it launches
 
-LOCK_BASE = 1 << 40  # lib/src/state/owner.cpp
-MEMBERS = 2048
-# lib/src/state/core_layout.h: header, rows, processes, and tenants by row.
-ROWS_AT = 64
-TENANTS_AT = ROWS_AT + 128 * 64 + MEMBERS * 64
-TENANT_BYTES = 696
-MEMBERS_AT = TENANTS_AT + 64 * 64 * TENANT_BYTES
+CORES = layout.structure("CoreRegion")
 
 # Every word of it but what is owed, which is believed: where it begins, and how many bytes.
 PARTS = {
-    "header": (0, ROWS_AT),
-    "row": (ROWS_AT, 128),
-    "processes": (ROWS_AT + 128 * 64, 64 * MEMBERS),
-    "name": (TENANTS_AT, 8),
-    "shares": (TENANTS_AT + 24, 8),
-    "members": (MEMBERS_AT, 64 * MEMBERS),
+    "header": (0, layout.structure("CoreHeader").bytes),
+    "row": (CORES.at("rows"), layout.structure("CoreRow").bytes),
+    "processes": (CORES.at("processes"), CORES.members["processes"].bytes),
+    "name": (CORES.at("tenants"), 8),
+    "shares": (CORES.at("tenants") + layout.structure("CoreTenant").at("shares"), 8),
+    "members": (
+        CORES.at("members"),
+        layout.structure("CoreMember").bytes * layout.MAX_CORE_MEMBERS,
+    ),
 }
 HEALED_S = 1.5  # what only its owner knows is written again each second
 NOBODY = 65534
@@ -142,7 +140,8 @@ def test_a_full_table_of_processes_refuses_and_says_so(scene: Workers) -> None:
     scene.await_progress([0])
     with scene.core_file("c").open("r+b") as file:
         # As if others held all places but that of the first.
-        lock = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, LOCK_BASE + 1, MEMBERS - 1, 0)
+        most = layout.MAX_CORE_MEMBERS - 1
+        lock = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, layout.LOCK_BASE + 1, most, 0)
         fcntl.fcntl(file.fileno(), fcntl.F_OFD_SETLK, lock)
         refused = scene.sim.run(
             "turns_worker", 500, scene.diary, 1, preload=True, env=scene.env("c", SHARE)
@@ -189,12 +188,16 @@ def test_garbage_while_running_hangs_nobody(scene: Workers) -> None:
         scene.start(number, scene.env(f"c{number % 2}", SHARE))
     scene.await_progress(list(range(4)))
     with scene.core_file("c0").open("r+b") as file:
-        row = struct.unpack("QQQ", os.pread(file.fileno(), 24, ROWS_AT))
+        row = struct.unpack("QQQ", os.pread(file.fileno(), 24, CORES.at("rows")))
         for _ in range(20):
             # Turns, virtual time, strangers: every word but the device's name.
-            os.pwrite(file.fileno(), chance.randbytes(8 * 3), ROWS_AT + 24)
+            os.pwrite(
+                file.fileno(),
+                chance.randbytes(8 * 3),
+                CORES.at("rows") + layout.structure("CoreRow").at("turn"),
+            )
             scene.await_progress(list(range(4)), least=4)
-        assert struct.unpack("QQQ", os.pread(file.fileno(), 24, ROWS_AT)) == row
+        assert struct.unpack("QQQ", os.pread(file.fileno(), 24, CORES.at("rows"))) == row
 
     assert set(scene.finish().values()) == {""}
     assert_held(scene, [0, 2])

@@ -16,6 +16,7 @@ import pytest
 from findsyms import cli, errors
 from gen import ir, model
 from gen.outputs import OUTPUTS
+from gpufence.state import shared_layout
 
 REPO = Path(__file__).resolve().parents[2]
 API = REPO / "lib" / "api"
@@ -31,30 +32,11 @@ def page(name: str) -> str:
 
 # Page, what it says with the figure as a group, source, and what makes the figure there.
 BOUNDS = [
-    ("docs/troubleshooting.md", r"([\d,]+) living processes", "state/layout.h", "kMaxProcesses"),
-    (
-        "docs/memory-limiter-details.md",
-        r"([\d,]+) living processes",
-        "state/layout.h",
-        "kMaxProcesses",
-    ),
     (
         "docs/memory-limiter-details.md",
         r"processes, (\d+) GPUs",
         "config/limits.h",
         "kMostLimitedDevices",
-    ),
-    (
-        "docs/core-limiter-details.md",
-        r"free place \(([\d,]+) processes\)",
-        "state/core_layout.h",
-        "kMaxCoreMembers",
-    ),
-    (
-        "docs/core-limiter.md",
-        r"has places for (\d+) containers",
-        "state/core_layout.h",
-        "kMaxCoreTenants",
     ),
     (
         "docs/core-limiter-details.md",
@@ -81,6 +63,22 @@ def test_a_bound_is_the_one_of_the_code(name: str, says: str, source: str, const
     assert value
     held = int(value[2]) if value[1] is None else int(value[1]) << int(value[2])
     assert [int(figure.replace(",", "")) for figure in told] == [held]
+
+
+# The same of the files that processes share: page, what it says, the constant of the list.
+PLACES = [
+    ("docs/troubleshooting.md", r"([\d,]+) living processes", "MAX_PROCESSES"),
+    ("docs/memory-limiter-details.md", r"([\d,]+) living processes", "MAX_PROCESSES"),
+    ("docs/core-limiter-details.md", r"free place \(([\d,]+) processes\)", "MAX_CORE_MEMBERS"),
+    ("docs/core-limiter.md", r"has places for (\d+) containers", "MAX_CORE_TENANTS"),
+]
+
+
+@pytest.mark.parametrize(("name", "says", "constant"), PLACES)
+def test_a_file_has_as_many_places_as_a_page_says(name: str, says: str, constant: str) -> None:
+    told = re.findall(says, page(name))
+
+    assert [int(figure.replace(",", "")) for figure in told] == [getattr(shared_layout, constant)]
 
 
 def test_the_sizes_that_contributors_are_told_are_those_that_lint_holds() -> None:

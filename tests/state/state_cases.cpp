@@ -30,7 +30,7 @@ const char* folder = nullptr;
 
 std::string RegionPath() {
   char path[512];
-  snprintf(path, sizeof path, "%s/gpufence-test.v%u", folder, kLayoutVersion);
+  snprintf(path, sizeof path, "%s/gpufence-test.v%u", folder, kRegionVersion);
   return path;
 }
 
@@ -281,7 +281,7 @@ void HealAfter(Damage damage) {
   damage();
   Member* member = NewMember(folder, kLimitBytes);
   CHECK(member->account.Reserve(kLimitBytes));
-  CHECK_EQ(member->file.region->header.layout_version, kLayoutVersion);
+  CHECK_EQ(member->file.region->header.layout_version, kRegionVersion);
 }
 
 void Overwrite(off_t offset, const void* bytes, size_t count) {
@@ -300,7 +300,7 @@ void Empty() {
   HealAfter([] { CHECK(truncate(RegionPath().c_str(), 0) == 0); });
 }
 void ForeignLayout() {
-  const uint32_t version = kLayoutVersion + 1;
+  const uint32_t version = kRegionVersion + 1;
   HealAfter([&] { Overwrite(offsetof(RegionHeader, layout_version), &version, sizeof version); });
 }
 

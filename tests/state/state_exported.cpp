@@ -265,7 +265,7 @@ void RegionOutOfReach() {
   const RegionFile file = MustOpen(folder.c_str());
   EndCharged(file, Export(file, kRow, OpenNode()).place);
   CHECK(dup2(OpenIn("foreign"), file.fd) == file.fd);
-  CHECK(rename((folder + "/gpufence-test.v" + std::to_string(kLayoutVersion)).c_str(),
+  CHECK(rename((folder + "/gpufence-test.v" + std::to_string(kRegionVersion)).c_str(),
                (folder + "/elsewhere").c_str()) == 0);
 
   uint64_t bytes = 0;

@@ -23,7 +23,7 @@ constexpr int kNotAllowed = 77;
 constexpr uid_t kOtherUid = 65534;
 std::string folder;
 
-std::string PathIn(const std::string& where, uint32_t version = kLayoutVersion) {
+std::string PathIn(const std::string& where, uint32_t version = kRegionVersion) {
   return where + "/gpufence-test.v" + std::to_string(version);
 }
 
@@ -90,7 +90,7 @@ void Neighbours() {
 
 // An upgrade under running pods: the old library's region stays as it is, byte for byte.
 void OlderLayout() {
-  const std::string older = PathIn(folder, kLayoutVersion - 1);
+  const std::string older = PathIn(folder, kRegionVersion - 1);
   const int file = open(older.c_str(), O_RDWR | O_CREAT, 0666);
   CHECK(write(file, "gpfence1 of old", 15) == 15);
   Member* member = NewMember(folder.c_str(), kLimitBytes);

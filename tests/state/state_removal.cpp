@@ -64,7 +64,7 @@ class Sweeper {
 };
 
 std::string RegionPath() {
-  return std::string(folder) + "/gpufence-test.v" + std::to_string(kLayoutVersion);
+  return std::string(folder) + "/gpufence-test.v" + std::to_string(kRegionVersion);
 }
 
 bool MayRemove() { return Sweeper(RegionPath()).may_remove(); }

@@ -14,14 +14,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from gpufence.state import shared_layout as layout
 
 from tests.support.charges import MIB
 from tests.support.machine import Finished, Sim
 
 INVALID_VALUE = 1
-# lib/src/state/owner.cpp and layout.h: every slot's byte.
-LOCKS_AT = 1 << 40
-SLOTS = 4096
+# Every slot's byte.
+LOCKS_AT = layout.LOCK_BASE
+SLOTS = layout.MAX_PROCESSES
 
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can change its uid or mount")
 

@@ -86,8 +86,7 @@ def _scrambled(value: int) -> bytes:
 
 def _keep(folder: Path, uuid: bytes) -> None:
     path = folder / f"gpufence-pauses1-{uuid.hex()}-{_DRIVER}-{os.geteuid()}"
-    raw = struct.pack(
-        layout.KEPT_PAUSES_FORMAT,
+    raw = kept_pauses.FIELDS.pack(
         layout.KEPT_PAUSES_MAGIC,
         layout.KEPT_PAUSES_VERSION,
         uuid,

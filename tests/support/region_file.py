@@ -1,7 +1,7 @@
 """A container's region file read from outside: what its processes are charged.
 
-Knows the layout of lib/src/state/layout.h and nothing else; standard library only, since GPU runs
-use it where no test tools are installed.
+Knows the layout of lib/layouts/shared_files.txt and nothing else; standard library only, since GPU
+runs use it where no test tools are installed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Region and core files as the library would leave them, made without it, for tests of readers.
 
-Knows the layout through gpufence.shared_layout, which tests/state holds to the C++ headers.
+Knows the layout through gpufence.state.shared_layout, as the readers do.
 """
 
 from __future__ import annotations
@@ -15,6 +15,26 @@ from types import TracebackType
 from gpufence.state import shared_layout as layout
 
 GIB = 1 << 30
+_REGION = layout.structure("Region")
+_REGION_HEADER = layout.structure("RegionHeader").fields(
+    "magic", "layout_version", "max_processes", "max_devices", "high_slot"
+)
+_DEVICE_ROW = layout.structure("DeviceRow").fields("key", "uuid", "orphans")
+_ACTIVITY = layout.structure("Activity").fields("refusals", "launches_held", "held_ns")
+_CELL = layout.structure("Cell").fields("held", "asking")
+_WORD = struct.Struct("<Q")
+_PROCESS = layout.structure("ProcessRecord").fields("pid", "uid", "start_ticks", "pid_namespace")
+_CORES = layout.structure("CoreRegion")
+_CORE_HEADER = layout.structure("CoreHeader").fields(
+    "magic", "layout_version", "max_rows", "max_tenants", "max_members", "high_member"
+)
+_CORE_ROW = layout.structure("CoreRow").fields(
+    "key", "uuid", "turn", "foreign_ns", "author", "is_deep"
+)
+_TENANT = layout.structure("CoreTenant").fields(
+    "key", "due_ns", "shares", "backlog_ns", "active_ns", "served_ns", "charged_ns", "terms"
+)
+_MEMBER = layout.structure("CoreMember").fields("tenant", "shares", "beat", "wanted_ns", "idle_ns")
 FOREIGN = 1  # no pid namespace has this inode
 
 
@@ -68,14 +88,14 @@ class _File:
     ) -> None:
         os.close(self.fd)
 
-    def put(self, offset: int, form: str, *values: int | bytes) -> None:
-        os.pwrite(self.fd, struct.pack(form, *values), offset)
+    def put(self, offset: int, form: struct.Struct, *values: int | bytes) -> None:
+        os.pwrite(self.fd, form.pack(*values), offset)
 
     def sign(self, records_at: int, slot: int, owner: Signed) -> None:
         """Write the slot's record and take or give back its lock."""
-        at = records_at + layout.PROCESS_BYTES * slot
+        at = records_at + _PROCESS.size * slot
         record = (owner.pid, owner.uid, owner.ticks, owner.namespace)
-        self.put(at, layout.PROCESS_FORMAT, *record)
+        self.put(at, _PROCESS, *record)
         kind = fcntl.F_WRLCK if owner.locked else fcntl.F_UNLCK
         lock = struct.pack("hhqqi4x", kind, os.SEEK_SET, layout.LOCK_BASE + slot, 1, 0)
         fcntl.fcntl(self.fd, fcntl.F_OFD_SETLK, lock)
@@ -86,23 +106,22 @@ class RegionFile(_File):
 
     def __init__(self, folder: Path, container: str = "web", slots: int = 8) -> None:
         name = f"gpufence-{container}.v{layout.REGION_VERSION}"
-        super().__init__(folder / name, layout.REGION_BYTES)
+        super().__init__(folder / name, _REGION.bytes)
         places = (layout.MAX_PROCESSES, layout.MAX_DEVICES)
         header = (layout.REGION_MAGIC, layout.REGION_VERSION, *places, slots)
-        self.put(0, layout.REGION_HEADER_FORMAT, *header)
+        self.put(0, _REGION_HEADER, *header)
 
     def device(self, row: int, orphans: int = 0, past: tuple[int, int, int] = (0, 0, 0)) -> bytes:
         """Claim a row; returns its UUID."""
-        at = layout.ROWS_AT + layout.ROW_BYTES * row
         name = uuid(row)
-        self.put(at, "<8s16s", name[:8], name)
-        self.put(at + layout.ROW_ORPHANS_AT, "<Q", 3 << layout.ORPHAN_BITS | orphans)
-        at = layout.PAST_AT + layout.ACTIVITY_BYTES * row
-        self.put(at, layout.ACTIVITY_FORMAT, *past)
+        key = int.from_bytes(name[:8], "little")
+        at = _REGION.at("rows") + _DEVICE_ROW.size * row
+        self.put(at, _DEVICE_ROW, key, name, 3 << layout.ORPHAN_BITS | orphans)
+        self.put(_REGION.at("past") + _ACTIVITY.size * row, _ACTIVITY, *past)
         return name
 
     def process(self, slot: int, owner: Signed) -> None:
-        self.sign(layout.PROCESSES_AT, slot, owner)
+        self.sign(_REGION.at("processes"), slot, owner)
 
     def use(
         self,
@@ -116,12 +135,11 @@ class RegionFile(_File):
         ratio: int = 0,
     ) -> None:
         place = layout.MAX_PROCESSES * row + slot
-        self.put(layout.RATIOS_AT + 8 * place, "<Q", ratio)
-        self.put(layout.LIMITS_AT + 8 * place, "<Q", limit)
-        self.put(layout.OVERHEAD_AT + 8 * place, "<Q", overhead)
-        self.put(layout.CELLS_AT + layout.CELL_BYTES * place, layout.CELL_FORMAT, held, asking)
-        at = layout.ACTIVITY_AT + layout.ACTIVITY_BYTES * place
-        self.put(at, layout.ACTIVITY_FORMAT, *activity)
+        self.put(_REGION.at("ratios") + _WORD.size * place, _WORD, ratio)
+        self.put(_REGION.at("limits") + _WORD.size * place, _WORD, limit)
+        self.put(_REGION.at("overhead") + _WORD.size * place, _WORD, overhead)
+        self.put(_REGION.at("cells") + _CELL.size * place, _CELL, held, asking)
+        self.put(_REGION.at("activity") + _ACTIVITY.size * place, _ACTIVITY, *activity)
 
 
 class CoreFile(_File):
@@ -129,18 +147,18 @@ class CoreFile(_File):
 
     def __init__(self, folder: Path, name: str = "node", clock: int = 0, members: int = 8) -> None:
         name = f"gpufence-{name}.cores{layout.CORE_VERSION}-{clock:08x}"
-        super().__init__(folder / name, layout.CORE_BYTES)
+        super().__init__(folder / name, _CORES.bytes)
         places = (layout.MAX_CORE_ROWS, layout.MAX_CORE_TENANTS, layout.MAX_CORE_MEMBERS)
         header = (layout.CORE_MAGIC, layout.CORE_VERSION, *places, members)
-        self.put(0, layout.CORE_HEADER_FORMAT, *header)
+        self.put(0, _CORE_HEADER, *header)
 
     def device(
         self, row: int, turn: int = 0, foreign_ns: int = 0, author: int = 0, deep: bool = False
     ) -> bytes:
         name = uuid(row)
-        at = layout.CORE_ROWS_AT + layout.CORE_ROW_BYTES * row
+        at = _CORES.at("rows") + _CORE_ROW.size * row
         key = int.from_bytes(name[:8], "little")
-        self.put(at, layout.CORE_ROW_FORMAT, key, name, turn, 0, foreign_ns, author, deep)
+        self.put(at, _CORE_ROW, key, name, turn, foreign_ns, author, deep)
         return name
 
     def tenant(
@@ -155,14 +173,13 @@ class CoreFile(_File):
         terms: int = 0,
     ) -> None:
         place = layout.MAX_CORE_TENANTS * row + number
-        words = (key, due_ns, shares[0] | shares[1] << 32, 11, 12, served_ns, charged_ns)
-        at = layout.TENANTS_AT + layout.CORE_TENANT_BYTES * place
-        self.put(at, layout.CORE_TENANT_FORMAT, *words)
-        self.put(at + layout.CORE_TENANT_TERMS_AT, "<Q", terms)
+        packed = shares[0] | shares[1] << 32
+        words = (key, due_ns, packed, 11, 12, served_ns, charged_ns, terms)
+        self.put(_CORES.at("tenants") + _TENANT.size * place, _TENANT, *words)
 
     def member(self, row: int, number: int, tenant: int, owner: Signed, beat: int = 0) -> None:
-        self.sign(layout.CORE_PROCESSES_AT, number, owner)
+        self.sign(_CORES.at("processes"), number, owner)
         place = layout.MAX_CORE_MEMBERS * row + number
-        at = layout.MEMBERS_AT + layout.CORE_MEMBER_BYTES * place
+        at = _CORES.at("members") + _MEMBER.size * place
         shares = 30_000 | 60_000 << 32
-        self.put(at, layout.CORE_MEMBER_FORMAT, tenant + 1, shares, beat, 5, 6)
+        self.put(at, _MEMBER, tenant + 1, shares, beat, 5, 6)

@@ -267,7 +267,7 @@ def test_what_root_sets_is_roots_until_it_is_taken_back(folder: Path) -> None:
         + layout.MAX_PROCESSES.to_bytes(4, "little")
         + layout.MAX_DEVICES.to_bytes(4, "little")
     )
-    os.truncate(region, layout.REGION_BYTES)
+    os.truncate(region, layout.structure("Region").bytes)
     os.chown(region, 12345, -1)
     os.chown(path, 12345, -1)
 
@@ -346,7 +346,7 @@ def test_a_bank_is_current_only_when_it_is_whole(folder: Path) -> None:
         assert limits_bytes.current(torn) == found, length
 
     whole = bytearray(torn)
-    whole[layout.LIMITS_GENERATION_AT] = generation
+    whole[limits_bytes.GENERATION_AT] = generation
     assert limits_bytes.current(bytes(whole)) == (generation, {EVERY_GPU: Amounts(memory=7)})
 
 
@@ -373,7 +373,9 @@ def test_writers_do_not_lose_each_others_changes(folder: Path) -> None:
     assert len(entries(folder)) == len(uuids)
 
 
-@pytest.mark.parametrize("damage", [b"", b"x" * layout.LIMITS_BYTES, bytes(layout.LIMITS_BYTES)])
+@pytest.mark.parametrize(
+    "damage", [b"", b"x" * limits_bytes.FILE_BYTES, bytes(limits_bytes.FILE_BYTES)]
+)
 def test_a_damaged_file_is_told_and_a_reset_heals_it(folder: Path, damage: bytes) -> None:
     path = limits_file.path_of(folder, NAME)
     path.write_bytes(damage)

@@ -23,10 +23,9 @@ DEVICE = 0x0706050403020100
 def notice(author: int, holder: int = 0, device: int = DEVICE, terms: int = 0) -> bytes:
     """A sound one, at 30 % and 60 %."""
     shares = 30_000 | 60_000 << 32
-    words = (layout.NOTICE_MAGIC, author, device, holder, shares, 77, 0)
-    raw = bytearray(struct.pack(layout.NOTICE_FORMAT, *words))
-    struct.pack_into("<Q", raw, layout.NOTICE_TERMS_AT, terms)
-    return bytes(raw[:-8]) + struct.pack("<Q", notices.check_of(bytes(raw)))
+    words = (layout.NOTICE_MAGIC, author, device, holder, shares, 77, terms, 0)
+    raw = notices.FIELDS.pack(*words)
+    return raw[:-8] + struct.pack("<Q", notices.check_of(raw))
 
 
 def path_of(folder: Path, author: int, device: int = DEVICE) -> Path:
@@ -98,7 +97,7 @@ def test_a_node_folder_shows_containers_that_keep_their_state_to_themselves(
 
 def test_what_is_no_notice_is_passed_over(tmp_path: Path) -> None:
     noise = random.Random(5)
-    path_of(tmp_path, 1).write_bytes(noise.randbytes(layout.NOTICE_BYTES))
+    path_of(tmp_path, 1).write_bytes(noise.randbytes(notices.FIELDS.size))
     path_of(tmp_path, 2).write_bytes(notice(2)[:-1])
     path_of(tmp_path, 3).write_bytes(notice(4))
     path_of(tmp_path, 6).symlink_to("/dev/zero")

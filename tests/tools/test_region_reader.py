@@ -197,19 +197,24 @@ def test_another_version_is_said_by_its_name_alone(tmp_path: Path) -> None:
 
 
 def test_a_file_that_shrinks_while_it_is_read_is_one_line(tmp_path: Path) -> None:
-    with RegionFile(tmp_path) as made, shared_file.SharedFile(made.path, layout.REGION_BYTES) as it:
-        os.ftruncate(made.fd, layout.CELLS_AT)
+    whole = layout.structure("Region")
+    with RegionFile(tmp_path) as made, shared_file.SharedFile(made.path, whole.bytes) as it:
+        os.ftruncate(made.fd, whole.at("cells"))
 
         with pytest.raises(RegionError, match="it ended while it was read"):
-            it.read(layout.CELLS_AT - 8, 16)
+            it.read(whole.at("cells") - 8, 16)
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_garbage_behind_a_good_header_is_numbers_or_one_line(tmp_path: Path, seed: int) -> None:
     noise = random.Random(seed)
     with RegionFile(tmp_path, slots=64) as made, CoreFile(tmp_path, members=64) as cores:
-        for file, size in ((made, layout.REGION_BYTES), (cores, layout.CORE_BYTES)):
-            for start in (layout.HEADER_BYTES, *(noise.randrange(64, size) for _ in range(60))):
+        for file, name in ((made, "Region"), (cores, "CoreRegion")):
+            size = layout.structure(name).bytes
+            for start in (
+                layout.structure(name).at("rows"),
+                *(noise.randrange(64, size) for _ in range(60)),
+            ):
                 os.pwrite(file.fd, noise.randbytes(min(9000, size - start)), start)
 
         answers = region.read(made.path), core_file.read(cores.path)

@@ -12,13 +12,14 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
-from . import branches, codec, drivers, ir, options, rules, stream_order
+from . import branches, codec, drivers, ir, options, rules, shared_layouts, stream_order
 from .branches import Branch
 from .drivers import version_key
 from .errors import HookgenError
 from .filters import cpp_type, param_list, param_names, type_list
 from .options import NO_OPTIONS, Options
 from .rules import Rule
+from .shared_layouts import NO_LAYOUTS, Layouts
 from .type_order import OrderedTypes, order_types, record_takers
 
 LIBRARIES = ("cuda", "nvml")
@@ -122,6 +123,7 @@ class Model:
     exempt: tuple[Rule, ...]
     branches: tuple[Branch, ...]
     options: Options
+    layouts: Layouts
     digest: str
 
     @property
@@ -166,7 +168,8 @@ def input_files(api_dir: Path) -> tuple[Path, ...]:
     """The files that `load` reads, sorted: what a build must watch."""
     files = ("cuda.json", "nvml.json", drivers.LEFT, stream_order.FILE, branches.FILE)
     named = (api_dir / file for file in files)
-    return (*named, *sorted((api_dir / "symbols").glob("*.txt")), options.path(api_dir))
+    lists = (options.path(api_dir), shared_layouts.path(api_dir))
+    return (*named, *sorted((api_dir / "symbols").glob("*.txt")), *lists)
 
 
 def load(api_dir: Path) -> Model:
@@ -177,7 +180,9 @@ def load(api_dir: Path) -> Model:
     """
     texts = {path: _read(path) for path in input_files(api_dir)}
     digest = hashlib.sha256()
-    limits = texts.pop(options.path(api_dir))  # no hook depends on it, so no digest either
+    # No driver's function depends on these, so no digest either.
+    limits = options.read(texts.pop(options.path(api_dir)))
+    layouts = shared_layouts.read(texts.pop(shared_layouts.path(api_dir)))
     for path, text in texts.items():
         digest.update(f"{path.name}\0{text}\0".encode())
     apis = tuple(_parse(api_dir / f"{name}.json", texts) for name in LIBRARIES)
@@ -186,7 +191,7 @@ def load(api_dir: Path) -> Model:
         rules.read(texts[api_dir / file], file) for file in (drivers.LEFT, stream_order.FILE)
     )
     known = branches.read(texts[api_dir / branches.FILE])
-    return build(apis, lists, left, digest.hexdigest()[:16], exempt, known, options.read(limits))
+    return build(apis, lists, left, digest.hexdigest()[:16], exempt, known, limits, layouts)
 
 
 def build(
@@ -197,6 +202,7 @@ def build(
     exempt: tuple[Rule, ...] = (),
     known: tuple[Branch, ...] = (),
     limits: Options = NO_OPTIONS,
+    layouts: Layouts = NO_LAYOUTS,
 ) -> Model:
     """Put the parts together; pure.
 
@@ -208,6 +214,7 @@ def build(
         exempt: functions about streams that no hook is rendered for.
         known: the branches of drivers and their CUDA releases.
         limits: what limits are read from.
+        layouts: the files that processes share.
     """
     libraries: list[Library] = []
     first = 0
@@ -226,6 +233,7 @@ def build(
         exempt=exempt,
         branches=known,
         options=limits,
+        layouts=layouts,
         digest=digest,
     )
 

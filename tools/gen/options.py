@@ -60,10 +60,14 @@ def constant(name: str) -> str:
 
 def path(api_dir: Path) -> Path:
     """The list that belongs to a model folder: beside it, or else this project's own."""
-    beside = api_dir.parent / "limits" / FILE
+    return list_path(api_dir, "limits", FILE)
+
+
+def list_path(api_dir: Path, folder: str, name: str) -> Path:
+    """A list in a folder of lib: beside the model, in an installed package, or in a checkout."""
     package = Path(__file__).resolve().parent
-    places = (beside, package.parent / "limits" / FILE)
-    own = package.parent.parent / "lib" / "limits" / FILE
+    places = (api_dir.parent / folder / name, package.parent / folder / name)
+    own = package.parent.parent / "lib" / folder / name
     return next((place for place in places if place.is_file()), own)
 
 

@@ -132,6 +132,7 @@ OUTPUTS = (
     Output("echo_caller.cpp", "echo_caller.cpp.j2", nothing),
     Output("option_names.h", "option_names.h.j2", nothing),
     Output("option_table.h", "option_table.h.j2", nothing),
+    Output("shared_layouts.h", "shared_layouts.h.j2", nothing),
     Output("coverage.md", "coverage.md.j2", coverage.context),
 )
 

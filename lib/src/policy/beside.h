@@ -12,7 +12,7 @@
 
 #include "base/pauses.h"
 #include "policy/turn.h"
-#include "state/core_layout.h"
+#include "shared_layouts.h"
 
 namespace gpufence {
 

@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-#include "state/core_layout.h"
+#include "shared_layouts.h"
 
 namespace gpufence {
 

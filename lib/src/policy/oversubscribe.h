@@ -5,6 +5,8 @@
 
 #include <stdint.h>
 
+#include "shared_layouts.h"
+
 namespace gpufence {
 
 // Where a charge lies. Both count against the limit, device memory against the share as well.
@@ -16,7 +18,6 @@ enum class Tier : uint8_t {
 // The ratio says how: 0 is off, 1 is on without a share (unified memory only where the driver
 // itself has no more), everything else is limit / share in thousandths.
 inline constexpr uint64_t kOversoldWithoutShare = 1;
-inline constexpr uint64_t kRatioUnit = 1000;
 
 // Device memory that the container may hold within `limit_bytes`; UINT64_MAX: as much as it may
 // hold in all.

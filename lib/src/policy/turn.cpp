@@ -4,13 +4,11 @@
 
 #include "policy/moment.h"
 #include "policy/share.h"
+#include "shared_layouts.h"
 
 namespace gpufence {
 namespace {
 
-constexpr uint64_t kTenantMask = 0xff;
-constexpr uint64_t kClosing = 0x100;
-constexpr int kBeganShift = 9;
 constexpr uint64_t kNsInUs = 1000;
 
 // A turn that began further ahead is damage; less is a clock read a little later than ours.
@@ -21,13 +19,14 @@ bool IsAhead(Turn turn, uint64_t now_ns) { return turn.began_us > now_ns / kNsIn
 }  // namespace
 
 uint64_t PackTurn(Turn turn) {
-  const uint64_t tenant = turn.tenant == kNoTenant ? 0 : (turn.tenant + 1) & kTenantMask;
-  return turn.began_us << kBeganShift | (turn.closing ? kClosing : 0) | tenant;
+  const uint64_t tenant = turn.tenant == kNoTenant ? 0 : (turn.tenant + 1) & kTurnTenantMask;
+  return turn.began_us << kTurnBeganShift | (turn.closing ? kTurnClosing : 0) | tenant;
 }
 
 Turn UnpackTurn(uint64_t word) {
-  const auto tenant = static_cast<uint32_t>(word & kTenantMask);
-  return {tenant == 0 ? kNoTenant : tenant - 1, (word & kClosing) != 0, word >> kBeganShift};
+  const auto tenant = static_cast<uint32_t>(word & kTurnTenantMask);
+  return {tenant == 0 ? kNoTenant : tenant - 1, (word & kTurnClosing) != 0,
+          word >> kTurnBeganShift};
 }
 
 Turn NextTurn(Turn last, uint32_t tenant, uint64_t now_ns) {

@@ -22,13 +22,13 @@ namespace {
 bool IsReady(const void* memory) {
   const CoreHeader& header = static_cast<const CoreRegion*>(memory)->header;
   return header.magic.load(std::memory_order_acquire) == kCoreMagic &&
-         header.layout_version == kCoreLayoutVersion && header.max_rows == kMaxCoreRows &&
+         header.layout_version == kCoreVersion && header.max_rows == kMaxCoreRows &&
          header.max_tenants == kMaxCoreTenants && header.max_members == kMaxCoreMembers;
 }
 
 void WriteHeader(void* memory) {
   CoreHeader* header = &static_cast<CoreRegion*>(memory)->header;
-  header->layout_version = kCoreLayoutVersion;
+  header->layout_version = kCoreVersion;
   header->max_rows = kMaxCoreRows;
   header->max_tenants = kMaxCoreTenants;
   header->max_members = kMaxCoreMembers;
@@ -42,7 +42,7 @@ constexpr SharedFileKind kCoreKind = {.bytes = sizeof(CoreRegion),
 
 // `name` keeps the text.
 SharedFilePlaces PlacesFor(const RegionPlaces& own, char name[NAME_MAX]) {
-  snprintf(name, NAME_MAX, "gpufence-%s.cores%u-%08x", own.container, kCoreLayoutVersion,
+  snprintf(name, NAME_MAX, "gpufence-%s.cores%u-%08x", own.container, kCoreVersion,
            static_cast<uint32_t>(ClockIdentity()));
   return InPlaces(own, name);
 }

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <limits.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -29,6 +30,28 @@ uint64_t CheckOf(const KeptPauses& kept) {
     check ^= check >> 29;
   }
   return check;
+}
+
+PauseNumbers WordsOf(const GpuPauses& pauses) {
+  return {.launch_gap_ns = pauses.launch_gap_ns,
+          .step_gap_ns = pauses.step_gap_ns,
+          .marker_gap_ns = pauses.marker_gap_ns,
+          .around_run_ns = pauses.around_run_ns,
+          .queued_gap_ns = pauses.queued_gap_ns,
+          .start_ns = pauses.start_ns,
+          .end_marker_ns = pauses.end_marker_ns,
+          .wide_gap_ns = pauses.wide_gap_ns};
+}
+
+GpuPauses PausesOf(const PauseNumbers& words) {
+  return {.launch_gap_ns = words.launch_gap_ns,
+          .step_gap_ns = words.step_gap_ns,
+          .marker_gap_ns = words.marker_gap_ns,
+          .around_run_ns = words.around_run_ns,
+          .queued_gap_ns = words.queued_gap_ns,
+          .start_ns = words.start_ns,
+          .end_marker_ns = words.end_marker_ns,
+          .wide_gap_ns = words.wide_gap_ns};
 }
 
 bool IsDriverName(const char* driver) {
@@ -62,10 +85,10 @@ bool ReadFile(const char* path, const PausingGpu& gpu, GpuPauses* pauses) {
   close(fd);
   if (!is_read || kept.magic != kKeptPausesMagic || kept.version != kKeptPausesVersion ||
       kept.check != CheckOf(kept) || memcmp(&kept.gpu, &gpu, sizeof gpu) != 0 ||
-      !ArePlausible(kept.pauses)) {
+      !ArePlausible(PausesOf(kept.pauses))) {
     return false;
   }
-  *pauses = kept.pauses;
+  *pauses = PausesOf(kept.pauses);
   return true;
 }
 
@@ -136,7 +159,7 @@ bool KeepPauses(const char* const* folders, const PausingGpu& gpu, const GpuPaus
                      .reserved = 0,
                      .gpu = gpu,
                      .measured_s = now_s,
-                     .pauses = pauses,
+                     .pauses = WordsOf(pauses),
                      .check = 0};
   kept.check = CheckOf(kept);
   for (; *folders != nullptr; ++folders) {

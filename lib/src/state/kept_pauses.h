@@ -4,32 +4,12 @@
 // how it is measured. tools/gpufence/state/kept_pauses.py reads and writes it as well.
 #pragma once
 
-#include <stddef.h>
 #include <stdint.h>
 
 #include "base/pauses.h"
+#include "shared_layouts.h"
 
 namespace gpufence {
-
-inline constexpr uint64_t kKeptPausesMagic = 0x7365737561706667;  // "gfpauses"
-inline constexpr uint32_t kKeptPausesVersion = 1;  // with each change here or of GpuPauses
-
-// Whose pauses.
-struct PausingGpu {
-  uint8_t uuid[16];
-  char driver[32];  // its version, as its driver tells it; "" where that is not known
-};
-
-struct KeptPauses {
-  uint64_t magic;
-  uint32_t version;
-  uint32_t reserved;
-  PausingGpu gpu;
-  uint64_t measured_s;  // since 1970
-  GpuPauses pauses;
-  uint64_t check;  // of all before
-};
-static_assert(sizeof(GpuPauses) == 32 && sizeof(KeptPauses) == 112);
 
 // Whether a GPU may have them: each between a quarter of the least and four times the most that is
 // known of any.

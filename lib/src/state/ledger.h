@@ -9,7 +9,7 @@
 
 #include <stdint.h>
 
-#include "state/layout.h"
+#include "shared_layouts.h"
 
 namespace gpufence {
 

@@ -37,7 +37,7 @@ bool ReadBank(int fd, uint64_t container, LimitsBank* bank) {
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     LimitsHeader header;
     if (!ReadAt(fd, 0, &header, sizeof header) || header.magic != kLimitsMagic ||
-        header.layout_version != kLimitsLayoutVersion || header.max_entries != kMaxLimitsEntries ||
+        header.layout_version != kLimitsVersion || header.max_entries != kMaxLimitsEntries ||
         header.container != container) {
       return false;
     }
@@ -87,7 +87,7 @@ void Apply(const LimitsEntry& entry, uint64_t total_bytes, SetLimits* set) {
 }  // namespace
 
 void LimitsFile::Look(const char* folder, const char* container, uid_t owner) {
-  snprintf(path_, sizeof path_, "%s/gpufence-%s.limits%u", folder, container, kLimitsLayoutVersion);
+  snprintf(path_, sizeof path_, "%s/gpufence-%s.limits%u", folder, container, kLimitsVersion);
   container_ = HashOf(container, strlen(container));
   owner_ = owner;
 }

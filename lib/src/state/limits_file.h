@@ -9,7 +9,7 @@
 #include <optional>
 
 #include "base/locks.h"
-#include "state/limits_layout.h"
+#include "shared_layouts.h"
 #include "state/region.h"
 
 namespace gpufence {

@@ -9,15 +9,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "shared_layouts.h"
 #include "state/file_lock.h"
 
 namespace gpufence {
 namespace {
 
-// Far behind the file's bytes, so that a lock never covers data.
-constexpr off_t kLockBase = off_t{1} << 40;
-
-struct flock LockOf(uint32_t byte, short type) { return LockAt(kLockBase + byte, 1, type); }
+struct flock LockOf(uint32_t byte, short type) { return LockAt(off_t{kLockBase} + byte, 1, type); }
 
 struct ProcessStat {
   uint64_t start_ticks;  // field 22; 0 when it cannot be read
@@ -56,7 +54,7 @@ bool IsLocked(int fd, uint32_t byte) {
 }
 
 bool AnyLocked(int fd) {
-  struct flock lock = LockAt(kLockBase, 0, F_WRLCK);  // a length of 0 means to the end
+  struct flock lock = LockAt(off_t{kLockBase}, 0, F_WRLCK);  // a length of 0 means to the end
   return fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 

@@ -18,13 +18,13 @@ namespace {
 bool IsReady(const void* memory) {
   const RegionHeader& header = static_cast<const Region*>(memory)->header;
   return header.magic.load(std::memory_order_acquire) == kRegionMagic &&
-         header.layout_version == kLayoutVersion && header.max_processes == kMaxProcesses &&
+         header.layout_version == kRegionVersion && header.max_processes == kMaxProcesses &&
          header.max_devices == kMaxDevices;
 }
 
 void WriteHeader(void* memory) {
   RegionHeader* header = &static_cast<Region*>(memory)->header;
-  header->layout_version = kLayoutVersion;
+  header->layout_version = kRegionVersion;
   header->max_processes = kMaxProcesses;
   header->max_devices = kMaxDevices;
   header->magic.store(kRegionMagic, std::memory_order_release);
@@ -37,7 +37,7 @@ constexpr SharedFileKind kRegionKind = {.bytes = sizeof(Region),
 
 // `name` keeps the text.
 SharedFilePlaces PlacesFor(const RegionPlaces& places, char name[NAME_MAX]) {
-  snprintf(name, NAME_MAX, "gpufence-%s.v%u", places.container, kLayoutVersion);
+  snprintf(name, NAME_MAX, "gpufence-%s.v%u", places.container, kRegionVersion);
   return InPlaces(places, name);
 }
 

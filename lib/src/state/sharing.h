@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-#include "state/layout.h"
+#include "shared_layouts.h"
 #include "state/slots.h"
 
 namespace gpufence {
@@ -16,7 +16,6 @@ namespace gpufence {
 // A row's orphans in one word: bytes below, above them a number that every change raises, so that
 // whoever clears the word clears what it has seen. The highest bit says that descriptors may hold
 // some of them: then only a sweep, which asks the kernel, lowers them.
-inline constexpr int kOrphanBits = 44;
 inline constexpr uint64_t kMostOrphans = (uint64_t{1} << kOrphanBits) - 1;
 inline constexpr uint64_t kByDescriptor = uint64_t{1} << 63;
 

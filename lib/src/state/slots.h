@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-#include "state/layout.h"
+#include "shared_layouts.h"
 #include "state/owner.h"
 
 namespace gpufence {

@@ -1,6 +1,6 @@
 """A core file, read from outside: who runs on which GPU, what each owes, whose turn it is.
 
-Knows lib/src/state/core_layout.h through shared_layout.py; a moment's view. Trusts no byte. Must
+Knows its words through shared_layout.py; a moment's view. Trusts no byte. Must
 not know commands or output. Standard library only.
 
 Moments are nanoseconds of CLOCK_MONOTONIC on the machine that runs the containers, 0 for never.
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import re
-import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +30,16 @@ from .shared_file import (
 )
 
 _NAME = re.compile(r"gpufence-(.+)\.cores([0-9]{1,9})-([0-9a-f]{8})", re.DOTALL)
+
+_FILE = layout.structure("CoreRegion")
+_HEADER = layout.structure("CoreHeader").fields(
+    "magic", "layout_version", "max_rows", "max_tenants", "max_members", "high_member"
+)
+_ROW = layout.structure("CoreRow").fields("key", "uuid", "turn", "foreign_ns", "author", "is_deep")
+_TENANT = layout.structure("CoreTenant").fields(
+    "key", "due_ns", "shares", "backlog_ns", "active_ns", "served_ns", "charged_ns", "terms"
+)
+_MEMBER = layout.structure("CoreMember").fields("tenant", "shares", "beat", "wanted_ns", "idle_ns")
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,13 +162,13 @@ def read(path: Path) -> CoreFile:
     name = _NAME.fullmatch(path.name)
     if name is not None and int(name[2]) != layout.CORE_VERSION:
         raise _other_version(path, int(name[2]))
-    with SharedFile(path, layout.CORE_BYTES) as file:
+    with SharedFile(path, _FILE.bytes) as file:
         high_member = _check_header(file)
-        owners = {owner.slot: owner for owner in file.owners(layout.CORE_PROCESSES_AT, high_member)}
-        rows = file.read(layout.CORE_ROWS_AT, layout.CORE_ROW_BYTES * layout.MAX_CORE_ROWS)
+        owners = {owner.slot: owner for owner in file.owners(_FILE.at("processes"), high_member)}
+        rows = file.read(_FILE.at("rows"), _ROW.size * layout.MAX_CORE_ROWS)
         devices = tuple(
             _read_device(file, number, row, owners, high_member)
-            for number, row in enumerate(struct.iter_unpack(layout.CORE_ROW_FORMAT, rows))
+            for number, row in enumerate(_ROW.iter_unpack(rows))
             if row[0] != 0
         )
     same_clock = name is not None and int(name[3], 16) == _clock_identity()
@@ -172,7 +181,7 @@ def _other_version(path: Path, version: int) -> RegionError:
 
 def _check_header(file: SharedFile) -> int:
     """The number of members' places that were ever used."""
-    header = struct.unpack_from(layout.CORE_HEADER_FORMAT, file.read(0, layout.HEADER_BYTES))
+    header = _HEADER.unpack(file.read(0, _HEADER.size))
     magic, version, rows, tenants, members, high_member = header
     if magic != layout.CORE_MAGIC:
         raise file.broken("it does not begin as a core file does")
@@ -189,19 +198,18 @@ def _check_header(file: SharedFile) -> int:
 def _read_device(
     file: SharedFile,
     number: int,
-    row: tuple[int, bytes, int, int, int, int, int],
+    row: tuple[int, bytes, int, int, int, int],
     owners: Mapping[int, Owner],
     high_member: int,
 ) -> CoreDevice:
-    _, uuid, turn, _, foreign_ns, author, is_deep = row
+    _, uuid, turn, foreign_ns, author, is_deep = row
     members = _read_members(file, number, owners, high_member)
-    tenants_bytes = layout.CORE_TENANT_BYTES * layout.MAX_CORE_TENANTS
-    raw = file.read(layout.TENANTS_AT + tenants_bytes * number, tenants_bytes)
+    tenants_bytes = _TENANT.size * layout.MAX_CORE_TENANTS
+    raw = file.read(_FILE.at("tenants") + tenants_bytes * number, tenants_bytes)
     tenants = []
-    for place, words in enumerate(struct.iter_unpack(layout.CORE_TENANT_FORMAT, raw)):
-        key, due_ns, shares, backlog_ns, active_ns, served_ns, charged_ns = words
+    for place, words in enumerate(_TENANT.iter_unpack(raw)):
+        key, due_ns, shares, backlog_ns, active_ns, served_ns, charged_ns, terms = words
         if key != 0:
-            terms_at = layout.CORE_TENANT_BYTES * place + layout.CORE_TENANT_TERMS_AT
             tenants.append(
                 Tenant(
                     number=place,
@@ -212,7 +220,7 @@ def _read_device(
                     charged_ns=charged_ns,
                     backlog_ns=backlog_ns,
                     active_ns=active_ns,
-                    priority=unpack_priority(raw, terms_at),
+                    priority=unpack_priority(terms),
                     members=tuple(members.get(place, ())),
                 )
             )
@@ -232,10 +240,10 @@ def _read_members(
     file: SharedFile, number: int, owners: Mapping[int, Owner], high_member: int
 ) -> dict[int, list[Member]]:
     """The device's members by their tenant's number."""
-    start = layout.MEMBERS_AT + layout.CORE_MEMBER_BYTES * layout.MAX_CORE_MEMBERS * number
-    raw = file.read(start, layout.CORE_MEMBER_BYTES * high_member)
+    start = _FILE.at("members") + _MEMBER.size * layout.MAX_CORE_MEMBERS * number
+    raw = file.read(start, _MEMBER.size * high_member)
     members: dict[int, list[Member]] = {}
-    for place, words in enumerate(struct.iter_unpack(layout.CORE_MEMBER_FORMAT, raw)):
+    for place, words in enumerate(_MEMBER.iter_unpack(raw)):
         tenant, shares, beat, wanted_ns, idle_ns = words
         if place in owners and 0 < tenant <= layout.MAX_CORE_TENANTS:
             member = Member(
@@ -255,10 +263,9 @@ def unpack_shares(word: int) -> Shares:
     return Shares(hard=word & 0xFFFFFFFF, soft=word >> 32)
 
 
-def unpack_priority(raw: bytes, at: int) -> Priority | None:
-    """Of the terms that stand there, as UnpackTerms in core_layout.h; None where nobody said."""
-    (word,) = struct.unpack_from("<Q", raw, at)
-    return next((each for each in Priority if each.rank + 1 == word & 0xFF), None)
+def unpack_priority(terms: int) -> Priority | None:
+    """Of a container's terms, as UnpackTerms in core_layout.h; None where nobody said."""
+    return next((each for each in Priority if each.rank + 1 == terms & 0xFF), None)
 
 
 def unpack_turn(word: int) -> Turn:

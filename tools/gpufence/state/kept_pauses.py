@@ -1,6 +1,6 @@
 """What was measured of GPUs' pauses, kept in files: read and written from outside.
 
-Knows lib/src/state/kept_pauses.h through shared_layout.py. A file counts here as it does for a
+Knows its words through shared_layout.py. A file counts here as it does for a
 program of the same user: of root or of that user, and nobody else may write it. Must not know
 commands or output. Standard library only.
 """
@@ -18,15 +18,15 @@ from pathlib import Path
 
 from . import shared_layout as layout
 
-NAMES = (
-    "launch_gap_ns",
-    "step_gap_ns",
-    "marker_gap_ns",
-    "around_run_ns",
-    "queued_gap_ns",
-    "start_ns",
-    "end_marker_ns",
-    "wide_gap_ns",
+NAMES = tuple(layout.structure("PauseNumbers").members)
+FIELDS = layout.structure("KeptPauses").fields(
+    "magic",
+    "version",
+    "gpu.uuid",
+    "gpu.driver",
+    "measured_s",
+    *(f"pauses.{name}" for name in NAMES),
+    "check",
 )
 _NAME = re.compile(
     rf"gpufence-pauses{layout.KEPT_PAUSES_VERSION}-([0-9a-f]{{32}})"
@@ -69,9 +69,9 @@ def read(path: Path) -> KeptPauses | None:
         raw = _bytes_of(path)
     except OSError:
         return None
-    if name is None or raw is None or len(raw) != layout.KEPT_PAUSES_BYTES:
+    if name is None or raw is None or len(raw) != FIELDS.size:
         return None
-    magic, version, uuid, driver, measured_s, *rest = struct.unpack(layout.KEPT_PAUSES_FORMAT, raw)
+    magic, version, uuid, driver, measured_s, *rest = FIELDS.unpack(raw)
     if (magic, version) != (layout.KEPT_PAUSES_MAGIC, layout.KEPT_PAUSES_VERSION):
         return None
     text = driver.split(b"\0")[0].decode(errors="replace")
@@ -123,6 +123,6 @@ def _bytes_of(path: Path) -> bytes | None:
         trusted = found.st_uid in (0, os.geteuid()) and found.st_uid != _NOBODY_KNOWN
         if not stat.S_ISREG(found.st_mode) or not trusted or found.st_mode & 0o022:
             return None
-        return os.read(fd, layout.KEPT_PAUSES_BYTES + 1)
+        return os.read(fd, FIELDS.size + 1)
     finally:
         os.close(fd)

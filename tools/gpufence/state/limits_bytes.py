@@ -1,6 +1,6 @@
 """The bytes of a limits file: what an operator set for a container, in two banks.
 
-Knows lib/src/state/limits_layout.h through shared_layout.py. A change goes into the bank that is
+Knows their places through shared_layout.py. A change goes into the bank that is
 not current, then the generation names it, so that a writer killed anywhere leaves the limits as
 they were. Must not know files.
 """
@@ -17,10 +17,17 @@ from . import shared_layout as layout
 
 EVERY_GPU = bytes(16)
 
-_HEADER = struct.Struct(layout.LIMITS_HEADER_FORMAT)
-_BANK = struct.Struct(layout.LIMITS_BANK_FORMAT)
-_TERMS = struct.Struct(layout.LIMITS_TERMS_FORMAT)
-_ENTRY = struct.Struct(layout.LIMITS_ENTRY_FORMAT)
+FILE_BYTES = layout.structure("LimitsBytes").bytes
+GENERATION_AT = layout.structure("LimitsHeader").at("generation")
+_HEADER = layout.structure("LimitsHeader").fields(
+    "magic", "layout_version", "max_entries", "generation", "container"
+)
+_BANK = layout.structure("LimitsBank")
+_BANK_HEAD = _BANK.fields("check", "generation", "count")
+_TERMS = layout.structure("LimitsTerms").fields("burst_ns", "floor", "weight", "priority", "flags")
+_ENTRY = layout.structure("LimitsEntry").fields(
+    "uuid", "memory", "oversubscribe", "cores", "soft_cores", "flags"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +72,7 @@ class Amounts:
 
 def is_limits_file(content: bytes, container: str) -> bool:
     """Whether it is whole and begins as a limits file of this container does."""
-    if len(content) < layout.LIMITS_BYTES:
+    if len(content) < FILE_BYTES:
         return False
     magic, version, most, _, whose = _HEADER.unpack_from(content)
     known = (layout.LIMITS_MAGIC, layout.LIMITS_VERSION, layout.MAX_LIMITS_ENTRIES)
@@ -76,15 +83,15 @@ def current(content: bytes) -> tuple[int, dict[bytes, Amounts]] | None:
     """Generation and entries of a whole file; None while a bank is being written, or damaged."""
     generation = _HEADER.unpack_from(content)[3]
     start = bank_at(generation)
-    check, written, count = _BANK.unpack_from(content, start)
+    check, written, count = _BANK_HEAD.unpack_from(content, start)
     if written != generation or count > layout.MAX_LIMITS_ENTRIES:
         return None
-    entries = start + _BANK.size + _TERMS.size
+    terms, entries = start + _BANK.at("terms"), start + _BANK.at("entries")
     end = entries + _ENTRY.size * count
-    if check_of(content[start + 8 : end]) != check:
+    if check_of(content[start + _BANK.at("generation") : end]) != check:
         return None
     found = dict(_unpack_entries(content[entries:end]))
-    own = _unpack_terms(content[start + _BANK.size : entries])
+    own = _unpack_terms(content[terms:entries])
     if not own.empty:
         found[EVERY_GPU] = own.over(found.get(EVERY_GPU, Amounts()))
     return generation, found
@@ -92,7 +99,7 @@ def current(content: bytes) -> tuple[int, dict[bytes, Amounts]] | None:
 
 def bank_at(generation: int) -> int:
     """Where the bank of a generation stands."""
-    return _HEADER.size + layout.LIMITS_BANK_BYTES * (generation & 1)
+    return layout.structure("LimitsBytes").at("banks") + _BANK.bytes * (generation & 1)
 
 
 def pack_bank(generation: int, entries: Mapping[bytes, Amounts]) -> bytes:
@@ -100,8 +107,11 @@ def pack_bank(generation: int, entries: Mapping[bytes, Amounts]) -> bytes:
     limits = {uuid: each for uuid, each in entries.items() if not each.limits_nothing}
     packed = b"".join(_pack_entry(uuid, each) for uuid, each in sorted(limits.items()))
     own = _pack_terms(entries.get(EVERY_GPU, Amounts()))
-    rest = struct.pack("<QI4x", generation, len(limits)) + own + packed
-    return struct.pack("<Q", check_of(rest)) + rest
+    bank = bytearray(
+        _BANK_HEAD.pack(0, generation, len(limits))[: _BANK.at("terms")] + own + packed
+    )
+    struct.pack_into("<Q", bank, 0, check_of(bytes(bank[_BANK.at("generation") :])))
+    return bytes(bank)
 
 
 def _pack_terms(amounts: Amounts) -> bytes:
@@ -131,7 +141,7 @@ def _pack_entry(uuid: bytes, amounts: Amounts) -> bytes:
 
 def image(container: str, generation: int, entries: Mapping[bytes, Amounts]) -> bytes:
     """A whole file; `container` is the name as files have it."""
-    content = bytearray(layout.LIMITS_BYTES)
+    content = bytearray(FILE_BYTES)
     _HEADER.pack_into(
         content,
         0,

@@ -21,8 +21,20 @@ from gpufence.errors import ToolError
 
 from . import places
 from . import shared_layout as layout
-from .limits_bytes import EVERY_GPU, Amounts, bank_at, current, image, is_limits_file, pack_bank
+from .limits_bytes import (
+    EVERY_GPU,
+    FILE_BYTES,
+    GENERATION_AT,
+    Amounts,
+    bank_at,
+    current,
+    image,
+    is_limits_file,
+    pack_bank,
+)
 
+_REGION_HEADER = layout.structure("RegionHeader")
+_MAGIC = _REGION_HEADER.fields("magic", "layout_version")
 _MODE = 0o644
 _READ_ATTEMPTS = 100
 _LOCK_SECONDS = 5.0
@@ -185,18 +197,20 @@ def announce(region: Path, generation: int) -> None:
     except OSError as error:
         raise _unusable(region, error) from None
     try:
-        header = os.pread(descriptor, layout.HEADER_BYTES, 0)
-        magic, version = struct.unpack_from("<QI", header.ljust(layout.HEADER_BYTES, b"\0"))
+        header = os.pread(descriptor, _REGION_HEADER.bytes, 0)
+        magic, version = _MAGIC.unpack(header.ljust(_REGION_HEADER.bytes, b"\0"))
         if (magic, version) != (layout.REGION_MAGIC, layout.REGION_VERSION):
             raise LimitsFileError(
                 what=f"cannot write {region}",
                 why="it is no region of this version, so that only later programs are limited",
                 fix="Restart the container's programs",
             )
-        os.pwrite(descriptor, struct.pack("<I", generation % 2**32), layout.SET_GENERATION_AT)
+        os.pwrite(
+            descriptor, struct.pack("<I", generation % 2**32), _REGION_HEADER.at("set_generation")
+        )
         # Every other value than the one that processes saw last will do; 0 is what they begin with.
         epoch = int.from_bytes(os.urandom(4), "little") | 1
-        os.pwrite(descriptor, struct.pack("<I", epoch), layout.LIMIT_EPOCH_AT)
+        os.pwrite(descriptor, struct.pack("<I", epoch), _REGION_HEADER.at("limit_epoch"))
     except OSError as error:
         raise _unusable(region, error) from None
     finally:
@@ -207,7 +221,7 @@ def told(region: Path) -> int:
     """The generation that a region's processes were told last; 0 where nobody can tell."""
     try:
         with region.open("rb") as file:
-            file.seek(layout.SET_GENERATION_AT)
+            file.seek(_REGION_HEADER.at("set_generation"))
             return int.from_bytes(file.read(4), "little")
     except OSError:
         return 0
@@ -216,13 +230,13 @@ def told(region: Path) -> int:
 def _write(descriptor: int, generation: int, entries: Mapping[bytes, Amounts]) -> None:
     """Two steps; the second one makes the first one count."""
     os.pwrite(descriptor, pack_bank(generation, entries), bank_at(generation))
-    os.pwrite(descriptor, struct.pack("<Q", generation), layout.LIMITS_GENERATION_AT)
+    os.pwrite(descriptor, struct.pack("<Q", generation), GENERATION_AT)
 
 
 def _read_from(descriptor: int, path: Path) -> tuple[int, dict[bytes, Amounts]]:
     """The current bank, read again while a writer is ahead of us."""
     for _ in range(_READ_ATTEMPTS):
-        content = os.pread(descriptor, layout.LIMITS_BYTES, 0)
+        content = os.pread(descriptor, FILE_BYTES, 0)
         if not is_limits_file(content, _container_of(path)):
             break
         found = current(content)

@@ -1,6 +1,6 @@
 """Notices in a node folder, read from outside: what each container says of itself on each GPU.
 
-Knows lib/src/state/notice.h through shared_layout.py; a moment's view. Anybody may have written
+Knows its words through shared_layout.py; a moment's view. Anybody may have written
 anything there, so what is no notice is passed over, and numbers are only shown. Writes nothing.
 Must not know commands or output. Standard library only.
 """
@@ -19,6 +19,9 @@ from . import shared_layout as layout
 from .core_file import Shares, unpack_priority, unpack_shares
 from .shared_file import RegionError, SharedFile, folders, is_in_use, matching
 
+FIELDS = layout.structure("Notice").fields(
+    "magic", "author", "device", "holder", "shares", "charged_ns", "terms", "check"
+)
 _NAME = re.compile(r"gpufence-turns([0-9]{1,9})-[0-9a-f]{8}-([0-9a-f]{16})-([0-9a-f]{16})")
 # Where `gpufence cdi` has containers meet, unless told otherwise.
 NODE = Path("/run/gpufence-node")
@@ -64,11 +67,9 @@ def read_all(environment: Mapping[str, str], folder: str | None = None) -> Itera
 
 
 def _read(path: Path) -> Notice | None:
-    with SharedFile(path, layout.NOTICE_BYTES) as file:
-        raw = file.read(0, layout.NOTICE_BYTES)
-    magic, author, device, holder, shares, charged_ns, check = struct.unpack(
-        layout.NOTICE_FORMAT, raw
-    )
+    with SharedFile(path, FIELDS.size) as file:
+        raw = file.read(0, FIELDS.size)
+    magic, author, device, holder, shares, charged_ns, terms, check = FIELDS.unpack(raw)
     if magic != layout.NOTICE_MAGIC or check != check_of(raw):
         return None
     return Notice(
@@ -78,7 +79,7 @@ def _read(path: Path) -> Notice | None:
         shares=unpack_shares(shares),
         charged_ns=charged_ns,
         holds_turn=holder == author,
-        priority=unpack_priority(raw, layout.NOTICE_TERMS_AT),
+        priority=unpack_priority(terms),
     )
 
 

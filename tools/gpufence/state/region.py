@@ -1,7 +1,7 @@
 """A container's region file, read from outside: limits, charges and what the limits did.
 
-Knows lib/src/state/layout.h through shared_layout.py; a moment's view, table by table. Takes no
-slot, heals nothing, trusts no byte. Must not know commands or output. Standard library only.
+Knows its words through shared_layout.py; a moment's view, table by table. Takes no slot, heals
+nothing, trusts no byte. Must not know commands or output. Standard library only.
 """
 
 from __future__ import annotations
@@ -26,6 +26,16 @@ from .shared_file import (
 )
 
 _NAME = re.compile(r"gpufence-(.+)\.v([0-9]{1,9})", re.DOTALL)
+
+_REGION = layout.structure("Region")
+_HEADER = layout.structure("RegionHeader").fields(
+    "magic", "layout_version", "max_processes", "max_devices", "high_slot"
+)
+_ROW = layout.structure("DeviceRow").fields("key", "uuid", "orphans")
+_WORD = struct.Struct("<Q")
+_CELL = layout.structure("Cell").fields("held", "asking")
+_ACTIVITY = layout.structure("Activity").fields("refusals", "launches_held", "held_ns")
+_CEILINGS = layout.structure("Ceilings").fields("memory_bytes", "shares")
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,15 +183,15 @@ def read(path: Path) -> Region:
     name = _NAME.fullmatch(path.name)
     if name is not None and int(name[2]) != layout.REGION_VERSION:
         raise _other_version(path, int(name[2]))
-    with SharedFile(path, layout.REGION_BYTES) as file:
+    with SharedFile(path, _REGION.bytes) as file:
         slots = _check_header(file)
-        owners = tuple(file.owners(layout.PROCESSES_AT, slots))
-        rows = file.read(layout.ROWS_AT, layout.ROW_BYTES * layout.MAX_DEVICES)
+        owners = tuple(file.owners(_REGION.at("processes"), slots))
+        rows = file.read(_REGION.at("rows"), _ROW.size * layout.MAX_DEVICES)
         devices = []
-        for number in range(layout.MAX_DEVICES):
-            row = rows[layout.ROW_BYTES * number : layout.ROW_BYTES * (number + 1)]
-            if any(row[:8]):
-                devices.append(_read_device(file, number, row, owners, slots))
+        for number, (key, uuid, orphans) in enumerate(_ROW.iter_unpack(rows)):
+            if key != 0:
+                orphan_bytes = orphans % (1 << layout.ORPHAN_BITS)
+                devices.append(_read_device(file, number, uuid, orphan_bytes, owners, slots))
     return Region(path, name[1] if name else path.name, tuple(devices), owners)
 
 
@@ -191,8 +201,7 @@ def _other_version(path: Path, version: int) -> RegionError:
 
 def _check_header(file: SharedFile) -> int:
     """The number of slots that were ever used."""
-    header = struct.unpack_from(layout.REGION_HEADER_FORMAT, file.read(0, layout.HEADER_BYTES))
-    magic, version, processes, devices, high_slot = header
+    magic, version, processes, devices, high_slot = _HEADER.unpack(file.read(0, _HEADER.size))
     if magic != layout.REGION_MAGIC:
         raise file.broken("it does not begin as a region does")
     if version != layout.REGION_VERSION:
@@ -205,20 +214,24 @@ def _check_header(file: SharedFile) -> int:
 
 
 def _read_device(
-    file: SharedFile, number: int, row: bytes, owners: Iterable[Owner], slots: int
+    file: SharedFile,
+    number: int,
+    uuid: bytes,
+    orphans: int,
+    owners: Iterable[Owner],
+    slots: int,
 ) -> Device:
-    def table(start: int, item: str) -> list[tuple[int, ...]]:
-        item_bytes = struct.calcsize(item)
-        at = start + item_bytes * layout.MAX_PROCESSES * number
-        return list(struct.iter_unpack(item, file.read(at, item_bytes * slots)))
+    def table(name: str, item: struct.Struct) -> list[tuple[int, ...]]:
+        at = _REGION.at(name) + item.size * layout.MAX_PROCESSES * number
+        return list(item.iter_unpack(file.read(at, item.size * slots)))
 
-    limits = table(layout.LIMITS_AT, "<Q")
-    overheads = table(layout.OVERHEAD_AT, "<Q")
-    cells = table(layout.CELLS_AT, layout.CELL_FORMAT)
-    activities = table(layout.ACTIVITY_AT, layout.ACTIVITY_FORMAT)
-    residents = table(layout.RESIDENT_AT, layout.CELL_FORMAT)
-    ratios = table(layout.RATIOS_AT, "<Q")
-    ceilings = table(layout.CEILINGS_AT, layout.CEILINGS_FORMAT)
+    limits = table("limits", _WORD)
+    overheads = table("overhead", _WORD)
+    cells = table("cells", _CELL)
+    activities = table("activity", _ACTIVITY)
+    residents = table("resident", _CELL)
+    ratios = table("ratios", _WORD)
+    ceilings = table("ceilings", _CEILINGS)
     uses = []
     for owner in owners:
         (limit,), (overhead,) = limits[owner.slot], overheads[owner.slot]
@@ -233,20 +246,18 @@ def _read_device(
             Use(owner, held, asking, overhead, own_limit, activity, resident, ratio, ceiling)
         )
     living = [use for use in uses if use.owner.life is Life.ALIVE]
-    (orphans,) = struct.unpack_from("<Q", row, layout.ROW_ORPHANS_AT)
-    orphans %= 1 << layout.ORPHAN_BITS
-    past = file.read(layout.PAST_AT + layout.ACTIVITY_BYTES * number, layout.ACTIVITY_BYTES)
+    past = file.read(_REGION.at("past") + _ACTIVITY.size * number, _ACTIVITY.size)
     limit_bytes = _lowest(use.limit_bytes for use in living)
     ratio = max((use.ratio for use in living), default=0)
     unified = sum(use.unified_bytes for use in living)
     return Device(
         row=number,
-        uuid=uuid_text(row[layout.UUID_AT : layout.UUID_AT + 16]),
+        uuid=uuid_text(uuid),
         limit_bytes=limit_bytes,
         used_bytes=sum(use.used_bytes for use in living) + orphans,
         orphan_bytes=orphans,
         uses=tuple(uses),
-        past=Activity(*struct.unpack(layout.ACTIVITY_FORMAT, past)),
+        past=Activity(*_ACTIVITY.unpack(past)),
         ratio=ratio,
         unified_bytes=unified if ratio else 0,
         ceiling=Ceiling(

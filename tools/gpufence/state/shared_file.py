@@ -26,6 +26,7 @@ from . import shared_layout as layout
 
 FLOCK = "hhqqi4x"  # struct flock of a 64-bit system
 
+_PROCESS = layout.structure("ProcessRecord").fields("pid", "uid", "start_ticks", "pid_namespace")
 
 _Read = TypeVar("_Read")
 
@@ -178,8 +179,8 @@ class SharedFile:
     def owners(self, offset: int, count: int) -> Iterator[Owner]:
         """Who signed the `count` slots whose records begin at `offset`; free slots are left out."""
         here = own_namespace()
-        records = self.read(offset, layout.PROCESS_BYTES * count)
-        for slot, record in enumerate(struct.iter_unpack(layout.PROCESS_FORMAT, records)):
+        records = self.read(offset, _PROCESS.size * count)
+        for slot, record in enumerate(_PROCESS.iter_unpack(records)):
             pid, uid, ticks, namespace = record
             if pid == 0:
                 continue

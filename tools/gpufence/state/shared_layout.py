@@ -1,135 +1,141 @@
-"""The layouts of lib/src/state/layout.h and core_layout.h: where each word of a file stands.
+"""Where each word of the shared files stands: lib/layouts/shared_files.txt, as numbers and formats.
 
-Numbers only. tests/state/shared_layout.cpp prints the C++ side and a test compares every one of
-them, so that a change on one side alone fails. Must not know files, processes or commands.
+A constant of the list is an attribute of this module: `shared_layout.MAX_DEVICES`. Must not know
+files, processes or commands. Standard library only.
 """
 
 from __future__ import annotations
 
-NO_LIMIT = 2**64 - 1
+import functools
+import os
+import re
+import struct
+from typing import TYPE_CHECKING, NamedTuple
 
-# ---- both kinds ----
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
 
-HEADER_BYTES = 64
-PROCESS_BYTES = 64
-# ProcessRecord: pid, uid, start_ticks, pid_namespace.
-PROCESS_FORMAT = "<IIQQ40x"
-UUID_AT = 8  # in a row of either kind, behind its key
-# Locks lie behind the bytes (lib/src/state/owner.cpp): one byte for each slot or member.
-LOCK_BASE = 1 << 40
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_PLACES = (
+    f"{_PACKAGE}/layouts/shared_files.txt",
+    f"{_PACKAGE}/../../lib/layouts/shared_files.txt",
+)
+_CODES = {"atomic64": "Q", "atomic32": "I", "u64": "Q", "u32": "I", "u8": "s", "char": "s"}
 
-# ---- a container's region ----
 
-REGION_MAGIC = 0x3165636E65667067
-REGION_VERSION = 5
-MAX_PROCESSES = 4096
-MAX_DEVICES = 64
-# RegionHeader: magic, layout_version, max_processes, max_devices, high_slot.
-REGION_HEADER_FORMAT = "<QIIII"
-LIMIT_EPOCH_AT = 24
-SET_GENERATION_AT = 28
-RATIO_UNIT = 1000  # lib/src/policy/oversubscribe.h
-ORPHAN_BITS = 44  # lib/src/state/sharing.cpp: bytes below, a number of changes above
+class File(NamedTuple):
+    """A file that processes share, and the structures that belong to it; the last is the whole."""
 
-ROWS_AT = HEADER_BYTES
-ROW_BYTES = 128
-ROW_ORPHANS_AT = 32
-CELL_BYTES = 16
-CELL_FORMAT = "<QQ"  # held, asking
-CEILINGS_FORMAT = "<QQ"  # memory_bytes, shares
-ACTIVITY_BYTES = 32
-ACTIVITY_FORMAT = "<QQQ8x"  # refusals, launches_held, held_ns
+    name: str
+    on_disk: str
+    shared_by: str
+    structures: list[Structure]
 
-_WORDS = 8 * MAX_DEVICES * MAX_PROCESSES
-PROCESSES_AT = ROWS_AT + ROW_BYTES * MAX_DEVICES
-LIMITS_AT = PROCESSES_AT + PROCESS_BYTES * MAX_PROCESSES
-OVERHEAD_AT = LIMITS_AT + _WORDS
-CELLS_AT = OVERHEAD_AT + _WORDS
-SHARES_AT = CELLS_AT + 2 * _WORDS
-ACTIVITY_AT = SHARES_AT + 2 * _WORDS
-PAST_AT = ACTIVITY_AT + 4 * _WORDS
-_RESIDENT_ROWS_AT = PAST_AT + ACTIVITY_BYTES * MAX_DEVICES
-RESIDENT_AT = _RESIDENT_ROWS_AT + 64 * MAX_DEVICES
-RATIOS_AT = RESIDENT_AT + 2 * _WORDS
-CEILINGS_AT = RATIOS_AT + _WORDS
-REGION_BYTES = CEILINGS_AT + 2 * _WORDS
 
-# ---- a limits file ----
+class Member(NamedTuple):
+    """A member of a structure; `code` is the struct module's, "" where it is a structure itself."""
 
-LIMITS_MAGIC = 0x31746D696C667067
-LIMITS_VERSION = 3
-MAX_LIMITS_ENTRIES = 64
-# LimitsHeader: magic, layout_version, max_entries, generation, container.
-LIMITS_HEADER_FORMAT = "<QIIQQ32x"
-LIMITS_GENERATION_AT = 16
-# LimitsBank: check, generation, count; then its terms and entries.
-LIMITS_BANK_FORMAT = "<QQI4x"
-# LimitsTerms: burst_ns, floor, weight, priority, flags.
-LIMITS_TERMS_FORMAT = "<QIIII"
-# LimitsEntry: uuid, memory, oversubscribe, cores, soft_cores, flags.
-LIMITS_ENTRY_FORMAT = "<16sQQIII4x"
-LIMITS_BANK_BYTES = 24 + 24 + 48 * MAX_LIMITS_ENTRIES
-LIMITS_BYTES = HEADER_BYTES + 2 * LIMITS_BANK_BYTES
-MEMORY_IS_SET = 1
-MEMORY_IS_PART = 2
-CORES_ARE_SET = 4
-SOFT_CORES_ARE_SET = 8
-OVERSUBSCRIBE_IS_SET = 16
-PRIORITY_IS_SET = 1
-WEIGHT_IS_SET = 2
-BURST_IS_SET = 4
-FLOOR_IS_SET = 8
-IS_FROZEN = 16
+    at: int
+    type: str
+    bytes: int
+    code: str
+    meaning: str
 
-# ---- a core file ----
 
-CORE_MAGIC = 0x3165726F63706667
-CORE_VERSION = 4
-MAX_CORE_ROWS = 64
-MAX_CORE_TENANTS = 64
-MAX_CORE_MEMBERS = 2048
-OWN_TENANT = 0
-# CoreHeader: magic, layout_version, max_rows, max_tenants, max_members, high_member.
-CORE_HEADER_FORMAT = "<QIIIII"
+class Structure:
+    """One structure: its bytes, and its members by name."""
 
-CORE_ROWS_AT = HEADER_BYTES
-CORE_ROW_BYTES = 128
-# CoreRow: key, uuid, turn, virtual_ns, foreign_ns, author, is_deep.
-CORE_ROW_FORMAT = "<Q16sQQQQ24xQ40x"
-# CoreTenant: key, due_ns, charged_until_ns, shares, shares_checked_ns, backlog_ns, active_ns,
-# served_ns, 16 gaps, charged_ns, then 15 words and 48 runs.
-CORE_TENANT_BYTES = 704
-CORE_TENANT_FORMAT = "<QQ8xQ8xQQQ128xQ504x"
-# CoreMember: tenant, shares, beat, wanted_ns, idle_ns.
-CORE_MEMBER_BYTES = 64
-CORE_MEMBER_FORMAT = "<I4xQQQQ24x"
-# lib/src/policy/turn.cpp: the tenant's number plus 1, whether it is closing, when it began.
-TURN_TENANT_MASK = 0xFF
-TURN_CLOSING = 0x100
-TURN_BEGAN_SHIFT = 9
+    def __init__(self, name: str, meaning: str) -> None:
+        self.name, self.meaning = name, meaning
+        self.bytes = 0
+        self.members: dict[str, Member] = {}
 
-CORE_PROCESSES_AT = CORE_ROWS_AT + CORE_ROW_BYTES * MAX_CORE_ROWS
-TENANTS_AT = CORE_PROCESSES_AT + PROCESS_BYTES * MAX_CORE_MEMBERS
-MEMBERS_AT = TENANTS_AT + CORE_TENANT_BYTES * MAX_CORE_TENANTS * MAX_CORE_ROWS
-CORE_BYTES = MEMBERS_AT + CORE_MEMBER_BYTES * MAX_CORE_MEMBERS * MAX_CORE_ROWS
+    def at(self, name: str) -> int:
+        """Where a member begins; `gpu.uuid` is one of a member that is a structure."""
+        return self._find(name)[0]
 
-# ---- a notice ----
+    def fields(self, *names: str) -> struct.Struct:
+        """A form that packs and unpacks these members, in their order, and passes over the rest."""
+        form, end = "<", 0
+        for name in names:
+            at, member = self._find(name)
+            form += f"{at - end}x" * (at > end) + member.code
+            end = at + member.bytes
+        return struct.Struct(form + f"{self.bytes - end}x" * (self.bytes > end))
 
-NOTICE_MAGIC = 0x326E727574706667
-NOTICE_VERSION = 2
-NOTICE_BYTES = 520
-# Notice: magic, author, device, holder, shares, charged_ns, check; 48 runs before the last.
-NOTICE_FORMAT = "<QQQ8xQ56xQ8xQ392xQ"
+    def _find(self, name: str) -> tuple[int, Member]:
+        first, _, rest = name.partition(".")
+        member = self.members[first]
+        if not rest:
+            return member.at, member
+        at, inner = structure(member.type.partition("[")[0])._find(rest)
+        return member.at + at, inner
 
-# ---- what is kept of a GPU's pauses ----
 
-KEPT_PAUSES_MAGIC = 0x7365737561706667
-KEPT_PAUSES_VERSION = 1
-KEPT_PAUSES_BYTES = 112
-# KeptPauses: magic, version, uuid, driver, measured_s, eight pauses, check.
-KEPT_PAUSES_FORMAT = "<QI4x16s32sQ8IQ"
+class Table(NamedTuple):
+    """The whole list."""
 
-# ---- a container's terms (PackTerms), in a tenant and in a notice ----
+    constants: dict[str, int]
+    structures: dict[str, Structure]
+    files: list[File]
 
-CORE_TENANT_TERMS_AT = 240
-NOTICE_TERMS_AT = 120
+
+def structure(name: str) -> Structure:
+    """A structure of the list."""
+    return table().structures[name]
+
+
+@functools.cache
+def table() -> Table:
+    """The list, read."""
+    made = Table({}, {}, [])
+    for first, second, meaning in _rows():
+        kind, _, name = first.partition(" ")
+        if kind == "file":
+            made.files.append(File(name, second, meaning, []))
+        elif kind == "constant":
+            made.constants[name] = _value(second)
+        elif kind == "struct":
+            begun = made.structures[name] = Structure(name, meaning)
+            if made.files:
+                made.files[-1].structures.append(begun)
+        else:
+            begun.members[first] = member = _member(begun.bytes, second, meaning, made)
+            begun.bytes += member.bytes
+    return made
+
+
+def __getattr__(name: str) -> int:
+    """A constant of the list."""
+    found: Mapping[str, int] = {} if name.startswith("_") else table().constants
+    if name not in found:
+        raise AttributeError(f"lib/layouts/shared_files.txt has no constant {name}")
+    return found[name]
+
+
+def _member(at: int, text: str, meaning: str, made: Table) -> Member:
+    kind = text.removeprefix("line ").partition("[")[0]
+    count = 1
+    for each in re.findall(r"\[(\w+)\]", text):
+        count *= int(each) if each.isdigit() else made.constants[each]
+    if kind in made.structures:
+        return Member(at, text, made.structures[kind].bytes * count, "", meaning)
+    code = f"{count}{_CODES[kind]}" if "[" in text else _CODES[kind]
+    return Member(at, text, struct.calcsize("<" + code), code, meaning)
+
+
+def _value(text: str) -> int:
+    """A number, or eight letters as they stand in a file."""
+    if text.startswith('"'):
+        return int.from_bytes(text[1:-1].encode(), "little")
+    return int(text.removeprefix("u64 "), 0)
+
+
+def _rows() -> Iterator[list[str]]:
+    """Each line's three parts; indented lines go on with the meaning of the one above."""
+    path = next((place for place in _PLACES if os.path.exists(place)), _PLACES[0])
+    with open(path, encoding="utf-8") as file:
+        text = file.read().replace("\n    ", " ")
+    for line in text.split("\n"):
+        if line and not line.startswith("#"):
+            yield [part.strip() for part in line.split("|", 2)]

@@ -13,8 +13,8 @@
 #include "driver_abi.h"
 #include "hooks/graphs/graph_needs.h"
 #include "hooks/ledger_move.h"
+#include "shared_layouts.h"
 #include "state/holdings.h"
-#include "state/layout.h"
 
 namespace gpufence {
 

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #include "driver_abi.h"
-#include "state/layout.h"
+#include "shared_layouts.h"
 
 namespace gpufence {
 

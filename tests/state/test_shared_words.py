@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import struct
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
+from gpufence.config.terms import Priority
 from gpufence.state import core_file, notices, region
-from gpufence.state import shared_layout as layout
 from gpufence.state.shared_file import Life
 
 from tests.support.charges import MIB
@@ -19,40 +17,21 @@ from tests.support.machine import Sim
 
 
 @pytest.fixture(scope="module")
-def library(build: Path) -> Any:  # noqa: ANN401 - JSON
-    """The C++ side's numbers, offsets and packed words."""
-    program = build / "tests" / "shared_layout"
+def packed(build: Path) -> dict[str, int]:
+    """The library's packed words."""
+    program = build / "tests" / "packed_words"
     printed = subprocess.run([program], check=True, capture_output=True, text=True).stdout
-    return json.loads(printed)
+    return dict(json.loads(printed))
 
 
-def test_every_number_of_the_layout_is_the_same(library: Any) -> None:  # noqa: ANN401
-    numbers = library["numbers"]
-
-    assert {name: getattr(layout, name) for name in numbers} == numbers
-
-
-def test_every_field_is_read_where_it_stands(library: Any) -> None:  # noqa: ANN401
-    for name, offsets in library["fields"].items():
-        form = getattr(layout, name)
-        record = bytearray(struct.calcsize(form))
-        # Each field gets its own number in its lowest byte, where the C++ side says that it is.
-        for number, offset in enumerate(offsets, start=1):
-            record[offset] = number
-
-        fields = struct.unpack(form, record)
-
-        seen = [field[0] if isinstance(field, bytes) else field for field in fields]
-        assert seen == list(range(1, len(offsets) + 1)), name
-
-
-def test_packed_words_mean_the_same(library: Any) -> None:  # noqa: ANN401
-    turn = core_file.unpack_turn(library["turn"])
+def test_packed_words_mean_the_same(packed: dict[str, int]) -> None:
+    turn = core_file.unpack_turn(packed["turn"])
 
     assert turn == core_file.Turn(tenant=5, closing=True, began_us=123456789)
-    assert core_file.unpack_turn(library["free_turn"]).tenant is None
-    assert core_file.unpack_shares(library["shares"]) == core_file.Shares(30_000, 60_000)
-    assert core_file.tenant_key("web-1") == library["hash"]
+    assert core_file.unpack_turn(packed["free_turn"]).tenant is None
+    assert core_file.unpack_shares(packed["shares"]) == core_file.Shares(30_000, 60_000)
+    assert core_file.unpack_priority(packed["terms"]) is Priority.HIGH
+    assert core_file.tenant_key("web-1") == packed["hash"]
 
 
 def test_a_living_process_is_read_as_it_is(bare: Sim, state: Path, tmp_path: Path) -> None:

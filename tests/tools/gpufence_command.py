@@ -43,6 +43,7 @@ def _started(
         capture_output=True,
         text=True,
         check=False,
+        timeout=warm_commands.SECONDS,
     )
 
 

@@ -22,7 +22,7 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from . import warm_commands
-from .gpufence_command import gpufence
+from .gpufence_command import bare, gpufence
 from .region_files import GIB, CoreFile, RegionFile, Signed, own_namespace, start_ticks
 
 UUID = "GPU-ab000203-0405-0607-0809-0a0b0c0d0e0f"
@@ -338,3 +338,31 @@ def test_what_cannot_be_done_is_one_line(
     assert (done.returncode, done.stdout) == (status, "")
     assert done.stderr.startswith(f"gpufence{complaint}")
     assert done.stderr.count("\n") == 1
+
+
+def test_the_text_is_version_0_0_4_of_the_format_and_nothing_is_added() -> None:
+    families = (
+        metrics.Family("a_total", "counter", "Line\nand \\.", (({"b": "x", "a": 'q"\n\\'}, 5),)),
+        metrics.Family("none", "gauge", "Nothing.", ()),
+        metrics.Family("g", "gauge", "Two.", (({}, 4 << 30), ({"z": "1"}, 0.3))),
+    )
+
+    assert metrics.text(families) == (
+        "# HELP a_total Line\\nand \\\\.\n# TYPE a_total counter\n"
+        'a_total{a="q\\"\\n\\\\",b="x"} 5.0\n'
+        "# HELP g Two.\n# TYPE g gauge\n"
+        'g 4.294967296e+09\ng{z="1"} 0.3\n'
+    )
+
+
+@pytest.mark.parametrize("words", [(), ("--listen", "127.0.0.1:0"), ("--textfile", "kept")])
+def test_without_the_package_that_writes_the_format_one_line_says_so(
+    words: tuple[str, ...], tmp_path: Path
+) -> None:
+    done = bare("export", *words, "--state-dir", tmp_path)
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "gpufence: no metrics: the Python package prometheus-client is not installed."
+        " Run `pip install prometheus-client`.\n"
+    )

@@ -32,6 +32,7 @@ AGENT = {"google": "gpufence/node/messages.py", "grpc": "gpufence/node/wire.py"}
 # What a command asks for when it is wanted, in a function: package -> files.
 ASKED_FOR = {
     "jsonschema": {"gpufence/cdi/cdi_spec.py"},
+    "prometheus_client": {"gpufence/export/metrics.py"},
     "shtab": {"gpufence/commands/completion.py"},
     "yaml": {"gpufence/cdi/yaml_text.py"},
 }

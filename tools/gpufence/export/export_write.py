@@ -30,6 +30,7 @@ _SWEEP_S = 60.0
 
 def write(args: argparse.Namespace) -> None:
     """As export.run says."""
+    metrics.require()
     collector = Collector(_watcher(args), _wanted(args.names))
     listen = args.listen or ("" if args.once or args.textfile else _variable("LISTEN"))
     textfile = args.textfile or ("" if args.once or listen else _variable("TEXTFILE"))

@@ -1,7 +1,7 @@
 """Looks as metrics in Prometheus's text format: our own names, and those of HAMi and Alnair.
 
-Base units (bytes, seconds, ratios), labels as dcgm-exporter has them. Owns names, labels and the
-format; must not know who asks. Standard library only.
+Base units (bytes, seconds, ratios), labels as dcgm-exporter has them. Owns names and labels, and
+asks prometheus_client for the format; must not know who asks.
 """
 
 from __future__ import annotations
@@ -9,9 +9,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from gpufence import packages
 from gpufence.top.history import History
 from gpufence.top.watch import Container, Gpu, Look
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -29,21 +34,44 @@ class Family:
     samples: tuple[Sample, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Registry:
+    """What prometheus_client asks for a collection; nothing but what was given is in it."""
+
+    metrics: tuple[Metric, ...]
+
+    def collect(self) -> Iterable[Metric]:
+        """As a Collector of prometheus_client does."""
+        return self.metrics
+
+
+def require() -> None:
+    """Say at once that the format cannot be written.
+
+    Raises:
+        ToolError: exit 1, without the package that does.
+    """
+    with packages.needed("prometheus-client", "no metrics"):
+        import prometheus_client  # noqa: F401
+
+
 def text(families: Iterable[Family]) -> str:
-    """The format's version 0.0.4; families without a sample are left out."""
-    return "".join(_family_text(family) for family in families if family.samples)
+    """The format's version 0.0.4; families without a sample are left out.
 
+    Raises:
+        ToolError: exit 1, without the package that writes it.
+    """
+    with packages.needed("prometheus-client", "no metrics"):
+        from prometheus_client import Metric, generate_latest
 
-def _family_text(family: Family) -> str:
-    lines = [f"# HELP {family.name} {family.help}", f"# TYPE {family.name} {family.kind}"]
-    for labels, value in family.samples:
-        pairs = ",".join(f'{name}="{_escaped(label)}"' for name, label in labels.items())
-        lines.append(f"{family.name}{{{pairs}}} {value!r}" if pairs else f"{family.name} {value!r}")
-    return "\n".join(lines) + "\n"
-
-
-def _escaped(label: str) -> str:
-    return label.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+    metrics = []
+    for family in families:
+        if family.samples:
+            metric = Metric(family.name.removesuffix("_total"), family.help, family.kind)
+            for labels, value in family.samples:
+                metric.add_sample(family.name, dict(labels), value)
+            metrics.append(metric)
+    return generate_latest(_Registry(tuple(metrics))).decode()
 
 
 # ---- what there is to tell ----

@@ -50,6 +50,7 @@ def run(args: argparse.Namespace) -> ExitCode:
     if args.listen:
         from gpufence.export import http_metrics
 
+        metrics.require()
         http_metrics.serve(args.listen, checker.metrics)
     seen, found = checker.look()
     unreadable = sorted({each.pid for each in seen if each.fenced is None})

@@ -17,14 +17,13 @@
 #include <vector>
 
 #include "config/claims.h"
-#include "config/fault.h"
+#include "config/device_limits.h"
+#include "config/gpu_names.h"
+#include "config/grammar.h"
 #include "config/json.h"
+#include "config/memory_files.h"
 #include "config/options.h"
-#include "config/share.h"
-#include "config/size.h"
-#include "config/uuid.h"
-#include "config/vgpu_config.h"
-#include "config/yaml.h"
+#include "config/vgpu_manager.h"
 
 namespace {
 
@@ -152,7 +151,7 @@ void CheckClaims(ConfigResult result, const Claims& claims, const char* why) {
   devices[1] = {{0x22}, 1, 1, uint64_t{40} << 30};
   DeviceLimits limits[2];
   char text[400];
-  ResolveAndWarn(claims, devices, 2, limits, Ignore, text, sizeof text);
+  LimitAndWarn(claims, devices, 2, limits, Ignore, text, sizeof text);
 }
 
 // Lines become variables; the first byte says which file the text is as well.

@@ -2,12 +2,10 @@
 // rules in which the dialects differ as a table. Must not know files.
 #include <string.h>
 
-#include "config/fault.h"
-#include "config/host_devices.h"
-#include "config/reading.h"
-#include "config/share.h"
-#include "config/size.h"
+#include "config/claims.h"
+#include "config/grammar.h"
 #include "config/text.h"
+#include "config/vgpu_manager.h"
 
 namespace gpufence {
 namespace {

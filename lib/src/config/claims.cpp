@@ -7,8 +7,7 @@
 #include "base/env.h"
 #include "base/forked.h"
 #include "base/log.h"
-#include "config/fault.h"
-#include "config/reading.h"
+#include "config/grammar.h"
 
 namespace gpufence {
 namespace {
@@ -46,7 +45,7 @@ bool ReadEverything(Reading* reading) {
   ReadIdentity(reading);
   if (!ReadSwitches(reading, &hidden) || !ReadVgpuConfig(reading, &hidden) ||
       !ReadVcudaFile(reading, &hidden) || !ReadAlnairWorkspace(reading, &hidden) ||
-      !ReadSharedFile(reading, &hidden) || !ReadAmounts(reading, hidden) ||
+      !ReadVgpuRsFile(reading, &hidden) || !ReadAmounts(reading, hidden) ||
       !ReadMaps(reading, hidden)) {
     return false;
   }

@@ -27,9 +27,4 @@ struct HttpQuestion {
 const char* AskHttp(const HttpQuestion& question, char* buffer, size_t bytes,
                     std::string_view* body);
 
-// What is there of an answer so far. kMore: it goes on. `ended`: nothing follows. Pure, but for
-// the pieces of a chunked body, which are moved together.
-enum class HttpProgress : uint8_t { kMore, kWhole, kRefused, kBroken };
-HttpProgress ReadHttpAnswer(char* bytes, size_t count, bool ended, std::string_view* body);
-
 }  // namespace gpufence

@@ -149,8 +149,8 @@ bool NeedsNvml(const Claims& claims);
 
 // Joins claims to devices. Warnings (a conflict between dialects, a limit above the card, a device
 // nobody has) go to warn, one call each; never more than once per process.
-ConfigResult ResolveLimits(const Claims& claims, const DeviceIdentity* devices, size_t count,
-                           DeviceLimits* limits, void (*warn)(const char* text), char* why,
-                           size_t why_bytes);
+ConfigResult LimitDevices(const Claims& claims, const DeviceIdentity* devices, size_t count,
+                          DeviceLimits* limits, void (*warn)(const char* text), char* why,
+                          size_t why_bytes);
 
 }  // namespace gpufence

@@ -1,51 +1,14 @@
 // How a core limit is held beside its shares. A statement of ours holds for all GPUs; of several
 // systems that name a priority the lowest one holds, so that none lifts what another one lowered.
-#include "config/terms.h"
-
 #include <stdio.h>
 
 #include <algorithm>
 
-#include "config/fault.h"
-#include "config/reading.h"
-#include "config/share.h"
-#include "config/text.h"
+#include "config/claims.h"
+#include "config/grammar.h"
 
 namespace gpufence {
 namespace {
-
-struct PriorityWord {
-  std::string_view word;
-  CorePriority priority;
-};
-
-constexpr PriorityWord kOwnWords[] = {
-    {"low", CorePriority::kLow}, {"normal", CorePriority::kNormal}, {"high", CorePriority::kHigh}};
-
-constexpr PriorityWord kClassesOfService[] = {{"low", CorePriority::kLow},
-                                              {"medium", CorePriority::kNormal},
-                                              {"high", CorePriority::kHigh},
-                                              {"critical", CorePriority::kHigh}};
-
-template <size_t kCount>
-bool FindWord(const PriorityWord (&words)[kCount], std::string_view text, CorePriority* priority) {
-  for (const PriorityWord& each : words) {
-    if (!EqualsIgnoringCase(text, each.word)) continue;
-    *priority = each.priority;
-    return true;
-  }
-  return false;
-}
-
-// HAMi counts downwards: 0 goes first, 1 is what a pod without a word has.
-bool ParseTaskPriority(std::string_view text, CorePriority* priority) {
-  uint32_t number = 0;
-  if (!ParseIndex(text, &number)) return false;
-  *priority = number == 0   ? CorePriority::kHigh
-              : number == 1 ? CorePriority::kNormal
-                            : CorePriority::kLow;
-  return true;
-}
 
 // Takes the priorities that the systems name, and keeps the lowest.
 class Priorities {
@@ -96,7 +59,7 @@ bool ReadPriority(Reading* reading) {
   const char* service = reading->class_of_service;
   if (service[0] == '\0') return true;
   snprintf(source, sizeof source, "qos_level '%.31s' of vgpu.rs's hypervisor", service);
-  if (FindWord(kClassesOfService, service, &priority)) {
+  if (ParseServiceClass(service, &priority)) {
     named.Add(priority, source, /*is_operators=*/true);
   } else {
     AddNote(claims, "%s is unknown: it has no effect", source);
@@ -139,53 +102,6 @@ void NoteWithoutLimit(Reading* reading) {
 }
 
 }  // namespace
-
-Fault ParsePriority(std::string_view text, CorePriority* priority) {
-  return FindWord(kOwnWords, text, priority) ? Fault::kNone : Fault::kPriority;
-}
-
-Fault ParseWeight(std::string_view text, uint32_t* weight) {
-  Number number;
-  uint64_t whole = 0;
-  bool exact = false;
-  if (ReadNumber(text, &number) != Fault::kNone || !number.fraction.empty() ||
-      !number.rest.empty() || Scale(number, 1, &whole, &exact) != Fault::kNone || whole == 0 ||
-      whole > kMostWeight) {
-    return Fault::kWeight;
-  }
-  *weight = static_cast<uint32_t>(whole);
-  return Fault::kNone;
-}
-
-Fault ParseBurst(std::string_view text, uint64_t* ns) {
-  struct Unit {
-    std::string_view name;
-    uint64_t ns;
-  };
-  constexpr Unit kUnits[] = {{"us", 1'000}, {"ms", 1'000'000}, {"s", 1'000'000'000}};
-  Number number;
-  if (ReadNumber(text, &number) != Fault::kNone) return Fault::kDuration;
-  if (number.rest.empty() && number.IsZero()) {
-    *ns = 0;
-    return Fault::kNone;
-  }
-  for (const Unit& unit : kUnits) {
-    if (!EqualsIgnoringCase(number.rest, unit.name)) continue;
-    bool exact = false;
-    const Fault fault = Scale(number, unit.ns, ns, &exact);
-    if (fault == Fault::kRoundsToZero) return Fault::kDuration;
-    const bool above = *ns > kMostBurstNs || (*ns == kMostBurstNs && !exact);
-    return fault != Fault::kNone || above ? Fault::kAboveTenSeconds : Fault::kNone;
-  }
-  return Fault::kDuration;
-}
-
-Fault ParseFloor(std::string_view text, uint32_t* thousandths) {
-  uint64_t amount = 0;
-  if (ParsePercent(text, &amount) != Fault::kNone) return Fault::kFloor;
-  *thousandths = static_cast<uint32_t>(amount);
-  return Fault::kNone;
-}
 
 bool ReadTerms(Reading* reading) {
   CoreTerms* terms = &reading->claims->terms;

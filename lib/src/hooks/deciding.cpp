@@ -304,7 +304,7 @@ FenceState Decide(Fence* fence, Workspace* work) {
   }
   char why[kWhyBytes];
   const ConfigResult result =
-      ResolveLimits(work->claims, work->devices, work->count, work->limits, Warn, why, sizeof why);
+      LimitDevices(work->claims, work->devices, work->count, work->limits, Warn, why, sizeof why);
   if (result == ConfigResult::kInvalid) return Refuse(why);
   LimitToShares(work);
   WarnOfPlaces(*work);

@@ -34,7 +34,7 @@ class TextError(Exception):
 
 
 def parse(grammar: str, text: str) -> Any:  # noqa: ANN401 - a number, or whatever it means
-    """What a text is by a grammar of lib/src/answers/grammar.cpp; characters are bytes.
+    """What a text is by a grammar of lib/src/answers/answers.cpp; characters are bytes.
 
     Raises:
         TextError: never returns 0 for something that was not understood.

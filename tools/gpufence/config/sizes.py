@@ -125,7 +125,7 @@ def parse_index(text: str) -> int | None:
 
 
 def part_of(total_bytes: int, percent_steps: int) -> int:
-    """floor(total_bytes x percent / 100), saturated at 2^64 - 1: PartOf in lib/src/config/size.cpp.
+    """floor(total_bytes x percent / 100), saturated at 2^64 - 1: PartOf in config/grammar.cpp.
 
     Of what a limits file says, for each GPU of each container that `status` and `top` show.
     """

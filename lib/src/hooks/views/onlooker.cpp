@@ -11,8 +11,8 @@
 #include "base/futex.h"
 #include "base/locks.h"
 #include "base/log.h"
+#include "config/gpu_names.h"
 #include "config/limits.h"
-#include "config/visible.h"
 #include "device/ids.h"
 #include "device/usage.h"
 #include "hooks/clock.h"
@@ -144,7 +144,7 @@ Settings ReadSettings(Workspace* work) {
   if (result == ConfigResult::kLimits || set) {
     const size_t count = ListDevices(work->devices);
     if (count == 0) return Settings::kUnread;
-    result = ResolveLimits(work->claims, work->devices, count, work->limits, Warn, why, sizeof why);
+    result = LimitDevices(work->claims, work->devices, count, work->limits, Warn, why, sizeof why);
     if (result == ConfigResult::kLimits && !LimitsMemory(work->limits, count)) {
       result = ConfigResult::kNothing;
     }

@@ -1,16 +1,84 @@
-// ResolveLimits: claims joined to devices. Inside a dialect its own order; between dialects the
-// lower number, with one warning.
+#include "config/device_limits.h"
+
 #include <stdio.h>
 #include <string.h>
 
 #include <atomic>
 
-#include "config/choose.h"
-#include "config/claims.h"
-#include "config/uuid.h"
-#include "config/visible.h"
+#include "config/gpu_names.h"
+#include "config/grammar.h"
+#include "config/sources.h"
 
 namespace gpufence {
+namespace {
+
+uint64_t AmountOn(const Claim& claim, const DeviceIdentity& device) {
+  return claim.percent_of_device ? PartOf(device.total_bytes, claim.amount) : claim.amount;
+}
+
+// True when `claim` hides `chosen`, both of one dialect.
+bool Hides(const Claim& claim, uint64_t amount, const Chosen& chosen) {
+  if (chosen.claim == nullptr) return true;
+  if (claim.layer != chosen.claim->layer) return claim.layer < chosen.claim->layer;
+  if (claim.target != chosen.claim->target) return claim.target > chosen.claim->target;
+  return amount != 0 && (chosen.amount == 0 || amount < chosen.amount);
+}
+
+}  // namespace
+
+bool Concerns(const Claim& claim, const DeviceIdentity& device) {
+  switch (claim.target) {
+    case ClaimTarget::kEvery:
+      return true;
+    case ClaimTarget::kOrdinal:
+      return claim.index == device.ordinal;
+    case ClaimTarget::kNvmlIndex:
+      return device.nvml_index >= 0 && claim.index == static_cast<uint32_t>(device.nvml_index);
+    case ClaimTarget::kUuid:
+      return !device.lacks_uuid && memcmp(claim.uuid, device.uuid, sizeof claim.uuid) == 0;
+  }
+  return false;
+}
+
+ByDialect ChooseInDialects(const Claims& claims, ClaimKind kind, const DeviceIdentity& device) {
+  ByDialect chosen = {};
+  for (size_t i = 0; i < claims.count; ++i) {
+    const Claim& claim = claims.claims[i];
+    if (claim.kind != kind || !Concerns(claim, device)) continue;
+    const uint64_t amount = AmountOn(claim, device);
+    Chosen* one = &chosen.of[claim.dialect];
+    if (Hides(claim, amount, *one)) *one = {&claim, amount};
+  }
+  return chosen;
+}
+
+Chosen LowestOf(const ByDialect& by_dialect, Conflict* first) {
+  Chosen lowest = {};
+  *first = {};
+  for (const Chosen& chosen : by_dialect.of) {
+    if (chosen.claim == nullptr || chosen.claim->amount == 0) continue;
+    if (lowest.claim == nullptr) {
+      lowest = chosen;
+    } else if (chosen.amount != lowest.amount) {
+      const bool is_lower = chosen.amount < lowest.amount;
+      if (first->lower.claim == nullptr) {
+        *first = is_lower ? Conflict{chosen, lowest} : Conflict{lowest, chosen};
+      }
+      if (is_lower) lowest = chosen;
+    }
+  }
+  return lowest;
+}
+
+ByDialect RiseOf(const ByDialect& hard, const ByDialect& soft) {
+  ByDialect rise = soft;
+  for (size_t d = 0; d < kDialectCount; ++d) {
+    const bool rises = soft.of[d].amount > hard.of[d].amount && hard.of[d].amount > 0;
+    if (!rises) rise.of[d] = hard.of[d];
+  }
+  return rise;
+}
+
 namespace {
 
 // One resolution: its inputs, and what was said already.
@@ -248,9 +316,9 @@ bool CheckChoice(Resolution* resolution) {
 
 }  // namespace
 
-ConfigResult ResolveAndWarn(const Claims& claims, const DeviceIdentity* devices, size_t count,
-                            DeviceLimits* limits, void (*warn)(const char* text), char* why,
-                            size_t why_bytes) {
+ConfigResult LimitAndWarn(const Claims& claims, const DeviceIdentity* devices, size_t count,
+                          DeviceLimits* limits, void (*warn)(const char* text), char* why,
+                          size_t why_bytes) {
   Resolution resolution{claims, devices, count, warn, {why, why_bytes}, false, false};
   for (size_t i = 0; i < claims.note_count; ++i) warn(claims.notes[i]);
   if (!CheckChoice(&resolution) || !CheckTargets(&resolution)) return ConfigResult::kInvalid;
@@ -295,12 +363,12 @@ void SayNothing(const char*) {}
 
 }  // namespace
 
-ConfigResult ResolveLimits(const Claims& claims, const DeviceIdentity* devices, size_t count,
-                           DeviceLimits* limits, void (*warn)(const char* text), char* why,
-                           size_t why_bytes) {
+ConfigResult LimitDevices(const Claims& claims, const DeviceIdentity* devices, size_t count,
+                          DeviceLimits* limits, void (*warn)(const char* text), char* why,
+                          size_t why_bytes) {
   // A forked child resolves again; what it would say its parent has said.
   const bool again = has_warned.exchange(true, std::memory_order_relaxed);
-  return ResolveAndWarn(claims, devices, count, limits, again ? SayNothing : warn, why, why_bytes);
+  return LimitAndWarn(claims, devices, count, limits, again ? SayNothing : warn, why, why_bytes);
 }
 
 }  // namespace gpufence

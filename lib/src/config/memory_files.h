@@ -1,6 +1,7 @@
-// A reader of a flat YAML map of scalars, as far as its keys are known: `key: value`, quotes,
-// comments. What stands under a key nobody asked for is skipped; what this reader does not
-// understand on a key that matters is refused. Allocates nothing.
+// The files in which vcuda-hook and Alnair name one limit of memory: a YAML map, and a line of a
+// workspace. Here is the reader of the map: flat, of scalars, as far as its keys are known: `key:
+// value`, quotes, comments. What stands under a key nobody asked for is skipped; what the reader
+// does not understand on a key that matters is refused. Allocates nothing.
 #pragma once
 
 #include <stddef.h>

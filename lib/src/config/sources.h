@@ -1,5 +1,6 @@
-// Gathering: every known name with its text, from the environment, the first process's environment,
-// HAMi's /overrideEnv and our config file. Knows where names stand, not what they mean.
+// Where limits are written: every known name with its text, gathered from the environment, the
+// first process's environment, HAMi's /overrideEnv and our config file; and a small file read
+// without surprises. Knows where names stand, not what they mean.
 //
 // Texts are views into the environment and into Scratch: read them, never keep them.
 #pragma once
@@ -50,7 +51,7 @@ struct Scratch {
   char config_file[kSmallFileBytes];
   char yaml_file[kSmallFileBytes];
   char workspace_file[kSmallFileBytes];
-  char shared_file[kSmallFileBytes];
+  char vgpu_rs_file[kSmallFileBytes];
   char token_file[size_t{16} << 10];
   char request[size_t{20} << 10];
   char answer[kSmallFileBytes];
@@ -79,5 +80,18 @@ std::string_view TextOf(const Statements& statements, Dialect dialect, Setting s
 // How a statement is named in messages: "GPUFENCE_MEMORY_LIMIT=4g".
 void DescribeStatement(const Statements& statements, const Statement& statement,
                        char source[kSourceBytes]);
+
+// Reading a whole small file: no blocking on a pipe, no allocation, a bound.
+enum class FileResult { kRead, kMissing, kNoDescriptor, kUnreadable, kTooLarge };
+
+// Reads root + path into `buffer`. kMissing: nothing is there. kNoDescriptor: nobody could look,
+// since the process or the machine has as many files open as it may. kUnreadable: something is, but
+// it cannot be opened, is no regular file, or fails to be read. kTooLarge: `bytes` were not enough;
+// the buffer is filled then.
+//
+// `is_operators`: this process's user could not have written what was read. The file lies on a
+// read-only mount; or nobody but its owner may write to it, who is root or another user.
+FileResult ReadWholeFile(const char* root, const char* path, char* buffer, size_t bytes,
+                         std::string_view* content, bool* is_operators);
 
 }  // namespace gpufence

@@ -1,5 +1,5 @@
-// Which claim counts: inside a dialect its own order, between dialects the lower number. Pure.
-// Must not know who is told.
+// From claims to the limits of each device: which claim counts there. Inside a dialect its own
+// order holds, between dialects the lower number. Pure. Must not know who is told.
 #pragma once
 
 #include "config/limits.h"
@@ -35,5 +35,10 @@ Chosen LowestOf(const ByDialect& by_dialect, Conflict* first);
 // Each dialect that limits the share also says how far it may rise, if only by saying nothing: the
 // lowest of both holds, so that one dialect's soft share never lifts another's hard one.
 ByDialect RiseOf(const ByDialect& hard, const ByDialect& soft);
+
+// LimitDevices that repeats its warnings at every call.
+ConfigResult LimitAndWarn(const Claims& claims, const DeviceIdentity* devices, size_t count,
+                          DeviceLimits* limits, void (*warn)(const char* text), char* why,
+                          size_t why_bytes);
 
 }  // namespace gpufence

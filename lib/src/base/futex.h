@@ -22,6 +22,15 @@ inline uint64_t NowNs() {
   return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(now.tv_nsec);
 }
 
+// The same, for what must not be done too often: costs a few nanoseconds, and moves every few
+// milliseconds. Never 0.
+inline uint64_t CoarseNowNs() {
+  timespec now = {};
+  clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(now.tv_nsec) +
+         1;
+}
+
 // Sleeps while `word` is `seen`, at most `timeout_ns`; may return early. Keeps errno.
 inline void FutexWait(const std::atomic<uint32_t>* word, uint32_t seen, uint64_t timeout_ns) {
   timespec timeout = {static_cast<time_t>(timeout_ns / 1'000'000'000u),

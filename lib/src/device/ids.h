@@ -49,7 +49,7 @@ uint32_t DeviceOfContext(CUcontext context);
 
 // Where memory is asked for, by the values of this driver's API. `kNowhere`: of no place in
 // particular, as of managed memory. `kUnknown`: none of the types that our headers know, or one at
-// which nobody can allocate; whoever asks for memory there is refused (hooks/unknown_place.h).
+// which nobody can allocate; whoever asks for memory there is refused (hooks/fence.h).
 enum class Place : uint8_t { kDevice, kHost, kNowhere, kUnknown };
 
 struct Location {

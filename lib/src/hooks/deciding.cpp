@@ -1,5 +1,6 @@
 // Deciding: reads what limits are set and what the driver says of its GPUs, and opens what holds
-// them. Once in a process, with no lock of ours held across a call of the driver.
+// them. Once in a process, with no lock of ours held across a call of the driver. Begins at cuInit,
+// where the program is told of limits that cannot be held.
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,14 +10,13 @@
 #include "base/futex.h"
 #include "base/locks.h"
 #include "base/log.h"
+#include "hooks/container.h"
+#include "hooks/contexts/overhead.h"
 #include "hooks/cores/cores.h"
 #include "hooks/fence.h"
 #include "hooks/graphs/executables.h"
-#include "hooks/joined.h"
-#include "hooks/memory/unified.h"
-#include "hooks/pools/pool_release.h"
-#include "hooks/region_places.h"
-#include "hooks/set_limits.h"
+#include "hooks/memory/managed.h"
+#include "hooks/pools/pools.h"
 #include "real.h"
 
 namespace gpufence {
@@ -349,3 +349,19 @@ CUresult OpenFence(DriverIs driver) {
 }
 
 }  // namespace gpufence
+
+using namespace gpufence;
+
+extern "C" {
+
+CUresult cuInit(unsigned int Flags) {
+  // Before the driver: an unreadable limit leaves it uninitialised, so that no later call works.
+  CUresult rc = OpenFence(DriverIs::kDown);
+  if (rc != CUDA_SUCCESS) return rc;
+  rc = real::cuInit(Flags);
+  if (rc != CUDA_SUCCESS) return rc;
+  // After it: shares of a device and UUIDs need the driver's answers.
+  return OpenFence(DriverIs::kUp);
+}
+
+}  // extern "C"

@@ -1,5 +1,6 @@
 // The fence of this process: decided once, at the first driver call that needs it, and what every
-// hook asks first. Without a limit every question costs one relaxed load.
+// hook asks first. Without a limit every question costs one relaxed load. And what a call returns
+// that a limit refuses, with the one line that says so.
 #pragma once
 
 #include <stdint.h>
@@ -10,10 +11,8 @@
 #include "config/limits.h"
 #include "device/ids.h"
 #include "driver_abi.h"
-#include "hooks/contexts/sole_context.h"
 #include "hooks/graphs/executables.h"
 #include "hooks/ledger_move.h"
-#include "hooks/pools/current_pool.h"
 #include "hooks/pools/late_frees.h"
 #include "hooks/pools/pool_account.h"
 #include "policy/account.h"
@@ -34,6 +33,39 @@ enum class FenceState : uint32_t {
   kRefused,  // a limit was set and cannot be held: enforced calls fail with RefusalCode()
 };
 
+// The context that every thread of the process has that has any: known as long as it is the only
+// one that was made. Then nobody asks the driver for it on the way to an allocation.
+class SoleContext {
+ public:
+  // One is about to be made, or there may be one that was not seen.
+  void Another() {
+    uint64_t none = kNone;
+    if (!word_.compare_exchange_strong(none, kFirst, std::memory_order_acq_rel)) {
+      word_.store(kSeveral, std::memory_order_release);
+    }
+  }
+
+  // It is there, and nobody was given it yet. Nothing happens when another one is about to be.
+  void Made(uint64_t handle) {
+    uint64_t first = kFirst;
+    word_.compare_exchange_strong(first, handle, std::memory_order_acq_rel);
+  }
+
+  // 0: not known, for good after the second. Whoever has another one current was given it after it
+  // was announced here.
+  uint64_t handle() const {
+    const uint64_t seen = word_.load(std::memory_order_relaxed);
+    return seen > kSeveral ? seen : 0;
+  }
+
+ private:
+  static constexpr uint64_t kNone = 0;
+  static constexpr uint64_t kFirst = 1;
+  static constexpr uint64_t kSeveral = 2;  // no handle is as small
+
+  std::atomic<uint64_t> word_;
+};
+
 struct FencedDevice {
   uint8_t uuid[16];
   CUdevice ordinal;
@@ -46,16 +78,16 @@ struct FencedDevice {
   ChunkTable unified_chunks;  // the same of those that stay on the host
   Moves moves;                // see LedgerMove
   std::atomic<uint64_t>
-      unlisted_bytes;              // charged, and in no process list (hooks/pools/pool_exports.h)
-  std::atomic<bool> listed;        // the process list knows us here
-  std::atomic<uint32_t> contexts;  // living contexts of this process, primary included
-  SpinLock channels_lock;          // guards the booking of channels, never a driver call
-  std::atomic<uint64_t> primary;   // handle of the primary context, once it is known
-  SpinLock contexts_lock;          // guards the booking of contexts, never a driver call
-  GraphAccount graph;              // charged for graph memory
-  std::atomic<PoolAccount*> overflow;  // see hooks/memory/overflow_pool.h
+      unlisted_bytes;                  // charged, and in no process list (hooks/memory/exported.h)
+  std::atomic<bool> listed;            // the process list knows us here
+  std::atomic<uint32_t> contexts;      // living contexts of this process, primary included
+  SpinLock channels_lock;              // guards the booking of channels, never a driver call
+  std::atomic<uint64_t> primary;       // handle of the primary context, once it is known
+  SpinLock contexts_lock;              // guards the booking of contexts, never a driver call
+  GraphAccount graph;                  // charged for graph memory
+  std::atomic<PoolAccount*> overflow;  // see OverflowPoolOf
   std::atomic<bool> lacks_overflow;    // the driver has no such pool
-  std::atomic<uint64_t> current_pool;  // handle; 0: not known (hooks/pools/current_pool.h)
+  std::atomic<uint64_t> current_pool;  // handle; 0: not known (PoolChoice)
 };
 
 // All that is the process's own; wiped on fork.
@@ -72,7 +104,7 @@ struct Fence {
   PoolTable pools;
   PoolChoices pool_choices;
   LateFrees late_frees;
-  SpinLock exporting;  // guards the places of locks (hooks/sharing/shared_memory.cpp)
+  SpinLock exporting;  // guards the places of locks (LockDescriptor)
 };
 
 // This process's fence, decided or not; null before the first driver call.
@@ -107,6 +139,21 @@ CUresult OpenFence(DriverIs driver);
 // True when enforced calls must fail: a limit was asked for and cannot be held.
 bool IsRefused();
 inline constexpr CUresult kRefusalCode = CUDA_ERROR_INVALID_VALUE;
+
+// What a call returns that the device's limit refuses for good: counts it. The container's first
+// refusal on a device is logged, with what was asked, what is used and what the limit is.
+[[gnu::cold, gnu::noinline]] CUresult OverLimit(FencedDevice* device);
+
+// The same where memory would lie in the calling thread's context: who has none is told that.
+[[gnu::cold, gnu::noinline]] CUresult OverLimitInContext(FencedDevice* device);
+
+// The same for a context that takes `bytes`: a limit below that is named as such, since no program
+// can use the device under it.
+[[gnu::cold, gnu::noinline]] CUresult OverLimitOfContexts(FencedDevice* device, uint64_t bytes);
+
+// The answer to a request for memory at a place that cannot be charged to anybody. The code is the
+// one of drivers that do not know such places either.
+CUresult RefuseUnknownPlace(const char* function, const CUmemLocation& location);
 
 // A call comes while the thread is inside a hook, or seems to be: true when it is the program's.
 // `caller` is its return address, perhaps one of ours: a hook's own function may stand between.
@@ -211,57 +258,5 @@ class InsideHook {
 
 // The fenced device of an ordinal; null when it is none of ours.
 FencedDevice* FencedOrdinal(Fence* fence, uint32_t ordinal);
-
-// A grant that goes back unless it is committed. Empty (true, nothing to give back) for a device
-// without a limit.
-class Reservation {
- public:
-  // `bytes` as the driver takes them. For memory that shares chunks:
-  // hooks/memory/piece_reservation.h.
-  Reservation(FencedDevice* device, uint64_t bytes, Tier tier = Tier::kDevice);
-  ~Reservation();
-  Reservation(const Reservation&) = delete;
-  Reservation& operator=(const Reservation&) = delete;
-
-  explicit operator bool() const { return granted_; }
-
-  // Keeps the charge and books it under `holding.key`; fills its bytes, small and device.
-  void Commit(Holding holding);
-
-  // Keeps the charge without a holding; the caller gives it back.
-  void Keep();
-
-  // The device is not null.
-  LedgerMove* move() { return &move_; }
-
- private:
-  bool Forget();
-
-  FencedDevice* device_;
-  uint64_t bytes_;
-  Tier tier_;
-  bool granted_;
-  bool keep_ = false;
-  bool noted_ = false;  // as the thread's
-  LedgerMove move_;
-};
-
-// Puts a holding into the table. What was there under its key is discharged: the driver gave the
-// same number out again, so it ended by a door that was not seen. False: no memory; it stays
-// charged for good rather than being lost, and the process's end gives it back.
-[[gnu::cold, gnu::noinline]] bool HoldAgain(Fence* fence, Holding holding);
-inline bool Hold(Fence* fence, const Holding& holding) {
-  if (fence->holdings.PutNew(holding)) [[likely]]
-    return true;
-  return HoldAgain(fence, CopyOf(holding));
-}
-
-// Gives back what a holding was charged.
-void Discharge(Fence* fence, const Holding& holding);
-
-// The driver may hold more than was reserved (code loaded late, a first launch): read at the next
-// request that comes near the limit, or at once.
-void OverheadChanged(FencedDevice* device);
-void ReadOverheadNow(FencedDevice* device);
 
 }  // namespace gpufence

@@ -1,6 +1,7 @@
 // Moves: the time between the ledger's word and the driver's deed. While one is under way the
 // ledger counts bytes that the driver does not hold yet, or no longer, and a comparison of the two
 // says less than the truth. Whoever compares looks here for a moment without any.
+// And what else a thread is in the middle of.
 #pragma once
 
 #include <stddef.h>
@@ -8,9 +9,30 @@
 
 #include <atomic>
 
-#include "hooks/this_thread.h"
-
 namespace gpufence {
+
+struct FencedDevice;
+struct PoolAccount;
+
+// What a thread of ours is in the middle of, in one place: each thread-local costs a look into the
+// table of offsets, which is cold behind a driver call.
+struct alignas(64) ThisThread {
+  uint32_t hooks;          // of ours that it is inside of
+  uint32_t moves;          // of its own that are under way (LedgerMove)
+  uint32_t asking;         // of them: their bytes are not counted yet
+  uint32_t moves_cell;     // which of every device's this thread writes; 0: none yet
+  PoolAccount* last_pool;  // that it used (AccountOf)
+  uintptr_t frame;         // where the outermost of the hooks is on the stack
+
+  // The first reservation that is neither kept nor given back; null: none.
+  const void* reservation;
+  FencedDevice* device;
+  uint64_t bytes;
+  uint32_t tier;
+
+  uint32_t making_room;  // not 0: pools are being trimmed for a request
+};
+extern constinit thread_local ThisThread this_thread;
 
 // Chooses this_thread.moves_cell.
 [[gnu::cold, gnu::noinline]] uint32_t ClaimMovesCell();

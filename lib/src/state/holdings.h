@@ -26,7 +26,7 @@ enum class HoldingKind : uint8_t {
   kExported,         // allocation handle that another process may hold, too
   kExportedAddress,  // the same for an address
   kExportedPointer,  // the same for a pool's piece that others open by its pointer
-  kExportedBlock,    // address of a pool's block; owner: its account; count: pools/pool_exports.cpp
+  kExportedBlock,    // address of a pool's block; owner: its account; count: memory/exported.cpp
   kStream,           // stream handle
   kChannels,         // of a context's streams, by its handle; count: living ones
 };

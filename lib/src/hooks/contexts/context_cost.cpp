@@ -5,11 +5,11 @@
 
 #include "base/futex.h"
 #include "device/context_scope.h"
-#include "hooks/contexts/launch_memory.h"
+#include "hooks/charges.h"
+#include "hooks/contexts/overhead.h"
+#include "hooks/fence.h"
 #include "hooks/graphs/executables.h"
-#include "hooks/memory/piece_reservation.h"
-#include "hooks/pools/current_pool.h"
-#include "hooks/refusal.h"
+#include "hooks/pools/pools.h"
 #include "real.h"
 
 namespace gpufence {

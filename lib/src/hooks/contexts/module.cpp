@@ -4,7 +4,6 @@
 // process list knows us, it is read later; only without that list the difference in free memory
 // must be taken at the call. In a library it may be the loading.
 #include "hooks/contexts/context_cost.h"
-#include "hooks/contexts/launch_memory.h"
 #include "hooks/contexts/overhead.h"
 #include "hooks/cores/core_pauses.h"
 #include "real.h"

@@ -1,7 +1,7 @@
 // Collectives in the launch path: who takes part, and what a launch that may be held asks.
 #include <algorithm>
 
-#include "hooks/clock.h"
+#include "base/futex.h"
 #include "hooks/cores/core_pace.h"
 #include "policy/moment.h"
 #include "policy/share.h"

@@ -1,7 +1,6 @@
 // The doors through which kernels enter streams. Here: the memory that a first launch takes.
 #include "device/capture_mode.h"
 #include "hooks/contexts/context_cost.h"
-#include "hooks/contexts/launch_memory.h"
 #include "hooks/contexts/overhead.h"
 #include "hooks/cores/cores.h"
 #include "hooks/cores/streams.h"

@@ -1,9 +1,10 @@
 // Streams as things that are made, take device memory and end. A context gets channels for as many
 // as ever live in it at once, and keeps them; they are charged to it (policy/charge.h), and what
 // the driver takes beyond that is measured. Must not know what is put into streams.
+#include "hooks/charges.h"
 #include "hooks/contexts/overhead.h"
 #include "hooks/cores/cores.h"
-#include "hooks/refusal.h"
+#include "hooks/fence.h"
 #include "policy/charge.h"
 #include "real.h"
 

@@ -7,7 +7,7 @@
 #include "hooks/cores/streams.h"
 #include "hooks/fence.h"
 #include "hooks/pools/pool_account.h"
-#include "hooks/pools/pool_release.h"
+#include "hooks/pools/pools.h"
 #include "real.h"
 
 using gpufence::PerThread;

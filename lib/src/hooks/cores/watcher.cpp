@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "device/capture_mode.h"
 #include "hooks/cores/cores.h"
-#include "hooks/this_thread.h"
+#include "hooks/ledger_move.h"
 
 // Before glibc 2.34 these live in libpthread, which the driver brings along, but nobody must.
 extern "C" {

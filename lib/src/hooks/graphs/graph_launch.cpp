@@ -6,7 +6,6 @@
 
 #include "device/capture_mode.h"
 #include "hooks/contexts/context_cost.h"
-#include "hooks/contexts/launch_memory.h"
 #include "hooks/contexts/overhead.h"
 #include "hooks/cores/cores.h"
 #include "hooks/cores/streams.h"

@@ -4,10 +4,9 @@
 
 #include "base/forked.h"
 #include "base/log.h"
-#include "hooks/contexts/launch_memory.h"
+#include "hooks/contexts/overhead.h"
 #include "hooks/fence.h"
 #include "hooks/graphs/executables.h"
-#include "hooks/unknown_place.h"
 #include "policy/charge.h"
 #include "real.h"
 

@@ -1,10 +1,11 @@
 // Arrays and mipmapped arrays by what their layout takes, and the physical memory that is mapped to
 // arrays without memory of their own. Planes and levels are views and cost nothing.
 #include "device/usage.h"
+#include "hooks/charges.h"
 #include "hooks/contexts/context_cost.h"
+#include "hooks/fence.h"
 #include "hooks/memory/array_cost.h"
-#include "hooks/memory/physical.h"
-#include "hooks/refusal.h"
+#include "hooks/memory/vmm.h"
 #include "policy/array_grant.h"
 #include "real.h"
 
@@ -115,7 +116,7 @@ CUresult CreateArray(CUarray* out, const Descriptor* wanted, Call call) {
       real::cuArrayDestroy);
 }
 
-// The end of an array, in the order of every free (hooks/freed.h); of a small one in its turn.
+// The end of an array, in the order of every free (Freed); of a small one in its turn.
 class EndedArray {
  public:
   // A null fence, or an array nobody charged, does nothing.

@@ -4,13 +4,11 @@
 // unified memory never lies.
 #include <utility>
 
+#include "hooks/charges.h"
 #include "hooks/fence.h"
-#include "hooks/freed.h"
-#include "hooks/memory/piece_reservation.h"
-#include "hooks/memory/unified.h"
+#include "hooks/memory/managed.h"
 #include "hooks/pools/pool_account.h"
-#include "hooks/pools/pool_release.h"
-#include "hooks/refusal.h"
+#include "hooks/pools/pools.h"
 #include "policy/charge.h"
 #include "real.h"
 

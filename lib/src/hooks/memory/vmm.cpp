@@ -1,17 +1,114 @@
-// Physical memory of the virtual memory API: created, mapped, shared, let go. Addresses alone cost
-// nothing. The device is the one that prop names, not the current context's: these calls work on
-// threads without a context. Must not know arrays or multicast objects (physical.h joins them).
+// The virtual memory API: physical memory, which is created, mapped, shared and let go; addresses
+// alone cost nothing. The device is the one that prop names, not the current context's: these calls
+// work on threads without a context. And multicast objects, through which several GPUs write at
+// once: they hold no memory of their own, but what is bound to one stays alive, and charged where
+// it was created, until it is unbound or the object ends. Must not know arrays.
+#include "hooks/memory/vmm.h"
+
 #include "base/forked.h"
 #include "base/log.h"
-#include "hooks/memory/physical.h"
-#include "hooks/memory/unified.h"
-#include "hooks/refusal.h"
-#include "hooks/sharing/shared_memory.h"
-#include "hooks/unknown_place.h"
+#include "hooks/charges.h"
+#include "hooks/fence.h"
+#include "hooks/memory/exported.h"
+#include "hooks/memory/managed.h"
 #include "policy/charge.h"
 #include "real.h"
 
 namespace gpufence {
+
+// ---- references ----
+
+namespace {
+
+void EndPhysical(Fence* fence, const Holding& physical) {
+  if (physical.owner == static_cast<uint64_t>(PhysicalKind::kMulticast)) {
+    DropLinksOf(fence, physical.key);
+  } else {
+    Discharge(fence, physical);
+  }
+}
+
+}  // namespace
+
+AddedReference::AddedReference(Fence* fence, uint64_t handle) : fence_(fence) {
+  added_ = fence != nullptr &&
+           fence->holdings.AddReference(HoldingKind::kPhysical, handle, 1, &physical_) > 0;
+}
+
+AddedReference::~AddedReference() {
+  if (!added_) return;
+  // Everybody else may have let go meanwhile, with the driver's consent.
+  SettleDropped(fence_, DropReference(fence_, physical_.key), true);
+}
+
+DroppedReference DropReference(Fence* fence, uint64_t handle) {
+  DroppedReference dropped;
+  if (fence == nullptr) return dropped;
+  const int64_t left =
+      fence->holdings.AddReference(HoldingKind::kPhysical, handle, -1, &dropped.physical);
+  dropped.known = left >= 0;
+  dropped.last = left == 0;
+  return dropped;
+}
+
+void SettleDropped(Fence* fence, const DroppedReference& dropped, bool succeeded) {
+  if (!dropped.known) return;
+  if (succeeded) {
+    if (dropped.last) EndPhysical(fence, dropped.physical);
+    return;
+  }
+  Holding restored = dropped.physical;
+  if (!dropped.last &&
+      fence->holdings.AddReference(HoldingKind::kPhysical, restored.key, 1, &restored) > 0) {
+    return;
+  }
+  restored.count = 1;
+  fence->holdings.Put(restored);
+}
+
+void AddLink(Fence* fence, uint64_t group, uint64_t key, uint64_t handle) {
+  DroppedLink(fence, key).Settle(CUDA_SUCCESS);
+  fence->any_links.store(true, std::memory_order_relaxed);
+  fence->holdings.Put({.key = key, .context = group, .owner = handle, .kind = HoldingKind::kLink});
+}
+
+DroppedLink::DroppedLink(Fence* fence, uint64_t key) : fence_(fence) {
+  if (fence == nullptr || !fence->any_links.load(std::memory_order_relaxed)) return;
+  if (!fence->holdings.Take(HoldingKind::kLink, key, &link_)) return;
+  dropped_ = DropReference(fence, link_.owner);
+}
+
+CUresult DroppedLink::Settle(CUresult rc) {
+  if (link_.kind == HoldingKind::kNone) return rc;
+  SettleDropped(fence_, dropped_, rc == CUDA_SUCCESS);
+  if (rc != CUDA_SUCCESS) fence_->holdings.Put(link_);
+  return rc;
+}
+
+// Apart, so that a release, which is one function, does not have it inside of itself.
+[[gnu::noinline]] void DropLinksOf(Fence* fence, uint64_t group) {
+  if (!fence->any_links.load(std::memory_order_relaxed)) [[likely]]
+    return;
+  fence->holdings.TakeWhere(
+      [group](const Holding& holding) {
+        return holding.kind == HoldingKind::kLink && holding.context == group;
+      },
+      [fence](const Holding& link) {
+        SettleDropped(fence, DropReference(fence, link.owner), true);
+      });
+}
+
+uint64_t PlaceKey(const uint64_t* words, int count) {
+  uint64_t hash = 14695981039346656037u;  // FNV-1a by words, mixed so that neighbours differ
+  for (int i = 0; i < count; ++i) {
+    hash = (hash ^ words[i]) * 1099511628211u;
+    hash ^= hash >> 29;
+  }
+  return hash;
+}
+
+// ---- physical memory ----
+
 namespace {
 
 FencedDevice* DeviceOf(Fence* fence, const CUmemAllocationProp* prop) {
@@ -193,6 +290,41 @@ bool MayLieOnHost(const CUmemAllocationProp& prop) {
   return Create(device, handle, size, &hosted, flags, Tier::kUnified);
 }
 
+// ---- multicast objects ----
+
+uint64_t BindingKey(uint64_t object, uint64_t ordinal, uint64_t offset) {
+  const uint64_t words[] = {object, ordinal, offset};
+  return PlaceKey(words, 3);
+}
+
+// Binds by calling the driver, with one more reference to the memory while and after.
+template <typename Call>
+CUresult Bind(uint64_t object, uint64_t memory, const CUdevice* dev, size_t offset, Call call) {
+  const Hook hook;
+  if (hook.refused()) return kRefusalCode;
+  AddedReference bound(hook.fence(), memory);
+  const CUresult rc = call();
+  if (rc != CUDA_SUCCESS || !bound.added()) return rc;
+  // The form without a device means the one that holds the memory.
+  const CUdevice own = hook.fence()->devices[bound.physical().device].ordinal;
+  const auto ordinal = static_cast<uint64_t>(dev != nullptr ? *dev : own);
+  AddLink(hook.fence(), object, BindingKey(object, ordinal, offset), memory);
+  bound.Keep();
+  return rc;
+}
+
+// The handle behind a mapped address; 0 when there is none. The reference that asking takes is
+// given back at once: the mapping keeps the memory.
+uint64_t HandleAt(CUdeviceptr address) {
+  const Hook hook;
+  if (hook.fence() == nullptr) return 0;
+  CUmemGenericAllocationHandle handle = 0;
+  void* pointer = reinterpret_cast<void*>(address);
+  if (real::cuMemRetainAllocationHandle(&handle, pointer) != CUDA_SUCCESS) return 0;
+  real::cuMemRelease(handle);
+  return handle;
+}
+
 }  // namespace
 }  // namespace gpufence
 
@@ -294,6 +426,58 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, vo
     importing.Keep(RememberImport(hook.fence(), *handle));
   }
   return rc;
+}
+
+CUresult cuMulticastCreate(CUmemGenericAllocationHandle* mcHandle,
+                           const CUmulticastObjectProp* prop) {
+  const Hook hook;
+  if (hook.refused()) return kRefusalCode;
+  const CUresult rc = real::cuMulticastCreate(mcHandle, prop);
+  if (rc == CUDA_SUCCESS && hook.fence() != nullptr) {
+    hook.fence()->holdings.Put({.key = *mcHandle,
+                                .owner = static_cast<uint64_t>(PhysicalKind::kMulticast),
+                                .count = 1,
+                                .kind = HoldingKind::kPhysical,
+                                .family = Family::kImport});
+  }
+  return rc;
+}
+
+CUresult cuMulticastBindMem(CUmemGenericAllocationHandle mcHandle, size_t mcOffset,
+                            CUmemGenericAllocationHandle memHandle, size_t memOffset, size_t size,
+                            unsigned long long flags) {
+  return Bind(mcHandle, memHandle, nullptr, mcOffset, [&] {
+    return real::cuMulticastBindMem(mcHandle, mcOffset, memHandle, memOffset, size, flags);
+  });
+}
+
+CUresult cuMulticastBindMem_v2(CUmemGenericAllocationHandle mcHandle, CUdevice dev, size_t mcOffset,
+                               CUmemGenericAllocationHandle memHandle, size_t memOffset,
+                               size_t size, unsigned long long flags) {
+  return Bind(mcHandle, memHandle, &dev, mcOffset, [&] {
+    return real::cuMulticastBindMem_v2(mcHandle, dev, mcOffset, memHandle, memOffset, size, flags);
+  });
+}
+
+CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle mcHandle, size_t mcOffset,
+                             CUdeviceptr memptr, size_t size, unsigned long long flags) {
+  return Bind(mcHandle, HandleAt(memptr), nullptr, mcOffset,
+              [&] { return real::cuMulticastBindAddr(mcHandle, mcOffset, memptr, size, flags); });
+}
+
+CUresult cuMulticastBindAddr_v2(CUmemGenericAllocationHandle mcHandle, CUdevice dev,
+                                size_t mcOffset, CUdeviceptr memptr, size_t size,
+                                unsigned long long flags) {
+  return Bind(mcHandle, HandleAt(memptr), &dev, mcOffset, [&] {
+    return real::cuMulticastBindAddr_v2(mcHandle, dev, mcOffset, memptr, size, flags);
+  });
+}
+
+CUresult cuMulticastUnbind(CUmemGenericAllocationHandle mcHandle, CUdevice dev, size_t mcOffset,
+                           size_t size) {
+  const Hook hook;
+  DroppedLink unbound(hook.fence(), BindingKey(mcHandle, static_cast<uint64_t>(dev), mcOffset));
+  return unbound.Settle(real::cuMulticastUnbind(mcHandle, dev, mcOffset, size));
 }
 
 }  // extern "C"

@@ -4,6 +4,8 @@
 #include "base/futex.h"
 #include "device/capture_mode.h"
 #include "device/context_scope.h"
+#include "hooks/charges.h"
+#include "hooks/contexts/overhead.h"
 #include "hooks/fence.h"
 #include "hooks/pools/pool_account.h"
 #include "policy/charge.h"

@@ -2,11 +2,12 @@
 
 #include <sched.h>
 
+#include "base/futex.h"
 #include "base/log.h"
 #include "device/capture_mode.h"
-#include "hooks/clock.h"
 #include "hooks/fence.h"
-#include "hooks/pools/pool_release.h"
+#include "hooks/memory/exported.h"
+#include "hooks/pools/pools.h"
 #include "policy/charge.h"
 #include "real.h"
 

@@ -14,9 +14,7 @@
 
 #include "base/locks.h"
 #include "driver_abi.h"
-#include "hooks/pools/pool_exports.h"
 #include "hooks/pools/pool_holes.h"
-#include "hooks/this_thread.h"
 #include "policy/oversubscribe.h"
 #include "state/owner.h"
 
@@ -26,7 +24,23 @@ class LedgerMove;
 struct Fence;
 struct FencedDevice;
 
-inline constexpr int32_t kHostPool = -1;
+// Blocks of one pool that were exported (hooks/memory/exported.h); under its account's lock but for
+// the place.
+struct PoolExports {
+  uint64_t place;  // of the file's lock (LockDescriptor)
+  uint64_t bytes;  // blocks in the file
+  uint64_t
+      idle_bytes;  // of those, the ones without a living exported piece: the pool may lose them
+  uint64_t lost_bytes;  // of those, what it lost, at most
+
+  // The pool has that much less. Returns how much of it may be blocks that stay in the file.
+  uint64_t Lose(uint64_t less_bytes) {
+    const uint64_t most = idle_bytes - lost_bytes;
+    const uint64_t lost = less_bytes < most ? less_bytes : most;
+    lost_bytes += lost;
+    return lost;
+  }
+};
 
 // What each request reads and writes comes first.
 struct alignas(64) PoolAccount {
@@ -64,39 +78,15 @@ struct PoolTable {
   PoolAccount* free;
 };
 
-// What is known of a pool when it is made.
-struct PoolKind {
-  int32_t ordinal;
-  Tier tier = Tier::kDevice;
-  bool stays = false;
-};
-
-// Remembers a new pool. Null when no memory could be had.
-PoolAccount* AddPool(Fence* fence, CUmemoryPool pool, const PoolKind& kind);
-
-// The account of a pool; one is made for a pool that nobody created here (a device's default).
-// Null when no memory could be had. The pool that this thread used last is known at once: accounts
-// are never unmapped, and a forked child finds its handle wiped.
-[[gnu::noinline]] PoolAccount* FindAccountOf(Fence* fence, CUmemoryPool pool,
-                                             int32_t default_ordinal);
-inline PoolAccount* AccountOf(Fence* fence, CUmemoryPool pool, int32_t default_ordinal) {
-  PoolAccount* last = this_thread.last_pool;
-  if (last != nullptr &&
-      last->handle.load(std::memory_order_acquire) == reinterpret_cast<uint64_t>(pool)) [[likely]] {
-    return last;
-  }
-  return FindAccountOf(fence, pool, default_ordinal);
-}
-
-// The pool is about to be destroyed; put back with RestorePool when the driver refuses. Null when
-// nothing was ever charged to it.
-PoolAccount* ForgetPool(Fence* fence, CUmemoryPool pool);
-void RestorePool(Fence* fence, CUmemoryPool pool, PoolAccount* account);
+// The pool is gone; its account ends with its last allocation.
 void PoolDestroyed(Fence* fence, PoolAccount* account);
 
-// The n-th account ever made, of `made`; and one that is over, to be used again.
-PoolAccount* NthAccount(PoolTable* table, uint32_t n);
-void RecycleAccount(Fence* fence, PoolAccount* account);
+// Who may be changing the pool that serves a device (PoolChoice in pools.h). Wiped on fork.
+struct PoolChoices {
+  SpinLock lock;
+  uint32_t changing;  // driver calls under way that may change a device's pool
+  uint64_t changes;   // that ever began or ended
+};
 
 // One request on its way.
 struct PoolRequest {

@@ -5,15 +5,13 @@
 #include <initializer_list>
 
 #include "device/ids.h"
+#include "hooks/charges.h"
 #include "hooks/fence.h"
-#include "hooks/freed.h"
 #include "hooks/graphs/capture.h"
-#include "hooks/memory/overflow_pool.h"
-#include "hooks/memory/unified.h"
-#include "hooks/pools/current_pool.h"
+#include "hooks/memory/managed.h"
 #include "hooks/pools/late_frees.h"
 #include "hooks/pools/pool_account.h"
-#include "hooks/refusal.h"
+#include "hooks/pools/pools.h"
 #include "policy/charge.h"
 #include "real.h"
 
@@ -211,7 +209,7 @@ template <typename Stream>
   return CUDA_SUCCESS;
 }
 
-// As with every free (hooks/freed.h), the holding leaves the table first. The pool carries the
+// As with every free (Freed), the holding leaves the table first. The pool carries the
 // charge, which stays.
 template <typename Stream>
 [[gnu::flatten]] CUresult Free(CUdeviceptr dptr, CUstream stream) {

@@ -15,10 +15,8 @@
 #include "config/limits.h"
 #include "device/ids.h"
 #include "device/usage.h"
-#include "hooks/clock.h"
+#include "hooks/container.h"
 #include "hooks/fence.h"
-#include "hooks/region_places.h"
-#include "hooks/set_limits.h"
 #include "real.h"
 #include "state/onlook.h"
 

@@ -1,10 +1,13 @@
 // Memory that leaves or enters the process by a handle: marks what was exported, so that its end
-// finds importers, and counts what is imported. Must not know how handles travel.
+// finds importers, and counts what is imported. Its owner pays. Must not know how handles travel,
+// nor how it is found out who holds what (state/exported.h).
 #pragma once
 
 #include <stdint.h>
 
+#include "driver_abi.h"
 #include "hooks/fence.h"
+#include "state/holdings.h"
 
 namespace gpufence {
 
@@ -59,5 +62,25 @@ inline void ReadOwnImportsAfter(Fence* fence, const Holding& ended) {
 
 // Imports of a device end; what was found to be ours because of them is read again.
 void EndImports(FencedDevice* device, uint64_t imports);
+
+// ---- pools ----
+//
+// Blocks of pools that went out by cuMemPoolExportPointer. The driver puts the blocks that a
+// pointer lies in into the open file that stands for the pool. There they stay, also when the pool
+// itself lost them, until another block at the same address takes their place or the file is gone:
+// with the pool, every duplicate of its descriptor and everybody who imported it (H200).
+//
+// So such blocks are charged for as long, each once: with the pool while it has them, beside it
+// when it may have lost them, and by the file's lock (state/exported.h) when the pool is over.
+
+// A pool's piece is about to be freed: from then on the pool may lose its blocks. True: its pointer
+// had been exported, and is again after Unfreed, when the driver refuses.
+[[gnu::cold, gnu::noinline]] bool BeginFreeOfExported(Fence* fence, Holding piece);
+[[gnu::cold, gnu::noinline]] void Unfreed(Fence* fence, Holding piece);
+
+// A destroyed pool's last piece is gone, and `charged_bytes` are about to be given back for it.
+// Returns what is to be given back in all.
+uint64_t EndPoolExports(Fence* fence, FencedDevice* payer, PoolAccount* account,
+                        uint64_t charged_bytes);
 
 }  // namespace gpufence

@@ -1,12 +1,11 @@
-// Memory beyond the container's share of the device, or beyond what the driver has: managed memory
-// that stays on the host, where the GPU reaches it. One allocation is wholly device memory or
-// wholly this. Must not know how limit and share are kept.
+// Managed memory that stays on the host, where the GPU reaches it: memory beyond the container's
+// share of the device, or beyond what the driver has, is unified memory. One allocation is wholly
+// device memory or wholly this. Must not know how limit and share are kept.
 #pragma once
 
 #include <stdint.h>
 
 #include "hooks/fence.h"
-#include "hooks/refusal.h"
 
 namespace gpufence {
 

@@ -10,7 +10,7 @@
 
 #include <initializer_list>
 
-#include "machine/shared_table.h"
+#include "machine/slots.h"
 
 namespace sim::machine {
 namespace {

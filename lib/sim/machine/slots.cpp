@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "machine/shared.h"
-#include "machine/shared_table.h"
 
 namespace sim::machine {
 namespace {

@@ -3,7 +3,6 @@
 // Owns the arithmetic of capacity and of the busy history.  Must not know how slots are claimed.
 #include <algorithm>
 
-#include "machine/shared_table.h"
 #include "machine/slots.h"
 
 namespace sim::machine {

@@ -1,7 +1,8 @@
-// The machine's devices as NVML hands them out.
+// The machine's devices as NVML hands them out, and what several of its families need to know of
+// one: its serial number and its load.
 //
-// Owns handles and the shapes in which NVML answers text. Must not know what is asked about a
-// device.
+// Owns handles and the shapes in which NVML answers text. Must not know anything else that is asked
+// about a device.
 #pragma once
 
 #include <stdint.h>
@@ -60,5 +61,12 @@ nvmlReturn_t PutFor(nvmlDevice_t device, Value* out, Value value) {
 // "GPU-01234567-89ab-cdef-0123-456789abcdef" and its NUL, "MIG-..." for an instance.
 inline constexpr unsigned kUuidTextBytes = 41;
 void FormatUuid(nvmlDevice_t device, char text[kUuidTextBytes]);
+
+// A board's serial number: thirteen digits, from the UUID, so that it is as lasting.
+inline constexpr unsigned kSerialTextBytes = 14;
+void FormatSerial(const machine::DeviceRecord& record, char text[kSerialTextBytes]);
+
+// Percent of the newest sample period in which the device of this machine index was busy.
+unsigned LoadPercent(int index);
 
 }  // namespace sim::nvml

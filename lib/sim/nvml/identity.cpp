@@ -1,5 +1,4 @@
 // Who a device is: name, UUID, serial number, PCI address, architecture.
-#include "nvml/identity.h"
 
 #include <stdio.h>
 #include <string.h>

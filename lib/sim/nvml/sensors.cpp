@@ -4,7 +4,6 @@
 #include "driver_abi.h"
 #include "machine/calls.h"
 #include "nvml/board.h"
-#include "nvml/utilization.h"
 
 namespace {
 

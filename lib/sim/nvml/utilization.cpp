@@ -4,7 +4,6 @@
 // device's over one period, a process's over a second. Nothing newer can be seen, whoever asks how
 // often; on GPUs that are split nobody is told. Times come out as microseconds since 1970. Must not
 // know what made anybody busy.
-#include "nvml/utilization.h"
 
 #include <time.h>
 

@@ -2,9 +2,8 @@
 //
 // A mapping keeps its physical memory alive until it is unmapped or the array ends; which bytes it
 // stands for is not modelled, so copies from and to such arrays are refused.
-#include "cuda/arrays/array_state.h"
+#include "cuda/arrays/array.h"
 #include "cuda/memory/vmm.h"
-#include "cuda/memory/vmm_state.h"
 #include "machine/calls.h"
 
 namespace sim::array {

@@ -1,13 +1,38 @@
-// cuGetProcAddress in both forms, as each driver generation answers it.
+// How a program comes to the driver: cuInit and its version, cuGetProcAddress in both forms, as
+// each driver generation answers it, and what a driver exports but does not serve: private function
+// tables, exports that no header declares, functions that newer drivers gave up.
 //
-// Owns the outer manners: what is written, which code comes back.  Which symbol a base, a version
-// and a flag mean is rendered (lookup.h); which symbols this driver has, machine/hide.h knows.
+// Owns the moment from which the driver works, and the outer manners of lookups: what is written,
+// which code comes back. Which symbol a base, a version and a flag mean is rendered (lookup.h);
+// which symbols this driver has, machine/hide.h knows. Must not know contexts or memory.
 #include "lookup.h"
 
+#include "cuda/devices/device.h"
 #include "driver_abi.h"
 #include "machine/calls.h"
 #include "machine/hide.h"
+#include "machine/machine.h"
 #include "machine/version.h"
+
+// Costs no device memory: only contexts do.  A forked child of an initialised process stays refused
+// for ever, as with the real driver.
+extern "C" CUresult cuInit(unsigned int Flags) {
+  SIM_CALL_ANYTIME(cuInit, Flags);
+  if (Flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (sim::IsOrphanedByFork()) return CUDA_ERROR_NOT_INITIALIZED;
+  if (!sim::machine::Open()) return CUDA_ERROR_OPERATING_SYSTEM;
+  if (sim::device::Enumerate() == 0) return CUDA_ERROR_NO_DEVICE;
+  if (!sim::machine::ClaimSlot()) return CUDA_ERROR_OPERATING_SYSTEM;
+  sim::SetInitialized(true, /*lost_by_fork=*/true);
+  return CUDA_SUCCESS;
+}
+
+extern "C" CUresult cuDriverGetVersion(int* driverVersion) {
+  SIM_CALL_ANYTIME(cuDriverGetVersion, driverVersion);
+  if (driverVersion == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *driverVersion = sim::ConfiguredDriver().cuda_version;
+  return CUDA_SUCCESS;
+}
 
 namespace {
 
@@ -70,4 +95,40 @@ extern "C" CUresult cuGetProcAddress_v2(const char* symbol, void** pfn, int cuda
       break;
   }
   return CUDA_SUCCESS;
+}
+
+// A real driver answers an unknown identifier like this. The known ones are NVIDIA's private
+// agreement with its own libraries, above all the CUDA runtime, which therefore needs a real
+// driver.
+extern "C" CUresult cuGetExportTable(const void** ppExportTable, const CUuuid* pExportTableId) {
+  SIM_CALL_ANYTIME(cuGetExportTable, ppExportTable, pExportTableId);
+  return CUDA_ERROR_INVALID_VALUE;
+}
+
+// Every real driver says so, before cuInit too, whatever the arguments, whose types nobody knows.
+extern "C" {
+[[gnu::visibility("default")]] CUresult cuMemGetAttribute();
+[[gnu::visibility("default")]] CUresult cuMemGetAttribute_v2();
+}
+
+extern "C" CUresult cuMemGetAttribute() {
+  SIM_CALL_ANYTIME(cuMemGetAttribute);
+  return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+extern "C" CUresult cuMemGetAttribute_v2() {
+  SIM_CALL_ANYTIME(cuMemGetAttribute_v2);
+  return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+// Given up by driver 525, which says so before cuInit too.
+extern "C" CUresult cuProfilerInitialize(const char* configFile, const char* outputFile,
+                                         CUoutput_mode outputMode) {
+  constexpr uint16_t kGaveUpBranch = 525;
+  if (sim::ConfiguredDriver().branch < kGaveUpBranch) {
+    SIM_CALL(cuProfilerInitialize, configFile, outputFile, outputMode);
+    return CUDA_SUCCESS;
+  }
+  SIM_CALL_ANYTIME(cuProfilerInitialize, configFile, outputFile, outputMode);
+  return CUDA_ERROR_NOT_SUPPORTED;
 }

@@ -1,10 +1,9 @@
 // Node parameters to operations and back. Must not know graphs' structure, streams or captures.
-#include "cuda/graphs/graph_params.h"
-
 #include <stdlib.h>
 #include <string.h>
 
 #include "cuda/devices/device.h"
+#include "cuda/graphs/graph.h"
 #include "cuda/streams/event.h"
 #include "cuda/streams/launch.h"
 #include "machine/version.h"

@@ -5,7 +5,7 @@
 
 #include "cuda/memory/arena.h"
 #include "cuda/memory/memory.h"
-#include "cuda/sharing/dma_buf.h"
+#include "cuda/sharing/sharing.h"
 #include "machine/machine.h"
 #include "machine/vec.h"
 

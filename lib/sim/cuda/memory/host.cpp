@@ -1,7 +1,6 @@
 // Pinned host memory: allocated, registered, and as the device sees it.
 //
 // Costs no device memory.  Host and device see it at the same address, as with unified addressing.
-#include "cuda/memory/host.h"
 
 #include <sys/mman.h>
 

@@ -3,8 +3,6 @@
 
 #include "cuda/devices/device.h"
 #include "cuda/memory/arena.h"
-#include "cuda/memory/host.h"
-#include "cuda/memory/managed.h"
 #include "cuda/memory/ranges.h"
 #include "cuda/pools/pool.h"
 #include "machine/machine.h"

@@ -1,7 +1,10 @@
-// Ranges made of heap blocks: linear, managed and low-address memory, and their end.
+// Ranges made of heap blocks: linear, managed and low-address memory, and their end; and what the
+// families of pinned and managed memory do for that.
 //
-// Shared by memory.cpp, pitch.cpp and managed.cpp.  DriverLock held throughout.
+// Shared by memory.cpp, host.cpp and managed.cpp. DriverLock held throughout.
 #pragma once
+
+#include <stdint.h>
 
 #include "cuda/memory/heap.h"
 #include "cuda/memory/memory.h"
@@ -52,3 +55,21 @@ void EndFreed(int device);
 heap::Block BlockOf(const Range& range);
 
 }  // namespace sim::memory
+
+namespace sim::host {
+
+// Gives the pages of a kHost range back to the operating system.
+void Unmap(const memory::Range& range);
+
+}  // namespace sim::host
+
+namespace sim::managed {
+
+// Moves this process's managed bytes off a device until `bytes` were freed or none are left.
+// Returns what was freed.
+uint64_t Evict(int device, uint64_t bytes);
+
+// Gives back a managed range's resident bytes and its addresses.
+void End(memory::Range* range);
+
+}  // namespace sim::managed

@@ -68,7 +68,7 @@ bool AddVariable(Image* image, const char* name, size_t name_length, uint64_t by
                  bool is_managed);
 bool AddParameter(Entry* entry, uint32_t bytes, uint32_t alignment);
 
-// PTX (module_ptx.cpp), with the codes of Load.
+// PTX, with the codes of Load.
 CUresult ReadPtx(const char* text, Image* image);
 
 }  // namespace sim::image

@@ -5,7 +5,7 @@
 
 #include "cuda/memory/arena.h"
 #include "cuda/memory/heap.h"
-#include "cuda/sharing/dma_buf.h"
+#include "cuda/sharing/sharing.h"
 #include "machine/machine.h"
 
 namespace sim::pool {

@@ -1,9 +1,7 @@
-// See dma_buf.h; also cuMemGetHandleForAddressRange, which makes them.
+// See sharing.h; also cuMemGetHandleForAddressRange, which makes them.
 //
 // As on an H200 (driver 580): a range may cover several allocations, each of which is held whole;
 // of small ones the granule that they share, of a pool's the blocks that the range touches.
-#include "cuda/sharing/dma_buf.h"
-
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,8 +9,9 @@
 #include "cuda/devices/device.h"
 #include "cuda/memory/heap.h"
 #include "cuda/memory/memory_blocks.h"
-#include "cuda/memory/vmm_state.h"
+#include "cuda/memory/vmm.h"
 #include "cuda/pools/pool.h"
+#include "cuda/sharing/sharing.h"
 #include "machine/calls.h"
 #include "machine/machine.h"
 #include "machine/vec.h"

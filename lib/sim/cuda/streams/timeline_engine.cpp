@@ -1,9 +1,57 @@
-// The order of things: who may start, what happens next. Must not know: threads, locks, clocks.
+// The order of things: work with its memory and its lists, who may start, what happens next. Must
+// not know: threads, locks, clocks.
 #include "cuda/streams/timeline_engine.h"
 
 #include <stdlib.h>
 
 namespace sim {
+
+namespace {
+
+bool Precedes(const Work& left, const Work& right) {
+  if (left.priority != right.priority) return left.priority < right.priority;
+  if (left.ready_ns != right.ready_ns) return left.ready_ns < right.ready_ns;
+  return left.sequence < right.sequence;
+}
+
+}  // namespace
+
+void WorkList::PushBack(Work* work) {
+  Work** link = &first;
+  while (*link != nullptr) link = &(*link)->next;
+  work->next = nullptr;
+  *link = work;
+}
+
+void WorkList::PushReady(Work* work) {
+  Work** link = &first;
+  while (*link != nullptr && !Precedes(*work, **link)) link = &(*link)->next;
+  work->next = *link;
+  *link = work;
+}
+
+Work* WorkList::PopFirst() {
+  Work* work = first;
+  if (work != nullptr) first = work->next;
+  return work;
+}
+
+void WorkList::Remove(Work* work) {
+  Work** link = &first;
+  while (*link != nullptr && *link != work) link = &(*link)->next;
+  if (*link == work) *link = work->next;
+}
+
+void* AllocateWork(uint64_t size) { return calloc(1, size); }
+
+void RetainWork(Work* work) { ++work->references; }
+
+void ReleaseWork(Work* work) {
+  if (work == nullptr || --work->references != 0) return;
+  if (work->dispose != nullptr) work->dispose(*work);
+  free(work->successors);
+  free(work);
+}
 
 namespace {
 

@@ -7,8 +7,8 @@
 #include <tuple>
 #include <vector>
 
-#include "policy/beside.h"
-#include "policy/depth.h"
+#include "policy/gpu_time.h"
+#include "policy/turn.h"
 #include "support/state_program.h"
 
 namespace {

@@ -11,7 +11,6 @@
 #include <string>
 
 #include "policy/core_seat.h"
-#include "policy/neighbours.h"
 #include "policy/share.h"
 #include "support/state_program.h"
 

@@ -6,7 +6,7 @@
 #include <bitset>
 #include <vector>
 
-#include "policy/core_busy.h"
+#include "policy/gpu_time.h"
 #include "policy/share.h"
 #include "support/state_program.h"
 

@@ -4,7 +4,7 @@
 //
 //   core_stalls CASE
 #include "core_world.h"
-#include "policy/depth.h"
+#include "policy/turn.h"
 
 namespace {
 

@@ -11,8 +11,8 @@
 #include <atomic>
 
 #include "policy/core_seat.h"
-#include "policy/depth.h"
 #include "policy/share.h"
+#include "policy/turn.h"
 #include "support/state_program.h"
 
 namespace {

@@ -9,11 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "policy/core_rate.h"
 #include "policy/core_seat.h"
-#include "policy/depth.h"
+#include "policy/gpu_time.h"
 #include "policy/share.h"
-#include "policy/soft_share.h"
+#include "policy/turn.h"
 #include "support/state_program.h"
 
 namespace {

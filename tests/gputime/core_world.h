@@ -13,8 +13,8 @@
 #include <queue>
 #include <vector>
 
-#include "policy/beside.h"
 #include "policy/core_seat.h"
+#include "policy/gpu_time.h"
 #include "support/state_program.h"
 
 namespace coretest {

@@ -17,7 +17,7 @@
 #include <thread>
 #include <vector>
 
-#include "policy/array_grant.h"
+#include "policy/arrays.h"
 #include "support/state_program.h"
 
 namespace {

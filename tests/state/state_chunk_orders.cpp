@@ -1,4 +1,4 @@
-// sources: state/l*.cpp state/sharing.cpp policy/account.cpp policy/chunks.cpp policy/pi*.cpp
+// sources: state/l*.cpp state/sharing.cpp policy/account.cpp policy/chunks.cpp
 // flags: -include state/stepped_word.h
 // Small pieces of one process in every order of the threads' steps, with up to as many changes of
 // turn as asked for: before and after each of the driver's calls, at each access to the ledger, and
@@ -13,7 +13,7 @@
 #include <sys/mman.h>
 
 #include "base/forked.h"
-#include "policy/piece_grant.h"
+#include "policy/chunks.h"
 #include "stepped_turns.h"
 
 namespace {

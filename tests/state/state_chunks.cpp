@@ -18,7 +18,7 @@
 #include <thread>
 #include <vector>
 
-#include "policy/piece_grant.h"
+#include "policy/chunks.h"
 #include "support/state_program.h"
 
 namespace {

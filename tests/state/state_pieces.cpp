@@ -4,7 +4,7 @@
 //
 //   state_pieces FOLDER   the region's
 #include "base/forked.h"
-#include "policy/piece_grant.h"
+#include "policy/chunks.h"
 #include "support/state_program.h"
 
 namespace {

@@ -4,7 +4,7 @@
 #include "hooks/fence.h"
 #include "hooks/memory/exported.h"
 #include "hooks/pools/pools.h"
-#include "policy/array_grant.h"
+#include "policy/arrays.h"
 
 namespace gpufence {
 

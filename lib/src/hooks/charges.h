@@ -7,7 +7,7 @@
 #include "hooks/fence.h"
 #include "hooks/memory/exported.h"
 #include "policy/charge.h"
-#include "policy/piece_grant.h"
+#include "policy/chunks.h"
 
 namespace gpufence {
 

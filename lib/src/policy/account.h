@@ -1,7 +1,9 @@
 // One process's account on one device: turns requests into charges in the ledger and decides them
-// against the limit. Must not know CUDA, NVML, file paths or the clock.
+// against the limit, and against the share of it that may be device memory where memory is oversold
+// (docs/oversubscription.md). Must not know CUDA, NVML, file paths or the clock.
 //
-// Lives in memory that is wiped on fork. Any thread; nothing is held across a driver call.
+// An account lives in memory that is wiped on fork. Any thread; nothing is held across a driver
+// call.
 #pragma once
 
 #include <stdint.h>
@@ -10,7 +12,7 @@
 
 #include "base/locks.h"
 #include "policy/charge.h"
-#include "policy/oversubscribe.h"
+#include "shared_layouts.h"
 #include "state/ledger.h"
 #include "state/limits_file.h"
 #include "state/sharing.h"
@@ -18,13 +20,35 @@
 
 namespace gpufence {
 
+// Where a charge lies when memory is oversold. Both count against the limit, device memory against
+// the share as well.
+enum class Tier : uint8_t {
+  kDevice,
+  kUnified,  // on the host, where the GPU reaches it
+};
+
+// The ratio says how memory is oversold: 0 is off, 1 is on without a share (unified memory only
+// where the driver itself has no more), everything else is limit / share in thousandths.
+inline constexpr uint64_t kOversoldWithoutShare = 1;
+
+// Device memory that the container may hold within `limit_bytes`; UINT64_MAX: as much as it may
+// hold in all.
+constexpr uint64_t ShareBytes(uint64_t limit_bytes, uint64_t ratio) {
+  if (ratio <= kRatioUnit || limit_bytes == UINT64_MAX) return UINT64_MAX;
+  return static_cast<uint64_t>(static_cast<unsigned __int128>(limit_bytes) * kRatioUnit / ratio);
+}
+
+static_assert(ShareBytes(4, 2000) == 2);
+static_assert(ShareBytes(uint64_t{1} << 62, 1500) == (uint64_t{1} << 63) / 3);
+static_assert(ShareBytes(4, 0) == UINT64_MAX && ShareBytes(4, kOversoldWithoutShare) == UINT64_MAX);
+
 // What a caller can still try when a request does not fit. Returns true when something changed, so
 // that asking again makes sense. Called without any lock; may call the driver.
 using MakeRoom = bool (*)(uint32_t device);
 
 class Account {
  public:
-  // Before first use. `device` is passed to make_room. `own_ratio`: see policy/oversubscribe.h.
+  // Before first use. `device` is passed to make_room. `own_ratio`: see ShareBytes.
   void Open(const RegionFile& file, uint32_t row, uint32_t slot, uint16_t device,
             uint64_t own_limit_bytes, MakeRoom make_room, uint64_t own_ratio = 0);
 

@@ -1,10 +1,12 @@
-// Which chunks of 2 MiB the small pieces of one device lie in, and where they still have room. The
-// only record of such pieces: where each begins and ends.
+// Pieces below 2 MiB of one device: which chunks of 2 MiB they lie in and where those still have
+// room, and the grant for one piece from before the driver's call until it is known where the
+// memory came to lie, or that it did not. The only record of such pieces: where each begins and
+// ends. Must not know CUDA; the table knows no ledger either.
 //
 // The driver places pieces below 2 MiB in shared chunks, in steps of 512 bytes, and holds a chunk
 // from its first piece to its last; so a chunk is what is charged. A new one is taken only when no
 // chunk of the same heap has a hole that fits (docs/memory-limiter-details.md). Holes are known
-// here, so that a request which needs no chunk asks for none. Must not know the ledger, nor CUDA.
+// here, so that a request which needs no chunk asks for none.
 //
 // The protocol. A request has paid a chunk, or relies on a hole; a free has begun, or is over. What
 // those under way have done is learned only when they settle, so a hole may be gone that is seen
@@ -20,7 +22,8 @@
 // So the chunks that the driver holds are at every moment no more than those that are charged.
 // tests/state/state_chunk_orders.cpp goes through the orders.
 //
-// Process-local, wiped on fork. Any thread; the lock is held for a few instructions.
+// The table is process-local and wiped on fork. Any thread; the lock is held for a few
+// instructions.
 #pragma once
 
 #include <stddef.h>
@@ -29,6 +32,7 @@
 #include <atomic>
 
 #include "base/locks.h"
+#include "policy/account.h"
 #include "policy/charge.h"
 
 namespace gpufence {
@@ -161,5 +165,72 @@ class ChunkTable {
 
   uint32_t used_;  // places taken, by chunks that are gone, too
 };
+
+// What never shares a chunk with another kind, or with another context's.
+enum class HeapKind : uint8_t {
+  kLinear,
+  kManaged,
+};
+
+constexpr uint64_t HeapOf(uint64_t context, HeapKind kind) {
+  return context * 4 + static_cast<uint64_t>(kind);
+}
+
+class PieceGrant {
+ public:
+  // Granted unless it does not fit, dead processes reclaimed and room made. Waits for other
+  // threads' pieces that are under way, a moment at most: they may leave a place, or a chunk's
+  // charge.
+  PieceGrant(Account* account, ChunkTable* chunks, uint64_t context, HeapKind kind, uint64_t bytes,
+             Tier tier = Tier::kDevice);
+
+  // Gives back what was not placed.
+  ~PieceGrant() {
+    if (stage_ != Stage::kPlaced) [[unlikely]]
+      GiveUp(asked_, address_, stage_);
+  }
+  PieceGrant(const PieceGrant&) = delete;
+  PieceGrant& operator=(const PieceGrant&) = delete;
+
+  explicit operator bool() const { return stage_ != Stage::kRefused; }
+
+  // After the driver's call, which succeeded. False: it took a chunk for this piece that nobody can
+  // pay, and the caller frees the memory before the grant ends. Otherwise the charge stays, and
+  // EndPiece gives it back.
+  bool Placed(uint64_t address);
+
+ private:
+  enum class Stage : uint8_t { kRefused, kUnpaid, kPaid, kWhole, kPlaced, kUndone };
+  using Room = ChunkTable::Room;
+  using Reserve = bool (Account::*)(uint64_t, Tier);
+
+  struct Asked {
+    Account* account;
+    ChunkTable* chunks;
+    uint64_t heap;
+    uint64_t bytes;
+    Tier tier;
+  };
+
+  // What seldom runs takes copies: see hooks/fence.h.
+  static Room AskOnce(const Asked& asked, Reserve reserve, Stage* stage);
+  static Room PayOnce(const Asked& asked, Reserve reserve, Stage* stage);
+  [[gnu::noinline]] static Stage Pay(Asked asked);
+  [[gnu::noinline]] static Stage Settle(Asked asked, ChunkDue due, uint64_t address);
+  [[gnu::cold, gnu::noinline]] static void GiveUp(Asked asked, uint64_t address, Stage stage);
+
+  Asked asked_;
+  uint64_t address_ = 0;
+  Stage stage_;
+};
+
+// The second half of a small piece's end, after the driver's free: the first, before it, is
+// ChunkTable::Leave.
+void EndPiece(Account* account, ChunkTable* chunks, const SmallPiece& piece,
+              Tier tier = Tier::kDevice);
+
+// Takes the first half back, where the driver refused.
+void KeepSmallPiece(Account* account, ChunkTable* chunks, const SmallPiece& piece,
+                    Tier tier = Tier::kDevice);
 
 }  // namespace gpufence

@@ -2,11 +2,10 @@
 // takes turns.
 #include <algorithm>
 
-#include "policy/beside.h"
 #include "policy/core_seat.h"
-#include "policy/depth.h"
-#include "policy/moment.h"
+#include "policy/gpu_time.h"
 #include "policy/share.h"
+#include "policy/turn.h"
 
 namespace gpufence {
 namespace {

@@ -7,9 +7,8 @@
 
 #include <algorithm>
 
-#include "policy/core_rate.h"
 #include "policy/core_seat.h"
-#include "policy/moment.h"
+#include "policy/gpu_time.h"
 #include "policy/share.h"
 
 namespace gpufence {

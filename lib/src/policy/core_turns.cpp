@@ -6,8 +6,6 @@
 #include "base/futex.h"
 #include "base/held_locks.h"
 #include "policy/core_seat.h"
-#include "policy/moment.h"
-#include "policy/neighbours.h"
 #include "policy/share.h"
 
 namespace gpufence {

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <iterator>
 
-#include "policy/moment.h"
 #include "policy/share.h"
 
 namespace gpufence {

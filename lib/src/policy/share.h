@@ -1,13 +1,30 @@
-// The arithmetic of a share of GPU time: a token bucket in one word. Pure; time is a parameter.
+// The arithmetic of shares of GPU time: what a charge costs at a share and when it is paid for,
+// what a soft share comes to, and whether a neighbour is seen where none can be met. Pure; time is
+// a parameter. Must not know who is asked.
 //
-// `due_ns` is the moment, on the monotonic clock, at which everything used is paid for. A launch
-// may go once it has come. Debt is never forgiven; credit is what lies between a due moment in the
-// past and now, and is capped.
+// A share is a token bucket in one word. `due_ns` is the moment, on the monotonic clock, at which
+// everything used is paid for. A launch may go once it has come. Debt is never forgiven; credit is
+// what lies between a due moment in the past and now, and is capped.
 #pragma once
 
+#include <stddef.h>
 #include <stdint.h>
 
 namespace gpufence {
+
+// ---- moments that other processes wrote ----
+
+// Another thread's clock may have been read a little later than ours.
+inline constexpr uint64_t kClockSlackNs = 20'000'000;
+
+// True when `moment_ns` lies in the last `window_ns`. 0 is never, and so is the far future, which
+// is a word that went wrong.
+constexpr bool IsRecent(uint64_t moment_ns, uint64_t now_ns, uint64_t window_ns) {
+  if (moment_ns == 0) return false;
+  return moment_ns > now_ns ? moment_ns - now_ns < kClockSlackNs : now_ns - moment_ns < window_ns;
+}
+
+// ---- a share ----
 
 inline constexpr uint32_t kWholeShare = 100000;  // thousandths of a percent
 
@@ -44,5 +61,62 @@ uint64_t CreditOf(uint32_t share, uint64_t burst_ns = 0);
 
 // How far the debt is ahead of now; negative: credit, at most so much.
 int64_t AheadNs(uint64_t due_ns, uint64_t now_ns, uint64_t credit_ns);
+
+// ---- soft shares ----
+
+// What nobody claims is divided among those who may use more than their hard shares, by their
+// weights, each up to its soft share. Shares in thousandths of a percent.
+struct SoftTenant {
+  uint32_t hard;
+  uint32_t soft;
+  uint32_t weight;  // not 0
+};
+
+// Of what is used at `rate` lately a container claims a little more, so that it can grow, and no
+// more than its hard share.
+uint32_t ClaimOf(uint32_t rate, uint32_t hard);
+
+// The share of `own` where `free` is left beside all claims. `others` want more than they may as
+// well. At most kMostSoftTenants of them count.
+inline constexpr size_t kMostSoftTenants = 64;
+uint32_t SoftShareOf(SoftTenant own, uint32_t free, const SoftTenant* others, size_t count);
+
+// ---- neighbours that share no folder ----
+
+// Whether somebody else uses a GPU is told from how busy it is and how busy we keep it.
+// A look every so often; the driver samples about six times a second.
+inline constexpr uint64_t kNeighbourLookNs = 200'000'000;
+// One that was seen counts for so long: a look, and what may come in between.
+inline constexpr uint64_t kNeighbourLastsNs = 300'000'000;
+
+// Where neighbours are only seen by what they make the GPU busy beyond us, something must be left
+// for them to be seen by.
+inline constexpr uint32_t kMostUnseenShare = 85'000;  // thousandths of a percent
+
+// What was seen at the last looks. Zeroed memory is ready for use.
+class NeighbourSight {
+ public:
+  bool IsDue(uint64_t now_ns) const { return now_ns - looked_ns_ >= kNeighbourLookNs; }
+
+  // One look: the device was busy `percent` of the time lately, and we have used `charged_ns` of it
+  // ever. True when somebody else seems to use it, or when that cannot be said yet.
+  bool Look(uint64_t now_ns, uint64_t charged_ns, uint32_t percent);
+
+ private:
+  // Samples and looks cover different moments, which matters less over several.
+  static constexpr uint32_t kLooks = 3;
+  static constexpr uint64_t kMarginPermille = 80;
+
+  struct Seen {
+    uint64_t ns;
+    uint64_t own_ns;
+    uint64_t busy_ns;
+  };
+
+  uint64_t looked_ns_;
+  uint64_t charged_ns_;
+  Seen seen_[kLooks];
+  uint32_t count_;
+};
 
 }  // namespace gpufence

@@ -136,7 +136,7 @@ class Device:
     def share_of(self, limit_bytes: int | None) -> int | None:
         """What of a limit may be device memory; None where only the limit holds.
 
-        As ShareBytes in lib/src/policy/oversubscribe.h has it.
+        As ShareBytes in lib/src/policy/account.h has it.
         """
         if limit_bytes is None or self.ratio <= layout.RATIO_UNIT:
             return None

@@ -99,7 +99,7 @@ CUresult CallThatGrows(FencedDevice* device, uint64_t foreseen_bytes, Call call,
   return OverLimit(device);
 }
 
-// The sum of policy/unread_growth.h now; 0: not known. The device is the current context's.
+// The sum of UnreadGrowth in policy/view.h now; 0: not known. The device is the current context's.
 uint64_t FreeAndCharged(FencedDevice* device);
 
 // True when calls that were not measured brought so much, together since the overhead was read or

@@ -3,7 +3,6 @@
 
 #include "base/futex.h"
 #include "hooks/cores/core_pace.h"
-#include "policy/moment.h"
 #include "policy/share.h"
 
 namespace gpufence {

@@ -16,7 +16,7 @@
 #include "driver_abi.h"
 #include "hooks/cores/watcher.h"
 #include "policy/core_seat.h"
-#include "policy/neighbours.h"
+#include "policy/share.h"
 #include "state/identity.h"
 #include "state/limits_file.h"
 #include "state/region.h"

@@ -6,7 +6,7 @@
 #include "hooks/fence.h"
 #include "hooks/memory/array_cost.h"
 #include "hooks/memory/vmm.h"
-#include "policy/array_grant.h"
+#include "policy/arrays.h"
 #include "real.h"
 
 namespace gpufence {

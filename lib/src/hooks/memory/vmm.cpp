@@ -85,8 +85,7 @@ CUresult DroppedLink::Settle(CUresult rc) {
   return rc;
 }
 
-// Apart, so that a release, which is one function, does not have it inside of itself.
-[[gnu::noinline]] void DropLinksOf(Fence* fence, uint64_t group) {
+void DropLinksOf(Fence* fence, uint64_t group) {
   if (!fence->any_links.load(std::memory_order_relaxed)) [[likely]]
     return;
   fence->holdings.TakeWhere(

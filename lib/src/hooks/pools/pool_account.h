@@ -15,7 +15,7 @@
 #include "base/locks.h"
 #include "driver_abi.h"
 #include "hooks/pools/pool_holes.h"
-#include "policy/oversubscribe.h"
+#include "policy/account.h"
 #include "state/owner.h"
 
 namespace gpufence {

@@ -8,7 +8,7 @@
 #include "driver_abi.h"
 #include "hooks/fence.h"
 #include "hooks/pools/pool_account.h"
-#include "policy/oversubscribe.h"
+#include "policy/account.h"
 
 namespace gpufence {
 

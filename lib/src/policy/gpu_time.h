@@ -1,5 +1,7 @@
-// Several containers with work on one GPU at once: whose the time was (docs/side-by-side.md). Pure;
-// time is a parameter. Must not know whose words these are.
+// What a container used of one GPU, in the words of its file (state/core_layout.h): every moment
+// charged once, at what rate of late, and whose a moment was that several containers had work in
+// (docs/side-by-side.md). Pure arithmetic on shared words; time is a parameter. Must not know whose
+// words these are.
 //
 // A container's *run* is a stretch in which it always had work on the GPU, from the moment at which
 // the GPU began it. The driver gives the GPU to one process at a time, for a slice, so a run that
@@ -15,6 +17,32 @@
 #include "shared_layouts.h"
 
 namespace gpufence {
+
+// Adds [begin_ns, end_ns) to what the tenant was busy; returns how much of it was new: every moment
+// of a container is charged once, whichever process reports it first and in whatever order. What
+// lies in the future counts up to `now_ns`. Lock-free; a process killed inside loses what it was
+// adding, and at most one gap.
+//
+// Everything before charged_until_ns is charged, except the gaps: the latest kCoreGaps intervals
+// that it jumped over, each at most kLongestGapNs, in steps of kGapStepNs (gaps lose up to two
+// steps).
+uint64_t AddBusy(CoreTenant* tenant, uint64_t begin_ns, uint64_t end_ns, uint64_t now_ns);
+
+inline constexpr uint64_t kGapStepNs = 4;
+inline constexpr uint64_t kLongestGapNs = (uint64_t{1} << 24) * kGapStepNs - kGapStepNs;
+
+// Looks at what was charged in all. `at_least`: what it counts as from now on, if that is more;
+// what comes later decides.
+void NoteRate(CoreTenant* tenant, uint32_t at_least, uint64_t now_ns);
+
+// Thousandths of a percent of the last tenth of a second or so.
+inline uint32_t RateOf(const CoreTenant& tenant) {
+  return static_cast<uint32_t>(tenant.rate.load(std::memory_order_relaxed));
+}
+
+// The same, or what was charged since the last look would be of a tenth of a second, if that is
+// more: whoever uses it up stops in time.
+uint32_t RateSoFar(const CoreTenant& tenant);
 
 struct Run {
   uint64_t begin_ns;

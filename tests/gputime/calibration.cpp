@@ -1,7 +1,7 @@
 // What the library measures of a GPU's pauses, by its own code: of a GPU as well as of the
 // simulated one.
 // link: cuda
-// sources: device/calibration.cpp device/paces.cpp base/forked.cpp
+// sources: device/calibration.cpp base/forked.cpp
 //
 //   calibration [BLOCKS] [sleeps]
 //

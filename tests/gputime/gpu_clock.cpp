@@ -1,4 +1,4 @@
-// sources: device/gpu_clock.cpp
+// link: state
 // A GPU's clock that drifts against the monotonic clock: how far off the moments are that GpuClock
 // makes of it. Prints the largest error in nanoseconds, once the first markers were seen.
 //

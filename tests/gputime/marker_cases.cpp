@@ -1,5 +1,5 @@
 // The parts of markers over a driver made of a few lines, each case a promise.
-// sources: device/markers/*.cpp device/gpu_clock.cpp
+// sources: device/markers/*.cpp
 // flags: -pthread
 //
 //   marker_cases CASE
@@ -14,7 +14,7 @@
 #include <thread>
 
 #include "device/markers/looks.h"
-#include "device/markers/marking.h"
+#include "device/markers/markers.h"
 #include "device/markers/runs.h"
 #include "marker_world.h"
 

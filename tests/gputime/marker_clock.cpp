@@ -1,5 +1,4 @@
 // link: state
-// sources: device/gpu_clock.cpp
 // From a GPU's clock to the monotonic one, rule by rule; gpu_clock.cpp has clocks that drift. Fails
 // with the place that was not true.
 //

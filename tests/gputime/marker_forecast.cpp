@@ -1,5 +1,5 @@
 // What runs, and for how long it will, by what runs took before; each case a promise.
-// sources: device/markers/*.cpp device/gpu_clock.cpp
+// sources: device/markers/*.cpp
 // flags: -pthread
 //
 //   marker_forecast CASE

@@ -1,6 +1,6 @@
 // Whose place in the table of streams goes to another one, and what is told of launches behind the
 // last marker, over a driver made of a few lines; each case a promise.
-// sources: device/markers/*.cpp device/gpu_clock.cpp
+// sources: device/markers/*.cpp
 // flags: -pthread
 //
 //   marker_places CASE

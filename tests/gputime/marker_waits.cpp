@@ -2,7 +2,7 @@
 // What the host's clock adds to runs that are waited for. Fails with the place that was not true.
 //
 //   marker_waits NAME
-#include "device/markers/host_extra.h"
+#include "device/markers/marked_stream.h"
 #include "support/state_program.h"
 
 namespace {

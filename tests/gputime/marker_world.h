@@ -12,7 +12,6 @@
 #include "device/ids.h"
 #include "device/markers/looks.h"
 #include "device/markers/markers.h"
-#include "device/markers/marking.h"
 #include "device/markers/runs.h"
 #include "real.h"
 

@@ -1,5 +1,4 @@
 // link: state
-// sources: device/paces.cpp
 // What batches of a measurement agree on. Fails with the place that was not true.
 //
 //   pace_batches NAME

@@ -20,9 +20,10 @@ from tests.support.machine import REPO
 
 _SOURCE = REPO / "lib" / "src"
 _TESTS = REPO / "tests"
+_BUILD = Path(os.environ.get("GPUFENCE_BUILD", REPO / "build"))
 # The fences of the ledger are beyond what the thread sanitizer models, and gcc says so.
 _FLAGS = ("-std=c++20", "-g", "-O1", "-fno-rtti", "-pthread", "-Wno-tsan",
-          f"-I{_SOURCE}", f"-I{_TESTS}")  # fmt: skip
+          f"-I{_SOURCE}", f"-I{_TESTS}", f"-I{_BUILD / 'gen'}")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

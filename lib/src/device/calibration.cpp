@@ -4,7 +4,7 @@
 
 #include "base/forked.h"
 #include "base/futex.h"
-#include "device/capture_mode.h"
+#include "device/context_scope.h"
 #include "device/paces.h"
 #include "real.h"
 

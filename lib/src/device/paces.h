@@ -5,6 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <algorithm>
+
 namespace gpufence {
 
 // The means of some batches, in nanoseconds.
@@ -12,6 +14,10 @@ class Batches {
  public:
   static constexpr size_t kMost = 8;
   static constexpr size_t kLeast = 5;  // that must agree
+  // By so much a batch may be off the lower quartile, beside what a clock of microseconds rounds in
+  // the mean of some ten.
+  static constexpr int64_t kOffParts = 100 / 15;
+  static constexpr int64_t kRoundedNs = 400;
 
   void Add(int64_t mean_ns);
   bool IsFull() const { return count_ == kMost; }
@@ -23,5 +29,28 @@ class Batches {
   int64_t means_ns_[kMost];  // in order
   size_t count_ = 0;
 };
+
+inline void Batches::Add(int64_t mean_ns) {
+  if (count_ == kMost) return;
+  size_t at = count_++;
+  for (; at > 0 && means_ns_[at - 1] > mean_ns; --at) means_ns_[at] = means_ns_[at - 1];
+  means_ns_[at] = mean_ns;
+}
+
+inline bool Batches::Agree(uint32_t* mean_ns) const {
+  if (count_ < kLeast) return false;
+  const int64_t quartile_ns = means_ns_[count_ / 4];
+  const int64_t off_ns = std::max<int64_t>(quartile_ns, 0) / kOffParts + kRoundedNs;
+  int64_t sum_ns = 0;
+  int64_t agreeing = 0;
+  for (size_t i = 0; i < count_; ++i) {
+    if (means_ns_[i] < quartile_ns - off_ns || means_ns_[i] > quartile_ns + off_ns) continue;
+    sum_ns += means_ns_[i];
+    ++agreeing;
+  }
+  if (agreeing < static_cast<int64_t>(kLeast)) return false;
+  *mean_ns = static_cast<uint32_t>(std::clamp<int64_t>(sum_ns / agreeing, 0, UINT32_MAX));
+  return true;
+}
 
 }  // namespace gpufence

@@ -7,7 +7,6 @@
 #include "policy/share.h"
 
 namespace gpufence {
-
 namespace {
 
 constexpr uint64_t kSettleSharesNs = 1'000'000'000;

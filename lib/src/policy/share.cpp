@@ -3,7 +3,6 @@
 #include <algorithm>
 
 namespace gpufence {
-
 namespace {
 
 constexpr uint64_t Add(uint64_t one, uint64_t other) {

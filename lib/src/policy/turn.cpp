@@ -6,7 +6,6 @@
 #include "shared_layouts.h"
 
 namespace gpufence {
-
 namespace {
 
 constexpr uint64_t kNsInUs = 1000;

@@ -2,10 +2,9 @@
 
 #include <algorithm>
 
-#include "device/capture_mode.h"
 #include "device/context_scope.h"
 #include "device/markers/gaps.h"
-#include "device/markers/marking.h"
+#include "device/markers/markers.h"
 #include "real.h"
 
 namespace gpufence {

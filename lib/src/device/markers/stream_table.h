@@ -3,7 +3,7 @@
 //
 // One lock of the process guards all that is known of streams. Under it the driver is asked what it
 // answers at once; whatever may wait (recording, making events, entering contexts) is done without
-// it, as a visit or a recording (recording.h), which the end of a context or stream waits for. So
+// it, as a visit or a recording, which the end of a context or stream waits for. So
 // a handle is forgotten before the driver ends it: who holds the lock sees only those that live.
 #pragma once
 

@@ -5,7 +5,7 @@
 // must be taken at the call. In a library it may be the loading.
 #include "hooks/contexts/context_cost.h"
 #include "hooks/contexts/overhead.h"
-#include "hooks/cores/core_pauses.h"
+#include "hooks/cores/cores.h"
 #include "real.h"
 
 namespace gpufence {

@@ -1,5 +1,5 @@
 // The pace of the core limit: how far launches may run ahead, and how often somebody looks. What
-// cores.cpp and core_ticks.cpp share. Must not know which call launches.
+// cores.cpp, core_hold.cpp and watcher.cpp share. Must not know which call launches.
 #pragma once
 
 #include <stddef.h>

@@ -1,5 +1,5 @@
-#include "hooks/cores/core_pauses.h"
-
+// The pauses of each GPU that a container uses: read as they were kept, measured where nobody has,
+// and kept for the next one.
 #include <string.h>
 #include <time.h>
 
@@ -7,9 +7,9 @@
 #include "base/log.h"
 #include "device/calibration.h"
 #include "device/ids.h"
-#include "device/nvml_calls.h"
 #include "hooks/contexts/overhead.h"
 #include "hooks/cores/core_pace.h"
+#include "hooks/cores/cores.h"
 #include "hooks/graphs/capture.h"
 #include "real.h"
 #include "state/kept_pauses.h"

@@ -1,7 +1,7 @@
-// The core limit in the launch path: what every launch asks, and what copies, waits and ends of
-// streams and contexts report (docs/core-limiter.md, "The gate and the watcher"). Without a core
-// limit each question costs one load.
-// Must not know which call launches, copies or ends.
+// The core limit in the launch path: what every launch asks, what copies, waits and ends of streams
+// and contexts report, and the watcher, one thread per process that looks at what is outstanding
+// while anything is (docs/core-limiter.md, "The gate and the watcher"). Without a core limit each
+// question costs one load. Must not know which call launches, copies or ends.
 #pragma once
 
 #include <stdint.h>
@@ -11,10 +11,8 @@
 #include "config/limits.h"
 #include "device/markers/looks.h"
 #include "device/markers/markers.h"
-#include "device/markers/marking.h"
 #include "device/markers/runs.h"
 #include "driver_abi.h"
-#include "hooks/cores/watcher.h"
 #include "policy/core_seat.h"
 #include "policy/share.h"
 #include "state/identity.h"
@@ -23,7 +21,61 @@
 
 namespace gpufence {
 
-// What a process knows of the collectives that it launched on a device (hooks/cores/core_gang.cpp).
+struct Cores;
+
+// One thread per process looks at what is outstanding while anything is, and sleeps otherwise.
+// Zeroed memory is a watcher that was not begun.
+class Watcher {
+ public:
+  // Wakes it; the first call begins it, all signals blocked. One load while it is awake.
+  void Wake(Cores* cores) {
+    if (awake_.load(std::memory_order_seq_cst) == 0) WakeSlowly(cores);
+  }
+
+  // Somebody waits for what nobody can foretell: ends a nap.
+  void LookNow();
+
+  // False: no thread could be had, or the process is ending, and whoever launches must look.
+  bool runs() const { return state_.load(std::memory_order_relaxed) != kFailed; }
+
+  // False where it does not run, and where it should have looked long ago: a debugger may have
+  // stopped it alone, and whoever launches must not wait for it.
+  bool looks(uint64_t now_ns) const {
+    return runs() && (awake_.load(std::memory_order_relaxed) == 0 ||
+                      now_ns < looked_ns_.load(std::memory_order_relaxed) + kLateNs);
+  }
+
+  // True while the thread is being ended, or cannot be: nobody waits, and no driver call is made.
+  bool stopping() const { return stopping_.load(std::memory_order_relaxed) != 0; }
+
+  // True behind Stop: exit handlers run, or have.
+  bool ended() const { return gone_.load(std::memory_order_relaxed) != 0; }
+
+  // Before the driver's own exit handlers: ends the thread. What is launched later is still held.
+  void Stop();
+
+  uint64_t busy_until_ns;  // its own: until when it goes on looking though nothing is outstanding
+  uint32_t begun_seen;     // its own: runs that had begun when it looked last
+
+ private:
+  static constexpr uint64_t kLateNs = 100'000'000;
+
+  enum State : uint32_t { kNone = 0, kBegun, kFailed };
+
+  void WakeSlowly(Cores* cores);
+  bool Start(Cores* cores);
+  void Run(Cores* cores);
+  static void* Main(void* cores);
+
+  std::atomic<uint32_t> state_;
+  std::atomic<uint32_t> awake_;      // 0: asleep, or not begun
+  std::atomic<uint64_t> looked_ns_;  // when its last look began, or it was woken for one
+  std::atomic<uint32_t> asked_;      // changes when a nap has to end
+  std::atomic<uint32_t> stopping_;
+  std::atomic<uint32_t> gone_;
+};
+
+// What a process knows of the collectives that it launched on a device (hooks/cores/core_hold.cpp).
 struct CoreGang {
   std::atomic<uint64_t> met_ns;     // when the last one was; 0: never
   std::atomic<uint32_t> count;      // of them, as the others are told
@@ -57,7 +109,7 @@ struct alignas(64) CoreDevice {
 
   CoreGang gang;
 
-  // What is known of its pauses (hooks/cores/core_pauses.h).
+  // What is known of its pauses (FindPausesBeforeCode).
   static constexpr uint32_t kUnfound = 0;
   static constexpr uint32_t kFinding = 1;  // a thread is at it
   static constexpr uint32_t kNotKept = 2;  // to be measured when nothing runs
@@ -321,5 +373,24 @@ void LeaveCores(Cores* cores, uint64_t now_ns);
 
 // How long the watcher may sleep after a tick; UINT64_MAX: until it is woken.
 uint64_t NextTickNs(Cores* cores, uint64_t now_ns);
+
+// ---- pauses of the GPU (core_pauses.cpp) ----
+
+// What is known of a device's pauses is what somebody kept, or what is measured before the first
+// code comes into a context of it; bounds until then.
+
+// Before the program has code put into the calling thread's context, which waits for all that runs
+// there: then the same can be done for what measures, which at a launch might wait for ever.
+// Whoever comes first measures, if nobody kept it; others wait for that, for a moment only. Holds
+// no lock.
+void FindPausesBeforeCode();
+
+// Before a launch that is the first one of its run: what somebody kept, if nobody looked yet.
+[[gnu::cold, gnu::noinline]] void FindKeptPauses(Cores* cores, CoreDevice* device);
+
+// Whether that would find out nothing more.
+inline bool SoughtPauses(const CoreDevice& device) {
+  return device.finding.load(std::memory_order_acquire) >= CoreDevice::kNotKept;
+}
 
 }  // namespace gpufence

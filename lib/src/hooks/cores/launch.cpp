@@ -1,5 +1,5 @@
 // The doors through which kernels enter streams. Here: the memory that a first launch takes.
-#include "device/capture_mode.h"
+#include "device/context_scope.h"
 #include "hooks/contexts/context_cost.h"
 #include "hooks/contexts/overhead.h"
 #include "hooks/cores/cores.h"

@@ -1,6 +1,6 @@
 // The calls that wait for work, after which the driver lets freed pool memory go. They cost some
 // loads while nothing was freed. What was launched before them is marked, so that it is known when
-// it ended, or measured by the wait itself.
+// it ended, or measured by the wait itself. And the events that programs record for such waits.
 #include "base/futex.h"
 #include "device/ids.h"
 #include "hooks/cores/cores.h"
@@ -74,6 +74,18 @@ CUresult WaitingForContext(bool is_current, Call call) {
   return rc;
 }
 
+// Events that the program records take no time, and no run ends with one: programs that measure put
+// one behind each kernel. But each has its place in a queue, and waits for it.
+template <typename Record>
+CUresult Recorded(CUstream stream, Record record) {
+  gpufence::Cores* cores = gpufence::ActiveCores();
+  if (cores == nullptr) return record();
+  gpufence::MarkedStream* known = cores->markers.streams.Find(stream);
+  if (known != nullptr) known->others_put.fetch_add(1, std::memory_order_relaxed);
+  const gpufence::CorePut put(stream);
+  return record();
+}
+
 }  // namespace
 
 extern "C" {
@@ -108,6 +120,23 @@ CUresult cuStreamQuery(CUstream hStream) {
 
 CUresult cuStreamQuery_ptsz(CUstream hStream) {
   return AskingFor(PerThread(hStream), [&] { return real::cuStreamQuery_ptsz(hStream); });
+}
+
+CUresult cuEventRecord(CUevent hEvent, CUstream hStream) {
+  return Recorded(hStream, [=] { return real::cuEventRecord(hEvent, hStream); });
+}
+
+CUresult cuEventRecord_ptsz(CUevent hEvent, CUstream hStream) {
+  return Recorded(PerThread(hStream), [=] { return real::cuEventRecord_ptsz(hEvent, hStream); });
+}
+
+CUresult cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int flags) {
+  return Recorded(hStream, [=] { return real::cuEventRecordWithFlags(hEvent, hStream, flags); });
+}
+
+CUresult cuEventRecordWithFlags_ptsz(CUevent hEvent, CUstream hStream, unsigned int flags) {
+  return Recorded(PerThread(hStream),
+                  [=] { return real::cuEventRecordWithFlags_ptsz(hEvent, hStream, flags); });
 }
 
 }  // extern "C"

@@ -1,5 +1,5 @@
-#include "hooks/cores/watcher.h"
-
+// The watcher: what is done at every look (charging, gates, turns), when to look again, and the
+// thread that does so.
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -9,9 +9,13 @@
 
 #include "base/futex.h"
 #include "base/log.h"
-#include "device/capture_mode.h"
+#include "device/context_scope.h"
+#include "device/markers/looks.h"
+#include "hooks/cores/core_pace.h"
 #include "hooks/cores/cores.h"
+#include "hooks/graphs/capture.h"
 #include "hooks/ledger_move.h"
+#include "policy/share.h"
 
 // Before glibc 2.34 these live in libpthread, which the driver brings along, but nobody must.
 extern "C" {
@@ -20,6 +24,340 @@ extern "C" {
 }
 
 namespace gpufence {
+namespace {
+
+// A burst: so much GPU time is launched before it is paid for, or less that costs so much. Enough
+// for a program that launches slower than short kernels run to get ahead of them and to stay there
+// for most of it; little enough for every second to have its share.
+constexpr uint64_t kBurstWorkNs = 12'000'000;
+constexpr int64_t kMostBurstNs = 40'000'000;
+// While others wait for the turn less is queued: who is far behind waits for it. More where the
+// others had the GPU for long, since they want as much as we do.
+constexpr uint64_t kTurnQueueNs = 3'000'000;
+constexpr uint64_t kDeepTurnQueueNs = 10'000'000;
+constexpr uint64_t kLongTurnsNs = 15'000'000;
+// So much of a turn's work may be left when it closes: most of what one marker stands for.
+constexpr uint64_t kTurnTailNs = 1'500'000;
+
+// Whoever goes first may come at any moment, and finds so much queued at most.
+constexpr uint64_t kInferiorQueueNs = 600'000;
+constexpr uint64_t kInferiorTickNs = 100'000;
+constexpr uint64_t kInferiorSpacingNs = 100'000;
+
+// So much work between two markers: each is a pause of the GPU, which matters where others wait.
+constexpr uint64_t kSpacingNs = 1'000'000;
+constexpr uint64_t kTurnSpacingNs = 2'000'000;
+constexpr uint64_t kRareSpacingNs = 2'000'000;  // where looks are rare
+
+// Of short runs that are waited for one is marked for so much of them, which costs it 5 to 8 us.
+// What the others took need not be known well while most of the credit is there.
+constexpr uint64_t kWaitedSpacingNs = 1'000'000;
+constexpr uint64_t kCarelessSpacingNs = 8'000'000;
+
+// A look costs some 15 us of a core, half of them for waking up: nobody looks before there can be
+// something to do.
+constexpr uint64_t kShortTickNs = 50'000;
+constexpr uint64_t kBlindTickNs = 100'000;  // others wait, and nobody knows when this work ends
+// Who waits for a turn is woken by whoever hands it over. It looks by itself only to say that it
+// still waits, and for the case that the holder is dead or stopped.
+constexpr uint64_t kWaitingTickNs = 2'000'000;
+constexpr uint64_t kLingerNs = 5'000'000;
+
+// What is seldom looked at (kRareLookNs): of so large a share, launches that come so fast.
+constexpr uint32_t kRarelyLookedAt = 90'000;
+constexpr uint64_t kFastLaunchNs = 10'000;
+
+// While others wait for the turn: by how much a stream's queue is too long for one more launch.
+int64_t TooLongNs(const CoreDevice& device, const MarkedStream* stream, uint64_t queued_ns,
+                  uint64_t left_ns) {
+  if (queued_ns == 0) return 0;
+  const bool deep = device.others_had_ns.load(std::memory_order_relaxed) >= kLongTurnsNs;
+  // Always one more behind the one that runs, so that the GPU does not wait for us.
+  const uint64_t room_ns = std::max(deep ? kDeepTurnQueueNs : kTurnQueueNs,
+                                    stream->ns_per_launch.load(std::memory_order_relaxed));
+  return static_cast<int64_t>(queued_ns - std::min(left_ns + kTurnTailNs, room_ns));
+}
+
+// While somebody who goes first may come: the same.
+int64_t BeyondShortNs(const MarkedStream* stream) {
+  const uint64_t queued_ns = stream != nullptr ? stream->UsuallyQueuedNs() : 0;
+  if (queued_ns == 0) return 0;
+  const uint64_t room_ns = std::max(kInferiorQueueNs, stream->UsualNs());
+  const uint64_t beyond_ns = queued_ns - std::min(queued_ns, room_ns);
+  // Who sleeps for less is late all the same.
+  return static_cast<int64_t>(beyond_ns != 0 ? std::max(beyond_ns, kShortTickNs) : 0);
+}
+
+// What a burst costs.
+int64_t BurstNs(uint32_t share) {
+  return std::min(static_cast<int64_t>(CostOf(kBurstWorkNs, share)), kMostBurstNs);
+}
+
+// Launches go until what is owed and queued costs a burst, and then none until all is paid for.
+// Streams that run at once have a part of it each, or many of them would queue as many bursts.
+int64_t PayingNs(CoreDevice* device, int64_t queued_ns, uint32_t share, uint32_t streams,
+                 int64_t ahead_ns) {
+  const int64_t owed_ns = ahead_ns + queued_ns;
+  const int64_t burst_ns = BurstNs(share) / std::max(streams, 1u);
+  bool paying = device->paying.load(std::memory_order_relaxed) != 0;
+  // A queue that is paid for is filled again before it runs dry.
+  if (paying && ahead_ns <= 0 && owed_ns <= burst_ns / 2) paying = false;
+  if (owed_ns > burst_ns) paying = true;
+  device->paying.store(paying ? 1 : 0, std::memory_order_relaxed);
+  return paying ? std::max(ahead_ns, owed_ns - burst_ns / 2) : 0;
+}
+
+// How much may be owed while the gate is open; while a burst is paid for less than anybody can owe.
+int64_t MostOwedNs(const CoreDevice& device, uint64_t now_ns) {
+  if (device.seat.TurnLeftNs(now_ns) != UINT64_MAX) return 0;
+  const bool paying = device.paying.load(std::memory_order_relaxed) != 0;
+  return paying ? -2 * static_cast<int64_t>(kMostCreditNs) : BurstNs(device.seat.ShareNow(now_ns));
+}
+
+// Whether the next launch must look for itself.
+bool MustAsk(const CoreDevice& device, uint64_t now_ns) {
+  return !device.seat.HasTurn() || device.seat.Yields(now_ns) || device.seat.HasSuperior(now_ns) ||
+         device.seat.AheadNs(now_ns) > MostOwedNs(device, now_ns);
+}
+
+// Whoever looked before this, and waits only afterwards, finds the number changed and does not
+// sleep. Pairs with AwaitProgress.
+void Notify(CoreDevice* device) {
+  device->progress.fetch_add(1, std::memory_order_seq_cst);
+  if (device->queue_waiters.load(std::memory_order_seq_cst) == 0) return;
+  FutexWakeAll(&device->progress);
+}
+
+// Not where the launch is held: where the container's file lies on a disk, the first change of a
+// page of it takes milliseconds.
+void CountHeld(CoreDevice* device) {
+  const uint32_t launches = device->held_launches.exchange(0, std::memory_order_acquire);
+  if (launches == 0) return;
+  const uint64_t ns = device->held_ns.exchange(0, std::memory_order_relaxed);
+  device->activity->launches_held.fetch_add(launches, std::memory_order_relaxed);
+  device->activity->held_ns.fetch_add(ns, std::memory_order_relaxed);
+}
+
+// Once, however often it comes to that.
+void SayKeptOut(const CoreDevice& device, uint64_t now_ns) {
+  static constinit std::atomic<bool> said{false};
+  if (!device.seat.shares_device() || !device.seat.IsAlone(now_ns)) return;
+  if (said.exchange(true, std::memory_order_relaxed)) return;
+  GPUFENCE_LOG(kWarn,
+               "device %u: other containers kept this one from its turns for 5 s: it goes without "
+               "turns for a minute. Its own limit holds; look for a container in the node folder "
+               "that does not follow the turns",
+               device.ordinal);
+}
+
+uint32_t FloorOf(uint32_t told) { return told == 0 ? kDefaultFloor : told; }
+
+// Whether that is so of any device.
+template <typename Is>
+bool Any(const Cores* cores, Is is) {
+  const uint32_t devices = cores->count.load(std::memory_order_acquire);
+  for (uint32_t i = 0; i < devices; ++i) {
+    if (is(cores->devices[i].seat)) return true;
+  }
+  return false;
+}
+
+bool AnyOthers(const Cores* cores, uint64_t now_ns) {
+  return Any(cores, [=](const CoreSeat& seat) { return seat.TurnLeftNs(now_ns) != UINT64_MAX; });
+}
+
+bool AnySuperior(const Cores* cores, uint64_t now_ns) {
+  return Any(cores, [=](const CoreSeat& seat) { return seat.HasSuperior(now_ns); });
+}
+
+// A program that launches as fast as it can waits for the driver's locks at each look. A long
+// kernel that hides between short ones is charged from the look that finds it: of such a share no
+// more can hide than the rest of the GPU.
+bool IsLookedAtRarely(Cores* cores, const CoreDevice& device, uint64_t share) {
+  const uint64_t launch_ns = LaunchNs(&cores->markers, device.ordinal);
+  return share >= kRarelyLookedAt && !device.seat.shares_device() && launch_ns != 0 &&
+         launch_ns < kFastLaunchNs;
+}
+
+uint64_t SpacingNs(Cores* cores, uint64_t now_ns) {
+  if (AnySuperior(cores, now_ns)) return kInferiorSpacingNs;
+  if (AnyOthers(cores, now_ns)) return kTurnSpacingNs;
+  const uint32_t devices = cores->count.load(std::memory_order_acquire);
+  for (uint32_t i = 0; i < devices; ++i) {
+    const CoreDevice& device = cores->devices[i];
+    if (!IsLookedAtRarely(cores, device, device.seat.ShareNow(now_ns))) return kSpacingNs;
+  }
+  return kRareSpacingNs;
+}
+
+// Whether all devices are far from their limits, and nobody else waits for them.
+bool IsCareless(const Cores* cores, uint64_t now_ns) {
+  const uint32_t devices = cores->count.load(std::memory_order_acquire);
+  for (uint32_t i = 0; i < devices; ++i) {
+    const CoreSeat& seat = cores->devices[i].seat;
+    const int64_t credit_ns = static_cast<int64_t>(CreditOf(seat.ShareNow(now_ns)));
+    if (seat.AheadNs(now_ns) > -credit_ns * 3 / 4) return false;
+  }
+  return !AnyOthers(cores, now_ns);
+}
+
+// Until the device's gate may have to be closed: kernels without a pause take so long to use up
+// what may still be owed, since the time in which they run pays for their share of it.
+uint64_t GateTickNs(Cores* cores, const CoreDevice& device, uint64_t now_ns) {
+  const uint64_t share = device.seat.ShareNow(now_ns);
+  if (device.closed.load(std::memory_order_relaxed) != 0 || share >= kWholeShare) {
+    return kLongestLookNs;
+  }
+  const int64_t room_ns = MostOwedNs(device, now_ns) - device.seat.AheadNs(now_ns);
+  if (room_ns <= 0) return kTickNs;
+  return std::clamp(static_cast<uint64_t>(room_ns) * share / (kWholeShare - share), kTickNs,
+                    IsLookedAtRarely(cores, device, share) ? kRareLookNs : kLongestLookNs);
+}
+
+// While launches wait for what is queued: until one of them may go. None goes before what was
+// charged is paid for. From then on the end of what a marker stands for is awaited, or half of what
+// the GPU has by the mean of its launches.
+uint64_t QueueTickNs(Cores* cores, const CoreDevice& device, uint64_t now_ns) {
+  const int64_t unpaid_ns = device.seat.AheadNs(now_ns);
+  if (unpaid_ns > 0) {
+    return std::clamp(static_cast<uint64_t>(unpaid_ns), 3 * kTickNs / 2, kLongestLookNs);
+  }
+  const bool known = EndsNs(&cores->markers, device.ordinal, now_ns) != 0;
+  const uint64_t left_ns = LeftNs(&cores->markers, device.ordinal, now_ns);
+  const uint64_t expected_ns = ExpectedNs(&cores->markers, now_ns);
+  const uint64_t next_ns =
+      std::max(left_ns / 2, known ? expected_ns : std::min(expected_ns, kTickNs));
+  return std::clamp(next_ns, kShortTickNs, kLongestLookNs);
+}
+
+// Until the device's turn must be looked at: its end, and the end of what is left of it.
+uint64_t TurnTickNs(Cores* cores, const CoreDevice& device, bool active, uint64_t now_ns) {
+  // Pairs with AwaitTurn: whoever begins to wait sees that the watcher sleeps, or is seen here.
+  if (!active && device.turn_waiters.load(std::memory_order_seq_cst) != 0) return kWaitingTickNs;
+  if (!active) return device.seat.TurnLeftNs(now_ns) != UINT64_MAX ? kTurnIdleNs : UINT64_MAX;
+  const uint64_t left_ns = device.seat.TurnLeftNs(now_ns);
+  const bool draining = device.seat.IsDraining();
+  if (left_ns == UINT64_MAX && !draining) return UINT64_MAX;
+  // Somebody waits: whatever ends is looked at when it does.
+  // Where nobody knows when, half of what is left on average is safe to sleep.
+  const uint64_t ends_ns = EndsNs(&cores->markers, device.ordinal, now_ns);
+  const uint64_t guess_ns = std::max(LeftNs(&cores->markers, device.ordinal, now_ns) / 2,
+                                     draining ? kShortTickNs : kBlindTickNs);
+  const uint64_t next_ns = left_ns > kShortTurnNs ? kLongestLookNs : std::min(left_ns, kTickNs);
+  return std::max(std::min(next_ns, ends_ns > now_ns ? ends_ns - now_ns : guess_ns), kShortTickNs);
+}
+
+}  // namespace
+
+HoldFor HoldOf(Cores* cores, CoreDevice* device, const MarkedStream* stream, uint64_t now_ns) {
+  int64_t ahead_ns = device->seat.AheadNs(now_ns);
+  const uint64_t queued_ns = stream != nullptr ? stream->QueuedNs() : 0;
+  // What was saved is for work whose length is known, or much of what is not would be queued.
+  const bool known = stream == nullptr || stream->is_trusted.load(std::memory_order_relaxed);
+  if (!known && queued_ns != 0) ahead_ns = std::max<int64_t>(ahead_ns, 0);
+  const bool is_active = stream != nullptr && cores->markers.streams.IsActive(stream);
+  const uint64_t left_ns = device->seat.TurnLeftNs(now_ns);
+  const auto wait_ns = [](int64_t ns) { return ns > 0 ? static_cast<uint64_t>(ns) : 0; };
+  const uint32_t share = device->seat.ShareNow(now_ns);
+  const auto cost_ns = static_cast<int64_t>(CostOf(queued_ns, share));
+  const int64_t beyond_ns = device->seat.HasSuperior(now_ns) ? BeyondShortNs(stream) : 0;
+  if (left_ns != UINT64_MAX) {
+    const int64_t too_long_ns = TooLongNs(*device, stream, queued_ns, left_ns);
+    return {wait_ns(ahead_ns), wait_ns(std::max(too_long_ns, beyond_ns)), ahead_ns, cost_ns};
+  }
+  const uint32_t streams = cores->markers.streams.CountActive(device->ordinal);
+  const bool is_alone = queued_ns == 0 && (streams == 0 || (streams == 1 && is_active));
+  const int64_t paying_ns = PayingNs(device, cost_ns, share, streams, ahead_ns);
+  const int64_t even_ns = is_alone && ahead_ns > kEvenNs ? ahead_ns : 0;
+  return {wait_ns(std::max(paying_ns, even_ns)), wait_ns(beyond_ns), ahead_ns, cost_ns};
+}
+
+void ChargeAll(Cores* cores, BusyList* busy, uint64_t now_ns) {
+  std::sort(busy->begin(), busy->end(), [](const BusyInterval& one, const BusyInterval& other) {
+    return one.begin_ns < other.begin_ns;
+  });
+  for (const BusyInterval& ran : *busy) {
+    CoreDevice* device = DeviceAt(cores, ran.ordinal);
+    if (device != nullptr) {
+      device->seat.Charge({ran.since_ns, ran.begin_ns, ran.end_ns, ran.is_own}, now_ns);
+    }
+  }
+}
+
+void TickCores(Cores* cores, uint64_t now_ns) {
+  FollowLimits(cores);
+  BusyIntervals<kMostIntervals> busy;
+  Markers* markers = &cores->markers;
+  markers->spacing_ns.store(SpacingNs(cores, now_ns), std::memory_order_relaxed);
+  markers->waited_spacing_ns.store(
+      IsCareless(cores, now_ns) ? kCarelessSpacingNs : kWaitedSpacingNs, std::memory_order_relaxed);
+  CollectAll(markers, now_ns, MayCapture(), &busy);
+  ChargeAll(cores, &busy, NowNs());
+  const uint32_t devices = cores->count.load(std::memory_order_acquire);
+  for (uint32_t i = 0; i < devices; ++i) {
+    CoreDevice* device = &cores->devices[i];
+    LookForNeighbours(device, now_ns);
+    CountHeld(device);
+    const bool waits = device->turn_waiters.load(std::memory_order_relaxed) != 0;
+    const bool others = device->seat.OthersWant(now_ns, kMemberSilentNs);
+    const bool active = cores->markers.streams.IsActive(device->ordinal);
+    const LiveTerms& terms = cores->limits.terms;
+    device->seat.Follow({RankOf(terms.priority.load(std::memory_order_relaxed)),
+                         terms.weight.load(std::memory_order_relaxed),
+                         FloorOf(terms.floor.load(std::memory_order_relaxed)),
+                         terms.burst_ns.load(std::memory_order_relaxed)});
+    if (active) device->seat.NoteLaunches(LaunchNs(&cores->markers, device->ordinal));
+    device->seat.Beat(now_ns, active,
+                      active && others ? EndsNs(&cores->markers, device->ordinal, now_ns) : 0);
+    if (waits) device->seat.WantTurn(now_ns);
+    device->seat.MoveTurn(now_ns);
+    markers->calm_until_ns[device->ordinal].store(device->seat.CalmUntilNs(now_ns),
+                                                  std::memory_order_relaxed);
+    SayKeptOut(*device, now_ns);
+    if (MustAsk(*device, now_ns)) {
+      device->closed.store(1, std::memory_order_release);
+    }
+    if (!busy.empty()) Notify(device);
+  }
+}
+
+void LeaveCores(Cores* cores, uint64_t now_ns) {
+  for (uint32_t i = 0; i < cores->count.load(std::memory_order_acquire); ++i) {
+    cores->devices[i].seat.Leave(now_ns);
+  }
+}
+
+uint64_t NextTickNs(Cores* cores, uint64_t now_ns) {
+  uint64_t next_ns = UINT64_MAX;
+  uint64_t tick_ns = kRareLookNs;
+  for (uint32_t i = 0; i < cores->count.load(std::memory_order_acquire); ++i) {
+    const CoreDevice& device = cores->devices[i];
+    const bool active = cores->markers.streams.IsActive(device.ordinal);
+    next_ns = std::min(next_ns, TurnTickNs(cores, device, active, now_ns));
+    if (device.seat.HasSuperior(now_ns)) {
+      const bool is_here = active || device.turn_waiters.load(std::memory_order_seq_cst) != 0;
+      if (is_here) next_ns = std::min(next_ns, kInferiorTickNs);
+    }
+    tick_ns = std::min(tick_ns, GateTickNs(cores, device, now_ns));
+    if (device.queue_waiters.load(std::memory_order_relaxed) != 0) {
+      tick_ns = std::min(tick_ns, QueueTickNs(cores, device, now_ns));
+    }
+  }
+  // Also a program whose runs are over whenever they are looked at is busy: who sleeps for longer
+  // is woken at each of them.
+  const bool active = cores->markers.streams.any_active();
+  const uint32_t begun = cores->markers.begun.load(std::memory_order_relaxed);
+  if (active || begun != cores->watcher.begun_seen) {
+    cores->watcher.begun_seen = begun;
+    cores->watcher.busy_until_ns = now_ns + kLingerNs;
+  }
+  if (active) return std::min(next_ns, tick_ns);
+  if (next_ns != UINT64_MAX) return next_ns;
+  return now_ns < cores->watcher.busy_until_ns ? tick_ns : UINT64_MAX;
+}
+
+// ---- the thread ----
+
 namespace {
 
 constexpr uint64_t kForeverNs = 3'600'000'000'000;

@@ -3,7 +3,7 @@
 #include <atomic>
 
 #include "base/log.h"
-#include "device/capture_mode.h"
+#include "device/context_scope.h"
 #include "hooks/fence.h"
 #include "real.h"
 

@@ -4,7 +4,7 @@
 // takes nothing yet and is the driver's alone.
 #include <stdint.h>
 
-#include "device/capture_mode.h"
+#include "device/context_scope.h"
 #include "hooks/contexts/context_cost.h"
 #include "hooks/contexts/overhead.h"
 #include "hooks/cores/cores.h"

@@ -2,7 +2,6 @@
 
 #include "base/forked.h"
 #include "base/futex.h"
-#include "device/capture_mode.h"
 #include "device/context_scope.h"
 #include "hooks/charges.h"
 #include "hooks/contexts/overhead.h"

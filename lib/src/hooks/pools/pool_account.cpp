@@ -4,7 +4,7 @@
 
 #include "base/futex.h"
 #include "base/log.h"
-#include "device/capture_mode.h"
+#include "device/context_scope.h"
 #include "hooks/fence.h"
 #include "hooks/memory/exported.h"
 #include "hooks/pools/pools.h"

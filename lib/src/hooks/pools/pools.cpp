@@ -3,7 +3,7 @@
 #include <stddef.h>
 
 #include "base/forked.h"
-#include "device/capture_mode.h"
+#include "device/context_scope.h"
 #include "device/ids.h"
 #include "hooks/fence.h"
 #include "hooks/memory/managed.h"

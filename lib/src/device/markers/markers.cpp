@@ -1,4 +1,4 @@
-#include "device/markers/marking.h"
+#include "device/markers/markers.h"
 
 #include <algorithm>
 

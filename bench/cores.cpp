@@ -13,7 +13,7 @@
 // Ways to wait after every four kernels: stream, context, event (one that blocks), spin (one that
 // does not); or ahead: as event, four more are queued before the last four are waited for.
 // The program's own thread goes by "program".
-// Prints one line of JSON. The due moment is read from the library's core file, which is mapped in
+// Prints one line of JSON. The due moment is read from the library's time file, which is mapped in
 // this very process; without one, `hold` says so and nothing about lateness.
 
 #include <dirent.h>
@@ -29,7 +29,7 @@
 #include "driver_abi.h"
 #include "measure.h"
 #include "raw_symbol.h"
-#include "state/core_layout.h"
+#include "state/time_file.h"
 
 namespace bench {
 namespace {
@@ -138,14 +138,14 @@ void Rate(const Gpu& gpu, int rounds) {
   std::printf("}\n");
 }
 
-// The library's core file, as this process has it mapped; null without a core limit.
-const gpufence::CoreRegion* CoreFile() {
+// The library's time file, as this process has it mapped; null without a core limit.
+const gpufence::TimeBytes* TimeFile() {
   FILE* maps = std::fopen("/proc/self/maps", "r");
   char line[4352];
-  const gpufence::CoreRegion* found = nullptr;
+  const gpufence::TimeBytes* found = nullptr;
   while (maps != nullptr && std::fgets(line, sizeof line, maps) != nullptr) {
     if (std::strstr(line, ".cores") == nullptr || found != nullptr) continue;
-    found = reinterpret_cast<const gpufence::CoreRegion*>(std::strtoull(line, nullptr, 16));
+    found = reinterpret_cast<const gpufence::TimeBytes*>(std::strtoull(line, nullptr, 16));
   }
   if (maps != nullptr) std::fclose(maps);
   return found;
@@ -153,7 +153,7 @@ const gpufence::CoreRegion* CoreFile() {
 
 // Nothing is queued when a launch is asked for, so only debt may hold it.
 void Hold(const Gpu& gpu, uint64_t kernel_ns, int count) {
-  const gpufence::CoreRegion* file = CoreFile();
+  const gpufence::TimeBytes* file = TimeFile();
   std::vector<double> held;
   std::vector<double> late;
   int latest_at = 0;

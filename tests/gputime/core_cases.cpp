@@ -1,6 +1,6 @@
 // link: state
 // flags: -pthread
-// One promise about core files and seats a run; fails with the place that was not true.
+// One promise about time files and seats a run; fails with the place that was not true.
 //
 //   core_cases NAME FOLDER
 #include <glob.h>
@@ -127,14 +127,14 @@ void AwaitDepth(CoreSeat* seat, uint64_t busy_ns, uint64_t end_ns) {
 // Another container in the node folder, as if it were another process: its own file is memory.
 CoreSeat* NewNeighbour(const char* container, uint32_t percent, uint32_t soft_percent = 0,
                        uint64_t now = kStart) {
-  CoreFile file;
-  file.region = static_cast<CoreRegion*>(MapWipedOnFork(sizeof(CoreRegion)));
+  TimeFile file;
+  file.region = static_cast<TimeBytes*>(MapWipedOnFork(sizeof(TimeBytes)));
   file.region->header.high_member.store(1);
   auto* seat = static_cast<CoreSeat*>(MapWipedOnFork(sizeof(CoreSeat)));
-  CorePlace place;
+  TimePlace place;
   char why[400] = "";
   const CoreShares shares = {percent * 1000, std::max(percent, soft_percent) * 1000};
-  CHECK(JoinCoreRow(file, container, kUuid, shares, now, &place, why, sizeof why));
+  CHECK(JoinTimeRow(file, container, kUuid, shares, now, &place, why, sizeof why));
   seat->Sit(file, place);
   CHECK(seat->Meet(folder, why, sizeof why));
   return seat;
@@ -248,9 +248,9 @@ void LongTurns() {
   seat->NoteLaunches(kShortLaunchNs);
   CHECK_EQ(seat->TurnLeftNs(kStart + 3 * kMs), kTurnQuantumNs - 3 * kMs);
   CHECK_EQ(StatusOf(InChild([] {
-             CoreFile file;
+             TimeFile file;
              char why[400];
-             CHECK(OpenCoreFile({{folder}, "one"}, &file, why, sizeof why));
+             CHECK(OpenTimeFile({{folder}, "one"}, &file, why, sizeof why));
              for (CoreTenant& tenant : file.region->tenants[0]) tenant.quantum_ns = UINT64_MAX;
            })),
            0);
@@ -393,9 +393,9 @@ void FullFolder() {
 // A file that is none is replaced.
 void Damaged() {
   CHECK_EQ(StatusOf(InChild([] {
-             CoreFile file;
+             TimeFile file;
              char why[400];
-             CHECK(OpenCoreFile({{folder}, "one"}, &file, why, sizeof why));
+             CHECK(OpenTimeFile({{folder}, "one"}, &file, why, sizeof why));
              file.region->header.magic.store(1);
            })),
            0);

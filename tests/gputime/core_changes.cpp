@@ -64,9 +64,9 @@ void NoShares() {
   for (const uint64_t word : {PackShares({50'000, 50'000}), uint64_t{0}, UINT64_MAX,
                               PackShares({1, 0}), PackShares({0, 1000})}) {
     CHECK_EQ(StatusOf(InChild([word] {
-               CoreFile file;
+               TimeFile file;
                char why[400];
-               CHECK(OpenCoreFile({{folder}, "one"}, &file, why, sizeof why));
+               CHECK(OpenTimeFile({{folder}, "one"}, &file, why, sizeof why));
                file.region->tenants[0][0].shares.store(word);
                file.region->tenants[0][0].due_ns.store(0);
              })),

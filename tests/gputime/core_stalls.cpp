@@ -30,7 +30,7 @@ class Claimant {
 
   // Its queues are deep: it takes turns.
   void Deepen() {
-    CoreRow& row = world_.region(0)->rows[0];
+    TimeRow& row = world_.region(0)->rows[0];
     row.run_ns.store(kMostRunNs);
     row.density.store(kWholeDensity);
     seat().Press(now_ns_);
@@ -40,7 +40,7 @@ class Claimant {
 
   // The others were served so much more meanwhile.
   void FallBehind() {
-    CoreRegion* region = world_.region(0);
+    TimeBytes* region = world_.region(0);
     region->rows[0].virtual_ns.store(ServedNs() + kBehindNs);
     claim_ns_ = ServedNs();
     backlog_ns_ = BacklogNs();

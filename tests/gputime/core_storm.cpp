@@ -54,17 +54,17 @@ CoreSeat* NewSeat(const char* folder, int index) {
 }
 
 // The container's words, of which those here say that its queues are deep: it takes turns.
-CoreRow* RowOf(const char* folder, int index) {
+TimeRow* RowOf(const char* folder, int index) {
   char container[32];
   snprintf(container, sizeof container, "container-%d", index % kContainers);
-  CoreFile file;
+  TimeFile file;
   char why[400];
-  CHECK(OpenCoreFile({{folder}, container}, &file, why, sizeof why));
+  CHECK(OpenTimeFile({{folder}, container}, &file, why, sizeof why));
   return &file.region->rows[0];
 }
 
 // One try to launch; true when it did.
-bool Launch(CoreSeat* seat, CoreRow* row) {
+bool Launch(CoreSeat* seat, TimeRow* row) {
   row->run_ns.store(kMostRunNs);
   row->density.store(kWholeDensity);
   seat->Press(NowNs());
@@ -85,7 +85,7 @@ bool Launch(CoreSeat* seat, CoreRow* row) {
 
 [[noreturn]] void Work(const char* folder, int index) {
   CoreSeat* seat = NewSeat(folder, index);
-  CoreRow* row = RowOf(folder, index);
+  TimeRow* row = RowOf(folder, index);
   for (;;) {
     if (Launch(seat, row)) {
       diaries[index].launches.fetch_add(1);
@@ -124,14 +124,14 @@ class Storm {
     // One who comes after all are dead has the device as soon as its container's debt is paid.
     CoreSeat* seat = NewSeat(folder_, 0);
     const uint64_t deadline_ns = NowNs() + kDeadlineMs * 1'000'000;
-    CoreRow* row = RowOf(folder_, 0);
+    TimeRow* row = RowOf(folder_, 0);
     while (!Launch(seat, row)) {
       CHECK(NowNs() < deadline_ns);
       SleepUs(1000);
     }
-    CoreFile file;
+    TimeFile file;
     char why[400];
-    CHECK(OpenCoreFile({{folder_}, "container-0"}, &file, why, sizeof why));
+    CHECK(OpenTimeFile({{folder_}, "container-0"}, &file, why, sizeof why));
     // Places of the dead were taken again.
     CHECK(file.region->header.high_member.load() <= static_cast<uint32_t>(process_count) + 1);
     const Turn turn = UnpackTurn(file.region->rows[0].turn.load());

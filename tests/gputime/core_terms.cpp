@@ -156,18 +156,18 @@ void Rates() {
 // A container whose file is this program's own memory.
 struct Container {
   Container(const char* name, uint32_t percent, uint32_t soft_percent = 0) {
-    file.region = static_cast<CoreRegion*>(MapWipedOnFork(sizeof(CoreRegion)));
+    file.region = static_cast<TimeBytes*>(MapWipedOnFork(sizeof(TimeBytes)));
     file.region->header.high_member.store(1);
-    CorePlace place;
+    TimePlace place;
     char why[400] = "";
     const CoreShares shares = {percent * kPoint, std::max(percent, soft_percent) * kPoint};
-    CHECK(JoinCoreRow(file, name, kUuid, shares, kStart, &place, why, sizeof why));
+    CHECK(JoinTimeRow(file, name, kUuid, shares, kStart, &place, why, sizeof why));
     seat.Sit(file, place);
     CHECK(seat.Meet(folder, why, sizeof why));
   }
   ~Container() {
     seat.Part();
-    UnmapWipedOnFork(file.region, sizeof(CoreRegion));
+    UnmapWipedOnFork(file.region, sizeof(TimeBytes));
   }
   Container(const Container&) = delete;
   Container& operator=(const Container&) = delete;
@@ -191,7 +191,7 @@ struct Container {
     return nullptr;
   }
 
-  CoreFile file;
+  TimeFile file;
   CoreSeat seat;
 };
 

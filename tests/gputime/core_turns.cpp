@@ -268,7 +268,7 @@ void Garbage() {
         words[i].store(random.Next() >> random.Below(64));
     };
     for (const uint32_t tenant : {0u, 1u}) {
-      CoreRegion* region = world.region(tenant);
+      TimeBytes* region = world.region(tenant);
       spoil(&region->rows[0], sizeof region->rows[0]);
       spoil(region->tenants[0], sizeof region->tenants[0]);
       spoil(region->members[0], sizeof(CoreMember) * 200);
@@ -298,7 +298,7 @@ void WildLeads() {
         world.AddProcess(world.AddTenant(percent), {.kernel_ns = 500 * kUs});
       }
       world.RunFor(kSecond);
-      CoreRegion* region = world.region(1);
+      TimeBytes* region = world.region(1);
       Word& spoiled =
           of_device ? region->rows[0].virtual_ns : region->tenants[0][kOwnTenant].served_ns;
       spoiled.fetch_add(wild_ns);

@@ -1,5 +1,5 @@
 // Containers that share a GPU, in virtual time: processes that launch, their watchers, deaths and
-// stops, all in one thread. Each container has a core file in memory, and its notice in a folder
+// stops, all in one thread. Each container has a time file in memory, and its notice in a folder
 // that they share. The clock is a number; nothing waits.
 #pragma once
 
@@ -77,13 +77,13 @@ class World {
   }
   ~World() {
     for (auto& process : processes_) process->seat.Part();
-    for (CoreRegion* region : regions_) UnmapWipedOnFork(region, sizeof(CoreRegion));
+    for (TimeBytes* region : regions_) UnmapWipedOnFork(region, sizeof(TimeBytes));
     std::filesystem::remove_all(node_);
   }
 
   // Returns the container's number here.
   uint32_t AddTenant(uint32_t percent, uint32_t soft_percent = 0) {
-    regions_.push_back(static_cast<CoreRegion*>(MapWipedOnFork(sizeof(CoreRegion))));
+    regions_.push_back(static_cast<TimeBytes*>(MapWipedOnFork(sizeof(TimeBytes))));
     percents_.push_back({percent * 1000, std::max(percent, soft_percent) * 1000});
     busy_ns_.push_back(0);
     return static_cast<uint32_t>(percents_.size() - 1);
@@ -94,15 +94,15 @@ class World {
     process->tenant = tenant;
     process->work = work;
     process->last_progress_ns = now_ns_;
-    CoreFile file;
+    TimeFile file;
     file.region = regions_[tenant];
     file.member = static_cast<uint32_t>(processes_.size());
     file.region->header.high_member.store(file.member + 1);
     char name[32];
     snprintf(name, sizeof name, "container-%u", tenant);
     char why[200];
-    CorePlace place;
-    CHECK(JoinCoreRow(file, name, kUuid, percents_[tenant], now_ns_, &place, why, sizeof why));
+    TimePlace place;
+    CHECK(JoinTimeRow(file, name, kUuid, percents_[tenant], now_ns_, &place, why, sizeof why));
     process->seat.Sit(file, place);
     CHECK(bare_ || process->seat.Meet(node_, why, sizeof why));
     processes_.push_back(std::move(process));
@@ -192,7 +192,7 @@ class World {
   uint64_t now_ns() const { return now_ns_; }
   size_t process_count() const { return processes_.size(); }
   Process& process(uint32_t index) { return *processes_[index]; }
-  CoreRegion* region(uint32_t tenant) { return regions_[tenant]; }
+  TimeBytes* region(uint32_t tenant) { return regions_[tenant]; }
   const char* node() const { return node_; }
   // Whether the container thinks that the turn is its own, closing or not.
   bool Holds(uint32_t tenant) const {
@@ -448,7 +448,7 @@ class World {
   }
 
   char node_[64] = "/dev/shm/gpufence-world-XXXXXX";
-  std::vector<CoreRegion*> regions_;
+  std::vector<TimeBytes*> regions_;
   Random random_;
   bool bare_;
   std::vector<CoreShares> percents_;

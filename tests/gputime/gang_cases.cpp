@@ -249,15 +249,15 @@ void Garbage() {
   }
 }
 
-CoreSeat SeatOf(CoreRegion* region, const char* container, uint8_t device, uint32_t member) {
-  CoreFile file;
+CoreSeat SeatOf(TimeBytes* region, const char* container, uint8_t device, uint32_t member) {
+  TimeFile file;
   file.region = region;
   file.member = member;
   region->header.high_member.store(8);
   uint8_t uuid[16] = {device};
   char why[200];
-  CorePlace place;
-  CHECK(JoinCoreRow(file, container, uuid, {50'000, 50'000}, kNow, &place, why, sizeof why));
+  TimePlace place;
+  CHECK(JoinTimeRow(file, container, uuid, {50'000, 50'000}, kNow, &place, why, sizeof why));
   CoreSeat seat;
   seat.Sit(file, place);
   return seat;
@@ -265,7 +265,7 @@ CoreSeat SeatOf(CoreRegion* region, const char* container, uint8_t device, uint3
 
 // The others are processes of the container on other devices, and nobody else.
 void Seats() {
-  auto* region = static_cast<CoreRegion*>(MapWipedOnFork(sizeof(CoreRegion)));
+  auto* region = static_cast<TimeBytes*>(MapWipedOnFork(sizeof(TimeBytes)));
   const CoreSeat first = SeatOf(region, "one", 1, 0);
   CoreSeat second = SeatOf(region, "one", 2, 1);
   CoreSeat beside = SeatOf(region, "one", 1, 2);

@@ -37,7 +37,7 @@ def scene(sim: Sim, tmp_path: Path) -> Iterator[Workers]:
 
 def has_turn(scene: Workers, container: str) -> bool:
     """Whether the first device is the container's."""
-    return turn(scene.core_file(container))[0] == 0
+    return turn(scene.time_file(container))[0] == 0
 
 
 def test_two_containers_take_turns(scene: Workers) -> None:
@@ -62,7 +62,7 @@ def test_others_go_on_when_the_holder_is_gone(scene: Workers, way: str) -> None:
         scene.start(1, scene.env("goes", 50))
         scene.await_progress([0, 1])
         scene.await_true(
-            lambda: turn(scene.core_file("goes")) == (0, False), lambda: "it never had the turn"
+            lambda: turn(scene.time_file("goes")) == (0, False), lambda: "it never had the turn"
         )
         if way == "stopped":
             scene.stop(1)
@@ -82,7 +82,7 @@ def test_a_process_that_ends_leaves_the_turn(scene: Workers) -> None:
 
     scene.finish()
 
-    assert turn(scene.core_file("ends"))[1] is False
+    assert turn(scene.time_file("ends"))[1] is False
     with workers(scene.sim, scene.folder / "again") as others:
         others.node, others.sim = scene.node, scene.sim
         others.start(0, others.env("other", 50))

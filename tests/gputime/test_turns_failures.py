@@ -30,12 +30,12 @@ SHARE = 30
 BURST_MS = 10
 UNPAID_MS = 6  # of a process that looks only when it launches
 
-CORES = layout.structure("CoreRegion")
+CORES = layout.structure("TimeBytes")
 
 # Every word of it but what is owed, which is believed: where it begins, and how many bytes.
 PARTS = {
-    "header": (0, layout.structure("CoreHeader").bytes),
-    "row": (CORES.at("rows"), layout.structure("CoreRow").bytes),
+    "header": (0, layout.structure("TimeHeader").bytes),
+    "row": (CORES.at("rows"), layout.structure("TimeRow").bytes),
     "processes": (CORES.at("processes"), CORES.members["processes"].bytes),
     "name": (CORES.at("tenants"), 8),
     "shares": (CORES.at("tenants") + layout.structure("CoreTenant").at("shares"), 8),
@@ -138,7 +138,7 @@ def test_without_a_usable_node_folder_a_container_stands_alone(
 def test_a_full_table_of_processes_refuses_and_says_so(scene: Workers) -> None:
     scene.start(0, scene.env("c", SHARE))
     scene.await_progress([0])
-    with scene.core_file("c").open("r+b") as file:
+    with scene.time_file("c").open("r+b") as file:
         # As if others held all places but that of the first.
         most = layout.MAX_CORE_MEMBERS - 1
         lock = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, layout.LOCK_BASE + 1, most, 0)
@@ -149,14 +149,14 @@ def test_a_full_table_of_processes_refuses_and_says_so(scene: Workers) -> None:
     scene.await_progress([0])
 
     assert refused.returncode != 0
-    assert "no free place in the core file (2048 processes)" in refused.stderr
+    assert "no free place in the time file (2048 processes)" in refused.stderr
     assert scene.finish() == {0: ""}
 
 
 def test_an_older_file_is_left_alone(scene: Workers) -> None:
     scene.start(0, scene.env("a", SHARE))
     scene.await_progress([0])
-    new = scene.core_file("a")
+    new = scene.time_file("a")
     scene.kill(0)
     older = new.with_name(re.sub(r"cores\d+", "cores1", new.name))
     new.rename(older)
@@ -172,7 +172,7 @@ def test_an_older_file_is_left_alone(scene: Workers) -> None:
 def test_a_file_that_is_none_is_replaced(scene: Workers) -> None:
     scene.start(0, scene.env("a", SHARE))
     scene.await_progress([0])
-    path = scene.core_file("a")
+    path = scene.time_file("a")
     scene.kill(0)
     path.write_bytes(random.Random(3).randbytes(100_000))
     scene.start(0, scene.env("a", SHARE))
@@ -187,14 +187,14 @@ def test_garbage_while_running_hangs_nobody(scene: Workers) -> None:
     for number in range(4):
         scene.start(number, scene.env(f"c{number % 2}", SHARE))
     scene.await_progress(list(range(4)))
-    with scene.core_file("c0").open("r+b") as file:
+    with scene.time_file("c0").open("r+b") as file:
         row = struct.unpack("QQQ", os.pread(file.fileno(), 24, CORES.at("rows")))
         for _ in range(20):
             # Turns, virtual time, strangers: every word but the device's name.
             os.pwrite(
                 file.fileno(),
                 chance.randbytes(8 * 3),
-                CORES.at("rows") + layout.structure("CoreRow").at("turn"),
+                CORES.at("rows") + layout.structure("TimeRow").at("turn"),
             )
             scene.await_progress(list(range(4)), least=4)
         assert struct.unpack("QQQ", os.pread(file.fileno(), 24, CORES.at("rows"))) == row

@@ -107,7 +107,7 @@ class Workers:
         """Since these workers were made."""
         return (time.monotonic() - self.began) * 1000
 
-    def core_file(self, container: str) -> Path:
+    def time_file(self, container: str) -> Path:
         """The container's own file."""
         (found,) = self.folder.glob(f"gpufence-{container}.cores*")
         return found
@@ -135,11 +135,11 @@ def workers(sim: Sim, folder: Path) -> Iterator[Workers]:
         made.close()
 
 
-def turn(core_file: Path) -> tuple[int | None, bool]:
+def turn(time_file: Path) -> tuple[int | None, bool]:
     """Whose turn it is on the first device, and whether it is closing.
 
     As the container of this file knows: 0 is itself, others are its neighbours.
     """
-    with core_file.open("rb") as file:
+    with time_file.open("rb") as file:
         word = struct.unpack("Q", os.pread(file.fileno(), 8, 64 + 24))[0]
     return (word & 0xFF) - 1 if word & 0xFF else None, bool(word & 0x100)

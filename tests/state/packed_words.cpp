@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "policy/turn.h"
-#include "state/core_layout.h"
+#include "state/time_file.h"
 #include "state/identity.h"
 
 int main() {

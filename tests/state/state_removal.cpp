@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "state/core_region.h"
+#include "state/time_file.h"
 #include "state/shared_file.h"
 #include "support/state_program.h"
 
@@ -169,7 +169,7 @@ void JoinRegion() {
   CloseRegion(&file);
 }
 
-// The folder's only core file; "" while there is none.
+// The folder's only time file; "" while there is none.
 std::string CorePath() {
   glob_t found = {};
   std::string path;
@@ -180,12 +180,12 @@ std::string CorePath() {
   return path;
 }
 
-// A process has one core file for all its life.
+// A process has one time file for all its life.
 void JoinCores() {
   const pid_t child = InChild([] {
-    CoreFile file;
+    TimeFile file;
     char why[400] = "";
-    CHECK(OpenCoreFile(PlacesIn(folder), &file, why, sizeof why));
+    CHECK(OpenTimeFile(PlacesIn(folder), &file, why, sizeof why));
     if (!IsNamed(CorePath(), file.inode)) _exit(kNotTheNamed);
   });
   const int status = StatusOf(child);

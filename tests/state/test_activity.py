@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpufence.state import core_file, region
+from gpufence.state import time_file, region
 
 from tests.support.charges import MIB
 from tests.support.handles import handles
@@ -36,7 +36,7 @@ def test_held_launches_and_their_time_are_counted(sim: Sim, state: Path) -> None
 
     (device,) = region.read(*region.find({}, str(state))).devices
     ((tenant,),) = (
-        each.tenants for each in core_file.read(*core_file.find({}, str(state))).devices
+        each.tenants for each in time_file.read(*time_file.find({}, str(state))).devices
     )
     launches, gpu_ns = int(facts["launches"]), 2_000_000 * int(facts["launches"])
     # The first burst passes, then launches wait for one another's time.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from gpufence.config.terms import Priority
-from gpufence.state import core_file, notices, region
+from gpufence.state import time_file, notices, region
 from gpufence.state.shared_file import Life
 
 from tests.support.charges import MIB
@@ -25,13 +25,13 @@ def packed(build: Path) -> dict[str, int]:
 
 
 def test_packed_words_mean_the_same(packed: dict[str, int]) -> None:
-    turn = core_file.unpack_turn(packed["turn"])
+    turn = time_file.unpack_turn(packed["turn"])
 
-    assert turn == core_file.Turn(tenant=5, closing=True, began_us=123456789)
-    assert core_file.unpack_turn(packed["free_turn"]).tenant is None
-    assert core_file.unpack_shares(packed["shares"]) == core_file.Shares(30_000, 60_000)
-    assert core_file.unpack_priority(packed["terms"]) is Priority.HIGH
-    assert core_file.tenant_key("web-1") == packed["hash"]
+    assert turn == time_file.Turn(tenant=5, closing=True, began_us=123456789)
+    assert time_file.unpack_turn(packed["free_turn"]).tenant is None
+    assert time_file.unpack_shares(packed["shares"]) == time_file.Shares(30_000, 60_000)
+    assert time_file.unpack_priority(packed["terms"]) is Priority.HIGH
+    assert time_file.tenant_key("web-1") == packed["hash"]
 
 
 def test_a_living_process_is_read_as_it_is(bare: Sim, state: Path, tmp_path: Path) -> None:
@@ -52,11 +52,11 @@ def test_a_living_process_is_read_as_it_is(bare: Sim, state: Path, tmp_path: Pat
         process.stdin.flush()
         assert process.stdout.readline().startswith("0 ")
         (path,) = region.find({}, str(state))
-        (core_path,) = core_file.find({}, str(state))
+        (core_path,) = time_file.find({}, str(state))
         (notice,) = notices.read_all({}, str(tmp_path))
 
         (device,) = region.read(path).devices
-        cores = core_file.read(core_path)
+        cores = time_file.read(core_path)
     finally:
         process.kill()
         process.communicate()
@@ -69,10 +69,10 @@ def test_a_living_process_is_read_as_it_is(bare: Sim, state: Path, tmp_path: Pat
     (tenant,) = cores.devices[0].tenants
     assert notice.author == cores.devices[0].author != 0
     assert notice.device == notices.device_key(device.uuid)
-    assert notice.shares == core_file.Shares(hard=30_000, soft=60_000)
+    assert notice.shares == time_file.Shares(hard=30_000, soft=60_000)
     assert notice.alive
     assert cores.same_clock
     assert cores.devices[0].uuid == device.uuid
-    assert tenant.key == core_file.tenant_key("web")
-    assert tenant.shares == core_file.Shares(hard=30_000, soft=60_000)
+    assert tenant.key == time_file.tenant_key("web")
+    assert tenant.shares == time_file.Shares(hard=30_000, soft=60_000)
     assert [member.owner.pid for member in tenant.members] == [process.pid]

@@ -1,4 +1,4 @@
-"""Region and core files as the library would leave them, made without it, for tests of readers.
+"""Region and time files as the library would leave them, made without it, for tests of readers.
 
 Knows the layout through gpufence.state.shared_layout, as the readers do.
 """
@@ -24,11 +24,11 @@ _ACTIVITY = layout.structure("Activity").fields("refusals", "launches_held", "he
 _CELL = layout.structure("Cell").fields("held", "asking")
 _WORD = struct.Struct("<Q")
 _PROCESS = layout.structure("ProcessRecord").fields("pid", "uid", "start_ticks", "pid_namespace")
-_CORES = layout.structure("CoreRegion")
-_CORE_HEADER = layout.structure("CoreHeader").fields(
+_CORES = layout.structure("TimeBytes")
+_CORE_HEADER = layout.structure("TimeHeader").fields(
     "magic", "layout_version", "max_rows", "max_tenants", "max_members", "high_member"
 )
-_CORE_ROW = layout.structure("CoreRow").fields(
+_CORE_ROW = layout.structure("TimeRow").fields(
     "key", "uuid", "turn", "foreign_ns", "author", "is_deep"
 )
 _TENANT = layout.structure("CoreTenant").fields(
@@ -142,14 +142,14 @@ class RegionFile(_File):
         self.put(_REGION.at("activity") + _ACTIVITY.size * place, _ACTIVITY, *activity)
 
 
-class CoreFile(_File):
-    """A core file; rows, tenants and members are the caller's numbers."""
+class TimeFile(_File):
+    """A time file; rows, tenants and members are the caller's numbers."""
 
     def __init__(self, folder: Path, name: str = "node", clock: int = 0, members: int = 8) -> None:
-        name = f"gpufence-{name}.cores{layout.CORE_VERSION}-{clock:08x}"
+        name = f"gpufence-{name}.cores{layout.TIME_VERSION}-{clock:08x}"
         super().__init__(folder / name, _CORES.bytes)
-        places = (layout.MAX_CORE_ROWS, layout.MAX_CORE_TENANTS, layout.MAX_CORE_MEMBERS)
-        header = (layout.CORE_MAGIC, layout.CORE_VERSION, *places, members)
+        places = (layout.MAX_TIME_ROWS, layout.MAX_CORE_TENANTS, layout.MAX_CORE_MEMBERS)
+        header = (layout.TIME_MAGIC, layout.TIME_VERSION, *places, members)
         self.put(0, _CORE_HEADER, *header)
 
     def device(

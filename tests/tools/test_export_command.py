@@ -17,13 +17,13 @@ from gpufence.commands import export as arguments_of
 from gpufence.errors import ToolError
 from gpufence.export import metrics
 from gpufence.export.http_metrics import parse_listen
-from gpufence.state import core_file
+from gpufence.state import time_file
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from . import warm_commands
 from .gpufence_command import bare, gpufence
-from .region_files import GIB, CoreFile, RegionFile, Signed, own_namespace, start_ticks
+from .region_files import GIB, RegionFile, Signed, TimeFile, own_namespace, start_ticks
 
 UUID = "GPU-ab000203-0405-0607-0809-0a0b0c0d0e0f"
 GPU = {"gpu": "", "UUID": UUID, "modelName": ""}
@@ -64,12 +64,12 @@ def values(family: Metric) -> list[tuple[dict[str, str], float]]:
 @contextmanager
 def web(folder: Path, container: str = "web") -> Iterator[RegionFile]:
     """One container with a limit of each kind."""
-    with RegionFile(folder, container) as made, CoreFile(folder) as cores:
+    with RegionFile(folder, container) as made, TimeFile(folder) as cores:
         made.device(0, orphans=7)
         made.process(0, Signed())
         made.use(0, 0, held=3, overhead=2, limit=4 * GIB, activity=(5, 6, 7 * 10**8))
         cores.device(0)
-        cores.tenant(0, 0, core_file.tenant_key(container), charged_ns=25 * 10**8)
+        cores.tenant(0, 0, time_file.tenant_key(container), charged_ns=25 * 10**8)
         cores.member(0, 0, 0, Signed())
         yield made
 

@@ -10,10 +10,10 @@ from typing import Any
 import jsonschema
 import pytest
 from gpufence.commands import completion
-from gpufence.state import core_file
+from gpufence.state import time_file
 
 from .gpufence_command import REPO, gpufence
-from .region_files import GIB, CoreFile, RegionFile, Signed, this_process
+from .region_files import GIB, TimeFile, RegionFile, Signed, this_process
 
 SCHEMAS = REPO / "docs" / "schemas"
 BUILD = Path(os.environ.get("GPUFENCE_BUILD", REPO / "build"))
@@ -95,14 +95,14 @@ def test_limits_and_why_they_cannot_be_read() -> None:
 
 def test_what_containers_use_and_what_is_set_for_them(tmp_path: Path) -> None:
     where = ("--state-dir", tmp_path, "--json")
-    with RegionFile(tmp_path) as made, CoreFile(tmp_path) as cores:
+    with RegionFile(tmp_path) as made, TimeFile(tmp_path) as cores:
         made.device(0)
         made.process(0, this_process())
         made.process(1, Signed())
         made.use(0, 0, held=GIB, limit=4 * GIB, activity=(1, 2, 3))
         made.use(0, 1, held=GIB)
         cores.device(0, turn=1)
-        cores.tenant(0, 0, core_file.tenant_key("web"))
+        cores.tenant(0, 0, time_file.tenant_key("web"))
         cores.member(0, 0, 0, this_process())
 
         check("status", found := answer("status", *where))

@@ -20,7 +20,7 @@ from gpufence.container import leftovers
 from gpufence.state import limits_file
 from gpufence.state import shared_layout as layout
 
-from .region_files import FOREIGN, CoreFile, RegionFile, own_namespace, start_ticks, this_process
+from .region_files import FOREIGN, TimeFile, RegionFile, own_namespace, start_ticks, this_process
 
 REPO = Path(__file__).resolve().parents[2]
 HOUR = 3600.0
@@ -41,7 +41,7 @@ def ended() -> str:
 
 def leave(folder: Path, name: str) -> list[str]:
     """Files of every kind, with nobody in them; their names."""
-    with RegionFile(folder, name) as region, CoreFile(folder, name) as core:
+    with RegionFile(folder, name) as region, TimeFile(folder, name) as core:
         for path in (region.path, core.path):
             path.chmod(0o666)  # whatever the umask
     limits = limits_file.prepare((folder,), name)
@@ -116,10 +116,10 @@ def test_a_new_name_is_this_processs_and_new(tmp_path: Path) -> None:
     assert first != second
 
 
-@pytest.mark.parametrize("kind", [RegionFile, CoreFile])
+@pytest.mark.parametrize("kind", [RegionFile, TimeFile])
 @pytest.mark.parametrize("byte", [0, 4095, 4096, 0xFFFFFFFF])
 def test_one_place_that_is_taken_keeps_all_files(
-    tmp_path: Path, kind: type[RegionFile] | type[CoreFile], byte: int
+    tmp_path: Path, kind: type[RegionFile] | type[TimeFile], byte: int
 ) -> None:
     # A slot, the last one, what is zeroed, and somebody who is coming.
     left = leave(tmp_path, ended())
@@ -129,9 +129,9 @@ def test_one_place_that_is_taken_keeps_all_files(
         assert names(tmp_path) == left
 
 
-@pytest.mark.parametrize("kind", [RegionFile, CoreFile])
+@pytest.mark.parametrize("kind", [RegionFile, TimeFile])
 def test_a_process_of_any_namespace_keeps_them(
-    tmp_path: Path, kind: type[RegionFile] | type[CoreFile]
+    tmp_path: Path, kind: type[RegionFile] | type[TimeFile]
 ) -> None:
     left = leave(tmp_path, ended())
     with RegionFile(tmp_path, ended()) as region:

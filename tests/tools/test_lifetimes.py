@@ -14,7 +14,7 @@ from gpufence.container import leftovers, lifetimes
 from gpufence.container.lifetimes import Life
 from gpufence.state import limits_file
 
-from .region_files import CoreFile, RegionFile, this_process
+from .region_files import TimeFile, RegionFile, this_process
 
 HOUR = 3600.0
 DAY = 24 * HOUR
@@ -94,7 +94,7 @@ def test_a_process_of_our_own_namespace_hides_nothing(proc: Proc) -> None:
 def leave(folder: Path, name: str) -> list[str]:
     """Files of every kind, with nobody in them; their names."""
     folder.mkdir(exist_ok=True)
-    with RegionFile(folder, name) as region, CoreFile(folder, name) as core:
+    with RegionFile(folder, name) as region, TimeFile(folder, name) as core:
         for path in (region.path, core.path):
             path.chmod(0o666)
     limits = limits_file.prepare((folder,), name)

@@ -12,28 +12,28 @@ from typing import Any
 import pytest
 from gpufence.container import node_folders
 from gpufence.machine.people import People
-from gpufence.state import core_file
+from gpufence.state import time_file
 from gpufence.state.region import find, read_all
 
 from .gpufence_command import gpufence
-from .region_files import CoreFile, RegionFile, Signed, this_process
+from .region_files import TimeFile, RegionFile, Signed, this_process
 
 
 @pytest.fixture
 def state(tmp_path: Path) -> Iterator[Path]:
-    """Container web under 30 to 60 %, its core file where only its process has it from."""
+    """Container web under 30 to 60 %, its time file where only its process has it from."""
     (tmp_path / "state").mkdir()
     (tmp_path / "its own").mkdir()
-    clock = core_file._clock_identity()
+    clock = time_file._clock_identity()
     with (
         RegionFile(tmp_path / "state") as region,
-        CoreFile(tmp_path / "its own", clock=clock) as cores,
+        TimeFile(tmp_path / "its own", clock=clock) as cores,
     ):
         region.device(0)
         region.process(0, this_process())
         region.use(0, 0, held=1 << 20)
         cores.device(0)
-        cores.tenant(0, 0, core_file.tenant_key("web"))
+        cores.tenant(0, 0, time_file.tenant_key("web"))
         cores.member(0, 0, 0, this_process())
         (path,) = (tmp_path / "its own").iterdir()
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ):
@@ -57,14 +57,14 @@ def test_a_node_folder_that_is_named_is_looked_into(tmp_path: Path) -> None:
     """Also beside a state folder that is the only one."""
     (tmp_path / "state").mkdir()
     (tmp_path / "node").mkdir()
-    clock = core_file._clock_identity()
+    clock = time_file._clock_identity()
     found = []
-    with RegionFile(tmp_path / "state") as region, CoreFile(tmp_path / "node", clock=clock) as core:
+    with RegionFile(tmp_path / "state") as region, TimeFile(tmp_path / "node", clock=clock) as core:
         region.device(0)
         region.process(0, this_process())
         region.use(0, 0, held=1 << 20)
         core.device(0)
-        core.tenant(0, 0, core_file.tenant_key("web"))
+        core.tenant(0, 0, time_file.tenant_key("web"))
         core.member(0, 0, 0, this_process())
         for more in ((), ("--node-dir", tmp_path / "node")):
             command = ("status", "web", "--json", "--state-dir", tmp_path / "state", *more)

@@ -1,4 +1,4 @@
-"""Region and core files from outside: what is there is told, and what cannot be is one line."""
+"""Region and time files from outside: what is there is told, and what cannot be is one line."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from gpufence.config.terms import Priority
 from gpufence.errors import ExitCode
-from gpufence.state import core_file, region, shared_file
+from gpufence.state import time_file, region, shared_file
 from gpufence.state import shared_layout as layout
 from gpufence.state.shared_file import Life, RegionError
 
-from .region_files import GIB, CoreFile, RegionFile, Signed, start_ticks, this_process
+from .region_files import GIB, TimeFile, RegionFile, Signed, start_ticks, this_process
 
 WEB = "GPU-ab000203-0405-0607-0809-0a0b0c0d0e0f"
 WEB_1 = "GPU-ab010203-0405-0607-0809-0a0b0c0d0e0f"
@@ -86,26 +86,26 @@ def test_a_zombie_is_dead_whoever_holds_its_lock(tmp_path: Path) -> None:
 
 def test_a_core_file_tells_tenants_turns_and_members(tmp_path: Path) -> None:
     turn = 123 << layout.TURN_BEGAN_SHIFT | layout.TURN_CLOSING | (4 + 1)
-    with CoreFile(tmp_path) as made:
+    with TimeFile(tmp_path) as made:
         made.device(0, turn=turn, foreign_ns=77, deep=True)
         made.device(1)
-        web_key = core_file.tenant_key("web")
+        web_key = time_file.tenant_key("web")
         made.tenant(0, 4, web_key, due_ns=8, served_ns=9, charged_ns=10, terms=7 << 8 | 1)
         made.tenant(0, 5, 99, shares=(100_000, 100_000))
         made.member(0, 2, 4, this_process(), beat=1000 << 1 | 1)
         made.member(0, 3, 4, Signed(pid=8, locked=False))
 
-        read = core_file.read(made.path)
+        read = time_file.read(made.path)
 
     busy, free = read.devices
     assert (read.name, read.same_clock) == ("node", False)
     assert (busy.uuid, busy.foreign_ns) == (WEB, 77)
-    assert busy.turn == core_file.Turn(tenant=4, closing=True, began_us=123)
+    assert busy.turn == time_file.Turn(tenant=4, closing=True, began_us=123)
     assert (free.turn.tenant, free.tenants) == (None, ())
     assert (busy.takes_turns, free.takes_turns) == (True, False)
     web, other = busy.tenants
-    assert web.key == core_file.tenant_key("web") != other.key
-    assert web.shares == core_file.Shares(hard=30_000, soft=60_000)
+    assert web.key == time_file.tenant_key("web") != other.key
+    assert web.shares == time_file.Shares(hard=30_000, soft=60_000)
     assert (web.due_ns, web.served_ns, web.charged_ns) == (8, 9, 10)
     assert (web.priority, other.priority) == (Priority.LOW, None)
     assert [(m.owner.pid, m.owner.life) for m in web.members] == [
@@ -119,7 +119,7 @@ def test_a_core_file_tells_tenants_turns_and_members(tmp_path: Path) -> None:
 def test_files_are_found_where_the_library_puts_them(tmp_path: Path) -> None:
     state, node, elsewhere = tmp_path / "state", tmp_path / "node", tmp_path / "elsewhere"
     environment = {"GPUFENCE_STATE_DIR": str(state), "GPUFENCE_NODE_DIR": str(node)}
-    with RegionFile(state) as one, CoreFile(node) as cores, RegionFile(elsewhere) as other:
+    with RegionFile(state) as one, TimeFile(node) as cores, RegionFile(elsewhere) as other:
         (state / "gpufence-folder.v4").mkdir()
         (state / "gpufence-link.v4").symlink_to(one.path)
         (state / "gpufence-.v4").touch()
@@ -132,12 +132,12 @@ def test_files_are_found_where_the_library_puts_them(tmp_path: Path) -> None:
         assert [path for path in found if path.parent == state] == [one.path]
         assert other.path not in found
         assert region.find(environment, str(elsewhere)) == [other.path]
-        assert core_file.find({}, str(node)) == [cores.path]
-        assert cores.path in core_file.find(environment)
+        assert time_file.find({}, str(node)) == [cores.path]
+        assert cores.path in time_file.find(environment)
         assert region.find({}, str(tmp_path / "absent")) == []
 
 
-@pytest.mark.parametrize("reader", [region, core_file], ids=["region", "core file"])
+@pytest.mark.parametrize("reader", [region, time_file], ids=["region", "time file"])
 @pytest.mark.parametrize(
     ("offset", "value", "why"),
     [
@@ -151,8 +151,8 @@ def test_files_are_found_where_the_library_puts_them(tmp_path: Path) -> None:
 def test_a_damaged_header_is_one_line(
     tmp_path: Path, reader: object, offset: int, value: bytes, why: str
 ) -> None:
-    kind = RegionFile if reader is region else CoreFile
-    if reader is core_file and offset == 20:
+    kind = RegionFile if reader is region else TimeFile
+    if reader is time_file and offset == 20:
         offset = 24
     with kind(tmp_path) as made:
         os.pwrite(made.fd, value, offset)
@@ -165,7 +165,7 @@ def test_a_damaged_header_is_one_line(
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize("reader", [region, core_file], ids=["region", "core file"])
+@pytest.mark.parametrize("reader", [region, time_file], ids=["region", "time file"])
 def test_what_is_no_file_of_ours_is_one_line(tmp_path: Path, reader: object) -> None:
     read = reader.read  # type: ignore[attr-defined]
     short, pipe, link = tmp_path / "short", tmp_path / "pipe", tmp_path / "link"
@@ -185,7 +185,7 @@ def test_what_is_no_file_of_ours_is_one_line(tmp_path: Path, reader: object) -> 
 
 
 def test_another_version_is_said_by_its_name_alone(tmp_path: Path) -> None:
-    for reader, name in ((region, "gpufence-web.v3"), (core_file, "gpufence-node.cores1-0badf00d")):
+    for reader, name in ((region, "gpufence-web.v3"), (time_file, "gpufence-node.cores1-0badf00d")):
         (tmp_path / name).touch()
 
         files, errors = reader.read_all(reader.find({}, str(tmp_path)))
@@ -208,8 +208,8 @@ def test_a_file_that_shrinks_while_it_is_read_is_one_line(tmp_path: Path) -> Non
 @pytest.mark.parametrize("seed", range(8))
 def test_garbage_behind_a_good_header_is_numbers_or_one_line(tmp_path: Path, seed: int) -> None:
     noise = random.Random(seed)
-    with RegionFile(tmp_path, slots=64) as made, CoreFile(tmp_path, members=64) as cores:
-        for file, name in ((made, "Region"), (cores, "CoreRegion")):
+    with RegionFile(tmp_path, slots=64) as made, TimeFile(tmp_path, members=64) as cores:
+        for file, name in ((made, "Region"), (cores, "TimeBytes")):
             size = layout.structure(name).bytes
             for start in (
                 layout.structure(name).at("rows"),
@@ -217,6 +217,6 @@ def test_garbage_behind_a_good_header_is_numbers_or_one_line(tmp_path: Path, see
             ):
                 os.pwrite(file.fd, noise.randbytes(min(9000, size - start)), start)
 
-        answers = region.read(made.path), core_file.read(cores.path)
+        answers = region.read(made.path), time_file.read(cores.path)
 
     assert all(len(answer.devices) > 60 for answer in answers)

@@ -19,7 +19,7 @@ from gpufence.state import limits_file
 from gpufence.state import shared_layout as layout
 
 from .gpufence_command import gpufence
-from .region_files import CoreFile, RegionFile, this_process
+from .region_files import TimeFile, RegionFile, this_process
 
 OTHERS = ("gpufence-train2.v5", "gpufence-train.v5.v5", "gpufence-train.txt", "gpufence-turns2-1")
 
@@ -30,7 +30,7 @@ def ended(folder: Path, name: str, *, limit: str = "") -> list[str]:
     """A container with files of every kind and nobody in them; their names."""
     folder.mkdir(exist_ok=True)
     before = names(folder)
-    with RegionFile(folder, name), CoreFile(folder, name):
+    with RegionFile(folder, name), TimeFile(folder, name):
         pass
     limits_file.prepare((folder,), name)
     if limit:
@@ -67,7 +67,7 @@ def test_an_ended_container_is_removed_with_its_limits_and_no_other_file(tmp_pat
     done = run(tmp_path, "rm", "train")
 
     assert (done.returncode, done.stdout, done.stderr) == (0, "train: removed\n", "")
-    assert len(own) == 4  # region, core file, limits and their history
+    assert len(own) == 4  # region, time file, limits and their history
     assert names(tmp_path) == sorted(OTHERS)
     assert "no container 'train'" in run(tmp_path, "rm", "train").stderr
 

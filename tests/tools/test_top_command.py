@@ -11,10 +11,10 @@ from typing import Any
 
 import jsonschema
 import pytest
-from gpufence.state import core_file
+from gpufence.state import time_file
 
 from .gpufence_command import REPO, gpufence
-from .region_files import GIB, CoreFile, RegionFile, Signed, this_process
+from .region_files import GIB, TimeFile, RegionFile, Signed, this_process
 
 SCHEMA = json.loads((REPO / "docs" / "schemas" / "top.json").read_text(encoding="utf-8"))
 
@@ -57,14 +57,14 @@ def test_one_table_for_whoever_reads_no_terminal(tmp_path: Path) -> None:
 
 
 def test_the_object_tells_regions_and_core_files_together(tmp_path: Path) -> None:
-    with RegionFile(tmp_path) as made, CoreFile(tmp_path) as cores:
+    with RegionFile(tmp_path) as made, TimeFile(tmp_path) as cores:
         made.device(0, orphans=7)
         made.process(0, this_process())
         made.process(1, Signed(pid=9))
         made.use(0, 0, held=GIB, overhead=5, limit=4 * GIB, activity=(3, 2, 10**9))
         made.use(0, 1, held=3)
         cores.device(0, turn=1, deep=True)
-        cores.tenant(0, 0, core_file.tenant_key("web"), charged_ns=77)
+        cores.tenant(0, 0, time_file.tenant_key("web"), charged_ns=77)
         cores.tenant(0, 1, 0x1234, charged_ns=5)
         cores.member(0, 0, 0, this_process())
         cores.member(0, 1, 1, Signed(pid=12, uid=4_000_000_000))
@@ -100,12 +100,12 @@ def test_the_object_tells_regions_and_core_files_together(tmp_path: Path) -> Non
 def test_a_priority_is_what_programs_go_by_else_what_was_set(
     tmp_path: Path, published: int, set_to: str | None, word: str | None
 ) -> None:
-    with RegionFile(tmp_path) as made, CoreFile(tmp_path) as cores:
+    with RegionFile(tmp_path) as made, TimeFile(tmp_path) as cores:
         made.device(0)
         made.process(0, this_process())
         made.use(0, 0, held=GIB)
         cores.device(0)
-        cores.tenant(0, 0, core_file.tenant_key("web"), terms=published)
+        cores.tenant(0, 0, time_file.tenant_key("web"), terms=published)
         cores.member(0, 0, 0, this_process())
         if set_to is not None:
             done = gpufence("set", "web", "--priority", set_to, "--state-dir", tmp_path)
@@ -117,12 +117,12 @@ def test_a_priority_is_what_programs_go_by_else_what_was_set(
 
 
 def test_a_priority_that_was_set_counts_where_no_program_of_the_seat_lives(tmp_path: Path) -> None:
-    with RegionFile(tmp_path) as made, CoreFile(tmp_path) as cores:
+    with RegionFile(tmp_path) as made, TimeFile(tmp_path) as cores:
         made.device(0)
         made.process(0, this_process())
         made.use(0, 0, held=GIB)
         cores.device(0)
-        cores.tenant(0, 0, core_file.tenant_key("web"), terms=3)
+        cores.tenant(0, 0, time_file.tenant_key("web"), terms=3)
         cores.member(0, 0, 0, Signed(locked=False))
         gpufence("set", "web", "--priority", "low", "--state-dir", tmp_path)
 
@@ -132,7 +132,7 @@ def test_a_priority_that_was_set_counts_where_no_program_of_the_seat_lives(tmp_p
 
 
 def test_a_tenant_whose_region_cannot_be_seen_has_its_priority(tmp_path: Path) -> None:
-    with CoreFile(tmp_path) as cores:
+    with TimeFile(tmp_path) as cores:
         cores.device(0)
         cores.tenant(0, 0, 0x1234, terms=1)
         cores.member(0, 0, 0, this_process())
@@ -147,13 +147,13 @@ def test_a_tenant_whose_region_cannot_be_seen_has_its_priority(tmp_path: Path) -
 def test_a_turn_is_told_of_whoever_takes_turns(
     tmp_path: Path, deep: bool, word: str | None
 ) -> None:
-    clock = core_file._clock_identity()
-    with RegionFile(tmp_path) as made, CoreFile(tmp_path, "web", clock=clock) as cores:
+    clock = time_file._clock_identity()
+    with RegionFile(tmp_path) as made, TimeFile(tmp_path, "web", clock=clock) as cores:
         made.device(0)
         made.process(0, this_process())
         made.use(0, 0, held=GIB)
         cores.device(0, turn=1, author=5, deep=deep)
-        cores.tenant(0, 0, core_file.tenant_key("web"))
+        cores.tenant(0, 0, time_file.tenant_key("web"))
         cores.member(0, 0, 0, this_process())
 
         (gpu,) = answer(tmp_path)["gpus"]
@@ -234,12 +234,12 @@ def test_wrong_use_is_one_line(
 
 
 def test_what_was_set_while_it_runs_is_the_limit(tmp_path: Path) -> None:
-    with RegionFile(tmp_path) as made, CoreFile(tmp_path) as cores:
+    with RegionFile(tmp_path) as made, TimeFile(tmp_path) as cores:
         made.device(0)
         made.process(0, this_process())
         made.use(0, 0, held=GIB, limit=4 * GIB, ratio=2000)
         cores.device(0)
-        cores.tenant(0, 0, core_file.tenant_key("web"))
+        cores.tenant(0, 0, time_file.tenant_key("web"))
         cores.member(0, 0, 0, this_process())
         limits = ("--memory", "6GiB", "--cores", "10", "--state-dir", str(tmp_path))
         command = [sys.executable, "-m", "gpufence", "set", "web", *limits]

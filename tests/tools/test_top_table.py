@@ -8,7 +8,7 @@ import pytest
 from gpufence.config.terms import Priority
 from gpufence.machine import gpus
 from gpufence.machine.people import Pod
-from gpufence.state.core_file import Shares
+from gpufence.state.time_file import Shares
 from gpufence.state.region import Activity
 from gpufence.top import table
 from gpufence.top.history import History

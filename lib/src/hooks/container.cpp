@@ -5,7 +5,7 @@
 
 #include "base/log.h"
 #include "policy/share.h"
-#include "state/core_region.h"
+#include "state/time_file.h"
 #include "state/onlook.h"
 
 namespace gpufence {

@@ -40,10 +40,10 @@ bool CoreSeat::Join(const char* node_folder, const RegionPlaces& own, const uint
                     size_t why_bytes, CoreShares imposed) {
   const CoreShares shares = SaneShares({share, soft_share});
   imposed_ = imposed.hard == 0 ? 0 : PackShares(SaneShares(imposed));
-  CoreFile file;
-  CorePlace place;
-  if (!OpenCoreFile(own, &file, why, why_bytes) ||
-      !JoinCoreRow(file, own.container, uuid, shares, now_ns, &place, why, why_bytes)) {
+  TimeFile file;
+  TimePlace place;
+  if (!OpenTimeFile(own, &file, why, why_bytes) ||
+      !JoinTimeRow(file, own.container, uuid, shares, now_ns, &place, why, why_bytes)) {
     return false;
   }
   Sit(file, place);
@@ -53,7 +53,7 @@ bool CoreSeat::Join(const char* node_folder, const RegionPlaces& own, const uint
   return true;
 }
 
-void CoreSeat::Sit(const CoreFile& file, CorePlace place) {
+void CoreSeat::Sit(const TimeFile& file, TimePlace place) {
   file_ = file;
   place_ = place;
   board_ = nullptr;
@@ -289,12 +289,12 @@ bool CoreSeat::HasInferior(uint64_t now_ns) const {
 
 // Members of the own row are on the same GPU: they owe the same, and no collective has two of them.
 GangView CoreSeat::SeeGang(uint32_t count, uint64_t now_ns) const {
-  const CoreRegion* region = file_.region;
+  const TimeBytes* region = file_.region;
   const uint64_t key = signature_.tenant_key;
   const uint32_t high = HighMember(region);
   GangView view = {};
   view.count = count;
-  for (uint32_t row = 0; row < kMaxCoreRows; ++row) {
+  for (uint32_t row = 0; row < kMaxTimeRows; ++row) {
     // Rows are claimed in order; those that nobody claimed may have no space yet.
     if (region->rows[row].key.load(std::memory_order_acquire) == 0) break;
     if (row == place_.row) continue;

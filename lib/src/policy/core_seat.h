@@ -1,5 +1,5 @@
 // A process's seat on one device: what its container pays for GPU time, and whose turn it is. The
-// words are in the container's own file (state/core_region.h); neighbours are read from their
+// words are in the container's own file (state/time_file.h); neighbours are read from their
 // notices (state/notice_board.h), and their words copied there. Atomics only; a process that dies
 // or stops anywhere holds up nobody. Must not know CUDA, the clock, or who measures.
 #pragma once
@@ -11,7 +11,7 @@
 
 #include "policy/gang.h"
 #include "policy/turn.h"
-#include "state/core_region.h"
+#include "state/time_file.h"
 #include "state/notice_board.h"
 
 namespace gpufence {
@@ -46,7 +46,7 @@ class CoreSeat {
   void Impose(CoreShares shares, uint64_t now_ns);
 
   // Takes a place in a file that the caller opened itself; turns as in Join.
-  void Sit(const CoreFile& file, CorePlace place);
+  void Sit(const TimeFile& file, TimePlace place);
   bool Meet(const char* node_folder, char* why, size_t why_bytes);
   // Takes its notice down.
   void Part();
@@ -183,7 +183,7 @@ class CoreSeat {
   void SettleRank(uint64_t now_ns);
   SeatTerms TermsNow(uint64_t now_ns) const;
   uint64_t CreditNs(uint32_t share) const;
-  CoreRow& row() const { return file_.region->rows[place_.row]; }
+  TimeRow& row() const { return file_.region->rows[place_.row]; }
   CoreTenant& tenant() const { return file_.region->tenants[place_.row][kOwnTenant]; }
   CoreMember& member() const { return file_.region->members[place_.row][file_.member]; }
   uint64_t MissedNs(uint64_t now_ns) const;
@@ -205,9 +205,9 @@ class CoreSeat {
   void PostNotice(uint64_t now_ns);
 
   NoticeBoard* board_;  // null: no turns. First, as every launch asks it
-  CorePlace place_;
-  CoreFile file_;
-  CoreSignature signature_;
+  TimePlace place_;
+  TimeFile file_;
+  TimeSignature signature_;
   // Atomic by builtins, since a seat can be copied.
   uint64_t signed_ns_ = 0;  // when that was last written again
   uint64_t imposed_ = 0;    // packed

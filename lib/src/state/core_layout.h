@@ -1,4 +1,4 @@
-// Words of a core file that hold several numbers, packed and unpacked. Where they stand is in
+// Words of a time file that hold several numbers, packed and unpacked. Where they stand is in
 // lib/layouts/shared_files.txt. Must not know how the file is found, nor what the numbers mean to
 // whoever decides.
 #pragma once
@@ -28,7 +28,7 @@ constexpr SeatTerms UnpackTerms(uint64_t word) {
 }
 
 // Where scans of members end.
-inline uint32_t HighMember(const CoreRegion* region) {
+inline uint32_t HighMember(const TimeBytes* region) {
   const uint32_t high = region->header.high_member.load(std::memory_order_acquire);
   return high < kMaxCoreMembers ? high : kMaxCoreMembers;
 }

@@ -1,4 +1,4 @@
-// Rows of a core file, and who uses the device of one.
+// Rows of a time file, and who uses the device of one.
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -6,7 +6,7 @@
 
 #include <initializer_list>
 
-#include "state/core_region.h"
+#include "state/time_file.h"
 #include "state/identity.h"
 #include "state/shared_file.h"
 
@@ -15,52 +15,52 @@ namespace {
 
 // The file with a descriptor that is its own. Without one nothing can be said of anybody's life,
 // nor anything be locked or allocated.
-class OpenCore {
+class OpenTime {
  public:
-  explicit OpenCore(const CoreFile& given) : file_(given) {
+  explicit OpenTime(const TimeFile& given) : file_(given) {
     if (given.fd < 0 || IsSameFile(given.fd, given.device, given.inode)) return;
-    file_.fd = reopened_ = ReopenCoreFile(given);
+    file_.fd = reopened_ = ReopenTimeFile(given);
     is_open_ = reopened_ >= 0;
   }
-  ~OpenCore() {
+  ~OpenTime() {
     if (reopened_ >= 0) close(reopened_);
   }
-  OpenCore(const OpenCore&) = delete;
-  OpenCore& operator=(const OpenCore&) = delete;
+  OpenTime(const OpenTime&) = delete;
+  OpenTime& operator=(const OpenTime&) = delete;
 
-  const CoreFile& file() const { return file_; }
+  const TimeFile& file() const { return file_; }
   bool is_open() const { return is_open_; }
 
  private:
-  CoreFile file_;
+  TimeFile file_;
   int reopened_ = -1;
   bool is_open_ = true;
 };
 
-bool IsMemberAlive(const CoreFile& file, uint32_t member, uint64_t own_namespace) {
+bool IsMemberAlive(const TimeFile& file, uint32_t member, uint64_t own_namespace) {
   if (member == file.member) return true;
   return file.fd >= 0 && IsLocked(file.fd, member) &&
          AskPid(file.region->processes[member], own_namespace, Effort::kThorough) != Owner::kGone;
 }
 
-bool AllocateRow(const CoreFile& file, uint32_t row) {
+bool AllocateRow(const TimeFile& file, uint32_t row) {
   if (file.fd < 0) return true;
   return AllocateRange(file.fd,
-                       offsetof(CoreRegion, tenants) + row * sizeof file.region->tenants[0],
+                       offsetof(TimeBytes, tenants) + row * sizeof file.region->tenants[0],
                        sizeof file.region->tenants[0]) &&
          AllocateRange(file.fd,
-                       offsetof(CoreRegion, members) + row * sizeof file.region->members[0],
+                       offsetof(TimeBytes, members) + row * sizeof file.region->members[0],
                        sizeof file.region->members[0]);
 }
 
-uint32_t FindRow(const CoreFile& file, const uint8_t uuid[16]) {
+uint32_t FindRow(const TimeFile& file, const uint8_t uuid[16]) {
   const uint64_t key = RowKey(uuid);
-  for (uint32_t row = 0; row < kMaxCoreRows; ++row) {
-    CoreRow& device = file.region->rows[row];
+  for (uint32_t row = 0; row < kMaxTimeRows; ++row) {
+    TimeRow& device = file.region->rows[row];
     uint64_t seen = device.key.load(std::memory_order_acquire);
     if (seen != 0 && seen != key) continue;
     // Before the key is there: whoever sees a row may write to it.
-    if (!AllocateRow(file, row)) return kMaxCoreRows;
+    if (!AllocateRow(file, row)) return kMaxTimeRows;
     if (seen == key) return row;
     if (device.key.compare_exchange_strong(seen, key, std::memory_order_acq_rel)) {
       memcpy(device.uuid, uuid, sizeof device.uuid);
@@ -68,14 +68,14 @@ uint32_t FindRow(const CoreFile& file, const uint8_t uuid[16]) {
     }
     if (seen == key) return row;
   }
-  return kMaxCoreRows;
+  return kMaxTimeRows;
 }
 
 }  // namespace
 
-bool HasLivingSiblings(const CoreFile& given, CorePlace place) {
-  const OpenCore opened(given);
-  const CoreFile& file = opened.file();
+bool HasLivingSiblings(const TimeFile& given, TimePlace place) {
+  const OpenTime opened(given);
+  const TimeFile& file = opened.file();
   const uint64_t own_namespace = OwnPidNamespace();
   for (uint32_t member = 0; opened.is_open() && member < HighMember(file.region); ++member) {
     const CoreMember& cell = file.region->members[place.row][member];
@@ -87,10 +87,10 @@ bool HasLivingSiblings(const CoreFile& given, CorePlace place) {
   return false;
 }
 
-uint64_t LowestShares(const CoreFile& given, CorePlace place) {
-  const OpenCore opened(given);
+uint64_t LowestShares(const TimeFile& given, TimePlace place) {
+  const OpenTime opened(given);
   if (!opened.is_open()) return 0;
-  const CoreFile& file = opened.file();
+  const TimeFile& file = opened.file();
   const uint64_t own_namespace = OwnPidNamespace();
   CoreShares lowest = {UINT32_MAX, UINT32_MAX};
   for (uint32_t member = 0; member < HighMember(file.region); ++member) {
@@ -105,21 +105,21 @@ uint64_t LowestShares(const CoreFile& given, CorePlace place) {
   return lowest.hard == UINT32_MAX ? 0 : PackShares(lowest);
 }
 
-bool JoinCoreRow(const CoreFile& given, const char* container, const uint8_t uuid[16],
-                 CoreShares shares, uint64_t now_ns, CorePlace* place, char* why,
+bool JoinTimeRow(const TimeFile& given, const char* container, const uint8_t uuid[16],
+                 CoreShares shares, uint64_t now_ns, TimePlace* place, char* why,
                  size_t why_bytes) {
-  const OpenCore opened(given);
-  const CoreFile& file = opened.file();
+  const OpenTime opened(given);
+  const TimeFile& file = opened.file();
   if (!opened.is_open()) {
-    snprintf(why, why_bytes, "the program closed the core file, which is gone from its folder");
+    snprintf(why, why_bytes, "the program closed the time file, which is gone from its folder");
     return false;
   }
   place->row = FindRow(file, uuid);
-  if (place->row == kMaxCoreRows) {
+  if (place->row == kMaxTimeRows) {
     snprintf(why, why_bytes,
-             "no room for another GPU in the core file (%u at most), or its folder "
+             "no room for another GPU in the time file (%u at most), or its folder "
              "is full",
-             kMaxCoreRows);
+             kMaxTimeRows);
     return false;
   }
   const uint64_t hash = HashText(container);

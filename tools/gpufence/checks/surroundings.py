@@ -27,7 +27,7 @@ from .finding import Collected, Finding, failed
 PRELOAD_FILE = "/etc/ld.so.preload"
 _LIBRARY = "libgpufence.so"
 
-# A region and a core file, as far as they are filled: less than this is soon full.
+# A region and a time file, as far as they are filled: less than this is soon full.
 _ENOUGH_BYTES = 16 << 20
 
 _NEEDED = re.compile(rb"(?<=\0)GLIBC_(2\.[0-9]+|ABI_DT_RELR)(?:\.[0-9]+)?(?=\0)")

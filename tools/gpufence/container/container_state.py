@@ -1,6 +1,6 @@
 """All that files and /proc tell of a container, as the object that `status --json` prints.
 
-Joins region, limits file and core files; bytes, nanoseconds and thousandths of a percent as
+Joins region, limits file and time files; bytes, nanoseconds and thousandths of a percent as
 integers, null where there is none or nobody can tell. Must not know how it is shown.
 """
 
@@ -17,8 +17,8 @@ from gpufence.config import sizes
 from gpufence.errors import ToolError
 from gpufence.machine import process
 from gpufence.machine.people import People
-from gpufence.state import core_file, limits_file, region
-from gpufence.state.core_file import CoreDevice, CoreFile, Tenant
+from gpufence.state import time_file, limits_file, region
+from gpufence.state.time_file import TimeDevice, TimeFile, Tenant
 from gpufence.state.limits_bytes import Amounts
 from gpufence.state.limits_file import SetLimits
 from gpufence.state.region import Device, Use
@@ -30,16 +30,16 @@ from .containers import Container, core_environment
 
 @dataclass(frozen=True, slots=True)
 class Cores:
-    """Every core file that can be read, and of which processes these are all; who lives here."""
+    """Every time file that can be read, and of which processes these are all; who lives here."""
 
-    files: list[CoreFile]
+    files: list[TimeFile]
     reach: node_folders.Reach
     people: People
     living: lifetimes.Living
 
 
 def read_cores(given: str | None, node: str | None = None) -> Cores:
-    """Look now; a core file that cannot be read tells nothing, and nothing depends on it.
+    """Look now; a time file that cannot be read tells nothing, and nothing depends on it.
 
     Args:
         given: the only folder to look into but for `node`; None for the usual ones.
@@ -49,7 +49,7 @@ def read_cores(given: str | None, node: str | None = None) -> Cores:
     regions = region.read_all(region.find(environment, given))[0]
     people = People()
     reach = node_folders.look(environment, given, regions, people, node)
-    return Cores(core_file.read_all(reach.files)[0], reach, people, lifetimes.Living())
+    return Cores(time_file.read_all(reach.files)[0], reach, people, lifetimes.Living())
 
 
 def read(container: Container, cores: Cores) -> dict[str, Any]:
@@ -126,9 +126,9 @@ def _lives(owner: Owner) -> bool:
     return owner.life is Life.ALIVE
 
 
-def _seats(name: str, cores: Iterable[CoreFile]) -> dict[str, tuple[CoreDevice, Tenant, bool]]:
+def _seats(name: str, cores: Iterable[TimeFile]) -> dict[str, tuple[TimeDevice, Tenant, bool]]:
     """By UUID: the device, the container's place there, and whether others share it."""
-    key = core_file.tenant_key(name)
+    key = time_file.tenant_key(name)
     return {
         device.uuid: (device, tenant, device.author != 0)
         for each in cores
@@ -142,7 +142,7 @@ def _seats(name: str, cores: Iterable[CoreFile]) -> dict[str, tuple[CoreDevice, 
 def _gpu(
     device: Device,
     limits: SetLimits | None,
-    seat: tuple[CoreDevice, Tenant, bool] | None,
+    seat: tuple[TimeDevice, Tenant, bool] | None,
     reach: node_folders.Reach,
 ) -> dict[str, Any]:
     amounts = limits.of(sizes.parse_uuid(device.uuid)) if limits else Amounts()
@@ -186,7 +186,7 @@ def _memory(device: Device, amounts: Amounts, living: list[Use]) -> dict[str, An
 
 
 def _cores(
-    device: Device, amounts: Amounts, seat: tuple[CoreDevice, Tenant, bool] | None
+    device: Device, amounts: Amounts, seat: tuple[TimeDevice, Tenant, bool] | None
 ) -> dict[str, Any] | None:
     """None where no share holds, where nobody can tell, or where no program runs under one."""
     shares = in_force.shares(seat[1].shares if seat else None, amounts, device.ceiling)
@@ -213,7 +213,7 @@ def _owed_ns(tenant: Tenant) -> int:
     return max(0, tenant.due_ns - time.clock_gettime_ns(time.CLOCK_MONOTONIC))
 
 
-def _turn(device: CoreDevice, tenant: Tenant) -> str | None:
+def _turn(device: TimeDevice, tenant: Tenant) -> str | None:
     """Whose turn it is, for a container that takes turns now."""
     if not device.takes_turns:
         return None

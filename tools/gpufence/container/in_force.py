@@ -9,7 +9,7 @@ from gpufence.config import sizes
 from gpufence.config.terms import Priority
 from gpufence.errors import ToolError
 from gpufence.state import limits_file
-from gpufence.state.core_file import Shares, Tenant
+from gpufence.state.time_file import Shares, Tenant
 from gpufence.state.limits_bytes import Amounts
 from gpufence.state.region import Ceiling, Device, Region
 
@@ -52,7 +52,7 @@ def under(ceiling: int | None, limit: int | None) -> int | None:
 
 
 def cores_known(published: Shares | None, limits: Amounts, *, covered: bool) -> bool:
-    """Whether `shares` tells what holds: not for programs whose core file nobody could look for.
+    """Whether `shares` tells what holds: not for programs whose time file nobody could look for.
 
     Args:
         published: by the programs.

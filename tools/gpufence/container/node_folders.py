@@ -1,7 +1,7 @@
 """Node folders that only a program's own environment or file names: found by what it has mapped.
 
-A program that holds a core limit has the core file mapped, wherever that lies. Of a program whose
-mappings cannot be read nobody can tell. Must not know what such a file says (core_file.py).
+A program that holds a core limit has the time file mapped, wherever that lies. Of a program whose
+mappings cannot be read nobody can tell. Must not know what such a file says (time_file.py).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpufence.machine.people import People
-from gpufence.state import core_file
+from gpufence.state import time_file
 from gpufence.state.region import Region
 from gpufence.state.shared_file import Life, Owner
 
@@ -24,7 +24,7 @@ _Key = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """Every core file that was found; `asked` are the processes that have no other one."""
+    """Every time file that was found; `asked` are the processes that have no other one."""
 
     files: tuple[Path, ...]
     asked: frozenset[_Key]
@@ -41,19 +41,19 @@ def look(
     people: People,
     node: str | None = None,
 ) -> Reach:
-    """Every core file of the usual folders, and of those that living processes use.
+    """Every time file of the usual folders, and of those that living processes use.
 
     Args:
-        environment: as core_file.find takes it.
+        environment: as time_file.find takes it.
         folder: the only one to look into; None for the usual ones and the processes' own.
         regions: of the containers whose processes are asked.
         people: finds processes of other pid namespaces.
         node: one folder more to look into.
     """
-    found = core_file.find(environment, folder)
+    found = time_file.find(environment, folder)
     if node is not None:
         known = {_identity(path) for path in found}
-        found += [path for path in core_file.find({}, node) if _identity(path) not in known]
+        found += [path for path in time_file.find({}, node) if _identity(path) not in known]
     known = {_identity(path) for path in found}
     asked = set()
     living = {
@@ -77,7 +77,7 @@ def _key(owner: Owner) -> _Key:
 
 
 def _own_files(pid: int | None) -> list[Path] | None:
-    """The core files where a process has its own from; None where nobody can tell."""
+    """The time files where a process has its own from; None where nobody can tell."""
     try:
         maps = os.fsdecode(Path(f"/proc/{pid}/maps").read_bytes())
     except OSError:
@@ -85,7 +85,7 @@ def _own_files(pid: int | None) -> list[Path] | None:
     files: list[Path] = []
     for text in sorted(set(_MAPPED.findall(maps))):
         # Its own root: the path is of its mount namespace.
-        own = core_file.find({}, f"/proc/{pid}/root{text}")
+        own = time_file.find({}, f"/proc/{pid}/root{text}")
         if not own:
             return None  # it has one that this user cannot see
         files += own

@@ -16,7 +16,7 @@ from pathlib import Path
 from gpufence.config.terms import Priority
 
 from . import shared_layout as layout
-from .core_file import Shares, unpack_priority, unpack_shares
+from .time_file import Shares, unpack_priority, unpack_shares
 from .shared_file import RegionError, SharedFile, folders, is_in_use, matching
 
 FIELDS = layout.structure("Notice").fields(

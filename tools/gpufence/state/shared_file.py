@@ -2,7 +2,7 @@
 
 Owns where they may be, how their bytes are taken, and whether who signed a slot still lives. Opens
 for reading only and makes nothing: looking must not change what is looked at. Must not know what
-the tables mean (region.py, core_file.py). Standard library only.
+the tables mean (region.py, time_file.py). Standard library only.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One look at everything that is fenced on this machine: GPUs, their containers, their processes.
 
-Joins what regions, core files, NVML and /proc say; what one of them does not know is None. Every
+Joins what regions, time files, NVML and /proc say; what one of them does not know is None. Every
 output (screen, text, JSON, metrics) is made from this. Must not know how it is shown. Standard
 library only.
 """
@@ -17,7 +17,7 @@ from gpufence.config.terms import Priority
 from gpufence.container import containers, in_force, node_folders
 from gpufence.machine import gpus
 from gpufence.machine.people import People, Pod
-from gpufence.state import core_file, notices, region
+from gpufence.state import time_file, notices, region
 from gpufence.state import shared_layout as layout
 from gpufence.state.limits_bytes import Amounts
 from gpufence.state.region import Activity
@@ -26,7 +26,7 @@ from gpufence.state.shared_file import Life, Owner, RegionError, is_in_use
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One process on one GPU; memory in bytes, None where only a core file knows the process.
+    """One process on one GPU; memory in bytes, None where only a time file knows the process.
 
     `unified_bytes` of what is used lie on the host, because memory is oversold.
     `pid` is its number in our pid namespace, or, when `foreign`, in its own: it cannot be told
@@ -66,7 +66,7 @@ class Container:
     oversold: bool
     unified_bytes: int
     share_bytes: int | None
-    shares: core_file.Shares | None
+    shares: time_file.Shares | None
     charged_ns: int | None
     has_turn: bool
     activity: Activity
@@ -133,7 +133,7 @@ class Watcher:
         moment_ns = time.monotonic_ns()
         regions, problems = region.read_all(self._regions())
         reach = node_folders.look(self.environment, self.folder, regions, self.people, self.node)
-        cores, core_problems = core_file.read_all(reach.files)
+        cores, core_problems = time_file.read_all(reach.files)
         readings = {reading.uuid: reading for reading in self.nvml.read()} if self.nvml else {}
         found: dict[str, list[Container]] = {uuid: [] for uuid in readings}
         seats = _Seats(cores)
@@ -209,7 +209,7 @@ class Watcher:
         )
 
     def _stranger(self, seat: _Seat) -> Container:
-        """A tenant of a node's core file whose region cannot be seen from here."""
+        """A tenant of a node's time file whose region cannot be seen from here."""
         members = [
             member
             for member in seat.tenant.members
@@ -227,7 +227,7 @@ class Watcher:
         )
 
     def _neighbours(
-        self, cores: list[core_file.CoreFile], known: Iterable[str]
+        self, cores: list[time_file.TimeFile], known: Iterable[str]
     ) -> Iterator[tuple[str, Container]]:
         """Living containers that only their notices show, on GPUs that are known here."""
         seen = {device.author for each in cores for device in each.devices}
@@ -278,7 +278,7 @@ def _unseen(
     *,
     key: int,
     alive: bool,
-    shares: core_file.Shares | None,
+    shares: time_file.Shares | None,
     charged_ns: int,
     has_turn: bool,
     priority: Priority | None,
@@ -308,16 +308,16 @@ def _unseen(
 
 @dataclass(frozen=True, slots=True)
 class _Seat:
-    """A tenant of a core file, and whether the turn is its own."""
+    """A tenant of a time file, and whether the turn is its own."""
 
-    tenant: core_file.Tenant
+    tenant: time_file.Tenant
     has_turn: bool
 
 
 class _Seats:
-    """The tenants of all core files, until a region claims them."""
+    """The tenants of all time files, until a region claims them."""
 
-    def __init__(self, files: Iterable[core_file.CoreFile]) -> None:
+    def __init__(self, files: Iterable[time_file.TimeFile]) -> None:
         self._seats: dict[tuple[str, int], _Seat] = {}
         for file in files:
             for device in file.devices:
@@ -334,7 +334,7 @@ class _Seats:
 
     def take(self, uuid: str, container: str) -> _Seat | None:
         """The container's seat on the GPU, once."""
-        return self._seats.pop((uuid, core_file.tenant_key(container)), None)
+        return self._seats.pop((uuid, time_file.tenant_key(container)), None)
 
     def left(self) -> list[tuple[str, _Seat]]:
         """Those whose region nobody showed."""

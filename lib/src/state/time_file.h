@@ -1,4 +1,4 @@
-// The core file: where it is, and who has a place in it. Beside the container's own region, for its
+// The time file: where it is, and who has a place in it. Beside the container's own region, for its
 // processes alone.
 //
 // A process lives as long as it holds the lock on its byte (state/slots.h says why). Nobody
@@ -8,14 +8,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "state/core_layout.h"
+#include "state/time_file.h"
 #include "state/region.h"
 
 namespace gpufence {
 
-// This process's place in an open core file. fd < 0: memory of this process alone.
-struct CoreFile {
-  CoreRegion* region = nullptr;
+// This process's place in an open time file. fd < 0: memory of this process alone.
+struct TimeFile {
+  TimeBytes* region = nullptr;
   int fd = -1;
   uint64_t device = 0;  // which file the descriptor was opened for
   uint64_t inode = 0;
@@ -25,12 +25,12 @@ struct CoreFile {
 };
 
 // A container's place on one device: its row, in which it is kOwnTenant.
-struct CorePlace {
+struct TimePlace {
   uint32_t row;
 };
 
 // What was written when a process took its seat, and has to stay there while it lives.
-struct CoreSignature {
+struct TimeSignature {
   uint64_t row_key;
   uint64_t tenant_key;
   uint64_t shares;
@@ -40,12 +40,12 @@ struct CoreSignature {
 // Opens the container's file in one of `own`'s folders, or, when it has none, in memory; takes a
 // member's place in it. Opened once per process: later calls give the same. False with one clause
 // in `why`. One thread at a time.
-bool OpenCoreFile(const RegionPlaces& own, CoreFile* file, char* why, size_t why_bytes);
+bool OpenTimeFile(const RegionPlaces& own, TimeFile* file, char* why, size_t why_bytes);
 
 // Finds or makes the device's row, and publishes this process's shares, which are the container's
 // where it is new. False with one clause in `why`. One thread at a time.
-bool JoinCoreRow(const CoreFile& file, const char* container, const uint8_t uuid[16],
-                 CoreShares shares, uint64_t now_ns, CorePlace* place, char* why, size_t why_bytes);
+bool JoinTimeRow(const TimeFile& file, const char* container, const uint8_t uuid[16],
+                 CoreShares shares, uint64_t now_ns, TimePlace* place, char* why, size_t why_bytes);
 
 // The lowest shares on the device among the container's living processes, for one that has no place
 // in the file yet; hard 0: none of them is known. Makes nothing.
@@ -53,20 +53,20 @@ CoreShares LookAtShares(const RegionPlaces& own, const uint8_t uuid[16]);
 
 // A descriptor of the same file for one that the program closed, as daemons do; the number may be
 // another file's by now, which nobody may lock or grow. -1: the file is gone. The caller closes it.
-int ReopenCoreFile(const CoreFile& file);
+int ReopenTimeFile(const TimeFile& file);
 
 // The lowest shares of the tenant's living members (packed), at a system call for each; 0: none of
 // them is known to live.
-uint64_t LowestShares(const CoreFile& file, CorePlace place);
+uint64_t LowestShares(const TimeFile& file, TimePlace place);
 
 // True while other processes of the container use the device.
-bool HasLivingSiblings(const CoreFile& file, CorePlace place);
+bool HasLivingSiblings(const TimeFile& file, TimePlace place);
 
 // What the file says now, of a place that was just taken.
-CoreSignature SignatureOf(const CoreFile& file, CorePlace place);
+TimeSignature SignatureOf(const TimeFile& file, TimePlace place);
 
 // Writes again what went wrong of that, of this process's record and of the header: nobody else
 // would, and who is not seen gets no turn.
-void SignAgain(const CoreFile& file, CorePlace place, const CoreSignature& signature);
+void SignAgain(const TimeFile& file, TimePlace place, const TimeSignature& signature);
 
 }  // namespace gpufence

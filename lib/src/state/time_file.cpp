@@ -1,4 +1,4 @@
-#include "state/core_region.h"
+#include "state/time_file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -20,34 +20,34 @@ namespace gpufence {
 namespace {
 
 bool IsReady(const void* memory) {
-  const CoreHeader& header = static_cast<const CoreRegion*>(memory)->header;
-  return header.magic.load(std::memory_order_acquire) == kCoreMagic &&
-         header.layout_version == kCoreVersion && header.max_rows == kMaxCoreRows &&
+  const TimeHeader& header = static_cast<const TimeBytes*>(memory)->header;
+  return header.magic.load(std::memory_order_acquire) == kTimeMagic &&
+         header.layout_version == kTimeVersion && header.max_rows == kMaxTimeRows &&
          header.max_tenants == kMaxCoreTenants && header.max_members == kMaxCoreMembers;
 }
 
 void WriteHeader(void* memory) {
-  CoreHeader* header = &static_cast<CoreRegion*>(memory)->header;
-  header->layout_version = kCoreVersion;
-  header->max_rows = kMaxCoreRows;
+  TimeHeader* header = &static_cast<TimeBytes*>(memory)->header;
+  header->layout_version = kTimeVersion;
+  header->max_rows = kMaxTimeRows;
   header->max_tenants = kMaxCoreTenants;
   header->max_members = kMaxCoreMembers;
-  header->magic.store(kCoreMagic, std::memory_order_release);
+  header->magic.store(kTimeMagic, std::memory_order_release);
 }
 
-constexpr SharedFileKind kCoreKind = {.bytes = sizeof(CoreRegion),
-                                      .allocated_bytes = offsetof(CoreRegion, tenants),
+constexpr SharedFileKind kTimeKind = {.bytes = sizeof(TimeBytes),
+                                      .allocated_bytes = offsetof(TimeBytes, tenants),
                                       .write_header = WriteHeader,
                                       .is_ready = IsReady};
 
 // `name` keeps the text.
 SharedFilePlaces PlacesFor(const RegionPlaces& own, char name[NAME_MAX]) {
-  snprintf(name, NAME_MAX, "gpufence-%s.cores%u-%08x", own.container, kCoreVersion,
+  snprintf(name, NAME_MAX, "gpufence-%s.cores%u-%08x", own.container, kTimeVersion,
            static_cast<uint32_t>(ClockIdentity()));
   return InPlaces(own, name);
 }
 
-void SignRecord(const CoreFile& file) {
+void SignRecord(const TimeFile& file) {
   ProcessRecord& record = file.region->processes[file.member];
   record.uid = getuid();
   record.start_ticks = file.start_ticks;
@@ -55,7 +55,7 @@ void SignRecord(const CoreFile& file) {
   record.pid.store(static_cast<uint32_t>(getpid()), std::memory_order_release);
 }
 
-void RaiseHighMember(const CoreFile& file) {
+void RaiseHighMember(const TimeFile& file) {
   std::atomic<uint32_t>& high = file.region->header.high_member;
   uint32_t seen = high.load(std::memory_order_relaxed);
   while (seen <= file.member &&
@@ -63,8 +63,8 @@ void RaiseHighMember(const CoreFile& file) {
   }
 }
 
-void SignMember(CoreFile* file) {
-  CoreRegion* region = file->region;
+void SignMember(TimeFile* file) {
+  TimeBytes* region = file->region;
   for (auto& row : region->members) {
     // Rows are claimed in order; those that nobody claimed may have no space yet.
     const auto index = static_cast<size_t>(&row - region->members);
@@ -79,7 +79,7 @@ void SignMember(CoreFile* file) {
 
 // As ClaimSlot does: asking for a lock takes the longer the more of them there are, so the first
 // pass skips what looks taken.
-bool ClaimMember(CoreFile* file) {
+bool ClaimMember(TimeFile* file) {
   const uint64_t own_namespace = OwnPidNamespace();
   for (const bool thorough : {false, true}) {
     for (uint32_t member = 0; member < kMaxCoreMembers; ++member) {
@@ -95,48 +95,48 @@ bool ClaimMember(CoreFile* file) {
   return false;
 }
 
-bool OpenPrivate(CoreFile* file, char* why, size_t why_bytes) {
-  void* memory = MapWipedOnFork(sizeof(CoreRegion));
+bool OpenPrivate(TimeFile* file, char* why, size_t why_bytes) {
+  void* memory = MapWipedOnFork(sizeof(TimeBytes));
   if (memory == nullptr) {
-    snprintf(why, why_bytes, "no memory for the process's own core file");
+    snprintf(why, why_bytes, "no memory for the process's own time file");
     return false;
   }
   WriteHeader(memory);
-  *file = {.region = static_cast<CoreRegion*>(memory)};
+  *file = {.region = static_cast<TimeBytes*>(memory)};
   SignMember(file);
   return true;
 }
 
-bool OpenShared(const SharedFilePlaces& places, OpenedFile* opened, CoreFile* file, char* why,
+bool OpenShared(const SharedFilePlaces& places, OpenedFile* opened, TimeFile* file, char* why,
                 size_t why_bytes) {
   char path[PATH_MAX];
   SharedFile found;
-  if (!OpenSharedFile(kCoreKind, places, &found, path, sizeof path)) {
-    snprintf(why, why_bytes, "no place for the shared core file (last tried %s: %s)", path,
+  if (!OpenSharedFile(kTimeKind, places, &found, path, sizeof path)) {
+    snprintf(why, why_bytes, "no place for the shared time file (last tried %s: %s)", path,
              ErrorText(errno));
     return false;
   }
-  opened->Remember(found, sizeof(CoreRegion));
-  *file = {.region = static_cast<CoreRegion*>(found.memory),
+  opened->Remember(found, sizeof(TimeBytes));
+  *file = {.region = static_cast<TimeBytes*>(found.memory),
            .fd = found.fd,
            .device = found.device,
            .inode = found.inode};
   const bool claimed = ClaimMember(file);
   HasPlace(found.fd);
   if (claimed) return true;
-  snprintf(why, why_bytes, "no free place in the core file (%u processes), or no locks there",
+  snprintf(why, why_bytes, "no free place in the time file (%u processes), or no locks there",
            kMaxCoreMembers);
   *file = {};
   return false;
 }
 
 constinit OpenedFile opened_file = {};
-constinit CoreFile own_file = {};
+constinit TimeFile own_file = {};
 constinit pid_t owner = 0;
 
 }  // namespace
 
-bool OpenCoreFile(const RegionPlaces& own, CoreFile* file, char* why, size_t why_bytes) {
+bool OpenTimeFile(const RegionPlaces& own, TimeFile* file, char* why, size_t why_bytes) {
   if (owner != getpid()) {
     opened_file.CloseInherited();
     own_file = {};
@@ -157,40 +157,40 @@ bool OpenCoreFile(const RegionPlaces& own, CoreFile* file, char* why, size_t why
 CoreShares LookAtShares(const RegionPlaces& own, const uint8_t uuid[16]) {
   char name[NAME_MAX];
   SharedFile found;
-  if (!FindSharedFile(kCoreKind, PlacesFor(own, name), O_RDONLY, &found)) return {};
-  const CoreFile file = {.region = static_cast<CoreRegion*>(found.memory),
+  if (!FindSharedFile(kTimeKind, PlacesFor(own, name), O_RDONLY, &found)) return {};
+  const TimeFile file = {.region = static_cast<TimeBytes*>(found.memory),
                          .fd = found.fd,
                          .device = found.device,
                          .inode = found.inode,
                          .member = kMaxCoreMembers};
   const uint64_t key = RowKey(uuid);
   uint64_t shares = 0;
-  for (uint32_t row = 0; row < kMaxCoreRows; ++row) {
+  for (uint32_t row = 0; row < kMaxTimeRows; ++row) {
     if (file.region->rows[row].key.load(std::memory_order_acquire) != key) continue;
     shares = LowestShares(file, {row});
     break;
   }
-  CloseSharedFile(kCoreKind, &found);
+  CloseSharedFile(kTimeKind, &found);
   return UnpackShares(shares);
 }
 
-int ReopenCoreFile(const CoreFile& file) {
+int ReopenTimeFile(const TimeFile& file) {
   const int fd = opened_file.Reopen();
   if (IsSameFile(fd, file.device, file.inode)) return fd;
   if (fd >= 0) close(fd);
   return -1;
 }
 
-CoreSignature SignatureOf(const CoreFile& file, CorePlace place) {
-  const CoreRegion& region = *file.region;
+TimeSignature SignatureOf(const TimeFile& file, TimePlace place) {
+  const TimeBytes& region = *file.region;
   return {region.rows[place.row].key.load(std::memory_order_relaxed),
           region.tenants[place.row][kOwnTenant].key.load(std::memory_order_relaxed),
           region.members[place.row][file.member].shares.load(std::memory_order_relaxed),
           region.rows[place.row].author.load(std::memory_order_relaxed)};
 }
 
-void SignAgain(const CoreFile& file, CorePlace place, const CoreSignature& signature) {
-  CoreRegion* region = file.region;
+void SignAgain(const TimeFile& file, TimePlace place, const TimeSignature& signature) {
+  TimeBytes* region = file.region;
   if (!IsReady(region)) WriteHeader(region);
   RaiseHighMember(file);
   const ProcessRecord& record = region->processes[file.member];

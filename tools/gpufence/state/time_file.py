@@ -1,4 +1,4 @@
-"""A core file, read from outside: who runs on which GPU, what each owes, whose turn it is.
+"""A time file, read from outside: who runs on which GPU, what each owes, whose turn it is.
 
 Knows its words through shared_layout.py; a moment's view. Trusts no byte. Must
 not know commands or output. Standard library only.
@@ -31,11 +31,11 @@ from .shared_file import (
 
 _NAME = re.compile(r"gpufence-(.+)\.cores([0-9]{1,9})-([0-9a-f]{8})", re.DOTALL)
 
-_FILE = layout.structure("CoreRegion")
-_HEADER = layout.structure("CoreHeader").fields(
+_FILE = layout.structure("TimeBytes")
+_HEADER = layout.structure("TimeHeader").fields(
     "magic", "layout_version", "max_rows", "max_tenants", "max_members", "high_member"
 )
-_ROW = layout.structure("CoreRow").fields("key", "uuid", "turn", "foreign_ns", "author", "is_deep")
+_ROW = layout.structure("TimeRow").fields("key", "uuid", "turn", "foreign_ns", "author", "is_deep")
 _TENANT = layout.structure("CoreTenant").fields(
     "key", "due_ns", "shares", "backlog_ns", "active_ns", "served_ns", "charged_ns", "terms"
 )
@@ -107,7 +107,7 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
-class CoreDevice:
+class TimeDevice:
     """One GPU; `foreign_ns` is when somebody without a seat in this file last used it.
 
     `author` is the number under which the container has a notice in a node folder; 0: it has none.
@@ -124,8 +124,8 @@ class CoreDevice:
 
 
 @dataclass(frozen=True, slots=True)
-class CoreFile:
-    """All of a core file.
+class TimeFile:
+    """All of a time file.
 
     `name` is the container's. `same_clock` says that its
     moments are of this machine's clock since the last boot.
@@ -134,7 +134,7 @@ class CoreFile:
     path: Path
     name: str
     same_clock: bool
-    devices: tuple[CoreDevice, ...]
+    devices: tuple[TimeDevice, ...]
 
 
 def tenant_key(container: str) -> int:
@@ -143,51 +143,51 @@ def tenant_key(container: str) -> int:
 
 
 def find(environment: Mapping[str, str], folder: str | None = None) -> list[Path]:
-    """Core files of any version and clock, in the folders of shared_file.folders."""
+    """Time files of any version and clock, in the folders of shared_file.folders."""
     found = matching(folders(environment, folder), "gpufence-*.cores*")
     return [path for path in found if _NAME.fullmatch(path.name)]
 
 
-def read_all(paths: Iterable[Path]) -> tuple[list[CoreFile], list[RegionError]]:
-    """Every core file that can be read, and why the others cannot."""
+def read_all(paths: Iterable[Path]) -> tuple[list[TimeFile], list[RegionError]]:
+    """Every time file that can be read, and why the others cannot."""
     return read_each(read, paths)
 
 
-def read(path: Path) -> CoreFile:
-    """One core file.
+def read(path: Path) -> TimeFile:
+    """One time file.
 
     Raises:
         RegionError: exit 1; no such file, another version, short, damaged, or not permitted.
     """
     name = _NAME.fullmatch(path.name)
-    if name is not None and int(name[2]) != layout.CORE_VERSION:
+    if name is not None and int(name[2]) != layout.TIME_VERSION:
         raise _other_version(path, int(name[2]))
     with SharedFile(path, _FILE.bytes) as file:
         high_member = _check_header(file)
         owners = {owner.slot: owner for owner in file.owners(_FILE.at("processes"), high_member)}
-        rows = file.read(_FILE.at("rows"), _ROW.size * layout.MAX_CORE_ROWS)
+        rows = file.read(_FILE.at("rows"), _ROW.size * layout.MAX_TIME_ROWS)
         devices = tuple(
             _read_device(file, number, row, owners, high_member)
             for number, row in enumerate(_ROW.iter_unpack(rows))
             if row[0] != 0
         )
     same_clock = name is not None and int(name[3], 16) == _clock_identity()
-    return CoreFile(path, name[1] if name else path.name, same_clock, devices)
+    return TimeFile(path, name[1] if name else path.name, same_clock, devices)
 
 
 def _other_version(path: Path, version: int) -> RegionError:
-    return other_layout(path, version, layout.CORE_VERSION, "those containers")
+    return other_layout(path, version, layout.TIME_VERSION, "those containers")
 
 
 def _check_header(file: SharedFile) -> int:
     """The number of members' places that were ever used."""
     header = _HEADER.unpack(file.read(0, _HEADER.size))
     magic, version, rows, tenants, members, high_member = header
-    if magic != layout.CORE_MAGIC:
-        raise file.broken("it does not begin as a core file does")
-    if version != layout.CORE_VERSION:
+    if magic != layout.TIME_MAGIC:
+        raise file.broken("it does not begin as a time file does")
+    if version != layout.TIME_VERSION:
         raise _other_version(file.path, version)
-    expected = (layout.MAX_CORE_ROWS, layout.MAX_CORE_TENANTS, layout.MAX_CORE_MEMBERS)
+    expected = (layout.MAX_TIME_ROWS, layout.MAX_CORE_TENANTS, layout.MAX_CORE_MEMBERS)
     if (rows, tenants, members) != expected:
         raise file.broken(f"it has places for {members} processes of {tenants} on {rows} GPUs")
     if high_member > layout.MAX_CORE_MEMBERS:
@@ -201,7 +201,7 @@ def _read_device(
     row: tuple[int, bytes, int, int, int, int],
     owners: Mapping[int, Owner],
     high_member: int,
-) -> CoreDevice:
+) -> TimeDevice:
     _, uuid, turn, foreign_ns, author, is_deep = row
     members = _read_members(file, number, owners, high_member)
     tenants_bytes = _TENANT.size * layout.MAX_CORE_TENANTS
@@ -225,7 +225,7 @@ def _read_device(
                 )
             )
     held = unpack_turn(turn)
-    return CoreDevice(
+    return TimeDevice(
         row=number,
         uuid=uuid_text(uuid),
         turn=held,
@@ -259,12 +259,12 @@ def _read_members(
 
 
 def unpack_shares(word: int) -> Shares:
-    """As UnpackShares in core_layout.h."""
+    """As UnpackShares in time_file.h."""
     return Shares(hard=word & 0xFFFFFFFF, soft=word >> 32)
 
 
 def unpack_priority(terms: int) -> Priority | None:
-    """Of a container's terms, as UnpackTerms in core_layout.h; None where nobody said."""
+    """Of a container's terms, as UnpackTerms in time_file.h; None where nobody said."""
     return next((each for each in Priority if each.rank + 1 == terms & 0xFF), None)
 
 
@@ -284,7 +284,7 @@ def _hash(text: bytes) -> int:
 
 
 def _clock_identity() -> int:
-    """The part of a core file's name that tells clocks apart (core_region.cpp)."""
+    """The part of a time file's name that tells clocks apart (time_file.cpp)."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_bytes()
     except OSError:

@@ -17,7 +17,7 @@
 
 #include "core_world.h"
 #include "policy/share.h"
-#include "state/notice.h"
+#include "state/notice_board.h"
 #include "state/owner.h"
 
 namespace {

@@ -16,7 +16,6 @@
 #include <vector>
 
 #include "core_world.h"
-#include "state/notice.h"
 #include "state/notice_board.h"
 #include "state/owner.h"
 

@@ -12,7 +12,7 @@
 #include <string>
 
 #include "state/exported.h"
-#include "state/file_lock.h"
+#include "state/owner.h"
 #include "support/state_program.h"
 
 namespace {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpufence.state import time_file, region
+from gpufence.state import region, time_file
 
 from tests.support.charges import MIB
 from tests.support.handles import handles

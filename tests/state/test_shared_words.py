@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from gpufence.config.terms import Priority
-from gpufence.state import time_file, notices, region
+from gpufence.state import notices, region, time_file
 from gpufence.state.shared_file import Life
 
 from tests.support.charges import MIB

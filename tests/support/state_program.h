@@ -14,7 +14,6 @@
 #include "base/forked.h"
 #include "policy/account.h"
 #include "policy/charge.h"
-#include "state/onlook.h"
 #include "state/region.h"
 
 namespace statetest {

@@ -13,7 +13,7 @@ from gpufence.commands import completion
 from gpufence.state import time_file
 
 from .gpufence_command import REPO, gpufence
-from .region_files import GIB, TimeFile, RegionFile, Signed, this_process
+from .region_files import GIB, RegionFile, Signed, TimeFile, this_process
 
 SCHEMAS = REPO / "docs" / "schemas"
 BUILD = Path(os.environ.get("GPUFENCE_BUILD", REPO / "build"))

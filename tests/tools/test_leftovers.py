@@ -20,7 +20,7 @@ from gpufence.container import leftovers
 from gpufence.state import limits_file
 from gpufence.state import shared_layout as layout
 
-from .region_files import FOREIGN, TimeFile, RegionFile, own_namespace, start_ticks, this_process
+from .region_files import FOREIGN, RegionFile, TimeFile, own_namespace, start_ticks, this_process
 
 REPO = Path(__file__).resolve().parents[2]
 HOUR = 3600.0

@@ -14,7 +14,7 @@ from gpufence.container import leftovers, lifetimes
 from gpufence.container.lifetimes import Life
 from gpufence.state import limits_file
 
-from .region_files import TimeFile, RegionFile, this_process
+from .region_files import RegionFile, TimeFile, this_process
 
 HOUR = 3600.0
 DAY = 24 * HOUR

@@ -16,7 +16,7 @@ from gpufence.state import time_file
 from gpufence.state.region import find, read_all
 
 from .gpufence_command import gpufence
-from .region_files import TimeFile, RegionFile, Signed, this_process
+from .region_files import RegionFile, Signed, TimeFile, this_process
 
 
 @pytest.fixture
@@ -167,7 +167,7 @@ def test_maps_that_may_not_be_read_leave_it_unknown(
     assert node_folders.look({}, None, regions, People()).covers(owners) is False
 
 
-def test_a_core_file_that_cannot_be_seen_leaves_it_unknown(state: Path) -> None:
+def test_a_time_file_that_cannot_be_seen_leaves_it_unknown(state: Path) -> None:
     (file,) = (state.parent / "its own").iterdir()
     file.unlink()  # its process still has it mapped
 

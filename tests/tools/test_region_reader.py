@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from gpufence.config.terms import Priority
 from gpufence.errors import ExitCode
-from gpufence.state import time_file, region, shared_file
+from gpufence.state import region, shared_file, time_file
 from gpufence.state import shared_layout as layout
 from gpufence.state.shared_file import Life, RegionError
 
-from .region_files import GIB, TimeFile, RegionFile, Signed, start_ticks, this_process
+from .region_files import GIB, RegionFile, Signed, TimeFile, start_ticks, this_process
 
 WEB = "GPU-ab000203-0405-0607-0809-0a0b0c0d0e0f"
 WEB_1 = "GPU-ab010203-0405-0607-0809-0a0b0c0d0e0f"
@@ -84,7 +84,7 @@ def test_a_zombie_is_dead_whoever_holds_its_lock(tmp_path: Path) -> None:
     assert [use.owner.life for use in device.uses] == [Life.GONE]
 
 
-def test_a_core_file_tells_tenants_turns_and_members(tmp_path: Path) -> None:
+def test_a_time_file_tells_tenants_turns_and_members(tmp_path: Path) -> None:
     turn = 123 << layout.TURN_BEGAN_SHIFT | layout.TURN_CLOSING | (4 + 1)
     with TimeFile(tmp_path) as made:
         made.device(0, turn=turn, foreign_ns=77, deep=True)

@@ -19,7 +19,7 @@ from gpufence.state import limits_file
 from gpufence.state import shared_layout as layout
 
 from .gpufence_command import gpufence
-from .region_files import TimeFile, RegionFile, this_process
+from .region_files import RegionFile, TimeFile, this_process
 
 OTHERS = ("gpufence-train2.v5", "gpufence-train.v5.v5", "gpufence-train.txt", "gpufence-turns2-1")
 

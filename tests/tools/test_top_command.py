@@ -14,7 +14,7 @@ import pytest
 from gpufence.state import time_file
 
 from .gpufence_command import REPO, gpufence
-from .region_files import GIB, TimeFile, RegionFile, Signed, this_process
+from .region_files import GIB, RegionFile, Signed, TimeFile, this_process
 
 SCHEMA = json.loads((REPO / "docs" / "schemas" / "top.json").read_text(encoding="utf-8"))
 
@@ -56,7 +56,7 @@ def test_one_table_for_whoever_reads_no_terminal(tmp_path: Path) -> None:
     assert all(len(line) <= 100 and "\x1b" not in line for line in lines)
 
 
-def test_the_object_tells_regions_and_core_files_together(tmp_path: Path) -> None:
+def test_the_object_tells_regions_and_time_files_together(tmp_path: Path) -> None:
     with RegionFile(tmp_path) as made, TimeFile(tmp_path) as cores:
         made.device(0, orphans=7)
         made.process(0, this_process())

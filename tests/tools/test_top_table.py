@@ -8,8 +8,8 @@ import pytest
 from gpufence.config.terms import Priority
 from gpufence.machine import gpus
 from gpufence.machine.people import Pod
-from gpufence.state.time_file import Shares
 from gpufence.state.region import Activity
+from gpufence.state.time_file import Shares
 from gpufence.top import table
 from gpufence.top.history import History
 from gpufence.top.order import Sort

@@ -5,8 +5,8 @@
 
 #include "base/log.h"
 #include "policy/share.h"
+#include "state/region.h"
 #include "state/time_file.h"
-#include "state/onlook.h"
 
 namespace gpufence {
 namespace {

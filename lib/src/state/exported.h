@@ -5,7 +5,7 @@
 // its length how much. Nothing is kept open for it. Must not know CUDA.
 //
 // A lock on the node is seen through any other open file of it. A dma-buf is a file of its own that
-// cannot be opened a second time: a lock on one is looked up in the kernel's list (lock_list.h).
+// cannot be opened a second time: a lock on one is looked up in the kernel's list.
 //
 // While a process of the container is charged for the memory, that process holds a second lock on
 // the same place of the region's file: one that ends with the process and is not inherited

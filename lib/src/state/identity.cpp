@@ -81,7 +81,8 @@ class HidingMounts {
     if (character == '\n') {
       if (is_proc_) hides_ = line_hides_;  // of several the last one is on top
       is_proc_ = line_hides_ = false;
-      field_ = matched_place_ = matched_option_ = 0;
+      field_ = 0;
+      matched_place_ = matched_option_ = 0;
       return;
     }
     if (character == ' ') {

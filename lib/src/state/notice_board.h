@@ -3,7 +3,9 @@
 // file that is cut short, replaced or damaged is an error, and never a signal. A page of each is
 // mapped read-only, as an address for futexes: no code here or elsewhere reads through it.
 //
-// A container lives while a process of it holds the lock on its notice. Must not know turns.
+// The words of a notice are in lib/layouts/shared_files.txt: its author alone writes them, and
+// nobody trusts them. A container lives while a process of it holds the lock on its notice. Must
+// not know turns.
 #pragma once
 
 #include <limits.h>
@@ -13,9 +15,22 @@
 
 #include <atomic>
 
-#include "state/notice.h"
+#include "shared_layouts.h"
 
 namespace gpufence {
+
+// What neighbours sleep on: the lower half of `began_us`, which changes with every turn.
+inline constexpr size_t kNoticeFutexAt = offsetof(Notice, began_us);
+
+inline uint64_t CheckOf(const Notice& notice) {
+  const auto* words = reinterpret_cast<const uint64_t*>(&notice);
+  uint64_t check = kNoticeVersion;
+  for (size_t i = 0; i < offsetof(Notice, check) / sizeof(uint64_t); ++i) {
+    check = (check ^ words[i]) * 0x9e3779b97f4a7c15u;
+    check ^= check >> 29;
+  }
+  return check;
+}
 
 class NoticeBoard {
  public:

@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "shared_layouts.h"
-#include "state/file_lock.h"
 
 namespace gpufence {
 namespace {

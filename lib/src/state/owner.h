@@ -1,12 +1,31 @@
-// Proof of life and death of a slot's owner: the lock on the slot's byte, and the pid in its
-// record. Must not know what becomes of the dead.
+// Locks on files, and what they prove: that the owner of a slot lives, or that he died. The other
+// proof is the pid in the slot's record. Must not know what becomes of the dead, nor what a range
+// of a file means.
 #pragma once
 
+#include <fcntl.h>
 #include <stdint.h>
+#include <unistd.h>
 
 #include "shared_layouts.h"
 
+// glibc has these behind _GNU_SOURCE alone.
+#ifndef F_OFD_SETLK
+#define F_OFD_GETLK 36
+#define F_OFD_SETLK 37
+#endif
+
 namespace gpufence {
+
+// A lock as the calls of the kernel want it described. `type`: F_RDLCK, F_WRLCK or F_UNLCK.
+inline struct flock LockAt(off_t place, off_t length, short type) {
+  struct flock lock = {};
+  lock.l_type = type;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = place;
+  lock.l_len = length;
+  return lock;
+}
 
 // How much proof of death to look for.
 enum class Effort : uint8_t {

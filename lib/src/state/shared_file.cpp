@@ -8,11 +8,11 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/held_locks.h"
 #include "state/owner.h"
-#include "state/standing.h"
 
 namespace gpufence {
 namespace {
@@ -355,6 +355,26 @@ void OpenedFile::CloseInherited() {
   // The number may be another file's by now.
   if (IsSameFile(file_.fd, file_.device, file_.inode)) close(file_.fd);
   file_ = {};
+}
+
+namespace {
+
+constexpr mode_t kForEverybody = S_IWOTH | S_IXOTH;
+
+}  // namespace
+
+// By the mode and not by access(2), which answers for one user.
+Standing StandingOf(const char* folder) {
+  struct stat found = {};
+  if (stat(folder, &found) != 0) {
+    return errno == ENOENT || errno == ENOTDIR ? Standing::kAbsent : Standing::kUnknown;
+  }
+  if (!S_ISDIR(found.st_mode) || (found.st_mode & kForEverybody) != kForEverybody) {
+    return Standing::kAbsent;
+  }
+  struct statvfs mounted = {};
+  if (statvfs(folder, &mounted) != 0) return Standing::kUnknown;
+  return (mounted.f_flag & ST_RDONLY) != 0 ? Standing::kReadOnly : Standing::kOpen;
 }
 
 }  // namespace gpufence

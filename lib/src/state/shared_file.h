@@ -1,5 +1,7 @@
 // A file that processes share as memory: found in one of several folders, or made in the first that
-// every user can use, whole or not at all. Must not know what is in it.
+// every user can use, whole or not at all. A folder is judged by facts that are the same for each
+// process of a container, whatever its user, so that all of them pass by the same ones. Must not
+// know what is in the file.
 #pragma once
 
 #include <limits.h>
@@ -11,6 +13,15 @@
 
 namespace gpufence {
 
+enum class Standing : uint8_t {
+  kOpen,      // every user can keep files there
+  kAbsent,    // there is no such folder, or not every user may write to it
+  kReadOnly,  // its file system is read-only here
+  kUnknown,   // errno says why this process cannot find out
+};
+
+Standing StandingOf(const char* folder);
+
 // What makes a file one of its kind.
 struct SharedFileKind {
   size_t bytes;            // of the whole file, which is sparse
@@ -20,7 +31,7 @@ struct SharedFileKind {
 };
 
 // Where to look, in order, and under which name. Texts are the caller's. Of several folders, those
-// that not every user can use are passed by (state/standing.h); a folder that stands alone is used
+// that not every user can use are passed by (StandingOf); a folder that stands alone is used
 // whoever can use it, and made where it is missing.
 struct SharedFilePlaces {
   static constexpr size_t kMost = 4;

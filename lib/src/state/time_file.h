@@ -1,5 +1,6 @@
-// The time file: where it is, and who has a place in it. Beside the container's own region, for its
-// processes alone.
+// The time file, in which a container keeps what its core limit is about: where it is, who has a
+// place in it, and what is packed into its words (which stand in lib/layouts/shared_files.txt). It
+// lies beside the container's own region, for its processes alone.
 //
 // A process lives as long as it holds the lock on its byte (state/slots.h says why). Nobody
 // excludes anybody. Must not know turns, budgets or CUDA.
@@ -8,10 +9,46 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "state/time_file.h"
+#include "shared_layouts.h"
 #include "state/region.h"
 
 namespace gpufence {
+
+// What a container is beside others: who goes first, and how what is free is divided.
+struct SeatTerms {
+  uint32_t rank;      // 0 to 2: the higher goes first
+  uint32_t weight;    // 0: its hard share counts
+  uint32_t floor;     // thousandths of a percent of the GPU that it has in any case
+  uint64_t burst_ns;  // GPU time that it may save up; 0: as much as is usual
+};
+inline constexpr uint32_t kUsualRank = 1;
+inline constexpr uint32_t kHighestRank = 2;
+constexpr uint64_t PackTerms(SeatTerms terms) {
+  return uint64_t{terms.floor} << 32 | uint64_t{terms.weight & 0xffff} << 8 | (terms.rank + 1);
+}
+constexpr SeatTerms UnpackTerms(uint64_t word) {
+  const auto above = static_cast<uint32_t>(word & 0xff);  // 0: nobody said
+  return {above != 0 && above <= kHighestRank + 1 ? above - 1 : kUsualRank,
+          static_cast<uint32_t>(word >> 8 & 0xffff), static_cast<uint32_t>(word >> 32), 0};
+}
+
+// Where scans of members end.
+inline uint32_t HighMember(const TimeBytes* region) {
+  const uint32_t high = region->header.high_member.load(std::memory_order_acquire);
+  return high < kMaxCoreMembers ? high : kMaxCoreMembers;
+}
+
+// Two shares in one word, so that they change together.
+struct CoreShares {
+  uint32_t hard;
+  uint32_t soft;
+};
+constexpr uint64_t PackShares(CoreShares shares) {
+  return uint64_t{shares.soft} << 32 | shares.hard;
+}
+constexpr CoreShares UnpackShares(uint64_t word) {
+  return {static_cast<uint32_t>(word), static_cast<uint32_t>(word >> 32)};
+}
 
 // This process's place in an open time file. fd < 0: memory of this process alone.
 struct TimeFile {

@@ -17,12 +17,12 @@ from gpufence.config import sizes
 from gpufence.errors import ToolError
 from gpufence.machine import process
 from gpufence.machine.people import People
-from gpufence.state import time_file, limits_file, region
-from gpufence.state.time_file import TimeDevice, TimeFile, Tenant
+from gpufence.state import limits_file, region, time_file
 from gpufence.state.limits_bytes import Amounts
 from gpufence.state.limits_file import SetLimits
 from gpufence.state.region import Device, Use
 from gpufence.state.shared_file import Life, Owner
+from gpufence.state.time_file import Tenant, TimeDevice, TimeFile
 
 from . import called, changes, in_force, leftovers, lifetimes, node_folders
 from .containers import Container, core_environment

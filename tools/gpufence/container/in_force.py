@@ -9,9 +9,9 @@ from gpufence.config import sizes
 from gpufence.config.terms import Priority
 from gpufence.errors import ToolError
 from gpufence.state import limits_file
-from gpufence.state.time_file import Shares, Tenant
 from gpufence.state.limits_bytes import Amounts
 from gpufence.state.region import Ceiling, Device, Region
+from gpufence.state.time_file import Shares, Tenant
 
 _WHOLE_SHARE = 100_000
 

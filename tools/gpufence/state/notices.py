@@ -16,8 +16,8 @@ from pathlib import Path
 from gpufence.config.terms import Priority
 
 from . import shared_layout as layout
-from .time_file import Shares, unpack_priority, unpack_shares
 from .shared_file import RegionError, SharedFile, folders, is_in_use, matching
+from .time_file import Shares, unpack_priority, unpack_shares
 
 FIELDS = layout.structure("Notice").fields(
     "magic", "author", "device", "holder", "shares", "charged_ns", "terms", "check"
@@ -84,7 +84,7 @@ def _read(path: Path) -> Notice | None:
 
 
 def check_of(raw: bytes) -> int:
-    """As CheckOf in lib/src/state/notice.h."""
+    """As CheckOf in lib/src/state/notice_board.h."""
     mask = 2**64 - 1
     check = layout.NOTICE_VERSION
     for (word,) in struct.iter_unpack("<Q", raw[:-8]):

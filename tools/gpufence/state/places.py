@@ -1,6 +1,6 @@
 """Where a container's files belong: the library's rule, for commands that make files or explain.
 
-As lib/src/state/standing.cpp, FolderOf in shared_file.cpp and hooks/container.h have it: what
+As StandingOf and FolderOf in lib/src/state/shared_file.cpp and hooks/container.h have it: what
 decides is the same for every user. Must not know what is in the files. Standard library only.
 """
 

@@ -14,18 +14,23 @@ from pathlib import Path
 
 from . import shared_layout as layout
 from .shared_file import (
+    Kind,
     Life,
     Owner,
     RegionError,
     SharedFile,
-    folders,
-    matching,
-    other_layout,
     read_each,
     uuid_text,
 )
 
-_NAME = re.compile(r"gpufence-(.+)\.v([0-9]{1,9})", re.DOTALL)
+_KIND = Kind(
+    title="region",
+    pattern="gpufence-*.v*",
+    name=re.compile(r"gpufence-(.+)\.v([0-9]{1,9})", re.DOTALL),
+    magic=layout.REGION_MAGIC,
+    version=layout.REGION_VERSION,
+    whose="that container",
+)
 
 _REGION = layout.structure("Region")
 _HEADER = layout.structure("RegionHeader").fields(
@@ -165,8 +170,7 @@ class Region:
 
 def find(environment: Mapping[str, str], folder: str | None = None) -> list[Path]:
     """Region files of any version, in the folders of shared_file.folders."""
-    found = matching(folders(environment, folder), "gpufence-*.v*")
-    return [path for path in found if _NAME.fullmatch(path.name)]
+    return _KIND.find(environment, folder)
 
 
 def read_all(paths: Iterable[Path]) -> tuple[list[Region], list[RegionError]]:
@@ -180,9 +184,7 @@ def read(path: Path) -> Region:
     Raises:
         RegionError: exit 1; no such file, another version, short, damaged, or not permitted.
     """
-    name = _NAME.fullmatch(path.name)
-    if name is not None and int(name[2]) != layout.REGION_VERSION:
-        raise _other_version(path, int(name[2]))
+    name = _KIND.named(path)
     with SharedFile(path, _REGION.bytes) as file:
         slots = _check_header(file)
         owners = tuple(file.owners(_REGION.at("processes"), slots))
@@ -195,17 +197,10 @@ def read(path: Path) -> Region:
     return Region(path, name[1] if name else path.name, tuple(devices), owners)
 
 
-def _other_version(path: Path, version: int) -> RegionError:
-    return other_layout(path, version, layout.REGION_VERSION, "that container")
-
-
 def _check_header(file: SharedFile) -> int:
     """The number of slots that were ever used."""
     magic, version, processes, devices, high_slot = _HEADER.unpack(file.read(0, _HEADER.size))
-    if magic != layout.REGION_MAGIC:
-        raise file.broken("it does not begin as a region does")
-    if version != layout.REGION_VERSION:
-        raise _other_version(file.path, version)
+    _KIND.check(file, magic, version)
     if (processes, devices) != (layout.MAX_PROCESSES, layout.MAX_DEVICES):
         raise file.broken(f"it has places for {processes} processes on {devices} GPUs")
     if high_slot > layout.MAX_PROCESSES:

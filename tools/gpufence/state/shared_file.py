@@ -11,6 +11,7 @@ import enum
 import errno
 import fcntl
 import os
+import re
 import stat
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -37,15 +38,6 @@ class RegionError(ToolError):
     def __init__(self, path: Path, why: str, fix: str) -> None:
         super().__init__(what=f"cannot read {path}", why=why, fix=fix)
         self.path = path
-
-
-def other_layout(path: Path, found: int, known: int, whose: str) -> RegionError:
-    """The error to raise about a file of another library's; `whose` are the containers."""
-    return RegionError(
-        path,
-        f"its layout is {found}, and this gpufence reads layout {known}",
-        f"Use the gpufence that came with the library of {whose}",
-    )
 
 
 class Life(enum.Enum):
@@ -85,6 +77,56 @@ def folders(environment: Mapping[str, str], given: str | None = None) -> tuple[P
     own = (environment.get("GPUFENCE_STATE_DIR", ""), environment.get("GPUFENCE_NODE_DIR", ""))
     named = [text for text in own if text.startswith("/")]
     return tuple(dict.fromkeys(Path(text) for text in (*named, *places.USUAL)))
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of shared file, as its names and its first words tell it from others.
+
+    Of a name that `name` matches, the first group is the container's, and the second the number of
+    the layout. `pattern` finds candidates; `whose` are the containers whose library wrote the file.
+    """
+
+    title: str
+    pattern: str
+    name: re.Pattern[str]
+    magic: int
+    version: int
+    whose: str
+
+    def find(self, environment: Mapping[str, str], folder: str | None = None) -> list[Path]:
+        """Files of this kind, of any version, in the usual folders or the given one."""
+        found = matching(folders(environment, folder), self.pattern)
+        return [path for path in found if self.name.fullmatch(path.name)]
+
+    def named(self, path: Path) -> re.Match[str] | None:
+        """The parts of a file's name; None where it is called otherwise.
+
+        Raises:
+            RegionError: the name is one of another version.
+        """
+        found = self.name.fullmatch(path.name)
+        if found is not None and int(found[2]) != self.version:
+            raise self._of_other_version(path, int(found[2]))
+        return found
+
+    def check(self, file: SharedFile, magic: int, version: int) -> None:
+        """Whether a file begins as this kind does.
+
+        Raises:
+            RegionError: it does not, or is of another version.
+        """
+        if magic != self.magic:
+            raise file.broken(f"it does not begin as a {self.title} does")
+        if version != self.version:
+            raise self._of_other_version(file.path, version)
+
+    def _of_other_version(self, path: Path, found: int) -> RegionError:
+        return RegionError(
+            path,
+            f"its layout is {found}, and this gpufence reads layout {self.version}",
+            f"Use the gpufence that came with the library of {self.whose}",
+        )
 
 
 def matching(looked: tuple[Path, ...], pattern: str) -> Iterator[Path]:

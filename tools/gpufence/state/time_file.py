@@ -1,7 +1,7 @@
 """A time file, read from outside: who runs on which GPU, what each owes, whose turn it is.
 
-Knows its words through shared_layout.py; a moment's view. Trusts no byte. Must
-not know commands or output. Standard library only.
+Knows its words through shared_layout.py; a moment's view. Trusts no byte. Must not know commands
+or output. Standard library only.
 
 Moments are nanoseconds of CLOCK_MONOTONIC on the machine that runs the containers, 0 for never.
 """
@@ -18,19 +18,23 @@ from gpufence.config.terms import Priority
 
 from . import shared_layout as layout
 from .shared_file import (
+    Kind,
     Life,
     Owner,
     RegionError,
     SharedFile,
-    folders,
-    matching,
-    other_layout,
     read_each,
     uuid_text,
 )
 
-_NAME = re.compile(r"gpufence-(.+)\.cores([0-9]{1,9})-([0-9a-f]{8})", re.DOTALL)
-
+_KIND = Kind(
+    title="time file",
+    pattern="gpufence-*.cores*",
+    name=re.compile(r"gpufence-(.+)\.cores([0-9]{1,9})-([0-9a-f]{8})", re.DOTALL),
+    magic=layout.TIME_MAGIC,
+    version=layout.TIME_VERSION,
+    whose="those containers",
+)
 _FILE = layout.structure("TimeBytes")
 _HEADER = layout.structure("TimeHeader").fields(
     "magic", "layout_version", "max_rows", "max_tenants", "max_members", "high_member"
@@ -138,14 +142,13 @@ class TimeFile:
 
 
 def tenant_key(container: str) -> int:
-    """The key that a container of this name has as a tenant (JoinCoreRow)."""
+    """The key that a container of this name has as a tenant (JoinTimeRow)."""
     return _hash(os.fsencode(container)) or 1
 
 
 def find(environment: Mapping[str, str], folder: str | None = None) -> list[Path]:
     """Time files of any version and clock, in the folders of shared_file.folders."""
-    found = matching(folders(environment, folder), "gpufence-*.cores*")
-    return [path for path in found if _NAME.fullmatch(path.name)]
+    return _KIND.find(environment, folder)
 
 
 def read_all(paths: Iterable[Path]) -> tuple[list[TimeFile], list[RegionError]]:
@@ -159,9 +162,7 @@ def read(path: Path) -> TimeFile:
     Raises:
         RegionError: exit 1; no such file, another version, short, damaged, or not permitted.
     """
-    name = _NAME.fullmatch(path.name)
-    if name is not None and int(name[2]) != layout.TIME_VERSION:
-        raise _other_version(path, int(name[2]))
+    name = _KIND.named(path)
     with SharedFile(path, _FILE.bytes) as file:
         high_member = _check_header(file)
         owners = {owner.slot: owner for owner in file.owners(_FILE.at("processes"), high_member)}
@@ -175,18 +176,11 @@ def read(path: Path) -> TimeFile:
     return TimeFile(path, name[1] if name else path.name, same_clock, devices)
 
 
-def _other_version(path: Path, version: int) -> RegionError:
-    return other_layout(path, version, layout.TIME_VERSION, "those containers")
-
-
 def _check_header(file: SharedFile) -> int:
     """The number of members' places that were ever used."""
     header = _HEADER.unpack(file.read(0, _HEADER.size))
     magic, version, rows, tenants, members, high_member = header
-    if magic != layout.TIME_MAGIC:
-        raise file.broken("it does not begin as a time file does")
-    if version != layout.TIME_VERSION:
-        raise _other_version(file.path, version)
+    _KIND.check(file, magic, version)
     expected = (layout.MAX_TIME_ROWS, layout.MAX_CORE_TENANTS, layout.MAX_CORE_MEMBERS)
     if (rows, tenants, members) != expected:
         raise file.broken(f"it has places for {members} processes of {tenants} on {rows} GPUs")

@@ -17,7 +17,7 @@ from gpufence.config.terms import Priority
 from gpufence.container import containers, in_force, node_folders
 from gpufence.machine import gpus
 from gpufence.machine.people import People, Pod
-from gpufence.state import time_file, notices, region
+from gpufence.state import notices, region, time_file
 from gpufence.state import shared_layout as layout
 from gpufence.state.limits_bytes import Amounts
 from gpufence.state.region import Activity

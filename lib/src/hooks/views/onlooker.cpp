@@ -18,7 +18,7 @@
 #include "hooks/container.h"
 #include "hooks/fence.h"
 #include "real.h"
-#include "state/onlook.h"
+#include "state/region.h"
 
 namespace gpufence {
 namespace {

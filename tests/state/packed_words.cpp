@@ -4,8 +4,8 @@
 #include <stdio.h>
 
 #include "policy/turn.h"
-#include "state/time_file.h"
 #include "state/identity.h"
+#include "state/time_file.h"
 
 int main() {
   using namespace gpufence;  // NOLINT(google-build-using-namespace): a test program

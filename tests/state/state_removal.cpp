@@ -15,8 +15,8 @@
 #include <string>
 #include <vector>
 
-#include "state/time_file.h"
 #include "state/shared_file.h"
+#include "state/time_file.h"
 #include "support/state_program.h"
 
 namespace {

@@ -11,8 +11,8 @@
 
 #include "policy/gang.h"
 #include "policy/turn.h"
-#include "state/time_file.h"
 #include "state/notice_board.h"
+#include "state/time_file.h"
 
 namespace gpufence {
 

@@ -92,11 +92,11 @@ def main(arguments: list[str]) -> int:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
             apt = Apt(folder, mirror)
+            print("ci/fetch-drivers: reading the archive's lists", file=sys.stderr)
             apt("update", cwd=folder)
             for number, wanted in enumerate(missing, 1):
-                if sys.stderr.isatty():
-                    place = f"({number} of {len(missing)})"
-                    print(f"ci/fetch-drivers: driver {wanted.branch} {place}", file=sys.stderr)
+                place = f"({number} of {len(missing)})"
+                print(f"ci/fetch-drivers: driver {wanted.branch} {place}", file=sys.stderr)
                 fetch(apt, wanted, folder, target / wanted.branch)
     except UnavailableError as error:
         print(f"ci/fetch-drivers: skipped: {error}", file=sys.stderr)

@@ -141,7 +141,7 @@ Architecture: {architecture}
 Maintainer: the authors of gpufence <noreply@gpufence.invalid>
 Installed-Size: {kilobytes}
 Depends: libc6 (>= 2.17), python3 (>= 3.10)
-Recommends: python3-jsonschema, python3-prometheus-client, python3-yaml
+Recommends: python3-jsonschema, python3-prometheus-client, python3-rich, python3-yaml
 Section: utils
 Priority: optional
 Description: share one NVIDIA GPU between containers

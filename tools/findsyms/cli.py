@@ -145,7 +145,10 @@ def _add_output(found: argparse.ArgumentParser) -> None:
     )
     group.add_argument("-v", "--verbose", action="store_true", help="every symbol, nothing folded")
     group.add_argument(
-        "--color", choices=("auto", "always", "never"), default="auto", help="default: auto"
+        "--color",
+        choices=("auto", "always", "never"),
+        default="auto",
+        help="auto: on a terminal, unless NO_COLOR is set",
     )
     group.add_argument(
         "--fail-on",
@@ -228,6 +231,13 @@ def _installed() -> Path | None:
     return next((p / "libgpufence.so" for p in places if (p / "libgpufence.so").is_file()), None)
 
 
+def is_coloured(choice: str, on_terminal: bool) -> bool:
+    """Whether the text has colours, for what --color says; `gpufence` decides the same."""
+    if choice != "auto":
+        return choice == "always"
+    return on_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
 def _spell(outcome: Outcome, options: argparse.Namespace) -> str:
     from .as_text import Style
     from .render import EXTENSIONS, render
@@ -235,10 +245,8 @@ def _spell(outcome: Outcome, options: argparse.Namespace) -> str:
     output: Path | None = options.output
     by_name = EXTENSIONS.get(output.suffix, "text") if output else "text"
     is_terminal = output is None and sys.stdout is not None and sys.stdout.isatty()
-    wants_colour = is_terminal and not os.environ.get("NO_COLOR")
-    wants_colour = wants_colour and os.environ.get("TERM") != "dumb"
     style = Style(
-        colour=options.color == "always" or (options.color == "auto" and wants_colour),
+        colour=is_coloured(options.color, is_terminal),
         columns=shutil.get_terminal_size().columns if is_terminal else 0,
         verbose=options.verbose,
     )

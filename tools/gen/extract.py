@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import codec, headers, ir, join, surface, wheels
+from . import codec, headers, ir, join, progress, surface, wheels
 from .errors import ExitCode, HookgenError
 from .facts import HeaderSet
 from .join import LIBRARIES
@@ -94,20 +94,12 @@ def extract(api: Path, sets: Sequence[HeaderSet], pins: Sequence[ir.Source]) -> 
     for library in LIBRARIES:
         inputs = join.load_inputs(api, library)
         history = []
-        for number, item in enumerate(sets, 1):
-            _progress(f"{library}: headers {item.version} ({number} of {len(sets)})")
+        for item in progress.told(sets, f"headers of {library}"):
             full = item is sets[-1]
             history.append(headers.read(item, library, inputs.touched, full=full))
-        _progress("")
         texts[f"{library}.json"] = codec.dumps(join.build(library, history, inputs, pins))
         texts[surface.file_of(library)] = surface.dumps(library, surface.build(history))
     return texts
-
-
-def _progress(text: str) -> None:
-    """One line that the next one replaces, for whoever waits at a terminal; "" takes it away."""
-    if sys.stderr is not None and sys.stderr.isatty():
-        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
 
 
 def _summary(model: ir.Api) -> str:

@@ -19,6 +19,7 @@ from gpufence.checks import gpu_checks, namespaces, native_limits, pauses, surro
 from gpufence.checks.finding import Finding
 from gpufence.checks.gpu_checks import Driver
 from gpufence.config.limits import Claims
+from gpufence.console import screen
 from gpufence.errors import ExitCode, ToolError
 from gpufence.machine import process
 
@@ -64,6 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="make a context on each GPU for a moment, to see whether NVML lists it",
     )
     parser.add_argument("--json", action="store_true", help="one object, schema 1")
+    screen.add_color(parser)
 
 
 def run(args: argparse.Namespace) -> ExitCode:
@@ -83,7 +85,7 @@ def run(args: argparse.Namespace) -> ExitCode:
     if args.probe and not own:
         raise _wrong_usage("--probe asks for doctor itself", "Leave PID out")
     found = _examine_self(args.probe) if own else _examine(args.pid)
-    print(json.dumps(_as_dict(found), indent=2) if args.json else _as_text(found))
+    print(json.dumps(_as_dict(found), indent=2) if args.json else _as_text(found, args.color))
     return found.problems[0].status if found.problems else ExitCode.OK
 
 
@@ -263,7 +265,10 @@ def _why_not_loaded(subject: process.Process) -> ToolError:
     )
 
 
-def _as_text(found: Findings) -> str:
+_LABELS = {"note": "yellow", "problem": "red"}
+
+
+def _as_text(found: Findings, color: str = "never") -> str:
     library = found.library
     state = f"{library.path}{' (replaced since)' if library.deleted else ''}" if library else "no"
     lines = [f"process  {found.subject.pid} ({found.subject.command})", f"library  {state}"]
@@ -276,6 +281,10 @@ def _as_text(found: Findings) -> str:
         lines += [f"{check.check:8} {line}" for line in check.told]
     lines += [f"note     {note}" for note in found.notes]
     lines += [f"problem  {problem}" for problem in found.problems]
+    if screen.is_coloured(color):
+        lines = [
+            screen.paint(line[:8], _LABELS.get(line.split()[0], "dim")) + line[8:] for line in lines
+        ]
     return "\n".join(lines)
 
 

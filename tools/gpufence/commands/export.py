@@ -14,7 +14,7 @@ from gpufence.errors import ExitCode
 USAGE_STATUS = ExitCode.USAGE
 STATUSES = {
     0: "printed or written",
-    1: "the file cannot be written, the address cannot be had, or a package is missing",
+    1: "no file can be written, no address can be had, or a package is missing",
     2: "wrong usage",
 }
 

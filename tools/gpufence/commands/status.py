@@ -16,7 +16,7 @@ import json
 import sys
 from typing import Any
 
-from gpufence.console import flags
+from gpufence.console import flags, screen
 from gpufence.container import changes, container_state, containers, leftovers
 from gpufence.errors import ExitCode, ToolError
 from gpufence.state import limits_file
@@ -39,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(parser, "--all", help="also containers that have ended; --json always has them")
     flags.add(parser, "--history", help="what was set for it, when and by whom")
     flags.add(parser, "--json", help="one object, schema 1, bytes as integers")
+    screen.add_color(parser)
     flags.add(parser, "--state-dir", metavar="DIR", help="look here alone")
     flags.add(parser, "--node-dir", metavar="DIR", help="and where containers take turns")
 
@@ -67,18 +68,18 @@ def run(args: argparse.Namespace) -> ExitCode:
         unread = [problem.as_dict() for problem in problems]
         print(json.dumps({"schema": 1, "containers": chosen, "problems": unread}, indent=2))
     elif args.name:
-        print("\n".join(status_text.details(chosen[0])))
+        print("\n".join(status_text.details(chosen[0], args.color)))
     else:
-        _print_table(chosen, all_of_them=args.all)
+        _print_table(chosen, args.color, all_of_them=args.all)
     for each in problems:
         print(f"gpufence: {each}", file=sys.stderr)
     return ExitCode.ERROR if problems else ExitCode.OK
 
 
-def _print_table(states: list[dict[str, Any]], *, all_of_them: bool) -> None:
+def _print_table(states: list[dict[str, Any]], color: str, *, all_of_them: bool) -> None:
     shown = [state for state in states if all_of_them or state["state"] != "ended"]
     if shown:
-        print("\n".join(status_text.table(shown)))
+        print("\n".join(status_text.table(shown, color)))
     elif not states:
         print("gpufence: no container has used a GPU under a limit here", file=sys.stderr)
     if hidden := len(states) - len(shown):

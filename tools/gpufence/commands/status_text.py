@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpufence.config import figures, terms
+from gpufence.console import screen
 from gpufence.container import called
 from gpufence.errors import one_line
 from gpufence.machine.people import Pod
@@ -14,8 +15,8 @@ _SHARES = {"cores_millipercent": "cores", "soft_cores_millipercent": "soft cores
 _PROCESS_HEAD = ("PID", "USER", "USED", "OVERHEAD", "REFUSED", "COMMAND")
 
 
-def table(states: list[dict[str, Any]]) -> list[str]:
-    """One line for each container and GPU."""
+def table(states: list[dict[str, Any]], color: str = "never") -> list[str]:
+    """One line for each container and GPU; `color` as --color has it."""
     rows: list[tuple[str, ...]] = [_HEAD]
     for state in states:
         life = state["state"] + (", frozen" if state["frozen"] else "")
@@ -37,7 +38,20 @@ def table(states: list[dict[str, Any]]) -> list[str]:
             )
             for gpu in state["gpus"]
         ]
-    return _columns(rows)
+    return screen.table(
+        [[_cell(rows[0][n], text) for n, text in enumerate(row)] for row in rows], color
+    )
+
+
+def _cell(column: str, text: str) -> screen.Cell:
+    """A cell in the colours of `gpufence top`."""
+    styles = {
+        "REFUSED": "" if text in ("0", "-", "REFUSED") else "red",
+        "STATE": {"ended": "dim", "prepared": "dim"}.get(
+            text, "yellow" if "frozen" in text else ""
+        ),
+    }
+    return text, styles.get(column, "")
 
 
 def name_of(state: dict[str, Any]) -> str:
@@ -47,8 +61,8 @@ def name_of(state: dict[str, Any]) -> str:
     return called.shown(str(state["name"]), pod)
 
 
-def details(state: dict[str, Any]) -> list[str]:
-    """Everything about one container."""
+def details(state: dict[str, Any], color: str = "never") -> list[str]:
+    """Everything about one container; `color` as --color has it."""
     life = "running" if state["running"] else "not running"
     if not state["region"]:
         life = "no program of it has used a GPU yet"
@@ -58,7 +72,7 @@ def details(state: dict[str, Any]) -> list[str]:
     for name, amounts in state["set"].items():
         lines.append(f"  set for {name}: {_set_text(amounts)}")
     for gpu in state["gpus"]:
-        lines += ["", f"GPU {gpu['gpu']}  {gpu['uuid']}", *_gpu_lines(gpu)]
+        lines += ["", f"GPU {gpu['gpu']}  {gpu['uuid']}", *_gpu_lines(gpu, color)]
     return lines
 
 
@@ -70,7 +84,7 @@ def change_line(change: dict[str, Any]) -> str:
     return text if change["held"] else f"{text}  (never held: the command was killed)"
 
 
-def _gpu_lines(gpu: dict[str, Any]) -> list[str]:
+def _gpu_lines(gpu: dict[str, Any], color: str) -> list[str]:
     memory, cores = gpu["memory"], gpu["cores"]
     whose = {
         "set": " (set)",
@@ -119,7 +133,8 @@ def _gpu_lines(gpu: dict[str, Any]) -> list[str]:
         for process in gpu["processes"]
     ]
     if len(rows) > 1:
-        lines += [f"  {line}" for line in _columns(rows)]
+        cells = [[_cell(rows[0][n], text) for n, text in enumerate(row)] for row in rows]
+        lines += [f"  {line}" for line in screen.table(cells, color)]
     if any(process["foreign_pid"] for process in gpu["processes"]):
         lines.append("  * the number in the container's own pid namespace")
     return lines
@@ -169,11 +184,3 @@ def _set_text(amounts: dict[str, Any]) -> str:
     if amounts.get("frozen"):
         parts.append("frozen")
     return ", ".join(parts) or "nothing"
-
-
-def _columns(rows: list[tuple[str, ...]]) -> list[str]:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from gpufence.console import flags
+from gpufence.console import flags, screen
 from gpufence.errors import ExitCode
 from gpufence.top.order import Sort
 
@@ -40,6 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=os.environ.get("GPUFENCE_TOP_SORT") or Sort.MEMORY.value,
         help="the most first; default memory [GPUFENCE_TOP_SORT]",
     )
+    screen.add_color(parser)
     parser.add_argument("--filter", default="", metavar="TEXT", help="only what has it in its name")
     parser.add_argument("--all", action="store_true", help="also what has ended")
     parser.add_argument(

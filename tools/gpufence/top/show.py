@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 
@@ -39,19 +40,21 @@ def show(args: argparse.Namespace) -> int:
         look, history = _look_twice(watcher, args.interval)
         print(json.dumps(as_dict(look, history), indent=2))
     elif args.once or not (sys.stdin.isatty() and sys.stdout.isatty()):
-        _print(*_look_twice(watcher, args.interval), choice)
+        _print(*_look_twice(watcher, args.interval), choice, args.color)
     else:
-        return _live(watcher, choice, args.interval or 1.0)
+        return _live(watcher, choice, args.interval or 1.0, args.color)
     return ExitCode.OK
 
 
-def _live(watcher: Watcher, choice: Choice, interval_s: float) -> int:
+def _live(watcher: Watcher, choice: Choice, interval_s: float, color: str) -> int:
+    if color != "auto":  # textual reads the variable as it is loaded
+        os.environ["NO_COLOR"] = "" if color == "always" else "1"
     try:
         from .app import TopApp
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in ("textual", "rich"):
             raise
-        _print(*_look_twice(watcher, None), choice)
+        _print(*_look_twice(watcher, None), choice, color)
         streams.say(
             f"gpufence: no live screen: the package {error.name} is not installed."
             " Install it with `pip install textual`."
@@ -72,9 +75,9 @@ def _look_twice(watcher: Watcher, interval_s: float | None) -> tuple[Look, Histo
     return look, history
 
 
-def _print(look: Look, history: History, choice: Choice) -> None:
+def _print(look: Look, history: History, choice: Choice, color: str) -> None:
     print(table.summary(look))
-    for line in plain.lines(look, history, choice):
+    for line in plain.lines(look, history, choice, color):
         print(line)
 
 

@@ -125,6 +125,7 @@ def test_a_constant_that_the_list_does_not_have_is_none() -> None:
         "struct Part | 8 |\nword | u32 |",
         "struct Part | 12 |\nword | u64 |\nother | u32 |",
         "struct Part | 12 |\nword | u32 |\nother | u64 |",
+        "struct Part | 16 |\nword | u32 |\nother | u64 |\nlast | u32 |",
         "struct Part | 16 |\nword | u64 |\nother | line u64 |",
         "struct Whole | 4 |\nword | u32 |",
         "word | u32 |\nno word | u32 |",

@@ -7,6 +7,7 @@
 #include <tuple>
 #include <vector>
 
+#include "base/tuning.h"
 #include "policy/gpu_time.h"
 #include "policy/turn.h"
 #include "support/state_program.h"
@@ -455,9 +456,9 @@ void Crowded() {
 void Depths() {
   constexpr uint64_t now = kStart;
   Depth depth = {.was_deep = false,
-                 .density = kDenseEnough,
-                 .run_ns = kDeepRunNs,
-                 .backlog_ns = now - kSaturatesAfterNs,
+                 .density = kTuning.dense_enough,
+                 .run_ns = kTuning.deep_run_ns,
+                 .backlog_ns = now - kTuning.saturates_after_ns,
                  .pressed_ns = 0};
   CHECK(IsDeep(depth, now));
   const auto without = [&depth](auto change) {
@@ -473,13 +474,13 @@ void Depths() {
   CHECK(!without([](Depth* d) { d->backlog_ns = UINT64_MAX; }));
   // Held for its budget it wants more than it has, though it pauses.
   depth.backlog_ns = 0;
-  depth.pressed_ns = now - kSaturatesAfterNs + 1;
+  depth.pressed_ns = now - kTuning.saturates_after_ns + 1;
   CHECK(IsDeep(depth, now));
   CHECK(!without([](Depth* d) { d->pressed_ns -= 1; }));
   CHECK(!without([](Depth* d) { d->pressed_ns = UINT64_MAX; }));
   // Who was deep stays so for a while.
   depth.was_deep = true;
-  depth.run_ns = kShallowRunNs;
+  depth.run_ns = kTuning.shallow_run_ns;
   CHECK(IsDeep(depth, now));
   CHECK(!without([](Depth* d) { d->run_ns -= 1; }));
   CHECK(!without([](Depth* d) { d->density -= 1; }));
@@ -501,23 +502,23 @@ void MeanDensities() {
   CHECK_EQ(MeanDensity(1000, 7, 0), 1000);
   CHECK_EQ(MeanDensity(UINT64_MAX, 0, 0), kWholeDensity);
   CHECK_EQ(MeanDensity(0, 2 * kMs, kMs), kWholeDensity / 20);
-  CHECK_EQ(MeanDensity(kWholeDensity, 10 * kMs, kDensityMeanNs), kWholeDensity / 2);
+  CHECK_EQ(MeanDensity(kWholeDensity, 10 * kMs, kTuning.density_mean_ns), kWholeDensity / 2);
 }
 
 void MeanRuns() {
-  CHECK_EQ(MeanRunNs(0, kMs, kRunMeanNs), kMs);
-  CHECK_EQ(MeanRunNs(8 * kMs, 4 * kMs, kRunMeanNs / 2), 6 * kMs);
+  CHECK_EQ(MeanRunNs(0, kMs, kTuning.run_mean_ns), kMs);
+  CHECK_EQ(MeanRunNs(8 * kMs, 4 * kMs, kTuning.run_mean_ns / 2), 6 * kMs);
   CHECK_EQ(MeanRunNs(8 * kMs, 4 * kMs, 0), 8 * kMs);
   // One long run is not all.
-  CHECK_EQ(MeanRunNs(0, UINT64_MAX, kRunMeanNs), kMostRunNs);
+  CHECK_EQ(MeanRunNs(0, UINT64_MAX, kTuning.run_mean_ns), kTuning.most_run_ns);
   CHECK_EQ(MeanRunNs(0, kSliceNs, UINT64_MAX), kSliceNs);
-  CHECK(MeanRunNs(UINT64_MAX, 0, 1) <= kMostRunNs);  // a word that went wrong
+  CHECK(MeanRunNs(UINT64_MAX, 0, 1) <= kTuning.most_run_ns);  // a word that went wrong
   // Short runs for a second are not deep, nor does one long one among them make them so.
-  uint64_t mean = kMostRunNs;
+  uint64_t mean = kTuning.most_run_ns;
   for (int i = 0; i < 1000; ++i) mean = MeanRunNs(mean, kMs, kMs);
-  CHECK(mean < kShallowRunNs);
+  CHECK(mean < kTuning.shallow_run_ns);
   mean = MeanRunNs(mean, 5 * kMs, 5 * kMs);
-  CHECK(mean < kDeepRunNs);
+  CHECK(mean < kTuning.deep_run_ns);
 }
 
 constexpr Case kCases[] = {{"packed", Packed},

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <string>
 
+#include "base/tuning.h"
 #include "policy/core_seat.h"
 #include "policy/share.h"
 #include "support/state_program.h"
@@ -79,14 +80,14 @@ void Soft() {
   CHECK_EQ(seat->HeldFor(kStart + 10 * kMs), 3'333'334);
   seat->NoteForeign(kStart + 10 * kMs);
   CHECK_EQ(seat->ShareNow(kStart + 11 * kMs), 25000);
-  CHECK_EQ(seat->ShareNow(kStart + 9 * kMs + kNeighbourLastsNs), 25000);
-  CHECK_EQ(seat->ShareNow(kStart + 10 * kMs + kNeighbourLastsNs), 75000);
+  CHECK_EQ(seat->ShareNow(kStart + 9 * kMs + kTuning.neighbour_lasts_ns), 25000);
+  CHECK_EQ(seat->ShareNow(kStart + 10 * kMs + kTuning.neighbour_lasts_ns), 75000);
 }
 
 // A neighbour is what keeps the device busy beyond us, over a few looks; unknown at first and after
 // a pause.
 void Sights() {
-  constexpr uint64_t kLook = kNeighbourLookNs;
+  constexpr uint64_t kLook = kTuning.neighbour_look_ns;
   NeighbourSight sight = {};
   uint64_t now = kStart;
   uint64_t charged = 0;
@@ -195,16 +196,16 @@ void TwoContainers() {
   CHECK(!seat->HasTurn());
   CHECK(seat->WantTurn(kStart));
   Tick(seat, kStart, true);
-  Tick(seat, kStart + kTurnQuantumNs - 5 * kMs, true);
-  const uint64_t early = kStart + kTurnQuantumNs - 4 * kMs;
+  Tick(seat, kStart + kTuning.turn_quantum_ns - 5 * kMs, true);
+  const uint64_t early = kStart + kTuning.turn_quantum_ns - 4 * kMs;
   seat->Charge(kStart, kStart + 28 * kMs, early);
   CHECK(!other->WantTurn(early));
   CHECK(other->OthersWant(early, 100 * kMs));
   CHECK(!Tick(seat, early, true));
-  CHECK(!other->WantTurn(kStart + kTurnQuantumNs - kMs));
+  CHECK(!other->WantTurn(kStart + kTuning.turn_quantum_ns - kMs));
   // The quantum is over, but the holder still has something running.
-  CHECK(!other->WantTurn(kStart + kTurnQuantumNs + kMs));
-  const uint64_t over = kStart + kTurnQuantumNs + 2 * kMs;
+  CHECK(!other->WantTurn(kStart + kTuning.turn_quantum_ns + kMs));
+  const uint64_t over = kStart + kTuning.turn_quantum_ns + 2 * kMs;
   CHECK(seat->HasTurn());
   CHECK(Tick(seat, over, true));
   CHECK(!seat->HasTurn());
@@ -213,7 +214,7 @@ void TwoContainers() {
   CHECK(Tick(seat, over + kMs, false));
   CHECK(!seat->HasTurn());
   other->Part();
-  CHECK(!seat->WantTurn(over + kMs + kTurnIdleNs));
+  CHECK(!seat->WantTurn(over + kMs + kTuning.turn_idle_ns));
   CHECK(seat->WantTurn(over + 40 * kMs));
 }
 
@@ -238,15 +239,15 @@ void LongTurns() {
   CoreSeat* other = NewDeepNeighbour("two", 50);
   CoreSeat* seat = NewDeepSeat("one", 50);
   CHECK(seat->WantTurn(kStart));
-  seat->NoteLaunches(kShortLaunchNs - 1);
+  seat->NoteLaunches(kTuning.short_launch_ns - 1);
   Tick(seat, kStart, true);
-  const uint64_t long_ns = kLongQuantumNs;
+  const uint64_t long_ns = kTuning.long_quantum_ns;
   CHECK(!other->WantTurn(kStart + kMs));
   CHECK(!other->MoveTurn(kStart + 2 * kMs));
   CHECK(!Tick(seat, kStart + 3 * kMs, true));
   CHECK_EQ(seat->TurnLeftNs(kStart + 3 * kMs), long_ns - 3 * kMs);
-  seat->NoteLaunches(kShortLaunchNs);
-  CHECK_EQ(seat->TurnLeftNs(kStart + 3 * kMs), kTurnQuantumNs - 3 * kMs);
+  seat->NoteLaunches(kTuning.short_launch_ns);
+  CHECK_EQ(seat->TurnLeftNs(kStart + 3 * kMs), kTuning.turn_quantum_ns - 3 * kMs);
   CHECK_EQ(StatusOf(InChild([] {
              TimeFile file;
              char why[400];
@@ -265,7 +266,7 @@ void LongTurns() {
 void NotAgain() {
   CoreSeat* other = NewDeepNeighbour("two", 50);
   CoreSeat* seat = NewDeepSeat("one", 50);
-  const uint64_t over = kStart + kTurnQuantumNs + kMs;
+  const uint64_t over = kStart + kTuning.turn_quantum_ns + kMs;
   CHECK(seat->WantTurn(kStart));
   Tick(seat, kStart, true);
   Tick(seat, over - kMs, true);
@@ -283,9 +284,9 @@ void StolenTurn() {
   CoreSeat* seat = NewDeepSeat("one", 50);
   CHECK(seat->WantTurn(kStart));
   Tick(seat, kStart, true);
-  CHECK(!other->WantTurn(kStart + kMemberSilentNs - kMs));
-  CHECK(other->WantTurn(kStart + kMemberSilentNs + kMs));
-  CHECK(seat->MoveTurn(kStart + kMemberSilentNs + 2 * kMs));
+  CHECK(!other->WantTurn(kStart + kTuning.member_silent_ns - kMs));
+  CHECK(other->WantTurn(kStart + kTuning.member_silent_ns + kMs));
+  CHECK(seat->MoveTurn(kStart + kTuning.member_silent_ns + 2 * kMs));
   CHECK(!seat->HasTurn());
   // Its work ends long after its threads were stopped.
   const uint64_t ends = kStart + 60 * kMs;
@@ -408,7 +409,7 @@ constexpr TenantView kHolder = {.wants_ns = kStart,
                                 .ends_ns = kUnknownEnd,
                                 .due_ns = 0,
                                 .lead_ns = 0,
-                                .quantum_ns = kTurnQuantumNs,
+                                .quantum_ns = kTuning.turn_quantum_ns,
                                 .share = 50000,
                                 .rank = kUsualRank,
                                 .saved_ns = 0};
@@ -420,63 +421,63 @@ void OverAfterAQuantum() {
   TenantView holder = kHolder;
   TenantView next = holder;
   CHECK(!IsTurnOver(holder, &next, kStart, now));
-  holder.idle_since_ns = now - kTurnIdleNs;
+  holder.idle_since_ns = now - kTuning.turn_idle_ns;
   CHECK(IsTurnOver(holder, &next, kStart, now));
   CHECK(!IsTurnOver(holder, nullptr, kStart, now));
-  CHECK(!IsTurnOver(holder, &next, now - kTurnIdleNs + 1, now));  // it has only just begun
+  CHECK(!IsTurnOver(holder, &next, now - kTuning.turn_idle_ns + 1, now));  // it has only just begun
 
   holder.idle_since_ns = 0;
-  holder.lead_ns = static_cast<int64_t>(2 * kTurnQuantumNs);
+  holder.lead_ns = static_cast<int64_t>(2 * kTuning.turn_quantum_ns);
   next.lead_ns = holder.lead_ns;
-  CHECK(IsTurnOver(holder, &next, now - kTurnQuantumNs, now));
-  CHECK(!IsTurnOver(holder, &next, now - kTurnQuantumNs + 1, now));
+  CHECK(IsTurnOver(holder, &next, now - kTuning.turn_quantum_ns, now));
+  CHECK(!IsTurnOver(holder, &next, now - kTuning.turn_quantum_ns + 1, now));
   next.lead_ns += 1;
-  CHECK(!IsTurnOver(holder, &next, now - kTurnQuantumNs, now));
+  CHECK(!IsTurnOver(holder, &next, now - kTuning.turn_quantum_ns, now));
   next.lead_ns = 0;
-  CHECK(IsTurnOver(holder, &next, now - kShortTurnNs, now));
-  CHECK(!IsTurnOver(holder, &next, now - kShortTurnNs + 1, now));
+  CHECK(IsTurnOver(holder, &next, now - kTuning.short_turn_ns, now));
+  CHECK(!IsTurnOver(holder, &next, now - kTuning.short_turn_ns + 1, now));
   next.lead_ns = 1;
-  CHECK(!IsTurnOver(holder, &next, now - kShortTurnNs, now));
+  CHECK(!IsTurnOver(holder, &next, now - kTuning.short_turn_ns, now));
 }
 
 // Turns of programs with short kernels are longer, and so is what a turn makes of a difference.
 void LongerWithShortKernels() {
-  CHECK_EQ(QuantumFor(kShortLaunchNs - 1), kLongQuantumNs);
-  CHECK_EQ(QuantumFor(kShortLaunchNs), kTurnQuantumNs);
-  CHECK_EQ(QuantumFor(0), kTurnQuantumNs);
-  const uint64_t later = kStart + kLongQuantumNs;
+  CHECK_EQ(QuantumFor(kTuning.short_launch_ns - 1), kTuning.long_quantum_ns);
+  CHECK_EQ(QuantumFor(kTuning.short_launch_ns), kTuning.turn_quantum_ns);
+  CHECK_EQ(QuantumFor(0), kTuning.turn_quantum_ns);
+  const uint64_t later = kStart + kTuning.long_quantum_ns;
   TenantView holder = kHolder;
-  holder.lead_ns = static_cast<int64_t>(2 * kTurnQuantumNs);
+  holder.lead_ns = static_cast<int64_t>(2 * kTuning.turn_quantum_ns);
   TenantView next = kHolder;
-  next.quantum_ns = kLongQuantumNs;
-  CHECK(!IsTurnOver(holder, &next, kStart, kStart + kTurnQuantumNs - 1));
-  CHECK(IsTurnOver(holder, &next, kStart, kStart + kTurnQuantumNs));
-  holder.quantum_ns = kLongQuantumNs;
+  next.quantum_ns = kTuning.long_quantum_ns;
+  CHECK(!IsTurnOver(holder, &next, kStart, kStart + kTuning.turn_quantum_ns - 1));
+  CHECK(IsTurnOver(holder, &next, kStart, kStart + kTuning.turn_quantum_ns));
+  holder.quantum_ns = kTuning.long_quantum_ns;
   CHECK(!IsTurnOver(holder, &next, kStart, later - 1));
   CHECK(IsTurnOver(holder, &next, kStart, later));
-  next.quantum_ns = kTurnQuantumNs;
+  next.quantum_ns = kTuning.turn_quantum_ns;
   CHECK(!IsTurnOver(holder, &next, kStart, later - 1));
-  holder.lead_ns = static_cast<int64_t>(2 * kLongQuantumNs);
-  CHECK(IsTurnOver(holder, &next, kStart, kStart + kShortTurnNs));
+  holder.lead_ns = static_cast<int64_t>(2 * kTuning.long_quantum_ns);
+  CHECK(IsTurnOver(holder, &next, kStart, kStart + kTuning.short_turn_ns));
 }
 
 // Whoever comes back with much saved waits for less of it.
 void SoonerForWhoSaved() {
   TenantView holder = kHolder;
-  holder.quantum_ns = kLongQuantumNs;
+  holder.quantum_ns = kTuning.long_quantum_ns;
   TenantView next = kHolder;
-  next.saved_ns = kMuchSavedNs;
-  CHECK(!IsTurnOver(holder, &next, kStart, kStart + kLongQuantumNs - 1));
+  next.saved_ns = kTuning.much_saved_ns;
+  CHECK(!IsTurnOver(holder, &next, kStart, kStart + kTuning.long_quantum_ns - 1));
   next.saved_ns += 1;
-  CHECK(!IsTurnOver(holder, &next, kStart, kStart + kSavedQuantumNs - 1));
-  CHECK(IsTurnOver(holder, &next, kStart, kStart + kSavedQuantumNs));
+  CHECK(!IsTurnOver(holder, &next, kStart, kStart + kTuning.saved_quantum_ns - 1));
+  CHECK(IsTurnOver(holder, &next, kStart, kStart + kTuning.saved_quantum_ns));
 }
 
 // Priority: at once for who has more of it; for who has less once the holder has nothing.
 void ByPriority() {
   const uint64_t now = kRulesNow;
   TenantView holder = kHolder;
-  holder.quantum_ns = kLongQuantumNs;
+  holder.quantum_ns = kTuning.long_quantum_ns;
   TenantView next = kHolder;
   TenantView views[] = {holder, next};
   views[0].lead_ns = -1;
@@ -487,17 +488,17 @@ void ByPriority() {
   views[1].due_ns = now + 1;  // cannot pay
   CHECK_EQ(NextTenant(views, 2, now), 0);
   next.rank = kUsualRank - 1;
-  CHECK(!IsTurnOver(holder, &next, kStart, kStart + 2 * kLongQuantumNs));
+  CHECK(!IsTurnOver(holder, &next, kStart, kStart + 2 * kTuning.long_quantum_ns));
   holder.idle_since_ns = kStart;
-  CHECK(IsTurnOver(holder, &next, kStart, kStart + kTurnIdleNs));
+  CHECK(IsTurnOver(holder, &next, kStart, kStart + kTuning.turn_idle_ns));
 }
 
 // What a turn cost, how its word is packed, and what is left of idleness.
 void CostOfATurn() {
   const uint64_t now = kRulesNow;
   // Only what somebody else was kept waiting for, and the way there and back, over the share.
-  CHECK_EQ(ServedInTurn(kStart, 0, now, 50000), 2 * (5 * kMs + kTurnCostNs));
-  CHECK_EQ(ServedInTurn(kStart, now - kMs, now, 50000), 2 * (kMs + kTurnCostNs));
+  CHECK_EQ(ServedInTurn(kStart, 0, now, 50000), 2 * (5 * kMs + kTuning.turn_cost_ns));
+  CHECK_EQ(ServedInTurn(kStart, now - kMs, now, 50000), 2 * (kMs + kTuning.turn_cost_ns));
   CHECK_EQ(ServedInTurn(kStart, UINT64_MAX, now, 50000), 0);
 
   // Two turns within a microsecond are told apart; one that begins in the future never did.
@@ -505,7 +506,7 @@ void CostOfATurn() {
   CHECK(PackTurn(NextTurn(turn, 1, now)) != PackTurn({1, false, turn.began_us}));
   CHECK_EQ(NextTurn({1, true, UINT64_MAX >> 9}, 2, now).began_us, now / 1000);
 
-  CHECK_EQ(CatchUp(0, kStart, 50000), kStart - 2 * kLongQuantumNs);
+  CHECK_EQ(CatchUp(0, kStart, 50000), kStart - 2 * kTuning.long_quantum_ns);
   CHECK_EQ(CatchUp(kStart - kMs, kStart, 50000), kStart - kMs);
   CHECK_EQ(LeadOf(kStart + (uint64_t{1} << 60), kStart), kMostLeadNs);
 }

@@ -3,6 +3,7 @@
 // does not. The threads of a container on a crowded machine are such, and a CPU quota makes them.
 //
 //   core_stalls CASE
+#include "base/tuning.h"
 #include "core_world.h"
 #include "policy/turn.h"
 
@@ -31,7 +32,7 @@ class Claimant {
   // Its queues are deep: it takes turns.
   void Deepen() {
     TimeRow& row = world_.region(0)->rows[0];
-    row.run_ns.store(kMostRunNs);
+    row.run_ns.store(kTuning.most_run_ns);
     row.density.store(kWholeDensity);
     seat().Press(now_ns_);
     seat().MoveTurn(now_ns_);

@@ -15,6 +15,7 @@
 #include <tuple>
 #include <vector>
 
+#include "base/tuning.h"
 #include "core_world.h"
 #include "policy/share.h"
 #include "state/notice_board.h"
@@ -69,7 +70,7 @@ void Saturate(const std::vector<uint32_t>& shares, const std::vector<uint64_t>& 
     const uint32_t tenant = world.AddTenant(shares[i]);
     const uint64_t kernel_ns = kernels_ns[i % kernels_ns.size()];
     // Two kernels of each process, however long, and a quantum.
-    longest_turn_ns = std::max(longest_turn_ns, members * 2 * kernel_ns + kTurnQuantumNs);
+    longest_turn_ns = std::max(longest_turn_ns, members * 2 * kernel_ns + kTuning.turn_quantum_ns);
     for (uint32_t member = 0; member < members; ++member) {
       world.AddProcess(tenant, {.kernel_ns = kernel_ns});
     }
@@ -78,7 +79,7 @@ void Saturate(const std::vector<uint32_t>& shares, const std::vector<uint64_t>& 
   world.Reset();
   world.RunFor(kWindow);
   // A point, and what one turn more or less in the window makes.
-  const double tolerance = 1.0 + Percent(longest_turn_ns - kTurnQuantumNs, kWindow);
+  const double tolerance = 1.0 + Percent(longest_turn_ns - kTuning.turn_quantum_ns, kWindow);
   for (uint32_t tenant = 0; tenant < shares.size(); ++tenant) {
     Expect(world, tenant, shares[tenant], tolerance);
   }
@@ -363,7 +364,7 @@ void Beside(Begin begin, double least_part, uint64_t window_ns = 30 * kSecond) {
   begin(&world, &intruders);
   world.Reset();
   world.RunFor(window_ns);
-  ExpectAtMost(world.longest_wait_ns(), kMostTurnWaitNs + 100 * kMs, "somebody waited");
+  ExpectAtMost(world.longest_wait_ns(), kTuning.most_turn_wait_ns + 100 * kMs, "somebody waited");
   ExpectAtLeast(world, 0, 30 * least_part);
   ExpectAtLeast(world, 1, 60 * least_part);
 }

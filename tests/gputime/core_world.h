@@ -13,6 +13,7 @@
 #include <queue>
 #include <vector>
 
+#include "base/tuning.h"
 #include "policy/core_seat.h"
 #include "policy/gpu_time.h"
 #include "support/state_program.h"
@@ -421,7 +422,8 @@ class World {
   // As hooks/cores/cores.cpp has it.
   uint64_t NextTickNs(uint32_t index) const {
     const Process& process = *processes_[index];
-    if (process.outstanding == 0) return process.seat.HasTurn() ? kTurnIdleNs : kWaitingTickNs;
+    if (process.outstanding == 0)
+      return process.seat.HasTurn() ? kTuning.turn_idle_ns : kWaitingTickNs;
     const uint64_t left_ns = process.seat.TurnLeftNs(now_ns_);
     if (left_ns == UINT64_MAX && !process.seat.IsDraining()) return kTickNs;
     const uint64_t ends_ns = EndsNs(index) - now_ns_;

@@ -7,6 +7,7 @@
 // Ends with 1 and says which line did not hold.
 #include <string.h>
 
+#include "base/tuning.h"
 #include "marker_world.h"
 
 namespace {
@@ -29,7 +30,7 @@ struct World {
     stream->BeginAt(kNow - ran_ns);
     stream->ns_per_launch = stream->mean_ns = kMs;
     stream->is_trusted = true;
-    stream->steady = kSteadyIntervals;
+    stream->steady = kTuning.steady_intervals;
     stream->queued = marked;
     stream->word.fetch_add(unmarked);
     if (marked == 0) return stream;
@@ -127,9 +128,9 @@ void Ends() {
   world.Stream(2, 0, 0, 12);
   CHECK(EndsNs(world.markers, 0, kNow) == kNow + 12 * kMs);
   CHECK(EndsNs(world.markers, 1, kNow) == 0);
-  stream->steady = kSteadyIntervals - 1;
+  stream->steady = kTuning.steady_intervals - 1;
   CHECK(EndsNs(world.markers, 0, kNow) == 0);
-  stream->steady = kSteadyIntervals;
+  stream->steady = kTuning.steady_intervals;
   stream->is_trusted = false;
   CHECK(EndsNs(world.markers, 0, kNow) == 0);
   stream->is_trusted = true;
@@ -141,7 +142,7 @@ void Ends() {
   world.MarkerOf(stream).begins = false;
   CHECK(EndsNs(world.markers, 0, kNow) != 0);
   // What takes longer than it should may take any time.
-  const uint64_t late_ns = 9 * kMs + kClockDoubtNs;
+  const uint64_t late_ns = 9 * kMs + kTuning.clock_doubt_ns;
   CHECK(EndsNs(world.markers, 0, kNow + late_ns - 1) == kNow + 12 * kMs);
   CHECK(EndsNs(world.markers, 0, kNow + late_ns) == 0);
 }

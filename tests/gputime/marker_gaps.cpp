@@ -4,6 +4,7 @@
 // was not true.
 //
 //   marker_gaps NAME
+#include "base/tuning.h"
 #include "device/markers/gaps.h"
 #include "support/state_program.h"
 
@@ -143,8 +144,9 @@ void Means() {
   CHECK_EQ(stream.steady, 1);
   LearnMean(&stream, 30, 300 * kUs, 300 * kUs);
   CHECK_EQ(stream.mean_ns, 380 * kUs / 40);
-  for (uint32_t i = 0; i < 2 * kSteadyIntervals; ++i) LearnMean(&stream, 1, 60 * kUs, 60 * kUs);
-  CHECK_EQ(stream.steady, kSteadyIntervals);  // 50 us more than foretold
+  for (uint32_t i = 0; i < 2 * kTuning.steady_intervals; ++i)
+    LearnMean(&stream, 1, 60 * kUs, 60 * kUs);
+  CHECK_EQ(stream.steady, kTuning.steady_intervals);  // 50 us more than foretold
   LearnMean(&stream, 1, 60 * kUs + 1, 60 * kUs);
   CHECK_EQ(stream.steady, 0);
   LearnMean(&stream, 1'000, 10 * kMs, 5 * kMs);
@@ -169,8 +171,33 @@ void CaughtUp() {
   CHECK_EQ(CaughtUpNs(stream, 50 * kUs, kMs - kUs), 0);
 }
 
-constexpr Case kCases[] = {{"pauses", Pauses}, {"probes", Probes}, {"idle", Idle},
-                           {"due", Due},       {"means", Means},   {"caught_up", CaughtUp}};
+// With other numbers the same rules hold: nothing reads kTuning behind their back.
+void OtherNumbers() {
+  Tuning tuning;
+  tuning.least_probes = 2;
+  tuning.probes = 2;
+  tuning.most_probed_launch_ns = 10 * kUs;
+  tuning.mean_launches = 1;
+  Begin(15 * kUs);
+  stream.gaps.may_idle = true;
+  CHECK(IsProbed(stream) && !IsProbed(stream, tuning));
+  stream.ns_per_launch = 5 * kUs;
+  for (int i = 0; i < 3; ++i) LearnGap(kPauses, &stream, 10 * kUs, 0, 40 * kUs, tuning);
+  CHECK_EQ(stream.gaps.probes, 2);
+  CHECK_EQ(IdleNs(kPauses, stream, Launches(1, 40 * kUs), kMs), 0);
+  CHECK(IdleNs(kPauses, stream, Launches(1, 40 * kUs), kMs, tuning) != 0);
+  LearnMean(&stream, 1, 9 * kUs, 9 * kUs, tuning);
+  LearnMean(&stream, 1, 3 * kUs, 3 * kUs, tuning);
+  CHECK_EQ(stream.mean_ns, 3 * kUs);
+}
+
+constexpr Case kCases[] = {{"pauses", Pauses},
+                           {"probes", Probes},
+                           {"idle", Idle},
+                           {"due", Due},
+                           {"means", Means},
+                           {"caught_up", CaughtUp},
+                           {"other_numbers", OtherNumbers}};
 
 }  // namespace
 

@@ -10,6 +10,7 @@
 
 #include <vector>
 
+#include "base/tuning.h"
 #include "device/markers/looks.h"
 #include "marker_world.h"
 
@@ -174,8 +175,8 @@ void RunningIsPaidFor() {
   MarkedStream* stream = LaunchedInto(markers.get(), 3, 100 * kLaunchNs);
   state = CUDA_ERROR_NOT_READY;
   const Looked looked = Look(markers.get());
-  CHECK(looked.told && looked.end_ns >= looked.before_ns - kClockDoubtNs);
-  CHECK(looked.end_ns <= looked.after_ns - kClockDoubtNs);
+  CHECK(looked.told && looked.end_ns >= looked.before_ns - kTuning.clock_doubt_ns);
+  CHECK(looked.end_ns <= looked.after_ns - kTuning.clock_doubt_ns);
   CHECK(markers->streams.IsActive(stream) && Runs(*stream));
   CHECK(stream->first != kNoMarker && LaunchesIn(*stream) == 0);
 }

@@ -4,6 +4,7 @@
 // settles. Fails with the place that was not true.
 //
 //   marker_spans NAME
+#include "base/tuning.h"
 #include "device/markers/gaps.h"
 #include "support/state_program.h"
 
@@ -59,9 +60,9 @@ void Short() {
   CHECK_EQ(Busy(50 * kUs), 45 * kUs);
   CHECK_EQ(Busy(kUs) + Busy(2 * kUs) + Busy(20 * kUs), 8 * kUs);
   CHECK_EQ(Busy(50 * kUs), 45 * kUs);
-  Begin(kMostExtraNs - kUs, 10 * kMs);
+  Begin(kTuning.most_extra_ns - kUs, 10 * kMs);
   for (int i = 0; i < 10; ++i) CHECK_EQ(Busy(kUs), 0);
-  CHECK_EQ(Busy(kMs), kMs - 2 * kMostExtraNs + kUs);
+  CHECK_EQ(Busy(kMs), kMs - 2 * kTuning.most_extra_ns + kUs);
 }
 
 // Far longer than any that a marker saw: charged as the longest, and the next ones are marked.

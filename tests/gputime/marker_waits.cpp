@@ -2,6 +2,7 @@
 // What the host's clock adds to runs that are waited for. Fails with the place that was not true.
 //
 //   marker_waits NAME
+#include "base/tuning.h"
 #include "device/markers/marked_stream.h"
 #include "support/state_program.h"
 
@@ -100,11 +101,27 @@ void NeverForLong() {
   }
 }
 
+// With other numbers the same rules hold: nothing reads kTuning behind their back.
+void OtherNumbers() {
+  Tuning tuning;
+  tuning.extra_first = 1;
+  tuning.extra_most_left = 1;
+  HostExtra extra = {};
+  CHECK(extra.IsDue(tuning));
+  extra.CountTold(1, tuning);
+  extra.Learn(5 * kUs, UINT32_MAX, UINT32_MAX, tuning);
+  CHECK(!extra.IsDue(tuning) && extra.IsDue());
+  uint32_t told = 0;
+  for (; !extra.IsDue(tuning); ++told) extra.CountTold(1, tuning);
+  CHECK(told <= 3);
+}
+
 constexpr Case kCases[] = {{"first", First},
                            {"spaced", Spaced},
                            {"late_for_a_while", LateForAWhile},
                            {"changed", Changed},
-                           {"never_for_long", NeverForLong}};
+                           {"never_for_long", NeverForLong},
+                           {"other_numbers", OtherNumbers}};
 
 }  // namespace
 

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "base/tuning.h"
 #include "core_world.h"
 #include "state/notice_board.h"
 #include "state/owner.h"
@@ -275,7 +276,7 @@ class Watched {
   }
   const char* node() const { return world_.node(); }
   void Tick() {
-    now_ns_ += kTickNs;
+    now_ns_ += kTuning.tick_ns;
     CoreSeat& seat = world_.process(0).seat;
     seat.Beat(now_ns_, false);
     seat.WantTurn(now_ns_);

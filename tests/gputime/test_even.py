@@ -16,7 +16,7 @@ from tests.support.virtual_world import run_together
 
 from .test_matrix import SECOND_POINTS, limited
 
-EVEN_US = 1_000  # kEvenNs: so much may be owed before it is held
+EVEN_US = 1_000  # even_ns of base/tuning.h: so much may be owed before it is held
 LATE_US = 500  # from the end of what is owed to the next launch, and of what the piece itself takes
 
 

@@ -53,8 +53,8 @@ SAMPLES = [
     "forgotten",
     "due",
 ]
-GAPS = ["pauses", "probes", "idle", "due", "means", "caught_up"]
-WAITS = ["first", "spaced", "late_for_a_while", "changed", "never_for_long"]
+GAPS = ["pauses", "probes", "idle", "due", "means", "caught_up", "other_numbers"]
+WAITS = ["first", "spaced", "late_for_a_while", "changed", "never_for_long", "other_numbers"]
 SPANS = ["told", "short", "surprised", "teaches", "usual"]
 CLOCK = ["prompt", "queued", "narrowed", "forgotten", "drifts"]
 FORECAST = ["runs", "shortest", "expected", "left", "ends"]

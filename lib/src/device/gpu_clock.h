@@ -7,6 +7,8 @@
 
 #include <algorithm>
 
+#include "base/tuning.h"
+
 namespace gpufence {
 
 // Zero-initialised state is ready for use.
@@ -14,7 +16,8 @@ class GpuClock {
  public:
   // A marker of GPU time `gpu_ns` was recorded at `recorded_ns` and seen at `observed_ns`.
   // `prompt`: nothing was before it, so that it was reached within microseconds.
-  void Observe(int64_t gpu_ns, uint64_t recorded_ns, uint64_t observed_ns, bool prompt);
+  void Observe(int64_t gpu_ns, uint64_t recorded_ns, uint64_t observed_ns, bool prompt,
+               const Tuning& tuning = kTuning);
 
   // The moment of the monotonic clock at which the GPU's clock said `gpu_ns`.
   uint64_t ToMonotonic(int64_t gpu_ns) const;
@@ -23,15 +26,6 @@ class GpuClock {
   bool IsSharp() const { return current_.has_prompt || previous_.has_prompt; }
 
  private:
-  // The clocks drift apart: by 6 us a second on an H200, and by 500 more while NTP slews the
-  // monotonic clock. Bounds loosen by that much (526 millionths), and are forgotten after two
-  // windows.
-  static constexpr int64_t kDriftPart = 1'900;
-  static constexpr uint64_t kWindowNs = 1'000'000'000;
-  // Without a prompt one: of the many markers of a window one was seen this soon after it was
-  // reached.
-  static constexpr int64_t kSeenSoonNs = 100'000;
-
   struct Bounds {
     int64_t low_ns;
     int64_t high_ns;
@@ -50,16 +44,16 @@ class GpuClock {
 };
 
 inline void GpuClock::Observe(int64_t gpu_ns, uint64_t recorded_ns, uint64_t observed_ns,
-                              bool prompt) {
+                              bool prompt, const Tuning& tuning) {
   const Bounds seen = {static_cast<int64_t>(recorded_ns) - gpu_ns,
                        static_cast<int64_t>(observed_ns) - gpu_ns, prompt};
   const uint64_t age_ns = observed_ns - window_began_ns_;
-  const int64_t drift_ns = static_cast<int64_t>(observed_ns - observed_ns_) / kDriftPart;
+  const int64_t drift_ns = static_cast<int64_t>(observed_ns - observed_ns_) / tuning.drift_part;
   observed_ns_ = observed_ns;
   current_.Loosen(drift_ns);
   previous_.Loosen(drift_ns);
-  if (window_began_ns_ == 0 || age_ns > kWindowNs) {
-    const bool follows = window_began_ns_ != 0 && age_ns < 2 * kWindowNs;
+  if (window_began_ns_ == 0 || age_ns > tuning.clock_window_ns) {
+    const bool follows = window_began_ns_ != 0 && age_ns < 2 * tuning.clock_window_ns;
     previous_ = follows ? current_ : seen;
     current_ = seen;
     window_began_ns_ = observed_ns;
@@ -75,7 +69,7 @@ inline void GpuClock::Observe(int64_t gpu_ns, uint64_t recorded_ns, uint64_t obs
   } else if (IsSharp()) {
     offset_ns_ = low_ns;
   } else {
-    offset_ns_ = std::max(low_ns, high_ns - kSeenSoonNs);
+    offset_ns_ = std::max(low_ns, high_ns - tuning.seen_soon_ns);
   }
 }
 

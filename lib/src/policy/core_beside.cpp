@@ -2,6 +2,7 @@
 // takes turns.
 #include <algorithm>
 
+#include "base/tuning.h"
 #include "policy/core_seat.h"
 #include "policy/gpu_time.h"
 #include "policy/share.h"
@@ -10,15 +11,8 @@
 namespace gpufence {
 namespace {
 
-// When a run is told by everybody: two looks of a neighbour, and one of our own.
-constexpr uint64_t kToldNs = 8'000'000;
-// What is compared at once.
-constexpr uint64_t kCompareNs = 2'000'000;
-constexpr uint64_t kMostComparedNs = 60'000'000;
+// What was given back and is not counted yet; more is a word that went wrong.
 constexpr uint64_t kMostReturnedNs = 10'000'000'000;
-// Whoever had work on the GPU so lately may have some again before it is seen.
-constexpr uint64_t kCalmAfterNs = 5'000'000;
-constexpr uint64_t kCalmNs = 4'000'000;
 
 }  // namespace
 
@@ -43,11 +37,12 @@ void CoreSeat::NoteRan(const RanNs& ran, uint64_t busy_ns, uint64_t now_ns) {
 // theirs yet. Now they have: what was theirs is given back. One process of the container does so
 // for each stretch of time.
 void CoreSeat::ShareWithNeighbours(uint64_t now_ns) {
-  const uint64_t to_ns = now_ns - kToldNs;
+  const uint64_t to_ns = now_ns - kTuning.told_ns;
   uint64_t from_ns = row().settled_ns.load(std::memory_order_relaxed);
-  if (from_ns < to_ns && to_ns - from_ns < kCompareNs) return;
+  if (from_ns < to_ns && to_ns - from_ns < kTuning.compare_ns) return;
   if (!row().settled_ns.compare_exchange_strong(from_ns, to_ns, std::memory_order_relaxed)) return;
-  if (from_ns > to_ns || to_ns - from_ns > kMostComparedNs) from_ns = to_ns - kMostComparedNs;
+  if (from_ns > to_ns || to_ns - from_ns > kTuning.most_compared_ns)
+    from_ns = to_ns - kTuning.most_compared_ns;
   Meeting meeting(from_ns, to_ns, together_);
   const CoreTenant* tenants = file_.region->tenants[place_.row];
   const auto add = [&](const CoreTenant& one, auto&& to) {
@@ -59,8 +54,8 @@ void CoreSeat::ShareWithNeighbours(uint64_t now_ns) {
   add(tenant(), [&](Run run) { meeting.AddOwn(run); });
   if (meeting.OwnNs() == 0) return;
   for (uint32_t i = 0; i < kMaxCoreTenants; ++i) {
-    if (i == kOwnTenant ||
-        !IsRecent(tenants[i].beat_ns.load(std::memory_order_relaxed), now_ns, kMostComparedNs)) {
+    if (i == kOwnTenant || !IsRecent(tenants[i].beat_ns.load(std::memory_order_relaxed), now_ns,
+                                     kTuning.most_compared_ns)) {
       continue;
     }
     meeting.AddNeighbour();
@@ -99,14 +94,14 @@ uint64_t CoreSeat::CalmUntilNs(uint64_t now_ns) const {
   const CoreTenant* tenants = file_.region->tenants[place_.row];
   for (uint32_t i = 0; i < kMaxCoreTenants; ++i) {
     const CoreTenant& other = tenants[i];
-    if (i == kOwnTenant ||
-        !IsRecent(other.beat_ns.load(std::memory_order_relaxed), now_ns, kMemberSilentNs)) {
+    if (i == kOwnTenant || !IsRecent(other.beat_ns.load(std::memory_order_relaxed), now_ns,
+                                     kTuning.member_silent_ns)) {
       continue;
     }
     const uint64_t idle_ns = other.idle_ns.load(std::memory_order_relaxed);
-    if (idle_ns == 0 || IsRecent(idle_ns, now_ns, kCalmAfterNs)) return 1;
+    if (idle_ns == 0 || IsRecent(idle_ns, now_ns, kTuning.calm_after_ns)) return 1;
   }
-  return now_ns + kCalmNs;
+  return now_ns + kTuning.calm_ns;
 }
 
 void CoreSeat::Press(uint64_t now_ns) {
@@ -118,7 +113,7 @@ void CoreSeat::SettleDepth(uint64_t now_ns) {
   Word& deep = row().is_deep;
   const uint64_t before = deep.load(std::memory_order_relaxed);
   const uint64_t active_ns = tenant().active_ns.load(std::memory_order_relaxed);
-  const bool is_active = IsRecent(active_ns, now_ns, kSaturatesAfterNs);
+  const bool is_active = IsRecent(active_ns, now_ns, kTuning.saturates_after_ns);
   const Depth depth = {
       .was_deep = before != 0,
       .density = row().density.load(std::memory_order_relaxed),

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/tuning.h"
 #include "policy/gang.h"
 #include "policy/gpu_time.h"
 #include "policy/share.h"
@@ -11,13 +12,6 @@ namespace {
 
 constexpr uint64_t kSettleSharesNs = 1'000'000'000;
 constexpr uint64_t kSignNs = 1'000'000'000;
-
-// What a soft share came to is believed for so long.
-constexpr uint64_t kSoftLastsNs = 20'000'000;
-
-// What a container may have missed while it waited, in wall-clock time: a neighbour's kernel of a
-// second, for one.
-constexpr uint64_t kMostWaitingCreditNs = 1'000'000'000;
 
 uint32_t Sane(uint32_t share) {
   if (share == 0) return 1;
@@ -105,13 +99,13 @@ uint32_t CoreSeat::ShareNow(uint64_t now_ns) const {
   if (soft <= hard) return hard;
   if (shares_device()) {
     const uint64_t found_ns = tenant().soft_ns.load(std::memory_order_relaxed);
-    if (!IsRecent(found_ns, now_ns, kSoftLastsNs)) return hard;
+    if (!IsRecent(found_ns, now_ns, kTuning.soft_lasts_ns)) return hard;
     const auto found = static_cast<uint32_t>(tenant().soft_share.load(std::memory_order_relaxed));
     return std::clamp(found, hard, soft);
   }
-  const bool is_seen =
-      IsRecent(row().foreign_ns.load(std::memory_order_relaxed), now_ns, kNeighbourLastsNs);
-  return is_seen ? hard : std::min(std::max(kMostUnseenShare, hard), soft);
+  const bool is_seen = IsRecent(row().foreign_ns.load(std::memory_order_relaxed), now_ns,
+                                kTuning.neighbour_lasts_ns);
+  return is_seen ? hard : std::min(std::max(kTuning.most_unseen_share, hard), soft);
 }
 
 // Credit is kept while a container waits behind others: a turn that is late must not cost anything.
@@ -121,7 +115,7 @@ uint64_t CoreSeat::MissedNs(uint64_t now_ns) const {
   if (!TakesTurns() || backlog_ns == 0 || backlog_ns >= now_ns) return 0;
   if (!OthersTakeTurns(now_ns)) return 0;
   const uint64_t waiting_ns = now_ns - backlog_ns;
-  return waiting_ns < kMostWaitingCreditNs ? waiting_ns : kMostWaitingCreditNs;
+  return waiting_ns < kTuning.most_waiting_credit_ns ? waiting_ns : kTuning.most_waiting_credit_ns;
 }
 
 // Whoever is first in a second looks whether the process with the lowest share still lives. Nobody
@@ -177,13 +171,6 @@ void CoreSeat::Rescale(uint64_t from, uint64_t to, uint64_t now_ns) {
 
 namespace {
 
-// Who had no work for so long claims nothing.
-constexpr uint64_t kActiveNs = 50'000'000;
-// Between two pieces of work of somebody who goes first, nobody else begins.
-constexpr uint64_t kPauseNs = 150'000;
-// Whoever may come at any moment finds short queues.
-constexpr uint64_t kSuperiorLastsNs = 60'000'000'000;
-constexpr uint64_t kYieldLastsNs = 3'000'000;
 constexpr uint32_t kWeightOne = 100;
 
 SoftTenant SoftTenantOf(CoreShares shares, uint32_t weight) {
@@ -203,7 +190,7 @@ void CoreSeat::Follow(SeatTerms terms) {
 SeatTerms CoreSeat::TermsNow(uint64_t now_ns) const {
   SeatTerms terms = UnpackTerms(tenant().terms.load(std::memory_order_relaxed));
   const bool waits =
-      IsRecent(tenant().yields_ns.load(std::memory_order_relaxed), now_ns, kYieldLastsNs);
+      IsRecent(tenant().yields_ns.load(std::memory_order_relaxed), now_ns, kTuning.yield_lasts_ns);
   const CoreShares shares = UnpackShares(tenant().shares.load(std::memory_order_relaxed));
   if (waits && RateSoFar(tenant()) < std::min(terms.floor, shares.hard)) terms.rank = kHighestRank;
   return terms;
@@ -220,7 +207,7 @@ void CoreSeat::SettleSoftShare(uint64_t now_ns) {
   for (uint32_t i = 0; i < kMaxCoreTenants; ++i) {
     const CoreTenant& other = tenants[i];
     if (i == kOwnTenant ||
-        !IsRecent(other.active_ns.load(std::memory_order_relaxed), now_ns, kActiveNs)) {
+        !IsRecent(other.active_ns.load(std::memory_order_relaxed), now_ns, kTuning.active_ns)) {
       continue;
     }
     const CoreShares theirs = UnpackShares(other.shares.load(std::memory_order_relaxed));
@@ -249,25 +236,26 @@ void CoreSeat::SettleRank(uint64_t now_ns) {
       continue;
     }
     const uint64_t active_ns = other.active_ns.load(std::memory_order_relaxed);
-    if (IsRecent(active_ns, now_ns, kSuperiorLastsNs)) {
+    if (IsRecent(active_ns, now_ns, kTuning.superior_lasts_ns)) {
       superior_ns = std::max(superior_ns, active_ns);
     }
     const uint64_t idle_ns = other.idle_ns.load(std::memory_order_relaxed);
-    yields |= IsRecent(beat_ns, now_ns, kMemberSilentNs) &&
-              (idle_ns == 0 || IsRecent(idle_ns, now_ns, kPauseNs));
+    yields |= IsRecent(beat_ns, now_ns, kTuning.member_silent_ns) &&
+              (idle_ns == 0 || IsRecent(idle_ns, now_ns, kTuning.superior_pause_ns));
   }
   tenant().superior_ns.store(superior_ns, std::memory_order_relaxed);
   tenant().yields_ns.store(yields ? now_ns : 0, std::memory_order_relaxed);
 }
 
 bool CoreSeat::HasSuperior(uint64_t now_ns) const {
-  return shares_device() &&
-         IsRecent(tenant().superior_ns.load(std::memory_order_relaxed), now_ns, kSuperiorLastsNs);
+  return shares_device() && IsRecent(tenant().superior_ns.load(std::memory_order_relaxed), now_ns,
+                                     kTuning.superior_lasts_ns);
 }
 
 bool CoreSeat::Yields(uint64_t now_ns) const {
   return shares_device() &&
-         IsRecent(tenant().yields_ns.load(std::memory_order_relaxed), now_ns, kYieldLastsNs) &&
+         IsRecent(tenant().yields_ns.load(std::memory_order_relaxed), now_ns,
+                  kTuning.yield_lasts_ns) &&
          TermsNow(now_ns).rank < kHighestRank;
 }
 
@@ -278,7 +266,7 @@ bool CoreSeat::HasInferior(uint64_t now_ns) const {
   for (uint32_t i = 0; i < kMaxCoreTenants; ++i) {
     const CoreTenant& other = tenants[i];
     if (i != kOwnTenant && UnpackTerms(other.terms.load(std::memory_order_relaxed)).rank < rank &&
-        IsRecent(other.beat_ns.load(std::memory_order_relaxed), now_ns, kActiveNs)) {
+        IsRecent(other.beat_ns.load(std::memory_order_relaxed), now_ns, kTuning.active_ns)) {
       return true;
     }
   }
@@ -318,7 +306,7 @@ void CoreSeat::TellCollectives(uint32_t count, uint64_t now_ns) {
 }
 
 bool CoreSeat::HasCollectives(uint64_t now_ns) const {
-  return IsRecent(row().met_ns.load(std::memory_order_relaxed), now_ns, kGangLastsNs);
+  return IsRecent(row().met_ns.load(std::memory_order_relaxed), now_ns, kTuning.gang_lasts_ns);
 }
 
 void CoreSeat::TellGangHeld(bool is_behind, bool is_quiet, uint64_t now_ns) {

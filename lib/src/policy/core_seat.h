@@ -112,7 +112,7 @@ class CoreSeat {
   bool IsAlone(uint64_t now_ns) const;
 
   // Asks for the turn. True when the container has it now and it is not closing. Never waits.
-  // Whoever waits asks again at every tick: a request that is older than kMemberSilentNs is
+  // Whoever waits asks again at every tick: a request that is older than member_silent_ns is
   // forgotten.
   bool WantTurn(uint64_t now_ns);
 
@@ -156,7 +156,7 @@ class CoreSeat {
   // True where neighbours are not met in the file, and seeing them would change the share.
   bool LooksForNeighbours() const;
 
-  // Somebody who has no seat in this file uses the device, or may. Counts for kNeighbourLastsNs.
+  // Somebody who has no seat in this file uses the device, or may. Counts for neighbour_lasts_ns.
   void NoteForeign(uint64_t now_ns);
 
   // ---- collectives (policy/gang.h) ----

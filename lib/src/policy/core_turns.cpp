@@ -5,22 +5,12 @@
 
 #include "base/futex.h"
 #include "base/held_locks.h"
+#include "base/tuning.h"
 #include "policy/core_seat.h"
 #include "policy/share.h"
 
 namespace gpufence {
 namespace {
-
-// A pause of this length ends a container's backlog. Longer than a few ticks, since a watcher that
-// the machine held up is not a container that had nothing to do.
-constexpr uint64_t kBacklogPauseNs = 5'000'000;
-
-// Whoever was at work, and then was not there, was kept from running, as by a CPU quota: that is no
-// pause. No period of such quotas is longer.
-constexpr uint64_t kMostStallNs = 1'000'000'000;
-
-// Where nobody's notice tells of the next change.
-constexpr uint64_t kFreeNapNs = 200'000;
 
 constexpr uint64_t kNsInUs = 1000;
 
@@ -32,8 +22,8 @@ bool IsOutstanding(uint64_t beat) { return (beat & 1) != 0; }
 uint64_t BeatNs(uint64_t beat) { return (beat >> 1) * kNsInUs; }
 
 uint64_t QuantumOf(const CoreTenant& tenant) {
-  return std::clamp(tenant.quantum_ns.load(std::memory_order_relaxed), uint64_t{kTurnQuantumNs},
-                    uint64_t{kLongQuantumNs});
+  return std::clamp(tenant.quantum_ns.load(std::memory_order_relaxed),
+                    uint64_t{kTuning.turn_quantum_ns}, uint64_t{kTuning.long_quantum_ns});
 }
 
 // A moment that somebody else wrote: not in the future.
@@ -55,7 +45,8 @@ void AddMember(const CoreMember& member, uint64_t backlog_ns, uint64_t now_ns, T
     if (idle_ns > now_ns) idle_ns = IsRecent(idle_ns, now_ns, 1) ? now_ns : 1;
     if (idle_ns > view->idle_since_ns) view->idle_since_ns = idle_ns;
   }
-  if (IsRecent(member.wanted_ns.load(std::memory_order_relaxed), now_ns, kMemberSilentNs)) {
+  if (IsRecent(member.wanted_ns.load(std::memory_order_relaxed), now_ns,
+               kTuning.member_silent_ns)) {
     view->wants_ns = backlog_ns != 0 && backlog_ns < now_ns ? backlog_ns : now_ns;
   }
 }
@@ -75,7 +66,7 @@ void AddNeighbour(const CoreTenant& tenant, uint64_t now_ns, TenantView* view) {
   } else {
     view->idle_since_ns = beat_ns;
   }
-  if (IsRecent(beat_ns, now_ns, kMemberSilentNs)) {
+  if (IsRecent(beat_ns, now_ns, kTuning.member_silent_ns)) {
     view->wants_ns = UpTo(tenant.wants_ns.load(std::memory_order_relaxed), now_ns);
   }
 }
@@ -175,7 +166,8 @@ void CoreSeat::Arrive(uint64_t now_ns) {
   const bool was_at_work =
       IsOutstanding(self.beat.load(std::memory_order_relaxed)) ||
       self.wanted_ns.load(std::memory_order_relaxed) > self.idle_ns.load(std::memory_order_relaxed);
-  const bool is_back = !IsRecent(active_ns, now_ns, was_at_work ? kMostStallNs : kBacklogPauseNs);
+  const bool is_back =
+      !IsRecent(active_ns, now_ns, was_at_work ? kTuning.most_stall_ns : kTuning.backlog_pause_ns);
   if (is_back) own.backlog_ns.store(now_ns, std::memory_order_relaxed);
   if (is_back || llabs(LeadOf(served_ns, virtual_ns)) == kMostLeadNs) {
     const CoreShares shares = UnpackShares(own.shares.load(std::memory_order_relaxed));
@@ -204,7 +196,7 @@ void CoreSeat::AwaitTurn(uint64_t most_ns) const {
   const Turn turn = UnpackTurn(row().turn.load(std::memory_order_acquire));
   if (turn.tenant == kOwnTenant && !turn.closing) return;
   if (turn.tenant >= kMaxCoreTenants) {
-    Nap(std::min(most_ns, kFreeNapNs));
+    Nap(std::min(most_ns, kTuning.free_nap_ns));
   } else {
     board_->AwaitChange(turn.tenant, turn.began_us, most_ns, WakeBits(board_->author()));
   }
@@ -326,7 +318,8 @@ bool CoreSeat::OthersTakeTurns(uint64_t now_ns) const {
   const CoreTenant* tenants = file_.region->tenants[place_.row];
   for (uint32_t other = 0; other < kMaxCoreTenants; ++other) {
     if (other != kOwnTenant && tenants[other].wants_ns.load(std::memory_order_relaxed) != 0 &&
-        IsRecent(tenants[other].beat_ns.load(std::memory_order_relaxed), now_ns, kMemberSilentNs)) {
+        IsRecent(tenants[other].beat_ns.load(std::memory_order_relaxed), now_ns,
+                 kTuning.member_silent_ns)) {
       return true;
     }
   }
@@ -340,7 +333,7 @@ uint64_t CoreSeat::TurnLeftNs(uint64_t now_ns) const {
   const Turn turn = UnpackTurn(row().turn.load(std::memory_order_relaxed));
   const uint64_t end_ns = TurnBegan(turn, now_ns) + QuantumOf(tenant());
   // Beyond its quantum it ends when somebody else was served less, which may be soon.
-  return end_ns > now_ns ? end_ns - now_ns : kShortTurnNs;
+  return end_ns > now_ns ? end_ns - now_ns : kTuning.short_turn_ns;
 }
 
 bool CoreSeat::IsDraining() const {
@@ -360,7 +353,7 @@ void CoreSeat::Leave(uint64_t now_ns) {
 bool CoreSeat::LooksForNeighbours() const {
   if (shares_device()) return false;
   const CoreShares shares = UnpackShares(tenant().shares.load(std::memory_order_relaxed));
-  return shares.soft > shares.hard && shares.hard < kMostUnseenShare;
+  return shares.soft > shares.hard && shares.hard < kTuning.most_unseen_share;
 }
 
 void CoreSeat::NoteForeign(uint64_t now_ns) {

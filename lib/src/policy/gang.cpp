@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "base/tuning.h"
 #include "policy/share.h"
 
 namespace gpufence {
@@ -18,11 +19,6 @@ constexpr const char* kCollectives[] = {"nccl", "cross_device_reduce", "shot_all
 constexpr int kCountBits = 24;
 constexpr uint32_t kCountMask = (1u << kCountBits) - 1;
 constexpr int kStepBits = 20;
-
-// While others wait for us, while somebody may still come to where we hold, and once all are there.
-constexpr uint64_t kAtOnceNs = 20'000;
-constexpr uint64_t kSoonNs = 200'000;
-constexpr uint64_t kLaterNs = 2'000'000;
 
 constexpr uint64_t kNsInUs = 1000;
 constexpr uint64_t kIsQuiet = 1;
@@ -44,7 +40,7 @@ bool IsAwaited(const GangView& view, const GangAsker& asker, GangWait* wait, uin
   }
   if (asker.was_awaited) return true;
   if (wait->stalled_ns == 0) wait->stalled_ns = now_ns;
-  return now_ns - wait->stalled_ns >= kGangStallNs;
+  return now_ns - wait->stalled_ns >= kTuning.gang_stall_ns;
 }
 
 // Whether the asker can pay, and all who hold can, or it has waited for them long enough.
@@ -54,14 +50,14 @@ bool IsPaid(uint64_t others_ns, const GangAsker& asker, GangWait* wait, uint64_t
     return false;
   }
   if (wait->paid_ns == 0) wait->paid_ns = now_ns;
-  return others_ns == 0 || now_ns - wait->paid_ns >= kMostGangWaitNs;
+  return others_ns == 0 || now_ns - wait->paid_ns >= kTuning.most_gang_wait_ns;
 }
 
 // Before it asks again at the latest.
 uint64_t NapNs(const GangView& view, const GangAsker& asker) {
-  if (asker.was_awaited) return kAtOnceNs;
+  if (asker.was_awaited) return kTuning.gang_at_once_ns;
   const bool is_settled = view.holding == view.members && !view.is_unfinished && asker.is_quiet;
-  return is_settled ? kLaterNs : kSoonNs;
+  return is_settled ? kTuning.gang_later_ns : kTuning.gang_soon_ns;
 }
 
 }  // namespace
@@ -80,9 +76,9 @@ uint64_t PackHeld(bool is_behind, bool is_quiet, uint64_t now_ns) {
 }
 
 void AddToGang(GangView* view, GangWords words, uint64_t due_ns, uint64_t now_ns) {
-  if (!IsRecent(LaunchedNs(words.launched), now_ns, kCountLastsNs)) return;
+  if (!IsRecent(LaunchedNs(words.launched), now_ns, kTuning.count_lasts_ns)) return;
   ++view->members;
-  const bool holds = IsRecent((words.held >> 2) * kNsInUs, now_ns, kGangSilentNs);
+  const bool holds = IsRecent((words.held >> 2) * kNsInUs, now_ns, kTuning.gang_silent_ns);
   const bool is_quiet = holds && (words.held & kIsQuiet) != 0;
   const int32_t lead = LeadOf(words.launched, view->count);
   if (lead > 0) {
@@ -100,11 +96,12 @@ void AddToGang(GangView* view, GangWords words, uint64_t due_ns, uint64_t now_ns
 }
 
 GangAnswer AskGang(const GangView& view, const GangAsker& asker, GangWait* wait, uint64_t now_ns) {
-  const bool may_go_on = asker.owed_ns < kMostOwedAwaitedNs;
+  const bool may_go_on = asker.owed_ns < kTuning.most_owed_awaited_ns;
   // A lead may be one of numbers alone: with so many queued, all would be held at other places.
   if (view.lead != 0 && may_go_on && (!asker.is_fed || asker.is_quiet)) return {};
-  const bool may_hold = asker.is_behind || wait->waits || asker.owed_ns >= kMostOwedBetweenNs ||
-                        asker.queued_ns >= kMostQueuedBetweenNs;
+  const bool may_hold = asker.is_behind || wait->waits ||
+                        asker.owed_ns >= kTuning.most_owed_between_ns ||
+                        asker.queued_ns >= kTuning.most_queued_between_ns;
   if (!may_hold || (asker.wait_ns == 0 && view.holding == 0)) return {};
 
   if (IsAwaited(view, asker, wait, now_ns) && may_go_on) return {0, true};

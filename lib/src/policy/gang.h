@@ -8,30 +8,12 @@
 
 #include <stdint.h>
 
+#include "base/tuning.h"
+
 namespace gpufence {
 
-// Behind its last collective a process takes part for so long; others may wait in theirs, and for
-// what that made them owe, as long as somebody's host takes for what it does now and then.
-inline constexpr uint64_t kGangLastsNs = 2'000'000'000;
-inline constexpr uint64_t kCountLastsNs = 60'000'000'000;
-// Who holds says so again and again; a stopped process does not.
-inline constexpr uint64_t kGangSilentNs = 20'000'000;
 // Nobody is further ahead: no more launches can be queued on a GPU.
 inline constexpr uint32_t kMostLead = 1024;
-// Between two collectives nobody is held who owes less, and has less queued, which is known badly
-// where kernels waited for others ...
-inline constexpr int64_t kMostOwedBetweenNs = 200'000'000;
-inline constexpr int64_t kMostQueuedBetweenNs = 1'000'000'000;
-// ... nor for budget anywhere who owes less, while others seem to wait for it.
-inline constexpr int64_t kMostOwedAwaitedNs = 2'000'000'000;
-// ... beside what it owed when that began: it may have waited for them as long itself.
-inline constexpr int64_t kMostOwedBeforeNs = 60'000'000'000;
-// Who has so much of the GPU's time queued, and not done, lets nobody wait for its next launch.
-inline constexpr uint64_t kFedNs = 6'000'000;
-// So long somebody must have unfinished work, while we have none, to be waiting for us.
-inline constexpr uint64_t kGangStallNs = 5'000'000;
-// Beyond the own debt nobody waits longer for those of others.
-inline constexpr uint64_t kMostGangWaitNs = 1'000'000'000;
 
 // Whether a kernel of this name, mangled or not, meets others on other GPUs.
 bool IsCollectiveName(const char* name);
@@ -65,7 +47,7 @@ struct GangAsker {
   int64_t queued_ns;  // what will be owed for all that it has queued, about
   bool is_behind;     // a collective, directly
   bool is_quiet;
-  bool is_fed;       // kFedNs
+  bool is_fed;       // fed_ns
   bool was_awaited;  // behind the last collective, by somebody who had unfinished work ever since
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/tuning.h"
 #include "policy/share.h"
 
 namespace gpufence {
@@ -110,24 +111,15 @@ uint64_t AddBusy(CoreTenant* tenant, uint64_t begin_ns, uint64_t end_ns, uint64_
 
 // ---- the rate of late ----
 
-namespace {
-
-// A mean over the last few of these.
-constexpr uint64_t kRateNs = 20'000'000;
-constexpr uint64_t kSoFarNs = 100'000'000;
-constexpr uint64_t kMostRateNs = 1'000'000'000;
-
-}  // namespace
-
 void NoteRate(CoreTenant* tenant, uint32_t at_least, uint64_t now_ns) {
   const uint64_t charged_ns = tenant->charged_ns.load(std::memory_order_relaxed);
   const uint64_t last_ns = tenant->rate_ns.load(std::memory_order_relaxed);
   uint64_t rate = std::min<uint64_t>(RateOf(*tenant), kWholeShare);
   const uint64_t passed_ns = now_ns - last_ns;
-  if (last_ns > now_ns || passed_ns >= kRateNs) {
+  if (last_ns > now_ns || passed_ns >= kTuning.rate_ns) {
     const uint64_t before_ns = tenant->rate_charged_ns.load(std::memory_order_relaxed);
     const uint64_t more_ns = charged_ns - std::min(charged_ns, before_ns);
-    if (last_ns < now_ns && passed_ns < kMostRateNs) {
+    if (last_ns < now_ns && passed_ns < kTuning.most_rate_ns) {
       rate = (rate + std::min(more_ns * kWholeShare / passed_ns, uint64_t{kWholeShare})) / 2;
     }
     tenant->rate_ns.store(now_ns, std::memory_order_relaxed);
@@ -139,8 +131,10 @@ void NoteRate(CoreTenant* tenant, uint32_t at_least, uint64_t now_ns) {
 uint32_t RateSoFar(const CoreTenant& tenant) {
   const uint64_t charged_ns = tenant.charged_ns.load(std::memory_order_relaxed);
   const uint64_t before_ns = tenant.rate_charged_ns.load(std::memory_order_relaxed);
-  const uint64_t more_ns = std::min(charged_ns - std::min(charged_ns, before_ns), kSoFarNs);
-  return std::max(RateOf(tenant), static_cast<uint32_t>(more_ns * kWholeShare / kSoFarNs));
+  const uint64_t more_ns =
+      std::min(charged_ns - std::min(charged_ns, before_ns), kTuning.rate_so_far_ns);
+  return std::max(RateOf(tenant),
+                  static_cast<uint32_t>(more_ns * kWholeShare / kTuning.rate_so_far_ns));
 }
 
 // ---- runs beside those of neighbours ----
@@ -153,15 +147,6 @@ constexpr uint64_t kMostSteps = (uint64_t{1} << kRunLengthBits) - 1;
 constexpr int kPartBits = 10;
 constexpr uint64_t kRunEndMask = (uint64_t{1} << 32) - 1;
 static_assert(kParts < 1 << kPartBits);
-
-// Nobody compares what is older.
-constexpr uint64_t kRunLifeNs = 500'000'000;
-// In so short a pause the GPU was with nobody else: it had to change hands twice.
-constexpr uint64_t kPauseNs = 250'000;
-// Whose queue is never empty has no longer ones.
-constexpr uint64_t kNoPauseNs = 5'000;
-// Of what events tell.
-constexpr uint64_t kDoubtNs = 50'000;
 
 // Of the first `ns` in which so many others have work as well, theirs, and the GPU's way from one
 // to the other. Whoever came last has the first slice.
@@ -214,7 +199,7 @@ bool UnpackRun(uint64_t word, uint64_t now_ns, Run* run) {
   const uint64_t steps = word & kMostSteps;
   const uint64_t now = now_ns / kStepNs;
   const uint64_t age = (now - (word >> (kRunLengthBits + kPartBits))) & kRunEndMask;
-  if (steps == 0 || age > kRunLifeNs / kStepNs || age + steps > now) return false;
+  if (steps == 0 || age > kTuning.run_life_ns / kStepNs || age + steps > now) return false;
   *run = {(now - age - steps) * kStepNs, (now - age) * kStepNs,
           static_cast<uint32_t>(word >> kRunLengthBits) & kParts};
   return true;
@@ -228,7 +213,8 @@ void NoteRun(Word* runs, size_t count, Run run, uint64_t now_ns) {
     uint64_t word = runs[i].load(std::memory_order_relaxed);
     Run there = {0, 0, 0};
     const bool is_there = UnpackRun(word, now_ns, &there);
-    if (is_there && (run.part == 0) == (there.part == 0) && Continues(there, run, kPauseNs)) {
+    if (is_there && (run.part == 0) == (there.part == 0) &&
+        Continues(there, run, kTuning.run_pause_ns)) {
       run = Joined(there, run);
       place = &runs[i];
       place_word = word;
@@ -248,7 +234,7 @@ Stretch NoteStretch(Word* stretch, Run run, uint64_t now_ns) {
   uint64_t told_ns = 0;
   const uint64_t word = stretch->load(std::memory_order_relaxed);
   run.part = 0;
-  if (UnpackRun(word, now_ns, &before) && Continues(before, run, kNoPauseNs)) {
+  if (UnpackRun(word, now_ns, &before) && Continues(before, run, kTuning.run_no_pause_ns)) {
     told_ns = LengthOf(before);
     run = Joined(before, run);
   }
@@ -257,8 +243,8 @@ Stretch NoteStretch(Word* stretch, Run run, uint64_t now_ns) {
 }
 
 void Meeting::Add(Run run, uint32_t whose) {
-  const bool is_whole =
-      together_ == Together::kBySlices && run.part == 0 && LengthOf(run) <= kSliceNs + kDoubtNs;
+  const bool is_whole = together_ == Together::kBySlices && run.part == 0 &&
+                        LengthOf(run) <= kSliceNs + kTuning.run_doubt_ns;
   const bool changes_hands = together_ == Together::kBySlices && (is_whole || run.part != 0);
   if (whose != kOurs && changes_hands) {
     AddWhole({run.begin_ns - kSwitchNs, is_whole ? run.end_ns + kSwitchNs : run.begin_ns, 0},

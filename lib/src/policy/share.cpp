@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/tuning.h"
+
 namespace gpufence {
 namespace {
 
@@ -31,10 +33,10 @@ uint64_t DueAfter(uint64_t due_ns, uint64_t now_ns, uint64_t busy_ns, uint32_t s
   return due_ns > latest_ns ? latest_ns : due_ns;
 }
 
-uint64_t CreditOf(uint32_t share, uint64_t burst_ns) {
+uint64_t CreditOf(uint32_t share, uint64_t burst_ns, const Tuning& tuning) {
   if (burst_ns != 0) return CostOf(burst_ns, share);
-  const uint64_t credit_ns = CostOf(kCreditWorkNs, share);
-  return credit_ns < kMostCreditNs ? credit_ns : kMostCreditNs;
+  const uint64_t credit_ns = CostOf(tuning.credit_work_ns, share);
+  return credit_ns < tuning.most_credit_ns ? credit_ns : tuning.most_credit_ns;
 }
 
 int64_t AheadNs(uint64_t due_ns, uint64_t now_ns, uint64_t credit_ns) {
@@ -53,14 +55,8 @@ uint64_t DueAtShare(uint64_t due_ns, uint64_t now_ns, uint32_t share, uint32_t o
 
 // ---- soft shares ----
 
-namespace {
-
-constexpr uint32_t kGrowth = 2'000;
-
-}  // namespace
-
-uint32_t ClaimOf(uint32_t rate, uint32_t hard) {
-  const uint64_t claim = rate + uint64_t{rate} / 8 + kGrowth;
+uint32_t ClaimOf(uint32_t rate, uint32_t hard, const Tuning& tuning) {
+  const uint64_t claim = rate + uint64_t{rate} / 8 + tuning.claim_growth;
   return static_cast<uint32_t>(std::min<uint64_t>(claim, hard));
 }
 
@@ -89,13 +85,14 @@ uint32_t SoftShareOf(SoftTenant own, uint32_t free, const SoftTenant* others, si
 
 // ---- neighbours that share no folder ----
 
-bool NeighbourSight::Look(uint64_t now_ns, uint64_t charged_ns, uint32_t percent) {
+bool NeighbourSight::Look(uint64_t now_ns, uint64_t charged_ns, uint32_t percent,
+                          const Tuning& tuning) {
   const uint64_t since_ns = now_ns - looked_ns_;
   const uint64_t own_ns = charged_ns - charged_ns_;
   looked_ns_ = now_ns;
   charged_ns_ = charged_ns;
   // After a pause, and at first, nothing is known of what lies behind.
-  if (since_ns >= 2 * kNeighbourLookNs) count_ = 0;
+  if (since_ns >= 2 * tuning.neighbour_look_ns) count_ = 0;
   if (count_++ == 0) return true;
   seen_[count_ % kLooks] = {since_ns, own_ns, since_ns / 100 * (percent < 100 ? percent : 100)};
   const uint32_t looks = count_ - 1 < kLooks ? count_ - 1 : kLooks;
@@ -106,7 +103,7 @@ bool NeighbourSight::Look(uint64_t now_ns, uint64_t charged_ns, uint32_t percent
     sum.own_ns += seen.own_ns;
     sum.busy_ns += seen.busy_ns;
   }
-  return sum.busy_ns > sum.own_ns + sum.ns / 1000 * kMarginPermille;
+  return sum.busy_ns > sum.own_ns + sum.ns / 1000 * tuning.neighbour_margin;
 }
 
 }  // namespace gpufence

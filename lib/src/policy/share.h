@@ -10,6 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/tuning.h"
+
 namespace gpufence {
 
 // ---- moments that other processes wrote ----
@@ -27,12 +29,6 @@ constexpr bool IsRecent(uint64_t moment_ns, uint64_t now_ns, uint64_t window_ns)
 // ---- a share ----
 
 inline constexpr uint32_t kWholeShare = 100000;  // thousandths of a percent
-
-// Who was idle may use so much GPU time at once: five points of a second, so that every second
-// still has its share, and work in bursts below the limit goes as without one. Of a small share it
-// would be the share of several seconds: there, what is saved in so much of the clock.
-inline constexpr uint64_t kCreditWorkNs = 50'000'000;
-inline constexpr uint64_t kMostCreditNs = 500'000'000;
 
 // A due moment further ahead is damage and counts as none: nobody waits for ever because of a word
 // that went wrong. No debt grows beyond it (an hour: a kernel of 36 seconds at one percent).
@@ -57,7 +53,7 @@ uint64_t CostOf(uint64_t busy_ns, uint32_t share);
 
 // The most that an idle container saves, in wall-clock time. `burst_ns`: so much GPU time; 0: as
 // much as is usual.
-uint64_t CreditOf(uint32_t share, uint64_t burst_ns = 0);
+uint64_t CreditOf(uint32_t share, uint64_t burst_ns = 0, const Tuning& tuning = kTuning);
 
 // How far the debt is ahead of now; negative: credit, at most so much.
 int64_t AheadNs(uint64_t due_ns, uint64_t now_ns, uint64_t credit_ns);
@@ -74,7 +70,7 @@ struct SoftTenant {
 
 // Of what is used at `rate` lately a container claims a little more, so that it can grow, and no
 // more than its hard share.
-uint32_t ClaimOf(uint32_t rate, uint32_t hard);
+uint32_t ClaimOf(uint32_t rate, uint32_t hard, const Tuning& tuning = kTuning);
 
 // The share of `own` where `free` is left beside all claims. `others` want more than they may as
 // well. At most kMostSoftTenants of them count.
@@ -83,29 +79,20 @@ uint32_t SoftShareOf(SoftTenant own, uint32_t free, const SoftTenant* others, si
 
 // ---- neighbours that share no folder ----
 
-// Whether somebody else uses a GPU is told from how busy it is and how busy we keep it.
-// A look every so often; the driver samples about six times a second.
-inline constexpr uint64_t kNeighbourLookNs = 200'000'000;
-// One that was seen counts for so long: a look, and what may come in between.
-inline constexpr uint64_t kNeighbourLastsNs = 300'000'000;
-
-// Where neighbours are only seen by what they make the GPU busy beyond us, something must be left
-// for them to be seen by.
-inline constexpr uint32_t kMostUnseenShare = 85'000;  // thousandths of a percent
-
 // What was seen at the last looks. Zeroed memory is ready for use.
 class NeighbourSight {
  public:
-  bool IsDue(uint64_t now_ns) const { return now_ns - looked_ns_ >= kNeighbourLookNs; }
+  bool IsDue(uint64_t now_ns, const Tuning& tuning = kTuning) const {
+    return now_ns - looked_ns_ >= tuning.neighbour_look_ns;
+  }
 
   // One look: the device was busy `percent` of the time lately, and we have used `charged_ns` of it
   // ever. True when somebody else seems to use it, or when that cannot be said yet.
-  bool Look(uint64_t now_ns, uint64_t charged_ns, uint32_t percent);
+  bool Look(uint64_t now_ns, uint64_t charged_ns, uint32_t percent, const Tuning& tuning = kTuning);
 
  private:
   // Samples and looks cover different moments, which matters less over several.
   static constexpr uint32_t kLooks = 3;
-  static constexpr uint64_t kMarginPermille = 80;
 
   struct Seen {
     uint64_t ns;

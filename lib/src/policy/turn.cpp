@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/tuning.h"
 #include "policy/share.h"
 #include "shared_layouts.h"
 
@@ -40,24 +41,28 @@ uint64_t TurnBegan(Turn turn, uint64_t now_ns) {
 
 namespace {
 
-uint64_t QuantumBefore(const TenantView& next, uint64_t quantum_ns, uint64_t now_ns) {
-  const bool comes_for_a_while = IsRecent(next.wants_ns, now_ns, kWhileNs);
-  return next.saved_ns > kMuchSavedNs && comes_for_a_while ? std::min(quantum_ns, kSavedQuantumNs)
-                                                           : quantum_ns;
+uint64_t QuantumBefore(const TenantView& next, uint64_t quantum_ns, uint64_t now_ns,
+                       const Tuning& tuning) {
+  const bool comes_for_a_while = IsRecent(next.wants_ns, now_ns, tuning.while_ns);
+  return next.saved_ns > tuning.much_saved_ns && comes_for_a_while
+             ? std::min(quantum_ns, tuning.saved_quantum_ns)
+             : quantum_ns;
 }
 
 // A turn makes that much of a difference between two who both always want one.
-bool IsFarBehind(const TenantView& next, const TenantView& holder, uint64_t now_ns) {
+bool IsFarBehind(const TenantView& next, const TenantView& holder, uint64_t now_ns,
+                 const Tuning& tuning) {
   const uint32_t share = std::min(holder.share, next.share);
   const uint64_t quantum_ns =
-      QuantumBefore(next, std::max(holder.quantum_ns, next.quantum_ns), now_ns);
+      QuantumBefore(next, std::max(holder.quantum_ns, next.quantum_ns), now_ns, tuning);
   return next.lead_ns + static_cast<int64_t>(CostOf(quantum_ns, share)) <= holder.lead_ns;
 }
 
 }  // namespace
 
-uint64_t QuantumFor(uint64_t launch_ns) {
-  return launch_ns != 0 && launch_ns < kShortLaunchNs ? kLongQuantumNs : kTurnQuantumNs;
+uint64_t QuantumFor(uint64_t launch_ns, const Tuning& tuning) {
+  return launch_ns != 0 && launch_ns < tuning.short_launch_ns ? tuning.long_quantum_ns
+                                                              : tuning.turn_quantum_ns;
 }
 
 bool IsEligible(const TenantView& tenant, uint64_t now_ns) {
@@ -65,41 +70,44 @@ bool IsEligible(const TenantView& tenant, uint64_t now_ns) {
 }
 
 bool IsTurnOver(const TenantView& holder, const TenantView* next, uint64_t began_ns,
-                uint64_t now_ns) {
+                uint64_t now_ns, const Tuning& tuning) {
   if (next == nullptr) return false;
   if (HeldForNs(holder.due_ns, now_ns) > 0 || next->rank > holder.rank) return true;
   if (next->rank < holder.rank) next = nullptr;
-  if (next != nullptr && now_ns >= began_ns + QuantumBefore(*next, holder.quantum_ns, now_ns) &&
+  if (next != nullptr &&
+      now_ns >= began_ns + QuantumBefore(*next, holder.quantum_ns, now_ns, tuning) &&
       next->lead_ns <= holder.lead_ns) {
     return true;
   }
-  if (next != nullptr && now_ns >= began_ns + kShortTurnNs && IsFarBehind(*next, holder, now_ns)) {
+  if (next != nullptr && now_ns >= began_ns + tuning.short_turn_ns &&
+      IsFarBehind(*next, holder, now_ns, tuning)) {
     return true;
   }
   // A new holder has as long as one that was busy.
   const uint64_t idle_ns = holder.idle_since_ns > began_ns ? holder.idle_since_ns : began_ns;
-  return holder.idle_since_ns != 0 && now_ns >= idle_ns + kTurnIdleNs;
+  return holder.idle_since_ns != 0 && now_ns >= idle_ns + tuning.turn_idle_ns;
 }
 
 bool IsAbandoned(const TenantView& holder, const TenantView& next, uint64_t began_ns,
-                 uint64_t now_ns) {
+                 uint64_t now_ns, const Tuning& tuning) {
   const uint64_t idle_ns = holder.idle_since_ns > began_ns ? holder.idle_since_ns : began_ns;
-  return holder.idle_since_ns != 0 && now_ns >= idle_ns + kTurnIdleNs + kTakeOverNs &&
-         IsTurnOver(holder, &next, began_ns, now_ns);
+  return holder.idle_since_ns != 0 &&
+         now_ns >= idle_ns + tuning.turn_idle_ns + tuning.take_over_ns &&
+         IsTurnOver(holder, &next, began_ns, now_ns, tuning);
 }
 
-bool IsStillOutstanding(uint64_t beat_ns, uint64_t ends_ns, uint64_t now_ns) {
-  if (IsRecent(beat_ns, now_ns, kMemberSilentNs)) return true;
-  return ends_ns > now_ns && ends_ns - beat_ns <= kMostUnseenNs;
+bool IsStillOutstanding(uint64_t beat_ns, uint64_t ends_ns, uint64_t now_ns, const Tuning& tuning) {
+  if (IsRecent(beat_ns, now_ns, tuning.member_silent_ns)) return true;
+  return ends_ns > now_ns && ends_ns - beat_ns <= tuning.most_unseen_ns;
 }
 
 uint64_t WaitedAfter(uint64_t waited_ns, uint64_t passed_ns, TurnWait wait, uint32_t share,
-                     uint64_t shares) {
+                     uint64_t shares, const Tuning& tuning) {
   constexpr uint64_t kMostPassedNs = 20'000'000;  // beyond it this process did not run itself
   // However much the others say that they may have.
   constexpr uint64_t kMostShares = 4 * uint64_t{kWholeShare};
   passed_ns = std::min(passed_ns, kMostPassedNs);
-  if (waited_ns > kMostTurnWaitNs) waited_ns = 0;  // a word that went wrong
+  if (waited_ns > tuning.most_turn_wait_ns) waited_ns = 0;  // a word that went wrong
   if (wait == TurnWait::kContent) return 0;
   if (wait == TurnWait::kWaits) return waited_ns + passed_ns;
   shares = std::clamp(shares, uint64_t{kWholeShare}, kMostShares);
@@ -130,9 +138,10 @@ uint64_t WaitsSince(const TenantView& tenant, uint64_t now_ns) {
                                                                     : tenant.wants_ns;
 }
 
-uint64_t ServedInTurn(uint64_t began_ns, uint64_t others_wait_ns, uint64_t now_ns, uint32_t share) {
+uint64_t ServedInTurn(uint64_t began_ns, uint64_t others_wait_ns, uint64_t now_ns, uint32_t share,
+                      const Tuning& tuning) {
   const uint64_t from_ns = others_wait_ns > began_ns ? others_wait_ns : began_ns;
-  return now_ns > from_ns ? CostOf(now_ns - from_ns + kTurnCostNs, share) : 0;
+  return now_ns > from_ns ? CostOf(now_ns - from_ns + tuning.turn_cost_ns, share) : 0;
 }
 
 int64_t LeadOf(uint64_t served_ns, uint64_t virtual_ns) {
@@ -141,8 +150,8 @@ int64_t LeadOf(uint64_t served_ns, uint64_t virtual_ns) {
   return lead_ns < -kMostLeadNs ? -kMostLeadNs : lead_ns;
 }
 
-uint64_t CatchUp(uint64_t served_ns, uint64_t virtual_ns, uint32_t share) {
-  const uint64_t missed_ns = CostOf(kLongQuantumNs, share);
+uint64_t CatchUp(uint64_t served_ns, uint64_t virtual_ns, uint32_t share, const Tuning& tuning) {
+  const uint64_t missed_ns = CostOf(tuning.long_quantum_ns, share);
   const uint64_t earliest_ns = virtual_ns - missed_ns;
   if (static_cast<int64_t>(served_ns - earliest_ns) < 0) return earliest_ns;
   // A lead that no turn explains: a word that went wrong.
@@ -152,28 +161,30 @@ uint64_t CatchUp(uint64_t served_ns, uint64_t virtual_ns, uint32_t share) {
 
 // ---- who takes turns ----
 
-bool IsDeep(const Depth& depth, uint64_t now_ns) {
-  const bool is_long = depth.run_ns >= (depth.was_deep ? kShallowRunNs : kDeepRunNs) &&
-                       depth.density >= kDenseEnough;
+bool IsDeep(const Depth& depth, uint64_t now_ns, const Tuning& tuning) {
+  const bool is_long =
+      depth.run_ns >= (depth.was_deep ? tuning.shallow_run_ns : tuning.deep_run_ns) &&
+      depth.density >= tuning.dense_enough;
   const bool has_backlog = depth.backlog_ns != 0 && depth.backlog_ns < now_ns &&
-                           now_ns - depth.backlog_ns >= kSaturatesAfterNs;
-  return is_long && (has_backlog || IsRecent(depth.pressed_ns, now_ns, kSaturatesAfterNs));
+                           now_ns - depth.backlog_ns >= tuning.saturates_after_ns;
+  return is_long && (has_backlog || IsRecent(depth.pressed_ns, now_ns, tuning.saturates_after_ns));
 }
 
-uint64_t MeanRunNs(uint64_t mean_ns, uint64_t run_ns, uint64_t busy_ns) {
-  mean_ns = std::min(mean_ns, kMostRunNs);  // a word that went wrong
-  const uint64_t part_ns = std::min(busy_ns, kRunMeanNs);
-  const uint64_t towards_ns = std::min(run_ns, kMostRunNs);
-  return (mean_ns * (kRunMeanNs - part_ns) + towards_ns * part_ns) / kRunMeanNs;
+uint64_t MeanRunNs(uint64_t mean_ns, uint64_t run_ns, uint64_t busy_ns, const Tuning& tuning) {
+  mean_ns = std::min(mean_ns, tuning.most_run_ns);  // a word that went wrong
+  const uint64_t part_ns = std::min(busy_ns, tuning.run_mean_ns);
+  const uint64_t towards_ns = std::min(run_ns, tuning.most_run_ns);
+  return (mean_ns * (tuning.run_mean_ns - part_ns) + towards_ns * part_ns) / tuning.run_mean_ns;
 }
 
-uint64_t MeanDensity(uint64_t mean, uint64_t busy_ns, uint64_t ran_ns) {
+uint64_t MeanDensity(uint64_t mean, uint64_t busy_ns, uint64_t ran_ns, const Tuning& tuning) {
   mean = std::min(mean, kWholeDensity);  // a word that went wrong
-  const uint64_t part_ns = std::min(ran_ns, kDensityMeanNs);
+  const uint64_t part_ns = std::min(ran_ns, tuning.density_mean_ns);
   if (part_ns == 0) return mean;
   const uint64_t now = std::min(busy_ns * kWholeDensity / ran_ns, kWholeDensity);
   // Rounded up: it would sink with every step.
-  return (mean * (kDensityMeanNs - part_ns) + now * part_ns + kDensityMeanNs - 1) / kDensityMeanNs;
+  return (mean * (tuning.density_mean_ns - part_ns) + now * part_ns + tuning.density_mean_ns - 1) /
+         tuning.density_mean_ns;
 }
 
 }  // namespace gpufence

@@ -6,30 +6,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/tuning.h"
+
 namespace gpufence {
 
-inline constexpr uint64_t kTurnQuantumNs = 35'000'000;
-// ... of a program of short kernels, which needs most of a millisecond of each turn to be ahead of
-// the GPU again: that shall be less than a hundredth of it.
-inline constexpr uint64_t kLongQuantumNs = 110'000'000;
-inline constexpr uint64_t kShortLaunchNs = 200'000;
-inline constexpr uint64_t kShortTurnNs = 5'000'000;  // the least that a turn of a busy holder lasts
-inline constexpr uint64_t kTurnIdleNs = 200'000;
-// ... while somebody waits who has saved much: it comes for a while only, and is not to wait long.
-inline constexpr uint64_t kSavedQuantumNs = 15'000'000;
-inline constexpr int64_t kMuchSavedNs = 20'000'000;
-inline constexpr uint64_t kWhileNs = 300'000'000;
-// What a turn costs beside its time: the GPU's way to another process and back (141 us each on an
-// H200), so that whoever takes many short turns pays for them.
-inline constexpr uint64_t kTurnCostNs = 300'000;
-inline constexpr uint64_t kMemberSilentNs = 10'000'000;  // no heartbeat: stopped, or throttled
-// Whoever is silent and said when its work would be done is believed that much ahead.
-inline constexpr uint64_t kMostUnseenNs = 1'000'000'000;
-// Beyond kTurnIdleNs: a holder that is idle hands over by itself, if it is there at all.
-inline constexpr uint64_t kTakeOverNs = 300'000;
-// Nobody is kept from its share of turns for longer: then it goes without turns, for a while.
-inline constexpr uint64_t kMostTurnWaitNs = 5'000'000'000;
-inline constexpr uint64_t kAloneNs = 60'000'000'000;
 inline constexpr uint64_t kUnknownEnd = UINT64_MAX;
 inline constexpr uint32_t kNoTenant = UINT32_MAX;
 
@@ -69,7 +49,7 @@ struct TenantView {
 };
 
 // The quantum of a program whose launches take so long, in the mean; 0: not known.
-uint64_t QuantumFor(uint64_t launch_ns);
+uint64_t QuantumFor(uint64_t launch_ns, const Tuning& tuning = kTuning);
 
 // True when the tenant wants the turn and can pay.
 bool IsEligible(const TenantView& tenant, uint64_t now_ns);
@@ -78,16 +58,17 @@ bool IsEligible(const TenantView& tenant, uint64_t now_ns);
 // is used up, it has been idle, its quantum has passed and the other one was served less, or after
 // a short turn the other one is behind by more than a quantum makes, because it rarely wants one.
 bool IsTurnOver(const TenantView& holder, const TenantView* next, uint64_t began_ns,
-                uint64_t now_ns);
+                uint64_t now_ns, const Tuning& tuning = kTuning);
 
 // True when somebody who waits may take the turn without the holder's help: it is over, and nothing
 // of it is left.
 bool IsAbandoned(const TenantView& holder, const TenantView& next, uint64_t began_ns,
-                 uint64_t now_ns);
+                 uint64_t now_ns, const Tuning& tuning = kTuning);
 
 // Whether what a process, or a container, said to be outstanding still is: the heartbeat behind it
 // is recent, or, where its threads are kept from running, the end that it foretold has not come.
-bool IsStillOutstanding(uint64_t beat_ns, uint64_t ends_ns, uint64_t now_ns);
+bool IsStillOutstanding(uint64_t beat_ns, uint64_t ends_ns, uint64_t now_ns,
+                        const Tuning& tuning = kTuning);
 
 // How long a container was kept from its share of turns, after so much more time. It counts while
 // the container waits and could pay, is given back twice over while it has the turn (`shares`: of
@@ -95,7 +76,7 @@ bool IsStillOutstanding(uint64_t beat_ns, uint64_t ends_ns, uint64_t now_ns);
 // nothing.
 enum class TurnWait : uint8_t { kContent, kWaits, kHasTurn };
 uint64_t WaitedAfter(uint64_t waited_ns, uint64_t passed_ns, TurnWait wait, uint32_t share,
-                     uint64_t shares);
+                     uint64_t shares, const Tuning& tuning = kTuning);
 
 // True when nothing of a holder that is closing is left, as seen or as expected: to be sure takes
 // another look, and to wake the next one takes time in any case.
@@ -108,8 +89,9 @@ uint32_t NextTenant(const TenantView* tenants, size_t count, uint64_t now_ns);
 // Since when the tenant wants the turn and can pay; UINT64_MAX when it does not.
 uint64_t WaitsSince(const TenantView& tenant, uint64_t now_ns);
 
-// What a turn costs that somebody else waited for: that time, and kTurnCostNs, over the share.
-uint64_t ServedInTurn(uint64_t began_ns, uint64_t others_wait_ns, uint64_t now_ns, uint32_t share);
+// What a turn costs that somebody else waited for: that time, and turn_cost_ns, over the share.
+uint64_t ServedInTurn(uint64_t began_ns, uint64_t others_wait_ns, uint64_t now_ns, uint32_t share,
+                      const Tuning& tuning = kTuning);
 
 // How far `served_ns` is ahead of the device's virtual time. Both may wrap; leads are bounded, so
 // that neither a wrong word nor a very long kernel keeps anybody away for longer than kMostLeadNs.
@@ -118,7 +100,8 @@ inline constexpr int64_t kMostLeadNs = 10'000'000'000;
 
 // `served_ns` of a tenant that was idle and is back: it keeps at most a long quantum of what it
 // missed, so that it is next but does not hoard; a lead of kMostLeadNs is forgiven.
-uint64_t CatchUp(uint64_t served_ns, uint64_t virtual_ns, uint32_t share);
+uint64_t CatchUp(uint64_t served_ns, uint64_t virtual_ns, uint32_t share,
+                 const Tuning& tuning = kTuning);
 
 // ---- who takes turns ----
 
@@ -126,23 +109,8 @@ uint64_t CatchUp(uint64_t served_ns, uint64_t virtual_ns, uint32_t share);
 // changes of hands if the driver alternated between them; everybody else lets it, and waits for
 // nobody.
 
-// Whoever had or wanted the GPU for so long without a pause, or was held for its budget lately,
-// would use more than it may.
-inline constexpr uint64_t kSaturatesAfterNs = 100'000'000;
-// So long it has the GPU in the mean before it waits, or lets others in: beyond a slice.
-inline constexpr uint64_t kDeepRunNs = 2'500'000;
-// Below that it is deep no longer.
-inline constexpr uint64_t kShallowRunNs = 1'500'000;
-// The mean is over about so much GPU time, and one run counts as at most so long.
-inline constexpr uint64_t kRunMeanNs = 50'000'000;
-inline constexpr uint64_t kMostRunNs = 20'000'000;
-
-// Of a run so much must be kernels, in millionths: a program that launches slower than the GPU
-// works leaves it to others all the time.
+// Of the time of runs, what was kernels.
 inline constexpr uint64_t kWholeDensity = 1'000'000;
-inline constexpr uint64_t kDenseEnough = 600'000;
-// The mean is over about so much of it.
-inline constexpr uint64_t kDensityMeanNs = 20'000'000;
 
 struct Depth {
   bool was_deep;
@@ -152,12 +120,14 @@ struct Depth {
   uint64_t pressed_ns;  // when a launch was last held for budget; 0: never
 };
 
-bool IsDeep(const Depth& depth, uint64_t now_ns);
+bool IsDeep(const Depth& depth, uint64_t now_ns, const Tuning& tuning = kTuning);
 
 // The mean length of runs after `busy_ns` more in one that takes `run_ns` so far.
-uint64_t MeanRunNs(uint64_t mean_ns, uint64_t run_ns, uint64_t busy_ns);
+uint64_t MeanRunNs(uint64_t mean_ns, uint64_t run_ns, uint64_t busy_ns,
+                   const Tuning& tuning = kTuning);
 
 // The mean density after `ran_ns` more of which `busy_ns` were kernels.
-uint64_t MeanDensity(uint64_t mean, uint64_t busy_ns, uint64_t ran_ns);
+uint64_t MeanDensity(uint64_t mean, uint64_t busy_ns, uint64_t ran_ns,
+                     const Tuning& tuning = kTuning);
 
 }  // namespace gpufence

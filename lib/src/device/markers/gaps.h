@@ -8,22 +8,23 @@
 #include <stdint.h>
 
 #include "base/pauses.h"
+#include "base/tuning.h"
 #include "device/markers/marked_stream.h"
 #include "device/markers/markers.h"
 
 namespace gpufence {
 
 // Whether the host may be slower than the GPU there, so that probes would tell something.
-bool IsProbed(const MarkedStream& stream);
+bool IsProbed(const MarkedStream& stream, const Tuning& tuning = kTuning);
 
 // Whether the marker that was put into such a stream is to be one: fewer are where they find
 // nothing.
-bool IsProbeDue(MarkedStream* stream);
+bool IsProbeDue(MarkedStream* stream, const Tuning& tuning = kTuning);
 
 // A probe: the GPU was `gap_ns` from one marker to the next, of which recording the first took the
 // host `record_ns`, and it took the host `host_ns` from there to the next.
 void LearnGap(const GpuPauses& pauses, MarkedStream* stream, uint64_t gap_ns, uint64_t record_ns,
-              uint64_t host_ns);
+              uint64_t host_ns, const Tuning& tuning = kTuning);
 
 // What was put into a stream in an interval.
 struct IntervalContent {
@@ -41,14 +42,12 @@ uint64_t PausesNs(const GpuPauses& pauses, const MarkedStream& stream,
 
 // In so much of the rest the GPU waited for the host.
 uint64_t IdleNs(const GpuPauses& pauses, const MarkedStream& stream, const IntervalContent& content,
-                uint64_t interval_ns);
-
-// After so many intervals in a row that took what was foretold, the next are.
-inline constexpr uint32_t kSteadyIntervals = 8;
+                uint64_t interval_ns, const Tuning& tuning = kTuning);
 
 // Learns from an interval of so many launches: the mean over some hundred of them, and whether it
 // took what those before it foretold.
-void LearnMean(MarkedStream* stream, uint32_t launches, uint64_t ran_ns, uint64_t busy_ns);
+void LearnMean(MarkedStream* stream, uint32_t launches, uint64_t ran_ns, uint64_t busy_ns,
+               const Tuning& tuning = kTuning);
 
 // So much of the host's time up to a marker may the GPU have waited in: not what it took to be done
 // with the marker before.
@@ -56,19 +55,15 @@ uint64_t CaughtUpNs(const MarkedStream& stream, uint64_t host_ns, uint64_t recor
 
 // ---- runs that are waited for, or settled ----
 
-// What lies around the kernels: 5.2 to 5.5 us on an H200, 60 where the wait gives the processor
-// away. With more the host's clock says too little about the kernels.
-inline constexpr uint64_t kMostExtraNs = 100'000;
-
 // So long the host sees a run of so many launches that is waited for, unless it is late. Waits that
 // sleep vary as much as they take.
-uint64_t MostSpanNs(const WaitedRuns& runs, uint64_t launches);
+uint64_t MostSpanNs(const WaitedRuns& runs, uint64_t launches, const Tuning& tuning = kTuning);
 
 // What the host saw of so many launches, less what is no kernel, where pauses of `inner_ns` are
 // within them. What took far longer than any that a marker saw is charged as the longest of them,
 // and becomes so long.
 uint64_t BusyByHostNs(const GpuPauses& pauses, WaitedRuns* runs, uint32_t launches,
-                      uint64_t inner_ns, uint64_t* span_ns);
+                      uint64_t inner_ns, uint64_t* span_ns, const Tuning& tuning = kTuning);
 
 // A run that had a marker before its first launch and one behind its last.
 struct MarkedRun {
@@ -79,11 +74,12 @@ struct MarkedRun {
 };
 
 // What the host's clock added to it. A late host teaches as much of it as it would have cost.
-uint64_t ExtraOf(const GpuPauses& pauses, const WaitedRuns& runs, const MarkedRun& run);
+uint64_t ExtraOf(const GpuPauses& pauses, const WaitedRuns& runs, const MarkedRun& run,
+                 const Tuning& tuning = kTuning);
 
 // Whether the host saw a run that the next one settles take about as long as the others; learns
 // from it.
-bool IsUsual(SettledRuns* runs, uint64_t span_ns);
+bool IsUsual(SettledRuns* runs, uint64_t span_ns, const Tuning& tuning = kTuning);
 
 // ---- samples of one launch ----
 //
@@ -97,16 +93,16 @@ bool IsUsual(SettledRuns* runs, uint64_t span_ns);
 // Whether the next launch is to be one; behind a marker for so many launches, for which the host
 // took `host_ns`.
 bool IsSampleDue(const Markers& markers, MarkedStream* stream, uint32_t launches, uint64_t host_ns,
-                 uint64_t now_ns);
+                 uint64_t now_ns, const Tuning& tuning = kTuning);
 
 // A sample: `ran_ns` from one marker to the other, of which the launch itself took the host
 // `lead_ns` while the GPU waited for it; 0: all three were queued when the GPU came to them.
 void LearnSample(const GpuPauses& pauses, MarkedStream* stream, uint64_t ran_ns, uint64_t lead_ns,
-                 uint64_t now_ns);
+                 uint64_t now_ns, const Tuning& tuning = kTuning);
 
 // So long such launches take the GPU; UINT64_MAX: nobody else uses it, or that is not known, or the
 // host is no slower.
 uint64_t SampledNs(const Markers& markers, const MarkedStream& stream, uint64_t launches,
-                   uint64_t now_ns);
+                   uint64_t now_ns, const Tuning& tuning = kTuning);
 
 }  // namespace gpufence

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/tuning.h"
 #include "device/context_scope.h"
 #include "device/markers/gaps.h"
 #include "device/markers/markers.h"
@@ -11,9 +12,6 @@ namespace gpufence {
 namespace {
 
 // ---- looks ----
-
-// What runs so much longer than before may be something else.
-constexpr uint64_t kMuchLongerNs = 1'000'000;
 
 // Unless a launch came between.
 void GoIdle(Markers* markers, MarkedStream* stream, uint32_t word, uint64_t now_ns) {
@@ -88,7 +86,7 @@ void CollectTail(Markers* markers, MarkedStream* stream, const StreamLook& look)
   uint64_t end_ns = look.now_ns;
   if (is_idle && stream->ns_per_launch != 0) end_ns = std::min(end_ns, estimate_ns);
   if (stream->is_timed) {
-    if (!is_idle) end_ns -= kClockDoubtNs;
+    if (!is_idle) end_ns -= kTuning.clock_doubt_ns;
     const uint64_t host_ns = look.alone ? end_ns - std::min(end_ns, stream->run_begin_ns) : 0;
     TellRunning(*markers, stream, {launches, inner_ns, stream->LeadNs(), 0, host_ns, meets}, end_ns,
                 look);
@@ -124,9 +122,6 @@ void CollectContext(Markers* markers, uint16_t index, StreamLook* look) {
 }
 
 // ---- forecasts ----
-
-// What is overdue is looked at again after such a part of the time that it took so far.
-constexpr uint64_t kOverduePart = 8;
 
 // ---- ends ----
 
@@ -177,8 +172,8 @@ void CollectStream(Markers* markers, MarkedStream* stream, StreamLook* look) {
   const uint64_t host_ns = look->alone ? CaughtUpNs(*stream, next.host_ns, next.recorded_ns) : 0;
   TellRunning(*markers, stream,
               {next.launches, next.inner_ns, stream->LeadNs(), 0, host_ns, next.meets},
-              look->now_ns - kClockDoubtNs, *look);
-  if (!next.meets && ran_ns > 2 * next.launches * stream->ns_per_launch + kMuchLongerNs) {
+              look->now_ns - kTuning.clock_doubt_ns, *look);
+  if (!next.meets && ran_ns > 2 * next.launches * stream->ns_per_launch + kTuning.much_longer_ns) {
     // Far longer than before: what is queued behind it may be as long.
     stream->ns_per_launch = ran_ns / std::max(next.launches, 1u);
     stream->Space(1);
@@ -248,7 +243,7 @@ uint64_t ExpectedNs(Markers* markers, uint64_t now_ns) {
     if (stream->is_timed && !markers->pool[stream->first].begins && now_ns > stream->run_begin_ns) {
       const uint64_t ran_ns = now_ns - stream->run_begin_ns;
       const uint64_t told_ns = markers->pool[stream->first].launches * stream->ns_per_launch;
-      left_ns = told_ns > ran_ns ? told_ns - ran_ns : ran_ns / kOverduePart;
+      left_ns = told_ns > ran_ns ? told_ns - ran_ns : ran_ns / kTuning.overdue_part;
     }
     soonest_ns = std::min(soonest_ns, left_ns);
   });
@@ -281,8 +276,8 @@ uint64_t EndsNs(Markers* markers, uint32_t ordinal, uint64_t now_ns) {
     const uint64_t end_ns =
         stream->run_begin_ns + (stream->queued + launches) * stream->ns_per_launch;
     // What takes longer than it should may take any time.
-    known &= stream->is_timed && stream->is_trusted && stream->steady == kSteadyIntervals &&
-             end_ns + kClockDoubtNs > now_ns &&
+    known &= stream->is_timed && stream->is_trusted && stream->steady == kTuning.steady_intervals &&
+             end_ns + kTuning.clock_doubt_ns > now_ns &&
              (stream->first == kNoMarker || !markers->pool[stream->first].begins);
     latest_ns = std::max(latest_ns, end_ns);
   });

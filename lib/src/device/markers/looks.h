@@ -142,9 +142,6 @@ void ResumeContexts(Markers* markers, uint64_t suspended, bool ended, uint64_t n
 
 // ---- for the parts of markers: the lock is held ----
 
-// What runs is charged short of now: the clocks may disagree by so much, and the marker tells.
-inline constexpr uint64_t kClockDoubtNs = 150'000;
-
 // One look at streams.
 struct StreamLook {
   uint64_t now_ns;

@@ -3,32 +3,11 @@
 #include <algorithm>
 
 #include "base/futex.h"
+#include "base/tuning.h"
 
 namespace gpufence {
 namespace {
 
-// Taken for the time of a launch while nothing better is known.
-constexpr uint64_t kUnknownLaunchNs = 2'500'000;
-constexpr uint64_t kUntrustedLaunchNs = 1'000'000;
-// The launches of a program may take so many times their mean for a while, or such a part of it;
-// more says that it does something else now.
-constexpr uint64_t kMostAbove = 4;
-constexpr uint64_t kMostBelow = 16;
-
-// A launch takes the host 3 to 4 us, and up to 40 behind a pause; a graph may have begun before its
-// launch returns. What is not known is taken for little, so that too much is charged.
-constexpr uint64_t kMostLeadNs = 10'000;
-constexpr uint64_t kUnknownLeadNs = 2'000;
-
-// A program that was held is ahead of the GPU again after some thirty launches of PyTorch's, of
-// which some come half a millisecond behind the one before (H200).
-constexpr uint32_t kBehindLaunches = 32;
-
-// A stream's queue takes about a thousand operations, fewer where some are large (H200).
-constexpr uint32_t kSurelyRoom = 512;
-constexpr uint32_t kNearlyFull = 960;
-// A full queue of short kernels, whose markers are looked at now and then, moves on in less.
-constexpr uint64_t kStuckNs = 50'000'000;
 // Nothing is known of what was put into a stream before its first launch.
 constexpr uint32_t kUnknownOthers = 1u << 30;
 
@@ -71,11 +50,11 @@ bool MarkedStream::HasRoom() const {
       queued.load(std::memory_order_relaxed) + (word.load(std::memory_order_relaxed) & kLaunches);
   const uint32_t others =
       others_put.load(std::memory_order_relaxed) - others_over.load(std::memory_order_relaxed);
-  return launches + others < kSurelyRoom;
+  return launches + others < kTuning.surely_room;
 }
 
 bool MarkedStream::IsStuck() const {
-  return QueuedLaunches() >= kNearlyFull && NowNs() > run_begin_ns + kStuckNs;
+  return QueuedLaunches() >= kTuning.nearly_full && NowNs() > run_begin_ns + kTuning.stuck_ns;
 }
 
 uint64_t MarkedStream::QueuedLaunches() const {
@@ -85,26 +64,26 @@ uint64_t MarkedStream::QueuedLaunches() const {
 
 uint64_t MarkedStream::UsualNs() const {
   const uint64_t lately_ns = ns_per_launch.load(std::memory_order_relaxed);
-  if (lately_ns == 0) return kUnknownLaunchNs;
-  return std::clamp(mean_ns.load(std::memory_order_relaxed), lately_ns / kMostAbove,
-                    lately_ns * kMostBelow);
+  if (lately_ns == 0) return kTuning.unknown_launch_ns;
+  return std::clamp(mean_ns.load(std::memory_order_relaxed), lately_ns / kTuning.mean_above_parts,
+                    lately_ns * kTuning.mean_below_times);
 }
 
 uint64_t MarkedStream::UsuallyQueuedNs() const { return QueuedLaunches() * UsualNs(); }
 
 uint64_t MarkedStream::QueuedNs() const {
   const bool known = is_trusted.load(std::memory_order_relaxed);
-  return QueuedLaunches() * (known ? UsualNs() : std::max(UsualNs(), kUntrustedLaunchNs));
+  return QueuedLaunches() * (known ? UsualNs() : std::max(UsualNs(), kTuning.untrusted_launch_ns));
 }
 
 uint64_t MarkedStream::LeadNs() const {
   const uint64_t until_ns = launched_ns.load(std::memory_order_relaxed);
-  return until_ns > waited.marked_ns ? std::min(until_ns - waited.marked_ns, kMostLeadNs)
-                                     : kUnknownLeadNs;
+  return until_ns > waited.marked_ns ? std::min(until_ns - waited.marked_ns, kTuning.most_lead_ns)
+                                     : kTuning.unknown_lead_ns;
 }
 
 void MarkedStream::FallBehind() {
-  behind.store(kBehindLaunches, std::memory_order_relaxed);
+  behind.store(kTuning.behind_launches, std::memory_order_relaxed);
   marks_each.store(true, std::memory_order_relaxed);
   word.fetch_or(kSparse, std::memory_order_relaxed);
 }

@@ -11,6 +11,8 @@
 #include <algorithm>
 #include <atomic>
 
+#include "base/tuning.h"
+
 namespace gpufence {
 
 // What the host's clock adds to a run that is waited for, in the mean over those that nothing but
@@ -25,43 +27,39 @@ class HostExtra {
   uint64_t ns() const { return ns_; }
 
   // Whether the next run is to be marked, and teaches.
-  bool IsDue() const { return learned_ < kFirst || left_ == 0; }
+  bool IsDue(const Tuning& tuning = kTuning) const {
+    return learned_ < tuning.extra_first || left_ == 0;
+  }
 
   // A run that was not.
-  void CountTold(uint64_t span_ns) {
-    span_ns_ = span_ns_ == 0 ? span_ns : (span_ns_ * (kSpans - 1) + span_ns) / kSpans;
+  void CountTold(uint64_t span_ns, const Tuning& tuning = kTuning) {
+    span_ns_ = span_ns_ == 0 ? span_ns
+                             : (span_ns_ * (tuning.extra_spans - 1) + span_ns) / tuning.extra_spans;
     left_ -= left_ != 0 ? 1 : 0;
   }
 
   // From a run that was, of which one is due after `spacing_ns` of them in the mean.
-  void Learn(uint64_t extra_ns, uint64_t spacing_ns, uint32_t random) {
-    learned_ += learned_ < kKnown ? 1 : 0;
-    const uint64_t parts = std::min<uint64_t>(learned_, kParts);
+  void Learn(uint64_t extra_ns, uint64_t spacing_ns, uint32_t random,
+             const Tuning& tuning = kTuning) {
+    learned_ += learned_ < tuning.extra_known ? 1 : 0;
+    const uint64_t parts = std::min<uint64_t>(learned_, tuning.extra_parts);
     ns_ = std::max(((parts - 1) * ns_ + extra_ns) / parts, uint64_t{1});
     // Those that come first are alike, whatever others are: the next ones follow sooner.
-    const uint64_t spaced_ns = spacing_ns * learned_ / kKnown;
-    const uint64_t mean = span_ns_ != 0 ? std::min(spaced_ns / span_ns_, kMostLeft) : 0;
+    const uint64_t spaced_ns = spacing_ns * learned_ / tuning.extra_known;
+    const uint64_t mean =
+        span_ns_ != 0 ? std::min(spaced_ns / span_ns_, tuning.extra_most_left) : 0;
     left_ = 1 + random % static_cast<uint32_t>(2 * mean + 1);
   }
 
  private:
-  static constexpr uint32_t kFirst = 4;   // all are due until then: fewer may be chance
-  static constexpr uint32_t kKnown = 16;  // so many tell enough
-  static constexpr uint64_t kParts = 8;   // of what is known, one is what the next one tells
-  static constexpr uint64_t kSpans = 256;
-  static constexpr uint64_t kMostLeft = 2'000;
-
   uint64_t ns_;
-  uint64_t span_ns_;  // of a run, in the mean over the last kSpans or so
+  uint64_t span_ns_;  // of a run, in the mean over the last extra_spans or so
   uint32_t left_;     // runs until one is due
-  uint32_t learned_;  // from so many, up to kKnown
+  uint32_t learned_;  // from so many, up to extra_known
 };
 
 inline constexpr uint64_t kLegacyStream = 1;     // CU_STREAM_LEGACY, as the null stream
 inline constexpr uint64_t kPerThreadStream = 2;  // CU_STREAM_PER_THREAD
-
-// Launches so far apart cost little if each is looked at for itself.
-inline constexpr uint64_t kSparseNs = 100'000;
 
 // Who puts a marker into a stream. kSelf: in a launch, which waits for room as the marker does.
 // kBefore: in another call of the program's about this stream, which may wait for that, and not for

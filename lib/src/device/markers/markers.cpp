@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/futex.h"
+#include "base/tuning.h"
 #include "device/context_scope.h"
 #include "device/ids.h"
 #include "device/markers/gaps.h"
@@ -12,9 +13,6 @@ namespace gpufence {
 namespace {
 
 // ---- recording ----
-
-// Recording takes about one; more was the making of events, or the host's own affair.
-constexpr uint64_t kMostRecordNs = 3'000;
 
 // Of the calling thread, from here to its end: others put no marker there, and who ends the stream
 // or its context waits for one that is on behalf of others.
@@ -97,7 +95,7 @@ void Publish(Markers* markers, MarkedStream* stream, uint16_t taken, uint64_t re
   stream->goes_on.store(true, std::memory_order_relaxed);
   stream->queued += marker.launches;
   stream->gaps.host_mark_ns = recorded_ns;
-  stream->gaps.record_ns = std::min(recorded_ns - marker.recorded_ns, kMostRecordNs);
+  stream->gaps.record_ns = std::min(recorded_ns - marker.recorded_ns, kTuning.most_record_ns);
   stream->gaps.held_ns = 0;
   if (!stream->is_left) return;
   stream->is_left = false;
@@ -121,9 +119,10 @@ constexpr uint64_t kNoFilled = 1;
 // So many launches were marked last. Where that was not directly behind one of them, which a look
 // does to what it finds running, each of the next is marked.
 void NoteSpacing(MarkedStream* stream, uint32_t launches, uint64_t now_ns) {
-  const bool is_sparse = now_ns - stream->spaced_ns >= launches * kSparseNs;
+  const bool is_sparse = now_ns - stream->spaced_ns >= launches * kTuning.sparse_launch_ns;
   const uint64_t came_ns = stream->came_ns.load(std::memory_order_relaxed);
-  const bool is_late = now_ns >= came_ns + kSparseNs;  // another thread's launch may be the newer
+  const bool is_late =
+      now_ns >= came_ns + kTuning.sparse_launch_ns;  // another thread's launch may be the newer
   stream->spaced_ns = is_late ? came_ns : now_ns;
   const uint32_t behind = stream->behind.load(std::memory_order_relaxed);
   stream->behind.store(behind - std::min(behind, launches), std::memory_order_relaxed);

@@ -85,14 +85,6 @@ class MarkerPool {
 
 inline constexpr uint32_t kMostMarkedDevices = 64;
 
-// From one look at what runs to the next, at most, and where there is little to hold; who sleeps
-// longer is woken by a launch.
-inline constexpr uint64_t kLongestLookNs = 2'000'000;
-inline constexpr uint64_t kRareLookNs = 8'000'000;
-
-// To shorter launches it matters by what clock their run begins.
-inline constexpr uint64_t kBriefLaunchNs = 40'000;
-
 // Zeroed memory is ready for use. What is no atomic is used under the table's lock.
 struct Markers {
   StreamTable streams;

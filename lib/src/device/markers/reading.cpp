@@ -1,6 +1,7 @@
 // What the times of markers tell about when a stream ran (looks.h). Must not know who looks.
 #include <algorithm>
 
+#include "base/tuning.h"
 #include "device/markers/gaps.h"
 #include "device/markers/looks.h"
 #include "real.h"
@@ -8,13 +9,6 @@
 namespace gpufence {
 namespace {
 
-constexpr uint64_t kMostLaunchesUnmarked = 1024;
-// A kernel that waits for others on other GPUs is charged for so long and no longer: while a debt
-// is paid the others wait in turn, and if all of that were charged each debt would be a multiple of
-// the one before.
-constexpr uint64_t kMostMeetingNs = 1'000'000'000;
-// ... and of what such kernels take four times this is believed at once.
-constexpr uint64_t kLeastMeetingNs = 2'500'000;
 // The base moves along, so that the driver's float of milliseconds stays exact to 30 ns.
 constexpr int64_t kBaseReachNs = 500'000'000;
 // A call that fails once may be chance; so often in a row, its context is dead or events are
@@ -23,7 +17,7 @@ constexpr uint8_t kMostFailures = 5;
 
 constexpr size_t kMostAsked = 256;  // markers, at one look
 // Intervals that are over together are read as one up to here.
-constexpr uint64_t kJoinedNs = kRareLookNs;
+constexpr uint64_t kJoinedNs = kTuning.rare_look_ns;
 
 // Two intervals of a run that are over and short together count as one: each time that is read
 // costs the watcher. True when the first marker is no more.
@@ -63,13 +57,13 @@ void Unmark(MarkedStream* stream, const Marker& marker) {
 }
 
 uint64_t ChargedUntilNs(const MarkedStream& stream, bool meets, uint64_t end_ns) {
-  return meets ? std::min(end_ns, stream.run_begin_ns + kMostMeetingNs) : end_ns;
+  return meets ? std::min(end_ns, stream.run_begin_ns + kTuning.most_meeting_ns) : end_ns;
 }
 
 // What is learned from such an interval: others may have been late once.
 uint64_t LearnedNs(const MarkedStream& stream, const Marker& marker, uint64_t ran_ns) {
   if (!marker.meets) return ran_ns;
-  const uint64_t usual_ns = std::max<uint64_t>(stream.ns_per_launch, kLeastMeetingNs);
+  const uint64_t usual_ns = std::max<uint64_t>(stream.ns_per_launch, kTuning.least_meeting_ns);
   return std::min(ran_ns, std::max(marker.launches, 1u) * 4 * usual_ns);
 }
 
@@ -108,7 +102,7 @@ bool Reached(Markers* markers, MarkedStream* stream, const Marker& marker, Strea
   }
   if (context->base == kNoMarker && !marker.prompt) {
     // Nothing else tells the GPU's time; but a look ago it was not reached.
-    since_ns = std::max(since_ns, look->now_ns - std::min(look->now_ns, kRareLookNs));
+    since_ns = std::max(since_ns, look->now_ns - std::min(look->now_ns, kTuning.rare_look_ns));
   }
   if (context->base == kNoMarker || gpu_ns - context->base_ns > kBaseReachNs) {
     if (context->base != kNoMarker) markers->pool.Return(context->base);
@@ -155,13 +149,13 @@ void LearnRun(Markers* markers, MarkedStream* stream, const Marker& marker, uint
     markers->longest_ns.store(each_ns, std::memory_order_relaxed);
   }
   stream->waited.longest_ns =
-      std::min(std::max(stream->waited.longest_ns, busy_ns / launches), kLongestLookNs);
+      std::min(std::max(stream->waited.longest_ns, busy_ns / launches), kTuning.longest_look_ns);
   LearnMean(stream, marker.launches, learned_ns, busy_ns);
   stream->ns_per_launch = known ? (3 * stream->ns_per_launch + each_ns) / 4 : each_ns;
   stream->is_trusted = true;
   const uint64_t spacing_ns = markers->spacing_ns.load(std::memory_order_relaxed);
   stream->Space(static_cast<uint32_t>(
-      std::clamp(spacing_ns / stream->ns_per_launch, uint64_t{1}, kMostLaunchesUnmarked)));
+      std::clamp(spacing_ns / stream->ns_per_launch, uint64_t{1}, kTuning.most_unmarked)));
 }
 
 // The stream ran from the marker before until this one was reached.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/tuning.h"
 #include "device/context_scope.h"
 #include "device/markers/gaps.h"
 #include "device/markers/looks.h"
@@ -13,8 +14,7 @@ namespace {
 
 // ---- runs that the next one settles ----
 
-constexpr uint32_t kUnreadEach = 7;  // for each that is read, in the mean
-constexpr size_t kMostSettled = 4;   // intervals; further ones join the last
+constexpr size_t kMostSettled = 4;  // intervals; further ones join the last
 
 // Whether all of the run is between its begin by the host's clock and the one marker that is left,
 // and nothing of it was told.
@@ -47,7 +47,7 @@ bool MayGoUnread(const Markers& markers, const MarkedStream& stream) {
 void SettleLast(Markers* markers, MarkedStream* stream, uint64_t last_begin_ns) {
   // The last run alone may have been a long one.
   const uint64_t launch_ns = std::min<uint64_t>(stream->ns_per_launch, stream->mean_ns);
-  if (stream->first == kNoMarker || launch_ns >= kBriefLaunchNs || !stream->is_trusted ||
+  if (stream->first == kNoMarker || launch_ns >= kTuning.brief_launch_ns || !stream->is_trusted ||
       !markers->streams.IsOnlyActive(stream) || !markers->streams.IsHere(*stream)) {
     return;
   }
@@ -57,7 +57,7 @@ void SettleLast(Markers* markers, MarkedStream* stream, uint64_t last_begin_ns) 
   if (is_usual && IsWhollyUnread(*markers, *stream)) return SettleUnread(markers, stream, span_ns);
   const Marker& first = markers->pool[stream->first];
   runs->is_sample = is_usual && first.begins && first.next == stream->last;
-  if (runs->is_sample) runs->unread = stream->Random() % (2 * kUnreadEach + 1);
+  if (runs->is_sample) runs->unread = stream->Random() % (2 * kTuning.unread_each + 1);
   size_t over = 0;
   for (uint16_t i = stream->first; i != kNoMarker; i = markers->pool[i].next) ++over;
   BusyIntervals<kMostSettled> busy;
@@ -72,12 +72,6 @@ void SettleLast(Markers* markers, MarkedStream* stream, uint64_t last_begin_ns) 
 }
 
 // ---- runs ----
-
-// After so long a pause a stream may do something else than before.
-constexpr uint64_t kLongPauseNs = 1'000'000;
-constexpr uint64_t kPromptEveryNs = 4'000'000;
-// Behind a hold a launch that comes so much later than the one before may find the stream done.
-constexpr uint64_t kBehindNs = 40'000;
 
 enum class Doing : uint8_t { kUnknown, kKernels, kIdle, kWaits };
 
@@ -113,9 +107,9 @@ Doing DoingOf(const Markers& markers, const MarkedStream& stream, bool captures)
 bool HostCanBegin(const Markers& markers, const MarkedStream& stream) {
   const MarkedContext& context = markers.streams.ContextOf(stream);
   return stream.is_trusted &&
-         (stream.ns_per_launch >= kBriefLaunchNs || MayGoUnread(markers, stream)) &&
+         (stream.ns_per_launch >= kTuning.brief_launch_ns || MayGoUnread(markers, stream)) &&
          context.clock.IsSharp() &&
-         stream.waited.host_begin_ns - context.prompted_ns < kPromptEveryNs;
+         stream.waited.host_begin_ns - context.prompted_ns < kTuning.prompt_every_ns;
 }
 
 // What is under way goes on without a marker. What is a sample has one, or waits would learn
@@ -123,7 +117,7 @@ bool HostCanBegin(const Markers& markers, const MarkedStream& stream) {
 bool BeginNow(Markers* markers, MarkedStream* stream, bool was_idle, Doing doing, bool is_sample) {
   if (doing == Doing::kKernels) return true;
   if (doing == Doing::kIdle && !is_sample && HostCanBegin(*markers, *stream)) {
-    stream->settling.is_unread = stream->ns_per_launch < kBriefLaunchNs;
+    stream->settling.is_unread = stream->ns_per_launch < kTuning.brief_launch_ns;
     stream->waited.begin_ns = stream->waited.host_begin_ns;
     if (stream->first == kNoMarker) stream->TakeBegin(&stream->waited.begin_ns);
     return true;
@@ -185,7 +179,8 @@ Begun BeginRun(Markers* markers, MarkedStream* stream, CUstream handle, HeldNs h
   const bool is_beside = markers->IsBeside(stream->ordinal, now_ns);
   // Beside others the first marker may be reached as late as they leave the GPU to us: who had to
   // wait for that with the rest would lose it again at once.
-  if (was_idle && now_ns - stream->idle_since_ns > kLongPauseNs + held.at_all && !is_beside) {
+  if (was_idle && now_ns - stream->idle_since_ns > kTuning.long_pause_ns + held.at_all &&
+      !is_beside) {
     stream->Space(1);
     stream->is_trusted = false;
   }
@@ -230,7 +225,7 @@ bool CameToIdle(Markers* markers, MarkedStream* stream, CUstream handle, bool ca
   const uint64_t last_ns = stream->came_ns.exchange(now_ns, std::memory_order_relaxed);
   const bool runs = (stream->word.load(std::memory_order_relaxed) & MarkedStream::kRunning) != 0;
   const bool is_behind = stream->behind.load(std::memory_order_relaxed) != 0;
-  const uint64_t apart_ns = is_behind ? kBehindNs : kSparseNs;
+  const uint64_t apart_ns = is_behind ? kTuning.behind_ns : kTuning.sparse_launch_ns;
   if (!runs || now_ns < last_ns + apart_ns || captures || stream->by_host) return false;
   const CaptureRelaxed relaxed;  // another thread's capture may begin at any moment
   const bool is_idle = real::cuStreamQuery(handle) == CUDA_SUCCESS;
@@ -244,8 +239,6 @@ bool CameToIdle(Markers* markers, MarkedStream* stream, CUstream handle, bool ca
 // ---- runs that the program waits for ----
 
 namespace {
-
-constexpr uint64_t kForgetParts = 1'024;  // of the longest launch, with each marked run
 
 // False when the run is not what it was before the wait.
 bool TakeByHost(Markers* markers, MarkedStream* stream, uint32_t launches, uint64_t now_ns,
@@ -290,7 +283,7 @@ void TakeEnded(Markers* markers, MarkedStream* stream, uint64_t now_ns, BusyList
 // behind such runs, 52 else), and the others would be charged too little.
 void LearnExtra(const Markers& markers, MarkedStream* stream, uint64_t launches, uint64_t now_ns) {
   WaitedRuns* runs = &stream->waited;
-  runs->longest_ns -= runs->longest_ns / kForgetParts;
+  runs->longest_ns -= runs->longest_ns / kTuning.forget_parts;
   if (runs->marked_due > 0) --runs->marked_due;
   if (!runs->extra.IsDue()) return;
   const uint64_t extra_ns =
@@ -304,7 +297,7 @@ void LearnExtra(const Markers& markers, MarkedStream* stream, uint64_t launches,
 // not be marked because of them. One that had two tells what the host's clock adds.
 void TakeMarked(Markers* markers, MarkedStream* stream, uint64_t now_ns, BusyList* busy) {
   const bool is_alone = markers->streams.IsOnlyActive(stream);
-  const uint64_t most_ns = is_alone ? kHostToldLaunchNs : kBriefLaunchNs;
+  const uint64_t most_ns = is_alone ? kTuning.host_told_launch_ns : kTuning.brief_launch_ns;
   if (stream->first == kNoMarker || stream->ns_per_launch >= most_ns) return;
   const Marker& first = markers->pool[stream->first];
   const bool is_one_run =
@@ -322,8 +315,8 @@ void TakeMarked(Markers* markers, MarkedStream* stream, uint64_t now_ns, BusyLis
 // Whether waits have told what runs in a stream such as it is.
 bool WaitsTell(const Markers& markers, const MarkedStream& stream) {
   const WaitedRuns& runs = stream.waited;
-  return stream.is_trusted && runs.extra.ns() != 0 && runs.extra.ns() < kMostExtraNs &&
-         stream.first == kNoMarker && stream.ns_per_launch < kHostToldLaunchNs &&
+  return stream.is_trusted && runs.extra.ns() != 0 && runs.extra.ns() < kTuning.most_extra_ns &&
+         stream.first == kNoMarker && stream.ns_per_launch < kTuning.host_told_launch_ns &&
          markers.streams.IsOnlyActive(&stream);
 }
 

@@ -52,9 +52,6 @@ bool CameToIdle(Markers* markers, MarkedStream* stream, CUstream handle, bool ca
 
 // ---- runs that are waited for ----
 
-// Shorter launches are told by the host's clock alone, where the program waits for them.
-inline constexpr uint64_t kHostToldLaunchNs = 400'000;
-
 // Before a wait for a stream's end: leaves the stream, unless the host's clock is enough; then the
 // launches that are waited for are returned.
 uint32_t BeforeWait(Markers* markers, MarkedStream* stream);

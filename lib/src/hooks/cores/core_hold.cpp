@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/futex.h"
+#include "base/tuning.h"
 #include "device/context_scope.h"
 #include "device/markers/looks.h"
 #include "hooks/cores/core_pace.h"
@@ -23,7 +24,7 @@ int64_t OwedBefore(CoreGang* gang, const GangView& view, int64_t owed_ns) {
   if (view.lead == 0 && !view.is_unfinished) {
     before_ns = 0;
   } else if (before_ns == 0) {
-    before_ns = std::clamp(owed_ns, int64_t{1}, kMostOwedBeforeNs);
+    before_ns = std::clamp(owed_ns, int64_t{1}, kTuning.most_owed_before_ns);
   }
   gang->owed_before_ns.store(before_ns, std::memory_order_relaxed);
   return before_ns;
@@ -58,16 +59,17 @@ uint64_t GangHold::Ask(Cores* cores, CoreDevice* device, HoldFor hold, uint64_t 
   const uint64_t met_ns = gang.met_ns.load(std::memory_order_relaxed);
   count_ = gang.count.load(std::memory_order_relaxed);
   const bool is_behind = count_ != gang.asked.load(std::memory_order_relaxed);
-  if (!is_behind && !IsRecent(met_ns, now_ns, kCountLastsNs)) return hold.budget_ns;
+  if (!is_behind && !IsRecent(met_ns, now_ns, kTuning.count_lasts_ns)) return hold.budget_ns;
   is_asked_ = true;
   GangView view = device->seat.SeeGang(count_, now_ns);
   // Directly behind one, or while others wait, it takes part however long the last one waited.
-  const bool takes_part = is_behind || view.lead != 0 || IsRecent(met_ns, now_ns, kGangLastsNs);
+  const bool takes_part =
+      is_behind || view.lead != 0 || IsRecent(met_ns, now_ns, kTuning.gang_lasts_ns);
   if (view.members == 0 || !takes_part) return hold.budget_ns;
   if (view.quiet_lead != 0) view = CountAs(device, view.quiet_lead, met_ns, now_ns);
 
   is_awaited_ = view.is_unfinished && gang.awaited.load(std::memory_order_relaxed) != 0;
-  const auto fed_ns = static_cast<int64_t>(CostOf(kFedNs, device->seat.ShareNow(now_ns)));
+  const auto fed_ns = static_cast<int64_t>(CostOf(kTuning.fed_ns, device->seat.ShareNow(now_ns)));
   const GangAsker asker = {.wait_ns = hold.budget_ns,
                            .owed_ns = hold.owed_ns - OwedBefore(&gang, view, hold.owed_ns),
                            .queued_ns = hold.queued_ns,
@@ -102,18 +104,6 @@ void GangHold::End(CoreDevice* device) {
 
 namespace {
 
-// How long a held launch sleeps at a time: for its turn it is woken, and its watcher says that it
-// still waits.
-constexpr uint64_t kTurnNapNs = 10'000'000;
-constexpr uint64_t kBlindNapNs = 200'000;  // without a watcher
-constexpr uint64_t kYieldNapNs = 200'000;
-constexpr uint64_t kLongestNapNs = 100'000'000;
-constexpr uint64_t kFrozenNapNs = 20'000'000;  // so late it may see that it may go
-// What runs longer than kPatienceNs may as well be long, and what went may be as long again: the
-// next one goes after twice the time, and none before twice the longest kernel that was seen, if
-// that is not too long to wait in any case.
-constexpr uint64_t kMostPatienceNs = 32'000'000'000;
-
 // One launch waited, all its naps together. The next look tells the others.
 void CountHeldLaunch(CoreDevice* device, uint64_t held_ns) {
   device->held_ns.fetch_add(held_ns, std::memory_order_relaxed);
@@ -128,8 +118,9 @@ bool IsOutOfPatience(Cores* cores, CoreDevice* device, uint64_t begin_ns, uint64
   // way.
   const bool waits =
       device->seat.HeldFor(now_ns) == 0 && cores->markers.streams.IsActive(device->ordinal);
-  const uint64_t least_ns = std::clamp(
-      2 * cores->markers.longest_ns.load(std::memory_order_relaxed), kPatienceNs, kMostPatienceNs);
+  const uint64_t least_ns =
+      std::clamp(2 * cores->markers.longest_ns.load(std::memory_order_relaxed), kTuning.patience_ns,
+                 kTuning.most_patience_ns);
   if (device->reached.exchange(reached, std::memory_order_relaxed) != reached ||
       (!runs && !waits)) {
     device->stuck_since_ns.store(now_ns, std::memory_order_relaxed);
@@ -137,7 +128,8 @@ bool IsOutOfPatience(Cores* cores, CoreDevice* device, uint64_t begin_ns, uint64
     return false;
   }
   const uint64_t patience_ns =
-      runs ? std::max(device->patience_ns.load(std::memory_order_relaxed), least_ns) : kPatienceNs;
+      runs ? std::max(device->patience_ns.load(std::memory_order_relaxed), least_ns)
+           : kTuning.patience_ns;
   uint64_t since_ns = device->stuck_since_ns.load(std::memory_order_relaxed);
   // Another thread that waits may have read the clock later than this one.
   if (now_ns < std::max(since_ns, begin_ns) + patience_ns ||
@@ -145,7 +137,7 @@ bool IsOutOfPatience(Cores* cores, CoreDevice* device, uint64_t begin_ns, uint64
     return false;
   }
   if (runs) {
-    device->patience_ns.store(std::min(2 * patience_ns, kMostPatienceNs),
+    device->patience_ns.store(std::min(2 * patience_ns, kTuning.most_patience_ns),
                               std::memory_order_relaxed);
   }
   return true;
@@ -221,7 +213,7 @@ class Holding {
   // was set first wakes the others.
   void AwaitThaw() {
     if (BeginWaiting()) cores_->watcher.Wake(cores_);  // it tells when the process ends
-    FutexWait(&device_->frozen, 1, kFrozenNapNs);
+    FutexWait(&device_->frozen, 1, kTuning.frozen_nap_ns);
     device_->stuck_since_ns.store(NowNs(),
                                   std::memory_order_relaxed);  // that was no kernel's fault
     TickHere(cores_);
@@ -241,7 +233,7 @@ class Holding {
   bool BeginsBehindLongRun() const {
     return (stream_->word.load(std::memory_order_relaxed) & MarkedStream::kRunning) == 0 &&
            stream_->queued.load(std::memory_order_relaxed) != 0 &&
-           stream_->ns_per_launch.load(std::memory_order_relaxed) >= kHostToldLaunchNs;
+           stream_->ns_per_launch.load(std::memory_order_relaxed) >= kTuning.host_told_launch_ns;
   }
 
   bool HasQueued() const { return stream_ != nullptr && stream_->QueuedNs() != 0; }
@@ -256,7 +248,7 @@ class Holding {
 
   // Until something was charged since `seen`, or what is owed is paid.
   void AwaitProgress(uint32_t seen, uint64_t wait_ns) {
-    if (!cores_->watcher.runs()) wait_ns = std::min(wait_ns, kTickNs);
+    if (!cores_->watcher.runs()) wait_ns = std::min(wait_ns, kTuning.tick_ns);
     if ((!has_looked_ || gang_.is_awaited()) && HasQueued()) {
       has_looked_ = true;
       if (SawItsEnd(cores_, stream_)) return;
@@ -267,7 +259,7 @@ class Holding {
     // Pairs with Notify: it sees this one waiting, or this one sees its progress.
     device_->queue_waiters.fetch_add(queued ? 1 : 0, std::memory_order_seq_cst);
     if (begins && queued && !stream_->is_trusted) cores_->watcher.LookNow();
-    FutexWait(&device_->progress, seen, std::min(wait_ns, kLongestNapNs));
+    FutexWait(&device_->progress, seen, std::min(wait_ns, kTuning.longest_nap_ns));
     device_->queue_waiters.fetch_sub(queued ? 1 : 0, std::memory_order_relaxed);
     TickHere(cores_);
   }
@@ -277,7 +269,7 @@ class Holding {
     BeginWaiting();
     device_->turn_waiters.fetch_add(1, std::memory_order_seq_cst);
     cores_->watcher.Wake(cores_);
-    FutexWait(&device_->progress, seen, kYieldNapNs);
+    FutexWait(&device_->progress, seen, kTuning.yield_nap_ns);
     device_->turn_waiters.fetch_sub(1, std::memory_order_relaxed);
     TickHere(cores_);
   }
@@ -295,7 +287,7 @@ class Holding {
     // before this count is visible, so that both sleep.
     device_->turn_waiters.fetch_add(1, std::memory_order_seq_cst);
     cores_->watcher.Wake(cores_);
-    device_->seat.AwaitTurn(cores_->watcher.runs() ? kTurnNapNs : kBlindNapNs);
+    device_->seat.AwaitTurn(cores_->watcher.runs() ? kTuning.turn_nap_ns : kTuning.blind_nap_ns);
     device_->turn_waiters.fetch_sub(1, std::memory_order_relaxed);
     by_others_ns_ += NowNs() - since_ns;
     TickHere(cores_);

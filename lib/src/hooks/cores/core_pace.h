@@ -10,13 +10,8 @@
 
 namespace gpufence {
 
-inline constexpr uint64_t kTickNs = 500'000;
-// Whoever waits for each piece of work is held as soon as it owes so much: its pauses are even.
-inline constexpr int64_t kEvenNs = 1'000'000;
 inline constexpr size_t kMostIntervals = 256;
 inline constexpr size_t kMostWaitedIntervals = 8;  // of one stream's run
-// What runs so long without an end may wait for what we hold: then one launch goes.
-inline constexpr uint64_t kPatienceNs = 2'000'000'000;
 
 // Null: no core limit holds there now.
 inline CoreDevice* DeviceAt(Cores* cores, uint32_t ordinal) {

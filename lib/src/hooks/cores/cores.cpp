@@ -6,6 +6,7 @@
 
 #include "base/futex.h"
 #include "base/log.h"
+#include "base/tuning.h"
 #include "device/context_scope.h"
 #include "device/ids.h"
 #include "device/markers/looks.h"
@@ -86,7 +87,7 @@ void CoreLaunch::EnterAnew() {
     FindKeptPauses(cores_, device_);
   const bool is_unasked = may_go && stream_->by_host.load(std::memory_order_relaxed) &&
                           cores_->markers.streams.IsActive(stream_) &&
-                          device_->seat.AheadNs(NowNs()) <= kEvenNs;
+                          device_->seat.AheadNs(NowNs()) <= kTuning.even_ns;
   const HeldNs held = is_unasked ? HeldNs{0, 0, true} : Hold(cores_, device_, stream_);
   if (stream_ != nullptr && device_->seat.has_slices() && LacksFilled(cores_->markers, *stream_))
       [[unlikely]] {
@@ -254,7 +255,8 @@ namespace {
 // what the host does behind this very launch.
 void AwaitStream(CUstream stream, uint64_t since_ns) {
   constexpr uint64_t kNapNs = 50'000;
-  while (real::cuStreamQuery(stream) == CUDA_ERROR_NOT_READY && NowNs() < since_ns + kPatienceNs) {
+  while (real::cuStreamQuery(stream) == CUDA_ERROR_NOT_READY &&
+         NowNs() < since_ns + kTuning.patience_ns) {
     Nap(kNapNs);
   }
 }

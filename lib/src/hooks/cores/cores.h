@@ -8,6 +8,7 @@
 
 #include <atomic>
 
+#include "base/tuning.h"
 #include "config/limits.h"
 #include "device/markers/looks.h"
 #include "device/markers/markers.h"
@@ -41,8 +42,9 @@ class Watcher {
   // False where it does not run, and where it should have looked long ago: a debugger may have
   // stopped it alone, and whoever launches must not wait for it.
   bool looks(uint64_t now_ns) const {
-    return runs() && (awake_.load(std::memory_order_relaxed) == 0 ||
-                      now_ns < looked_ns_.load(std::memory_order_relaxed) + kLateNs);
+    return runs() &&
+           (awake_.load(std::memory_order_relaxed) == 0 ||
+            now_ns < looked_ns_.load(std::memory_order_relaxed) + kTuning.watcher_late_ns);
   }
 
   // True while the thread is being ended, or cannot be: nobody waits, and no driver call is made.
@@ -58,8 +60,6 @@ class Watcher {
   uint32_t begun_seen;     // its own: runs that had begun when it looked last
 
  private:
-  static constexpr uint64_t kLateNs = 100'000'000;
-
   enum State : uint32_t { kNone = 0, kBegun, kFailed };
 
   void WakeSlowly(Cores* cores);

@@ -2,6 +2,7 @@
 // loads while nothing was freed. What was launched before them is marked, so that it is known when
 // it ended, or measured by the wait itself. And the events that programs record for such waits.
 #include "base/futex.h"
+#include "base/tuning.h"
 #include "device/ids.h"
 #include "hooks/cores/cores.h"
 #include "hooks/cores/streams.h"
@@ -14,10 +15,9 @@ using gpufence::PerThread;
 
 namespace {
 
-// A marker that was recorded before a wait for an event lies behind that event: for so long a
-// stream may not be ready because of it alone (1.4 us behind the event, on an H200).
-constexpr uint64_t kMarkerTailNs = 20'000;
 constexpr CUstream kLegacyStream = nullptr;
+// A marker that was recorded before a wait for an event lies behind that event: until then a stream
+// may not be ready because of it alone.
 constinit thread_local uint64_t marker_tail_until_ns = 0;
 
 template <typename Call>
@@ -57,7 +57,7 @@ template <typename Call>
 CUresult WaitingForAll(Call call) {
   const bool has_marked = gpufence::LeaveAllKernels(/*waits=*/true);
   const CUresult rc = Releasing(call);
-  if (has_marked) marker_tail_until_ns = gpufence::NowNs() + kMarkerTailNs;
+  if (has_marked) marker_tail_until_ns = gpufence::NowNs() + gpufence::kTuning.marker_tail_ns;
   return rc;
 }
 

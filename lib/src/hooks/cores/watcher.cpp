@@ -9,6 +9,7 @@
 
 #include "base/futex.h"
 #include "base/log.h"
+#include "base/tuning.h"
 #include "device/context_scope.h"
 #include "device/markers/looks.h"
 #include "hooks/cores/core_pace.h"
@@ -26,71 +27,31 @@ extern "C" {
 namespace gpufence {
 namespace {
 
-// A burst: so much GPU time is launched before it is paid for, or less that costs so much. Enough
-// for a program that launches slower than short kernels run to get ahead of them and to stay there
-// for most of it; little enough for every second to have its share.
-constexpr uint64_t kBurstWorkNs = 12'000'000;
-constexpr int64_t kMostBurstNs = 40'000'000;
-// While others wait for the turn less is queued: who is far behind waits for it. More where the
-// others had the GPU for long, since they want as much as we do.
-constexpr uint64_t kTurnQueueNs = 3'000'000;
-constexpr uint64_t kDeepTurnQueueNs = 10'000'000;
-constexpr uint64_t kLongTurnsNs = 15'000'000;
-// So much of a turn's work may be left when it closes: most of what one marker stands for.
-constexpr uint64_t kTurnTailNs = 1'500'000;
-
-// Whoever goes first may come at any moment, and finds so much queued at most.
-constexpr uint64_t kInferiorQueueNs = 600'000;
-constexpr uint64_t kInferiorTickNs = 100'000;
-constexpr uint64_t kInferiorSpacingNs = 100'000;
-
-// So much work between two markers: each is a pause of the GPU, which matters where others wait.
-constexpr uint64_t kSpacingNs = 1'000'000;
-constexpr uint64_t kTurnSpacingNs = 2'000'000;
-constexpr uint64_t kRareSpacingNs = 2'000'000;  // where looks are rare
-
-// Of short runs that are waited for one is marked for so much of them, which costs it 5 to 8 us.
-// What the others took need not be known well while most of the credit is there.
-constexpr uint64_t kWaitedSpacingNs = 1'000'000;
-constexpr uint64_t kCarelessSpacingNs = 8'000'000;
-
-// A look costs some 15 us of a core, half of them for waking up: nobody looks before there can be
-// something to do.
-constexpr uint64_t kShortTickNs = 50'000;
-constexpr uint64_t kBlindTickNs = 100'000;  // others wait, and nobody knows when this work ends
-// Who waits for a turn is woken by whoever hands it over. It looks by itself only to say that it
-// still waits, and for the case that the holder is dead or stopped.
-constexpr uint64_t kWaitingTickNs = 2'000'000;
-constexpr uint64_t kLingerNs = 5'000'000;
-
-// What is seldom looked at (kRareLookNs): of so large a share, launches that come so fast.
-constexpr uint32_t kRarelyLookedAt = 90'000;
-constexpr uint64_t kFastLaunchNs = 10'000;
-
 // While others wait for the turn: by how much a stream's queue is too long for one more launch.
 int64_t TooLongNs(const CoreDevice& device, const MarkedStream* stream, uint64_t queued_ns,
                   uint64_t left_ns) {
   if (queued_ns == 0) return 0;
-  const bool deep = device.others_had_ns.load(std::memory_order_relaxed) >= kLongTurnsNs;
+  const bool deep = device.others_had_ns.load(std::memory_order_relaxed) >= kTuning.long_turns_ns;
   // Always one more behind the one that runs, so that the GPU does not wait for us.
-  const uint64_t room_ns = std::max(deep ? kDeepTurnQueueNs : kTurnQueueNs,
+  const uint64_t room_ns = std::max(deep ? kTuning.deep_turn_queue_ns : kTuning.turn_queue_ns,
                                     stream->ns_per_launch.load(std::memory_order_relaxed));
-  return static_cast<int64_t>(queued_ns - std::min(left_ns + kTurnTailNs, room_ns));
+  return static_cast<int64_t>(queued_ns - std::min(left_ns + kTuning.turn_tail_ns, room_ns));
 }
 
 // While somebody who goes first may come: the same.
 int64_t BeyondShortNs(const MarkedStream* stream) {
   const uint64_t queued_ns = stream != nullptr ? stream->UsuallyQueuedNs() : 0;
   if (queued_ns == 0) return 0;
-  const uint64_t room_ns = std::max(kInferiorQueueNs, stream->UsualNs());
+  const uint64_t room_ns = std::max(kTuning.inferior_queue_ns, stream->UsualNs());
   const uint64_t beyond_ns = queued_ns - std::min(queued_ns, room_ns);
   // Who sleeps for less is late all the same.
-  return static_cast<int64_t>(beyond_ns != 0 ? std::max(beyond_ns, kShortTickNs) : 0);
+  return static_cast<int64_t>(beyond_ns != 0 ? std::max(beyond_ns, kTuning.short_tick_ns) : 0);
 }
 
 // What a burst costs.
 int64_t BurstNs(uint32_t share) {
-  return std::min(static_cast<int64_t>(CostOf(kBurstWorkNs, share)), kMostBurstNs);
+  return std::min(static_cast<int64_t>(CostOf(kTuning.burst_work_ns, share)),
+                  kTuning.most_burst_ns);
 }
 
 // Launches go until what is owed and queued costs a burst, and then none until all is paid for.
@@ -111,7 +72,8 @@ int64_t PayingNs(CoreDevice* device, int64_t queued_ns, uint32_t share, uint32_t
 int64_t MostOwedNs(const CoreDevice& device, uint64_t now_ns) {
   if (device.seat.TurnLeftNs(now_ns) != UINT64_MAX) return 0;
   const bool paying = device.paying.load(std::memory_order_relaxed) != 0;
-  return paying ? -2 * static_cast<int64_t>(kMostCreditNs) : BurstNs(device.seat.ShareNow(now_ns));
+  return paying ? -2 * static_cast<int64_t>(kTuning.most_credit_ns)
+                : BurstNs(device.seat.ShareNow(now_ns));
 }
 
 // Whether the next launch must look for itself.
@@ -175,19 +137,19 @@ bool AnySuperior(const Cores* cores, uint64_t now_ns) {
 // more can hide than the rest of the GPU.
 bool IsLookedAtRarely(Cores* cores, const CoreDevice& device, uint64_t share) {
   const uint64_t launch_ns = LaunchNs(&cores->markers, device.ordinal);
-  return share >= kRarelyLookedAt && !device.seat.shares_device() && launch_ns != 0 &&
-         launch_ns < kFastLaunchNs;
+  return share >= kTuning.rare_look_share && !device.seat.shares_device() && launch_ns != 0 &&
+         launch_ns < kTuning.fast_launch_ns;
 }
 
 uint64_t SpacingNs(Cores* cores, uint64_t now_ns) {
-  if (AnySuperior(cores, now_ns)) return kInferiorSpacingNs;
-  if (AnyOthers(cores, now_ns)) return kTurnSpacingNs;
+  if (AnySuperior(cores, now_ns)) return kTuning.inferior_spacing_ns;
+  if (AnyOthers(cores, now_ns)) return kTuning.turn_spacing_ns;
   const uint32_t devices = cores->count.load(std::memory_order_acquire);
   for (uint32_t i = 0; i < devices; ++i) {
     const CoreDevice& device = cores->devices[i];
-    if (!IsLookedAtRarely(cores, device, device.seat.ShareNow(now_ns))) return kSpacingNs;
+    if (!IsLookedAtRarely(cores, device, device.seat.ShareNow(now_ns))) return kTuning.spacing_ns;
   }
-  return kRareSpacingNs;
+  return kTuning.rare_spacing_ns;
 }
 
 // Whether all devices are far from their limits, and nobody else waits for them.
@@ -206,12 +168,13 @@ bool IsCareless(const Cores* cores, uint64_t now_ns) {
 uint64_t GateTickNs(Cores* cores, const CoreDevice& device, uint64_t now_ns) {
   const uint64_t share = device.seat.ShareNow(now_ns);
   if (device.closed.load(std::memory_order_relaxed) != 0 || share >= kWholeShare) {
-    return kLongestLookNs;
+    return kTuning.longest_look_ns;
   }
   const int64_t room_ns = MostOwedNs(device, now_ns) - device.seat.AheadNs(now_ns);
-  if (room_ns <= 0) return kTickNs;
-  return std::clamp(static_cast<uint64_t>(room_ns) * share / (kWholeShare - share), kTickNs,
-                    IsLookedAtRarely(cores, device, share) ? kRareLookNs : kLongestLookNs);
+  if (room_ns <= 0) return kTuning.tick_ns;
+  return std::clamp(
+      static_cast<uint64_t>(room_ns) * share / (kWholeShare - share), kTuning.tick_ns,
+      IsLookedAtRarely(cores, device, share) ? kTuning.rare_look_ns : kTuning.longest_look_ns);
 }
 
 // While launches wait for what is queued: until one of them may go. None goes before what was
@@ -220,21 +183,24 @@ uint64_t GateTickNs(Cores* cores, const CoreDevice& device, uint64_t now_ns) {
 uint64_t QueueTickNs(Cores* cores, const CoreDevice& device, uint64_t now_ns) {
   const int64_t unpaid_ns = device.seat.AheadNs(now_ns);
   if (unpaid_ns > 0) {
-    return std::clamp(static_cast<uint64_t>(unpaid_ns), 3 * kTickNs / 2, kLongestLookNs);
+    return std::clamp(static_cast<uint64_t>(unpaid_ns), 3 * kTuning.tick_ns / 2,
+                      kTuning.longest_look_ns);
   }
   const bool known = EndsNs(&cores->markers, device.ordinal, now_ns) != 0;
   const uint64_t left_ns = LeftNs(&cores->markers, device.ordinal, now_ns);
   const uint64_t expected_ns = ExpectedNs(&cores->markers, now_ns);
   const uint64_t next_ns =
-      std::max(left_ns / 2, known ? expected_ns : std::min(expected_ns, kTickNs));
-  return std::clamp(next_ns, kShortTickNs, kLongestLookNs);
+      std::max(left_ns / 2, known ? expected_ns : std::min(expected_ns, kTuning.tick_ns));
+  return std::clamp(next_ns, kTuning.short_tick_ns, kTuning.longest_look_ns);
 }
 
 // Until the device's turn must be looked at: its end, and the end of what is left of it.
 uint64_t TurnTickNs(Cores* cores, const CoreDevice& device, bool active, uint64_t now_ns) {
   // Pairs with AwaitTurn: whoever begins to wait sees that the watcher sleeps, or is seen here.
-  if (!active && device.turn_waiters.load(std::memory_order_seq_cst) != 0) return kWaitingTickNs;
-  if (!active) return device.seat.TurnLeftNs(now_ns) != UINT64_MAX ? kTurnIdleNs : UINT64_MAX;
+  if (!active && device.turn_waiters.load(std::memory_order_seq_cst) != 0)
+    return kTuning.waiting_tick_ns;
+  if (!active)
+    return device.seat.TurnLeftNs(now_ns) != UINT64_MAX ? kTuning.turn_idle_ns : UINT64_MAX;
   const uint64_t left_ns = device.seat.TurnLeftNs(now_ns);
   const bool draining = device.seat.IsDraining();
   if (left_ns == UINT64_MAX && !draining) return UINT64_MAX;
@@ -242,9 +208,11 @@ uint64_t TurnTickNs(Cores* cores, const CoreDevice& device, bool active, uint64_
   // Where nobody knows when, half of what is left on average is safe to sleep.
   const uint64_t ends_ns = EndsNs(&cores->markers, device.ordinal, now_ns);
   const uint64_t guess_ns = std::max(LeftNs(&cores->markers, device.ordinal, now_ns) / 2,
-                                     draining ? kShortTickNs : kBlindTickNs);
-  const uint64_t next_ns = left_ns > kShortTurnNs ? kLongestLookNs : std::min(left_ns, kTickNs);
-  return std::max(std::min(next_ns, ends_ns > now_ns ? ends_ns - now_ns : guess_ns), kShortTickNs);
+                                     draining ? kTuning.short_tick_ns : kTuning.blind_tick_ns);
+  const uint64_t next_ns = left_ns > kTuning.short_turn_ns ? kTuning.longest_look_ns
+                                                           : std::min(left_ns, kTuning.tick_ns);
+  return std::max(std::min(next_ns, ends_ns > now_ns ? ends_ns - now_ns : guess_ns),
+                  kTuning.short_tick_ns);
 }
 
 }  // namespace
@@ -268,7 +236,7 @@ HoldFor HoldOf(Cores* cores, CoreDevice* device, const MarkedStream* stream, uin
   const uint32_t streams = cores->markers.streams.CountActive(device->ordinal);
   const bool is_alone = queued_ns == 0 && (streams == 0 || (streams == 1 && is_active));
   const int64_t paying_ns = PayingNs(device, cost_ns, share, streams, ahead_ns);
-  const int64_t even_ns = is_alone && ahead_ns > kEvenNs ? ahead_ns : 0;
+  const int64_t even_ns = is_alone && ahead_ns > kTuning.even_ns ? ahead_ns : 0;
   return {wait_ns(std::max(paying_ns, even_ns)), wait_ns(beyond_ns), ahead_ns, cost_ns};
 }
 
@@ -290,7 +258,8 @@ void TickCores(Cores* cores, uint64_t now_ns) {
   Markers* markers = &cores->markers;
   markers->spacing_ns.store(SpacingNs(cores, now_ns), std::memory_order_relaxed);
   markers->waited_spacing_ns.store(
-      IsCareless(cores, now_ns) ? kCarelessSpacingNs : kWaitedSpacingNs, std::memory_order_relaxed);
+      IsCareless(cores, now_ns) ? kTuning.careless_spacing_ns : kTuning.waited_spacing_ns,
+      std::memory_order_relaxed);
   CollectAll(markers, now_ns, MayCapture(), &busy);
   ChargeAll(cores, &busy, NowNs());
   const uint32_t devices = cores->count.load(std::memory_order_acquire);
@@ -299,7 +268,7 @@ void TickCores(Cores* cores, uint64_t now_ns) {
     LookForNeighbours(device, now_ns);
     CountHeld(device);
     const bool waits = device->turn_waiters.load(std::memory_order_relaxed) != 0;
-    const bool others = device->seat.OthersWant(now_ns, kMemberSilentNs);
+    const bool others = device->seat.OthersWant(now_ns, kTuning.member_silent_ns);
     const bool active = cores->markers.streams.IsActive(device->ordinal);
     const LiveTerms& terms = cores->limits.terms;
     device->seat.Follow({RankOf(terms.priority.load(std::memory_order_relaxed)),
@@ -329,14 +298,14 @@ void LeaveCores(Cores* cores, uint64_t now_ns) {
 
 uint64_t NextTickNs(Cores* cores, uint64_t now_ns) {
   uint64_t next_ns = UINT64_MAX;
-  uint64_t tick_ns = kRareLookNs;
+  uint64_t tick_ns = kTuning.rare_look_ns;
   for (uint32_t i = 0; i < cores->count.load(std::memory_order_acquire); ++i) {
     const CoreDevice& device = cores->devices[i];
     const bool active = cores->markers.streams.IsActive(device.ordinal);
     next_ns = std::min(next_ns, TurnTickNs(cores, device, active, now_ns));
     if (device.seat.HasSuperior(now_ns)) {
       const bool is_here = active || device.turn_waiters.load(std::memory_order_seq_cst) != 0;
-      if (is_here) next_ns = std::min(next_ns, kInferiorTickNs);
+      if (is_here) next_ns = std::min(next_ns, kTuning.inferior_tick_ns);
     }
     tick_ns = std::min(tick_ns, GateTickNs(cores, device, now_ns));
     if (device.queue_waiters.load(std::memory_order_relaxed) != 0) {
@@ -349,7 +318,7 @@ uint64_t NextTickNs(Cores* cores, uint64_t now_ns) {
   const uint32_t begun = cores->markers.begun.load(std::memory_order_relaxed);
   if (active || begun != cores->watcher.begun_seen) {
     cores->watcher.begun_seen = begun;
-    cores->watcher.busy_until_ns = now_ns + kLingerNs;
+    cores->watcher.busy_until_ns = now_ns + kTuning.linger_ns;
   }
   if (active) return std::min(next_ns, tick_ns);
   if (next_ns != UINT64_MAX) return next_ns;
@@ -362,7 +331,7 @@ namespace {
 
 constexpr uint64_t kForeverNs = 3'600'000'000'000;
 // So long a pause may not keep it from new work: whoever begins some wakes it.
-constexpr uint64_t kNapNs = kRareLookNs;
+constexpr uint64_t kNapNs = kTuning.rare_look_ns;
 constexpr uint64_t kStopPatienceNs = 200'000'000;
 
 constinit std::atomic<bool> exit_registered{false};

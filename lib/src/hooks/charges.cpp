@@ -50,12 +50,12 @@ void Reservation::Commit(Holding holding) {
   Fence* fence = the_fence.load(std::memory_order_relaxed);
   holding.device = device_->account.device();
   holding.bytes = bytes_;
-  Hold(fence, holding);
+  AddHolding(fence, holding);
   Keep();
 }
 
 // The table grows, or something ends whose number this is now.
-bool HoldAgain(Fence* fence, Holding holding) {
+bool AddHoldingSlowly(Fence* fence, Holding holding) {
   Holding replaced;
   if (!fence->holdings.Put(holding, &replaced)) [[unlikely]] {
     GPUFENCE_LOG(kError, "no memory to remember an allocation of %llu bytes; it stays charged",
@@ -153,24 +153,24 @@ PieceReservation::PieceReservation(FencedDevice* device, uint64_t context, HeapK
   }
 }
 
-void HoldWhole(FencedDevice* device, LedgerMove* move, uint64_t context, HeapKind kind,
-               uint64_t address, uint64_t bytes, Tier tier) {
+void AddWholeHolding(FencedDevice* device, LedgerMove* move, uint64_t context, HeapKind kind,
+                     uint64_t address, uint64_t bytes, Tier tier) {
   const Family family = FamilyOfWhole(kind, tier);
   Fence* fence = the_fence.load(std::memory_order_relaxed);
   // First of all, since it ends what was there before.
-  Hold(fence, {.key = address,
-               .bytes = bytes,
-               .context = context,
-               .owner = address,  // which a late free changes
-               .device = device->account.device(),
-               .kind = HoldingKind::kAddress,
-               .family = family});
+  AddHolding(fence, {.key = address,
+                     .bytes = bytes,
+                     .context = context,
+                     .owner = address,  // which a late free changes
+                     .device = device->account.device(),
+                     .kind = HoldingKind::kAddress,
+                     .family = family});
   if (family == Family::kManaged) move->AddManaged(bytes);
 }
 
 bool PieceReservation::Place(uint64_t address) {
   if (!IsSmall(bytes_)) {
-    HoldWhole(device_, &move_, context_, kind_, address, RoundUp(bytes_, kChunkBytes), tier_);
+    AddWholeHolding(device_, &move_, context_, kind_, address, RoundUp(bytes_, kChunkBytes), tier_);
     return grant_.Placed(address);
   }
   const Family family = FamilyOf(kind_, tier_);
@@ -209,7 +209,7 @@ bool GetAddress(Fence* fence, uint64_t address, Holding* found) {
 
 void RestoreAddress(Fence* fence, Holding taken) {
   if (!SharesChunk(taken)) {
-    Hold(fence, taken);
+    AddHolding(fence, taken);
     return;
   }
   FencedDevice* device = &fence->devices[taken.device];

@@ -49,17 +49,17 @@ class Reservation {
 // Puts a holding into the table. What was there under its key is discharged: the driver gave the
 // same number out again, so it ended by a door that was not seen. False: no memory; it stays
 // charged for good rather than being lost, and the process's end gives it back.
-[[gnu::cold, gnu::noinline]] bool HoldAgain(Fence* fence, Holding holding);
-inline bool Hold(Fence* fence, const Holding& holding) {
+[[gnu::cold, gnu::noinline]] bool AddHoldingSlowly(Fence* fence, Holding holding);
+inline bool AddHolding(Fence* fence, const Holding& holding) {
   if (fence->holdings.PutNew(holding)) [[likely]]
     return true;
-  return HoldAgain(fence, CopyOf(holding));
+  return AddHoldingSlowly(fence, CopyOf(holding));
 }
 
 // Books memory that shares no chunk, in the move that charges it. `bytes`: of its chunks. `kind`,
 // `tier`: of the heap.
-void HoldWhole(FencedDevice* device, LedgerMove* move, uint64_t context, HeapKind kind,
-               uint64_t address, uint64_t bytes, Tier tier = Tier::kDevice);
+void AddWholeHolding(FencedDevice* device, LedgerMove* move, uint64_t context, HeapKind kind,
+                     uint64_t address, uint64_t bytes, Tier tier = Tier::kDevice);
 
 // The same for memory whose address tells in which chunk it lies: linear and managed.
 class PieceReservation {
@@ -99,7 +99,7 @@ class WholeReservation {
   explicit operator bool() const { return static_cast<bool>(reservation_); }
 
   bool Commit(uint64_t address) {
-    HoldWhole(device_, reservation_.move(), context_, kind_, address, bytes_);
+    AddWholeHolding(device_, reservation_.move(), context_, kind_, address, bytes_);
     reservation_.Keep();
     if (reservation_.move()->SawEnd()) [[unlikely]]
       EndAddressIfGone(device_, address);

@@ -193,7 +193,7 @@ bool MakeRoomOn(uint32_t device) {
   ++this_thread.making_room;
   {
     const PoolRelease release(fence);
-    SettleLateFrees(fence, /*may_wait=*/true);
+    DischargeLateFrees(fence, /*may_wait=*/true);
     TrimPools(fence, &fence->devices[device]);
   }
   TrimGraphs(&fence->devices[device]);

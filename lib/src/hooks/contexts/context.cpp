@@ -53,7 +53,7 @@ CUresult Destroyed(CUcontext context, Destroy destroy) {
   Fence* fence = hook.fence();
   const uint64_t booking = fence != nullptr ? BookingOf(fence, KeyOf(context)) : 0;
   CoreContextEnd core_end(context, 0);
-  if (fence != nullptr) SettleBeforeEnd(fence, context, /*waits=*/true);
+  if (fence != nullptr) DischargeBeforeEnd(fence, context, /*waits=*/true);
   const CUresult rc = destroy(context);
   core_end.Settle(rc == CUDA_SUCCESS);
   if (rc == CUDA_SUCCESS && fence != nullptr) ContextEnded(fence, KeyOf(context), booking);
@@ -119,7 +119,7 @@ CUresult ReleasedPrimary(CUdevice ordinal, bool ends, Release release) {
   const uint64_t booking = primary != 0 ? BookingOf(hook.fence(), primary) : 0;
   const unsigned long long life = LifeOf(primary);
   CoreContextEnd core_end(nullptr, ordinal);
-  if (primary != 0) SettleBeforeEnd(hook.fence(), reinterpret_cast<CUcontext>(primary), ends);
+  if (primary != 0) DischargeBeforeEnd(hook.fence(), reinterpret_cast<CUcontext>(primary), ends);
   const CUresult rc = release(ordinal);
   const bool ended =
       rc == CUDA_SUCCESS && (ends || !IsPrimaryActive(ordinal) || LifeOf(primary) != life);
@@ -152,7 +152,7 @@ CUresult Detach(CUcontext context) {
   const bool known =
       fence != nullptr && fence->holdings.Get(HoldingKind::kContext, KeyOf(context), &found);
   CoreContextEnd core_end(context, 0);
-  if (fence != nullptr) SettleBeforeEnd(fence, context, /*waits=*/false);
+  if (fence != nullptr) DischargeBeforeEnd(fence, context, /*waits=*/false);
   const CUresult rc = real::cuCtxDetach(context);
   core_end.Settle(rc == CUDA_SUCCESS && !IsAlive(KeyOf(context)));
   if (rc != CUDA_SUCCESS || !known) return rc;
@@ -211,7 +211,7 @@ CUresult DestroyGreen(CUgreenCtx green) {
   CUcontext view = nullptr;
   if (fence != nullptr && real::cuCtxFromGreenCtx(&view, green) != CUDA_SUCCESS) view = nullptr;
   CoreContextEnd core_end(view, 0);
-  if (view != nullptr) SettleBeforeEnd(fence, view, /*waits=*/false);
+  if (view != nullptr) DischargeBeforeEnd(fence, view, /*waits=*/false);
   const CUresult rc = real::cuGreenCtxDestroy(green);
   core_end.Settle(rc == CUDA_SUCCESS && view != nullptr);
   if (rc != CUDA_SUCCESS || fence == nullptr) return rc;

@@ -171,7 +171,7 @@ void ContextEnded(Fence* fence, uint64_t context, uint64_t booking) {
   ForgetLateFrees(fence, reinterpret_cast<CUcontext>(context));
   ForgetLaunches();
   for (uint32_t i = 0; i < fence->device_count; ++i) {
-    SettleGraphs(&fence->devices[i]);
+    RechargeGraphs(&fence->devices[i]);
     ReadOverheadNow(&fence->devices[i]);
   }
 }

@@ -59,7 +59,7 @@ bool HasContext(FencedDevice* device) {
 // then it holds what it is charged, and the context made next is not taken for as much more.
 Change::Change(FencedDevice* device, uint64_t reserved_bytes) : device_(device), before_{} {
   if (device == nullptr) return;
-  SettleFreed(DecidedFence());
+  GiveBackFreed(DecidedFence());
   const bool has_context = HasContext(device);
   before_ = LookAt(device, has_context);
   if (!has_context) before_.used_bytes = before_.charged_bytes - reserved_bytes;
@@ -70,7 +70,7 @@ Change::Change(FencedDevice* device, uint64_t reserved_bytes) : device_(device),
 // pools gave back within the call is given back here, too, first.
 bool Change::Measure(bool has_context, int64_t* bytes, NumberLesson* lesson) const {
   if (device_->moves.Read() != before_.moves) return false;
-  SettleFreed(DecidedFence());
+  GiveBackFreed(DecidedFence());
   if (DecidedFence()->late_frees.of_driver.load() != 0) return false;
   const Look after = LookAt(device_, has_context || HasContext(device_), lesson);
   // Asked last: a move that began during the look may show in one of its figures alone.
@@ -161,7 +161,7 @@ void OverheadChanged(FencedDevice* device) { device->account.MarkStale(); }
 // holds for managed memory, which is charged before it is touched, and for plain memory freed in
 // the order of a stream, which goes before anybody here hears of it.
 void ReadOverheadNow(FencedDevice* device) {
-  SettleFreed(DecidedFence());
+  GiveBackFreed(DecidedFence());
   Account* account = &device->account;
   account->ClearStale();  // first: what grows from here on sets it again
   device->unread.Forget();

@@ -126,10 +126,10 @@ CUresult Create(CUstream* out, unsigned int flags, Make make) {
     return rc;
   }
   channels.Made();
-  Hold(hook.fence(), {.key = reinterpret_cast<uint64_t>(made),
-                      .context = hook.context(),
-                      .device = device->account.device(),
-                      .kind = HoldingKind::kStream});
+  AddHolding(hook.fence(), {.key = reinterpret_cast<uint64_t>(made),
+                            .context = hook.context(),
+                            .device = device->account.device(),
+                            .kind = HoldingKind::kStream});
   *out = made;
   return rc;
 }
@@ -164,7 +164,7 @@ CUresult Destroy(CUstream stream, End end) {
   if (rc == CUDA_SUCCESS) {
     Channels(fence, &fence->devices[ended.device], ended.context).Ended();
   } else {
-    Hold(fence, ended);
+    AddHolding(fence, ended);
   }
   return rc;
 }

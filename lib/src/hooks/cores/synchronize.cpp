@@ -26,8 +26,8 @@ CUresult Releasing(Call call) {
   const gpufence::PoolRelease release(fence);
   const CUresult rc = call();
   if (rc == CUDA_SUCCESS && fence != nullptr &&
-      gpufence::frees_unsettled.load(std::memory_order_relaxed)) {
-    gpufence::SettleFreed(fence);
+      gpufence::frees_pending.load(std::memory_order_relaxed)) {
+    gpufence::GiveBackFreed(fence);
   }
   return rc;
 }
@@ -70,7 +70,8 @@ CUresult WaitingForContext(bool is_current, Call call) {
     gpufence::TellAnswer(kLegacyStream, /*ended=*/true);  // it may have had no marker
   }
   gpufence::Fence* fence = gpufence::DecidedFence();
-  if (rc == CUDA_SUCCESS && fence != nullptr) gpufence::SettleLateFrees(fence, /*may_wait=*/true);
+  if (rc == CUDA_SUCCESS && fence != nullptr)
+    gpufence::DischargeLateFrees(fence, /*may_wait=*/true);
   return rc;
 }
 

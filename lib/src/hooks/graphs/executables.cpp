@@ -33,7 +33,7 @@ bool ReadReserved(const FencedDevice& device, uint64_t* bytes) {
 }
 
 // Charges what the driver holds, unless launches are under way: the last of them does it then.
-void SettleAccount(FencedDevice* device) {
+void RechargeAccount(FencedDevice* device) {
   GraphAccount* account = &device->graph;
   uint32_t version = 0;
   {
@@ -77,7 +77,7 @@ bool HasMemoryGraphs() { return has_memory_graphs.load(std::memory_order_relaxed
 GraphRun::GraphRun(Fence* fence, CUgraphExec executable) : fence_(fence) {
   if (fence == nullptr || !HasMemoryGraphs()) return;
   for (uint32_t i = 0; i < fence->device_count; ++i) {
-    Holding* holding = &shares_[count_].holding;
+    Holding* holding = &parts_[count_].holding;
     if (fence->holdings.Get(HoldingKind::kGraphExec, KeyOf(executable, i), holding)) ++count_;
   }
 }
@@ -86,18 +86,18 @@ GraphRun::GraphRun(Fence* fence, const GraphNeeds& needs) : fence_(fence) {
   if (!needs.takes_memory) return;
   for (uint32_t i = 0; i < fence->device_count; ++i) {
     if (needs.bytes[i] == 0) continue;
-    shares_[count_++].holding = {.bytes = needs.bytes[i], .device = static_cast<uint16_t>(i)};
+    parts_[count_++].holding = {.bytes = needs.bytes[i], .device = static_cast<uint16_t>(i)};
   }
 }
 
-FencedDevice* GraphRun::DeviceOf(const Share& share) const {
-  return &fence_->devices[share.holding.device];
+FencedDevice* GraphRun::DeviceOf(const Part& part) const {
+  return &fence_->devices[part.holding.device];
 }
 
 bool GraphRun::Claim() {
   for (size_t i = 0; i < count_; ++i) {
-    if (ClaimShare(&shares_[i])) continue;
-    while (i > 0) Leave(&shares_[--i], false);
+    if (ClaimPart(&parts_[i])) continue;
+    while (i > 0) Leave(&parts_[--i], false);
     return false;
   }
   return true;
@@ -105,69 +105,69 @@ bool GraphRun::Claim() {
 
 // What the launch could make the driver take. A launch that rode for nothing did so because nothing
 // else was under way: whoever joins it pays for both.
-uint64_t GraphRun::Missing(const GraphAccount& account, const Share& share) const {
+uint64_t GraphRun::Missing(const GraphAccount& account, const Part& part) const {
   const bool rides = account.flying == 0 && stream_ != 0 && account.last_stream == stream_ &&
-                     account.last_exec == share.holding.key;
-  return rides ? 0 : share.holding.bytes + account.riding_bytes;
+                     account.last_exec == part.holding.key;
+  return rides ? 0 : part.holding.bytes + account.riding_bytes;
 }
 
 // With `in_hand` bytes reserved: true when that is enough, and the launch is then under way;
 // `difference` is what is left over, or missing.
-bool GraphRun::Enter(Share* share, uint64_t in_hand, uint64_t* difference) {
-  GraphAccount* account = &DeviceOf(*share)->graph;
+bool GraphRun::Enter(Part* part, uint64_t in_hand, uint64_t* difference) {
+  GraphAccount* account = &DeviceOf(*part)->graph;
   SpinGuard guard(&account->lock);
-  const uint64_t missing = Missing(*account, *share);
+  const uint64_t missing = Missing(*account, *part);
   if (missing > in_hand) {
     *difference = missing - in_hand;
     return false;
   }
   *difference = in_hand - missing;
-  account->riding_bytes = missing == 0 ? share->holding.bytes : 0;
+  account->riding_bytes = missing == 0 ? part->holding.bytes : 0;
   account->charged_bytes += missing;
   account->last_exec = 0;
   ++account->flying;
-  share->version = ++account->version;
+  part->version = ++account->version;
   return true;
 }
 
-bool GraphRun::ClaimShare(Share* share) {
-  FencedDevice* device = DeviceOf(*share);
+bool GraphRun::ClaimPart(Part* part) {
+  FencedDevice* device = DeviceOf(*part);
   uint64_t in_hand = 0;
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     uint64_t difference = 0;
-    if (Enter(share, in_hand, &difference)) {
+    if (Enter(part, in_hand, &difference)) {
       if (difference != 0) device->account.Release(difference);
       return true;
     }
-    if (in_hand == 0) share->move.Begin(&device->moves);
+    if (in_hand == 0) part->move.Begin(&device->moves);
     if (!device->account.Reserve(difference)) break;
-    if (in_hand == 0) share->move.Granted();
+    if (in_hand == 0) part->move.Granted();
     in_hand += difference;
   }
   if (in_hand != 0) device->account.Release(in_hand);
-  share->move.End();
+  part->move.End();
   device->account.CountRefusal();
   return false;
 }
 
-void GraphRun::Leave(Share* share, bool succeeded) {
-  FencedDevice* device = DeviceOf(*share);
+void GraphRun::Leave(Part* part, bool succeeded) {
+  FencedDevice* device = DeviceOf(*part);
   GraphAccount* account = &device->graph;
   {
     SpinGuard guard(&account->lock);
     if (--account->flying == 0) account->riding_bytes = 0;
-    const bool alone = account->version == share->version;
+    const bool alone = account->version == part->version;
     if (succeeded && alone && stream_ != 0) {
-      account->last_exec = share->holding.key;
+      account->last_exec = part->holding.key;
       account->last_stream = stream_;
     }
   }
-  SettleAccount(device);
-  share->move.End();
+  RechargeAccount(device);
+  part->move.End();
 }
 
 CUresult GraphRun::Settle(CUresult rc) {
-  for (size_t i = 0; i < count_; ++i) Leave(&shares_[i], rc == CUDA_SUCCESS);
+  for (size_t i = 0; i < count_; ++i) Leave(&parts_[i], rc == CUDA_SUCCESS);
   return rc;
 }
 
@@ -199,7 +199,7 @@ void AddToGraph(Fence* fence, CUgraphExec executable, const GraphNeeds& more) {
 EndedGraph::EndedGraph(Fence* fence, CUgraphExec executable) : fence_(fence) {
   if (fence == nullptr || !HasMemoryGraphs()) return;
   for (uint32_t i = 0; i < fence->device_count; ++i) {
-    if (fence->holdings.Take(HoldingKind::kGraphExec, KeyOf(executable, i), &shares_[count_])) {
+    if (fence->holdings.Take(HoldingKind::kGraphExec, KeyOf(executable, i), &parts_[count_])) {
       ++count_;
     }
   }
@@ -209,23 +209,23 @@ EndedGraph::EndedGraph(Fence* fence, CUgraphExec executable) : fence_(fence) {
 CUresult EndedGraph::Settle(CUresult rc) {
   for (size_t i = 0; i < count_; ++i) {
     if (rc != CUDA_SUCCESS) {
-      fence_->holdings.Put(shares_[i]);
+      fence_->holdings.Put(parts_[i]);
       continue;
     }
-    FencedDevice* device = &fence_->devices[shares_[i].device];
+    FencedDevice* device = &fence_->devices[parts_[i].device];
     SpinGuard guard(&device->graph.lock);
     ForgetLast(&device->graph);
   }
   return rc;
 }
 
-void SettleGraphs(FencedDevice* device) {
+void RechargeGraphs(FencedDevice* device) {
   {
     SpinGuard guard(&device->graph.lock);
     if (device->graph.charged_bytes == 0) return;
     ForgetLast(&device->graph);
   }
-  SettleAccount(device);
+  RechargeAccount(device);
 }
 
 void TrimGraphs(FencedDevice* device) {
@@ -238,7 +238,7 @@ void TrimGraphs(FencedDevice* device) {
     const CaptureRelaxed relaxed;
     rc = real::cuDeviceGraphMemTrim(device->ordinal);
   }
-  if (rc == CUDA_SUCCESS) SettleGraphs(device);
+  if (rc == CUDA_SUCCESS) RechargeGraphs(device);
 }
 
 // ---- steps: one table for the process, of fixed size; asking takes no lock ----

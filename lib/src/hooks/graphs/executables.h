@@ -72,22 +72,22 @@ class GraphRun {
   CUresult Settle(CUresult rc);
 
  private:
-  struct Share {
+  struct Part {
     Holding holding;
     LedgerMove move;
     uint32_t version;
   };
 
-  FencedDevice* DeviceOf(const Share& share) const;
-  bool ClaimShare(Share* share);
-  uint64_t Missing(const GraphAccount& account, const Share& share) const;
-  bool Enter(Share* share, uint64_t in_hand, uint64_t* difference);
-  void Leave(Share* share, bool succeeded);
+  FencedDevice* DeviceOf(const Part& part) const;
+  bool ClaimPart(Part* part);
+  uint64_t Missing(const GraphAccount& account, const Part& part) const;
+  bool Enter(Part* part, uint64_t in_hand, uint64_t* difference);
+  void Leave(Part* part, bool succeeded);
 
   Fence* fence_;
   uint64_t stream_ = 0;
   size_t count_ = 0;
-  Share shares_[kMaxDevices];
+  Part parts_[kMaxDevices];
 };
 
 // Remembers what an executable needs, anew after an update.
@@ -105,11 +105,11 @@ class EndedGraph {
  private:
   Fence* fence_;
   size_t count_ = 0;
-  Holding shares_[kMaxDevices];
+  Holding parts_[kMaxDevices];
 };
 
 // After the driver trimmed a device's graph memory, or ended a context and with it graphs.
-void SettleGraphs(FencedDevice* device);
+void RechargeGraphs(FencedDevice* device);
 
 // Asks the driver to trim: what no running graph needs goes back. For requests that would not fit
 // otherwise.

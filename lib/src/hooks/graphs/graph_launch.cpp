@@ -326,7 +326,7 @@ CUresult cuDeviceGraphMemTrim(CUdevice device) {
   const CUresult rc = real::cuDeviceGraphMemTrim(device);
   if (rc != CUDA_SUCCESS || hook.fence() == nullptr) return rc;
   FencedDevice* fenced = FencedOrdinal(hook.fence(), static_cast<uint32_t>(device));
-  if (fenced != nullptr) SettleGraphs(fenced);
+  if (fenced != nullptr) RechargeGraphs(fenced);
   return rc;
 }
 

@@ -65,14 +65,14 @@ CUresult CreateSmall(const Hook& hook, FencedDevice* device, const Holding& want
   move.Granted();
   const CUresult rc = call(out);
   if (rc != CUDA_SUCCESS) return rc;
-  Hold(hook.fence(), {.key = reinterpret_cast<uint64_t>(*out),
-                      .bytes = wanted.bytes,
-                      .context = wanted.context,
-                      .owner = held.place(),
-                      .count = wanted.count,
-                      .device = device->account.device(),
-                      .kind = wanted.kind,
-                      .family = Family::kSmallArray});
+  AddHolding(hook.fence(), {.key = reinterpret_cast<uint64_t>(*out),
+                            .bytes = wanted.bytes,
+                            .context = wanted.context,
+                            .owner = held.place(),
+                            .count = wanted.count,
+                            .device = device->account.device(),
+                            .kind = wanted.kind,
+                            .family = Family::kSmallArray});
   held.Keep();
   if (move.SawEnd()) [[unlikely]] {
     EndArrayIfGone(device, wanted.kind, reinterpret_cast<uint64_t>(*out), move.SawPrimaryEnd());
@@ -131,7 +131,7 @@ class EndedArray {
   void Settle(CUresult rc) {
     if (device_ == nullptr) return;
     if (rc != CUDA_SUCCESS) [[unlikely]] {
-      Hold(fence_, holding_);
+      AddHolding(fence_, holding_);
     } else if (IsSmallArray()) {
       turn_.EndFreeing(&device_->account, ArrayHeapOf(holding_.context, holding_.count),
                        holding_.owner, holding_.bytes);
@@ -185,7 +185,7 @@ uint64_t PlaceOf(const CUarrayMapInfo& info) {
 bool Maps(const CUarrayMapInfo& info) { return info.memOperationType == CU_MEM_OPERATION_TYPE_MAP; }
 
 // References first, so that nothing ends under the driver's hands.
-void Hold(Fence* fence, const CUarrayMapInfo* list, unsigned count) {
+void AddReferences(Fence* fence, const CUarrayMapInfo* list, unsigned count) {
   for (unsigned i = 0; i < count; ++i) {
     if (!Maps(list[i])) continue;
     AddedReference held(fence, list[i].memHandle.memHandle);
@@ -193,7 +193,7 @@ void Hold(Fence* fence, const CUarrayMapInfo* list, unsigned count) {
   }
 }
 
-void LetGo(Fence* fence, const CUarrayMapInfo* list, unsigned count) {
+void DropReferences(Fence* fence, const CUarrayMapInfo* list, unsigned count) {
   for (unsigned i = 0; i < count; ++i) {
     if (Maps(list[i]))
       SettleDropped(fence, DropReference(fence, list[i].memHandle.memHandle), true);
@@ -216,12 +216,12 @@ CUresult MapArrays(const CUarrayMapInfo* list, unsigned count, Call call) {
   const Hook hook;
   if (hook.refused()) return kRefusalCode;
   if (hook.fence() == nullptr || list == nullptr) return call();
-  Hold(hook.fence(), list, count);
+  AddReferences(hook.fence(), list, count);
   const CUresult rc = call();
   if (rc == CUDA_SUCCESS) {
     Remember(hook.fence(), list, count);
   } else {
-    LetGo(hook.fence(), list, count);
+    DropReferences(hook.fence(), list, count);
   }
   return rc;
 }

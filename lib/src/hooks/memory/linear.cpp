@@ -150,7 +150,7 @@ template <typename Pointer>
   const CUresult rc = call(dptr);
   if (rc == CUDA_SUCCESS) {
     Discharge(fence, holding);
-    SettleFreed(fence);
+    GiveBackFreed(fence);
   } else {
     Restore(fence, holding, was_exported);
   }

@@ -96,7 +96,7 @@ CUresult Reach(const LateFree& record, bool waits) {
 }
 
 // False: the stream did not get there yet. `waits`: until it does.
-bool Settle(Fence* fence, LateFree* record, bool waits) {
+bool DischargeIfReached(Fence* fence, LateFree* record, bool waits) {
   const Holding holding = record->holding;
   LedgerMove move;
   move.BeginCounted(&fence->devices[holding.device].moves);
@@ -118,7 +118,7 @@ bool Settle(Fence* fence, LateFree* record, bool waits) {
 
 // Each of those that match and are there now, once: what stays goes to the end of the list.
 template <typename Matches>
-void SettleWhere(Fence* fence, uint32_t most, bool waits, Matches matches) {
+void DischargeWhere(Fence* fence, uint32_t most, bool waits, Matches matches) {
   LateFrees* late = &fence->late_frees;
   const Uncancelled during;
   const CaptureRelaxed relaxed;
@@ -127,7 +127,7 @@ void SettleWhere(Fence* fence, uint32_t most, bool waits, Matches matches) {
     LateFree* record = Take(late, matches);
     if (record == nullptr) return;
     const bool is_seen = record == first_kept;
-    if (!is_seen && Settle(fence, record, waits)) continue;
+    if (!is_seen && DischargeIfReached(fence, record, waits)) continue;
     Append(late, record);
     if (is_seen) return;
     if (first_kept == nullptr) first_kept = record;
@@ -155,7 +155,7 @@ bool FreeLater(Fence* fence, const Holding& holding, const FreeingStream& stream
     if (real::cuEventCreate(&record->event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS &&
         stream.record(record->event, stream.handle) == CUDA_SUCCESS) {
       Append(late, record);
-      frees_unsettled.store(true, std::memory_order_release);
+      frees_pending.store(true, std::memory_order_release);
       return true;
     }
   }
@@ -164,22 +164,22 @@ bool FreeLater(Fence* fence, const Holding& holding, const FreeingStream& stream
   return !is_ours;
 }
 
-void SettleLateFrees(Fence* fence, bool may_wait) {
+void DischargeLateFrees(Fence* fence, bool may_wait) {
   LateFrees* late = &fence->late_frees;
   const uint32_t count = late->count.load(std::memory_order_relaxed);
   if (count == 0) return;
-  SettleWhere(fence, may_wait ? count : kFew, /*waits=*/false,
-              [=](const LateFree& record) { return may_wait || !record.is_ours; });
+  DischargeWhere(fence, may_wait ? count : kFew, /*waits=*/false,
+                 [=](const LateFree& record) { return may_wait || !record.is_ours; });
   if (late->count.load(std::memory_order_relaxed) != 0) {
-    frees_unsettled.store(true, std::memory_order_release);
+    frees_pending.store(true, std::memory_order_release);
   }
 }
 
-void SettleBeforeEnd(Fence* fence, CUcontext context, bool waits) {
+void DischargeBeforeEnd(Fence* fence, CUcontext context, bool waits) {
   const uint32_t count = fence->late_frees.count.load(std::memory_order_relaxed);
   if (count == 0) return;
-  SettleWhere(fence, count, waits,
-              [=](const LateFree& record) { return record.context == context; });
+  DischargeWhere(fence, count, waits,
+                 [=](const LateFree& record) { return record.context == context; });
 }
 
 void ForgetLateFrees(Fence* fence, CUcontext context) {

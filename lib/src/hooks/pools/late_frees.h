@@ -54,12 +54,12 @@ bool FreeLater(Fence* fence, const Holding& holding, const FreeingStream& stream
 
 // Discharges what was reached by now. Calls the driver only when something waits. What is ours to
 // free is left alone unless the call may wait for the device.
-void SettleLateFrees(Fence* fence, bool may_wait);
+void DischargeLateFrees(Fence* fence, bool may_wait);
 
 // Before the driver ends a context: what was freed in its streams and reached is discharged, since
 // nobody can make the driver let go of it afterwards (H200: it stays as long as its owner lives).
 // `waits`: the driver is going to wait for those streams, and so may we.
-void SettleBeforeEnd(Fence* fence, CUcontext context, bool waits);
+void DischargeBeforeEnd(Fence* fence, CUcontext context, bool waits);
 
 // After it: what lay in the context is gone. What else was freed in its streams becomes overhead,
 // which the next reading sets right, or is still ours to free.

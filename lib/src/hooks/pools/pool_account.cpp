@@ -13,11 +13,11 @@
 
 namespace gpufence {
 
-constinit std::atomic<bool> frees_unsettled{false};
+constinit std::atomic<bool> frees_pending{false};
 
 namespace {
 
-constexpr int kSettleAttempts = 16;
+constexpr int kRechargeAttempts = 16;
 
 // How often a request asks again: at least a few times, because other processes hold for a moment
 // what their pools may grow by; more often while requests on this pool are under way.
@@ -74,8 +74,8 @@ void End(PoolAccount* account, const PoolRequest& request) {
 
 // Brings the charge in line with what the driver reports, and ends `request` (if any) in the same
 // step: until then, it is counted as under way. False: the driver reports more than is charged.
-bool Settle(FencedDevice* payer, PoolAccount* account, const PoolRequest* request,
-            uint64_t* reserved) {
+bool Recharge(FencedDevice* payer, PoolAccount* account, const PoolRequest* request,
+              uint64_t* reserved) {
   const CaptureRelaxed relaxed;
   for (int attempt = 0;; ++attempt) {
     account->lock.Lock();
@@ -84,7 +84,7 @@ bool Settle(FencedDevice* payer, PoolAccount* account, const PoolRequest* reques
     const bool is_read = ReadReserved(account, reserved);
     account->lock.Lock();
     const bool is_fresh = version == account->version;
-    if (is_read && !is_fresh && attempt < kSettleAttempts) {
+    if (is_read && !is_fresh && attempt < kRechargeAttempts) {
       account->lock.Unlock();
       continue;
     }
@@ -134,10 +134,10 @@ bool TakeUnforeseen(FencedDevice* payer, PoolAccount* account, uint64_t reserved
 }
 
 // The request may have made the pool grow, or taken less of it than was foreseen.
-[[gnu::noinline]] bool SettleLanded(FencedDevice* payer, PoolAccount* account,
-                                    PoolRequest request) {
+[[gnu::noinline]] bool RechargeLanded(FencedDevice* payer, PoolAccount* account,
+                                      PoolRequest request) {
   uint64_t reserved = 0;
-  return Settle(payer, account, &request, &reserved) ||
+  return Recharge(payer, account, &request, &reserved) ||
          TakeUnforeseen(payer, account, reserved, /*forced=*/false);
 }
 
@@ -147,11 +147,11 @@ void Trim(FencedDevice* payer, PoolAccount* account) {
   const CaptureRelaxed relaxed;
   real::cuMemPoolTrimTo(reinterpret_cast<CUmemoryPool>(handle), 0);
   uint64_t reserved = 0;
-  Settle(payer, account, nullptr, &reserved);
+  Recharge(payer, account, nullptr, &reserved);
 }
 
 // A destroyed pool answers no questions; its memory goes with its last allocation.
-void SettleDestroyed(Fence* fence, FencedDevice* payer, PoolAccount* account) {
+void DischargeDestroyed(Fence* fence, FencedDevice* payer, PoolAccount* account) {
   if (account->used.load(std::memory_order_acquire) != 0) return;
   if (!account->destroyed.exchange(false, std::memory_order_acq_rel)) return;
   account->lock.Lock();
@@ -235,20 +235,20 @@ void NoteFreed(PoolAccount* account) {
   if (!account->freed.load(std::memory_order_relaxed)) [[unlikely]] {
     account->freed.store(true, std::memory_order_relaxed);
   }
-  if (!frees_unsettled.load(std::memory_order_relaxed)) [[unlikely]] {
-    frees_unsettled.store(true, std::memory_order_release);
+  if (!frees_pending.load(std::memory_order_relaxed)) [[unlikely]] {
+    frees_pending.store(true, std::memory_order_release);
   }
 }
 
-void SettleIfFreed(Fence* fence, PoolAccount* account) {
+void RechargeIfFreed(Fence* fence, PoolAccount* account) {
   if (!account->freed.exchange(false, std::memory_order_acq_rel)) return;
   FencedDevice* payer = account->payer;
   if (account->destroyed.load(std::memory_order_acquire)) {
-    SettleDestroyed(fence, payer, account);
+    DischargeDestroyed(fence, payer, account);
     return;
   }
   if (payer == nullptr) return;
-  SettlePool(payer, account);
+  RechargePool(payer, account);
   account->lock.Lock();
   const uint64_t charged = account->charged_bytes;
   account->lock.Unlock();
@@ -261,7 +261,7 @@ void SettleIfFreed(Fence* fence, PoolAccount* account) {
 void PoolDestroyed(Fence* fence, PoolAccount* account) {
   account->handle.store(0, std::memory_order_release);
   account->destroyed.store(true, std::memory_order_release);
-  SettleDestroyed(fence, account->payer, account);
+  DischargeDestroyed(fence, account->payer, account);
 }
 
 bool ClaimFromPool(FencedDevice* payer, PoolAccount* account, Effort effort, PoolRequest* request,
@@ -283,7 +283,7 @@ bool LandedInPool(FencedDevice* payer, PoolAccount* account, const PoolRequest& 
       return true;
     }
   }
-  return SettleLanded(payer, account, request);
+  return RechargeLanded(payer, account, request);
 }
 
 void FreedInPool(PoolAccount* account, uint64_t before, uint64_t address, uint64_t bytes,
@@ -304,27 +304,27 @@ void ReturnToPool(PoolAccount* account, uint64_t bytes) {
   NoteFreed(account);
 }
 
-void SettlePool(FencedDevice* payer, PoolAccount* account) {
+void RechargePool(FencedDevice* payer, PoolAccount* account) {
   uint64_t reserved = 0;
-  if (!Settle(payer, account, nullptr, &reserved)) {
+  if (!Recharge(payer, account, nullptr, &reserved)) {
     TakeUnforeseen(payer, account, reserved, /*forced=*/true);
   }
 }
 
-void SettlePool(Fence* fence, CUmemoryPool pool) {
+void RechargePool(Fence* fence, CUmemoryPool pool) {
   Holding holding;
   if (!fence->holdings.Get(HoldingKind::kPool, reinterpret_cast<uint64_t>(pool), &holding)) return;
   auto* account = reinterpret_cast<PoolAccount*>(holding.owner);
   FencedDevice* payer = account->payer;
-  if (payer != nullptr) SettlePool(payer, account);
+  if (payer != nullptr) RechargePool(payer, account);
 }
 
-void SettleFreed(Fence* fence) {
-  if (!frees_unsettled.exchange(false, std::memory_order_seq_cst)) return;
+void GiveBackFreed(Fence* fence) {
+  if (!frees_pending.exchange(false, std::memory_order_seq_cst)) return;
   const CaptureRelaxed relaxed;
   const PoolRelease release(fence);
-  SettleLateFrees(fence, /*may_wait=*/false);
-  ForEachAccount(&fence->pools, [&](PoolAccount* account) { SettleIfFreed(fence, account); });
+  DischargeLateFrees(fence, /*may_wait=*/false);
+  ForEachAccount(&fence->pools, [&](PoolAccount* account) { RechargeIfFreed(fence, account); });
 }
 
 void TrimPools(Fence* fence, FencedDevice* payer) {
@@ -332,7 +332,7 @@ void TrimPools(Fence* fence, FencedDevice* payer) {
   ForEachAccount(&fence->pools, [&](PoolAccount* account) {
     if (account->payer != payer) return;
     if (account->destroyed.load(std::memory_order_acquire)) {
-      SettleDestroyed(fence, payer, account);
+      DischargeDestroyed(fence, payer, account);
     } else {
       Trim(payer, account);
     }

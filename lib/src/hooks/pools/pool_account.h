@@ -108,7 +108,7 @@ bool LandedInPool(FencedDevice* payer, PoolAccount* account, const PoolRequest& 
                   uint64_t address);
 
 // An allocation ended by a driver call before which PoolHoles::BeforeFree was asked: its bytes stay
-// charged until the pool is settled, and its place is a hole.
+// charged until the pool is recharged, and its place is a hole.
 void FreedInPool(PoolAccount* account, uint64_t before, uint64_t address, uint64_t bytes,
                  uint64_t stream);
 
@@ -116,12 +116,12 @@ void FreedInPool(PoolAccount* account, uint64_t before, uint64_t address, uint64
 void ReturnToPool(PoolAccount* account, uint64_t bytes);
 
 // Charges a pool what the driver reports now, whether or not there is room for it.
-void SettlePool(FencedDevice* payer, PoolAccount* account);
-void SettlePool(Fence* fence, CUmemoryPool pool);
+void RechargePool(FencedDevice* payer, PoolAccount* account);
+void RechargePool(Fence* fence, CUmemoryPool pool);
 
-// The same for every pool from which something was freed, after a synchronisation.
-// Late frees of plain memory are looked after as well.
-void SettleFreed(Fence* fence);
+// After a synchronisation, what was freed before: the same for every pool that it came from, and
+// late frees of plain memory.
+void GiveBackFreed(Fence* fence);
 
 // Asks every pool of a device to let go of what it does not use, and lowers the charges to what is
 // left.
@@ -129,6 +129,6 @@ void TrimPools(Fence* fence, FencedDevice* payer);
 
 // Set by every free whose memory the driver still holds: the one load that a synchronisation costs
 // when nothing was freed.
-extern std::atomic<bool> frees_unsettled;
+extern std::atomic<bool> frees_pending;
 
 }  // namespace gpufence

@@ -220,7 +220,7 @@ void TrimOverflowPools(Fence* fence) {
     const PoolRelease release(fence);
     const CaptureRelaxed relaxed;
     real::cuMemPoolTrimTo(HandleOf(account), 0);
-    SettlePool(&fence->devices[i], account);
+    RechargePool(&fence->devices[i], account);
   }
 }
 
@@ -317,7 +317,7 @@ CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep) {
   const PoolRelease release(hook.fence());
   const CUresult rc = real::cuMemPoolTrimTo(pool, minBytesToKeep);
   if (rc == CUDA_SUCCESS && hook.fence() != nullptr) {
-    SettlePool(hook.fence(), pool);
+    RechargePool(hook.fence(), pool);
     TrimOverflowPools(hook.fence());
   }
   return rc;

@@ -91,7 +91,7 @@ void TrimOverflowPools(Fence* fence);
 // Around driver calls in which pools may lose memory, or what was freed in the order of a stream
 // goes. The driver lets it go before the ledger hears of it, and whoever compares the two meanwhile
 // would take the difference for overhead that is gone: so the whole call counts as a move, until
-// all that is settled.
+// all of that is given back.
 class PoolRelease {
  public:
   // A null fence, or a process without either, costs two loads.

@@ -107,13 +107,13 @@ template <typename Stream>
   Stream::Free(address, stream);
   ReturnToPool(account, bytes);
   TrimPools(fence, account->payer);
-  SettlePool(account->payer, account);  // what it does not let go of yet
+  RechargePool(account->payer, account);  // what it does not let go of yet
   return NoRoomOnDevice(account->payer);
 }
 
 // It failed; the pool may have grown all the same, as far as there was memory.
 [[gnu::cold, gnu::noinline]] void NotTaken(PoolAccount* account, PoolRequest request) {
-  if (!LandedInPool(account->payer, account, request, 0)) SettlePool(account->payer, account);
+  if (!LandedInPool(account->payer, account, request, 0)) RechargePool(account->payer, account);
 }
 
 // Memory from the pool of `account`, as far as the limits allow. Call: CUresult(CUdeviceptr*), the
@@ -139,13 +139,13 @@ CUresult TakeFrom(Fence* fence, PoolAccount* account, uint64_t bytes, CUstream s
   }
   *dptr = address;
   if (address == 0) return rc;  // nothing was asked for
-  Hold(fence, {.key = address,
-               .bytes = bytes,
-               .context = CurrentContext(),
-               .owner = reinterpret_cast<uint64_t>(account),
-               .device = payer->account.device(),
-               .kind = HoldingKind::kAddress,
-               .family = Family::kStreamOrdered});
+  AddHolding(fence, {.key = address,
+                     .bytes = bytes,
+                     .context = CurrentContext(),
+                     .owner = reinterpret_cast<uint64_t>(account),
+                     .device = payer->account.device(),
+                     .kind = HoldingKind::kAddress,
+                     .family = Family::kStreamOrdered});
   return CUDA_SUCCESS;
 }
 

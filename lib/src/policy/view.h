@@ -18,7 +18,7 @@ struct MemoryView {
 };
 
 // What the container holds and may hold.
-struct Held {
+struct LimitAndUse {
   uint64_t limit_bytes;
   uint64_t used_bytes;
   bool is_oversold;
@@ -30,12 +30,12 @@ struct Held {
 // may lie below it; free = what is left of the limit, at most what the driver has free. Without a
 // limit (UINT64_MAX) total and free are the driver's own. Where memory is oversold the driver's
 // figures bound nothing: total = limit, free = what is left of it.
-inline MemoryView ViewMemory(const Held& held, uint64_t driver_total_bytes,
+inline MemoryView ViewMemory(const LimitAndUse& seen, uint64_t driver_total_bytes,
                              uint64_t driver_free_bytes) {
   MemoryView view = {};
-  const bool is_virtual = held.is_oversold && held.limit_bytes != UINT64_MAX;
-  view.total_bytes = is_virtual ? held.limit_bytes : std::min(held.limit_bytes, driver_total_bytes);
-  view.used_bytes = std::min(held.used_bytes, view.total_bytes);
+  const bool is_virtual = seen.is_oversold && seen.limit_bytes != UINT64_MAX;
+  view.total_bytes = is_virtual ? seen.limit_bytes : std::min(seen.limit_bytes, driver_total_bytes);
+  view.used_bytes = std::min(seen.used_bytes, view.total_bytes);
   view.free_bytes = view.total_bytes - view.used_bytes;
   if (!is_virtual) view.free_bytes = std::min(view.free_bytes, driver_free_bytes);
   view.reserved_bytes = view.total_bytes - view.used_bytes - view.free_bytes;

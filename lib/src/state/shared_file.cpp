@@ -257,22 +257,22 @@ bool LeadsTo(const char* path, const SharedFile& file) {
   return lstat(path, &found) == 0 && found.st_dev == file.device && found.st_ino == file.inode;
 }
 
-enum class Held { kInPlace, kRemoved, kBeingRemoved };
+enum class Locked { kInPlace, kRemoved, kBeingRemoved };
 
 // A name that still leads to the file while we hold it does so for as long as we hold it.
-Held HoldInPlace(const SharedFile& file, const char* path) {
-  if (!WaitFor(kMostWaitMs, [&] { return TakeComing(file.fd); })) return Held::kBeingRemoved;
-  return LeadsTo(path, file) ? Held::kInPlace : Held::kRemoved;
+Locked LockInPlace(const SharedFile& file, const char* path) {
+  if (!WaitFor(kMostWaitMs, [&] { return TakeComing(file.fd); })) return Locked::kBeingRemoved;
+  return LeadsTo(path, file) ? Locked::kInPlace : Locked::kRemoved;
 }
 
 template <typename Map>
 bool MapInPlace(const SharedFileKind& kind, SharedFile* file, const char* path, Map map) {
   for (int attempt = 0; attempt < kOpenAttempts; ++attempt) {
     if (!map()) return false;
-    const Held held = HoldInPlace(*file, path);
-    if (held == Held::kInPlace) return true;
+    const Locked locked = LockInPlace(*file, path);
+    if (locked == Locked::kInPlace) return true;
     CloseSharedFile(kind, file);
-    if (held == Held::kBeingRemoved) break;
+    if (locked == Locked::kBeingRemoved) break;
   }
   errno = EBUSY;
   return false;

@@ -39,7 +39,7 @@ bool WouldAnswer() {
 
 // The driver's figure matters only where it is the lower one. False: it may be.
 bool LimitAnswers(FencedDevice* device, uint64_t now_ns, MemoryView* view) {
-  *view = ViewMemory(HeldOn(&device->account), device->total_bytes, device->total_bytes);
+  *view = ViewMemory(LimitAndUseOf(&device->account), device->total_bytes, device->total_bytes);
   return device->free_reading.LeavesMoreThan(view->free_bytes, now_ns) && WouldAnswer();
 }
 
@@ -61,7 +61,7 @@ CUresult MemGetInfo(Size* free_bytes, Size* total_bytes, InfoCall<Size> call) {
   const CUresult rc = call(free_bytes, total_bytes);
   if (rc != CUDA_SUCCESS) return rc;
   if (sizeof(Size) == sizeof(size_t)) device->free_reading.Keep(*free_bytes, now_ns);
-  view = ViewMemory(HeldOn(&device->account), *total_bytes, *free_bytes);
+  view = ViewMemory(LimitAndUseOf(&device->account), *total_bytes, *free_bytes);
   return Show(view, free_bytes, total_bytes);
 }
 
@@ -72,7 +72,7 @@ CUresult DeviceTotalMem(Size* bytes, CUdevice dev, TotalCall<Size> call) {
   if (rc != CUDA_SUCCESS || bytes == nullptr || hook.fence() == nullptr) return rc;
   FencedDevice* device = FencedOrdinal(hook.fence(), static_cast<uint32_t>(dev));
   if (device == nullptr) return rc;
-  *bytes = Fit<Size>(ViewMemory(HeldOn(&device->account), *bytes, *bytes).total_bytes);
+  *bytes = Fit<Size>(ViewMemory(LimitAndUseOf(&device->account), *bytes, *bytes).total_bytes);
   return rc;
 }
 

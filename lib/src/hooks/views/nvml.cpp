@@ -23,7 +23,7 @@ constexpr uint64_t kMiB = uint64_t{1} << 20;
 // counts it as used; inside a limit, used is the container's own in every form.
 template <typename Memory>
 bool ShowLimit(nvmlDevice_t device, Memory* memory, MemoryView* view) {
-  Held seen;
+  LimitAndUse seen;
   if (!LookAt(device, &seen)) return false;
   *view = ViewMemory(seen, memory->total, memory->free);
   memory->total = view->total_bytes;
@@ -38,7 +38,7 @@ nvmlReturn_t GetAttributes(nvmlDevice_t device, nvmlDeviceAttributes_t* attribut
                            AttributesCall call) {
   const InsideHook hook;
   const nvmlReturn_t rc = call(device, attributes);
-  Held seen;
+  LimitAndUse seen;
   if (rc != NVML_SUCCESS || !hook.is_outermost() || !LookAt(device, &seen)) return rc;
   const uint64_t total_bytes = attributes->memorySizeMB * kMiB;
   attributes->memorySizeMB = ViewMemory(seen, total_bytes, total_bytes).total_bytes / kMiB;
@@ -109,7 +109,7 @@ nvmlReturn_t PutOurs(Fill fill, unsigned* count, Entry* entries) {
 }
 
 bool IsFenced(nvmlDevice_t device) {
-  Held seen;
+  LimitAndUse seen;
   return LookAt(device, &seen);
 }
 

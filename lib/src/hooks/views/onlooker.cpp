@@ -226,7 +226,7 @@ uint32_t RowOf(const RegionFile& file, const uint8_t uuid[16], nvmlDevice_t devi
   return row == kMaxDevices && PlaceOf(device, place) ? LookRow(file.region, place) : row;
 }
 
-bool LookFromOutside(const uint8_t uuid[16], nvmlDevice_t device, Held* seen) {
+bool LookFromOutside(const uint8_t uuid[16], nvmlDevice_t device, LimitAndUse* seen) {
   const Uncancelled during;
   Onlooker* onlooker = DecidedOnlooker();
   if (onlooker == nullptr ||
@@ -263,7 +263,7 @@ bool LookFromOutside(const uint8_t uuid[16], nvmlDevice_t device, Held* seen) {
 
 }  // namespace
 
-bool LookAt(nvmlDevice_t device, Held* seen) {
+bool LookAt(nvmlDevice_t device, LimitAndUse* seen) {
   uint8_t uuid[16];
   Fence* fence = DecidedFence();
   if (fence == nullptr) {
@@ -278,7 +278,7 @@ bool LookAt(nvmlDevice_t device, Held* seen) {
       continue;
     }
     fenced->account.RefreshAt(CoarseNowNs());
-    *seen = HeldOn(&fenced->account);
+    *seen = LimitAndUseOf(&fenced->account);
     return seen->limit_bytes != kNoLimit;
   }
   return LookFromOutside(uuid, device, seen);

@@ -14,7 +14,7 @@
 namespace gpufence {
 
 // What queries are told of an account.
-inline Held HeldOn(Account* account) {
+inline LimitAndUse LimitAndUseOf(Account* account) {
   return {account->LimitBytes(), account->UsedBytes(), account->oversold()};
 }
 
@@ -24,7 +24,7 @@ inline Held HeldOn(Account* account) {
 // Limits that name a GPU by its CUDA ordinal: what the container's living processes published for
 // it by UUID; before any lives, the position in NVML's list, since only CUDA knows what
 // CUDA_VISIBLE_DEVICES makes of an ordinal.
-bool LookAt(nvmlDevice_t device, Held* seen);
+bool LookAt(nvmlDevice_t device, LimitAndUse* seen);
 
 // True when the process is one of the container's.
 bool IsOurs(uint32_t pid);

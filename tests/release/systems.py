@@ -24,6 +24,7 @@ from . import guest, judging
 
 REPO = Path(__file__).resolve().parents[2]
 BOOTSTRAP_S = 1200
+_SCRIPTS = Path("/usr/share/debootstrap/scripts")
 SUITES = ("bullseye", "bookworm", "trixie")
 _PLACE = "opt/gpufence"
 _LIBRARY = f"/{_PLACE}/gpufence/lib/libgpufence.so"
@@ -93,7 +94,11 @@ def make(root: Path, suite: str, packages: str) -> Path:
     shutil.rmtree(root, ignore_errors=True)
     root.parent.mkdir(parents=True, exist_ok=True)
     what = ("--variant=minbase", f"--include={packages}")
-    _bootstrap(["debootstrap", *what, suite, root, _mirror()])
+    # A release newer than this machine's debootstrap is made as the newest that it knows.
+    known = (_SCRIPTS / suite).exists()
+    _bootstrap(
+        ["debootstrap", *what, suite, root, _mirror(), *([] if known else [_SCRIPTS / "sid"])]
+    )
     (root / "made").touch()
     return root
 

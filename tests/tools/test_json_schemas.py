@@ -9,7 +9,8 @@ from typing import Any
 
 import jsonschema
 import pytest
-from gpufence.commands import completion
+from gpufence import cli
+from gpufence.console.parsers import verbs
 from gpufence.state import time_file
 
 from .gpufence_command import REPO, gpufence
@@ -69,10 +70,12 @@ def test_a_schema_is_one(path: Path) -> None:
 
 
 def test_every_command_that_prints_json_has_a_schema() -> None:
+    parsers = [parser for _, parser in cli.commands().values()]
     speakers = {
-        "-".join(command.path)
-        for command in completion.describe()
-        if any("--json" in option.names for option in command.options)
+        each.prog.removeprefix("gpufence ").replace(" ", "-")
+        for parser in parsers
+        for each in (parser, *verbs(parser).values())
+        if "--json" in each._option_string_actions
     }
 
     assert speakers <= {path.stem for path in SCHEMAS.glob("*.json")}

@@ -198,7 +198,7 @@ def test_a_soft_limit_is_not_used_and_says_why(split: Sim, tmp_path: Path) -> No
     (done,) = run_together(split, tmp_path, [command], env=env)
 
     (line,) = done.stderr.splitlines()
-    assert "the soft core limit is not used" in line
+    assert "the soft core limit has no effect" in line
     assert done.facts["share"] == pytest.approx(20, abs=1.5)
 
 

@@ -25,7 +25,7 @@ DRIVERS = sorted(
     {path.name.removeprefix("libcuda-").split(".")[0] for path in SYMBOLS.glob("libcuda-*.txt")}
 )
 WITHOUT_UUIDS = {"340", "390"}
-PLACES = "this driver tells no UUIDs of GPUs"
+PLACES = "this driver reports no UUIDs of GPUs"
 FIRST_UUID = "GPU-00000000-0000-0000-0000-000000000000"
 
 
@@ -115,7 +115,7 @@ def test_a_driver_that_does_not_answer_makes_cuinit_fail_with_one_line(
 
     assert done.facts == {"init": REFUSED}
     (line,) = done.stderr.splitlines()
-    assert line.startswith("gpufence: cuInit fails on purpose: the driver does not tell ")
+    assert line.startswith("gpufence: cuInit fails on purpose: the driver does not report ")
 
 
 @pytest.mark.parametrize("fault", FAULTS)

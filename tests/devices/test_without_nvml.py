@@ -103,7 +103,7 @@ def test_a_soft_limit_without_sight_is_the_hard_one_with_one_warning(
     (done,) = run_together(bare, tmp_path, [command], env=env)
 
     (line,) = lines_but_absence(lack, done.stderr)
-    assert "the soft core limit is not used: NVML does not tell how busy" in line
+    assert "the soft core limit has no effect: NVML does not report how busy" in line
     assert "Set GPUFENCE_NODE_DIR" in line
     assert done.facts["share"] == pytest.approx(HARD, abs=POINTS)
 

@@ -373,7 +373,7 @@ def test_the_operators_numbers_replace_what_was_kept(
         (("--gpu", "7"), {}, 3, "cuDeviceGet returned 101"),
         (("--gpu", "-1"), {}, 2, "count from 0"),
         ((), {"GPUFENCE_SIM_LAUNCH_GAP_NS": "0"}, 1, "without pauses"),
-        ((), {"GPUFENCE_SIM_FAULTS": "cuModuleLoadData@1=221"}, 1, "compiles no kernel"),
+        ((), {"GPUFENCE_SIM_FAULTS": "cuModuleLoadData@1=221"}, 1, "cannot compile the kernel"),
     ],
 )
 def test_what_is_not_measured_is_said(

@@ -76,7 +76,7 @@ def test_without_a_thread_launches_look_by_themselves(scene: Workers) -> None:
     said = scene.finish()
 
     for number in (0, 1):
-        assert "no thread could be started to watch the GPU" in only_line(said[number])
+        assert "the thread that measures GPU time cannot be started" in only_line(said[number])
         assert "Allow the process another thread" in said[number]
         assert_held(scene, [number])
 
@@ -131,7 +131,7 @@ def test_without_a_usable_node_folder_a_container_stands_alone(
     for number in (0, 1):
         line = only_line(said[number])
         assert f"GPUFENCE_NODE_DIR='{folder}' is not used" in line
-        assert "without turns with its neighbours; mount a folder" in line
+        assert "spent queued behind other containers is charged, too. Mount a folder" in line
     assert_held(scene, [0, 1])
 
 

@@ -129,7 +129,7 @@ print(driver.cuInit(0))
     [
         (0, "no file descriptor is left to look for /overrideEnv"),
         # The simulated driver opens two, and looking for limits takes one at a time.
-        (3, "the container's shared region belongs at "),
+        (3, "the container's region at "),
     ],
 )
 def test_a_process_without_descriptors_is_told_what_it_lacks(

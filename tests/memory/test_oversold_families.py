@@ -236,7 +236,7 @@ def test_a_device_that_cannot_is_limited_to_its_share(bare: Sim, state: Path) ->
     ready, view, first, second = out.splitlines()
     assert (ready, view) == ("ready", f"0 {SHARE} {SHARE} 0 {SHARE}")
     assert (first.split()[0], second) == ("0", "2 0")
-    assert err.startswith("gpufence: GPUFENCE_OVERSUBSCRIBE=2 is not followed on device 0")
+    assert err.startswith("gpufence: GPUFENCE_OVERSUBSCRIBE=2 has no effect on device 0")
 
 
 def test_an_old_driver_without_such_pools_refuses_their_overflow(sim: Sim, state: Path) -> None:

@@ -114,7 +114,7 @@ def test_where_nothing_can_be_written_one_line_says_what_to_do(in_mnt: Sim) -> N
     done = unshared(in_mnt, with_read_only("/run/gpufence", "/dev/shm", "/tmp"), "--mount")
 
     line = refused_with(done)
-    assert "no place for the container's shared region" in line
+    assert "no folder can hold the container's region" in line
     assert "GPUFENCE_STATE_DIR" in line
     assert "GPUFENCE_SCOPE=process" in line
 

@@ -104,9 +104,9 @@ class Pacer {
   bool Open(const char** why) {
     *why = "no memory";
     if (read_ == nullptr) return false;
-    *why = "the driver compiles no kernel for it";
+    *why = "the driver cannot compile the kernel that measuring needs";
     if (real::cuModuleLoadData(&module_, kKernel) != CUDA_SUCCESS) return false;
-    *why = "the driver refuses what measuring takes";
+    *why = "the driver refuses a call that measuring needs";
     size_t bytes = 0;
     if (real::cuModuleGetFunction(&function_, module_, "gpufence_pace") != CUDA_SUCCESS ||
         real::cuModuleGetGlobal_v2(&paces_, &bytes, module_, "gpufence_paces") != CUDA_SUCCESS ||
@@ -415,9 +415,9 @@ bool Calibrate(uint32_t processors, GpuPauses* pauses, const char** why) {
   Pacer pacer(processors);
   if (!pacer.Open(why)) return false;
   Measuring measuring(&pacer);
-  *why = "the driver refuses what measuring takes, or simulates a GPU without pauses";
+  *why = "the driver refuses a call that measuring needs, or simulates a GPU without pauses";
   if (!measuring.Run()) return false;
-  *why = "what was measured does not agree: somebody else uses the GPU, or the host is busy";
+  *why = "the measurements disagree: another program uses the GPU, or the host is busy";
   return PausesOf(measuring.measured(), pacer.has_graph(), pauses);
 }
 

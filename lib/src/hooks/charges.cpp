@@ -58,8 +58,11 @@ void Reservation::Commit(Holding holding) {
 bool AddHoldingSlowly(Fence* fence, Holding holding) {
   Holding replaced;
   if (!fence->holdings.Put(holding, &replaced)) [[unlikely]] {
-    GPUFENCE_LOG(kError, "no memory to remember an allocation of %llu bytes; it stays charged",
-                 static_cast<unsigned long long>(holding.bytes));
+    GPUFENCE_LOG(
+        kError,
+        "the host has no memory left to record an allocation of %llu bytes: it stays charged until "
+        "the process ends. Free host memory",
+        static_cast<unsigned long long>(holding.bytes));
     return false;
   }
   if (replaced.kind != HoldingKind::kNone) [[unlikely]]

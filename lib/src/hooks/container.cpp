@@ -46,9 +46,10 @@ bool ReadSetLimits(const Claims& claims, const RegionFile& file, LimitsFile* set
   const LimitsFound found = set_limits->Read();
   if (found == LimitsFound::kDamaged) return false;
   if (found == LimitsFound::kForeign) {
-    GPUFENCE_LOG(kWarn,
-                 "the container's limits file is ignored: others than root and this user, who must "
-                 "own the container's region, can write to it. Remove it, or set limits as root");
+    GPUFENCE_LOG(
+        kWarn,
+        "the container's limits file is ignored: it can be written by users other than root "
+        "and the owner of the container's region. Remove it, or set limits as root");
   }
   set_limits->Announce(file.region);
   return true;
@@ -72,8 +73,10 @@ uint64_t LimitAmongOthers(const RegionFile& file, uint32_t row, uint32_t slot, u
   ReclaimDeadStricter(file, slot, row);
   const uint64_t lowest = LowestLimit(file.region, row);
   if (lowest != kNoLimit) {
-    GPUFENCE_LOG(kInfo, "the memory limit of the container's other programs holds: %llu bytes",
-                 static_cast<unsigned long long>(lowest));
+    GPUFENCE_LOG(
+        kInfo,
+        "this program follows the memory limit of the container's other programs: %llu bytes",
+        static_cast<unsigned long long>(lowest));
   }
   return lowest;
 }

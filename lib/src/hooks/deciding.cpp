@@ -65,8 +65,8 @@ enum class Gathered : uint8_t {
 Gathered Misses(Workspace* work, const char* what) {
   work->claimed = ConfigResult::kInvalid;
   snprintf(work->why, sizeof work->why,
-           "%s, so that no limit can be tied to one. See what the driver says without GPUFENCE_ "
-           "variables, or unset the limits",
+           "%s, so no limit can be tied to a GPU. See if `nvidia-smi -L` lists the GPUs, or unset "
+           "the limits",
            what);
   return Gathered::kAll;
 }
@@ -100,11 +100,12 @@ Gathered ListDevices(Workspace* work, DriverIs driver) {
     return Gathered::kTooEarly;
   }
   if (rc != CUDA_SUCCESS || count < 0 || static_cast<size_t>(count) > kMostLimitedDevices) {
-    return Misses(work, "the driver does not tell how many GPUs there are (64 at most)");
+    return Misses(work,
+                  "the driver does not report how many GPUs there are, or reports more than 64");
   }
   for (int ordinal = 0; ordinal < count; ++ordinal) {
     if (!Identify(ordinal, &work->devices[ordinal])) {
-      return Misses(work, "the driver does not tell which GPU is which");
+      return Misses(work, "the driver does not report which GPU is which");
     }
     work->can_oversell[ordinal] =
         CanOversell(static_cast<CUdevice>(work->devices[ordinal].ordinal));
@@ -164,8 +165,8 @@ void LimitToShares(Workspace* work) {
     limits->oversubscribe = 0;
     if (said.exchange(true, std::memory_order_relaxed)) continue;
     GPUFENCE_LOG(kWarn,
-                 "%s is not followed on device %u, which has no concurrent access to managed "
-                 "memory; its limit is %llu bytes",
+                 "%s has no effect on device %u: it cannot use managed memory while the host does. "
+                 "Its memory limit is what may lie on the GPU, %llu bytes",
                  limits->oversubscribe_source, device.ordinal,
                  static_cast<unsigned long long>(limits->memory_bytes));
   }
@@ -174,7 +175,7 @@ void LimitToShares(Workspace* work) {
 bool OpenShared(const Claims& claims, RegionFile* file, char* why, size_t why_bytes) {
   if (claims.process_scope) {
     if (OpenPrivateRegion(file)) return true;
-    snprintf(why, why_bytes, "no memory for the process's own region");
+    snprintf(why, why_bytes, "this process got no memory for its own region");
     return false;
   }
   char name[kContainerNameBytes];
@@ -290,9 +291,10 @@ bool OpenShares(Fence* fence, const Workspace& work, const RegionFile& file, cha
 void WarnOfPlaces(const Workspace& work) {
   static constinit std::atomic<bool> said{false};
   if (!work.devices[0].lacks_uuid || said.exchange(true, std::memory_order_relaxed)) return;
-  GPUFENCE_LOG(kWarn,
-               "this driver tells no UUIDs of GPUs: each is known by its place on the PCI bus, and "
-               "limits hold there");
+  GPUFENCE_LOG(
+      kWarn,
+      "this driver reports no UUIDs of GPUs: limits and ledgers go by a GPU's place on the "
+      "PCI bus. Name GPUs by index");
 }
 
 FenceState Decide(Fence* fence, Workspace* work) {
@@ -326,9 +328,10 @@ void GatherAndDecide(Fence* fence, DriverIs driver) {
   if (work == nullptr || Gather(work, driver) == Gathered::kAll) {
     const FutexGuard guard(&fence->deciding);
     if (fence->state.load(std::memory_order_relaxed) == FenceState::kUnread) {
-      fence->state.store(
-          work != nullptr ? Decide(fence, work) : Refuse("no memory to read the limits"),
-          std::memory_order_release);
+      fence->state.store(work != nullptr
+                             ? Decide(fence, work)
+                             : Refuse("the host has no memory left to read the limits. Free some"),
+                         std::memory_order_release);
     }
   }
   if (work != nullptr) UnmapWipedOnFork(work, sizeof(Workspace));
@@ -339,7 +342,9 @@ void GatherAndDecide(Fence* fence, DriverIs driver) {
 CUresult OpenFence(DriverIs driver) {
   Fence* fence = FenceMemory();
   if (fence == nullptr) {
-    GPUFENCE_LOG(kError, "cuInit fails on purpose: no memory to keep the limits in");
+    GPUFENCE_LOG(
+        kError,
+        "cuInit fails on purpose: the host has no memory left to keep the limits in. Free some");
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   if (fence->state.load(std::memory_order_acquire) == FenceState::kUnread) {

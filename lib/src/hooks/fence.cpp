@@ -119,12 +119,13 @@ struct AmountText {
 
 CUresult Refuse(FencedDevice* device, uint64_t bytes) {
   if (!device->account.CountRefusal()) return CUDA_ERROR_OUT_OF_MEMORY;
-  GPUFENCE_LOG(kWarn,
-               "refused %s on device %d: %s of its memory limit of %s are used. This container's "
-               "later refusals are counted (gpufence status), not logged",
-               AmountText(bytes).text, device->ordinal,
-               AmountText(device->account.UsedBytes()).text,
-               AmountText(device->account.LimitBytes()).text);
+  GPUFENCE_LOG(
+      kWarn,
+      "refused %s on device %d: %s of its memory limit of %s are used. Free memory or raise "
+      "the limit; later refusals of this container are counted (gpufence status), not "
+      "logged",
+      AmountText(bytes).text, device->ordinal, AmountText(device->account.UsedBytes()).text,
+      AmountText(device->account.LimitBytes()).text);
   return CUDA_ERROR_OUT_OF_MEMORY;
 }
 

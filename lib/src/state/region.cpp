@@ -69,9 +69,9 @@ bool OpenRegion(const RegionPlaces& places, RegionFile* file, char* why, size_t 
   if (!OpenSharedFile(kRegionKind, PlacesFor(places, name), &found, path, sizeof path)) {
     const int error = errno;
     if (path[0] == '\0') {
-      snprintf(why, why_bytes, "no place for the container's shared region");
+      snprintf(why, why_bytes, "no folder can hold the container's region");
     } else {
-      snprintf(why, why_bytes, "the container's shared region belongs at %s: %s", path,
+      snprintf(why, why_bytes, "the container's region at %s cannot be used: %s", path,
                ErrorText(error));
     }
     errno = error;

@@ -45,9 +45,9 @@ void SayUnseen(uint32_t ordinal) {
   static constinit std::atomic<bool> said{false};
   if (said.exchange(true, std::memory_order_relaxed)) return;
   GPUFENCE_LOG(kWarn,
-               "device %u: the soft core limit is not used: NVML does not tell how busy the GPU "
-               "is, so that neighbours would not be seen. Set GPUFENCE_NODE_DIR to a folder that "
-               "the GPU's containers share",
+               "device %u: the soft core limit has no effect: NVML does not report how busy the GPU "
+               "is, so neighbours cannot be seen. Set GPUFENCE_NODE_DIR to a folder that the GPU's "
+               "containers share",
                ordinal);
 }
 
@@ -140,11 +140,12 @@ void FollowTerms(CoreLimits* limits) {
 
 // Processes of several users do not all have the same rights there; they still share one limit.
 void SayAlone(const char* folder, const char* why) {
-  GPUFENCE_LOG(kWarn,
-               "GPUFENCE_NODE_DIR='%s' is not used: %s. The container holds its core limit alone, "
-               "without turns with its neighbours; mount a folder there that all containers of the "
-               "GPU can write to",
-               folder, why);
+  GPUFENCE_LOG(
+      kWarn,
+      "GPUFENCE_NODE_DIR='%s' is not used: %s. The core limit holds, and without turns: time "
+      "spent queued behind other containers is charged, too. Mount a folder there that "
+      "all containers of the GPU can write to",
+      folder, why);
 }
 
 bool Sit(Cores* cores, CoreClaim* claim, CoreShares imposed, char* why, size_t why_bytes) {
@@ -219,15 +220,18 @@ void Keep(CoreLimits* limits, const Claims& claims, const RegionPlaces& own) {
   }
   const uint32_t epoch = cores->limit_epoch->load(std::memory_order_acquire);
   if (limits->set->ReadNewer(limits->region) == LimitsFound::kDamaged) {
-    GPUFENCE_LOG(kWarn, "the container's limits file is damaged: what it said before holds");
+    GPUFENCE_LOG(
+        kWarn,
+        "the container's limits file is damaged: the limits read from it before stay in force. Set "
+        "them anew with `gpufence set NAME --reset`");
   }
   FollowTerms(limits);
   char why[kWhyBytes] = "";
   for (uint32_t i = 0; i < limits->count; ++i) {
     if (Enforce(cores, &limits->claims[i], why, sizeof why)) continue;
-    GPUFENCE_LOG(kError, "device %u: %s is not held: %s", limits->claims[i].ordinal,
-                 limits->frozen ? "what freezes the container" : "the core limit that was set",
-                 why);
+    GPUFENCE_LOG(kError, "device %u: %s is not held: %s. Mend that, or restart the program",
+                 limits->claims[i].ordinal,
+                 limits->frozen ? "`gpufence freeze`" : "the core limit that was set", why);
   }
   cores->seen_epoch.store(epoch, std::memory_order_relaxed);
   limits->changing.store(0, std::memory_order_release);
@@ -265,7 +269,7 @@ bool OpenCores(const Claims& claims, const RegionPlaces& own, const RegionFile& 
                Activity* const* activities, size_t count, char* why, size_t why_bytes) {
   Cores* cores = CoresMemory();
   if (cores == nullptr) {
-    snprintf(why, why_bytes, "no memory to keep the core limits in");
+    snprintf(why, why_bytes, "the host has no memory left to keep the core limits in");
     return false;
   }
   CoreLimits* kept = &cores->limits;

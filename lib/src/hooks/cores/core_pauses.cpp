@@ -59,8 +59,8 @@ void Use(Cores* cores, CoreDevice* device, const GpuPauses& pauses) {
 
 void SayBounds(const CoreDevice& device, const char* why) {
   GPUFENCE_LOG(kInfo,
-               "device %u: its pauses between kernels are not known (%s), so that kernels of some "
-               "microseconds get less than their share. `gpufence calibrate` measures them",
+               "device %u: its pauses between kernels are not known (%s), so kernels of a few "
+               "microseconds get less than their share. Run `gpufence calibrate`",
                device.ordinal, why);
 }
 
@@ -86,7 +86,7 @@ bool Measure(const CoreDevice& device, GpuPauses* pauses, const char** why) {
   bool measured = Calibrate(static_cast<uint32_t>(processors), pauses, why);
   growth.Settle();
   if (measured && !ArePlausible(*pauses)) {
-    *why = "what was measured is true of no GPU";
+    *why = "what was measured cannot be true of a GPU";
     measured = false;
   }
   return measured;
@@ -115,8 +115,10 @@ uint32_t Find(Cores* cores, CoreDevice* device, uint32_t before, bool may_measur
   }
   Use(cores, device, pauses);
   KeepPauses(folders.at, gpu, pauses, static_cast<uint64_t>(time(nullptr)));
-  GPUFENCE_LOG(kInfo, "device %u: %u ns between kernels, %u between steps of a graph, as measured",
-               device->ordinal, pauses.launch_gap_ns, pauses.step_gap_ns);
+  GPUFENCE_LOG(
+      kInfo,
+      "device %u: pauses of %u ns between kernels and %u ns between steps of a graph, as measured",
+      device->ordinal, pauses.launch_gap_ns, pauses.step_gap_ns);
   return CoreDevice::kFound;
 }
 

@@ -130,7 +130,8 @@ bool CoreLaunch::Begin(HeldNs held, uint32_t launches, uint32_t uncounted) {
     GPUFENCE_LOG(
         kWarn,
         "GPU time of a stream cannot be measured by events (too many streams or contexts, or "
-        "the driver refuses them): its launches are waited for, so that the core limit holds");
+        "the driver refuses them): each launch there waits until it has ended, so that the core "
+        "limit holds. Use fewer streams or contexts");
   }
   const uint64_t now_ns = NowNs();
   device->seat.Charge(since_ns, now_ns, now_ns);
@@ -310,8 +311,8 @@ uint64_t CoreElsewhere::RanNs(CUevent end) {
 
 void CoreElsewhere::WaitAndCharge() {
   GPUFENCE_LOG(kInfo,
-               "a graph has kernels on several GPUs: its launches are waited for, so that the "
-               "core limit holds on each of them");
+               "a CUDA graph has kernels on several GPUs: each launch of it waits until it has ended, "
+               "so that the core limit holds on each GPU");
   const CaptureRelaxed relaxed;
   const CUevent end = Mark();
   AwaitStream(stream_, since_ns_);

@@ -106,9 +106,9 @@ void SayKeptOut(const CoreDevice& device, uint64_t now_ns) {
   if (!device.seat.shares_device() || !device.seat.IsAlone(now_ns)) return;
   if (said.exchange(true, std::memory_order_relaxed)) return;
   GPUFENCE_LOG(kWarn,
-               "device %u: other containers kept this one from its turns for 5 s: it goes without "
-               "turns for a minute. Its own limit holds; look for a container in the node folder "
-               "that does not follow the turns",
+               "device %u: this container got no turn for 5 s, so it goes without turns for a minute, "
+               "within its own core limit. See in `gpufence top` which container keeps the turn, "
+               "and restart that one",
                device.ordinal);
 }
 
@@ -348,9 +348,10 @@ void Watcher::WakeSlowly(Cores* cores) {
   if (state_.compare_exchange_strong(none, kBegun, std::memory_order_acq_rel)) {
     if (Start(cores)) return;
     state_.store(kFailed, std::memory_order_release);
-    GPUFENCE_LOG(kWarn,
-                 "no thread could be started to watch the GPU: launches measure by themselves, "
-                 "which makes them slower. Allow the process another thread (ulimit -u, pids.max)");
+    GPUFENCE_LOG(
+        kWarn,
+        "the thread that measures GPU time cannot be started: launches measure it themselves, "
+        "which is slower. Allow the process another thread (ulimit -u, pids.max)");
     return;
   }
   looked_ns_.store(NowNs(), std::memory_order_relaxed);

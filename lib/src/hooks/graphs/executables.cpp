@@ -49,7 +49,9 @@ void RechargeAccount(FencedDevice* device) {
   if (reserved < before) device->account.Release(before - reserved);
   if (reserved > before) {
     device->account.Book(reserved - before);
-    GPUFENCE_LOG(kInfo, "graph memory of device %d: %llu bytes beyond what was reserved for it",
+    GPUFENCE_LOG(kInfo,
+                 "device %d: CUDA graphs took %llu bytes more than was reserved for them; they are "
+                 "charged now",
                  device->ordinal, static_cast<unsigned long long>(reserved - before));
   }
   account->charged_bytes = reserved;

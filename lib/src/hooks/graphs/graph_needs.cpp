@@ -191,7 +191,10 @@ bool Cover(uint64_t address, uint64_t bytes, Spans* spans, size_t first, uint64_
 bool VisitAllocation(CUgraphNode node, Walk* walk) {
   CUDA_MEM_ALLOC_NODE_PARAMS allocation = {};
   if (real::cuGraphMemAllocNodeGetParams(node, &allocation) != CUDA_SUCCESS) {
-    GPUFENCE_LOG(kWarn, "a graph is refused: the driver does not say what its allocations take");
+    GPUFENCE_LOG(
+        kWarn,
+        "a CUDA graph is refused: the driver does not report the size of the memory that the graph "
+        "allocates, so the memory limit cannot count it. Allocate outside of the graph");
     return false;
   }
   const Location where = LocationOf(allocation.poolProps.location);

@@ -20,8 +20,9 @@ void* WrapperByThreshold(const char* name, int cuda_version, cuuint64_t flags, v
                       .sym;
   if (sym == kNoSym || !IsEnforced(kSymInfo[sym].kind)) return found;
   GPUFENCE_LOG(kWarn,
-               "cuGetProcAddress(\"%s\", %d) gave an address that the driver does not export; "
-               "answered with %s. Run findsyms on this driver",
+               "cuGetProcAddress(\"%s\", %d) of this driver returned an address that it does not "
+               "export; the program gets the hook of %s instead. Report this line with the output "
+               "of `findsyms`",
                name, cuda_version, kSymInfo[sym].name);
   return kWrapper[sym];
 }

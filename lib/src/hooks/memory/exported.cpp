@@ -65,9 +65,10 @@ void LockDescriptor(Fence* fence, const Account& account, int fd, uint64_t bytes
   if (*place == kCannotBeLocked || LockExported(account.file(), account.row(), fd, bytes, place)) {
     return;
   }
-  GPUFENCE_LOG(kWarn,
-               "an exported descriptor cannot be locked, so its memory stays charged after it is "
-               "freed. It is given back when the process ends");
+  GPUFENCE_LOG(
+      kWarn,
+      "memory that was exported as a file descriptor stays charged until this process ends, "
+      "also after it is freed: the descriptor cannot be locked");
   *place = kCannotBeLocked;
 }
 
@@ -113,9 +114,9 @@ void SayIfOnHost(Fence* fence, CUdeviceptr address, const char* call) {
   if (!StaysOnHost(fence, address)) return;
   GPUFENCE_LOG(
       kWarn,
-      "%s fails: this memory lies on the host, because the container's share of the GPU "
-      "was full, and only device memory can be exported. Raise the share, or allocate what "
-      "is exported first",
+      "%s fails: this memory lies on the host, because the part of the memory limit that may "
+      "lie on the GPU was full, and only device memory can be exported. Raise the limit, or "
+      "allocate what is exported first",
       call);
 }
 

@@ -184,7 +184,11 @@ void Unmapping::Search(uint64_t address, uint64_t bytes) {
 
 void Unmapping::Add(const Holding& mapping) {
   if (!HasRoom()) {
-    GPUFENCE_LOG(kError, "no memory to unmap %zu mappings; the others stay charged", used_);
+    GPUFENCE_LOG(kError,
+                 "the host has no memory left to unmap more than %zu mappings: the others stay "
+                 "charged until "
+                 "the process ends. Free host memory",
+                 used_);
     return;
   }
   if (used_ == 0) {
@@ -372,7 +376,11 @@ CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAlloc
                                    .device = mapped.physical().device,
                                    .kind = HoldingKind::kMapping},
                                   &replaced)) {
-    GPUFENCE_LOG(kError, "no memory to remember a mapping of %zu bytes; they stay charged", size);
+    GPUFENCE_LOG(
+        kError,
+        "the host has no memory left to record a mapping of %zu bytes: it stays charged until the "
+        "process ends. Free host memory",
+        size);
   }
   mapped.Keep();
   // What was mapped here ended by a door that was not seen.

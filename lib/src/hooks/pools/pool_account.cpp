@@ -121,9 +121,9 @@ bool TakeUnforeseen(FencedDevice* payer, PoolAccount* account, uint64_t reserved
   account->lock.Unlock();
   if (reserved <= charged) return true;
   const uint64_t missing = reserved - charged;
-  GPUFENCE_LOG(kWarn,
-               "a memory pool holds %llu bytes more than was asked for; they are charged now",
-               static_cast<unsigned long long>(missing));
+  GPUFENCE_LOG(
+      kWarn, "a memory pool holds %llu bytes more than the program asked for; they are charged now",
+      static_cast<unsigned long long>(missing));
   if (forced) {
     payer->account.Book(missing, account->tier);
   } else if (!payer->account.Reserve(missing, account->tier)) {

@@ -158,7 +158,7 @@ Settings ReadSettings(Workspace* work) {
     }
   }
   if (result == ConfigResult::kInvalid) {
-    GPUFENCE_LOG(kWarn, "NVML shows the whole GPU: %s", why);
+    GPUFENCE_LOG(kWarn, "NVML shows the whole GPU, not the limit: %s", why);
   }
   return result == ConfigResult::kLimits ? Settings::kLimits : Settings::kNone;
 }

@@ -155,7 +155,7 @@ def test_of_two_dialects_the_lower_holds_with_one_warning(two: Sim, tmp_path: Pa
 
     assert granted(done) == [GIB, GIB]
     assert done.stderr == (
-        "gpufence: VCUDA_MEMORY_LIMIT=1g holds, because it is lower than "
+        "gpufence: VCUDA_MEMORY_LIMIT=1g applies, because it is lower than "
         "CUDA_DEVICE_MEMORY_LIMIT=2g\n"
     )
 
@@ -178,11 +178,11 @@ def test_what_has_no_effect_is_said_once(two: Sim, tmp_path: Path) -> None:
         ),
         (
             {"TENSOR_FUSION_CUDA_MEM_LIMIT": '{"0": 1073741824}', "ENABLE_CUDA_HOOKS": "false"},
-            "ENABLE_CUDA_HOOKS=false takes the limits of vgpu.rs away",
+            "ENABLE_CUDA_HOOKS=false switches off the limits of vgpu.rs",
         ),
         (
             {"GPUFENCE_MEMORY_LIMIT": "1g", "GPUFENCE_DISABLE": "1"},
-            "GPUFENCE_DISABLE=1 takes the limits of the variables away",
+            "GPUFENCE_DISABLE=1 switches off the limits of all variables",
         ),
     ],
 )
@@ -245,7 +245,9 @@ def test_disabled_holds_what_files_say_and_nothing_else(two: Sim, tmp_path: Path
                  GPUFENCE_CONFIG=str(file))  # fmt: skip
 
     assert granted(done) == [4 * GIB, GIB]
-    assert done.stderr == ("gpufence: GPUFENCE_DISABLE=1 takes the limits of the variables away\n")
+    assert done.stderr == (
+        "gpufence: GPUFENCE_DISABLE=1 switches off the limits of all variables\n"
+    )
 
 
 def test_unequal_ordinals_are_warned_of_where_cuda_counts_otherwise(
@@ -259,8 +261,8 @@ def test_unequal_ordinals_are_warned_of_where_cuda_counts_otherwise(
     assert granted(plain) == granted(turned) == [GIB, 2 * GIB]
     assert plain.stderr == ""
     assert turned.stderr == (
-        "gpufence: CUDA_DEVICE_MEMORY_LIMIT_0=1g counts GPUs as CUDA does in this process, where "
-        "its GPU 0 is NVML's GPU 1. Name them by UUID\n"
+        "gpufence: CUDA_DEVICE_MEMORY_LIMIT_0=1g numbers GPUs as CUDA does in this process: "
+        "CUDA's GPU 0 is GPU 1 of NVML and nvidia-smi. Name GPUs by UUID\n"
     )
 
 

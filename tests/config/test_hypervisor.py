@@ -254,15 +254,15 @@ def without_end(_: Hypervisor, connection: socket.socket) -> None:
 
 
 NOT_WHOLE = "closed the connection before its answer was whole"
-NO_HTTP = "answers with something that is no HTTP"
-ELSE = "answers with something else"
+NO_HTTP = "sends an answer that is not HTTP"
+ELSE = "sends an answer without the fields that gpufence reads"
 
 
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
         (never, "does not answer in time"),
-        (without_end, "answers at too great a length"),
+        (without_end, "sends an answer that is too long"),
         (says(b""), NOT_WHOLE),
         (says(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}"), NOT_WHOLE),
         (says(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{}"), NOT_WHOLE),
@@ -298,7 +298,7 @@ def test_any_other_answer_refuses_with_one_line(
 
     assert refusal(done) == (
         f"vgpu.rs's hypervisor at 127.0.0.1 port {hypervisor.port} {why}. "
-        "Let its node agent run, or unset HYPERVISOR_IP and set limits here"
+        "Start its node agent, or unset HYPERVISOR_IP and set limits in this container"
     )
     assert len(hypervisor.requests) == 1
 
@@ -354,7 +354,7 @@ def test_a_process_that_the_hypervisor_does_not_take_in_is_refused(
 
     assert refusal(done) == (
         f"vgpu.rs's hypervisor at 127.0.0.1 port {hypervisor.port} {why}. "
-        "Let its node agent run, or unset HYPERVISOR_IP and set limits here"
+        "Start its node agent, or unset HYPERVISOR_IP and set limits in this container"
     )
     assert len(hypervisor.requests) == 2
 
@@ -380,7 +380,9 @@ def test_without_a_token_nobody_is_asked(two: Sim, hypervisor: Hypervisor) -> No
     for token in ("", "two words", "x\r\nHost: y"):
         done = probe(two, hypervisor, TOKEN=token)
 
-        assert "holds no token to ask it with. Mount the pod's service account" in refusal(done)
+        assert "holds no token for a request to it. Mount the pod's service account" in refusal(
+            done
+        )
     assert hypervisor.requests == []
 
 
@@ -435,9 +437,9 @@ def test_a_program_without_the_gpu_asks_nobody(two: Sim, hypervisor: Hypervisor)
         ("High", {}, "priority high"),
         ("Critical", {}, "priority high"),
         ("low", {"CUDA_TASK_PRIORITY": "0"}, "priority low"),
-        ("Urgent", {}, "qos_level 'Urgent' of vgpu.rs's hypervisor is unknown: it has no effect"),
+        ("Urgent", {}, "qos_level 'Urgent' of vgpu.rs's hypervisor has no effect: it is unknown"),
         ("Medium", {"GPUFENCE_PRIORITY": "high"},
-         "qos_level 'Medium' of vgpu.rs's hypervisor holds, because it is lower than"
+         "qos_level 'Medium' of vgpu.rs's hypervisor applies, because it is lower than"
          " GPUFENCE_PRIORITY=high"),
         (None, {"GPUFENCE_PRIORITY": "high"}, "priority high"),
     ],

@@ -197,7 +197,8 @@ def test_vgpu_config_beats_the_variables_and_says_where_they_differ(tmp_path: Pa
     assert limited[1]["oversubscribe"] == 2000
     assert got["container"] == "uid_main"
     assert got["notes"] == [
-        "CUDA_MEM_LIMIT_1=1g has no effect: /etc/vgpu-manager/config/vgpu.config says otherwise"
+        "CUDA_MEM_LIMIT_1=1g has no effect: "
+        "the limit in /etc/vgpu-manager/config/vgpu.config applies"
     ]
 
 

@@ -87,7 +87,7 @@ def test_a_limit_by_uuid_is_refused_where_the_driver_tells_none(
     assert done.facts == {"init": REFUSED}
     (line,) = done.stderr.splitlines()
     assert name[:60] in line
-    assert "=1g names a GPU by its UUID, which this driver does not tell" in line
+    assert "=1g names a GPU by its UUID, which this driver does not report" in line
 
 
 FAULTS = {

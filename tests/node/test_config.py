@@ -56,7 +56,7 @@ def serve(path: Path) -> subprocess.CompletedProcess[str]:
         ({"gpus": [{"uuid": GPUS[0]["uuid"]}]}, 2, "has the keys uuid and memory"),
         ({"gpus": ["GPU-1\n"]}, 2, "has the keys uuid and memory"),
         ({"annotations": "memory"}, 2, "annotations = 'memory' refused"),
-        ({"annotations": ["ram"]}, 2, "there are memory, cores, soft-cores"),
+        ({"annotations": ["ram"]}, 2, "the annotations are memory, cores, soft-cores"),
         ({"qos_besteffort": {"priority": "low"}}, 2, "it is a list of NAME=TEXT"),
         ({"qos_besteffort": ["rank=low"]}, 2, "it is a list of NAME=TEXT"),
         ({"qos_besteffort": ["priority=lowest"]}, 4, "gpufence.io/priority 'lowest' refused"),

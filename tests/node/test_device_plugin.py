@@ -348,7 +348,7 @@ def test_a_kubelet_that_lost_the_plugins_is_registered_with_again(node: Node) ->
         seconds=60,
     )
 
-    assert "the kubelet has lost us" in node.said.read_text()
+    assert "the kubelet no longer knows this agent" in node.said.read_text()
 
 
 def test_a_container_that_started_without_being_asked_for_is_set_right_by_its_next_start(

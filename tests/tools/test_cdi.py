@@ -255,7 +255,7 @@ def test_folders_that_do_not_exist_are_told(lib: Path, tmp_path: Path) -> None:
         (["--soft-cores", "50"], 4, "nothing without a core limit"),
         (["--gpu", "x", "--memory", "1g"], 4, "neither index nor UUID"),
         ([], 2, "it has no limit"),
-        (["--memory", "1g", "--weight", "5"], 2, "--weight is nothing without a core limit"),
+        (["--memory", "1g", "--weight", "5"], 2, "--weight has no effect without a core limit"),
         (["--cores", "9", "--priority", "urgent"], 4, "priority 'urgent' refused"),
         (["--cores", "9", "--priority", "low", "--priority", "low"], 2, "given before"),
         (["--name", "a", "--name", "b", "--memory", "1g"], 2, "device 'a' refused"),

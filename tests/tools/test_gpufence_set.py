@@ -134,10 +134,10 @@ def test_terms_are_the_containers_and_stay_beside_limits(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "status", "text"),
     [
-        (("--priority", "first"), 4, "--priority 'first' refused: it is no priority."),
-        (("--weight", "0"), 4, "--weight '0' refused: it is no weight."),
-        (("--core-burst", "20"), 4, "--core-burst '20' refused: it is no duration."),
-        (("--core-floor", "101"), 4, "--core-floor '101' refused: it is no percentage."),
+        (("--priority", "first"), 4, "--priority 'first' refused: it is not a priority."),
+        (("--weight", "0"), 4, "--weight '0' refused: it is not a weight."),
+        (("--core-burst", "20"), 4, "--core-burst '20' refused: it is not a duration."),
+        (("--core-floor", "101"), 4, "--core-floor '101' refused: it is not a percentage."),
         (("--weight", "2", "--gpu", UUID), 2, "--gpu beside --weight: that holds on every GPU."),
         (("--weight", "2", "--reset"), 2, "--reset: it stands beside --weight."),
     ],

@@ -37,7 +37,7 @@ def test_an_empty_machine_is_said_to_be_empty(tmp_path: Path) -> None:
 
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines()[0] == "0 GPUs, 0 containers, 0 processes"
-    assert done.stdout.splitlines()[2] == "no GPU, and nobody is fenced"
+    assert done.stdout.splitlines()[2] == "no GPU, and no container with a limit"
     assert answer(tmp_path)["gpus"] == []
 
 

@@ -88,7 +88,7 @@ def containers(folder: Path, *names: str, processes: int = 1) -> list[RegionFile
 
 def test_an_empty_machine(tmp_path: Path) -> None:
     async def steps(screen: Screen) -> None:
-        assert screen.lines[0] == "no GPU, and nobody is fenced"
+        assert screen.lines[0] == "no GPU, and no container with a limit"
 
     on_screen(tmp_path, steps)
 
@@ -173,7 +173,7 @@ def test_help_explains_until_it_is_closed(tmp_path: Path, key: str) -> None:
         assert explained.display
         await screen.pilot.press(key)
         assert not explained.display
-        await screen.until(lambda: screen.lines[0] == "no GPU, and nobody is fenced")
+        await screen.until(lambda: screen.lines[0] == "no GPU, and no container with a limit")
 
     on_screen(tmp_path, steps)
 

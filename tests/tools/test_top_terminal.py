@@ -152,7 +152,7 @@ def test_ctrl_z_stops_it_and_fg_brings_it_back(terminal: Terminal) -> None:
 
 def test_no_colour_is_sent_where_none_is_wanted(tmp_path: Path) -> None:
     live = Terminal(tmp_path, NO_COLOR="1")
-    live.until(b"nobody is fenced")
+    live.until(b"no container with a limit")
     live.type(b"q")
     live.end()
     live.close()

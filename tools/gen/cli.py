@@ -101,7 +101,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise SystemExit(_flushed(status)) from None
     try:
         if sys.stdout is None:
-            raise HookgenError("output not written", "stdout is closed", "Send it somewhere.")
+            fix = "Redirect it to a file or a pipe."
+            raise HookgenError("output not written", "stdout is closed", fix)
         status = _load(args.command).run(args)
         sys.stdout.flush()
         return status

@@ -38,7 +38,7 @@ bool ReadEverything(Reading* reading) {
   if (!Gather(*reading->sources, reading->scratch, reading->complaint)) return false;
   char unreadable[kSourceBytes];
   if (!ReadLogLevel(reading->statements(), &reading->claims->log_level, unreadable)) {
-    AddNote(reading->claims, "%s is no log level", unreadable);
+    AddNote(reading->claims, "%s is not a log level: errors and warnings are logged", unreadable);
   }
   ReadLogSink(reading);
   if (!DropDisabled(reading)) return false;
@@ -66,7 +66,7 @@ bool ClaimsAnything(const Claims& claims) {
 void NameIgnored(const Statements& statements) {
   for (size_t i = 0; i < statements.count; ++i) {
     if (statements.all[i].option->setting != Setting::kIgnored) continue;
-    GPUFENCE_LOG(kInfo, "%s and its like are accepted without effect",
+    GPUFENCE_LOG(kInfo, "%s and similar variables of that system have no effect in gpufence",
                  statements.all[i].option->name);
     return;
   }

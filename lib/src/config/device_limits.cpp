@@ -96,7 +96,7 @@ void WarnOfConflict(Resolution* resolution, const Chosen& lower, const Chosen& h
   if (resolution->warned_conflict) return;
   resolution->warned_conflict = true;
   char text[2 * kSourceBytes + 64];
-  snprintf(text, sizeof text, "%s holds, because it is lower than %s", lower.claim->source,
+  snprintf(text, sizeof text, "%s applies, because it is lower than %s", lower.claim->source,
            higher.claim->source);
   resolution->warn(text);
 }
@@ -138,7 +138,7 @@ bool LimitMemory(Resolution* resolution, const DeviceIdentity& device, DeviceLim
     limits->memory_bytes = device.total_bytes;
     if (!resolution->warned_clamp) {
       char text[kNoteBytes];
-      snprintf(text, sizeof text, "%s is more than the GPU has: its %llu bytes are the limit",
+      snprintf(text, sizeof text, "%s is more than the GPU has: the limit is its %llu bytes",
                chosen.claim->source, static_cast<unsigned long long>(device.total_bytes));
       resolution->warn(text);
     }
@@ -218,10 +218,11 @@ void WarnOfReordering(Resolution* resolution) {
       continue;
     }
     char text[kNoteBytes];
-    snprintf(text, sizeof text,
-             "%.200s counts GPUs as CUDA does in this process, where its GPU %u is NVML's GPU %d. "
-             "Name them by UUID",
-             claim->source, device.ordinal, device.nvml_index);
+    snprintf(
+        text, sizeof text,
+        "%.200s numbers GPUs as CUDA does in this process: CUDA's GPU %u is GPU %d of NVML and "
+        "nvidia-smi. Name GPUs by UUID",
+        claim->source, device.ordinal, device.nvml_index);
     resolution->warn(text);
     return;
   }
@@ -254,13 +255,12 @@ bool CheckTargets(Resolution* resolution) {
     const bool of_map = claim.dialect == static_cast<uint8_t>(Dialect::kVgpuRs);
     if (claim.target == ClaimTarget::kNvmlIndex && !NvmlKnown(*resolution)) {
       return resolution->complaint.Say(
-          "%s counts GPUs as NVML does, which is not to be had. Name "
-          "them by UUID",
+          "%s numbers GPUs as NVML does, and NVML cannot be used here. Name GPUs by UUID",
           claim.source);
     }
     if (LacksUuids(*resolution, claim)) {
       return resolution->complaint.Say(
-          "%s names a GPU by its UUID, which this driver does not tell. Name GPUs by their numbers",
+          "%s names a GPU by its UUID, which this driver does not report. Name GPUs by index",
           claim.source);
     }
     if (AnyDevice(*resolution, claim)) {
@@ -273,18 +273,19 @@ bool CheckTargets(Resolution* resolution) {
     }
   }
   if (stray_of_map != nullptr && !map_fits) {
-    return resolution->complaint.Say("%s names none of this process's GPUs. Name them by UUID",
+    return resolution->complaint.Say("%s names none of this process's GPUs. Name GPUs by UUID",
                                      stray_of_map->source);
   }
   if (stray_limit != nullptr && !any_fits) {
     return resolution->complaint.Say(
         "%s is for a GPU that this process does not have, and no limit is for one that it has. "
-        "Name a GPU as `gpufence config` lists them",
+        "Name GPUs by UUID, as `nvidia-smi -L` lists them here",
         stray_limit->source);
   }
   if (stray != nullptr) {
     char text[kNoteBytes];
-    snprintf(text, sizeof text, "%s is for a GPU that this process does not have", stray->source);
+    snprintf(text, sizeof text, "%s has no effect: it is for a GPU that this process does not have",
+             stray->source);
     resolution->warn(text);
   }
   return true;

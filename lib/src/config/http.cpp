@@ -242,7 +242,7 @@ const char* Receive(const Socket& socket, uint64_t deadline_ns, char* buffer, si
   size_t used = 0;
   for (;;) {
     if (!socket.WaitFor(POLLIN, deadline_ns)) return kLate;
-    if (used == bytes) return "answers at too great a length";
+    if (used == bytes) return "sends an answer that is too long";
     const ssize_t got = recv(socket.fd(), buffer + used, bytes - used, 0);
     if (got < 0 && WouldWait()) continue;
     const bool ended = got <= 0;
@@ -256,7 +256,7 @@ const char* Receive(const Socket& socket, uint64_t deadline_ns, char* buffer, si
         return "refuses to answer";
       case HttpProgress::kBroken:
         return ended ? "closed the connection before its answer was whole"
-                     : "answers with something that is no HTTP";
+                     : "sends an answer that is not HTTP";
     }
   }
 }
@@ -264,7 +264,7 @@ const char* Receive(const Socket& socket, uint64_t deadline_ns, char* buffer, si
 const char* Exchange(const Address& address, const HttpQuestion& question, char* buffer,
                      size_t bytes, std::string_view* body) {
   const Socket socket(address.any.sa_family);
-  if (socket.fd() < 0) return "cannot be asked: this process may open no socket";
+  if (socket.fd() < 0) return "cannot be asked: this process is not allowed to open a socket";
   const char* wrong = Connect(socket, address, question.deadline_ns);
   if (wrong == nullptr) wrong = Send(socket, question.request, question.deadline_ns);
   if (wrong == nullptr) wrong = Receive(socket, question.deadline_ns, buffer, bytes, body);

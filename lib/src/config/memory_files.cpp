@@ -203,7 +203,9 @@ bool ReadAlnairWorkspace(Reading* reading, Hidden* hidden) {
           FileResult::kRead ||
       !FindVmem(text, &amount)) {
     return reading->complaint.Say(
-        "ALNAIR_ID is set, but %s holds no readable line vmem:BYTES. Mount the workspace", path);
+        "ALNAIR_ID is set, but %s holds no readable line vmem:BYTES. Mount the workspace, or unset "
+        "ALNAIR_ID",
+        path);
   }
   return AddFileClaim(reading, Dialect::kAlnair, path, "vmem", amount, /*zero_is_limit=*/true,
                       is_operators);

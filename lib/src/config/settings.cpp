@@ -53,7 +53,10 @@ void ReadHamiPolicy(Reading* reading, Hidden* hidden) {
   hidden->hami_cores = EqualsIgnoringCase(policy, "disable");
   if (!hidden->hami_cores && !policy.empty() && !EqualsIgnoringCase(policy, "force") &&
       !EqualsIgnoringCase(policy, "default")) {
-    AddNote(reading->claims, "GPU_CORE_UTILIZATION_POLICY=%s is unknown: the limit holds", quoted);
+    AddNote(reading->claims,
+            "GPU_CORE_UTILIZATION_POLICY=%s is unknown, so the core limit applies. Write default, "
+            "force or disable",
+            quoted);
   }
 }
 
@@ -79,7 +82,7 @@ bool DropDisabled(Reading* reading) {
     statements->all[kept++] = statement;
   }
   if (kept < statements->count) {
-    AddNote(reading->claims, "%s takes the limits of the variables away", source);
+    AddNote(reading->claims, "%s switches off the limits of all variables", source);
   }
   statements->count = kept;
   return true;
@@ -90,7 +93,7 @@ bool ReadSwitches(Reading* reading, Hidden* hidden) {
   ReadHamiPolicy(reading, hidden);
   hidden->vgpu_rs = TextOf(statements, Dialect::kVgpuRs, Setting::kHooks) == "false";
   if (hidden->vgpu_rs && HasLimit(statements, Dialect::kVgpuRs)) {
-    AddNote(reading->claims, "ENABLE_CUDA_HOOKS=false takes the limits of vgpu.rs away");
+    AddNote(reading->claims, "ENABLE_CUDA_HOOKS=false switches off the limits of vgpu.rs");
   }
   return ReadOwnPolicy(reading, hidden);
 }
@@ -102,7 +105,7 @@ constexpr size_t kFolderBytes = sizeof Claims::state_folder;
 bool ReadFolder(Reading* reading, Setting setting, const char* name, char (&kept)[kFolderBytes]) {
   const std::string_view folder = TextOf(reading->statements(), Dialect::kGpufence, setting);
   if (!folder.empty() && (folder.front() != '/' || folder.size() >= kFolderBytes)) {
-    return reading->complaint.Say("%s is no absolute path of at most %zu bytes. Write %s", name,
+    return reading->complaint.Say("%s is not an absolute path of at most %zu bytes. Write %s", name,
                                   kFolderBytes - 1, "/run/gpufence");
   }
   Copy(folder, kept, kFolderBytes);

@@ -184,8 +184,10 @@ bool ReadOrComplain(const char* root, const char* path, bool required, char* buf
   if (result == FileResult::kTooLarge) {
     return complaint.Say("%s is larger than %zu bytes. Make it smaller", path, bytes - 1);
   }
-  return complaint.Say("%s %s. Make it a readable file or take it away", path,
-                       result == FileResult::kMissing ? "does not exist" : "cannot be read");
+  return complaint.Say(result == FileResult::kMissing
+                           ? "%s does not exist. Make the file, or name another in GPUFENCE_CONFIG"
+                           : "%s cannot be read. Make it a readable file, or remove it",
+                       path);
 }
 
 // HAMi's file: NAME=VALUE lines that overrule the environment. Only its own names count.
@@ -248,7 +250,7 @@ bool ReadConfigLine(std::string_view line, size_t number, bool is_operators, Sta
                          number, quoted);
   }
   if (FindName(statements, statement.name) != nullptr) {
-    return complaint.Say("%s line %zu: '%s' stands there twice. Keep one", path, number, quoted);
+    return complaint.Say("%s line %zu: '%s' is there twice. Keep one", path, number, quoted);
   }
   return Add(statements, statement, complaint);
 }

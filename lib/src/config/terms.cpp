@@ -22,7 +22,7 @@ class Priorities {
     char* source_held = claims_->priority_source;
     const bool is_lower = source_held[0] == '\0' || RankOf(priority) < RankOf(*held);
     if (source_held[0] != '\0' && priority != *held) {
-      AddNote(claims_, "%s holds, because it is lower than %s", is_lower ? source : source_held,
+      AddNote(claims_, "%s applies, because it is lower than %s", is_lower ? source : source_held,
               is_lower ? source_held : source);
     }
     if (!is_lower) return;
@@ -53,7 +53,7 @@ bool ReadPriority(Reading* reading) {
     if (ParseTaskPriority(task->text, &priority)) {
       named.Add(priority, source, task->is_operators);
     } else {
-      AddNote(claims, "%s is no priority: it has no effect", source);
+      AddNote(claims, "%s has no effect: it is not a priority", source);
     }
   }
   const char* service = reading->class_of_service;
@@ -62,7 +62,7 @@ bool ReadPriority(Reading* reading) {
   if (ParseServiceClass(service, &priority)) {
     named.Add(priority, source, /*is_operators=*/true);
   } else {
-    AddNote(claims, "%s is unknown: it has no effect", source);
+    AddNote(claims, "%s has no effect: it is unknown", source);
   }
   return true;
 }

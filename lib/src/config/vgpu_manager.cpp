@@ -52,18 +52,18 @@ const char* ReadDevice(const char* bytes, VgpuDevice* device) {
       !ReadFlag(bytes + 88, &device->limits_memory) || !ReadFlag(bytes + 92, &device->oversold)) {
     return "has a flag that is neither 0 nor 1";
   }
-  if (!ParseUuid(Field(bytes + 8, 48), device->uuid)) return "names a GPU by no UUID";
+  if (!ParseUuid(Field(bytes + 8, 48), device->uuid)) return "has a GPU UUID that cannot be read";
   device->total_bytes = LongWord(bytes + 56);
   device->real_bytes = LongWord(bytes + 64);
   device->hard_percent = Word(bytes + 72);
   device->soft_percent = Word(bytes + 76);
   if (device->limits_memory &&
       (device->total_bytes == 0 || device->total_bytes > uint64_t{INT64_MAX})) {
-    return "has a memory limit that is no size";
+    return "has a memory limit that is not a size";
   }
   if (device->limits_cores && (!IsPercent(device->hard_percent) ||
                                (!device->hard_cores && !IsPercent(device->soft_percent)))) {
-    return "has a core limit that is no percentage";
+    return "has a core limit that is not a percentage";
   }
   return nullptr;
 }
@@ -115,7 +115,7 @@ const char* ReadStableRecord(Reading* reading, bool* missing, bool* is_operators
     before = now;
     if (turn > 1) sched_yield();
   }
-  return "is being written all the time";
+  return "changes each time it is read";
 }
 
 // A device of the record, and whose word it is.
@@ -178,7 +178,7 @@ void CompareWithVariables(Reading* reading, const VgpuRecord& record) {
     if (readable && !size.percent_of_device && size.amount == in_file) continue;
     char source[kSourceBytes];
     DescribeStatement(statements, statement, source);
-    AddNote(reading->claims, "%s has no effect: %s says otherwise", source, kVgpuConfigPath);
+    AddNote(reading->claims, "%s has no effect: the limit in %s applies", source, kVgpuConfigPath);
     return;
   }
 }
@@ -191,7 +191,7 @@ bool ReadVgpuConfig(Reading* reading, Hidden* hidden) {
   bool is_operators = false;
   const char* wrong = ReadStableRecord(reading, &missing, &is_operators, &record);
   if (wrong != nullptr) {
-    return reading->complaint.Say("%s %s. Have vgpu-manager write it anew, or take it away",
+    return reading->complaint.Say("%s %s. Let vgpu-manager write it again, or remove it",
                                   kVgpuConfigPath, wrong);
   }
   if (missing) return true;

@@ -104,7 +104,9 @@ constexpr const char* kTokenPath = "/var/run/secrets/kubernetes.io/serviceaccoun
 constexpr Request kPod = {"GET /api/v1/pod", "", "does not know this pod", 5'000'000'000};
 constexpr Request kProcess = {"POST /api/v1/process", "Content-Length: 0\r\n",
                               "does not find this process", 10'000'000'000};
-constexpr const char* kFix = "Let its node agent run, or unset HYPERVISOR_IP and set limits here";
+constexpr const char* kFix =
+    "Start its node agent, or unset HYPERVISOR_IP and set limits in "
+    "this container";
 
 // The process that was made known; a forked child is another.
 constinit std::atomic<int> known_process{0};
@@ -266,7 +268,7 @@ bool ReadToken(Reading* reading, std::string_view* token) {
   *token = Trim(text, " \t\r\n");
   if (result == FileResult::kRead && IsToken(*token)) return true;
   return reading->complaint.Say(
-      "HYPERVISOR_IP is set, but %s holds no token to ask it with. Mount the pod's service "
+      "HYPERVISOR_IP is set, but %s holds no token for a request to it. Mount the pod's service "
       "account, or unset HYPERVISOR_IP",
       kTokenPath);
 }
@@ -283,13 +285,15 @@ bool AskFor(Reading* reading, const Server& server, const Request& request, Answ
   const char* asked = reading->claims->hypervisor;
   const std::string_view text = WriteRequest(reading, server, request, token);
   if (text.empty()) {
-    return reading->complaint.Say("CONTAINER_NAME is too long to ask %s with. Shorten it", asked);
+    return reading->complaint.Say("CONTAINER_NAME is too long for a request to %s. Shorten it",
+                                  asked);
   }
   auto& buffer = reading->scratch->answer;
   std::string_view body;
   const HttpQuestion question{server.address, server.port, text, NowNs() + request.patience_ns};
   const char* wrong = AskHttp(question, buffer, sizeof buffer, &body);
-  if (wrong == nullptr && !ReadAnswer(body, answer)) wrong = "answers with something else";
+  if (wrong == nullptr && !ReadAnswer(body, answer))
+    wrong = "sends an answer without the fields that gpufence reads";
   if (wrong == nullptr && !answer->success) wrong = request.refused;
   if (wrong == nullptr && &request == &kPod && !answer->has_gpus)
     wrong = "names no GPUs for this pod";
@@ -344,13 +348,13 @@ bool ReadHypervisor(Reading* reading) {
   if (!fits || !IsAddress(server.address)) {
     Quote(address, quoted);
     return reading->complaint.Say(
-        "HYPERVISOR_IP='%s' is no IPv4 or IPv6 address. Write the node's, or unset it", quoted);
+        "HYPERVISOR_IP='%s' is not an IPv4 or IPv6 address. Write the node's, or unset it", quoted);
   }
   server.port = ReadPort(port);
   if (server.port == 0) {
     Quote(port, quoted);
-    return reading->complaint.Say("HYPERVISOR_PORT='%s' is no port. Write 1 to 65535, or unset it",
-                                  quoted);
+    return reading->complaint.Say(
+        "HYPERVISOR_PORT='%s' is not a port. Write 1 to 65535, or unset it", quoted);
   }
   snprintf(reading->claims->hypervisor, sizeof reading->claims->hypervisor, "%s port %u",
            server.address, unsigned{server.port});
@@ -381,10 +385,10 @@ const char* ReadSharedDevice(const char* bytes, Claim* memory, Claim* cores) {
   const uint32_t percent = NumberAt<uint32_t>(bytes + kPercentAt);
   memory->amount = NumberAt<uint64_t>(bytes + kMemoryAt);
   if (!ParseUuid({bytes, strnlen(bytes, kUuidBytes)}, memory->uuid)) {
-    return "names a GPU by no UUID";
+    return "has a GPU UUID that cannot be read";
   }
-  if (memory->amount > uint64_t{INT64_MAX}) return "has a memory limit that is no size";
-  if (percent > 100) return "has a core limit that is no percentage";
+  if (memory->amount > uint64_t{INT64_MAX}) return "has a memory limit that is not a size";
+  if (percent > 100) return "has a core limit that is not a percentage";
   memcpy(cores->uuid, memory->uuid, sizeof cores->uuid);
   cores->amount = percent == 100 ? 0 : percent * kThousand;
   return nullptr;
@@ -403,8 +407,8 @@ bool AddSharedDevice(Reading* reading, const char* bytes, size_t index, const ch
   cores.kind = ClaimKind::kCores;
   const char* wrong = ReadSharedDevice(bytes, &memory, &cores);
   if (wrong != nullptr) {
-    return reading->complaint.Say("%s %s. Have the hypervisor write it anew, or take it away", path,
-                                  wrong);
+    return reading->complaint.Say("%s %s. Let vgpu.rs's hypervisor write it again, or remove it",
+                                  path, wrong);
   }
   return AddClaim(reading, memory) && AddClaim(reading, cores);
 }
@@ -447,7 +451,7 @@ bool ReadVgpuRsFile(Reading* reading, Hidden* hidden) {
   if (result != FileResult::kRead || bytes.size() != kFileBytes ||
       NumberAt<uint32_t>(bytes.data()) != kLayoutTag) {
     return reading->complaint.Say(
-        "%s is not what vgpu.rs's hypervisor shares (layout 2). Mount its file, or take it away",
+        "%s is not what vgpu.rs's hypervisor shares (layout 2). Mount its file, or remove this one",
         path);
   }
   hidden->vgpu_rs = true;

@@ -34,7 +34,9 @@ STATUSES = {
 
 _PROBE = Path(__file__).resolve().parents[1] / "checks" / "pace_probe.py"
 _SECONDS = 120
-_FIX = "Try again while nothing else uses the GPU; until then containers reckon with bounds"
+_FIX = (
+    "Try again while nothing else uses the GPU; until then short kernels get less than their share"
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

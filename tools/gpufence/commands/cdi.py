@@ -242,7 +242,7 @@ def _variables(profile: _Profile) -> dict[str, str]:
     if terms and "cores" not in profile.limits:
         raise _refused(
             f"device '{profile.name}' refused",
-            f"--{next(iter(profile.terms)).replace('_', '-')} is nothing without a core limit",
+            f"--{next(iter(profile.terms)).replace('_', '-')} has no effect without a core limit",
             "Give --cores behind it",
         )
     variables |= terms

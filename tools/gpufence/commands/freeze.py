@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("name", metavar="NAME", help="the container, or how its name begins")
     parser.add_argument("--json", action="store_true", help="one object, schema 1")
-    parser.add_argument("--state-dir", metavar="DIR", help="look here alone")
+    parser.add_argument("--state-dir", metavar="DIR", help="look only in this folder")
 
 
 def run(args: argparse.Namespace) -> ExitCode:
@@ -71,7 +71,7 @@ def make(args: argparse.Namespace, *, frozen: bool) -> ExitCode:
         print(f"{container.name}: nothing changed", file=sys.stderr)
     elif frozen and container.region is None:
         print(
-            f"{container.name}: no program of it has used a GPU yet: it holds from the first on",
+            f"{container.name}: no program of it has used a GPU yet: this begins with the first",
             file=sys.stderr,
         )
     return ExitCode.OK

@@ -1,6 +1,6 @@
 """Let a frozen container's launches go on; see `gpufence freeze`.
 
-gpufence resume train
+    gpufence resume train
 
 Held launches begin within a tenth of a second, in the order of their streams. A container that is
 not frozen stays as it is.

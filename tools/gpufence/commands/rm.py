@@ -25,9 +25,9 @@ STATUSES = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("name", metavar="NAME", help="the container's whole name")
-    parser.add_argument("--dry-run", action="store_true", help="check and tell, remove nothing")
+    parser.add_argument("--dry-run", action="store_true", help="report, remove nothing")
     parser.add_argument("--json", action="store_true", help="one object, schema 1")
-    parser.add_argument("--state-dir", metavar="DIR", help="look here alone")
+    parser.add_argument("--state-dir", metavar="DIR", help="look only in this folder")
 
 
 def run(args: argparse.Namespace) -> ExitCode:

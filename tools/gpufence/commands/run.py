@@ -60,10 +60,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     from argparse import REMAINDER, SUPPRESS
 
     for option, metavar, told in (
-        ("--memory", "[GPU=]SIZE", "bytes of every GPU, or of the one with this index or UUID"),
-        ("--cores", "[GPU=]PERCENT", "share of GPU time, likewise"),
-        ("--soft-cores", "[GPU=]PERCENT", "share while nobody else wants it; needs --cores"),
-        ("--oversubscribe", "[GPU=]RATIO", "more memory than the share that may be on the GPU"),
+        ("--memory", "[GPU=]SIZE", "limit of every GPU, or of the one with this index or UUID"),
+        ("--cores", "[GPU=]PERCENT", "percent of GPU time, likewise"),
+        ("--soft-cores", "[GPU=]PERCENT", "percent while no neighbour wants it; needs --cores"),
+        ("--oversubscribe", "[GPU=]RATIO", "memory limit, divided by its part on the GPU"),
         ("--gpu", "GPU", "the GPU that these limits are for, by index or UUID; default: every GPU"),
     ):
         variable = _LIMITS[key][0] if (key := _key(option)) in _LIMITS else "GPUFENCE_RUN_GPU"
@@ -250,7 +250,7 @@ def limit_variables(given: Mapping[str, Sequence[str]]) -> dict[str, str]:
             variables[name] = text
     if given.get("soft_cores") and not given.get("cores"):
         what = f"soft core limit '{sizes.quote(given['soft_cores'][0])}' refused"
-        raise _wrong(what, "it is nothing without a core limit", "Give --cores, too")
+        raise _wrong(what, "it has no effect without a core limit", "Give --cores, too")
     return variables
 
 

@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(parser, "--memory", metavar="SIZE", help="memory limit: 6g, 50%%; 0: none")
     flags.add(parser, "--cores", metavar="PERCENT", help="share of GPU time; 0: no limit")
     flags.add(
-        parser, "--soft-cores", metavar="PERCENT", help="share while nobody else wants the GPU"
+        parser, "--soft-cores", metavar="PERCENT", help="percent while no neighbour wants the GPU"
     )
     flags.add(parser, "--priority", metavar="WORD", help="low, normal or high: who goes first")
     flags.add(parser, "--weight", metavar="NUMBER", help="1 to 10000: its part of what is free")
@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser,
         "--state-dir",
         metavar="DIR",
-        help="look here alone",
+        help="look only in this folder",
         name="GPUFENCE_SET_STATE_DIR",
     )
 
@@ -371,7 +371,7 @@ def _tell(
 ) -> None:
     if not devices:
         print(
-            f"{container.name}: no program of it has used a GPU yet: it holds from the first on",
+            f"{container.name}: no program of it has used a GPU yet: this begins with the first",
             file=sys.stderr,
         )
     for device, limit in over:

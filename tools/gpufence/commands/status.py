@@ -40,8 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(parser, "--history", help="what was set for it, when and by whom")
     flags.add(parser, "--json", help="one object, schema 1, bytes as integers")
     screen.add_color(parser)
-    flags.add(parser, "--state-dir", metavar="DIR", help="look here alone")
-    flags.add(parser, "--node-dir", metavar="DIR", help="and where containers take turns")
+    flags.add(parser, "--state-dir", metavar="DIR", help="look only in this folder")
+    flags.add(parser, "--node-dir", metavar="DIR", help="folder where containers take turns")
 
 
 def run(args: argparse.Namespace) -> ExitCode:

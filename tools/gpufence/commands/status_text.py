@@ -111,7 +111,8 @@ def _gpu_lines(gpu: dict[str, Any], color: str) -> list[str]:
         )
     if memory["over_bytes"]:
         lines.append(f"            {figures.size(memory['over_bytes'])} over: requests are refused")
-    lines.append(f"  refused   {gpu['refusals']} requests for memory")
+    plural = "" if gpu["refusals"] == 1 else "s"
+    lines.append(f"  refused   {gpu['refusals']} request{plural} for memory")
     if not gpu["cores_known"]:
         lines.append("  cores     unknown: a program's files cannot be read (try as root)")
     if cores:

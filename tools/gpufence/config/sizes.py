@@ -115,7 +115,7 @@ def parse_uuid(text: str) -> bytes:
     """
     match = _UUID.fullmatch(text)
     if match is None:
-        raise TextError("is no GPU UUID", "Write GPU-<uuid> as nvidia-smi -L prints it")
+        raise TextError("is not a GPU UUID", "Write GPU-<uuid> as nvidia-smi -L prints it")
     return bytes.fromhex("".join(match.groups()))
 
 

@@ -30,14 +30,15 @@ def require_output() -> None:
         ToolError: exit 1, when stdout was closed before we started.
     """
     if sys.stdout is None:
-        raise ToolError(what=_NOT_WRITTEN, why="stdout is closed", fix="Send it somewhere")
+        fix = "Redirect it to a file or a pipe"
+        raise ToolError(what=_NOT_WRITTEN, why="stdout is closed", fix=fix)
 
 
 def failure(error: OSError) -> str:
     """A failed call that nobody handled, most likely a write to stdout, as one line."""
     why = (error.strerror or str(error)).lower()
     if error.filename is not None:
-        return f"'{error.filename}' cannot be used: {why}. Name another, or mend it."
+        return f"'{error.filename}' cannot be used: {why}. Name another file, or repair this one."
     return f"{_NOT_WRITTEN}: {why}. Make room, or send it elsewhere."
 
 

@@ -100,13 +100,13 @@ def one(name: str, given: str | None, *, whole: bool = False) -> Container:
         return begins[0]
     if begins:
         raise ToolError(
-            what=f"container '{name}' is not clear",
-            why=f"{len(begins)} are meant, '{begins[0].name}' and '{begins[1].name}' for two",
+            what=f"container '{name}' is ambiguous",
+            why=f"{len(begins)} begin so, such as '{begins[0].name}' and '{begins[1].name}'",
             fix="Write more of the name, or one of these",
         )
     raise ToolError(
         what=f"no container '{name}'",
-        why="there are neither limits nor a program of it in " + ", ".join(map(str, places(given))),
+        why="no limits and no program of that name are in " + ", ".join(map(str, places(given))),
         fix="List what there is with `gpufence status`, or name its folder with --state-dir",
     )
 

@@ -166,7 +166,8 @@ def _meet(here: Desk, kubelet: Kubelet, stopped: threading.Event) -> None:
             if all(each.is_watched for each in plugins.values()):
                 watched_at = kubelet.clock()
             elif kubelet.clock() - watched_at > _WATCH_SECONDS:
-                print("gpufence: the kubelet has lost us", file=sys.stderr, flush=True)
+                told = "gpufence: the kubelet no longer knows this agent, which registers again"
+                print(told, file=sys.stderr, flush=True)
                 break
     finally:
         kubelet.identity = None

@@ -160,14 +160,14 @@ def of_table(table: Mapping[str, Any]) -> Config:
     given = dict(table)
     preset = given.pop("preset", None)
     if preset is not None and preset not in list(PRESETS):
-        raise _wrong(f"preset {preset!r} refused", f"there are {', '.join(PRESETS)}")
+        raise _wrong(f"preset {preset!r} refused", f"the presets are {', '.join(PRESETS)}")
     if preset is None and not any(given.get(f"{kind}_resource") for kind in ("gpu", "memory")):
         preset = "gpufence"
     given = {**PRESETS.get(preset or "", {}), **given}
     known = {each.name for each in fields(Config)}
     for key in given:
         if key not in known:
-            raise _wrong(f"key '{key}' refused", f"there are preset, {', '.join(sorted(known))}")
+            raise _wrong(f"key '{key}' refused", f"the keys are preset, {', '.join(sorted(known))}")
     made = Config(**{key: _checked(key, value) for key, value in given.items()})
     if not (made.gpu_resource or made.memory_resource):
         raise _wrong("the configuration is refused", "it names no resource for GPUs or memory")
@@ -182,7 +182,7 @@ def _checked(key: str, value: Any) -> Any:  # noqa: ANN401 - of any key
         return _gpus(value)
     if key == "annotations":
         fine = isinstance(value, list) and all(each in pod_limits.NAMES for each in value)
-        _require(key, value, fine, f"there are {', '.join(pod_limits.NAMES)}")
+        _require(key, value, fine, f"the annotations are {', '.join(pod_limits.NAMES)}")
         return tuple(value)
     if key.startswith("qos_"):
         return _said(key, value)
@@ -224,7 +224,7 @@ def _said(key: str, value: object) -> dict[str, str]:
 
 
 def _require(
-    key: str, value: object, fine: bool, why: str = "it is nothing that this key can have"
+    key: str, value: object, fine: bool, why: str = "this key cannot have that value"
 ) -> None:
     if not fine:
         raise _wrong(f"{key} = {value!r} refused", why)

@@ -120,10 +120,11 @@ def body(look: Look, history: History, choice: Choice, width: int) -> list[Line]
                     for each in _sorted(processes, rank, choice)
                 ]
         if shown == 0:
-            text = "nothing matches the filter" if gpu.containers else "nobody is fenced here"
+            none = "no container with a limit here"
+            text = "nothing matches the filter" if gpu.containers else none
             lines.append(_cut((("  " + text, Tone.QUIET),), width))
     if not look.gpus:
-        lines.append(_cut((("no GPU, and nobody is fenced", Tone.QUIET),), width))
+        lines.append(_cut((("no GPU, and no container with a limit", Tone.QUIET),), width))
     lines += [_cut(((f"! {problem}", Tone.WARN),), width) for problem in look.problems]
     return lines
 

@@ -6,7 +6,6 @@
 //
 // Ends with 1 and says which line did not hold.
 #include <stdio.h>
-#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -370,11 +369,6 @@ void AsksRelaxed() {
   asks([&] { AfterWait(markers.get(), stream, Handle(1), 0, /*ended=*/true, &busy); });
 }
 
-struct Case {
-  const char* name;
-  void (*run)();
-};
-
 constexpr Case kCases[] = {
     {"asks_relaxed", AsksRelaxed}, {"callbacks", Callbacks},
     {"context_ends", ContextEnds}, {"context_ends_in_launch", ContextEndsInLaunch},
@@ -386,13 +380,4 @@ constexpr Case kCases[] = {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  Install();
-  for (const Case& known : kCases) {
-    if (argc == 2 && strcmp(argv[1], known.name) == 0) {
-      known.run();
-      return 0;
-    }
-  }
-  return 2;
-}
+int main(int argc, char** argv) { return RunCase(kCases, argc, argv); }

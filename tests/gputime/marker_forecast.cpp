@@ -5,8 +5,6 @@
 //   marker_forecast CASE
 //
 // Ends with 1 and says which line did not hold.
-#include <string.h>
-
 #include "base/tuning.h"
 #include "marker_world.h"
 
@@ -147,23 +145,9 @@ void Ends() {
   CHECK(EndsNs(world.markers, 0, kNow + late_ns) == 0);
 }
 
-struct Case {
-  const char* name;
-  void (*run)();
-};
-
 constexpr Case kCases[] = {
     {"runs", Runs}, {"shortest", Shortest}, {"expected", Expected}, {"left", Left}, {"ends", Ends}};
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  Install();
-  for (const Case& known : kCases) {
-    if (argc == 2 && strcmp(argv[1], known.name) == 0) {
-      known.run();
-      return 0;
-    }
-  }
-  return 2;
-}
+int main(int argc, char** argv) { return RunCase(kCases, argc, argv); }

@@ -6,7 +6,6 @@
 //   marker_places CASE
 //
 // Ends with 1 and says which line did not hold.
-#include <string.h>
 
 #include <vector>
 
@@ -316,11 +315,6 @@ void GoneIsNotAsked() {
   }
 }
 
-struct Case {
-  const char* name;
-  void (*run)();
-};
-
 constexpr Case kCases[] = {
     {"empty_first", EmptyFirst},
     {"busy_stay", BusyStay},
@@ -341,13 +335,4 @@ constexpr Case kCases[] = {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  Install();
-  for (const Case& known : kCases) {
-    if (argc == 2 && strcmp(argv[1], known.name) == 0) {
-      known.run();
-      return 0;
-    }
-  }
-  return 2;
-}
+int main(int argc, char** argv) { return RunCase(kCases, argc, argv); }

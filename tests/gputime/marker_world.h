@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <functional>
 #include <memory>
@@ -147,6 +148,26 @@ inline MarkedStream* RunningStream(Markers* markers, uintptr_t number, uint32_t 
 template <typename Call>
 void OnAnotherThread(Call call) {
   std::thread(call).join();
+}
+
+// One promise that a program can be asked to keep.
+struct Case {
+  const char* name;
+  void (*run)();
+};
+
+// A program's exit status: 0 when the case that its only word names holds (a check that fails ends
+// it before), 2 when there is none of that name.
+template <size_t kCount>
+int RunCase(const Case (&cases)[kCount], int argc, char** argv) {
+  Install();
+  for (const Case& one : cases) {
+    if (argc == 2 && strcmp(argv[1], one.name) == 0) {
+      one.run();
+      return 0;
+    }
+  }
+  return 2;
 }
 
 }  // namespace markertest

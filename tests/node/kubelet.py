@@ -22,7 +22,7 @@ from typing import Any
 import grpc
 from gpufence.node import messages, wire
 
-SECONDS = 60.0  # a machine of tests is rarely empty
+from .conftest import SECONDS
 
 
 class FullError(Exception):
@@ -266,9 +266,9 @@ def held(folder: Path, cdi: Path, container: Container) -> tuple[tuple[str, ...]
     return gpus, int(memory[1]), int(cores[1]) if cores else 0
 
 
-def wait_for(condition: Any, what: str, seconds: float = SECONDS) -> None:  # noqa: ANN401
+def wait_for(condition: Any, what: str) -> None:  # noqa: ANN401
     """Until it, any callable, is true."""
-    end = time.monotonic() + seconds
+    end = time.monotonic() + SECONDS
     while not condition():
         assert time.monotonic() < end, what
         os.sched_yield()

@@ -15,7 +15,7 @@ import pytest
 from gpufence.machine.gpus import User
 from gpufence.node.bypass import Account, Bypass, Reason, Seen, judge
 
-from .conftest import REPO
+from .conftest import REPO, SECONDS
 
 MIB = 1 << 20
 GPU, OTHER = "GPU-a", "GPU-b"
@@ -119,7 +119,7 @@ class World:
             env={**self.environment, "PYTHONPATH": str(REPO / "tools")},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=SECONDS,
             check=False,
         )
 
@@ -198,7 +198,7 @@ def test_metrics_are_served_and_looked_at_anew_each_time(world: World) -> None:
     address = server.stderr.readline().split()[-1]
 
     def read() -> str:
-        with urllib.request.urlopen(address, timeout=60) as answer:
+        with urllib.request.urlopen(address, timeout=SECONDS) as answer:
             return str(answer.read().decode())
 
     quiet = read()

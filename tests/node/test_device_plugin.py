@@ -345,7 +345,6 @@ def test_a_kubelet_that_lost_the_plugins_is_registered_with_again(node: Node) ->
     wait_for(
         lambda: all(node.kubelet.watches[name] > count for name, count in before.items()),
         "it does not watch",
-        seconds=60,
     )
 
     assert "the kubelet no longer knows this agent" in node.said.read_text()
@@ -462,8 +461,7 @@ def test_a_list_that_a_kubelet_could_not_read_is_refused(node: Node) -> None:
     node.config["gpus"] = [{"uuid": FIRST, "memory": "225GiB"}]
     node.launch()
 
-    assert node.process
-    assert node.process.wait(20) == 2
+    assert node.ended() == 2
     assert "230400 units of it are more than a kubelet reads" in node.said.read_text()
 
 
@@ -529,8 +527,7 @@ def test_an_agent_does_not_start_where_its_containers_would_not_fit(
     node.config |= change
     node.launch()
 
-    assert node.process
-    assert node.process.wait(20) == 1
+    assert node.ended() == 1
     assert said in node.said.read_text()
 
 
@@ -539,8 +536,7 @@ def test_a_second_agent_in_the_same_folder_is_refused(node: Node) -> None:
     first = node.process
     node.launch()
 
-    assert node.process
-    status = node.process.wait(20)
+    status = node.ended()
     node.process = first
 
     assert status == 1

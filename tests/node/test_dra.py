@@ -18,7 +18,7 @@ from gpufence.errors import ToolError
 from gpufence.node import messages, slices, wire
 from gpufence.node.gpus import Gpu
 
-from .conftest import GPUS, MIB, Node
+from .conftest import GPUS, MIB, SECONDS, Node
 from .kubelet import wait_for
 
 FIRST, SECOND, LARGE = (gpu["uuid"] for gpu in GPUS)
@@ -69,10 +69,10 @@ class Cluster:
         return f"http://127.0.0.1:{self.server.server_address[1]}"
 
     def keep(self, method: str, path: str, made: dict[str, Any]) -> None:
-        self.writes.append((method, path))
-        made["metadata"]["resourceVersion"] = str(len(self.writes))
+        made["metadata"]["resourceVersion"] = str(len(self.writes) + 1)
         made["spec"]["perDeviceNodeSelection"] = False  # a default of the server's
         self.objects[path] = made
+        self.writes.append((method, path))  # last: a test that sees it looks at the object at once
 
     def allocate(self, name: str, *shares: tuple[str, str, str], uid: str = "") -> dict[str, str]:
         """A claim as the scheduler leaves it: device, memory and cores for each request."""
@@ -165,8 +165,9 @@ def cluster() -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def driver(node: Node, cluster: Cluster) -> Iterator[Driver]:
+def driver(node: Node, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
     """The agent, not started yet."""
+    monkeypatch.setattr(wire, "_CALL_SECONDS", SECONDS)  # of the kubelet that this test plays
     # A socket's path has at most 107 bytes, and that of a test's own folder is long.
     with tempfile.TemporaryDirectory(prefix="dra") as short:
         for name in ("plugins", "registry"):
@@ -377,8 +378,7 @@ def test_a_path_that_no_socket_can_have_is_told(driver: Driver) -> None:
     driver.node.config["registry_dir"] = str(folder)
     driver.node.launch()
 
-    assert driver.node.process
-    assert driver.node.process.wait(20) == 1
+    assert driver.node.ended() == 1
     assert "is not longer than 107 bytes" in driver.node.said.read_text()
 
 
@@ -391,8 +391,7 @@ def test_a_folder_of_the_other_interface_is_refused(driver: Driver) -> None:
     driver.node.config["interface"] = "device-plugin"
     driver.node.launch()
 
-    assert driver.node.process
-    assert driver.node.process.wait(20) == 1
+    assert driver.node.ended() == 1
     assert "containers there have GPUs by the other interface" in driver.node.said.read_text()
 
 
@@ -401,8 +400,7 @@ def test_an_api_server_in_the_clear_or_nowhere_is_refused(driver: Driver, addres
     driver.node.config["api_server"] = address
     driver.node.launch()
 
-    assert driver.node.process
-    assert driver.node.process.wait(20) == 2
+    assert driver.node.ended() == 2
     assert driver.node.said.read_text().count("\n") == 1
 
 

@@ -13,7 +13,7 @@ import pytest
 from gpufence.node import api, pods
 from gpufence.node.pods import Pod
 
-SECONDS = 60
+from .conftest import SECONDS
 
 
 def pod(name: str, **annotations: str) -> dict[str, Any]:

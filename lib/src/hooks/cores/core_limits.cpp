@@ -44,11 +44,12 @@ bool BusyPercent(const uint8_t uuid[16], uint32_t* percent) {
 void SayUnseen(uint32_t ordinal) {
   static constinit std::atomic<bool> said{false};
   if (said.exchange(true, std::memory_order_relaxed)) return;
-  GPUFENCE_LOG(kWarn,
-               "device %u: the soft core limit has no effect: NVML does not report how busy the GPU "
-               "is, so neighbours cannot be seen. Set GPUFENCE_NODE_DIR to a folder that the GPU's "
-               "containers share",
-               ordinal);
+  GPUFENCE_LOG(
+      kWarn,
+      "device %u: the soft core limit has no effect: NVML does not report how busy the GPU "
+      "is, so neighbours cannot be seen. Set GPUFENCE_NODE_DIR to a folder that the GPU's "
+      "containers share",
+      ordinal);
 }
 
 }  // namespace

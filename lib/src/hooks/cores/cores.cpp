@@ -310,9 +310,10 @@ uint64_t CoreElsewhere::RanNs(CUevent end) {
 }
 
 void CoreElsewhere::WaitAndCharge() {
-  GPUFENCE_LOG(kInfo,
-               "a CUDA graph has kernels on several GPUs: each launch of it waits until it has ended, "
-               "so that the core limit holds on each GPU");
+  GPUFENCE_LOG(
+      kInfo,
+      "a CUDA graph has kernels on several GPUs: each launch of it waits until it has ended, "
+      "so that the core limit holds on each GPU");
   const CaptureRelaxed relaxed;
   const CUevent end = Mark();
   AwaitStream(stream_, since_ns_);

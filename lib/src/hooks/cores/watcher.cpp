@@ -105,11 +105,12 @@ void SayKeptOut(const CoreDevice& device, uint64_t now_ns) {
   static constinit std::atomic<bool> said{false};
   if (!device.seat.shares_device() || !device.seat.IsAlone(now_ns)) return;
   if (said.exchange(true, std::memory_order_relaxed)) return;
-  GPUFENCE_LOG(kWarn,
-               "device %u: this container got no turn for 5 s, so it goes without turns for a minute, "
-               "within its own core limit. See in `gpufence top` which container keeps the turn, "
-               "and restart that one",
-               device.ordinal);
+  GPUFENCE_LOG(
+      kWarn,
+      "device %u: this container got no turn for 5 s, so it goes without turns for a minute, "
+      "within its own core limit. See in `gpufence top` which container keeps the turn, "
+      "and restart that one",
+      device.ordinal);
 }
 
 uint32_t FloorOf(uint32_t told) { return told == 0 ? kDefaultFloor : told; }

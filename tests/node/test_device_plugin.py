@@ -13,7 +13,7 @@ from pathlib import Path
 
 import grpc
 import pytest
-from gpufence.commands import set as set_command
+from gpufence.container import setting
 from gpufence.container.containers import Container
 from gpufence.state import limits_file
 from gpufence.state.limits_bytes import EVERY_GPU, Amounts
@@ -563,7 +563,7 @@ def test_what_an_annotation_says_reaches_a_container_that_runs(node: Node) -> No
     container = node.kubelet.admit("ml/train/main", hami(3000, 50))
     node.kubelet.begin("ml/train/main")
     path = limits_file.path_of(node.box(container) / "state", "c1")
-    set_command.apply(Container("c1", None, path, os.geteuid()), lambda entries: entries)
+    setting.apply(Container("c1", None, path, os.geteuid()), lambda entries: entries)
 
     def cores() -> int | None:
         found = limits_file.read(path, os.geteuid())

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpufence.commands import set as set_command
+from gpufence.container import setting
 from gpufence.container.containers import Container
 from gpufence.node import config
 from gpufence.node.book import Grant
@@ -45,7 +45,7 @@ class World:
         """A container of this name has files from now on."""
         path = limits_file.path_of(self.state, name)
         container = Container(name, None, path, os.geteuid())
-        set_command.apply(container, lambda entries: entries)
+        setting.apply(container, lambda entries: entries)
         return container
 
     def say(self, **annotations: str) -> None:
@@ -83,7 +83,7 @@ def test_what_a_pod_says_is_set_and_with_it_taken_back(world: World) -> None:
 def test_it_is_set_once_and_what_is_set_by_hand_stays(world: World) -> None:
     world.say(memory="2GiB")
     container = world.use("c1")
-    set_command.apply(container, lambda _: {EVERY_GPU: Amounts(memory=GIB, cores=20_000)})
+    setting.apply(container, lambda _: {EVERY_GPU: Amounts(memory=GIB, cores=20_000)})
     before = world.generation()
     world.say(memory="2GiB")
 
@@ -105,14 +105,14 @@ def test_an_agent_that_is_killed_while_it_sets_leaves_nothing_behind(
     world: World, monkeypatch: pytest.MonkeyPatch, after: bool
 ) -> None:
     world.say(cores="30")
-    apply = set_command.apply
+    apply = setting.apply
 
     def die(*words: Any) -> None:  # noqa: ANN401 - of any call
         if after:
             apply(*words)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(set_command, "apply", die)
+    monkeypatch.setattr(setting, "apply", die)
     with pytest.raises(KeyboardInterrupt):
         world.say(memory="2GiB")
     monkeypatch.undo()
@@ -196,7 +196,7 @@ def test_a_container_that_ends_meanwhile_is_no_failure(
         world.boxes.empty(KEY)
         raise FileNotFoundError
 
-    monkeypatch.setattr(set_command, "apply", end)
+    monkeypatch.setattr(setting, "apply", end)
     world.say(cores="40")
 
     assert capsys.readouterr().err == ""

@@ -16,7 +16,8 @@ import json
 import sys
 from dataclasses import replace
 
-from gpufence.container import containers
+from gpufence.container import containers, setting
+from gpufence.container.setting import Entries
 from gpufence.errors import ExitCode
 from gpufence.state.limits_bytes import EVERY_GPU, Amounts
 
@@ -51,10 +52,10 @@ def make(args: argparse.Namespace, *, frozen: bool) -> ExitCode:
     container = containers.one(args.name, args.state_dir)
     set_command.check_owner(container)
 
-    def edit(entries: set_command.Entries) -> set_command.Entries:
+    def edit(entries: Entries) -> Entries:
         return {**entries, EVERY_GPU: replace(entries.get(EVERY_GPU, Amounts()), frozen=frozen)}
 
-    old, _, generation = set_command.apply(container, edit)
+    old, _, generation = setting.apply(container, edit)
     changed = old.get(EVERY_GPU, Amounts()).frozen is not frozen
     if args.json:
         told = {

@@ -21,8 +21,9 @@ from typing import TypeVar
 from gpufence.config import figures, sizes, terms
 from gpufence.config.terms import Terms
 from gpufence.console import flags
-from gpufence.container import changes, container_state, containers, in_force
+from gpufence.container import changes, container_state, containers, in_force, setting
 from gpufence.container.containers import Container
+from gpufence.container.setting import Entries
 from gpufence.errors import ExitCode, ToolError
 from gpufence.state import limits_file, region
 from gpufence.state.limits_bytes import EVERY_GPU, Amounts
@@ -37,7 +38,6 @@ STATUSES = {
     4: "an unreadable limit",
 }
 
-Entries = Mapping[bytes, Amounts]
 _Parsed = TypeVar("_Parsed")
 
 _LIMITS = ("memory", "cores", "soft_cores")
@@ -95,7 +95,7 @@ def run(args: argparse.Namespace) -> ExitCode:
     if args.dry_run:
         old, new, generation = _imagine(container, edit)
     else:
-        old, new, generation = apply(container, edit, replace_damaged=bool(args.reset))
+        old, new, generation = setting.apply(container, edit, replace_damaged=bool(args.reset))
     over = _over(devices, new)
     held = _held_back(devices, new)
     if args.json:
@@ -227,35 +227,11 @@ def _gpu(text: str | None, devices: tuple[Device, ...], container: Container) ->
 def _imagine(
     container: Container, edit: Callable[[Entries], Entries]
 ) -> tuple[Entries, Entries, int]:
-    """What apply() would return; nothing is written."""
+    """What setting.apply() would return; nothing is written."""
     held = limits_file.read(container.limits_path, container.owner)
     old: Entries = held.entries if held else {}
     kept = {uuid: each for uuid, each in edit(old).items() if not each.empty}
     return old, kept, held.generation if held else 0
-
-
-def apply(
-    container: Container, edit: Callable[[Entries], Entries], *, replace_damaged: bool = False
-) -> tuple[Entries, Entries, int]:
-    """Change the limits file and tell running programs: the entries before and after, and theirs.
-
-    Raises:
-        ToolError: 1, it cannot be read or written.
-    """
-    path = container.limits_path
-    before: list[Entries] = []
-
-    def record(generation: int, old: Entries, new: Entries) -> None:
-        before.append(old)
-        changes.append(limits_file.history_of(path), container.owner, generation, old, new)
-
-    told = limits_file.told(container.region) if container.region else 0
-    changed = limits_file.change(
-        path, container.owner, told, edit, record, replace_damaged=replace_damaged
-    )
-    if container.region:
-        limits_file.announce(container.region, changed.generation)
-    return before[-1], changed.entries, changed.generation
 
 
 def _over(devices: tuple[Device, ...], entries: Entries) -> list[tuple[Device, int]]:

@@ -13,10 +13,10 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gpufence.commands import set as set_command
 from gpufence.console import output_file
-from gpufence.container import containers
+from gpufence.container import containers, setting
 from gpufence.container.containers import Container
+from gpufence.container.setting import Entries
 from gpufence.errors import ToolError, one_line
 from gpufence.state.limits_bytes import EVERY_GPU, Amounts
 
@@ -105,11 +105,11 @@ class Steering:
         names = {*before, *said} - {_UNDER_WAY}
         self._keep(grant.key, {**done, container.name: {**before, **said, _UNDER_WAY: "yes"}})
 
-        def edit(entries: set_command.Entries) -> set_command.Entries:
+        def edit(entries: Entries) -> Entries:
             general = entries.get(EVERY_GPU, Amounts())
             return {**entries, EVERY_GPU: pod_limits.edited(general, names, wanted)}
 
-        set_command.apply(container, edit)
+        setting.apply(container, edit)
         self._keep(grant.key, {**done, container.name: said})
         words = ", ".join(f"{name} {text}" for name, text in sorted(said.items()))
         _tell(f"{grant.owner}: {words or 'what its pod had set is taken back'}")

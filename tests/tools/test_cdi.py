@@ -252,7 +252,7 @@ def test_folders_that_do_not_exist_are_told(lib: Path, tmp_path: Path) -> None:
     [
         (["--memory", "10GBB"], 4, "memory limit '10GBB' refused"),
         (["--cores", "101"], 4, "core limit '101' refused"),
-        (["--soft-cores", "50"], 4, "nothing without a core limit"),
+        (["--soft-cores", "50"], 4, "no effect without a core limit"),
         (["--gpu", "x", "--memory", "1g"], 4, "neither index nor UUID"),
         ([], 2, "it has no limit"),
         (["--memory", "1g", "--weight", "5"], 2, "--weight has no effect without a core limit"),

@@ -230,7 +230,7 @@ def test_a_unique_beginning_is_a_name_and_others_are_not(folder: Path) -> None:
     limits_file.prepare((folder,), "worker-2")
 
     assert gpufence(folder, "set", "we", "--cores", "1").returncode == 0
-    assert "not clear" in said(gpufence(folder, "set", "work", "--cores", "1"), 1)
+    assert "is ambiguous" in said(gpufence(folder, "set", "work", "--cores", "1"), 1)
 
 
 @pytest.mark.parametrize("given", ["job 1", "a/b", ".hidden", "x" * 80, "é"])

@@ -131,7 +131,7 @@ def test_a_process_that_cannot_be_asked_makes_the_limit_unknown(
     assert '"core_limit_known": false, "core_limit_ratio": null' in found
     assert "unknown" in screen
     (known,) = [line for line in told.splitlines() if line.startswith("gpufence_core_limit_known{")]
-    assert known.endswith(" 0")
+    assert known.endswith(" 0.0")
 
 
 @pytest.mark.parametrize(

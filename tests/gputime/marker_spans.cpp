@@ -1,7 +1,7 @@
 // link: state
 // sources: device/markers/gaps.cpp
 // What the host's clock tells of runs that the program waits for, and of those that the next one
-// settles. Fails with the place that was not true.
+// closes. Fails with the place that was not true.
 //
 //   marker_spans NAME
 #include "base/tuning.h"
@@ -108,23 +108,23 @@ void Teaches() {
   CHECK_EQ(Taught(30 * kUs, kMs), kMs);
 }
 
-// Settled are runs that took about as long as the others, by the mean of the last eight or so.
+// Closed are runs that took about as long as the others, by the mean of the last eight or so.
 void Usual() {
-  SettledRuns settled = {};
-  CHECK(IsUsual(&settled, 100 * kUs));  // the first one is all that is known
-  CHECK_EQ(settled.run_span_ns, 100 * kUs);
-  CHECK(IsUsual(&settled, 139 * kUs));
-  CHECK_EQ(settled.run_span_ns, (7 * 100 + 139) * kUs / 8);
-  settled.run_span_ns = 100 * kUs;
-  CHECK(!IsUsual(&settled, 140 * kUs));
-  settled.run_span_ns = 100 * kUs;
-  CHECK(IsUsual(&settled, 61 * kUs));
-  settled.run_span_ns = 100 * kUs;
-  CHECK(!IsUsual(&settled, 60 * kUs));
+  ClosedRuns closed = {};
+  CHECK(IsUsual(&closed, 100 * kUs));  // the first one is all that is known
+  CHECK_EQ(closed.run_span_ns, 100 * kUs);
+  CHECK(IsUsual(&closed, 139 * kUs));
+  CHECK_EQ(closed.run_span_ns, (7 * 100 + 139) * kUs / 8);
+  closed.run_span_ns = 100 * kUs;
+  CHECK(!IsUsual(&closed, 140 * kUs));
+  closed.run_span_ns = 100 * kUs;
+  CHECK(IsUsual(&closed, 61 * kUs));
+  closed.run_span_ns = 100 * kUs;
+  CHECK(!IsUsual(&closed, 60 * kUs));
   // A launch that was held says little of the others.
-  settled.run_span_ns = 100 * kUs;
-  CHECK(!IsUsual(&settled, 10 * kMs));
-  CHECK_EQ(settled.run_span_ns, (7 * 100 + 200) * kUs / 8);
+  closed.run_span_ns = 100 * kUs;
+  CHECK(!IsUsual(&closed, 10 * kMs));
+  CHECK_EQ(closed.run_span_ns, (7 * 100 + 200) * kUs / 8);
 }
 
 constexpr Case kCases[] = {{"told", Told},

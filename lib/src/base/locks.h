@@ -151,14 +151,14 @@ class BiasedLock {
     }
     lock_.Lock();
     if (owner_.load(std::memory_order_relaxed) != kShared) [[unlikely]]
-      Settle(self);
+      ClaimOrShare(self);
     return false;
   }
 
   void Unlock(bool as_owner) {
     if (!as_owner) [[unlikely]]
       return lock_.Unlock();
-    inside_.store(false, std::memory_order_release);  // pairs with the load in Settle
+    inside_.store(false, std::memory_order_release);  // pairs with the load in ClaimOrShare
     CountUnlock();
   }
 
@@ -178,7 +178,7 @@ class BiasedLock {
   }
 
   // Under the lock.
-  [[gnu::cold, gnu::noinline]] void Settle(uintptr_t self) {
+  [[gnu::cold, gnu::noinline]] void ClaimOrShare(uintptr_t self) {
     if (owner_.load(std::memory_order_relaxed) == kNobody) {
       owner_.store(CanOrder() ? self : kShared, std::memory_order_relaxed);
       return;

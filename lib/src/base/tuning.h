@@ -66,7 +66,7 @@ struct Tuning {
 
   // ---- Markers: how runs begin and end ----
 
-  // Runs settled unread for each that is read; reading all costs 4 times the calls.
+  // Runs closed unread for each that is read; reading all costs 4 times the calls.
   uint32_t unread_each = 7;
   // After such a pause a stream may do something else; ablation: 0.24 points.
   uint64_t long_pause_ns = 1'000'000;
@@ -108,7 +108,7 @@ struct Tuning {
   // Launches further apart are not probed: it would find their pauses.
   uint64_t most_probed_launch_ns = 80'000;
 
-  // ---- Markers: runs that are waited for, or settled by the next one ----
+  // ---- Markers: runs that are waited for, or closed by the next one ----
 
   // Beyond what markers saw, and this, the host was late; 0.8 with waits 60 us late.
   uint64_t surprise_ns = 20'000;

@@ -203,7 +203,7 @@ bool WaitUntil(ArrayPlaces* places, Enter enter) {
   return WaitUntil(places, enter) ? found : places->Take(heap, bytes, place);
 }
 
-void Settle(Account* account, Due due) {
+void PayDue(Account* account, Due due) {
   if (due == Due::kChunk) account->Release(kChunkBytes);
   if (due == Due::kUnknown) BecomeOverhead(account);
 }
@@ -225,7 +225,7 @@ ArrayPlaces::Found ArrayTurn::BeginTaking(ArrayPlaces* places, uint64_t heap, ui
 }
 
 void ArrayTurn::EndFreeing(Account* account, uint64_t heap, uint64_t place, uint64_t bytes) {
-  Settle(account, places_->GiveAndLeave(heap, place, bytes));
+  PayDue(account, places_->GiveAndLeave(heap, place, bytes));
   places_ = nullptr;
 }
 
@@ -260,12 +260,12 @@ void ArrayGrant::Keep() {
 ArrayGrant::~ArrayGrant() {
   if (stage_ == Stage::kRefused || stage_ == Stage::kKept) return;
   if (stage_ == Stage::kSomewhere) account_->Release(kChunkBytes);
-  Settle(account_, places_->Undo(heap_, place_, bytes_));
+  PayDue(account_, places_->Undo(heap_, place_, bytes_));
 }
 
 void EndArray(Account* account, ArrayPlaces* places, uint64_t heap, uint64_t place,
               uint64_t bytes) {
-  Settle(account, places->Give(heap, place, bytes));
+  PayDue(account, places->Give(heap, place, bytes));
 }
 
 }  // namespace gpufence

@@ -38,9 +38,9 @@ void CoreSeat::NoteRan(const RanNs& ran, uint64_t busy_ns, uint64_t now_ns) {
 // for each stretch of time.
 void CoreSeat::ShareWithNeighbours(uint64_t now_ns) {
   const uint64_t to_ns = now_ns - kTuning.told_ns;
-  uint64_t from_ns = row().settled_ns.load(std::memory_order_relaxed);
+  uint64_t from_ns = row().compared_ns.load(std::memory_order_relaxed);
   if (from_ns < to_ns && to_ns - from_ns < kTuning.compare_ns) return;
-  if (!row().settled_ns.compare_exchange_strong(from_ns, to_ns, std::memory_order_relaxed)) return;
+  if (!row().compared_ns.compare_exchange_strong(from_ns, to_ns, std::memory_order_relaxed)) return;
   if (from_ns > to_ns || to_ns - from_ns > kTuning.most_compared_ns)
     from_ns = to_ns - kTuning.most_compared_ns;
   Meeting meeting(from_ns, to_ns, together_);
@@ -109,7 +109,7 @@ void CoreSeat::Press(uint64_t now_ns) {
 }
 
 // Ranks of a job that spans GPUs wait for each other: turns would have them wait on each GPU.
-void CoreSeat::SettleDepth(uint64_t now_ns) {
+void CoreSeat::UpdateDepth(uint64_t now_ns) {
   Word& deep = row().is_deep;
   const uint64_t before = deep.load(std::memory_order_relaxed);
   const uint64_t active_ns = tenant().active_ns.load(std::memory_order_relaxed);

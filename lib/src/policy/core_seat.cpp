@@ -10,7 +10,7 @@
 namespace gpufence {
 namespace {
 
-constexpr uint64_t kSettleSharesNs = 1'000'000'000;
+constexpr uint64_t kUpdateSharesNs = 1'000'000'000;
 constexpr uint64_t kSignNs = 1'000'000'000;
 
 uint32_t Sane(uint32_t share) {
@@ -42,7 +42,7 @@ bool CoreSeat::Join(const char* node_folder, const RegionPlaces& own, const uint
   }
   Sit(file, place);
   if (node_folder[0] != '\0') Meet(node_folder, why, why_bytes);
-  Settle(now_ns);
+  UpdateShares(now_ns);
   if (shares_device()) PostNotice(now_ns);
   return true;
 }
@@ -64,7 +64,7 @@ void CoreSeat::SignAt(uint64_t now_ns) {
 
 uint64_t CoreSeat::Charge(const RanNs& ran, uint64_t now_ns) {
   SignAt(now_ns);
-  SettleSharesAt(now_ns);
+  UpdateSharesAt(now_ns);
   const uint64_t busy_ns = AddBusy(&tenant(), ran.begin_ns, ran.end_ns, now_ns);
   if (shares_device()) NoteRan(ran, busy_ns, now_ns);
   if (busy_ns == 0) return 0;
@@ -120,28 +120,28 @@ uint64_t CoreSeat::MissedNs(uint64_t now_ns) const {
 
 // Whoever is first in a second looks whether the process with the lowest share still lives. Nobody
 // charges at shares that cannot be.
-void CoreSeat::SettleSharesAt(uint64_t now_ns) {
+void CoreSeat::UpdateSharesAt(uint64_t now_ns) {
   if (!AreSane(UnpackShares(tenant().shares.load(std::memory_order_relaxed)))) {
-    Settle(now_ns);
+    UpdateShares(now_ns);
     return;
   }
   Word& checked = tenant().shares_checked_ns;
   uint64_t last_ns = checked.load(std::memory_order_relaxed);
-  if (IsRecent(last_ns, now_ns, kSettleSharesNs)) return;
+  if (IsRecent(last_ns, now_ns, kUpdateSharesNs)) return;
   if (!checked.compare_exchange_strong(last_ns, now_ns, std::memory_order_relaxed)) return;
-  Settle(now_ns);
+  UpdateShares(now_ns);
 }
 
 void CoreSeat::Impose(CoreShares shares, uint64_t now_ns) {
   const uint64_t imposed = shares.hard == 0 ? 0 : PackShares(SaneShares(shares));
   __atomic_store_n(&imposed_, imposed, __ATOMIC_RELAXED);
-  Settle(now_ns);
+  UpdateShares(now_ns);
 }
 
 // Whoever changes the word also changes what is owed: a debt is time at the old share. The debt
 // comes first, and is taken back where somebody else changed the word meanwhile: so what is charged
 // between the two costs what it costs at one of the shares, and is not multiplied by their ratio.
-void CoreSeat::Settle(uint64_t now_ns) {
+void CoreSeat::UpdateShares(uint64_t now_ns) {
   SignAgain(file_, place_, signature_);  // or the lowest of nobody would be found
   const uint64_t imposed = __atomic_load_n(&imposed_, __ATOMIC_RELAXED);
   const uint64_t wanted = imposed != 0 ? imposed : LowestShares(file_, place_);
@@ -196,7 +196,7 @@ SeatTerms CoreSeat::TermsNow(uint64_t now_ns) const {
   return terms;
 }
 
-void CoreSeat::SettleSoftShare(uint64_t now_ns) {
+void CoreSeat::UpdateSoftShare(uint64_t now_ns) {
   const CoreShares shares = UnpackShares(tenant().shares.load(std::memory_order_relaxed));
   if (shares.soft <= shares.hard || shares.soft > kWholeShare) return;
   const uint32_t weight = UnpackTerms(tenant().terms.load(std::memory_order_relaxed)).weight;
@@ -222,7 +222,7 @@ void CoreSeat::SettleSoftShare(uint64_t now_ns) {
   tenant().soft_ns.store(now_ns, std::memory_order_relaxed);
 }
 
-void CoreSeat::SettleRank(uint64_t now_ns) {
+void CoreSeat::UpdateRank(uint64_t now_ns) {
   NoteRate(&tenant(), 0, now_ns);
   const uint32_t rank = UnpackTerms(tenant().terms.load(std::memory_order_relaxed)).rank;
   const CoreTenant* tenants = file_.region->tenants[place_.row];

@@ -178,9 +178,9 @@ class CoreSeat {
   void ShareWithNeighbours(uint64_t now_ns);
   void GiveBack(uint64_t busy_ns, uint64_t now_ns);
   void CountCharged(uint64_t busy_ns);
-  void SettleDepth(uint64_t now_ns);
-  void SettleSoftShare(uint64_t now_ns);
-  void SettleRank(uint64_t now_ns);
+  void UpdateDepth(uint64_t now_ns);
+  void UpdateSoftShare(uint64_t now_ns);
+  void UpdateRank(uint64_t now_ns);
   SeatTerms TermsNow(uint64_t now_ns) const;
   uint64_t CreditNs(uint32_t share) const;
   TimeRow& row() const { return file_.region->rows[place_.row]; }
@@ -188,8 +188,8 @@ class CoreSeat {
   CoreMember& member() const { return file_.region->members[place_.row][file_.member]; }
   uint64_t MissedNs(uint64_t now_ns) const;
   void SignAt(uint64_t now_ns);
-  void SettleSharesAt(uint64_t now_ns);
-  void Settle(uint64_t now_ns);
+  void UpdateSharesAt(uint64_t now_ns);
+  void UpdateShares(uint64_t now_ns);
   void Rescale(uint64_t from, uint64_t to, uint64_t now_ns);
   void Arrive(uint64_t now_ns);
   TenantView OwnView(uint64_t now_ns) const;

@@ -290,9 +290,9 @@ bool CoreSeat::MoveTurn(uint64_t now_ns) {
   const uint64_t before = row().turn.load(std::memory_order_relaxed);
   ReadNotices(now_ns);
   ShareWithNeighbours(now_ns);
-  SettleDepth(now_ns);
-  SettleRank(now_ns);
-  SettleSoftShare(now_ns);
+  UpdateDepth(now_ns);
+  UpdateRank(now_ns);
+  UpdateSoftShare(now_ns);
   CountWait(now_ns);
   if (!IsAlone(now_ns)) Decide(now_ns);
   PostNotice(now_ns);

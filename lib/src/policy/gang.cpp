@@ -56,8 +56,8 @@ bool IsPaid(uint64_t others_ns, const GangAsker& asker, GangWait* wait, uint64_t
 // Before it asks again at the latest.
 uint64_t NapNs(const GangView& view, const GangAsker& asker) {
   if (asker.was_awaited) return kTuning.gang_at_once_ns;
-  const bool is_settled = view.holding == view.members && !view.is_unfinished && asker.is_quiet;
-  return is_settled ? kTuning.gang_later_ns : kTuning.gang_soon_ns;
+  const bool is_at_rest = view.holding == view.members && !view.is_unfinished && asker.is_quiet;
+  return is_at_rest ? kTuning.gang_later_ns : kTuning.gang_soon_ns;
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace {
 
 // ---- pauses ----
 
-// ---- runs that are waited for, or settled ----
+// ---- runs that are waited for, or closed by the next one ----
 
 // ---- samples ----
 
@@ -94,7 +94,7 @@ void LearnMean(MarkedStream* stream, uint32_t launches, uint64_t ran_ns, uint64_
   stream->mean_ns = std::max((stream->mean_ns * kept + busy_ns) / stream->mean_of, uint64_t{1});
 }
 
-// ---- runs that are waited for, or settled ----
+// ---- runs that are waited for, or closed by the next one ----
 
 uint64_t MostSpanNs(const WaitedRuns& runs, uint64_t launches, const Tuning& tuning) {
   return launches * runs.longest_ns + tuning.surprise_ns + 2 * runs.extra.ns();
@@ -126,7 +126,7 @@ uint64_t ExtraOf(const GpuPauses& pauses, const WaitedRuns& runs, const MarkedRu
   return span_ns - std::min(span_ns, known_ns);
 }
 
-bool IsUsual(SettledRuns* runs, uint64_t span_ns, const Tuning& tuning) {
+bool IsUsual(ClosedRuns* runs, uint64_t span_ns, const Tuning& tuning) {
   const uint64_t mean_ns = runs->run_span_ns != 0 ? runs->run_span_ns : span_ns;
   const uint64_t learnt_ns = std::min(span_ns, 2 * mean_ns);  // a launch of the next may be held
   runs->run_span_ns = ((tuning.mean_runs - 1) * mean_ns + learnt_ns) / tuning.mean_runs;

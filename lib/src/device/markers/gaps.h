@@ -53,7 +53,7 @@ void LearnMean(MarkedStream* stream, uint32_t launches, uint64_t ran_ns, uint64_
 // with the marker before.
 uint64_t CaughtUpNs(const MarkedStream& stream, uint64_t host_ns, uint64_t recorded_ns);
 
-// ---- runs that are waited for, or settled ----
+// ---- runs that are waited for, or closed by the next one ----
 
 // So long the host sees a run of so many launches that is waited for, unless it is late. Waits that
 // sleep vary as much as they take.
@@ -77,9 +77,9 @@ struct MarkedRun {
 uint64_t ExtraOf(const GpuPauses& pauses, const WaitedRuns& runs, const MarkedRun& run,
                  const Tuning& tuning = kTuning);
 
-// Whether the host saw a run that the next one settles take about as long as the others; learns
+// Whether the host saw a run that the next one closes take about as long as the others; learns
 // from it.
-bool IsUsual(SettledRuns* runs, uint64_t span_ns, const Tuning& tuning = kTuning);
+bool IsUsual(ClosedRuns* runs, uint64_t span_ns, const Tuning& tuning = kTuning);
 
 // ---- samples of one launch ----
 //

@@ -135,7 +135,7 @@ bool IsMeant(const MarkedContext& context, CUcontext handle, uint32_t ordinal) {
 // Its context ended. True when the stream lives all the same: who launches while others end a
 // primary context holds it as well, so that this is its next life, under the same handle.
 bool End(Markers* markers, MarkedStream* stream, uint64_t now_ns, BusyList* busy) {
-  TellSettled(stream, busy);
+  TellClosed(stream, busy);
   const bool is_active = markers->streams.IsActive(stream);
   if (stream->first != kNoMarker || (stream->is_timed && is_active)) {
     const uint64_t since_ns =
@@ -160,7 +160,7 @@ bool End(Markers* markers, MarkedStream* stream, uint64_t now_ns, BusyList* busy
 // ---- looks ----
 
 void CollectStream(Markers* markers, MarkedStream* stream, StreamLook* look) {
-  TellSettled(stream, look->busy);
+  TellClosed(stream, look->busy);
   const size_t over = CountOver(markers, stream);
   look->now_ns = NowNs();  // what is over was so before this, not before the questions
   TakeOver(markers, stream, over, look);

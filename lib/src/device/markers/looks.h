@@ -170,7 +170,7 @@ void TellRunning(const Markers& markers, MarkedStream* stream, const IntervalCon
 // A look at one stream. The thread is in its context.
 void CollectStream(Markers* markers, MarkedStream* stream, StreamLook* look);
 
-// What was settled and not told yet (settling, runs.h).
-void TellSettled(MarkedStream* stream, BusyList* busy);
+// What was closed and not told yet (closed_runs, runs.h).
+void TellClosed(MarkedStream* stream, BusyList* busy);
 
 }  // namespace gpufence

@@ -33,7 +33,7 @@ void MarkedStream::BeginLife(uint32_t seed) {
   begin_gpu_ns = 0;
   random = seed;
   waited = {};
-  settling = {};
+  closed_runs = {};
   gaps = {};
   samples = {};
 }

@@ -80,15 +80,15 @@ struct WaitedRuns {
   uint64_t longest_ns;     // of a launch, as markers saw it; what looks see themselves is no longer
 };
 
-// Short runs, each over before the next one begins (settling.h).
-struct SettledRuns {
-  uint64_t run_span_ns;       // from one's begin to the next one's by the host's clock, in the mean
-  uint64_t sample_ns;         // of which kernels ran in the last sample
-  uint32_t unread;            // so many more are charged as much; then one is read
-  bool is_unread;             // this one, unless the host saw that it is none of the usual ones
-  bool is_sample;             // the one whose markers are being read
-  uint64_t settled_ns;        // what ran in those that were settled, for the next look to tell ...
-  uint64_t settled_until_ns;  // ... until then
+// Short runs, each over before the next one begins (runs.h).
+struct ClosedRuns {
+  uint64_t run_span_ns;      // from one's begin to the next one's by the host's clock, in the mean
+  uint64_t sample_ns;        // of which kernels ran in the last sample
+  uint32_t unread;           // so many more are charged as much; then one is read
+  bool is_unread;            // this one, unless the host saw that it is none of the usual ones
+  bool is_sample;            // the one whose markers are being read
+  uint64_t closed_ns;        // what ran in those that were closed, for the next look to tell ...
+  uint64_t closed_until_ns;  // ... until then
 };
 
 // How long the GPU waits for the host between launches (gaps.h).
@@ -173,7 +173,7 @@ struct alignas(64) MarkedStream {
   uint32_t random;
 
   WaitedRuns waited;
-  SettledRuns settling;
+  ClosedRuns closed_runs;
   LaunchGaps gaps;
   LaunchSamples samples;
 

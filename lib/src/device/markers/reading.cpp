@@ -172,8 +172,8 @@ void TellRun(Markers* markers, MarkedStream* stream, const Marker& marker, uint6
   }
   const NotOwn rest = NotOwnOf(*markers, *stream, content, ran_ns, look.now_ns);
   Tell(stream, rest.ns, rest.is_own, ChargedUntilNs(*stream, marker.meets, at_ns), look);
-  if (stream->settling.is_sample) stream->settling.sample_ns = ran_ns - rest.ns;
-  stream->settling.is_sample = false;
+  if (stream->closed_runs.is_sample) stream->closed_runs.sample_ns = ran_ns - rest.ns;
+  stream->closed_runs.is_sample = false;
   stream->ran_ns = ran_ns;
   LearnRun(markers, stream, marker, ran_ns, rest);
 }
@@ -188,7 +188,7 @@ void TakeReached(Markers* markers, MarkedStream* stream, const Marker& marker, u
   if (!marker.begins && stream->is_timed && at_ns > stream->run_begin_ns) {
     TellRun(markers, stream, marker, at_ns, look);
   }
-  stream->settling.is_unread = false;
+  stream->closed_runs.is_unread = false;
   stream->is_fresh = marker.begins;
   stream->run_begin_ns = at_ns;
   stream->begin_gpu_ns = look.gpu_ns;
@@ -274,10 +274,10 @@ void TellRunning(const Markers& markers, MarkedStream* stream, const IntervalCon
 }
 
 // As one interval: they lie behind all that was told before, and took no longer than since then.
-void TellSettled(MarkedStream* stream, BusyList* busy) {
-  SettledRuns* runs = &stream->settling;
-  busy->Add(stream->ordinal, runs->settled_until_ns - runs->settled_ns, runs->settled_until_ns);
-  runs->settled_ns = 0;
+void TellClosed(MarkedStream* stream, BusyList* busy) {
+  ClosedRuns* runs = &stream->closed_runs;
+  busy->Add(stream->ordinal, runs->closed_until_ns - runs->closed_ns, runs->closed_until_ns);
+  runs->closed_ns = 0;
 }
 
 }  // namespace gpufence

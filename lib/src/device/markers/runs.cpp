@@ -12,24 +12,24 @@
 namespace gpufence {
 namespace {
 
-// ---- runs that the next one settles ----
+// ---- runs that the next one closes ----
 
-constexpr size_t kMostSettled = 4;  // intervals; further ones join the last
+constexpr size_t kMostClosed = 4;  // intervals; further ones join the last
 
 // Whether all of the run is between its begin by the host's clock and the one marker that is left,
 // and nothing of it was told.
 bool IsWhollyUnread(const Markers& markers, const MarkedStream& stream) {
-  return stream.settling.is_unread && stream.settling.unread != 0 && stream.first == stream.last &&
-         !markers.pool[stream.first].begins && stream.is_timed &&
+  return stream.closed_runs.is_unread && stream.closed_runs.unread != 0 &&
+         stream.first == stream.last && !markers.pool[stream.first].begins && stream.is_timed &&
          stream.charged_ns == stream.run_begin_ns;
 }
 
 // What the samples took stands for it.
-void SettleUnread(Markers* markers, MarkedStream* stream, uint64_t span_ns) {
-  SettledRuns* runs = &stream->settling;
+void CloseUnread(Markers* markers, MarkedStream* stream, uint64_t span_ns) {
+  ClosedRuns* runs = &stream->closed_runs;
   --runs->unread;
-  runs->settled_ns += std::min(runs->sample_ns, span_ns);
-  runs->settled_until_ns = stream->waited.host_begin_ns;
+  runs->closed_ns += std::min(runs->sample_ns, span_ns);
+  runs->closed_until_ns = stream->waited.host_begin_ns;
   stream->queued -= markers->pool[stream->first].launches;
   stream->others_over = markers->pool[stream->first].others;
   markers->CountReached(*stream);
@@ -39,35 +39,35 @@ void SettleUnread(Markers* markers, MarkedStream* stream, uint64_t span_ns) {
 
 // Whether the run that begins needs no marker for that. Beside other streams all are read.
 bool MayGoUnread(const Markers& markers, const MarkedStream& stream) {
-  return stream.settling.unread != 0 && markers.streams.IsOnlyActive(&stream);
+  return stream.closed_runs.unread != 0 && markers.streams.IsOnlyActive(&stream);
 }
 
 // All markers of the stream, if it has any, are over, and the next run begins. The last one began
 // at `last_begin_ns` by the host's clock.
-void SettleLast(Markers* markers, MarkedStream* stream, uint64_t last_begin_ns) {
+void CloseLast(Markers* markers, MarkedStream* stream, uint64_t last_begin_ns) {
   // The last run alone may have been a long one.
   const uint64_t launch_ns = std::min<uint64_t>(stream->ns_per_launch, stream->mean_ns);
   if (stream->first == kNoMarker || launch_ns >= kTuning.brief_launch_ns || !stream->is_trusted ||
       !markers->streams.IsOnlyActive(stream) || !markers->streams.IsHere(*stream)) {
     return;
   }
-  SettledRuns* runs = &stream->settling;
+  ClosedRuns* runs = &stream->closed_runs;
   const uint64_t span_ns = stream->waited.host_begin_ns - last_begin_ns;
   const bool is_usual = IsUsual(runs, span_ns);
-  if (is_usual && IsWhollyUnread(*markers, *stream)) return SettleUnread(markers, stream, span_ns);
+  if (is_usual && IsWhollyUnread(*markers, *stream)) return CloseUnread(markers, stream, span_ns);
   const Marker& first = markers->pool[stream->first];
   runs->is_sample = is_usual && first.begins && first.next == stream->last;
   if (runs->is_sample) runs->unread = stream->Random() % (2 * kTuning.unread_each + 1);
   size_t over = 0;
   for (uint16_t i = stream->first; i != kNoMarker; i = markers->pool[i].next) ++over;
-  BusyIntervals<kMostSettled> busy;
+  BusyIntervals<kMostClosed> busy;
   StreamLook look = {NowNs(), /*captures=*/false, &busy};
   look.alone = true;
   const CaptureRelaxed relaxed;  // another thread's capture may begin at any moment
   TakeOver(markers, stream, over, &look);
   for (const BusyInterval& ran : busy) {
-    runs->settled_ns += ran.end_ns - ran.begin_ns;
-    runs->settled_until_ns = ran.end_ns;
+    runs->closed_ns += ran.end_ns - ran.begin_ns;
+    runs->closed_until_ns = ran.end_ns;
   }
 }
 
@@ -117,12 +117,12 @@ bool HostCanBegin(const Markers& markers, const MarkedStream& stream) {
 bool BeginNow(Markers* markers, MarkedStream* stream, bool was_idle, Doing doing, bool is_sample) {
   if (doing == Doing::kKernels) return true;
   if (doing == Doing::kIdle && !is_sample && HostCanBegin(*markers, *stream)) {
-    stream->settling.is_unread = stream->ns_per_launch < kTuning.brief_launch_ns;
+    stream->closed_runs.is_unread = stream->ns_per_launch < kTuning.brief_launch_ns;
     stream->waited.begin_ns = stream->waited.host_begin_ns;
     if (stream->first == kNoMarker) stream->TakeBegin(&stream->waited.begin_ns);
     return true;
   }
-  stream->settling.is_unread = false;
+  stream->closed_runs.is_unread = false;
   const bool prompt = doing != Doing::kWaits && (was_idle || doing == Doing::kIdle);
   if (!RecordMarker(markers, stream, Recorder::kSelf, 0, /*begins=*/true, prompt)) return false;
   stream->waited.marked_ns = NowNs();
@@ -200,7 +200,7 @@ Begun BeginRun(Markers* markers, MarkedStream* stream, CUstream handle, HeldNs h
     const bool is_sample = !waits && IsSampleOfWaits(*markers, *stream);
     if (is_sample) MarkBehindRun(stream);
     const Doing doing = waits ? Doing::kWaits : DoingOf(*markers, *stream, captures);
-    if (doing == Doing::kIdle) SettleLast(markers, stream, last_begin_ns);
+    if (doing == Doing::kIdle) CloseLast(markers, stream, last_begin_ns);
     if (!BeginNow(markers, stream, was_idle, doing, is_sample)) return Begun::kNotMarked;
   }
   if (held.at_all != 0 && !stream->by_host) stream->FallBehind();
@@ -304,7 +304,7 @@ void TakeMarked(Markers* markers, MarkedStream* stream, uint64_t now_ns, BusyLis
       first.begins && first.next == stream->last && !markers->pool[stream->last].begins;
   const uint32_t launches = markers->pool[stream->last].launches;
   stream->ran_ns = 0;
-  if (stream->settling.is_unread) stream->settling.unread = 0;  // the next one has both
+  if (stream->closed_runs.is_unread) stream->closed_runs.unread = 0;  // the next one has both
   TakeEnded(markers, stream, now_ns, busy);
   stream->waited.launches = launches;
   if (is_one_run && stream->first == kNoMarker && stream->ran_ns != 0) {

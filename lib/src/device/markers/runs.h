@@ -11,7 +11,7 @@
 // Short runs that are over when the next one begins, as of a program that waits for an event behind
 // each few kernels. Two markers for each would cost the program as much as a launch, and reading
 // them the watcher more than all else. Whoever begins the next run asks anyway whether the last
-// marker is over: then it settles what was before, and the watcher has nothing to read. Of runs
+// marker is over: then it closes what was before, and the watcher has nothing to read. Of runs
 // that the host saw take about as long as the others one in eight, drawn at random, has a marker at
 // its begin and is read, and the next ones are charged as much: however a program mixes its runs,
 // in the mean all of them are paid for as they are.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
 from tests.support.machine import bare, build, sim, state
@@ -31,3 +33,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The long files first, everything else as it was."""
     items.sort(key=lambda item: not item.nodeid.removeprefix("tests/").startswith(LONG))
+
+
+# A shell that starts the tests behind its back has them ignore Ctrl-C, and programs inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)

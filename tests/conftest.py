@@ -19,6 +19,7 @@ LONG = (
     "gputime/test_corners.py",
     "state/test_state.py",
     "gputime/test_graphs.py",
+    "soak/test_soak.py",
 )
 
 

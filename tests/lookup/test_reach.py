@@ -148,7 +148,7 @@ def test_a_driver_newer_than_the_build_works(sim: Sim, odd: dict[str, str]) -> N
         "async_per_thread": "cuMemAllocAsync_ptsz",
         "keeps_errno": True,
     }
-    assert 'cuGetProcAddress("cuMemAlloc", 12000) gave an address' in done.stderr
+    assert 'cuGetProcAddress("cuMemAlloc", 12000) of this driver returned an address' in done.stderr
 
 
 def test_a_line_that_cannot_be_logged_keeps_errno(sim: Sim, odd: dict[str, str]) -> None:

@@ -8,7 +8,7 @@ import re
 import pytest
 import yaml
 from gpufence.cdi import yaml_text
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), max_size=12)
@@ -50,16 +50,19 @@ kind: nvidia.com/gpu
 """
 
 
+@settings(deadline=None)  # a busy machine takes its time
 @given(DOCUMENTS)
 def test_what_is_written_is_read_back(document: dict[str, object]) -> None:
     assert yaml_text.load(yaml_text.dump(document)) == (document or {})
 
 
+@settings(deadline=None)  # a busy machine takes its time
 @given(DOCUMENTS)
 def test_other_readers_read_the_same(document: dict[str, object]) -> None:
     assert yaml.safe_load(yaml_text.dump(document)) == document
 
 
+@settings(deadline=None)  # a busy machine takes its time
 @given(st.text(max_size=60))
 def test_any_text_is_read_or_refused(text: str) -> None:
     with contextlib.suppress(yaml_text.YamlError):

@@ -147,8 +147,8 @@ void CheckClaims(ConfigResult result, const Claims& claims, const char* why) {
   }
   DEMAND(claims.count <= kMostClaims && claims.note_count <= kMostNotes);
   DeviceIdentity devices[2] = {};
-  devices[0] = {{0x11}, 0, 0, uint64_t{80} << 30};
-  devices[1] = {{0x22}, 1, 1, uint64_t{40} << 30};
+  devices[0] = {{0x11}, 0, 0, uint64_t{80} << 30, false, false};
+  devices[1] = {{0x22}, 1, 1, uint64_t{40} << 30, false, false};
   DeviceLimits limits[2];
   char text[400];
   LimitAndWarn(claims, devices, 2, limits, Ignore, text, sizeof text);

@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <new>
+
 #include "base/futex.h"
 #include "base/locks.h"
 

@@ -21,7 +21,11 @@ struct ProcessStat {
   bool ended;            // a zombie without a thread that lives on
 };
 
-ProcessStat ReadStat(const char* path) {
+// Of its first thread, which started when the process did: qemu's user emulation makes up
+// /proc/PID/stat for whoever asks for its own, with another start than everybody else reads.
+ProcessStat ReadStat(uint32_t pid) {
+  char path[48];
+  snprintf(path, sizeof path, "/proc/%u/task/%u/stat", pid, pid);
   const int file = open(path, O_RDONLY | O_CLOEXEC);
   if (file < 0) return {};
   char text[1024];
@@ -62,10 +66,10 @@ uint64_t OwnStartTicks() {
   const ssize_t length = readlink("/proc/self", link, sizeof link - 1);
   if (length <= 0) return 0;
   link[length] = '\0';
-  return atoi(link) == getpid() ? ReadStat("/proc/self/stat").start_ticks : 0;
+  return atoi(link) == getpid() ? ReadStat(static_cast<uint32_t>(getpid())).start_ticks : 0;
 }
 
-uint64_t StartOfFirstProcess() { return ReadStat("/proc/1/stat").start_ticks; }
+uint64_t StartOfFirstProcess() { return ReadStat(1).start_ticks; }
 
 uint64_t OwnPidNamespace() {
   struct stat found = {};
@@ -78,9 +82,7 @@ Owner AskPid(const ProcessRecord& record, uint64_t own_namespace, Effort effort)
   if (own_namespace == 0 || record.pid_namespace != own_namespace) return Owner::kUnknown;
   if (kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH) return Owner::kGone;
   if (effort == Effort::kQuick || record.start_ticks == 0) return Owner::kUnknown;
-  char path[32];
-  snprintf(path, sizeof path, "/proc/%u/stat", pid);
-  const ProcessStat stat = ReadStat(path);
+  const ProcessStat stat = ReadStat(pid);
   if (stat.start_ticks == 0) return Owner::kUnknown;
   return stat.ended || stat.start_ticks != record.start_ticks ? Owner::kGone : Owner::kAlive;
 }

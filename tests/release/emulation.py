@@ -118,4 +118,4 @@ def _longer(timeout: float | None) -> float | None:
 
 
 if __name__ == "__main__":
-    print(registration(sys.argv[1]), end="")
+    print(registration(sys.argv[1]))

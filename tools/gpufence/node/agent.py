@@ -17,7 +17,7 @@ from typing import Any
 
 from gpufence.errors import ToolError, one_line
 
-from . import agents, checkpoint, claims, desk, dra, messages, plugin, steering, wire
+from . import agents, alnair, checkpoint, claims, desk, dra, messages, plugin, steering, wire
 from .boxes import Boxes
 from .config import Config
 from .desk import Desk, Listed
@@ -100,6 +100,7 @@ def run(config: Config, library: str, preload: str) -> None:
             preload=preload,
             expose=config.expose,
             mounts_by_cdi=config.interface == "dra",
+            alnair=_workspaces(config),
         )
         stopped = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -110,6 +111,12 @@ def run(config: Config, library: str, preload: str) -> None:
         else:
             _is_free_of(folder / claims.CHECKPOINT)
             _serve(config, gpus, boxes, stopped)
+
+
+def _workspaces(config: Config) -> alnair.Workspaces | None:
+    if not config.alnair_dir:
+        return None
+    return alnair.Workspaces(Path(config.alnair_dir), Path(config.alnair_workspaces))
 
 
 def _is_free_of(path: Path) -> None:
@@ -129,6 +136,10 @@ def _serve(config: Config, gpus: tuple[Gpu, ...], boxes: Boxes, stopped: threadi
     for kind in made.kinds:
         made.units(kind)  # too many are refused before anybody hears of them
     steering.start(config, boxes, lambda: tuple(made.grants.held.values()), stopped)
+    if boxes.alnair:
+        alnair.start(
+            boxes.alnair, lambda: [(key, boxes.home(key)) for key in made.grants.held], stopped
+        )
     while not stopped.is_set():
         _meet(made, kubelet, stopped)
 

@@ -20,6 +20,7 @@ from gpufence.cdi import cdi_spec, yaml_text
 from gpufence.console import output_file
 from gpufence.errors import ToolError
 
+from .alnair import Workspaces
 from .book import Grant
 
 KIND = "gpufence.io/container"
@@ -35,7 +36,8 @@ _MOST_BYTES = 1 << 20
 class Boxes:
     """Where everything is. `expose` is how a container gets its GPU, as in the configuration.
 
-    `mounts_by_cdi`: the CDI file has the mounts, too, because nobody else makes them.
+    `mounts_by_cdi`: the CDI file has the mounts, too, because nobody else makes them. `alnair`:
+    containers have Alnair's files and variables, too.
     """
 
     folder: Path
@@ -45,6 +47,7 @@ class Boxes:
     preload: str
     expose: str
     mounts_by_cdi: bool = False
+    alnair: Workspaces | None = None
 
     def path(self, key: str) -> Path:
         """A container's folder on the host."""
@@ -67,7 +70,12 @@ class Boxes:
             (cdi_spec.LIMITS_PATH, str(box / _LIMITS), True),
             (cdi_spec.STATE_PATH, str(box / _STATE), False),
             (cdi_spec.NODE_PATH, self.node_dir, False),
+            *(self.alnair.mounts(key) if self.alnair else []),
         ]
+
+    def home(self, key: str) -> Path:
+        """The folder that no other container sees."""
+        return self.path(key) / _STATE
 
     def fill(self, grant: Grant) -> None:
         """Write a container's files; again, where an agent was killed while it did.
@@ -89,9 +97,11 @@ class Boxes:
             # container without a word to us. Its library has refused the GPU since.
             _remove(box / _LIMITS)
         output_file.write(box / _LIMITS, cdi_spec.limits_text(variables, source, "gpufence node"))
-        env = [
-            f"{name}={text}" for name, text in {**variables, **self._gpu_variables(grant)}.items()
-        ]
+        variables.update(self._gpu_variables(grant))
+        if self.alnair:
+            self.alnair.fill(grant)
+            variables.update(self.alnair.variables(grant))
+        env = [f"{name}={text}" for name, text in variables.items()]
         edits: dict[str, Any] = {"env": [*env, f"GPUFENCE_NODE_DIR={cdi_spec.NODE_PATH}"]}
         if self.mounts_by_cdi:
             edits["mounts"] = [
@@ -117,8 +127,9 @@ class Boxes:
             OSError: something stays.
         """
         self._cdi_file(key).unlink(missing_ok=True)
-        if self.path(key).exists():
-            _remove(self.path(key))
+        for folder in [*([self.alnair.path(key)] if self.alnair else []), self.path(key)]:
+            if folder.exists():
+                _remove(folder)
 
     def keys(self) -> set[str]:
         """Of every container that has a folder or a CDI file."""

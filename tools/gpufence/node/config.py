@@ -57,7 +57,7 @@ _CHOICES = {
     "expose": ("environment", "cdi"),
 }
 _FOLDERS = ("plugin_dir", "pod_resources", "plugins_dir", "registry_dir", "folder", "cdi_dir",
-            "node_dir")  # fmt: skip
+            "node_dir", "alnair_workspaces")  # fmt: skip
 _NODE = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 _QOS = ("guaranteed", "burstable", "besteffort")
 _MOST_SLOTS = 1000
@@ -92,6 +92,8 @@ class Config:
     folder: str = "/var/lib/gpufence/node"
     cdi_dir: str = "/var/run/cdi"
     node_dir: str = "/run/gpufence-node"
+    alnair_dir: str = ""
+    alnair_workspaces: str = "/var/lib/alnair/workspace"
     settle_seconds: float = 60.0
     gpus: tuple[Gpu, ...] | None = None
     annotations: tuple[str, ...] = ()
@@ -171,6 +173,8 @@ def of_table(table: Mapping[str, Any]) -> Config:
     made = Config(**{key: _checked(key, value) for key, value in given.items()})
     if not (made.gpu_resource or made.memory_resource):
         raise _wrong("the configuration is refused", "it names no resource for GPUs or memory")
+    if made.alnair_dir and made.interface == "dra":
+        raise _wrong("alnair_dir refused", "only the interface device-plugin serves Alnair's pods")
     names = [made.gpu_resource, made.memory_resource, made.core_resource]
     if len({name for name in names if name}) < sum(map(bool, names)):
         raise _wrong("the configuration is refused", "two resources have the same name")
@@ -195,6 +199,11 @@ def _checked(key: str, value: Any) -> Any:  # noqa: ANN401 - of any key
         _require(key, value, value in _CHOICES[key])
     elif key in _FOLDERS:
         _require(key, value, isinstance(value, str) and value.startswith("/"))
+    elif key == "alnair_dir":  # containers see all of it
+        own = isinstance(value, str) and (
+            not value or (value.startswith("/") and value.rstrip("/").count("/") > 1)
+        )
+        _require(key, value, own, "it is no folder below another one")
     elif key == "api_server":
         _require(key, value, isinstance(value, str))
     elif key == "node_name":

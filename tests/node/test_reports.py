@@ -29,6 +29,7 @@ class Cluster:
     def __init__(self) -> None:
         self.sent: list[tuple[str, str, str, Any]] = []
         self.status = 201
+        self.refused: set[str] = set()
         cluster = self
 
         class Answers(BaseHTTPRequestHandler):
@@ -36,7 +37,7 @@ class Cluster:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 kind = str(self.headers["Content-Type"])
                 cluster.sent.append((self.command, self.path, kind, body))
-                self.send_response(cluster.status)
+                self.send_response(403 if self.command in cluster.refused else cluster.status)
                 self.send_header("Content-Length", "2")
                 self.end_headers()
                 self.wfile.write(b"{}")
@@ -107,18 +108,42 @@ def test_what_is_no_pods_is_a_line_only(
     assert capsys.readouterr().err == "gpufence: it?does\n"
 
 
-def test_a_server_that_refuses_is_told_again(
+def test_an_event_names_the_pods_uid_where_it_is_known(cluster: Cluster) -> None:
+    for uid in ("1234-5", ""):
+        called = Called("main", "train", "ml", uid)
+        Reports(lambda _: "it", lambda _, known=called: known, cluster.api).tell([FOUND])
+
+    uids = [event["involvedObject"].get("uid") for _, _, _, event in cluster.sent]
+    assert uids == ["1234-5", None]
+
+
+def test_a_server_that_refuses_is_told_again_and_that_is_said_once(
     cluster: Cluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     told = reports(cluster.api)
     cluster.status = 403
-    told.tell([FOUND])
+    for _ in range(3):
+        told.tell([FOUND])
     cluster.status = 201
     told.tell([FOUND])
     told.tell([FOUND])
 
-    assert len(cluster.sent) == 2
-    assert "it answered 403" in capsys.readouterr().err
+    assert len(cluster.sent) == 4
+    said = capsys.readouterr().err
+    assert said.count("it answered 403") == 1
+    assert said.count("gpufence: it?does of ml/train") == 1
+
+
+def test_where_pods_may_not_be_annotated_there_is_one_event(cluster: Cluster) -> None:
+    told = reports(cluster.api, evict=True)
+    cluster.refused = {"PATCH"}
+    for _ in range(3):
+        told.tell([FOUND])
+    cluster.refused = set()
+    told.tell([FOUND])
+    told.tell([FOUND])
+
+    assert [method for method, *_ in cluster.sent] == ["POST"] + ["PATCH"] * 4
 
 
 @pytest.mark.parametrize(

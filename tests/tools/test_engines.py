@@ -13,6 +13,7 @@ from gpufence.machine.people import Pod
 
 ID = "0123456789abcdef" * 4
 OTHER = "fedcba9876543210" * 4
+UID = "01234567-89ab-4cde-8f01-23456789abcd"
 PROGRAM, FIRST, HELPER = 700, 650, 600
 
 
@@ -80,6 +81,23 @@ def test_cri_os_name_tells_the_pod(machine: Machine) -> None:
     (own / "cmdline").write_text(f"conmon\0-n\0k8s_main_train-0_ml_{OTHER[:8]}_2\0")
 
     assert machine.called() == Called("main", "train-0", "ml")
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "uid"),
+    [
+        (f"kubepods/besteffort/pod{UID}/{ID}", UID),
+        (f"../../kubepods-burstable-pod{UID.replace('-', '_')}.slice/crio-{ID}.scope", UID),
+        (f"kubepods/burstable/pod{ID[:32]}/{ID}", ID[:32]),
+        (f"user.slice/pod{UID[:-4]}/{ID}", ""),
+        (f"user.slice/mypod{UID}/{ID}", ""),
+    ],
+)
+def test_a_pods_uid_is_that_of_its_cgroup(machine: Machine, cgroup: str, uid: str) -> None:
+    own = machine.container("conmon", cgroup=f"0::/{cgroup}\n")
+    (own / "cmdline").write_text("conmon\0-n\0k8s_main_train-0_ml_1_2\0")
+
+    assert machine.called() == Called("main", "train-0", "ml", uid)
 
 
 def test_a_pods_container_is_found_beside_the_shims_own(machine: Machine, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +18,23 @@ _ID = re.compile(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 _DOCKER = re.compile(r"(?P<folder>/\S*/containers/[0-9a-f]{64})/(?:hostname|hosts|resolv\.conf)")
 # k8s_CONTAINER_POD_NAMESPACE_UID_ATTEMPT, as CRI-O and cri-dockerd have it.
 _OF_POD = re.compile(r"k8s_([^_]+)_([^_]+)_([^_]+)_[^_]*_[0-9]+")
+# A kubelet's cgroup of a pod, whose uid has _ for - where systemd makes it. A pod of a file on the
+# node has 32 digits without either.
+_UID = re.compile(
+    r"/(?:kubepods[a-z-]*-)?pod([0-9a-f]{32}|[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})\b"
+)
 _MOST_PARENTS = 8
 _MOST_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """The names of a container; "" for what it does not have."""
+    """The names of a container; "" for what it does not have. `uid` is its pod's."""
 
     container: str = ""
     pod: str = ""
     namespace: str = ""
+    uid: str = ""
 
 
 NOTHING = Called()
@@ -42,19 +48,13 @@ def look_up(proc: Path, pid: int, system: Path = Path("/")) -> Called:
         pid: in our own pid namespace.
         system: where the machine's files are.
     """
-    own = proc / str(pid)
     if not is_elsewhere(proc, pid):
         return NOTHING
-    for parent in _parents(proc, pid):
-        kind = _text(proc / str(parent) / "comm").rstrip("\n")
-        if kind == "conmon":
-            return _of_conmon(proc / str(parent))
-        if kind.startswith("containerd-shim"):
-            found = _of_shim(proc / str(parent), _id_of(own))
-            if found != NOTHING:
-                return found
-            break
-    return _of_docker(own, system)
+    found = _named(proc, pid, system)
+    if not found.pod:
+        return found
+    match = _UID.search(_text(proc / str(pid) / "cgroup"))
+    return replace(found, uid=match[1].replace("_", "-")) if match else found
 
 
 def is_elsewhere(proc: Path, pid: int) -> bool:
@@ -65,6 +65,20 @@ def is_elsewhere(proc: Path, pid: int) -> bool:
     except OSError:
         return False
     return (there.st_dev, there.st_ino) != (here.st_dev, here.st_ino)
+
+
+def _named(proc: Path, pid: int, system: Path) -> Called:
+    own = proc / str(pid)
+    for parent in _parents(proc, pid):
+        kind = _text(proc / str(parent) / "comm").rstrip("\n")
+        if kind == "conmon":
+            return _of_conmon(proc / str(parent))
+        if kind.startswith("containerd-shim"):
+            found = _of_shim(proc / str(parent), _id_of(own))
+            if found != NOTHING:
+                return found
+            break
+    return _of_docker(own, system)
 
 
 def _parents(proc: Path, pid: int) -> Iterator[int]:

@@ -335,3 +335,25 @@ def test_under_the_thread_sanitizer_no_program_is_stepped_through() -> None:
 
     assert len(steps) == 2
     assert [name for name in steps if not any(word in name for word in left_out)] == []
+
+
+def test_a_target_that_findsyms_misses_ends_no_bench(checkout: Path) -> None:
+    """On a busy machine it often does."""
+    (checkout / "libcuda.so.1").touch()
+    replace(checkout / "ci" / "build", "exit 0")
+    replace(
+        checkout / ".venv" / "bin" / "python",
+        'echo "$1" >>ran\ncase $1 in bench/findsyms.py | ci/demo_program.py) exit 1 ;; esac',
+    )
+
+    done = run(checkout / "ci" / "bench", checkout / "out", checkout)
+
+    ran = (checkout / "ran").read_text(encoding="utf-8").split()
+    assert done.returncode == 1
+    assert "findsyms missed its target" in done.stderr
+    assert [name for name in ran if name.startswith("bench/")] == [
+        "bench/findsyms.py",
+        "bench/toolchain.py",
+        "bench/run.py",
+        "bench/scoreboard.py",
+    ]

@@ -157,8 +157,8 @@ bool Exchanged(const std::string& what, std::istringstream& words) {
   if (what == "ipc_get") {
     const CUresult code = cuIpcGetMemHandle(&handle, Next(words));
     memcpy(numbers, &handle, sizeof handle);
-    Answer(code, numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5],
-           numbers[6], numbers[7]);
+    Answer(code, numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5], numbers[6],
+           numbers[7]);
   } else if (what == "ipc_open") {
     for (uint64_t& number : numbers) number = Next(words);
     memcpy(&handle, numbers, sizeof handle);
@@ -169,8 +169,8 @@ bool Exchanged(const std::string& what, std::istringstream& words) {
     Answer(cuIpcCloseMemHandle(Next(words)));
   } else if (what == "share") {
     int fd = -1;
-    const CUresult code = cuMemExportToShareableHandle(
-        &fd, virtuals.at(Next(words)).handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+    const CUresult code = cuMemExportToShareableHandle(&fd, virtuals.at(Next(words)).handle,
+                                                       CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
     Answer(code, fd);
   } else if (what == "adopt") {
     const uint64_t fd = Next(words);

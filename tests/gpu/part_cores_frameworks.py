@@ -48,7 +48,7 @@ def start(
     return stack.enter_context(started((*command, *arguments), env, f"{script} {limit or 'bare'}"))
 
 
-def _record_excess_ms(setup: Setup, report: Report) -> float:
+def record_excess_ms(setup: Setup, report: Report, part: str) -> float:
     """By how much a record is longer than its kernel; 0 where that cannot be measured."""
     command, extra = python("record_excess.py")
     done = run(
@@ -56,15 +56,15 @@ def _record_excess_ms(setup: Setup, report: Report) -> float:
     )
     if done.status != 0:
         text = f"not known, nothing is deducted: {(done.stdout + done.stderr)[-300:]}"
-        report.judge("cores_frameworks", "excess of a record", "skipped", text)
+        report.judge(part, "excess of a record", "skipped", text)
         return 0.0
     said = json.loads(done.stdout)
     text = f"{said['excess_ns']:.0f} ns, by length in us {said['by_us']}"
-    report.judge("cores_frameworks", "excess of a record", "same", text, said=said)
+    report.judge(part, "excess of a record", "same", text, said=said)
     return float(said["excess_ns"]) / 1e6
 
 
-def _ask(program: Driven, seconds: float, excess_ms: float) -> dict[str, Any]:
+def ask(program: Driven, seconds: float, excess_ms: float) -> dict[str, Any]:
     """The rate, what CUPTI saw, if anything, and `percent`: kernels at the rate unseen."""
     timeout_s = 10 * seconds + 60
     rate = json.loads(program.tell("rate", seconds, timeout_s=timeout_s))["rate"]
@@ -105,7 +105,7 @@ def run_part(setup: Setup, report: Report) -> None:
             name: {limit: start(setup, stack, words, limit) for limit in (None, *LIMITS)}
             for name, words in PROGRAMS.items()
         }
-        excess_ms = _record_excess_ms(setup, report)
+        excess_ms = record_excess_ms(setup, report, "cores_frameworks")
         ready = {name: _are_ready(setup, report, name, running[name]) for name in PROGRAMS}
         for name in (each for each in PROGRAMS if ready[each]):
             _compare(report, name, running[name], excess_ms)
@@ -128,8 +128,8 @@ def _compare(
     report: Report, name: str, programs: Mapping[int | None, Driven], excess_ms: float
 ) -> None:
     try:
-        bare = _ask(programs[None], BARE_S, excess_ms)
+        bare = ask(programs[None], BARE_S, excess_ms)
         for limit in LIMITS:
-            _judge(report, name, limit, _ask(programs[limit], SECONDS, excess_ms), bare)
+            _judge(report, name, limit, ask(programs[limit], SECONDS, excess_ms), bare)
     except DrivenError as error:
         report.judge("cores_frameworks", name, "failed", str(error))

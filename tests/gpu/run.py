@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "conformance"))
 
 import part_bench
 import part_build
+import part_clients
 import part_conformance
 import part_cores
 import part_cores_cost
@@ -55,6 +56,7 @@ PARTS: dict[str, Part] = {
     "live": part_live.run_part,
     "frameworks": part_frameworks.run_part,
     "memory_frameworks": part_memory_frameworks.run_part,
+    "clients": part_clients.run_part,
     "oversold_training": part_oversold.run_training,
     "cores_frameworks": part_cores_frameworks.run_part,
 }

@@ -28,6 +28,7 @@ PARTS = (
     "live",
     "frameworks",
     "memory_frameworks",
+    "clients",
     "oversold_training",
     "cores_frameworks",
 )

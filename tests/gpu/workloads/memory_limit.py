@@ -25,20 +25,26 @@ def tell(name: str, value: object) -> None:
 Errors = type[BaseException] | tuple[type[BaseException], ...]
 
 
-def refused(allocate: Callable[[int], Any], piece_mib: int, error: Errors) -> None:
-    """Allocates pieces until the framework's own error; tells its name and how much was granted.
+def filled(allocate: Callable[[int], Any], piece_mib: int, error: Errors) -> dict[str, Any]:
+    """Allocates pieces until the framework's own error: its name, its text, how much was granted.
 
     Any other error passes through and fails the workload.
     """
     held: list[Any] = []
+    said: dict[str, Any] = {"error": "none"}
     try:
         for _ in range(2 * LIMIT // (piece_mib * MIB)):
             held += [allocate(piece_mib * MIB)]
-        tell("error", "none")
     except error as refusal:
-        tell("error", type(refusal).__name__)
-        tell("message", " ".join(str(refusal).split())[:400])
-    tell("granted MiB", len(held) * piece_mib)
+        said["error"] = type(refusal).__name__
+        said["message"] = " ".join(str(refusal).split())[:400]
+    return {**said, "granted MiB": len(held) * piece_mib}
+
+
+def refused(allocate: Callable[[int], Any], piece_mib: int, error: Errors) -> None:
+    """The same, told line by line."""
+    for name, value in filled(allocate, piece_mib, error).items():
+        tell(name, value)
 
 
 def leave() -> None:

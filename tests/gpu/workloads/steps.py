@@ -5,7 +5,8 @@
                      whole one, "step_ms": in a step, "kernels": of a step}; {"unseen": why not}
                      without CUPTI
 
-It says "ready" once it is warm. Must not know which framework steps.
+and what else a program answers by name. It says "ready" once it is warm. Must not know which
+framework steps.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TextIO
 
 import kernel_records
 
@@ -24,14 +26,19 @@ SECOND_NS = 10**9
 Spans = Sequence[tuple[int, int]]
 
 
-def run(step: Callable[[], None], wait: Callable[[], None], seconds: float) -> dict[str, float]:
-    """Steps for so long, ten ahead of what is waited for."""
+def run(
+    step: Callable[[], object],
+    wait: Callable[[], object],
+    seconds: float,
+    at_once: int = STEPS_AT_ONCE,
+) -> dict[str, float]:
+    """Steps for so long, `at_once` ahead of what is waited for."""
     began = time.monotonic()
     steps = 0
     while time.monotonic() - began < seconds:
-        for _ in range(STEPS_AT_ONCE):
+        for _ in range(at_once):
             step()
-        steps += STEPS_AT_ONCE
+        steps += at_once
         wait()
     return {"rate": steps / (time.monotonic() - began), "steps": steps}
 
@@ -67,32 +74,44 @@ def described(spans: Spans, steps: float) -> dict[str, object]:
 
 def observed(
     records: kernel_records.KernelRecords,
-    step: Callable[[], None],
-    wait: Callable[[], None],
+    step: Callable[[], object],
+    wait: Callable[[], object],
     seconds: float,
+    at_once: int,
 ) -> dict[str, object]:
     """The same as run(), and what its kernels' times say."""
     records.begin()
-    ran = run(step, wait, seconds)
+    ran = run(step, wait, seconds, at_once)
     spans = records.end()
     return {**ran, **(described(spans, ran["steps"]) if spans else {})}
 
 
-def serve(step: Callable[[], None], wait: Callable[[], None]) -> None:
-    """Warms up and answers."""
-    for _ in range(WARM_UP_STEPS):
+def serve(
+    step: Callable[[], object],
+    wait: Callable[[], object],
+    answers: TextIO | None = None,
+    others: Mapping[str, Callable[[], object]] | None = None,
+    *,
+    at_once: int = STEPS_AT_ONCE,
+    warm_up: int = WARM_UP_STEPS,
+) -> None:
+    """Warms up and answers on `answers` (stdout); `others`: more that can be asked for, by name."""
+    for _ in range(warm_up):
         step()
     wait()
-    print("ready", flush=True)
+    print("ready", file=answers, flush=True)
     records: kernel_records.KernelRecords | None = None
     for line in sys.stdin:
-        what, seconds = line.split()
-        if what == "rate":
-            print(json.dumps(run(step, wait, float(seconds))), flush=True)
-            continue
-        try:
-            records = records or kernel_records.KernelRecords()
-            answer = observed(records, step, wait, float(seconds))
-        except OSError as error:
-            answer = {"unseen": str(error)}
-        print(json.dumps(answer), flush=True)
+        what, *seconds = line.split()
+        answer: object
+        if others and what in others:
+            answer = others[what]()
+        elif what == "rate":
+            answer = run(step, wait, float(seconds[0]), at_once)
+        else:
+            try:
+                records = records or kernel_records.KernelRecords()
+                answer = observed(records, step, wait, float(seconds[0]), at_once)
+            except OSError as error:
+                answer = {"unseen": str(error)}
+        print(json.dumps(answer), file=answers, flush=True)

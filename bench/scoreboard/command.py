@@ -17,6 +17,7 @@ from colocation.session import Kernels, Session
 from colocation.ways import Machine, MpsDaemon, Way
 from run import BenchError
 
+from . import plot
 from .figures import FIGURES, LIMIT_MIB, PARTS, ratio
 from .measure import MEASURES, Bench, NotMeasured, Told, cores_here
 from .ways_of import all_ways, limiter_of
@@ -37,6 +38,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), help="parts (all)")
     parser.add_argument("--seconds", type=float, default=3.0, help="of a scene (3)")
     parser.add_argument("--budget", type=float, metavar="S", help="no part begins after so long")
+    parser.add_argument("--plot", type=Path, metavar="SVG", help="draw the table, too")
     parser.add_argument("-o", "--output", type=Path, help="write the figures as JSON")
     return parser
 
@@ -62,6 +64,8 @@ def main(words: list[str]) -> int:
         print("bench: nothing measured.", file=sys.stderr)
         return 3
     print(table(body))
+    if options.plot is not None:
+        options.plot.write_text(plot.drawn(body), encoding="utf-8")
     return 0
 
 

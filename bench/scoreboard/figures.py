@@ -32,6 +32,7 @@ HELD = "All processes of a container together are refused what goes beyond the l
 CRASH = "A killed process gives everything back"
 MISTAKE = "With a limit that cannot be read, cuInit fails"
 SHARE = "Kernels run during P % of the time"
+SOFT = "A soft share lends what others leave"
 NEIGHBOUR = "Containers pay for nobody else's time"
 COST = "What it costs"
 
@@ -51,6 +52,9 @@ FIGURES = (
     Figure("cuMemGetInfo", "calls", COST, "ns", None, "OH-005"),
     Figure("stream-ordered allocations", "calls", COST, "a second", None, "LLM-002"),
     Figure("GPU time at 30 %, alone", "time", SHARE, "of the limit", 1.0, "IS-003"),
+    Figure("GPU time at 30 %, soft 80, alone", "time", SOFT, "of the soft share", 1.0),
+    Figure("two at 30 %, soft 80, together", "time", SOFT, "of the GPU", 1.0),
+    Figure("at 30 %, soft 80, beside 70 %", "time", SOFT, "of the limit", 1.0),
     Figure("GPU time at 30 %, beside 70 %", "time", NEIGHBOUR, "of the limit", 1.0, "IS-009"),
     Figure("fairness of four at 25 %", "time", NEIGHBOUR, "Jain's index", 1.0, "IS-008"),
     Figure("requests at 30 %, p50", "tokens", NEIGHBOUR, "ms", None, "LLM-004"),

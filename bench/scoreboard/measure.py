@@ -109,13 +109,20 @@ def calls(bench: Bench, way: Way) -> Told:
 
 
 def time(bench: Bench, way: Way) -> Told:
-    """Shares of GPU time: alone at 30 %, 30 beside 70, and four of 25."""
+    """Shares of GPU time: 30 %, hard and soft, alone, beside its like and beside 70; four of 25."""
     alone = _scene(bench, way, Tenant("saturate 1000", 30))
+    soft = Tenant("saturate 1000", 30, soft=80)
+    lent = _scene(bench, way, soft)
+    divided = _scene(bench, way, soft, soft)
+    returned = _scene(bench, way, soft, Tenant("saturate 25000", 70))
     pair = _scene(bench, way, Tenant("saturate 500", 30), Tenant("saturate 25000", 70))
     four = _scene(bench, way, *(Tenant(f"saturate {each}", 25) for each in AT_A_TIME))
     return Told(
         {
             "GPU time at 30 %, alone": alone[0]["busy"] / 30,
+            "GPU time at 30 %, soft 80, alone": lent[0]["busy"] / 80,
+            "two at 30 %, soft 80, together": sum(each["rate"] for each in divided) / 100,
+            "at 30 %, soft 80, beside 70 %": returned[0]["rate"] / 30,
             "GPU time at 30 %, beside 70 %": pair[0]["rate"] / 30,
             "fairness of four at 25 %": fairness([each["rate"] for each in four]),
         }

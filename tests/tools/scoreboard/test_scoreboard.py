@@ -98,6 +98,27 @@ def test_every_figure_is_measured_by_its_part_and_nothing_else_is(
     assert told["calls"]["stream-ordered allocations"] == 0.25e9
 
 
+def test_a_soft_share_is_measured_alone_beside_its_like_and_beside_a_hard_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    busy = {(80,): 60.0, (80, 80): 45.0, (80, None): 27.0}
+
+    def scene(_: Bench, __: object, *tenants: Tenant) -> list[dict[str, float]]:
+        figure = busy.get(tuple(each.soft for each in tenants), 0.0)
+        return [{"busy": figure, "rate": figure}] * len(tenants)
+
+    monkeypatch.setattr(measure, "_scene", scene)
+    bench = Bench(Machine(tmp_path), None, tmp_path, 1.0)  # type: ignore[arg-type]
+
+    values = measure.time(bench, BARE).values
+
+    assert {name: part for name, part in values.items() if "soft" in name} == {
+        "GPU time at 30 %, soft 80, alone": 0.75,
+        "two at 30 %, soft 80, together": 0.9,
+        "at 30 %, soft 80, beside 70 %": 0.9,
+    }
+
+
 def body_of(told: dict[str, Told], tmp_path: Path) -> dict[str, Any]:
     left_out = [{"part": "tokens", "way": "ours", "why": "needs a GPU"}]
     return command._body(Machine(tmp_path), told, left_out, 1.0)

@@ -15,6 +15,8 @@ from typing import IO
 
 from tests.support.machine import Sim
 
+from .quota import Quota
+
 PATIENCE_S = 120.0
 KERNEL_NS = 50_000  # of tests/gputime/frozen.cpp
 CHUNK = 2 << 20
@@ -73,8 +75,13 @@ class Member:
             self.process.send_signal(signal.SIGCONT)
         self.stopped = False
 
-    def throttle(self, sim: Sim, turns: int) -> None:
-        """As under a CPU quota: it runs a quarter of the time."""
+    def throttle(self, sim: Sim, quota: Quota | None, turns: int) -> None:
+        """A quarter of a processor for a while: by the kernel, or else by signals alike."""
+        if quota is not None:
+            quota.take(self.pid)
+            time.sleep(0.02 * turns)
+            quota.give_back(self.pid)
+            return
         for _ in range(turns):
             self.stopped = sim.stop(self.process)
             time.sleep(0.015)

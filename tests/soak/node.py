@@ -24,6 +24,7 @@ from tests.support.machine import REPO, Sim
 from . import judging, members
 from .judging import MIB, Allowance, Share
 from .members import LostError, Member
+from .quota import Quota
 
 MACHINE = {"MEMORY": "16g", "CONTEXT_BYTES": "2m"}
 MOST_PASSING, MOST_MEMBERS = 5, 4
@@ -68,6 +69,7 @@ class Node:
             each.mkdir()
             each.chmod(0o1777)
         self.dice = dice
+        self.quota = Quota.made()
         self.counts: Counter[str] = Counter()
         self.containers: dict[str, Container] = {}
         self.allowed = 0  # by all containers together, since the last roll call
@@ -202,7 +204,7 @@ class Node:
             if member.stopped:
                 return
             if deed == "throttle":
-                member.throttle(self.sim, self.dice.randint(2, 20))
+                member.throttle(self.sim, self.quota, self.dice.randint(2, 20))
             else:
                 member.stopped = self.sim.stop(member.process)
             self.counts["throttled" if deed == "throttle" else "stopped"] += 1
@@ -255,6 +257,9 @@ class Node:
                 each.end()
         self.watcher.kill()
         self.watcher.communicate()
+        if self.quota is not None:
+            self.counts["stopped by the kernel's quota"] = self.quota.times()
+            self.quota.end()
 
     # Implementation.
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import time
 from pathlib import Path
+
+import pytest
 
 from tests.support.machine import REPO
 
 from . import judging
 from .judging import MIB, SAVED_NS, Allowance, Share
+from .quota import PERIOD_US, Quota
 
 SECOND = 1_000_000_000
 
@@ -94,3 +98,25 @@ def test_what_grows_to_the_end_is_told_and_a_warm_up_is_not() -> None:
     assert flat.problem == ""
     assert grown.problem == "memory grew from 29.5 to 69.5"
     assert judging.growth("memory", warm[:39], 5) is None
+
+
+def test_who_is_under_the_quota_is_stopped_by_the_kernel_and_goes_home_afterwards() -> None:
+    quota = Quota.made()
+    if quota is None:
+        pytest.skip("no cgroup with a CPU quota can be made here: that needs root")
+    busy = subprocess.Popen(["sh", "-c", "while :; do :; done"])
+
+    try:
+        quota.take(busy.pid)
+        patience = time.monotonic() + 60
+        while quota.times() < 5 and time.monotonic() < patience:
+            time.sleep(PERIOD_US / 1e6)
+        quota.give_back(busy.pid)
+        stopped = quota.times()
+        quota.end()  # only an empty group can be removed
+    finally:
+        busy.kill()
+        busy.wait()
+
+    assert stopped >= 5
+    assert not quota.group.exists()

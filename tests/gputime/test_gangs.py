@@ -95,6 +95,19 @@ def test_what_a_rank_may_do_holds(build: Path, case: str) -> None:
     assert (done.returncode, done.stdout) == (0, "ok\n"), done.stderr
 
 
+@pytest.mark.parametrize("limit", ["MEMORY_LIMIT=1g", "CORE_LIMIT=50"])
+def test_a_collective_that_nobody_follows_writes_nowhere(
+    sim: Sim, tmp_path: Path, limit: str
+) -> None:
+    """Without a core limit, or in a capture, the library knows no stream of it."""
+    name, _, value = limit.partition("=")
+    limits = {f"GPUFENCE_{name}": value, "GPUFENCE_STATE_DIR": str(tmp_path / "state")}
+
+    done = sim.run("soiled_collective", preload=True, env=limits)
+
+    assert (done.returncode, done.facts) == (0, {"launched": 6}), done.stderr
+
+
 @pytest.mark.parametrize("processes", [1, 2])
 @pytest.mark.parametrize("percent", [25, 50, 90])
 def test_ranks_have_their_share_and_no_less(

@@ -224,6 +224,7 @@ class CoreLaunch {
 
   // What was launched meets others on other devices. `waits`: it does little else.
   void Meets(bool waits) {
+    if (device_ == nullptr) return;  // and stream_ is whatever the stack held
     meets_ = true;
     if (waits && stream_ != nullptr) stream_->meets.store(true, std::memory_order_relaxed);
   }

@@ -337,20 +337,21 @@ def test_under_the_thread_sanitizer_no_program_is_stepped_through() -> None:
     assert [name for name in steps if not any(word in name for word in left_out)] == []
 
 
-def test_a_target_that_findsyms_misses_ends_no_bench(checkout: Path) -> None:
+@pytest.mark.parametrize("part", ["findsyms", "toolchain", "run"])
+def test_a_target_that_a_part_misses_ends_no_bench(checkout: Path, part: str) -> None:
     """On a busy machine it often does."""
     (checkout / "libcuda.so.1").touch()
     replace(checkout / "ci" / "build", "exit 0")
     replace(
         checkout / ".venv" / "bin" / "python",
-        'echo "$1" >>ran\ncase $1 in bench/findsyms.py | ci/demo_program.py) exit 1 ;; esac',
+        f'echo "$1" >>ran\ncase $1 in bench/{part}.py | ci/demo_program.py) exit 1 ;; esac',
     )
 
     done = run(checkout / "ci" / "bench", checkout / "out", checkout)
 
     ran = (checkout / "ran").read_text(encoding="utf-8").split()
     assert done.returncode == 1
-    assert "findsyms missed its target" in done.stderr
+    assert f"missed its target, or failed: python bench/{part}.py" in done.stderr
     assert [name for name in ran if name.startswith("bench/")] == [
         "bench/findsyms.py",
         "bench/toolchain.py",

@@ -122,22 +122,21 @@ class Storm {
 
   void Finish() {
     for (int i = 0; i < process_count; ++i) End(i);
-    // One who comes after all are dead has the device as soon as its container's debt is paid.
-    CoreSeat* seat = NewSeat(folder_, 0);
-    const uint64_t deadline_ns = NowNs() + kDeadlineMs * 1'000'000;
-    TimeRow* row = RowOf(folder_, 0);
-    while (!Launch(seat, row)) {
-      CHECK(NowNs() < deadline_ns);
-      SleepUs(1000);
-    }
+    // One who comes after all are dead has the device as soon as its container's debt is paid, and
+    // keeps it as soon as the dead are missed.
     TimeFile file;
     char why[400];
     CHECK(OpenTimeFile({{folder_}, "container-0"}, &file, why, sizeof why));
+    CoreSeat* seat = NewSeat(folder_, 0);
+    const uint64_t deadline_ns = NowNs() + kDeadlineMs * 1'000'000;
+    TimeRow* row = RowOf(folder_, 0);
+    while (!Launch(seat, row) || TurnIn(file).tenant != kOwnTenant) {
+      CHECK(NowNs() < deadline_ns);
+      SleepUs(1000);
+    }
     // Places of the dead were taken again.
     CHECK(file.region->header.high_member.load() <= static_cast<uint32_t>(process_count) + 1);
-    const Turn turn = UnpackTurn(file.region->rows[0].turn.load());
-    CHECK_EQ(turn.tenant, kOwnTenant);
-    CHECK(turn.began_us <= NowNs() / 1000);
+    CHECK(TurnIn(file).began_us <= NowNs() / 1000);
     const CoreTenant& own = file.region->tenants[0][kOwnTenant];
     CHECK(own.key.load() != 0);
     CHECK(own.due_ns.load() <= NowNs() + 10'000'000'000);
@@ -147,6 +146,8 @@ class Storm {
   uint64_t launches() const { return launches_; }
 
  private:
+  static Turn TurnIn(const TimeFile& file) { return UnpackTurn(file.region->rows[0].turn.load()); }
+
   void Start(int index) {
     const pid_t parent = getpid();
     pids_[index] = fork();

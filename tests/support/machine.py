@@ -22,6 +22,7 @@ from typing import IO, Any
 import pytest
 
 from . import gpus
+from .robust import holds_robust_mutex
 
 REPO = Path(__file__).resolve().parents[2]
 
@@ -165,14 +166,15 @@ class Sim:
         """SIGSTOP it anywhere but inside the driver; False when it has ended instead.
 
         A real driver's critical sections are the kernel's, where no process can be stopped: the
-        signal takes effect on its way out. The simulated one's are ordinary code.
+        signal takes effect on its way out. The simulated one's are ordinary code: behind its gate,
+        or with a mutex of its own.
         """
         while True:
             process.send_signal(signal.SIGSTOP)
             seen = os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
             if seen is None or seen.si_code != os.CLD_STOPPED:
                 return False
-            if self._gate_opens():
+            if not holds_robust_mutex(process.pid) and self._gate_opens():
                 return True
             process.send_signal(signal.SIGCONT)
             time.sleep(0.001)

@@ -433,7 +433,8 @@ def test_the_schemas_configuration_is_the_agents() -> None:
     known = set(config.Config.__dataclass_fields__) | {"preset"}
     # Folders are those that the manifests mount; the others differ between nodes.
     elsewhere = {each for each in known if each.endswith("_dir")}
-    elsewhere |= {"folder", "pod_resources", "interface", "gpus", "node_name", "api_server"}
+    elsewhere |= {"folder", "pod_resources", "alnair_workspaces", "interface", "gpus"}
+    elsewhere |= {"node_name", "api_server"}
 
     told = schema["properties"]["config"]["properties"]
 

@@ -31,6 +31,7 @@ PARTS = (
     "clients",
     "oversold_training",
     "cores_frameworks",
+    "node",
 )
 
 

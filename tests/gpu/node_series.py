@@ -6,6 +6,7 @@ how it is judged.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -51,7 +52,7 @@ def charged_at(samples: Sequence[tuple[float, int]], moment: float) -> float:
 def of_charges(samples: Sequence[tuple[float, int]], seconds: float) -> list[float]:
     """The same of what was charged; samples: seconds from the begin, nanoseconds in all."""
     marks = [charged_at(samples, number * STEP_S) for number in range(round(seconds / STEP_S) + 1)]
-    steps = zip(marks[:-1], marks[1:], strict=True)
+    steps = itertools.pairwise(marks)
     return [round(max(0.0, last - first) / (STEP_S * 1e7), 2) for first, last in steps]
 
 

@@ -37,6 +37,7 @@ import part_memory_cost
 import part_memory_frameworks
 import part_node
 import part_oversold
+import part_ranks
 from report import Report
 from setup import REPO, Setup, describe_machine
 
@@ -61,6 +62,7 @@ PARTS: dict[str, Part] = {
     "oversold_training": part_oversold.run_training,
     "cores_frameworks": part_cores_frameworks.run_part,
     "node": part_node.run_part,
+    "ranks": part_ranks.run_part,
 }
 
 

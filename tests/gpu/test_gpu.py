@@ -32,6 +32,7 @@ PARTS = (
     "oversold_training",
     "cores_frameworks",
     "node",
+    "ranks",
 )
 
 

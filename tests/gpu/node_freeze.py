@@ -1,4 +1,4 @@
-"""A PyTorch training in a container of the node that is frozen and resumed, beside one that is not.
+"""A PyTorch training in a container of the node that is frozen and resumed, beside a bare one.
 
 Both must compute the same, bit by bit, and no step of the frozen one may end meanwhile. Must not
 know how the node is made.
@@ -15,7 +15,7 @@ from typing import Any
 
 from driven import Driven, DrivenError, started
 from node_stage import Box, Stage, StageError
-from part_frameworks import SKIPPED, WORKLOADS
+from part_frameworks import WORKLOADS
 from report import Report
 from setup import Setup
 
@@ -29,7 +29,8 @@ START_S, TRAIN_S = 60.0, 40.0
 @contextmanager
 def training(setup: Setup, node: Stage, box: Box | None) -> Iterator[Driven]:
     """Its program, in a container or bare; it imports for a while."""
-    words: list[object] = [sys.executable, WORKLOADS / "frozen_training.py", STEPS, EVERY]
+    way = "spin" if setup.simulated else "torch"
+    words: list[object] = [sys.executable, WORKLOADS / "frozen_training.py", way, STEPS, EVERY]
     env = {**node.environment(box), "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
     command = box.command(words) if box else [str(word) for word in words]
     with started(command, env, "a training") as program:
@@ -46,7 +47,7 @@ def freeze_a_training(
         undisturbed = json.loads(_heard(bare, "go")[-1])
         frozen_ns, resumed_ns, told = _frozen(node, box, fenced)
     except (DrivenError, StageError) as error:
-        missing = f"status {SKIPPED}:" in str(error) or "cannot be imported" in str(error)
+        missing = "cannot be imported" in str(error) or "sees no GPU" in str(error)
         report.judge(PART, NAME, "skipped" if missing else "failed", str(error)[-300:])
         return
     wrong = wrong_training(undisturbed, told, frozen_ns, resumed_ns)

@@ -38,6 +38,7 @@ import part_memory_frameworks
 import part_node
 import part_oversold
 import part_ranks
+import part_soak
 from report import Report
 from setup import REPO, Setup, describe_machine
 
@@ -63,6 +64,7 @@ PARTS: dict[str, Part] = {
     "cores_frameworks": part_cores_frameworks.run_part,
     "node": part_node.run_part,
     "ranks": part_ranks.run_part,
+    "soak": part_soak.run_part,
 }
 
 

@@ -33,6 +33,7 @@ PARTS = (
     "cores_frameworks",
     "node",
     "ranks",
+    "soak",
 )
 
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from setup import REPO, Setup, run
+from setup import REPO, Setup, import_our_tests, run
 
 if TYPE_CHECKING:
     from tests.node.kubelet import Kubelet
@@ -105,7 +105,7 @@ class Box:
 
     def _script(self) -> str:
         own = shlex.quote(str(self.own))
-        lines = [f"mount -t tmpfs -o mode=755 tmpfs {own}", f"cd {own}", "mkdir etc run lib"]
+        lines = [f"cd {own}", "mkdir etc run lib"]
         # Copied or bound, so that what is mounted below has its place in the container alone.
         lines += ["cp -a /etc/. etc/ 2>/dev/null || true", "for each in /run/*; do"]
         lines += ['  [ -d "$each" ] && [ ! -L "$each" ] || continue']
@@ -217,8 +217,7 @@ def gpu_here(setup: Setup) -> tuple[str, int]:
 def stage(setup: Setup, folder: Path) -> Iterator[Stage]:
     """Starts the node, and ends all of it."""
     # gRPC is not part of every machine with a GPU: only here.
-    for path in (str(REPO / "tools"), str(REPO)):
-        sys.path.insert(0, path)
+    import_our_tests()
     from tests.node.kubelet import Kubelet
     from tests.node.test_pods import Server
 

@@ -31,7 +31,8 @@ PART = "node"
 MOST_S = 70.0
 POINTS = 3.0  # a share may be off by so much, and what the library charged may
 IDLE_POINTS = 0.5
-LEAST_PERCENT = 95.0  # of the GPU, by all together
+LEAST_PERCENT = 95.0  # of the GPU, by whoever may have all of it
+BESIDE_PRIORITY = 90.0  # by all together: each burst of high priority makes the others wait
 THIRD = (20.0, 30.0)  # what the third asks for is 25 % of the time, within its limit of 30
 
 
@@ -60,8 +61,11 @@ def wrong_shares(promised: Promised, shares: dict[str, float]) -> list[str]:
         found = [f"{first:.1f} % while it is frozen"] if first > IDLE_POINTS else []
         return found + ([f"the other has {second:.1f} %"] if second < LEAST_PERCENT else [])
     found = []
+    whole = first + second + third
+    if whole < (BESIDE_PRIORITY if promised.third else LEAST_PERCENT):
+        found.append(f"only {whole:.1f} % in sum")
     for name, got, part in (("first", first, 0.75), ("second", second, 0.25)):
-        wanted = part * (100 - third)
+        wanted = part * (whole - third)
         if abs(got - wanted) > POINTS:
             found.append(f"the {name} has {got:.1f} instead of {wanted:.1f}")
     least, most = THIRD if promised.third else (0.0, IDLE_POINTS)

@@ -23,10 +23,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "soak"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
 
+import judging
 from colocation.kernels import compile_kernels
 from colocation.session import Kernels
 from driven import DrivenError
@@ -34,12 +35,10 @@ from gpufence.machine.gpus import Nvml
 from gpufence.state import region
 from gpufence.state.shared_file import Life
 from node_stage import ASK_UUID
+from setup import REPO, import_our_tests
 from soak_members import MIB, Container, Launcher, Member, Taker, everybody_waits
 from soak_watch import Watch
 
-from tests.soak import judging
-
-REPO = Path(__file__).resolve().parents[2]
 # What may grow by how much: a driver keeps books of its own, in pages and for each launch.
 MOST_MORE = {
     "anonymous KiB": 4096,
@@ -322,6 +321,7 @@ def main() -> int:
     parser.add_argument("--output", type=Path, required=True, metavar="FILE")
     parser.add_argument("--sim", action="store_true", help="the driver is the simulated one")
     args = parser.parse_args()
+    import_our_tests()
     seed = random.SystemRandom().getrandbits(32) if args.seed is None else args.seed
     with tempfile.TemporaryDirectory(prefix="gpufence-soak-") as name:
         soak = Soak(args.build.resolve(), Path(name), seed, simulated=args.sim)

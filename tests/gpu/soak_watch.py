@@ -12,9 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from gpufence.machine.gpus import Nvml
+from judging import Allowance
 from soak_members import MIB, Container
-
-from tests.soak.judging import Allowance
 
 LOOK_S = 0.02
 LOOKS = 3  # in a row above the limit: a list is no picture of one moment

@@ -14,6 +14,7 @@ from typing import Any
 from gpufence.machine.gpus import User
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "soak"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
 
 import part_soak

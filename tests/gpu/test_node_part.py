@@ -26,10 +26,16 @@ TWO, THREE, _, FROZEN, _ = part_node.PHASES
     ("promised", "shares", "complaint"),
     [
         (TWO, (74.0, 25.5, 0.0), ""),
-        (TWO, (70.0, 27.0, 0.0), "the first has 70.0 instead of 75.0"),
-        (TWO, (74.0, 20.0, 0.0), "the second has 20.0 instead of 25.0"),
+        (
+            TWO,
+            (70.0, 29.0, 0.0),
+            "the first has 70.0 instead of 74.2; the second has 29.0 instead of 24.8",
+        ),
+        (TWO, (69.0, 23.0, 0.0), "only 92.0 % in sum"),
         (TWO, (74.0, 25.0, 1.0), "the third has 1.0"),
         (THREE, (56.0, 19.0, 25.0), ""),
+        (THREE, (51.0, 17.0, 25.0), ""),
+        (THREE, (48.0, 16.0, 25.0), "only 89.0 % in sum"),
         (THREE, (75.0, 25.0, 0.0), "the third has 0.0"),
         (THREE, (51.0, 17.0, 32.0), "the third has 32.0"),
         (FROZEN, (0.0, 98.0, 0.0), ""),

@@ -262,6 +262,8 @@ def _install(setup: Setup, folder: Path) -> None:
     shutil.copytree(
         REPO / "tools" / "gpufence", package, ignore=shutil.ignore_patterns("__pycache__")
     )
+    for name in ("layouts", "limits"):
+        shutil.copytree(REPO / "lib" / name, package / name)
     (package / "lib").mkdir(exist_ok=True)
     for path in [*setup.library.parent.glob("*.so"), *(REPO / "deploy").glob("ld.so.preload*")]:
         shutil.copy(path, package / "lib" / path.name)

@@ -35,7 +35,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--real", action="store_true", help="over the machine's own driver")
     parser.add_argument("--limiter", action="append", default=[], metavar=LIMITER)
     parser.add_argument("--way", nargs="+", default=[], metavar="WAY", help="beside bare (all)")
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), help="parts (all)")
+    only = parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
+    only.help = "parts, in this order (all)"
     parser.add_argument("--seconds", type=float, default=3.0, help="of a scene (3)")
     parser.add_argument("--budget", type=float, metavar="S", help="no part begins after so long")
     parser.add_argument("--plot", type=Path, metavar="SVG", help="draw the table, too")
@@ -85,8 +86,8 @@ def _measured(
     left_out: list[dict[str, str]] = []
     began = time.monotonic()
     try:
-        for part in PARTS:
-            for way in chosen if part in options.only else ():
+        for part in dict.fromkeys(options.only):
+            for way in chosen:
                 why = ""
                 if options.budget is not None and time.monotonic() - began > options.budget:
                     why = "budget"

@@ -35,7 +35,10 @@ import part_lookup
 import part_memory
 import part_memory_cost
 import part_memory_frameworks
+import part_node
 import part_oversold
+import part_ranks
+import part_soak
 from report import Report
 from setup import REPO, Setup, describe_machine
 
@@ -59,6 +62,9 @@ PARTS: dict[str, Part] = {
     "clients": part_clients.run_part,
     "oversold_training": part_oversold.run_training,
     "cores_frameworks": part_cores_frameworks.run_part,
+    "node": part_node.run_part,
+    "ranks": part_ranks.run_part,
+    "soak": part_soak.run_part,
 }
 
 

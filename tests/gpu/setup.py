@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import time
+import types
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,6 +90,21 @@ def run(
     return Ran(
         status, stdout.decode("utf-8", "replace"), stderr.decode("utf-8", "replace"), seconds
     )
+
+
+def import_our_tests() -> None:
+    """The tests' own modules can be imported: ours, whatever else is installed as `tests`.
+
+    A folder without __init__.py gives way to any package of that name behind it on the path.
+    """
+    for path in (str(REPO / "tools"), str(REPO)):
+        if path not in sys.path:
+            sys.path.insert(0, path)
+    package = types.ModuleType("tests")
+    package.__path__ = [str(REPO / "tests")]
+    known = getattr(sys.modules.get("tests"), "__path__", [])
+    if str(REPO / "tests") not in known:
+        sys.modules["tests"] = package
 
 
 def describe_machine() -> dict[str, str]:

@@ -31,6 +31,9 @@ PARTS = (
     "clients",
     "oversold_training",
     "cores_frameworks",
+    "node",
+    "ranks",
+    "soak",
 )
 
 

@@ -17,13 +17,13 @@ import steps
 
 RECORD_BYTES = 176
 CALLS, KERNEL = 4, 10  # kinds: a call of the driver, a kernel
-TIMES = struct.Struct("<QQ")
+TIMES = struct.Struct("<QQ8xI")
 
 
-def record(kind: int, begin: int, end: int) -> bytes:
+def record(kind: int, begin: int, end: int, device: int = 0) -> bytes:
     """The head of a record as CUPTI writes it, and something behind."""
     head = struct.pack("<I", kind).ljust(kernel_records.TIMES_AT, b"\xff")
-    return (head + TIMES.pack(begin, end)).ljust(RECORD_BYTES, b"\xee")
+    return (head + TIMES.pack(begin, end, device)).ljust(RECORD_BYTES, b"\xee")
 
 
 class Imitation:
@@ -77,10 +77,12 @@ class Imitation:
         return 0
 
 
-def imitated(monkeypatch: pytest.MonkeyPatch, *records: bytes) -> kernel_records.KernelRecords:
+def imitated(
+    monkeypatch: pytest.MonkeyPatch, *records: bytes, device: int | None = None
+) -> kernel_records.KernelRecords:
     cupti = Imitation(list(records))
     monkeypatch.setattr(kernel_records, "_load", lambda: cupti)
-    return kernel_records.KernelRecords()
+    return kernel_records.KernelRecords(device)
 
 
 def test_every_kernel_of_every_buffer_is_told_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,6 +99,19 @@ def test_every_kernel_of_every_buffer_is_told_in_order(monkeypatch: pytest.Monke
 
     assert kept.end() == [(10, 20), (20, 50), (300, 400)]
     assert kept._buffers == {}
+
+
+def test_of_a_process_with_several_gpus_those_of_one_can_be_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    both = (record(KERNEL, 10, 20), record(KERNEL, 30, 40, device=1))
+    one, all_of_them = imitated(monkeypatch, *both, device=1), imitated(monkeypatch, *both)
+
+    one.begin()
+    all_of_them.begin()
+
+    assert one.end() == [(30, 40)]
+    assert all_of_them.end() == [(10, 20), (30, 40)]
 
 
 def test_a_second_run_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -320,7 +320,7 @@ def lightning() -> Client:
 
 
 def jax(parallel: bool) -> Client:
-    """JAX: a training step under jit, or under pmap over one device."""
+    """JAX: a training step under jit, or under pmap over every device."""
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     os.environ.setdefault(
         "XLA_FLAGS", "--xla_gpu_deterministic_ops=true --xla_gpu_autotune_level=0"
@@ -342,7 +342,7 @@ def jax(parallel: bool) -> Client:
         return weights - 1e-3 * gradient
 
     made = library.pmap(update, "devices") if parallel else library.jit(update)
-    shape = (1,) if parallel else ()
+    shape = (library.local_device_count(),) if parallel else ()
     weights = library.random.normal(library.random.PRNGKey(7), (*shape, wide, wide)) / 32
     inputs = library.random.normal(library.random.PRNGKey(8), (*shape, 2 * wide, wide))
     state = [weights]

@@ -18,6 +18,8 @@ from typing import Any
 # Of cupti_activity.h; records only ever grew at their end.
 KERNELS = (3, 10)  # CUPTI_ACTIVITY_KIND_KERNEL, _CONCURRENT_KERNEL
 TIMES_AT = 16  # begin and end, in nanoseconds, in a kernel's record
+DEVICE_AT = 40  # and the ordinal of its device
+HEAD_BYTES = 44
 _ENABLED = 10
 _FORCED = 1  # a flush hands over buffers that are not full, too
 _BUFFER_BYTES = 4 << 20
@@ -43,10 +45,14 @@ def _libraries() -> list[str]:
 
 
 class KernelRecords:
-    """Kernels of this process between begin() and end(); OSError where CUPTI cannot be had."""
+    """Kernels of this process between begin() and end(); OSError where CUPTI cannot be had.
 
-    def __init__(self) -> None:
+    `device`: only those of this one.
+    """
+
+    def __init__(self, device: int | None = None) -> None:
         self._cupti = _load()
+        self._device = device
         self._buffers: dict[int, ctypes.Array[ctypes.c_char]] = {}
         self._spans: list[tuple[int, int]] = []
         # Kept, since CUPTI goes on calling them.
@@ -79,7 +85,7 @@ class KernelRecords:
         following = self._cupti.cuptiActivityGetNextRecord
         while following(ctypes.c_void_p(buffer), ctypes.c_size_t(used), ctypes.byref(record)) == 0:
             assert record.value is not None
-            span = span_of(ctypes.string_at(record.value, TIMES_AT + 16))
+            span = span_of(ctypes.string_at(record.value, HEAD_BYTES), self._device)
             if span is not None:
                 self._spans.append(span)
         del self._buffers[buffer]
@@ -92,8 +98,11 @@ def _load() -> ctypes.CDLL:
     raise OSError("there is no libcupti")
 
 
-def span_of(record: bytes) -> tuple[int, int] | None:
-    """When a kernel ran, by the head of its record; None for a record of something else."""
+def span_of(record: bytes, device: int | None = None) -> tuple[int, int] | None:
+    """When a kernel ran, by the head of its record; None for what is none, or of another device."""
     (kind,) = struct.unpack_from("<I", record)
     begin_ns, end_ns = struct.unpack_from("<QQ", record, TIMES_AT)
-    return (begin_ns, end_ns) if kind in KERNELS and begin_ns < end_ns else None
+    if kind not in KERNELS or begin_ns >= end_ns:
+        return None
+    (where,) = struct.unpack_from("<I", record, DEVICE_AT)
+    return (begin_ns, end_ns) if device in (None, where) else None

@@ -153,3 +153,18 @@ def test_what_could_not_be_measured_says_why(
     bench = Bench(Machine(tmp_path), None, tmp_path, 1.0)  # type: ignore[arg-type]
 
     assert command._one(bench, "memory", BARE, Told({})) == "it crashed"
+
+
+def test_parts_are_measured_in_the_order_given_so_that_a_budget_gets_the_first(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    order: list[str] = []
+    for part in command.MEASURES:
+        told = lambda _, way, part=part: order.append(f"{part} {way.name}") or Told({})  # noqa: E731
+        monkeypatch.setitem(command.MEASURES, part, told)  # type: ignore[arg-type]
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "libgpufence.so").touch()
+
+    command.main(["--build", str(tmp_path), "--way", "ours", "--only", "tokens", "memory"])
+
+    assert order == ["tokens bare", "tokens ours", "memory bare", "memory ours"]

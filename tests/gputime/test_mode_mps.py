@@ -14,9 +14,11 @@ from gpufence.config import limits
 from gpufence.config.sources import System
 
 from tests.memory.test_views import GIB, viewer
+from tests.support.live import ask
 from tests.support.machine import Sim
 
 from .tenants import Tenant, meet
+from .test_frozen import freeze, launcher
 
 INVALID_VALUE = 1
 SERVER = {"GPUFENCE_SIM_MPS": "1"}
@@ -73,6 +75,32 @@ def test_a_container_with_threads_alone_can_be_found_and_changed(mps: Sim, tmp_p
     mps.run("memory_room", preload=True, env=env)
 
     assert len(list((tmp_path / "state").glob("gpufence-threads.v*"))) == 1
+
+
+def test_a_container_with_threads_alone_can_be_frozen(mps: Sim, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    machine = Sim(mps.build, mps.state, {**mps.env, THREADS: "60"})
+    with launcher(machine, state, {"CORE_LIMIT": "60", "CORE_MODE": "mps"}) as process:
+        freeze(state)
+        ask(process, "start", "kernel")
+        assert ask(process, "settled") == 0
+
+        freeze(state, frozen=False)
+
+        assert ask(process, "join") > 0
+
+
+def test_what_mps_holds_is_logged_as_what_the_library_holds(mps: Sim, tmp_path: Path) -> None:
+    env = {"GPUFENCE_CORE_LIMIT": "30", "GPUFENCE_STATE_DIR": str(tmp_path / "state")}
+
+    done = mps.run(
+        "limit_probe", preload=True, env={**env, **by_threads(20), "GPUFENCE_LOG_LEVEL": "info"}
+    )
+
+    said = "MPS gives 20.000 % of its threads, 30.000 at most (GPUFENCE_CORE_LIMIT=30)"
+    assert f"gpufence: device 0: {said}" in done.stderr.splitlines()
+    assert "core limit" not in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@
 // held. Must not know which amount holds on a device (device_limits.cpp).
 #include <string.h>
 
+#include "base/log.h"
 #include "config/claims.h"
 #include "config/grammar.h"
 #include "config/text.h"
@@ -120,9 +121,13 @@ bool LeaveToMps(const Claims& claims, const DeviceIdentity* devices, size_t coun
       return complaint.Say(
           "%.120s allows %u %% of MPS's threads, and CUDA_MPS_ACTIVE_THREAD_PERCENTAGE %s. Set it "
           "to %u or less, or start the program with `gpufence run --mode mps`",
-          limits[d].core_source, most / 1000,
-          given == 0 ? "says no percentage" : "is above that", most / 1000);
+          limits[d].core_source, most / 1000, given == 0 ? "says no percentage" : "is above that",
+          most / 1000);
     }
+    GPUFENCE_LOG(kInfo, "device %u: MPS gives %u.%03u %% of its threads, %u.%03u at most (%s)",
+                 devices[d].ordinal, static_cast<unsigned>(given / 1000),
+                 static_cast<unsigned>(given % 1000), most / 1000, most % 1000,
+                 limits[d].core_source);
     limits[d].thread_millipercent = most;
     limits[d].core_millipercent = 0;
     limits[d].core_soft_millipercent = 0;

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 KERNELS = ("saturate", "bursts", "random")  # plans of kernels.cpp; all else runs over PyTorch
 OURS = "ours"  # any build of the library
 OVER_MPS = "ours+mps"
+BY_THREADS = "ours+mps-threads"  # in mode mps: the memory limit is ours, threads are MPS's
 WHOLE = -1  # a promise about all tenants' sum
 
 

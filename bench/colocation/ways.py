@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from .scenes import OURS, OVER_MPS, Tenant
+from .scenes import BY_THREADS, OURS, OVER_MPS, Tenant
 
 MPS = "nvidia-cuda-mps-control"
 MPS_TIMEOUT_S = 20.0
@@ -36,6 +36,8 @@ class Way:
         """What a promise is about: ours, ours+mps, or the name of a way without us."""
         if self.build is None:
             return self.name
+        if self.threads:
+            return BY_THREADS
         return OVER_MPS if self.mps else OURS
 
 
@@ -68,12 +70,16 @@ def ways(builds: Sequence[Way], wanted: Sequence[str]) -> list[Way]:
     """
     every = [BARE, *builds, Way("mps", mps=True)]
     every += [replace(build, name=f"{build.name}+mps", mps=True) for build in builds]
+    by_threads = [THREADS]
+    by_threads += [
+        replace(build, name=f"{build.name}+mps-threads", mps=True, threads=True) for build in builds
+    ]
     for name in wanted:
-        if not any(name in (way.name, way.kind) for way in (*every, THREADS)):
+        if not any(name in (way.name, way.kind) for way in (*every, *by_threads)):
             raise ValueError(f"no way is called '{name}'")
     if not wanted:
         return every
-    return [way for way in (*every, THREADS) if {way.name, way.kind} & {*wanted}]
+    return [way for way in (*every, *by_threads) if {way.name, way.kind} & {*wanted}]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +132,9 @@ def environment(
         "GPUFENCE_STATE_DIR": str(state),
         "GPUFENCE_CONTAINER": f"tenant{place}",
     }
+    if way.threads:
+        # As `gpufence run --mode mps`; what lends or orders GPU time has no meaning there.
+        return env | {"GPUFENCE_CORE_MODE": "mps"} | dict(way.settings)
     known = library.read_bytes()
     for name, value in extras(tenant).items():
         # A build from before a setting refuses to work beside a variable that it does not know.
@@ -145,10 +154,10 @@ def extras(tenant: Tenant) -> dict[str, str]:
 
 
 def unknown_settings(way: Way, tenants: Sequence[Tenant]) -> list[str]:
-    """Variables that a scene wants and that this build does not know."""
+    """Variables that a scene wants and that this way does without."""
     if way.build is None:
         return []
-    known = (way.build / "lib" / "libgpufence.so").read_bytes()
+    known = b"" if way.threads else (way.build / "lib" / "libgpufence.so").read_bytes()
     wanted = {name for tenant in tenants for name in extras(tenant)}
     return sorted(name for name in wanted if name.encode() not in known)
 

@@ -89,6 +89,7 @@ def check(case: dict[str, Any], got: dict[str, Any]) -> None:
         "hypervisor",
         "log_file",
         "log_is_daily",
+        "mode_source",
         "node_folder",
     ):
         assert got[key] == case.get(key, got[key])

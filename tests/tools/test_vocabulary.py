@@ -49,6 +49,8 @@ FLAGS = {
     "--listen": "[ADDRESS]:PORT",
     "--memory": "SIZE",
     "--metrics": "",
+    "--mode": "WORD",
+    "--mps-dir": "DIR",
     "--name": "NAME",
     "--names": "{gpufence,hami,hami-legacy,alnair}",
     "--no-node": "",

@@ -230,7 +230,7 @@ void WriteClaims(const Room& room, JsonText* json) {
   } kTexts[] = {{"container", claims.container},     {"state_folder", claims.state_folder},
                 {"node_folder", claims.node_folder}, {"device_name", claims.device_name},
                 {"hypervisor", claims.hypervisor},   {"log_level", WordOf(claims.log_level)},
-                {"log_file", claims.log_file}};
+                {"log_file", claims.log_file},       {"mode_source", claims.mode_source}};
   for (const auto& each : kTexts) {
     json->Key(each.name);
     json->Text(each.text);

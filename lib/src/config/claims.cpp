@@ -51,7 +51,7 @@ bool ReadEverything(Reading* reading) {
   }
   ReadGroup(reading);
   DropSoftWithoutHard(reading->claims);
-  return ReadTerms(reading);
+  return ReadTerms(reading) && ReadMode(reading);
 }
 
 // A soft share alone limits nothing.
@@ -86,6 +86,8 @@ void Clear(Claims* claims) {
   claims->terms = {};
   claims->priority_source[0] = '\0';
   claims->terms_ceiling = {CorePriority::kHigh, 0, 0, 0};
+  claims->mode_source[0] = '\0';
+  claims->thread_millipercent = 0;
   claims->log_level = LogLevel::kWarn;
   claims->log_file[0] = '\0';
   claims->log_is_daily = false;

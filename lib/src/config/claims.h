@@ -55,6 +55,7 @@ bool ReadVgpuRsFile(Reading* reading, Hidden* hidden);
 bool ReadAmounts(Reading* reading, const Hidden& hidden);
 bool ReadMaps(Reading* reading, const Hidden& hidden);
 bool ReadTerms(Reading* reading);  // behind all core limits
+bool ReadMode(Reading* reading);   // behind all terms
 
 // The log level that the sources ask for, which base/log is told, too; nobody's word leaves `level`
 // as it is. False: `unreadable` names one that no dialect understands; it never counts as an

@@ -95,6 +95,7 @@ constexpr Wording kWordings[] = {
     {Fault::kOversubscribe, "is neither off, on nor a ratio",
      "Write off, on or a ratio such as 1.5"},
     {Fault::kPolicy, "is not a policy", "Write always, shared or off"},
+    {Fault::kMode, "is not a mode", "Write time or mps"},
     {Fault::kUuid, "is not a GPU UUID", "Write GPU-<uuid> as nvidia-smi -L prints it"},
     {Fault::kJson, "is not a JSON object of whole numbers", "Write {\"0\": 2147483648}"},
     {Fault::kDeviceKey, "names a GPU by neither index nor UUID", "Write {\"0\": 2147483648}"},

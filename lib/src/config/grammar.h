@@ -34,6 +34,7 @@ enum class Fault : uint8_t {
   kSwitch,
   kOversubscribe,
   kPolicy,
+  kMode,
   kUuid,
   kJson,
   kDeviceKey,

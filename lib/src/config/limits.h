@@ -95,9 +95,12 @@ struct Claims {
   // What the files of operators allow at most, whatever is set while programs run; kHigh and 0:
   // anything.
   CoreTerms terms_ceiling;
-  LogLevel log_level;  // that the sources ask for, or the default
-  char log_file[256];  // where log lines go; "" is stderr
-  bool log_is_daily;   // the date is appended to it
+  // Who makes core limits parts of the threads that MPS gives a program; "": they are of GPU time.
+  char mode_source[kSourceBytes];
+  uint64_t thread_millipercent;  // that MPS gives this program, by its environment; 0: not said
+  LogLevel log_level;            // that the sources ask for, or the default
+  char log_file[256];            // where log lines go; "" is stderr
+  bool log_is_daily;             // the date is appended to it
   size_t note_count;
   char notes[kMostNotes][kNoteBytes];  // warnings for the moment when limits take effect
 };
@@ -132,6 +135,8 @@ struct DeviceLimits {
   uint32_t core_soft_millipercent;  // while nobody else wants the GPU; 0: the hard share, always
   char core_source[kSourceBytes];
   char core_soft_source[kSourceBytes];
+  // The core limit, where it is a part of MPS's threads: MPS holds it, and the shares above are 0.
+  uint32_t thread_millipercent;
   uint64_t oversubscribe;  // ratio in thousandths; 1: on, without a ratio; 0: off
   char oversubscribe_source[kSourceBytes];
   // What the files of operators allow at most, whatever is set while programs run.
@@ -152,5 +157,13 @@ bool NeedsNvml(const Claims& claims);
 ConfigResult LimitDevices(const Claims& claims, const DeviceIdentity* devices, size_t count,
                           DeviceLimits* limits, void (*warn)(const char* text), char* why,
                           size_t why_bytes);
+
+// Takes core limits that are parts of MPS's threads out of the shares of GPU time, for a program
+// that is about to use these devices. False: MPS would not hold them, and `why` says so as above.
+bool LeaveToMps(const Claims& claims, const DeviceIdentity* devices, size_t count,
+                DeviceLimits* limits, char* why, size_t why_bytes);
+
+// True where MPS holds a limit on any of the devices.
+bool LimitsThreads(const DeviceLimits* limits, size_t count);
 
 }  // namespace gpufence

@@ -83,7 +83,7 @@ bool Identify(int ordinal, DeviceIdentity* identity) {
   identity->ordinal = static_cast<uint32_t>(device);
   identity->nvml_index = -1;
   identity->total_bytes = total_bytes;
-  // Drivers before CUDA 12 do not know that attribute, and say so.
+  // Drivers before CUDA 12.4 do not know that attribute, and say so.
   int is_client = 0;
   identity->is_mps = real::cuDeviceGetAttribute(&is_client, CU_DEVICE_ATTRIBUTE_MPS_ENABLED,
                                                 device) == CUDA_SUCCESS &&
@@ -307,11 +307,15 @@ FenceState Decide(Fence* fence, Workspace* work) {
   char why[kWhyBytes];
   const ConfigResult result =
       LimitDevices(work->claims, work->devices, work->count, work->limits, Warn, why, sizeof why);
-  if (result == ConfigResult::kInvalid) return Refuse(why);
+  if (result == ConfigResult::kInvalid ||
+      !LeaveToMps(work->claims, work->devices, work->count, work->limits, why, sizeof why)) {
+    return Refuse(why);
+  }
   LimitToShares(work);
   WarnOfPlaces(*work);
-  const bool claimed =
-      LimitsMemory(work->limits, work->count) || LimitsCores(work->limits, work->count);
+  const bool claimed = LimitsMemory(work->limits, work->count) ||
+                       LimitsCores(work->limits, work->count) ||
+                       LimitsThreads(work->limits, work->count);
   if (!claimed && !work->any_set) return FenceState::kOpen;
   RegionFile file;
   const FenceState state = FenceDevices(fence, *work, &file);

@@ -194,6 +194,24 @@ def test_mps_with_threads_holds_each_tenant_to_its_limit(machine: Machine) -> No
     assert threads not in environment(machine, whole, machine.folder, 0, Tenant("train", 30))
 
 
+def test_our_library_in_mode_mps_leaves_the_limit_to_mps(machine: Machine, build: Path) -> None:
+    ours = build_of(f"new={build},GPUFENCE_LOG_LEVEL=info")
+    (way,) = ways([ours], ["ours+mps-threads"])
+    tenant = Tenant("train", 30, soft=80, priority="high")
+
+    found = environment(machine, way, machine.folder, 0, tenant)
+
+    assert (way.name, way.mps) == ("new+mps-threads", True)
+    assert found["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == found["GPUFENCE_CORE_LIMIT"] == "30"
+    assert found["GPUFENCE_CORE_MODE"] == "mps"
+    assert found["GPUFENCE_LOG_LEVEL"] == "info"
+    # The library refuses these beside mode mps: the scene is run without them.
+    left_out = ["GPUFENCE_CORE_SOFT_LIMIT", "GPUFENCE_PRIORITY"]
+    assert {*left_out}.isdisjoint(found)
+    assert unknown_settings(way, [tenant]) == left_out
+    assert "new+mps-threads" not in [each.name for each in ways([ours], [])]
+
+
 def test_a_bare_program_has_nothing_of_ours(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:

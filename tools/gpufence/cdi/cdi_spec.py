@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpufence import packages
-from gpufence.config import options
+from gpufence.config import mps, options
 
 if TYPE_CHECKING:
     from jsonschema import ValidationError
@@ -30,6 +30,7 @@ PRELOAD_PATH = "/etc/ld.so.preload"
 LIMITS_PATH = "/etc/gpufence/gpufence.conf"  # where the library looks for it
 STATE_PATH = "/run/gpufence"
 NODE_PATH = "/run/gpufence-node"
+MPS_PATH = "/run/nvidia-mps"
 
 VERSIONS = ("0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0")
 
@@ -50,6 +51,7 @@ class Source:
     node: str | None
     addpath: str | None
     limits: str  # of the files that hold each device's limit; see limits_file
+    mps: str = mps.USUAL_PIPES  # of the MPS daemon's pipes, for devices in mode mps
 
 
 def limits_file(folder: str, kind: str, name: str) -> str:
@@ -63,11 +65,13 @@ def limits_text(
     """A device's limit as a config file of the library, for processes without its variables.
 
     Args:
-        variables: the names that `build` takes, all of them with a key in such a file.
+        variables: the names that `build` takes. Those that the driver reads have no key in such a
+            file: a process without them is refused, since MPS would not hold it.
         source: as for `build`.
         author: the command that writes it.
     """
-    lines = [f"{_key_of(name)} = {text}" for name, text in variables.items()]
+    ours = {name: text for name, text in variables.items() if name != mps.THREADS}
+    lines = [f"{_key_of(name)} = {text}" for name, text in ours.items()]
     if source.node is not None:
         lines.append(f"node_dir = {NODE_PATH}")
     banner = f"# Written by `{author}`, which the next one replaces."
@@ -92,16 +96,14 @@ def build(
         profiles: device name -> the variables that make its limit.
         source: what is mounted, for every device alike.
     """
-    devices: list[dict[str, object]] = [
-        {
-            "name": name,
-            "containerEdits": {
-                "env": [f"{key}={text}" for key, text in variables.items()],
-                "mounts": [bind(limits_file(source.limits, kind, name), LIMITS_PATH, "ro")],
-            },
-        }
-        for name, variables in profiles.items()
-    ]
+    devices: list[dict[str, object]] = []
+    for name, variables in profiles.items():
+        env = [f"{key}={text}" for key, text in variables.items()]
+        mounts = [bind(limits_file(source.limits, kind, name), LIMITS_PATH, "ro")]
+        if mps.THREADS in variables:
+            env.append(f"{mps.PIPES}={MPS_PATH}")
+            mounts.append(bind(source.mps, MPS_PATH, "rw", "noexec"))
+        devices.append({"name": name, "containerEdits": {"env": env, "mounts": mounts}})
     edits: dict[str, object] = {"mounts": list(_mounts(source))}
     if source.node is not None:
         edits["env"] = [f"GPUFENCE_NODE_DIR={NODE_PATH}"]

@@ -21,10 +21,11 @@ from typing import Any
 
 from gpufence import locate
 from gpufence.cdi import cdi_spec, yaml_text
+from gpufence.config import mps
 from gpufence.console import output_file
 from gpufence.errors import ExitCode, ToolError
 
-from .run import TERM_VARIABLES, limit_variables, term_variables
+from .run import TERM_VARIABLES, limit_variables, mode_variables, term_variables
 
 USAGE_STATUS = ExitCode.USAGE
 STATUSES = {
@@ -57,7 +58,7 @@ VERB_STATUSES = {
 _FOLDERS = ("/etc/cdi", "/var/run/cdi")  # a later one wins
 _SUFFIXES = (".json", ".yaml", ".yml")
 _LIMITS = ("memory", "cores", "soft_cores")
-_TERMS = ("priority", "weight", "core_burst", "core_floor")
+_TERMS = ("priority", "weight", "core_burst", "core_floor", "mode")
 _MOST_BYTES = 1 << 20
 
 
@@ -153,9 +154,16 @@ def _add_limits(parser: argparse.ArgumentParser) -> None:
         ("--weight", "NUMBER", "as for `gpufence run`; needs a core limit"),
         ("--core-burst", "TIME", "as for `gpufence run`; needs a core limit"),
         ("--core-floor", "PERCENT", "as for `gpufence run`; needs a core limit"),
+        ("--mode", "WORD", "as for `gpufence run`; needs a core limit"),
         ("--gpu", "GPU", "index or UUID that this device's amounts are for; default: every GPU"),
     ):
         parser.add_argument(option, metavar=metavar, action=_Collect, help=text)
+    parser.add_argument(
+        "--mps-dir",
+        metavar="DIR",
+        default=mps.USUAL_PIPES,
+        help="host folder of the MPS daemon's pipes, for --mode mps; default: %(default)s",
+    )
 
 
 def run(args: argparse.Namespace) -> ExitCode:
@@ -188,6 +196,8 @@ def _generate(args: argparse.Namespace) -> ExitCode:
         _hint_at_missing(folder)
     if not args.no_node:
         _hint_at_missing(args.node)
+    if any(mps.THREADS in variables for variables in profiles.values()):
+        _hint_at_daemon(args.mps_dir)
     return ExitCode.OK
 
 
@@ -226,26 +236,28 @@ def _variables(profile: _Profile) -> dict[str, str]:
         ]
         for option, all_ in profile.limits.items()
     }
+    terms = dict(profile.terms)
+    mode = terms.pop("mode", "")
     try:
         variables = limit_variables(given)
-        terms = term_variables(profile.terms)
+        variables |= term_variables(terms)
+        variables |= mode_variables(mode, {**given, **terms}, "")
     except ToolError as error:
         raise ToolError(
             what=error.what, why=error.why, fix=error.fix, status=ExitCode.INVALID_LIMIT
         ) from None
-    if not variables:
+    if not profile.limits:
         raise _refused(
             f"device '{profile.name}' refused",
             "it has no limit",
             "Give --memory or --cores behind it",
         )
-    if terms and "cores" not in profile.limits:
+    if profile.terms and "cores" not in profile.limits:
         raise _refused(
             f"device '{profile.name}' refused",
             f"--{next(iter(profile.terms)).replace('_', '-')} has no effect without a core limit",
             "Give --cores behind it",
         )
-    variables |= terms
     # A name with '-' is no variable to a shell, which then would not pass it on.
     return {name.replace("-", "_"): text for name, text in variables.items()}
 
@@ -255,7 +267,12 @@ def _source(args: argparse.Namespace) -> cdi_spec.Source:
         library = locate.library(args.lib)
     except ToolError as error:
         raise ToolError(what=error.what, why=error.why, fix=error.fix) from None
-    folders = {"--state-dir": args.state, "--node-dir": args.node, "--limits-dir": args.limits_dir}
+    folders = {
+        "--state-dir": args.state,
+        "--node-dir": args.node,
+        "--limits-dir": args.limits_dir,
+        "--mps-dir": args.mps_dir,
+    }
     for option, folder in folders.items():
         if not folder.startswith("/"):
             raise _refused(
@@ -268,6 +285,7 @@ def _source(args: argparse.Namespace) -> cdi_spec.Source:
         node=None if args.no_node else args.node,
         addpath=str(locate.addpath(library)) if args.add_path else None,
         limits=args.limits_dir.rstrip("/"),
+        mps=args.mps_dir,
     )
 
 
@@ -310,6 +328,16 @@ def _hint_at_missing(folder: str) -> None:
         print(
             f"gpufence: before the first container starts, make its folder: "
             f"`mkdir -m 1777 {folder}`. It does not exist on this machine.",
+            file=sys.stderr,
+        )
+
+
+def _hint_at_daemon(folder: str) -> None:
+    try:
+        mps.check_daemon({mps.PIPES: folder})
+    except mps.ModeError as error:
+        print(
+            f"gpufence: before the first container starts, start MPS: {error.why}. {error.fix}.",
             file=sys.stderr,
         )
 
@@ -433,7 +461,7 @@ def _rows(read: _Read) -> list[dict[str, object]]:
 
 
 def _is_limit(name: str) -> bool:
-    limits = ("GPUFENCE_MEMORY_LIMIT", "GPUFENCE_CORE_LIMIT", "GPUFENCE_CORE_SOFT")
+    limits = ("GPUFENCE_MEMORY_LIMIT", "GPUFENCE_CORE_LIMIT", "GPUFENCE_CORE_SOFT", mps.MODE)
     return name.startswith(limits) or name in TERM_VARIABLES
 
 

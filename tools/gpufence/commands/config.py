@@ -168,6 +168,7 @@ def _as_dict(claims: Claims) -> dict[str, object]:
             }
             for row in claims.rows
         ],
+        "mode": {"value": "mps", "source": claims.mode_source} if claims.mode_source else None,
         "terms": _terms_as_dict(claims),
         "scope": "process" if claims.process_scope else "container",
         "container": claims.container or None,

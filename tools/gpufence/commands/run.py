@@ -47,6 +47,7 @@ _TERMS = {
 TERM_VARIABLES = frozenset(variable for variable, _, _ in _TERMS.values())
 _REPEATED = ("memory", "cores", "soft_cores", "oversubscribe", "gpu")
 _SINGLE = {
+    "mode": "mode",
     "name": "name",
     "container": "name",
     "lib": "lib",
@@ -72,6 +73,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for option, (variable, metavar, told) in _TERMS.items():
         flag = f"--{option.replace('_', '-')}"
         parser.add_argument(flag, metavar=metavar, help=f"{told} [{variable}]")
+    parser.add_argument(
+        "--mode",
+        metavar="WORD",
+        help="what --cores is a part of: time (default), or mps: the threads that NVIDIA's MPS"
+        " gives the program [GPUFENCE_CORE_MODE]",
+    )
     parser.add_argument(
         "--name",
         "--container",
@@ -149,6 +156,7 @@ def run(args: argparse.Namespace | SimpleNamespace) -> NoReturn:
         raise _wrong(f"--gpu {args.gpu[0]}", "there is no limit for it", "Give one, as --memory")
     limits = limit_variables(given) if any(given.values()) else {}
     terms = term_variables({option: getattr(args, option) for option in _TERMS})
+    modes = _mode_variables(args, given)
     if args.name == "":
         raise _wrong("container '' refused", "a container needs a name", "Give one or leave it out")
     driver = _driver(args.sim_driver)
@@ -156,8 +164,10 @@ def run(args: argparse.Namespace | SimpleNamespace) -> NoReturn:
     sim = args.sim or driver or _switch("SIM")
     simulator = locate.simulator() if sim else None
     environment = fenced(_inherited(), library, simulator, driver)
-    environment = limited({**environment, **terms}, limits, args.name)
+    environment = limited({**environment, **terms, **modes}, limits, args.name)
     _check(environment)
+    if modes and not simulator:
+        _check_daemon(modes, environment)
     if limits or args.name is not None:
         _prepare(environment, is_named=args.name is not None)
     if simulator:
@@ -277,6 +287,59 @@ def term_variables(given: Mapping[str, str | None]) -> dict[str, str]:
             raise _wrong(f"{called} '{sizes.quote(text)}' refused", f"it {clause}", fix) from None
         variables[_TERMS[option][0]] = text
     return variables
+
+
+def mode_variables(mode: str, given: Mapping[str, object], inherited: str) -> dict[str, str]:
+    """The variables that a core limit's mode on the command line stands for.
+
+    Args:
+        mode: "" is the default.
+        given: what else is there, by option; lists of limits, texts of terms.
+        inherited: the percentage of MPS's threads that is set already; "" if none is.
+
+    Raises:
+        ToolError: 125, for no mode, or for options that have no meaning in it.
+    """
+    from gpufence.config import mps
+
+    try:
+        if not mps.is_mps(mode):
+            return {mps.MODE: mode} if mode else {}
+        mps.check_beside(given)
+        cores = given["cores"]
+        percent = mps.percentage(cores if isinstance(cores, list) else [])
+    except mps.ModeError as error:
+        raise _wrong(error.what, error.why, error.fix) from None
+    if percent is None:
+        return {mps.MODE: mode}
+    return {mps.MODE: mode, mps.THREADS: mps.threads(percent, inherited)}
+
+
+def _mode_variables(
+    args: argparse.Namespace | SimpleNamespace, given: Mapping[str, list[str]]
+) -> dict[str, str]:
+    """As mode_variables; a mode that is inherited counts where a core limit is given."""
+    mode = args.mode
+    if mode is None:
+        mode = os.environ.get("GPUFENCE_CORE_MODE", "") if given["cores"] else ""
+        mode = mode if mode.lower() == "mps" else ""  # the library refuses what is none
+    if not mode:
+        return {}
+    terms = {option: getattr(args, option) for option in _TERMS}
+    threads = os.environ.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "")
+    return mode_variables(mode, {**given, **terms}, threads)
+
+
+def _check_daemon(modes: Mapping[str, str], environment: Mapping[str, str]) -> None:
+    """Refuse a program that MPS is to hold where MPS is not there."""
+    from gpufence.config import mps
+
+    if mps.THREADS not in modes:
+        return
+    try:
+        mps.check_daemon(environment)
+    except mps.ModeError as error:
+        raise _wrong(error.what, error.why, error.fix) from None
 
 
 def limited(

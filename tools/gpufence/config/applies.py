@@ -17,6 +17,9 @@ NOTHING = {
 }
 
 
+OF_THREADS = "mps: cores are MPS's threads, not GPU time"
+
+
 def gpu_name(claim: Claim) -> str:
     """The GPU, or all, that a claim is for."""
     if claim.target is Target.EVERY:
@@ -47,7 +50,8 @@ def amount_text(claim: Claim) -> str:
 def terms_of(claims: Claims) -> list[tuple[str, str, str]]:
     """What holds beside the shares: what it is called, what it is, and where that stands."""
     words = claims.terms.words()
-    return [
+    mode = [("mode", OF_THREADS, claims.mode_source)] if claims.mode_source else []
+    return mode + [
         (called, words[called], claims.term_sources[option])
         for option, (called, _) in GRAMMARS.items()
         if called in words

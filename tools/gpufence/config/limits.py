@@ -87,6 +87,7 @@ class Claims:
     device_name: str = ""
     terms: Terms = NO_TERMS
     term_sources: dict[str, str] = field(default_factory=dict)  # by terms.GRAMMARS' names
+    mode_source: str = ""  # who makes core limits parts of MPS's threads; "": they are of GPU time
     hypervisor: str = ""  # whom a program will ask for limits; "" when nobody
     log_level: str = "warn"
     log_file: str = ""
@@ -94,7 +95,7 @@ class Claims:
 
 
 _PLAIN = ("any_limit", "process_scope", "container", "state_folder", "node_folder", "device_name",
-          "hypervisor", "log_level", "log_file", "log_is_daily")  # fmt: skip
+          "mode_source", "hypervisor", "log_level", "log_file", "log_is_daily")  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,12 @@
 // Virtual time: what the host takes is slept.
 // link: cuda
 //
-//   cores_tenant MS KERNELS KERNEL_US LAUNCH_US [ahead N] [graph] [rate R] [spread]
+//   cores_tenant MS KERNELS KERNEL_US LAUNCH_US [uneven] [ahead N] [graph] [rate R] [spread]
 //                [long EACH US] [burst WORK_MS PAUSE_MS] [copies] [delay MS] [seed S]
 //
-// A request is KERNELS kernels of KERNEL_US, launched LAUNCH_US apart, or as one graph, and a wait
-// for the last one; or (ahead) for the one N requests before. It follows the one before at once, or
+// A request is KERNELS kernels of KERNEL_US, launched LAUNCH_US apart (uneven: one in five launches
+// takes the host 4.2 times as long, as Python between layers, and the others a fifth), or as one
+// graph, and a wait for the last one; or (ahead) for the one N requests before. It follows the one before at once, or
 // comes R times a second, at random (rate). Lengths vary from 0.1 to 2 times that (spread); each
 // EACH-th kernel of a request takes US (long). Its result is copied to the host (copies).
 //
@@ -33,6 +34,7 @@ struct Options {
   unsigned kernels;
   unsigned ahead = 0;
   bool graph = false;
+  bool uneven = false;
   bool spread = false;
   bool copies = false;
   unsigned long_each = 0;
@@ -78,6 +80,8 @@ bool Read(int argc, char** argv, Options* to) {
     };
     if (is("graph", 0)) {
       to->graph = true;
+    } else if (is("uneven", 0)) {
+      to->uneven = true;
     } else if (is("spread", 0)) {
       to->spread = true;
     } else if (is("copies", 0)) {
@@ -198,10 +202,16 @@ class Tenant {
       return;
     }
     for (unsigned long long ns : lengths_ns_) {
-      if (options_.launch_us != 0) SleepUntil(NowUs() + options_.launch_us);
+      if (options_.launch_us != 0) SleepUntil(NowUs() + options_.launch_us * Times());
       work_.ns = ns;
       MUST(Kernel(work_, stream_));
     }
+  }
+
+  // How many times LAUNCH_US the host takes to the next launch; 1 in the mean.
+  double Times() {
+    if (!options_.uneven) return 1;
+    return Unit(&options_.seed) < 0.2 ? 4.2 : 0.2;
   }
 
   void Wait() {

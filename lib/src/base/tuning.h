@@ -72,8 +72,9 @@ struct Tuning {
   uint64_t long_pause_ns = 1'000'000;
   // The clocks are compared so often; without: 75 % becomes 84.
   uint64_t prompt_every_ns = 4'000'000;
-  // Behind a hold: the stream may be done; without: 5.8 times the questions.
-  uint64_t behind_ns = 40'000;
+  // Behind a hold: the stream may be done. 40 us: a program that launches 5 us each 30 and waits for
+  // each ten has 1.6 of 8; without a bound: 5.8 times the questions.
+  uint64_t behind_ns = 20'000;
   // Of the longest launch, one such part goes with each marked run.
   uint64_t forget_parts = 1'024;
   // Shorter launches that are waited for are told by the host's clock alone.
@@ -105,8 +106,6 @@ struct Tuning {
   uint32_t probes = 64;
   // One marker in so many is a probe where probes find nothing; ablation: 0.4 points.
   uint32_t probes_seldom = 4;
-  // Launches further apart are not probed: it would find their pauses.
-  uint64_t most_probed_launch_ns = 80'000;
 
   // ---- Markers: runs that are waited for, or closed by the next one ----
 

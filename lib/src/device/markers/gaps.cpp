@@ -30,7 +30,7 @@ uint64_t WithoutSlicesNs(uint64_t ran_ns, const Tuning& tuning) {
 // ---- pauses ----
 
 bool IsProbed(const MarkedStream& stream, const Tuning& tuning) {
-  return stream.gaps.may_idle && stream.ns_per_launch < tuning.most_probed_launch_ns;
+  return stream.gaps.may_idle;
 }
 
 bool IsProbeDue(MarkedStream* stream, const Tuning& tuning) {
@@ -71,11 +71,18 @@ uint64_t PausesNs(const GpuPauses& pauses, const MarkedStream& stream,
   return std::min(first_ns + between_ns + content.inner_ns, interval_ns / 2);
 }
 
+uint64_t ApartNs(const MarkedStream& stream, const Tuning& tuning) {
+  const LaunchGaps& gaps = stream.gaps;
+  const uint64_t host_ns = gaps.probes < tuning.least_probes ? 0 : gaps.probed_ns / gaps.probes;
+  return std::max(stream.ns_per_launch.load(std::memory_order_relaxed), host_ns);
+}
+
 uint64_t IdleNs(const GpuPauses& pauses, const MarkedStream& stream, const IntervalContent& content,
                 uint64_t interval_ns, const Tuning& tuning) {
   if (stream.gaps.probes < tuning.least_probes || stream.gaps.probed_ns == 0) return 0;
-  if (stream.ns_per_launch >= tuning.most_probed_launch_ns) return 0;
-  const uint64_t host_ns = std::min(content.host_ns, interval_ns);
+  // The host's time up to the first launch of a run is one of the pauses already.
+  const uint64_t lead_ns = stream.is_fresh ? std::min(content.lead_ns, content.host_ns) : 0;
+  const uint64_t host_ns = std::min(content.host_ns - lead_ns, interval_ns);
   const uint64_t most_ns = interval_ns - PausesNs(pauses, stream, content, interval_ns);
   return std::min(host_ns * stream.gaps.idle_gap_ns / stream.gaps.probed_ns,
                   most_ns - most_ns / tuning.least_busy_part);
@@ -112,6 +119,10 @@ uint64_t BusyByHostNs(const GpuPauses& pauses, WaitedRuns* runs, uint32_t launch
       runs->extra.ns() + runs->short_ns + between_ns + std::min(inner_ns, *span_ns / 2);
   runs->short_ns = std::min(extra_ns - std::min(extra_ns, *span_ns), tuning.most_extra_ns);
   return *span_ns - std::min(*span_ns, extra_ns);
+}
+
+bool MayWaitForHost(uint64_t launches, uint64_t host_ns, uint64_t ran_ns) {
+  return launches > 1 && host_ns > ran_ns - ran_ns / 4;
 }
 
 uint64_t ExtraOf(const GpuPauses& pauses, const WaitedRuns& runs, const MarkedRun& run,

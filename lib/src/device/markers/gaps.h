@@ -40,6 +40,9 @@ struct IntervalContent {
 uint64_t PausesNs(const GpuPauses& pauses, const MarkedStream& stream,
                   const IntervalContent& content, uint64_t interval_ns);
 
+// From one launch's end to the next one's, with the pause or the GPU's waiting between them.
+uint64_t ApartNs(const MarkedStream& stream, const Tuning& tuning = kTuning);
+
 // In so much of the rest the GPU waited for the host.
 uint64_t IdleNs(const GpuPauses& pauses, const MarkedStream& stream, const IntervalContent& content,
                 uint64_t interval_ns, const Tuning& tuning = kTuning);
@@ -72,6 +75,11 @@ struct MarkedRun {
   uint64_t ran_ns;   // from marker to marker, by the GPU's clock
   uint64_t lead_ns;  // until the first launch was with the GPU
 };
+
+// Whether the GPU may have waited for the host between the launches of such a run: then neither the
+// host's clock nor a marker at each end tells what kernels ran. `host_ns` is from the first marker
+// to the last launch.
+bool MayWaitForHost(uint64_t launches, uint64_t host_ns, uint64_t ran_ns);
 
 // What the host's clock added to it. A late host teaches as much of it as it would have cost.
 uint64_t ExtraOf(const GpuPauses& pauses, const WaitedRuns& runs, const MarkedRun& run,

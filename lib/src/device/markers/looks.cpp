@@ -77,7 +77,7 @@ void CollectTail(Markers* markers, MarkedStream* stream, const StreamLook& look)
     return;
   }
   if (IsToldByHost(*stream, launches, look.now_ns)) return;
-  const uint64_t estimate_ns = stream->run_begin_ns + launches * stream->ns_per_launch;
+  const uint64_t estimate_ns = stream->run_begin_ns + launches * ApartNs(*stream);
   // Of these launches; a marker behind them takes both.
   const uint32_t inner_ns = stream->inner_ns.load(std::memory_order_relaxed);
   const bool meets = stream->meets.load(std::memory_order_relaxed);

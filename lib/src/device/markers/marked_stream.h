@@ -69,6 +69,9 @@ enum class Recorder : uint8_t { kNobody, kSelf, kBefore, kOther };
 // Runs that are waited for (runs.h).
 struct WaitedRuns {
   bool is_waited_for;      // by a call that will tell what ran
+  bool is_over;            // the last one was waited for, and nothing was launched since
+  bool is_first;           // this one began so, and not because the GPU was idle between launches
+  bool is_host_bound;      // in the last one that markers told of, the GPU may have waited for launches
   bool began_away;         // while a call was under way that may have ended its context
   uint32_t marked_due;     // so many more have to be marked, to see whether runs became long
   uint32_t launches;       // of the last one

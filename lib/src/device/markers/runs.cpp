@@ -139,6 +139,23 @@ void MarkBehindRun(MarkedStream* stream) {
   stream->mark_at.store(std::min(mark_at, launches), std::memory_order_relaxed);
 }
 
+// A run whose kernels the host is slower than has a probe, until enough of them are known: as short
+// as it is, none of the markers that are put now and then may fall into it.
+void ProbeRun(MarkedStream* stream) {
+  const WaitedRuns& runs = stream->waited;
+  if (!runs.is_first || !runs.is_host_bound || stream->gaps.probes >= kTuning.least_probes) return;
+  const uint32_t mark_at = stream->mark_at.load(std::memory_order_relaxed);
+  const uint32_t drawn = 1 + stream->Random() % std::max(runs.launches, 2u);
+  stream->mark_at.store(std::min(mark_at, drawn), std::memory_order_relaxed);
+}
+
+// A run that goes on for longer than those that waits told of is none of them: markers tell of it.
+void MarkBeyondRun(MarkedStream* stream) {
+  const uint32_t mark_at = stream->mark_at.load(std::memory_order_relaxed);
+  const uint32_t launches = 2 * std::max(stream->waited.launches, 1u);
+  stream->mark_at.store(std::min(mark_at, launches), std::memory_order_relaxed);
+}
+
 // Puts a marker before a launch that nothing held, where the one before it asked for that.
 bool PutProbe(Markers* markers, MarkedStream* stream) {
   const uint32_t word = stream->word.fetch_and(~MarkedStream::kProbe, std::memory_order_relaxed);
@@ -184,6 +201,8 @@ Begun BeginRun(Markers* markers, MarkedStream* stream, CUstream handle, HeldNs h
     stream->Space(1);
     stream->is_trusted = false;
   }
+  stream->waited.is_first = stream->waited.is_over;
+  stream->waited.is_over = false;
   const uint64_t last_begin_ns = stream->waited.host_begin_ns;
   stream->waited.host_begin_ns = stream->waited.marked_ns = stream->gaps.host_mark_ns = now_ns;
   stream->gaps.held_ns = 0;
@@ -196,9 +215,11 @@ Begun BeginRun(Markers* markers, MarkedStream* stream, CUstream handle, HeldNs h
     BeginLate(markers, stream, was_idle);
   } else if (stream->by_host) {
     stream->BeginAt(stream->waited.host_begin_ns);
+    MarkBeyondRun(stream);
   } else {
     const bool is_sample = !waits && IsSampleOfWaits(*markers, *stream);
     if (is_sample) MarkBehindRun(stream);
+    ProbeRun(stream);
     const Doing doing = waits ? Doing::kWaits : DoingOf(*markers, *stream, captures);
     if (doing == Doing::kIdle) CloseLast(markers, stream, last_begin_ns);
     if (!BeginNow(markers, stream, was_idle, doing, is_sample)) return Begun::kNotMarked;
@@ -303,11 +324,13 @@ void TakeMarked(Markers* markers, MarkedStream* stream, uint64_t now_ns, BusyLis
   const bool is_one_run =
       first.begins && first.next == stream->last && !markers->pool[stream->last].begins;
   const uint32_t launches = markers->pool[stream->last].launches;
+  const uint64_t host_ns = markers->pool[stream->last].host_ns;
   stream->ran_ns = 0;
   if (stream->closed_runs.is_unread) stream->closed_runs.unread = 0;  // the next one has both
   TakeEnded(markers, stream, now_ns, busy);
   stream->waited.launches = launches;
-  if (is_one_run && stream->first == kNoMarker && stream->ran_ns != 0) {
+  if (is_one_run && stream->waited.is_first && stream->first == kNoMarker && stream->ran_ns != 0) {
+    stream->waited.is_host_bound = MayWaitForHost(launches, host_ns, stream->ran_ns);
     LearnExtra(*markers, stream, launches, now_ns);
   }
 }
@@ -315,7 +338,7 @@ void TakeMarked(Markers* markers, MarkedStream* stream, uint64_t now_ns, BusyLis
 // Whether waits have told what runs in a stream such as it is.
 bool WaitsTell(const Markers& markers, const MarkedStream& stream) {
   const WaitedRuns& runs = stream.waited;
-  return stream.is_trusted && runs.extra.ns() != 0 && runs.extra.ns() < kTuning.most_extra_ns &&
+  return stream.is_trusted && runs.is_first && !runs.is_host_bound && runs.extra.ns() != 0 && runs.extra.ns() < kTuning.most_extra_ns &&
          stream.first == kNoMarker && stream.ns_per_launch < kTuning.host_told_launch_ns &&
          markers.streams.IsOnlyActive(&stream);
 }
@@ -346,6 +369,7 @@ void AfterWait(Markers* markers, MarkedStream* stream, CUstream handle, uint32_t
   const uint64_t now_ns = NowNs();
   const StreamsGuard guard(&markers->streams);
   if (!guard || !StreamTable::IsOf(*stream, handle)) return;
+  stream->waited.is_over |= ended;
   if (launches != 0) {
     stream->waited.is_waited_for = false;
     if (ended && TakeByHost(markers, stream, launches, now_ns, busy)) return;
@@ -370,6 +394,7 @@ void AfterAnswer(Markers* markers, MarkedStream* stream, bool ended, BusyList* b
     if (MayMarkLate(*stream)) LeaveLocked(markers, stream, Recorder::kOther);
     return;
   }
+  stream->waited.is_over = true;
   if (launches != 0 && TakeByHost(markers, stream, launches, now_ns, busy)) return;
   TakeMarked(markers, stream, now_ns, busy);
   TakeEnded(markers, stream, now_ns, busy);

@@ -51,6 +51,16 @@ class Api:
             "GET", f"{_BASE}/namespaces/{quote(namespace, '')}/resourceclaims/{quote(name, '')}"
         )
 
+    def slices(self, driver: str, node: str) -> list[dict[str, Any]]:
+        """The ResourceSlices that a driver has published of a node.
+
+        Raises:
+            ToolError: exit 1, the server cannot be asked.
+        """
+        chosen = quote(f"spec.driver={driver},spec.nodeName={node}", "")
+        found = self.get(f"{_BASE}/resourceslices?fieldSelector={chosen}").get("items") or []
+        return [each for each in found if isinstance(each, dict)]
+
     def publish(self, made: dict[str, Any]) -> None:
         """Have a ResourceSlice be as it is made; what is so already stays.
 

@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from gpufence.console import output_file
 from gpufence.errors import ToolError
 
 from .alnair import Workspaces
-from .book import Grant
+from .book import Grant, Part
 
 KIND = "gpufence.io/container"
 # Runtimes read CDI devices of such annotations of a container; what follows is the caller's name.
@@ -36,8 +36,8 @@ _MOST_BYTES = 1 << 20
 class Boxes:
     """Where everything is. `expose` is how a container gets its GPU, as in the configuration.
 
-    `mounts_by_cdi`: the CDI file has the mounts, too, because nobody else makes them. `alnair`:
-    containers have Alnair's files and variables, too.
+    `expose` "": by somebody else. `mounts_by_cdi`: the CDI file has the mounts, too, because nobody
+    else makes them. `alnair`: containers have Alnair's files and variables, too.
     """
 
     folder: Path
@@ -89,6 +89,9 @@ class Boxes:
         state.mkdir(parents=True, exist_ok=True)
         os.chmod(state, 0o1777)  # a container's users differ
         variables = limits(grant)
+        if self.mounts_by_cdi:
+            # By its claim: the limit is that of all containers which have it, together.
+            variables["GPUFENCE_CONTAINER"] = grant.key
         source = cdi_spec.Source(
             self.library, self.preload, str(state), self.node_dir, None, str(box)
         )
@@ -144,7 +147,7 @@ class Boxes:
         return self.cdi_dir / f"gpufence-container-{key}.json"
 
     def _gpu_variables(self, grant: Grant) -> dict[str, str]:
-        if self.expose == "cdi":
+        if self.expose != "environment":
             return {}
         return {"NVIDIA_VISIBLE_DEVICES": ",".join(grant.gpus)}
 
@@ -169,9 +172,23 @@ def _remove(folder: Path) -> None:
 
 def limits(grant: Grant) -> dict[str, str]:
     """The variables of a container's limits."""
+    if grant.parts:
+        return _limits_of_parts(grant.parts)
     variables = {"GPUFENCE_MEMORY_LIMIT": str(grant.memory_bytes)}
     if grant.cores:
         variables["GPUFENCE_CORE_LIMIT"] = str(grant.cores)
+    return variables
+
+
+def _limits_of_parts(parts: Iterable[Part]) -> dict[str, str]:
+    """By each GPU's UUID; a GPU that comes in another way has nothing, not everything."""
+    variables = {"GPUFENCE_MEMORY_LIMIT": "1"}
+    for part in parts:
+        # Shells drop variables with a '-' in their names.
+        uuid = part.gpu.replace("-", "_")
+        variables[f"GPUFENCE_MEMORY_LIMIT_{uuid}"] = str(part.memory_bytes)
+        if part.cores:
+            variables[f"GPUFENCE_CORE_LIMIT_{uuid}"] = str(part.cores)
     return variables
 
 

@@ -475,7 +475,7 @@ def test_the_schemas_configuration_is_the_agents() -> None:
     # Folders are those that the manifests mount; the others differ between nodes.
     elsewhere = {each for each in known if each.endswith("_dir")}
     elsewhere |= {"folder", "pod_resources", "alnair_workspaces", "interface", "gpus"}
-    elsewhere |= {"node_name", "api_server"}
+    elsewhere |= {"node_name", "api_server", "hypervisor_listen"}
 
     told = schema["properties"]["config"]["properties"]
 

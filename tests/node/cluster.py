@@ -28,6 +28,9 @@ class Cluster:
         self.objects: dict[str, dict[str, Any]] = {}
         self.writes: list[tuple[str, str]] = []
         self.broken = False
+        # What the server says of a token, and which it was asked about.
+        self.tokens: dict[str, dict[str, Any]] = {}
+        self.reviewed: list[str] = []
         cluster = self
 
         class Answers(BaseHTTPRequestHandler):
@@ -37,6 +40,10 @@ class Cluster:
 
             def do_POST(self) -> None:
                 made = self.body()
+                if self.path.endswith("/tokenreviews"):
+                    cluster.reviewed.append(made["spec"]["token"])
+                    self.answer(201, {"status": cluster.tokens.get(made["spec"]["token"], {})})
+                    return
                 cluster.keep("POST", f"{self.path}/{made['metadata']['name']}", made)
                 self.answer(201, made)
 

@@ -38,6 +38,7 @@ collect_ignore = (
         "test_device_plugin.py",
         "test_dra.py",
         "test_enforcer.py",
+        "test_hypervisor_agent.py",
         "test_kills.py",
         "test_messages.py",
     ]

@@ -24,6 +24,7 @@ from . import (
     desk,
     dra,
     enforcer,
+    hypervisor,
     messages,
     own_gpus,
     plugin,
@@ -118,6 +119,7 @@ def run(config: Config, library: str, preload: str) -> None:
             expose="" if config.interface == "enforcer" else config.expose,
             mounts_by_cdi=config.interface != "device-plugin",
             alnair=_workspaces(config),
+            shares=bool(config.hypervisor_listen),
         )
         stopped = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -165,6 +167,7 @@ def _serve(config: Config, gpus: tuple[Gpu, ...], boxes: Boxes, stopped: threadi
         alnair.start(
             boxes.alnair, lambda: [(key, boxes.home(key)) for key in made.grants.held], stopped
         )
+    hypervisor.start(config, boxes, lambda: tuple(made.grants.held.values()), stopped)
     while not stopped.is_set():
         _meet(made, kubelet, stopped)
 

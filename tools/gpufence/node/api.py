@@ -95,6 +95,21 @@ class Api:
         """
         self._ask("POST", path, made)
 
+    def bearer(self, token: str) -> dict[str, Any]:
+        """Whose token it is: the status of a TokenReview.
+
+        Raises:
+            ToolError: exit 1, the server cannot be asked.
+        """
+        made = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenReview",
+            "spec": {"token": token},
+        }
+        found = self._ask("POST", "/apis/authentication.k8s.io/v1/tokenreviews", made) or {}
+        status = found.get("status")
+        return status if isinstance(status, dict) else {}
+
     def patch(self, path: str, changes: dict[str, Any]) -> None:
         """Have an object changed where `changes` names something (RFC 7386).
 

@@ -20,6 +20,7 @@ from gpufence.cdi import cdi_spec, yaml_text
 from gpufence.console import output_file
 from gpufence.errors import ToolError
 
+from . import shared_file
 from .alnair import Workspaces
 from .book import Grant, Part
 
@@ -28,6 +29,7 @@ KIND = "gpufence.io/container"
 ANNOTATION = "cdi.k8s.io/gpufence_container"
 _LIMITS = "gpufence.conf"
 _STATE = "state"
+_SHARED = "shared"
 _NVIDIA = "nvidia.com/gpu"
 _MOST_BYTES = 1 << 20
 
@@ -37,7 +39,8 @@ class Boxes:
     """Where everything is. `expose` is how a container gets its GPU, as in the configuration.
 
     `expose` "": by somebody else. `mounts_by_cdi`: the CDI file has the mounts, too, because nobody
-    else makes them. `alnair`: containers have Alnair's files and variables, too.
+    else makes them. `alnair`: containers have Alnair's files and variables, too. `shares`: they
+    have the file of vgpu.rs's hypervisor.
     """
 
     folder: Path
@@ -48,6 +51,7 @@ class Boxes:
     expose: str
     mounts_by_cdi: bool = False
     alnair: Workspaces | None = None
+    shares: bool = False
 
     def path(self, key: str) -> Path:
         """A container's folder on the host."""
@@ -71,6 +75,7 @@ class Boxes:
             (cdi_spec.STATE_PATH, str(box / _STATE), False),
             (cdi_spec.NODE_PATH, self.node_dir, False),
             *(self.alnair.mounts(key) if self.alnair else []),
+            *([(shared_file.FOLDER, str(box / _SHARED), True)] if self.shares else []),
         ]
 
     def home(self, key: str) -> Path:
@@ -101,6 +106,8 @@ class Boxes:
             _remove(box / _LIMITS)
         output_file.write(box / _LIMITS, cdi_spec.limits_text(variables, source, "gpufence node"))
         variables.update(self._gpu_variables(grant))
+        if self.shares:
+            shared_file.write(box / _SHARED, grant)
         if self.alnair:
             self.alnair.fill(grant)
             variables.update(self.alnair.variables(grant))

@@ -60,6 +60,8 @@ _FOLDERS = ("plugin_dir", "pod_resources", "plugins_dir", "registry_dir", "folde
             "node_dir", "alnair_workspaces")  # fmt: skip
 _NODE = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 _CAPACITY = re.compile(rf"(?:{_NODE.pattern}/)?[A-Za-z_][A-Za-z0-9_]{{0,31}}")
+_LISTEN = re.compile(r"(?:[0-9]{1,3}(?:\.[0-9]{1,3}){3}|\[[0-9A-Fa-f:.]{2,45}\])?:[1-9][0-9]{0,4}")
+_LISTENS = "it is no ADDRESS:PORT, [IPV6]:PORT or :PORT"
 _QOS = ("guaranteed", "burstable", "besteffort")
 _MOST_SLOTS = 1000
 _MOST_BYTES = 1 << 20
@@ -98,6 +100,7 @@ class Config:
     node_dir: str = "/run/gpufence-node"
     alnair_dir: str = ""
     alnair_workspaces: str = "/var/lib/alnair/workspace"
+    hypervisor_listen: str = ""
     settle_seconds: float = 60.0
     gpus: tuple[Gpu, ...] | None = None
     annotations: tuple[str, ...] = ()
@@ -179,6 +182,9 @@ def of_table(table: Mapping[str, Any]) -> Config:
         raise _wrong("the configuration is refused", "it names no resource for GPUs or memory")
     if made.alnair_dir and made.interface != "device-plugin":
         raise _wrong("alnair_dir refused", "only the interface device-plugin serves Alnair's pods")
+    if made.hypervisor_listen and made.interface != "device-plugin":
+        why = "only the interface device-plugin serves vgpu.rs's pods"
+        raise _wrong("hypervisor_listen refused", why)
     if made.steers and made.interface == "enforcer":
         why = "the interface enforcer has no limits that change while a pod runs"
         raise _wrong("annotations and qos_… refused", why)
@@ -211,6 +217,8 @@ def _checked(key: str, value: Any) -> Any:  # noqa: ANN401 - of any key
             not value or (value.startswith("/") and value.rstrip("/").count("/") > 1)
         )
         _require(key, value, own, "it is no folder below another one")
+    elif key == "hypervisor_listen":
+        _require(key, value, value == "" or bool(_LISTEN.fullmatch(str(value))), _LISTENS)
     elif key == "api_server":
         _require(key, value, isinstance(value, str))
     elif key in ("node_name", "enforced_driver"):

@@ -98,3 +98,24 @@ def test_containers_that_share_a_claim_share_its_limit(two: Sim, tmp_path: Path)
     alone = json.loads(box.run(box.program("limit_probe")).stdout)
     assert (other["granted 0"], other["refused 0"]) == (GIB // 2, OUT_OF_MEMORY)
     assert alone["granted 0"] == 2 * GIB
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("GPUFENCE_MEMORY_LIMIT_{uuid}", "3GiB"),
+        ("GPUFENCE_MEMORY_LIMIT_0", "3GiB"),
+        ("CUDA_DEVICE_MEMORY_LIMIT", "3GiB"),
+        ("GPUFENCE_DISABLE", "1"),
+    ],
+)
+def test_a_pods_other_words_for_a_limit_give_it_no_more_of_its_gpu(
+    two: Sim, tmp_path: Path, name: str, text: str
+) -> None:
+    first, _ = uuids(two)
+    box = container(two, tmp_path, Part(first, GIB, 0))
+
+    # With the dashes of the UUID: the agent's variable has none.
+    done = box.run(box.program("limit_probe"), **{name.format(uuid=first): text})
+
+    assert json.loads(done.stdout)["granted 0"] == GIB

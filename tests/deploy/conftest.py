@@ -18,7 +18,7 @@ KUSTOMIZE = DEPLOY / "kustomize"
 MONITORING = DEPLOY / "monitoring"
 CHART = DEPLOY / "helm" / "gpufence"
 # Pieces that stand beside a base in an overlay.
-COMPONENTS = ("pods", "events")
+COMPONENTS = ("pods", "events", "alnair")
 BASES = sorted(
     {path.parent.name for path in KUSTOMIZE.glob("*/kustomization.yaml")} - set(COMPONENTS)
 )

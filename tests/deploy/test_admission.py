@@ -176,7 +176,7 @@ def test_the_policy_is_bound_with_parameters_that_it_reads() -> None:
     assert set(re.findall(r"params\.data\.(\w+)", said)) == set(params["data"]) == set(PARAMS)
 
 
-@pytest.mark.parametrize("name", ["admission", "admission-dra"])
+@pytest.mark.parametrize("name", ["admission", "admission-dra", "admission-enforcer"])
 def test_only_namespaces_that_say_so_are_touched(name: str) -> None:
     *_, policy, binding = base(name)
 
@@ -241,6 +241,7 @@ def test_a_pod_without_the_annotation_gets_no_claim() -> None:
 
 def test_the_chart_has_the_policy_of_its_interface() -> None:
     by_claims = chart("admission.enabled=true", 'interface="dra"')
+    by_limits = chart("admission.enabled=true", 'interface="enforcer"')
     by_resources = chart("admission.enabled=true")
 
     def policies(made: list[dict[str, Any]]) -> list[str]:
@@ -250,4 +251,67 @@ def test_the_chart_has_the_policy_of_its_interface() -> None:
         return [each["spec"].get("policyName", each["metadata"]["name"]) for each in found]
 
     assert policies(by_claims) == ["gpufence-claims"] * 2
+    assert policies(by_limits) == ["gpufence-enforcer"] * 2
     assert policies(by_resources) == ["gpufence"] * 2
+
+
+LIMITS_REQUEST = {
+    "name": "gpufence",
+    "exactly": {
+        "deviceClassName": "enforcer.gpufence.io",
+        "allocationMode": "ExactCount",
+        "count": "1",  # as every amount here
+    },
+}
+
+
+def a_claim(*requests: dict[str, Any]) -> dict[str, Any]:
+    return {"metadata": {"name": "c"}, "spec": {"devices": {"requests": list(requests)}}}
+
+
+def part(device_class: str = "gpu.nvidia.com", **more: Any) -> dict[str, Any]:  # noqa: ANN401
+    """What asks for a part of a device."""
+    return {"deviceClassName": device_class, "capacity": {"requests": {"memory": "4Gi"}}, **more}
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {"name": "gpu", "exactly": part()},
+        {"name": "gpu", "exactly": part("mig.nvidia.com")},
+        {"name": "gpu", "exactly": part(adminAccess=False)},
+        {"name": "gpu", "firstAvailable": [{"name": "a", **part("other.io")}, {**part()}]},
+    ],
+)
+def test_a_claim_for_a_part_of_nvidias_gpus_gets_the_request_for_limits(
+    request_: dict[str, Any],
+) -> None:
+    nic = {"name": "nic", "exactly": {"deviceClassName": "other.io"}}
+    made = applied(a_claim(nic, request_), "admission-enforcer")
+
+    assert made["spec"]["devices"]["requests"] == [nic, request_, LIMITS_REQUEST]
+    assert applied(made, "admission-enforcer") == made  # the API server may ask again
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        a_claim({"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}),
+        a_claim({"name": "gpu", "exactly": part("other.io")}),
+        a_claim({"name": "gpu", "exactly": part(adminAccess=True)}),
+        a_claim({"name": "gpu", "exactly": part()}, {**LIMITS_REQUEST, "name": "mine"}),
+        a_claim(),
+        {"metadata": {"name": "c"}, "spec": {}},
+        {"metadata": {"name": "c"}, "spec": {"devices": {}}},
+    ],
+)
+def test_any_other_claim_stays_as_it_is(claim: dict[str, Any]) -> None:
+    assert applied(claim, "admission-enforcer") == claim
+
+
+def test_the_request_for_limits_is_what_kubernetes_accepts() -> None:
+    asked = {**LIMITS_REQUEST, "exactly": {**LIMITS_REQUEST["exactly"], "count": 1}}
+    claim = a_claim({"name": "gpu", "exactly": part()}, asked)
+    kind = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim"}
+
+    module("kubernetes_validate").validate({**kind, **claim}, "1.37", strict=True)

@@ -14,7 +14,7 @@ import pytest
 from gpufence import cli
 from gpufence.cdi import cdi_spec, yaml_text
 from gpufence.config import options
-from gpufence.node import config, slices
+from gpufence.node import config, enforcer, slices
 
 HERE = Path(__file__).resolve().parent
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
@@ -35,6 +35,7 @@ COMPOSE = json.loads((HERE / "compose.schema.json").read_text(encoding="utf-8"))
 KUBERNETES = json.loads((HERE / "kubernetes.schema.json").read_text(encoding="utf-8"))
 KINDS = {"DaemonSet": "io.k8s.api.apps.v1.DaemonSet", "Pod": "io.k8s.api.core.v1.Pod"}
 AGENT, DRA = "kustomize/agent/agent.yaml", "kustomize/dra/dra.yaml"
+ENFORCER = "kustomize/enforcer/enforcer.yaml"
 FILES = sorted(path for path in DEPLOY.rglob("*") if path.is_file())
 
 
@@ -128,28 +129,36 @@ def daemon_set(name: str) -> Any:  # noqa: ANN401 - a YAML document
     return next(each for each in document.get("items", [document]) if each["kind"] == "DaemonSet")
 
 
-def test_the_dra_drivers_daemon_set_is_what_kubernetes_allows() -> None:
-    as_kubernetes_has_it(daemon_set(DRA))
+@pytest.mark.parametrize("name", [DRA, ENFORCER])
+def test_the_dra_drivers_daemon_set_is_what_kubernetes_allows(name: str) -> None:
+    as_kubernetes_has_it(daemon_set(name))
 
 
-def test_the_dra_driver_may_do_what_it_asks_for_and_no_more() -> None:
-    items = {each["kind"]: each for each in read(DRA)["items"]}
+@pytest.mark.parametrize(
+    ("file", "name", "driver", "verbs"),
+    [
+        (DRA, "gpufence-dra", slices.DRIVER, ["get", "create", "update"]),
+        (ENFORCER, "gpufence-enforcer", enforcer.DRIVER, ["get", "list", "create", "update"]),
+    ],
+)
+def test_the_dra_driver_may_do_what_it_asks_for_and_no_more(
+    file: str, name: str, driver: str, verbs: list[str]
+) -> None:
+    items = {each["kind"]: each for each in read(file)["items"]}
     (claims, published) = items["ClusterRole"]["rules"]
     account = items["ServiceAccount"]["metadata"]["name"]
 
     assert (claims["resources"], claims["verbs"]) == (["resourceclaims"], ["get"])
-    assert (published["resources"], published["verbs"]) == (
-        ["resourceslices"],
-        ["get", "create", "update"],
-    )
+    assert (published["resources"], published["verbs"]) == (["resourceslices"], verbs)
     assert items["ClusterRoleBinding"]["subjects"][0]["name"] == account
-    assert items["ClusterRoleBinding"]["roleRef"]["name"] == "gpufence-dra"
+    assert items["ClusterRoleBinding"]["roleRef"]["name"] == account == name
     assert items["DaemonSet"]["spec"]["template"]["spec"]["serviceAccountName"] == account
     (selector,) = items["DeviceClass"]["spec"]["selectors"]
-    assert selector["cel"]["expression"] == f"device.driver == '{slices.DRIVER}'"
+    assert selector["cel"]["expression"] == f"device.driver == '{driver}'"
+    assert items["DeviceClass"]["metadata"]["name"] == driver
 
 
-@pytest.mark.parametrize("name", [AGENT, DRA])
+@pytest.mark.parametrize("name", [AGENT, DRA, ENFORCER])
 def test_the_agents_manifest_starts_it_with_options_that_it_has(name: str) -> None:
     (agent,) = daemon_set(name)["spec"]["template"]["spec"]["containers"]
     program, *words = agent["command"]
@@ -167,6 +176,7 @@ def test_the_agents_manifest_starts_it_with_options_that_it_has(name: str) -> No
     [
         (AGENT, ("folder", "cdi_dir", "plugin_dir", "pod_resources")),
         (DRA, ("folder", "cdi_dir", "plugins_dir", "registry_dir")),
+        (ENFORCER, ("folder", "cdi_dir", "plugins_dir", "registry_dir")),
     ],
 )
 def test_the_agents_manifest_mounts_its_folders_under_their_own_paths(

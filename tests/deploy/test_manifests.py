@@ -33,6 +33,8 @@ SINCE = {
     "MutatingAdmissionPolicy": (1, 36),
     "MutatingAdmissionPolicyBinding": (1, 36),
 }
+# The interface of each base that runs an agent.
+INTERFACES = {"agent": "device-plugin", "dra": "dra", "enforcer": "enforcer"}
 OPERATORS = "monitoring.coreos.com/v1"
 EVERYTHING = (
     "metrics.serviceMonitor.enabled=true",
@@ -65,14 +67,14 @@ def test_kubernetes_accepts_the_bases(name: str, version: str) -> None:
 
     known = [each["kind"] for each in manifests if accepted(each, version)]
 
-    assert known or name == "admission-dra"
+    assert known or name.startswith("admission-")
     if version == VERSIONS[-1]:
         operators = [each for each in manifests if each["apiVersion"] == OPERATORS]
         assert len(known) == len(manifests) - len(operators)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("interface", ["device-plugin", "dra"])
+@pytest.mark.parametrize("interface", ["device-plugin", "dra", "enforcer"])
 def test_kubernetes_accepts_what_the_chart_makes(interface: str, version: str) -> None:
     made = chart(f'interface="{interface}"', *EVERYTHING, "admission.enabled=true")
 
@@ -94,7 +96,7 @@ def test_kubectl_builds_the_bases(name: str) -> None:
     built = documents(ran(tool("kubectl"), "kustomize", KUSTOMIZE / name))
 
     kinds = sorted(each["kind"] for each in base(name))
-    generated = ["ConfigMap"] if name in ("agent", "dra") else []
+    generated = ["ConfigMap"] if name in INTERFACES else []
     assert sorted(each["kind"] for each in built) == sorted(kinds + generated)
 
 
@@ -141,6 +143,45 @@ def follows(built: list[dict[str, Any]]) -> None:
     assert [each["valueFrom"]["fieldRef"]["fieldPath"] for each in node] == ["spec.nodeName"]
 
 
+def test_an_agent_with_alnairs_socket_sees_whose_a_process_is(tmp_path: Path) -> None:
+    overlay = {"resources": ["k/agent"], "components": ["k/alnair"]}
+    (tmp_path / "kustomization.yaml").write_text(json.dumps(overlay))
+    shutil.copytree(KUSTOMIZE, tmp_path / "k")
+    (built,) = pods(documents(ran(tool("kubectl"), "kustomize", tmp_path)))
+    made = chart("alnair.enabled=true", 'config.preset="alnair"', "metrics.enabled=false")
+    (pod,) = pods(made)
+
+    for each in (built, pod):
+        (agent,) = each["containers"]
+        assert each["hostPID"] is True
+        allowed = agent["securityContext"]
+        assert allowed["capabilities"]["drop"] == ["ALL"]
+        assert set(allowed["capabilities"]["add"]) == {"DAC_OVERRIDE", "FOWNER", "SYS_PTRACE"}
+        assert allowed["allowPrivilegeEscalation"] is False
+        # The kubelet mounts them into containers by these paths of the host.
+        paths = {v["name"]: v["hostPath"]["path"] for v in each["volumes"] if "hostPath" in v}
+        mounted = {m["mountPath"]: paths.get(m["name"]) for m in agent["volumeMounts"]}
+        assert mounted["/run/alnair"] == "/run/alnair"
+        assert mounted["/var/lib/alnair/workspace"] == "/var/lib/alnair/workspace"
+        assert mounted["/var/lib/kubelet/device-plugins"] == "/var/lib/kubelet/device-plugins"
+    assert [each["kind"] for each in made if not accepted(each, VERSIONS[-1])] == []
+
+
+def test_the_charts_value_for_alnair_turns_its_socket_on(tmp_path: Path) -> None:
+    pytest.importorskip("tomllib", reason="Python 3.11 reads TOML")
+    made = chart("alnair.enabled=true", 'config.preset="alnair"')
+    (text,) = [each["data"]["node.toml"] for each in made if "node.toml" in each.get("data", {})]
+    (tmp_path / "node.toml").write_text(text)
+
+    read = config.read(tmp_path / "node.toml")
+
+    assert (read.alnair_dir, read.alnair_workspaces) == (
+        "/run/alnair",
+        "/var/lib/alnair/workspace",
+    )
+    assert not any("alnair" in str(each) for each in chart("metrics.enabled=false"))
+
+
 def test_who_makes_events_may_do_that_alone(tmp_path: Path) -> None:
     overlay = {"resources": ["k/metrics"], "components": ["k/events"]}
     (tmp_path / "kustomization.yaml").write_text(json.dumps(overlay))
@@ -176,16 +217,16 @@ def tells(built: list[dict[str, Any]], *, evicts: bool) -> None:
     assert "NODE_NAME" in {each["name"] for each in check["env"]}
 
 
-@pytest.mark.parametrize("name", ["agent", "dra"])
+@pytest.mark.parametrize("name", INTERFACES)
 def test_the_agent_reads_what_the_base_configures(name: str) -> None:
     pytest.importorskip("tomllib", reason="Python 3.11 reads TOML")
 
     made = config.read(KUSTOMIZE / name / "node.toml")
 
-    assert made.interface == {"agent": "device-plugin", "dra": "dra"}[name]
+    assert made.interface == INTERFACES[name]
 
 
-@pytest.mark.parametrize("name", ["agent", "dra", "node", "metrics"])
+@pytest.mark.parametrize("name", [*INTERFACES, "node", "metrics"])
 def test_a_pod_may_do_no_more_than_its_work_needs(name: str) -> None:
     added = {"agent": {"DAC_OVERRIDE", "FOWNER"}, "export": {"DAC_READ_SEARCH", "SYS_PTRACE"}}
     added["check"] = added["export"]
@@ -195,7 +236,7 @@ def test_a_pod_may_do_no_more_than_its_work_needs(name: str) -> None:
     assert pod.get("hostPID", False) is (name == "metrics")
     assert "hostNetwork" not in pod
     assert "hostIPC" not in pod
-    assert name == "dra" or pod["automountServiceAccountToken"] is False
+    assert name in ("dra", "enforcer") or pod["automountServiceAccountToken"] is False
     for each in [*pod.get("initContainers", []), *pod["containers"]]:
         allowed = each["securityContext"]
         assert allowed["allowPrivilegeEscalation"] is False
@@ -241,18 +282,16 @@ def test_the_monitor_selects_the_service_and_the_service_the_pods() -> None:
     assert all(each["honorLabels"] for each in monitor["spec"]["endpoints"])
 
 
-@pytest.mark.parametrize(
-    ("interface", "folder", "name"),
-    [("device-plugin", "agent", "gpufence-agent"), ("dra", "dra", "gpufence-dra")],
-)
-def test_the_chart_is_the_base_with_values(interface: str, folder: str, name: str) -> None:
+@pytest.mark.parametrize(("folder", "interface"), INTERFACES.items())
+def test_the_chart_is_the_base_with_values(folder: str, interface: str) -> None:
     made = {
         each["kind"]: each for each in chart(f'interface="{interface}"', "metrics.enabled=false")
     }
     (there,) = pods(base(folder))
     (pod,) = pods(list(made.values()))
 
-    assert made["DaemonSet"]["metadata"]["name"] == made["ConfigMap"]["metadata"]["name"] == name
+    assert made["DaemonSet"]["metadata"]["name"] == made["ConfigMap"]["metadata"]["name"]
+    assert made["DaemonSet"]["metadata"]["name"] == f"gpufence-{folder}"
     for each in [*there["initContainers"], *there["containers"]]:
         each["imagePullPolicy"] = "IfNotPresent"  # the chart's own default
     assert pod == there
@@ -375,6 +414,8 @@ def test_another_configuration_starts_the_agents_anew() -> None:
         "maxUnavailable=0",
         'admission.defaultCores="101"',
         "surprise=1",
+        'interface="dra",alnair.enabled=true',
+        'interface="enforcer",alnair.enabled=true',
     ],
 )
 def test_helm_refuses_values_that_are_none(setting: str) -> None:
@@ -434,7 +475,7 @@ def test_the_schemas_configuration_is_the_agents() -> None:
     # Folders are those that the manifests mount; the others differ between nodes.
     elsewhere = {each for each in known if each.endswith("_dir")}
     elsewhere |= {"folder", "pod_resources", "alnair_workspaces", "interface", "gpus"}
-    elsewhere |= {"node_name", "api_server"}
+    elsewhere |= {"node_name", "api_server", "hypervisor_listen"}
 
     told = schema["properties"]["config"]["properties"]
 

@@ -33,7 +33,15 @@ HAMI = ["nvidia.com/gpu", "nvidia.com/gpumem", "nvidia.com/gpucores"]
 MISSING = [name for name in ("grpc", "google") if not importlib.util.find_spec(name)]
 # These speak gRPC as they are loaded; test_extra.py says that they are left out, and why.
 collect_ignore = (
-    ["test_alnair.py", "test_device_plugin.py", "test_dra.py", "test_kills.py", "test_messages.py"]
+    [
+        "test_alnair.py",
+        "test_device_plugin.py",
+        "test_dra.py",
+        "test_enforcer.py",
+        "test_hypervisor_agent.py",
+        "test_kills.py",
+        "test_messages.py",
+    ]
     if MISSING
     else []
 )

@@ -4,199 +4,34 @@ from __future__ import annotations
 
 import json
 import random
-import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
-from gpufence.cdi import cdi_spec
 from gpufence.errors import ToolError
 from gpufence.node import messages, slices, wire
 from gpufence.node.gpus import Gpu
 
-from .conftest import GPUS, MIB, SECONDS, Node
+from .cluster import BASE, Cluster, Driver, driving, serving
+from .conftest import GPUS, MIB, Node
 from .kubelet import wait_for
 
 FIRST, SECOND, LARGE = (gpu["uuid"] for gpu in GPUS)
-BASE = "/apis/resource.k8s.io/v1"
-
-
-class Cluster:
-    """An API server with claims and slices, and whoever schedules."""
-
-    def __init__(self) -> None:
-        self.objects: dict[str, dict[str, Any]] = {}
-        self.writes: list[tuple[str, str]] = []
-        self.broken = False
-        cluster = self
-
-        class Answers(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                found = cluster.objects.get(self.path)
-                self.answer(500 if cluster.broken else 200 if found else 404, found or {})
-
-            def do_POST(self) -> None:
-                made = self.body()
-                cluster.keep("POST", f"{self.path}/{made['metadata']['name']}", made)
-                self.answer(201, made)
-
-            def do_PUT(self) -> None:
-                cluster.keep("PUT", self.path, self.body())
-                self.answer(200, {})
-
-            def body(self) -> Any:  # noqa: ANN401 - JSON
-                return json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-
-            def answer(self, status: int, found: object) -> None:
-                content = json.dumps(found).encode()
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-
-    @property
-    def address(self) -> str:
-        return f"http://127.0.0.1:{self.server.server_address[1]}"
-
-    def keep(self, method: str, path: str, made: dict[str, Any]) -> None:
-        made["metadata"]["resourceVersion"] = str(len(self.writes) + 1)
-        made["spec"]["perDeviceNodeSelection"] = False  # a default of the server's
-        self.objects[path] = made
-        self.writes.append((method, path))  # last: a test that sees it looks at the object at once
-
-    def allocate(self, name: str, *shares: tuple[str, str, str], uid: str = "") -> dict[str, str]:
-        """A claim as the scheduler leaves it: device, memory and cores for each request."""
-        results = [
-            {
-                "request": f"gpu{number}",
-                "driver": "gpufence.io",
-                "pool": "node-a",
-                "device": device.lower(),
-                "shareID": f"share-{number}",
-                "consumedCapacity": {"memory": memory, "cores": cores},
-            }
-            for number, (device, memory, cores) in enumerate(shares)
-        ]
-        claim = {"namespace": "ml", "name": name, "uid": uid or f"0000-{name}"}
-        other = {"driver": "other.io", "request": "nic", "pool": "p", "device": "d"}
-        self.objects[f"{BASE}/namespaces/ml/resourceclaims/{name}"] = {
-            "metadata": dict(claim),
-            "status": {"allocation": {"devices": {"results": [*results, other]}}},
-        }
-        return claim
-
-
-class Driver:
-    """The agent's driver as a kubelet uses it."""
-
-    def __init__(self, node: Node, cluster: Cluster) -> None:
-        self.node = node
-        self.cluster = cluster
-        self.found_by = Path(node.config["registry_dir"]) / "gpufence.io-reg.sock"
-        self.endpoint = Path()
-
-    def start(self) -> None:
-        """Start the agent and register it; an agent that was killed leaves its socket."""
-        self.found_by.unlink(missing_ok=True)
-        self.node.launch()
-        self.register()
-
-    def register(self) -> None:
-        """As the kubelet's watcher does when a socket turns up."""
-        assert self.node.process
-        ended = self.node.process.poll
-        service = messages.PLUGIN_REGISTRATION
-        answers: list[Any] = []
-
-        def answered() -> bool:
-            """A kubelet asks again where a socket is there and nobody listens yet."""
-            with suppress(wire.CallError):
-                answers.append(
-                    wire.call(self.found_by, service, "GetInfo", lambda known: known["InfoRequest"]())
-                )
-            return bool(answers) or ended() is not None
-
-        wait_for(answered, "no registration")
-        assert answers, self.node.said.read_text()
-        info = answers[0]
-        assert (info.type, info.name) == ("DRAPlugin", "gpufence.io")
-        assert list(info.supported_versions) == ["v1.DRAPlugin"]
-        self.endpoint = Path(info.endpoint)
-        wire.call(
-            self.found_by,
-            service,
-            "NotifyRegistrationStatus",
-            lambda known: known["RegistrationStatus"](plugin_registered=True),
-        )
-
-    def prepare(self, *claims: dict[str, str]) -> Any:  # noqa: ANN401 - messages are untyped
-        """What the driver answers, by UID."""
-        return self._call("NodePrepareResources", claims).claims
-
-    def unprepare(self, *claims: dict[str, str]) -> Any:  # noqa: ANN401
-        """What the driver answers, by UID."""
-        return self._call("NodeUnprepareResources", claims).claims
-
-    def _call(self, name: str, claims: tuple[dict[str, str], ...]) -> Any:  # noqa: ANN401
-        return wire.call(
-            self.endpoint,
-            messages.DRA_PLUGIN,
-            name,
-            lambda known: known[f"{name}Request"](claims=list(claims)),
-        )
-
-    def edits(self, claim: dict[str, str]) -> dict[str, Any]:
-        """What the claim's CDI device does."""
-        cdi = Path(self.node.config["cdi_dir"])
-        path = cdi / f"gpufence-container-claim-{claim['uid']}.json"
-        document = json.loads(path.read_text())
-        assert cdi_spec.check(document) == []
-        (device,) = document["devices"]
-        found: dict[str, Any] = device["containerEdits"]
-        return found
 
 
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
-    made = Cluster()
-    yield made
-    made.server.shutdown()
-    made.server.server_close()
+    with serving() as made:
+        yield made
 
 
 @pytest.fixture
 def driver(node: Node, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
     """The agent, not started yet."""
-    monkeypatch.setattr(wire, "_CALL_SECONDS", SECONDS)  # of the kubelet that this test plays
-    # A socket's path has at most 107 bytes, and that of a test's own folder is long.
-    with tempfile.TemporaryDirectory(prefix="dra") as short:
-        for name in ("plugins", "registry"):
-            (Path(short) / name).mkdir()
-        yield _driver(node, cluster, Path(short))
-        if node.process and node.process.poll() is None:
-            node.kill()
-
-
-def _driver(node: Node, cluster: Cluster, short: Path) -> Driver:
-    del node.config["preset"]
-    node.config |= {
-        "interface": "dra",
-        "api_server": cluster.address,
-        "node_name": "node-a",
-        "plugins_dir": str(short / "plugins"),
-        "registry_dir": str(short / "registry"),
-    }
-    return Driver(node, cluster)
+    with driving(node, cluster, monkeypatch) as made:
+        yield made
 
 
 def test_a_claim_becomes_a_device_with_its_limit_its_gpu_and_its_mounts(driver: Driver) -> None:
@@ -214,6 +49,7 @@ def test_a_claim_becomes_a_device_with_its_limit_its_gpu_and_its_mounts(driver: 
     assert edits["env"] == [
         f"GPUFENCE_MEMORY_LIMIT={3 << 30}",
         "GPUFENCE_CORE_LIMIT=30",
+        f"GPUFENCE_CONTAINER=claim-{claim['uid']}",
         f"NVIDIA_VISIBLE_DEVICES={LARGE}",
         "GPUFENCE_NODE_DIR=/run/gpufence-node",
     ]
@@ -402,7 +238,7 @@ def test_a_folder_of_the_other_interface_is_refused(driver: Driver) -> None:
     driver.node.launch()
 
     assert driver.node.ended() == 1
-    assert "containers there have GPUs by the other interface" in driver.node.said.read_text()
+    assert "containers there have GPUs by another interface" in driver.node.said.read_text()
 
 
 @pytest.mark.parametrize("address", ["http://10.0.0.1:8080", "ftp://localhost", "", "localhost"])

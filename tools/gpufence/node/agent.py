@@ -17,7 +17,20 @@ from typing import Any
 
 from gpufence.errors import ToolError, one_line
 
-from . import agents, alnair, checkpoint, claims, desk, dra, messages, plugin, steering, wire
+from . import (
+    agents,
+    alnair,
+    checkpoint,
+    desk,
+    dra,
+    enforcer,
+    hypervisor,
+    messages,
+    own_gpus,
+    plugin,
+    steering,
+    wire,
+)
 from .boxes import Boxes
 from .config import Config
 from .desk import Desk, Listed
@@ -28,6 +41,11 @@ _POLL_SECONDS = 0.5
 # A kubelet answers a registration, and then tries for 10 seconds to reach the plugin. Where that
 # fails, or the connection breaks later, it gives none of the units out, and tells nobody.
 _WATCH_SECONDS = 12.0
+_CHECKPOINTS = {
+    "device-plugin": desk.CHECKPOINT,
+    "dra": own_gpus.CHECKPOINT,
+    "enforcer": enforcer.CHECKPOINT,
+}
 
 
 @dataclass(slots=True)
@@ -88,7 +106,7 @@ def run(config: Config, library: str, preload: str) -> None:
     Raises:
         ToolError: 1, 2 or 3, as `gpufence node` documents.
     """
-    gpus = config.gpus if config.gpus is not None else of_machine()
+    gpus = _gpus(config)
     folder = Path(config.folder)
     folder.mkdir(parents=True, exist_ok=True)
     with agents.only_one(folder):
@@ -98,19 +116,28 @@ def run(config: Config, library: str, preload: str) -> None:
             node_dir=config.node_dir,
             library=library,
             preload=preload,
-            expose=config.expose,
-            mounts_by_cdi=config.interface == "dra",
+            expose="" if config.interface == "enforcer" else config.expose,
+            mounts_by_cdi=config.interface != "device-plugin",
             alnair=_workspaces(config),
+            shares=bool(config.hypervisor_listen),
         )
         stopped = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stopped.set())
-        if config.interface == "dra":
-            _is_free_of(folder / desk.CHECKPOINT)
-            dra.run(config, gpus, boxes, stopped)
-        else:
-            _is_free_of(folder / claims.CHECKPOINT)
+        for interface, name in _CHECKPOINTS.items():
+            if interface != config.interface:
+                _is_free_of(folder / name)
+        if config.interface == "device-plugin":
             _serve(config, gpus, boxes, stopped)
+        else:
+            dra.run(config, gpus, boxes, stopped)
+
+
+def _gpus(config: Config) -> tuple[Gpu, ...]:
+    """What there is to give out: nothing for an enforcer."""
+    if config.interface == "enforcer":
+        return ()
+    return config.gpus if config.gpus is not None else of_machine()
 
 
 def _workspaces(config: Config) -> alnair.Workspaces | None:
@@ -120,11 +147,11 @@ def _workspaces(config: Config) -> alnair.Workspaces | None:
 
 
 def _is_free_of(path: Path) -> None:
-    """Refuse a folder in which the other interface has given something out."""
+    """Refuse a folder in which another interface has given something out."""
     if checkpoint.read(path):
         raise ToolError(
             what=f"'{path.parent}' refused",
-            why="containers there have GPUs by the other interface",
+            why="containers there have GPUs by another interface",
             fix="Drain the node of pods with GPUs, then remove the folder",
         )
 
@@ -140,6 +167,7 @@ def _serve(config: Config, gpus: tuple[Gpu, ...], boxes: Boxes, stopped: threadi
         alnair.start(
             boxes.alnair, lambda: [(key, boxes.home(key)) for key in made.grants.held], stopped
         )
+    hypervisor.start(config, boxes, lambda: tuple(made.grants.held.values()), stopped)
     while not stopped.is_set():
         _meet(made, kubelet, stopped)
 

@@ -22,9 +22,9 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gpufence.cdi import cdi_spec
 from gpufence.errors import ToolError
 
+from . import homes
 from .book import WHOLE, Grant
 
 # Where a container finds them, whatever their places on the host are.
@@ -166,7 +166,7 @@ class Registrar:
                 self._answer(client, "no line came")
 
     def _accept(self) -> None:
-        known = {_identity(home): key for key, home in self.homes()}
+        known = {homes.identity(home): key for key, home in self.homes()}
         known.pop(None, None)
         for _ in range(_MOST_NEW):
             try:
@@ -177,7 +177,7 @@ class Registrar:
             told = stream.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
             pid = _CREDENTIALS.unpack(told)[0]
             # Even who is refused may first say its line: hung up on earlier, it would die of it.
-            key = known.get(_home(pid), "")
+            key = known.get(homes.seen_by(pid), "")
             client = _Client(stream, pid, key, time.monotonic() + _PATIENCE_S)
             self._clients[stream.fileno()] = client
             self._ready.register(stream, selectors.EVENT_READ)
@@ -211,9 +211,9 @@ class Registrar:
         """Those that ask at the same time share one look at the machine's processes."""
         spaces: dict[tuple[int, int] | None, list[int]] = {}
         for pid in sorted(int(name) for name in os.listdir("/proc") if name.isdigit()):
-            spaces.setdefault(_identity(Path(f"/proc/{pid}/ns/mnt")), []).append(pid)
+            spaces.setdefault(homes.identity(Path(f"/proc/{pid}/ns/mnt")), []).append(pid)
         for client in complete:
-            space = _identity(Path(f"/proc/{client.pid}/ns/mnt"))
+            space = homes.identity(Path(f"/proc/{client.pid}/ns/mnt"))
             self._answer(client, self._done(client, spaces.get(space, []) if space else []))
 
     def _done(self, client: _Client, pids: list[int]) -> str:
@@ -255,33 +255,6 @@ def start(
     made.listen()
     threading.Thread(target=made.serve, args=(stopped,), daemon=True).start()
     print(f"gpufence: Alnair's socket is in {workspaces.run}", file=sys.stderr, flush=True)
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    """Which folder or namespace it is; None where there is none."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
-
-
-def _home(pid: int) -> tuple[int, int] | None:
-    """The state folder that a process sees. Its own links lead nowhere, least of all to ours."""
-    if pid <= 0:
-        return None
-    flags = os.O_PATH | os.O_DIRECTORY
-    with contextlib.ExitStack() as opened:
-        try:
-            folder = os.open(f"/proc/{pid}/root", flags)
-            opened.callback(os.close, folder)
-            for name in Path(cdi_spec.STATE_PATH).parts[1:]:
-                folder = os.open(name, flags | os.O_NOFOLLOW, dir_fd=folder)
-                opened.callback(os.close, folder)
-            found = os.fstat(folder)
-        except OSError:
-            return None
-    return found.st_dev, found.st_ino
 
 
 def _whose(pid: int) -> str:

@@ -51,6 +51,16 @@ class Api:
             "GET", f"{_BASE}/namespaces/{quote(namespace, '')}/resourceclaims/{quote(name, '')}"
         )
 
+    def slices(self, driver: str, node: str) -> list[dict[str, Any]]:
+        """The ResourceSlices that a driver has published of a node.
+
+        Raises:
+            ToolError: exit 1, the server cannot be asked.
+        """
+        chosen = quote(f"spec.driver={driver},spec.nodeName={node}", "")
+        found = self.get(f"{_BASE}/resourceslices?fieldSelector={chosen}").get("items") or []
+        return [each for each in found if isinstance(each, dict)]
+
     def publish(self, made: dict[str, Any]) -> None:
         """Have a ResourceSlice be as it is made; what is so already stays.
 
@@ -84,6 +94,21 @@ class Api:
             ToolError: exit 1.
         """
         self._ask("POST", path, made)
+
+    def bearer(self, token: str) -> dict[str, Any]:
+        """Whose token it is: the status of a TokenReview.
+
+        Raises:
+            ToolError: exit 1, the server cannot be asked.
+        """
+        made = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenReview",
+            "spec": {"token": token},
+        }
+        found = self._ask("POST", "/apis/authentication.k8s.io/v1/tokenreviews", made) or {}
+        status = found.get("status")
+        return status if isinstance(status, dict) else {}
 
     def patch(self, path: str, changes: dict[str, Any]) -> None:
         """Have an object changed where `changes` names something (RFC 7386).

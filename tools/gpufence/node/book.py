@@ -31,8 +31,25 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """What a container may have of one GPU; 0 of something is no limit of it there."""
+
+    gpu: str
+    memory_bytes: int
+    cores: int
+
+    def __str__(self) -> str:
+        memory = f"{self.memory_bytes >> 20} MiB" if self.memory_bytes else "no memory limit"
+        return f"{memory}, {self.cores or WHOLE} % of {self.gpu}"
+
+
+@dataclass(frozen=True, slots=True)
 class Grant:
-    """What a container has. `key` names its folder, `owner` is namespace/pod/container."""
+    """What a container has. `key` names its folder, `owner` is namespace/pod/container.
+
+    `parts`: where somebody else gives out the GPUs, and of each as much as there; the two amounts
+    are 0 then.
+    """
 
     key: str
     owner: str
@@ -40,6 +57,12 @@ class Grant:
     gpus: tuple[str, ...]
     memory_bytes: int
     cores: int
+    parts: tuple[Part, ...] = ()
+
+    def __str__(self) -> str:
+        if self.parts:
+            return "; ".join(map(str, self.parts))
+        return f"{self.memory_bytes >> 20} MiB of {', '.join(self.gpus)}"
 
 
 def place(

@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,14 +20,16 @@ from gpufence.cdi import cdi_spec, yaml_text
 from gpufence.console import output_file
 from gpufence.errors import ToolError
 
+from . import shared_file
 from .alnair import Workspaces
-from .book import Grant
+from .book import Grant, Part
 
 KIND = "gpufence.io/container"
 # Runtimes read CDI devices of such annotations of a container; what follows is the caller's name.
 ANNOTATION = "cdi.k8s.io/gpufence_container"
 _LIMITS = "gpufence.conf"
 _STATE = "state"
+_SHARED = "shared"
 _NVIDIA = "nvidia.com/gpu"
 _MOST_BYTES = 1 << 20
 
@@ -36,8 +38,9 @@ _MOST_BYTES = 1 << 20
 class Boxes:
     """Where everything is. `expose` is how a container gets its GPU, as in the configuration.
 
-    `mounts_by_cdi`: the CDI file has the mounts, too, because nobody else makes them. `alnair`:
-    containers have Alnair's files and variables, too.
+    `expose` "": by somebody else. `mounts_by_cdi`: the CDI file has the mounts, too, because nobody
+    else makes them. `alnair`: containers have Alnair's files and variables, too. `shares`: they
+    have the file of vgpu.rs's hypervisor.
     """
 
     folder: Path
@@ -48,6 +51,7 @@ class Boxes:
     expose: str
     mounts_by_cdi: bool = False
     alnair: Workspaces | None = None
+    shares: bool = False
 
     def path(self, key: str) -> Path:
         """A container's folder on the host."""
@@ -71,6 +75,7 @@ class Boxes:
             (cdi_spec.STATE_PATH, str(box / _STATE), False),
             (cdi_spec.NODE_PATH, self.node_dir, False),
             *(self.alnair.mounts(key) if self.alnair else []),
+            *([(shared_file.FOLDER, str(box / _SHARED), True)] if self.shares else []),
         ]
 
     def home(self, key: str) -> Path:
@@ -89,6 +94,9 @@ class Boxes:
         state.mkdir(parents=True, exist_ok=True)
         os.chmod(state, 0o1777)  # a container's users differ
         variables = limits(grant)
+        if self.mounts_by_cdi:
+            # By its claim: the limit is that of all containers which have it, together.
+            variables["GPUFENCE_CONTAINER"] = grant.key
         source = cdi_spec.Source(
             self.library, self.preload, str(state), self.node_dir, None, str(box)
         )
@@ -98,6 +106,8 @@ class Boxes:
             _remove(box / _LIMITS)
         output_file.write(box / _LIMITS, cdi_spec.limits_text(variables, source, "gpufence node"))
         variables.update(self._gpu_variables(grant))
+        if self.shares:
+            shared_file.write(box / _SHARED, grant)
         if self.alnair:
             self.alnair.fill(grant)
             variables.update(self.alnair.variables(grant))
@@ -144,7 +154,7 @@ class Boxes:
         return self.cdi_dir / f"gpufence-container-{key}.json"
 
     def _gpu_variables(self, grant: Grant) -> dict[str, str]:
-        if self.expose == "cdi":
+        if self.expose != "environment":
             return {}
         return {"NVIDIA_VISIBLE_DEVICES": ",".join(grant.gpus)}
 
@@ -169,9 +179,23 @@ def _remove(folder: Path) -> None:
 
 def limits(grant: Grant) -> dict[str, str]:
     """The variables of a container's limits."""
+    if grant.parts:
+        return _limits_of_parts(grant.parts)
     variables = {"GPUFENCE_MEMORY_LIMIT": str(grant.memory_bytes)}
     if grant.cores:
         variables["GPUFENCE_CORE_LIMIT"] = str(grant.cores)
+    return variables
+
+
+def _limits_of_parts(parts: Iterable[Part]) -> dict[str, str]:
+    """By each GPU's UUID; a GPU that comes in another way has nothing, not everything."""
+    variables = {"GPUFENCE_MEMORY_LIMIT": "1"}
+    for part in parts:
+        # Shells drop variables with a '-' in their names.
+        uuid = part.gpu.replace("-", "_")
+        variables[f"GPUFENCE_MEMORY_LIMIT_{uuid}"] = str(part.memory_bytes)
+        if part.cores:
+            variables[f"GPUFENCE_CORE_LIMIT_{uuid}"] = str(part.cores)
     return variables
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from gpufence.errors import ToolError
 
-from .book import Grant
+from .book import Grant, Part
 
 SCHEMA = 1
 
@@ -66,6 +66,7 @@ def write(path: Path, grants: Iterable[Grant]) -> None:
 
 
 def _record(grant: Grant) -> dict[str, object]:
+    parts = [[each.gpu, each.memory_bytes, each.cores] for each in grant.parts]
     return {
         "key": grant.key,
         "owner": grant.owner,
@@ -73,10 +74,12 @@ def _record(grant: Grant) -> dict[str, object]:
         "gpus": list(grant.gpus),
         "memory_bytes": grant.memory_bytes,
         "cores": grant.cores,
+        **({"parts": parts} if parts else {}),
     }
 
 
 def _grant(record: Mapping[str, Any]) -> Grant:
+    parts = record.get("parts", [])
     return Grant(
         key=str(record["key"]),
         owner=str(record["owner"]),
@@ -84,6 +87,7 @@ def _grant(record: Mapping[str, Any]) -> Grant:
         gpus=tuple(map(str, record["gpus"])),
         memory_bytes=int(record["memory_bytes"]),
         cores=int(record["cores"]),
+        parts=tuple(Part(str(gpu), int(memory), int(cores)) for gpu, memory, cores in parts),
     )
 
 

@@ -52,13 +52,16 @@ PRESETS: dict[str, dict[str, str]] = {
 }
 _RESOURCE = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?/[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 _CHOICES = {
-    "interface": ("device-plugin", "dra"),
+    "interface": ("device-plugin", "dra", "enforcer"),
     "policy": ("spread", "pack"),
     "expose": ("environment", "cdi"),
 }
 _FOLDERS = ("plugin_dir", "pod_resources", "plugins_dir", "registry_dir", "folder", "cdi_dir",
             "node_dir", "alnair_workspaces")  # fmt: skip
 _NODE = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+_CAPACITY = re.compile(rf"(?:{_NODE.pattern}/)?[A-Za-z_][A-Za-z0-9_]{{0,31}}")
+_LISTEN = re.compile(r"(?:[0-9]{1,3}(?:\.[0-9]{1,3}){3}|\[[0-9A-Fa-f:.]{2,45}\])?:[1-9][0-9]{0,4}")
+_LISTENS = "it is no ADDRESS:PORT, [IPV6]:PORT or :PORT"
 _QOS = ("guaranteed", "burstable", "besteffort")
 _MOST_SLOTS = 1000
 _MOST_BYTES = 1 << 20
@@ -89,11 +92,15 @@ class Config:
     registry_dir: str = "/var/lib/kubelet/plugins_registry"
     api_server: str = ""
     node_name: str = ""
+    enforced_driver: str = "gpu.nvidia.com"
+    memory_capacity: str = "memory"
+    core_capacity: str = "compute"
     folder: str = "/var/lib/gpufence/node"
     cdi_dir: str = "/var/run/cdi"
     node_dir: str = "/run/gpufence-node"
     alnair_dir: str = ""
     alnair_workspaces: str = "/var/lib/alnair/workspace"
+    hypervisor_listen: str = ""
     settle_seconds: float = 60.0
     gpus: tuple[Gpu, ...] | None = None
     annotations: tuple[str, ...] = ()
@@ -173,8 +180,14 @@ def of_table(table: Mapping[str, Any]) -> Config:
     made = Config(**{key: _checked(key, value) for key, value in given.items()})
     if not (made.gpu_resource or made.memory_resource):
         raise _wrong("the configuration is refused", "it names no resource for GPUs or memory")
-    if made.alnair_dir and made.interface == "dra":
+    if made.alnair_dir and made.interface != "device-plugin":
         raise _wrong("alnair_dir refused", "only the interface device-plugin serves Alnair's pods")
+    if made.hypervisor_listen and made.interface != "device-plugin":
+        why = "only the interface device-plugin serves vgpu.rs's pods"
+        raise _wrong("hypervisor_listen refused", why)
+    if made.steers and made.interface == "enforcer":
+        why = "the interface enforcer has no limits that change while a pod runs"
+        raise _wrong("annotations and qos_… refused", why)
     names = [made.gpu_resource, made.memory_resource, made.core_resource]
     if len({name for name in names if name}) < sum(map(bool, names)):
         raise _wrong("the configuration is refused", "two resources have the same name")
@@ -204,10 +217,14 @@ def _checked(key: str, value: Any) -> Any:  # noqa: ANN401 - of any key
             not value or (value.startswith("/") and value.rstrip("/").count("/") > 1)
         )
         _require(key, value, own, "it is no folder below another one")
+    elif key == "hypervisor_listen":
+        _require(key, value, value == "" or bool(_LISTEN.fullmatch(str(value))), _LISTENS)
     elif key == "api_server":
         _require(key, value, isinstance(value, str))
-    elif key == "node_name":
+    elif key in ("node_name", "enforced_driver"):
         _require(key, value, isinstance(value, str) and bool(_NODE.fullmatch(value)))
+    elif key.endswith("_capacity"):
+        _require(key, value, isinstance(value, str) and bool(_CAPACITY.fullmatch(value)))
     elif key == "settle_seconds":
         _require(key, value, isinstance(value, int | float) and 0 <= value <= 3600)
     else:

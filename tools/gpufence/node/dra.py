@@ -12,11 +12,13 @@ from typing import Any
 
 from gpufence.errors import ToolError, one_line
 
-from . import api, messages, slices, steering, wire
+from . import api, enforcer, messages, slices, steering, wire
 from .boxes import Boxes
-from .claims import Claims
+from .claims import Claims, Rules
 from .config import Config
+from .enforcer import Enforcer
 from .gpus import Gpu
+from .own_gpus import OwnGpus
 from .wire import Handler
 
 _POLL_SECONDS = 0.5
@@ -29,6 +31,7 @@ class Plugin:
 
     def __init__(self, claims: Claims, endpoint: Path) -> None:
         self._claims = claims
+        self._driver = claims.rules.driver
         self._endpoint = endpoint
         self._known = messages.load(messages.package_of(messages.DRA_PLUGIN))
         self._registration = messages.load(messages.package_of(messages.PLUGIN_REGISTRATION))
@@ -44,7 +47,7 @@ class Plugin:
     def _info(self, request: Any, context: Any) -> Any:  # noqa: ANN401 - messages are untyped
         return self._registration["PluginInfo"](
             type="DRAPlugin",
-            name=slices.DRIVER,
+            name=self._driver,
             endpoint=str(self._endpoint),
             supported_versions=_VERSIONS,
         )
@@ -52,7 +55,7 @@ class Plugin:
     def _status(self, request: Any, context: Any) -> Any:  # noqa: ANN401
         done = request.plugin_registered
         told = "registered" if done else f"not registered: {one_line(request.error)}"
-        print(f"gpufence: {slices.DRIVER} is {told}", file=sys.stderr, flush=True)
+        print(f"gpufence: {self._driver} is {told}", file=sys.stderr, flush=True)
         return self._registration["RegistrationStatusResponse"]()
 
     def _prepare(self, request: Any, context: Any) -> Any:  # noqa: ANN401
@@ -65,12 +68,12 @@ class Plugin:
             except (ToolError, OSError) as error:
                 told.error = _said(error)
                 continue
-            for share, device in prepared:
+            for each in prepared:
                 told.devices.add(
-                    request_names=[share.request],
-                    pool_name=share.pool,
-                    device_name=share.device,
-                    cdi_device_ids=[device],
+                    request_names=each.requests,
+                    pool_name=each.pool,
+                    device_name=each.device,
+                    cdi_device_ids=each.cdi_devices,
                 )
         return answer
 
@@ -86,16 +89,20 @@ class Plugin:
 
 
 def run(config: Config, gpus: tuple[Gpu, ...], boxes: Boxes, stopped: threading.Event) -> None:
-    """Serve until `stopped` is set.
+    """Serve until `stopped` is set. An enforcer has no `gpus`: another driver gives them out.
 
     Raises:
         ToolError: 1 or 2, as `gpufence node` documents.
     """
     server = api.connect(config.api_server)
-    claims = Claims(gpus, boxes, server.claim)
+    rules: Rules = OwnGpus(gpus, boxes)
+    made = slices.slice_of(config.node, gpus)
+    if config.interface == "enforcer":
+        rules = Enforcer(config, boxes, server.slices)
+        made = enforcer.slice_of(config.node)
+    claims = Claims(rules, boxes, server.claim)
     claims.open()
     steering.start(config, boxes, lambda: tuple(claims.grants.held.values()), stopped)
-    made = slices.slice_of(config.node, gpus)
     publishing = threading.Thread(target=_publish, args=(server, made, stopped), daemon=True)
     publishing.start()
     while not stopped.is_set():
@@ -121,8 +128,9 @@ def _publish(server: api.Api, made: dict[str, Any], stopped: threading.Event) ->
 
 def _serve(config: Config, claims: Claims, stopped: threading.Event) -> None:
     """Until the agent has to stop, or somebody removes a socket."""
-    endpoint = Path(config.plugins_dir) / slices.DRIVER / "dra.sock"
-    found_by = Path(config.registry_dir) / f"{slices.DRIVER}-reg.sock"
+    driver = claims.rules.driver
+    endpoint = Path(config.plugins_dir) / driver / "dra.sock"
+    found_by = Path(config.registry_dir) / f"{driver}-reg.sock"
     endpoint.parent.mkdir(parents=True, exist_ok=True)
     plugin = Plugin(claims, endpoint)
     servers = [wire.serve(endpoint, {messages.DRA_PLUGIN: plugin.handlers()})]

@@ -49,7 +49,7 @@ class Grants:
         self._keep({**others, made.key: made})
         for key in sorted(over - {made.key}):
             self.boxes.empty(key)
-        _tell(f"{made.owner} has {made.memory_bytes >> 20} MiB of {', '.join(made.gpus)}")
+        _tell(f"{made.owner} has {made}")
 
     def end(self, keys: Iterable[str]) -> None:
         """Forget grants and remove their files; the checkpoint first."""

@@ -87,30 +87,43 @@ def _device(gpu: Gpu) -> dict[str, Any]:
     }
 
 
-def shares_of(claim: Mapping[str, Any], uid: str) -> tuple[Share, ...]:
-    """What the scheduler gave to the claim of our devices.
+def results_of(claim: Mapping[str, Any], uid: str) -> tuple[str, list[Mapping[str, Any]]]:
+    """A claim's namespace/name, and what the scheduler gave it, of every driver.
 
     Args:
         claim: a ResourceClaim.
         uid: that it must have, since a name may be another claim's by now.
 
     Raises:
-        ToolError: exit 1, it is another one, or not allocated, or says what cannot be read.
+        ToolError: exit 1, it is another one, or not allocated.
     """
     name = ""
     try:
         name = f"{claim['metadata']['namespace']}/{claim['metadata']['name']}"
         if claim["metadata"]["uid"] != uid:
-            raise _wrong(name, f"it is not the claim {uid} any more")
+            raise refused(name, f"it is not the claim {uid} any more")
         results = claim["status"]["allocation"]["devices"]["results"]
+        return name, [each for each in results if each["driver"]]
+    except (KeyError, TypeError, AttributeError):
+        raise refused(name, "it is not allocated") from None
+
+
+def shares_of(claim: Mapping[str, Any], uid: str) -> tuple[str, tuple[Share, ...]]:
+    """A claim's namespace/name, and what the scheduler gave it of our own driver's devices.
+
+    Raises:
+        ToolError: exit 1, it is another one, or not allocated, or says what cannot be read.
+    """
+    name, results = results_of(claim, uid)
+    try:
         found = tuple(_share(each) for each in results if each["driver"] == DRIVER)
     except (KeyError, TypeError, AttributeError):
-        raise _wrong(name, "it is not allocated") from None
+        raise refused(name, "it is not allocated") from None
     except ValueError as error:
-        raise _wrong(name, str(error)) from None
+        raise refused(name, str(error)) from None
     if not found:
-        raise _wrong(name, f"it has no device of {DRIVER}")
-    return found
+        raise refused(name, f"it has no device of {DRIVER}")
+    return name, found
 
 
 def _share(result: Mapping[str, Any]) -> Share:
@@ -147,14 +160,15 @@ def amounts_of(shares: Iterable[Share], name: str) -> tuple[int, int]:
     """
     amounts = {(share.memory_bytes, share.cores) for share in shares}
     if len(amounts) > 1:
-        raise _wrong(name, "it has different amounts of its GPUs")
+        raise refused(name, "it has different amounts of its GPUs")
     memory, cores = amounts.pop()
     if not memory or not cores:
-        raise _wrong(name, "it has nothing of a GPU")
+        raise refused(name, "it has nothing of a GPU")
     return memory, cores
 
 
-def _wrong(name: str, why: str) -> ToolError:
+def refused(name: str, why: str) -> ToolError:
+    """Exit 1: a claim, by namespace/name, that is not prepared."""
     return ToolError(
         what=f"claim {name} not prepared",
         why=why,

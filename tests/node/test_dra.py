@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 from gpufence.cdi import cdi_spec
 from gpufence.errors import ToolError
-from gpufence.node import messages, slices, wire
+from gpufence.node import api, messages, slices, wire
 from gpufence.node.gpus import Gpu
 
 from .conftest import GPUS, MIB, SECONDS, Node
@@ -23,6 +24,12 @@ from .kubelet import wait_for
 
 FIRST, SECOND, LARGE = (gpu["uuid"] for gpu in GPUS)
 BASE = "/apis/resource.k8s.io/v1"
+
+
+def shortest(amount: re.Match[str]) -> str:
+    """MiB as a server writes them, whoever wrote them otherwise."""
+    mib = int(amount[1])
+    return f"{mib // 1024}Gi" if mib % 1024 == 0 else amount[0]
 
 
 class Cluster:
@@ -71,7 +78,7 @@ class Cluster:
     def keep(self, method: str, path: str, made: dict[str, Any]) -> None:
         made["metadata"]["resourceVersion"] = str(len(self.writes) + 1)
         made["spec"]["perDeviceNodeSelection"] = False  # a default of the server's
-        self.objects[path] = made
+        self.objects[path] = json.loads(re.sub(r"(\d+)Mi", shortest, json.dumps(made)))
         self.writes.append((method, path))  # last: a test that sees it looks at the object at once
 
     def allocate(self, name: str, *shares: tuple[str, str, str], uid: str = "") -> dict[str, str]:
@@ -328,6 +335,24 @@ def test_the_nodes_gpus_are_published_and_kept_so(driver: Driver) -> None:
     claim = driver.cluster.allocate("train", (FIRST, "100Mi", "1"))
     assert driver.prepare(claim)[claim["uid"]].error == ""
     assert len(driver.cluster.writes) == 1
+
+
+@pytest.mark.parametrize(
+    ("mib", "expected"),
+    [(81559, "81559Mi"), (81920, "80Gi"), (1 << 20, "1Ti"), (1025, "1025Mi"), (1 << 50, "1024Ei")],
+)
+def test_what_a_server_has_is_not_published_again(mib: int, expected: str) -> None:
+    cluster = Cluster()
+    made = slices.slice_of("node-a", [Gpu(FIRST, mib * MIB)])
+
+    for _ in range(2):
+        api.connect(cluster.address).publish(made)
+
+    (device,) = made["spec"]["devices"]
+    assert device["capacity"]["memory"]["value"] == expected
+    cluster.server.shutdown()
+    cluster.server.server_close()
+    assert [method for method, _ in cluster.writes] == ["POST"]
 
 
 def test_drivers_that_are_killed_at_random_moments_lose_no_claim(driver: Driver) -> None:

@@ -1,0 +1,152 @@
+"""The section `chart`: the chart's manifests on a real API server, and its agent in its own pod.
+
+Must not know what is in the chart: what the cluster then does is looked at.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+from . import agent_image
+from .cluster import NODE
+from .fenced import AGENT_FOLDER, REPO, TURNS, Fenced, pod
+from .found import DIALECTS, GPUS, SIMULATED, Found, row
+from .model import MIB
+
+_CHART = REPO / "deploy" / "helm" / "gpufence"
+_NAMESPACE = "kube-system"
+_IMAGE = "localhost/gpufence"
+_UNITS = "nvidia.com/gpu"
+_OLDEST = 26  # Kubernetes' minor number, of those that helm lets the chart onto
+# Two capabilities, DAC_OVERRIDE and FOWNER, as the manifest has it; none gained; a filter.
+_MAY = "CapEff a, NoNewPrivs 1, Seccomp 2"
+_VALUES = (f"image.repository={_IMAGE}", "image.pullPolicy=Never", "config.preset=hami")
+# What is asked of the server without its doing it: value sets, and the oldest that has the kinds.
+_DRY = {
+    "privileged, annotations": (("privileged=true", "config.annotations={memory,frozen}"), 0),
+    "admission": (("admission.enabled=true", "admission.defaultMemory=1000"), 36),
+    "interface dra, admission": (("interface=dra", "admission.enabled=true"), 36),
+}
+
+
+def chart(found: Found) -> None:
+    """The chart's manifests are accepted, its agent holds a pod, an upgrade leaves it alone."""
+    cluster = found.cluster
+    missing = [each for each in ("helm", "kubectl") if not shutil.which(each, path=cluster.path)]
+    if missing:
+        found.skip(f"{', '.join(missing)} not installed, nor in --tools")
+        return
+    row("what", "result")
+    row("---", "---")
+    minor = cluster.minor()
+    for what, (values, since) in _DRY.items():
+        if minor < since:
+            row(what, f"not asked: needs Kubernetes 1.{since}")
+            continue
+        made = _rendered(found, *values)
+        said = cluster.run("kubectl", "apply", "--dry-run=server", "-f", str(made))
+        row(what, f"{len(said.splitlines())} objects accepted")
+    tree = agent_image.make(cluster.folder / "agent-image", found.build)
+    # Its file system is read-only: the simulated machine lies in memory.
+    machine = SIMULATED | {"GPUFENCE_SIM_STATE": "/dev/shm/machine"}
+    cluster.load(f"{_IMAGE}:{_version()}", tree, machine)
+    shutil.rmtree(AGENT_FOLDER, ignore_errors=True)
+    label = {"metadata": {"labels": {"nvidia.com/gpu.present": "true"}}}
+    cluster.api.patch(f"/api/v1/nodes/{NODE}", label)
+    said = _install(found)
+    row("installed", said)
+    _hold_a_pod(found)
+    for folder in (AGENT_FOLDER, TURNS):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _hold_a_pod(found: Found) -> None:
+    cluster, limits = found.cluster, DIALECTS["hami"]
+    cluster.wait(lambda: _ready(found, "gpufence-agent"), "the chart's agent", 180)
+    may = _may()
+    row("agent ready, as its pod; it may", may)
+    if may != _MAY:
+        found.faults.append(f"chart: its agent may {may}")
+    fenced = Fenced(cluster, found.library, {})  # for the pods: this one's agent does not run
+    cluster.wait(lambda: fenced.offered(_UNITS) > 0, "the agent's offer", 60)
+    fenced.create(pod("train", limits))
+    facts = found.await_facts(fenced, "train")
+    row("a pod of 1 GiB", f"{facts['granted 0'] / MIB:.0f} MiB, then {facts['refused 0']}")
+    if (facts["granted 0"], facts["refused 0"]) != (1024 * MIB, 2):
+        found.faults.append(f"chart: {facts}")
+    cluster.wait(lambda: _ready(found, "gpufence-metrics"), "the chart's metrics", 120)
+    row("metrics ready", "2 containers")
+    before = _files()
+    _install(found, "config.slots=5")
+    cluster.wait(lambda: fenced.offered(_UNITS) == 5 * len(GPUS), "the upgraded agent's offer", 180)
+    after = _files()
+    row("upgraded with another configuration", "the pod's files are as they were")
+    if before != after or not before:
+        found.faults.append("chart: an upgrade changed what a pod has")
+    fenced.create(pod("later", limits))
+    facts = found.await_facts(fenced, "later")
+    row("a pod after that", f"{facts['granted 0'] / MIB:.0f} MiB, then {facts['refused 0']}")
+    found.clear(fenced)
+    _remove(found)
+
+
+def _install(found: Found, *more: str) -> str:
+    """By helm, which asks the server for its version; else what it renders, by kubectl."""
+    if found.cluster.minor() >= _OLDEST:
+        words = [f"--set={each}" for each in (*_VALUES, *more)]
+        way = ["upgrade", "--install", "gpus", str(_CHART), f"--namespace={_NAMESPACE}", *words]
+        found.cluster.run("helm", *way)
+        return "by helm"
+    made = _rendered(found, *more)
+    said = found.cluster.run("kubectl", "apply", "-f", str(made))
+    return f"{len(said.splitlines())} objects, by kubectl: helm wants Kubernetes 1.{_OLDEST}"
+
+
+def _remove(found: Found) -> None:
+    if found.cluster.minor() >= _OLDEST:
+        found.cluster.run("helm", "uninstall", "gpus", f"--namespace={_NAMESPACE}")
+    else:
+        found.cluster.run("kubectl", "delete", "-f", str(found.cluster.folder / "chart.yaml"))
+    pods = f"/api/v1/namespaces/{_NAMESPACE}/pods"
+    found.cluster.wait(lambda: not found.cluster.api.get(pods)["items"], "the agent's end", 120)
+
+
+def _rendered(found: Found, *more: str) -> Path:
+    """What helm makes of the chart, in a file."""
+    values = [f"--set={each}" for each in (*_VALUES, *more)]
+    asked = f"--kube-version=1.{max(_OLDEST, found.cluster.minor())}.0"
+    words = ["template", "gpus", str(_CHART), f"--namespace={_NAMESPACE}", asked, *values]
+    path = found.cluster.folder / "chart.yaml"
+    path.write_text(found.cluster.run("helm", *words))
+    return path
+
+
+def _ready(found: Found, name: str) -> bool:
+    status = found.cluster.api.get(f"/apis/apps/v1/namespaces/{_NAMESPACE}/daemonsets/{name}")[
+        "status"
+    ]
+    return bool(status.get("numberReady") == 1 and status.get("updatedNumberScheduled") == 1)
+
+
+def _may() -> str:
+    """What the agent's process may do, by the kernel."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        words = path.read_bytes().split(b"\0")
+        if b"serve" in words and b"node" in words:
+            status = path.with_name("status").read_text()
+            masks = re.findall(r"^(CapEff|NoNewPrivs|Seccomp):\s*0*(\w+)$", status, re.M)
+            return ", ".join(" ".join(each) for each in masks)
+    return "no process"
+
+
+def _files() -> list[str]:
+    """What the agent wrote for containers."""
+    folder = AGENT_FOLDER / "containers"
+    return [f"{path}: {path.read_text()}" for path in sorted(folder.glob("*/gpufence.conf"))]
+
+
+def _version() -> str:
+    text = (_CHART / "Chart.yaml").read_text(encoding="utf-8")
+    return re.findall(r"^appVersion: (\S+)$", text, re.M)[0]

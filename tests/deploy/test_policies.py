@@ -12,17 +12,18 @@ import subprocess
 from typing import Any
 
 import pytest
-from gpufence.node.slices import quantity
+from gpufence.node.gpus import Gpu
+from gpufence.node.slices import quantity, slice_of
 
-from .conftest import base
+from .conftest import BASES, base
 from .test_admission import CASES, CORE, GPU, MEM, PARAMS, a_pod, limits
 
 IN, OUT = "fenced", "other"
 CLAIM = {"name": "gpufence", "resourceClaimTemplateName": "small"}
 
 
-def admitted(objects: list[dict[str, Any]], *pods: dict[str, Any]) -> list[dict[str, Any]]:
-    """Each pod as a server has it then, or why it is refused."""
+def answered(objects: list[dict[str, Any]], *pods: dict[str, Any]) -> dict[str, Any]:
+    """The objects as a server writes them, and for each pod that it is sent an answer."""
     program = os.environ.get("GPUFENCE_POLICIES")
     if not program:
         pytest.skip("GPUFENCE_POLICIES is not set (ci/policies)")
@@ -35,7 +36,13 @@ def admitted(objects: list[dict[str, Any]], *pods: dict[str, Any]) -> list[dict[
         [program], input=json.dumps(asked), capture_output=True, text=True, check=False, timeout=120
     )
     assert done.returncode == 0, done.stderr
-    answers: list[dict[str, Any]] = json.loads(done.stdout)["answers"]
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def admitted(objects: list[dict[str, Any]], *pods: dict[str, Any]) -> list[dict[str, Any]]:
+    """Each pod as it is admitted, or why it is refused."""
+    answers: list[dict[str, Any]] = answered(objects, *pods)["answers"]
     return answers
 
 
@@ -122,3 +129,20 @@ def test_an_expression_of_mixed_types_refuses_every_pod() -> None:
     (answer,) = admitted(json.loads(text), whole(a_pod({GPU: "1"})))
 
     assert "expected type 'dyn' but found 'string'" in answer["refused"]
+
+
+@pytest.mark.parametrize("name", BASES)
+def test_a_server_knows_every_field_of_the_manifests(name: str) -> None:
+    ours = [each for each in base(name) if "coreos.com" not in each["apiVersion"]]
+
+    written = answered(ours)["objects"]
+
+    assert [each["kind"] for each in written[: len(ours)]] == [each["kind"] for each in ours]
+
+
+def test_a_server_writes_a_slice_as_the_agent_does() -> None:
+    made = slice_of("node", [Gpu("GPU-a", 80 << 30), Gpu("GPU-b", 81559 << 20)])
+
+    written, *_ = answered([made])["objects"]
+
+    assert written["spec"] == made["spec"]

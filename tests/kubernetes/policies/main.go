@@ -1,9 +1,8 @@
-// Admits pods as an API server does that has these policies, with the API server's own plugin.
+// Admits pods with the API server's own plugin for MutatingAdmissionPolicy.
 //
-// Owns: the plugin MutatingAdmissionPolicy of k8s.io/apiserver, and objects in memory in the place of
-// etcd. It must not know what the policies say: they, their bindings and parameters, and the
-// namespaces come as one document on stdin, with the pods; each pod, as admitted or with the
-// refusal, goes to stdout. Built and used by tests/kubernetes/policies.py.
+// Owns: the plugin of k8s.io/apiserver, and a store in memory instead of etcd. It must not know what
+// the policies say. A document on stdin lists policies, bindings, parameters and namespaces, and the
+// pods to admit; stdout gets each pod as admitted, or the refusal. Built and run by ci/policies.
 package main
 
 import (
@@ -93,7 +92,7 @@ func run() error {
 	return json.NewEncoder(os.Stdout).Encode(answers)
 }
 
-// decodeAll is strict, as the API server is where it is asked to be: no field that a kind has not.
+// decodeAll refuses fields that a kind does not have, as the API server does when asked to be strict.
 func decodeAll(texts []json.RawMessage) ([]runtime.Object, error) {
 	strict := kjson.NewSerializerWithOptions(
 		kjson.DefaultMetaFactory, scheme.Scheme, scheme.Scheme, kjson.SerializerOptions{Strict: true})
@@ -108,7 +107,8 @@ func decodeAll(texts []json.RawMessage) ([]runtime.Object, error) {
 	return objects, nil
 }
 
-// defaulted is what a server makes of what a policy, or its binding, does not say.
+// defaulted fills in what policies and bindings leave out; the server's own code for this is not in
+// k8s.io/apiserver.
 func defaulted(objects []runtime.Object) {
 	for _, object := range objects {
 		switch each := object.(type) {
@@ -141,7 +141,7 @@ func all(matched *registered.MatchResources) {
 	}
 }
 
-// plugged is the admission of a server that knows these objects, as the server puts it together.
+// plugged returns the admission chain of a server that stores these objects.
 func plugged(objects []runtime.Object, stop chan struct{}) (admission.MutationInterface, error) {
 	if !utilfeature.DefaultFeatureGate.Enabled(features.MutatingAdmissionPolicy) {
 		return nil, errors.New("this API server has no MutatingAdmissionPolicy by default")
@@ -164,7 +164,7 @@ func plugged(objects []runtime.Object, stop chan struct{}) (admission.MutationIn
 	return made.(admission.MutationInterface), nil
 }
 
-// described is a client whose server describes its kinds.
+// described is a client whose server publishes schemas, which the fake one does not.
 type described struct{ *fake.Clientset }
 
 type descriptions struct{ discovery.DiscoveryInterface }
@@ -175,12 +175,12 @@ func (client described) Discovery() discovery.DiscoveryInterface {
 
 func (descriptions) OpenAPIV3() openapi.Client { return openapitest.NewEmbeddedFileClient() }
 
-// unconfigured is the configuration of every plugin.
+// unconfigured stands for an absent configuration file.
 type unconfigured struct{}
 
 func (unconfigured) ConfigFor(string) (io.Reader, error) { return nil, nil }
 
-// admitted changes the pod, and asks again where a server does.
+// admitted changes the pod; the chain calls the plugin again where a server would.
 func admitted(plugin admission.MutationInterface, pod *corev1.Pod) error {
 	kind := corev1.SchemeGroupVersion.WithKind("Pod")
 	resource := corev1.SchemeGroupVersion.WithResource("pods")

@@ -19,7 +19,7 @@ _CHART = REPO / "deploy" / "helm" / "gpufence"
 _NAMESPACE = "kube-system"
 _IMAGE = "localhost/gpufence"
 _UNITS = "nvidia.com/gpu"
-_OLDEST = 26  # Kubernetes' minor number, of those that helm lets the chart onto
+_OLDEST = 26  # the minor number of the oldest Kubernetes that the chart is for
 # Two capabilities, DAC_OVERRIDE and FOWNER, as the manifest has it; none gained; a filter.
 _MAY = "CapEff a, NoNewPrivs 1, Seccomp 2"
 _VALUES = (f"image.repository={_IMAGE}", "image.pullPolicy=Never", "config.preset=hami")
@@ -55,8 +55,8 @@ def chart(found: Found) -> None:
     shutil.rmtree(AGENT_FOLDER, ignore_errors=True)
     label = {"metadata": {"labels": {"nvidia.com/gpu.present": "true"}}}
     cluster.api.patch(f"/api/v1/nodes/{NODE}", label)
-    said = _install(found)
-    row("installed", said)
+    _install(found)
+    row("installed", "by helm" if minor >= _OLDEST else "by helm, without the chart's kubeVersion")
     _hold_a_pod(found)
     for folder in (AGENT_FOLDER, TURNS):
         shutil.rmtree(folder, ignore_errors=True)
@@ -92,23 +92,17 @@ def _hold_a_pod(found: Found) -> None:
     _remove(found)
 
 
-def _install(found: Found, *more: str) -> str:
-    """By helm, which asks the server for its version; else what it renders, by kubectl."""
-    if found.cluster.minor() >= _OLDEST:
-        words = [f"--set={each}" for each in (*_VALUES, *more)]
-        way = ["upgrade", "--install", "gpus", str(_CHART), f"--namespace={_NAMESPACE}", *words]
-        found.cluster.run("helm", *way)
-        return "by helm"
-    made = _rendered(found, *more)
-    said = found.cluster.run("kubectl", "apply", "-f", str(made))
-    return f"{len(said.splitlines())} objects, by kubectl: helm wants Kubernetes 1.{_OLDEST}"
+def _install(found: Found, *more: str) -> None:
+    """As its users do, or change its values."""
+    words = [f"--set={each}" for each in (*_VALUES, *more)]
+    way = ["upgrade", "--install", "gpus", str(_chart(found)), f"--namespace={_NAMESPACE}"]
+    if found.cluster.minor() < _OLDEST:  # whose schemas lack a default of a service's ports
+        words.append("--server-side=false")
+    found.cluster.run("helm", *way, *words)
 
 
 def _remove(found: Found) -> None:
-    if found.cluster.minor() >= _OLDEST:
-        found.cluster.run("helm", "uninstall", "gpus", f"--namespace={_NAMESPACE}")
-    else:
-        found.cluster.run("kubectl", "delete", "-f", str(found.cluster.folder / "chart.yaml"))
+    found.cluster.run("helm", "uninstall", "gpus", f"--namespace={_NAMESPACE}")
     pods = f"/api/v1/namespaces/{_NAMESPACE}/pods"
     found.cluster.wait(lambda: not found.cluster.api.get(pods)["items"], "the agent's end", 120)
 
@@ -116,11 +110,23 @@ def _remove(found: Found) -> None:
 def _rendered(found: Found, *more: str) -> Path:
     """What helm makes of the chart, in a file."""
     values = [f"--set={each}" for each in (*_VALUES, *more)]
-    asked = f"--kube-version=1.{max(_OLDEST, found.cluster.minor())}.0"
-    words = ["template", "gpus", str(_CHART), f"--namespace={_NAMESPACE}", asked, *values]
+    words = ["template", "gpus", str(_chart(found)), f"--namespace={_NAMESPACE}", *values]
     path = found.cluster.folder / "chart.yaml"
     path.write_text(found.cluster.run("helm", *words))
     return path
+
+
+def _chart(found: Found) -> Path:
+    """The chart; for an older server, a copy that does not ask for a newer one."""
+    if found.cluster.minor() >= _OLDEST:
+        return _CHART
+    copy = found.cluster.folder / "chart"
+    if not copy.exists():
+        shutil.copytree(_CHART, copy)
+        about = copy / "Chart.yaml"
+        text = about.read_text(encoding="utf-8")
+        about.write_text(re.sub(r"(?m)^kubeVersion: .*\n", "", text), encoding="utf-8")
+    return copy
 
 
 def _ready(found: Found, name: str) -> bool:

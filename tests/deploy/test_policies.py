@@ -123,7 +123,7 @@ def test_without_its_parameters_a_labelled_namespace_takes_no_pod() -> None:
     assert said(outside) == [None]
 
 
-def test_an_expression_of_mixed_types_refuses_every_pod() -> None:
+def test_an_expression_of_mixed_types_refuses_a_pod_that_asks() -> None:
     text = json.dumps(policies()).replace("string(params.data.gpu)", "params.data.gpu")
 
     (answer,) = admitted(json.loads(text), whole(a_pod({GPU: "1"})))

@@ -1,7 +1,8 @@
 """The admission policy, evaluated: which pods it changes, and to what.
 
 A CEL library of Python stands for the API server's. It knows no JSONPatch type and not
-Kubernetes' own two functions, so those are given to it here; types are not checked.
+Kubernetes' own two functions, so those are given to it here; types are not checked
+(test_policies.py has them checked, by the API server's own plugin).
 """
 
 from __future__ import annotations
@@ -103,29 +104,29 @@ def limits(pod: dict[str, Any]) -> list[dict[str, str] | None]:
 GPU, MEM, CORE = PARAMS["gpu"], PARAMS["memory"], PARAMS["cores"]
 
 
-@pytest.mark.parametrize(
-    ("pod", "expected"),
-    [
-        # Nobody asks: nothing.
-        (a_pod(None), [None]),
-        (a_pod({"cpu": "1"}, None), [{"cpu": "1"}, None]),
-        # A part of a GPU is a part of one GPU.
-        (a_pod({MEM: "3000"}), [{MEM: "3000", GPU: "1"}]),
-        (a_pod({CORE: "30"}), [{CORE: "30", GPU: "1"}]),
-        (a_pod({GPU: "2", MEM: "5"}), [{GPU: "2", MEM: "5"}]),
-        # Annotations fill in what a container does not say.
-        (a_pod({GPU: "1"}, memory="4000"), [{GPU: "1", MEM: "4000"}]),
-        (a_pod({GPU: "1", MEM: "7"}, memory="4", cores="5"), [{GPU: "1", MEM: "7", CORE: "5"}]),
-        # They are for who asks; where nobody does, for the first container.
-        (a_pod(None, {GPU: "1"}, cores="30"), [None, {GPU: "1", CORE: "30"}]),
-        (a_pod(None, None, memory="4"), [{GPU: "1", MEM: "4"}, None]),
-        (
-            a_pod({MEM: "1"}, {CORE: "2"}, memory="9"),
-            [{MEM: "1", GPU: "1"}, {CORE: "2", GPU: "1", MEM: "9"}],
-        ),
-        (a_pod({"cpu": "1"}, cores="9"), [{"cpu": "1", GPU: "1", CORE: "9"}]),
-    ],
-)
+CASES: list[tuple[dict[str, Any], list[dict[str, str] | None]]] = [
+    # Nobody asks: nothing.
+    (a_pod(None), [None]),
+    (a_pod({"cpu": "1"}, None), [{"cpu": "1"}, None]),
+    # A part of a GPU is a part of one GPU.
+    (a_pod({MEM: "3000"}), [{MEM: "3000", GPU: "1"}]),
+    (a_pod({CORE: "30"}), [{CORE: "30", GPU: "1"}]),
+    (a_pod({GPU: "2", MEM: "5"}), [{GPU: "2", MEM: "5"}]),
+    # Annotations fill in what a container does not say.
+    (a_pod({GPU: "1"}, memory="4000"), [{GPU: "1", MEM: "4000"}]),
+    (a_pod({GPU: "1", MEM: "7"}, memory="4", cores="5"), [{GPU: "1", MEM: "7", CORE: "5"}]),
+    # They are for who asks; where nobody does, for the first container.
+    (a_pod(None, {GPU: "1"}, cores="30"), [None, {GPU: "1", CORE: "30"}]),
+    (a_pod(None, None, memory="4"), [{GPU: "1", MEM: "4"}, None]),
+    (
+        a_pod({MEM: "1"}, {CORE: "2"}, memory="9"),
+        [{MEM: "1", GPU: "1"}, {CORE: "2", GPU: "1", MEM: "9"}],
+    ),
+    (a_pod({"cpu": "1"}, cores="9"), [{"cpu": "1", GPU: "1", CORE: "9"}]),
+]
+
+
+@pytest.mark.parametrize(("pod", "expected"), CASES)
 def test_what_a_pod_gets(pod: dict[str, Any], expected: list[dict[str, str] | None]) -> None:
     made = applied(pod)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 
 PROBE = "/bin/limit_probe"
@@ -14,16 +15,24 @@ _PASSWD = "root:x:0:0::/root:/bin/sh\nuser:x:1000:1000::/:/bin/sh\n"
 _LIBRARY = re.compile(r"(/\S+) \(0x")
 
 
-def make(folder: Path, build: Path) -> Path:
-    """Fill a folder; what is in it is found without any variable."""
+def make(folder: Path, build: Path, more: Iterable[str] = (), tools: Iterable[str] = ()) -> Path:
+    """Fill a folder; what is in it is found without any variable.
+
+    Args:
+        folder: to fill.
+        build: where CMake left programs and the simulated driver.
+        more: names of other test programs, for /bin.
+        tools: names of other programs of this machine, for /bin.
+    """
     for name in _FOLDERS:
         (folder / name).mkdir(parents=True)
     (folder / "tmp").chmod(0o1777)
     (folder / "bin").mkdir()
-    tools = [Path(shutil.which(tool) or tool) for tool in _TOOLS]
-    for program in [*tools, build / "tests" / PROBE.rpartition("/")[2]]:
+    found = [Path(shutil.which(tool) or tool) for tool in (*_TOOLS, *tools)]
+    programs = [build / "tests" / name for name in (PROBE.rpartition("/")[2], *more)]
+    for program in [*found, *programs]:
         shutil.copy2(program, folder / "bin" / program.name)
-        _copy_libraries(program, folder)
+        copy_libraries(program, folder)
     driver = folder / "opt" / "sim"
     driver.mkdir(parents=True)
     for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
@@ -35,7 +44,8 @@ def make(folder: Path, build: Path) -> Path:
     return folder
 
 
-def _copy_libraries(program: Path, folder: Path) -> None:
+def copy_libraries(program: Path, folder: Path) -> None:
+    """What a program of this machine loads, at the same paths."""
     listed = subprocess.run(["ldd", str(program)], capture_output=True, text=True, check=True)
     for name in _LIBRARY.findall(listed.stdout):
         place = folder / name.lstrip("/")

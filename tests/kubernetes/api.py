@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 _SECONDS = 30.0
+_TYPES = {"PATCH": "application/merge-patch+json"}
 
 
 class ApiError(Exception):
@@ -39,6 +40,10 @@ class Api:
         """A new object among those at the path."""
         return self._ask("POST", path, document)
 
+    def patch(self, path: str, changes: object) -> Any:  # noqa: ANN401
+        """An object, changed where `changes` names something (RFC 7386)."""
+        return self._ask("PATCH", path, changes)
+
     def delete(self, path: str) -> None:
         """Without waiting for what its programs still want to do; what is gone already is fine."""
         try:
@@ -54,7 +59,10 @@ class Api:
             self.address + path,
             method=method,
             data=None if document is None else json.dumps(document).encode(),
-            headers={"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"},
+            headers={
+                "Authorization": f"Bearer {self.token}",
+                "Content-Type": _TYPES.get(method, "application/json"),
+            },
         )
         try:
             with urllib.request.urlopen(request, timeout=_SECONDS, context=context) as answer:

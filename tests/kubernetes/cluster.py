@@ -30,6 +30,10 @@ KUBELET = Path("/var/lib/kubelet")
 _ADDRESS = "10.77.0.1"
 _API = "https://127.0.0.1:6443"
 _TOKEN = "of-the-tests"
+# The service account of the chart's agent, with the rights that its manifests give.
+_AGENT = ("of-the-agent", "system:serviceaccount:kube-system:gpufence-agent")
+# Where an agent outside of any pod finds what a pod of its service account would.
+_ACCOUNT = Path("/run/secrets/kubernetes.io/serviceaccount")
 _CONTAINERD = "/run/containerd-test.sock"
 # What a kubelet writes for the whole machine; it gets files of its own instead.
 _SETTINGS = (
@@ -85,10 +89,32 @@ class Cluster:
         """The node's object."""
         return self.api.get(f"/api/v1/nodes/{NODE}")
 
+    def minor(self) -> int:
+        """Of the API server: 36 for 1.36."""
+        return int("".join(filter(str.isdigit, self.api.get("/version")["minor"])))
+
     def version(self) -> str:
         """Kubelet and runtime, as the node says."""
         info = self.node()["status"]["nodeInfo"]
         return f"kubelet {info['kubeletVersion']}, {info['containerRuntimeVersion']}"
+
+    def account(self) -> str:
+        """Have a program find the API server as in the agent's pod; the server's address."""
+        _ACCOUNT.mkdir(parents=True, exist_ok=True)
+        (_ACCOUNT / "token").write_text(_AGENT[0])
+        shutil.copy("/var/lib/apiserver/apiserver.crt", _ACCOUNT / "ca.crt")
+        return f"https://{_ADDRESS}:6443"  # which its certificate names
+
+    def run(self, tool: str, *words: str) -> str:
+        """What kubectl or helm says, asked as the cluster's administrator.
+
+        Raises:
+            NotReadyError: it is not installed, or refuses.
+        """
+        program = shutil.which(tool, path=self.path)
+        if program is None:
+            raise NotReadyError(f"{tool}: not installed, nor in --tools")
+        return _run(program, f"--kubeconfig={self.folder}/kubeconfig", *words)
 
     def start_kubelet(self) -> None:
         """Its process; another one for each call."""
@@ -134,6 +160,14 @@ class Cluster:
         usual = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
         return f"{self.tools}:{usual}" if self.tools else usual
 
+    def load(self, name: str, tree: Path, environment: Mapping[str, str]) -> None:
+        """Have an image of this folder in the node's runtime."""
+        archive = self.folder / "image.tar"
+        image.write(archive, name, tree, ("/bin/sleep", "100000"), environment)
+        ctr = [str(shutil.which("ctr", path=self.path)), "--address", _CONTAINERD]
+        _run(*ctr, "--namespace=k8s.io", "images", "import", str(archive))
+        archive.unlink()
+
     def end(self) -> None:
         """Every process, the runtime's containers too: the session's first process ends them."""
         for process in self.running.values():
@@ -161,8 +195,16 @@ class Cluster:
 
     def _place(self) -> None:
         """Folders, network and settings."""
-        for folder in ("/var/lib", "/var/log"):
+        for folder in ("/var/lib", "/opt"):
             _run("mount", "-t", "tmpfs", "tmpfs", folder)
+        (self.folder / "log").mkdir()  # of the containers: --keep keeps them, too
+        _run("mount", "--bind", str(self.folder / "log"), "/var/log")
+        # Of /etc it sees what there is; what is written does not stay.
+        written = [self.folder / "etc" / name for name in ("upper", "work")]
+        for each in written:
+            each.mkdir(parents=True)
+        ways = f"lowerdir=/etc,upperdir={written[0]},workdir={written[1]}"
+        _run("mount", "-t", "overlay", "-o", ways, "overlay", "/etc")
         for name in _SETTINGS:
             real = Path("/proc/sys") / name
             mine = self.folder / "settings" / name
@@ -175,7 +217,7 @@ class Cluster:
     def _control_plane(self) -> None:
         key, users = self.folder / "accounts.key", self.folder / "users.csv"
         _run("openssl", "genrsa", "-out", str(key), "2048")
-        users.write_text(f'{_TOKEN},test,test,"system:masters"\n')
+        users.write_text(f'{_TOKEN},test,test,"system:masters"\n{",".join(_AGENT)},agent\n')
         self._write(
             "kubeconfig",
             {
@@ -195,7 +237,8 @@ class Cluster:
             "--etcd-servers=http://127.0.0.1:2379",
             "--cert-dir=/var/lib/apiserver",
             f"--token-auth-file={users}",
-            "--authorization-mode=AlwaysAllow",
+            "--authorization-mode=RBAC",
+            "--allow-privileged=true",
             "--disable-admission-plugins=ServiceAccount",
             f"--service-account-key-file={key}",
             f"--service-account-signing-key-file={key}",
@@ -230,11 +273,9 @@ class Cluster:
             f'{cri}.containerd.runtimes.runc]\nruntime_type = "io.containerd.runc.v2"\n'
         )
         self.start("containerd", f"--config={self.folder}/containerd.toml")
-        archive = self.folder / "image.tar"
-        image.write(archive, IMAGE, tree, ("/bin/sleep", "100000"), environment)
-        ctr = [str(shutil.which("ctr", path=self.path)), "--address", _CONTAINERD]
-        self.wait(lambda: _answers(*ctr, "version"), "containerd", 30)
-        _run(*ctr, "--namespace=k8s.io", "images", "import", str(archive))
+        ctr = str(shutil.which("ctr", path=self.path))
+        self.wait(lambda: _answers(ctr, "--address", _CONTAINERD, "version"), "containerd", 30)
+        self.load(IMAGE, tree, environment)
         self._write(
             "kubelet.json",
             {

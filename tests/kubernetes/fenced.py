@@ -118,6 +118,10 @@ class Fenced:
         """Have a pod removed."""
         self.cluster.api.delete(f"{_PODS}/{name}")
 
+    def annotate(self, name: str, said: Mapping[str, str | None]) -> None:
+        """Have a pod say more; None takes a word back."""
+        self.cluster.api.patch(f"{_PODS}/{name}", {"metadata": {"annotations": dict(said)}})
+
     def pods(self) -> dict[str, Any]:
         """Every pod by its name."""
         found = self.cluster.api.get(_PODS)["items"]

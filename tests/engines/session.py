@@ -94,18 +94,18 @@ class Session:
 
     def start(
         self, *argv: str | Path, log: Path, environment: Mapping[str, str] | None = None
-    ) -> None:
-        """A daemon in it."""
+    ) -> subprocess.Popen[bytes]:
+        """A daemon in it, which ends with it."""
         with log.open("wb") as file:
-            self._started.append(
-                subprocess.Popen(
-                    self.words(*argv),
-                    env={"PATH": _PATH, "HOME": "/root", **(environment or {})},
-                    stdin=subprocess.DEVNULL,
-                    stdout=file,
-                    stderr=subprocess.STDOUT,
-                )
+            started = subprocess.Popen(
+                self.words(*argv),
+                env={"PATH": _PATH, "HOME": "/root", **(environment or {})},
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
             )
+        self._started.append(started)
+        return started
 
     def words(self, *argv: str | Path) -> list[str]:
         """The command line by which a command runs in it, for who starts it otherwise."""

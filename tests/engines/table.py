@@ -12,13 +12,27 @@ import argparse
 import os
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from .cells import FLAGS, FREE, UIDS, WAYS, Cell, ask
-from .engine import ENGINES, make_host
+from .containerd import Containerd
+from .cri import Cri
+from .engine import Engine, make_host
+from .like_docker import Compose, Docker, Podman
 from .session import Session
+from .without_cdi import Lxc, Nspawn
 
 REPO = Path(__file__).resolve().parents[2]
+ENGINES: Mapping[str, type[Engine]] = {
+    "podman": Podman,
+    "docker": Docker,
+    "compose": Compose,
+    "containerd": Containerd,
+    "cri": Cri,
+    "nspawn": Nspawn,
+    "lxc": Lxc,
+}
 
 
 def main() -> int:
@@ -48,18 +62,19 @@ def _one(name: str, folder: Path, build: Path, root: Path) -> set[str]:
             print(f"**{name}**: not run, {error}\n", flush=True)
             return set()
         cells: dict[Cell, str] = {}
-        for flag in FLAGS:
+        flags = [flag for flag in (*FLAGS, *engine.own_flags) if engine.takes(flag)]
+        for flag in flags:
             print(f"{name} {flag or 'default'} ...", file=sys.stderr, flush=True)
             cells |= ask(engine, flag)
-        _print(f"{engine.name} {engine.version()}", cells)
+        _print(f"{engine.name} {engine.version()}", flags, cells)
     return set(cells.values())
 
 
-def _print(title: str, cells: dict[Cell, str]) -> None:
+def _print(title: str, flags: Sequence[str], cells: Mapping[Cell, str]) -> None:
     columns = [(uid, way) for way in WAYS for uid in UIDS]
     head = [title, *(f"{way}, user {uid}" for uid, way in columns)]
     rows = [
-        [flag or "none", *(cells[Cell(flag, uid, way)] for uid, way in columns)] for flag in FLAGS
+        [flag or "none", *(cells[Cell(flag, uid, way)] for uid, way in columns)] for flag in flags
     ]
     for row in (head, ["---"] * len(head), *rows):
         print(f"| {' | '.join(row)} |", flush=True)

@@ -1,0 +1,181 @@
+"""Podman, Docker and compose: engines with Docker's command line, or with its daemon.
+
+Must not know what is tested.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from .engine import DEVICE, IDLE, SIM, Done, Engine, wait
+
+_KNOWN = (
+    "--read-only", "--ipc=none", "--ipc=host", "--pid=host", "--cap-drop=ALL", "--privileged",
+    "--init", "--tmpfs=/run",
+)  # fmt: skip
+_CONTAINERS_CONF = """\
+[containers]
+default_ulimits=["nofile=1024:1024","nproc=4096:4096"]
+netns="none"
+[engine]
+runtime="runc"
+cgroup_manager="cgroupfs"
+events_logger="none"
+"""
+
+
+@dataclass(slots=True)
+class _LikeDocker(Engine):
+    """Those with Docker's command line."""
+
+    base: list[str] = field(default_factory=list)
+    environment: dict[str, str] = field(default_factory=dict)
+
+    image: ClassVar[str] = "localhost/demo:1"
+    knows: ClassVar[tuple[str, ...]] = _KNOWN
+
+    def _ask(self, *arguments: str | Path, source: Path | None = None) -> Done:
+        return self.session.run(
+            *self.base, *arguments, environment=self.environment, timeout=120, source=source
+        )
+
+    def _load(self) -> None:
+        archive = self.host.folder / "tree.tar"
+        subprocess.run(["tar", "-C", self.host.tree, "-cf", archive, "."], check=True)
+        done = self._ask("import", "-", self.image, source=archive)
+        if done.returncode != 0:
+            raise OSError(f"no image: {done.stderr.strip()[-300:]}")
+
+    def _options(self, flag: str) -> list[str]:
+        sim = f"{self.host.folder}/sim:/sim"
+        return ["--network=none", "--device", DEVICE, "-v", sim, "-e", SIM, *flag.split()]
+
+    def run(self, flag: str, uid: int, *argv: str) -> Done:
+        return self._ask("run", "--rm", "--user", str(uid), *self._options(flag), self.image, *argv)
+
+    def idle(self, name: str, flag: str, uid: int = 0) -> Done:
+        return self._ask("run", "-d", "--name", name, *self._options(flag), self.image, *IDLE)
+
+    def exec(self, name: str, uid: int, *argv: str) -> Done:
+        return self._ask("exec", "--user", str(uid), name, *argv)
+
+    def remove(self, name: str) -> None:
+        self._ask("rm", "-f", name)
+
+
+@dataclass(slots=True)
+class Podman(_LikeDocker):
+    """As root, with runc."""
+
+    name: ClassVar[str] = "podman"
+    tools: ClassVar[tuple[str, ...]] = ("podman", "conmon", "runc")
+    # Users of the container are others on the machine.
+    own_flags: ClassVar[tuple[str, ...]] = ("--uidmap=0:100000:65536",)
+
+    def begin(self) -> None:
+        own = self.host.folder / "podman"
+        own.mkdir()
+        (own / "containers.conf").write_text(_CONTAINERS_CONF, encoding="ascii")
+        (own / "policy.json").write_text('{"default": [{"type": "insecureAcceptAnything"}]}')
+        self.environment = {"CONTAINERS_CONF": str(own / "containers.conf")}
+        self.base = ["podman", "--root", f"{own}/root", "--runroot", "/run/podman-test"]
+        self.base += ["--log-level=error"]
+        self.give_device()
+        self._load()
+
+    def version(self) -> str:
+        return self._ask("--version").stdout.split()[-1]
+
+    def remove(self, name: str) -> None:
+        self._ask("rm", "-f", "-t", "0", name)
+
+
+@dataclass(slots=True)
+class Docker(_LikeDocker):
+    """Its daemon without bridge and iptables, in the session's own network."""
+
+    name: ClassVar[str] = "Docker"
+    tools: ClassVar[tuple[str, ...]] = ("dockerd", "docker", "containerd", "runc")
+
+    def begin(self) -> None:
+        own = self.host.folder / "docker"
+        own.mkdir()
+        settings: dict[str, Any] = {
+            "bridge": "none",
+            "iptables": False,
+            "ip6tables": False,
+            "ip-forward": False,
+            "data-root": f"{own}/data",
+            "exec-root": "/run/docker-test",
+            "pidfile": "/run/docker-test.pid",
+            "hosts": ["unix:///run/docker-test.sock"],
+            "features": {"cdi": True},
+            "cdi-spec-dirs": ["/run/cdi"],
+        }
+        (own / "daemon.json").write_text(json.dumps(settings), encoding="ascii")
+        self.base = ["docker", "--host", "unix:///run/docker-test.sock"]
+        self.give_device()
+        log = own / "log"
+        self.session.start("dockerd", "--config-file", own / "daemon.json", log=log)
+        wait(lambda: self._ask("version").returncode == 0, log)
+        self._load()
+
+    def version(self) -> str:
+        return self._ask("version", "--format", "{{.Server.Version}}").stdout.strip()
+
+
+@dataclass(slots=True)
+class Compose(Docker):
+    """Of the plugin, `docker compose`: one file for each kind of container."""
+
+    name: ClassVar[str] = "compose"
+    tools: ClassVar[tuple[str, ...]] = (*Docker.tools, "docker-compose")
+
+    _words: ClassVar[dict[str, dict[str, Any]]] = {
+        "--read-only": {"read_only": True},
+        "--ipc=none": {"ipc": "none"},
+        "--ipc=host": {"ipc": "host"},
+        "--pid=host": {"pid": "host"},
+        "--cap-drop=ALL": {"cap_drop": ["ALL"]},
+        "--privileged": {"privileged": True},
+        "--init": {"init": True},
+        "--tmpfs=/run": {"tmpfs": ["/run"]},
+    }
+
+    def version(self) -> str:
+        own = self._ask("compose", "version", "--short").stdout.strip()
+        return f"{own} with Docker {Docker.version(self)}"
+
+    def _compose(self, flag: str, *arguments: str) -> Done:
+        service: dict[str, Any] = {
+            "image": self.image,
+            "container_name": "idle",
+            "command": list(IDLE),
+            "network_mode": "none",
+            "devices": [DEVICE],
+            "volumes": [f"{self.host.folder}/sim:/sim"],
+            "environment": [SIM],
+        }
+        for word in flag.split():
+            service |= self._words[word]
+        file = self.host.folder / "compose.yaml"  # JSON is YAML
+        file.write_text(json.dumps({"services": {"demo": service}}), encoding="ascii")
+        return self._ask("compose", "--project-name", "demo", "--file", file, *arguments)
+
+    def run(self, flag: str, uid: int, *argv: str) -> Done:
+        return self._compose(flag, "run", "-T", "--rm", "--user", str(uid), "demo", *argv)
+
+    def idle(self, name: str, flag: str, uid: int = 0) -> Done:
+        return self._compose(flag, "up", "-d", "demo")
+
+    def exec(self, name: str, uid: int, *argv: str) -> Done:
+        return self._ask(
+            "compose", "--project-name", "demo", "exec", "-T", "--user", str(uid), "demo", *argv
+        )
+
+    def remove(self, name: str) -> None:
+        self._ask("compose", "--project-name", "demo", "down", "--timeout", "0")

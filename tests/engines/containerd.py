@@ -5,6 +5,7 @@ Before, the device's edits are given one by one. Must not know what is tested.
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,15 +37,21 @@ class Containerd(Engine):
         log = own / "log"
         self.session.start("containerd", "--config", own / "config.toml", log=log)
         wait(lambda: self._ask("version").returncode == 0, log)
-        self.cdi = "CDI" in self._ask("run", "--help").stdout
+        self.cdi = self._number() >= (2, 1)
 
     def _ask(self, *arguments: str | Path) -> Done:
         return self.session.run("ctr", "--address", "/run/containerd-test.sock", *arguments)
 
     def version(self) -> str:
+        return f"{self._said()} ({'CDI' if self.cdi else 'mounts and variables'})"
+
+    def _said(self) -> str:
         lines = self._ask("version").stdout.split("Server:")[-1].splitlines()
-        own = next(line.split()[-1] for line in lines if "Version" in line)
-        return f"{own} ({'CDI' if self.cdi else 'mounts and variables'})"
+        return next(line.split()[-1] for line in lines if "Version" in line)
+
+    def _number(self) -> tuple[int, int]:
+        match = re.match(r"v?(\d+)\.(\d+)", self._said())
+        return (int(match[1]), int(match[2])) if match else (0, 0)
 
     def _options(self, flag: str) -> list[str]:
         options = ["--rootfs"]

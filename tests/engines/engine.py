@@ -47,8 +47,8 @@ class Host:
 class Edits:
     """What a container gets; a mount is the machine's path, the container's, and its options."""
 
-    variables: tuple[str, ...]
-    mounts: tuple[tuple[str, str, tuple[str, ...]], ...]
+    variables: tuple[str, ...] = ()
+    mounts: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
 
 
 def make_host(folder: Path, build: Path, *options: str) -> Host:

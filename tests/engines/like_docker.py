@@ -17,6 +17,8 @@ _KNOWN = (
     "--read-only", "--ipc=none", "--ipc=host", "--pid=host", "--cap-drop=ALL", "--privileged",
     "--init", "--tmpfs=/run",
 )  # fmt: skip
+_RESERVED = "reservations"
+_REQUEST = {"driver": "cdi", "device_ids": [DEVICE], "capabilities": ["gpu"]}
 _CONTAINERS_CONF = """\
 [containers]
 default_ulimits=["nofile=1024:1024","nproc=4096:4096"]
@@ -130,12 +132,19 @@ class Docker(_LikeDocker):
 
 @dataclass(slots=True)
 class Compose(Docker):
-    """Of the plugin, `docker compose`: one file for each kind of container."""
+    """Of the plugin, `docker compose`: one file for each kind of container.
+
+    The device stands in `devices:`, which older versions take for paths only, or is reserved.
+    """
 
     name: ClassVar[str] = "compose"
-    tools: ClassVar[tuple[str, ...]] = (*Docker.tools, "docker-compose")
+    own_flags: ClassVar[tuple[str, ...]] = (_RESERVED, f"{_RESERVED} --privileged")
 
     _words: ClassVar[dict[str, dict[str, Any]]] = {
+        _RESERVED: {
+            "devices": [],
+            "deploy": {"resources": {"reservations": {"devices": [_REQUEST]}}},
+        },
         "--read-only": {"read_only": True},
         "--ipc=none": {"ipc": "none"},
         "--ipc=host": {"ipc": "host"},
@@ -145,6 +154,11 @@ class Compose(Docker):
         "--init": {"init": True},
         "--tmpfs=/run": {"tmpfs": ["/run"]},
     }
+
+    def begin(self) -> None:
+        Docker.begin(self)
+        if self._ask("compose", "version").returncode != 0:
+            raise OSError("no plugin `docker compose`")
 
     def version(self) -> str:
         own = self._ask("compose", "version", "--short").stdout.strip()

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gpufence.container import lifetimes
 
 from tests.memory.test_views import GIB, MIB, Viewer
 from tests.support.imitation import Imitation, require_namespaces
@@ -363,6 +364,29 @@ def test_an_unnamed_container_inherits_nothing_from_one_that_ended(
         total = second.ask("info")[2]
 
     assert total == 2 * GIB
+
+
+@pytest.mark.parametrize("own_boot", [False, True], ids=["the machine's boot", "its own boot"])
+def test_the_machine_finds_the_name_that_a_container_gives_itself(
+    bare: Sim, tmp_path: Path, own_boot: bool
+) -> None:
+    """Also where an engine shows another number of the boot, as LXC and systemd-nspawn do."""
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    boot = tmp_path / "boot_id"
+    boot.write_text("01234567-89ab-cdef-0123-456789abcdef\n", encoding="ascii")
+    options = ("--memory", "1GiB", "--state", str(shared), "--no-node")
+    box = box_of(bare, tmp_path, cdi_document(bare.build, tmp_path, *options))
+    place = {"hostPath": str(boot), "containerPath": "/proc/sys/kernel/random/boot_id"}
+    mounts = [*box.imitation.mounts, {**place, "options": ["ro"]}] if own_boot else None
+
+    with box.but(mounts=mounts or box.imitation.mounts).start() as first:
+        (region,) = shared.glob("gpufence-ns*.v*")
+        process = Path(f"/proc/{_only_child(first.pid)}")
+        name = lifetimes.name_of(process, f"{process}/root")
+
+    assert region.name.startswith(f"gpufence-{name}.v")
 
 
 def set_limit(name: str, memory: str, folder: Path) -> None:

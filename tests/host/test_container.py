@@ -389,16 +389,40 @@ def test_the_machine_finds_the_name_that_a_container_gives_itself(
     assert region.name.startswith(f"gpufence-{name}.v")
 
 
+@needs_nsenter
+def test_a_container_without_an_engine_lives_as_long_as_its_first_process(
+    bare: Sim, tmp_path: Path
+) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    in_folder = ("--state-dir", str(shared))
+    options = ("--memory", "1GiB", "--state", str(shared), "--no-node")
+    box = box_of(bare, tmp_path, cdi_document(bare.build, tmp_path, *options))
+
+    with box.idle() as first:
+        with box.enter(first):
+            pass
+        (state,) = json.loads(operator("status", "--all", "--json", *in_folder))["containers"]
+        pruned = json.loads(operator("prune", "--json", *in_folder))
+
+    assert (state["state"], pruned["removed"]) == ("idle", [])
+
+
 def set_limit(name: str, memory: str, folder: Path) -> None:
-    """What an operator does on the host."""
-    command = ["set", name, "--memory", memory, "--state-dir", str(folder)]
-    subprocess.run(
-        [sys.executable, "-m", "gpufence", *command],
+    operator("set", name, "--memory", memory, "--state-dir", str(folder))
+
+
+def operator(*arguments: str) -> str:
+    """What one does on the host."""
+    return subprocess.run(
+        [sys.executable, "-m", "gpufence", *arguments],
         env={"PATH": os.environ["PATH"], "PYTHONPATH": str(REPO / "tools")},
         capture_output=True,
+        text=True,
         timeout=60,
         check=True,
-    )
+    ).stdout
 
 
 @pytest.mark.parametrize("own_pids", [True, False], ids=["own pids", "the host's pids"])

@@ -130,6 +130,27 @@ def test_dockers_name_stands_in_its_file(machine: Machine, tmp_path: Path, way: 
     assert machine.called() == Called("web")
 
 
+@pytest.mark.parametrize(
+    ("helper", "words"),
+    [
+        ("lxc-start", ["[lxc monitor] /var/lib/lxc web"]),
+        ("lxd", ["[lxc monitor] /var/lib/lxd/containers web"]),
+        ("lxc-start", ["/usr/bin/lxc-start", "-F", "-n", "web"]),
+        ("lxc-execute", ["lxc-execute", "--name=web", "--", "train"]),
+        ("systemd-nspawn", ["systemd-nspawn", "--quiet", "--machine=web", "-D", "/srv/other"]),
+        ("systemd-nspawn", ["systemd-nspawn", "-M", "web", "--boot"]),
+        ("systemd-nspawn", ["systemd-nspawn", "-D/var/lib/machines/web/", "-U"]),
+    ],
+)
+def test_lxcs_and_nspawns_name_is_what_their_command_was_started_with(
+    machine: Machine, helper: str, words: list[str]
+) -> None:
+    own = machine.container(helper)
+    (own / "cmdline").write_text("".join(f"{word}\0" for word in words))
+
+    assert machine.called() == Called("web")
+
+
 def test_a_process_of_the_machine_itself_has_no_engine(machine: Machine) -> None:
     own = machine.process(HELPER, 1, "conmon")
     (own / "cmdline").write_text("conmon\0-n\0web\0")

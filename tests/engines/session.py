@@ -27,13 +27,15 @@ _SHARED = ("proc", "sys", "dev", "tmp")
 class Session:
     """`folder` is seen inside at the same path, and so is all that engines share with the machine.
 
-    `root` is where the engine is installed: / or the folder of another system.
+    `root` is where the engine is installed: / or the folder of another system. `unified` hides all
+    hierarchies of cgroups but that of version 2, for engines that run with no other.
     """
 
-    def __init__(self, folder: Path, root: Path = Path("/")) -> None:
+    def __init__(self, folder: Path, root: Path = Path("/"), *, unified: bool = False) -> None:
         """Nothing is started yet."""
         self.folder = folder
         self.root = root
+        self._unified = unified
         self._first: subprocess.Popen[bytes] | None = None
         self._started: list[subprocess.Popen[bytes]] = []
         self._groups: set[Path] = set()
@@ -128,6 +130,8 @@ class Session:
         if self.root != Path("/"):
             lines.append(f"mount --bind {self.root} {self.root}")
             lines += [f"mount --rbind /{name} {self.root}/{name}" for name in _SHARED]
+        if self._unified:
+            lines.append(f"mount -t cgroup2 cgroup2 {self.root}/sys/fs/cgroup")
         run = f"{self.root}/run".replace("//", "/")
         lines += [f"mount -t tmpfs -o mode=755 tmpfs {run}", f"mkdir {run}/cdi"]
         if self.root != Path("/"):

@@ -22,7 +22,7 @@ _ID = "0123456789abcdef0123456789abcdef\n"
 _IN_A_CGROUP = """
 for tree in /sys/fs/cgroup /sys/fs/cgroup/systemd /sys/fs/cgroup/unified; do
   if test -w $tree/cgroup.procs; then
-    mkdir $tree/gpufence-$$
+    mkdir -p $tree/gpufence-$$
     echo $$ >$tree/gpufence-$$/cgroup.procs
   fi
 done
@@ -55,7 +55,7 @@ class _WithoutCdi(Engine):
 class Nspawn(_WithoutCdi):
     """An exec is `nsenter`: `machinectl shell` asks the container's systemd, as its services do."""
 
-    leaders: dict[str, int] = field(default_factory=dict)
+    started: dict[str, tuple[Popen[bytes], int]] = field(default_factory=dict)
 
     name: ClassVar[str] = "systemd-nspawn"
     tools: ClassVar[tuple[str, ...]] = ("systemd-nspawn", "nsenter")
@@ -106,19 +106,19 @@ class Nspawn(_WithoutCdi):
         leader = _leader(started, first)
         if not leader or (first == "systemd" and not booted.wait(self.host)):
             return Done(words, 1, "", log.read_text(errors="replace") or "it does not begin")
-        self.leaders[name] = leader
+        self.started[name] = (started, leader)
         return Done(words, 0, "", "")
 
     def exec(self, name: str, uid: int, *argv: str) -> Done:
         user = ("--setuid", str(uid), "--setgid", str(uid))
-        target = f"--target={self.leaders[name]}"
+        target = f"--target={self.started[name][1]}"
         return self.session.run("nsenter", target, "--all", *user, "/bin/env", SIM, *argv)
 
     def remove(self, name: str) -> None:
-        if leader := self.leaders.pop(name, 0):
-            self.session.run(
-                "sh", "-c", f"kill -KILL {leader}; while test -d /proc/{leader}; do :; done"
-            )
+        if name in self.started:
+            started, leader = self.started.pop(name)
+            self.session.run("sh", "-c", f"kill -KILL {leader}")
+            started.wait(30)  # until then its folder is taken
 
 
 @dataclass(slots=True)

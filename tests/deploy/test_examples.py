@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,46 @@ def test_compose_without_cdi_mounts_and_sets_what_the_device_does() -> None:
         [mount["hostPath"], mount["containerPath"]] for mount in edits["mounts"]
     ]
     assert service["environment"] == LIMITS["small"] | {"GPUFENCE_NODE_DIR": cdi_spec.NODE_PATH}
+
+
+def mounts_of_lxc(text: str) -> list[tuple[str, str, bool]]:
+    """What lies where, and whether it is read-only; in the order of the file."""
+    entries = re.findall(r"^lxc\.mount\.entry = (\S+) (\S+) \S+ (\S+) 0 0$", text, re.MULTILINE)
+    return [(here, f"/{there}", "ro" in options.split(",")) for here, there, options in entries]
+
+
+def mounts_of_nspawn(text: str) -> list[tuple[str, str, bool]]:
+    """The same of a .nspawn file."""
+    entries = re.findall(r"^Bind(ReadOnly)?=([^:]+):(\S+)$", text, re.MULTILINE)
+    return [(here, there, bool(read_only)) for read_only, here, there in entries]
+
+
+@pytest.mark.parametrize(
+    ("name", "mounts_of"),
+    [("lxc/gpufence.conf", mounts_of_lxc), ("nspawn/gpufence.nspawn", mounts_of_nspawn)],
+)
+def test_lxc_and_nspawn_mount_what_the_device_does_and_the_limit(
+    name: str, mounts_of: Callable[[str], list[tuple[str, str, bool]]]
+) -> None:
+    edits: Any = cdi_spec.build(cdi_spec.KIND, LIMITS, HOST)["containerEdits"]
+    of_device = {
+        (mount["hostPath"], mount["containerPath"], "ro" in mount["options"])
+        for mount in edits["mounts"]
+    }
+
+    mounts = mounts_of((DEPLOY / name).read_text(encoding="utf-8"))
+
+    given = {mount for mount in mounts if mount[0].startswith("/")}
+    assert given == of_device | {("/etc/gpufence/small.conf", cdi_spec.LIMITS_PATH, True)}
+
+
+def test_lxc_mounts_run_before_what_lies_in_it() -> None:
+    """A systemd that boots would cover the folders with a /run of its own."""
+    text = (DEPLOY / "lxc" / "gpufence.conf").read_text(encoding="utf-8")
+
+    places = [place for _, place, _ in mounts_of_lxc(text) if place.startswith("/run")]
+
+    assert places == ["/run", cdi_spec.STATE_PATH, cdi_spec.NODE_PATH]
 
 
 def test_the_pod_mounts_what_the_preload_file_names() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -24,6 +25,8 @@ from .session import Session
 from .without_cdi import Lxc, Nspawn
 
 REPO = Path(__file__).resolve().parents[2]
+# What an engine calls a container by itself.
+_IDENTITY = re.compile(r"[0-9a-f]{32,}")
 ENGINES: Mapping[str, type[Engine]] = {
     "podman": Podman,
     "docker": Docker,
@@ -92,6 +95,7 @@ def _print(title: str, flags: Sequence[str], cells: Mapping[Cell, str]) -> None:
 
 def _noted(found: str, notes: dict[str, int]) -> str:
     what, _, why = found.partition(": ")
+    why = _IDENTITY.sub("ID", why)
     return f"{what} [{notes.setdefault(why, len(notes) + 1)}]" if why else what
 
 

@@ -1,4 +1,4 @@
-"""LXC and systemd-nspawn, which know no CDI: the device's mounts and variables, given one by one.
+"""LXC and systemd-nspawn, which know no CDI: with the examples in deploy/, as users have them.
 
 Both run a single program, and also boot a whole system: then the program is a service of its
 systemd. Must not know what is tested.
@@ -6,6 +6,7 @@ systemd. Must not know what is tested.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from subprocess import Popen
 from typing import ClassVar
 
 from . import booted
-from .engine import IDLE, SIM, Done, Edits, Engine, edits
+from .engine import IDLE, REPO, SIM, Done, Engine
 
 BOOT = "boot"
 _ID = "0123456789abcdef0123456789abcdef\n"
@@ -34,12 +35,30 @@ exec "$@"
 class _WithoutCdi(Engine):
     """Boots in a root of its own."""
 
-    given: Edits = field(default_factory=Edits)
     system: Path = field(default_factory=Path)
 
+    example: ClassVar[str] = ""
+
     def begin(self) -> None:
-        self.given = edits(self.host)
         self.system = booted.make(self.session, self.host)
+
+    def _example(self) -> str:
+        """It, with what lies on this machine in the place of what lies on its reader's."""
+        own = self.host.folder
+        places = {
+            "/opt/gpufence/libgpufence.so": f"{own}/lib/libgpufence.so",
+            "/opt/gpufence/ld.so.preload": f"{own}/lib/ld.so.preload",
+            "/etc/gpufence/small.conf": f"{own}/limits/gpufence.io/limit/small.conf",
+            "/run/gpufence": f"{own}/state",
+            "/run/gpufence-node": f"{own}/node",
+        }
+        text = (REPO / "deploy" / self.example).read_text(encoding="ascii")
+        for there, here in places.items():
+            # A place on the machine follows a `=`, the container's a blank or a colon.
+            text, count = re.subn(rf"(?<==)( ?){re.escape(there)}(?![-\w])", rf"\g<1>{here}", text)
+            if count == 0:
+                raise OSError(f"deploy/{self.example} lacks {there}")
+        return text
 
     def _show(self, path: str, text: str) -> None:
         """A file of the system with other content, in the session alone, where there is one."""
@@ -58,6 +77,7 @@ class Nspawn(_WithoutCdi):
     started: dict[str, tuple[Popen[bytes], int]] = field(default_factory=dict)
 
     name: ClassVar[str] = "systemd-nspawn"
+    example: ClassVar[str] = "nspawn/gpufence.nspawn"
     tools: ClassVar[tuple[str, ...]] = ("systemd-nspawn", "nsenter")
     knows: ClassVar[tuple[str, ...]] = ("--read-only", "--cap-drop=ALL")
     own_flags: ClassVar[tuple[str, ...]] = (
@@ -70,6 +90,12 @@ class Nspawn(_WithoutCdi):
         _WithoutCdi.begin(self)
         # That of a system that was never booted is empty, and nspawn asks for it.
         self._show("/etc/machine-id", _ID)
+        settings = self.host.folder / "demo.nspawn"
+        settings.write_text(
+            f"{self._example()}Bind={self.host.folder}/sim:/sim\n", encoding="ascii"
+        )
+        folder = "/run/systemd/nspawn"  # /run is the session's own
+        self.session.run("sh", "-c", f"mkdir -p {folder}; cp {settings} {folder}/")
 
     def version(self) -> str:
         return self.session.run("systemd-nspawn", "--version").stdout.split()[1]
@@ -78,9 +104,7 @@ class Nspawn(_WithoutCdi):
         words = ["sh", "-euc", _IN_A_CGROUP, "sh"]
         words += ["systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "--private-network"]
         words += ["--machine=demo", f"--directory={self._root(flag)}"]
-        words += [f"--setenv={text}" for text in self.given.variables]
-        for there, here, how in self.given.mounts:
-            words.append(f"--bind{'-ro' if 'ro' in how else ''}={there}:{here}")
+        words.append(f"--setenv={SIM}")
         for word in flag.split():
             if word == BOOT:
                 words.append("--boot")
@@ -128,9 +152,10 @@ class Lxc(_WithoutCdi):
     owners: dict[Path, int] = field(default_factory=dict)
 
     name: ClassVar[str] = "LXC"
+    example: ClassVar[str] = "lxc/gpufence.conf"
     tools: ClassVar[tuple[str, ...]] = ("lxc-execute", "lxc-start", "lxc-attach", "lxc-stop")
     knows: ClassVar[tuple[str, ...]] = (
-        "--read-only", "--ipc=host", "--pid=host", "--cap-drop=ALL", "--tmpfs=/run",
+        "--read-only", "--ipc=host", "--pid=host", "--cap-drop=ALL",
     )  # fmt: skip
     # Users of the container are others on the machine.
     own_flags: ClassVar[tuple[str, ...]] = ("lxc.idmap", BOOT, f"{BOOT} lxc.idmap")
@@ -140,15 +165,11 @@ class Lxc(_WithoutCdi):
         "--ipc=host": ("lxc.namespace.keep = user ipc",),
         "--pid=host": ("lxc.namespace.keep = user pid",),
         "--cap-drop=ALL": ("lxc.cap.keep = none",),
-        "--tmpfs=/run": ("lxc.mount.entry = tmpfs run tmpfs rw,mode=755 0 0",),
         "lxc.idmap": (
             "lxc.idmap = u 0 100000 65536",
             "lxc.idmap = g 0 100000 65536",
         ),
-        BOOT: (
-            f"lxc.init.cmd = {booted.INIT}",
-            "lxc.mount.entry = tmpfs run tmpfs rw,mode=755 0 0",
-        ),
+        BOOT: (f"lxc.init.cmd = {booted.INIT}",),
     }
 
     def begin(self) -> None:
@@ -179,11 +200,9 @@ class Lxc(_WithoutCdi):
         ]
         for word in flag.split():
             lines += self._lines[word]
-        lines += [f"lxc.environment = {text}" for text in self.given.variables]
-        for there, here, how in self.given.mounts:
-            kind = "dir" if Path(there).is_dir() else "file"
-            words = ",".join([*how, f"create={kind}"])
-            lines.append(f"lxc.mount.entry = {there} {here.lstrip('/')} none {words} 0 0")
+        lines.append(f"lxc.environment = {SIM}")
+        lines.append(f"lxc.mount.entry = {self.host.folder}/sim sim none bind,create=dir 0 0")
+        lines.append(self._example())
         own = self.host.folder / "lxc" / name
         own.mkdir(parents=True, exist_ok=True)
         (own / "config").write_text("\n".join([*lines, ""]), encoding="ascii")

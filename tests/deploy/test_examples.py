@@ -69,7 +69,7 @@ def test_compose_files_are_what_the_compose_specification_allows(name: str) -> N
 
 def test_a_compose_file_with_a_wrong_key_would_be_noticed() -> None:
     document = read("compose/compose.yaml")
-    document["services"]["small"]["device"] = document["services"]["small"].pop("devices")
+    document["services"]["small"]["deployed"] = document["services"]["small"].pop("deploy")
 
     with pytest.raises(jsonschema.ValidationError):
         as_compose_has_it(document)
@@ -91,10 +91,12 @@ def test_a_manifest_with_a_wrong_key_would_be_noticed() -> None:
 def test_compose_asks_for_devices_that_the_example_has() -> None:
     services = read("compose/compose.yaml")["services"]
 
-    asked = [device for service in services.values() for device in service["devices"]]
+    reserved = [each["deploy"]["resources"]["reservations"] for each in services.values()]
+    (asked_of,) = {request["driver"] for each in reserved for request in each["devices"]}
+    asked = [name for each in reserved for name in each["devices"][0]["device_ids"]]
 
     ours = [device for device in asked if not device.startswith("nvidia.com/")]
-    assert ours == [f"{cdi_spec.KIND}={name}" for name in LIMITS]
+    assert (asked_of, ours) == ("cdi", [f"{cdi_spec.KIND}={name}" for name in LIMITS])
 
 
 def test_compose_without_cdi_mounts_and_sets_what_the_device_does() -> None:

@@ -11,14 +11,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from .engine import DEVICE, IDLE, SIM, Done, Engine, wait
+from gpufence.cdi import yaml_text
+
+from .engine import DEVICE, IDLE, REPO, SIM, Done, Engine, wait
 
 _KNOWN = (
     "--read-only", "--ipc=none", "--ipc=host", "--pid=host", "--cap-drop=ALL", "--privileged",
     "--init", "--tmpfs=/run",
 )  # fmt: skip
 _RESERVED = "reservations"
-_REQUEST = {"driver": "cdi", "device_ids": [DEVICE], "capabilities": ["gpu"]}
+# NVIDIA's device of the example, which this machine has no GPU for.
+_STANDS_IN = {
+    "cdiVersion": "0.5.0",
+    "kind": "nvidia.com/gpu",
+    "devices": [{"name": "all", "containerEdits": {"env": ["GPU=simulated"]}}],
+}
 _CONTAINERS_CONF = """\
 [containers]
 default_ulimits=["nofile=1024:1024","nproc=4096:4096"]
@@ -134,17 +141,16 @@ class Docker(_LikeDocker):
 class Compose(Docker):
     """Of the plugin, `docker compose`: one file for each kind of container.
 
-    The device stands in `devices:`, which older versions take for paths only, or is reserved.
+    The device stands in `devices:`, which older versions take for paths only, or is reserved as in
+    the example in deploy/.
     """
+
+    example: dict[str, Any] = field(default_factory=dict)
 
     name: ClassVar[str] = "compose"
     own_flags: ClassVar[tuple[str, ...]] = (_RESERVED, f"{_RESERVED} --privileged")
 
     _words: ClassVar[dict[str, dict[str, Any]]] = {
-        _RESERVED: {
-            "devices": [],
-            "deploy": {"resources": {"reservations": {"devices": [_REQUEST]}}},
-        },
         "--read-only": {"read_only": True},
         "--ipc=none": {"ipc": "none"},
         "--ipc=host": {"ipc": "host"},
@@ -159,6 +165,11 @@ class Compose(Docker):
         Docker.begin(self)
         if self._ask("compose", "version").returncode != 0:
             raise OSError("no plugin `docker compose`")
+        file = self.host.folder / "nvidia.json"
+        file.write_text(json.dumps(_STANDS_IN), encoding="ascii")
+        self.session.run("cp", file, "/run/cdi/")
+        example = (REPO / "deploy" / "compose" / "compose.yaml").read_text(encoding="utf-8")
+        self.example = yaml_text.load(example)["services"]["small"]
 
     def version(self) -> str:
         own = self._ask("compose", "version", "--short").stdout.strip()
@@ -175,7 +186,8 @@ class Compose(Docker):
             "environment": [SIM],
         }
         for word in flag.split():
-            service |= self._words[word]
+            reserved = {"devices": [], "deploy": self.example["deploy"]}
+            service |= reserved if word == _RESERVED else self._words[word]
         file = self.host.folder / "compose.yaml"  # JSON is YAML
         file.write_text(json.dumps({"services": {"demo": service}}), encoding="ascii")
         return self._ask("compose", "--project-name", "demo", "--file", file, *arguments)

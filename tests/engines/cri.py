@@ -81,6 +81,7 @@ class Cri(Engine):
     """Its daemon, and pods in the session's own network."""
 
     pods: dict[str, tuple[str, str]] = field(default_factory=dict)
+    settings: str = ""
 
     name: ClassVar[str] = "CRI of containerd"
     tools: ClassVar[tuple[str, ...]] = ("containerd", "ctr", "runc")
@@ -96,12 +97,12 @@ class Cri(Engine):
 
     def begin(self) -> None:
         (self._own / "logs").mkdir(parents=True)
-        config = _CONFIG.format(own=self._own, image=_IMAGE)
+        config = _CONFIG.format(own=self._own, image=_IMAGE) + self.settings
         (self._own / "config.toml").write_text(config, encoding="ascii")
         self.give_device()
         log = self._own / "log"
         self.session.start("containerd", "--config", self._own / "config.toml", log=log)
-        wait(lambda: bool(self.version()), log)
+        wait(lambda: bool(self._version()), log)
         archive = self.host.folder / "demo.tar"
         image.write(archive, _IMAGE, self.host.tree, IDLE, {})
         ctr = ("ctr", "--address", f"{self._own}/sock", "--namespace", "k8s.io")
@@ -110,6 +111,10 @@ class Cri(Engine):
             raise OSError(f"no image: {done.stderr.strip()[-300:]}")
 
     def version(self) -> str:
+        return self._version()
+
+    def _version(self) -> str:
+        """Of containerd; "" before it listens."""
         try:
             said = self._call("Version", version="v1")
         except OSError:
@@ -179,8 +184,11 @@ class Cri(Engine):
             "mounts": [{"container_path": "/sim", "host_path": f"{self.host.folder}/sim"}],
             "log_path": f"{name}.log",
             "linux": {"security_context": security},
-            "CDI_devices": [{"name": DEVICE}],
+            "CDI_devices": [{"name": name} for name in self._devices()],
         }
+
+    def _devices(self) -> list[str]:
+        return [DEVICE]
 
     def _outcome(self, name: str, argv: tuple[str, ...], patience_s: float = 60) -> Done:
         _, container = self.pods[name]

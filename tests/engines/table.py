@@ -21,6 +21,7 @@ from .containerd import Containerd
 from .cri import Cri
 from .engine import Engine, make_host
 from .like_docker import Compose, Docker, Podman
+from .nri import Nri
 from .session import Session
 from .without_cdi import Lxc, Nspawn
 
@@ -33,6 +34,7 @@ ENGINES: Mapping[str, type[Engine]] = {
     "compose": Compose,
     "containerd": Containerd,
     "cri": Cri,
+    "nri": Nri,
     "nspawn": Nspawn,
     "lxc": Lxc,
 }

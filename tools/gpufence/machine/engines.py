@@ -79,8 +79,8 @@ def _named(proc: Path, pid: int, system: Path) -> Called:
             if found != NOTHING:
                 return found
             break
-        if found := _of_monitor(kind, proc / str(parent)):
-            return Called(_word(found))
+        if name := _of_monitor(kind, proc / str(parent)):
+            return Called(_word(name))
     return _of_docker(own, system)
 
 

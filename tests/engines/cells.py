@@ -36,7 +36,9 @@ def verdict(done: Done) -> str:
         facts = json.loads(done.stdout)
     except ValueError:
         said = done.stderr.strip() or done.stdout.strip() or f"status {done.returncode}"
-        return f"no container: {said.splitlines()[-1][-160:]}"
+        # Docker's last line only says where its help is.
+        lines = said.splitlines()
+        return f"no container: {[*lines, *(line for line in lines if 'rror' in line)][-1][-160:]}"
     if facts["init"] != 0:
         return REFUSED if "cuInit fails on purpose" in done.stderr else f"cuInit {facts['init']}"
     return HELD if 0 < facts["granted 0"] <= LIMIT_BYTES and facts["refused 0"] == 2 else FREE

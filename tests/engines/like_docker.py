@@ -107,13 +107,16 @@ class Podman(_LikeDocker):
 class Docker(_LikeDocker):
     """Its daemon without bridge and iptables, in the session's own network."""
 
+    more: ClassVar[dict[str, Any]] = {}
+
     name: ClassVar[str] = "Docker"
     tools: ClassVar[tuple[str, ...]] = ("dockerd", "docker", "containerd", "runc")
 
     def begin(self) -> None:
         own = self.host.folder / "docker"
         own.mkdir()
-        settings: dict[str, Any] = {
+        settings = {
+            **self.more,
             "bridge": "none",
             "iptables": False,
             "ip6tables": False,
@@ -135,6 +138,19 @@ class Docker(_LikeDocker):
 
     def version(self) -> str:
         return self._ask("version", "--format", "{{.Server.Version}}").stdout.strip()
+
+
+@dataclass(slots=True)
+class DockerRemap(Docker):
+    """All containers have users of their own, others on the machine."""
+
+    name: ClassVar[str] = "Docker with userns-remap"
+    more: ClassVar[dict[str, Any]] = {"userns-remap": "root"}
+
+    def begin(self) -> None:
+        for path in ("/etc/subuid", "/etc/subgid"):
+            self.session.show(path, "root:100000:65536\n")
+        Docker.begin(self)
 
 
 @dataclass(slots=True)

@@ -109,6 +109,12 @@ class Session:
         self._started.append(started)
         return started
 
+    def show(self, path: str, text: str) -> None:
+        """A file of the engine's system with other content, in here alone, where there is one."""
+        file = self.folder / f"shown-{path.rpartition('/')[2]}"
+        file.write_text(text, encoding="ascii")
+        self.run("sh", "-c", f"test ! -e {path} || mount --bind {file} {path}")
+
     def words(self, *argv: str | Path) -> list[str]:
         """The command line by which a command runs in it, for who starts it otherwise."""
         return [*self._enter(), *map(str, argv)]

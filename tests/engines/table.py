@@ -20,7 +20,7 @@ from .cells import FLAGS, FREE, UIDS, WAYS, Cell, ask
 from .containerd import Containerd
 from .cri import Cri
 from .engine import Engine, make_host
-from .like_docker import Compose, Docker, Podman
+from .like_docker import Compose, Docker, DockerRemap, Podman
 from .nri import Nri
 from .session import Session
 from .without_cdi import Lxc, Nspawn
@@ -31,6 +31,7 @@ _IDENTITY = re.compile(r"[0-9a-f]{32,}")
 ENGINES: Mapping[str, type[Engine]] = {
     "podman": Podman,
     "docker": Docker,
+    "docker-remap": DockerRemap,
     "compose": Compose,
     "containerd": Containerd,
     "cri": Cri,

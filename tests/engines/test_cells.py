@@ -31,6 +31,11 @@ def said(granted: int, refused: int, init: int = 0) -> str:
         (said(0, 0, init=1), "gpufence: cuInit fails on purpose: no folder", REFUSED),
         (said(0, 0, init=100), "", "cuInit 100"),
         ("", "a\nno such image\n", "no container: no such image"),
+        (
+            "",
+            "docker: Error: no device\n\nSee its help.\n",
+            "no container: docker: Error: no device",
+        ),
         ("", "", "no container: status 7"),
     ],
 )

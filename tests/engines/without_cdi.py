@@ -60,12 +60,6 @@ class _WithoutCdi(Engine):
                 raise OSError(f"deploy/{self.example} lacks {there}")
         return text
 
-    def _show(self, path: str, text: str) -> None:
-        """A file of the system with other content, in the session alone, where there is one."""
-        file = self.host.folder / path.rpartition("/")[2]
-        file.write_text(text, encoding="ascii")
-        self.session.run("sh", "-c", f"test ! -e {path} || mount --bind {file} {path}")
-
     def _root(self, flag: str) -> Path:
         return self.system if flag.startswith(BOOT) else self.host.tree
 
@@ -89,7 +83,7 @@ class Nspawn(_WithoutCdi):
     def begin(self) -> None:
         _WithoutCdi.begin(self)
         # That of a system that was never booted is empty, and nspawn asks for it.
-        self._show("/etc/machine-id", _ID)
+        self.session.show("/etc/machine-id", _ID)
         settings = self.host.folder / "demo.nspawn"
         settings.write_text(
             f"{self._example()}Bind={self.host.folder}/sim:/sim\n", encoding="ascii"
@@ -175,7 +169,7 @@ class Lxc(_WithoutCdi):
     def begin(self) -> None:
         _WithoutCdi.begin(self)
         for path in ("/etc/subuid", "/etc/subgid"):
-            self._show(path, "root:100000:65536\n")
+            self.session.show(path, "root:100000:65536\n")
 
     def version(self) -> str:
         return self.session.run("lxc-start", "--version").stdout.strip()

@@ -82,16 +82,18 @@ class Podman(_LikeDocker):
 
     name: ClassVar[str] = "podman"
     tools: ClassVar[tuple[str, ...]] = ("podman", "conmon", "runc")
+    running: ClassVar[str] = "/run/podman-test"
     # Users of the container are others on the machine.
     own_flags: ClassVar[tuple[str, ...]] = ("--uidmap=0:100000:65536",)
 
     def begin(self) -> None:
         own = self.host.folder / "podman"
         own.mkdir()
+        own.chmod(0o777)
         (own / "containers.conf").write_text(_CONTAINERS_CONF, encoding="ascii")
         (own / "policy.json").write_text('{"default": [{"type": "insecureAcceptAnything"}]}')
         self.environment = {"CONTAINERS_CONF": str(own / "containers.conf")}
-        self.base = ["podman", "--root", f"{own}/root", "--runroot", "/run/podman-test"]
+        self.base = ["podman", "--root", f"{own}/root", "--runroot", self.running]
         self.base += ["--log-level=error"]
         self.give_device()
         self._load()
@@ -101,6 +103,34 @@ class Podman(_LikeDocker):
 
     def remove(self, name: str) -> None:
         self._ask("rm", "-f", "-t", "0", name)
+
+
+@dataclass(slots=True)
+class RootlessPodman(Podman):
+    """As a user who is nobody on the machine but has numbers for the users of containers."""
+
+    name: ClassVar[str] = "podman without root"
+    tools: ClassVar[tuple[str, ...]] = (*Podman.tools, "newuidmap", "setpriv")
+    own_flags: ClassVar[tuple[str, ...]] = ("--userns=keep-id",)
+    running: ClassVar[str] = "/run/user/1000/podman-test"
+
+    def begin(self) -> None:
+        users = "root:x:0:0::/root:/bin/sh\nuser:x:1000:1000::/run/home:/bin/sh\n"
+        self.session.show("/etc/passwd", users)
+        self.session.show("/etc/group", "root:x:0:\nuser:x:1000:\n")
+        for path in ("/etc/subuid", "/etc/subgid"):
+            self.session.show(path, "user:100000:65536\n")
+        folders = "/run/home /run/user/1000"  # /run is the session's own
+        self.session.run("sh", "-c", f"mkdir -p {folders}; chown 1000:1000 {folders}")
+        Podman.begin(self)
+
+    def _ask(self, *arguments: str | Path, source: Path | None = None) -> Done:
+        before = ("setpriv", "--reuid=1000", "--regid=1000", "--clear-groups")
+        homes = {"HOME": "/run/home", "XDG_RUNTIME_DIR": "/run/user/1000"}
+        return self.session.run(
+            *before, *self.base, *arguments,
+            environment=self.environment | homes, timeout=120, source=source,
+        )  # fmt: skip
 
 
 @dataclass(slots=True)

@@ -20,7 +20,7 @@ from .cells import FLAGS, FREE, UIDS, WAYS, Cell, ask
 from .containerd import Containerd
 from .cri import Cri
 from .engine import Engine, make_host
-from .like_docker import Compose, Docker, DockerRemap, Podman
+from .like_docker import Compose, Docker, DockerRemap, Podman, RootlessPodman
 from .nri import Nri
 from .session import Session
 from .without_cdi import Lxc, Nspawn
@@ -30,6 +30,7 @@ REPO = Path(__file__).resolve().parents[2]
 _IDENTITY = re.compile(r"[0-9a-f]{32,}")
 ENGINES: Mapping[str, type[Engine]] = {
     "podman": Podman,
+    "podman-rootless": RootlessPodman,
     "docker": Docker,
     "docker-remap": DockerRemap,
     "compose": Compose,

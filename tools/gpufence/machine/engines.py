@@ -136,7 +136,9 @@ def _of_shim(own: Path, identity: str) -> Called:
     except OSError:
         return NOTHING
     for folder in (bundle.parent / identity, bundle) if identity else (bundle,):
-        notes = _json(folder / "config.json").get("annotations")
+        # As the helper sees it: containerd may have mounts of its own, as in a node of `kind`.
+        there = own / "root" / str(folder).lstrip("/")
+        notes = _json((there if there.is_dir() else folder) / "config.json").get("annotations")
         if isinstance(notes, dict):
             names = ("container-name", "sandbox-name", "sandbox-namespace")
             found = [_word(notes.get(f"io.kubernetes.cri.{name}")) for name in names]

@@ -52,7 +52,6 @@ def make(session: Session, host: Host) -> Path:
         f"echo /opt/sim >{root}/etc/ld.so.conf.d/sim.conf; ldconfig -r {root}\n"
         f"echo user:x:1000:1000::/:/bin/sh >>{root}/etc/passwd\n"
         f"echo user:x:1000: >>{root}/etc/group; : >{root}/etc/machine-id\n"
-        f"cp /usr/bin/env /usr/bin/sleep {root}/usr/bin/\n",
     )  # fmt: skip
     if done.returncode != 0:
         raise OSError(f"no system to boot: {done.stderr.strip()[-300:]}")

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,7 @@ def test_compose_files_are_what_the_compose_specification_allows(name: str) -> N
 
 def test_a_compose_file_with_a_wrong_key_would_be_noticed() -> None:
     document = read("compose/compose.yaml")
-    document["services"]["small"]["device"] = document["services"]["small"].pop("devices")
+    document["services"]["small"]["deployed"] = document["services"]["small"].pop("deploy")
 
     with pytest.raises(jsonschema.ValidationError):
         as_compose_has_it(document)
@@ -91,10 +92,12 @@ def test_a_manifest_with_a_wrong_key_would_be_noticed() -> None:
 def test_compose_asks_for_devices_that_the_example_has() -> None:
     services = read("compose/compose.yaml")["services"]
 
-    asked = [device for service in services.values() for device in service["devices"]]
+    reserved = [each["deploy"]["resources"]["reservations"] for each in services.values()]
+    (asked_of,) = {request["driver"] for each in reserved for request in each["devices"]}
+    asked = [name for each in reserved for name in each["devices"][0]["device_ids"]]
 
     ours = [device for device in asked if not device.startswith("nvidia.com/")]
-    assert ours == [f"{cdi_spec.KIND}={name}" for name in LIMITS]
+    assert (asked_of, ours) == ("cdi", [f"{cdi_spec.KIND}={name}" for name in LIMITS])
 
 
 def test_compose_without_cdi_mounts_and_sets_what_the_device_does() -> None:
@@ -106,6 +109,46 @@ def test_compose_without_cdi_mounts_and_sets_what_the_device_does() -> None:
         [mount["hostPath"], mount["containerPath"]] for mount in edits["mounts"]
     ]
     assert service["environment"] == LIMITS["small"] | {"GPUFENCE_NODE_DIR": cdi_spec.NODE_PATH}
+
+
+def mounts_of_lxc(text: str) -> list[tuple[str, str, bool]]:
+    """What lies where, and whether it is read-only; in the order of the file."""
+    entries = re.findall(r"^lxc\.mount\.entry = (\S+) (\S+) \S+ (\S+) 0 0$", text, re.MULTILINE)
+    return [(here, f"/{there}", "ro" in options.split(",")) for here, there, options in entries]
+
+
+def mounts_of_nspawn(text: str) -> list[tuple[str, str, bool]]:
+    """The same of a .nspawn file."""
+    entries = re.findall(r"^Bind(ReadOnly)?=([^:]+):(\S+)$", text, re.MULTILINE)
+    return [(here, there, bool(read_only)) for read_only, here, there in entries]
+
+
+@pytest.mark.parametrize(
+    ("name", "mounts_of"),
+    [("lxc/gpufence.conf", mounts_of_lxc), ("nspawn/gpufence.nspawn", mounts_of_nspawn)],
+)
+def test_lxc_and_nspawn_mount_what_the_device_does_and_the_limit(
+    name: str, mounts_of: Callable[[str], list[tuple[str, str, bool]]]
+) -> None:
+    edits: Any = cdi_spec.build(cdi_spec.KIND, LIMITS, HOST)["containerEdits"]
+    of_device = {
+        (mount["hostPath"], mount["containerPath"], "ro" in mount["options"])
+        for mount in edits["mounts"]
+    }
+
+    mounts = mounts_of((DEPLOY / name).read_text(encoding="utf-8"))
+
+    given = {mount for mount in mounts if mount[0].startswith("/")}
+    assert given == of_device | {("/etc/gpufence/small.conf", cdi_spec.LIMITS_PATH, True)}
+
+
+def test_lxc_mounts_run_before_what_lies_in_it() -> None:
+    """A systemd that boots would cover the folders with a /run of its own."""
+    text = (DEPLOY / "lxc" / "gpufence.conf").read_text(encoding="utf-8")
+
+    places = [place for _, place, _ in mounts_of_lxc(text) if place.startswith("/run")]
+
+    assert places == ["/run", cdi_spec.STATE_PATH, cdi_spec.NODE_PATH]
 
 
 def test_the_pod_mounts_what_the_preload_file_names() -> None:

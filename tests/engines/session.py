@@ -27,13 +27,15 @@ _SHARED = ("proc", "sys", "dev", "tmp")
 class Session:
     """`folder` is seen inside at the same path, and so is all that engines share with the machine.
 
-    `root` is where the engine is installed: / or the folder of another system.
+    `root` is where the engine is installed: / or the folder of another system. `unified` hides all
+    hierarchies of cgroups but that of version 2, for engines that run with no other.
     """
 
-    def __init__(self, folder: Path, root: Path = Path("/")) -> None:
+    def __init__(self, folder: Path, root: Path = Path("/"), *, unified: bool = False) -> None:
         """Nothing is started yet."""
         self.folder = folder
         self.root = root
+        self._unified = unified
         self._first: subprocess.Popen[bytes] | None = None
         self._started: list[subprocess.Popen[bytes]] = []
         self._groups: set[Path] = set()
@@ -94,18 +96,24 @@ class Session:
 
     def start(
         self, *argv: str | Path, log: Path, environment: Mapping[str, str] | None = None
-    ) -> None:
-        """A daemon in it."""
+    ) -> subprocess.Popen[bytes]:
+        """A daemon in it, which ends with it."""
         with log.open("wb") as file:
-            self._started.append(
-                subprocess.Popen(
-                    self.words(*argv),
-                    env={"PATH": _PATH, "HOME": "/root", **(environment or {})},
-                    stdin=subprocess.DEVNULL,
-                    stdout=file,
-                    stderr=subprocess.STDOUT,
-                )
+            started = subprocess.Popen(
+                self.words(*argv),
+                env={"PATH": _PATH, "HOME": "/root", **(environment or {})},
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
             )
+        self._started.append(started)
+        return started
+
+    def show(self, path: str, text: str) -> None:
+        """A file of the engine's system with other content, in here alone, where there is one."""
+        file = self.folder / f"shown-{path.rpartition('/')[2]}"
+        file.write_text(text, encoding="ascii")
+        self.run("sh", "-c", f"test ! -e {path} || mount --bind {file} {path}")
 
     def words(self, *argv: str | Path) -> list[str]:
         """The command line by which a command runs in it, for who starts it otherwise."""
@@ -128,6 +136,8 @@ class Session:
         if self.root != Path("/"):
             lines.append(f"mount --bind {self.root} {self.root}")
             lines += [f"mount --rbind /{name} {self.root}/{name}" for name in _SHARED]
+        if self._unified:
+            lines.append(f"mount -t cgroup2 cgroup2 {self.root}/sys/fs/cgroup")
         run = f"{self.root}/run".replace("//", "/")
         lines += [f"mount -t tmpfs -o mode=755 tmpfs {run}", f"mkdir {run}/cdi"]
         if self.root != Path("/"):

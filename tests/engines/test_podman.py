@@ -15,9 +15,12 @@ from gpufence.container import lifetimes
 
 from . import tree
 from .cells import HELD, REFUSED, UIDS, WAYS, Cell, ask, idle, verdict
-from .engine import Host, Podman, gpufence, make_host
+from .engine import Host, gpufence, make_host
+from .like_docker import Podman
 from .session import Session
 
+# Where podman is installed: / or the folder of another system.
+ROOT = Path(os.environ.get("GPUFENCE_ENGINES_ROOT") or "/")
 BUILD = Path(os.environ.get("GPUFENCE_BUILD") or Path(__file__).resolve().parents[2] / "build")
 
 
@@ -27,7 +30,7 @@ def podman(tmp_path: Path) -> Iterator[Podman]:
     if os.getuid() != 0:
         pytest.skip("containers of other users need root")
     try:
-        with Session(tmp_path) as session:
+        with Session(tmp_path, ROOT) as session:
             if missing := session.has(*Podman.tools):
                 pytest.skip(f"{', '.join(missing)} not installed")
             engine = Podman(session, make_host(tmp_path, BUILD))

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 PROBE = "/bin/limit_probe"
-_TOOLS = ("sh", "env", "sleep", "cat", "id")
+# systemd-nspawn asks the container's own `getent` for a user.
+_TOOLS = ("sh", "env", "sleep", "cat", "id", "getent")
 _FOLDERS = ("dev", "etc", "proc", "root", "run", "sim", "sys", "tmp", "usr/lib")
 _PASSWD = "root:x:0:0::/root:/bin/sh\nuser:x:1000:1000::/:/bin/sh\n"
 _LIBRARY = re.compile(r"(/\S+) \(0x")

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gpufence.container import lifetimes
 
 from tests.memory.test_views import GIB, MIB, Viewer
 from tests.support.imitation import Imitation, require_namespaces
@@ -365,16 +366,63 @@ def test_an_unnamed_container_inherits_nothing_from_one_that_ended(
     assert total == 2 * GIB
 
 
+@pytest.mark.parametrize("own_boot", [False, True], ids=["the machine's boot", "its own boot"])
+def test_the_machine_finds_the_name_that_a_container_gives_itself(
+    bare: Sim, tmp_path: Path, own_boot: bool
+) -> None:
+    """Also where an engine shows another number of the boot, as LXC and systemd-nspawn do."""
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    boot = tmp_path / "boot_id"
+    boot.write_text("01234567-89ab-cdef-0123-456789abcdef\n", encoding="ascii")
+    options = ("--memory", "1GiB", "--state", str(shared), "--no-node")
+    box = box_of(bare, tmp_path, cdi_document(bare.build, tmp_path, *options))
+    place = {"hostPath": str(boot), "containerPath": "/proc/sys/kernel/random/boot_id"}
+    mounts = [*box.imitation.mounts, {**place, "options": ["ro"]}] if own_boot else None
+
+    with box.but(mounts=mounts or box.imitation.mounts).start() as first:
+        (region,) = shared.glob("gpufence-ns*.v*")
+        process = Path(f"/proc/{_only_child(first.pid)}")
+        name = lifetimes.name_of(process, f"{process}/root")
+
+    assert region.name.startswith(f"gpufence-{name}.v")
+
+
+@needs_nsenter
+def test_a_container_without_an_engine_lives_as_long_as_its_first_process(
+    bare: Sim, tmp_path: Path
+) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    in_folder = ("--state-dir", str(shared))
+    options = ("--memory", "1GiB", "--state", str(shared), "--no-node")
+    box = box_of(bare, tmp_path, cdi_document(bare.build, tmp_path, *options))
+
+    with box.idle() as first:
+        with box.enter(first):
+            pass
+        (state,) = json.loads(operator("status", "--all", "--json", *in_folder))["containers"]
+        pruned = json.loads(operator("prune", "--json", *in_folder))
+
+    assert (state["state"], pruned["removed"]) == ("idle", [])
+
+
 def set_limit(name: str, memory: str, folder: Path) -> None:
-    """What an operator does on the host."""
-    command = ["set", name, "--memory", memory, "--state-dir", str(folder)]
-    subprocess.run(
-        [sys.executable, "-m", "gpufence", *command],
+    operator("set", name, "--memory", memory, "--state-dir", str(folder))
+
+
+def operator(*arguments: str) -> str:
+    """What one does on the host."""
+    return subprocess.run(
+        [sys.executable, "-m", "gpufence", *arguments],
         env={"PATH": os.environ["PATH"], "PYTHONPATH": str(REPO / "tools")},
         capture_output=True,
+        text=True,
         timeout=60,
         check=True,
-    )
+    ).stdout
 
 
 @pytest.mark.parametrize("own_pids", [True, False], ids=["own pids", "the host's pids"])

@@ -111,6 +111,19 @@ def test_a_pods_container_is_found_beside_the_shims_own(machine: Machine, tmp_pa
     assert machine.called() == Called("main", "train-0", "ml")
 
 
+def test_a_pods_container_is_found_where_only_the_shim_sees_it(machine: Machine) -> None:
+    """The machine has no such folder: it lies in the mounts of the shim."""
+    own = machine.container("containerd-shim", cgroup=f"0::/kubepods/{ID}\n")
+    (own / "cwd").symlink_to(f"/run/nowhere/k8s.io/{OTHER}")
+    there = own / "root" / "run" / "nowhere" / "k8s.io" / ID
+    there.mkdir(parents=True)
+    notes = {"container-name": "main", "sandbox-name": "train-0", "sandbox-namespace": "ml"}
+    prefixed = {f"io.kubernetes.cri.{name}": text for name, text in notes.items()}
+    (there / "config.json").write_text(json.dumps({"annotations": prefixed}))
+
+    assert machine.called() == Called("main", "train-0", "ml")
+
+
 def test_a_container_of_ctr_is_called_by_its_folder(machine: Machine, tmp_path: Path) -> None:
     shim(machine, tmp_path / "default" / "demo")
 
@@ -126,6 +139,27 @@ def test_dockers_name_stands_in_its_file(machine: Machine, tmp_path: Path, way: 
     kept = machine.system / folder.lstrip("/") / "containers" / ID
     kept.mkdir(parents=True)
     (kept / "config.v2.json").write_text(json.dumps({"Name": "/web"}))
+
+    assert machine.called() == Called("web")
+
+
+@pytest.mark.parametrize(
+    ("helper", "words"),
+    [
+        ("lxc-start", ["[lxc monitor] /var/lib/lxc web"]),
+        ("lxd", ["[lxc monitor] /var/lib/lxd/containers web"]),
+        ("lxc-start", ["/usr/bin/lxc-start", "-F", "-n", "web"]),
+        ("lxc-execute", ["lxc-execute", "--name=web", "--", "train"]),
+        ("systemd-nspawn", ["systemd-nspawn", "--quiet", "--machine=web", "-D", "/srv/other"]),
+        ("systemd-nspawn", ["systemd-nspawn", "-M", "web", "--boot"]),
+        ("systemd-nspawn", ["systemd-nspawn", "-D/var/lib/machines/web/", "-U"]),
+    ],
+)
+def test_lxcs_and_nspawns_name_is_what_their_command_was_started_with(
+    machine: Machine, helper: str, words: list[str]
+) -> None:
+    own = machine.container(helper)
+    (own / "cmdline").write_text("".join(f"{word}\0" for word in words))
 
     assert machine.called() == Called("web")
 

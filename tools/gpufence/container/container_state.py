@@ -66,7 +66,7 @@ def read(container: Container, cores: Cores) -> dict[str, Any]:
     return {
         "name": container.name,
         "called": names,
-        "state": _life(found, lives=names is not None or leftovers.command_lives(container.name)),
+        "state": _life(found, lives=names is not None or _goes_on(container, cores)),
         "owner_uid": container.owner,
         "running": bool(found and found.alive),
         "region": str(container.region) if container.region else None,
@@ -81,12 +81,19 @@ def read(container: Container, cores: Cores) -> dict[str, Any]:
 
 
 def _life(found: region.Region | None, *, lives: bool) -> str:
-    """STATE; `lives`: somebody is in it who could be asked for its name, or its command is."""
+    """STATE; `lives`: a process is in it, or its command is."""
     if found is None:
         return "prepared"
     if found.alive:
         return "running"
     return "idle" if lives else "ended"
+
+
+def _goes_on(container: Container, cores: Cores) -> bool:
+    """Whether it lives, of one that nobody has a name for: as long as its first process does."""
+    if leftovers.command_lives(container.name):
+        return True
+    return cores.living.process_of(container.name) is not None
 
 
 def _called(container: Container, cores: Cores) -> dict[str, str] | None:

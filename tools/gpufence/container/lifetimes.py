@@ -63,7 +63,7 @@ def name_of(proc: Path, root: str) -> str:
     cgroups ^= _inode(Path(f"{root}/sys/fs/cgroup/memory")) << 32 & _WORD
     raw = struct.pack(
         "=9Q",
-        check_of(_boot()),
+        check_of(_boot(root)),
         namespace,
         _id_of(proc / "ns" / "pid"),
         start,
@@ -157,9 +157,10 @@ def _inode(path: Path) -> int:
         return 0
 
 
-def _boot() -> bytes:
+def _boot(root: str) -> bytes:
+    """As the container sees it: LXC and systemd-nspawn give each of theirs a number of its own."""
     try:
-        return Path("/proc/sys/kernel/random/boot_id").read_bytes()[:63]
+        return Path(f"{root}/proc/sys/kernel/random/boot_id").read_bytes()[:63]
     except OSError:
         return b""
 

@@ -1,4 +1,4 @@
-"""What a container engine calls the container of a process: Docker, podman, containerd, CRI-O.
+"""What an engine calls the container of a process: Docker, podman, containerd, CRI-O, LXC, nspawn.
 
 Asks no engine: reads what its own helper beside the container was started with, or the file that
 it keeps of the container. Who may not read those learns nothing. Standard library only.
@@ -23,6 +23,7 @@ _OF_POD = re.compile(r"k8s_([^_]+)_([^_]+)_([^_]+)_[^_]*_[0-9]+")
 _UID = re.compile(
     r"/(?:kubepods[a-z-]*-)?pod([0-9a-f]{32}|[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})\b"
 )
+_LXC_MONITOR = "[lxc monitor] "
 _MOST_PARENTS = 8
 _MOST_BYTES = 4 << 20
 
@@ -78,6 +79,8 @@ def _named(proc: Path, pid: int, system: Path) -> Called:
             if found != NOTHING:
                 return found
             break
+        if name := _of_monitor(kind, proc / str(parent)):
+            return Called(_word(name))
     return _of_docker(own, system)
 
 
@@ -98,6 +101,34 @@ def _of_conmon(own: Path) -> Called:
     return _parsed(words[words.index("-n") + 1])
 
 
+def _of_monitor(kind: str, own: Path) -> str:
+    """The name after the option that LXC's or nspawn's command was started with; "" for neither.
+
+    In the background LXC calls itself `[lxc monitor] FOLDER NAME`, also under LXD and Incus.
+    """
+    text = _text(own / "cmdline").rstrip("\0")
+    if text.startswith(_LXC_MONITOR):
+        return text.rpartition(" ")[2]
+    if kind in ("lxc-start", "lxc-execute"):
+        return _option(text.split("\0"), "-n", "--name")
+    if kind == "systemd-nspawn":
+        words = text.split("\0")
+        folder = _option(words, "-D", "--directory")
+        return _option(words, "-M", "--machine") or folder.rstrip("/").rpartition("/")[2]
+    return ""
+
+
+def _option(words: list[str], short: str, long: str) -> str:
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        if word in (short, long):
+            return following
+        if word.startswith(f"{long}="):
+            return word.partition("=")[2]
+        if word.startswith(short) and not word.startswith("--"):
+            return word[len(short) :]
+    return ""
+
+
 def _of_shim(own: Path, identity: str) -> Called:
     """Its folder is that of the pod's first container; the others lie beside it."""
     try:
@@ -105,7 +136,9 @@ def _of_shim(own: Path, identity: str) -> Called:
     except OSError:
         return NOTHING
     for folder in (bundle.parent / identity, bundle) if identity else (bundle,):
-        notes = _json(folder / "config.json").get("annotations")
+        # As the helper sees it: containerd may have mounts of its own, as in a node of `kind`.
+        there = own / "root" / str(folder).lstrip("/")
+        notes = _json((there if there.is_dir() else folder) / "config.json").get("annotations")
         if isinstance(notes, dict):
             names = ("container-name", "sandbox-name", "sandbox-namespace")
             found = [_word(notes.get(f"io.kubernetes.cri.{name}")) for name in names]

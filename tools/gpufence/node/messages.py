@@ -104,13 +104,18 @@ def package_of(service: str) -> str:
     return service.rpartition(".")[0]
 
 
-@cache
 def load(package: str) -> dict[str, Any]:
-    """Every message class of a package, by its name."""
+    """Every message class of one of the agent's packages, by its name."""
+    return described(package, _PACKAGES[package])
+
+
+@cache
+def described(package: str, text: str) -> dict[str, Any]:
+    """Every message class of a package, by its name; `text` is written as those above."""
     file = descriptor_pb2.FileDescriptorProto(
         name=f"{package}.proto", package=package, syntax="proto3"
     )
-    for statement in _statements(_PACKAGES[package]):
+    for statement in _statements(text):
         _describe(file.message_type.add(), package, statement)
     pool = descriptor_pool.DescriptorPool()
     pool.AddSerializedFile(file.SerializeToString())

@@ -107,9 +107,31 @@ void Idle() {
   CHECK_EQ(idle(kMs, 100 * kUs), 50 * kUs);
   for (uint32_t i = 0; i < 20 * kProbes; ++i) LearnGap(kPauses, &stream, 100 * kUs, 0, 20 * kUs);
   CHECK_EQ(idle(kMs, 100 * kUs), most - most / 32);
-  // Long kernels hide what the host takes.
-  stream.ns_per_launch = 80 * kUs;
-  CHECK_EQ(idle(200 * kUs), 0);
+  // The host's time up to a run's first launch is a pause already.
+  stream.is_fresh = true;
+  IntervalContent run = Launches(10, 20 * kUs);
+  run.lead_ns = 8 * kUs;
+  CHECK_EQ(IdleNs(kPauses, stream, run, kMs), 12 * kUs);
+  run.lead_ns = 30 * kUs;
+  CHECK_EQ(IdleNs(kPauses, stream, run, kMs), 0);
+}
+
+// A launch is as long behind the one before as the GPU or the host takes, whichever is slower.
+void Apart() {
+  Begin(10 * kUs);
+  for (uint32_t i = 1; i < kLeast; ++i) LearnGap(kPauses, &stream, 20 * kUs, 0, 30 * kUs);
+  CHECK_EQ(ApartNs(stream), 10 * kUs);  // not enough probes
+  LearnGap(kPauses, &stream, 20 * kUs, 0, 30 * kUs);
+  CHECK_EQ(ApartNs(stream), 30 * kUs);
+  stream.ns_per_launch = 70 * kUs;
+  CHECK_EQ(ApartNs(stream), 70 * kUs);
+}
+
+// Between the launches of a run the GPU may have waited where the host took three quarters of it.
+void HostBound() {
+  CHECK(!MayWaitForHost(4, 75 * kUs, 100 * kUs));
+  CHECK(MayWaitForHost(4, 75 * kUs + 1, 100 * kUs));
+  CHECK(!MayWaitForHost(1, 200 * kUs, 100 * kUs));  // one launch has nothing between
 }
 
 // Probes cost markers: only where the host may be slower, and fewer where they find nothing.
@@ -194,6 +216,8 @@ void OtherNumbers() {
 constexpr Case kCases[] = {{"pauses", Pauses},
                            {"probes", Probes},
                            {"idle", Idle},
+                           {"apart", Apart},
+                           {"host_bound", HostBound},
                            {"due", Due},
                            {"means", Means},
                            {"caught_up", CaughtUp},

@@ -106,6 +106,8 @@ struct Tuning {
   uint32_t probes = 64;
   // One marker in so many is a probe where probes find nothing; ablation: 0.4 points.
   uint32_t probes_seldom = 4;
+  // Longer launches are not probed: each probe costs a marker, and they are marked one by one.
+  uint64_t most_probed_launch_ns = 80'000;
 
   // ---- Markers: runs that are waited for, or closed by the next one ----
 

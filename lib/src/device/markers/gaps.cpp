@@ -30,7 +30,7 @@ uint64_t WithoutSlicesNs(uint64_t ran_ns, const Tuning& tuning) {
 // ---- pauses ----
 
 bool IsProbed(const MarkedStream& stream, const Tuning& tuning) {
-  return stream.gaps.may_idle;
+  return stream.gaps.may_idle && stream.ns_per_launch < tuning.most_probed_launch_ns;
 }
 
 bool IsProbeDue(MarkedStream* stream, const Tuning& tuning) {

@@ -116,6 +116,30 @@ void Idle() {
   CHECK_EQ(IdleNs(kPauses, stream, run, kMs), 0);
 }
 
+// Where each launch has a marker, none came far behind the one before: only short gaps count.
+void Dense() {
+  Begin();
+  for (uint32_t i = 0; i < kLeast; ++i) {
+    LearnGap(kPauses, &stream, 6 * kUs - kStartNs, 0, 10 * kUs);
+    LearnGap(kPauses, &stream, 6 * kUs - kStartNs, 0, kTuning.behind_ns);  // no short one
+    LearnGap(kPauses, &stream, 86 * kUs - kStartNs, 0, 90 * kUs);
+  }
+  IntervalContent content = Launches(4, 100 * kUs);
+  CHECK_EQ(IdleNs(kPauses, stream, content, kMs), 100 * kUs * (6 + 6 + 86) / (10 + 20 + 90));
+  content.markers = 2;
+  CHECK_EQ(IdleNs(kPauses, stream, content, kMs), 100 * kUs * (6 + 6 + 86) / (10 + 20 + 90));
+  content.markers = 3;
+  CHECK_EQ(IdleNs(kPauses, stream, content, kMs), 60 * kUs);
+  content.launches = 1;
+  content.markers = 0;
+  CHECK_EQ(IdleNs(kPauses, stream, content, kMs), 100 * kUs * (6 + 6 + 86) / (10 + 20 + 90));
+  Begin();
+  for (uint32_t i = 0; i < kLeast; ++i) LearnGap(kPauses, &stream, 86 * kUs, 0, 90 * kUs);
+  content.launches = 4;
+  content.markers = 3;
+  CHECK_EQ(IdleNs(kPauses, stream, content, kMs), 0);  // no short one is known
+}
+
 // A launch is as long behind the one before as the GPU or the host takes, whichever is slower.
 void Apart() {
   Begin(10 * kUs);
@@ -216,6 +240,7 @@ void OtherNumbers() {
 constexpr Case kCases[] = {{"pauses", Pauses},
                            {"probes", Probes},
                            {"idle", Idle},
+                           {"dense", Dense},
                            {"apart", Apart},
                            {"host_bound", HostBound},
                            {"due", Due},

@@ -53,7 +53,8 @@ SAMPLES = [
     "forgotten",
     "due",
 ]
-GAPS = ["pauses", "probes", "idle", "due", "means", "caught_up", "other_numbers"]
+GAPS = ["pauses", "probes", "idle", "dense", "apart", "host_bound", "due", "means", "caught_up"]
+GAPS += ["other_numbers"]
 WAITS = ["first", "spaced", "late_for_a_while", "changed", "never_for_long", "other_numbers"]
 SPANS = ["told", "short", "surprised", "teaches", "usual"]
 CLOCK = ["prompt", "queued", "narrowed", "forgotten", "drifts"]

@@ -72,8 +72,8 @@ struct Tuning {
   uint64_t long_pause_ns = 1'000'000;
   // The clocks are compared so often; without: 75 % becomes 84.
   uint64_t prompt_every_ns = 4'000'000;
-  // Behind a hold: the stream may be done. 40 us: a program that launches 5 us each 30 and waits for
-  // each ten has 1.6 of 8; without a bound: 5.8 times the questions.
+  // Behind a hold: the stream may be done. With 40 us a program that launches 5 us each 30 had 1.6
+  // of 8; without: 5.8 times the questions.
   uint64_t behind_ns = 20'000;
   // Of the longest launch, one such part goes with each marked run.
   uint64_t forget_parts = 1'024;

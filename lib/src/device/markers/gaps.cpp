@@ -47,13 +47,18 @@ void LearnGap(const GpuPauses& pauses, MarkedStream* stream, uint64_t gap_ns, ui
   uint64_t idle_ns = gap_ns > pauses.queued_gap_ns ? gap_ns + pauses.start_ns : 0;
   idle_ns = std::min(idle_ns - std::min(idle_ns, record_ns), host_ns);
   if (gaps->probes == tuning.probes) {
-    gaps->idle_gap_ns -= gaps->idle_gap_ns / tuning.probes;
-    gaps->probed_ns -= gaps->probed_ns / tuning.probes;
+    for (uint64_t* sum_ns :
+         {&gaps->idle_gap_ns, &gaps->probed_ns, &gaps->idle_short_ns, &gaps->probed_short_ns}) {
+      *sum_ns -= *sum_ns / tuning.probes;
+    }
   } else {
     ++gaps->probes;
   }
   gaps->idle_gap_ns += idle_ns;
   gaps->probed_ns += host_ns;
+  if (host_ns >= tuning.behind_ns) return;
+  gaps->idle_short_ns += idle_ns;
+  gaps->probed_short_ns += host_ns;
 }
 
 uint64_t CaughtUpNs(const MarkedStream& stream, uint64_t host_ns, uint64_t recorded_ns) {
@@ -79,13 +84,18 @@ uint64_t ApartNs(const MarkedStream& stream, const Tuning& tuning) {
 
 uint64_t IdleNs(const GpuPauses& pauses, const MarkedStream& stream, const IntervalContent& content,
                 uint64_t interval_ns, const Tuning& tuning) {
-  if (stream.gaps.probes < tuning.least_probes || stream.gaps.probed_ns == 0) return 0;
+  const LaunchGaps& gaps = stream.gaps;
+  if (gaps.probes < tuning.least_probes) return 0;
+  // Where each launch has a marker, those that came far apart have ended the run before.
+  const bool is_dense = content.launches > 1 && content.markers + 1 >= content.launches;
+  const uint64_t idle_gap_ns = is_dense ? gaps.idle_short_ns : gaps.idle_gap_ns;
+  const uint64_t probed_ns = is_dense ? gaps.probed_short_ns : gaps.probed_ns;
+  if (probed_ns == 0) return 0;
   // The host's time up to the first launch of a run is one of the pauses already.
   const uint64_t lead_ns = stream.is_fresh ? std::min(content.lead_ns, content.host_ns) : 0;
   const uint64_t host_ns = std::min(content.host_ns - lead_ns, interval_ns);
   const uint64_t most_ns = interval_ns - PausesNs(pauses, stream, content, interval_ns);
-  return std::min(host_ns * stream.gaps.idle_gap_ns / stream.gaps.probed_ns,
-                  most_ns - most_ns / tuning.least_busy_part);
+  return std::min(host_ns * idle_gap_ns / probed_ns, most_ns - most_ns / tuning.least_busy_part);
 }
 
 void LearnMean(MarkedStream* stream, uint32_t launches, uint64_t ran_ns, uint64_t busy_ns,

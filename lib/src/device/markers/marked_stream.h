@@ -71,7 +71,7 @@ struct WaitedRuns {
   bool is_waited_for;      // by a call that will tell what ran
   bool is_over;            // the last one was waited for, and nothing was launched since
   bool is_first;           // this one began so, and not because the GPU was idle between launches
-  bool is_host_bound;      // in the last one that markers told of, the GPU may have waited for launches
+  bool is_host_bound;      // as markers told last, the GPU may have waited between launches
   bool began_away;         // while a call was under way that may have ended its context
   uint32_t marked_due;     // so many more have to be marked, to see whether runs became long
   uint32_t launches;       // of the last one
@@ -96,14 +96,16 @@ struct ClosedRuns {
 
 // How long the GPU waits for the host between launches (gaps.h).
 struct LaunchGaps {
-  uint64_t host_mark_ns;  // when the last marker was recorded
-  uint64_t record_ns;     // what that took
-  uint64_t held_ns;       // of launches, since
-  uint64_t idle_gap_ns;   // of the gaps probed lately ...
-  uint64_t probed_ns;     // ... in so much of the host's time
-  uint32_t probes;        // so many
-  uint32_t unprobed;      // markers since the last one
-  bool may_idle;          // the last interval had time in which nothing was queued
+  uint64_t host_mark_ns;   // when the last marker was recorded
+  uint64_t record_ns;      // what that took
+  uint64_t held_ns;        // of launches, since
+  uint64_t idle_gap_ns;    // of the gaps probed lately ...
+  uint64_t probed_ns;      // ... in so much of the host's time
+  uint64_t idle_short_ns;  // the same of those in which the host took less than behind_ns
+  uint64_t probed_short_ns;
+  uint32_t probes;    // so many
+  uint32_t unprobed;  // markers since the last one
+  bool may_idle;      // the last interval had time in which nothing was queued
 };
 
 // What a launch takes the GPU, by samples of one (samples.h).

@@ -238,7 +238,13 @@ void CountProbe(Markers* markers, MarkedStream* stream) {
   const StreamsGuard guard(&markers->streams);
   if (!guard) return;
   LaunchGaps* gaps = &stream->gaps;
-  if (gaps->probes != 0) gaps->probed_ns += now_ns - std::min(now_ns, gaps->host_mark_ns);
+  if (gaps->probes == 0) return;
+  const uint64_t call_ns = now_ns - std::min(now_ns, gaps->host_mark_ns);
+  gaps->probed_ns += call_ns;
+  const bool is_last = stream->last != kNoMarker && markers->pool[stream->last].probes;
+  if (is_last && markers->pool[stream->last].host_ns < kTuning.behind_ns) {
+    gaps->probed_short_ns += call_ns;
+  }
 }
 
 bool CameToIdle(Markers* markers, MarkedStream* stream, CUstream handle, bool captures) {
@@ -338,8 +344,9 @@ void TakeMarked(Markers* markers, MarkedStream* stream, uint64_t now_ns, BusyLis
 // Whether waits have told what runs in a stream such as it is.
 bool WaitsTell(const Markers& markers, const MarkedStream& stream) {
   const WaitedRuns& runs = stream.waited;
-  return stream.is_trusted && runs.is_first && !runs.is_host_bound && runs.extra.ns() != 0 && runs.extra.ns() < kTuning.most_extra_ns &&
-         stream.first == kNoMarker && stream.ns_per_launch < kTuning.host_told_launch_ns &&
+  return stream.is_trusted && runs.is_first && !runs.is_host_bound && runs.extra.ns() != 0 &&
+         runs.extra.ns() < kTuning.most_extra_ns && stream.first == kNoMarker &&
+         stream.ns_per_launch < kTuning.host_told_launch_ns &&
          markers.streams.IsOnlyActive(&stream);
 }
 

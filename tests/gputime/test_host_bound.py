@@ -1,0 +1,59 @@
+"""Programs whose host is slower than the GPU, alone in a container, in virtual time.
+
+The GPU waits between their launches, and that time is not theirs: such a program has all that it
+needs below its limit, and its limit above. Python does such things between the layers of a network.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.machine import Sim
+
+from .tenants import Tenant, meet
+from .test_matrix import pytestmark  # noqa: F401  (skips under sanitizers)
+
+MS = 2_000
+# Kernels of a request, microseconds of each, and of the host's time from launch to launch. It is
+# waited for: the wait alone does not tell what the kernels took.
+EVEN = (
+    (2, 5, 60),
+    (2, 5, 150),
+    (2, 20, 80),
+    (3, 10, 40),
+    (4, 5, 30),
+    (4, 5, 60),
+    (5, 60, 150),
+    (10, 5, 30),
+    (100, 5, 90),
+    (100, 5, 100),
+    (100, 20, 100),
+    (240, 7.4, 36),
+)
+UNEVEN = ((4, 20, 60), (10, 7, 36), (60, 7.4, 23), (240, 6, 44), (240, 7.4, 36))
+EVENLY = 0.92  # of what it needs or may have, from its first launch on
+UNEVENLY = 0.72  # as much as 64 probes tell of gaps of which one in five is long
+OVER_POINTS = 0.25
+
+
+@pytest.mark.parametrize("limit", [8, 25])
+@pytest.mark.parametrize(
+    ("words", "least"),
+    [
+        *((words, EVENLY) for words in EVEN),
+        *(((*words, "uneven"), UNEVENLY) for words in UNEVEN),
+    ],
+)
+def test_the_gpus_waiting_for_the_host_is_nobodys_time(
+    sim: Sim, tmp_path: Path, words: tuple[str | float, ...], least: float, limit: int
+) -> None:
+    tenant = Tenant(words, limit)
+
+    (bare,) = meet(sim, tmp_path, [tenant], preload=False, ms=MS)
+    (ours,) = meet(sim, tmp_path, [tenant], ms=MS)
+
+    saved = 100 * min(50, 500 * limit / 100) / MS  # may be used at once
+    assert ours["busy"] <= limit + saved + OVER_POINTS
+    assert ours["busy"] >= least * min(limit, bare["busy"])

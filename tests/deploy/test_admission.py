@@ -275,37 +275,46 @@ def part(device_class: str = "gpu.nvidia.com", **more: Any) -> dict[str, Any]:  
     return {"deviceClassName": device_class, "capacity": {"requests": {"memory": "4Gi"}}, **more}
 
 
-@pytest.mark.parametrize(
-    "request_",
-    [
+NIC = {"name": "nic", "exactly": {"deviceClassName": "other.io"}}
+PARTS: list[dict[str, Any]] = [
+    {"name": "gpu", "exactly": part()},
+    {"name": "gpu", "exactly": part("mig.nvidia.com")},
+    {"name": "gpu", "exactly": part(adminAccess=False)},
+    {
+        "name": "gpu",
+        "firstAvailable": [{"name": "a", **part("other.io")}, {"name": "b", **part()}],
+    },
+]
+# Those of others, of whole GPUs, for monitoring, and one that has its request.
+OTHER_CLAIMS: list[dict[str, Any]] = [
+    a_claim({"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}),
+    a_claim(
+        {"name": "gpu", "firstAvailable": [{"name": "a", "deviceClassName": "gpu.nvidia.com"}]}
+    ),
+    a_claim({"name": "gpu", "exactly": part("other.io")}),
+    a_claim({"name": "gpu", "exactly": part(adminAccess=True)}),
+    a_claim(
         {"name": "gpu", "exactly": part()},
-        {"name": "gpu", "exactly": part("mig.nvidia.com")},
-        {"name": "gpu", "exactly": part(adminAccess=False)},
-        {"name": "gpu", "firstAvailable": [{"name": "a", **part("other.io")}, {**part()}]},
-    ],
-)
+        {"name": "mine", "exactly": {"deviceClassName": "enforcer.gpufence.io"}},
+    ),
+    a_claim(),
+    {"metadata": {"name": "c"}, "spec": {}},
+    {"metadata": {"name": "c"}, "spec": {"devices": {}}},
+    {"metadata": {"name": "c"}, "spec": {"devices": {"requests": None}}},
+]
+
+
+@pytest.mark.parametrize("request_", PARTS)
 def test_a_claim_for_a_part_of_nvidias_gpus_gets_the_request_for_limits(
     request_: dict[str, Any],
 ) -> None:
-    nic = {"name": "nic", "exactly": {"deviceClassName": "other.io"}}
-    made = applied(a_claim(nic, request_), "admission-enforcer")
+    made = applied(a_claim(NIC, request_), "admission-enforcer")
 
-    assert made["spec"]["devices"]["requests"] == [nic, request_, LIMITS_REQUEST]
+    assert made["spec"]["devices"]["requests"] == [NIC, request_, LIMITS_REQUEST]
     assert applied(made, "admission-enforcer") == made  # the API server may ask again
 
 
-@pytest.mark.parametrize(
-    "claim",
-    [
-        a_claim({"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}}),
-        a_claim({"name": "gpu", "exactly": part("other.io")}),
-        a_claim({"name": "gpu", "exactly": part(adminAccess=True)}),
-        a_claim({"name": "gpu", "exactly": part()}, {**LIMITS_REQUEST, "name": "mine"}),
-        a_claim(),
-        {"metadata": {"name": "c"}, "spec": {}},
-        {"metadata": {"name": "c"}, "spec": {"devices": {}}},
-    ],
-)
+@pytest.mark.parametrize("claim", OTHER_CLAIMS)
 def test_any_other_claim_stays_as_it_is(claim: dict[str, Any]) -> None:
     assert applied(claim, "admission-enforcer") == claim
 

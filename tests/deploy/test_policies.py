@@ -15,15 +15,28 @@ import pytest
 from gpufence.node.gpus import Gpu
 from gpufence.node.slices import quantity, slice_of
 
-from .conftest import BASES, base
-from .test_admission import CASES, CORE, GPU, MEM, PARAMS, a_pod, limits
+from .conftest import BASES, COMPONENTS, KUSTOMIZE, base, documents
+from .test_admission import (
+    CASES,
+    CORE,
+    GPU,
+    LIMITS_REQUEST,
+    MEM,
+    NIC,
+    OTHER_CLAIMS,
+    PARAMS,
+    PARTS,
+    a_claim,
+    a_pod,
+    limits,
+)
 
 IN, OUT = "fenced", "other"
 CLAIM = {"name": "gpufence", "resourceClaimTemplateName": "small"}
 
 
-def answered(objects: list[dict[str, Any]], *pods: dict[str, Any]) -> dict[str, Any]:
-    """The objects as a server writes them, and for each pod that it is sent an answer."""
+def answered(objects: list[dict[str, Any]], *sent: dict[str, Any]) -> dict[str, Any]:
+    """The objects as a server writes them, and an answer for each that it is sent."""
     program = os.environ.get("GPUFENCE_POLICIES")
     if not program:
         pytest.skip("GPUFENCE_POLICIES is not set (ci/policies)")
@@ -31,7 +44,7 @@ def answered(objects: list[dict[str, Any]], *pods: dict[str, Any]) -> dict[str, 
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
         for name, labels in ((IN, {"gpufence.io/admission": "enabled"}), (OUT, {}))
     ]
-    asked = {"objects": [*objects, *namespaces], "pods": pods}
+    asked = {"objects": [*objects, *namespaces], "sent": sent}
     done = subprocess.run(
         [program], input=json.dumps(asked), capture_output=True, text=True, check=False, timeout=120
     )
@@ -40,28 +53,35 @@ def answered(objects: list[dict[str, Any]], *pods: dict[str, Any]) -> dict[str, 
     return answer
 
 
-def admitted(objects: list[dict[str, Any]], *pods: dict[str, Any]) -> list[dict[str, Any]]:
-    """Each pod as it is admitted, or why it is refused."""
-    answers: list[dict[str, Any]] = answered(objects, *pods)["answers"]
+def admitted(objects: list[dict[str, Any]], *sent: dict[str, Any]) -> list[dict[str, Any]]:
+    """Each object as it is admitted, or why it is refused."""
+    answers: list[dict[str, Any]] = answered(objects, *sent)["answers"]
     return answers
 
 
-def whole(pod: dict[str, Any], namespace: str = IN) -> dict[str, Any]:
-    """A pod as it is sent."""
-    metadata = {**pod["metadata"], "namespace": namespace}
-    return {"apiVersion": "v1", "kind": "Pod", **pod, "metadata": metadata}
+def whole(
+    thing: dict[str, Any], namespace: str = IN, version: str = "v1", kind: str = "Pod"
+) -> dict[str, Any]:
+    """A pod, or another kind of object, as it is sent."""
+    metadata = {**thing["metadata"], "namespace": namespace}
+    return {"apiVersion": version, "kind": kind, **thing, "metadata": metadata}
+
+
+def claim(thing: dict[str, Any], namespace: str = IN) -> dict[str, Any]:
+    return whole(thing, namespace, "resource.k8s.io/v1", "ResourceClaim")
 
 
 def policies(**params: str) -> list[dict[str, Any]]:
-    """The policy for resources, with these parameters; and the one for claims."""
+    """All three policies, the one for resources with these parameters."""
     found, policy, binding = base("admission")
-    return [{**found, "data": PARAMS | params}, policy, binding, *base("admission-dra")]
+    others = [*base("admission-dra"), *base("admission-enforcer")]
+    return [{**found, "data": PARAMS | params}, policy, binding, *others]
 
 
 def said(answer: dict[str, Any]) -> list[dict[str, int] | None]:
     """The limits of each container; a server writes 3000 as 3k."""
     assert "refused" not in answer, answer["refused"]
-    return [counted(each) for each in limits(answer["pod"])]
+    return [counted(each) for each in limits(answer["object"])]
 
 
 def counted(amounts: dict[str, str] | None) -> dict[str, int] | None:
@@ -70,10 +90,10 @@ def counted(amounts: dict[str, str] | None) -> dict[str, int] | None:
 
 def test_each_pod_gets_what_it_shall_and_no_more_when_asked_again() -> None:
     first = admitted(policies(), *(whole(pod) for pod, _ in CASES))
-    again = admitted(policies(), *(whole(each["pod"]) for each in first))
+    again = admitted(policies(), *(whole(each["object"]) for each in first))
 
     assert [said(each) for each in first] == [list(map(counted, each)) for _, each in CASES]
-    assert [each["pod"] for each in again] == [each["pod"] for each in first]
+    assert [each["object"] for each in again] == [each["object"] for each in first]
 
 
 def test_parameters_are_those_of_the_cluster() -> None:
@@ -94,14 +114,14 @@ def test_a_claim_is_added_beside_others_once(resources: dict[str, Any] | None) -
 
     for each in admitted(policies(), whole(pod), more):
         assert "refused" not in each, each["refused"]
-        made = each["pod"]["spec"]
+        made = each["object"]["spec"]
         assert made["resourceClaims"][-1] == CLAIM
         assert made["containers"][0]["resources"] == {
             **(resources or {}),
             "claims": [{"name": "gpufence"}],
         }
-        (twice,) = admitted(policies(), whole(each["pod"]))
-        assert twice["pod"]["spec"] == made
+        (twice,) = admitted(policies(), whole(each["object"]))
+        assert twice["object"]["spec"] == made
 
 
 def test_pods_of_other_namespaces_stay_as_they_are() -> None:
@@ -111,7 +131,7 @@ def test_pods_of_other_namespaces_stay_as_they_are() -> None:
 
     assert said(inside) == [{CORE: 5, GPU: 1, MEM: 4}]
     assert said(outside) == [{CORE: 5}]
-    assert "resourceClaims" not in outside["pod"]["spec"]
+    assert "resourceClaims" not in outside["object"]["spec"]
 
 
 def test_without_its_parameters_a_labelled_namespace_takes_no_pod() -> None:
@@ -131,9 +151,58 @@ def test_an_expression_of_mixed_types_refuses_a_pod_that_asks() -> None:
     assert "expected type 'dyn' but found 'string'" in answer["refused"]
 
 
+def requests(answer: dict[str, Any]) -> list[dict[str, Any]] | None:
+    """What an admitted claim asks for."""
+    assert "refused" not in answer, answer["refused"]
+    found: list[dict[str, Any]] | None = answer["object"]["spec"]["devices"]["requests"]
+    return found
+
+
+def test_a_claim_for_a_part_of_nvidias_gpus_gets_the_request_for_limits_once() -> None:
+    first = admitted(policies(), *(claim(a_claim(NIC, each)) for each in PARTS))
+    limits_request = {**LIMITS_REQUEST, "exactly": {**LIMITS_REQUEST["exactly"], "count": 1}}
+
+    assert [requests(each) for each in first] == [[NIC, each, limits_request] for each in PARTS]
+    again = admitted(policies(), *(claim(each["object"]) for each in first))
+    assert [requests(each) for each in again] == [requests(each) for each in first]
+
+
+def test_other_claims_and_those_of_other_namespaces_stay_as_they_are() -> None:
+    sent = [claim(each) for each in OTHER_CLAIMS]
+    sent += [claim(a_claim(each), OUT) for each in PARTS]
+
+    made, unasked = admitted(policies(), *sent), admitted([], *sent)
+
+    assert [requests(each) for each in made] == [requests(each) for each in unasked]
+
+
+def test_a_claim_made_of_a_template_gets_the_request_and_the_template_does_not() -> None:
+    spec = a_claim(*PARTS[:1])["spec"]
+    template = whole(
+        {"metadata": {"name": "t"}, "spec": {"spec": spec}},
+        version="resource.k8s.io/v1",
+        kind="ResourceClaimTemplate",
+    )
+    of_it = claim({"metadata": {"generateName": "p-gpu-"}, "spec": spec})
+
+    kept, made = admitted(policies(), template, of_it)
+
+    assert kept["object"]["spec"]["spec"] == spec
+    assert [each["name"] for each in requests(made) or []] == ["gpu", "gpufence"]
+
+
 @pytest.mark.parametrize("name", BASES)
 def test_a_server_knows_every_field_of_the_manifests(name: str) -> None:
     ours = [each for each in base(name) if "coreos.com" not in each["apiVersion"]]
+
+    written = answered(ours)["objects"]
+
+    assert [each["kind"] for each in written[: len(ours)]] == [each["kind"] for each in ours]
+
+
+@pytest.mark.parametrize("name", COMPONENTS)
+def test_a_server_knows_every_field_of_a_component(name: str) -> None:
+    ours = documents((KUSTOMIZE / name / f"{name}.yaml").read_text(encoding="utf-8"))
 
     written = answered(ours)["objects"]
 

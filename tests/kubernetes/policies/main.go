@@ -1,8 +1,9 @@
-// Admits pods with the API server's own plugin for MutatingAdmissionPolicy.
+// Admits objects with the API server's own plugin for MutatingAdmissionPolicy.
 //
 // Owns: the plugin of k8s.io/apiserver, and a store in memory instead of etcd. It must not know what
-// the policies say. A document on stdin lists policies, bindings, parameters and namespaces, and the
-// pods to admit; stdout gets each pod as admitted, or the refusal. Built and run by ci/policies.
+// the policies say. A document on stdin lists policies, bindings, parameters and namespaces, and
+// what is sent (pods, claims); stdout gets each as admitted, or the refusal. Built and run by
+// ci/policies.
 package main
 
 import (
@@ -14,7 +15,7 @@ import (
 	"os"
 
 	registered "k8s.io/api/admissionregistration/v1"
-	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/meta/testrestmapper"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -36,14 +37,17 @@ import (
 	"k8s.io/client-go/openapi/openapitest"
 )
 
+// mapper knows the resource of a kind.
+var mapper = testrestmapper.TestOnlyStaticRESTMapper(scheme.Scheme)
+
 type question struct {
 	Objects []json.RawMessage `json:"objects"`
-	Pods    []json.RawMessage `json:"pods"`
+	Sent    []json.RawMessage `json:"sent"`
 }
 
 type answer struct {
-	Pod     *corev1.Pod `json:"pod,omitempty"`
-	Refused string      `json:"refused,omitempty"`
+	Object  runtime.Object `json:"object,omitempty"`
+	Refused string         `json:"refused,omitempty"`
 }
 
 func main() {
@@ -62,7 +66,7 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	pods, err := decodeAll(asked.Pods)
+	sent, err := decodeAll(asked.Sent)
 	if err != nil {
 		return err
 	}
@@ -78,15 +82,15 @@ func run() error {
 		Objects []runtime.Object `json:"objects"`
 		Answers []answer         `json:"answers"`
 	}{Version: compatibility.DefaultBuildEffectiveVersion().String(), Objects: objects}
-	for _, each := range pods {
-		pod, isPod := each.(*corev1.Pod)
-		if !isPod {
-			return fmt.Errorf("%T is no pod", each)
+	for _, each := range sent {
+		attributes, err := creation(each)
+		if err != nil {
+			return err
 		}
-		if err := admitted(plugin, pod); err != nil {
+		if err := admitted(plugin, attributes); err != nil {
 			answers.Answers = append(answers.Answers, answer{Refused: err.Error()})
 		} else {
-			answers.Answers = append(answers.Answers, answer{Pod: pod})
+			answers.Answers = append(answers.Answers, answer{Object: each})
 		}
 	}
 	return json.NewEncoder(os.Stdout).Encode(answers)
@@ -151,8 +155,7 @@ func plugged(objects []runtime.Object, stop chan struct{}) (admission.MutationIn
 	server := initializer.New(
 		client, dynamicfake.NewSimpleDynamicClient(scheme.Scheme, objects...), known,
 		authorizerfactory.NewAlwaysAllowAuthorizer(), utilfeature.DefaultFeatureGate,
-		compatibility.DefaultBuildEffectiveVersion(), stop,
-		testrestmapper.TestOnlyStaticRESTMapper(scheme.Scheme))
+		compatibility.DefaultBuildEffectiveVersion(), stop, mapper)
 	plugins := admission.NewPlugins()
 	mutating.Register(plugins)
 	made, err := plugins.NewFromPlugins([]string{mutating.PluginName}, unconfigured{}, server, nil)
@@ -173,20 +176,53 @@ func (client described) Discovery() discovery.DiscoveryInterface {
 	return descriptions{client.Clientset.Discovery()}
 }
 
-func (descriptions) OpenAPIV3() openapi.Client { return openapitest.NewEmbeddedFileClient() }
+func (descriptions) OpenAPIV3() openapi.Client {
+	return schemas{openapitest.NewEmbeddedFileClient()}
+}
+
+// schemas are those of Debian's package, which has none of claims, and an empty one for these. The
+// plugin demands that there is one, and reads it only for patches of the kind ApplyConfiguration.
+type schemas struct{ openapi.Client }
+
+func (known schemas) Paths() (map[string]openapi.GroupVersion, error) {
+	paths, err := known.Client.Paths()
+	if err == nil {
+		paths["apis/resource.k8s.io/v1"] = empty{}
+	}
+	return paths, err
+}
+
+type empty struct{}
+
+func (empty) Schema(string) ([]byte, error) {
+	return []byte(`{"openapi": "3.0.0", "components": {"schemas": {}}}`), nil
+}
+
+func (empty) ServerRelativeURL() string { return "empty" }
 
 // unconfigured stands for an absent configuration file.
 type unconfigured struct{}
 
 func (unconfigured) ConfigFor(string) (io.Reader, error) { return nil, nil }
 
-// admitted changes the pod; the chain calls the plugin again where a server would.
-func admitted(plugin admission.MutationInterface, pod *corev1.Pod) error {
-	kind := corev1.SchemeGroupVersion.WithKind("Pod")
-	resource := corev1.SchemeGroupVersion.WithResource("pods")
-	attributes := admission.NewAttributesRecord(
-		pod, nil, kind, pod.Namespace, pod.Name, resource, "", admission.Create,
-		&metav1.CreateOptions{}, false, &user.DefaultInfo{Name: "somebody"})
+// creation is the request of somebody who creates the object.
+func creation(object runtime.Object) (admission.Attributes, error) {
+	kind := object.GetObjectKind().GroupVersionKind()
+	mapping, err := mapper.RESTMapping(kind.GroupKind(), kind.Version)
+	if err != nil {
+		return nil, err
+	}
+	named, err := meta.Accessor(object)
+	if err != nil {
+		return nil, err
+	}
+	return admission.NewAttributesRecord(
+		object, nil, kind, named.GetNamespace(), named.GetName(), mapping.Resource, "",
+		admission.Create, &metav1.CreateOptions{}, false, &user.DefaultInfo{Name: "somebody"}), nil
+}
+
+// admitted changes the object; the chain calls the plugin again where a server would.
+func admitted(plugin admission.MutationInterface, attributes admission.Attributes) error {
 	interfaces := admission.NewObjectInterfacesFromScheme(scheme.Scheme)
 	return plugin.Admit(context.Background(), attributes, interfaces)
 }

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gpufence.node import agents
+
 from tests.support.machine import Sim
 
 from .conftest import MONITORING, REPO, module
@@ -27,6 +28,8 @@ from .conftest import MONITORING, REPO, module
 PATIENCE_S = 25
 EVERY_S = 1
 T = TypeVar("T")
+# A program that goes on, and the codes of what it was told.
+Told = tuple[subprocess.Popen[str], list[int]]
 
 
 def until(found: Callable[[], T | None], what: str) -> T:
@@ -50,30 +53,25 @@ class Node:
         self.agent.mkdir()
         self._agent = agents.only_one(self.agent)
 
-    def program(
-        self, *commands: str, fenced: bool = True, **env: str
-    ) -> tuple[subprocess.Popen[str], list[int]]:
+    def program(self, *commands: str, fenced: bool, env: Mapping[str, str] | None = None) -> Told:
         """A program that does what it is told and goes on; the codes that it got."""
-        made = self.sim.spawn("view_commands", preload=fenced, env=env)
+        made = self.sim.spawn("view_commands", preload=fenced, env=env or {})
         self.running.append(made)
         assert made.stdin
         assert made.stdout
         assert made.stdout.readline().startswith("ready ")
         return made, [self.tell(made, command) for command in commands]
 
-    def container(
-        self, name: str, *commands: str, **env: str
-    ) -> tuple[subprocess.Popen[str], list[int]]:
+    def container(self, name: str, *commands: str, **env: str) -> Told:
         """The same in a container with a limit of 1 GiB."""
         folder = self.agent / "containers" / name / "state"
         folder.mkdir(parents=True)
-        return self.program(
-            *commands,
-            GPUFENCE_STATE_DIR=str(folder),
-            GPUFENCE_CONTAINER=name,
-            GPUFENCE_MEMORY_LIMIT="1g",
-            **env,
-        )
+        ours = {
+            "GPUFENCE_STATE_DIR": str(folder),
+            "GPUFENCE_CONTAINER": name,
+            "GPUFENCE_MEMORY_LIMIT": "1g",
+        }
+        return self.program(*commands, fenced=True, env={**ours, **env})
 
     def tell(self, made: subprocess.Popen[str], command: str) -> int:
         """One more command; its code."""

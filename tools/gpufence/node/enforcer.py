@@ -31,17 +31,7 @@ Object = Mapping[str, Any]
 def slice_of(node: str) -> dict[str, Any]:
     """The ResourceSlice of a node: one device, which any number of claims may have."""
     device = {"name": _DEVICE, "allowMultipleAllocations": True}
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceSlice",
-        "metadata": {"name": f"{node}-{DRIVER}"},
-        "spec": {
-            "driver": DRIVER,
-            "nodeName": node,
-            "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
-            "devices": [device],
-        },
-    }
+    return slices.of_devices(node, DRIVER, [device])
 
 
 @dataclass(frozen=True, slots=True)

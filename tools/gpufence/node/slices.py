@@ -49,15 +49,20 @@ def slice_of(node: str, gpus: Sequence[Gpu]) -> dict[str, Any]:
 
     A claim that names no amount of memory or cores has all of it, so that it is alone there.
     """
+    return of_devices(node, DRIVER, [_device(gpu) for gpu in gpus])
+
+
+def of_devices(node: str, driver: str, devices: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The only ResourceSlice that a driver has of a node."""
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceSlice",
-        "metadata": {"name": f"{node}-{DRIVER}"},
+        "metadata": {"name": f"{node}-{driver}"},
         "spec": {
-            "driver": DRIVER,
+            "driver": driver,
             "nodeName": node,
             "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
-            "devices": [_device(gpu) for gpu in gpus],
+            "devices": list(devices),
         },
     }
 

@@ -131,12 +131,21 @@ bool BeginNow(Markers* markers, MarkedStream* stream, bool was_idle, Doing doing
   return true;
 }
 
+// The next marker stands behind so many launches, if not sooner.
+void MarkWithin(MarkedStream* stream, uint32_t launches) {
+  const uint32_t mark_at = stream->mark_at.load(std::memory_order_relaxed);
+  stream->mark_at.store(std::min(mark_at, launches), std::memory_order_relaxed);
+}
+
 // The run that begins is as long as the last one, probably: a marker directly behind it tells when
 // it ended, also where the program does something else before it waits.
 void MarkBehindRun(MarkedStream* stream) {
-  const uint32_t mark_at = stream->mark_at.load(std::memory_order_relaxed);
-  const uint32_t launches = std::max(stream->waited.launches, 1u);
-  stream->mark_at.store(std::min(mark_at, launches), std::memory_order_relaxed);
+  MarkWithin(stream, std::max(stream->waited.launches, 1u));
+}
+
+// A run that goes on for longer than those that waits told of is none of them: markers tell of it.
+void MarkBeyondRun(MarkedStream* stream) {
+  MarkWithin(stream, 2 * std::max(stream->waited.launches, 1u));
 }
 
 // A run whose kernels the host is slower than has a probe, until enough of them are known: as short
@@ -144,16 +153,7 @@ void MarkBehindRun(MarkedStream* stream) {
 void ProbeRun(MarkedStream* stream) {
   const WaitedRuns& runs = stream->waited;
   if (!runs.is_first || !runs.is_host_bound || stream->gaps.probes >= kTuning.least_probes) return;
-  const uint32_t mark_at = stream->mark_at.load(std::memory_order_relaxed);
-  const uint32_t drawn = 1 + stream->Random() % std::max(runs.launches, 2u);
-  stream->mark_at.store(std::min(mark_at, drawn), std::memory_order_relaxed);
-}
-
-// A run that goes on for longer than those that waits told of is none of them: markers tell of it.
-void MarkBeyondRun(MarkedStream* stream) {
-  const uint32_t mark_at = stream->mark_at.load(std::memory_order_relaxed);
-  const uint32_t launches = 2 * std::max(stream->waited.launches, 1u);
-  stream->mark_at.store(std::min(mark_at, launches), std::memory_order_relaxed);
+  MarkWithin(stream, 1 + stream->Random() % std::max(runs.launches, 2u));
 }
 
 // Puts a marker before a launch that nothing held, where the one before it asked for that.

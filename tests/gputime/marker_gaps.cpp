@@ -43,7 +43,7 @@ IntervalContent Launches(uint64_t launches, uint64_t host_ns = 0) {
 }
 
 // Between the markers of an interval there is a pause around each kernel and each marker, and no
-// more than half of the time.
+// more than three quarters of the time.
 void Pauses() {
   Begin();
   const uint64_t behind_marker = kPauses.marker_gap_ns + kPauses.launch_gap_ns;
@@ -60,32 +60,51 @@ void Pauses() {
   stream.is_fresh = true;
   CHECK_EQ(PausesNs(kPauses, stream, content, kMs),
            4 * kUs + kPauses.around_run_ns + 3 * kPauses.marker_gap_ns + 7 * kPauses.step_gap_ns);
-  CHECK_EQ(PausesNs(kPauses, stream, Launches(100), 10 * kUs), 5 * kUs);
+  CHECK_EQ(PausesNs(kPauses, stream, Launches(100), 10 * kUs), 7'500);
 }
 
-// A probe tells how long the GPU had nothing: not while it was queued, nor while the first marker
-// was recorded, and never longer than the host took.
+// Of `host_ns` from launch to launch the GPU waited so long.
+Probe Waited(uint64_t idle_ns, uint64_t host_ns) {
+  const uint64_t own_ns = host_ns - idle_ns - kPauses.launch_gap_ns;
+  return {host_ns, host_ns, host_ns, own_ns + kPauses.around_run_ns, 0};
+}
+
+constexpr Probe Queued(uint64_t host_ns) { return {0, 0, host_ns, 0, 0}; }
+
+// A probe tells how long the GPU had nothing: of the host's time, with the launch's call, all but
+// the launch itself, or what lay between the markers; nothing while it was queued.
 void Probes() {
-  const auto idle = [](uint64_t gap_ns, uint64_t record_ns, uint64_t host_ns) {
+  const auto idle = [](const Probe& probe) {
     Begin();
-    LearnGap(kPauses, &stream, gap_ns, record_ns, host_ns);
+    LearnGap(kPauses, &stream, probe);
     CHECK_EQ(stream.gaps.probes, 1);
-    CHECK_EQ(stream.gaps.probed_ns, host_ns);
+    CHECK_EQ(stream.gaps.probed_ns, probe.host_ns + probe.call_ns);
     return stream.gaps.idle_gap_ns;
   };
-  CHECK_EQ(idle(kQueuedNs, kUs, 20 * kUs), 0);
-  CHECK_EQ(idle(kQueuedNs + 1, kUs, 20 * kUs), kQueuedNs + 1 + kStartNs - kUs);
-  CHECK_EQ(idle(10 * kUs, 0, 20 * kUs), 10 * kUs + kStartNs);
-  CHECK_EQ(idle(50 * kUs, kUs, 20 * kUs), 20 * kUs);
-  CHECK_EQ(idle(10 * kUs, 90 * kUs, 20 * kUs), 0);
+  const uint64_t around = kPauses.around_run_ns;
+  const uint64_t apart = kPauses.launch_gap_ns;
+  CHECK_EQ(idle({kQueuedNs, 2 * kUs, 20 * kUs, 5 * kUs, 0}), 0);
+  CHECK_EQ(idle({10 * kUs, 2 * kUs, 20 * kUs, 8 * kUs + around, 0}), 12 * kUs - apart);
+  // The call of the launch is the host's time too, and not the kernel's.
+  CHECK_EQ(idle({14 * kUs, 2 * kUs, 20 * kUs, 14 * kUs + around, 6 * kUs}), 18 * kUs - apart);
+  // What lies around a launch is no more than three quarters of what it took.
+  CHECK_EQ(idle({20 * kUs, 2 * kUs, 20 * kUs, 4 * kUs, 6 * kUs}), 25 * kUs - apart);
+  // A long launch tells nothing of what was before it; the gap does, but for two recordings.
+  CHECK_EQ(idle({20 * kUs, 2 * kUs, 20 * kUs, 30 * kUs, 0}), 16 * kUs + kStartNs - apart);
+  CHECK_EQ(idle({20 * kUs, 2 * kUs, 20 * kUs, 40 * kUs, 8 * kUs}), 24 * kUs - apart);
+  CHECK_EQ(idle({90 * kUs, 2 * kUs, 20 * kUs, 40 * kUs, 0}), 20 * kUs);
+  // The one before ran for the rest.
+  CHECK_EQ(idle({kQueuedNs + 1, 0, 50 * kUs, 4 * kUs, 0}), kQueuedNs + 1 + kStartNs);
+  CHECK_EQ(idle({kQueuedNs + 1, 0, 50 * kUs, 4 * kUs, 6 * kUs}), kQueuedNs + 1 + 6 * kUs);
   // As many as are remembered: what comes later counts more.
   Begin();
-  for (uint32_t i = 0; i < kProbes; ++i) LearnGap(kPauses, &stream, 0, 0, 20 * kUs);
+  for (uint32_t i = 0; i < kProbes; ++i) LearnGap(kPauses, &stream, Queued(20 * kUs));
   CHECK_EQ(stream.gaps.idle_gap_ns, 0);
-  for (uint32_t i = 0; i < 10 * kProbes; ++i) LearnGap(kPauses, &stream, 100 * kUs, 0, 20 * kUs);
+  for (uint32_t i = 0; i < 10 * kProbes; ++i)
+    LearnGap(kPauses, &stream, Waited(18 * kUs, 20 * kUs));
   CHECK_EQ(stream.gaps.probes, kProbes);
-  CHECK(stream.gaps.idle_gap_ns * 100 >= stream.gaps.probed_ns * 99);
-  for (uint32_t i = 0; i < 10 * kProbes; ++i) LearnGap(kPauses, &stream, 0, 0, 20 * kUs);
+  CHECK(stream.gaps.idle_gap_ns * 100 >= stream.gaps.probed_ns * 89);
+  for (uint32_t i = 0; i < 10 * kProbes; ++i) LearnGap(kPauses, &stream, Queued(20 * kUs));
   CHECK(stream.gaps.idle_gap_ns * 100 <= stream.gaps.probed_ns);
 }
 
@@ -96,16 +115,16 @@ void Idle() {
     return IdleNs(kPauses, stream, Launches(10, host_ns), interval_ns);
   };
   for (uint32_t i = 1; i < kLeast; ++i) {
-    LearnGap(kPauses, &stream, 10 * kUs - kStartNs, 0, 20 * kUs);
+    LearnGap(kPauses, &stream, Waited(10 * kUs, 20 * kUs));
     CHECK_EQ(idle(200 * kUs), 0);
   }
-  LearnGap(kPauses, &stream, 10 * kUs - kStartNs, 0, 20 * kUs);
+  LearnGap(kPauses, &stream, Waited(10 * kUs, 20 * kUs));
   CHECK_EQ(idle(200 * kUs), 100 * kUs);
   CHECK_EQ(idle(0), 0);
   // The host's time is no longer than the interval, of which a part is kernels.
   const uint64_t most = 100 * kUs - PausesNs(kPauses, stream, Launches(10), 100 * kUs);
   CHECK_EQ(idle(kMs, 100 * kUs), 50 * kUs);
-  for (uint32_t i = 0; i < 20 * kProbes; ++i) LearnGap(kPauses, &stream, 100 * kUs, 0, 20 * kUs);
+  for (uint32_t i = 0; i < 20 * kProbes; ++i) LearnGap(kPauses, &stream, {kMs, 0, 20 * kUs, 0, 0});
   CHECK_EQ(idle(kMs, 100 * kUs), most - most / 32);
   // The host's time up to a run's first launch is a pause already.
   stream.is_fresh = true;
@@ -120,9 +139,9 @@ void Idle() {
 void Dense() {
   Begin();
   for (uint32_t i = 0; i < kLeast; ++i) {
-    LearnGap(kPauses, &stream, 6 * kUs - kStartNs, 0, 10 * kUs);
-    LearnGap(kPauses, &stream, 6 * kUs - kStartNs, 0, kTuning.behind_ns);  // no short one
-    LearnGap(kPauses, &stream, 86 * kUs - kStartNs, 0, 90 * kUs);
+    LearnGap(kPauses, &stream, Waited(6 * kUs, 10 * kUs));
+    LearnGap(kPauses, &stream, Waited(6 * kUs, kTuning.behind_ns));  // no short one
+    LearnGap(kPauses, &stream, Waited(86 * kUs, 90 * kUs));
   }
   IntervalContent content = Launches(4, 100 * kUs);
   CHECK_EQ(IdleNs(kPauses, stream, content, kMs), 100 * kUs * (6 + 6 + 86) / (10 + 20 + 90));
@@ -134,7 +153,7 @@ void Dense() {
   content.markers = 0;
   CHECK_EQ(IdleNs(kPauses, stream, content, kMs), 100 * kUs * (6 + 6 + 86) / (10 + 20 + 90));
   Begin();
-  for (uint32_t i = 0; i < kLeast; ++i) LearnGap(kPauses, &stream, 86 * kUs, 0, 90 * kUs);
+  for (uint32_t i = 0; i < kLeast; ++i) LearnGap(kPauses, &stream, Waited(86 * kUs, 90 * kUs));
   content.launches = 4;
   content.markers = 3;
   CHECK_EQ(IdleNs(kPauses, stream, content, kMs), 0);  // no short one is known
@@ -143,9 +162,9 @@ void Dense() {
 // A launch is as long behind the one before as the GPU or the host takes, whichever is slower.
 void Apart() {
   Begin(10 * kUs);
-  for (uint32_t i = 1; i < kLeast; ++i) LearnGap(kPauses, &stream, 20 * kUs, 0, 30 * kUs);
+  for (uint32_t i = 1; i < kLeast; ++i) LearnGap(kPauses, &stream, Waited(20 * kUs, 30 * kUs));
   CHECK_EQ(ApartNs(stream), 10 * kUs);  // not enough probes
-  LearnGap(kPauses, &stream, 20 * kUs, 0, 30 * kUs);
+  LearnGap(kPauses, &stream, Waited(20 * kUs, 30 * kUs));
   CHECK_EQ(ApartNs(stream), 30 * kUs);
   stream.ns_per_launch = 70 * kUs;
   CHECK_EQ(ApartNs(stream), 70 * kUs);
@@ -176,9 +195,9 @@ void Due() {
     return due;
   };
   CHECK_EQ(count(), 100);
-  for (uint32_t i = 0; i < kProbes; ++i) LearnGap(kPauses, &stream, 0, 0, 20 * kUs);
+  for (uint32_t i = 0; i < kProbes; ++i) LearnGap(kPauses, &stream, Queued(20 * kUs));
   CHECK_EQ(count(), 25);
-  for (uint32_t i = 0; i < kProbes; ++i) LearnGap(kPauses, &stream, 20 * kUs, 0, 20 * kUs);
+  for (uint32_t i = 0; i < kProbes; ++i) LearnGap(kPauses, &stream, Waited(18 * kUs, 20 * kUs));
   CHECK_EQ(count(), 100);
 }
 
@@ -228,7 +247,7 @@ void OtherNumbers() {
   stream.gaps.may_idle = true;
   CHECK(IsProbed(stream) && !IsProbed(stream, tuning));
   stream.ns_per_launch = 5 * kUs;
-  for (int i = 0; i < 3; ++i) LearnGap(kPauses, &stream, 10 * kUs, 0, 40 * kUs, tuning);
+  for (int i = 0; i < 3; ++i) LearnGap(kPauses, &stream, Waited(10 * kUs, 40 * kUs), tuning);
   CHECK_EQ(stream.gaps.probes, 2);
   CHECK_EQ(IdleNs(kPauses, stream, Launches(1, 40 * kUs), kMs), 0);
   CHECK(IdleNs(kPauses, stream, Launches(1, 40 * kUs), kMs, tuning) != 0);

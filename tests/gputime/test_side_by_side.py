@@ -16,6 +16,7 @@ from tests.support.machine import Sim
 
 from .tenants import Tenant, drawn, meet
 
+STEP = 0.15  # of a run: two steps of a decoder, which end within it or behind
 POINTS = 2.5  # of a limit, and what may be used at once in so few seconds
 ENOUGH = 0.97  # of what the bare driver or the limit allows
 OF_ONE = 98.0  # percent of one bare process that saturates, in sum
@@ -171,7 +172,7 @@ def test_under_mps_nobody_takes_turns_and_limits_hold(
 
     assert sum(each["rate"] for each in ours) >= 0.95 * sum(each["rate"] for each in bare)
     for each, limit in zip(ours, limits, strict=True):
-        assert each["busy"] <= limit + 2 * POINTS
+        assert each["busy"] <= limit + 2 * POINTS + STEP
         assert each["p99_ms"] <= 3 * bare[0]["p99_ms"]
 
 

@@ -41,6 +41,7 @@ constinit Config g_config = {
     .start_ns = 0,
     .wide_gap_ns = 0,
     .launch_ns = 0,
+    .record_ns = 0,
     .wake_ns = 0,
     .wake_run = 0,
     .slice_ns = 2'091'000,
@@ -191,6 +192,7 @@ void ReadAll() {
   ReadNs("GPUFENCE_SIM_START_NS", &g_config.start_ns);
   ReadNs("GPUFENCE_SIM_WIDE_GAP_NS", &g_config.wide_gap_ns);
   ReadNs("GPUFENCE_SIM_LAUNCH_NS", &g_config.launch_ns);
+  ReadNs("GPUFENCE_SIM_RECORD_NS", &g_config.record_ns);
   ReadNs("GPUFENCE_SIM_WAKE_NS", &g_config.wake_ns);
   ReadInteger("GPUFENCE_SIM_WAKE_RUN", 0, 1'000'000, "write a whole number from 0 to 1000000",
               &g_config.wake_run);

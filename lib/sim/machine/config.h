@@ -37,6 +37,7 @@ struct Config {
   uint64_t start_ns;          // START_NS: from the GPU's having a launch to its kernel's begin
   uint64_t wide_gap_ns;       // WIDE_GAP_NS: more of all these in front of 65,536 blocks
   uint64_t launch_ns;         // LAUNCH_NS: what a launch takes the host before the GPU has it
+  uint64_t record_ns;         // RECORD_NS: the same of an event
   uint64_t wake_ns;           // WAKE_NS: a wait for the GPU returns late by up to so much
   int wake_run;               // WAKE_RUN: so many waits in a row are late alike
   uint64_t slice_ns;          // SLICE_NS: how long a process keeps a GPU that others wait for

@@ -55,6 +55,8 @@ CUresult RecordCaptured(stream::Stream& stream, Event& event, bool external) {
 
 CUresult RecordIn(bool per_thread, CUevent event_handle, CUstream handle, unsigned flags) {
   if ((flags & ~unsigned{CU_EVENT_RECORD_EXTERNAL}) != 0) return CUDA_ERROR_INVALID_VALUE;
+  const Config* config = GetConfig();
+  if (config != nullptr && config->record_ns != 0) BeBusy(config->record_ns);
   TimelineLock lock;
   Event* event = nullptr;
   CUresult result = FindOrRefuse(event_handle, &event);

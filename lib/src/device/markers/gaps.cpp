@@ -41,11 +41,20 @@ bool IsProbeDue(MarkedStream* stream, const Tuning& tuning) {
   return true;
 }
 
-void LearnGap(const GpuPauses& pauses, MarkedStream* stream, uint64_t gap_ns, uint64_t record_ns,
-              uint64_t host_ns, const Tuning& tuning) {
+void LearnGap(const GpuPauses& pauses, MarkedStream* stream, const Probe& probe,
+              const Tuning& tuning) {
   LaunchGaps* gaps = &stream->gaps;
-  uint64_t idle_ns = gap_ns > pauses.queued_gap_ns ? gap_ns + pauses.start_ns : 0;
-  idle_ns = std::min(idle_ns - std::min(idle_ns, record_ns), host_ns);
+  const uint64_t host_ns = probe.host_ns + probe.call_ns;
+  uint64_t idle_ns = 0;
+  if (probe.gap_ns > pauses.queued_gap_ns) {
+    const uint64_t around_ns = probe.call_ns + pauses.around_run_ns;
+    const uint64_t own_ns = probe.ran_ns - std::min(around_ns, probe.ran_ns * 3 / 4);
+    const uint64_t most_ns = probe.gap_ns + std::max<uint64_t>(probe.call_ns, pauses.start_ns);
+    const uint64_t added_ns = 2 * probe.record_ns + pauses.launch_gap_ns;
+    idle_ns = std::max(host_ns - std::min(host_ns, own_ns + pauses.launch_gap_ns),
+                       most_ns - std::min(most_ns, added_ns));
+    idle_ns = std::min({idle_ns, most_ns, host_ns});
+  }
   if (gaps->probes == tuning.probes) {
     for (uint64_t* sum_ns :
          {&gaps->idle_gap_ns, &gaps->probed_ns, &gaps->idle_short_ns, &gaps->probed_short_ns}) {
@@ -56,7 +65,7 @@ void LearnGap(const GpuPauses& pauses, MarkedStream* stream, uint64_t gap_ns, ui
   }
   gaps->idle_gap_ns += idle_ns;
   gaps->probed_ns += host_ns;
-  if (host_ns >= tuning.behind_ns) return;
+  if (probe.host_ns >= tuning.behind_ns) return;
   gaps->idle_short_ns += idle_ns;
   gaps->probed_short_ns += host_ns;
 }
@@ -73,7 +82,9 @@ uint64_t PausesNs(const GpuPauses& pauses, const MarkedStream& stream,
   const uint64_t others = std::max(content.launches, uint64_t{1}) - 1;
   const uint64_t between_ns =
       content.markers * pauses.marker_gap_ns + others * pauses.launch_gap_ns;
-  return std::min(first_ns + between_ns + content.inner_ns, interval_ns / 2);
+  // What the host took up to the first launch is known.
+  const uint64_t most_ns = stream.is_fresh ? interval_ns * 3 / 4 : interval_ns / 2;
+  return std::min(first_ns + between_ns + content.inner_ns, most_ns);
 }
 
 uint64_t ApartNs(const MarkedStream& stream, const Tuning& tuning) {

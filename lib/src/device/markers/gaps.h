@@ -21,10 +21,21 @@ bool IsProbed(const MarkedStream& stream, const Tuning& tuning = kTuning);
 // nothing.
 bool IsProbeDue(MarkedStream* stream, const Tuning& tuning = kTuning);
 
-// A probe: the GPU was `gap_ns` from one marker to the next, of which recording the first took the
-// host `record_ns`, and it took the host `host_ns` from there to the next.
-void LearnGap(const GpuPauses& pauses, MarkedStream* stream, uint64_t gap_ns, uint64_t record_ns,
-              uint64_t host_ns, const Tuning& tuning = kTuning);
+// A probe: of three markers the first is behind a launch, the others are right around the next one.
+struct Probe {
+  uint64_t gap_ns;     // of the GPU, from the first to the second
+  uint64_t record_ns;  // of the host: recording one of them,
+  uint64_t host_ns;    // ... from the first to the second, without that,
+  uint64_t ran_ns;     // (of the GPU, from the second to the third)
+  uint64_t call_ns;    // ... and until the launch returned
+};
+
+// How long the GPU waited for that launch, of the host's time from the one before. Two things tell,
+// and each too little of it: that time without what the launch itself took, unless it is the longer
+// one of the two; and the gap, but for what recording the markers adds, unless the one before was
+// over sooner than its marker was recorded.
+void LearnGap(const GpuPauses& pauses, MarkedStream* stream, const Probe& probe,
+              const Tuning& tuning = kTuning);
 
 // What was put into a stream in an interval.
 struct IntervalContent {

@@ -33,7 +33,8 @@ class BusyList {
   BusyInterval* end() { return at_ + count_; }
   bool empty() const { return count_ == 0; }
 
-  // Out of room the device's last interval grows over what lies between, which charges too much.
+  // Out of room the device's last interval takes it in: as a pause in front of both where it lies
+  // behind, else with what lies between, which charges too much.
   void Add(uint32_t ordinal, uint64_t begin_ns, uint64_t end_ns) {
     Add({begin_ns, end_ns, ordinal, begin_ns, false});
   }
@@ -42,7 +43,7 @@ class BusyList {
     if (count_ < room_) {
       at_[count_++] = more;
     } else if (BusyInterval* last = LastOf(more.ordinal, count_); last != nullptr) {
-      Cover(last, more);
+      TakeIn(last, more);
     } else {
       *TakePlace() = more;
     }
@@ -58,6 +59,13 @@ class BusyList {
       if (at_[i - 1].ordinal == ordinal) return &at_[i - 1];
     }
     return nullptr;
+  }
+
+  static void TakeIn(BusyInterval* last, const BusyInterval& more) {
+    if (more.since_ns < last->end_ns) return Cover(last, more);
+    const uint64_t ran_ns = last->end_ns - last->begin_ns + more.end_ns - more.begin_ns;
+    *last = {more.end_ns - ran_ns, more.end_ns, last->ordinal, last->since_ns,
+             last->is_own && more.is_own};
   }
 
   static void Cover(BusyInterval* grown, const BusyInterval& other) {

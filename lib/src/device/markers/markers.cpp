@@ -310,10 +310,12 @@ void MarkInTurn(Markers* markers, MarkedStream* stream) {
   const uint32_t drawn = std::max(every / 2 + stream->Random() % (every + 1), 1u);
   const bool is_sampled = !marker->samples && IsSampleDue(*markers, stream, marker->launches,
                                                           marker->host_ns, marker->recorded_ns);
-  const bool is_probed = !is_sampled && IsProbed(*stream);
+  const bool is_probed = !is_sampled && !stream->gaps.is_open && IsProbed(*stream);
+  stream->gaps.is_open = false;
   stream->mark_at.store(is_probed || is_sampled || marker->samples ? drawn : every,
                         std::memory_order_relaxed);
-  const bool is_behind = stream->behind.load(std::memory_order_relaxed) != 0;
+  const bool is_behind = stream->behind.load(std::memory_order_relaxed) != 0 &&
+                         stream->gaps.probes >= kTuning.least_probes;
   if (!is_behind && (is_sampled || (is_probed && IsProbeDue(stream)))) {
     stream->samples.is_open = is_sampled;
     stream->word.fetch_or(MarkedStream::kProbe, std::memory_order_relaxed);

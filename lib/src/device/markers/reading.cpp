@@ -24,7 +24,7 @@ constexpr uint64_t kJoinedNs = kTuning.rare_look_ns;
 bool Join(MarkerPool* pool, MarkedStream* stream) {
   const uint16_t index = stream->first;
   const Marker& marker = (*pool)[index];
-  const bool stands_alone = marker.begins || marker.samples;
+  const bool stands_alone = marker.begins || marker.samples || stream->gaps.open_gap_ns != 0;
   if (!stream->is_timed || !stream->is_trusted || stands_alone || marker.next == kNoMarker) {
     return false;
   }
@@ -34,7 +34,8 @@ bool Join(MarkerPool* pool, MarkedStream* stream) {
   if (!follows || launches * stream->ns_per_launch > kJoinedNs) return false;
   next->launches += marker.launches;
   next->inner_ns += marker.inner_ns;
-  next->host_ns += marker.host_ns;
+  next->host_ns += marker.host_ns + next->record_ns;
+  next->record_ns = marker.record_ns;
   next->meets |= marker.meets;
   next->joined = static_cast<uint16_t>(next->joined + marker.joined + 1);
   stream->first = marker.next;
@@ -162,8 +163,9 @@ void LearnRun(Markers* markers, MarkedStream* stream, const Marker& marker, uint
 void TellRun(Markers* markers, MarkedStream* stream, const Marker& marker, uint64_t at_ns,
              const StreamLook& look) {
   const uint64_t ran_ns = at_ns - stream->run_begin_ns;
-  const uint64_t host_ns = CaughtUpNs(*stream, marker.host_ns, marker.recorded_ns);
-  stream->gaps.may_idle = look.alone && host_ns > marker.host_ns / 8;
+  const uint64_t since_ns = marker.host_ns + (stream->is_fresh ? 0 : marker.record_ns);
+  const uint64_t host_ns = CaughtUpNs(*stream, since_ns, marker.recorded_ns);
+  stream->gaps.may_idle = look.alone && host_ns > since_ns / 8;
   const IntervalContent content = {marker.launches, marker.inner_ns,          marker.lead_ns,
                                    marker.joined,   look.alone ? host_ns : 0, marker.meets};
   if (marker.samples && stream->is_fresh && marker.inner_ns == 0) {
@@ -178,14 +180,26 @@ void TellRun(Markers* markers, MarkedStream* stream, const Marker& marker, uint6
   LearnRun(markers, stream, marker, ran_ns, rest);
 }
 
+// The marker behind the launch that a probe is about.
+void EndProbe(const Markers& markers, MarkedStream* stream, const Marker& marker, uint64_t ran_ns) {
+  LaunchGaps* gaps = &stream->gaps;
+  if (gaps->open_gap_ns != 0 && marker.launches == 1 && marker.inner_ns == 0) {
+    LearnGap(markers.PausesOf(stream->ordinal), stream,
+             {gaps->open_gap_ns, gaps->open_record_ns, gaps->open_host_ns, ran_ns, marker.lead_ns});
+  }
+  gaps->open_gap_ns = 0;
+}
+
 void TakeReached(Markers* markers, MarkedStream* stream, const Marker& marker, uint64_t at_ns,
                  const StreamLook& look) {
   if (marker.probes && stream->is_timed && look.gpu_ns != 0 && stream->begin_gpu_ns != 0) {
-    const int64_t gap_ns = look.gpu_ns - stream->begin_gpu_ns;
-    LearnGap(markers->PausesOf(stream->ordinal), stream,
-             static_cast<uint64_t>(std::max(gap_ns, int64_t{0})), marker.record_ns, marker.host_ns);
+    stream->gaps.open_gap_ns =
+        static_cast<uint64_t>(std::max(look.gpu_ns - stream->begin_gpu_ns, int64_t{1}));
+    stream->gaps.open_host_ns = marker.host_ns;
+    stream->gaps.open_record_ns = marker.record_ns;
   }
   if (!marker.begins && stream->is_timed && at_ns > stream->run_begin_ns) {
+    EndProbe(*markers, stream, marker, at_ns - stream->run_begin_ns);
     TellRun(markers, stream, marker, at_ns, look);
   }
   stream->closed_runs.is_unread = false;

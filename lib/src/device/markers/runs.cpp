@@ -14,8 +14,6 @@ namespace {
 
 // ---- runs that the next one closes ----
 
-constexpr size_t kMostClosed = 4;  // intervals; further ones join the last
-
 // Whether all of the run is between its begin by the host's clock and the one marker that is left,
 // and nothing of it was told.
 bool IsWhollyUnread(const Markers& markers, const MarkedStream& stream) {
@@ -60,7 +58,7 @@ void CloseLast(Markers* markers, MarkedStream* stream, uint64_t last_begin_ns) {
   if (runs->is_sample) runs->unread = stream->Random() % (2 * kTuning.unread_each + 1);
   size_t over = 0;
   for (uint16_t i = stream->first; i != kNoMarker; i = markers->pool[i].next) ++over;
-  BusyIntervals<kMostClosed> busy;
+  BusyIntervals<1> busy;
   StreamLook look = {NowNs(), /*captures=*/false, &busy};
   look.alone = true;
   const CaptureRelaxed relaxed;  // another thread's capture may begin at any moment
@@ -156,23 +154,23 @@ void ProbeRun(MarkedStream* stream) {
   MarkWithin(stream, 1 + stream->Random() % std::max(runs.launches, 2u));
 }
 
-// Puts a marker before a launch that nothing held, where the one before it asked for that.
-bool PutProbe(Markers* markers, MarkedStream* stream) {
+// Puts a marker before a launch where the one before it asked for that. Of a launch that was held it
+// tells nothing; but the pause is not charged.
+void PutProbe(Markers* markers, MarkedStream* stream, bool was_held) {
   const uint32_t word = stream->word.fetch_and(~MarkedStream::kProbe, std::memory_order_relaxed);
   const MarkedContext& context = markers->streams.ContextOf(*stream);
   if ((word & MarkedStream::kProbe) == 0 || (word & MarkedStream::kLaunches) != 0 ||
       context.away != 0 || context.blind ||
       !RecordMarker(markers, stream, Recorder::kSelf, 0, /*begins=*/true)) {
-    return false;
+    return;
   }
-  if (stream->samples.is_open) {
-    stream->mark_at.store(1, std::memory_order_relaxed);
-  } else {
-    markers->pool[stream->last].probes = true;
-  }
+  stream->samples.is_open &= !was_held;
+  stream->gaps.is_open = !was_held && !stream->samples.is_open;
+  markers->pool[stream->last].probes = stream->gaps.is_open;
+  if (!was_held) MarkWithin(stream, 1);
   stream->waited.marked_ns = stream->gaps.host_mark_ns;
   stream->launched_ns.store(0, std::memory_order_relaxed);
-  return stream->awaits_launch = true;
+  stream->awaits_launch = true;
 }
 
 }  // namespace
@@ -185,7 +183,8 @@ Begun BeginRun(Markers* markers, MarkedStream* stream, CUstream handle, HeldNs h
   stream->word.fetch_add(uncounted, std::memory_order_relaxed);
   if ((stream->word.load(std::memory_order_relaxed) & MarkedStream::kRunning) != 0) {
     stream->gaps.held_ns += held.at_all;
-    return held.at_all == 0 && PutProbe(markers, stream) ? Begun::kProbe : Begun::kYes;
+    PutProbe(markers, stream, held.at_all != 0);
+    return Begun::kYes;
   }
   if (stream->recorder != Recorder::kNobody) return Begun::kYes;  // who is there begins it
   const MarkedContext& context = markers->streams.ContextOf(*stream);
@@ -232,25 +231,13 @@ Begun BeginRun(Markers* markers, MarkedStream* stream, CUstream handle, HeldNs h
   return Begun::kYes;
 }
 
-// The call is a part of the host's time from launch to launch.
-void CountProbe(Markers* markers, MarkedStream* stream) {
-  const uint64_t now_ns = NowNs();
-  const StreamsGuard guard(&markers->streams);
-  if (!guard) return;
-  LaunchGaps* gaps = &stream->gaps;
-  if (gaps->probes == 0) return;
-  const uint64_t call_ns = now_ns - std::min(now_ns, gaps->host_mark_ns);
-  gaps->probed_ns += call_ns;
-  const bool is_last = stream->last != kNoMarker && markers->pool[stream->last].probes;
-  if (is_last && markers->pool[stream->last].host_ns < kTuning.behind_ns) {
-    gaps->probed_short_ns += call_ns;
-  }
-}
-
 bool CameToIdle(Markers* markers, MarkedStream* stream, CUstream handle, bool captures) {
   const uint64_t now_ns = NowNs();
   const uint64_t last_ns = stream->came_ns.exchange(now_ns, std::memory_order_relaxed);
-  const bool runs = (stream->word.load(std::memory_order_relaxed) & MarkedStream::kRunning) != 0;
+  const uint32_t word = stream->word.load(std::memory_order_relaxed);
+  // A probe tells more of the pause, which is not charged either.
+  const bool runs =
+      (word & (MarkedStream::kRunning | MarkedStream::kProbe)) == MarkedStream::kRunning;
   const bool is_behind = stream->behind.load(std::memory_order_relaxed) != 0;
   const uint64_t apart_ns = is_behind ? kTuning.behind_ns : kTuning.sparse_launch_ns;
   if (!runs || now_ns < last_ns + apart_ns || captures || stream->by_host) return false;

@@ -31,10 +31,9 @@ struct HeldNs {
   bool is_unasked;  // the gate was open for a stream that is looked at, and nobody asked more
 };
 
-// kProbe: as kYes, with a marker before the launch that tells how long the GPU waited for it.
 // kOtherStream: it is none of the handle any more. kMustAsk: nobody asked, and the stream is not
 // looked at any more.
-enum class Begun : uint8_t { kYes, kProbe, kNotMarked, kOtherStream, kMustAsk };
+enum class Begun : uint8_t { kYes, kNotMarked, kOtherStream, kMustAsk };
 
 // Before a launch into a stream that is not running, and that was held for so long: that says
 // nothing about what it does, and after others the GPU comes from another process. Also behind a
@@ -42,9 +41,6 @@ enum class Begun : uint8_t { kYes, kProbe, kNotMarked, kOtherStream, kMustAsk };
 // launches are `uncounted`.
 Begun BeginRun(Markers* markers, MarkedStream* stream, CUstream handle, HeldNs held, bool captures,
                uint32_t uncounted = 0);
-
-// Behind a launch for which that answered kProbe.
-void CountProbe(Markers* markers, MarkedStream* stream);
 
 // Whether the stream, which is running, has nothing to do when a launch comes: then that begins a
 // new run, or the pause would be charged. Where launches come close together it is not asked.

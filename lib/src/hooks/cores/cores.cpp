@@ -52,7 +52,7 @@ void CoreLaunch::Enter(Cores* cores, CUstream handle) {
   device_ = device;
   handle_ = handle;
   unmarked_since_ns_ = 0;
-  begins_run_ = is_probe_ = false;
+  begins_run_ = false;
   // Most launches go into a stream that runs, through an open gate.
   constexpr uint32_t kBits = ~(MarkedStream::kLife | MarkedStream::kLaunches);
   word_ = stream_ != nullptr ? stream_->word.load(std::memory_order_acquire) : 0;
@@ -105,8 +105,7 @@ bool CoreLaunch::Begin(HeldNs held, uint32_t launches, uint32_t uncounted) {
     const uint32_t life = stream_->word.load(std::memory_order_acquire) & MarkedStream::kLife;
     const Begun begun = BeginRun(&cores_->markers, stream_, handle_, held, MayCapture(), uncounted);
     word_ = MarkedStream::kRunning | life;
-    if (begun == Begun::kYes || begun == Begun::kProbe) {
-      is_probe_ = begun == Begun::kProbe;
+    if (begun == Begun::kYes) {
       cores_->watcher.Wake(cores_);
       return true;
     }
@@ -147,12 +146,11 @@ bool CoreLaunch::TellFirst() {
   if (begins_run_ && stream_->launched_ns.load(std::memory_order_relaxed) == 0) {
     stream_->launched_ns.store(NowNs(), std::memory_order_relaxed);
   }
-  if (is_probe_) CountProbe(&cores_->markers, stream_);
   return true;
 }
 
 void CoreLaunch::Launched() {
-  if (stream_ == nullptr || begins_run_ || is_probe_) [[unlikely]] {
+  if (stream_ == nullptr || begins_run_) [[unlikely]] {
     if (!TellFirst()) return;
   }
   using Stream = MarkedStream;

@@ -245,7 +245,6 @@ class CoreLaunch {
   CUstream handle_;
   uint32_t word_;               // the stream's, where it runs: whose place it is
   uint64_t unmarked_since_ns_;  // measured by waiting for it
-  bool is_probe_;               // a marker before it tells how long the GPU waited for it
   bool begins_run_;             // it may be the first one of its run
   bool meets_ = false;
 };

@@ -5,7 +5,8 @@
 //
 //   cores_replay FILE MS
 //
-// FILE: lines "HOST_NS NS KIND", one step; KIND is k for a kernel, m for a memset or a copy. It
+// FILE: lines "HOST_NS NS KIND", one step; KIND is k for a kernel, m for a memset or a copy, w for a
+// wait for the stream. It
 // goes on for MS, the first quarter of which does not count, and prints {"share": percent of the
 // rest during which kernels ran, "whole": percent until the last wait was over, "least", "most": of
 // a single second}.
@@ -88,6 +89,10 @@ int main(int argc, char** argv) {
     for (int i = 0; i < kStepsAtOnce; ++i) {
       for (const Launch& launch : step) {
         BusyUntil(NowUs, NowUs() + static_cast<double>(launch.host_ns) / 1e3);
+        if (launch.kind == 'w') {
+          MUST(cuStreamSynchronize(nullptr));
+          continue;
+        }
         if (launch.kind == 'm') {
           MUST(cuMemsetD8Async(memory, 0, kBytes, nullptr));
           continue;

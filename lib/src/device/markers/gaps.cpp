@@ -49,11 +49,8 @@ void LearnGap(const GpuPauses& pauses, MarkedStream* stream, const Probe& probe,
   if (probe.gap_ns > pauses.queued_gap_ns) {
     const uint64_t around_ns = probe.call_ns + pauses.around_run_ns;
     const uint64_t own_ns = probe.ran_ns - std::min(around_ns, probe.ran_ns * 3 / 4);
-    const uint64_t most_ns = probe.gap_ns + std::max<uint64_t>(probe.call_ns, pauses.start_ns);
-    const uint64_t added_ns = 2 * probe.record_ns + pauses.launch_gap_ns;
-    idle_ns = std::max(host_ns - std::min(host_ns, own_ns + pauses.launch_gap_ns),
-                       most_ns - std::min(most_ns, added_ns));
-    idle_ns = std::min({idle_ns, most_ns, host_ns});
+    idle_ns = host_ns - std::min(host_ns, own_ns + pauses.launch_gap_ns);
+    idle_ns = std::min(idle_ns, probe.gap_ns + std::max<uint64_t>(probe.call_ns, pauses.start_ns));
   }
   if (gaps->probes == tuning.probes) {
     for (uint64_t* sum_ns :

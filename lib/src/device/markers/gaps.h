@@ -23,17 +23,15 @@ bool IsProbeDue(MarkedStream* stream, const Tuning& tuning = kTuning);
 
 // A probe: of three markers the first is behind a launch, the others are right around the next one.
 struct Probe {
-  uint64_t gap_ns;     // of the GPU, from the first to the second
-  uint64_t record_ns;  // of the host: recording one of them,
-  uint64_t host_ns;    // ... from the first to the second, without that,
-  uint64_t ran_ns;     // (of the GPU, from the second to the third)
-  uint64_t call_ns;    // ... and until the launch returned
+  uint64_t gap_ns;   // of the GPU, from the first to the second
+  uint64_t host_ns;  // of the host, without recording either
+  uint64_t ran_ns;   // of the GPU, from the second to the third
+  uint64_t call_ns;  // of the host, until the launch returned
 };
 
-// How long the GPU waited for that launch, of the host's time from the one before. Two things tell,
-// and each too little of it: that time without what the launch itself took, unless it is the longer
-// one of the two; and the gap, but for what recording the markers adds, unless the one before was
-// over sooner than its marker was recorded.
+// How long the GPU waited for that launch, of the host's time from the one before: all but what the
+// launch itself takes, unless it was queued. What the one before took would tell it as well, but the
+// first marker is not reached before it is recorded, which takes as long as a short kernel.
 void LearnGap(const GpuPauses& pauses, MarkedStream* stream, const Probe& probe,
               const Tuning& tuning = kTuning);
 

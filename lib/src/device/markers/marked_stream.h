@@ -96,16 +96,15 @@ struct ClosedRuns {
 
 // How long the GPU waits for the host between launches (gaps.h).
 struct LaunchGaps {
-  uint64_t host_mark_ns;    // when the last marker was recorded
-  uint64_t record_ns;       // what that took
-  uint64_t held_ns;         // of launches, since
-  bool is_open;             // the marker that is put next ends a probe
-  uint64_t open_gap_ns;     // of the probe whose launch was not told yet; 0: there is none
-  uint64_t open_host_ns;    // of the host, in that ...
-  uint64_t open_record_ns;  // ... and for recording a marker
-  uint64_t idle_gap_ns;     // of the gaps probed lately ...
-  uint64_t probed_ns;       // ... in so much of the host's time
-  uint64_t idle_short_ns;   // the same of those in which the host took less than behind_ns
+  uint64_t host_mark_ns;   // when the last marker was recorded
+  uint64_t record_ns;      // what that took
+  uint64_t held_ns;        // of launches, since
+  bool is_open;            // the marker that is put next ends a probe
+  uint64_t open_gap_ns;    // of the probe whose launch was not told yet; 0: there is none
+  uint64_t open_host_ns;   // of the host, in that
+  uint64_t idle_gap_ns;    // of the gaps probed lately ...
+  uint64_t probed_ns;      // ... in so much of the host's time
+  uint64_t idle_short_ns;  // the same of those in which the host took less than behind_ns
   uint64_t probed_short_ns;
   uint32_t probes;    // so many
   uint32_t unprobed;  // markers since the last one

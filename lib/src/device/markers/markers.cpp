@@ -314,12 +314,12 @@ void MarkInTurn(Markers* markers, MarkedStream* stream) {
   stream->gaps.is_open = false;
   stream->mark_at.store(is_probed || is_sampled || marker->samples ? drawn : every,
                         std::memory_order_relaxed);
-  const bool is_behind = stream->behind.load(std::memory_order_relaxed) != 0 &&
-                         stream->gaps.probes >= kTuning.least_probes;
-  if (!is_behind && (is_sampled || (is_probed && IsProbeDue(stream)))) {
-    stream->samples.is_open = is_sampled;
-    stream->word.fetch_or(MarkedStream::kProbe, std::memory_order_relaxed);
-  }
+  // Behind a hold the host is slower than usual: no place to learn from, unless nothing is known.
+  const bool is_behind = stream->behind.load(std::memory_order_relaxed) != 0;
+  const bool is_known = is_sampled || stream->gaps.probes >= kTuning.least_probes;
+  if ((is_behind && is_known) || !(is_sampled || (is_probed && IsProbeDue(stream)))) return;
+  stream->samples.is_open = is_sampled;
+  stream->word.fetch_or(MarkedStream::kProbe, std::memory_order_relaxed);
 }
 
 void LeaveStream(Markers* markers, MarkedStream* stream) {

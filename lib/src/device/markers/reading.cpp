@@ -185,7 +185,7 @@ void EndProbe(const Markers& markers, MarkedStream* stream, const Marker& marker
   LaunchGaps* gaps = &stream->gaps;
   if (gaps->open_gap_ns != 0 && marker.launches == 1 && marker.inner_ns == 0) {
     LearnGap(markers.PausesOf(stream->ordinal), stream,
-             {gaps->open_gap_ns, gaps->open_record_ns, gaps->open_host_ns, ran_ns, marker.lead_ns});
+             {gaps->open_gap_ns, gaps->open_host_ns, ran_ns, marker.lead_ns});
   }
   gaps->open_gap_ns = 0;
 }
@@ -196,7 +196,6 @@ void TakeReached(Markers* markers, MarkedStream* stream, const Marker& marker, u
     stream->gaps.open_gap_ns =
         static_cast<uint64_t>(std::max(look.gpu_ns - stream->begin_gpu_ns, int64_t{1}));
     stream->gaps.open_host_ns = marker.host_ns;
-    stream->gaps.open_record_ns = marker.record_ns;
   }
   if (!marker.begins && stream->is_timed && at_ns > stream->run_begin_ns) {
     EndProbe(*markers, stream, marker, at_ns - stream->run_begin_ns);

@@ -157,6 +157,7 @@ void ProbeRun(MarkedStream* stream) {
 // Puts a marker before a launch where the one before it asked for that. Of a launch that was held it
 // tells nothing; but the pause is not charged.
 void PutProbe(Markers* markers, MarkedStream* stream, bool was_held) {
+  if (was_held && stream->samples.is_open) return;
   const uint32_t word = stream->word.fetch_and(~MarkedStream::kProbe, std::memory_order_relaxed);
   const MarkedContext& context = markers->streams.ContextOf(*stream);
   if ((word & MarkedStream::kProbe) == 0 || (word & MarkedStream::kLaunches) != 0 ||
@@ -164,7 +165,6 @@ void PutProbe(Markers* markers, MarkedStream* stream, bool was_held) {
       !RecordMarker(markers, stream, Recorder::kSelf, 0, /*begins=*/true)) {
     return;
   }
-  stream->samples.is_open &= !was_held;
   stream->gaps.is_open = !was_held && !stream->samples.is_open;
   markers->pool[stream->last].probes = stream->gaps.is_open;
   if (!was_held) MarkWithin(stream, 1);

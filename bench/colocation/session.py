@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from .figures import Records, common_window, covered_percent
+from .figures import Records, common, common_window, covered_percent
 from .mps import MpsDaemon
 from .programs import END_S, Program, ProgramError
 from .scenes import Scene, Tenant
@@ -318,6 +318,10 @@ def _with_records(cast: Cast, told: list[Figures]) -> list[Figures]:
         if kernels_only and not scene.phases:
             figures["rate"] = one.work_percent(window)
             figures["busy"] = covered_percent(one.busy, window)
+            if len(records) == 2:
+                figures["shared"] = covered_percent(
+                    common(*(each.busy for each in records)), window
+                )
             figures["window_s"] = (window[1] - window[0]) / 1e9
             figures["by_second"] = one.seconds(window)
         for phase in scene.phases:

@@ -17,7 +17,7 @@ from typing import Any
 from .kernels import REPO, NoKernels, compile_kernels
 from .scenes import SCENES, find
 from .session import Kernels, Line, Session, lines_of, turns_of
-from .table import complaints, table
+from .table import complaints, table, undecided
 from .ways import Machine, build_of, unknown_settings, ways
 
 COMMANDS = ("measure", "table", "plot", "work", "scenes")
@@ -163,8 +163,8 @@ def _conclude(body: Mapping[str, Any], judged: bool) -> int:
         return 3
     print(table(body, judged))
     broken = complaints(body) if judged else []
-    for complaint in broken:
-        print(complaint)
+    for line in (*broken, *(undecided(body) if judged else [])):
+        print(line)
     return 1 if broken else 0
 
 

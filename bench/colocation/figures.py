@@ -45,6 +45,22 @@ def covered_percent(busy: Iterable[Interval], window: Interval) -> float:
     return 100 * covered / (end - begin)
 
 
+def common(first: Sequence[Interval], second: Sequence[Interval]) -> list[Interval]:
+    """The time that both cover; each is united, and so is the result."""
+    result: list[Interval] = []
+    one = other = 0
+    while one < len(first) and other < len(second):
+        begin = max(first[one][0], second[other][0])
+        end = min(first[one][1], second[other][1])
+        if begin < end:
+            result.append((begin, end))
+        if first[one][1] < second[other][1]:
+            one += 1
+        else:
+            other += 1
+    return result
+
+
 @dataclass(frozen=True, slots=True)
 class Records:
     """Kernels of one process: when each was begun and ended, and how much work it was."""

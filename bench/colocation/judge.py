@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from .own_time import Span, overlaps_itself, spans
 from .scenes import WHOLE, Promise, Scene, Tenant
 
 Figures = dict[str, Any]
@@ -19,17 +20,25 @@ WHOLE_GPU = 100.0  # the need of a program that does not tell how much of its ti
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A promise held against a line; `met` is None where a reference is missing."""
+    """A promise held against a line; `met` is None where a reference is missing.
+
+    A verdict by time has a span of it, and `met` is None where that does not decide.
+    """
 
     promise: Promise
     tenant: int  # or WHOLE
     value: float
     bound: float
     met: bool | None
+    time: Span | None = None
 
     def told(self) -> str:
         """For people, on a line."""
         who = "sum of " if self.tenant == WHOLE else f"tenant {self.tenant}: "
+        if self.time is not None:
+            span = f"{self.time.least:.4g} to {self.time.most:.4g} against {self.bound:.4g}"
+            word = {True: "kept", False: "BROKEN", None: "undecided"}[self.met]
+            return f"{who}{self.promise.told('time')}: {span}, {word}"
         if self.met is None:
             return f"{who}{self.promise.told()}: not measured"
         word = "kept" if self.met else "BROKEN"
@@ -109,6 +118,7 @@ class Judge:
                 beside = self._results.tenants(scene, other)
                 rate = number(beside[place] if beside else None, "rate")
                 whole[f"of_{other}"] = ratio(number(figures, "rate"), rate)
+            whole["overlaps"] = overlaps_itself(alone)
             found.append(whole)
         return found
 
@@ -136,7 +146,32 @@ class Judge:
             bound = promise.ratio * reference
         else:
             bound = promise.ratio if promise.relation == "near" else 0.0
-        return _held(promise, place, value, bound)
+        verdict = _held(promise, place, value, bound)
+        if promise.by_time and place != WHOLE and figures[place]["overlaps"]:
+            return self._by_time(scene, verdict, figures)
+        return verdict
+
+    def _by_time(self, scene: Scene, by_work: Verdict, figures: list[Figures]) -> Verdict:
+        """The verdict about a tenant whose work overlaps itself.
+
+        It has had the least time if it did all its work as much at once as alone. So what it has
+        made beside a neighbour may show that it had enough, and too much, but no more than that.
+        """
+        promise, place = by_work.promise, by_work.tenant
+        if by_work.met is None or by_work.met == (promise.relation == "least"):
+            return by_work
+        times, bare_times = spans(figures), spans(self.figures(scene, "bare") or [])
+        if times is None:
+            return Verdict(promise, place, by_work.value, by_work.bound, None)
+        limit = float(scene.tenants[place].limit)
+        if promise.relation == "most":
+            return _held_by_time(promise, place, times[place], Span(limit, limit))
+        if bare_times is None:
+            return Verdict(promise, place, by_work.value, by_work.bound, None)
+        alone = self._results.alone(scene.tenants[place])
+        return _held_by_time(
+            promise, place, times[place], bare_times[place].up_to(min(limit, need(alone)))
+        )
 
     def _reference(self, scene: Scene, promise: Promise, place: int) -> float:
         """What one tenant's figure is held against; nan when it was not measured."""
@@ -156,6 +191,19 @@ class Judge:
         part = min(1.0, tenant.limit / need(alone)) if need(alone) else 1.0
         mine = part * number(alone, promise.figure)
         return math.nan if math.isnan(mine) else min(reference, mine)
+
+
+def _held_by_time(promise: Promise, place: int, time: Span, reference: Span) -> Verdict:
+    """A promise of at most or at least, kept or broken wherever in both spans the truth is."""
+    low = promise.ratio * reference.least + promise.plus
+    high = promise.ratio * reference.most + promise.plus
+    if promise.relation == "most":
+        met = True if time.most <= low else False if time.least > high else None
+        bound = low
+    else:
+        met = True if time.least >= high else False if time.most < low else None
+        bound = high if met is not False else low
+    return Verdict(promise, place, time.least, bound, met, time)
 
 
 def _held(promise: Promise, place: int, value: float, bound: float) -> Verdict:

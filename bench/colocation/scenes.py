@@ -52,6 +52,9 @@ class Promise:
     and limit), limit (the tenant's), fair (the least of limit and need), allowed (what it makes
     beside the same neighbours under the bare driver, or as much of what it makes alone as its limit
     allows, whichever is less), and none: the number itself.
+
+    With `by_time`, a rate or share of a tenant whose work overlaps itself is one of the GPU's time
+    (own_time.py): how much of it is done at once depends on the neighbour.
     """
 
     figure: str
@@ -61,17 +64,19 @@ class Promise:
     plus: float = 0.0  # near: how far off it may be
     tenant: int | None = None  # None: each one; WHOLE: their sum
     way: str = OURS
+    by_time: bool = False
 
-    def told(self) -> str:
-        """For people."""
+    def told(self, figure: str = "") -> str:
+        """For people; of another figure than its own, where that one is judged instead."""
+        figure = figure or self.figure
         number = f"{self.ratio:g} x {self.reference}" if self.reference else ""
         if self.ratio == 1 and self.reference:
             number = self.reference
         if self.relation == "near":
-            return f"{self.figure} within {self.plus:g} of {number}"
+            return f"{figure} within {self.plus:g} of {number}"
         if self.plus:
             number = f"{number} + {self.plus:g}" if number else f"{self.plus:g}"
-        return f"{self.figure} at {self.relation} {number}"
+        return f"{figure} at {self.relation} {number}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +105,9 @@ class Scene:
         return self.seconds if self.seconds is not None else self.times * session_s
 
 
-def same_as_bare(tenant: int | None = None) -> Promise:
+def same_as_bare(by_time: bool = False) -> Promise:
     """It makes 97 % of what it may."""
-    return Promise("rate", "least", "allowed", ratio=0.97, tenant=tenant)
+    return Promise("rate", "least", "allowed", ratio=0.97, by_time=by_time)
 
 
 def pair(first: str, second: str, *limits: int) -> tuple[Tenant, ...]:
@@ -228,7 +233,10 @@ def random_pair(seed: int) -> Scene:
     """Two programs drawn at random, with limits of 40 and 60 in either order."""
     limits = random.Random(seed).sample(PAIR_LIMITS, 2)
     tenants = pair(f"random {2 * seed}", f"random {2 * seed + 1}", *limits)
-    promises = (same_as_bare(), Promise("share", "most", "limit", plus=2.0))
+    promises = (
+        same_as_bare(by_time=True),
+        Promise("share", "most", "limit", plus=2.0, by_time=True),
+    )
     return Scene(f"pair:{seed}", tenants, promises)
 
 

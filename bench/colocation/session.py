@@ -16,10 +16,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from .figures import Records, common_window, covered_percent
+from .figures import Records, common, common_window, covered_percent
+from .mps import MpsDaemon
 from .programs import END_S, Program, ProgramError
 from .scenes import Scene, Tenant
-from .ways import BARE, Machine, MpsDaemon, Way, environment
+from .ways import BARE, Machine, Way, environment
 
 START_S = 120.0  # imports, on a busy machine
 PREPARE_S = 90.0
@@ -75,15 +76,15 @@ class Session:
         """`python` is the command in front of a PyTorch program's words."""
         self.machine, self._kernels = machine, kernels
         self._python = [*python] or [sys.executable, str(BENCH), "work"]
-        self._mps = MpsDaemon(machine)
+        self.mps = MpsDaemon(machine)
         self._waiting: Cast | None = None
         self._number = 0
         self._rates: dict[str, float] = {}  # requests a second, of programs that chose them
 
     def why_not(self, line: Line) -> str:
         """Why a line cannot be measured here; empty when it can."""
-        if line.way.mps and self._mps.missing:
-            return self._mps.missing
+        if line.way.mps and self.mps.missing:
+            return self.mps.missing
         if line.scene.gpus > self.machine.gpus:
             return f"needs {line.scene.gpus} GPUs"
         for tenant in line.scene.tenants:
@@ -99,9 +100,9 @@ class Session:
         began = time.monotonic()
         try:
             cast = self._loaded(line)
-            self._mps.wanted(line.way.mps)
-            if line.way.mps and self._mps.missing:
-                raise ProgramError(self._mps.missing)
+            self.mps.wanted(line.way.mps)
+            if line.way.mps and self.mps.missing:
+                raise ProgramError(self.mps.missing)
             told = self._run(cast, following)
             self._remember(line, told)
             result: Figures = {"tenants": told}
@@ -111,7 +112,7 @@ class Session:
             if cast is not None:
                 _end(cast, patience_s=0.0)
         if "error" in result and line.way.mps:
-            self._mps.end()  # what a killed client leaves behind could meet the next one
+            self.mps.end()  # what a killed client leaves behind could meet the next one
         result["took_s"] = _since(began)
         return result
 
@@ -128,7 +129,7 @@ class Session:
         told: list[list[list[Figures]]] = [[] for _ in lines]
         try:
             for line in lines:
-                self._mps.wanted(line.way.mps)
+                self.mps.wanted(line.way.mps)
                 casts.append(self._start(line))
             for cast in casts:
                 _all(cast, lambda one, deadline: one.expect("loaded", deadline), START_S)
@@ -153,7 +154,7 @@ class Session:
         if self._waiting is not None:
             _end(self._waiting, patience_s=0.0)
             self._waiting = None
-        self._mps.end()
+        self.mps.end()
 
     def _loaded(self, line: Line) -> Cast:
         """The line's programs; those that were started ahead, if they are for it."""
@@ -317,6 +318,10 @@ def _with_records(cast: Cast, told: list[Figures]) -> list[Figures]:
         if kernels_only and not scene.phases:
             figures["rate"] = one.work_percent(window)
             figures["busy"] = covered_percent(one.busy, window)
+            if len(records) == 2:
+                figures["shared"] = covered_percent(
+                    common(*(each.busy for each in records)), window
+                )
             figures["window_s"] = (window[1] - window[0]) / 1e9
             figures["by_second"] = one.seconds(window)
         for phase in scene.phases:

@@ -96,13 +96,22 @@ def table(body: Mapping[str, Any], judged: bool) -> str:
 
 def complaints(body: Mapping[str, Any]) -> list[str]:
     """Every promise that a session broke, on a line each."""
+    return _told(body, lambda verdict: verdict.met is False)
+
+
+def undecided(body: Mapping[str, Any]) -> list[str]:
+    """Every promise about which what was measured does not decide, on a line each."""
+    return _told(body, lambda verdict: verdict.met is None and verdict.time is not None)
+
+
+def _told(body: Mapping[str, Any], which: Callable[[Verdict], bool]) -> list[str]:
     judge = Judge(Results(body["lines"]))
-    broken: list[str] = []
+    found: list[str] = []
     for line in body["lines"]:
         scene = scene_of(line)
         if scene is None:
             continue
         verdicts = judge.verdicts(scene, str(line["way"]), str(line["kind"]))
         where = f"{line['scene']} | {line['way']}"
-        broken += [f"{where} | {one.told()}" for one in verdicts if one.met is False]
-    return broken
+        found += [f"{where} | {one.told()}" for one in verdicts if which(one)]
+    return found

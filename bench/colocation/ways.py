@@ -1,22 +1,18 @@
-"""The ways to share a GPU, as environments; and the MPS daemon that two of them need.
+"""The ways to share a GPU, as environments.
 
-Must not know scenes or programs.
+Must not know scenes or programs, nor how MPS is started.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .scenes import BY_THREADS, OURS, OVER_MPS, Tenant
 
-MPS = "nvidia-cuda-mps-control"
-MPS_TIMEOUT_S = 20.0
+MPS_PIPES = "CUDA_MPS_PIPE_DIRECTORY"
 FOREIGN = ("GPUFENCE_", "LD_PRELOAD", "CUDA_MPS_", "CUDA_DEVICE_", "CUDA_TASK_")
 
 
@@ -90,6 +86,11 @@ class Machine:
     sim: Path | None = None  # the simulated driver's folder
     gpus: int = 1
 
+    @property
+    def mps_pipes(self) -> Path:
+        """Where MPS's daemon and its clients meet."""
+        return self.folder / "mps"
+
     def environment(self) -> dict[str, str]:
         """Of a program under the bare driver."""
         env = {name: text for name, text in os.environ.items() if not name.startswith(FOREIGN)}
@@ -107,7 +108,7 @@ def environment(
     """Of a tenant's programs. `scene` is a folder that this scene's tenants have for themselves."""
     env = machine.environment()
     if way.mps:
-        env["CUDA_MPS_PIPE_DIRECTORY"] = str(machine.folder / "mps")
+        env[MPS_PIPES] = str(machine.mps_pipes)
     if way.threads:
         env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = str(tenant.limit)
     if way.library is not None:
@@ -160,64 +161,3 @@ def unknown_settings(way: Way, tenants: Sequence[Tenant]) -> list[str]:
     known = b"" if way.threads else (way.build / "lib" / "libgpufence.so").read_bytes()
     wanted = {name for tenant in tenants for name in extras(tenant)}
     return sorted(name for name in wanted if name.encode() not in known)
-
-
-class MpsDaemon:
-    """NVIDIA's daemon, running from the first scene that needs it to the next that does not."""
-
-    def __init__(self, machine: Machine) -> None:
-        self._machine = machine
-        self._runs = False
-        self.missing = "" if shutil.which(MPS) else f"{MPS} is not installed"
-        if machine.sim is not None:
-            self.missing = "the simulated driver has no MPS"
-
-    def _environment(self) -> dict[str, str]:
-        folder = self._machine.folder
-        return self._machine.environment() | {
-            "CUDA_MPS_PIPE_DIRECTORY": str(folder / "mps"),
-            "CUDA_MPS_LOG_DIRECTORY": str(folder / "mps-log"),
-        }
-
-    def _control(self, *words: str, told: str = "") -> str:
-        """What went wrong; empty when nothing did.
-
-        What it says goes to a file: the daemon keeps its end of a pipe open.
-        """
-        log = self._machine.folder / "mps-control.txt"
-        try:
-            with log.open("w", encoding="utf-8") as out:
-                done = subprocess.run(
-                    [MPS, *words],
-                    env=self._environment(),
-                    input=told,
-                    stdout=out,
-                    stderr=out,
-                    text=True,
-                    timeout=MPS_TIMEOUT_S,
-                    check=False,
-                )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            return f"{MPS}: {type(error).__name__}"
-        if done.returncode == 0:
-            return ""
-        return log.read_text(encoding="utf-8", errors="replace").strip()[-200:] or f"{MPS} failed"
-
-    def wanted(self, mps: bool) -> None:
-        """Starts or ends it, as the next scene needs; one that cannot start is `missing`."""
-        if mps == self._runs or (mps and self.missing):
-            return
-        if mps:
-            for name in ("mps", "mps-log"):
-                (self._machine.folder / name).mkdir(exist_ok=True)
-            self.missing = self._control("-d")
-            self._runs = not self.missing
-        else:
-            self.end()
-
-    def end(self) -> None:
-        """Leaves none behind. Servers end with their clients, which are gone by now."""
-        if self._runs:
-            with suppress(OSError):
-                self._control(told="quit -t 5\n")
-            self._runs = False

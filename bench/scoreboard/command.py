@@ -13,8 +13,9 @@ from typing import Any
 
 from colocation.command import write
 from colocation.kernels import REPO, NoKernels, compile_kernels
+from colocation.mps import CONTROL
 from colocation.session import Kernels, Session
-from colocation.ways import Machine, MpsDaemon, Way
+from colocation.ways import Machine, Way
 from run import BenchError
 
 from . import plot
@@ -23,7 +24,6 @@ from .measure import MEASURES, Bench, NotMeasured, Told, cores_here
 from .ways_of import all_ways, limiter_of
 
 SCHEMA = 1
-SCENE_PARTS = ("time", "tokens")
 LIMITER = "NAME=LIBRARY[,VARIABLE=VALUE...]"
 
 
@@ -80,7 +80,6 @@ def _measured(
         except NoKernels as error:
             print(f"bench: programs of kernels are left out: {error}.", file=sys.stderr)
     session = Session(machine, kernels)
-    daemon = MpsDaemon(machine)
     bench = Bench(machine, session, build, options.seconds)
     told: dict[str, Told] = {way.name: Told({}) for way in chosen}
     left_out: list[dict[str, str]] = []
@@ -88,14 +87,11 @@ def _measured(
     try:
         for part in dict.fromkeys(options.only):
             for way in chosen:
-                why = ""
                 if options.budget is not None and time.monotonic() - began > options.budget:
                     why = "budget"
-                elif part not in SCENE_PARTS:  # the session has a daemon of its own
-                    daemon.wanted(way.mps)
-                    why = daemon.missing if way.mps else ""
                 else:
-                    daemon.end()
+                    session.mps.wanted(way.mps)
+                    why = session.mps.missing if way.mps else ""
                 why = why or _one(bench, part, way, told[way.name])
                 if why:
                     left_out.append({"part": part, "way": way.name, "why": why})
@@ -103,7 +99,6 @@ def _measured(
                 print(f"{part} | {way.name}: {said}", file=sys.stderr, flush=True)
     finally:
         session.close()
-        daemon.end()
     return _body(machine, told, left_out, time.monotonic() - began)
 
 
@@ -134,7 +129,7 @@ def _body(
         "schema": SCHEMA,
         "simulated": machine.sim is not None,
         "processors": cores_here(),
-        "mps": shutil.which("nvidia-cuda-mps-control") is not None,
+        "mps": shutil.which(CONTROL) is not None,
         "limit_mib": LIMIT_MIB,
         "ways": [*told],
         "took_s": round(took_s, 1),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from colocation.ways import BARE, Machine, Way, build_of
+from colocation.ways import BARE, MPS_PIPES, Machine, Way, build_of
 
 from .figures import LIMIT_MIB
 
@@ -60,7 +60,7 @@ def environment(machine: Machine, way: Way, limits: Limits, state: Path) -> dict
     state.mkdir(parents=True, exist_ok=True)
     env = machine.environment()
     if way.mps:
-        env["CUDA_MPS_PIPE_DIRECTORY"] = str(machine.folder / "mps")
+        env[MPS_PIPES] = str(machine.mps_pipes)
         env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = f"0={limits.memory_mib}M"
     elif way.library is not None:
         env["LD_PRELOAD"] = str(way.library)

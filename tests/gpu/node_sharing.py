@@ -7,19 +7,23 @@ those of bench/colocation.
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from colocation.figures import Records
 from colocation.kernels import NoKernels, compile_kernels
 from colocation.programs import Program, ProgramError
+from looking import repeated
 from node_series import of_charges, of_records, requests_ms
 from node_stage import Box, Stage, StageError, wait_until
 from setup import Setup
+
+if TYPE_CHECKING:
+    from gpufence.top.watch import Watcher
 
 SECONDS = 14.0
 # Of the run: when the third begins and for how long, when the first is frozen, and resumed.
@@ -49,36 +53,17 @@ class Shared:
 class Looks:
     """What an operator sees, looked at all the time: nanoseconds charged to each container."""
 
-    node: Stage
+    watcher: Watcher
     names: Mapping[str, str]  # pods by what the library calls their containers
     samples: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
-    _ends: threading.Event = field(default_factory=threading.Event)
-    _thread: threading.Thread | None = None
 
-    def __enter__(self) -> Looks:
-        """Begin to look."""
-        self._thread = threading.Thread(target=self._look_on, daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """The last look has ended."""
-        self._ends.set()
-        assert self._thread is not None
-        self._thread.join()
-
-    def _look_on(self) -> None:
-        from gpufence.top.watch import Watcher
-
-        # As `gpufence export` on the node: each container's own files, by what it has mapped.
-        watcher = Watcher({}, agent=str(self.node.agent))
-        while not self._ends.wait(LOOK_S):
-            look = watcher.look()
-            for container in (one for gpu in look.gpus for one in gpu.containers):
-                pod = self.names.get(container.name)
-                if pod is not None and container.charged_ns is not None:
-                    sample = (look.moment_ns, container.charged_ns)
-                    self.samples.setdefault(pod, []).append(sample)
+    def look(self) -> None:
+        """Once."""
+        look = self.watcher.look()
+        for container in (one for gpu in look.gpus for one in gpu.containers):
+            pod = self.names.get(container.name)
+            if pod is not None and container.charged_ns is not None:
+                self.samples.setdefault(pod, []).append((look.moment_ns, container.charged_ns))
 
 
 def said_is_set(box: Box, said: Mapping[str, str]) -> bool:
@@ -132,9 +117,13 @@ def _prepare(node: Stage, boxes: Mapping[str, Box], programs: Mapping[str, Progr
 def _run(
     node: Stage, boxes: Mapping[str, Box], programs: Mapping[str, Program], folder: Path
 ) -> Shared:
+    from gpufence.top.watch import Watcher
+
     events: dict[str, float] = {}
-    names = {box.name: pod for pod, box in boxes.items()}
-    with Looks(node, names) as looks:
+    # As `gpufence export` on the node: each container's own files, by what it has mapped.
+    watcher = Watcher({}, agent=str(node.agent))
+    looks = Looks(watcher, {box.name: pod for pod, box in boxes.items()})
+    with repeated(looks.look, LOOK_S):
         time.sleep(2 * LOOK_S)
         begin_ns = time.monotonic_ns()
 

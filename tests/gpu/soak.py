@@ -34,10 +34,11 @@ from driven import DrivenError
 from gpufence.machine.gpus import Nvml
 from gpufence.state import region
 from gpufence.state.shared_file import Life
+from looking import repeated
 from node_stage import ASK_UUID
 from setup import REPO, import_our_tests
 from soak_members import MIB, Container, Launcher, Member, Taker, everybody_waits
-from soak_watch import Watch
+from soak_watch import LOOK_S, Watch
 
 # What may grow by how much: a driver keeps books of its own, in pages and for each launch.
 MOST_MORE = {
@@ -83,7 +84,7 @@ class Soak:
     def run(self, seconds: float) -> None:
         """Events until the time is over or something is wrong."""
         end = time.monotonic() + seconds
-        with self.watch:
+        with repeated(self.watch.look, LOOK_S):
             for kind in ("taker", "launcher"):
                 self.come(kind, f"stays{kind}", resident=True)
             while time.monotonic() < end and not self.problems:

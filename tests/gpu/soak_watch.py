@@ -6,7 +6,6 @@ Must not know what happens to the containers.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -31,7 +30,7 @@ class Seen:
 
 @dataclass(slots=True)
 class Watch:
-    """Looks from a thread of its own; `fullest`: the greatest part of a limit that was in use."""
+    """What `look` saw so far; `fullest`: the greatest part of a limit that was in use."""
 
     nvml: Nvml
     uuid: str
@@ -40,20 +39,6 @@ class Watch:
     _seen: dict[str, Seen] = field(default_factory=dict)
     _gone: list[Seen] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _ends: threading.Event = field(default_factory=threading.Event)
-    _thread: threading.Thread | None = None
-
-    def __enter__(self) -> Watch:
-        """Begin to look."""
-        self._thread = threading.Thread(target=self._look_on, daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """The last look has ended."""
-        self._ends.set()
-        assert self._thread is not None
-        self._thread.join()
 
     def know(self, container: Container) -> None:
         """Look at this one, too."""
@@ -101,8 +86,3 @@ class Watch:
                 seen.over = seen.over + 1 if over > 0 else 0
                 if seen.over >= LOOKS:
                     seen.most_over = max(seen.most_over, over)
-
-    def _look_on(self) -> None:
-        while not self._ends.is_set():
-            self.look()
-            time.sleep(LOOK_S)

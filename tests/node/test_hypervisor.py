@@ -316,7 +316,7 @@ def test_clients_that_say_nothing_cost_no_more_than_their_patience(
     silent[0].sendall(b"GET / HT")
 
     # At most so many of one address are served at a time; all of them are hung up on.
-    assert threading.active_count() - before <= hypervisor_server._MOST_OF_AN_ADDRESS + 1
+    assert threading.active_count() - before <= hypervisor_server._Server.most_of_an_address + 1
     assert [heard(each) for each in silent] == [b""] * 1000
     for each in silent:
         each.close()

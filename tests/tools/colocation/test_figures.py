@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from colocation.figures import (
     Records,
+    common,
     common_window,
     covered_percent,
     own_window,
@@ -43,6 +44,17 @@ def test_nothing_has_no_percentile() -> None:
 def test_time_that_two_kernels_share_counts_once() -> None:
     assert united([(5, 9), (0, 2), (1, 4), (9, 10)]) == [(0, 4), (5, 10)]
     assert covered_percent([(0, 4), (5, 10)], (2, 12)) == 70
+
+
+def test_the_time_that_both_cover_is_found() -> None:
+    assert common([(0, 4), (5, 10), (20, 30)], [(2, 6), (8, 9), (25, 40)]) == [
+        (2, 4),
+        (5, 6),
+        (8, 9),
+        (25, 30),
+    ]
+    assert common([(0, 4)], [(4, 8)]) == []
+    assert common([], [(4, 8)]) == []
 
 
 def test_records_that_the_gpu_did_not_write_are_none() -> None:

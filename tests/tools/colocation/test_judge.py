@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from colocation.judge import Judge, Results, Verdict, with_shares
 from colocation.plot import points
-from colocation.scenes import SCENES, WHOLE, Promise, Scene, Tenant
-from colocation.table import complaints, kept, scene_of, table
+from colocation.scenes import SCENES, WHOLE, Promise, Scene, Tenant, random_pair
+from colocation.table import complaints, kept, scene_of, table, undecided
 
 SERVE = {"rate": 60.0, "p99_ms": 8.0, "busy": 12.0}
 TRAIN = {"rate": 200.0}
@@ -151,3 +151,103 @@ def test_the_picture_shows_scenes_with_neighbours() -> None:
 
     assert [(one.scene, one.way) for one in drawn] == [(NAME, "bare"), (NAME, "ours")]
     assert (drawn[1].work_percent, drawn[1].p99_ms) == (150.0, 38.7)
+
+
+# A pair by a seed whose first program has 40 % and does twice as much work as time alone.
+PAIR = next(pair for pair in map(random_pair, range(9)) if pair.tenants[0].limit == 40)
+TWICE = {"rate": 200.0, "busy": 100.0}
+PLAIN = {"rate": 100.0, "busy": 100.0}
+BARE = {"rate": 100.0, "busy": 99.0}
+
+
+def paired(
+    first: dict[str, float],
+    second: dict[str, float],
+    alone: dict[str, float] = TWICE,
+    bare: dict[str, float] = BARE,
+) -> dict[str, Any]:
+    """A session of that pair, whose second program has half of the GPU under the bare driver."""
+    one, other = (f"alone: {tenant.reference}" for tenant in PAIR.tenants)
+    lines = [line(one, "bare", alone), line(other, "bare", PLAIN)]
+    lines += [line(PAIR.name, "bare", bare, {"rate": 50.0, "busy": 99.0})]
+    return {"lines": [*lines, line(PAIR.name, "ours", first, second)]}
+
+
+@pytest.mark.parametrize(
+    ("rate", "busy", "shared", "least", "most"),
+    [
+        # Three quarters of the work that it may do, in the time that it may have.
+        (60.0, 40.0, 0.0, True, True),
+        # The same work in less time, and the neighbour's kernels were never there.
+        (60.0, 38.7, 0.0, False, True),
+        # Of the 20 that both cover the neighbour had 10.
+        (60.0, 50.0, 20.0, True, True),
+        # Of the 10 that both cover the neighbour had 5, and the limit is 40.
+        (60.0, 60.0, 10.0, True, False),
+        # How much both cover is not known: it had 30 to 45.
+        (60.0, 50.0, None, None, None),
+        # Enough by its work; it had 41 to 45.
+        (80.0, 96.0, None, True, None),
+        # Too much by its work.
+        (90.0, 45.0, 0.0, True, False),
+    ],
+)
+def test_a_tenant_whose_work_overlaps_is_judged_by_its_time(
+    rate: float, busy: float, shared: float | None, least: bool | None, most: bool | None
+) -> None:
+    told = {} if shared is None else {"shared": shared}
+    other = {"rate": 55.0, "busy": 55.0 + (shared or 0.0) / 2, **told}
+    body = paired({"rate": rate, "busy": busy, **told}, other)
+
+    verdicts = Judge(Results(body["lines"])).verdicts(PAIR, "ours", "ours")
+
+    assert [verdict.met for verdict in verdicts if verdict.tenant == 0] == [least, most]
+
+
+def test_who_makes_more_than_under_the_bare_driver_is_not_asked_for_its_time() -> None:
+    bare = {"rate": 50.0, "busy": 99.0}  # it had 25 to 50
+    body = paired({"rate": 52.0, "busy": 45.0}, {"rate": 55.0, "busy": 55.0}, bare=bare)
+
+    first = Judge(Results(body["lines"])).verdicts(PAIR, "ours", "ours")[0]
+
+    assert (first.met, first.time) == (True, None)
+
+
+def test_who_needs_less_time_than_its_limit_is_promised_no_more() -> None:
+    alone, bare = {"rate": 60.0, "busy": 30.0}, {"rate": 60.0, "busy": 60.0}
+    first = {"rate": 40.0, "busy": 30.0, "shared": 0.0}
+    body = paired(first, {"rate": 60.0, "busy": 60.0, "shared": 0.0}, alone, bare)
+
+    verdict = Judge(Results(body["lines"])).verdicts(PAIR, "ours", "ours")[0]
+
+    assert (verdict.met, verdict.bound) == (True, pytest.approx(0.97 * 30))
+
+
+def test_the_same_figures_of_a_plain_program_are_judged_by_its_work() -> None:
+    first = {"rate": 30.0, "busy": 40.0, "shared": 0.0}
+    body = paired(first, {"rate": 60.0, "busy": 60.0, "shared": 0.0}, PLAIN)
+
+    assert complaints(body) == [
+        f"{PAIR.name} | ours | tenant 0: rate at least 0.97 x allowed: 30 against 38.8, BROKEN"
+    ]
+
+
+def test_what_time_does_not_decide_is_told_and_no_complaint() -> None:
+    body = paired({"rate": 60.0, "busy": 50.0}, {"rate": 55.0, "busy": 55.0})
+
+    assert complaints(body) == []
+    where = f"{PAIR.name} | ours | tenant 0: time at"
+    assert undecided(body) == [
+        f"{where} least 0.97 x allowed: 30 to 45 against 38.8, undecided",
+        f"{where} most limit + 2: 30 to 45 against 42, undecided",
+    ]
+    assert table(body, judged=True).splitlines()[-1].endswith("unknown")
+
+
+def test_without_the_pair_under_the_bare_driver_nothing_is_decided_by_time() -> None:
+    body = paired({"rate": 60.0, "busy": 40.0}, {"rate": 55.0, "busy": 55.0})
+    lines = [one for one in body["lines"] if (one["scene"], one["way"]) != (PAIR.name, "bare")]
+
+    first = Judge(Results(lines)).verdicts(PAIR, "ours", "ours")[0]
+
+    assert (first.promise.figure, first.met) == ("rate", None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import time
 from collections.abc import Iterator
@@ -19,7 +18,6 @@ from colocation.session import Line, Session, lines_of, turns_of
 from colocation.ways import (
     BARE,
     Machine,
-    MpsDaemon,
     Way,
     build_of,
     environment,
@@ -371,65 +369,6 @@ def test_builds_are_compared_under_their_names() -> None:
         ways([old], ["mine"])
     with pytest.raises(ValueError, match="VARIABLE=VALUE"):
         build_of("/a,GPUFENCE_CORE_BURST")
-
-
-FAKE_MPS = """#!/bin/sh
-echo "$* $(cat) $CUDA_MPS_PIPE_DIRECTORY" >>"$FAKE_LOG"
-exit $FAKE_STATUS
-"""
-
-
-def mps(machine: Machine, monkeypatch: pytest.MonkeyPatch, status: int) -> MpsDaemon:
-    """A daemon whose control program only writes down what it is told."""
-    program = machine.folder / "nvidia-cuda-mps-control"
-    program.write_text(FAKE_MPS, encoding="utf-8")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{machine.folder}:{os.environ['PATH']}")
-    monkeypatch.setenv("FAKE_STATUS", str(status))
-    return MpsDaemon(machine)
-
-
-def test_mps_runs_from_the_first_scene_that_needs_it_to_the_next_that_does_not(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    daemon = mps(machine, monkeypatch, 0)
-
-    for needed in (False, True, True, False, False):
-        daemon.wanted(needed)
-
-    log = (machine.folder / "log").read_text(encoding="utf-8").split("\n")
-    assert log == [f"-d  {machine.folder}/mps", f" quit -t 5 {machine.folder}/mps", ""]
-
-
-def test_where_mps_does_not_start_its_lines_are_left_out_with_a_word(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    daemon = mps(machine, monkeypatch, 1)
-    session = Session(machine, None, [sys.executable, str(FAKE)])
-    session._mps = daemon
-    over_mps = line("fine", way=Way("mps", mps=True))
-
-    figures = session.measure(over_mps, None)
-
-    daemon.end()
-
-    assert "nvidia-cuda-mps-control failed" in figures["error"]
-    # Nothing is told to end that has not begun.
-    assert "quit" not in (machine.folder / "log").read_text(encoding="utf-8")
-    assert "nvidia-cuda-mps-control failed" in session.why_not(over_mps)
-    session.close()
-
-
-def test_without_mps_its_lines_are_left_out_with_a_word(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", str(machine.folder))
-
-    session = Session(machine, None)
-
-    assert session.why_not(line("serve", way=Way("mps", mps=True))).endswith("is not installed")
-    assert session.why_not(line("serve")) == ""
-    assert session.why_not(line("saturate 500")) == "needs a compiler"
 
 
 def test_the_command_says_what_it_does_not_understand(capsys: pytest.CaptureFixture[str]) -> None:

@@ -31,7 +31,7 @@ def table(states: list[dict[str, Any]], color: str = "never") -> list[str]:
                 str(gpu["gpu"]),
                 str(len(gpu["processes"])),
                 figures.size(gpu["memory"]["used_bytes"]),
-                _limit(gpu["memory"]),
+                _limit(gpu),
                 _cores(gpu),
                 str(gpu["refusals"]),
                 life,
@@ -92,8 +92,11 @@ def _gpu_lines(gpu: dict[str, Any], color: str) -> list[str]:
         "environment": "",
         None: "",
     }
+    limit = _limit(gpu)
+    if limit == "-":
+        limit = "a limit that is not known while no program runs"
     lines = [
-        f"  memory    {figures.size(memory['used_bytes'])} of {_limit(memory)}"
+        f"  memory    {figures.size(memory['used_bytes'])} of {limit}"
         f"{whose[memory['limit_from']]}, overhead {figures.size(memory['overhead_bytes'])} of it"
     ]
     if memory["oversold"]:
@@ -113,7 +116,7 @@ def _gpu_lines(gpu: dict[str, Any], color: str) -> list[str]:
         lines.append(f"            {figures.size(memory['over_bytes'])} over: requests are refused")
     plural = "" if gpu["refusals"] == 1 else "s"
     lines.append(f"  refused   {gpu['refusals']} request{plural} for memory")
-    if not gpu["cores_known"]:
+    if not gpu["cores_known"] and gpu["processes"]:
         lines.append("  cores     unknown: a program's files cannot be read (try as root)")
     if cores:
         lines.append(f"  cores     {_share(cores)}{whose[cores['share_from']]}")
@@ -141,7 +144,10 @@ def _gpu_lines(gpu: dict[str, Any], color: str) -> list[str]:
     return lines
 
 
-def _limit(memory: dict[str, Any]) -> str:
+def _limit(gpu: dict[str, Any]) -> str:
+    memory = gpu["memory"]
+    if not gpu["processes"] and memory["limit_from"] is None:
+        return "-"
     if memory["limit_percent_billionths"]:
         return f"{memory['limit_percent_billionths'] / 10**9:.12g} % of the GPU"
     return figures.exact(memory["limit_bytes"]) if memory["limit_bytes"] else "no limit"
@@ -150,7 +156,9 @@ def _limit(memory: dict[str, Any]) -> str:
 def _cores(gpu: dict[str, Any]) -> str:
     if gpu["cores"]:
         return _share(gpu["cores"])
-    return "no limit" if gpu["cores_known"] else "unknown"
+    if gpu["cores_known"]:
+        return "no limit"
+    return "unknown" if gpu["processes"] else "-"
 
 
 def _share(cores: dict[str, Any]) -> str:

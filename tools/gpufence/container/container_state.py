@@ -22,7 +22,7 @@ from gpufence.state.limits_bytes import Amounts
 from gpufence.state.limits_file import SetLimits
 from gpufence.state.region import Device, Use
 from gpufence.state.shared_file import Life, Owner
-from gpufence.state.time_file import Tenant, TimeDevice, TimeFile
+from gpufence.state.time_file import Shares, Tenant, TimeDevice, TimeFile
 
 from . import called, changes, in_force, leftovers, lifetimes, node_folders
 from .containers import Container, core_environment
@@ -125,6 +125,7 @@ def shares_of(container: Container, given: str | None) -> dict[str, int]:
     found = {
         uuid: in_force.shares(tenant.shares, Amounts(), region.NO_CEILING)
         for uuid, (_, tenant, _) in seats.items()
+        if tenant.alive
     }
     return {uuid: shares.hard for uuid, shares in found.items() if shares is not None}
 
@@ -134,16 +135,20 @@ def _lives(owner: Owner) -> bool:
 
 
 def _seats(name: str, cores: Iterable[TimeFile]) -> dict[str, tuple[TimeDevice, Tenant, bool]]:
-    """By UUID: the device, the container's place there, and whether others share it."""
+    """By UUID: the device, the container's place there, and whether others share it.
+
+    A place without a living process is one only where there is no other.
+    """
     key = time_file.tenant_key(name)
-    return {
-        device.uuid: (device, tenant, device.author != 0)
+    found = [
+        (device, tenant, device.author != 0)
         for each in cores
         if each.same_clock
         for device in each.devices
         for tenant in device.tenants
-        if tenant.key == key and tenant.alive
-    }
+        if tenant.key == key
+    ]
+    return {seat[0].uuid: seat for seat in sorted(found, key=lambda seat: seat[1].alive)}
 
 
 def _gpu(
@@ -154,21 +159,27 @@ def _gpu(
 ) -> dict[str, Any]:
     amounts = limits.of(sizes.parse_uuid(device.uuid)) if limits else Amounts()
     living = [use for use in device.uses if _lives(use.owner)]
-    covered = reach.covers(use.owner for use in living)
-    published = seat[1].shares if seat else None
+    covered = bool(living) and reach.covers(use.owner for use in living)
+    published = seat[1].shares if seat and seat[1].alive else None
+    limit_bytes = device.limit_bytes
+    if not living and (limits is None or limits.is_first):
+        published = in_force.last_shares(device, seat[1] if seat else None)
+        limit_bytes = device.last_limit_bytes
     return {
         "gpu": device.row,
         "uuid": device.uuid,
-        "memory": _memory(device, amounts, living),
-        "cores": _cores(device, amounts, seat),
+        "memory": _memory(device, amounts, living, limit_bytes),
+        "cores": _cores(device, amounts, published, seat),
         "cores_known": in_force.cores_known(published, amounts, covered=covered),
         "refusals": device.activity.refusals,
         "processes": [_use(use) for use in living],
     }
 
 
-def _memory(device: Device, amounts: Amounts, living: list[Use]) -> dict[str, Any]:
-    limit, source = device.limit_bytes, "environment" if device.limit_bytes else None
+def _memory(
+    device: Device, amounts: Amounts, living: list[Use], published: int | None
+) -> dict[str, Any]:
+    limit, source = published, "environment" if published else None
     part = None
     if amounts.memory is not None:
         wanted = amounts.memory or None
@@ -193,12 +204,16 @@ def _memory(device: Device, amounts: Amounts, living: list[Use]) -> dict[str, An
 
 
 def _cores(
-    device: Device, amounts: Amounts, seat: tuple[TimeDevice, Tenant, bool] | None
+    device: Device,
+    amounts: Amounts,
+    published: Shares | None,
+    seat: tuple[TimeDevice, Tenant, bool] | None,
 ) -> dict[str, Any] | None:
-    """None where no share holds, where nobody can tell, or where no program runs under one."""
-    shares = in_force.shares(seat[1].shares if seat else None, amounts, device.ceiling)
+    """None where no share holds, or where nobody can tell."""
+    shares = in_force.shares(published, amounts, device.ceiling)
     if shares is None:
         return None
+    takes_part = bool(seat and seat[1].alive and seat[2])
     activity = device.activity
     return {
         "core_limit_ratio": shares.hard / 100_000,
@@ -210,8 +225,8 @@ def _cores(
         "owed_ns": _owed_ns(seat[1]) if seat else 0,
         "launches_held": activity.launches_held,
         "held_ns": activity.held_ns,
-        "node": bool(seat and seat[2]),
-        "turn": _turn(seat[0], seat[1]) if seat and seat[2] else None,
+        "node": takes_part,
+        "turn": _turn(seat[0], seat[1]) if seat and takes_part else None,
     }
 
 

@@ -1,5 +1,7 @@
 """Which limits hold for a container now: what was set while it runs, else what its processes found.
 
+Of a container without a process: what its last ones found, which its files still have.
+
 Joins a limits file (gpufence set) with what processes published. Must not know how it is shown.
 """
 
@@ -11,6 +13,7 @@ from gpufence.errors import ToolError
 from gpufence.state import limits_file
 from gpufence.state.limits_bytes import Amounts
 from gpufence.state.region import Ceiling, Device, Region
+from gpufence.state.shared_file import Life, Owner
 from gpufence.state.time_file import Shares, Tenant
 
 _WHOLE_SHARE = 100_000
@@ -69,6 +72,21 @@ def shares(published: Shares | None, limits: Amounts, ceiling: Ceiling) -> Share
         soft = min(limits.soft_cores or 0, ceiling.soft_cores or _WHOLE_SHARE)
         published = Shares(hard, max(hard, soft))
     return published if published and 0 < published.hard < _WHOLE_SHARE else None
+
+
+def last_shares(device: Device, tenant: Tenant | None) -> Shares | None:
+    """What the container's programs of this GPU had, all of which have ended.
+
+    None where they did not all have the same, or one had no core limit.
+    """
+    ended = [use.owner for use in device.uses if use.owner.life is Life.GONE]
+    members = {_who(member.owner): member.shares for member in (tenant.members if tenant else ())}
+    found = {members.get(_who(owner)) for owner in ended}
+    return found.pop() if len(found) == 1 else None
+
+
+def _who(owner: Owner) -> tuple[int, int, int]:
+    return owner.pid_namespace, owner.pid, owner.start_ticks
 
 
 def priority(tenant: Tenant | None, limits: Amounts) -> Priority | None:

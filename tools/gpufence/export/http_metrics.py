@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import http.server
 import socket
-import socketserver
 import sys
-import threading
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any
 
 from gpufence.errors import ExitCode, ToolError
 
+from .bounded_server import BoundedServer
 from .metrics import CONTENT_TYPE
 
 _PATH = "/metrics"
 _PATIENCE_S = 5.0
-_MOST_CLIENTS = 16
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
@@ -54,42 +51,16 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         """Nothing: whoever scrapes knows."""
 
 
-class _Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
-    daemon_threads = True
-    allow_reuse_address = True
+class _Server(BoundedServer):
+    most_clients = 16
+    most_of_an_address = 16
+    asked = "a scrape"
 
     def __init__(
         self, family: socket.AddressFamily, address: tuple[str, int], collect: Callable[[], str]
     ) -> None:
-        self.address_family = family
         self.collect = collect
-        self._free = threading.BoundedSemaphore(_MOST_CLIENTS)
-        super().__init__(address, _Handler)
-
-    def server_bind(self) -> None:
-        """Without a look into the DNS for our own name."""
-        socketserver.TCPServer.server_bind(self)
-        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
-
-    def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401
-        """One client more, or not: beyond the most they are hung up on."""
-        if not self._free.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
-        super().process_request(request, client_address)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:  # noqa: ANN401
-        """The thread of one client."""
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._free.release()
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """A client that went away is no event; anything else is one line."""
-        error = sys.exc_info()[1]
-        if not isinstance(error, OSError):
-            print(f"gpufence: a scrape failed: {error!r}", file=sys.stderr)
+        super().__init__(family, address, _Handler)
 
 
 def serve(listen: str, collect: Callable[[], str]) -> None:
@@ -114,7 +85,9 @@ def serve(listen: str, collect: Callable[[], str]) -> None:
         ) from None
     with server:
         shown = f"[{host}]" if ":" in host else host or "0.0.0.0"
-        print(f"gpufence: serving http://{shown}:{server.server_port}{_PATH}", file=sys.stderr)
+        print(
+            f"gpufence: serving http://{shown}:{server.server_address[1]}{_PATH}", file=sys.stderr
+        )
         server.serve_forever()
 
 

@@ -13,18 +13,16 @@ import socketserver
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
 from gpufence.errors import ToolError
+from gpufence.export.bounded_server import BoundedServer
 
 _PATIENCE_S = 5.0
 _MOST_BYTES = 16384  # a token has about 1 KiB
-_MOST_CLIENTS = 64
-_MOST_OF_AN_ADDRESS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,45 +96,16 @@ class _Handler(socketserver.BaseRequestHandler):
         self.request.sendall("\r\n".join([*lines, "", ""]).encode() + body)
 
 
-class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
-    daemon_threads = True
-    allow_reuse_address = True
-    request_queue_size = _MOST_CLIENTS
+class _Server(BoundedServer):
+    most_clients = 64
+    most_of_an_address = 16
+    asked = "a request of vgpu.rs"
 
     def __init__(
         self, family: int, address: tuple[str, int], answer: Callable[[Request], Answer]
     ) -> None:
-        self.address_family = family
         self.answer = answer
-        self._lock = threading.Lock()
-        self._clients: Counter[str] = Counter()
-        super().__init__(address, _Handler)
-
-    def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401
-        """One client more, or not."""
-        with self._lock:
-            full = self._clients.total() >= _MOST_CLIENTS
-            full = full or self._clients[client_address[0]] >= _MOST_OF_AN_ADDRESS
-            if not full:
-                self._clients[client_address[0]] += 1
-        if full:
-            self.shutdown_request(request)
-            return
-        super().process_request(request, client_address)
-
-    def process_request_thread(self, request: Any, client_address: Any) -> None:  # noqa: ANN401
-        """The thread of one client."""
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            with self._lock:
-                self._clients[client_address[0]] -= 1
-                self._clients += Counter()  # an address without any is forgotten
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """One line of what is no client's going away."""
-        error = sys.exc_info()[1]
-        print(f"gpufence: a request of vgpu.rs failed: {error!r}", file=sys.stderr, flush=True)
+        super().__init__(family, address, _Handler)
 
 
 def start(listen: str, answer: Callable[[Request], Answer], stopped: threading.Event) -> int:

@@ -36,6 +36,7 @@ from .limits_bytes import (
 _REGION_HEADER = layout.structure("RegionHeader")
 _MAGIC = _REGION_HEADER.fields("magic", "layout_version")
 _MODE = 0o644
+_FIRST_GENERATION = 1
 _READ_ATTEMPTS = 100
 _LOCK_SECONDS = 5.0
 
@@ -48,6 +49,11 @@ class SetLimits:
     owner: int  # uid
     generation: int
     entries: Mapping[bytes, Amounts]
+
+    @property
+    def is_first(self) -> bool:
+        """Whether nothing that was ever set has been changed or taken back."""
+        return self.generation <= _FIRST_GENERATION
 
     @property
     def frozen(self) -> bool:
@@ -135,7 +141,7 @@ def prepare(folders: tuple[Path, ...], container: str) -> Path:
         if not os.path.lexists(path):
             if len(folders) == 1:
                 _make_folder(folder)
-            _make(path, image(container, 1, {}), replacing=False)
+            _make(path, image(container, _FIRST_GENERATION, {}), replacing=False)
     except OSError as error:
         raise _unusable(path, error) from None
     return path
@@ -172,7 +178,7 @@ def change(
                 if not replace_damaged:
                     raise
                 generation, entries = 0, {}
-                _make(path, image(_container_of(path), 1, {}), replacing=True)
+                _make(path, image(_container_of(path), _FIRST_GENERATION, {}), replacing=True)
                 return change(path, owner, least_generation, edit, record, replace_damaged=False)
             wanted = {uuid: each for uuid, each in edit(entries).items() if not each.empty}
             generation = max(generation, least_generation) + 1
@@ -304,7 +310,7 @@ def _open_to_write(path: Path, owner: int) -> int:
         # Without O_CREAT, which sticky folders refuse for others' files (fs.protected_regular).
         descriptor = os.open(path, flags)
     except FileNotFoundError:
-        _make(path, image(_container_of(path), 1, {}), replacing=False)
+        _make(path, image(_container_of(path), _FIRST_GENERATION, {}), replacing=False)
         descriptor = os.open(path, flags)
     found = os.fstat(descriptor)
     if counts(found, owner):

@@ -134,6 +134,12 @@ class Device:
     ceiling: Ceiling = NO_CEILING
 
     @property
+    def last_limit_bytes(self) -> int | None:
+        """What processes that ended had, where they had the same; None also where none is known."""
+        left = {use.limit_bytes for use in self.uses if use.owner.life is Life.GONE}
+        return left.pop() if len(left) == 1 else None
+
+    @property
     def oversold(self) -> bool:
         """Whether what the device has no room for lies on the host."""
         return self.ratio > 0

@@ -5,11 +5,10 @@
 //
 //   cores_replay FILE MS
 //
-// FILE: lines "HOST_NS NS KIND", one step; KIND is k for a kernel, m for a memset or a copy, w for a
-// wait for the stream. It
-// goes on for MS, the first quarter of which does not count, and prints {"share": percent of the
-// rest during which kernels ran, "whole": percent until the last wait was over, "least", "most": of
-// a single second}.
+// FILE: lines "HOST_NS NS KIND", one step; KIND is k for a kernel, m for a memset or a copy, and w
+// for a wait for the stream. It goes on for MS, the first quarter of which does not count, and
+// prints {"share": percent of the rest during which kernels ran, "whole": percent until the last
+// wait was over, "least", "most": of a single second}.
 #include <time.h>
 
 #include <algorithm>

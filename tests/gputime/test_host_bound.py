@@ -36,7 +36,7 @@ UNEVEN = ((4, 20, 60), (10, 7, 36), (60, 7.4, 23), (240, 6, 44), (240, 7.4, 36))
 EVENLY = 0.92  # of what it needs or may have, from its first launch on
 UNEVENLY = 0.72  # as much as 64 probes tell of gaps of which one in five is long
 OVER_POINTS = 0.25
-# Where PyTorch calls an H100's driver: microseconds instead of one or two, and no other time between.
+# PyTorch on an H100: the driver's calls take so long, in addition to the times above.
 SLOW_CALLS = {"GPUFENCE_SIM_LAUNCH_NS": "6000", "GPUFENCE_SIM_RECORD_NS": "2500"}
 SLOWLY = (
     *(

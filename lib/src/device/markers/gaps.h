@@ -30,8 +30,8 @@ struct Probe {
 };
 
 // How long the GPU waited for that launch, of the host's time from the one before: all but what the
-// launch itself takes, unless it was queued. What the one before took would tell it as well, but the
-// first marker is not reached before it is recorded, which takes as long as a short kernel.
+// launch itself takes, unless it was queued. What the one before took would tell it as well, but
+// the first marker is not reached before it is recorded, which takes as long as a short kernel.
 void LearnGap(const GpuPauses& pauses, MarkedStream* stream, const Probe& probe,
               const Tuning& tuning = kTuning);
 

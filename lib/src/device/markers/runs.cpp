@@ -154,8 +154,8 @@ void ProbeRun(MarkedStream* stream) {
   MarkWithin(stream, 1 + stream->Random() % std::max(runs.launches, 2u));
 }
 
-// Puts a marker before a launch where the one before it asked for that. Of a launch that was held it
-// tells nothing; but the pause is not charged.
+// Puts a marker before a launch where the one before it asked for that. Of a launch that was held
+// it tells nothing; but the pause is not charged.
 void PutProbe(Markers* markers, MarkedStream* stream, bool was_held) {
   if (was_held && stream->samples.is_open) return;
   const uint32_t word = stream->word.fetch_and(~MarkedStream::kProbe, std::memory_order_relaxed);

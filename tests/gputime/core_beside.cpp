@@ -22,7 +22,7 @@ constexpr uint64_t kStart = 1'000'000 * kMs;
 constexpr uint64_t kStepNs = 16;
 constexpr uint64_t kWrapNs = (uint64_t{1} << 32) * kStepNs;  // words repeat after that
 constexpr uint64_t kLongestNs = ((uint64_t{1} << 22) - 1) * kStepNs;
-constexpr uint64_t kLifeNs = 500 * kMs;
+constexpr uint64_t kLifeNs = kTuning.lately_ns;
 
 uint64_t seed = 1;
 
@@ -134,7 +134,7 @@ void ExpectRuns(const Notes& notes, const std::vector<Run>& expected) {
 
 // Runs between which the GPU cannot have been with anybody else are one, in any order.
 void Joined() {
-  constexpr uint64_t kPause = 250 * kUs;
+  constexpr uint64_t kPause = 2 * kSwitchNs - kTuning.doubt_ns;
   constexpr uint64_t at = kStart;
   {
     Notes notes;
@@ -457,8 +457,8 @@ void Depths() {
   constexpr uint64_t now = kStart;
   Depth depth = {.was_deep = false,
                  .density = kTuning.dense_enough,
-                 .run_ns = kTuning.deep_run_ns,
-                 .backlog_ns = now - kTuning.saturates_after_ns,
+                 .run_ns = 6 * kSliceNs / 5,
+                 .backlog_ns = now - kTuning.lately_ns,
                  .pressed_ns = 0};
   CHECK(IsDeep(depth, now));
   const auto without = [&depth](auto change) {
@@ -474,13 +474,13 @@ void Depths() {
   CHECK(!without([](Depth* d) { d->backlog_ns = UINT64_MAX; }));
   // Held for its budget it wants more than it has, though it pauses.
   depth.backlog_ns = 0;
-  depth.pressed_ns = now - kTuning.saturates_after_ns + 1;
+  depth.pressed_ns = now - kTuning.lately_ns + 1;
   CHECK(IsDeep(depth, now));
   CHECK(!without([](Depth* d) { d->pressed_ns -= 1; }));
   CHECK(!without([](Depth* d) { d->pressed_ns = UINT64_MAX; }));
   // Who was deep stays so for a while.
   depth.was_deep = true;
-  depth.run_ns = kTuning.shallow_run_ns;
+  depth.run_ns = 3 * kSliceNs / 4;
   CHECK(IsDeep(depth, now));
   CHECK(!without([](Depth* d) { d->run_ns -= 1; }));
   CHECK(!without([](Depth* d) { d->density -= 1; }));
@@ -502,23 +502,23 @@ void MeanDensities() {
   CHECK_EQ(MeanDensity(1000, 7, 0), 1000);
   CHECK_EQ(MeanDensity(UINT64_MAX, 0, 0), kWholeDensity);
   CHECK_EQ(MeanDensity(0, 2 * kMs, kMs), kWholeDensity / 20);
-  CHECK_EQ(MeanDensity(kWholeDensity, 10 * kMs, kTuning.density_mean_ns), kWholeDensity / 2);
+  CHECK_EQ(MeanDensity(kWholeDensity, 10 * kMs, kTuning.mean_over_ns), kWholeDensity / 2);
 }
 
 void MeanRuns() {
-  CHECK_EQ(MeanRunNs(0, kMs, kTuning.run_mean_ns), kMs);
-  CHECK_EQ(MeanRunNs(8 * kMs, 4 * kMs, kTuning.run_mean_ns / 2), 6 * kMs);
+  CHECK_EQ(MeanRunNs(0, kMs, kTuning.mean_over_ns), kMs);
+  CHECK_EQ(MeanRunNs(8 * kMs, 4 * kMs, kTuning.mean_over_ns / 2), 6 * kMs);
   CHECK_EQ(MeanRunNs(8 * kMs, 4 * kMs, 0), 8 * kMs);
   // One long run is not all.
-  CHECK_EQ(MeanRunNs(0, UINT64_MAX, kTuning.run_mean_ns), kTuning.most_run_ns);
+  CHECK_EQ(MeanRunNs(0, UINT64_MAX, kTuning.mean_over_ns), kTuning.mean_over_ns);
   CHECK_EQ(MeanRunNs(0, kSliceNs, UINT64_MAX), kSliceNs);
-  CHECK(MeanRunNs(UINT64_MAX, 0, 1) <= kTuning.most_run_ns);  // a word that went wrong
+  CHECK(MeanRunNs(UINT64_MAX, 0, 1) <= kTuning.mean_over_ns);  // a word that went wrong
   // Short runs for a second are not deep, nor does one long one among them make them so.
-  uint64_t mean = kTuning.most_run_ns;
+  uint64_t mean = kTuning.mean_over_ns;
   for (int i = 0; i < 1000; ++i) mean = MeanRunNs(mean, kMs, kMs);
-  CHECK(mean < kTuning.shallow_run_ns);
+  CHECK(mean < 3 * kSliceNs / 4);
   mean = MeanRunNs(mean, 5 * kMs, 5 * kMs);
-  CHECK(mean < kTuning.deep_run_ns);
+  CHECK(mean < 6 * kSliceNs / 5);
 }
 
 constexpr Case kCases[] = {{"packed", Packed},

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <string>
 
+#include "base/pauses.h"
 #include "base/tuning.h"
 #include "policy/core_seat.h"
 #include "policy/share.h"
@@ -80,8 +81,8 @@ void Soft() {
   CHECK_EQ(seat->HeldFor(kStart + 10 * kMs), 3'333'334);
   seat->NoteForeign(kStart + 10 * kMs);
   CHECK_EQ(seat->ShareNow(kStart + 11 * kMs), 25000);
-  CHECK_EQ(seat->ShareNow(kStart + 9 * kMs + kTuning.neighbour_lasts_ns), 25000);
-  CHECK_EQ(seat->ShareNow(kStart + 10 * kMs + kTuning.neighbour_lasts_ns), 75000);
+  CHECK_EQ(seat->ShareNow(kStart + 9 * kMs + 3 * kTuning.neighbour_look_ns / 2), 25000);
+  CHECK_EQ(seat->ShareNow(kStart + 10 * kMs + 3 * kTuning.neighbour_look_ns / 2), 75000);
 }
 
 // A neighbour is what keeps the device busy beyond us, over a few looks; unknown at first and after
@@ -284,9 +285,9 @@ void StolenTurn() {
   CoreSeat* seat = NewDeepSeat("one", 50);
   CHECK(seat->WantTurn(kStart));
   Tick(seat, kStart, true);
-  CHECK(!other->WantTurn(kStart + kTuning.member_silent_ns - kMs));
-  CHECK(other->WantTurn(kStart + kTuning.member_silent_ns + kMs));
-  CHECK(seat->MoveTurn(kStart + kTuning.member_silent_ns + 2 * kMs));
+  CHECK(!other->WantTurn(kStart + kTuning.silent_ns - kMs));
+  CHECK(other->WantTurn(kStart + kTuning.silent_ns + kMs));
+  CHECK(seat->MoveTurn(kStart + kTuning.silent_ns + 2 * kMs));
   CHECK(!seat->HasTurn());
   // Its work ends long after its threads were stopped.
   const uint64_t ends = kStart + 60 * kMs;
@@ -466,11 +467,11 @@ void SoonerForWhoSaved() {
   TenantView holder = kHolder;
   holder.quantum_ns = kTuning.long_quantum_ns;
   TenantView next = kHolder;
-  next.saved_ns = kTuning.much_saved_ns;
+  next.saved_ns = kTuning.short_quantum_ns;
   CHECK(!IsTurnOver(holder, &next, kStart, kStart + kTuning.long_quantum_ns - 1));
   next.saved_ns += 1;
-  CHECK(!IsTurnOver(holder, &next, kStart, kStart + kTuning.saved_quantum_ns - 1));
-  CHECK(IsTurnOver(holder, &next, kStart, kStart + kTuning.saved_quantum_ns));
+  CHECK(!IsTurnOver(holder, &next, kStart, kStart + kTuning.short_quantum_ns - 1));
+  CHECK(IsTurnOver(holder, &next, kStart, kStart + kTuning.short_quantum_ns));
 }
 
 // Priority: at once for who has more of it; for who has less once the holder has nothing.
@@ -497,8 +498,8 @@ void ByPriority() {
 void CostOfATurn() {
   const uint64_t now = kRulesNow;
   // Only what somebody else was kept waiting for, and the way there and back, over the share.
-  CHECK_EQ(ServedInTurn(kStart, 0, now, 50000), 2 * (5 * kMs + kTuning.turn_cost_ns));
-  CHECK_EQ(ServedInTurn(kStart, now - kMs, now, 50000), 2 * (kMs + kTuning.turn_cost_ns));
+  CHECK_EQ(ServedInTurn(kStart, 0, now, 50000), 2 * (5 * kMs + 2 * kSwitchNs));
+  CHECK_EQ(ServedInTurn(kStart, now - kMs, now, 50000), 2 * (kMs + 2 * kSwitchNs));
   CHECK_EQ(ServedInTurn(kStart, UINT64_MAX, now, 50000), 0);
 
   // Two turns within a microsecond are told apart; one that begins in the future never did.

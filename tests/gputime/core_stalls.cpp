@@ -32,7 +32,7 @@ class Claimant {
   // Its queues are deep: it takes turns.
   void Deepen() {
     TimeRow& row = world_.region(0)->rows[0];
-    row.run_ns.store(kTuning.most_run_ns);
+    row.run_ns.store(kTuning.mean_over_ns);
     row.density.store(kWholeDensity);
     seat().Press(now_ns_);
     seat().MoveTurn(now_ns_);

@@ -66,7 +66,7 @@ TimeRow* RowOf(const char* folder, int index) {
 
 // One try to launch; true when it did.
 bool Launch(CoreSeat* seat, TimeRow* row) {
-  row->run_ns.store(kTuning.most_run_ns);
+  row->run_ns.store(kTuning.mean_over_ns);
   row->density.store(kWholeDensity);
   seat->Press(NowNs());
   if (seat->HeldFor(NowNs()) > 0 || !seat->WantTurn(NowNs())) {

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "base/pauses.h"
+#include "base/tuning.h"
 #include "policy/core_seat.h"
 #include "policy/gpu_time.h"
 #include "policy/share.h"
@@ -228,7 +230,7 @@ void Yielding() {
   // It ends; what comes at once is the same piece of work.
   tick(false, kMs);
   CHECK(low.seat.Yields(now));
-  tick(false, 149'000);
+  tick(false, kSwitchNs - 1'000);
   CHECK(low.seat.Yields(now));
   tick(false, 2'000);
   CHECK(!low.seat.Yields(now));
@@ -251,8 +253,8 @@ void YieldingToNobody() {
   low.Tick(now, true);
   CHECK(low.seat.Yields(now));
   // Nobody looks: for so long.
-  CHECK(low.seat.Yields(now + 3 * kMs - 1));
-  CHECK(!low.seat.Yields(now + 3 * kMs));
+  CHECK(low.seat.Yields(now + kTuning.silent_ns - 1));
+  CHECK(!low.seat.Yields(now + kTuning.silent_ns));
   // It is silent.
   low.Tick(now + 9 * kMs, true);
   CHECK(low.seat.Yields(now + 9 * kMs));
@@ -392,7 +394,7 @@ void RankGarbage() {
   }
   one.Tick(now + 10 * kMs, true);
   CHECK(!one.seat.Yields(now + 10 * kMs));
-  CHECK_EQ(one.seat.CalmUntilNs(now + 10 * kMs), now + 14 * kMs);
+  CHECK_EQ(one.seat.CalmUntilNs(now + 10 * kMs), now + 10 * kMs + kTuning.pause_ns);
 }
 
 // Terms that nobody could have set count as the usual ones.
@@ -511,7 +513,7 @@ void Calm() {
   Container one("one", 50);
   Container other("other", 50);
   uint64_t now = Meet(&one, &other, kStart);
-  CHECK_EQ(one.seat.CalmUntilNs(now), now + 4 * kMs);
+  CHECK_EQ(one.seat.CalmUntilNs(now), now + kTuning.pause_ns);
   now += kMs;
   other.Tick(now, true);
   one.Tick(now, false);
@@ -520,14 +522,14 @@ void Calm() {
   other.Tick(now, false);
   one.Tick(now, false);
   CHECK_EQ(one.seat.CalmUntilNs(now), 1);
-  CHECK_EQ(one.seat.CalmUntilNs(now + 5 * kMs - 1), 1);
-  CHECK_EQ(one.seat.CalmUntilNs(now + 5 * kMs), now + 9 * kMs);
+  CHECK_EQ(one.seat.CalmUntilNs(now + kTuning.pause_ns - 1), 1);
+  CHECK_EQ(one.seat.CalmUntilNs(now + kTuning.pause_ns), now + 2 * kTuning.pause_ns);
   // It is silent: nobody knows of it, and nobody waits for it.
   now += kMs;
   other.Tick(now, true);
   one.Tick(now, false);
   CHECK_EQ(one.seat.CalmUntilNs(now + 10 * kMs - 1), 1);
-  CHECK_EQ(one.seat.CalmUntilNs(now + 10 * kMs), now + 14 * kMs);
+  CHECK_EQ(one.seat.CalmUntilNs(now + 10 * kMs), now + 10 * kMs + kTuning.pause_ns);
 }
 
 // What neighbours had of one's own runs is given back once all have told of theirs, and just once.

@@ -27,16 +27,17 @@ inline constexpr uint64_t kMs = 1'000'000;
 inline constexpr uint64_t kSecond = 1'000'000'000;
 inline constexpr uint64_t kBegin = 1000 * kSecond;  // what the clock says first
 
-inline constexpr uint64_t kLaunchNs = 5 * kUs;  // between two launches of a thread
-inline constexpr uint64_t kTickNs = 500 * kUs;  // of a watcher
-inline constexpr uint64_t kShortTickNs = 50 * kUs;
-inline constexpr uint64_t kWaitingTickNs = 2 * kMs;
+inline constexpr uint64_t kLaunchNs = 5 * kUs;        // between two launches of a thread
+inline constexpr uint64_t kTickNs = kTuning.tick_ns;  // of a watcher
+inline constexpr uint64_t kShortTickNs = kTuning.close_look_ns;
+inline constexpr uint64_t kWaitingTickNs = kTuning.look_ns;
 inline constexpr uint64_t kWakeNs = 60 * kUs;  // from a hand-over to who waits for it
 // H200, driver 580: from one process to another, and for so long while others have work.
 using gpufence::kSliceNs;
 using gpufence::kSwitchNs;
-inline constexpr uint64_t kTurnTailNs = 1500 * kUs;
-inline constexpr uint64_t kQueueNs = 3 * kMs;  // of work that a process queues at most
+inline constexpr uint64_t kTurnTailNs = 2 * kTuning.spacing_ns;
+inline constexpr uint64_t kQueueNs =
+    kTuning.turn_queue_ns;  // of work that a process queues at most
 
 // What a process does: launches kernels of one length, waits for them, pauses, and begins again.
 struct Work {

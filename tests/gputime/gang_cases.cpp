@@ -86,8 +86,8 @@ void Members() {
   CHECK_EQ(view.members, 0);
   CHECK_EQ(view.holding, 0);
   CHECK_EQ(view.due_ns, 0);
-  CHECK_EQ(ViewOf({{.launched_ns = kNow - kTuning.count_lasts_ns + 3 * kMs}}).members, 1);
-  CHECK_EQ(ViewOf({{.launched_ns = kNow - kTuning.count_lasts_ns - 3 * kMs}}).members, 0);
+  CHECK_EQ(ViewOf({{.launched_ns = kNow - kTuning.remembered_ns + 3 * kMs}}).members, 1);
+  CHECK_EQ(ViewOf({{.launched_ns = kNow - kTuning.remembered_ns - 3 * kMs}}).members, 0);
 }
 
 // Who stands still between two collectives lets others wait who have launched the next one.
@@ -99,7 +99,7 @@ void Between() {
   CHECK_EQ(WaitNs(view, Behind(0)), 0);
   // Beyond that it stands all the same, and until all is paid for.
   GangAsker queues = Between(50 * kMs);
-  queues.queued_ns = kTuning.most_queued_between_ns;
+  queues.queued_ns = kTuning.most_wait_ns;
   CHECK(WaitNs(view, queues) != 0);
   GangWait wait = {};
   CHECK(AskGang(view, Between(kTuning.most_owed_between_ns), &wait, kNow).wait_ns != 0);
@@ -114,7 +114,7 @@ void Lead() {
     CHECK_EQ(ahead.lead, 2);
     CHECK_EQ(WaitNs(ahead, Behind(50 * kMs)), 0);
     CHECK_EQ(WaitNs(ahead, Between(kTuning.most_owed_between_ns)), 0);
-    CHECK(WaitNs(ahead, Behind(kTuning.most_owed_awaited_ns)) != 0);
+    CHECK(WaitNs(ahead, Behind(kTuning.gang_lasts_ns)) != 0);
   }
   CHECK(WaitNs(ViewOf({{.lead = -2, .holds = true}}), Behind(50 * kMs)) != 0);
   // Not for our next launch, while we have much queued that is not done.
@@ -155,16 +155,16 @@ void Together() {
     return AskGang(other, Behind(0), &wait, now_ns).wait_ns != 0;
   };
   CHECK(owes_on(kNow));
-  CHECK(owes_on(kNow + kTuning.most_gang_wait_ns - 1));
-  CHECK(!owes_on(kNow + kTuning.most_gang_wait_ns));
-  AskGang(view, Behind(kMs), &wait, kNow + kTuning.most_gang_wait_ns);  // it cannot pay any more
-  CHECK(owes_on(kNow + kTuning.most_gang_wait_ns));
+  CHECK(owes_on(kNow + kTuning.most_wait_ns - 1));
+  CHECK(!owes_on(kNow + kTuning.most_wait_ns));
+  AskGang(view, Behind(kMs), &wait, kNow + kTuning.most_wait_ns);  // it cannot pay any more
+  CHECK(owes_on(kNow + kTuning.most_wait_ns));
   CHECK_EQ(WaitNs(ViewOf({{.holds = true, .due_ns = UINT64_MAX}}), Behind(0)), 0);
 }
 
 // A process that was stopped or killed while it held does not say so any more.
 void Silent() {
-  const uint64_t long_ago = kNow - kTuning.gang_silent_ns;
+  const uint64_t long_ago = kNow - kTuning.silent_ns;
   CHECK_EQ(ViewOf({{.holds = true, .said_ns = long_ago + 2'000}}).holding, 1);
   const GangView silent = ViewOf({{.holds = true, .due_ns = kNow + kMs, .said_ns = long_ago}});
   CHECK_EQ(silent.holding, 0);
@@ -186,8 +186,8 @@ void Awaited() {
   const GangView view = ViewOf({{.holds = true}});
   GangWait wait = {};
   CHECK(AskGang(view, Behind(50 * kMs), &wait, kNow).wait_ns != 0);
-  CHECK(AskGang(view, Behind(50 * kMs), &wait, kNow + kTuning.gang_stall_ns - 1).wait_ns != 0);
-  const GangAnswer goes = AskGang(view, Behind(50 * kMs), &wait, kNow + kTuning.gang_stall_ns);
+  CHECK(AskGang(view, Behind(50 * kMs), &wait, kNow + kTuning.pause_ns - 1).wait_ns != 0);
+  const GangAnswer goes = AskGang(view, Behind(50 * kMs), &wait, kNow + kTuning.pause_ns);
   CHECK_EQ(goes.wait_ns, 0);
   CHECK(goes.is_uncounted);
   // Once that was seen it goes on at once, behind each, until the other one's work is done.
@@ -199,20 +199,19 @@ void Awaited() {
   CHECK(WaitNs(view, known) != 0);
   // What one has queued behind its last collective waits for nobody.
   GangWait other_wait = {};
-  for (const uint64_t later_ns : {uint64_t{0}, 2 * kTuning.gang_stall_ns}) {
+  for (const uint64_t later_ns : {uint64_t{0}, 2 * kTuning.pause_ns}) {
     const GangView computes = ViewOf({{.holds = true, .is_between = true}});
     CHECK(AskGang(computes, Behind(50 * kMs), &other_wait, kNow + later_ns).wait_ns != 0);
   }
   // Not where it would lift the limit, nor between collectives, nor while we have work ourselves.
-  CHECK(AskGang(view, Behind(kTuning.most_owed_awaited_ns), &wait, kNow + kTuning.gang_stall_ns)
+  CHECK(AskGang(view, Behind(kTuning.gang_lasts_ns), &wait, kNow + kTuning.pause_ns).wait_ns != 0);
+  CHECK(AskGang(view, Between(kTuning.most_owed_between_ns), &wait, kNow + kTuning.pause_ns)
             .wait_ns != 0);
-  CHECK(AskGang(view, Between(kTuning.most_owed_between_ns), &wait, kNow + kTuning.gang_stall_ns)
-            .wait_ns != 0);
-  CHECK(AskGang(view, Behind(50 * kMs), &wait, kNow + kTuning.gang_stall_ns).wait_ns != 0);
+  CHECK(AskGang(view, Behind(50 * kMs), &wait, kNow + kTuning.pause_ns).wait_ns != 0);
   GangAsker busy = Behind(50 * kMs);
   busy.is_quiet = false;
-  CHECK(AskGang(view, busy, &wait, kNow + 2 * kTuning.gang_stall_ns).wait_ns != 0);
-  CHECK(AskGang(view, Behind(50 * kMs), &wait, kNow + 2 * kTuning.gang_stall_ns).wait_ns != 0);
+  CHECK(AskGang(view, busy, &wait, kNow + 2 * kTuning.pause_ns).wait_ns != 0);
+  CHECK(AskGang(view, Behind(50 * kMs), &wait, kNow + 2 * kTuning.pause_ns).wait_ns != 0);
 }
 
 // Words that hold anything: who owes much stands still, who can pay goes on after a while, and
@@ -234,7 +233,7 @@ void Garbage() {
             word(PackHeld(random.Below(2) == 0, random.Below(2) == 0, now_ns))};
         AddToGang(&view, words, word(now_ns + random.Below(100 * kMs)), now_ns);
       }
-      GangAsker owing = Behind(kTuning.most_owed_awaited_ns);
+      GangAsker owing = Behind(kTuning.gang_lasts_ns);
       owing.is_behind = random.Below(2) == 0;
       owing.is_quiet = random.Below(2) == 0;
       GangWait first = {};
@@ -248,7 +247,7 @@ void Garbage() {
       CHECK(wait_ns <= 2 * kMs);
       now_ns += wait_ns;
     }
-    CHECK(now_ns <= kNow + kTuning.most_gang_wait_ns + 2 * kMs);
+    CHECK(now_ns <= kNow + kTuning.most_wait_ns + 2 * kMs);
   }
 }
 

@@ -28,7 +28,7 @@ struct World {
     stream->BeginAt(kNow - ran_ns);
     stream->ns_per_launch = stream->mean_ns = kMs;
     stream->is_trusted = true;
-    stream->steady = kTuning.steady_intervals;
+    stream->steady = kTuning.enough;
     stream->queued = marked;
     stream->word.fetch_add(unmarked);
     if (marked == 0) return stream;
@@ -126,9 +126,9 @@ void Ends() {
   world.Stream(2, 0, 0, 12);
   CHECK(EndsNs(world.markers, 0, kNow) == kNow + 12 * kMs);
   CHECK(EndsNs(world.markers, 1, kNow) == 0);
-  stream->steady = kTuning.steady_intervals - 1;
+  stream->steady = kTuning.enough - 1;
   CHECK(EndsNs(world.markers, 0, kNow) == 0);
-  stream->steady = kTuning.steady_intervals;
+  stream->steady = kTuning.enough;
   stream->is_trusted = false;
   CHECK(EndsNs(world.markers, 0, kNow) == 0);
   stream->is_trusted = true;

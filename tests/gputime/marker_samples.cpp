@@ -5,6 +5,7 @@
 //
 //   marker_samples NAME
 #include "base/pauses.h"
+#include "base/tuning.h"
 #include "device/markers/gaps.h"
 #include "support/state_program.h"
 
@@ -26,7 +27,7 @@ constexpr GpuPauses kPauses = {.launch_gap_ns = 0,
                                .start_ns = 0,
                                .end_marker_ns = 0,
                                .wide_gap_ns = 0};
-constexpr uint32_t kMost = 128;
+constexpr uint32_t kMost = kTuning.many;
 
 Markers markers;
 MarkedStream stream;
@@ -84,9 +85,10 @@ void Disturbed() {
   CHECK_EQ(Sampled(), 5 * kUs);
   // Whatever takes no longer than it takes the GPU to change hands twice is undisturbed.
   Begin(200 * kUs);
-  for (uint32_t i = 0; i < kLeast; ++i) LearnSample(kPauses, &stream, 250 * kUs, 200 * kUs, kStart);
-  CHECK_EQ(Sampled(), 250 * kUs - 187'500);
-  LearnSample(kPauses, &stream, 250 * kUs + 1, 200 * kUs, kStart);
+  constexpr uint64_t kMostNs = 2 * kSwitchNs - kTuning.doubt_ns;
+  for (uint32_t i = 0; i < kLeast; ++i) LearnSample(kPauses, &stream, kMostNs, 200 * kUs, kStart);
+  CHECK_EQ(Sampled(), kMostNs - kMostNs * 3 / 4);
+  LearnSample(kPauses, &stream, kMostNs + 1, 200 * kUs, kStart);
   CHECK_EQ(stream.samples.disturbed, 1);
   // Where all of it was queued, others come between only at the end of a slice.
   Begin();
@@ -98,7 +100,7 @@ void Disturbed() {
   };
   constexpr uint64_t away = kSliceNs + 2 * kSwitchNs;
   CHECK_EQ(queued(300 * kUs), 300 * kUs);
-  CHECK_EQ(queued(away - 21 * kUs), away - 21 * kUs);
+  CHECK_EQ(queued(away - kTuning.doubt_ns - 1), away - kTuning.doubt_ns - 1);
   CHECK_EQ(queued(away + 8 * kUs), 8 * kUs);
   CHECK_EQ(queued(away + kMs), kMs);
   CHECK_EQ(queued(kSliceNs + away), kSliceNs);
@@ -106,7 +108,7 @@ void Disturbed() {
 }
 
 void Old() {
-  constexpr uint64_t kLasts = 2000 * kMs;
+  constexpr uint64_t kLasts = kTuning.remembered_ns;
   Begin();
   for (uint32_t i = 0; i <= kLeast; ++i) {
     Learn(5 * kUs);

@@ -23,9 +23,9 @@ constexpr GpuPauses kPauses = {.launch_gap_ns = 1'100,
                                .start_ns = 0,
                                .end_marker_ns = 1'700,
                                .wide_gap_ns = 0};
-constexpr uint64_t kExtraNs = 5 * kUs;      // what the host's clock adds
-constexpr uint64_t kSurpriseNs = 20 * kUs;  // by which a host may be late that is not
-constexpr uint32_t kMarked = 4;             // runs behind a surprise
+constexpr uint64_t kExtraNs = 5 * kUs;              // what the host's clock adds
+constexpr uint64_t kSurpriseNs = kTuning.doubt_ns;  // by which a host may be late that is not
+constexpr uint32_t kMarked = kTuning.enough;        // runs behind a surprise
 constexpr uint64_t kLeadNs = 3 * kUs;
 
 WaitedRuns runs;
@@ -113,14 +113,14 @@ void Usual() {
   ClosedRuns closed = {};
   CHECK(IsUsual(&closed, 100 * kUs));  // the first one is all that is known
   CHECK_EQ(closed.run_span_ns, 100 * kUs);
-  CHECK(IsUsual(&closed, 139 * kUs));
-  CHECK_EQ(closed.run_span_ns, (7 * 100 + 139) * kUs / 8);
+  CHECK(IsUsual(&closed, 149 * kUs));
+  CHECK_EQ(closed.run_span_ns, (7 * 100 + 149) * kUs / 8);
   closed.run_span_ns = 100 * kUs;
-  CHECK(!IsUsual(&closed, 140 * kUs));
+  CHECK(!IsUsual(&closed, 150 * kUs));
   closed.run_span_ns = 100 * kUs;
-  CHECK(IsUsual(&closed, 61 * kUs));
+  CHECK(IsUsual(&closed, 51 * kUs));
   closed.run_span_ns = 100 * kUs;
-  CHECK(!IsUsual(&closed, 60 * kUs));
+  CHECK(!IsUsual(&closed, 50 * kUs));
   // A launch that was held says little of the others.
   closed.run_span_ns = 100 * kUs;
   CHECK(!IsUsual(&closed, 10 * kMs));

@@ -37,12 +37,11 @@ void CoreSeat::NoteRan(const RanNs& ran, uint64_t busy_ns, uint64_t now_ns) {
 // theirs yet. Now they have: what was theirs is given back. One process of the container does so
 // for each stretch of time.
 void CoreSeat::ShareWithNeighbours(uint64_t now_ns) {
-  const uint64_t to_ns = now_ns - kTuning.told_ns;
+  const uint64_t to_ns = now_ns - 4 * kTuning.look_ns;
   uint64_t from_ns = row().compared_ns.load(std::memory_order_relaxed);
-  if (from_ns < to_ns && to_ns - from_ns < kTuning.compare_ns) return;
+  if (from_ns < to_ns && to_ns - from_ns < kTuning.look_ns) return;
   if (!row().compared_ns.compare_exchange_strong(from_ns, to_ns, std::memory_order_relaxed)) return;
-  if (from_ns > to_ns || to_ns - from_ns > kTuning.most_compared_ns)
-    from_ns = to_ns - kTuning.most_compared_ns;
+  if (from_ns > to_ns || to_ns - from_ns > kTuning.lately_ns) from_ns = to_ns - kTuning.lately_ns;
   Meeting meeting(from_ns, to_ns, together_);
   const CoreTenant* tenants = file_.region->tenants[place_.row];
   const auto add = [&](const CoreTenant& one, auto&& to) {
@@ -54,8 +53,8 @@ void CoreSeat::ShareWithNeighbours(uint64_t now_ns) {
   add(tenant(), [&](Run run) { meeting.AddOwn(run); });
   if (meeting.OwnNs() == 0) return;
   for (uint32_t i = 0; i < kMaxCoreTenants; ++i) {
-    if (i == kOwnTenant || !IsRecent(tenants[i].beat_ns.load(std::memory_order_relaxed), now_ns,
-                                     kTuning.most_compared_ns)) {
+    if (i == kOwnTenant ||
+        !IsRecent(tenants[i].beat_ns.load(std::memory_order_relaxed), now_ns, kTuning.lately_ns)) {
       continue;
     }
     meeting.AddNeighbour();
@@ -94,14 +93,14 @@ uint64_t CoreSeat::CalmUntilNs(uint64_t now_ns) const {
   const CoreTenant* tenants = file_.region->tenants[place_.row];
   for (uint32_t i = 0; i < kMaxCoreTenants; ++i) {
     const CoreTenant& other = tenants[i];
-    if (i == kOwnTenant || !IsRecent(other.beat_ns.load(std::memory_order_relaxed), now_ns,
-                                     kTuning.member_silent_ns)) {
+    if (i == kOwnTenant ||
+        !IsRecent(other.beat_ns.load(std::memory_order_relaxed), now_ns, kTuning.silent_ns)) {
       continue;
     }
     const uint64_t idle_ns = other.idle_ns.load(std::memory_order_relaxed);
-    if (idle_ns == 0 || IsRecent(idle_ns, now_ns, kTuning.calm_after_ns)) return 1;
+    if (idle_ns == 0 || IsRecent(idle_ns, now_ns, kTuning.pause_ns)) return 1;
   }
-  return now_ns + kTuning.calm_ns;
+  return now_ns + kTuning.pause_ns;
 }
 
 void CoreSeat::Press(uint64_t now_ns) {
@@ -113,7 +112,7 @@ void CoreSeat::UpdateDepth(uint64_t now_ns) {
   Word& deep = row().is_deep;
   const uint64_t before = deep.load(std::memory_order_relaxed);
   const uint64_t active_ns = tenant().active_ns.load(std::memory_order_relaxed);
-  const bool is_active = IsRecent(active_ns, now_ns, kTuning.saturates_after_ns);
+  const bool is_active = IsRecent(active_ns, now_ns, kTuning.lately_ns);
   const Depth depth = {
       .was_deep = before != 0,
       .density = row().density.load(std::memory_order_relaxed),

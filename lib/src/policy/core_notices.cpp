@@ -78,7 +78,7 @@ uint32_t CoreSeat::PlaceOf(uint64_t author, bool makes, uint64_t now_ns) {
     if (i == kOwnTenant || i == turn.tenant) continue;
     uint64_t before = tenants[i].key.load(std::memory_order_relaxed);
     if (before != 0 && IsRecent(tenants[i].beat_ns.load(std::memory_order_relaxed), now_ns,
-                                kTuning.forgotten_ns)) {
+                                kTuning.remembered_ns)) {
       continue;
     }
     if (before != 0 && board_->AuthorAt(i) == before) continue;
@@ -113,7 +113,7 @@ void CoreSeat::CopyNotice(uint32_t place, const Notice& notice, uint64_t now_ns)
   put(&to->terms, notice.terms);
   put(&to->charged_ns, notice.charged_ns);
   const bool is_back =
-      !IsRecent(to->active_ns.load(std::memory_order_relaxed), now_ns, kTuning.others_window_ns);
+      !IsRecent(to->active_ns.load(std::memory_order_relaxed), now_ns, kTuning.lately_ns);
   NoteRate(to, is_back ? hard : 0, now_ns);
   put(&to->quantum_ns, notice.quantum_ns);
   for (uint32_t i = 0; i < kNoticeRuns; ++i) put(&to->runs[i], notice.runs[i]);
@@ -167,7 +167,7 @@ void CoreSeat::ReadNotices(uint64_t now_ns) {
       Believe(notice, now_ns);
     }
     const uint64_t beat_ns = tenants[i].beat_ns.load(std::memory_order_relaxed);
-    if (!IsRecent(beat_ns, now_ns, kTuning.member_silent_ns) && !board_->Lives(i, now_ns)) {
+    if (!IsRecent(beat_ns, now_ns, kTuning.silent_ns) && !board_->Lives(i, now_ns)) {
       tenants[i].beat_ns.store(0, std::memory_order_relaxed);
     }
   }
@@ -177,7 +177,7 @@ void CoreSeat::ReadNotices(uint64_t now_ns) {
 
 bool CoreSeat::IsAlone(uint64_t now_ns) const {
   const uint64_t alone_ns = row().alone_ns.load(std::memory_order_relaxed);
-  return alone_ns > now_ns && alone_ns - now_ns <= kTuning.alone_ns;
+  return alone_ns > now_ns && alone_ns - now_ns <= kTuning.remembered_ns;
 }
 
 void CoreSeat::CountWait(uint64_t now_ns) {
@@ -194,7 +194,7 @@ void CoreSeat::CountWait(uint64_t now_ns) {
   const CoreTenant* tenants = file_.region->tenants[place_.row];
   for (uint32_t i = 0; i < kMaxCoreTenants; ++i) {
     if (i == kOwnTenant || !IsRecent(tenants[i].active_ns.load(std::memory_order_relaxed), now_ns,
-                                     kTuning.others_window_ns)) {
+                                     kTuning.lately_ns)) {
       continue;
     }
     shares += UnpackShares(tenants[i].shares.load(std::memory_order_relaxed)).hard;
@@ -207,7 +207,7 @@ void CoreSeat::CountWait(uint64_t now_ns) {
   }
   row().waited_ns.store(0, std::memory_order_relaxed);
   if (wait == TurnWait::kContent) return;
-  row().alone_ns.store(now_ns + kTuning.alone_ns, std::memory_order_relaxed);
+  row().alone_ns.store(now_ns + kTuning.remembered_ns, std::memory_order_relaxed);
   row().turn.store(PackTurn({kOwnTenant, false, now_ns / kNsInUs}), std::memory_order_seq_cst);
 }
 
@@ -229,7 +229,7 @@ void CoreSeat::PostNotice(uint64_t now_ns) {
     const Turn turn = UnpackTurn(row().turn.load(std::memory_order_acquire));
     const TenantView view = OwnView(now_ns);
     const bool begins = turn.tenant == kOwnTenant && !turn.closing && view.wants_ns != 0 &&
-                        IsRecent(turn.began_us * kNsInUs, now_ns, kTuning.start_ns);
+                        IsRecent(turn.began_us * kNsInUs, now_ns, kTuning.look_ns);
     notice.began_us = turn.began_us;
     notice.holder = turn.tenant < kMaxCoreTenants ? AuthorOf(turn.tenant) : 0;
     notice.wants_ns = view.wants_ns;
@@ -242,7 +242,7 @@ void CoreSeat::PostNotice(uint64_t now_ns) {
   }
   notice.beat_ns = posted_.beat_ns;
   if (memcmp(&notice, &posted_, sizeof notice) == 0 &&
-      IsRecent(notice.beat_ns, now_ns, kTuning.post_ns)) {
+      IsRecent(notice.beat_ns, now_ns, kTuning.look_ns)) {
     return;
   }
   notice.beat_ns = now_ns;

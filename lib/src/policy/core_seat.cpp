@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/pauses.h"
 #include "base/tuning.h"
 #include "policy/gang.h"
 #include "policy/gpu_time.h"
@@ -99,12 +100,12 @@ uint32_t CoreSeat::ShareNow(uint64_t now_ns) const {
   if (soft <= hard) return hard;
   if (shares_device()) {
     const uint64_t found_ns = tenant().soft_ns.load(std::memory_order_relaxed);
-    if (!IsRecent(found_ns, now_ns, kTuning.soft_lasts_ns)) return hard;
+    if (!IsRecent(found_ns, now_ns, kTuning.silent_ns)) return hard;
     const auto found = static_cast<uint32_t>(tenant().soft_share.load(std::memory_order_relaxed));
     return std::clamp(found, hard, soft);
   }
   const bool is_seen = IsRecent(row().foreign_ns.load(std::memory_order_relaxed), now_ns,
-                                kTuning.neighbour_lasts_ns);
+                                3 * kTuning.neighbour_look_ns / 2);
   return is_seen ? hard : std::min(std::max(kTuning.most_unseen_share, hard), soft);
 }
 
@@ -115,7 +116,7 @@ uint64_t CoreSeat::MissedNs(uint64_t now_ns) const {
   if (!TakesTurns() || backlog_ns == 0 || backlog_ns >= now_ns) return 0;
   if (!OthersTakeTurns(now_ns)) return 0;
   const uint64_t waiting_ns = now_ns - backlog_ns;
-  return waiting_ns < kTuning.most_waiting_credit_ns ? waiting_ns : kTuning.most_waiting_credit_ns;
+  return waiting_ns < kTuning.most_wait_ns ? waiting_ns : kTuning.most_wait_ns;
 }
 
 // Whoever is first in a second looks whether the process with the lowest share still lives. Nobody
@@ -190,7 +191,7 @@ void CoreSeat::Follow(SeatTerms terms) {
 SeatTerms CoreSeat::TermsNow(uint64_t now_ns) const {
   SeatTerms terms = UnpackTerms(tenant().terms.load(std::memory_order_relaxed));
   const bool waits =
-      IsRecent(tenant().yields_ns.load(std::memory_order_relaxed), now_ns, kTuning.yield_lasts_ns);
+      IsRecent(tenant().yields_ns.load(std::memory_order_relaxed), now_ns, kTuning.silent_ns);
   const CoreShares shares = UnpackShares(tenant().shares.load(std::memory_order_relaxed));
   if (waits && RateSoFar(tenant()) < std::min(terms.floor, shares.hard)) terms.rank = kHighestRank;
   return terms;
@@ -207,7 +208,7 @@ void CoreSeat::UpdateSoftShare(uint64_t now_ns) {
   for (uint32_t i = 0; i < kMaxCoreTenants; ++i) {
     const CoreTenant& other = tenants[i];
     if (i == kOwnTenant ||
-        !IsRecent(other.active_ns.load(std::memory_order_relaxed), now_ns, kTuning.active_ns)) {
+        !IsRecent(other.active_ns.load(std::memory_order_relaxed), now_ns, kTuning.mean_over_ns)) {
       continue;
     }
     const CoreShares theirs = UnpackShares(other.shares.load(std::memory_order_relaxed));
@@ -236,12 +237,12 @@ void CoreSeat::UpdateRank(uint64_t now_ns) {
       continue;
     }
     const uint64_t active_ns = other.active_ns.load(std::memory_order_relaxed);
-    if (IsRecent(active_ns, now_ns, kTuning.superior_lasts_ns)) {
+    if (IsRecent(active_ns, now_ns, kTuning.remembered_ns)) {
       superior_ns = std::max(superior_ns, active_ns);
     }
     const uint64_t idle_ns = other.idle_ns.load(std::memory_order_relaxed);
-    yields |= IsRecent(beat_ns, now_ns, kTuning.member_silent_ns) &&
-              (idle_ns == 0 || IsRecent(idle_ns, now_ns, kTuning.superior_pause_ns));
+    yields |= IsRecent(beat_ns, now_ns, kTuning.silent_ns) &&
+              (idle_ns == 0 || IsRecent(idle_ns, now_ns, kSwitchNs));
   }
   tenant().superior_ns.store(superior_ns, std::memory_order_relaxed);
   tenant().yields_ns.store(yields ? now_ns : 0, std::memory_order_relaxed);
@@ -249,13 +250,12 @@ void CoreSeat::UpdateRank(uint64_t now_ns) {
 
 bool CoreSeat::HasSuperior(uint64_t now_ns) const {
   return shares_device() && IsRecent(tenant().superior_ns.load(std::memory_order_relaxed), now_ns,
-                                     kTuning.superior_lasts_ns);
+                                     kTuning.remembered_ns);
 }
 
 bool CoreSeat::Yields(uint64_t now_ns) const {
   return shares_device() &&
-         IsRecent(tenant().yields_ns.load(std::memory_order_relaxed), now_ns,
-                  kTuning.yield_lasts_ns) &&
+         IsRecent(tenant().yields_ns.load(std::memory_order_relaxed), now_ns, kTuning.silent_ns) &&
          TermsNow(now_ns).rank < kHighestRank;
 }
 
@@ -266,7 +266,7 @@ bool CoreSeat::HasInferior(uint64_t now_ns) const {
   for (uint32_t i = 0; i < kMaxCoreTenants; ++i) {
     const CoreTenant& other = tenants[i];
     if (i != kOwnTenant && UnpackTerms(other.terms.load(std::memory_order_relaxed)).rank < rank &&
-        IsRecent(other.beat_ns.load(std::memory_order_relaxed), now_ns, kTuning.active_ns)) {
+        IsRecent(other.beat_ns.load(std::memory_order_relaxed), now_ns, kTuning.lately_ns)) {
       return true;
     }
   }

@@ -45,8 +45,7 @@ void AddMember(const CoreMember& member, uint64_t backlog_ns, uint64_t now_ns, T
     if (idle_ns > now_ns) idle_ns = IsRecent(idle_ns, now_ns, 1) ? now_ns : 1;
     if (idle_ns > view->idle_since_ns) view->idle_since_ns = idle_ns;
   }
-  if (IsRecent(member.wanted_ns.load(std::memory_order_relaxed), now_ns,
-               kTuning.member_silent_ns)) {
+  if (IsRecent(member.wanted_ns.load(std::memory_order_relaxed), now_ns, kTuning.silent_ns)) {
     view->wants_ns = backlog_ns != 0 && backlog_ns < now_ns ? backlog_ns : now_ns;
   }
 }
@@ -66,7 +65,7 @@ void AddNeighbour(const CoreTenant& tenant, uint64_t now_ns, TenantView* view) {
   } else {
     view->idle_since_ns = beat_ns;
   }
-  if (IsRecent(beat_ns, now_ns, kTuning.member_silent_ns)) {
+  if (IsRecent(beat_ns, now_ns, kTuning.silent_ns)) {
     view->wants_ns = UpTo(tenant.wants_ns.load(std::memory_order_relaxed), now_ns);
   }
 }
@@ -167,7 +166,7 @@ void CoreSeat::Arrive(uint64_t now_ns) {
       IsOutstanding(self.beat.load(std::memory_order_relaxed)) ||
       self.wanted_ns.load(std::memory_order_relaxed) > self.idle_ns.load(std::memory_order_relaxed);
   const bool is_back =
-      !IsRecent(active_ns, now_ns, was_at_work ? kTuning.most_stall_ns : kTuning.backlog_pause_ns);
+      !IsRecent(active_ns, now_ns, was_at_work ? kTuning.most_wait_ns : kTuning.pause_ns);
   if (is_back) own.backlog_ns.store(now_ns, std::memory_order_relaxed);
   if (is_back || llabs(LeadOf(served_ns, virtual_ns)) == kMostLeadNs) {
     const CoreShares shares = UnpackShares(own.shares.load(std::memory_order_relaxed));
@@ -196,7 +195,7 @@ void CoreSeat::AwaitTurn(uint64_t most_ns) const {
   const Turn turn = UnpackTurn(row().turn.load(std::memory_order_acquire));
   if (turn.tenant == kOwnTenant && !turn.closing) return;
   if (turn.tenant >= kMaxCoreTenants) {
-    Nap(std::min(most_ns, kTuning.free_nap_ns));
+    Nap(std::min(most_ns, kTuning.soon_ns));
   } else {
     board_->AwaitChange(turn.tenant, turn.began_us, most_ns, WakeBits(board_->author()));
   }
@@ -319,7 +318,7 @@ bool CoreSeat::OthersTakeTurns(uint64_t now_ns) const {
   for (uint32_t other = 0; other < kMaxCoreTenants; ++other) {
     if (other != kOwnTenant && tenants[other].wants_ns.load(std::memory_order_relaxed) != 0 &&
         IsRecent(tenants[other].beat_ns.load(std::memory_order_relaxed), now_ns,
-                 kTuning.member_silent_ns)) {
+                 kTuning.silent_ns)) {
       return true;
     }
   }

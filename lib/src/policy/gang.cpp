@@ -40,7 +40,7 @@ bool IsAwaited(const GangView& view, const GangAsker& asker, GangWait* wait, uin
   }
   if (asker.was_awaited) return true;
   if (wait->stalled_ns == 0) wait->stalled_ns = now_ns;
-  return now_ns - wait->stalled_ns >= kTuning.gang_stall_ns;
+  return now_ns - wait->stalled_ns >= kTuning.pause_ns;
 }
 
 // Whether the asker can pay, and all who hold can, or it has waited for them long enough.
@@ -50,14 +50,14 @@ bool IsPaid(uint64_t others_ns, const GangAsker& asker, GangWait* wait, uint64_t
     return false;
   }
   if (wait->paid_ns == 0) wait->paid_ns = now_ns;
-  return others_ns == 0 || now_ns - wait->paid_ns >= kTuning.most_gang_wait_ns;
+  return others_ns == 0 || now_ns - wait->paid_ns >= kTuning.most_wait_ns;
 }
 
 // Before it asks again at the latest.
 uint64_t NapNs(const GangView& view, const GangAsker& asker) {
   if (asker.was_awaited) return kTuning.gang_at_once_ns;
   const bool is_at_rest = view.holding == view.members && !view.is_unfinished && asker.is_quiet;
-  return is_at_rest ? kTuning.gang_later_ns : kTuning.gang_soon_ns;
+  return is_at_rest ? kTuning.look_ns : kTuning.soon_ns;
 }
 
 }  // namespace
@@ -76,9 +76,9 @@ uint64_t PackHeld(bool is_behind, bool is_quiet, uint64_t now_ns) {
 }
 
 void AddToGang(GangView* view, GangWords words, uint64_t due_ns, uint64_t now_ns) {
-  if (!IsRecent(LaunchedNs(words.launched), now_ns, kTuning.count_lasts_ns)) return;
+  if (!IsRecent(LaunchedNs(words.launched), now_ns, kTuning.remembered_ns)) return;
   ++view->members;
-  const bool holds = IsRecent((words.held >> 2) * kNsInUs, now_ns, kTuning.gang_silent_ns);
+  const bool holds = IsRecent((words.held >> 2) * kNsInUs, now_ns, kTuning.silent_ns);
   const bool is_quiet = holds && (words.held & kIsQuiet) != 0;
   const int32_t lead = LeadOf(words.launched, view->count);
   if (lead > 0) {
@@ -96,12 +96,12 @@ void AddToGang(GangView* view, GangWords words, uint64_t due_ns, uint64_t now_ns
 }
 
 GangAnswer AskGang(const GangView& view, const GangAsker& asker, GangWait* wait, uint64_t now_ns) {
-  const bool may_go_on = asker.owed_ns < kTuning.most_owed_awaited_ns;
+  const bool may_go_on = asker.owed_ns < static_cast<int64_t>(kTuning.gang_lasts_ns);
   // A lead may be one of numbers alone: with so many queued, all would be held at other places.
   if (view.lead != 0 && may_go_on && (!asker.is_fed || asker.is_quiet)) return {};
   const bool may_hold = asker.is_behind || wait->waits ||
                         asker.owed_ns >= kTuning.most_owed_between_ns ||
-                        asker.queued_ns >= kTuning.most_queued_between_ns;
+                        asker.queued_ns >= static_cast<int64_t>(kTuning.most_wait_ns);
   if (!may_hold || (asker.wait_ns == 0 && view.holding == 0)) return {};
 
   if (IsAwaited(view, asker, wait, now_ns) && may_go_on) return {0, true};

@@ -116,10 +116,10 @@ void NoteRate(CoreTenant* tenant, uint32_t at_least, uint64_t now_ns) {
   const uint64_t last_ns = tenant->rate_ns.load(std::memory_order_relaxed);
   uint64_t rate = std::min<uint64_t>(RateOf(*tenant), kWholeShare);
   const uint64_t passed_ns = now_ns - last_ns;
-  if (last_ns > now_ns || passed_ns >= kTuning.rate_ns) {
+  if (last_ns > now_ns || passed_ns >= kTuning.mean_over_ns) {
     const uint64_t before_ns = tenant->rate_charged_ns.load(std::memory_order_relaxed);
     const uint64_t more_ns = charged_ns - std::min(charged_ns, before_ns);
-    if (last_ns < now_ns && passed_ns < kTuning.most_rate_ns) {
+    if (last_ns < now_ns && passed_ns < kTuning.most_wait_ns) {
       rate = (rate + std::min(more_ns * kWholeShare / passed_ns, uint64_t{kWholeShare})) / 2;
     }
     tenant->rate_ns.store(now_ns, std::memory_order_relaxed);
@@ -132,9 +132,8 @@ uint32_t RateSoFar(const CoreTenant& tenant) {
   const uint64_t charged_ns = tenant.charged_ns.load(std::memory_order_relaxed);
   const uint64_t before_ns = tenant.rate_charged_ns.load(std::memory_order_relaxed);
   const uint64_t more_ns =
-      std::min(charged_ns - std::min(charged_ns, before_ns), kTuning.rate_so_far_ns);
-  return std::max(RateOf(tenant),
-                  static_cast<uint32_t>(more_ns * kWholeShare / kTuning.rate_so_far_ns));
+      std::min(charged_ns - std::min(charged_ns, before_ns), kTuning.lately_ns);
+  return std::max(RateOf(tenant), static_cast<uint32_t>(more_ns * kWholeShare / kTuning.lately_ns));
 }
 
 // ---- runs beside those of neighbours ----
@@ -199,7 +198,7 @@ bool UnpackRun(uint64_t word, uint64_t now_ns, Run* run) {
   const uint64_t steps = word & kMostSteps;
   const uint64_t now = now_ns / kStepNs;
   const uint64_t age = (now - (word >> (kRunLengthBits + kPartBits))) & kRunEndMask;
-  if (steps == 0 || age > kTuning.run_life_ns / kStepNs || age + steps > now) return false;
+  if (steps == 0 || age > kTuning.lately_ns / kStepNs || age + steps > now) return false;
   *run = {(now - age - steps) * kStepNs, (now - age) * kStepNs,
           static_cast<uint32_t>(word >> kRunLengthBits) & kParts};
   return true;
@@ -214,7 +213,7 @@ void NoteRun(Word* runs, size_t count, Run run, uint64_t now_ns) {
     Run there = {0, 0, 0};
     const bool is_there = UnpackRun(word, now_ns, &there);
     if (is_there && (run.part == 0) == (there.part == 0) &&
-        Continues(there, run, kTuning.run_pause_ns)) {
+        Continues(there, run, 2 * kSwitchNs - kTuning.doubt_ns)) {
       run = Joined(there, run);
       place = &runs[i];
       place_word = word;
@@ -244,7 +243,7 @@ Stretch NoteStretch(Word* stretch, Run run, uint64_t now_ns) {
 
 void Meeting::Add(Run run, uint32_t whose) {
   const bool is_whole = together_ == Together::kBySlices && run.part == 0 &&
-                        LengthOf(run) <= kSliceNs + kTuning.run_doubt_ns;
+                        LengthOf(run) <= kSliceNs + kTuning.doubt_ns;
   const bool changes_hands = together_ == Together::kBySlices && (is_whole || run.part != 0);
   if (whose != kOurs && changes_hands) {
     AddWhole({run.begin_ns - kSwitchNs, is_whole ? run.end_ns + kSwitchNs : run.begin_ns, 0},

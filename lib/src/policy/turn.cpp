@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/pauses.h"
 #include "base/tuning.h"
 #include "policy/share.h"
 #include "shared_layouts.h"
@@ -43,9 +44,9 @@ namespace {
 
 uint64_t QuantumBefore(const TenantView& next, uint64_t quantum_ns, uint64_t now_ns,
                        const Tuning& tuning) {
-  const bool comes_for_a_while = IsRecent(next.wants_ns, now_ns, tuning.while_ns);
-  return next.saved_ns > tuning.much_saved_ns && comes_for_a_while
-             ? std::min(quantum_ns, tuning.saved_quantum_ns)
+  const bool comes_for_a_while = IsRecent(next.wants_ns, now_ns, 3 * tuning.lately_ns);
+  return next.saved_ns > static_cast<int64_t>(tuning.short_quantum_ns) && comes_for_a_while
+             ? std::min(quantum_ns, tuning.short_quantum_ns)
              : quantum_ns;
 }
 
@@ -91,14 +92,13 @@ bool IsTurnOver(const TenantView& holder, const TenantView* next, uint64_t began
 bool IsAbandoned(const TenantView& holder, const TenantView& next, uint64_t began_ns,
                  uint64_t now_ns, const Tuning& tuning) {
   const uint64_t idle_ns = holder.idle_since_ns > began_ns ? holder.idle_since_ns : began_ns;
-  return holder.idle_since_ns != 0 &&
-         now_ns >= idle_ns + tuning.turn_idle_ns + tuning.take_over_ns &&
+  return holder.idle_since_ns != 0 && now_ns >= idle_ns + 2 * tuning.turn_idle_ns &&
          IsTurnOver(holder, &next, began_ns, now_ns, tuning);
 }
 
 bool IsStillOutstanding(uint64_t beat_ns, uint64_t ends_ns, uint64_t now_ns, const Tuning& tuning) {
-  if (IsRecent(beat_ns, now_ns, tuning.member_silent_ns)) return true;
-  return ends_ns > now_ns && ends_ns - beat_ns <= tuning.most_unseen_ns;
+  if (IsRecent(beat_ns, now_ns, tuning.silent_ns)) return true;
+  return ends_ns > now_ns && ends_ns - beat_ns <= tuning.most_wait_ns;
 }
 
 uint64_t WaitedAfter(uint64_t waited_ns, uint64_t passed_ns, TurnWait wait, uint32_t share,
@@ -141,7 +141,7 @@ uint64_t WaitsSince(const TenantView& tenant, uint64_t now_ns) {
 uint64_t ServedInTurn(uint64_t began_ns, uint64_t others_wait_ns, uint64_t now_ns, uint32_t share,
                       const Tuning& tuning) {
   const uint64_t from_ns = others_wait_ns > began_ns ? others_wait_ns : began_ns;
-  return now_ns > from_ns ? CostOf(now_ns - from_ns + tuning.turn_cost_ns, share) : 0;
+  return now_ns > from_ns ? CostOf(now_ns - from_ns + 2 * kSwitchNs, share) : 0;
 }
 
 int64_t LeadOf(uint64_t served_ns, uint64_t virtual_ns) {
@@ -162,29 +162,28 @@ uint64_t CatchUp(uint64_t served_ns, uint64_t virtual_ns, uint32_t share, const 
 // ---- who takes turns ----
 
 bool IsDeep(const Depth& depth, uint64_t now_ns, const Tuning& tuning) {
-  const bool is_long =
-      depth.run_ns >= (depth.was_deep ? tuning.shallow_run_ns : tuning.deep_run_ns) &&
-      depth.density >= tuning.dense_enough;
+  const bool is_long = depth.run_ns >= (depth.was_deep ? 3 * kSliceNs / 4 : 6 * kSliceNs / 5) &&
+                       depth.density >= tuning.dense_enough;
   const bool has_backlog = depth.backlog_ns != 0 && depth.backlog_ns < now_ns &&
-                           now_ns - depth.backlog_ns >= tuning.saturates_after_ns;
-  return is_long && (has_backlog || IsRecent(depth.pressed_ns, now_ns, tuning.saturates_after_ns));
+                           now_ns - depth.backlog_ns >= tuning.lately_ns;
+  return is_long && (has_backlog || IsRecent(depth.pressed_ns, now_ns, tuning.lately_ns));
 }
 
 uint64_t MeanRunNs(uint64_t mean_ns, uint64_t run_ns, uint64_t busy_ns, const Tuning& tuning) {
-  mean_ns = std::min(mean_ns, tuning.most_run_ns);  // a word that went wrong
-  const uint64_t part_ns = std::min(busy_ns, tuning.run_mean_ns);
-  const uint64_t towards_ns = std::min(run_ns, tuning.most_run_ns);
-  return (mean_ns * (tuning.run_mean_ns - part_ns) + towards_ns * part_ns) / tuning.run_mean_ns;
+  mean_ns = std::min(mean_ns, tuning.mean_over_ns);  // a word that went wrong
+  const uint64_t part_ns = std::min(busy_ns, tuning.mean_over_ns);
+  const uint64_t towards_ns = std::min(run_ns, tuning.mean_over_ns);
+  return (mean_ns * (tuning.mean_over_ns - part_ns) + towards_ns * part_ns) / tuning.mean_over_ns;
 }
 
 uint64_t MeanDensity(uint64_t mean, uint64_t busy_ns, uint64_t ran_ns, const Tuning& tuning) {
   mean = std::min(mean, kWholeDensity);  // a word that went wrong
-  const uint64_t part_ns = std::min(ran_ns, tuning.density_mean_ns);
+  const uint64_t part_ns = std::min(ran_ns, tuning.mean_over_ns);
   if (part_ns == 0) return mean;
   const uint64_t now = std::min(busy_ns * kWholeDensity / ran_ns, kWholeDensity);
   // Rounded up: it would sink with every step.
-  return (mean * (tuning.density_mean_ns - part_ns) + now * part_ns + tuning.density_mean_ns - 1) /
-         tuning.density_mean_ns;
+  return (mean * (tuning.mean_over_ns - part_ns) + now * part_ns + tuning.mean_over_ns - 1) /
+         tuning.mean_over_ns;
 }
 
 }  // namespace gpufence

@@ -19,7 +19,7 @@ constexpr uint64_t kAwayNs = kSliceNs + 2 * kSwitchNs;
 
 // Of a sample that was queued as a whole, what was no neighbour's slice.
 uint64_t WithoutSlicesNs(uint64_t ran_ns, const Tuning& tuning) {
-  if (ran_ns + tuning.sample_doubt_ns < kAwayNs) return ran_ns;
+  if (ran_ns + tuning.doubt_ns < kAwayNs) return ran_ns;
   constexpr uint64_t kRoundNs = kSliceNs + kAwayNs;
   const uint64_t times = (ran_ns - kSliceNs + kRoundNs - 1) / kRoundNs;
   return ran_ns - std::min(times * kAwayNs, ran_ns);
@@ -103,7 +103,7 @@ uint64_t IdleNs(const GpuPauses& pauses, const MarkedStream& stream, const Inter
   const uint64_t lead_ns = stream.is_fresh ? std::min(content.lead_ns, content.host_ns) : 0;
   const uint64_t host_ns = std::min(content.host_ns - lead_ns, interval_ns);
   const uint64_t most_ns = interval_ns - PausesNs(pauses, stream, content, interval_ns);
-  return std::min(host_ns * idle_gap_ns / probed_ns, most_ns - most_ns / tuning.least_busy_part);
+  return std::min(host_ns * idle_gap_ns / probed_ns, most_ns);
 }
 
 void LearnMean(MarkedStream* stream, uint32_t launches, uint64_t ran_ns, uint64_t busy_ns,
@@ -111,9 +111,9 @@ void LearnMean(MarkedStream* stream, uint32_t launches, uint64_t ran_ns, uint64_
   launches = std::max(launches, 1u);
   const uint64_t told_ns = launches * stream->ns_per_launch;
   const uint64_t off_ns = told_ns > ran_ns ? told_ns - ran_ns : ran_ns - told_ns;
-  const bool is_steady = off_ns <= std::max(ran_ns / 8, tuning.steady_ns);
-  stream->steady = is_steady ? std::min(stream->steady + 1, tuning.steady_intervals) : 0;
-  const uint32_t others = tuning.mean_launches - std::min(launches, tuning.mean_launches);
+  const bool is_steady = off_ns <= std::max(ran_ns / 8, tuning.doubt_ns);
+  stream->steady = is_steady ? std::min(stream->steady + 1, tuning.enough) : 0;
+  const uint32_t others = tuning.many - std::min(launches, tuning.many);
   const uint32_t kept = std::min(stream->mean_of, others);
   stream->mean_of = kept + launches;
   stream->mean_ns = std::max((stream->mean_ns * kept + busy_ns) / stream->mean_of, uint64_t{1});
@@ -122,7 +122,7 @@ void LearnMean(MarkedStream* stream, uint32_t launches, uint64_t ran_ns, uint64_
 // ---- runs that are waited for, or closed by the next one ----
 
 uint64_t MostSpanNs(const WaitedRuns& runs, uint64_t launches, const Tuning& tuning) {
-  return launches * runs.longest_ns + tuning.surprise_ns + 2 * runs.extra.ns();
+  return launches * runs.longest_ns + tuning.doubt_ns + 2 * runs.extra.ns();
 }
 
 uint64_t BusyByHostNs(const GpuPauses& pauses, WaitedRuns* runs, uint32_t launches,
@@ -130,7 +130,7 @@ uint64_t BusyByHostNs(const GpuPauses& pauses, WaitedRuns* runs, uint32_t launch
   const uint64_t most_ns = MostSpanNs(*runs, launches, tuning);
   if (*span_ns > most_ns) {
     *span_ns = most_ns;
-    runs->marked_due = tuning.marked_after_surprise;
+    runs->marked_due = tuning.enough;
   }
   const uint64_t between_ns = uint64_t{launches - 1} * pauses.launch_gap_ns;
   const uint64_t extra_ns =
@@ -158,8 +158,8 @@ uint64_t ExtraOf(const GpuPauses& pauses, const WaitedRuns& runs, const MarkedRu
 bool IsUsual(ClosedRuns* runs, uint64_t span_ns, const Tuning& tuning) {
   const uint64_t mean_ns = runs->run_span_ns != 0 ? runs->run_span_ns : span_ns;
   const uint64_t learnt_ns = std::min(span_ns, 2 * mean_ns);  // a launch of the next may be held
-  runs->run_span_ns = ((tuning.mean_runs - 1) * mean_ns + learnt_ns) / tuning.mean_runs;
-  return span_ns < mean_ns + tuning.most_off_ns && mean_ns < span_ns + tuning.most_off_ns;
+  runs->run_span_ns = ((tuning.enough - 1) * mean_ns + learnt_ns) / tuning.enough;
+  return span_ns < mean_ns + tuning.doubt_ns && mean_ns < span_ns + tuning.doubt_ns;
 }
 
 // ---- samples ----
@@ -170,25 +170,25 @@ bool IsSampleDue(const Markers& markers, MarkedStream* stream, uint32_t launches
   LaunchSamples* samples = &stream->samples;
   const uint64_t apart_ns = host_ns / std::max(launches, 1u);
   samples->apart_ns = samples->apart_ns == 0 ? apart_ns : (7 * samples->apart_ns + apart_ns) / 8;
-  return samples->count < tuning.most_samples / 2 || ++samples->unsampled % tuning.known_every == 0;
+  return samples->count < tuning.many / 2 || ++samples->unsampled % 2 == 0;
 }
 
 void LearnSample(const GpuPauses& pauses, MarkedStream* stream, uint64_t ran_ns, uint64_t lead_ns,
                  uint64_t now_ns, const Tuning& tuning) {
   LaunchSamples* samples = &stream->samples;
-  if (now_ns - std::min(now_ns, samples->at_ns) > tuning.samples_last_ns) {
+  if (now_ns - std::min(now_ns, samples->at_ns) > tuning.remembered_ns) {
     samples->count = samples->disturbed = 0;
     samples->sum_ns = 0;
   }
   samples->at_ns = now_ns;
-  if (samples->count + samples->disturbed >= tuning.most_samples) {
+  if (samples->count + samples->disturbed >= tuning.many) {
     samples->sum_ns -= samples->sum_ns / 2;
     samples->count -= samples->count / 2;
     samples->disturbed /= 2;
   }
   if (lead_ns == 0) {
     ran_ns = WithoutSlicesNs(ran_ns, tuning);
-  } else if (ran_ns > tuning.undisturbed_ns) {
+  } else if (ran_ns > 2 * kSwitchNs - tuning.doubt_ns) {
     ++samples->disturbed;
     return;
   }
@@ -201,8 +201,8 @@ uint64_t SampledNs(const Markers& markers, const MarkedStream& stream, uint64_t 
                    uint64_t now_ns, const Tuning& tuning) {
   if (!markers.IsBeside(stream.ordinal, now_ns)) return UINT64_MAX;
   const LaunchSamples& samples = stream.samples;
-  if (samples.count < tuning.least_samples || samples.disturbed > samples.count ||
-      now_ns - std::min(now_ns, samples.at_ns) > tuning.samples_last_ns ||
+  if (samples.count < tuning.enough || samples.disturbed > samples.count ||
+      now_ns - std::min(now_ns, samples.at_ns) > tuning.remembered_ns ||
       samples.sum_ns / samples.count > samples.apart_ns) {
     return UINT64_MAX;
   }

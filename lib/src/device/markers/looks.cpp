@@ -173,7 +173,7 @@ void CollectStream(Markers* markers, MarkedStream* stream, StreamLook* look) {
   TellRunning(*markers, stream,
               {next.launches, next.inner_ns, stream->LeadNs(), 0, host_ns, next.meets},
               look->now_ns - kTuning.clock_doubt_ns, *look);
-  if (!next.meets && ran_ns > 2 * next.launches * stream->ns_per_launch + kTuning.much_longer_ns) {
+  if (!next.meets && ran_ns > 2 * next.launches * stream->ns_per_launch + kTuning.spacing_ns) {
     // Far longer than before: what is queued behind it may be as long.
     stream->ns_per_launch = ran_ns / std::max(next.launches, 1u);
     stream->Space(1);
@@ -243,7 +243,7 @@ uint64_t ExpectedNs(Markers* markers, uint64_t now_ns) {
     if (stream->is_timed && !markers->pool[stream->first].begins && now_ns > stream->run_begin_ns) {
       const uint64_t ran_ns = now_ns - stream->run_begin_ns;
       const uint64_t told_ns = markers->pool[stream->first].launches * stream->ns_per_launch;
-      left_ns = told_ns > ran_ns ? told_ns - ran_ns : ran_ns / kTuning.overdue_part;
+      left_ns = told_ns > ran_ns ? told_ns - ran_ns : ran_ns / 8;
     }
     soonest_ns = std::min(soonest_ns, left_ns);
   });
@@ -276,7 +276,7 @@ uint64_t EndsNs(Markers* markers, uint32_t ordinal, uint64_t now_ns) {
     const uint64_t end_ns =
         stream->run_begin_ns + (stream->queued + launches) * stream->ns_per_launch;
     // What takes longer than it should may take any time.
-    known &= stream->is_timed && stream->is_trusted && stream->steady == kTuning.steady_intervals &&
+    known &= stream->is_timed && stream->is_trusted && stream->steady == kTuning.enough &&
              end_ns + kTuning.clock_doubt_ns > now_ns &&
              (stream->first == kNoMarker || !markers->pool[stream->first].begins);
     latest_ns = std::max(latest_ns, end_ns);

@@ -50,11 +50,11 @@ bool MarkedStream::HasRoom() const {
       queued.load(std::memory_order_relaxed) + (word.load(std::memory_order_relaxed) & kLaunches);
   const uint32_t others =
       others_put.load(std::memory_order_relaxed) - others_over.load(std::memory_order_relaxed);
-  return launches + others < kTuning.surely_room;
+  return launches + others < kTuning.full_queue / 2;
 }
 
 bool MarkedStream::IsStuck() const {
-  return QueuedLaunches() >= kTuning.nearly_full && NowNs() > run_begin_ns + kTuning.stuck_ns;
+  return QueuedLaunches() >= kTuning.full_queue && NowNs() > run_begin_ns + kTuning.lately_ns;
 }
 
 uint64_t MarkedStream::QueuedLaunches() const {
@@ -65,21 +65,20 @@ uint64_t MarkedStream::QueuedLaunches() const {
 uint64_t MarkedStream::UsualNs() const {
   const uint64_t lately_ns = ns_per_launch.load(std::memory_order_relaxed);
   if (lately_ns == 0) return kTuning.unknown_launch_ns;
-  return std::clamp(mean_ns.load(std::memory_order_relaxed), lately_ns / kTuning.mean_above_parts,
-                    lately_ns * kTuning.mean_below_times);
+  return std::max(mean_ns.load(std::memory_order_relaxed), lately_ns / 4);
 }
 
 uint64_t MarkedStream::UsuallyQueuedNs() const { return QueuedLaunches() * UsualNs(); }
 
 uint64_t MarkedStream::QueuedNs() const {
   const bool known = is_trusted.load(std::memory_order_relaxed);
-  return QueuedLaunches() * (known ? UsualNs() : std::max(UsualNs(), kTuning.untrusted_launch_ns));
+  return QueuedLaunches() * (known ? UsualNs() : std::max(UsualNs(), kTuning.spacing_ns));
 }
 
 uint64_t MarkedStream::LeadNs() const {
   const uint64_t until_ns = launched_ns.load(std::memory_order_relaxed);
   return until_ns > waited.marked_ns ? std::min(until_ns - waited.marked_ns, kTuning.most_lead_ns)
-                                     : kTuning.unknown_lead_ns;
+                                     : 0;
 }
 
 void MarkedStream::FallBehind() {

@@ -28,34 +28,33 @@ class HostExtra {
 
   // Whether the next run is to be marked, and teaches.
   bool IsDue(const Tuning& tuning = kTuning) const {
-    return learned_ < tuning.extra_first || left_ == 0;
+    return learned_ < tuning.enough / 2 || left_ == 0;
   }
 
   // A run that was not.
   void CountTold(uint64_t span_ns, const Tuning& tuning = kTuning) {
-    span_ns_ = span_ns_ == 0 ? span_ns
-                             : (span_ns_ * (tuning.extra_spans - 1) + span_ns) / tuning.extra_spans;
+    span_ns_ = span_ns_ == 0 ? span_ns : (span_ns_ * (tuning.many - 1) + span_ns) / tuning.many;
     left_ -= left_ != 0 ? 1 : 0;
   }
 
   // From a run that was, of which one is due after `spacing_ns` of them in the mean.
   void Learn(uint64_t extra_ns, uint64_t spacing_ns, uint32_t random,
              const Tuning& tuning = kTuning) {
-    learned_ += learned_ < tuning.extra_known ? 1 : 0;
-    const uint64_t parts = std::min<uint64_t>(learned_, tuning.extra_parts);
+    learned_ += learned_ < 2 * tuning.enough ? 1 : 0;
+    const uint64_t parts = std::min<uint64_t>(learned_, tuning.enough);
     ns_ = std::max(((parts - 1) * ns_ + extra_ns) / parts, uint64_t{1});
     // Those that come first are alike, whatever others are: the next ones follow sooner.
-    const uint64_t spaced_ns = spacing_ns * learned_ / tuning.extra_known;
+    const uint64_t spaced_ns = spacing_ns * learned_ / (2 * tuning.enough);
     const uint64_t mean =
-        span_ns_ != 0 ? std::min(spaced_ns / span_ns_, tuning.extra_most_left) : 0;
+        span_ns_ != 0 ? std::min<uint64_t>(spaced_ns / span_ns_, 8 * tuning.many) : 0;
     left_ = 1 + random % static_cast<uint32_t>(2 * mean + 1);
   }
 
  private:
   uint64_t ns_;
-  uint64_t span_ns_;  // of a run, in the mean over the last extra_spans or so
+  uint64_t span_ns_;  // of a run, in the mean over the last many or so
   uint32_t left_;     // runs until one is due
-  uint32_t learned_;  // from so many, up to extra_known
+  uint32_t learned_;  // from so many, up to twice enough
 };
 
 inline constexpr uint64_t kLegacyStream = 1;     // CU_STREAM_LEGACY, as the null stream

@@ -58,13 +58,13 @@ void Unmark(MarkedStream* stream, const Marker& marker) {
 }
 
 uint64_t ChargedUntilNs(const MarkedStream& stream, bool meets, uint64_t end_ns) {
-  return meets ? std::min(end_ns, stream.run_begin_ns + kTuning.most_meeting_ns) : end_ns;
+  return meets ? std::min(end_ns, stream.run_begin_ns + kTuning.most_wait_ns) : end_ns;
 }
 
 // What is learned from such an interval: others may have been late once.
 uint64_t LearnedNs(const MarkedStream& stream, const Marker& marker, uint64_t ran_ns) {
   if (!marker.meets) return ran_ns;
-  const uint64_t usual_ns = std::max<uint64_t>(stream.ns_per_launch, kTuning.least_meeting_ns);
+  const uint64_t usual_ns = std::max<uint64_t>(stream.ns_per_launch, kTuning.unknown_launch_ns);
   return std::min(ran_ns, std::max(marker.launches, 1u) * 4 * usual_ns);
 }
 
@@ -150,13 +150,13 @@ void LearnRun(Markers* markers, MarkedStream* stream, const Marker& marker, uint
     markers->longest_ns.store(each_ns, std::memory_order_relaxed);
   }
   stream->waited.longest_ns =
-      std::min(std::max(stream->waited.longest_ns, busy_ns / launches), kTuning.longest_look_ns);
+      std::min(std::max(stream->waited.longest_ns, busy_ns / launches), kTuning.look_ns);
   LearnMean(stream, marker.launches, learned_ns, busy_ns);
   stream->ns_per_launch = known ? (3 * stream->ns_per_launch + each_ns) / 4 : each_ns;
   stream->is_trusted = true;
   const uint64_t spacing_ns = markers->spacing_ns.load(std::memory_order_relaxed);
   stream->Space(static_cast<uint32_t>(
-      std::clamp(spacing_ns / stream->ns_per_launch, uint64_t{1}, kTuning.most_unmarked)));
+      std::clamp(spacing_ns / stream->ns_per_launch, uint64_t{1}, kTuning.full_queue)));
 }
 
 // The stream ran from the marker before until this one was reached.

@@ -55,7 +55,7 @@ void CloseLast(Markers* markers, MarkedStream* stream, uint64_t last_begin_ns) {
   if (is_usual && IsWhollyUnread(*markers, *stream)) return CloseUnread(markers, stream, span_ns);
   const Marker& first = markers->pool[stream->first];
   runs->is_sample = is_usual && first.begins && first.next == stream->last;
-  if (runs->is_sample) runs->unread = stream->Random() % (2 * kTuning.unread_each + 1);
+  if (runs->is_sample) runs->unread = stream->Random() % (2 * kTuning.enough + 1);
   size_t over = 0;
   for (uint16_t i = stream->first; i != kNoMarker; i = markers->pool[i].next) ++over;
   BusyIntervals<1> busy;
@@ -107,7 +107,7 @@ bool HostCanBegin(const Markers& markers, const MarkedStream& stream) {
   return stream.is_trusted &&
          (stream.ns_per_launch >= kTuning.brief_launch_ns || MayGoUnread(markers, stream)) &&
          context.clock.IsSharp() &&
-         stream.waited.host_begin_ns - context.prompted_ns < kTuning.prompt_every_ns;
+         stream.waited.host_begin_ns - context.prompted_ns < 2 * kTuning.look_ns;
 }
 
 // What is under way goes on without a marker. What is a sample has one, or waits would learn
@@ -195,8 +195,7 @@ Begun BeginRun(Markers* markers, MarkedStream* stream, CUstream handle, HeldNs h
   const bool is_beside = markers->IsBeside(stream->ordinal, now_ns);
   // Beside others the first marker may be reached as late as they leave the GPU to us: who had to
   // wait for that with the rest would lose it again at once.
-  if (was_idle && now_ns - stream->idle_since_ns > kTuning.long_pause_ns + held.at_all &&
-      !is_beside) {
+  if (was_idle && now_ns - stream->idle_since_ns > kTuning.pause_ns + held.at_all && !is_beside) {
     stream->Space(1);
     stream->is_trusted = false;
   }
@@ -297,7 +296,7 @@ void TakeEnded(Markers* markers, MarkedStream* stream, uint64_t now_ns, BusyList
 // behind such runs, 52 else), and the others would be charged too little.
 void LearnExtra(const Markers& markers, MarkedStream* stream, uint64_t launches, uint64_t now_ns) {
   WaitedRuns* runs = &stream->waited;
-  runs->longest_ns -= runs->longest_ns / kTuning.forget_parts;
+  runs->longest_ns -= runs->longest_ns / (4 * kTuning.many);
   if (runs->marked_due > 0) --runs->marked_due;
   if (!runs->extra.IsDue()) return;
   const uint64_t extra_ns =

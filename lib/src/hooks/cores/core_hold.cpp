@@ -24,7 +24,7 @@ int64_t OwedBefore(CoreGang* gang, const GangView& view, int64_t owed_ns) {
   if (view.lead == 0 && !view.is_unfinished) {
     before_ns = 0;
   } else if (before_ns == 0) {
-    before_ns = std::clamp(owed_ns, int64_t{1}, kTuning.most_owed_before_ns);
+    before_ns = std::max(owed_ns, int64_t{1});
   }
   gang->owed_before_ns.store(before_ns, std::memory_order_relaxed);
   return before_ns;
@@ -59,7 +59,7 @@ uint64_t GangHold::Ask(Cores* cores, CoreDevice* device, HoldFor hold, uint64_t 
   const uint64_t met_ns = gang.met_ns.load(std::memory_order_relaxed);
   count_ = gang.count.load(std::memory_order_relaxed);
   const bool is_behind = count_ != gang.asked.load(std::memory_order_relaxed);
-  if (!is_behind && !IsRecent(met_ns, now_ns, kTuning.count_lasts_ns)) return hold.budget_ns;
+  if (!is_behind && !IsRecent(met_ns, now_ns, kTuning.remembered_ns)) return hold.budget_ns;
   is_asked_ = true;
   GangView view = device->seat.SeeGang(count_, now_ns);
   // Directly behind one, or while others wait, it takes part however long the last one waited.
@@ -69,7 +69,8 @@ uint64_t GangHold::Ask(Cores* cores, CoreDevice* device, HoldFor hold, uint64_t 
   if (view.quiet_lead != 0) view = CountAs(device, view.quiet_lead, met_ns, now_ns);
 
   is_awaited_ = view.is_unfinished && gang.awaited.load(std::memory_order_relaxed) != 0;
-  const auto fed_ns = static_cast<int64_t>(CostOf(kTuning.fed_ns, device->seat.ShareNow(now_ns)));
+  const auto fed_ns =
+      static_cast<int64_t>(CostOf(kTuning.burst_work_ns / 2, device->seat.ShareNow(now_ns)));
   const GangAsker asker = {.wait_ns = hold.budget_ns,
                            .owed_ns = hold.owed_ns - OwedBefore(&gang, view, hold.owed_ns),
                            .queued_ns = hold.queued_ns,
@@ -120,7 +121,7 @@ bool IsOutOfPatience(Cores* cores, CoreDevice* device, uint64_t begin_ns, uint64
       device->seat.HeldFor(now_ns) == 0 && cores->markers.streams.IsActive(device->ordinal);
   const uint64_t least_ns =
       std::clamp(2 * cores->markers.longest_ns.load(std::memory_order_relaxed), kTuning.patience_ns,
-                 kTuning.most_patience_ns);
+                 16 * kTuning.patience_ns);
   if (device->reached.exchange(reached, std::memory_order_relaxed) != reached ||
       (!runs && !waits)) {
     device->stuck_since_ns.store(now_ns, std::memory_order_relaxed);
@@ -137,7 +138,7 @@ bool IsOutOfPatience(Cores* cores, CoreDevice* device, uint64_t begin_ns, uint64
     return false;
   }
   if (runs) {
-    device->patience_ns.store(std::min(2 * patience_ns, kTuning.most_patience_ns),
+    device->patience_ns.store(std::min(2 * patience_ns, 16 * kTuning.patience_ns),
                               std::memory_order_relaxed);
   }
   return true;
@@ -213,7 +214,7 @@ class Holding {
   // was set first wakes the others.
   void AwaitThaw() {
     if (BeginWaiting()) cores_->watcher.Wake(cores_);  // it tells when the process ends
-    FutexWait(&device_->frozen, 1, kTuning.frozen_nap_ns);
+    FutexWait(&device_->frozen, 1, kTuning.nap_ns);
     device_->stuck_since_ns.store(NowNs(),
                                   std::memory_order_relaxed);  // that was no kernel's fault
     TickHere(cores_);
@@ -259,7 +260,7 @@ class Holding {
     // Pairs with Notify: it sees this one waiting, or this one sees its progress.
     device_->queue_waiters.fetch_add(queued ? 1 : 0, std::memory_order_seq_cst);
     if (begins && queued && !stream_->is_trusted) cores_->watcher.LookNow();
-    FutexWait(&device_->progress, seen, std::min(wait_ns, kTuning.longest_nap_ns));
+    FutexWait(&device_->progress, seen, std::min(wait_ns, kTuning.nap_ns));
     device_->queue_waiters.fetch_sub(queued ? 1 : 0, std::memory_order_relaxed);
     TickHere(cores_);
   }
@@ -269,7 +270,7 @@ class Holding {
     BeginWaiting();
     device_->turn_waiters.fetch_add(1, std::memory_order_seq_cst);
     cores_->watcher.Wake(cores_);
-    FutexWait(&device_->progress, seen, kTuning.yield_nap_ns);
+    FutexWait(&device_->progress, seen, kTuning.soon_ns);
     device_->turn_waiters.fetch_sub(1, std::memory_order_relaxed);
     TickHere(cores_);
   }
@@ -287,7 +288,7 @@ class Holding {
     // before this count is visible, so that both sleep.
     device_->turn_waiters.fetch_add(1, std::memory_order_seq_cst);
     cores_->watcher.Wake(cores_);
-    device_->seat.AwaitTurn(cores_->watcher.runs() ? kTuning.turn_nap_ns : kTuning.blind_nap_ns);
+    device_->seat.AwaitTurn(cores_->watcher.runs() ? kTuning.nap_ns : kTuning.soon_ns);
     device_->turn_waiters.fetch_sub(1, std::memory_order_relaxed);
     by_others_ns_ += NowNs() - since_ns;
     TickHere(cores_);

@@ -42,9 +42,8 @@ class Watcher {
   // False where it does not run, and where it should have looked long ago: a debugger may have
   // stopped it alone, and whoever launches must not wait for it.
   bool looks(uint64_t now_ns) const {
-    return runs() &&
-           (awake_.load(std::memory_order_relaxed) == 0 ||
-            now_ns < looked_ns_.load(std::memory_order_relaxed) + kTuning.watcher_late_ns);
+    return runs() && (awake_.load(std::memory_order_relaxed) == 0 ||
+                      now_ns < looked_ns_.load(std::memory_order_relaxed) + kTuning.lately_ns);
   }
 
   // True while the thread is being ended, or cannot be: nobody waits, and no driver call is made.

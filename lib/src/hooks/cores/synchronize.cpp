@@ -57,7 +57,7 @@ template <typename Call>
 CUresult WaitingForAll(Call call) {
   const bool has_marked = gpufence::LeaveAllKernels(/*waits=*/true);
   const CUresult rc = Releasing(call);
-  if (has_marked) marker_tail_until_ns = gpufence::NowNs() + gpufence::kTuning.marker_tail_ns;
+  if (has_marked) marker_tail_until_ns = gpufence::NowNs() + gpufence::kTuning.doubt_ns;
   return rc;
 }
 

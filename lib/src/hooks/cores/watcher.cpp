@@ -31,11 +31,12 @@ namespace {
 int64_t TooLongNs(const CoreDevice& device, const MarkedStream* stream, uint64_t queued_ns,
                   uint64_t left_ns) {
   if (queued_ns == 0) return 0;
-  const bool deep = device.others_had_ns.load(std::memory_order_relaxed) >= kTuning.long_turns_ns;
+  const bool deep =
+      device.others_had_ns.load(std::memory_order_relaxed) >= kTuning.short_quantum_ns;
   // Always one more behind the one that runs, so that the GPU does not wait for us.
   const uint64_t room_ns = std::max(deep ? kTuning.deep_turn_queue_ns : kTuning.turn_queue_ns,
                                     stream->ns_per_launch.load(std::memory_order_relaxed));
-  return static_cast<int64_t>(queued_ns - std::min(left_ns + kTuning.turn_tail_ns, room_ns));
+  return static_cast<int64_t>(queued_ns - std::min(left_ns + 2 * kTuning.spacing_ns, room_ns));
 }
 
 // While somebody who goes first may come: the same.
@@ -45,7 +46,7 @@ int64_t BeyondShortNs(const MarkedStream* stream) {
   const uint64_t room_ns = std::max(kTuning.inferior_queue_ns, stream->UsualNs());
   const uint64_t beyond_ns = queued_ns - std::min(queued_ns, room_ns);
   // Who sleeps for less is late all the same.
-  return static_cast<int64_t>(beyond_ns != 0 ? std::max(beyond_ns, kTuning.short_tick_ns) : 0);
+  return static_cast<int64_t>(beyond_ns != 0 ? std::max(beyond_ns, kTuning.close_look_ns) : 0);
 }
 
 // What a burst costs.
@@ -139,18 +140,18 @@ bool AnySuperior(const Cores* cores, uint64_t now_ns) {
 bool IsLookedAtRarely(Cores* cores, const CoreDevice& device, uint64_t share) {
   const uint64_t launch_ns = LaunchNs(&cores->markers, device.ordinal);
   return share >= kTuning.rare_look_share && !device.seat.shares_device() && launch_ns != 0 &&
-         launch_ns < kTuning.fast_launch_ns;
+         launch_ns < kTuning.brief_launch_ns;
 }
 
 uint64_t SpacingNs(Cores* cores, uint64_t now_ns) {
-  if (AnySuperior(cores, now_ns)) return kTuning.inferior_spacing_ns;
-  if (AnyOthers(cores, now_ns)) return kTuning.turn_spacing_ns;
+  if (AnySuperior(cores, now_ns)) return kTuning.close_look_ns;
+  if (AnyOthers(cores, now_ns)) return 2 * kTuning.spacing_ns;
   const uint32_t devices = cores->count.load(std::memory_order_acquire);
   for (uint32_t i = 0; i < devices; ++i) {
     const CoreDevice& device = cores->devices[i];
     if (!IsLookedAtRarely(cores, device, device.seat.ShareNow(now_ns))) return kTuning.spacing_ns;
   }
-  return kTuning.rare_spacing_ns;
+  return 2 * kTuning.spacing_ns;
 }
 
 // Whether all devices are far from their limits, and nobody else waits for them.
@@ -169,13 +170,13 @@ bool IsCareless(const Cores* cores, uint64_t now_ns) {
 uint64_t GateTickNs(Cores* cores, const CoreDevice& device, uint64_t now_ns) {
   const uint64_t share = device.seat.ShareNow(now_ns);
   if (device.closed.load(std::memory_order_relaxed) != 0 || share >= kWholeShare) {
-    return kTuning.longest_look_ns;
+    return kTuning.look_ns;
   }
   const int64_t room_ns = MostOwedNs(device, now_ns) - device.seat.AheadNs(now_ns);
   if (room_ns <= 0) return kTuning.tick_ns;
   return std::clamp(
       static_cast<uint64_t>(room_ns) * share / (kWholeShare - share), kTuning.tick_ns,
-      IsLookedAtRarely(cores, device, share) ? kTuning.rare_look_ns : kTuning.longest_look_ns);
+      IsLookedAtRarely(cores, device, share) ? kTuning.rare_look_ns : kTuning.look_ns);
 }
 
 // While launches wait for what is queued: until one of them may go. None goes before what was
@@ -184,22 +185,20 @@ uint64_t GateTickNs(Cores* cores, const CoreDevice& device, uint64_t now_ns) {
 uint64_t QueueTickNs(Cores* cores, const CoreDevice& device, uint64_t now_ns) {
   const int64_t unpaid_ns = device.seat.AheadNs(now_ns);
   if (unpaid_ns > 0) {
-    return std::clamp(static_cast<uint64_t>(unpaid_ns), 3 * kTuning.tick_ns / 2,
-                      kTuning.longest_look_ns);
+    return std::clamp(static_cast<uint64_t>(unpaid_ns), 3 * kTuning.tick_ns / 2, kTuning.look_ns);
   }
   const bool known = EndsNs(&cores->markers, device.ordinal, now_ns) != 0;
   const uint64_t left_ns = LeftNs(&cores->markers, device.ordinal, now_ns);
   const uint64_t expected_ns = ExpectedNs(&cores->markers, now_ns);
   const uint64_t next_ns =
       std::max(left_ns / 2, known ? expected_ns : std::min(expected_ns, kTuning.tick_ns));
-  return std::clamp(next_ns, kTuning.short_tick_ns, kTuning.longest_look_ns);
+  return std::clamp(next_ns, kTuning.close_look_ns, kTuning.look_ns);
 }
 
 // Until the device's turn must be looked at: its end, and the end of what is left of it.
 uint64_t TurnTickNs(Cores* cores, const CoreDevice& device, bool active, uint64_t now_ns) {
   // Pairs with AwaitTurn: whoever begins to wait sees that the watcher sleeps, or is seen here.
-  if (!active && device.turn_waiters.load(std::memory_order_seq_cst) != 0)
-    return kTuning.waiting_tick_ns;
+  if (!active && device.turn_waiters.load(std::memory_order_seq_cst) != 0) return kTuning.look_ns;
   if (!active)
     return device.seat.TurnLeftNs(now_ns) != UINT64_MAX ? kTuning.turn_idle_ns : UINT64_MAX;
   const uint64_t left_ns = device.seat.TurnLeftNs(now_ns);
@@ -208,12 +207,12 @@ uint64_t TurnTickNs(Cores* cores, const CoreDevice& device, bool active, uint64_
   // Somebody waits: whatever ends is looked at when it does.
   // Where nobody knows when, half of what is left on average is safe to sleep.
   const uint64_t ends_ns = EndsNs(&cores->markers, device.ordinal, now_ns);
-  const uint64_t guess_ns = std::max(LeftNs(&cores->markers, device.ordinal, now_ns) / 2,
-                                     draining ? kTuning.short_tick_ns : kTuning.blind_tick_ns);
-  const uint64_t next_ns = left_ns > kTuning.short_turn_ns ? kTuning.longest_look_ns
-                                                           : std::min(left_ns, kTuning.tick_ns);
+  const uint64_t guess_ns =
+      std::max(LeftNs(&cores->markers, device.ordinal, now_ns) / 2, kTuning.close_look_ns);
+  const uint64_t next_ns =
+      left_ns > kTuning.short_turn_ns ? kTuning.look_ns : std::min(left_ns, kTuning.tick_ns);
   return std::max(std::min(next_ns, ends_ns > now_ns ? ends_ns - now_ns : guess_ns),
-                  kTuning.short_tick_ns);
+                  kTuning.close_look_ns);
 }
 
 }  // namespace
@@ -259,7 +258,7 @@ void TickCores(Cores* cores, uint64_t now_ns) {
   Markers* markers = &cores->markers;
   markers->spacing_ns.store(SpacingNs(cores, now_ns), std::memory_order_relaxed);
   markers->waited_spacing_ns.store(
-      IsCareless(cores, now_ns) ? kTuning.careless_spacing_ns : kTuning.waited_spacing_ns,
+      IsCareless(cores, now_ns) ? kTuning.rare_look_ns : kTuning.spacing_ns,
       std::memory_order_relaxed);
   CollectAll(markers, now_ns, MayCapture(), &busy);
   ChargeAll(cores, &busy, NowNs());
@@ -269,7 +268,7 @@ void TickCores(Cores* cores, uint64_t now_ns) {
     LookForNeighbours(device, now_ns);
     CountHeld(device);
     const bool waits = device->turn_waiters.load(std::memory_order_relaxed) != 0;
-    const bool others = device->seat.OthersWant(now_ns, kTuning.member_silent_ns);
+    const bool others = device->seat.OthersWant(now_ns, kTuning.silent_ns);
     const bool active = cores->markers.streams.IsActive(device->ordinal);
     const LiveTerms& terms = cores->limits.terms;
     device->seat.Follow({RankOf(terms.priority.load(std::memory_order_relaxed)),
@@ -306,7 +305,7 @@ uint64_t NextTickNs(Cores* cores, uint64_t now_ns) {
     next_ns = std::min(next_ns, TurnTickNs(cores, device, active, now_ns));
     if (device.seat.HasSuperior(now_ns)) {
       const bool is_here = active || device.turn_waiters.load(std::memory_order_seq_cst) != 0;
-      if (is_here) next_ns = std::min(next_ns, kTuning.inferior_tick_ns);
+      if (is_here) next_ns = std::min(next_ns, kTuning.close_look_ns);
     }
     tick_ns = std::min(tick_ns, GateTickNs(cores, device, now_ns));
     if (device.queue_waiters.load(std::memory_order_relaxed) != 0) {
@@ -319,7 +318,7 @@ uint64_t NextTickNs(Cores* cores, uint64_t now_ns) {
   const uint32_t begun = cores->markers.begun.load(std::memory_order_relaxed);
   if (active || begun != cores->watcher.begun_seen) {
     cores->watcher.begun_seen = begun;
-    cores->watcher.busy_until_ns = now_ns + kTuning.linger_ns;
+    cores->watcher.busy_until_ns = now_ns + kTuning.pause_ns;
   }
   if (active) return std::min(next_ns, tick_ns);
   if (next_ns != UINT64_MAX) return next_ns;

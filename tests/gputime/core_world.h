@@ -35,7 +35,7 @@ inline constexpr uint64_t kWakeNs = 60 * kUs;  // from a hand-over to who waits 
 // H200, driver 580: from one process to another, and for so long while others have work.
 using gpufence::kSliceNs;
 using gpufence::kSwitchNs;
-inline constexpr uint64_t kTurnTailNs = 2 * kTuning.spacing_ns;
+inline constexpr uint64_t kTurnTailNs = 3 * kTuning.spacing_ns / 2;
 inline constexpr uint64_t kQueueNs =
     kTuning.turn_queue_ns;  // of work that a process queues at most
 

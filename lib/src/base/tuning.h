@@ -4,9 +4,9 @@
 // docs/results/2026-11-23-h200-time.md. Must not know who reckons with them.
 //
 // One number is one idea: a rule that means "lately" takes lately_ns, and small ratios of a number
-// stand in the code. Not here: pauses and slices of a GPU, which are measured (base/pauses.h); sizes
-// of tables and layouts; units; and bounds that only hold damage or a hang off, which stand where
-// they are used.
+// stand in the code. Not here: pauses and slices of a GPU, which are measured (base/pauses.h);
+// sizes of tables and layouts; units; and bounds that only hold damage or a hang off, which stand
+// where they are used.
 //
 // Pure parts (pauses of intervals, waits, the clock, shares, turns) take `const Tuning&` as their
 // last parameter, kTuning if it is left out, so that a test can pass others. Whoever holds state
@@ -21,13 +21,14 @@ namespace gpufence {
 struct Tuning {
   // ---- Spans of time, each of one idea that many rules share ----
 
-  // From one look to the next, at most. Who waits says so as often, and what somebody told is a look
-  // old.
+  // From one look to the next, at most. Who waits says so as often, and what somebody told is a
+  // look old.
   uint64_t look_ns = 2'000'000;
   // ... where launches go.
   uint64_t tick_ns = 500'000;
-  // ... where something ends, or somebody goes first: the least. A look costs some 15 us of a core.
-  uint64_t close_look_ns = 100'000;
+  // ... where something ends: the least, since a look costs some 15 us of a core. Twice that where
+  // nobody knows when it ends, or somebody goes first.
+  uint64_t close_look_ns = 50'000;
   // ... where there is little to hold: each look keeps the program from the driver.
   uint64_t rare_look_ns = 8'000'000;
   // Who waits for what nobody wakes it for asks again.
@@ -41,8 +42,7 @@ struct Tuning {
   uint64_t silent_ns = 10'000'000;
   // What was so within it is so now: who was at work wants the GPU, who was held wants more.
   uint64_t lately_ns = 100'000'000;
-  // Means of what a container does are over so much; one run counts as no more, and who had no work
-  // for longer claims nothing.
+  // Means of what a container does are over so much; one run counts as no more.
   uint64_t mean_over_ns = 20'000'000;
   // What others may cost: nobody waits longer for them, or is believed or charged for longer.
   uint64_t most_wait_ns = 1'000'000'000;
@@ -63,8 +63,8 @@ struct Tuning {
 
   // A launch takes so long while nothing better is known.
   uint64_t unknown_launch_ns = 2'500'000;
-  // To shorter launches it matters by what clock their run begins; looks may be rare where they fill
-  // the GPU.
+  // To shorter launches it matters by what clock their run begins; looks may be rare where they
+  // fill the GPU.
   uint64_t brief_launch_ns = 40'000;
   // Shorter launches that are waited for are told by the host's clock alone.
   uint64_t host_told_launch_ns = 400'000;
@@ -74,8 +74,8 @@ struct Tuning {
   uint64_t most_lead_ns = 10'000;
   // Recording takes about 1 us; more was the making of events, or the host.
   uint64_t most_record_ns = 3'000;
-  // Around kernels that are waited for; 5.2 to 5.5 us, 60 where waits sleep (H200); 0.8 with waits 60
-  // us late.
+  // Around kernels that are waited for; 5.2 to 5.5 us, 60 where waits sleep (H200); 0.8 with waits
+  // 60 us late.
   uint64_t most_extra_ns = 100'000;
   // Operations that nearly fill a queue (H200), and launches between two markers at most. What is
   // put there for others needs half of it free.

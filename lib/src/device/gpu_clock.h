@@ -69,7 +69,7 @@ inline void GpuClock::Observe(int64_t gpu_ns, uint64_t recorded_ns, uint64_t obs
   } else if (IsSharp()) {
     offset_ns_ = low_ns;
   } else {
-    offset_ns_ = std::max(low_ns, high_ns - static_cast<int64_t>(tuning.close_look_ns));
+    offset_ns_ = std::max(low_ns, high_ns - static_cast<int64_t>(2 * tuning.close_look_ns));
   }
 }
 

@@ -208,7 +208,7 @@ void CoreSeat::UpdateSoftShare(uint64_t now_ns) {
   for (uint32_t i = 0; i < kMaxCoreTenants; ++i) {
     const CoreTenant& other = tenants[i];
     if (i == kOwnTenant ||
-        !IsRecent(other.active_ns.load(std::memory_order_relaxed), now_ns, kTuning.mean_over_ns)) {
+        !IsRecent(other.active_ns.load(std::memory_order_relaxed), now_ns, kTuning.lately_ns)) {
       continue;
     }
     const CoreShares theirs = UnpackShares(other.shares.load(std::memory_order_relaxed));

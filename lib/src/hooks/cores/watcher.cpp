@@ -36,7 +36,7 @@ int64_t TooLongNs(const CoreDevice& device, const MarkedStream* stream, uint64_t
   // Always one more behind the one that runs, so that the GPU does not wait for us.
   const uint64_t room_ns = std::max(deep ? kTuning.deep_turn_queue_ns : kTuning.turn_queue_ns,
                                     stream->ns_per_launch.load(std::memory_order_relaxed));
-  return static_cast<int64_t>(queued_ns - std::min(left_ns + 2 * kTuning.spacing_ns, room_ns));
+  return static_cast<int64_t>(queued_ns - std::min(left_ns + 3 * kTuning.spacing_ns / 2, room_ns));
 }
 
 // While somebody who goes first may come: the same.
@@ -144,7 +144,7 @@ bool IsLookedAtRarely(Cores* cores, const CoreDevice& device, uint64_t share) {
 }
 
 uint64_t SpacingNs(Cores* cores, uint64_t now_ns) {
-  if (AnySuperior(cores, now_ns)) return kTuning.close_look_ns;
+  if (AnySuperior(cores, now_ns)) return 2 * kTuning.close_look_ns;
   if (AnyOthers(cores, now_ns)) return 2 * kTuning.spacing_ns;
   const uint32_t devices = cores->count.load(std::memory_order_acquire);
   for (uint32_t i = 0; i < devices; ++i) {
@@ -207,8 +207,8 @@ uint64_t TurnTickNs(Cores* cores, const CoreDevice& device, bool active, uint64_
   // Somebody waits: whatever ends is looked at when it does.
   // Where nobody knows when, half of what is left on average is safe to sleep.
   const uint64_t ends_ns = EndsNs(&cores->markers, device.ordinal, now_ns);
-  const uint64_t guess_ns =
-      std::max(LeftNs(&cores->markers, device.ordinal, now_ns) / 2, kTuning.close_look_ns);
+  const uint64_t guess_ns = std::max(LeftNs(&cores->markers, device.ordinal, now_ns) / 2,
+                                     (draining ? 1 : 2) * kTuning.close_look_ns);
   const uint64_t next_ns =
       left_ns > kTuning.short_turn_ns ? kTuning.look_ns : std::min(left_ns, kTuning.tick_ns);
   return std::max(std::min(next_ns, ends_ns > now_ns ? ends_ns - now_ns : guess_ns),
@@ -305,7 +305,7 @@ uint64_t NextTickNs(Cores* cores, uint64_t now_ns) {
     next_ns = std::min(next_ns, TurnTickNs(cores, device, active, now_ns));
     if (device.seat.HasSuperior(now_ns)) {
       const bool is_here = active || device.turn_waiters.load(std::memory_order_seq_cst) != 0;
-      if (is_here) next_ns = std::min(next_ns, kTuning.close_look_ns);
+      if (is_here) next_ns = std::min(next_ns, 2 * kTuning.close_look_ns);
     }
     tick_ns = std::min(tick_ns, GateTickNs(cores, device, now_ns));
     if (device.queue_waiters.load(std::memory_order_relaxed) != 0) {

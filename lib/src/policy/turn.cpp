@@ -138,8 +138,7 @@ uint64_t WaitsSince(const TenantView& tenant, uint64_t now_ns) {
                                                                     : tenant.wants_ns;
 }
 
-uint64_t ServedInTurn(uint64_t began_ns, uint64_t others_wait_ns, uint64_t now_ns, uint32_t share,
-                      const Tuning& tuning) {
+uint64_t ServedInTurn(uint64_t began_ns, uint64_t others_wait_ns, uint64_t now_ns, uint32_t share) {
   const uint64_t from_ns = others_wait_ns > began_ns ? others_wait_ns : began_ns;
   return now_ns > from_ns ? CostOf(now_ns - from_ns + 2 * kSwitchNs, share) : 0;
 }

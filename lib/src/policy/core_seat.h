@@ -112,7 +112,7 @@ class CoreSeat {
   bool IsAlone(uint64_t now_ns) const;
 
   // Asks for the turn. True when the container has it now and it is not closing. Never waits.
-  // Whoever waits asks again at every tick: a request that is older than member_silent_ns is
+  // Whoever waits asks again at every tick: a request that is older than silent_ns is
   // forgotten.
   bool WantTurn(uint64_t now_ns);
 
@@ -156,7 +156,7 @@ class CoreSeat {
   // True where neighbours are not met in the file, and seeing them would change the share.
   bool LooksForNeighbours() const;
 
-  // Somebody who has no seat in this file uses the device, or may. Counts for neighbour_lasts_ns.
+  // Somebody who has no seat in this file uses the device, or may. Counts a little beyond the next look.
   void NoteForeign(uint64_t now_ns);
 
   // ---- collectives (policy/gang.h) ----

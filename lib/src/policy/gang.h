@@ -47,7 +47,7 @@ struct GangAsker {
   int64_t queued_ns;  // what will be owed for all that it has queued, about
   bool is_behind;     // a collective, directly
   bool is_quiet;
-  bool is_fed;       // fed_ns
+  bool is_fed;       // so much is queued that nobody waits for its next launch
   bool was_awaited;  // behind the last collective, by somebody who had unfinished work ever since
 };
 

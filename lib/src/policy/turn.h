@@ -89,7 +89,8 @@ uint32_t NextTenant(const TenantView* tenants, size_t count, uint64_t now_ns);
 // Since when the tenant wants the turn and can pay; UINT64_MAX when it does not.
 uint64_t WaitsSince(const TenantView& tenant, uint64_t now_ns);
 
-// What a turn costs that somebody else waited for: that time, and turn_cost_ns, over the share.
+// What a turn costs that somebody else waited for: that time and two changes of hands, over the
+// share.
 uint64_t ServedInTurn(uint64_t began_ns, uint64_t others_wait_ns, uint64_t now_ns, uint32_t share);
 
 // How far `served_ns` is ahead of the device's virtual time. Both may wrap; leads are bounded, so

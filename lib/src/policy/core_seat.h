@@ -156,7 +156,8 @@ class CoreSeat {
   // True where neighbours are not met in the file, and seeing them would change the share.
   bool LooksForNeighbours() const;
 
-  // Somebody who has no seat in this file uses the device, or may. Counts a little beyond the next look.
+  // Somebody who has no seat in this file uses the device, or may. Counts a little beyond the next
+  // look.
   void NoteForeign(uint64_t now_ns);
 
   // ---- collectives (policy/gang.h) ----

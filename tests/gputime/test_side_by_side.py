@@ -20,7 +20,7 @@ STEP = 0.15  # of a run: two steps of a decoder, which end within it or behind
 POINTS = 2.5  # of a limit, and what may be used at once in so few seconds
 ENOUGH = 0.97  # of what the bare driver or the limit allows
 OF_ONE = 98.0  # percent of one bare process that saturates, in sum
-PAIRS = int(os.environ.get("GPUFENCE_TEST_PAIRS", "28"))  # thousands in a night
+PAIRS = int(os.environ.get("GPUFENCE_TEST_PAIRS", "50"))  # thousands in a night
 LIMITS = (40, 60)
 
 pytestmark = pytest.mark.skipif(

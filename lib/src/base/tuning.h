@@ -1,7 +1,6 @@
 // The numbers that the core limiter is tuned by, in one place: what each means, and what it buys or
-// where it was measured. "H200" stands for docs/results/2026-11-23-h200-time.md, "ablation" and
-// "numbers" for the pages of 2026-11-23 and 2026-11-27 of that name, both in virtual time. Must not
-// know who reckons with them.
+// where it was measured. Of the results in docs, "ablation" and "numbers" are the pages of that
+// name, in virtual time, and "H200" is the page of GPU time. Must not know who reckons with them.
 //
 // One number is one idea: a rule that means "lately" takes lately_ns, and small ratios of a number
 // stand in the code. Not here: pauses and slices of a GPU, which are measured (base/pauses.h);

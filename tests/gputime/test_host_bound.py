@@ -6,6 +6,7 @@ needs below its limit, and its limit above. Python does such things between the 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,25 @@ SLOWLY = (
 )
 
 
+def assert_only_kernels_count(
+    sim: Sim,
+    folder: Path,
+    words: tuple[str | float, ...],
+    limit: int,
+    least: float,
+    machine: Mapping[str, str] | None = None,
+) -> None:
+    """Alone at that limit, it has so much of what it needs or may have, and no more than it may."""
+    tenant = Tenant(words, limit)
+
+    (bare,) = meet(sim, folder, [tenant], preload=False, ms=MS, machine=machine)
+    (ours,) = meet(sim, folder, [tenant], ms=MS, machine=machine)
+
+    saved = 100 * min(50, 500 * limit / 100) / MS  # may be used at once
+    assert ours["busy"] <= limit + saved + OVER_POINTS
+    assert ours["busy"] >= least * min(limit, bare["busy"])
+
+
 @pytest.mark.parametrize("limit", [8, 25])
 @pytest.mark.parametrize(
     ("words", "least"),
@@ -59,14 +79,7 @@ SLOWLY = (
 def test_the_gpus_waiting_for_the_host_is_nobodys_time(
     sim: Sim, tmp_path: Path, words: tuple[str | float, ...], least: float, limit: int
 ) -> None:
-    tenant = Tenant(words, limit)
-
-    (bare,) = meet(sim, tmp_path, [tenant], preload=False, ms=MS)
-    (ours,) = meet(sim, tmp_path, [tenant], ms=MS)
-
-    saved = 100 * min(50, 500 * limit / 100) / MS  # may be used at once
-    assert ours["busy"] <= limit + saved + OVER_POINTS
-    assert ours["busy"] >= least * min(limit, bare["busy"])
+    assert_only_kernels_count(sim, tmp_path, words, limit, least)
 
 
 @pytest.mark.parametrize("limit", [8, 25])
@@ -74,11 +87,4 @@ def test_the_gpus_waiting_for_the_host_is_nobodys_time(
 def test_nor_is_what_the_hosts_calls_take(
     sim: Sim, tmp_path: Path, words: tuple[str | float, ...], least: float, limit: int
 ) -> None:
-    tenant = Tenant(words, limit)
-
-    (bare,) = meet(sim, tmp_path, [tenant], preload=False, ms=MS, machine=SLOW_CALLS)
-    (ours,) = meet(sim, tmp_path, [tenant], ms=MS, machine=SLOW_CALLS)
-
-    saved = 100 * min(50, 500 * limit / 100) / MS
-    assert ours["busy"] <= limit + saved + OVER_POINTS
-    assert ours["busy"] >= least * min(limit, bare["busy"])
+    assert_only_kernels_count(sim, tmp_path, words, limit, least, SLOW_CALLS)

@@ -8,13 +8,13 @@
 namespace gpufence {
 namespace {
 
-// ---- pauses ----
+// What a launch took of the time between two markers right around it, where its call took `lead_ns`.
+uint64_t OwnNs(const GpuPauses& pauses, uint64_t ran_ns, uint64_t lead_ns) {
+  return ran_ns - std::min(lead_ns + pauses.around_run_ns, ran_ns * 3 / 4);
+}
 
-// ---- runs that are waited for, or closed by the next one ----
-
-// ---- samples ----
-
-// Where all three were queued, it does so only at the end of a slice, for another one.
+// Where a launch and both markers were queued, others come between only at the end of a slice: they
+// have the GPU for another one, and it changes hands twice.
 constexpr uint64_t kAwayNs = kSliceNs + 2 * kSwitchNs;
 
 // Of a sample that was queued as a whole, what was no neighbour's slice.
@@ -47,8 +47,7 @@ void LearnGap(const GpuPauses& pauses, MarkedStream* stream, const Probe& probe,
   const uint64_t host_ns = probe.host_ns + probe.call_ns;
   uint64_t idle_ns = 0;
   if (probe.gap_ns > pauses.queued_gap_ns) {
-    const uint64_t around_ns = probe.call_ns + pauses.around_run_ns;
-    const uint64_t own_ns = probe.ran_ns - std::min(around_ns, probe.ran_ns * 3 / 4);
+    const uint64_t own_ns = OwnNs(pauses, probe.ran_ns, probe.call_ns);
     idle_ns = host_ns - std::min(host_ns, own_ns + pauses.launch_gap_ns);
     idle_ns = std::min(idle_ns, probe.gap_ns + std::max<uint64_t>(probe.call_ns, pauses.start_ns));
   }
@@ -193,8 +192,7 @@ void LearnSample(const GpuPauses& pauses, MarkedStream* stream, uint64_t ran_ns,
     return;
   }
   ++samples->count;
-  const uint64_t around_ns = lead_ns + pauses.around_run_ns;
-  samples->sum_ns += ran_ns - std::min(around_ns, ran_ns * 3 / 4);
+  samples->sum_ns += OwnNs(pauses, ran_ns, lead_ns);
 }
 
 uint64_t SampledNs(const Markers& markers, const MarkedStream& stream, uint64_t launches,

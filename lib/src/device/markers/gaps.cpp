@@ -8,7 +8,7 @@
 namespace gpufence {
 namespace {
 
-// What a launch took of the time between two markers right around it, where its call took `lead_ns`.
+// What a launch took of the time between two markers right around it; its call took `lead_ns`.
 uint64_t OwnNs(const GpuPauses& pauses, uint64_t ran_ns, uint64_t lead_ns) {
   return ran_ns - std::min(lead_ns + pauses.around_run_ns, ran_ns * 3 / 4);
 }

@@ -42,7 +42,8 @@ def told(body: dict[str, object]) -> str:
     counts, problems = body["counts"], body["problems"]
     assert isinstance(counts, dict)
     assert isinstance(problems, list)
-    names = ("processes", "killed", "set", "frozen", "stopped", "roll calls", "looks of NVML")
+    names = ("processes", "killed", "trainings", "set", "frozen", "stopped")
+    names += ("roll calls", "looks of NVML")
     parts = [f"{counts.get(name, 0)} {name}" for name in names]
     parts.append(f"at most {100 * float(str(body['fullest'])):.1f} % of a limit in use")
     parts.append(f"charges at most {body['farthest_bytes']} bytes off NVML")

@@ -1,10 +1,11 @@
 """Containers on one GPU for minutes or hours, by a seed: what is lost, passed or grown.
 
-`soak.py --build DIR --seconds S --output FILE [--seed N] [--sim]`. Processes take and give memory
-or launch kernels; they come, end and are killed; limits are set, containers frozen and resumed,
-processes stopped. NVML is asked all the while what each container holds, and at each roll call
-everybody's charge is held against it. Two containers stay throughout: of their processes, and of
-the state folder, nothing may grow. Exit status 0, or 1 when something is wrong.
+`soak.py --build DIR --seconds S --output FILE [--seed N] [--sim]`. Processes take and give memory,
+launch kernels or train with PyTorch; they come, end and are killed; limits are set, containers
+frozen and resumed, processes stopped. NVML is asked all the while what each container holds, and at
+each roll call everybody's charge is held against it. Three containers stay throughout: of their
+processes, and of the state folder, nothing may grow, and each training must learn the same. Exit
+status 0, or 1 when something is wrong.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from gpufence.state.shared_file import Life
 from looking import repeated
 from node_stage import ASK_UUID
 from setup import REPO, import_our_tests
-from soak_members import MIB, Container, Launcher, Member, Taker, everybody_waits
+from soak_members import MIB, Container, Launcher, Member, Taker, Trainer, everybody_waits
 from soak_watch import LOOK_S, Watch
 
 # What may grow by how much: a driver keeps books of its own, in pages and for each launch.
@@ -50,7 +51,9 @@ MOST_MORE = {
     "files": 0,
     "KiB": 256,
 }
-MOST_PASSING, MOST_MEMBERS = 4, 3
+MOST_PASSING = 4
+MOST_MEMBERS = {"taker": 3, "launcher": 3, "trainer": 1}
+PASSING = ("taker", "taker", "launcher", "launcher", "trainer")
 MEMORY_MIB, CORES = (2560, 3072, 4096), (10, 20, 30)
 EVENTS = 8  # from roll call to roll call
 SLACK = 8 * MIB  # between what NVML says and what is charged
@@ -85,7 +88,7 @@ class Soak:
         """Events until the time is over or something is wrong."""
         end = time.monotonic() + seconds
         with repeated(self.watch.look, LOOK_S):
-            for kind in ("taker", "launcher"):
+            for kind in ("taker", "launcher", "trainer"):
                 self.come(kind, f"stays{kind}", resident=True)
             while time.monotonic() < end and not self.problems:
                 for _ in range(EVENTS):
@@ -115,7 +118,7 @@ class Soak:
         """One thing, to somebody."""
         passing = [each for each in self.containers.values() if not each.resident]
         if len(passing) < 2 or (len(passing) < MOST_PASSING and self.dice.random() < 0.2):
-            self.come(self.dice.choice(("taker", "launcher")))
+            self.come(self.dice.choice(PASSING))
             return
         container = self.dice.choice([c for c in self.containers.values() if c.members])
         deeds: list[Callable[[Container], None]] = [self.kill, self.kill, self.set, self.freeze]
@@ -130,7 +133,7 @@ class Soak:
         container = Container(name or f"passes{self.born}", kind, *limits, resident=resident)
         self.containers[container.name] = container
         self.watch.know(container)
-        for _ in range(self.dice.randint(1, 2)):
+        for _ in range(min(self.dice.randint(1, 2), MOST_MEMBERS[kind])):
             self.add(container)
         self.counts["containers"] += 1
 
@@ -152,6 +155,8 @@ class Soak:
                 self.counts["found no room"] += 1
                 return
             member = found
+        elif container.kind == "trainer":
+            member = Trainer.start(env, simulated=self.simulated)
         else:
             self.counts["launchers"] += 1
             records = self.folder / f"records{self.counts['launchers']}"
@@ -167,7 +172,8 @@ class Soak:
             victim.kill()
             container.members.remove(victim)
             self.counts["killed"] += 1
-        if not container.members or len(container.members) < self.dice.randint(0, MOST_MEMBERS):
+        wanted = self.dice.randint(0, MOST_MEMBERS[container.kind])
+        if not container.members or len(container.members) < wanted:
             self.add(container)
 
     def leave(self, container: Container) -> None:
@@ -205,10 +211,10 @@ class Soak:
         self.counts["stopped"] += 1
 
     def work(self) -> None:
-        """Those that take memory do some of it; launchers work by themselves."""
+        """Those that take memory or train do some of it; launchers work by themselves."""
         for container in self.containers.values():
             for member in container.members:
-                self.counts["asked for memory"] += member.work(self.dice)
+                self.counts[member.COUNTED] += member.work(self.dice)
 
     def command(self, *words: str) -> None:
         """What an operator types; DrivenError when it fails."""

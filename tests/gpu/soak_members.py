@@ -1,16 +1,19 @@
-"""The processes of the GPU's soak: one that takes memory line by line, one that launches kernels.
+"""The processes of the GPU's soak: one takes memory line by line, one launches kernels, one trains.
 
 Owns how they are begun and spoken to. Must not know what is promised to them.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import random
 import subprocess
+import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 from colocation.session import Kernels
 from driven import Driven, DrivenError
@@ -22,6 +25,7 @@ NO_CONTEXT = f"cuCtxCreate_v2(&context, 0, 0): {OUT_OF_MEMORY}"
 # What charge_addresses calls them, and how they are given back.
 FAMILIES = {"linear": "free", "async": "free_async", "pitch": "free"}
 MOST_PIECES = 24
+TRAINING = Path(__file__).with_name("workloads") / "soak_training.py"
 ENDLESS_S = 1_000_000
 
 
@@ -29,6 +33,7 @@ ENDLESS_S = 1_000_000
 class Member:
     """A process of a container."""
 
+    COUNTED: ClassVar[str] = "asked for memory"  # what `work` gives a number of
     driven: Driven
 
     @property
@@ -162,6 +167,45 @@ class Launcher(Member):
     def leave(self) -> None:
         """It ends when its seconds are over."""
         self.driven.line(ANSWER_S)
+        Member.leave(self)
+
+
+@dataclass(slots=True)
+class Trainer(Member):
+    """PyTorch, where it is: the same training again and again, which must learn the same."""
+
+    COUNTED: ClassVar[str] = "trainings"
+    learned: str = ""
+    trains: bool = False
+
+    @classmethod
+    def start(cls, env: Mapping[str, str], *, simulated: bool) -> Trainer:
+        """A new one, which has not begun its first training."""
+        way = "torch" if not simulated and importlib.util.find_spec("torch") else "spin"
+        made = cls(_started([sys.executable, TRAINING, way], env, "a trainer"))
+        made.driven.await_ready(READY_S)
+        return made
+
+    def work(self, _dice: random.Random) -> int:
+        """One training, left alone."""
+        self.wait()
+        self.driven.say("train")
+        self.trains = True
+        return 1
+
+    def wait(self) -> None:
+        """Until its training is over; DrivenError when it learned something else than before."""
+        if not self.trains:
+            return
+        self.trains = False
+        learned = self.driven.line(ANSWER_S)
+        if self.learned not in ("", learned):
+            raise DrivenError(f"process {self.pid} learned {learned} and {self.learned} before")
+        self.learned = learned
+
+    def leave(self) -> None:
+        """Its training is over first."""
+        self.wait()
         Member.leave(self)
 
 

@@ -130,6 +130,7 @@ def test_some_seconds_of_it_lose_nothing_and_pass_nothing(build: Path, tmp_path:
     assert told["problems"] == []
     assert told["counts"]["roll calls"] > 0
     assert told["counts"]["asked for memory"] > 0
+    assert told["counts"]["trainings"] > 0
     assert told["counts"]["looks of NVML"] > 0
     assert "seed 5" in part_soak.told(told)
 

@@ -26,7 +26,7 @@ KNOWN = {
     "REGION 5": "884e681e91c13f48",
     "TIME 4": "ec4adeb07a69fa37",
     "LIMITS 3": "9f00444ce0fbdd8f",
-    "NOTICE 2": "3f3956977e1e95ee",
+    "NOTICE 3": "e9a0f6517544d1cd",
     "KEPT_PAUSES 1": "bea56fbb8503bcec",
 }
 

@@ -21,7 +21,7 @@ from gpufence.state import shared_layout as layout
 from .gpufence_command import gpufence
 from .region_files import RegionFile, TimeFile, this_process
 
-OTHERS = ("gpufence-train2.v5", "gpufence-train.v5.v5", "gpufence-train.txt", "gpufence-turns2-1")
+OTHERS = ("gpufence-train2.v5", "gpufence-train.v5.v5", "gpufence-train.txt", "gpufence-turns3-1")
 
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
 

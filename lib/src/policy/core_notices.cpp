@@ -221,6 +221,7 @@ void CoreSeat::PostNotice(uint64_t now_ns) {
   notice.shares = own.shares.load(std::memory_order_relaxed);
   notice.charged_ns = own.charged_ns.load(std::memory_order_relaxed);
   notice.terms = PackTerms(TermsNow(now_ns));
+  notice.job = HasCollectives(now_ns) ? JobOf() : 0;
   static_assert(kNoticeRuns == kCoreRuns);
   for (uint32_t i = 0; i < kNoticeRuns; ++i) {
     notice.runs[i] = own.runs[i].load(std::memory_order_relaxed);

@@ -11,6 +11,7 @@
 
 #include "policy/gang.h"
 #include "policy/turn.h"
+#include "policy/windows.h"
 #include "state/notice_board.h"
 #include "state/time_file.h"
 
@@ -160,7 +161,10 @@ class CoreSeat {
   // look.
   void NoteForeign(uint64_t now_ns);
 
-  // ---- collectives (policy/gang.h) ----
+  // ---- collectives (policy/gang.h, policy/windows.h) ----
+
+  // When the container may launch beside others that meet in collectives as it does.
+  Window WindowNow(uint64_t now_ns) const;
 
   // The container's processes on other devices of this file, for one that launched `count`
   // collectives here.
@@ -175,6 +179,7 @@ class CoreSeat {
   bool HasTurnAmongOthers() const;
   bool OthersTakeTurns(uint64_t now_ns) const;
   bool HasCollectives(uint64_t now_ns) const;
+  uint64_t JobOf() const;
   void NoteRan(const RanNs& ran, uint64_t busy_ns, uint64_t now_ns);
   void ShareWithNeighbours(uint64_t now_ns);
   void GiveBack(uint64_t busy_ns, uint64_t now_ns);

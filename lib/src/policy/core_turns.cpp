@@ -325,6 +325,42 @@ bool CoreSeat::OthersTakeTurns(uint64_t now_ns) const {
   return false;
 }
 
+// ---- windows ----
+
+// Authors are of one GPU each, and nobody else's: the first one names the container on all.
+uint64_t CoreSeat::JobOf() const {
+  for (uint32_t row = 0; row < kMaxTimeRows; ++row) {
+    const TimeRow& device = file_.region->rows[row];
+    if (device.key.load(std::memory_order_acquire) == 0) break;
+    const uint64_t author = device.author.load(std::memory_order_relaxed);
+    if (author != 0) return author;
+  }
+  return 0;
+}
+
+Window CoreSeat::WindowNow(uint64_t now_ns) const {
+  if (!shares_device() || !has_slices() || !HasCollectives(now_ns)) return {0, UINT64_MAX};
+  const CoreTenant* tenants = file_.region->tenants[place_.row];
+  const auto in_window = [](const CoreTenant& tenant, uint64_t job, uint64_t idle_since_ns) {
+    const CoreShares shares = UnpackShares(tenant.shares.load(std::memory_order_relaxed));
+    return WindowTenant{job, std::max(TurnShareOf(tenant, shares), 1u), idle_since_ns};
+  };
+  WindowTenant others[kMaxCoreTenants];
+  size_t count = 0;
+  for (uint32_t i = 0; i < kMaxCoreTenants; ++i) {
+    const uint64_t job = i != kOwnTenant ? board_->JobAt(i) : 0;
+    if (job == 0 ||
+        !IsRecent(tenants[i].beat_ns.load(std::memory_order_relaxed), now_ns, kTuning.lately_ns)) {
+      continue;
+    }
+    TenantView view = {};
+    view.idle_since_ns = 1;
+    AddNeighbour(tenants[i], now_ns, &view);
+    others[count++] = in_window(tenants[i], job, view.idle_since_ns);
+  }
+  return WindowOf(in_window(tenant(), JobOf(), 0), others, count, now_ns);
+}
+
 uint64_t CoreSeat::TurnLeftNs(uint64_t now_ns) const {
   if (!TakesTurns() || !HasTurn() || !OthersTakeTurns(now_ns) || IsAlone(now_ns)) {
     return UINT64_MAX;

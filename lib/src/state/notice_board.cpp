@@ -334,6 +334,7 @@ bool NoticeBoard::Read(uint32_t place, Notice* notice) {
     if (notice->magic != kNoticeMagic || notice->check != CheckOf(*notice)) continue;
     if (notice->author != neighbour.author || notice->device != device_) return false;
     neighbour.began_us.store(notice->began_us, std::memory_order_relaxed);
+    neighbour.job.store(notice->job, std::memory_order_relaxed);
     return true;
   }
   return false;
@@ -362,6 +363,7 @@ void NoticeBoard::Drop(uint32_t place) {
   if (IsSameFile(neighbour.fd, neighbour.device, neighbour.inode)) close(neighbour.fd);
   neighbour.fd = -1;
   neighbour.author = 0;
+  neighbour.job.store(0, std::memory_order_relaxed);
 }
 
 void NoticeBoard::AwaitChange(uint32_t place, uint64_t began_us, uint64_t most_ns,

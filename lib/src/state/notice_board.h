@@ -57,6 +57,11 @@ class NoticeBoard {
   bool Read(uint32_t place, Notice* notice);
   uint64_t AuthorAt(uint32_t place) const { return neighbours_[place].author; }
 
+  // Which job is at a place, as its notice told last; 0: none. Any thread.
+  uint64_t JobAt(uint32_t place) const {
+    return neighbours_[place].job.load(std::memory_order_relaxed);
+  }
+
   // Whether the author lives, as the kernel said in the last 10 ms. Lets go of one that does not,
   // and removes its file where it may.
   bool Lives(uint32_t place, uint64_t now_ns);
@@ -80,6 +85,7 @@ class NoticeBoard {
     uint64_t inode;
     std::atomic<const void*> page;
     std::atomic<uint64_t> began_us;  // as read, or written, last
+    std::atomic<uint64_t> job;       // as read last
     uint64_t asked_ns;               // when the kernel was asked for its life
   };
 

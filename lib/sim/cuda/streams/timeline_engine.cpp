@@ -55,7 +55,7 @@ void ReleaseWork(Work* work) {
 
 namespace {
 
-constexpr uint64_t kMeetingPollNs = 20'000;
+constexpr uint64_t kMeetingPollNs = 30'000;
 
 int CopyEngineOf(const Work& work) {
   return static_cast<int>(work.engine) - static_cast<int>(Engine::kCopyIn);

@@ -66,6 +66,8 @@ uint64_t GangHold::Ask(Cores* cores, CoreDevice* device, HoldFor hold, uint64_t 
   const bool takes_part =
       is_behind || view.lead != 0 || IsRecent(met_ns, now_ns, kTuning.gang_lasts_ns);
   if (view.members == 0 || !takes_part) return hold.budget_ns;
+  hold.budget_ns = std::max(hold.budget_ns, hold.window_ns);
+  is_outside_ = hold.window_ns != 0;
   if (view.quiet_lead != 0) view = CountAs(device, view.quiet_lead, met_ns, now_ns);
 
   is_awaited_ = view.is_unfinished && gang.awaited.load(std::memory_order_relaxed) != 0;
@@ -154,6 +156,27 @@ bool SawItsEnd(Cores* cores, MarkedStream* stream) {
   ChargeAll(cores, &busy, NowNs());
   return !busy.empty();
 }
+
+// While it lives, the watcher looks at the device's neighbours, whatever runs. Null: nothing.
+class WaitForOthers {
+ public:
+  WaitForOthers(CoreDevice* device, Cores* cores) : device_(device) {
+    if (device_ == nullptr) return;
+    // Pairs with the watcher, which says that it sleeps and then looks for waiters: one of the two
+    // must see the other. A weaker order lets a weakly ordered machine (aarch64) ask the watcher
+    // before this count is visible, so that both sleep.
+    device_->turn_waiters.fetch_add(1, std::memory_order_seq_cst);
+    cores->watcher.Wake(cores);
+  }
+  ~WaitForOthers() {
+    if (device_ != nullptr) device_->turn_waiters.fetch_sub(1, std::memory_order_relaxed);
+  }
+  WaitForOthers(const WaitForOthers&) = delete;
+  WaitForOthers& operator=(const WaitForOthers&) = delete;
+
+ private:
+  CoreDevice* device_;
+};
 
 // One launch that is held. `stream`: null where it is for another device than its stream's.
 class Holding {
@@ -247,8 +270,10 @@ class Holding {
     return true;
   }
 
-  // Until something was charged since `seen`, or what is owed is paid.
+  // Until something was charged since `seen`, or what is owed is paid. For a window neighbours are
+  // looked at, who may leave theirs.
   void AwaitProgress(uint32_t seen, uint64_t wait_ns) {
+    const WaitForOthers others(gang_.is_outside() ? device_ : nullptr, cores_);
     if (!cores_->watcher.runs()) wait_ns = std::min(wait_ns, kTuning.tick_ns);
     if ((!has_looked_ || gang_.is_awaited()) && HasQueued()) {
       has_looked_ = true;
@@ -268,10 +293,10 @@ class Holding {
   // While a container that goes first has work.
   void Yield(uint32_t seen) {
     BeginWaiting();
-    device_->turn_waiters.fetch_add(1, std::memory_order_seq_cst);
-    cores_->watcher.Wake(cores_);
-    FutexWait(&device_->progress, seen, kTuning.soon_ns);
-    device_->turn_waiters.fetch_sub(1, std::memory_order_relaxed);
+    {
+      const WaitForOthers others(device_, cores_);
+      FutexWait(&device_->progress, seen, kTuning.soon_ns);
+    }
     TickHere(cores_);
   }
 
@@ -283,13 +308,10 @@ class Holding {
 
   void AwaitTurn(uint64_t since_ns) {
     BeginWaiting();
-    // Pairs with the watcher, which says that it sleeps and then looks for waiters: one of the two
-    // must see the other. A weaker order lets a weakly ordered machine (aarch64) ask the watcher
-    // before this count is visible, so that both sleep.
-    device_->turn_waiters.fetch_add(1, std::memory_order_seq_cst);
-    cores_->watcher.Wake(cores_);
-    device_->seat.AwaitTurn(cores_->watcher.runs() ? kTuning.nap_ns : kTuning.soon_ns);
-    device_->turn_waiters.fetch_sub(1, std::memory_order_relaxed);
+    {
+      const WaitForOthers others(device_, cores_);
+      device_->seat.AwaitTurn(cores_->watcher.runs() ? kTuning.nap_ns : kTuning.soon_ns);
+    }
     by_others_ns_ += NowNs() - since_ns;
     TickHere(cores_);
   }

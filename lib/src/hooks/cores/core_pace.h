@@ -22,9 +22,10 @@ inline CoreDevice* DeviceAt(Cores* cores, uint32_t ordinal) {
 // Nanoseconds until one more launch may be queued in a stream.
 struct HoldFor {
   uint64_t budget_ns;
-  uint64_t queue_ns;  // while others wait for the turn
-  int64_t owed_ns;    // by the container; negative: credit
-  int64_t queued_ns;  // what the stream has queued costs
+  uint64_t queue_ns;   // while others wait for the turn
+  int64_t owed_ns;     // by the container; negative: credit
+  int64_t queued_ns;   // what the stream has queued costs
+  uint64_t window_ns;  // until the container's own, beside others that meet in collectives
 
   uint64_t most_ns() const { return budget_ns > queue_ns ? budget_ns : queue_ns; }
 };
@@ -46,6 +47,8 @@ class GangHold {
   uint64_t Ask(Cores* cores, CoreDevice* device, HoldFor hold, uint64_t now_ns);
   // Whether others wait for what it launches, so that it had better see at once when it may.
   bool is_awaited() const { return is_awaited_; }
+  // Whether it waits for the container's window, which neighbours may leave to it.
+  bool is_outside() const { return is_outside_; }
   // It goes on, whatever the answer was.
   void End(CoreDevice* device);
 
@@ -56,6 +59,7 @@ class GangHold {
   uint32_t count_ = 0;     // of collectives behind which it asked
   bool is_asked_ = false;  // of a gang
   bool is_awaited_ = false;
+  bool is_outside_ = false;
   bool holds_ = false;  // as the others are told
 };
 

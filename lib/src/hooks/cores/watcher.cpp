@@ -228,16 +228,21 @@ HoldFor HoldOf(Cores* cores, CoreDevice* device, const MarkedStream* stream, uin
   const auto wait_ns = [](int64_t ns) { return ns > 0 ? static_cast<uint64_t>(ns) : 0; };
   const uint32_t share = device->seat.ShareNow(now_ns);
   const auto cost_ns = static_cast<int64_t>(CostOf(queued_ns, share));
-  const int64_t beyond_ns = device->seat.HasSuperior(now_ns) ? BeyondShortNs(stream) : 0;
+  const Window window = device->seat.WindowNow(now_ns);
+  int64_t beyond_ns = device->seat.HasSuperior(now_ns) ? BeyondShortNs(stream) : 0;
+  if (window.left_ns != UINT64_MAX) {
+    beyond_ns = std::max(beyond_ns, TooLongNs(*device, stream, queued_ns, window.left_ns));
+  }
   if (left_ns != UINT64_MAX) {
     const int64_t too_long_ns = TooLongNs(*device, stream, queued_ns, left_ns);
-    return {wait_ns(ahead_ns), wait_ns(std::max(too_long_ns, beyond_ns)), ahead_ns, cost_ns};
+    return {wait_ns(ahead_ns), wait_ns(std::max(too_long_ns, beyond_ns)), ahead_ns, cost_ns, 0};
   }
   const uint32_t streams = cores->markers.streams.CountActive(device->ordinal);
   const bool is_alone = queued_ns == 0 && (streams == 0 || (streams == 1 && is_active));
   const int64_t paying_ns = PayingNs(device, cost_ns, share, streams, ahead_ns);
   const int64_t even_ns = is_alone && ahead_ns > kTuning.even_ns ? ahead_ns : 0;
-  return {wait_ns(std::max(paying_ns, even_ns)), wait_ns(beyond_ns), ahead_ns, cost_ns};
+  return {wait_ns(std::max(paying_ns, even_ns)), wait_ns(beyond_ns), ahead_ns, cost_ns,
+          window.wait_ns};
 }
 
 void ChargeAll(Cores* cores, BusyList* busy, uint64_t now_ns) {

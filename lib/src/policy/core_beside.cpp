@@ -2,6 +2,7 @@
 // takes turns.
 #include <algorithm>
 
+#include "base/pauses.h"
 #include "base/tuning.h"
 #include "policy/core_seat.h"
 #include "policy/gpu_time.h"
@@ -14,6 +15,10 @@ namespace {
 // What was given back and is not counted yet; more is a word that went wrong.
 constexpr uint64_t kMostReturnedNs = 10'000'000'000;
 
+// Whoever waits for its work after less GPU time wants that soon: beside others it would have to
+// wait for their turn in between.
+constexpr uint64_t kPieceNs = 2 * kSliceNs;
+
 }  // namespace
 
 // `busy_ns` of it were charged, and not by a sibling before.
@@ -25,13 +30,16 @@ void CoreSeat::NoteRan(const RanNs& ran, uint64_t busy_ns, uint64_t now_ns) {
   const Run run = {ran.since_ns, end_ns, ran.is_own ? static_cast<uint32_t>(part) : 0};
   NoteRun(tenant().runs, kCoreRuns, run, now_ns);
   const Stretch stretch = NoteStretch(&tenant().stretch, run, now_ns);
+  const bool is_piece = __atomic_add_fetch(&unwaited_ns_, busy_ns, __ATOMIC_RELAXED) < kPieceNs;
   Word& mean = row().run_ns;
-  mean.store(MeanRunNs(mean.load(std::memory_order_relaxed), stretch.ns, busy_ns),
+  mean.store(MeanRunNs(mean.load(std::memory_order_relaxed), is_piece ? 0 : stretch.ns, busy_ns),
              std::memory_order_relaxed);
   Word& density = row().density;
   density.store(MeanDensity(density.load(std::memory_order_relaxed), busy_ns, stretch.new_ns),
                 std::memory_order_relaxed);
 }
+
+void CoreSeat::NoteWait() { __atomic_store_n(&unwaited_ns_, 0, __ATOMIC_RELAXED); }
 
 // What ran while neighbours' work did was charged as if it had run alone, since nobody had told of
 // theirs yet. Now they have: what was theirs is given back. One process of the container does so

@@ -87,6 +87,9 @@ class CoreSeat {
   // A launch is held for budget.
   void Press(uint64_t now_ns);
 
+  // The program waited until nothing of it was left.
+  void NoteWait();
+
   // What the container is beside others, from now on.
   void Follow(SeatTerms terms);
 
@@ -218,6 +221,7 @@ class CoreSeat {
   uint64_t signed_ns_ = 0;  // when that was last written again
   uint64_t imposed_ = 0;    // packed
   uint64_t burst_ns_ = 0;   // GPU time that may be saved up; 0: as much as is usual
+  uint64_t unwaited_ns_ = 0;  // GPU time since the process waited until nothing was left
   Together together_ = Together::kBySlices;
   Notice posted_ = {};  // of whoever entered the board
 };

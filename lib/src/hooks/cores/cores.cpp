@@ -202,10 +202,19 @@ static void TellEnd(Cores* cores, uint32_t ordinal) {
   if (device->seat.HasInferior(NowNs())) cores->watcher.LookNow();
 }
 
+// A stream that the program waited for may seem active until somebody looks.
+static void NoteWait(Cores* cores, const MarkedStream* stream) {
+  CoreDevice* device = DeviceAt(cores, stream->ordinal);
+  if (device == nullptr) return;
+  const uint32_t own = cores->markers.streams.IsActive(stream) ? 1 : 0;
+  if (cores->markers.streams.CountActive(stream->ordinal) <= own) device->seat.NoteWait();
+}
+
 void CoreWait::Waited(bool ended) {
   BusyIntervals<kMostWaitedIntervals> busy;
   AfterWait(&cores_->markers, stream_, handle_, launches_, ended, &busy);
   if (!busy.empty()) ChargeAll(cores_, &busy, NowNs());
+  if (ended) NoteWait(cores_, stream_);
   TellEnd(cores_, stream_->ordinal);
 }
 

@@ -80,6 +80,21 @@ def test_two_decoders_alternate_as_without_a_limit(sim: Sim, tmp_path: Path) -> 
     assert max(each["p99_ms"] for each in ours) <= 1.3 * max(each["p99_ms"] for each in bare)
 
 
+@pytest.mark.parametrize("step_us", [2_250, 3_000])
+def test_decoders_whose_steps_are_longer_than_a_slice_take_no_turns(
+    sim: Sim, tmp_path: Path, step_us: int
+) -> None:
+    """In turns of 35 ms an H100's had steps of 38 ms beside each other, and of 5 without a limit."""
+    tenants = [Tenant((1, step_us, 10, "graph"), 50)] * 2
+
+    bare = meet(sim, tmp_path, tenants, preload=False)
+    ours = meet(sim, tmp_path, tenants)
+
+    assert sum(each["rate"] for each in ours) >= ENOUGH * sum(each["rate"] for each in bare)
+    # One slice more, where a step is held for what little it owes.
+    assert max(each["p99_ms"] for each in ours) <= 1.5 * max(each["p99_ms"] for each in bare)
+
+
 def test_a_decoder_at_half_has_its_steps_evenly(sim: Sim, tmp_path: Path) -> None:
     (decoder,) = meet(sim, tmp_path, [Tenant("decoder", 50)])
 

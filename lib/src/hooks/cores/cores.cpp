@@ -205,7 +205,7 @@ static void TellEnd(Cores* cores, uint32_t ordinal) {
 // A stream that the program waited for may seem active until somebody looks.
 static void NoteWait(Cores* cores, const MarkedStream* stream) {
   CoreDevice* device = DeviceAt(cores, stream->ordinal);
-  if (device == nullptr) return;
+  if (device == nullptr || !device->seat.shares_device()) return;
   const uint32_t own = cores->markers.streams.IsActive(stream) ? 1 : 0;
   if (cores->markers.streams.CountActive(stream->ordinal) <= own) device->seat.NoteWait();
 }

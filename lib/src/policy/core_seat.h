@@ -218,9 +218,9 @@ class CoreSeat {
   TimeFile file_;
   TimeSignature signature_;
   // Atomic by builtins, since a seat can be copied.
-  uint64_t signed_ns_ = 0;  // when that was last written again
-  uint64_t imposed_ = 0;    // packed
-  uint64_t burst_ns_ = 0;   // GPU time that may be saved up; 0: as much as is usual
+  uint64_t signed_ns_ = 0;    // when that was last written again
+  uint64_t imposed_ = 0;      // packed
+  uint64_t burst_ns_ = 0;     // GPU time that may be saved up; 0: as much as is usual
   uint64_t unwaited_ns_ = 0;  // GPU time since the process waited until nothing was left
   Together together_ = Together::kBySlices;
   Notice posted_ = {};  // of whoever entered the board

@@ -84,7 +84,7 @@ def test_two_decoders_alternate_as_without_a_limit(sim: Sim, tmp_path: Path) -> 
 def test_decoders_whose_steps_are_longer_than_a_slice_take_no_turns(
     sim: Sim, tmp_path: Path, step_us: int
 ) -> None:
-    """In turns of 35 ms an H100's had steps of 38 ms beside each other, and of 5 without a limit."""
+    """In turns of 35 ms, an H100's had steps of 38 ms; without a limit, of 5."""
     tenants = [Tenant((1, step_us, 10, "graph"), 50)] * 2
 
     bare = meet(sim, tmp_path, tenants, preload=False)

@@ -4,8 +4,8 @@
 launch kernels or train with PyTorch; they come, end and are killed; limits are set, containers
 frozen and resumed, processes stopped. NVML is asked all the while what each container holds, and at
 each roll call everybody's charge is held against it. Three containers stay throughout: of their
-processes, and of the state folder, nothing may grow, and each training must learn the same. Exit
-status 0, or 1 when something is wrong.
+processes, and of the state folder, nothing may grow, and each training must learn the same. FILE is
+written every half minute. Exit status 0, or 1 when something is wrong.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ MEMORY_MIB, CORES = (2560, 3072, 4096), (10, 20, 30)
 EVENTS = 8  # from roll call to roll call
 SLACK = 8 * MIB  # between what NVML says and what is charged
 COMMAND_S = 60.0
+TELL_S = 30.0
 
 
 class Soak:
@@ -84,9 +85,10 @@ class Soak:
         self.born = 0
         self.watch = Watch(nvml, self.uuid)
 
-    def run(self, seconds: float) -> None:
-        """Events until the time is over or something is wrong."""
+    def run(self, seconds: float, told: Callable[[], None]) -> None:
+        """Events until the time is over or something is wrong; `told` is called now and then."""
         end = time.monotonic() + seconds
+        next_s = time.monotonic() + TELL_S
         with repeated(self.watch.look, LOOK_S):
             for kind in ("taker", "launcher", "trainer"):
                 self.come(kind, f"stays{kind}", resident=True)
@@ -97,6 +99,9 @@ class Soak:
                     self.note()
                 self.roll_call()
                 self.problems += self.watch.problems()
+                if time.monotonic() >= next_s:
+                    told()
+                    next_s += TELL_S
 
     def end(self) -> None:
         """Everybody ends; then the GPU must have what it had, and the folder nothing."""
@@ -262,8 +267,8 @@ class Soak:
         self.samples["state folder: KiB"].append(sum(p.stat().st_blocks for p in stays) // 2)
         self.counts["roll calls"] += 1
 
-    def report(self, seed: int, seconds: float) -> dict[str, Any]:
-        """All figures; `problems` are lines for people."""
+    def report(self, seed: int, seconds: float, *, ended: bool) -> dict[str, Any]:
+        """All figures so far; `problems` are lines for people."""
         grown = []
         for name, samples in self.samples.items():
             found = judging.growth(name, samples, MOST_MORE[name.partition(": ")[2]])
@@ -273,6 +278,7 @@ class Soak:
             "seed": seed,
             "simulated": self.simulated,
             "seconds": round(seconds, 1),
+            "ended": ended,
             "counts": dict(sorted({**self.counts, "looks of NVML": self.watch.looks}.items())),
             "fullest": round(self.watch.fullest, 4),
             "farthest_bytes": self.farthest,
@@ -333,14 +339,20 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="gpufence-soak-") as name:
         soak = Soak(args.build.resolve(), Path(name), seed, simulated=args.sim)
         began = time.monotonic()
+
+        def tell(*, ended: bool = False) -> dict[str, Any]:
+            """A machine that is taken back before the end leaves what was seen until then."""
+            report = soak.report(seed, time.monotonic() - began, ended=ended)
+            args.output.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+            return report
+
         try:
-            soak.run(args.seconds)
+            soak.run(args.seconds, tell)
         except (DrivenError, OSError, subprocess.TimeoutExpired) as error:
             soak.problems.append(f"{type(error).__name__}: {error}")
         finally:
             soak.end()
-        report = soak.report(seed, time.monotonic() - began)
-    args.output.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+        report = tell(ended=True)
     return 1 if report["problems"] else 0
 
 

@@ -128,6 +128,7 @@ def test_some_seconds_of_it_lose_nothing_and_pass_nothing(build: Path, tmp_path:
     told = report(started(build, tmp_path, "--seconds", "4", "--seed", "5"), tmp_path)
 
     assert told["problems"] == []
+    assert told["ended"]
     assert told["counts"]["roll calls"] > 0
     assert told["counts"]["asked for memory"] > 0
     assert told["counts"]["trainings"] > 0

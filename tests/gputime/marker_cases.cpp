@@ -302,7 +302,7 @@ void CallEverything(Markers* markers) {
   LeaveStream(markers, stream);
   LeaveContext(markers, false);
   LeaveBlockingStreams(markers);
-  AfterWait(markers, stream, Handle(1), BeforeWait(markers, stream), true, &busy);
+  AfterWait(markers, stream, Handle(1), BeforeWait(markers, stream), true, NowNs(), &busy);
   AfterAnswer(markers, stream, true, &busy);
   CollectAll(markers, NowNs(), false, &busy);
   CollectEnded(markers, stream, &busy);
@@ -337,7 +337,7 @@ void Callbacks() {
     CollectAll(markers.get(), NowNs(), false, &busy);
     state = CUDA_SUCCESS;
     LeaveContext(markers.get(), /*waits=*/true);
-    AfterWait(markers.get(), stream, Handle(1), BeforeWait(markers.get(), stream), true, &busy);
+    AfterWait(markers.get(), stream, Handle(1), BeforeWait(markers.get(), stream), true, NowNs(), &busy);
     BeginRun(markers.get(), stream, Handle(1), {}, false);
     in_any_call = nullptr;
     CHECK(!StreamsGuard::is_inside());
@@ -367,7 +367,7 @@ void AsksRelaxed() {
     stream->word.fetch_and(~MarkedStream::kRunning);
     BeginRun(markers.get(), stream, Handle(1), {}, false);
   });
-  asks([&] { AfterWait(markers.get(), stream, Handle(1), 0, /*ended=*/true, &busy); });
+  asks([&] { AfterWait(markers.get(), stream, Handle(1), 0, /*ended=*/true, NowNs(), &busy); });
 }
 
 constexpr Case kCases[] = {

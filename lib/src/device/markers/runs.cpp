@@ -190,8 +190,8 @@ Begun BeginRun(Markers* markers, MarkedStream* stream, CUstream handle, HeldNs h
   const MarkedContext& context = markers->streams.ContextOf(*stream);
   if (context.blind) return Begun::kNotMarked;
   const bool was_idle = !markers->streams.IsActive(stream);
-  if (was_idle && held.is_unasked) return Begun::kMustAsk;
-  const uint64_t now_ns = NowNs();
+  if (was_idle && held.unasked_ns != 0) return Begun::kMustAsk;
+  const uint64_t now_ns = held.unasked_ns != 0 ? held.unasked_ns : NowNs();
   const bool is_beside = markers->IsBeside(stream->ordinal, now_ns);
   // Beside others the first marker may be reached as late as they leave the GPU to us: who had to
   // wait for that with the rest would lose it again at once.
@@ -358,8 +358,7 @@ uint32_t BeforeWait(Markers* markers, MarkedStream* stream) {
 }
 
 void AfterWait(Markers* markers, MarkedStream* stream, CUstream handle, uint32_t launches,
-               bool ended, BusyList* busy) {
-  const uint64_t now_ns = NowNs();
+               bool ended, uint64_t now_ns, BusyList* busy) {
   const StreamsGuard guard(&markers->streams);
   if (!guard || !StreamTable::IsOf(*stream, handle)) return;
   stream->waited.is_over |= ended;

@@ -28,7 +28,7 @@ namespace gpufence {
 struct HeldNs {
   uint64_t at_all;
   uint64_t by_others;
-  bool is_unasked;  // the gate was open for a stream that is looked at, and nobody asked more
+  uint64_t unasked_ns;  // then the gate was open for a stream that is looked at; 0: it was asked
 };
 
 // kOtherStream: it is none of the handle any more. kMustAsk: nobody asked, and the stream is not
@@ -52,10 +52,10 @@ bool CameToIdle(Markers* markers, MarkedStream* stream, CUstream handle, bool ca
 // launches that are waited for are returned.
 uint32_t BeforeWait(Markers* markers, MarkedStream* stream);
 
-// After it, with what was returned and whether the stream has ended: what ran there since the last
-// look. Nothing where the place is another handle's meanwhile.
+// After it, now, with what was returned and whether the stream has ended: what ran there since the
+// last look. Nothing where the place is another handle's meanwhile.
 void AfterWait(Markers* markers, MarkedStream* stream, CUstream handle, uint32_t launches,
-               bool ended, BusyList* busy);
+               bool ended, uint64_t now_ns, BusyList* busy);
 
 // After the driver was asked whether the stream has ended, as AfterWait. Nothing is put into one
 // that has: asked again it would not be ready.

@@ -80,15 +80,22 @@ void CoreLaunch::EnterAnew() {
   EnterSlowly(may_go);
 }
 
-// `may_go`: as far as the last look told, which is enough for one of many short runs that are
-// waited for.
+// Now, where the last look tells enough: of one of many short runs that are waited for. Else 0.
+uint64_t CoreLaunch::UnaskedNs() {
+  if (!stream_->by_host.load(std::memory_order_relaxed) ||
+      !cores_->markers.streams.IsActive(stream_)) {
+    return 0;
+  }
+  const uint64_t now_ns = NowNs();
+  return device_->seat.AheadNs(now_ns) <= kTuning.even_ns ? now_ns : 0;
+}
+
+// `may_go`: as far as the last look told.
 [[gnu::noinline]] void CoreLaunch::EnterSlowly(bool may_go) {
   if (!SoughtPauses(*device_)) [[unlikely]]
     FindKeptPauses(cores_, device_);
-  const bool is_unasked = may_go && stream_->by_host.load(std::memory_order_relaxed) &&
-                          cores_->markers.streams.IsActive(stream_) &&
-                          device_->seat.AheadNs(NowNs()) <= kTuning.even_ns;
-  const HeldNs held = is_unasked ? HeldNs{0, 0, true} : Hold(cores_, device_, stream_);
+  const HeldNs unasked = {0, 0, may_go ? UnaskedNs() : 0};
+  const HeldNs held = unasked.unasked_ns != 0 ? unasked : Hold(cores_, device_, stream_);
   if (stream_ != nullptr && device_->seat.has_slices() && LacksFilled(cores_->markers, *stream_))
       [[unlikely]] {
     FindFilled(cores_, *stream_);
@@ -212,8 +219,9 @@ static void NoteWait(Cores* cores, const MarkedStream* stream) {
 
 void CoreWait::Waited(bool ended) {
   BusyIntervals<kMostWaitedIntervals> busy;
-  AfterWait(&cores_->markers, stream_, handle_, launches_, ended, &busy);
-  if (!busy.empty()) ChargeAll(cores_, &busy, NowNs());
+  const uint64_t now_ns = NowNs();
+  AfterWait(&cores_->markers, stream_, handle_, launches_, ended, now_ns, &busy);
+  if (!busy.empty()) ChargeAll(cores_, &busy, now_ns);
   if (ended) NoteWait(cores_, stream_);
   TellEnd(cores_, stream_->ordinal);
 }

@@ -232,6 +232,7 @@ class CoreLaunch {
   const GpuPauses& Pauses() const { return cores_->markers.PausesOf(device_->ordinal); }
   void Enter(Cores* cores, CUstream handle);
   [[gnu::noinline]] void EnterAnew();
+  uint64_t UnaskedNs();
   void EnterSlowly(bool may_go);
   bool Begin(HeldNs held, uint32_t launches = 0, uint32_t uncounted = 0);
   void Launched();

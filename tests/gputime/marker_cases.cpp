@@ -337,7 +337,8 @@ void Callbacks() {
     CollectAll(markers.get(), NowNs(), false, &busy);
     state = CUDA_SUCCESS;
     LeaveContext(markers.get(), /*waits=*/true);
-    AfterWait(markers.get(), stream, Handle(1), BeforeWait(markers.get(), stream), true, NowNs(), &busy);
+    AfterWait(markers.get(), stream, Handle(1), BeforeWait(markers.get(), stream), true, NowNs(),
+              &busy);
     BeginRun(markers.get(), stream, Handle(1), {}, false);
     in_any_call = nullptr;
     CHECK(!StreamsGuard::is_inside());

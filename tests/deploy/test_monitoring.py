@@ -87,6 +87,7 @@ def test_every_metric_of_ours_is_drawn_or_alerted_on_or_left_out_for_a_reason() 
         "gpufence_memory_unified_bytes",  # part of what is drawn
         "gpufence_memory_orphan_bytes",  # the same
         "gpufence_core_limit_known",  # says why the next one is absent
+        "gpufence_memory_limit_known",  # the same
         "gpufence_core_soft_limit_ratio",  # what is held is the limit
     }
     used = {name for query in queries() for name in NAME.findall(query)}

@@ -83,6 +83,7 @@ def test_everything_is_told_in_base_units(tmp_path: Path) -> None:
         found = told("--once", "--state-dir", tmp_path)
 
     assert {name: values(family)[0] for name, family in found.items()} == {
+        "gpufence_memory_limit_known": (OWN, 1),
         "gpufence_memory_limit_bytes": (OWN, 4 * GIB),
         "gpufence_memory_used_bytes": (OWN, 10),
         "gpufence_memory_orphan_bytes": (OWN, 7),

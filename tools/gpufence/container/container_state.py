@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpufence.config import sizes
 from gpufence.errors import ToolError
 from gpufence.machine import process
 from gpufence.machine.people import People
@@ -157,20 +156,16 @@ def _gpu(
     seat: tuple[TimeDevice, Tenant, bool] | None,
     reach: node_folders.Reach,
 ) -> dict[str, Any]:
-    amounts = limits.of(sizes.parse_uuid(device.uuid)) if limits else Amounts()
+    amounts = in_force.amounts(limits, device.uuid)
     living = [use for use in device.uses if _lives(use.owner)]
-    covered = bool(living) and reach.covers(use.owner for use in living)
-    published = seat[1].shares if seat and seat[1].alive else None
-    limit_bytes = device.limit_bytes
-    if not living and (limits is None or limits.is_first):
-        published = in_force.last_shares(device, seat[1] if seat else None)
-        limit_bytes = device.last_limit_bytes
+    found = in_force.found(device, limits, seat[1] if seat else None)
+    covered = reach.covers(use.owner for use in living)
     return {
         "gpu": device.row,
         "uuid": device.uuid,
-        "memory": _memory(device, amounts, living, limit_bytes),
-        "cores": _cores(device, amounts, published, seat),
-        "cores_known": in_force.cores_known(published, amounts, covered=covered),
+        "memory": _memory(device, amounts, living, found.memory_bytes),
+        "cores": _cores(device, amounts, found.shares, seat),
+        "cores_known": in_force.cores_known(found, amounts, covered=covered),
         "refusals": device.activity.refusals,
         "processes": [_use(use) for use in living],
     }

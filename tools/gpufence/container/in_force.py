@@ -7,11 +7,14 @@ Joins a limits file (gpufence set) with what processes published. Must not know 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from gpufence.config import sizes
 from gpufence.config.terms import Priority
 from gpufence.errors import ToolError
 from gpufence.state import limits_file
 from gpufence.state.limits_bytes import Amounts
+from gpufence.state.limits_file import SetLimits
 from gpufence.state.region import Ceiling, Device, Region
 from gpufence.state.shared_file import Life, Owner
 from gpufence.state.time_file import Shares, Tenant
@@ -19,32 +22,69 @@ from gpufence.state.time_file import Shares, Tenant
 _WHOLE_SHARE = 100_000
 
 
-def amounts(of: Region, uuid: str) -> Amounts:
-    """What was set for the container on this GPU; nothing where no file of its owner's says so."""
-    try:
-        owner = of.path.stat().st_uid
-        found = limits_file.read(limits_file.path_of(of.path.parent, of.container), owner)
-        if found is not None:
-            return found.of(sizes.parse_uuid(uuid))
-    except (OSError, ToolError):
-        pass
-    return Amounts()
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The limits that a container's programs found by themselves on a GPU; None for no limit.
+
+    Once all of them have ended (not `running`): what they had, None also where no file tells.
+    """
+
+    running: bool
+    memory_bytes: int | None
+    shares: Shares | None
 
 
-def memory(device: Device, limits: Amounts, gpu_bytes: int | None) -> int | None:
-    """The memory limit in bytes; None for none.
+def found(device: Device, limits: SetLimits | None, tenant: Tenant | None) -> Found:
+    """What the programs found, as their files have it.
 
     Args:
-        device: with what the processes published.
+        device: the container's memory there.
+        limits: what was set for the container. What its last programs found may have been set for
+            them: once that was changed or taken back, it tells nothing.
+        tenant: the container's place in a time file.
+    """
+    if any(use.owner.life is Life.ALIVE for use in device.uses):
+        published = tenant.shares if tenant and tenant.alive else None
+        return Found(True, device.limit_bytes, published)
+    if limits is None or limits.is_first:
+        return Found(False, device.last_limit_bytes, _last_shares(device, tenant))
+    return Found(False, None, None)
+
+
+def limits_of(of: Region) -> SetLimits | None:
+    """What was set for the container; None where no file of its owner's says so."""
+    try:
+        owner = of.path.stat().st_uid
+        return limits_file.read(limits_file.path_of(of.path.parent, of.container), owner)
+    except (OSError, ToolError):
+        return None
+
+
+def amounts(limits: SetLimits | None, uuid: str) -> Amounts:
+    """What of it is for this GPU."""
+    return limits.of(sizes.parse_uuid(uuid)) if limits else Amounts()
+
+
+def memory(programs: Found, limits: Amounts, ceiling: Ceiling, gpu_bytes: int | None) -> int | None:
+    """The memory limit in bytes; None for none, and where `memory_known` says that nobody knows.
+
+    Args:
+        programs: what these found.
         limits: with what was set.
-        gpu_bytes: of the whole GPU, for a limit that is a part of it; None: what the processes
-            published stands, which they replace at their next request.
+        ceiling: what an operator's file allows.
+        gpu_bytes: of the whole GPU, for a limit that is a part of it; None: what the programs found
+            stands, which they replace at their next request.
     """
     if limits.memory is None or (limits.memory_is_part and gpu_bytes is None):
-        return device.limit_bytes
+        return programs.memory_bytes
     if limits.memory_is_part:
-        return under(device.ceiling.memory_bytes, sizes.part_of(gpu_bytes or 0, limits.memory))
-    return under(device.ceiling.memory_bytes, limits.memory or None)
+        return under(ceiling.memory_bytes, sizes.part_of(gpu_bytes or 0, limits.memory))
+    return under(ceiling.memory_bytes, limits.memory or None)
+
+
+def memory_known(programs: Found, limits: Amounts, limit_bytes: int | None) -> bool:
+    """Whether `limit_bytes`, which `memory` told, is the limit."""
+    return programs.running or limit_bytes is not None or limits.memory == 0
 
 
 def under(ceiling: int | None, limit: int | None) -> int | None:
@@ -54,15 +94,17 @@ def under(ceiling: int | None, limit: int | None) -> int | None:
     return min(ceiling, limit)
 
 
-def cores_known(published: Shares | None, limits: Amounts, *, covered: bool) -> bool:
+def cores_known(programs: Found, limits: Amounts, *, covered: bool) -> bool:
     """Whether `shares` tells what holds: not for programs whose time file nobody could look for.
 
     Args:
-        published: by the programs.
+        programs: what these found.
         limits: with what was set.
         covered: as node_folders.Reach.covers.
     """
-    return published is not None or limits.cores is not None or covered
+    if programs.shares is not None or limits.cores is not None:
+        return True
+    return programs.running and covered
 
 
 def shares(published: Shares | None, limits: Amounts, ceiling: Ceiling) -> Shares | None:
@@ -74,15 +116,15 @@ def shares(published: Shares | None, limits: Amounts, ceiling: Ceiling) -> Share
     return published if published and 0 < published.hard < _WHOLE_SHARE else None
 
 
-def last_shares(device: Device, tenant: Tenant | None) -> Shares | None:
+def _last_shares(device: Device, tenant: Tenant | None) -> Shares | None:
     """What the container's programs of this GPU had, all of which have ended.
 
     None where they did not all have the same, or one had no core limit.
     """
     ended = [use.owner for use in device.uses if use.owner.life is Life.GONE]
     members = {_who(member.owner): member.shares for member in (tenant.members if tenant else ())}
-    found = {members.get(_who(owner)) for owner in ended}
-    return found.pop() if len(found) == 1 else None
+    theirs = {members.get(_who(owner)) for owner in ended}
+    return theirs.pop() if len(theirs) == 1 else None
 
 
 def _who(owner: Owner) -> tuple[int, int, int]:

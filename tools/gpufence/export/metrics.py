@@ -142,6 +142,8 @@ def _ratio(thousandths: int) -> float:
 
 
 _OWN: tuple[tuple[str, str, str, Of], ...] = (
+    ("memory_limit_known", "gauge", "0 where nobody can tell whether a memory limit holds, else 1.",
+     _of(lambda c: int(c.limit_known))),
     ("memory_limit_bytes", "gauge", "Memory limit; absent without one.",
      _memory(lambda c: c.limit_bytes)),
     ("memory_used_bytes", "gauge", "Memory that counts against the limit.",

@@ -46,6 +46,7 @@ def _container(uuid: str, container: Container, history: History) -> dict[str, o
         "alive": container.alive,
         "frozen": container.frozen,
         "memory_known": container.memory_known,
+        "memory_limit_known": container.limit_known,
         "memory_limit_bytes": container.limit_bytes,
         "memory_used_bytes": container.used_bytes if container.memory_known else None,
         "memory_oversold": container.oversold if container.memory_known else None,

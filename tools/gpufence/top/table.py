@@ -199,14 +199,14 @@ def _container_cells(gpu: Gpu, container: Container, history: History, choice: C
     cells: Cells = {}
     if container.memory_known:
         cells["USED"] = (size(container.used_bytes), Tone.PLAIN)
-        cells["LIMIT"] = _limit(container.limit_bytes)
+        cells["LIMIT"] = _limit(container)
         if container.limit_bytes:
             part = container.used_bytes / container.limit_bytes
             cells["MEM"] = (_percent(part), _tone_of(part))
         if container.oversold:
             cells["UNIFIED"] = (size(container.unified_bytes), Tone.WARN)
     if not container.shares_known:
-        cells["CORE-LIMIT"] = ("unknown", Tone.QUIET)
+        cells["CORE-LIMIT"] = ("unknown" if container.alive else "-", Tone.QUIET)
     rates = history.rates(gpu.uuid, container.name)
     top = ceiling(container)
     if container.shares is not None and top is not None:
@@ -252,8 +252,10 @@ def _activity_cells(of: Container | Process) -> Cells:
     }
 
 
-def _limit(limit_bytes: int | None) -> Piece:
-    return ("none", Tone.QUIET) if limit_bytes is None else (size(limit_bytes), Tone.PLAIN)
+def _limit(container: Container) -> Piece:
+    if container.limit_bytes is None:
+        return "none" if container.limit_known else "-", Tone.QUIET
+    return size(container.limit_bytes), Tone.PLAIN
 
 
 def _percent(part: float) -> str:
@@ -326,7 +328,7 @@ def _told(look: Look, history: History) -> set[str]:
     Each goes by what stays once it is so: others would move at every look.
     """
     containers = [container for gpu in look.gpus for container in gpu.containers]
-    limited = any(each.shares or not each.shares_known for each in containers)
+    limited = any(each.shares or (each.alive and not each.shares_known) for each in containers)
     held = any(each.activity.launches_held for each in containers)
     normal = {None, Priority.NORMAL}
     told = {

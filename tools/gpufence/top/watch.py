@@ -49,7 +49,8 @@ class Process:
 class Container:
     """One container on one GPU; memory in bytes.
 
-    `memory_known` is False where its region cannot be seen. Where memory is `oversold`,
+    `memory_known` is False where its region cannot be seen, `limit_known` also where no program
+    lives and its files do not tell what the last ones had. Where memory is `oversold`,
     `unified_bytes` of what is used lie on the host, and `share_bytes` may lie on the device.
     `shares` and `charged_ns` (all GPU time that it was charged) are None without a core limit, and
     where nobody can tell whether one holds (`shares_known`). Launches of one that is `frozen` are
@@ -71,6 +72,7 @@ class Container:
     has_turn: bool
     activity: Activity
     processes: tuple[Process, ...]
+    limit_known: bool = True
     shares_known: bool = True
     frozen: bool = False
     priority: Priority | None = None
@@ -176,11 +178,12 @@ class Watcher:
         reading: gpus.Reading | None,
         reach: node_folders.Reach,
     ) -> Container:
-        limits = in_force.amounts(of, device.uuid)
-        gpu_bytes = reading.memory_total_bytes if reading else None
-        limit_bytes = in_force.memory(device, limits, gpu_bytes)
+        set_limits = in_force.limits_of(of)
+        limits = in_force.amounts(set_limits, device.uuid)
         seat = seats.take(device.uuid, of.container)
-        published = seat.tenant.shares if seat else None
+        found = in_force.found(device, set_limits, seat.tenant if seat else None)
+        gpu_bytes = reading.memory_total_bytes if reading else None
+        limit_bytes = in_force.memory(found, limits, device.ceiling, gpu_bytes)
         covered = reach.covers(use.owner for use in device.uses)
         processes = [
             self._process(use.owner, use, device.oversold)
@@ -190,7 +193,7 @@ class Watcher:
         return Container(
             name=of.container,
             pod=self._pod(use.owner for use in device.uses),
-            alive=any(use.owner.life is Life.ALIVE for use in device.uses),
+            alive=found.running,
             memory_known=True,
             limit_bytes=limit_bytes,
             used_bytes=device.used_bytes,
@@ -198,12 +201,13 @@ class Watcher:
             oversold=device.oversold,
             unified_bytes=device.unified_bytes,
             share_bytes=device.share_of(limit_bytes),
-            shares=in_force.shares(published, limits, device.ceiling),
+            shares=in_force.shares(found.shares, limits, device.ceiling),
             charged_ns=seat.tenant.charged_ns if seat else None,
             has_turn=seat.has_turn if seat else False,
             activity=device.activity,
             processes=tuple(processes),
-            shares_known=in_force.cores_known(published, limits, covered=covered),
+            shares_known=in_force.cores_known(found, limits, covered=covered),
+            limit_known=in_force.memory_known(found, limits, limit_bytes),
             frozen=limits.frozen,
             priority=in_force.priority(seat.tenant if seat else None, limits),
         )
@@ -302,6 +306,7 @@ def _unseen(
         has_turn=has_turn,
         activity=Activity(),
         processes=processes,
+        limit_known=False,
         priority=priority,
     )
 

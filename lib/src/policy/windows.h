@@ -25,7 +25,8 @@ struct Window {
 };
 
 // The window of `own` beside `others`. Each has its part of a period, by its share; one that leaves
-// the GPU alone in its own for a while leaves it to all others. O(count).
+// the GPU alone in its own for a while leaves it to all others. O(count) in the own window, else
+// O(count squared).
 Window WindowOf(const WindowTenant& own, const WindowTenant* others, size_t count, uint64_t now_ns,
                 const Tuning& tuning = kTuning);
 

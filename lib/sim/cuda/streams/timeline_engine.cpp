@@ -55,6 +55,8 @@ void ReleaseWork(Work* work) {
 
 namespace {
 
+// Longer than a thread that waits spins (timeline.cpp): where time is virtual, each turn of a spin
+// costs a change of processes.
 constexpr uint64_t kMeetingPollNs = 30'000;
 
 int CopyEngineOf(const Work& work) {

@@ -55,6 +55,7 @@ void NoteCollective(CoreDevice* device) {
 }
 
 uint64_t GangHold::Ask(Cores* cores, CoreDevice* device, HoldFor hold, uint64_t now_ns) {
+  is_outside_ = false;
   CoreGang& gang = device->gang;
   const uint64_t met_ns = gang.met_ns.load(std::memory_order_relaxed);
   count_ = gang.count.load(std::memory_order_relaxed);

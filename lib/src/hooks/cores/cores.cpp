@@ -202,19 +202,15 @@ void CoreLaunch::Follow(uint32_t before) {
 
 // ---- waits ----
 
-// Whoever goes last waits for the end of what goes first: told at once.
-static void TellEnd(Cores* cores, uint32_t ordinal) {
-  CoreDevice* device = DeviceAt(cores, ordinal);
-  if (device == nullptr || cores->markers.streams.IsActive(ordinal)) return;
-  if (device->seat.HasInferior(NowNs())) cores->watcher.LookNow();
-}
-
-// A stream that the program waited for may seem active until somebody looks.
-static void NoteWait(Cores* cores, const MarkedStream* stream) {
+// To those that meet others: the program waits for its work, and whoever goes last may go at once.
+// A stream that was waited for may seem active until somebody looks.
+static void TellWait(Cores* cores, const MarkedStream* stream, bool ended, uint64_t now_ns) {
   CoreDevice* device = DeviceAt(cores, stream->ordinal);
   if (device == nullptr || !device->seat.shares_device()) return;
   const uint32_t own = cores->markers.streams.IsActive(stream) ? 1 : 0;
-  if (cores->markers.streams.CountActive(stream->ordinal) <= own) device->seat.NoteWait();
+  const uint32_t active = cores->markers.streams.CountActive(stream->ordinal);
+  if (ended && active <= own) device->seat.NoteWait();
+  if (active == 0 && device->seat.HasInferior(now_ns)) cores->watcher.LookNow();
 }
 
 void CoreWait::Waited(bool ended) {
@@ -222,8 +218,7 @@ void CoreWait::Waited(bool ended) {
   const uint64_t now_ns = NowNs();
   AfterWait(&cores_->markers, stream_, handle_, launches_, ended, now_ns, &busy);
   if (!busy.empty()) ChargeAll(cores_, &busy, now_ns);
-  if (ended) NoteWait(cores_, stream_);
-  TellEnd(cores_, stream_->ordinal);
+  TellWait(cores_, stream_, ended, now_ns);
 }
 
 void TellAnswer(CUstream stream, bool ended) {

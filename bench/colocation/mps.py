@@ -70,12 +70,17 @@ class MpsDaemon:
             time.sleep(LOOK_S)
 
     def _leave_none(self, deadline: float) -> None:
-        """Waits for the end of daemon and servers, and kills what is left at the deadline."""
-        while (left := self._processes()) and time.monotonic() < deadline:
+        """Waits for the end of daemon and servers, and kills what is left from the deadline on.
+
+        Who was killed is there for a while yet; whoever nothing ends is left after all.
+        """
+        given_up = max(deadline, time.monotonic()) + GONE_S
+        while (left := self._processes()) and (now := time.monotonic()) < given_up:
+            if now >= deadline:
+                for pid in left:
+                    with suppress(ProcessLookupError, PermissionError):
+                        os.kill(pid, signal.SIGKILL)
             time.sleep(LOOK_S)
-        for pid in left:
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
 
     def _processes(self) -> list[int]:
         """Daemon and servers, by the folder that is ours alone; no clients, no zombies."""

@@ -159,6 +159,29 @@ def test_a_start_that_hangs_leaves_nothing_behind(
     assert not lives(machine)
 
 
+def test_what_was_killed_is_gone_before_anything_else_is_measured(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A killed process is there until the kernel has come to it: here, until it is killed again."""
+    monkeypatch.setenv("FAKE_DEAF", "1")
+    monkeypatch.setattr(mps, "GONE_S", 0.5)
+    kill, killed = os.kill, list[int]()
+
+    def slowly(pid: int, number: int) -> None:
+        killed.append(pid)
+        if killed.count(pid) > 1:
+            kill(pid, number)
+
+    monkeypatch.setattr(mps.os, "kill", slowly)
+    daemon = MpsDaemon(machine)
+    daemon.wanted(True)
+
+    daemon.wanted(False)
+
+    assert len(killed) > 1
+    assert not lives(machine)
+
+
 def test_another_folders_daemon_is_left_alone(machine: Machine) -> None:
     (machine.folder / "other").mkdir()
     other = Machine(machine.folder / "other")

@@ -32,14 +32,14 @@ void First() {
   CHECK_EQ(extra.ns(), 0);
   for (uint32_t i = 0; i < kFirst; ++i) {
     CHECK(extra.IsDue());
-    extra.Learn((30 + 10 * i) * kUs, kSpacingNs, 2);
+    extra.Learn((30 + 10 * i) * kUs, 50 * kUs, kSpacingNs, 2);
   }
   CHECK_EQ(extra.ns(), 45 * kUs);
   CHECK(!extra.IsDue());  // nobody knows yet how long runs are
   extra.CountTold(kUs);
   CHECK(extra.IsDue());
   extra = {};
-  extra.Learn(0, kSpacingNs, 0);
+  extra.Learn(0, kUs, kSpacingNs, 0);
   CHECK_EQ(extra.ns(), 1);
 }
 
@@ -50,7 +50,7 @@ void Spaced() {
   uint64_t marked = 0;
   for (uint32_t i = 0; i < 200'000; ++i) {
     if (extra.IsDue()) {
-      extra.Learn(5 * kUs, kSpacingNs, Random());
+      extra.Learn(5 * kUs, 25 * kUs, kSpacingNs, Random());
       ++marked;
     } else {
       extra.CountTold(25 * kUs);
@@ -71,7 +71,7 @@ void LateForAWhile() {
     if (Random() % (is_late ? 10 : 30) == 0) is_late = !is_late;
     const uint64_t took_ns = (is_late ? 160 : 10) * kUs;
     if (extra.IsDue()) {
-      extra.Learn(took_ns, kSpacingNs, Random());
+      extra.Learn(took_ns, took_ns + 20 * kUs, kSpacingNs, Random());
       continue;
     }
     took_sum_ns += took_ns;
@@ -82,11 +82,75 @@ void LateForAWhile() {
   CHECK(IsNear(known_sum_ns / told, took_sum_ns / told, 5));
 }
 
+// What runs whose kernels and host take such times are charged in all, of what their kernels took,
+// in percent; each that is told may be off by so much.
+template <typename Kernels, typename Host>
+uint64_t ChargedPercent(Kernels kernels, Host host, uint64_t most_off_ns = UINT64_MAX) {
+  HostExtra extra = {};
+  uint64_t ran_sum_ns = 0;
+  uint64_t charged_sum_ns = 0;
+  for (uint32_t i = 0; i < 100'000; ++i) {
+    const uint64_t ran_ns = kernels();
+    const uint64_t extra_ns = host();
+    const uint64_t span_ns = ran_ns + extra_ns;
+    if (extra.IsDue()) {
+      extra.Learn(extra_ns, span_ns, kSpacingNs, Random());
+      continue;
+    }
+    extra.CountTold(span_ns);
+    const uint64_t charged_ns = span_ns - std::min(span_ns, extra.OfNs(span_ns));
+    CHECK(i < 1'000 || std::max(charged_ns, ran_ns) - std::min(charged_ns, ran_ns) <= most_off_ns);
+    ran_sum_ns += ran_ns;
+    charged_sum_ns += charged_ns;
+  }
+  return (charged_sum_ns * 100 + ran_sum_ns / 2) / ran_sum_ns;
+}
+
+// Where the host alone differs, each run is charged as the marked ones; where kernels do, as long
+// as the host saw it.
+void LateOrLonger() {
+  constexpr auto kSame = [] { return 10 * kUs; };
+  constexpr auto kAny = [] { return Random() % (200 * kUs); };
+  CHECK_EQ(ChargedPercent(kSame, kSame, 0), 100);
+  CHECK_EQ(ChargedPercent(kSame, kAny, kUs / 2), 100);
+  CHECK_EQ(ChargedPercent(kAny, kSame, kUs / 2), 100);
+}
+
+// Marked runs may be waited for in another way, by a host that spins where it would sleep: all the
+// same they tell what the others' kernels took.
+void MarkedInAnotherWay() {
+  HostExtra extra = {};
+  for (uint32_t i = 0; i < 100; ++i) extra.Learn(50 * kUs, 70 * kUs, kSpacingNs, 0);
+  CHECK_EQ(extra.OfNs(70 * kUs), 50 * kUs);
+  CHECK_EQ(extra.OfNs(25 * kUs), 5 * kUs);
+  CHECK_EQ(extra.OfNs(kUs), 0);
+}
+
+// Where both differ, all together are charged for what they took.
+void LateAndLonger() {
+  constexpr auto kLonger = [] { return (Random() % 8 == 0 ? 100 : 10) * kUs; };
+  constexpr auto kLate = [] { return (Random() % 4 == 0 ? 80 : 8) * kUs; };
+  const uint64_t percent = ChargedPercent(kLonger, kLate);
+  CHECK(percent >= 97 && percent <= 103);
+}
+
+// Kernels that become long are no lateness for longer than it takes to mark one of them.
+void LongerAfterLate() {
+  HostExtra extra = {};
+  for (uint32_t i = 0; i < 100; ++i) {
+    const uint64_t late_ns = Random() % (100 * kUs);
+    extra.Learn(late_ns, late_ns + 10 * kUs, kSpacingNs, 0);
+  }
+  CHECK(IsNear(extra.OfNs(500 * kUs), 490 * kUs, 1));
+  extra.Learn(50 * kUs, 550 * kUs, kSpacingNs, 0);
+  CHECK(extra.OfNs(550 * kUs) < 110 * kUs);
+}
+
 // Another host altogether is known after some that were due.
 void Changed() {
   HostExtra extra = {};
-  for (uint32_t i = 0; i < 100; ++i) extra.Learn(20 * kUs, kSpacingNs, 0);
-  for (uint32_t i = 0; i < 30; ++i) extra.Learn(90 * kUs, kSpacingNs, 0);
+  for (uint32_t i = 0; i < 100; ++i) extra.Learn(20 * kUs, 30 * kUs, kSpacingNs, 0);
+  for (uint32_t i = 0; i < 30; ++i) extra.Learn(90 * kUs, 100 * kUs, kSpacingNs, 0);
   CHECK(IsNear(extra.ns(), 90 * kUs, 3));
 }
 
@@ -94,7 +158,7 @@ void Changed() {
 void NeverForLong() {
   HostExtra extra = {};
   for (uint32_t i = 0; i < 100; ++i) {
-    extra.Learn(kUs, UINT32_MAX, UINT32_MAX);
+    extra.Learn(kUs, 2 * kUs, UINT32_MAX, UINT32_MAX);
     uint32_t told = 0;
     for (; !extra.IsDue(); ++told) extra.CountTold(1);
     CHECK(told <= 16 * kTuning.many + 1);
@@ -109,7 +173,7 @@ void OtherNumbers() {
   HostExtra extra = {};
   CHECK(extra.IsDue(tuning));
   extra.CountTold(1, tuning);
-  extra.Learn(5 * kUs, UINT32_MAX, UINT32_MAX, tuning);
+  extra.Learn(5 * kUs, 6 * kUs, UINT32_MAX, UINT32_MAX, tuning);
   CHECK(!extra.IsDue(tuning) && extra.IsDue());
   uint32_t told = 0;
   for (; !extra.IsDue(tuning); ++told) extra.CountTold(1, tuning);
@@ -119,6 +183,10 @@ void OtherNumbers() {
 constexpr Case kCases[] = {{"first", First},
                            {"spaced", Spaced},
                            {"late_for_a_while", LateForAWhile},
+                           {"late_or_longer", LateOrLonger},
+                           {"marked_in_another_way", MarkedInAnotherWay},
+                           {"late_and_longer", LateAndLonger},
+                           {"longer_after_late", LongerAfterLate},
                            {"changed", Changed},
                            {"never_for_long", NeverForLong},
                            {"other_numbers", OtherNumbers}};

@@ -55,8 +55,19 @@ SAMPLES = [
 ]
 GAPS = ["pauses", "probes", "idle", "dense", "apart", "host_bound", "due", "means", "caught_up"]
 GAPS += ["other_numbers"]
-WAITS = ["first", "spaced", "late_for_a_while", "changed", "never_for_long", "other_numbers"]
-SPANS = ["told", "short", "surprised", "teaches", "usual"]
+WAITS = [
+    "first",
+    "spaced",
+    "late_for_a_while",
+    "late_or_longer",
+    "marked_in_another_way",
+    "late_and_longer",
+    "longer_after_late",
+    "changed",
+    "never_for_long",
+    "other_numbers",
+]
+SPANS = ["told", "short", "surprised", "late", "teaches", "usual"]
 CLOCK = ["prompt", "queued", "narrowed", "forgotten", "drifts"]
 FORECAST = ["runs", "shortest", "expected", "left", "ends"]
 PROGRAMS = {

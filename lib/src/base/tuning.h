@@ -73,9 +73,6 @@ struct Tuning {
   uint64_t most_lead_ns = 10'000;
   // Recording takes about 1 us; more was the making of events, or the host.
   uint64_t most_record_ns = 3'000;
-  // Around kernels that are waited for; 5.2 to 5.5 us, 60 where waits sleep (H200); 0.8 with waits
-  // 60 us late.
-  uint64_t most_extra_ns = 100'000;
   // Operations that nearly fill a queue (H200), and launches between two markers at most. What is
   // put there for others needs half of it free.
   uint64_t full_queue = 960;

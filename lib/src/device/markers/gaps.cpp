@@ -127,14 +127,16 @@ uint64_t MostSpanNs(const WaitedRuns& runs, uint64_t launches, const Tuning& tun
 uint64_t BusyByHostNs(const GpuPauses& pauses, WaitedRuns* runs, uint32_t launches,
                       uint64_t inner_ns, uint64_t* span_ns, const Tuning& tuning) {
   const uint64_t most_ns = MostSpanNs(*runs, launches, tuning);
-  if (*span_ns > most_ns) {
-    *span_ns = most_ns;
+  const bool is_long = *span_ns > most_ns;
+  *span_ns = std::min(*span_ns, most_ns);
+  const uint64_t own_extra_ns = runs->extra.OfNs(*span_ns);
+  if (is_long && *span_ns > own_extra_ns + launches * runs->longest_ns) {
     runs->marked_due = tuning.enough;
   }
   const uint64_t between_ns = uint64_t{launches - 1} * pauses.launch_gap_ns;
   const uint64_t extra_ns =
-      runs->extra.ns() + runs->short_ns + between_ns + std::min(inner_ns, *span_ns / 2);
-  runs->short_ns = std::min(extra_ns - std::min(extra_ns, *span_ns), tuning.most_extra_ns);
+      own_extra_ns + runs->short_ns + between_ns + std::min(inner_ns, *span_ns / 2);
+  runs->short_ns = std::min(extra_ns - std::min(extra_ns, *span_ns), tuning.doubt_ns);
   return *span_ns - std::min(*span_ns, extra_ns);
 }
 

@@ -15,16 +15,27 @@
 
 namespace gpufence {
 
-// What the host's clock adds to a run that is waited for, in the mean over those that nothing but
-// that clock told, learned from some that are marked as well. Pure.
+// What the host's clock adds to a run that is waited for, learned from some that are marked as
+// well. Pure.
 //
 // Which runs are marked is drawn, by their number alone. A host is late for a while: if one were
 // marked after so much time, or because the one before took long, more of those would be marked
 // that are late, and the others be charged too little (waits that sleep, H200: 14 % at 10).
+//
+// A run that the host saw for longer than the marked ones had longer kernels, or the host was late.
+// How much of such differences was lateness among the marked ones, it is among the others. Where
+// the marked ones do not differ all of it is: then each run is charged what their kernels took, and
+// what marking one does to the wait for it does not matter.
 class HostExtra {
  public:
-  // From the launch's return to the wait's, without kernels; 0: unknown.
+  // From the launch's return to the wait's, without kernels, in the mean; 0: unknown.
   uint64_t ns() const { return ns_; }
+
+  // The same of a run that the host saw for so long.
+  uint64_t OfNs(uint64_t span_ns) const {
+    const int64_t late_ns = Difference(span_ns, marked_span_ns_) * late_parts_ / kWhole;
+    return static_cast<uint64_t>(std::max(static_cast<int64_t>(ns_) + late_ns, int64_t{0}));
+  }
 
   // Whether the next run is to be marked, and teaches.
   bool IsDue(const Tuning& tuning = kTuning) const {
@@ -37,12 +48,15 @@ class HostExtra {
     left_ -= left_ != 0 ? 1 : 0;
   }
 
-  // From a run that was, of which one is due after `spacing_ns` of them in the mean.
-  void Learn(uint64_t extra_ns, uint64_t spacing_ns, uint32_t random,
+  // From a run that was, and that without its markers the host would have seen for `span_ns`. One
+  // is due after `spacing_ns` of them in the mean.
+  void Learn(uint64_t extra_ns, uint64_t span_ns, uint64_t spacing_ns, uint32_t random,
              const Tuning& tuning = kTuning) {
     learned_ += learned_ < 2 * tuning.enough ? 1 : 0;
+    LearnLateness(extra_ns, span_ns);
     const uint64_t parts = std::min<uint64_t>(learned_, tuning.enough);
     ns_ = std::max(((parts - 1) * ns_ + extra_ns) / parts, uint64_t{1});
+    marked_span_ns_ = ((parts - 1) * marked_span_ns_ + span_ns) / parts;
     // Those that come first are alike, whatever others are: the next ones follow sooner.
     const uint64_t spaced_ns = spacing_ns * learned_ / (2 * tuning.enough);
     const uint64_t mean =
@@ -51,10 +65,32 @@ class HostExtra {
   }
 
  private:
+  static constexpr int64_t kWhole = 4'096;
+  // What clocks round is lateness: a microsecond, squared.
+  static constexpr double kRounded = 1e6;
+
+  static int64_t Difference(uint64_t ns, uint64_t mean_ns) {
+    return static_cast<int64_t>(ns) - static_cast<int64_t>(mean_ns);
+  }
+
+  void LearnLateness(uint64_t extra_ns, uint64_t span_ns) {
+    if (learned_ == 1) return;
+    const auto more_ns = static_cast<double>(Difference(extra_ns, ns_));
+    const auto longer_ns = static_cast<double>(Difference(span_ns, marked_span_ns_));
+    late_ += (more_ns * longer_ns - late_) / learned_;
+    square_ += (longer_ns * longer_ns - square_) / learned_;
+    const double part = (std::max(late_, 0.0) + kRounded) / (square_ + kRounded);
+    late_parts_ = static_cast<int64_t>(std::min(part, 1.0) * kWhole);
+  }
+
   uint64_t ns_;
-  uint64_t span_ns_;  // of a run, in the mean over the last many or so
-  uint32_t left_;     // runs until one is due
-  uint32_t learned_;  // from so many, up to twice enough
+  uint64_t marked_span_ns_;  // of those that ns_ is of
+  double late_;              // how much they differ, in the mean: extra times span ...
+  double square_;            // ... and span times span, in ns squared
+  int64_t late_parts_;       // of how much a span differs, kWhole: all
+  uint64_t span_ns_;         // of a run that was not marked, in the mean over the last many or so
+  uint32_t left_;            // runs until one is due
+  uint32_t learned_;         // from so many, up to twice enough
 };
 
 inline constexpr uint64_t kLegacyStream = 1;     // CU_STREAM_LEGACY, as the null stream

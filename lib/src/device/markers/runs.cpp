@@ -275,7 +275,7 @@ bool TakeByHost(Markers* markers, MarkedStream* stream, uint32_t launches, uint6
   stream->is_timed = false;
   stream->meets.store(false, std::memory_order_relaxed);
   markers->CountReached(*stream);
-  const uint64_t begin_ns = std::max(stream->charged_ns, called_ns + runs->extra.ns() / 2);
+  const uint64_t begin_ns = std::max(stream->charged_ns, called_ns + (span_ns - busy_ns) / 2);
   busy->Add(stream->ordinal, begin_ns, std::min(begin_ns + busy_ns, now_ns));
   return true;
 }
@@ -299,10 +299,12 @@ void LearnExtra(const Markers& markers, MarkedStream* stream, uint64_t launches,
   runs->longest_ns -= runs->longest_ns / (4 * kTuning.many);
   if (runs->marked_due > 0) --runs->marked_due;
   if (!runs->extra.IsDue()) return;
-  const uint64_t extra_ns =
-      ExtraOf(markers.PausesOf(stream->ordinal), *runs,
-              {launches, now_ns - runs->marked_ns, stream->ran_ns, stream->LeadNs()});
-  runs->extra.Learn(extra_ns, markers.waited_spacing_ns.load(std::memory_order_relaxed),
+  const GpuPauses& pauses = markers.PausesOf(stream->ordinal);
+  const uint64_t extra_ns = ExtraOf(
+      pauses, *runs, {launches, now_ns - runs->marked_ns, stream->ran_ns, stream->LeadNs()});
+  const uint64_t around_ns = stream->LeadNs() + pauses.around_run_ns;
+  const uint64_t span_ns = stream->ran_ns - std::min(stream->ran_ns, around_ns) + extra_ns;
+  runs->extra.Learn(extra_ns, span_ns, markers.waited_spacing_ns.load(std::memory_order_relaxed),
                     stream->Random());
 }
 
@@ -331,8 +333,7 @@ void TakeMarked(Markers* markers, MarkedStream* stream, uint64_t now_ns, BusyLis
 bool WaitsTell(const Markers& markers, const MarkedStream& stream) {
   const WaitedRuns& runs = stream.waited;
   return stream.is_trusted && runs.is_first && !runs.is_host_bound && runs.extra.ns() != 0 &&
-         runs.extra.ns() < kTuning.most_extra_ns && stream.first == kNoMarker &&
-         stream.ns_per_launch < kTuning.host_told_launch_ns &&
+         stream.first == kNoMarker && stream.ns_per_launch < kTuning.host_told_launch_ns &&
          markers.streams.IsOnlyActive(&stream);
 }
 

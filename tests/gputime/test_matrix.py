@@ -36,6 +36,7 @@ LONGEST_HELD_US = {10: 200_000, 50: 100_000}
 SLOW_LAUNCH_NS = 15_000 - H200["LAUNCH_NS"]
 SLOWER_LAUNCH_NS = 40_000 - H200["LAUNCH_NS"]
 CAUGHT_UP_POINTS = 2.5
+LATE_POINTS = 0.3  # the marked runs tell which of the others are late
 WAITED_POINTS = 1.5  # what one gap in 60 tells about the others
 SECOND_POINTS = 2.0  # a burst in a second, and launches that are queued in one and run in the next
 SAVED_POINTS = 5.0  # what who was idle may use at once, in a second
@@ -316,19 +317,17 @@ def test_what_probes_found_long_ago_is_forgotten(sim: Sim, tmp_path: Path) -> No
     assert done.facts["most"] <= 16 + SECOND_POINTS + SAVED_POINTS + POINTS
 
 
-# A wait for 20 us sleeps, and is 50 us late whether there is a marker behind the kernel or not.
-@pytest.mark.parametrize(
-    ("kernel_us", "points"), [(10, POINTS), (20, 2 * POINTS), (100, POINTS), (300, POINTS)]
-)
+# A wait for 20 us sleeps and is 50 us late, one in front of a marker otherwise than one without.
+@pytest.mark.parametrize("kernel_us", [10, 20, 100, 300])
 def test_kernels_that_are_waited_for_are_measured_mostly_without_markers(
-    sim: Sim, tmp_path: Path, kernel_us: int, points: float
+    sim: Sim, tmp_path: Path, kernel_us: int
 ) -> None:
     log = tmp_path / "calls"
 
     done = one(sim.with_env(LOG=str(log)), tmp_path, 25, "cuLaunchKernel", "sync", kernel_us, 1_000)
 
     calls = [line.split()[0] for line in log.read_text(encoding="utf-8").splitlines()]
-    assert_held(done.facts, 25, 1_000, points)
+    assert_held(done.facts, 25, 1_000)
     # Two for each run would be twice as many as launches.
     assert 0 < calls.count("cuEventRecord") < 0.75 * calls.count("cuLaunchKernel")
 
@@ -341,11 +340,14 @@ def test_what_waits_are_late_is_not_charged(
     sim: Sim, tmp_path: Path, kernel_us: int, late_us: int, run: int
 ) -> None:
     """By anything from 0 on, as where they give the processor away: each anew, or some in a row."""
-    late = sim.with_env(WAKE_NS=late_us * 1_000, WAKE_RUN=run)
+    log = tmp_path / "calls"
+    late = sim.with_env(WAKE_NS=late_us * 1_000, WAKE_RUN=run, LOG=str(log))
 
     facts = one(late, tmp_path, 10, "cuLaunchKernel", "sync", kernel_us, 3_000).facts
 
-    assert_held(facts, 10, 3_000)
+    assert facts["share"] == pytest.approx(10, abs=LATE_POINTS)
+    calls = [line.split()[0] for line in log.read_text(encoding="utf-8").splitlines()]
+    assert calls.count("cuEventRecord") < 0.5 * calls.count("cuLaunchKernel")
 
 
 @pytest.mark.parametrize(("manner", "kernel_us"), [("sync", 60), ("sync", 100), ("mixed", 21)])

@@ -7,8 +7,9 @@
 //
 // Ways: the driver's functions (cores_ways.h). Manners: steady, two (streams), many (streams),
 // legacy (stream), per_thread (stream), contexts (two, in turn), devices (two, in turn), sync
-// (after each), mixed (the same, every other one ten times as long), event (a wait for one after
-// every four), ahead (the same, four more are queued before), eager (as frameworks: many short
+// (after each), mixed (the same, every other one ten times as long), handoff (two streams; each
+// waits for what the other was given, eight at a time), event (a wait for one after every four),
+// ahead (the same, four more are queued before), eager (as frameworks: many short
 // kernels, then eight eighty times as long), hastens (steady, and after half of the time as fast as
 // it can), quickens (steady, and from then on launches take half as long), pauses (twice a kernel's
 // length behind each), bursts (sixty, waited for, and a pause of seven thirds of their time),
@@ -37,6 +38,7 @@ constexpr size_t kMany = 32;
 constexpr unsigned kBatch = 4;
 constexpr unsigned kManyBlocks = 65'536;
 constexpr unsigned kBurst = 60;
+constexpr unsigned kHandedOff = 8;
 constexpr unsigned long long kBusBytesPerNs = 50;  // what the simulated GPU copies to the host
 
 double NowUs() {
@@ -86,7 +88,8 @@ struct Run {
   CUstream Stream(const Place& place) const {
     if (Is("legacy")) return nullptr;
     if (Is("per_thread")) return reinterpret_cast<CUstream>(2);
-    return place.streams[launches % place.streams.size()];
+    const unsigned turns = Is("handoff") ? launches / kHandedOff : launches;
+    return place.streams[turns % place.streams.size()];
   }
 
   void Launch() {
@@ -121,8 +124,15 @@ struct Run {
     MUST(cuEventSynchronize(batch_ends[(Is("ahead") ? batch + 1 : batch) % 2]));
   }
 
+  // The stream whose turn is next waits for all that was launched.
+  void HandOff(CUstream stream) {
+    MUST(cuEventRecord(batch_ends[0], stream));
+    MUST(cuStreamWaitEvent(Stream(*places[0]), batch_ends[0], 0));
+  }
+
   void Between(CUstream stream) {
     if (Is("sync") || Is("mixed") || Is("pauses")) MUST(cuStreamSynchronize(stream));
+    if (Is("handoff") && launches % kHandedOff == 0) HandOff(stream);
     if (AwaitsBatches() && launches % kBatch == 0) AwaitBatch(stream);
     if (Is("pauses")) usleep(static_cast<useconds_t>(kernel_ns / 500));
     if (Is("bursts") && launches % kBurst == 0) {
@@ -138,7 +148,7 @@ struct Run {
 void Open(Run* run) {
   const size_t places = run->Is("contexts") || run->Is("devices") ? 2 : 1;
   for (size_t i = 0; i < places; ++i) {
-    const size_t streams = run->Is("many") ? kMany : run->Is("two") ? 2 : 1;
+    const size_t streams = run->Is("many") ? kMany : run->Is("two") || run->Is("handoff") ? 2 : 1;
     Place* place = new Place(run->Is("devices") ? static_cast<int>(i) : 0, streams);
     place->work.ns = run->kernel_ns;
     if (run->Is("wide")) place->work.blocks = kManyBlocks;
@@ -146,7 +156,8 @@ void Open(Run* run) {
     run->places.push_back(place);
   }
   for (CUevent& end : run->batch_ends) {
-    if (run->AwaitsBatches()) MUST(cuEventCreate(&end, CU_EVENT_DISABLE_TIMING));
+    if (run->AwaitsBatches() || run->Is("handoff"))
+      MUST(cuEventCreate(&end, CU_EVENT_DISABLE_TIMING));
   }
   if (run->Is("copies")) {
     const size_t bytes = run->kernel_ns * kBusBytesPerNs;

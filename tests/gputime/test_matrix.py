@@ -132,6 +132,18 @@ def test_streams_contexts_and_devices_are_held(
     assert_held(facts, wanted)
 
 
+@pytest.mark.parametrize("percent", [25, 75])
+@pytest.mark.parametrize("manner", ["two", "handoff"])
+def test_short_kernels_of_two_streams_are_held(
+    sim: Sim, tmp_path: Path, manner: str, percent: int
+) -> None:
+    """Those of one fill the pauses of the other, unless each stream waits for the other one."""
+    facts = one(sim, tmp_path, percent, "cuLaunchKernel", manner, 10, 1_000).facts
+
+    points = POINTS if manner == "two" else 2 * POINTS  # events for each eight of them
+    assert facts["between"] == pytest.approx(percent, abs=points)
+
+
 @pytest.mark.parametrize("percent", [25, 50, 99])
 @pytest.mark.parametrize(
     ("manner", "kernel_us"),

@@ -23,25 +23,29 @@ RUN_MS = 500
 BARE_MS = 60
 # The library measures the GPU's pauses: such a part of a limit may a share be off.
 PART_OFF = {10: 0.025, 20: 0.005, 100: 0.005, 1_000: 0.005}
+# A host that is slow as well: each waited for, and in two streams.
+HOSTS_OFF = {"sync": 0.025, "two": 0.08}
 UNMEASURED = "cuModuleGetGlobal_v2@1=500"  # which only what measures calls
 POINTS = 2.0
 
 
-def run(sim: Sim, folder: Path, kernel_us: int, percent: int | None) -> float:
+def run(sim: Sim, folder: Path, kernel_us: int, percent: int | None, manner: str) -> float:
     """Percent of the time that kernels run of a program that launches as fast as it can."""
     run_ms = BARE_MS if percent is None else RUN_MS
-    command = ("cores_run", "cuLaunchKernel", "steady", kernel_us, run_ms)
+    command = ("cores_run", "cuLaunchKernel", manner, kernel_us, run_ms)
     folder.mkdir()
     env = {} if percent is None else limited(folder, percent)
     (done,) = run_together(sim, folder, [command], env=env, preload=percent is not None)
     return float(done.facts["between"])
 
 
-def errors(sim: Sim, folder: Path, kernel_us: int) -> dict[int, tuple[float, float]]:
+def errors(
+    sim: Sim, folder: Path, kernel_us: int, manner: str = "steady"
+) -> dict[int, tuple[float, float]]:
     """For each limit what the program has, and what it should have: the limit, or its need."""
-    need = run(sim, folder / "bare", kernel_us, None)
+    need = run(sim, folder / "bare", kernel_us, None, manner)
     return {
-        percent: (run(sim, folder / str(percent), kernel_us, percent), min(percent, need))
+        percent: (run(sim, folder / str(percent), kernel_us, percent, manner), min(percent, need))
         for percent in LIMITS
     }
 
@@ -58,6 +62,22 @@ def test_a_share_is_held_on_gpus_that_nobody_has_measured(
     for percent, (share, due) in had.items():
         assert share >= (1 - PART_OFF[kernel_us]) * due, gpus.drawn(seed)
         assert share <= (1 + PART_OFF[kernel_us]) * percent, gpus.drawn(seed)
+
+
+@pytest.mark.parametrize("kernel_us", [10, 20])
+@pytest.mark.parametrize("manner", HOSTS_OFF)
+@pytest.mark.parametrize("seed", range(WORLDS))
+def test_short_kernels_are_held_there_whatever_the_host_does(
+    sim: Sim, tmp_path: Path, seed: int, manner: str, kernel_us: int
+) -> None:
+    """With waits by the host's clock less a mean, 19.5 of 25; two streams had 81.3 at 75."""
+    world = sim.with_env(**gpus.drawn(seed))
+
+    had = errors(world, tmp_path, kernel_us, manner)
+
+    for percent, (share, due) in had.items():
+        assert share >= (1 - HOSTS_OFF[manner]) * due, gpus.drawn(seed)
+        assert share <= (1 + HOSTS_OFF["sync"]) * percent, gpus.drawn(seed)
 
 
 @pytest.mark.parametrize("kernel_us", LENGTHS_US)

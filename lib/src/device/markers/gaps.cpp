@@ -71,16 +71,18 @@ uint64_t CaughtUpNs(const MarkedStream& stream, uint64_t host_ns, uint64_t recor
                                            : 0;
 }
 
+uint64_t BetweenNs(const GpuPauses& pauses, const IntervalContent& content) {
+  return (std::max(content.launches, uint64_t{1}) - 1) * pauses.launch_gap_ns + content.inner_ns;
+}
+
 uint64_t PausesNs(const GpuPauses& pauses, const MarkedStream& stream,
                   const IntervalContent& content, uint64_t interval_ns) {
   const uint64_t first_ns = stream.is_fresh ? content.lead_ns + pauses.around_run_ns
                                             : pauses.marker_gap_ns + pauses.launch_gap_ns;
-  const uint64_t others = std::max(content.launches, uint64_t{1}) - 1;
-  const uint64_t between_ns =
-      content.markers * pauses.marker_gap_ns + others * pauses.launch_gap_ns;
+  const uint64_t joined_ns = content.markers * pauses.marker_gap_ns;
   // What the host took up to the first launch is known.
   const uint64_t most_ns = stream.is_fresh ? interval_ns * 3 / 4 : interval_ns / 2;
-  return std::min(first_ns + between_ns + content.inner_ns, most_ns);
+  return std::min(first_ns + joined_ns + BetweenNs(pauses, content), most_ns);
 }
 
 uint64_t ApartNs(const MarkedStream& stream, const Tuning& tuning) {

@@ -45,7 +45,10 @@ struct IntervalContent {
   bool meets;         // one of the launches waits for kernels on other GPUs
 };
 
-// What of an interval lies between kernels.
+// Of an interval what lies between two of its kernels, ...
+uint64_t BetweenNs(const GpuPauses& pauses, const IntervalContent& content);
+
+// ... and with it what lies around its markers: all that is no kernel.
 uint64_t PausesNs(const GpuPauses& pauses, const MarkedStream& stream,
                   const IntervalContent& content, uint64_t interval_ns);
 

@@ -20,7 +20,8 @@ struct BusyInterval {
   uint64_t end_ns;
   uint32_t ordinal;
   uint64_t since_ns;
-  bool is_own;  // none of it can be other containers'
+  bool is_own;          // none of it can be other containers'
+  uint64_t between_ns;  // of those pauses: in them kernels of other streams may have run
 };
 
 // Where such intervals go.
@@ -36,7 +37,7 @@ class BusyList {
   // Out of room the device's last interval takes it in: as a pause in front of both where it lies
   // behind, else with what lies between, which charges too much.
   void Add(uint32_t ordinal, uint64_t begin_ns, uint64_t end_ns) {
-    Add({begin_ns, end_ns, ordinal, begin_ns, false});
+    Add({begin_ns, end_ns, ordinal, begin_ns, false, 0});
   }
   void Add(const BusyInterval& more) {
     if (more.end_ns <= more.begin_ns) return;
@@ -64,8 +65,12 @@ class BusyList {
   static void TakeIn(BusyInterval* last, const BusyInterval& more) {
     if (more.since_ns < last->end_ns) return Cover(last, more);
     const uint64_t ran_ns = last->end_ns - last->begin_ns + more.end_ns - more.begin_ns;
-    *last = {more.end_ns - ran_ns, more.end_ns, last->ordinal, last->since_ns,
-             last->is_own && more.is_own};
+    *last = {more.end_ns - ran_ns,
+             more.end_ns,
+             last->ordinal,
+             last->since_ns,
+             last->is_own && more.is_own,
+             last->between_ns + more.between_ns};
   }
 
   static void Cover(BusyInterval* grown, const BusyInterval& other) {
@@ -73,6 +78,7 @@ class BusyList {
     grown->end_ns = std::max(grown->end_ns, other.end_ns);
     grown->since_ns = std::min(grown->since_ns, other.since_ns);
     grown->is_own &= other.is_own;
+    grown->between_ns = 0;
   }
 
   // The place of one that another one of its device covers. There is one: a list of several devices

@@ -68,18 +68,6 @@ uint64_t LearnedNs(const MarkedStream& stream, const Marker& marker, uint64_t ra
   return std::min(ran_ns, std::max(marker.launches, 1u) * 4 * usual_ns);
 }
 
-// All up to `end_ns` but the gaps, as far as neither was told before.
-void Tell(MarkedStream* stream, uint64_t gaps_ns, bool is_own, uint64_t end_ns,
-          const StreamLook& look) {
-  const uint64_t since_ns = std::max(stream->charged_ns, stream->run_begin_ns);
-  if (end_ns <= since_ns) return;
-  const uint64_t more_ns =
-      std::min(gaps_ns - std::min(gaps_ns, stream->deducted_ns), end_ns - since_ns);
-  look.busy->Add({since_ns + more_ns, end_ns, stream->ordinal, since_ns, is_own});
-  stream->charged_ns = end_ns;
-  stream->deducted_ns += more_ns;
-}
-
 // When the marker was reached, on the monotonic clock.
 bool Reached(Markers* markers, MarkedStream* stream, const Marker& marker, StreamLook* look,
              uint64_t* at_ns) {
@@ -119,9 +107,22 @@ bool Reached(Markers* markers, MarkedStream* stream, const Marker& marker, Strea
 // What of an interval is nobody's, or others'.
 struct NotOwn {
   uint64_t ns;
-  uint64_t idle_ns;  // of it the GPU was with others, or waited for the host
-  bool is_own;       // all else is surely this stream's
+  uint64_t idle_ns;     // of it the GPU was with others, or waited for the host
+  uint64_t between_ns;  // of it other streams of the process may have had the GPU
+  bool is_own;          // all else is surely this stream's
 };
+
+// All up to `end_ns` but that, as far as neither was told before.
+void Tell(MarkedStream* stream, const NotOwn& rest, uint64_t end_ns, const StreamLook& look) {
+  const uint64_t since_ns = std::max(stream->charged_ns, stream->run_begin_ns);
+  if (end_ns <= since_ns) return;
+  const uint64_t more_ns =
+      std::min(rest.ns - std::min(rest.ns, stream->deducted_ns), end_ns - since_ns);
+  look.busy->Add({since_ns + more_ns, end_ns, stream->ordinal, since_ns, rest.is_own,
+                  std::min(rest.between_ns, more_ns)});
+  stream->charged_ns = end_ns;
+  stream->deducted_ns += more_ns;
+}
 
 NotOwn NotOwnOf(const Markers& markers, const MarkedStream& stream, const IntervalContent& content,
                 uint64_t ran_ns, uint64_t now_ns) {
@@ -131,10 +132,10 @@ NotOwn NotOwnOf(const Markers& markers, const MarkedStream& stream, const Interv
       content.inner_ns == 0 ? SampledNs(markers, stream, content.launches, now_ns) : UINT64_MAX;
   if (own_ns != UINT64_MAX) {
     const uint64_t ns = std::max(pauses_ns, ran_ns - std::min(ran_ns, own_ns));
-    return {ns, ns - pauses_ns, true};
+    return {ns, ns - pauses_ns, 0, true};
   }
   const uint64_t idle_ns = IdleNs(pauses, stream, content, ran_ns);
-  return {pauses_ns + idle_ns, idle_ns, false};
+  return {pauses_ns + idle_ns, idle_ns, BetweenNs(pauses, content), false};
 }
 
 // What a launch of such an interval took, for what comes next: how much is queued, and when the
@@ -173,7 +174,7 @@ void TellRun(Markers* markers, MarkedStream* stream, const Marker& marker, uint6
     LearnSample(markers->PausesOf(stream->ordinal), stream, ran_ns, lead_ns, look.now_ns);
   }
   const NotOwn rest = NotOwnOf(*markers, *stream, content, ran_ns, look.now_ns);
-  Tell(stream, rest.ns, rest.is_own, ChargedUntilNs(*stream, marker.meets, at_ns), look);
+  Tell(stream, rest, ChargedUntilNs(*stream, marker.meets, at_ns), look);
   if (stream->closed_runs.is_sample) stream->closed_runs.sample_ns = ran_ns - rest.ns;
   stream->closed_runs.is_sample = false;
   stream->ran_ns = ran_ns;
@@ -283,7 +284,7 @@ void TellRunning(const Markers& markers, MarkedStream* stream, const IntervalCon
   if (end_ns <= stream->run_begin_ns) return;
   const uint64_t ran_ns = end_ns - stream->run_begin_ns;
   const NotOwn rest = NotOwnOf(markers, *stream, content, ran_ns, look.now_ns);
-  Tell(stream, rest.ns, rest.is_own, ChargedUntilNs(*stream, content.meets, end_ns), look);
+  Tell(stream, rest, ChargedUntilNs(*stream, content.meets, end_ns), look);
 }
 
 // As one interval: they lie behind all that was told before, and took no longer than since then.

@@ -100,6 +100,7 @@ struct alignas(64) CoreDevice {
   std::atomic<uint32_t> turn_waiters;   // launches held by the turn
   std::atomic<uint32_t> held_launches;  // and gone since the last look ...
   std::atomic<uint64_t> held_ns;        // ... after so long, together
+  std::atomic<uint64_t> told_until_ns;  // until when streams of the process ran that were charged
 
   // Held launches that see nothing move.
   std::atomic<uint32_t> reached;         // markers, when that was asked last

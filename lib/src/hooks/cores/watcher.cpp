@@ -245,15 +245,23 @@ HoldFor HoldOf(Cores* cores, CoreDevice* device, const MarkedStream* stream, uin
           window.wait_ns};
 }
 
+// Whether other streams of the process ran when this one did.
+static bool RanBesideOthers(CoreDevice* device, const BusyInterval& ran) {
+  const uint64_t told_ns = device->told_until_ns.load(std::memory_order_relaxed);
+  if (ran.end_ns > told_ns) device->told_until_ns.store(ran.end_ns, std::memory_order_relaxed);
+  return ran.since_ns < told_ns;
+}
+
 void ChargeAll(Cores* cores, BusyList* busy, uint64_t now_ns) {
   std::sort(busy->begin(), busy->end(), [](const BusyInterval& one, const BusyInterval& other) {
     return one.begin_ns < other.begin_ns;
   });
   for (const BusyInterval& ran : *busy) {
     CoreDevice* device = DeviceAt(cores, ran.ordinal);
-    if (device != nullptr) {
-      device->seat.Charge({ran.since_ns, ran.begin_ns, ran.end_ns, ran.is_own}, now_ns);
-    }
+    if (device == nullptr) continue;
+    const uint64_t filled_ns = RanBesideOthers(device, ran) ? ran.between_ns : 0;
+    const uint64_t begin_ns = ran.begin_ns - filled_ns;
+    device->seat.Charge({ran.since_ns, begin_ns, ran.end_ns, ran.is_own}, now_ns);
   }
 }
 

@@ -66,10 +66,11 @@ void Pauses() {
 // Of `host_ns` from launch to launch the GPU waited so long.
 Probe Waited(uint64_t idle_ns, uint64_t host_ns) {
   const uint64_t own_ns = host_ns - idle_ns - kPauses.launch_gap_ns;
-  return {host_ns, host_ns, own_ns + kPauses.around_run_ns, 0};
+  return {host_ns, host_ns, own_ns + kPauses.around_run_ns, 0, 0, 0};
 }
 
-constexpr Probe Queued(uint64_t host_ns) { return {0, host_ns, 0, 0}; }
+// What is before it takes the GPU longer than the host takes to the next launch.
+constexpr Probe Queued(uint64_t host_ns) { return {0, host_ns, 0, 0, 2 * host_ns, 0}; }
 
 // A probe tells how long the GPU had nothing: of the host's time, with the launch's call, all but
 // the launch itself; nothing while it was queued, and no more than lay between the markers.
@@ -83,16 +84,32 @@ void Probes() {
   };
   const uint64_t around = kPauses.around_run_ns;
   const uint64_t apart = kPauses.launch_gap_ns;
-  CHECK_EQ(idle({kQueuedNs, 20 * kUs, 5 * kUs, 0}), 0);
-  CHECK_EQ(idle({20 * kUs, 20 * kUs, 8 * kUs + around, 0}), 12 * kUs - apart);
+  CHECK_EQ(idle({20 * kUs, 20 * kUs, 8 * kUs + around, 0, 0, 0}), 12 * kUs - apart);
   // The call of the launch is the host's time too, and not the kernel's.
-  CHECK_EQ(idle({20 * kUs, 20 * kUs, 14 * kUs + around, 6 * kUs}), 18 * kUs - apart);
+  CHECK_EQ(idle({20 * kUs, 20 * kUs, 14 * kUs + around, 6 * kUs, 0, 0}), 18 * kUs - apart);
   // What lies around a launch is no more than three quarters of what it took.
-  CHECK_EQ(idle({20 * kUs, 20 * kUs, 4 * kUs, 6 * kUs}), 25 * kUs - apart);
-  CHECK_EQ(idle({20 * kUs, 20 * kUs, 30 * kUs, 0}), 0);
+  CHECK_EQ(idle({20 * kUs, 20 * kUs, 4 * kUs, 6 * kUs, 0, 0}), 25 * kUs - apart);
+  CHECK_EQ(idle({20 * kUs, 20 * kUs, 30 * kUs, 0, 0, 0}), 0);
   // The one before ran for the rest.
-  CHECK_EQ(idle({kQueuedNs + 1, 50 * kUs, 4 * kUs, 0}), kQueuedNs + 1 + kStartNs);
-  CHECK_EQ(idle({kQueuedNs + 1, 50 * kUs, 4 * kUs, 6 * kUs}), kQueuedNs + 1 + 6 * kUs);
+  CHECK_EQ(idle({kQueuedNs + 1, 50 * kUs, 4 * kUs, 0, 0, 0}), kQueuedNs + 1 + kStartNs);
+  CHECK_EQ(idle({kQueuedNs + 1, 50 * kUs, 4 * kUs, 6 * kUs, 0, 0}), kQueuedNs + 1 + 6 * kUs);
+  // Queued, it waits for what is before it as well, but for the markers there, which the host had to
+  // record.
+  constexpr uint64_t kMarks = 2 * kPauses.marker_gap_ns;
+  const auto queued = [&](uint64_t behind_ns, uint64_t call_ns, uint64_t record_ns) {
+    return idle({kQueuedNs, 20 * kUs, 8 * kUs + around, call_ns, behind_ns, record_ns});
+  };
+  CHECK_EQ(queued(0, 0, 0), 12 * kUs - apart);
+  CHECK_EQ(queued(kMarks, 0, 0), 12 * kUs - apart);
+  CHECK_EQ(queued(kMarks + 3 * kUs, 0, 0), 9 * kUs - apart);
+  CHECK_EQ(queued(kMarks + 3 * kUs, 0, kUs), 8 * kUs - apart);
+  CHECK_EQ(queued(3 * kUs, 0, 9 * kUs), 9 * kUs - apart);
+  CHECK_EQ(queued(kMarks + 12 * kUs, 0, 0), 0);
+  CHECK_EQ(queued(kTuning.most_wait_ns, 0, 0), 0);
+  // What of the call the GPU was busy with that is no part of the launch's own time.
+  CHECK_EQ(queued(0, 2 * kUs, 0), 16 * kUs - apart);
+  CHECK_EQ(queued(kUs, 2 * kUs, 0), 15 * kUs - apart);
+  CHECK_EQ(queued(kMarks, 2 * kUs, 0), 14 * kUs - apart);
   // As many as are remembered: what comes later counts more.
   Begin();
   for (uint32_t i = 0; i < kProbes; ++i) LearnGap(kPauses, &stream, Queued(20 * kUs));
@@ -121,7 +138,8 @@ void Idle() {
   // The host's time is no longer than the interval.
   const uint64_t most = 100 * kUs - PausesNs(kPauses, stream, Launches(10), 100 * kUs);
   CHECK_EQ(idle(kMs, 100 * kUs), 50 * kUs);
-  for (uint32_t i = 0; i < 20 * kProbes; ++i) LearnGap(kPauses, &stream, {kMs, 20 * kUs, 0, 0});
+  for (uint32_t i = 0; i < 20 * kProbes; ++i)
+    LearnGap(kPauses, &stream, {kMs, 20 * kUs, 0, 0, 0, 0});
   CHECK_EQ(idle(kMs, 100 * kUs), most);
   // The host's time up to a run's first launch is a pause already.
   stream.is_fresh = true;

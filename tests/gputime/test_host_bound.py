@@ -35,6 +35,15 @@ EVEN = (
 )
 UNEVEN = ((4, 20, 60), (10, 7, 36), (60, 7.4, 23), (240, 6, 44), (240, 7.4, 36))
 EVENLY = 0.92  # of what it needs or may have, from its first launch on
+# No slower than kernels of such lengths in the mean, so that the GPU waits behind the short ones.
+NEARLY = (
+    (13, 8.1, 6.0, "ahead", 379, "spread"),
+    (11, 9.1, 11.2, "ahead", 399),
+    (16, 6.6, 6.0, "ahead", 378, "spread"),
+    (152, 6.1, 6.0, "ahead", 4, "spread"),
+)
+NEARLY_LIMIT = 40
+NEARLY_LEAST = 0.86
 UNEVENLY = 0.72  # as much as 64 probes tell of gaps of which one in five is long
 OVER_POINTS = 0.25
 # PyTorch on an H100: the driver's calls take so long, in addition to the times above.
@@ -80,6 +89,14 @@ def test_the_gpus_waiting_for_the_host_is_nobodys_time(
     sim: Sim, tmp_path: Path, words: tuple[str | float, ...], least: float, limit: int
 ) -> None:
     assert_only_kernels_count(sim, tmp_path, words, limit, least)
+
+
+@pytest.mark.parametrize("words", NEARLY)
+def test_nor_what_it_waits_behind_short_kernels_among_long_ones(
+    sim: Sim, tmp_path: Path, words: tuple[str | float, ...]
+) -> None:
+    """A marker keeps it busy as long as it would wait: they had 27 to 32 of 40."""
+    assert_only_kernels_count(sim, tmp_path, words, NEARLY_LIMIT, NEARLY_LEAST)
 
 
 @pytest.mark.parametrize("limit", [8, 25])

@@ -41,16 +41,27 @@ bool IsProbeDue(MarkedStream* stream, const Tuning& tuning) {
   return true;
 }
 
+uint64_t IdleBehindNs(const GpuPauses& pauses, const Probe& probe) {
+  const uint64_t host_ns = probe.host_ns + probe.call_ns;
+  if (probe.gap_ns > pauses.queued_gap_ns) {
+    const uint64_t busy_ns = OwnNs(pauses, probe.ran_ns, probe.call_ns) + pauses.launch_gap_ns;
+    return std::min(host_ns - std::min(host_ns, busy_ns),
+                    probe.gap_ns + std::max<uint64_t>(probe.call_ns, pauses.start_ns));
+  }
+  // The GPU had both markers to reach as well, and the host to record them.
+  const uint64_t marked_ns = 2 * pauses.marker_gap_ns;
+  const uint64_t later_ns = marked_ns - std::min(marked_ns, probe.record_ns);
+  const uint64_t behind_ns = probe.behind_ns - std::min(probe.behind_ns, later_ns);
+  const uint64_t lead_ns = probe.call_ns - std::min(probe.call_ns, probe.behind_ns);
+  const uint64_t busy_ns = OwnNs(pauses, probe.ran_ns, lead_ns) + pauses.launch_gap_ns;
+  return host_ns - std::min(host_ns, busy_ns + std::min(behind_ns, host_ns));
+}
+
 void LearnGap(const GpuPauses& pauses, MarkedStream* stream, const Probe& probe,
               const Tuning& tuning) {
   LaunchGaps* gaps = &stream->gaps;
   const uint64_t host_ns = probe.host_ns + probe.call_ns;
-  uint64_t idle_ns = 0;
-  if (probe.gap_ns > pauses.queued_gap_ns) {
-    const uint64_t own_ns = OwnNs(pauses, probe.ran_ns, probe.call_ns);
-    idle_ns = host_ns - std::min(host_ns, own_ns + pauses.launch_gap_ns);
-    idle_ns = std::min(idle_ns, probe.gap_ns + std::max<uint64_t>(probe.call_ns, pauses.start_ns));
-  }
+  const uint64_t idle_ns = IdleBehindNs(pauses, probe);
   if (gaps->probes == tuning.probes) {
     for (uint64_t* sum_ns :
          {&gaps->idle_gap_ns, &gaps->probed_ns, &gaps->idle_short_ns, &gaps->probed_short_ns}) {

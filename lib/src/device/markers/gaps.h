@@ -21,17 +21,13 @@ bool IsProbed(const MarkedStream& stream, const Tuning& tuning = kTuning);
 // nothing.
 bool IsProbeDue(MarkedStream* stream, const Tuning& tuning = kTuning);
 
-// A probe: of three markers the first is behind a launch, the others are right around the next one.
-struct Probe {
-  uint64_t gap_ns;   // of the GPU, from the first to the second
-  uint64_t host_ns;  // of the host, without recording either
-  uint64_t ran_ns;   // of the GPU, from the second to the third
-  uint64_t call_ns;  // of the host, until the launch returned
-};
+// How long the GPU waits for the host between two launches, of the host's time from one to the next:
+// all but what the launch itself takes and, where it is queued, what is before it. What the launch
+// before took would tell it as well, but the first marker is not reached before it is recorded,
+// which takes as long as a short kernel.
+uint64_t IdleBehindNs(const GpuPauses& pauses, const Probe& probe);
 
-// How long the GPU waited for that launch, of the host's time from the one before: all but what the
-// launch itself takes, unless it was queued. What the one before took would tell it as well, but
-// the first marker is not reached before it is recorded, which takes as long as a short kernel.
+// Learns how much of its time that is, in the mean.
 void LearnGap(const GpuPauses& pauses, MarkedStream* stream, const Probe& probe,
               const Tuning& tuning = kTuning);
 

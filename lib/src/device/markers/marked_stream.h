@@ -129,14 +129,23 @@ struct ClosedRuns {
   uint64_t closed_until_ns;  // ... until then
 };
 
+// Of three markers the first is behind a launch, the others are right around the next one (gaps.h).
+struct Probe {
+  uint64_t gap_ns;     // of the GPU, from the first to the second
+  uint64_t host_ns;    // of the host, without recording either
+  uint64_t ran_ns;     // of the GPU, from the second to the third
+  uint64_t call_ns;    // of the host, until the launch returned
+  uint64_t behind_ns;  // the second was recorded so long before the GPU came to it ...
+  uint64_t record_ns;  // ... and recording it and the first took the host so long
+};
+
 // How long the GPU waits for the host between launches (gaps.h).
 struct LaunchGaps {
   uint64_t host_mark_ns;   // when the last marker was recorded
   uint64_t record_ns;      // what that took
   uint64_t held_ns;        // of launches, since
   bool is_open;            // the marker that is put next ends a probe
-  uint64_t open_gap_ns;    // of the probe whose launch was not told yet; 0: there is none
-  uint64_t open_host_ns;   // of the host, in that
+  Probe open;              // whose launch was not told yet; without a gap: none
   uint64_t idle_gap_ns;    // of the gaps probed lately ...
   uint64_t probed_ns;      // ... in so much of the host's time
   uint64_t idle_short_ns;  // the same of those in which the host took less than behind_ns

@@ -24,7 +24,7 @@ constexpr uint64_t kJoinedNs = kTuning.rare_look_ns;
 bool Join(MarkerPool* pool, MarkedStream* stream) {
   const uint16_t index = stream->first;
   const Marker& marker = (*pool)[index];
-  const bool stands_alone = marker.begins || marker.samples || stream->gaps.open_gap_ns != 0;
+  const bool stands_alone = marker.begins || marker.samples || stream->gaps.open.gap_ns != 0;
   if (!stream->is_timed || !stream->is_trusted || stands_alone || marker.next == kNoMarker) {
     return false;
   }
@@ -181,23 +181,36 @@ void TellRun(Markers* markers, MarkedStream* stream, const Marker& marker, uint6
   LearnRun(markers, stream, marker, ran_ns, rest);
 }
 
-// The marker behind the launch that a probe is about.
+// The marker before the launch that a probe is about, reached then.
+void BeginProbe(const Markers& markers, MarkedStream* stream, const Marker& marker, uint64_t at_ns,
+                int64_t gpu_ns) {
+  if (!stream->is_timed || gpu_ns == 0 || stream->begin_gpu_ns == 0) return;
+  const bool is_sharp = markers.streams.ContextOf(*stream).clock.IsSharp();
+  const int64_t gap_ns = std::max(gpu_ns - stream->begin_gpu_ns, int64_t{1});
+  stream->gaps.open = {
+      .gap_ns = static_cast<uint64_t>(gap_ns),
+      .host_ns = marker.host_ns,
+      .ran_ns = 0,
+      .call_ns = 0,
+      .behind_ns = is_sharp ? at_ns - std::min(at_ns, marker.recorded_ns) : kTuning.most_wait_ns,
+      .record_ns = marker.record_ns};
+}
+
+// The marker behind it.
 void EndProbe(const Markers& markers, MarkedStream* stream, const Marker& marker, uint64_t ran_ns) {
-  LaunchGaps* gaps = &stream->gaps;
-  if (gaps->open_gap_ns != 0 && marker.launches == 1 && marker.inner_ns == 0) {
-    LearnGap(markers.PausesOf(stream->ordinal), stream,
-             {gaps->open_gap_ns, gaps->open_host_ns, ran_ns, marker.lead_ns});
+  Probe* probe = &stream->gaps.open;
+  if (probe->gap_ns != 0 && marker.launches == 1 && marker.inner_ns == 0) {
+    probe->ran_ns = ran_ns;
+    probe->call_ns = marker.lead_ns;
+    probe->record_ns += marker.record_ns;
+    LearnGap(markers.PausesOf(stream->ordinal), stream, *probe);
   }
-  gaps->open_gap_ns = 0;
+  *probe = {};
 }
 
 void TakeReached(Markers* markers, MarkedStream* stream, const Marker& marker, uint64_t at_ns,
                  const StreamLook& look) {
-  if (marker.probes && stream->is_timed && look.gpu_ns != 0 && stream->begin_gpu_ns != 0) {
-    stream->gaps.open_gap_ns =
-        static_cast<uint64_t>(std::max(look.gpu_ns - stream->begin_gpu_ns, int64_t{1}));
-    stream->gaps.open_host_ns = marker.host_ns;
-  }
+  if (marker.probes) BeginProbe(*markers, stream, marker, at_ns, look.gpu_ns);
   if (!marker.begins && stream->is_timed && at_ns > stream->run_begin_ns) {
     EndProbe(*markers, stream, marker, at_ns - stream->run_begin_ns);
     TellRun(markers, stream, marker, at_ns, look);

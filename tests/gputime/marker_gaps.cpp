@@ -93,8 +93,8 @@ void Probes() {
   // The one before ran for the rest.
   CHECK_EQ(idle({kQueuedNs + 1, 50 * kUs, 4 * kUs, 0, 0, 0}), kQueuedNs + 1 + kStartNs);
   CHECK_EQ(idle({kQueuedNs + 1, 50 * kUs, 4 * kUs, 6 * kUs, 0, 0}), kQueuedNs + 1 + 6 * kUs);
-  // Queued, it waits for what is before it as well, but for the markers there, which the host had to
-  // record.
+  // Queued, it waits for what is before it as well, but for the markers there, which the host had
+  // to record.
   constexpr uint64_t kMarks = 2 * kPauses.marker_gap_ns;
   const auto queued = [&](uint64_t behind_ns, uint64_t call_ns, uint64_t record_ns) {
     return idle({kQueuedNs, 20 * kUs, 8 * kUs + around, call_ns, behind_ns, record_ns});

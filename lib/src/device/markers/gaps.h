@@ -21,10 +21,10 @@ bool IsProbed(const MarkedStream& stream, const Tuning& tuning = kTuning);
 // nothing.
 bool IsProbeDue(MarkedStream* stream, const Tuning& tuning = kTuning);
 
-// How long the GPU waits for the host between two launches, of the host's time from one to the next:
-// all but what the launch itself takes and, where it is queued, what is before it. What the launch
-// before took would tell it as well, but the first marker is not reached before it is recorded,
-// which takes as long as a short kernel.
+// How long the GPU waits for the host between two launches, of the host's time from one to the
+// next: all but what the launch itself takes and, where it is queued, what is before it. What the
+// launch before took would tell it as well, but the first marker is not reached before it is
+// recorded, which takes as long as a short kernel.
 uint64_t IdleBehindNs(const GpuPauses& pauses, const Probe& probe);
 
 // Learns how much of its time that is, in the mean.

@@ -90,13 +90,14 @@ void Disturbed() {
   CHECK_EQ(Sampled(), kMostNs - kMostNs * 3 / 4);
   LearnSample(kPauses, &stream, kMostNs + 1, 200 * kUs, kStart);
   CHECK_EQ(stream.samples.disturbed, 1);
-  // Where all of it was queued, others come between only at the end of a slice.
+  // Where all of it was queued, others come between only at the end of a slice; and between the
+  // markers there is a pause as between two kernels, with a marker.
   Begin();
   const auto queued = [](uint64_t ran_ns) {
     Begin();
     LearnSample(kPauses, &stream, ran_ns, 0, kStart);
     CHECK_EQ(stream.samples.count, 1);
-    return stream.samples.sum_ns + kPauses.around_run_ns;
+    return stream.samples.sum_ns + kPauses.marker_gap_ns + kPauses.launch_gap_ns;
   };
   constexpr uint64_t away = kSliceNs + 2 * kSwitchNs;
   CHECK_EQ(queued(300 * kUs), 300 * kUs);

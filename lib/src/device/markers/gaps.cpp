@@ -13,6 +13,12 @@ uint64_t OwnNs(const GpuPauses& pauses, uint64_t ran_ns, uint64_t lead_ns) {
   return ran_ns - std::min(lead_ns + pauses.around_run_ns, ran_ns * 3 / 4);
 }
 
+// The same where all three were queued when the GPU came to them.
+uint64_t QueuedOwnNs(const GpuPauses& pauses, uint64_t ran_ns) {
+  const uint64_t pause_ns = uint64_t{pauses.marker_gap_ns} + pauses.launch_gap_ns;
+  return ran_ns - std::min(pause_ns, ran_ns * 3 / 4);
+}
+
 // Where a launch and both markers were queued, others come between only at the end of a slice: they
 // have the GPU for another one, and it changes hands twice.
 constexpr uint64_t kAwayNs = kSliceNs + 2 * kSwitchNs;
@@ -200,14 +206,13 @@ void LearnSample(const GpuPauses& pauses, MarkedStream* stream, uint64_t ran_ns,
     samples->count -= samples->count / 2;
     samples->disturbed /= 2;
   }
-  if (lead_ns == 0) {
-    ran_ns = WithoutSlicesNs(ran_ns, tuning);
-  } else if (ran_ns > 2 * kSwitchNs - tuning.doubt_ns) {
+  if (lead_ns != 0 && ran_ns > 2 * kSwitchNs - tuning.doubt_ns) {
     ++samples->disturbed;
     return;
   }
   ++samples->count;
-  samples->sum_ns += OwnNs(pauses, ran_ns, lead_ns);
+  samples->sum_ns += lead_ns == 0 ? QueuedOwnNs(pauses, WithoutSlicesNs(ran_ns, tuning))
+                                  : OwnNs(pauses, ran_ns, lead_ns);
 }
 
 uint64_t SampledNs(const Markers& markers, const MarkedStream& stream, uint64_t launches,

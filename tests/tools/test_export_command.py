@@ -132,8 +132,19 @@ def test_a_pods_names_are_labels(tmp_path: Path) -> None:
         "VGPU_POD_NAMESPACE": "ml",
         "VGPU_CONTAINER_NAME": "main",
     }
-    member = subprocess.Popen(["sleep", "60"], env={"PATH": os.environ["PATH"], **names})
+    member = subprocess.Popen(
+        ["cat"],
+        env={"PATH": os.environ["PATH"], **names},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
     try:
+        # Before it answers, the kernel may not show its variables yet.
+        assert member.stdin is not None
+        assert member.stdout is not None
+        member.stdin.write(b"!")
+        member.stdin.flush()
+        assert member.stdout.read(1) == b"!"
         with RegionFile(tmp_path) as made:
             made.device(0)
             ticks = start_ticks(member.pid)
@@ -142,7 +153,7 @@ def test_a_pods_names_are_labels(tmp_path: Path) -> None:
             found = told("--state-dir", tmp_path, "--names", "gpufence", "--names", "hami")
     finally:
         member.kill()
-        member.wait()
+        member.communicate()
 
     (labels, _), *_ = values(found["gpufence_memory_used_bytes"])
     assert labels == {**OWN, "namespace": "ml", "pod": "trainer-0", "container": "main"}

@@ -35,7 +35,7 @@ EVEN = (
 )
 UNEVEN = ((4, 20, 60), (10, 7, 36), (60, 7.4, 23), (240, 6, 44), (240, 7.4, 36))
 EVENLY = 0.92  # of what it needs or may have, from its first launch on
-# No slower than kernels of such lengths in the mean, so that the GPU waits behind the short ones.
+# The host is about as fast as the GPU in the mean: the GPU waits behind short kernels alone.
 NEARLY = (
     (13, 8.1, 6.0, "ahead", 379, "spread"),
     (11, 9.1, 11.2, "ahead", 399),

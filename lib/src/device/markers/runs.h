@@ -4,9 +4,9 @@
 // Short runs that the program waits for, one by one: two markers would cost such a run a tenth of
 // its time, and the watcher more than the run. The host's clock sees when the launch returned,
 // which is when the GPU has it, and when the wait was over; what lies around the kernels in between
-// is learned from runs that are marked all the same, one for each millisecond. What the host sees
-// too long is marked from then on, and a run that is under way at a tick of the watcher gets its
-// marker there.
+// is learned from runs that are marked all the same, one for each millisecond. These also tell
+// whether a long run had long kernels or a late host. If kernels, the next runs are marked; and a
+// long run that is under way at a tick of the watcher gets its marker there.
 //
 // Short runs that are over when the next one begins, as of a program that waits for an event behind
 // each few kernels. Two markers for each would cost the program as much as a launch, and reading

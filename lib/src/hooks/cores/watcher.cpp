@@ -245,7 +245,7 @@ HoldFor HoldOf(Cores* cores, CoreDevice* device, const MarkedStream* stream, uin
           window.wait_ns};
 }
 
-// Whether other streams of the process ran when this one did.
+// Whether other streams of the process ran when this one did. They are told that it did.
 static bool RanBesideOthers(CoreDevice* device, const BusyInterval& ran) {
   const uint64_t told_ns = device->told_until_ns.load(std::memory_order_relaxed);
   if (ran.end_ns > told_ns) device->told_until_ns.store(ran.end_ns, std::memory_order_relaxed);

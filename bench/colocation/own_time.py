@@ -41,8 +41,9 @@ def spans(figures: Sequence[Mapping[str, Any]]) -> list[Span] | None:
 
     What a program has by its work is its time, or the least that it can have been if its work
     overlaps. What the records cover is the most. In the time that both records cover, the GPU is
-    whose work the other one's time leaves it to. Time in which the driver changes over is counted
-    as somebody's.
+    whose work the other one's time leaves it to. Where kernels interrupt each other, the GPU also
+    changes hands while they last, and nobody tells for how long: then only its work says what a
+    program had at the least.
 
     Returns:
         None where it is no pair, or something was not measured.
@@ -65,7 +66,7 @@ def spans(figures: Sequence[Mapping[str, Any]]) -> list[Span] | None:
         # The other one's time in what both cover: the rest is in what its records cover alone.
         most = min(most_shared, max(0.0, other.most - (busy[place] - most_shared)))
         least = max(0.0, other.least - (busy[place] - least_shared))
-        low = max(told[mine].least, busy[mine] - most)
+        low = told[mine].least if most_shared > 0 else max(told[mine].least, busy[mine] - most)
         high = min(told[mine].most, busy[mine] - least)
         found.append(Span(min(low, high), max(low, high)))
     return found

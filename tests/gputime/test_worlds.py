@@ -80,6 +80,17 @@ def test_short_kernels_are_held_there_whatever_the_host_does(
         assert share <= (1 + HOSTS_OFF["sync"]) * percent, gpus.drawn(seed)
 
 
+def test_a_stream_that_runs_dry_while_a_launch_is_held_is_not_charged(
+    sim: Sim, tmp_path: Path
+) -> None:
+    """There each hold was longer than what was queued and shorter than a look: 46.0 of 50."""
+    world = sim.with_env(**gpus.drawn(9))
+
+    share = run(world, tmp_path / "held", 60, 50, "two")
+
+    assert share == pytest.approx(50, abs=0.5)
+
+
 @pytest.mark.parametrize("kernel_us", LENGTHS_US)
 @pytest.mark.parametrize("seed", range(WORLDS))
 def test_where_nothing_can_be_measured_no_limit_is_passed(

@@ -300,6 +300,11 @@ void MarkStream(Markers* markers, MarkedStream* stream) {
   if (guard) MarkLocked(markers, stream, Recorder::kSelf);
 }
 
+bool MayIdle(Markers* markers, const MarkedStream* stream) {
+  const StreamsGuard guard(&markers->streams);
+  return !guard || stream->gaps.may_idle;
+}
+
 void MarkInTurn(Markers* markers, MarkedStream* stream) {
   const StreamsGuard guard(&markers->streams);
   if (!guard || !MarkLocked(markers, stream, Recorder::kSelf)) return;

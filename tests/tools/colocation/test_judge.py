@@ -180,10 +180,10 @@ def paired(
         (60.0, 40.0, 0.0, True, True),
         # The same work in less time, and the neighbour's kernels were never there.
         (60.0, 38.7, 0.0, False, True),
-        # Of the 20 that both cover the neighbour had 10.
-        (60.0, 50.0, 20.0, True, True),
+        # Of the 20 that both cover the neighbour had 10; some of the rest may be changes of hands.
+        (60.0, 50.0, 20.0, None, True),
         # Of the 10 that both cover the neighbour had 5, and the limit is 40.
-        (60.0, 60.0, 10.0, True, False),
+        (60.0, 60.0, 10.0, None, None),
         # How much both cover is not known: it had 30 to 45.
         (60.0, 50.0, None, None, None),
         # Enough by its work; it had 41 to 45.

@@ -300,11 +300,6 @@ void MarkStream(Markers* markers, MarkedStream* stream) {
   if (guard) MarkLocked(markers, stream, Recorder::kSelf);
 }
 
-bool MayIdle(Markers* markers, const MarkedStream* stream) {
-  const StreamsGuard guard(&markers->streams);
-  return !guard || stream->gaps.may_idle;
-}
-
 void MarkInTurn(Markers* markers, MarkedStream* stream) {
   const StreamsGuard guard(&markers->streams);
   if (!guard || !MarkLocked(markers, stream, Recorder::kSelf)) return;
@@ -325,6 +320,11 @@ void MarkInTurn(Markers* markers, MarkedStream* stream) {
   if ((is_behind && is_known) || !(is_sampled || (is_probed && IsProbeDue(stream)))) return;
   stream->samples.is_open = is_sampled;
   stream->word.fetch_or(MarkedStream::kProbe, std::memory_order_relaxed);
+}
+
+bool MayIdle(Markers* markers, const MarkedStream* stream) {
+  const StreamsGuard guard(&markers->streams);
+  return !guard || stream->gaps.may_idle;
 }
 
 void LeaveStream(Markers* markers, MarkedStream* stream) {

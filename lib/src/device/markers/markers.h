@@ -126,11 +126,11 @@ struct Markers {
 // After launches: marks what has no marker yet. Where that fails they stay counted.
 void MarkStream(Markers* markers, MarkedStream* stream);
 
-// Whether the GPU may have waited for the host when the stream was last told of.
-bool MayIdle(Markers* markers, const MarkedStream* stream);
-
 // The same when `mark_at` was reached.
 void MarkInTurn(Markers* markers, MarkedStream* stream);
+
+// Whether the GPU may have waited for the host when the stream was last told of.
+bool MayIdle(Markers* markers, const MarkedStream* stream);
 
 // Before something that is no kernel: marks, and the next launch begins a new run.
 void LeaveStream(Markers* markers, MarkedStream* stream);

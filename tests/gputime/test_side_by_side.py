@@ -150,20 +150,41 @@ def test_what_is_free_is_divided_up_to_the_soft_shares_and_given_back(
     assert late["seconds"][2] == pytest.approx(40, abs=POINTS)
 
 
+@pytest.mark.parametrize(
+    ("server", "slower", "left"),
+    [("foreground", 1.4, 0.65), ("eager foreground", 1.25, 0.55)],
+    ids=["captured", "eager"],
+)
 def test_a_higher_priority_goes_first_and_the_lower_one_has_the_rest(
-    sim: Sim, tmp_path: Path
+    sim: Sim, tmp_path: Path, server: str, slower: float, left: float
 ) -> None:
-    first = Tenant("foreground", 50, {"GPUFENCE_PRIORITY": "high"})
-    last = Tenant("train", 80, {"GPUFENCE_PRIORITY": "low"})
+    """Heard of at the next look alone, requests wait longer: 1.6 and 1.8 times their p99 alone."""
+    first = Tenant(server, 30, {"GPUFENCE_PRIORITY": "high"})
+    last = Tenant("eager training", 80, {"GPUFENCE_PRIORITY": "low"})
 
     (alone,) = meet(sim, tmp_path, [first], preload=False)
     bare, _ = meet(sim, tmp_path, [first, last], preload=False)
     (training,) = meet(sim, tmp_path, [last], preload=False)
     foreground, background = meet(sim, tmp_path, [first, last])
 
-    assert foreground["p99_ms"] <= min(1.7 * alone["p99_ms"], 0.5 * bare["p99_ms"])
+    assert foreground["p99_ms"] <= min(slower * alone["p99_ms"], 0.5 * bare["p99_ms"])
     assert foreground["rate"] >= ENOUGH * alone["rate"]
-    assert background["rate"] >= 0.6 * training["rate"]
+    assert background["rate"] >= left * training["rate"]
+
+
+def test_a_program_without_pauses_leaves_its_gaps_to_a_lower_priority(
+    sim: Sim, tmp_path: Path
+) -> None:
+    """Told of each of its pieces at once, training would have a tenth of its rate."""
+    first = Tenant("generate", 60, {"GPUFENCE_PRIORITY": "high"})
+    last = Tenant("train", 80, {"GPUFENCE_PRIORITY": "low"})
+
+    (alone,) = meet(sim, tmp_path, [first], preload=False)
+    (training,) = meet(sim, tmp_path, [last], preload=False)
+    foreground, background = meet(sim, tmp_path, [first, last])
+
+    assert foreground["rate"] >= 0.95 * alone["rate"]
+    assert background["rate"] >= 0.5 * training["rate"]
 
 
 def test_a_lower_priority_does_not_starve(sim: Sim, tmp_path: Path) -> None:

@@ -45,14 +45,15 @@ def prepare(torch: Any, options: argparse.Namespace) -> Run:  # noqa: ANN401
     from . import layers
 
     step = stepper(torch, DEPTH, BATCH)
-    graph = layers.captured(torch, step) if options.captured else None
-    once = step if graph is None else graph.replay
+    graph = layers.captured(torch, step)
+    gpu_ms = layers.steady_gpu_ms(torch, graph)
+    once = graph.replay if options.captured else step
     for _ in range(WARM_UPS):
         once()
     torch.cuda.synchronize()
 
     # The graph knows addresses alone: what they belong to lives in `step`.
-    def run(seconds: float, _kept: object = step) -> Figures:
+    def run(seconds: float, _kept: object = (step, graph)) -> Figures:
         marks = [torch.cuda.Event() for _ in range(2)]
         steps = batches = 0
         begin = time.perf_counter()
@@ -65,6 +66,7 @@ def prepare(torch: Any, options: argparse.Namespace) -> Run:  # noqa: ANN401
             steps += AHEAD
             batches += 1
         torch.cuda.synchronize()
-        return {"rate": steps / (time.perf_counter() - begin), "steps": steps}
+        rate = steps / (time.perf_counter() - begin)
+        return {"rate": rate, "steps": steps, "gpu_ms": gpu_ms, "busy": rate * gpu_ms / 10}
 
     return run

@@ -7,6 +7,8 @@
 
 #include <algorithm>
 
+#include "base/held_locks.h"
+#include "base/pauses.h"
 #include "base/tuning.h"
 #include "policy/core_seat.h"
 #include "policy/gpu_time.h"
@@ -249,6 +251,14 @@ void CoreSeat::PostNotice(uint64_t now_ns) {
   notice.beat_ns = now_ns;
   board_->Post(notice);
   posted_ = notice;
+}
+
+void CoreSeat::TellInferiors(uint64_t now_ns) {
+  Beat(now_ns, /*outstanding=*/true);
+  if (!CameBack(now_ns) || !board_->TryEnter()) return;  // or whoever is inside does it
+  const CountedLock counted;
+  PostNotice(now_ns);
+  board_->Leave();
 }
 
 }  // namespace gpufence

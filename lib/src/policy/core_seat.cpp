@@ -273,6 +273,10 @@ bool CoreSeat::HasInferior(uint64_t now_ns) const {
   return false;
 }
 
+bool CoreSeat::CameBack(uint64_t now_ns) const {
+  return IsRecent(__atomic_load_n(&came_ns_, __ATOMIC_RELAXED), now_ns, kTuning.mean_over_ns);
+}
+
 // ---- the others of the container, on their GPUs ----
 
 // Members of the own row are on the same GPU: they owe the same, and no collective has two of them.

@@ -99,6 +99,11 @@ class CoreSeat {
   bool Yields(uint64_t now_ns) const;
   // Whether a neighbour of lower priority is there, which waits for the end of our work.
   bool HasInferior(uint64_t now_ns) const;
+  // Whether our work came lately behind a pause, in which it launches: requests, no endless work.
+  bool CameBack(uint64_t now_ns) const;
+  // It launches until it hears of our work, which is outstanding from now on: tells it if we came
+  // back. What goes on and on is told at looks.
+  void TellInferiors(uint64_t now_ns);
 
   // Whether the container takes turns with others whose queues are as deep.
   bool TakesTurns() const {
@@ -220,6 +225,7 @@ class CoreSeat {
   // Atomic by builtins, since a seat can be copied.
   uint64_t signed_ns_ = 0;    // when that was last written again
   uint64_t imposed_ = 0;      // packed
+  uint64_t came_ns_ = 0;      // when work came last behind a pause in which others launch
   uint64_t burst_ns_ = 0;     // GPU time that may be saved up; 0: as much as is usual
   uint64_t unwaited_ns_ = 0;  // GPU time since the process waited until nothing was left
   Together together_ = Together::kBySlices;

@@ -114,6 +114,8 @@ bool CoreLaunch::Begin(HeldNs held, uint32_t launches, uint32_t uncounted) {
     word_ = MarkedStream::kRunning | life;
     if (begun == Begun::kYes) {
       cores_->watcher.Wake(cores_);
+      const uint64_t now_ns = NowNs();
+      if (device_->seat.HasInferior(now_ns)) device_->seat.TellInferiors(now_ns);
       return true;
     }
     if (begun == Begun::kMustAsk) {
@@ -209,8 +211,10 @@ static void TellWait(Cores* cores, const MarkedStream* stream, bool ended, uint6
   if (device == nullptr || !device->seat.shares_device()) return;
   const uint32_t own = cores->markers.streams.IsActive(stream) ? 1 : 0;
   const uint32_t active = cores->markers.streams.CountActive(stream->ordinal);
-  if (ended && active <= own) device->seat.NoteWait();
-  if (active == 0 && device->seat.HasInferior(now_ns)) cores->watcher.LookNow();
+  const bool is_last = ended && active <= own;
+  if (is_last) device->seat.NoteWait();
+  const bool is_over = active == 0 || (is_last && device->seat.CameBack(now_ns));
+  if (is_over && device->seat.HasInferior(now_ns)) cores->watcher.LookNow();
 }
 
 void CoreWait::Waited(bool ended) {

@@ -20,8 +20,8 @@ WARM_UPS = 6
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Options of the program."""
     forms = parser.add_mutually_exclusive_group()
-    forms.add_argument("--eager", action="store_false", dest="captured", help="the default")
     forms.add_argument("--captured", action="store_true", help="a CUDA graph of a step")
+    forms.add_argument("--eager", action="store_false", dest="captured", help="the default")
 
 
 def stepper(torch: Any, depth: int, batch: int) -> Callable[[], None]:  # noqa: ANN401

@@ -211,7 +211,9 @@ void CoreSeat::Beat(uint64_t now_ns, bool outstanding, uint64_t ends_ns) {
     if (!was_outstanding) {
       own.wanted_ns.store(0, std::memory_order_relaxed);  // whoever launches has what it asked for
       const uint64_t idle_ns = own.idle_ns.load(std::memory_order_relaxed);
-      if (!IsRecent(idle_ns, now_ns, kSwitchNs)) __atomic_store_n(&came_ns_, now_ns, __ATOMIC_RELAXED);
+      if (!IsRecent(idle_ns, now_ns, kSwitchNs)) {
+        __atomic_store_n(&came_ns_, now_ns, __ATOMIC_RELAXED);
+      }
     }
   } else if (was_outstanding) {
     own.idle_ns.store(now_ns, std::memory_order_relaxed);

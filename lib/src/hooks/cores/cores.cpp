@@ -114,8 +114,7 @@ bool CoreLaunch::Begin(HeldNs held, uint32_t launches, uint32_t uncounted) {
     word_ = MarkedStream::kRunning | life;
     if (begun == Begun::kYes) {
       cores_->watcher.Wake(cores_);
-      const uint64_t now_ns = NowNs();
-      if (device_->seat.HasInferior(now_ns)) device_->seat.TellInferiors(now_ns);
+      if (stream_->mean_ns.load(std::memory_order_relaxed) >= kTuning.brief_launch_ns) TellBegin();
       return true;
     }
     if (begun == Begun::kMustAsk) {
@@ -126,6 +125,13 @@ bool CoreLaunch::Begin(HeldNs held, uint32_t launches, uint32_t uncounted) {
     uncounted = launches;
   }
   return cores_->watcher.stopping();
+}
+
+// To those of lower priority, who launch until they hear of it: the watcher may sleep until its
+// next look. Behind shorter launches the GPU waits for the host, and they have it meanwhile.
+void CoreLaunch::TellBegin() {
+  const uint64_t now_ns = NowNs();
+  if (device_->seat.HasInferior(now_ns)) device_->seat.TellInferiors(now_ns);
 }
 
 // What cannot be marked is waited for, which is slow and right.

@@ -236,6 +236,7 @@ class CoreLaunch {
   uint64_t UnaskedNs();
   void EnterSlowly(bool may_go);
   bool Begin(HeldNs held, uint32_t launches = 0, uint32_t uncounted = 0);
+  void TellBegin();
   void Launched();
   [[gnu::noinline]] bool TellFirst();
   [[gnu::noinline]] void Follow(uint32_t before);

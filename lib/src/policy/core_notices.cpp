@@ -8,7 +8,6 @@
 #include <algorithm>
 
 #include "base/held_locks.h"
-#include "base/pauses.h"
 #include "base/tuning.h"
 #include "policy/core_seat.h"
 #include "policy/gpu_time.h"

@@ -31,7 +31,7 @@ PROGRAMS: Mapping[str, tuple[str | float, ...]] = {
     "decoder": (1, 1_980, 10, "graph"),
     "copied pieces": (1, 100, 10, "copies"),
     "foreground": (10, 153, 10, "graph", "rate", 131),
-    "eager foreground": (170, 9, 14, "rate", 131),
+    "eager foreground": (170, 9, 26, "rate", 131),
     "saturate 0.5": (1, 500, 3, "ahead", 120),
     "saturate 5": (1, 5_000, 3, "ahead", 12),
     "saturate 25": (1, 25_000, 3, "ahead", 4),

@@ -151,28 +151,46 @@ def test_what_is_free_is_divided_up_to_the_soft_shares_and_given_back(
 
 
 @pytest.mark.parametrize(
-    ("server", "slower", "left"),
-    [("foreground", 1.4, 0.65), ("eager foreground", 1.9, 0.55)],
-    ids=["captured", "eager"],
+    ("server", "limit", "training", "slower", "left"),
+    [
+        ("foreground", 50, "train", 1.4, 0.7),
+        ("foreground", 30, "eager training", 1.4, 0.65),
+        ("eager foreground", 30, "eager training", 1.25, 0.46),
+    ],
 )
 def test_a_higher_priority_goes_first_and_the_lower_one_has_the_rest(
-    sim: Sim, tmp_path: Path, server: str, slower: float, left: float
+    sim: Sim, tmp_path: Path, server: str, limit: int, training: str, slower: float, left: float
 ) -> None:
-    """Heard of at the next look only, captured requests have 1.6 times their p99 alone.
+    """Captured requests are told at once. Told at looks they have 1.6 times their p99 alone.
 
-    With its kernels a host-bound server leaves the GPU to others anyway.
+    A server that launches kernel by kernel waits for its host most of the time. Told at once,
+    training would have 41 % of its rate beside it.
     """
-    first = Tenant(server, 30, {"GPUFENCE_PRIORITY": "high"})
-    last = Tenant("eager training", 80, {"GPUFENCE_PRIORITY": "low"})
+    first = Tenant(server, limit, {"GPUFENCE_PRIORITY": "high"})
+    last = Tenant(training, 80, {"GPUFENCE_PRIORITY": "low"})
 
     (alone,) = meet(sim, tmp_path, [first], preload=False)
     bare, _ = meet(sim, tmp_path, [first, last], preload=False)
-    (training,) = meet(sim, tmp_path, [last], preload=False)
+    (whole,) = meet(sim, tmp_path, [last], preload=False)
     foreground, background = meet(sim, tmp_path, [first, last])
 
-    assert foreground["p99_ms"] <= min(slower * alone["p99_ms"], 0.85 * bare["p99_ms"])
+    assert foreground["p99_ms"] <= min(slower * alone["p99_ms"], 0.5 * bare["p99_ms"])
     assert foreground["rate"] >= ENOUGH * alone["rate"]
-    assert background["rate"] >= left * training["rate"]
+    assert background["rate"] >= left * whole["rate"]
+
+
+@pytest.mark.parametrize("limit", [30, 60])
+def test_a_higher_priority_that_never_pauses_stays_within_its_limit(
+    sim: Sim, tmp_path: Path, limit: int
+) -> None:
+    """Told of each of its pieces at once, it had 76 % of the GPU at a limit of 60."""
+    first = Tenant("pieces", limit, {"GPUFENCE_PRIORITY": "high"})
+    last = Tenant("train", 80, {"GPUFENCE_PRIORITY": "low"})
+
+    foreground, background = meet(sim, tmp_path, [first, last])
+
+    assert foreground["busy"] <= limit + POINTS
+    assert background["busy"] >= 25
 
 
 def test_a_program_without_pauses_leaves_its_gaps_to_a_lower_priority(

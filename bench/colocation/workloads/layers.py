@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-STEADY_RUNS = 100
+STEADY_RUNS = 100  # of a captured graph; as many before them bring the clock to its place
 MOST_NOISE_RUNS = 20  # of a captured graph; the shortest counts, the others met a neighbour
 
 
@@ -190,11 +190,9 @@ def steady_gpu_ms(torch: Any, graph: Any) -> float:  # noqa: ANN401
     Who keeps the GPU busy has it at the clock that its power allows, not at the highest one.
     """
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    for _ in range(MOST_NOISE_RUNS * 2):
-        graph.replay()
-    begin.record()
-    for _ in range(STEADY_RUNS):
-        graph.replay()
-    end.record()
+    for mark in (begin, end):
+        for _ in range(STEADY_RUNS):
+            graph.replay()
+        mark.record()
     end.synchronize()
     return float(begin.elapsed_time(end)) / STEADY_RUNS

@@ -34,6 +34,11 @@ def test_every_promise_is_about_a_tenant_or_all(scene: Scene) -> None:
     assert {promise.relation for promise in scene.promises} <= {"most", "least", "near"}
 
 
+def test_training_launches_kernel_by_kernel_unless_it_is_captured() -> None:
+    assert not options_of(["train"])[1].captured
+    assert options_of(["train", "--captured"])[1].captured
+
+
 def test_hard_limits_fit_on_a_gpu() -> None:
     for scene in EVERY:
         assert sum(tenant.limit for tenant in scene.tenants) <= 100

@@ -3,9 +3,11 @@
 steps/*.txt is one step of PyTorch each: a line for each launch, the nanoseconds of its thread since
 the one before, those that it ran, and whether it is a kernel (k) or a memset or copy (m), or a wait
 (w). The convolutions and the transformer (tests/gpu/workloads/cores_torch.py) are, without a limit,
-hundreds of launches ahead of the GPU; held, they must get ahead again each time. Generation and
-adapters are recordings of an H100 (tests/gpu/workloads/clients.py: generate, peft), whose host is
-slower than the GPU most of the time. There the time of the launches themselves is left out.
+hundreds of launches ahead of the GPU; held, they must get ahead again each time. Training is the
+bench's (bench/colocation/workloads/train.py): its host is late at the begin of a step and of the
+optimizer's part. Generation and adapters are recordings of an H100 (tests/gpu/workloads/clients.py:
+generate, peft), whose host is slower than the GPU most of the time. There the time of the launches
+themselves is left out.
 """
 
 from __future__ import annotations
@@ -112,6 +114,44 @@ def test_two_of_them_lose_no_more_than_the_gpu_takes_to_change_hands(
     for share, limit in zip(together, limits, strict=True):
         assert share == pytest.approx(limit * bare["whole"] / 100, abs=TURN_POINTS)
     assert sum(together) >= SUM_RATIO[network] * bare["whole"]
+
+
+# Requests that need a fifth of the GPU, each a graph of 1.5 ms.
+SERVER = ("cores_tenant", ALONE_MS, 10, 153, 10, "graph", "copies", "rate", 131, "seed", 5)
+
+
+def test_below_a_priority_training_goes_on_as_soon_as_its_short_queue_has_run_dry(
+    sim: Sim, tmp_path: Path
+) -> None:
+    """With a watcher that slept on it had 59 % of its rate alone; under the bare driver it has 75."""
+    training = ("cores_replay", STEPS / "training.txt", ALONE_MS)
+    sim = sim.with_env(LAUNCH_NS=0, START_NS=RECORDED_START_NS, CONTEXT_BYTES=0)
+    node = tmp_path / "node"
+    node.mkdir()
+    terms = (
+        {"GPUFENCE_CORE_LIMIT": "30", "GPUFENCE_PRIORITY": "high"},
+        {
+            "GPUFENCE_CORE_LIMIT": "70",
+            "GPUFENCE_CORE_SOFT_LIMIT": "100",
+            "GPUFENCE_PRIORITY": "low",
+        },
+    )
+    own = [
+        {
+            "GPUFENCE_STATE_DIR": str(tmp_path / f"state{place}"),
+            "GPUFENCE_CONTAINER": f"c{place}",
+            "GPUFENCE_NODE_DIR": str(node),
+            **each,
+        }
+        for place, each in enumerate(terms)
+    ]
+
+    (alone,) = run_together(sim, tmp_path, [training], preload=False)
+    bare, _ = run_together(sim, tmp_path, [SERVER, training], preload=False)
+    server, held = run_together(sim, tmp_path, [SERVER, training], own=own)
+
+    assert held.facts["share"] >= 0.65 * alone.facts["share"]
+    assert server.facts["p99_ms"] <= 0.5 * bare.facts["p99_ms"]
 
 
 SLOW_CALLS = {"LAUNCH_NS": 5_500, "RECORD_NS": 2_500}  # where PyTorch calls an H100's driver

@@ -118,7 +118,7 @@ def pair(first: str, second: str, *limits: int) -> tuple[Tenant, ...]:
 REQUESTS = (
     Promise("p99_ms", "most", "bare", plus=3.0, tenant=0),
     Promise("rate", "least", "allowed", ratio=0.97, tenant=1),
-    Promise("share", "near", "limit", plus=2.0, tenant=1),
+    Promise("ran", "near", "limit", plus=2.0, tenant=1),
 )
 SHARES = (
     Promise("share", "near", "limit", plus=2.0),
@@ -128,6 +128,9 @@ FAIR = (
     Promise("share", "near", "fair", plus=2.0),
     Promise("second_most", "most", "limit", plus=5.0),
 )
+# Of a program that tells its kernels' own time: power limits the clock of a GPU that is busy, so
+# steps are no measure of it.
+RAN = (Promise("ran", "near", "fair", plus=2.0),)
 SATURATING = ((30, 70), (50, 50), (25, 25, 25, 25))
 LENGTHS_US = (500, 5_000, 25_000)
 
@@ -147,8 +150,8 @@ SCENES = (
         seconds=24.0,
     ),
     Scene("serve at 30", (Tenant("serve", 30),), (REQUESTS[0],), times=2),
-    Scene("train at 50", (Tenant("train", 50),), FAIR[:1]),
-    Scene("captured train at 50", (Tenant("train --captured", 50),), FAIR[:1]),
+    Scene("train at 50", (Tenant("train", 50),), RAN),
+    Scene("captured train at 50", (Tenant("train --captured", 50),), RAN),
     Scene(
         "decoder+decoder 50/50",
         pair("decoder", "decoder", 50, 50),

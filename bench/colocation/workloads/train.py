@@ -6,6 +6,7 @@ A step takes an H200 about 4.5 ms.
 from __future__ import annotations
 
 import argparse
+import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +16,7 @@ from .protocol import Figures, Run
 WIDTH, DEPTH, BATCH = 4096, 3, 8192
 AHEAD = 4  # steps from wait to wait; one such batch is always queued behind the one that runs
 WARM_UPS = 6
+RECORDED_S = 0.4  # of the end of a run, whose kernels tell how much of the time is its own
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,31 +44,38 @@ def stepper(torch: Any, depth: int, batch: int) -> Callable[[], None]:  # noqa: 
 
 def prepare(torch: Any, options: argparse.Namespace) -> Run:  # noqa: ANN401
     """See workloads/protocol.py."""
-    from . import layers
+    from . import kernel_time, layers
 
     step = stepper(torch, DEPTH, BATCH)
     graph = layers.captured(torch, step)
     gpu_ms = layers.steady_gpu_ms(torch, graph)
     once = graph.replay if options.captured else step
-    for _ in range(WARM_UPS):
-        once()
-    torch.cuda.synchronize()
 
-    # The graph knows addresses alone: what they belong to lives in `step`.
-    def run(seconds: float, _kept: object = step) -> Figures:
+    def run_for(seconds: float) -> int:
         marks = [torch.cuda.Event() for _ in range(2)]
-        steps = batches = 0
+        batches = 0
         begin = time.perf_counter()
-        while time.perf_counter() - begin < seconds:
+        while batches == 0 or time.perf_counter() - begin < seconds:
             for _ in range(AHEAD):
                 once()
             marks[batches % 2].record()
             if batches > 0:
                 marks[(batches - 1) % 2].synchronize()
-            steps += AHEAD
             batches += 1
         torch.cuda.synchronize()
+        return batches * AHEAD
+
+    for _ in range(WARM_UPS):
+        once()
+    kernel_time.step_ms(torch, lambda: run_for(0.0))  # the first records take the driver long
+
+    # The graph knows addresses alone: what they belong to lives in `step`.
+    def run(seconds: float, _kept: object = step) -> Figures:
+        begin = time.perf_counter()
+        steps = run_for(seconds - RECORDED_S)
         rate = steps / (time.perf_counter() - begin)
-        return {"rate": rate, "steps": steps, "gpu_ms": gpu_ms, "busy": rate * gpu_ms / 10}
+        now_ms = kernel_time.step_ms(torch, lambda: run_for(RECORDED_S))
+        told: Figures = {"rate": rate, "steps": steps, "gpu_ms": gpu_ms, "busy": rate * gpu_ms / 10}
+        return told if math.isnan(now_ms) else told | {"now_ms": now_ms, "ran": rate * now_ms / 10}
 
     return run

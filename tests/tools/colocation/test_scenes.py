@@ -27,7 +27,17 @@ def test_every_program_of_a_scene_can_be_started(scene: Scene) -> None:
 def test_every_promise_is_about_a_tenant_or_all(scene: Scene) -> None:
     places = {None, WHOLE, *range(len(scene.tenants))}
     phases = {phase.name for phase in scene.phases}
-    known = {"rate", "share", "busy", "of_alone", "p99_ms", "first_ms", "second_most", *phases}
+    known = {
+        "rate",
+        "share",
+        "busy",
+        "of_alone",
+        "p99_ms",
+        "first_ms",
+        "second_most",
+        "ran",
+        *phases,
+    }
 
     assert {promise.tenant for promise in scene.promises} <= places
     assert {promise.figure for promise in scene.promises} <= known

@@ -39,7 +39,7 @@ void Begin(uint64_t launch_ns = 20 * kUs) {
 }
 
 IntervalContent Launches(uint64_t launches, uint64_t host_ns = 0) {
-  return {launches, 0, 0, 0, host_ns, false};
+  return {launches, 0, 0, 0, host_ns, false, MarkerReached::kLater};
 }
 
 // Between the markers of an interval there is a pause around each kernel and each marker, and no
@@ -72,6 +72,12 @@ Probe Waited(uint64_t idle_ns, uint64_t host_ns) {
 // What is before it takes the GPU longer than the host takes to the next launch.
 constexpr Probe Queued(uint64_t host_ns) { return {0, host_ns, 0, 0, 2 * host_ns, 0}; }
 
+// It and the next marker, which counts its gap as well.
+void Learn(const Probe& probe, bool is_at_once = false, const Tuning& tuning = kTuning) {
+  LearnGap(kPauses, &stream, probe, tuning);
+  CountLastGap(&stream, is_at_once);
+}
+
 // A probe tells how long the GPU had nothing: of the host's time, with the launch's call, all but
 // the launch itself; nothing while it was queued, and no more than lay between the markers.
 void Probes() {
@@ -79,8 +85,8 @@ void Probes() {
     Begin();
     LearnGap(kPauses, &stream, probe);
     CHECK_EQ(stream.gaps.probes, 1);
-    CHECK_EQ(stream.gaps.probed_ns, probe.host_ns + probe.call_ns);
-    return stream.gaps.idle_gap_ns;
+    CHECK_EQ(stream.gaps.later.host_ns, probe.host_ns + probe.call_ns);
+    return stream.gaps.later.idle_ns;
   };
   const uint64_t around = kPauses.around_run_ns;
   const uint64_t apart = kPauses.launch_gap_ns;
@@ -113,13 +119,13 @@ void Probes() {
   // As many as are remembered: what comes later counts more.
   Begin();
   for (uint32_t i = 0; i < kProbes; ++i) LearnGap(kPauses, &stream, Queued(20 * kUs));
-  CHECK_EQ(stream.gaps.idle_gap_ns, 0);
+  CHECK_EQ(stream.gaps.later.idle_ns, 0);
   for (uint32_t i = 0; i < 10 * kProbes; ++i)
     LearnGap(kPauses, &stream, Waited(18 * kUs, 20 * kUs));
   CHECK_EQ(stream.gaps.probes, kProbes);
-  CHECK(stream.gaps.idle_gap_ns * 100 >= stream.gaps.probed_ns * 89);
+  CHECK(stream.gaps.later.idle_ns * 100 >= stream.gaps.later.host_ns * 89);
   for (uint32_t i = 0; i < 10 * kProbes; ++i) LearnGap(kPauses, &stream, Queued(20 * kUs));
-  CHECK(stream.gaps.idle_gap_ns * 100 <= stream.gaps.probed_ns);
+  CHECK(stream.gaps.later.idle_ns * 100 <= stream.gaps.later.host_ns);
 }
 
 // The part of the host's time that probes found, once there are enough of them.
@@ -129,47 +135,81 @@ void Idle() {
     return IdleNs(kPauses, stream, Launches(10, host_ns), interval_ns);
   };
   for (uint32_t i = 1; i < kLeast; ++i) {
-    LearnGap(kPauses, &stream, Waited(10 * kUs, 20 * kUs));
+    Learn(Waited(10 * kUs, 20 * kUs));
     CHECK_EQ(idle(200 * kUs), 0);
   }
-  LearnGap(kPauses, &stream, Waited(10 * kUs, 20 * kUs));
+  Learn(Waited(10 * kUs, 20 * kUs));
   CHECK_EQ(idle(200 * kUs), 100 * kUs);
   CHECK_EQ(idle(0), 0);
   // The host's time is no longer than the interval.
   const uint64_t most = 100 * kUs - PausesNs(kPauses, stream, Launches(10), 100 * kUs);
   CHECK_EQ(idle(kMs, 100 * kUs), 50 * kUs);
-  for (uint32_t i = 0; i < 20 * kProbes; ++i)
-    LearnGap(kPauses, &stream, {kMs, 20 * kUs, 0, 0, 0, 0});
+  for (uint32_t i = 0; i < 20 * kProbes; ++i) Learn({kMs, 20 * kUs, 0, 0, 0, 0});
   CHECK_EQ(idle(kMs, 100 * kUs), most);
   // The host's time up to a run's first launch is a pause already.
   stream.is_fresh = true;
   IntervalContent run = Launches(10, 20 * kUs);
   run.lead_ns = 8 * kUs;
   CHECK_EQ(IdleNs(kPauses, stream, run, kMs),
-           12 * kUs * stream.gaps.idle_gap_ns / stream.gaps.probed_ns);
+           12 * kUs * stream.gaps.later.idle_ns / stream.gaps.later.host_ns);
   run.lead_ns = 30 * kUs;
   CHECK_EQ(IdleNs(kPauses, stream, run, kMs), 0);
 }
 
+// Intervals whose marker was reached at once have more of it, if probes next to such markers do. A
+// gap counts for the marker before it and for the one behind it.
+void AtOnceOrLater() {
+  Begin();
+  const auto idle = [](MarkerReached reached) {
+    IntervalContent content = Launches(10, 100 * kUs);
+    content.reached = reached;
+    return IdleNs(kPauses, stream, content, kMs);
+  };
+  for (uint32_t i = 0; i < kLeast; ++i) {
+    Learn(Waited(16 * kUs, 20 * kUs), /*is_at_once=*/true);
+    Learn(Waited(16 * kUs, 20 * kUs), /*is_at_once=*/true);
+    Learn(Queued(20 * kUs), /*is_at_once=*/false);
+    Learn(Queued(20 * kUs), /*is_at_once=*/false);
+  }
+  // Three of four gaps there are such in which the GPU waited for four fifths; here one of four is.
+  CHECK_EQ(idle(MarkerReached::kAtOnce), 60 * kUs);
+  CHECK_EQ(idle(MarkerReached::kLater), 20 * kUs);
+  CHECK_EQ(idle(MarkerReached::kUnknown), 40 * kUs);
+  // Nothing is known of the one sort, of which no gap was seen.
+  Begin();
+  for (uint32_t i = 0; i < kLeast; ++i) Learn(Waited(16 * kUs, 20 * kUs));
+  CHECK_EQ(idle(MarkerReached::kAtOnce), 0);
+  CHECK_EQ(idle(MarkerReached::kLater), 80 * kUs);
+  // Without a next marker nothing counts twice.
+  const uint64_t host_ns = stream.gaps.later.host_ns;
+  CountLastGap(&stream, false);
+  CHECK_EQ(stream.gaps.later.host_ns, host_ns);
+}
+
 // Where each launch has a marker, none came far behind the one before: only short gaps count.
+// Markers lie in what the GPU waits.
 void Dense() {
   Begin();
   for (uint32_t i = 0; i < kLeast; ++i) {
-    LearnGap(kPauses, &stream, Waited(6 * kUs, 10 * kUs));
-    LearnGap(kPauses, &stream, Waited(6 * kUs, kTuning.behind_ns));  // no short one
-    LearnGap(kPauses, &stream, Waited(86 * kUs, 90 * kUs));
+    Learn(Waited(6 * kUs, 10 * kUs));
+    Learn(Waited(6 * kUs, kTuning.behind_ns));  // no short one
+    Learn(Waited(86 * kUs, 90 * kUs));
   }
   IntervalContent content = Launches(4, 100 * kUs);
   CHECK_EQ(IdleNs(kPauses, stream, content, kMs), 100 * kUs * (6 + 6 + 86) / (10 + 20 + 90));
   content.markers = 2;
-  CHECK_EQ(IdleNs(kPauses, stream, content, kMs), 100 * kUs * (6 + 6 + 86) / (10 + 20 + 90));
+  CHECK_EQ(IdleNs(kPauses, stream, content, kMs),
+           100 * kUs * (6 + 6 + 86) / (10 + 20 + 90) - 2 * kPauses.marker_gap_ns);
   content.markers = 3;
-  CHECK_EQ(IdleNs(kPauses, stream, content, kMs), 60 * kUs);
+  CHECK_EQ(IdleNs(kPauses, stream, content, kMs), 60 * kUs - 3 * kPauses.marker_gap_ns);
+  content.host_ns = 10 * kUs;
+  CHECK_EQ(IdleNs(kPauses, stream, content, kMs), 0);
+  content.host_ns = 100 * kUs;
   content.launches = 1;
   content.markers = 0;
   CHECK_EQ(IdleNs(kPauses, stream, content, kMs), 100 * kUs * (6 + 6 + 86) / (10 + 20 + 90));
   Begin();
-  for (uint32_t i = 0; i < kLeast; ++i) LearnGap(kPauses, &stream, Waited(86 * kUs, 90 * kUs));
+  for (uint32_t i = 0; i < kLeast; ++i) Learn(Waited(86 * kUs, 90 * kUs));
   content.launches = 4;
   content.markers = 3;
   CHECK_EQ(IdleNs(kPauses, stream, content, kMs), 0);  // no short one is known
@@ -178,9 +218,9 @@ void Dense() {
 // A launch is as long behind the one before as the GPU or the host takes, whichever is slower.
 void Apart() {
   Begin(10 * kUs);
-  for (uint32_t i = 1; i < kLeast; ++i) LearnGap(kPauses, &stream, Waited(20 * kUs, 30 * kUs));
+  for (uint32_t i = 1; i < kLeast; ++i) Learn(Waited(20 * kUs, 30 * kUs));
   CHECK_EQ(ApartNs(stream), 10 * kUs);  // not enough probes
-  LearnGap(kPauses, &stream, Waited(20 * kUs, 30 * kUs));
+  Learn(Waited(20 * kUs, 30 * kUs));
   CHECK_EQ(ApartNs(stream), 30 * kUs);
   stream.ns_per_launch = 70 * kUs;
   CHECK_EQ(ApartNs(stream), 70 * kUs);
@@ -211,9 +251,9 @@ void Due() {
     return due;
   };
   CHECK_EQ(count(), 100);
-  for (uint32_t i = 0; i < kProbes; ++i) LearnGap(kPauses, &stream, Queued(20 * kUs));
+  for (uint32_t i = 0; i < kProbes; ++i) Learn(Queued(20 * kUs));
   CHECK_EQ(count(), 25);
-  for (uint32_t i = 0; i < kProbes; ++i) LearnGap(kPauses, &stream, Waited(18 * kUs, 20 * kUs));
+  for (uint32_t i = 0; i < kProbes; ++i) Learn(Waited(18 * kUs, 20 * kUs));
   CHECK_EQ(count(), 100);
 }
 
@@ -262,7 +302,7 @@ void OtherNumbers() {
   stream.gaps.may_idle = true;
   CHECK(IsProbed(stream) && !IsProbed(stream, tuning));
   stream.ns_per_launch = 5 * kUs;
-  for (int i = 0; i < 3; ++i) LearnGap(kPauses, &stream, Waited(10 * kUs, 40 * kUs), tuning);
+  for (int i = 0; i < 3; ++i) Learn(Waited(10 * kUs, 40 * kUs), false, tuning);
   CHECK_EQ(stream.gaps.probes, 2);
   CHECK_EQ(IdleNs(kPauses, stream, Launches(1, 40 * kUs), kMs), 0);
   CHECK(IdleNs(kPauses, stream, Launches(1, 40 * kUs), kMs, tuning) != 0);
@@ -273,6 +313,7 @@ void OtherNumbers() {
 
 constexpr Case kCases[] = {{"pauses", Pauses},
                            {"probes", Probes},
+                           {"at_once_or_later", AtOnceOrLater},
                            {"idle", Idle},
                            {"dense", Dense},
                            {"apart", Apart},

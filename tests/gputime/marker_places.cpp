@@ -213,8 +213,7 @@ void StepsPause() {
 void WaitsForTheHost() {
   const auto wait = [](Markers*, MarkedStream* stream) {
     stream->gaps.probes = 64;
-    stream->gaps.probed_ns = 1'000'000;
-    stream->gaps.idle_gap_ns = 500'000;
+    stream->gaps.later = stream->gaps.at_once = {500'000, 1'000'000};
   };
   const uint64_t whole_ns = ToldNs([](Markers*, MarkedStream*) {});
   const uint64_t alone_ns = ToldNs(wait);

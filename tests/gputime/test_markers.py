@@ -53,8 +53,8 @@ SAMPLES = [
     "forgotten",
     "due",
 ]
-GAPS = ["pauses", "probes", "idle", "dense", "apart", "host_bound", "due", "means", "caught_up"]
-GAPS += ["other_numbers"]
+GAPS = ["pauses", "probes", "idle", "at_once_or_later", "dense", "apart", "host_bound", "due"]
+GAPS += ["means", "caught_up", "other_numbers"]
 WAITS = [
     "first",
     "spaced",

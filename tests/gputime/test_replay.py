@@ -123,7 +123,7 @@ SERVER = ("cores_tenant", ALONE_MS, 10, 153, 10, "graph", "copies", "rate", 131,
 def test_below_a_priority_training_goes_on_as_soon_as_its_short_queue_has_run_dry(
     sim: Sim, tmp_path: Path
 ) -> None:
-    """With a watcher that slept on it had 59 % of its rate alone; under the bare driver it has 75."""
+    """With a watcher that slept on it had 59 % of its rate alone; under the bare driver 75."""
     training = ("cores_replay", STEPS / "training.txt", ALONE_MS)
     sim = sim.with_env(LAUNCH_NS=0, START_NS=RECORDED_START_NS, CONTEXT_BYTES=0)
     node = tmp_path / "node"
@@ -155,7 +155,7 @@ def test_below_a_priority_training_goes_on_as_soon_as_its_short_queue_has_run_dr
 
 
 SLOW_CALLS = {"LAUNCH_NS": 5_500, "RECORD_NS": 2_500}  # where PyTorch calls an H100's driver
-SLOW_LEAST = {"generation": 0.65, "adapters": 0.9}  # of what they need or may have
+SLOW_LEAST = {"generation": 0.84, "compiled": 0.8, "adapters": 0.9}  # of what they may have
 SLOW_POINTS = 2.0
 
 

@@ -31,6 +31,27 @@ uint64_t WithoutSlicesNs(uint64_t ran_ns, const Tuning& tuning) {
   return ran_ns - std::min(times * kAwayNs, ran_ns);
 }
 
+void Count(GapShare* share, GapShare gap) {
+  share->idle_ns += gap.idle_ns;
+  share->host_ns += gap.host_ns;
+}
+
+// Each twice.
+GapShare EveryGap(const LaunchGaps& gaps) {
+  GapShare every = gaps.at_once;
+  Count(&every, gaps.later);
+  return every;
+}
+
+GapShare ShareOf(const LaunchGaps& gaps, MarkerReached reached) {
+  if (reached == MarkerReached::kUnknown) return EveryGap(gaps);
+  return reached == MarkerReached::kAtOnce ? gaps.at_once : gaps.later;
+}
+
+void CountAt(LaunchGaps* gaps, bool is_at_once) {
+  Count(is_at_once ? &gaps->at_once : &gaps->later, gaps->last);
+}
+
 }  // namespace
 
 // ---- pauses ----
@@ -41,7 +62,8 @@ bool IsProbed(const MarkedStream& stream, const Tuning& tuning) {
 
 bool IsProbeDue(MarkedStream* stream, const Tuning& tuning) {
   LaunchGaps* gaps = &stream->gaps;
-  const bool finds = gaps->probes < tuning.least_probes || gaps->idle_gap_ns > gaps->probed_ns / 64;
+  const GapShare every = EveryGap(*gaps);
+  const bool finds = gaps->probes < tuning.least_probes || every.idle_ns > every.host_ns / 64;
   if (!finds && ++gaps->unprobed < tuning.probes_seldom) return false;
   gaps->unprobed = 0;
   return true;
@@ -69,18 +91,23 @@ void LearnGap(const GpuPauses& pauses, MarkedStream* stream, const Probe& probe,
   const uint64_t host_ns = probe.host_ns + probe.call_ns;
   const uint64_t idle_ns = IdleBehindNs(pauses, probe);
   if (gaps->probes == tuning.probes) {
-    for (uint64_t* sum_ns :
-         {&gaps->idle_gap_ns, &gaps->probed_ns, &gaps->idle_short_ns, &gaps->probed_short_ns}) {
-      *sum_ns -= *sum_ns / tuning.probes;
+    for (GapShare* share : {&gaps->at_once, &gaps->later, &gaps->brief}) {
+      share->idle_ns -= share->idle_ns / tuning.probes;
+      share->host_ns -= share->host_ns / tuning.probes;
     }
   } else {
     ++gaps->probes;
   }
-  gaps->idle_gap_ns += idle_ns;
-  gaps->probed_ns += host_ns;
-  if (probe.host_ns >= tuning.behind_ns) return;
-  gaps->idle_short_ns += idle_ns;
-  gaps->probed_short_ns += host_ns;
+  gaps->last = {idle_ns, host_ns};
+  CountAt(gaps, gaps->is_at_once);
+  if (probe.host_ns < tuning.behind_ns) Count(&gaps->brief, gaps->last);
+}
+
+void CountLastGap(MarkedStream* stream, bool is_at_once) {
+  LaunchGaps* gaps = &stream->gaps;
+  gaps->is_at_once = is_at_once;
+  CountAt(gaps, is_at_once);
+  gaps->last = {};
 }
 
 uint64_t CaughtUpNs(const MarkedStream& stream, uint64_t host_ns, uint64_t recorded_ns) {
@@ -104,7 +131,8 @@ uint64_t PausesNs(const GpuPauses& pauses, const MarkedStream& stream,
 
 uint64_t ApartNs(const MarkedStream& stream, const Tuning& tuning) {
   const LaunchGaps& gaps = stream.gaps;
-  const uint64_t host_ns = gaps.probes < tuning.least_probes ? 0 : gaps.probed_ns / gaps.probes;
+  const bool known = gaps.probes >= tuning.least_probes;
+  const uint64_t host_ns = known ? EveryGap(gaps).host_ns / (2 * gaps.probes) : 0;
   return std::max(stream.ns_per_launch.load(std::memory_order_relaxed), host_ns);
 }
 
@@ -114,14 +142,16 @@ uint64_t IdleNs(const GpuPauses& pauses, const MarkedStream& stream, const Inter
   if (gaps.probes < tuning.least_probes) return 0;
   // Where each launch has a marker, those that came far apart have ended the run before.
   const bool is_dense = content.launches > 1 && content.markers + 1 >= content.launches;
-  const uint64_t idle_gap_ns = is_dense ? gaps.idle_short_ns : gaps.idle_gap_ns;
-  const uint64_t probed_ns = is_dense ? gaps.probed_short_ns : gaps.probed_ns;
-  if (probed_ns == 0) return 0;
+  const GapShare share = is_dense ? gaps.brief : ShareOf(gaps, content.reached);
+  if (share.host_ns == 0) return 0;
   // The host's time up to the first launch of a run is one of the pauses already.
   const uint64_t lead_ns = stream.is_fresh ? std::min(content.lead_ns, content.host_ns) : 0;
   const uint64_t host_ns = std::min(content.host_ns - lead_ns, interval_ns);
   const uint64_t most_ns = interval_ns - PausesNs(pauses, stream, content, interval_ns);
-  return std::min(host_ns * idle_gap_ns / probed_ns, most_ns);
+  // Markers between the launches, which are pauses already, lie in what the GPU waited.
+  const uint64_t idle_ns = host_ns * share.idle_ns / share.host_ns;
+  const uint64_t marked_ns = content.markers * pauses.marker_gap_ns;
+  return std::min(idle_ns - std::min(idle_ns, marked_ns), most_ns);
 }
 
 void LearnMean(MarkedStream* stream, uint32_t launches, uint64_t ran_ns, uint64_t busy_ns,

@@ -31,6 +31,15 @@ uint64_t IdleBehindNs(const GpuPauses& pauses, const Probe& probe);
 void LearnGap(const GpuPauses& pauses, MarkedStream* stream, const Probe& probe,
               const Tuning& tuning = kTuning);
 
+// At the next marker but a probe's own: whether the GPU was there as soon as it was recorded. Such
+// an interval is one in which the host was the slower one all along, probably. The last gap counts
+// for that marker, too, as it did for the one before it: close to a marker gaps are more as it
+// tells than in the rest of the interval, and far from it less.
+void CountLastGap(MarkedStream* stream, bool is_at_once);
+
+// When an interval's last marker was reached: kAtOnce: as soon as it was recorded.
+enum class MarkerReached : uint8_t { kUnknown, kAtOnce, kLater };
+
 // What was put into a stream in an interval.
 struct IntervalContent {
   uint64_t launches;
@@ -39,6 +48,7 @@ struct IntervalContent {
   uint64_t markers;   // between the launches
   uint64_t host_ns;   // in which the host launched and the GPU may have waited; 0: unknown
   bool meets;         // one of the launches waits for kernels on other GPUs
+  MarkerReached reached;
 };
 
 // Of an interval what lies between two of its kernels, ...

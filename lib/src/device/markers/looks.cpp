@@ -88,8 +88,9 @@ void CollectTail(Markers* markers, MarkedStream* stream, const StreamLook& look)
   if (stream->is_timed) {
     if (!is_idle) end_ns -= kTuning.clock_doubt_ns;
     const uint64_t host_ns = look.alone ? end_ns - std::min(end_ns, stream->run_begin_ns) : 0;
-    TellRunning(*markers, stream, {launches, inner_ns, stream->LeadNs(), 0, host_ns, meets}, end_ns,
-                look);
+    TellRunning(*markers, stream,
+                {launches, inner_ns, stream->LeadNs(), 0, host_ns, meets, MarkerReached::kUnknown},
+                end_ns, look);
   }
   if (is_idle) GoIdle(markers, stream, word, look.now_ns);
 }
@@ -171,7 +172,8 @@ void CollectStream(Markers* markers, MarkedStream* stream, StreamLook* look) {
   const uint64_t ran_ns = look->now_ns - std::min(look->now_ns, stream->run_begin_ns);
   const uint64_t host_ns = look->alone ? CaughtUpNs(*stream, next.host_ns, next.recorded_ns) : 0;
   TellRunning(*markers, stream,
-              {next.launches, next.inner_ns, stream->LeadNs(), 0, host_ns, next.meets},
+              {next.launches, next.inner_ns, stream->LeadNs(), 0, host_ns, next.meets,
+               MarkerReached::kUnknown},
               look->now_ns - kTuning.clock_doubt_ns, *look);
   if (!next.meets && ran_ns > 2 * next.launches * stream->ns_per_launch + kTuning.spacing_ns) {
     // Far longer than before: what is queued behind it may be as long.

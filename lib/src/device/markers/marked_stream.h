@@ -139,20 +139,27 @@ struct Probe {
   uint64_t record_ns;  // ... and recording it and the first took the host so long
 };
 
+// Of the host's time from launch to launch, where that was probed: how long the GPU waited.
+struct GapShare {
+  uint64_t idle_ns;
+  uint64_t host_ns;
+};
+
 // How long the GPU waits for the host between launches (gaps.h).
 struct LaunchGaps {
-  uint64_t host_mark_ns;   // when the last marker was recorded
-  uint64_t record_ns;      // what that took
-  uint64_t held_ns;        // of launches, since
-  bool is_open;            // the marker that is put next ends a probe
-  Probe open;              // whose launch was not told yet; without a gap: none
-  uint64_t idle_gap_ns;    // of the gaps probed lately ...
-  uint64_t probed_ns;      // ... in so much of the host's time
-  uint64_t idle_short_ns;  // the same of those in which the host took less than behind_ns
-  uint64_t probed_short_ns;
-  uint32_t probes;    // so many
-  uint32_t unprobed;  // markers since the last one
-  bool may_idle;      // the last interval had time in which nothing was queued
+  uint64_t host_mark_ns;  // when the last marker was recorded
+  uint64_t record_ns;     // what that took
+  uint64_t held_ns;       // of launches, since
+  bool is_open;           // the marker that is put next ends a probe
+  Probe open;             // whose launch was not told yet; without a gap: none
+  GapShare at_once;       // of gaps next to a marker that was reached when it was recorded ...
+  GapShare later;         // ... or later, as the GPU had work left or nobody knows
+  GapShare brief;         // of all in which the host took less than behind_ns
+  GapShare last;          // the last one: the next marker counts it as well
+  bool is_at_once;        // so was the last marker that was reached
+  uint32_t probes;        // so many
+  uint32_t unprobed;      // markers since the last one
+  bool may_idle;          // the last interval had time in which nothing was queued
 };
 
 // What a launch takes the GPU, by samples of one (samples.h).

@@ -162,13 +162,18 @@ void LearnRun(Markers* markers, MarkedStream* stream, const Marker& marker, uint
 
 // The stream ran from the marker before until this one was reached.
 void TellRun(Markers* markers, MarkedStream* stream, const Marker& marker, uint64_t at_ns,
-             const StreamLook& look) {
+             bool is_at_once, const StreamLook& look) {
   const uint64_t ran_ns = at_ns - stream->run_begin_ns;
   const uint64_t since_ns = marker.host_ns + (stream->is_fresh ? 0 : marker.record_ns);
   const uint64_t host_ns = CaughtUpNs(*stream, since_ns, marker.recorded_ns);
   stream->gaps.may_idle = look.alone && host_ns > since_ns / 8;
-  const IntervalContent content = {marker.launches, marker.inner_ns,          marker.lead_ns,
-                                   marker.joined,   look.alone ? host_ns : 0, marker.meets};
+  const IntervalContent content = {marker.launches,
+                                   marker.inner_ns,
+                                   marker.lead_ns,
+                                   marker.joined,
+                                   look.alone ? host_ns : 0,
+                                   marker.meets,
+                                   is_at_once ? MarkerReached::kAtOnce : MarkerReached::kLater};
   if (marker.samples && stream->is_fresh && marker.inner_ns == 0) {
     const uint64_t lead_ns = CaughtUpNs(*stream, marker.lead_ns, marker.recorded_ns);
     LearnSample(markers->PausesOf(stream->ordinal), stream, ran_ns, lead_ns, look.now_ns);
@@ -210,10 +215,14 @@ void EndProbe(const Markers& markers, MarkedStream* stream, const Marker& marker
 
 void TakeReached(Markers* markers, MarkedStream* stream, const Marker& marker, uint64_t at_ns,
                  const StreamLook& look) {
+  const bool is_sharp = markers->streams.ContextOf(*stream).clock.IsSharp();
+  const bool is_at_once = is_sharp && at_ns < marker.recorded_ns + kTuning.behind_ns;
+  const bool is_of_probe = marker.begins || stream->gaps.open.gap_ns != 0;
+  if (!is_of_probe) CountLastGap(stream, is_at_once);
   if (marker.probes) BeginProbe(*markers, stream, marker, at_ns, look.gpu_ns);
   if (!marker.begins && stream->is_timed && at_ns > stream->run_begin_ns) {
     EndProbe(*markers, stream, marker, at_ns - stream->run_begin_ns);
-    TellRun(markers, stream, marker, at_ns, look);
+    TellRun(markers, stream, marker, at_ns, is_at_once, look);
   }
   stream->closed_runs.is_unread = false;
   stream->is_fresh = marker.begins;

@@ -146,11 +146,13 @@ void MarkBeyondRun(MarkedStream* stream) {
   MarkWithin(stream, 2 * std::max(stream->waited.launches, 1u));
 }
 
-// A run whose kernels the host is slower than has a probe, until enough of them are known: as short
-// as it is, none of the markers that are put now and then may fall into it.
+// A run whose kernels the host is slower than has a probe: as short as it is, none of the markers
+// that are put now and then may fall into it. Once enough of them are known, fewer have.
 void ProbeRun(MarkedStream* stream) {
   const WaitedRuns& runs = stream->waited;
-  if (!runs.is_first || !runs.is_host_bound || stream->gaps.probes >= kTuning.least_probes) return;
+  if (!runs.is_first || !runs.is_host_bound) return;
+  const bool is_known = stream->gaps.probes >= kTuning.least_probes;
+  if (is_known && stream->Random() % kTuning.probes_seldom != 0) return;
   MarkWithin(stream, 1 + stream->Random() % std::max(runs.launches, 2u));
 }
 

@@ -150,8 +150,8 @@ SCENES = (
         seconds=24.0,
     ),
     Scene("serve at 30", (Tenant("serve", 30),), (REQUESTS[0],), times=2),
-    Scene("train at 50", (Tenant("train", 50),), RAN),
-    Scene("captured train at 50", (Tenant("train --captured", 50),), RAN),
+    Scene("train at 50", (Tenant("train", 50),), RAN, times=2),
+    Scene("captured train at 50", (Tenant("train --captured", 50),), RAN, times=2),
     Scene(
         "decoder+decoder 50/50",
         pair("decoder", "decoder", 50, 50),

@@ -180,6 +180,11 @@ void AtOnceOrLater() {
   for (uint32_t i = 0; i < kLeast; ++i) Learn(Waited(16 * kUs, 20 * kUs));
   CHECK_EQ(idle(MarkerReached::kAtOnce), 0);
   CHECK_EQ(idle(MarkerReached::kLater), 80 * kUs);
+  // Pauses of seconds.
+  Begin();
+  for (uint32_t i = 0; i < kProbes; ++i) Learn(Waited(3'000 * kMs, 4'000 * kMs));
+  const uint64_t waited_ns = IdleNs(kPauses, stream, Launches(2, 4'000 * kMs), 5'000 * kMs);
+  CHECK(waited_ns > 2'999 * kMs && waited_ns < 3'001 * kMs);
   // Without a next marker nothing counts twice.
   const uint64_t host_ns = stream.gaps.later.host_ns;
   CountLastGap(&stream, false);

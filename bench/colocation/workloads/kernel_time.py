@@ -22,7 +22,7 @@ def step_ms(torch: Any, run: Callable[[], int]) -> float:  # noqa: ANN401
 
     Args:
         torch: PyTorch, whose profiler asks the driver for the records.
-        run: makes steps and returns how many.
+        run: makes steps, at least one, and returns how many.
     """
     activities = [torch.profiler.ProfilerActivity.CUDA]
     with torch.profiler.profile(activities=activities) as profile:
@@ -32,7 +32,7 @@ def step_ms(torch: Any, run: Callable[[], int]) -> float:  # noqa: ANN401
         path = Path(folder) / "trace.json"
         profile.export_chrome_trace(str(path))
         events = json.loads(path.read_text(encoding="utf-8"))["traceEvents"]
-    return usual_us(events) / steps / 1e3 if steps else float("nan")
+    return usual_us(events) / steps / 1e3
 
 
 def usual_us(events: Iterable[Mapping[str, Any]]) -> float:

@@ -36,7 +36,7 @@ void Count(GapShare* share, GapShare gap) {
   share->host_ns += gap.host_ns;
 }
 
-// Each twice.
+// Of all gaps, each counted twice.
 GapShare EveryGap(const LaunchGaps& gaps) {
   GapShare every = gaps.at_once;
   Count(&every, gaps.later);

@@ -250,7 +250,6 @@ class Holding {
   // For budget, ranks of its gang and room in the queue; 0 also when it was patient long enough.
   uint64_t WaitNs(uint64_t now_ns) {
     const HoldFor hold = HoldOf(cores_, device_, stream_, now_ns);
-    is_below_ = device_->seat.HasSuperior(now_ns);
     const uint64_t wait_ns = std::max(gang_.Ask(cores_, device_, hold, now_ns), hold.queue_ns);
     if (wait_ns == 0 || impatient_) return 0;
     device_->seat.Press(now_ns);
@@ -290,7 +289,9 @@ class Holding {
     // priority that is short, and the watcher may sleep since a moment when it was empty.
     // Pairs with Notify: it sees this one waiting, or this one sees its progress.
     device_->queue_waiters.fetch_add(queued ? 1 : 0, std::memory_order_seq_cst);
-    if (begins && queued && (is_below_ || !stream_->is_trusted)) cores_->watcher.LookNow();
+    if (begins && queued && (!stream_->is_trusted || device_->seat.HasSuperior(NowNs()))) {
+      cores_->watcher.LookNow();
+    }
     FutexWait(&device_->progress, seen, std::min(wait_ns, kTuning.nap_ns));
     device_->queue_waiters.fetch_sub(queued ? 1 : 0, std::memory_order_relaxed);
     TickHere(cores_);
@@ -329,7 +330,6 @@ class Holding {
   uint64_t by_others_ns_ = 0;
   GangHold gang_;
   bool waited_ = false;
-  bool is_below_ = false;    // somebody who goes first may come
   bool has_looked_ = false;  // for itself
   bool impatient_ = false;
 };

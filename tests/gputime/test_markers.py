@@ -1,8 +1,8 @@
 """The parts of markers alone, each case a promise.
 
 tests/gputime/marker_cases.cpp, marker_places.cpp and marker_forecast.cpp, over a driver of a few
-lines; and marker_samples.cpp, marker_gaps.cpp, marker_waits.cpp, marker_spans.cpp and
-marker_clock.cpp, which are arithmetic alone.
+lines; and marker_samples.cpp, marker_gaps.cpp, marker_waits.cpp, marker_spans.cpp,
+marker_clock.cpp and marker_lengths.cpp, which are arithmetic alone.
 """
 
 from __future__ import annotations
@@ -68,6 +68,8 @@ WAITS = [
     "other_numbers",
 ]
 SPANS = ["told", "short", "surprised", "late", "teaches", "usual"]
+LENGTHS = ["unknown", "alone", "told_apart", "disturbed", "changed", "forgotten"]
+LENGTHS += ["same_place", "kinds"]
 CLOCK = ["prompt", "queued", "narrowed", "forgotten", "drifts"]
 FORECAST = ["runs", "shortest", "expected", "left", "ends"]
 PROGRAMS = {
@@ -78,6 +80,7 @@ PROGRAMS = {
     "marker_waits": WAITS,
     "marker_spans": SPANS,
     "marker_clock": CLOCK,
+    "marker_lengths": LENGTHS,
     "marker_forecast": FORECAST,
 }
 

@@ -150,12 +150,12 @@ def test_below_a_priority_training_goes_on_as_soon_as_its_short_queue_has_run_dr
     bare, _ = run_together(sim, tmp_path, [SERVER, training], preload=False)
     server, held = run_together(sim, tmp_path, [SERVER, training], own=own)
 
-    assert held.facts["share"] >= 0.65 * alone.facts["share"]
+    assert held.facts["share"] >= 0.7 * alone.facts["share"]
     assert server.facts["p99_ms"] <= 0.5 * bare.facts["p99_ms"]
 
 
 SLOW_CALLS = {"LAUNCH_NS": 5_500, "RECORD_NS": 2_500}  # where PyTorch calls an H100's driver
-SLOW_LEAST = {"generation": 0.84, "compiled": 0.8, "adapters": 0.9}  # of what they may have
+SLOW_LEAST = {"generation": 0.82, "compiled": 0.8, "adapters": 0.9}  # of what they may have
 SLOW_POINTS = 2.0
 
 

@@ -16,6 +16,7 @@ from .rules import Rule
 FILE = "stream-order.txt"
 RENDERED = "stream_order.cpp"
 _BY_HAND = "by hand, "
+_FILLS = "cuMemset"
 
 
 def is_by_hand(exempt: Rule) -> bool:
@@ -41,7 +42,8 @@ def leaves(name: str, function: Function, table: Sequence[Rule]) -> tuple[str, .
     ]
     if not streams:
         return ("LeaveAllKernels()",)
-    return (*(f"LeaveKernels({stream})" for stream in streams), f"const CorePut put({streams[0]})")
+    leave = "LeaveKernelsToFill" if name.startswith(_FILLS) else "LeaveKernels"
+    return (*(f"{leave}({stream})" for stream in streams), f"const CorePut put({streams[0]})")
 
 
 # Implementation.

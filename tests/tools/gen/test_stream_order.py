@@ -75,6 +75,14 @@ def test_every_line_of_the_table_is_needed_and_none_contradicts_another(
     assert sorted(twice) == sorted(set(twice))
 
 
+def test_fills_are_told_from_copies(committed: model.Model) -> None:
+    leaves = {symbol.name: symbol.leaves for symbol in committed.symbols if symbol.leaves}
+
+    assert leaves["cuMemsetD8Async"][0] == "LeaveKernelsToFill(hStream)"
+    assert leaves["cuMemsetD2D32Async_ptsz"][0] == "LeaveKernelsToFill(PerThread(hStream))"
+    assert leaves["cuMemcpyAsync"][0] == "LeaveKernels(hStream)"
+
+
 def test_the_built_library_exports_every_rendered_hook_as_one(committed: model.Model) -> None:
     library = BUILD / "lib" / "libgpufence.so"
     if not library.is_file():

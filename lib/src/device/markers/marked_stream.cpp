@@ -36,6 +36,7 @@ void MarkedStream::BeginLife(uint32_t seed) {
   closed_runs = {};
   gaps = {};
   samples = {};
+  logged = log.count();
 }
 
 void MarkedStream::Uncount(uint32_t counted_in) {
@@ -68,11 +69,17 @@ uint64_t MarkedStream::UsualNs() const {
   return std::max(mean_ns.load(std::memory_order_relaxed), lately_ns / 4);
 }
 
-uint64_t MarkedStream::UsuallyQueuedNs() const { return QueuedLaunches() * UsualNs(); }
-
 uint64_t MarkedStream::QueuedNs() const {
   const bool known = is_trusted.load(std::memory_order_relaxed);
   return QueuedLaunches() * (known ? UsualNs() : std::max(UsualNs(), kTuning.spacing_ns));
+}
+
+uint64_t MarkedStream::ShortQueueNs(const LaunchLengths& lengths, uint64_t now_ns) const {
+  const uint64_t all_ns = lengths.OfNs(log, log.count(), QueuedLaunches(), UsualNs());
+  // What runs since the last marker that was seen is on its way, unless somebody else has the GPU.
+  const uint64_t ran_ns =
+      std::min(now_ns - std::min(now_ns, run_begin_ns), kTuning.inferior_queue_ns);
+  return all_ns - std::min(all_ns, ran_ns);
 }
 
 uint64_t MarkedStream::LeadNs() const {

@@ -12,6 +12,7 @@
 #include <atomic>
 
 #include "base/tuning.h"
+#include "device/markers/lengths.h"
 
 namespace gpufence {
 
@@ -235,6 +236,8 @@ struct alignas(64) MarkedStream {
   ClosedRuns closed_runs;
   LaunchGaps gaps;
   LaunchSamples samples;
+  LaunchLog log;    // where the queue must be short
+  uint32_t logged;  // launches of it when the last marker was recorded
 
   // A stream that nothing is known of; all but its names and where it is.
   void BeginLife(uint32_t seed);
@@ -253,10 +256,10 @@ struct alignas(64) MarkedStream {
   // there may have to wait for long.
   bool IsStuck() const;
 
-  // Estimated time of what is queued and not yet done: as it usually is, and with a doubt about
-  // what is not known.
-  uint64_t UsuallyQueuedNs() const;
+  // Estimated time of what is queued and not yet done, with a doubt about what is not known; and,
+  // where the queue must be short, by what each launch takes.
   uint64_t QueuedNs() const;
+  uint64_t ShortQueueNs(const LaunchLengths& lengths, uint64_t now_ns) const;
 
   uint64_t QueuedLaunches() const;
   uint64_t UsualNs() const;  // of a launch

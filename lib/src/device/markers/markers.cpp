@@ -279,6 +279,9 @@ bool MarkLocked(Markers* markers, MarkedStream* stream, Recorder recorder) {
   stream->word.fetch_sub(launches, std::memory_order_relaxed);
   Marker* marker = &markers->pool[stream->last];
   NoteSpacing(stream, launches, marker->recorded_ns);
+  const uint32_t logged = stream->log.count();
+  marker->logged = logged - stream->logged >= launches ? logged : 0;
+  stream->logged = logged;
   marker->inner_ns = stream->inner_ns.exchange(0, std::memory_order_relaxed);
   marker->meets = stream->meets.exchange(false, std::memory_order_relaxed);
   stream->CountDown(launches);

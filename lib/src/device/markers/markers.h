@@ -38,6 +38,7 @@ struct Marker {
   CUevent event;
   uint64_t recorded_ns;
   uint32_t launches;  // between the marker before and this one
+  uint32_t logged;    // those of the stream's log until then; 0: not all of these are logged
   uint32_t others;    // what is no kernel and was put into the stream before it
   uint32_t inner_ns;  // pauses within each of them
   uint32_t lead_ns;   // of the run that the marker before begins
@@ -89,6 +90,7 @@ inline constexpr uint32_t kMostMarkedDevices = 64;
 struct Markers {
   StreamTable streams;
   MarkerPool pool;
+  LaunchLengths lengths;                    // where queues must be short
   std::atomic<uint32_t> begun;              // changes whenever a stream begins to run
   std::atomic<uint64_t> longest_ns;         // what the longest launch took, as far as seen
   std::atomic<uint64_t> spacing_ns;         // of work, between two markers

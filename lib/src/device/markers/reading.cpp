@@ -153,11 +153,16 @@ void LearnRun(Markers* markers, MarkedStream* stream, const Marker& marker, uint
   stream->waited.longest_ns =
       std::min(std::max(stream->waited.longest_ns, busy_ns / launches), kTuning.look_ns);
   LearnMean(stream, marker.launches, learned_ns, busy_ns);
+  if (marker.logged != 0) {
+    markers->lengths.Learn(stream->log, marker.logged, marker.launches, busy_ns);
+  }
   stream->ns_per_launch = known ? (3 * stream->ns_per_launch + each_ns) / 4 : each_ns;
   stream->is_trusted = true;
   const uint64_t spacing_ns = markers->spacing_ns.load(std::memory_order_relaxed);
-  stream->Space(static_cast<uint32_t>(
-      std::clamp(spacing_ns / stream->ns_per_launch, uint64_t{1}, kTuning.full_queue)));
+  // Where launches are logged, what is queued is known between markers as well.
+  const uint64_t spaced_ns = marker.logged != 0 ? stream->UsualNs() : stream->ns_per_launch.load();
+  stream->Space(
+      static_cast<uint32_t>(std::clamp(spacing_ns / spaced_ns, uint64_t{1}, kTuning.full_queue)));
 }
 
 // The stream ran from the marker before until this one was reached.

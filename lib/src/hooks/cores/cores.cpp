@@ -208,6 +208,16 @@ void CoreLaunch::Follow(uint32_t before) {
   TickHere(cores_);
 }
 
+// ---- what is no launch ----
+
+void LeaveKernelsToFill(CUstream stream) {
+  Cores* cores = ActiveCores();
+  if (cores == nullptr) return;
+  const MarkedStream* known = cores->markers.streams.Find(stream);
+  const CoreDevice* device = known != nullptr ? DeviceAt(cores, known->ordinal) : nullptr;
+  if (device == nullptr || !device->LogsLaunches()) LeaveKernels(stream);
+}
+
 // ---- waits ----
 
 // To those that meet others: the program waits for its work, and whoever goes last may go at once.

@@ -88,6 +88,7 @@ struct CoreGang {
 struct alignas(64) CoreDevice {
   std::atomic<uint32_t> closed;  // the gate: not 0, ask before the next launch
   std::atomic<uint32_t> frozen;  // not 0: no launch goes, until an operator says so
+  std::atomic<uint32_t> logs;    // not 0: its queues must be short, and launches are logged
   CoreSeat seat;
   Activity* activity;
   NeighbourSight neighbours;
@@ -110,6 +111,8 @@ struct alignas(64) CoreDevice {
   CoreGang gang;
 
   // What is known of its pauses (FindPausesBeforeCode).
+  bool LogsLaunches() const { return logs.load(std::memory_order_relaxed) != 0; }
+
   static constexpr uint32_t kUnfound = 0;
   static constexpr uint32_t kFinding = 1;  // a thread is at it
   static constexpr uint32_t kNotKept = 2;  // to be measured when nothing runs
@@ -208,15 +211,17 @@ class CoreLaunch {
 
   // What is launched is a grid; `blocks()` tells how large, and is asked only where that matters.
   template <typename Blocks>
-  void HasGrid(Blocks blocks) {
-    if (device_ == nullptr || stream_ == nullptr || blocks() < kWideBlocks) return;
-    stream_->AddInner(Pauses().wide_gap_ns);
+  void HasGrid(const void* function, Blocks blocks) {
+    if (device_ == nullptr || stream_ == nullptr) return;
+    Log(function, blocks());
+    if (blocks() >= kWideBlocks) stream_->AddInner(Pauses().wide_gap_ns);
   }
 
   // What was launched is a graph; `runs()` tells what of, and is asked only where that matters.
   template <typename Runs>
-  void LaunchedGraph(Runs runs) {
+  void LaunchedGraph(const void* executable, Runs runs) {
     if (device_ == nullptr) return;
+    Log(executable, 0);
     const auto what = runs();
     if (stream_ != nullptr) stream_->AddInner(StepsNs(Pauses(), what.steps));
     if (what.has_collective) Meets(/*waits=*/false);
@@ -230,6 +235,10 @@ class CoreLaunch {
   }
 
  private:
+  void Log(const void* launched, uint64_t blocks) {
+    if (stream_ != nullptr && device_->LogsLaunches()) [[unlikely]]
+      stream_->log.Add(LaunchKindOf(launched, blocks));
+  }
   const GpuPauses& Pauses() const { return cores_->markers.PausesOf(device_->ordinal); }
   void Enter(Cores* cores, CUstream handle);
   [[gnu::noinline]] void EnterAnew();
@@ -284,6 +293,11 @@ inline void LeaveKernels(CUstream stream) {
   if (known != nullptr) LeaveStream(&cores->markers, known);
   if (reinterpret_cast<uint64_t>(stream) <= kLegacyStream) LeaveBlockingStreams(&cores->markers);
 }
+
+// The same before a fill, which runs as kernels do. Where launches are logged it is charged with
+// them: training has a fill before every third kernel, and a marker before each costs 2 % of the
+// GPU.
+void LeaveKernelsToFill(CUstream stream);
 
 // Around a call that puts something other than a launch into a stream, and waits where that is
 // full: others see it, and put no markers into its context that would wait as well.

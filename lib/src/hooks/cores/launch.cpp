@@ -70,7 +70,7 @@ CUresult CallLaunch(CUfunction function, Where where, Launch launch) {
   const Hook hook;
   if (hook.fence() == nullptr) return hook.refused() ? kRefusalCode : launch();
   CoreLaunch core_launch(where);
-  core_launch.HasGrid([&] { return where.Blocks(); });
+  core_launch.HasGrid(function, [&] { return where.Blocks(); });
   const Launched known = WasLaunched(function);
   if (known == Launched::kBefore) [[likely]]
     return launch();

@@ -40,8 +40,9 @@ int64_t TooLongNs(const CoreDevice& device, const MarkedStream* stream, uint64_t
 }
 
 // While somebody who goes first may come: the same.
-int64_t BeyondShortNs(const MarkedStream* stream) {
-  const uint64_t queued_ns = stream != nullptr ? stream->UsuallyQueuedNs() : 0;
+int64_t BeyondShortNs(const Cores& cores, const MarkedStream* stream, uint64_t now_ns) {
+  const uint64_t queued_ns =
+      stream != nullptr ? stream->ShortQueueNs(cores.markers.lengths, now_ns) : 0;
   if (queued_ns == 0) return 0;
   const uint64_t room_ns = std::max(kTuning.inferior_queue_ns, stream->UsualNs());
   const uint64_t beyond_ns = queued_ns - std::min(queued_ns, room_ns);
@@ -87,7 +88,10 @@ bool MustAsk(const CoreDevice& device, uint64_t now_ns) {
 // sleep. Pairs with AwaitProgress.
 void Notify(CoreDevice* device) {
   device->progress.fetch_add(1, std::memory_order_seq_cst);
-  if (device->queue_waiters.load(std::memory_order_seq_cst) == 0) return;
+  if (device->queue_waiters.load(std::memory_order_seq_cst) == 0 &&
+      device->turn_waiters.load(std::memory_order_seq_cst) == 0) {
+    return;
+  }
   FutexWakeAll(&device->progress);
 }
 
@@ -144,7 +148,8 @@ bool IsLookedAtRarely(Cores* cores, const CoreDevice& device, uint64_t share) {
 }
 
 uint64_t SpacingNs(Cores* cores, uint64_t now_ns) {
-  if (AnySuperior(cores, now_ns)) return 2 * kTuning.close_look_ns;
+  // Each costs the GPU 2.5 us (H200).
+  if (AnySuperior(cores, now_ns)) return 2 * kTuning.inferior_queue_ns / 3;
   if (AnyOthers(cores, now_ns)) return 2 * kTuning.spacing_ns;
   const uint32_t devices = cores->count.load(std::memory_order_acquire);
   for (uint32_t i = 0; i < devices; ++i) {
@@ -229,7 +234,7 @@ HoldFor HoldOf(Cores* cores, CoreDevice* device, const MarkedStream* stream, uin
   const uint32_t share = device->seat.ShareNow(now_ns);
   const auto cost_ns = static_cast<int64_t>(CostOf(queued_ns, share));
   const Window window = device->seat.WindowNow(now_ns);
-  int64_t beyond_ns = device->seat.HasSuperior(now_ns) ? BeyondShortNs(stream) : 0;
+  int64_t beyond_ns = device->seat.HasSuperior(now_ns) ? BeyondShortNs(*cores, stream, now_ns) : 0;
   if (window.left_ns != UINT64_MAX) {
     beyond_ns = std::max(beyond_ns, TooLongNs(*device, stream, queued_ns, window.left_ns));
   }
@@ -292,14 +297,16 @@ void TickCores(Cores* cores, uint64_t now_ns) {
     device->seat.Beat(now_ns, active,
                       active && others ? EndsNs(&cores->markers, device->ordinal, now_ns) : 0);
     if (waits) device->seat.WantTurn(now_ns);
+    const bool yielded = device->seat.Yields(now_ns);
     device->seat.MoveTurn(now_ns);
+    device->logs.store(device->seat.HasSuperior(now_ns) ? 1 : 0, std::memory_order_relaxed);
     markers->calm_until_ns[device->ordinal].store(device->seat.CalmUntilNs(now_ns),
                                                   std::memory_order_relaxed);
     SayKeptOut(*device, now_ns);
     if (MustAsk(*device, now_ns)) {
       device->closed.store(1, std::memory_order_release);
     }
-    if (!busy.empty()) Notify(device);
+    if (!busy.empty() || (yielded && !device->seat.Yields(now_ns))) Notify(device);
   }
 }
 

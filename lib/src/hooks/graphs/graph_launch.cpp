@@ -115,7 +115,9 @@ CUresult Started(CUgraphExec executable, CUstream stream, Run what, Call call) {
   if (fence->device_count > 1) [[unlikely]]
     elsewhere.Enter(RunsOf(executable).ordinals, stream);
   const CUresult rc = CallWithMemory(fence, executable, stream, what, call);
-  if (rc == CUDA_SUCCESS) core_launch.LaunchedGraph([=] { return RunsOf(executable); });
+  if (rc == CUDA_SUCCESS) {
+    core_launch.LaunchedGraph(executable, [=] { return RunsOf(executable); });
+  }
   elsewhere.Launched();
   return rc;
 }

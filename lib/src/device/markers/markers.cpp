@@ -67,7 +67,7 @@ void Describe(Marker* marker, const MarkedStream& stream, uint32_t launches, boo
   marker->recorded_ns = NowNs();
   marker->launches = launches;
   marker->others = stream.others_put.load(std::memory_order_relaxed);
-  marker->inner_ns = 0;
+  marker->inner_ns = marker->logged = 0;
   marker->lead_ns = static_cast<uint32_t>(stream.LeadNs());
   marker->begin_ns = begins ? 0 : stream.waited.begin_ns;
   marker->joined = 0;

@@ -116,42 +116,64 @@ def test_two_of_them_lose_no_more_than_the_gpu_takes_to_change_hands(
     assert sum(together) >= SUM_RATIO[network] * bare["whole"]
 
 
-# Requests that need a fifth of the GPU, each a graph of 1.5 ms.
-SERVER = ("cores_tenant", ALONE_MS, 10, 153, 10, "graph", "copies", "rate", 131, "seed", 5)
+def server_of(requests_a_second: float) -> tuple[str | float, ...]:
+    """A server, each of whose requests is a graph of 1.5 ms, as run_together takes it."""
+    rate = ("rate", requests_a_second, "seed", 5)
+    return ("cores_tenant", ALONE_MS, 10, 153, 10, "graph", "copies", *rate)
+
+
+# They need a fifth of the GPU, and a fiftieth.
+SERVER, SELDOM = server_of(131), server_of(13.1)
+TRAINING = ("cores_replay", STEPS / "training.txt", ALONE_MS)
+FIRST = {"GPUFENCE_CORE_LIMIT": "30", "GPUFENCE_PRIORITY": "high"}
+LAST = {
+    "GPUFENCE_CORE_LIMIT": "70",
+    "GPUFENCE_CORE_SOFT_LIMIT": "100",
+    "GPUFENCE_PRIORITY": "low",
+}
+
+
+def below_a_priority(
+    sim: Sim, folder: Path, server: tuple[str | float, ...]
+) -> tuple[dict[str, float], dict[str, float]]:
+    """The server, of high priority, and training, of low: what each says."""
+    node = folder / "node"
+    node.mkdir()
+    own = [
+        {
+            "GPUFENCE_STATE_DIR": str(folder / f"state{place}"),
+            "GPUFENCE_CONTAINER": f"c{place}",
+            "GPUFENCE_NODE_DIR": str(node),
+            **each,
+        }
+        for place, each in enumerate((FIRST, LAST))
+    ]
+    first, last = run_together(sim, folder, [server, TRAINING], own=own)
+    return first.facts, last.facts
 
 
 def test_below_a_priority_training_goes_on_as_soon_as_its_short_queue_has_run_dry(
     sim: Sim, tmp_path: Path
 ) -> None:
     """With a watcher that slept on it had 59 % of its rate alone; under the bare driver 75."""
-    training = ("cores_replay", STEPS / "training.txt", ALONE_MS)
     sim = sim.with_env(LAUNCH_NS=0, START_NS=RECORDED_START_NS, CONTEXT_BYTES=0)
-    node = tmp_path / "node"
-    node.mkdir()
-    terms = (
-        {"GPUFENCE_CORE_LIMIT": "30", "GPUFENCE_PRIORITY": "high"},
-        {
-            "GPUFENCE_CORE_LIMIT": "70",
-            "GPUFENCE_CORE_SOFT_LIMIT": "100",
-            "GPUFENCE_PRIORITY": "low",
-        },
-    )
-    own = [
-        {
-            "GPUFENCE_STATE_DIR": str(tmp_path / f"state{place}"),
-            "GPUFENCE_CONTAINER": f"c{place}",
-            "GPUFENCE_NODE_DIR": str(node),
-            **each,
-        }
-        for place, each in enumerate(terms)
-    ]
 
-    (alone,) = run_together(sim, tmp_path, [training], preload=False)
-    bare, _ = run_together(sim, tmp_path, [SERVER, training], preload=False)
-    server, held = run_together(sim, tmp_path, [SERVER, training], own=own)
+    (alone,) = run_together(sim, tmp_path, [TRAINING], preload=False)
+    bare, _ = run_together(sim, tmp_path, [SERVER, TRAINING], preload=False)
+    server, training = below_a_priority(sim, tmp_path, SERVER)
 
-    assert held.facts["share"] >= 0.7 * alone.facts["share"]
-    assert server.facts["p99_ms"] <= 0.5 * bare.facts["p99_ms"]
+    assert training["share"] >= 0.7 * alone.facts["share"]
+    assert server["p99_ms"] <= 0.5 * bare.facts["p99_ms"]
+
+
+def test_below_a_priority_training_has_few_markers(sim: Sim, tmp_path: Path) -> None:
+    """On a GPU where each takes 12 us. With one before each fill it had 85 % of its rate alone."""
+    sim = sim.with_env(LAUNCH_NS=0, START_NS=RECORDED_START_NS, CONTEXT_BYTES=0)
+    (alone,) = run_together(sim, tmp_path, [TRAINING], preload=False)
+
+    _, training = below_a_priority(sim.with_env(EVENT_GAP_NS=10_000), tmp_path, SELDOM)
+
+    assert training["share"] >= 0.863 * alone.facts["share"]
 
 
 SLOW_CALLS = {"LAUNCH_NS": 5_500, "RECORD_NS": 2_500}  # where PyTorch calls an H100's driver

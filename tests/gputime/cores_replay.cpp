@@ -22,7 +22,7 @@ namespace {
 
 constexpr int kStepsAtOnce = 10;
 constexpr size_t kBytes = 64;
-// By grids kernels of other lengths are told apart, as in a program by functions, too.
+// Kernels of different lengths have different grids: in a real program they are other functions.
 constexpr unsigned kGrids = 1'000;
 
 unsigned long long NowNs() {

@@ -18,9 +18,11 @@ uint64_t LaunchLengths::KnownNs(uint32_t kind) const {
   return word >> 32 == kind ? static_cast<uint32_t>(word) : 0;
 }
 
-void LaunchLengths::Store(uint32_t kind, uint64_t ns) {
-  const uint64_t bounded_ns = std::clamp<uint64_t>(ns, 1, UINT32_MAX);
-  known_[kind % kKinds].store(uint64_t{kind} << 32 | bounded_ns, std::memory_order_relaxed);
+// At least one, which is not unknown.
+void LaunchLengths::Store(uint32_t kind, int64_t ns) {
+  const int64_t bounded_ns = std::clamp<int64_t>(ns, 1, UINT32_MAX);
+  known_[kind % kKinds].store(uint64_t{kind} << 32 | static_cast<uint64_t>(bounded_ns),
+                              std::memory_order_relaxed);
 }
 
 uint64_t LaunchLengths::OfNs(const LaunchLog& log, uint32_t end, uint64_t launches,
@@ -45,7 +47,7 @@ void LaunchLengths::Learn(const LaunchLog& log, uint32_t end, uint32_t launches,
     unknown += ns == 0 ? 1 : 0;
   }
   if (unknown != 0) {
-    const uint64_t each_ns = (ran_ns - std::min(ran_ns, known_ns)) / unknown;
+    const auto each_ns = static_cast<int64_t>((ran_ns - std::min(ran_ns, known_ns)) / unknown);
     for (uint32_t i = 1; i <= launches; ++i) {
       if (KnownNs(log.At(end - i)) == 0) Store(log.At(end - i), each_ns);
     }
@@ -53,10 +55,10 @@ void LaunchLengths::Learn(const LaunchLog& log, uint32_t end, uint32_t launches,
   }
   // Somebody else may have had the GPU in between: much more than expected says little.
   const auto more_ns = static_cast<int64_t>(std::min(ran_ns, 2 * known_ns) - known_ns);
+  const int64_t each_more_ns = more_ns / (kSlowness * static_cast<int64_t>(launches));
   for (uint32_t i = 1; i <= launches; ++i) {
-    const auto ns = static_cast<int64_t>(KnownNs(log.At(end - i)));
-    const int64_t learned_ns = ns + more_ns / (kSlowness * static_cast<int64_t>(launches));
-    Store(log.At(end - i), static_cast<uint64_t>(std::max<int64_t>(learned_ns, 1)));
+    const uint32_t kind = log.At(end - i);
+    Store(kind, static_cast<int64_t>(KnownNs(kind)) + each_more_ns);
   }
 }
 

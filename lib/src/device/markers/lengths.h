@@ -3,7 +3,6 @@
 // 1 to 400 us. Pure: must not know streams, markers or CUDA.
 #pragma once
 
-#include <stddef.h>
 #include <stdint.h>
 
 #include <atomic>
@@ -50,7 +49,7 @@ class LaunchLengths {
 
   // 0: not known.
   uint64_t KnownNs(uint32_t kind) const;
-  void Store(uint32_t kind, uint64_t ns);
+  void Store(uint32_t kind, int64_t ns);
 
   std::atomic<uint64_t> known_[kKinds];  // a kind, and in the lower half nanoseconds
 };

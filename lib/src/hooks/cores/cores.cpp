@@ -213,9 +213,9 @@ void CoreLaunch::Follow(uint32_t before) {
 void LeaveKernelsToFill(CUstream stream) {
   Cores* cores = ActiveCores();
   if (cores == nullptr) return;
-  const MarkedStream* known = cores->markers.streams.Find(stream);
+  MarkedStream* known = cores->markers.streams.Find(stream);
   const CoreDevice* device = known != nullptr ? DeviceAt(cores, known->ordinal) : nullptr;
-  if (device == nullptr || !device->LogsLaunches()) LeaveKernels(stream);
+  if (device == nullptr || !device->LogsLaunches()) LeaveKernels(cores, known, stream);
 }
 
 // ---- waits ----

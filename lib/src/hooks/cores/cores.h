@@ -110,9 +110,9 @@ struct alignas(64) CoreDevice {
 
   CoreGang gang;
 
-  // What is known of its pauses (FindPausesBeforeCode).
   bool LogsLaunches() const { return logs.load(std::memory_order_relaxed) != 0; }
 
+  // What is known of its pauses (FindPausesBeforeCode).
   static constexpr uint32_t kUnfound = 0;
   static constexpr uint32_t kFinding = 1;  // a thread is at it
   static constexpr uint32_t kNotKept = 2;  // to be measured when nothing runs
@@ -209,12 +209,14 @@ class CoreLaunch {
   CoreLaunch(const CoreLaunch&) = delete;
   CoreLaunch& operator=(const CoreLaunch&) = delete;
 
-  // What is launched is a grid; `blocks()` tells how large, and is asked only where that matters.
+  // What is launched is a grid of a function; `blocks()` tells how large, and is asked only where
+  // that matters.
   template <typename Blocks>
   void HasGrid(const void* function, Blocks blocks) {
     if (device_ == nullptr || stream_ == nullptr) return;
-    Log(function, blocks());
-    if (blocks() >= kWideBlocks) stream_->AddInner(Pauses().wide_gap_ns);
+    const uint64_t count = blocks();
+    Log(function, count);
+    if (count >= kWideBlocks) stream_->AddInner(Pauses().wide_gap_ns);
   }
 
   // What was launched is a graph; `runs()` tells what of, and is asked only where that matters.
@@ -285,18 +287,19 @@ class CoreElsewhere {
   CUevent begin_ = nullptr;
 };
 
-// Before something that is no kernel is put into a stream.
-inline void LeaveKernels(CUstream stream) {
-  Cores* cores = ActiveCores();
-  if (cores == nullptr) return;
-  MarkedStream* known = cores->markers.streams.Find(stream);
+// Before something that is no kernel is put into a stream. `known`: null where nothing is marked.
+inline void LeaveKernels(Cores* cores, MarkedStream* known, CUstream stream) {
   if (known != nullptr) LeaveStream(&cores->markers, known);
   if (reinterpret_cast<uint64_t>(stream) <= kLegacyStream) LeaveBlockingStreams(&cores->markers);
 }
+inline void LeaveKernels(CUstream stream) {
+  Cores* cores = ActiveCores();
+  if (cores != nullptr) LeaveKernels(cores, cores->markers.streams.Find(stream), stream);
+}
 
 // The same before a fill, which runs as kernels do. Where launches are logged it is charged with
-// them: training has a fill before every third kernel, and a marker before each costs 2 % of the
-// GPU.
+// them: training has a fill before every third kernel, and a marker before each takes a hundredth
+// of the GPU.
 void LeaveKernelsToFill(CUstream stream);
 
 // Around a call that puts something other than a launch into a stream, and waits where that is

@@ -458,8 +458,8 @@ void Depths() {
   Depth depth = {.was_deep = false,
                  .density = kTuning.dense_enough,
                  .run_ns = 6 * kSliceNs / 5,
-                 .backlog_ns = now - kTuning.lately_ns,
-                 .pressed_ns = 0};
+                 .is_active = true,
+                 .rested_ns = now - kTuning.lately_ns};
   CHECK(IsDeep(depth, now));
   const auto without = [&depth](auto change) {
     Depth other = depth;
@@ -468,16 +468,11 @@ void Depths() {
   };
   CHECK(!without([](Depth* d) { d->run_ns -= 1; }));
   CHECK(!without([](Depth* d) { d->density -= 1; }));
-  CHECK(!without([](Depth* d) { d->backlog_ns += 1; }));
-  CHECK(!without([](Depth* d) { d->backlog_ns = 0; }));
-  CHECK(!without([](Depth* d) { d->backlog_ns = now + kMs; }));  // a word that went wrong
-  CHECK(!without([](Depth* d) { d->backlog_ns = UINT64_MAX; }));
-  // Held for its budget it wants more than it has, though it pauses.
-  depth.backlog_ns = 0;
-  depth.pressed_ns = now - kTuning.lately_ns + 1;
-  CHECK(IsDeep(depth, now));
-  CHECK(!without([](Depth* d) { d->pressed_ns -= 1; }));
-  CHECK(!without([](Depth* d) { d->pressed_ns = UINT64_MAX; }));
+  CHECK(!without([](Depth* d) { d->is_active = false; }));
+  CHECK(!without([](Depth* d) { d->rested_ns += 1; }));
+  CHECK(!without([](Depth* d) { d->rested_ns = now; }));
+  CHECK(without([](Depth* d) { d->rested_ns = 0; }));
+  CHECK(without([](Depth* d) { d->rested_ns = UINT64_MAX; }));  // a word that went wrong
   // Who was deep stays so for a while.
   depth.was_deep = true;
   depth.run_ns = 3 * kSliceNs / 4;
@@ -485,6 +480,14 @@ void Depths() {
   CHECK(!without([](Depth* d) { d->run_ns -= 1; }));
   CHECK(!without([](Depth* d) { d->density -= 1; }));
   CHECK(!without([](Depth* d) { d->was_deep = false; }));
+}
+
+// Less than a sixteenth of what it worked is no rest.
+void LeastRests() {
+  CHECK_EQ(LeastRestNs(0), kTuning.turn_idle_ns);
+  CHECK_EQ(LeastRestNs(16 * kTuning.turn_idle_ns), kTuning.turn_idle_ns);
+  CHECK_EQ(LeastRestNs(32 * kTuning.turn_idle_ns), 2 * kTuning.turn_idle_ns);
+  CHECK_EQ(LeastRestNs(UINT64_MAX), kTuning.pause_ns);  // a word that went wrong
 }
 
 // However short the runs, whose work is all kernels is dense, and whose is not is not.
@@ -538,6 +541,7 @@ constexpr Case kCases[] = {{"packed", Packed},
                            {"nothing_twice", NothingTwice},
                            {"crowded", Crowded},
                            {"depths", Depths},
+                           {"least_rests", LeastRests},
                            {"mean_densities", MeanDensities},
                            {"mean_runs", MeanRuns}};
 

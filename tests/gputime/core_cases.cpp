@@ -115,15 +115,20 @@ void Sights() {
 constexpr uint64_t kLongAgo = kStart - 1000 * kMs;
 constexpr uint64_t kBefore = kStart - 30 * kMs;
 
-// It ran for so long without a pause, and was held for its budget then: for the next tenth of a
-// second it takes turns, and it knows who is there by now.
+// What a watcher does at a tick.
+bool Tick(CoreSeat* seat, uint64_t now, bool outstanding) {
+  seat->Beat(now, outstanding);
+  return seat->MoveTurn(now);
+}
+
+// It ran for so long without a pause: for the next tenth of a second it takes turns, and it knows
+// who is there by now.
 void AwaitDepth(CoreSeat* seat, uint64_t busy_ns, uint64_t end_ns) {
   CHECK(!seat->TakesTurns());
   CHECK_EQ(seat->Charge(end_ns - busy_ns, end_ns, kBefore), busy_ns);
-  seat->Press(kBefore);
-  seat->MoveTurn(kBefore);
+  Tick(seat, kBefore, true);
   CHECK(seat->TakesTurns());
-  seat->Press(kStart);
+  seat->Beat(kBefore, false);
 }
 
 // Another container in the node folder, as if it were another process: its own file is memory.
@@ -148,12 +153,6 @@ CoreSeat* NewDeepNeighbour(const char* container, uint32_t percent, uint32_t sof
   CoreSeat* seat = NewNeighbour(container, percent, soft_percent, kLongAgo);
   AwaitDepth(seat, busy_ns, kBefore - 60 * kMs);
   return seat;
-}
-
-// What a watcher does at a tick.
-bool Tick(CoreSeat* seat, uint64_t now, bool outstanding) {
-  seat->Beat(now, outstanding);
-  return seat->MoveTurn(now);
 }
 
 CoreSeat* NewDeepSeat(const char* container, uint32_t percent, uint32_t soft_percent = 0) {

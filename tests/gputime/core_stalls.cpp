@@ -34,7 +34,6 @@ class Claimant {
     TimeRow& row = world_.region(0)->rows[0];
     row.run_ns.store(kTuning.mean_over_ns);
     row.density.store(kWholeDensity);
-    seat().Press(now_ns_);
     seat().MoveTurn(now_ns_);
     CHECK(seat().TakesTurns());
   }

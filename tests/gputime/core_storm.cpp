@@ -68,7 +68,6 @@ TimeRow* RowOf(const char* folder, int index) {
 bool Launch(CoreSeat* seat, TimeRow* row) {
   row->run_ns.store(kTuning.mean_over_ns);
   row->density.store(kWholeDensity);
-  seat->Press(NowNs());
   if (seat->HeldFor(NowNs()) > 0 || !seat->WantTurn(NowNs())) {
     seat->MoveTurn(NowNs());
     return false;

@@ -16,6 +16,7 @@
 #include "base/tuning.h"
 #include "policy/core_seat.h"
 #include "policy/gpu_time.h"
+#include "policy/share.h"
 #include "support/state_program.h"
 
 namespace coretest {
@@ -60,6 +61,8 @@ struct Process {
   bool alive = true;
   bool stopped = false;
   bool gate_open = false;
+  bool is_held = false;     // its next launch
+  bool is_paying = false;   // for a burst
   bool launch_due = false;  // a launch event is under way
   uint64_t launched = 0;    // of the batch
   uint64_t paused_until_ns = 0;
@@ -360,12 +363,16 @@ class World {
     if (!process.alive || process.stopped || !WantsToLaunch(process)) return;
     if (!process.gate_open) return;
     // A launch that ends idleness says so, then looks whether the turn is still there.
-    if (process.outstanding == 0) process.seat.Beat(now_ns_, true);
+    if (process.outstanding == 0) {
+      if (!process.is_held) process.seat.NoteArrival(now_ns_);
+      process.seat.Beat(now_ns_, true);
+    }
     if (!process.seat.HasTurn()) {
       process.seat.Beat(now_ns_, process.outstanding > 0);
       process.gate_open = false;
       return;
     }
+    Release(&process);
     Enqueue(index);
     process.launch_due = true;
     At(now_ns_ + kLaunchNs, [this, index] { Launch(index); });
@@ -408,9 +415,9 @@ class World {
     }
     if (process.seat.MoveTurn(now_ns_)) WakeWaiting();
     has_turn = process.seat.HasTurn();
-    const bool can_pay = process.seat.HeldFor(now_ns_) == 0;
+    const bool can_pay = CanPay(&process);
     process.gate_open = has_turn && can_pay;
-    if (wants && !can_pay) process.seat.Press(now_ns_);
+    HoldOrRelease(&process);
     NoteWaiting(&process, wants, can_pay);
     if (process.gate_open && WantsToLaunch(process) && !process.launch_due) {
       process.launch_due = true;
@@ -420,7 +427,34 @@ class World {
     At(process.next_tick_ns, [this, index] { Tick(index); });
   }
 
-  // As hooks/cores/cores.cpp has it.
+  // As hooks/cores/watcher.cpp has it: who takes no turns may owe a burst, and pays for all of it.
+  bool CanPay(Process* process) {
+    const CoreSeat& seat = process->seat;
+    if (seat.TurnLeftNs(now_ns_) != UINT64_MAX) return seat.HeldFor(now_ns_) == 0;
+    const uint32_t share = seat.ShareNow(now_ns_);
+    const uint64_t burst_ns = std::min(CostOf(kTuning.burst_work_ns, share),
+                                       static_cast<uint64_t>(kTuning.most_burst_ns));
+    const int64_t ahead_ns = seat.AheadNs(now_ns_);
+    if (ahead_ns <= 0) process->is_paying = false;
+    if (ahead_ns > static_cast<int64_t>(burst_ns)) process->is_paying = true;
+    return !process->is_paying;
+  }
+
+  // As hooks/cores/core_hold.cpp has it: a launch is held from when it comes until it goes.
+  void HoldOrRelease(Process* process) {
+    if (!WantsToLaunch(*process)) return Release(process);
+    if (process->gate_open || process->is_held) return;
+    process->seat.NoteArrival(now_ns_);
+    process->seat.BeginHold();
+    process->is_held = true;
+  }
+
+  void Release(Process* process) {
+    if (process->is_held) process->seat.EndHold();
+    process->is_held = false;
+  }
+
+  // As hooks/cores/watcher.cpp has it.
   uint64_t NextTickNs(uint32_t index) const {
     const Process& process = *processes_[index];
     if (process.outstanding == 0)

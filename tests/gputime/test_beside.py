@@ -37,7 +37,9 @@ MEETINGS = (
 )
 
 
-@pytest.mark.parametrize("case", [*RUNS, *MEETINGS, "depths", "mean_densities", "mean_runs"])
+@pytest.mark.parametrize(
+    "case", [*RUNS, *MEETINGS, "depths", "least_rests", "mean_densities", "mean_runs"]
+)
 def test_the_time_of_the_gpu_is_somebodys(build: Path, case: str) -> None:
     for seed in range(1, 2 + ROUNDS // 20):
         run(build / "tests" / "core_beside", case, seed)

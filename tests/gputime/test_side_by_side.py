@@ -121,6 +121,40 @@ def test_who_saturate_have_their_shares_and_together_all_of_it(
     assert sum(later) + under_way >= OF_ONE / 100 * sum(alone["seconds"][1:])
 
 
+def test_a_long_kernel_is_always_queued_behind_the_one_that_runs(
+    sim: Sim, tmp_path: Path
+) -> None:
+    """What kernels took before turns began, beside three others, shall not count for long."""
+    ours = meet(sim, tmp_path, [Tenant((1, 25_000, 3, "ahead", 2), 25)] * 4, ms=10_000)
+
+    assert sum(each["busy"] for each in ours) >= 99
+
+
+@pytest.mark.parametrize("work_launches", [25, 55])
+@pytest.mark.parametrize("neighbour", ["saturate 0.5", "saturate 5", "saturate 25"])
+def test_work_with_pauses_waits_for_no_turns(
+    sim: Sim, tmp_path: Path, work_launches: int, neighbour: str
+) -> None:
+    """Milliseconds of work, and one of pause: with turns it had 32 to 38 of 40."""
+    tenants = [Tenant((work_launches, 215, 10, "burst", 1, 1), 40), Tenant(neighbour, 60)]
+
+    bare, _ = meet(sim, tmp_path, tenants, preload=False)
+    ours, _ = meet(sim, tmp_path, tenants)
+
+    assert ours["busy"] >= ENOUGH * min(40, bare["busy"])
+
+
+def test_trainings_that_read_their_loss_behind_each_step_take_turns(
+    sim: Sim, tmp_path: Path
+) -> None:
+    tenants = [Tenant((40, 215, 10, "burst", 1, 0.3), 50)] * 2
+
+    bare = meet(sim, tmp_path, tenants, preload=False)
+    ours = meet(sim, tmp_path, tenants)
+
+    assert sum(each["busy"] for each in ours) >= 1.03 * sum(each["busy"] for each in bare)
+
+
 @pytest.mark.parametrize(
     ("bursts", "limit", "share"),
     [

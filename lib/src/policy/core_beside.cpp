@@ -39,7 +39,10 @@ void CoreSeat::NoteRan(const RanNs& ran, uint64_t busy_ns, uint64_t now_ns) {
                 std::memory_order_relaxed);
 }
 
-void CoreSeat::NoteWait() { __atomic_store_n(&unwaited_ns_, 0, __ATOMIC_RELAXED); }
+void CoreSeat::NoteWait(uint64_t now_ns) {
+  __atomic_store_n(&unwaited_ns_, 0, __ATOMIC_RELAXED);
+  __atomic_store_n(&waited_ns_, now_ns, __ATOMIC_RELAXED);
+}
 
 // What ran while neighbours' work did was charged as if it had run alone, since nobody had told of
 // theirs yet. Now they have: what was theirs is given back. One process of the container does so
@@ -111,22 +114,16 @@ uint64_t CoreSeat::CalmUntilNs(uint64_t now_ns) const {
   return now_ns + kTuning.pause_ns;
 }
 
-void CoreSeat::Press(uint64_t now_ns) {
-  if (shares_device()) row().pressed_ns.store(now_ns, std::memory_order_relaxed);
-}
-
 // Ranks of a job that spans GPUs wait for each other: turns would have them wait on each GPU.
 void CoreSeat::UpdateDepth(uint64_t now_ns) {
   Word& deep = row().is_deep;
   const uint64_t before = deep.load(std::memory_order_relaxed);
   const uint64_t active_ns = tenant().active_ns.load(std::memory_order_relaxed);
-  const bool is_active = IsRecent(active_ns, now_ns, kTuning.lately_ns);
-  const Depth depth = {
-      .was_deep = before != 0,
-      .density = row().density.load(std::memory_order_relaxed),
-      .run_ns = row().run_ns.load(std::memory_order_relaxed),
-      .backlog_ns = is_active ? tenant().backlog_ns.load(std::memory_order_relaxed) : 0,
-      .pressed_ns = row().pressed_ns.load(std::memory_order_relaxed)};
+  const Depth depth = {.was_deep = before != 0,
+                       .density = row().density.load(std::memory_order_relaxed),
+                       .run_ns = row().run_ns.load(std::memory_order_relaxed),
+                       .is_active = IsRecent(active_ns, now_ns, kTuning.lately_ns),
+                       .rested_ns = row().rested_ns.load(std::memory_order_relaxed)};
   const bool after =
       IsDeep(depth, now_ns) && !HasCollectives(now_ns) && together_ == Together::kBySlices;
   if (after != (before != 0)) deep.store(after ? 1 : 0, std::memory_order_seq_cst);

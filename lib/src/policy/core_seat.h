@@ -84,11 +84,14 @@ class CoreSeat {
   // otherwise. Where they have it together nobody takes turns.
   void Share(Together together) { together_ = together; }
 
-  // A launch is held for budget.
-  void Press(uint64_t now_ns);
+  // A launch came, which may be held from now on. Where nothing was outstanding for a while, and
+  // none is held, the program itself had no work: a rest.
+  void NoteArrival(uint64_t now_ns);
+  void BeginHold();
+  void EndHold();
 
-  // The program waited until nothing of it was left.
-  void NoteWait();
+  // The program waited until nothing of it was left, just now.
+  void NoteWait(uint64_t now_ns);
 
   // What the container is beside others, from now on.
   void Follow(SeatTerms terms);
@@ -185,6 +188,7 @@ class CoreSeat {
 
  private:
   bool HasTurnAmongOthers() const;
+  uint64_t IdleSinceNs(uint64_t now_ns) const;
   bool OthersTakeTurns(uint64_t now_ns) const;
   bool HasCollectives(uint64_t now_ns) const;
   uint64_t JobOf() const;
@@ -228,6 +232,12 @@ class CoreSeat {
   uint64_t came_ns_ = 0;      // when work came last behind a pause in which others launch
   uint64_t burst_ns_ = 0;     // GPU time that may be saved up; 0: as much as is usual
   uint64_t unwaited_ns_ = 0;  // GPU time since the process waited until nothing was left
+  uint64_t waited_ns_ = 0;    // when that was; 0: launches came since
+  // When work came last where there was none ...
+  struct {
+    uint64_t charged_ns = 0;  // ... so much was charged,
+    uint64_t worked_ns = 0;   // and from one such moment to the next so much in the mean
+  } arrived_;
   Together together_ = Together::kBySlices;
   Notice posted_ = {};  // of whoever entered the board
 };

@@ -224,6 +224,47 @@ void CoreSeat::Beat(uint64_t now_ns, bool outstanding, uint64_t ends_ns) {
   own.beat.store(PackBeat(now_ns, outstanding), std::memory_order_seq_cst);
 }
 
+void CoreSeat::NoteArrival(uint64_t now_ns) {
+  if (!shares_device()) return;
+  const uint64_t idle_ns = IdleSinceNs(now_ns);
+  __atomic_store_n(&waited_ns_, 0, __ATOMIC_RELAXED);
+  if (idle_ns == 0) return;
+  const uint64_t charged_ns = ChargedNs();
+  const uint64_t before_ns =
+      __atomic_exchange_n(&arrived_.charged_ns, charged_ns, __ATOMIC_RELAXED);
+  // What ran last may be charged later: the mean.
+  const uint64_t mean_ns = __atomic_load_n(&arrived_.worked_ns, __ATOMIC_RELAXED);
+  const uint64_t worked_ns = (3 * mean_ns + (charged_ns - before_ns)) / 4;
+  __atomic_store_n(&arrived_.worked_ns, worked_ns, __ATOMIC_RELAXED);
+  if (IsRecent(idle_ns, now_ns, LeastRestNs(worked_ns))) return;
+  row().rested_ns.store(now_ns, std::memory_order_relaxed);
+}
+
+void CoreSeat::BeginHold() { member().held.fetch_add(1, std::memory_order_relaxed); }
+
+void CoreSeat::EndHold() { member().held.fetch_sub(1, std::memory_order_relaxed); }
+
+// Since when the container has had no work, and held none; 0: it has some. A wait tells the moment
+// when this process had none left, and looks tell it late. A process that died while it held
+// launches is forgotten.
+uint64_t CoreSeat::IdleSinceNs(uint64_t now_ns) const {
+  const uint64_t waited_ns = __atomic_load_n(&waited_ns_, __ATOMIC_RELAXED);
+  uint64_t since_ns = std::max(waited_ns, uint64_t{1});
+  const uint32_t high = HighMember(file_.region);
+  for (uint32_t i = 0; i < high; ++i) {
+    const CoreMember& each = file_.region->members[place_.row][i];
+    if (each.tenant.load(std::memory_order_relaxed) != kOwnTenant + 1) continue;
+    const uint64_t beat = each.beat.load(std::memory_order_relaxed);
+    const bool is_held = each.held.load(std::memory_order_relaxed) != 0;
+    if (is_held && IsRecent(BeatNs(beat), now_ns, kTuning.lately_ns)) return 0;
+    if (i == file_.member && waited_ns != 0) continue;
+    const uint64_t ends_ns = each.ends_ns.load(std::memory_order_relaxed);
+    if (IsOutstanding(beat) && IsStillOutstanding(BeatNs(beat), ends_ns, now_ns)) return 0;
+    since_ns = std::max(since_ns, UpTo(each.idle_ns.load(std::memory_order_relaxed), now_ns));
+  }
+  return since_ns;
+}
+
 void CoreSeat::NoteLaunches(uint64_t launch_ns) {
   if (!shares_device()) return;
   const uint64_t quantum_ns = QuantumFor(launch_ns);

@@ -163,9 +163,11 @@ uint64_t CatchUp(uint64_t served_ns, uint64_t virtual_ns, uint32_t share, const 
 bool IsDeep(const Depth& depth, uint64_t now_ns, const Tuning& tuning) {
   const bool is_long = depth.run_ns >= (depth.was_deep ? 3 * kSliceNs / 4 : 6 * kSliceNs / 5) &&
                        depth.density >= tuning.dense_enough;
-  const bool has_backlog = depth.backlog_ns != 0 && depth.backlog_ns < now_ns &&
-                           now_ns - depth.backlog_ns >= tuning.lately_ns;
-  return is_long && (has_backlog || IsRecent(depth.pressed_ns, now_ns, tuning.lately_ns));
+  return is_long && depth.is_active && !IsRecent(depth.rested_ns, now_ns, tuning.lately_ns);
+}
+
+uint64_t LeastRestNs(uint64_t worked_ns, const Tuning& tuning) {
+  return std::clamp(worked_ns / 16, tuning.turn_idle_ns, tuning.pause_ns);
 }
 
 uint64_t MeanRunNs(uint64_t mean_ns, uint64_t run_ns, uint64_t busy_ns, const Tuning& tuning) {

@@ -114,13 +114,17 @@ inline constexpr uint64_t kWholeDensity = 1'000'000;
 
 struct Depth {
   bool was_deep;
-  uint64_t density;     // of its runs so much is kernels, in millionths
-  uint64_t run_ns;      // MeanRunNs
-  uint64_t backlog_ns;  // since when it wants or uses the GPU without a pause; 0: it does not
-  uint64_t pressed_ns;  // when a launch was last held for budget; 0: never
+  uint64_t density;    // of its runs so much is kernels, in millionths
+  uint64_t run_ns;     // MeanRunNs
+  bool is_active;      // it wants or uses the GPU
+  uint64_t rested_ns;  // when it last had no work of its own, and was held by nobody; 0: never
 };
 
 bool IsDeep(const Depth& depth, uint64_t now_ns, const Tuning& tuning = kTuning);
+
+// How long a program must have no work for a rest, behind so much GPU time: longer than a training
+// that reads its loss behind each step, which shall have turns.
+uint64_t LeastRestNs(uint64_t worked_ns, const Tuning& tuning = kTuning);
 
 // The mean length of runs after `busy_ns` more in one that takes `run_ns` so far.
 uint64_t MeanRunNs(uint64_t mean_ns, uint64_t run_ns, uint64_t busy_ns,

@@ -326,6 +326,7 @@ bool JoinTimeRow(const TimeFile& given, const char* container, const uint8_t uui
                      &cell.gang_held}) {
     word->store(0, std::memory_order_relaxed);
   }
+  cell.held.store(0, std::memory_order_relaxed);
   cell.shares.store(PackShares(shares), std::memory_order_relaxed);
   cell.tenant.store(kOwnTenant + 1, std::memory_order_release);
   // A container that is new; how others change is policy.

@@ -188,6 +188,7 @@ class Holding {
   // Until it may go.
   void Wait() {
     if (stream_ != nullptr && BeginsBehindLongRun()) SawItsEnd(cores_, stream_);
+    device_->seat.NoteArrival(begin_ns_);
     for (; !cores_->watcher.stopping(); FollowLimits(cores_)) {
       if (DeviceAt(cores_, device_->ordinal) == nullptr) break;
       if (IsFrozen()) {
@@ -221,6 +222,7 @@ class Holding {
       device_->others_had_ns.store(by_others_ns_, std::memory_order_relaxed);
     }
     if (waited_) {
+      device_->seat.EndHold();
       held.at_all = NowNs() - begin_ns_;
       CountHeldLaunch(device_, held.at_all);
     }
@@ -252,7 +254,6 @@ class Holding {
     const HoldFor hold = HoldOf(cores_, device_, stream_, now_ns);
     const uint64_t wait_ns = std::max(gang_.Ask(cores_, device_, hold, now_ns), hold.queue_ns);
     if (wait_ns == 0 || impatient_) return 0;
-    device_->seat.Press(now_ns);
     impatient_ = IsOutOfPatience(cores_, device_, begin_ns_, now_ns);
     return impatient_ ? 0 : wait_ns;
   }
@@ -270,6 +271,7 @@ class Holding {
   bool BeginWaiting() {
     if (waited_) return false;
     waited_ = true;
+    device_->seat.BeginHold();
     if (stream_ != nullptr) MarkStream(&cores_->markers, stream_);
     return true;
   }

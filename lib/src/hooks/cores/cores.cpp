@@ -228,7 +228,7 @@ static void TellWait(Cores* cores, const MarkedStream* stream, bool ended, uint6
   const uint32_t own = cores->markers.streams.IsActive(stream) ? 1 : 0;
   const uint32_t active = cores->markers.streams.CountActive(stream->ordinal);
   const bool is_last = ended && active <= own;
-  if (is_last) device->seat.NoteWait();
+  if (is_last) device->seat.NoteWait(now_ns);
   const bool is_over = active == 0 || (is_last && device->seat.CameBack(now_ns));
   if (is_over && device->seat.HasInferior(now_ns)) cores->watcher.LookNow();
 }

@@ -34,8 +34,8 @@ int64_t TooLongNs(const CoreDevice& device, const MarkedStream* stream, uint64_t
   const bool deep =
       device.others_had_ns.load(std::memory_order_relaxed) >= kTuning.short_quantum_ns;
   // Always one more behind the one that runs, so that the GPU does not wait for us.
-  const uint64_t room_ns = std::max(deep ? kTuning.deep_turn_queue_ns : kTuning.turn_queue_ns,
-                                    stream->ns_per_launch.load(std::memory_order_relaxed));
+  const uint64_t room_ns =
+      std::max(deep ? kTuning.deep_turn_queue_ns : kTuning.turn_queue_ns, stream->UsualNs());
   return static_cast<int64_t>(queued_ns - std::min(left_ns + 3 * kTuning.spacing_ns / 2, room_ns));
 }
 

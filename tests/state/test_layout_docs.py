@@ -24,7 +24,7 @@ COMMON = [TABLE.structures["ProcessRecord"]]
 # number.
 KNOWN = {
     "REGION 5": "884e681e91c13f48",
-    "TIME 5": "ec4adeb07a69fa37",
+    "TIME 4": "ec4adeb07a69fa37",
     "LIMITS 3": "9f00444ce0fbdd8f",
     "NOTICE 3": "e9a0f6517544d1cd",
     "KEPT_PAUSES 1": "bea56fbb8503bcec",

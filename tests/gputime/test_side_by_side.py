@@ -128,7 +128,7 @@ def test_a_long_kernel_is_always_queued_behind_the_one_that_runs(sim: Sim, tmp_p
     assert sum(each["busy"] for each in ours) >= 99
 
 
-@pytest.mark.parametrize("work_launches", [25, 55])
+@pytest.mark.parametrize("work_launches", [25, 40, 55])
 @pytest.mark.parametrize("neighbour", ["saturate 0.5", "saturate 5", "saturate 25"])
 def test_work_with_pauses_waits_for_no_turns(
     sim: Sim, tmp_path: Path, work_launches: int, neighbour: str

@@ -21,7 +21,7 @@ class Container {
     for (int i = 0; i < 2; ++i) world_.AddProcess(0, {.kernel_ns = kMs});
     now_ns_ = world_.now_ns() + kSecond;
     // Long ago: the first launch of all comes behind a rest.
-    seat().NoteArrival(now_ns_ - kSecond);
+    seat().NoteArrival(now_ns_ - kSecond, /*waited=*/false);
     Work();
     CHECK(seat().TakesTurns());
   }
@@ -45,16 +45,19 @@ class Container {
   bool TakesTurnsAfter(uint64_t idle_ns) {
     Work();
     seat().NoteWait(now_ns_);
-    return TakesTurnsAfterLook(idle_ns);
+    return Arrives(idle_ns, /*waited=*/true);
   }
-  bool TakesTurnsAfterLook(uint64_t idle_ns) {
+  // ... and does not wait, or launched since it did: only looks say that it has nothing left.
+  bool TakesTurnsAfterLook(uint64_t idle_ns) { return Arrives(idle_ns, /*waited=*/false); }
+
+ private:
+  bool Arrives(uint64_t idle_ns, bool waited) {
     Pass(idle_ns);
-    seat().NoteArrival(now_ns_);
+    seat().NoteArrival(now_ns_, waited);
     Work();
     return seat().TakesTurns();
   }
 
- private:
   World world_;
   uint64_t now_ns_ = 0;
 };
@@ -69,9 +72,10 @@ void Waited() {
   CHECK(one.TakesTurnsAfter(0));
 }
 
-// Where it does not wait, a look says that it has nothing left.
 void Seen() {
   Container one;
+  CHECK(one.TakesTurnsAfterLook(kMs));
+  one.seat().NoteWait(one.now_ns());
   CHECK(one.TakesTurnsAfterLook(kMs));
   one.seat().Beat(one.now_ns(), false);
   CHECK(one.TakesTurnsAfterLook(kRest - 1));

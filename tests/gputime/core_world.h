@@ -364,7 +364,7 @@ class World {
     if (!process.gate_open) return;
     // A launch that ends idleness says so, then looks whether the turn is still there.
     if (process.outstanding == 0) {
-      if (!process.is_held) process.seat.NoteArrival(now_ns_);
+      if (!process.is_held) process.seat.NoteArrival(now_ns_, /*waited=*/false);
       process.seat.Beat(now_ns_, true);
     }
     if (!process.seat.HasTurn()) {
@@ -444,7 +444,7 @@ class World {
   void HoldOrRelease(Process* process) {
     if (!WantsToLaunch(*process)) return Release(process);
     if (process->gate_open || process->is_held) return;
-    process->seat.NoteArrival(now_ns_);
+    process->seat.NoteArrival(now_ns_, /*waited=*/false);
     process->seat.BeginHold();
     process->is_held = true;
   }

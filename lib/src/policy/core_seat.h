@@ -85,8 +85,9 @@ class CoreSeat {
   void Share(Together together) { together_ = together; }
 
   // A launch came, which may be held from now on. Where nothing was outstanding for a while, and
-  // none is held, the program itself had no work: a rest.
-  void NoteArrival(uint64_t now_ns);
+  // none is held, the program itself had no work: a rest. `waited`: it is the first launch since
+  // the process waited.
+  void NoteArrival(uint64_t now_ns, bool waited);
   void BeginHold();
   void EndHold();
 
@@ -188,7 +189,7 @@ class CoreSeat {
 
  private:
   bool HasTurnAmongOthers() const;
-  uint64_t IdleSinceNs(uint64_t now_ns) const;
+  uint64_t IdleSinceNs(uint64_t waited_ns, uint64_t now_ns) const;
   bool OthersTakeTurns(uint64_t now_ns) const;
   bool HasCollectives(uint64_t now_ns) const;
   uint64_t JobOf() const;
@@ -232,7 +233,7 @@ class CoreSeat {
   uint64_t came_ns_ = 0;      // when work came last behind a pause in which others launch
   uint64_t burst_ns_ = 0;     // GPU time that may be saved up; 0: as much as is usual
   uint64_t unwaited_ns_ = 0;  // GPU time since the process waited until nothing was left
-  uint64_t waited_ns_ = 0;    // when that was; 0: launches came since
+  uint64_t waited_ns_ = 0;    // when that was; 0: a launch was asked for since
   // When work came last where there was none ...
   struct {
     uint64_t charged_ns = 0;  // ... so much was charged,

@@ -224,10 +224,10 @@ void CoreSeat::Beat(uint64_t now_ns, bool outstanding, uint64_t ends_ns) {
   own.beat.store(PackBeat(now_ns, outstanding), std::memory_order_seq_cst);
 }
 
-void CoreSeat::NoteArrival(uint64_t now_ns) {
+void CoreSeat::NoteArrival(uint64_t now_ns, bool waited) {
   if (!shares_device()) return;
-  const uint64_t idle_ns = IdleSinceNs(now_ns);
-  __atomic_store_n(&waited_ns_, 0, __ATOMIC_RELAXED);
+  const uint64_t waited_ns = __atomic_exchange_n(&waited_ns_, 0, __ATOMIC_RELAXED);
+  const uint64_t idle_ns = IdleSinceNs(waited ? waited_ns : 0, now_ns);
   if (idle_ns == 0) return;
   const uint64_t charged_ns = ChargedNs();
   const uint64_t before_ns =
@@ -244,11 +244,10 @@ void CoreSeat::BeginHold() { member().held.fetch_add(1, std::memory_order_relaxe
 
 void CoreSeat::EndHold() { member().held.fetch_sub(1, std::memory_order_relaxed); }
 
-// Since when the container has had no work, and held none; 0: it has some. A wait tells the moment
-// when this process had none left, and looks tell it late. A process that died while it held
-// launches is forgotten.
-uint64_t CoreSeat::IdleSinceNs(uint64_t now_ns) const {
-  const uint64_t waited_ns = __atomic_load_n(&waited_ns_, __ATOMIC_RELAXED);
+// Since when the container has had no work, and held none; 0: it has some. `waited_ns`: since then
+// this process has had none; 0: as the last look told, which comes late. A process that died while
+// it held launches is forgotten.
+uint64_t CoreSeat::IdleSinceNs(uint64_t waited_ns, uint64_t now_ns) const {
   uint64_t since_ns = std::max(waited_ns, uint64_t{1});
   const uint32_t high = HighMember(file_.region);
   for (uint32_t i = 0; i < high; ++i) {

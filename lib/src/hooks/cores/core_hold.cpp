@@ -188,7 +188,7 @@ class Holding {
   // Until it may go.
   void Wait() {
     if (stream_ != nullptr && BeginsBehindLongRun()) SawItsEnd(cores_, stream_);
-    device_->seat.NoteArrival(begin_ns_);
+    device_->seat.NoteArrival(begin_ns_, HasLaunchedNoneSinceWait());
     for (; !cores_->watcher.stopping(); FollowLimits(cores_)) {
       if (DeviceAt(cores_, device_->ordinal) == nullptr) break;
       if (IsFrozen()) {
@@ -263,6 +263,13 @@ class Holding {
     return (stream_->word.load(std::memory_order_relaxed) & MarkedStream::kRunning) == 0 &&
            stream_->queued.load(std::memory_order_relaxed) != 0 &&
            stream_->ns_per_launch.load(std::memory_order_relaxed) >= kTuning.host_told_launch_ns;
+  }
+
+  // A stream may seem to run behind a wait. Then launches into it go unasked.
+  bool HasLaunchedNoneSinceWait() const {
+    return stream_ != nullptr &&
+           stream_ == device_->waited_stream.load(std::memory_order_relaxed) &&
+           stream_->QueuedLaunches() <= device_->waited_launches.load(std::memory_order_relaxed);
   }
 
   bool HasQueued() const { return stream_ != nullptr && stream_->QueuedNs() != 0; }

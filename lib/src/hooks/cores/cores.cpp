@@ -228,7 +228,11 @@ static void TellWait(Cores* cores, const MarkedStream* stream, bool ended, uint6
   const uint32_t own = cores->markers.streams.IsActive(stream) ? 1 : 0;
   const uint32_t active = cores->markers.streams.CountActive(stream->ordinal);
   const bool is_last = ended && active <= own;
-  if (is_last) device->seat.NoteWait(now_ns);
+  if (is_last) {
+    device->waited_stream.store(stream, std::memory_order_relaxed);
+    device->waited_launches.store(stream->QueuedLaunches(), std::memory_order_relaxed);
+    device->seat.NoteWait(now_ns);
+  }
   const bool is_over = active == 0 || (is_last && device->seat.CameBack(now_ns));
   if (is_over && device->seat.HasInferior(now_ns)) cores->watcher.LookNow();
 }

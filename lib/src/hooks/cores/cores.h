@@ -103,6 +103,10 @@ struct alignas(64) CoreDevice {
   std::atomic<uint64_t> held_ns;        // ... after so long, together
   std::atomic<uint64_t> told_until_ns;  // until when streams of the process ran that were charged
 
+  // The stream that was waited for when no other one had work, and what it seemed to have then.
+  std::atomic<const MarkedStream*> waited_stream;
+  std::atomic<uint64_t> waited_launches;
+
   // Held launches that see nothing move.
   std::atomic<uint32_t> reached;         // markers, when that was asked last
   std::atomic<uint64_t> stuck_since_ns;  // since then none more, or one launch went all the same

@@ -100,6 +100,13 @@ class Records:
             place += 1
         return 100 * done / (end - begin)
 
+    def in_flight(self, window: Interval) -> float:
+        """Kernels at a time, in the mean, of the time in a window that has any; nan of none."""
+        begin, end = window
+        lasted = sum(max(0, min(end, last) - max(begin, first)) for first, last, _ in self.kernels)
+        covered = covered_percent(self.busy, window) * (end - begin) / 100
+        return lasted / covered if covered > 0 else math.nan
+
     def seconds(self, window: Interval) -> list[float]:
         """Work of each whole second of a window, in percent."""
         begin, end = window

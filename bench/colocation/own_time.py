@@ -1,9 +1,10 @@
 """How much of a GPU's time each tenant of a pair had, where its work does not tell.
 
-A program that runs kernels of several streams at once does more work in a second alone than beside
-a neighbour, so for it work is no measure of time. Its kernels' records are none either: a kernel
-that the driver interrupted lasts while the neighbour has the GPU. Together they say what its time
-was at least and at most. Pure; must not know promises.
+A program that runs kernels of several streams at once does another amount of work in a second alone
+than beside a neighbour: less of them may meet there, or more where a limit holds its streams and
+lets them go together. So for it work is no measure of time. Its kernels' records are none either: a
+kernel that the driver interrupted lasts while the neighbour has the GPU. Together they say what its
+time was at least and at most. Pure; must not know promises.
 """
 
 from __future__ import annotations
@@ -37,13 +38,14 @@ def overlaps_itself(alone: Mapping[str, Any] | None) -> bool:
 
 
 def spans(figures: Sequence[Mapping[str, Any]]) -> list[Span] | None:
-    """What both tenants of a pair had, by their `share`, `busy`, `overlaps` and, if told, `shared`.
+    """What both tenants of a pair had, by `share`, `busy`, `overlaps` and, if told, the others.
 
     What a program has by its work is its time, or the least that it can have been if its work
-    overlaps. What the records cover is the most. In the time that both records cover, the GPU is
-    whose work the other one's time leaves it to. Where kernels interrupt each other, the GPU also
-    changes hands while they last, and nobody tells for how long: then only its work says what a
-    program had at the least.
+    overlaps as it does alone; less if more of its kernels met than there (`rate` by `in_flight`).
+    What the records cover is the most. In the time that both records cover, the GPU is whose work
+    the other one's time leaves it to. Where kernels interrupt each other, the GPU also changes
+    hands while they last, and nobody tells for how long: then only its work says what a program
+    had at the least.
 
     Returns:
         None where it is no pair, or something was not measured.
@@ -74,4 +76,7 @@ def spans(figures: Sequence[Mapping[str, Any]]) -> list[Span] | None:
 
 def _by_itself(figures: Mapping[str, Any], busy: float) -> Span:
     share = float(figures["share"])
-    return Span(share, max(share, busy)) if figures["overlaps"] else Span(share, share)
+    if not figures["overlaps"]:
+        return Span(share, share)
+    met = float(figures.get("rate", math.nan)) / float(figures.get("in_flight", math.nan))
+    return Span(share if math.isnan(met) else min(share, met), max(share, busy))

@@ -318,6 +318,7 @@ def _with_records(cast: Cast, told: list[Figures]) -> list[Figures]:
         if kernels_only and not scene.phases:
             figures["rate"] = one.work_percent(window)
             figures["busy"] = covered_percent(one.busy, window)
+            figures["in_flight"] = one.in_flight(window)
             if len(records) == 2:
                 figures["shared"] = covered_percent(
                     common(*(each.busy for each in records)), window

@@ -86,6 +86,14 @@ def test_a_long_kernel_reaches_into_a_window_past_shorter_ones() -> None:
     assert records.work_percent((50, 100)) == 100
 
 
+def test_kernels_at_a_time_are_those_in_flight_while_any_is() -> None:
+    records = Records.of([(0, 20, 20), (10, 30, 20), (50, 60, 10)])
+
+    assert records.in_flight((0, 100)) == pytest.approx(50 / 40)
+    assert records.in_flight((10, 20)) == 2
+    assert math.isnan(records.in_flight((30, 50)))
+
+
 def test_whole_seconds_alone_are_told() -> None:
     second = 10**9
     records = Records.of([(0, second, second), (second, 2 * second, second // 2)])

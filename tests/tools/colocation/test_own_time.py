@@ -59,6 +59,20 @@ def test_the_others_work_says_whose_the_time_was_that_both_cover(
     assert (found[0].least, found[0].most) == pytest.approx((expected.least, expected.most))
 
 
+def test_kernels_that_meet_more_than_alone_leave_less_time_for_their_work() -> None:
+    """A limit holds streams and lets them go together: 1.43 kernels at a time, alone 1.32."""
+    held = {**figures(66.4, 74.2, True, 4.6), "rate": 89.0, "in_flight": 1.432}
+    other = figures(20.1, 19.8, False, 4.6)
+
+    met = spans([held, other])
+    as_alone = spans([{**held, "in_flight": 1.316}, other])
+
+    assert met is not None
+    assert as_alone is not None
+    assert met[0].least == pytest.approx(62.2, abs=0.1)
+    assert as_alone[0].least == 66.4
+
+
 def test_what_is_no_pair_or_was_not_measured_has_no_time() -> None:
     plain = figures(30, 30, False)
 

@@ -284,13 +284,6 @@ void Means() {
   Begin();
   LearnMean(&stream, 0, 0, 0);
   CHECK(stream.mean_ns != 0);
-  // What long ones took beside others is forgotten soon, and one by one they change little.
-  Begin(25 * kMs);
-  for (uint32_t i = 0; i < kTuning.many; ++i) LearnMean(&stream, 1, 100 * kMs, 100 * kMs);
-  LearnMean(&stream, 1, 20 * kMs, 20 * kMs);
-  CHECK_EQ(stream.mean_ns, 90 * kMs);
-  for (uint32_t i = 0; i < 5 * kTuning.enough; ++i) LearnMean(&stream, 1, 20 * kMs, 20 * kMs);
-  CHECK(stream.mean_ns < 21 * kMs);
 }
 
 // The GPU waited at most from when it was done with the marker before.

@@ -122,7 +122,7 @@ def test_who_saturate_have_their_shares_and_together_all_of_it(
 
 
 def test_a_long_kernel_is_always_queued_behind_the_one_that_runs(sim: Sim, tmp_path: Path) -> None:
-    """What kernels took before turns began, beside three others, shall not count for long."""
+    """What kernels took before turns began, beside three others, counts for long."""
     ours = meet(sim, tmp_path, [Tenant((1, 25_000, 3, "ahead", 2), 25)] * 4, ms=10_000)
 
     assert sum(each["busy"] for each in ours) >= 99

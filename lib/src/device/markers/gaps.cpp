@@ -167,11 +167,8 @@ void LearnMean(MarkedStream* stream, uint32_t launches, uint64_t ran_ns, uint64_
   const uint64_t off_ns = told_ns > ran_ns ? told_ns - ran_ns : ran_ns - told_ns;
   const bool is_steady = off_ns <= std::max(ran_ns / 8, tuning.doubt_ns);
   stream->steady = is_steady ? std::min(stream->steady + 1, tuning.enough) : 0;
-  // Of long ones fewer: what they took while others had the GPU would count for half a minute.
-  const uint64_t lately = tuning.lately_ns / std::max<uint64_t>(stream->ns_per_launch, 1);
-  const auto most = static_cast<uint32_t>(
-      std::min<uint64_t>(tuning.many, std::max<uint64_t>(lately, tuning.enough)));
-  const uint32_t kept = std::min(stream->mean_of, most - std::min(launches, most));
+  const uint32_t others = tuning.many - std::min(launches, tuning.many);
+  const uint32_t kept = std::min(stream->mean_of, others);
   stream->mean_of = kept + launches;
   stream->mean_ns = std::max((stream->mean_ns * kept + busy_ns) / stream->mean_of, uint64_t{1});
 }

@@ -65,8 +65,8 @@ uint64_t ApartNs(const MarkedStream& stream, const Tuning& tuning = kTuning);
 uint64_t IdleNs(const GpuPauses& pauses, const MarkedStream& stream, const IntervalContent& content,
                 uint64_t interval_ns, const Tuning& tuning = kTuning);
 
-// Learns from an interval of so many launches: the mean over some hundred of them (of long ones
-// over a tenth of a second, and eight at least), and whether it took what those before it foretold.
+// Learns from an interval of so many launches: the mean over some hundred of them, and whether it
+// took what those before it foretold.
 void LearnMean(MarkedStream* stream, uint32_t launches, uint64_t ran_ns, uint64_t busy_ns,
                const Tuning& tuning = kTuning);
 

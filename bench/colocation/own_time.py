@@ -1,7 +1,7 @@
 """How much of a GPU's time each tenant of a pair had, where its work does not tell.
 
 A program that runs kernels of several streams at once does another amount of work in a second alone
-than beside a neighbour: less of them may meet there, or more where a limit holds its streams and
+than beside a neighbour: fewer kernels meet there, or more, where a limit holds its streams and
 lets them go together. So for it work is no measure of time. Its kernels' records are none either: a
 kernel that the driver interrupted lasts while the neighbour has the GPU. Together they say what its
 time was at least and at most. Pure; must not know promises.

@@ -248,20 +248,18 @@ void CoreSeat::EndHold() { member().held.fetch_sub(1, std::memory_order_relaxed)
 // this process has had none; 0: as the last look told, which comes late. A process that died while
 // it held launches is forgotten.
 uint64_t CoreSeat::IdleSinceNs(uint64_t waited_ns, uint64_t now_ns) const {
-  uint64_t since_ns = std::max(waited_ns, uint64_t{1});
+  TenantView view = {};
+  view.idle_since_ns = std::max(waited_ns, uint64_t{1});
   const uint32_t high = HighMember(file_.region);
   for (uint32_t i = 0; i < high; ++i) {
     const CoreMember& each = file_.region->members[place_.row][i];
     if (each.tenant.load(std::memory_order_relaxed) != kOwnTenant + 1) continue;
-    const uint64_t beat = each.beat.load(std::memory_order_relaxed);
+    const uint64_t beat_ns = BeatNs(each.beat.load(std::memory_order_relaxed));
     const bool is_held = each.held.load(std::memory_order_relaxed) != 0;
-    if (is_held && IsRecent(BeatNs(beat), now_ns, kTuning.lately_ns)) return 0;
-    if (i == file_.member && waited_ns != 0) continue;
-    const uint64_t ends_ns = each.ends_ns.load(std::memory_order_relaxed);
-    if (IsOutstanding(beat) && IsStillOutstanding(BeatNs(beat), ends_ns, now_ns)) return 0;
-    since_ns = std::max(since_ns, UpTo(each.idle_ns.load(std::memory_order_relaxed), now_ns));
+    if (is_held && IsRecent(beat_ns, now_ns, kTuning.lately_ns)) return 0;
+    if (i != file_.member || waited_ns == 0) AddMember(each, /*backlog_ns=*/0, now_ns, &view);
   }
-  return since_ns;
+  return view.idle_since_ns;
 }
 
 void CoreSeat::NoteLaunches(uint64_t launch_ns) {

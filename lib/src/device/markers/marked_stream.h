@@ -112,7 +112,7 @@ struct WaitedRuns {
   uint32_t marked_due;     // so many more have to be marked, to see whether runs became long
   uint32_t launches;       // of the last one
   uint64_t host_begin_ns;  // before the first launch of this one
-  uint64_t marked_ns;      // the same, behind the marker that begins it
+  uint64_t marked_ns;      // when the GPU had the marker that begins it, or the same
   uint64_t begin_ns;       // when a run without one began, which the next marker will tell; 0: none
   HostExtra extra;         // from the launch's return to the wait's, without kernels
   uint64_t short_ns;       // of waits that took less than that: the next are charged so much less
@@ -148,8 +148,8 @@ struct GapShare {
 
 // How long the GPU waits for the host between launches (gaps.h).
 struct LaunchGaps {
-  uint64_t host_mark_ns;  // when the last marker was recorded
-  uint64_t record_ns;     // what that took
+  uint64_t host_mark_ns;  // when the GPU had the last marker
+  uint64_t record_ns;     // what recording it took until then
   uint64_t held_ns;       // of launches, since
   bool is_open;           // the marker that is put next ends a probe
   Probe open;             // whose launch was not told yet; without a gap: none

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/futex.h"
+#include "base/pauses.h"
 #include "base/tuning.h"
 #include "device/context_scope.h"
 #include "device/ids.h"
@@ -94,8 +95,9 @@ void Publish(Markers* markers, MarkedStream* stream, uint16_t taken, uint64_t re
   stream->waited.begin_ns = 0;
   stream->goes_on.store(true, std::memory_order_relaxed);
   stream->queued += marker.launches;
-  stream->gaps.host_mark_ns = recorded_ns;
-  stream->gaps.record_ns = std::min(recorded_ns - marker.recorded_ns, kTuning.most_record_ns);
+  const uint64_t passed_ns = MarkerPassedNs(marker.recorded_ns, recorded_ns);
+  stream->gaps.host_mark_ns = passed_ns;
+  stream->gaps.record_ns = std::min(passed_ns - marker.recorded_ns, kTuning.most_record_ns);
   stream->gaps.held_ns = 0;
   if (!stream->is_left) return;
   stream->is_left = false;

@@ -123,7 +123,7 @@ bool BeginNow(Markers* markers, MarkedStream* stream, bool was_idle, Doing doing
   stream->closed_runs.is_unread = false;
   const bool prompt = doing != Doing::kWaits && (was_idle || doing == Doing::kIdle);
   if (!RecordMarker(markers, stream, Recorder::kSelf, 0, /*begins=*/true, prompt)) return false;
-  stream->waited.marked_ns = NowNs();
+  stream->waited.marked_ns = stream->gaps.host_mark_ns;
   if (was_idle) stream->is_timed = false;
   if (prompt) markers->streams.ContextOf(*stream).prompted_ns = stream->waited.host_begin_ns;
   return true;

@@ -200,6 +200,14 @@ uint64_t QueueTickNs(Cores* cores, const CoreDevice& device, uint64_t now_ns) {
   return std::clamp(next_ns, kTuning.close_look_ns, kTuning.look_ns);
 }
 
+// When all that runs on the device is done, or so little of it is left that the next container may
+// launch: of short kernels nothing, or both would run for a while. 0: not known.
+uint64_t PassesOnAtNs(Cores* cores, const CoreDevice& device, uint64_t now_ns) {
+  const uint64_t ends_ns = EndsNs(&cores->markers, device.ordinal, now_ns);
+  const uint64_t left_ns = LaunchNs(&cores->markers, device.ordinal) / 128;
+  return ends_ns - std::min({left_ns, kTuning.hand_over_ns, ends_ns});
+}
+
 // Until the device's turn must be looked at: its end, and the end of what is left of it.
 uint64_t TurnTickNs(Cores* cores, const CoreDevice& device, bool active, uint64_t now_ns) {
   // Pairs with AwaitTurn: whoever begins to wait sees that the watcher sleeps, or is seen here.
@@ -211,7 +219,7 @@ uint64_t TurnTickNs(Cores* cores, const CoreDevice& device, bool active, uint64_
   if (left_ns == UINT64_MAX && !draining) return UINT64_MAX;
   // Somebody waits: whatever ends is looked at when it does.
   // Where nobody knows when, half of what is left on average is safe to sleep.
-  const uint64_t ends_ns = EndsNs(&cores->markers, device.ordinal, now_ns);
+  const uint64_t ends_ns = PassesOnAtNs(cores, device, now_ns);
   const uint64_t guess_ns = std::max(LeftNs(&cores->markers, device.ordinal, now_ns) / 2,
                                      (draining ? 1 : 2) * kTuning.close_look_ns);
   const uint64_t next_ns =
@@ -294,8 +302,7 @@ void TickCores(Cores* cores, uint64_t now_ns) {
                          FloorOf(terms.floor.load(std::memory_order_relaxed)),
                          terms.burst_ns.load(std::memory_order_relaxed)});
     if (active) device->seat.NoteLaunches(LaunchNs(&cores->markers, device->ordinal));
-    device->seat.Beat(now_ns, active,
-                      active && others ? EndsNs(&cores->markers, device->ordinal, now_ns) : 0);
+    device->seat.Beat(now_ns, active, active && others ? PassesOnAtNs(cores, *device, now_ns) : 0);
     if (waits) device->seat.WantTurn(now_ns);
     const bool yielded = device->seat.Yields(now_ns);
     device->seat.MoveTurn(now_ns);

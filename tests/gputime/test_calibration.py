@@ -87,3 +87,17 @@ def test_waits_that_sleep_change_nothing(sim: Sim, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     for name, ns in expected(numbers).items():
         assert done.facts[name] == pytest.approx(ns, abs=OFF_NS + OFF_PART * ns), name
+
+
+def test_slow_recording_changes_nothing(sim: Sim, tmp_path: Path) -> None:
+    """What of it lies behind the moment when the GPU has a marker is no part of what follows.
+
+    A kernel in a marker's place would begin sooner, which is told for less slow ones.
+    """
+    numbers = world(1, 1, 0) | {"RECORD_NS": 8_000}
+
+    (done,) = run_together(sim.with_env(**numbers), tmp_path, [("calibration",)], preload=False)
+
+    assert done.returncode == 0, done.stderr
+    for name, ns in (expected(numbers) | {"start_ns": 0}).items():
+        assert done.facts[name] == pytest.approx(ns, abs=OFF_NS + OFF_PART * ns), name

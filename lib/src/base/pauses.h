@@ -36,8 +36,8 @@ struct GpuPauses {
 // Where nothing is known. Half of the least that was measured of what makes charges smaller, and
 // twice the most of what makes them larger, so that no container passes its limit by it; kernels of
 // some microseconds get less than their share. Measured on an H200 (driver 580.159.04) by kernels
-// of a block on each multiprocessor, and of one block: 1.3 to 1.6 us between two kernels, 0.57 to
-// 0.68 between two of a graph, 1.4 to 1.9 more with a marker between, 1.8 to 2.1 around one, 1.3
+// of up to two blocks on each multiprocessor: 1.3 to 1.7 us between two kernels, 0.57 to
+// 0.72 between two of a graph, 1.4 to 1.9 more with a marker between, 1.8 to 2.1 around one, 1.3
 // between two markers, 1.5 to 1.65 until a wait ends.
 inline constexpr GpuPauses kUnknownPauses = {
     .launch_gap_ns = 650,

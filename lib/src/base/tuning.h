@@ -155,7 +155,7 @@ struct Tuning {
   uint64_t turn_idle_ns = 200'000;
   // So long before long kernels are expected to end, at most, their turn is passed on: until the
   // next container is awake and has launched. Four containers of kernels of 25 ms: 99.1 % of one
-  // process instead of 98.7 (H200).
+  // process instead of 98.8 (H200).
   uint64_t hand_over_ns = 200'000;
   // Kept from its turns for longer, a container goes without (remembered_ns).
   uint64_t most_turn_wait_ns = 5'000'000'000;

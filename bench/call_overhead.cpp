@@ -2,7 +2,7 @@
 // that clock changes and neighbours hit both alike.
 //
 // Started with libgpufence.so preloaded.  "direct" is the address in the driver's symbol table,
-// "ours" what dlsym gives.  Prints one JSON object; run.py judges it.
+// "ours" what dlsym gives.  Prints one JSON object; call_overhead.py judges it.
 
 #include <dlfcn.h>
 #include <time.h>

@@ -24,7 +24,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from run import HERE, REPO, BenchError, arguments, compiler, conclude
+from measuring import HERE, REPO, BenchError, arguments, compiler, conclude
 
 ROUNDS = 24  # of the driver's own function and ours in turn, in one process
 PROCESSES = 3  # the median of their medians counts

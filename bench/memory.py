@@ -35,7 +35,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from run import HERE, BenchError, arguments, compiler, conclude
+from measuring import HERE, BenchError, arguments, compiler, conclude
 
 LIVE = (1, 1_000, 1_000_000)
 ATTACHED = (1, 16, 256)

@@ -16,7 +16,7 @@ from colocation.kernels import REPO, NoKernels, compile_kernels
 from colocation.mps import CONTROL
 from colocation.session import Kernels, Session
 from colocation.ways import Machine, Way
-from run import BenchError
+from measuring import BenchError
 
 from . import plot
 from .figures import FIGURES, LIMIT_MIB, PARTS, ratio

@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from call_overhead import compile_program
 from colocation.kernels import REPO
 from colocation.scenes import Scene, Tenant
 from colocation.session import Line, Session
 from colocation.ways import BARE, Machine, Way
-from run import compile_program
 
 from .figures import LIMIT_MIB, fairness
 from .ways_of import Limits, environment

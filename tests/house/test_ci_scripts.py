@@ -337,7 +337,7 @@ def test_under_the_thread_sanitizer_no_program_is_stepped_through() -> None:
     assert [name for name in steps if not any(word in name for word in left_out)] == []
 
 
-@pytest.mark.parametrize("part", ["findsyms", "toolchain", "run"])
+@pytest.mark.parametrize("part", ["findsyms", "toolchain", "call_overhead"])
 def test_a_target_that_a_part_misses_ends_no_bench(checkout: Path, part: str) -> None:
     """On a busy machine it often does."""
     (checkout / "libcuda.so.1").touch()
@@ -355,6 +355,6 @@ def test_a_target_that_a_part_misses_ends_no_bench(checkout: Path, part: str) ->
     assert [name for name in ran if name.startswith("bench/")] == [
         "bench/findsyms.py",
         "bench/toolchain.py",
-        "bench/run.py",
+        "bench/call_overhead.py",
         "bench/scoreboard.py",
     ]

@@ -1,4 +1,4 @@
-"""What the library costs per call: `python3 bench/run.py [--build DIR] [--real] [-o FILE]`.
+"""What the library costs per call: `bench/call_overhead.py [--build DIR] [--real] [-o FILE]`.
 
 Compiles call_overhead.cpp and runs it with the library in front of the simulated driver, or of the
 machine's own with --real. Both forms of every call are timed in the same process, interleaved.
@@ -11,37 +11,19 @@ neighbours make single nanoseconds meaningless.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
-import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-REPO = HERE.parent
+from measuring import HERE, BenchError, arguments, compiler, conclude
 
 # Nanoseconds that the library may add (design, invariant 17).
 TARGETS_NS = {"cuCtxGetCurrent": 1.0, "cuLaunchKernel": 5.0}
-
-
-class BenchError(Exception):
-    """Nothing could be measured; the text says why."""
-
-
-def compiler(build: Path) -> list[str]:
-    """The C++ compiler of a build folder, else the environment's or the system's."""
-    cache = build / "CMakeCache.txt"
-    if cache.exists():
-        text = cache.read_text(encoding="utf-8")
-        found = re.search(r"^CMAKE_CXX_COMPILER:\w+=(.+)$", text, re.MULTILINE)
-        if found is not None:
-            return [found[1]]
-    return os.environ.get("CXX", "c++").split()
 
 
 def compile_program(build: Path, folder: Path) -> Path:
@@ -127,43 +109,9 @@ def missed(figures: Mapping[str, Any]) -> list[str]:
     return [n for n, call in figures["calls"].items() if "MISSED" in verdict(n, call, real=True)]
 
 
-def arguments(program: str, purpose: str) -> argparse.ArgumentParser:
-    """What every bench takes."""
-    parser = argparse.ArgumentParser(prog=f"bench/{program}", description=purpose)
-    parser.add_argument("--build", type=Path, default=REPO / "build", help="build folder (build)")
-    parser.add_argument("--real", action="store_true", help="measure the machine's own driver")
-    parser.add_argument("-o", "--output", type=Path, help="write the figures as JSON")
-    return parser
-
-
-def conclude(
-    options: argparse.Namespace,
-    measured: Callable[[], dict[str, Any]],
-    table: Callable[[dict[str, Any]], str],
-    missed: Callable[[dict[str, Any]], Sequence[str]],
-) -> int:
-    """Measure, write and print; what was missed counts on a real driver only.
-
-    Returns:
-        The exit status: 0 measured, 1 a target missed, 3 nothing measured.
-    """
-    try:
-        figures = measured()
-    except BenchError as error:
-        print(f"bench: nothing measured: {error}.", file=sys.stderr)
-        return 3
-    if options.output is not None:
-        options.output.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
-    print(table(figures))
-    complaints = missed(figures) if options.real else []
-    for complaint in complaints:
-        print(f"MISSED {complaint}")
-    return 1 if complaints else 0
-
-
 def main(words: list[str]) -> int:
     """See the module's text."""
-    parser = arguments("run.py", "Call overhead.")
+    parser = arguments("call_overhead.py", "Call overhead.")
     parser.add_argument("--rounds", type=int, default=31, help="interleaved rounds (31)")
     parser.add_argument("--scale", type=float, default=1.0, help="times the calls of a round (1)")
     options = parser.parse_args(words)

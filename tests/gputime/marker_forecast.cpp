@@ -105,6 +105,13 @@ void Left() {
   MarkedStream* stream = world.Stream(1, kMs, 5, 5);
   CHECK(LeftNs(world.markers, 0, kNow) == 9 * kMs && LeftNs(world.markers, 1, kNow) == 0);
   CHECK(LeftNs(world.markers, 0, kNow + 20 * kMs) == 0);
+  // A mean of longer ones that were before says nothing, and one long launch does not.
+  stream->mean_ns = 4 * kMs;
+  CHECK(LeftNs(world.markers, 0, kNow) == 9 * kMs);
+  stream->mean_ns = kMs;
+  stream->ns_per_launch = 2 * kMs;
+  CHECK(LeftNs(world.markers, 0, kNow) == 9 * kMs);
+  stream->ns_per_launch = kMs;
   world.Stream(2, 0, 0, 3);
   CHECK(LeftNs(world.markers, 0, kNow) == 3 * kMs);
   for (const bool begins : {false, true}) {

@@ -128,6 +128,15 @@ def test_a_long_kernel_is_always_queued_behind_the_one_that_runs(sim: Sim, tmp_p
     assert sum(each["busy"] for each in ours) >= 99
 
 
+def test_turns_of_long_kernels_pass_on_when_their_work_ends(sim: Sim, tmp_path: Path) -> None:
+    """Threads wake as late as an H200's host has them: 97.3 to 98.2 with looks too far apart."""
+    tenants = [Tenant((1, 25_000, 3, "ahead", 4), 25)] * 4
+
+    ours = meet(sim, tmp_path, tenants, ms=6_000, machine={"GPUFENCE_TEST_WAKE_NS": "60000"})
+
+    assert sum(each["busy"] for each in ours) >= 98.5
+
+
 @pytest.mark.parametrize("work_launches", [25, 40, 55])
 @pytest.mark.parametrize("neighbour", ["saturate 0.5", "saturate 5", "saturate 25"])
 def test_work_with_pauses_waits_for_no_turns(

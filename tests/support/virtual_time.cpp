@@ -7,6 +7,8 @@
 //                                folder is what they open for "/"
 //   GPUFENCE_TEST_WORLD_SIZE=N   it begins when so many are there
 //   GPUFENCE_TEST_WORLD_PLACE=I  which of them this is, from 0; ties go to the lower one
+//   GPUFENCE_TEST_WAKE_NS=N      from a wake-up, or the end of a sleep, to running: kWakeNs, or no
+//                                more than the thread's slack, if it is not set
 //
 // A process that kills itself leaves the world as it is; one that stops itself goes on after
 // kStopNs.
@@ -46,7 +48,7 @@ constexpr uint64_t kShared = uint64_t{1} << 63;
 constexpr uint64_t kReadNs = 25;  // reading a clock
 constexpr uint64_t kTryNs = 200;  // until a lock is tried again
 constexpr uint64_t kYieldNs = 1'000;
-constexpr uint64_t kWakeNs = 5'000;    // from a wake-up to running
+constexpr uint64_t kWakeNs = 5'000;    // from a wake-up to running, if nothing else is said
 constexpr uint64_t kStartNs = 20'000;  // of a thread
 constexpr uint64_t kStopNs = 3 * kSecondNs;
 constexpr uint64_t kSlackNs = 50'000;  // a timer is so late, unless the thread asked for another
@@ -70,6 +72,8 @@ struct World {
 
 World* world = nullptr;
 uint32_t place = 0;
+uint64_t wake_ns = kWakeNs;
+uint64_t late_ns = 0;  // beside its slack, where waking takes longer
 // Whoever locks the root waits for those of its own world, never for what is run beside it: a real
 // holder does not let go for all the virtual time that passes.
 char root[PATH_MAX] = "/";
@@ -138,7 +142,7 @@ long FutexWait(const uint32_t* word, uint32_t seen, uint64_t until_ns, uint64_t 
   if (__atomic_load_n(word, __ATOMIC_ACQUIRE) != seen) return errno = EAGAIN, -1;
   mine->waits_on = key;
   mine->bits = bits;
-  mine->at_ns = until_ns == kNever ? kNever : std::max(until_ns, mine->at_ns) + slack_ns;
+  mine->at_ns = until_ns == kNever ? kNever : std::max(until_ns, mine->at_ns) + slack_ns + late_ns;
   Switch();
   const bool woken = mine->waits_on == 0;
   mine->waits_on = 0;
@@ -151,7 +155,7 @@ long FutexWake(long most, uint64_t key, uint32_t bits) {
     if (count == most || seat.is_taken == 0 || seat.waits_on != key) continue;
     if ((seat.bits & bits) == 0) continue;
     seat.waits_on = 0;
-    seat.at_ns = mine->at_ns + kWakeNs;
+    seat.at_ns = mine->at_ns + wake_ns;
     ++count;
   }
   return count;
@@ -206,7 +210,7 @@ int LockFile(int fd, struct flock* lock) {
 }
 
 int Sleep(uint64_t ns) {
-  Spend(ns + slack_ns);
+  Spend(ns + slack_ns + late_ns);
   return 0;
 }
 
@@ -214,6 +218,8 @@ int Sleep(uint64_t ns) {
   const char* file = getenv("GPUFENCE_TEST_WORLD");
   const char* size = getenv("GPUFENCE_TEST_WORLD_SIZE");
   const char* own = getenv("GPUFENCE_TEST_WORLD_PLACE");
+  const char* wake = getenv("GPUFENCE_TEST_WAKE_NS");
+  if (wake != nullptr) late_ns = wake_ns = strtoull(wake, nullptr, 10);
   const int fd = file != nullptr ? open(file, O_RDWR | O_CLOEXEC) : -1;
   if (fd < 0 || size == nullptr || own == nullptr) return;
   if (ftruncate(fd, sizeof(World)) != 0) _exit(99);

@@ -260,7 +260,9 @@ uint64_t LeftNs(Markers* markers, uint32_t ordinal, uint64_t now_ns) {
     if (stream->ordinal != ordinal) return;
     const bool begins = stream->first != kNoMarker && markers->pool[stream->first].begins;
     const bool known = stream->is_timed && stream->is_trusted && !begins;
-    const uint64_t end_ns = known ? stream->run_begin_ns + stream->QueuedNs() : 0;
+    const uint64_t lately_ns = stream->QueuedLaunches() * stream->ns_per_launch;
+    const uint64_t end_ns =
+        known ? stream->run_begin_ns + std::min(stream->QueuedNs(), lately_ns) : 0;
     least_ns = std::min(least_ns, end_ns > now_ns ? end_ns - now_ns : 0);
   });
   return least_ns != UINT64_MAX ? least_ns : 0;

@@ -127,7 +127,9 @@ uint64_t LaunchNs(Markers* markers, uint32_t ordinal);
 // over, a part of what it took so far.
 uint64_t ExpectedNs(Markers* markers, uint64_t now_ns);
 
-// How much longer the first stream of the device runs, by the mean of its launches; 0: unknown.
+// How much longer the first stream of the device runs, by the mean of its launches, or by the
+// latest ones where these are shorter: what launches took beside others before turns began is in
+// the mean for long. 0: unknown.
 uint64_t LeftNs(Markers* markers, uint32_t ordinal, uint64_t now_ns);
 
 // When all that runs on the device is expected to be done; 0 when that cannot be said.

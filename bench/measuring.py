@@ -9,6 +9,7 @@ import argparse
 import json
 import os
 import re
+import shutil
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -22,13 +23,13 @@ class BenchError(Exception):
     """Nothing could be measured; the text says why."""
 
 
-def compiler(build: Path) -> list[str]:
+def compiler(build: Path | None) -> list[str]:
     """The C++ compiler of a build folder, else the environment's or the system's."""
-    cache = build / "CMakeCache.txt"
-    if cache.exists():
+    cache = None if build is None else build / "CMakeCache.txt"
+    if cache is not None and cache.exists():
         text = cache.read_text(encoding="utf-8")
         found = re.search(r"^CMAKE_CXX_COMPILER:\w+=(.+)$", text, re.MULTILINE)
-        if found is not None:
+        if found is not None and shutil.which(found[1]):
             return [found[1]]
     return os.environ.get("CXX", "c++").split()
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from measuring import compiler
 
 from .session import Kernels
 
@@ -19,17 +19,6 @@ COMPILE_S, CALIBRATE_S = 120.0, 60.0
 
 class NoKernels(Exception):
     """There is no program of kernels; the text says why."""
-
-
-def compiler(build: Path | None) -> list[str]:
-    """The C++ compiler of a build folder, else the environment's or the system's."""
-    cache = None if build is None else build / "CMakeCache.txt"
-    if cache is not None and cache.exists():
-        text = cache.read_text(encoding="utf-8")
-        found = re.search(r"^CMAKE_CXX_COMPILER:\w+=(.+)$", text, re.MULTILINE)
-        if found is not None and shutil.which(found[1]):
-            return [found[1]]
-    return os.environ.get("CXX", "c++").split()
 
 
 def declarations(builds: Sequence[Path]) -> tuple[Path | None, Path]:

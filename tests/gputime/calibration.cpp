@@ -3,10 +3,10 @@
 // link: cuda
 // sources: device/calibration.cpp base/forked.cpp
 //
-//   calibration [BLOCKS] [sleeps]
+//   calibration [PROCESSORS] [sleeps]
 //
-// BLOCKS: of each kernel; 0 or nothing: one on each multiprocessor. sleeps: waits in the
-// context give the processor away.
+// PROCESSORS: as if the GPU had so many; 0 or nothing: as it has. sleeps: waits in the context give
+// the processor away.
 //
 // Prints {"measured": 1 or 0, "us": what it took, and each pause by its name}.
 #include "device/calibration.h"
@@ -65,11 +65,11 @@ int main(int argc, char** argv) {
   MUST(cuDevicePrimaryCtxRetain(&context, device));
   MUST(cuCtxSetCurrent(context));
   const int wanted = argc > 1 ? atoi(argv[1]) : 0;
-  const int blocks = wanted != 0 ? wanted : processors;
+  if (wanted != 0) processors = wanted;
   gpufence::GpuPauses pauses = {};
   const char* why = "";
   const uint64_t from_ns = gpufence::NowNs();
-  const bool measured = gpufence::Calibrate(static_cast<uint32_t>(blocks), &pauses, &why);
+  const bool measured = gpufence::Calibrate(static_cast<uint32_t>(processors), &pauses, &why);
   const uint64_t took_us = (gpufence::NowNs() - from_ns) / 1'000;
   if (!measured) fprintf(stderr, "%s\n", why);
   printf(

@@ -249,15 +249,24 @@ void CoreSeat::PostNotice(uint64_t now_ns) {
   }
   notice.beat_ns = now_ns;
   board_->Post(notice);
+  const bool is_news = (notice.idle_ns == 0) != (posted_.idle_ns == 0);
   posted_ = notice;
+  if (is_news && HasInferior(now_ns)) board_->Wake(kOwnTenant, NoticeBoard::kEverybody);
+}
+
+// Once more for who came meanwhile and did not wait: what began then would be told at the next look.
+void CoreSeat::PostAndLeave(uint64_t now_ns) {
+  PostNotice(now_ns);
+  if (board_->TryLeave()) return;
+  PostNotice(now_ns);
+  board_->Leave();
 }
 
 void CoreSeat::TellInferiors(uint64_t now_ns) {
   Beat(now_ns, /*outstanding=*/true);
   if (!CameBack(now_ns) || !board_->TryEnter()) return;  // or whoever is inside does it
   const CountedLock counted;
-  PostNotice(now_ns);
-  board_->Leave();
+  PostAndLeave(now_ns);
 }
 
 }  // namespace gpufence

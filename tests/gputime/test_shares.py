@@ -104,6 +104,11 @@ def test_who_rests_takes_no_turns(build: Path, case: str) -> None:
     run(build / "tests" / "core_rests", case)
 
 
+@pytest.mark.parametrize("case", ["late_look", "while_another_thread_looks"])
+def test_work_of_high_priority_is_told_whatever_other_threads_do(build: Path, case: str) -> None:
+    run(build / "tests" / "core_tells", case)
+
+
 def test_everybody_gets_on_when_processes_are_killed_and_stopped(
     build: Path,
     folder: Path,  # noqa: F811

@@ -249,12 +249,10 @@ void CoreSeat::PostNotice(uint64_t now_ns) {
   }
   notice.beat_ns = now_ns;
   board_->Post(notice);
-  const bool is_news = (notice.idle_ns == 0) != (posted_.idle_ns == 0);
   posted_ = notice;
-  if (is_news && HasInferior(now_ns)) board_->Wake(kOwnTenant, NoticeBoard::kEverybody);
 }
 
-// Once more for who came meanwhile and did not wait: what began then would be told at the next look.
+// Once more for who came meanwhile and did not wait: or what it told would be known a look later.
 void CoreSeat::PostAndLeave(uint64_t now_ns) {
   PostNotice(now_ns);
   if (board_->TryLeave()) return;

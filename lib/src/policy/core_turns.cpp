@@ -217,8 +217,7 @@ void CoreSeat::Beat(uint64_t now_ns, bool outstanding, uint64_t ends_ns) {
     }
   } else if (was_outstanding) {
     // A look that began before somebody launched does not know of it.
-    const uint64_t beat_ns = BeatNs(own.beat.load(std::memory_order_relaxed));
-    if (beat_ns > now_ns && beat_ns - now_ns < kClockSlackNs) return;
+    if (BeatNs(own.beat.load(std::memory_order_relaxed)) > now_ns) return;
     own.idle_ns.store(now_ns, std::memory_order_relaxed);
   }
   own.ends_ns.store(ends_ns, std::memory_order_relaxed);

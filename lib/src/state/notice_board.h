@@ -46,8 +46,8 @@ class NoticeBoard {
   // One thread of the process at a time: false while another one is at it, and nobody waits. All
   // below but the futexes is for whoever entered.
   bool TryEnter() { return busy_.fetch_add(1, std::memory_order_acq_rel) == 0; }
-  // False: somebody else came meanwhile, perhaps with news that the own notice lacks, and this
-  // thread is still at it.
+  // False: another thread came meanwhile, perhaps with news that the own notice lacks, and this one
+  // is still inside.
   bool TryLeave() {
     uint32_t alone = 1;
     return busy_.compare_exchange_strong(alone, 0, std::memory_order_acq_rel);
@@ -80,10 +80,7 @@ class NoticeBoard {
   // Any thread. Sleeps until the author at a place writes of another turn than the one that began
   // then, at most so long; naps where that cannot be told.
   void AwaitChange(uint32_t place, uint64_t began_us, uint64_t most_ns, uint32_t bits) const;
-  // The same until it wakes everybody who sleeps on its notice.
-  void AwaitNews(uint32_t place, uint64_t most_ns) const;
   // Wakes who sleeps on the notice at a place.
-  static constexpr uint32_t kEverybody = UINT32_MAX;
   void Wake(uint32_t place, uint32_t bits) const;
 
  private:
@@ -107,7 +104,7 @@ class NoticeBoard {
   void NameOf(uint64_t author, char name[NAME_MAX]) const;
   void PathOf(uint64_t author, char path[PATH_MAX]) const;
 
-  std::atomic<uint32_t> busy_;  // who is at it, and who came meanwhile
+  std::atomic<uint32_t> busy_;  // who is inside, and who came meanwhile
   pid_t opener_;
   uint64_t device_;
   uint64_t author_;

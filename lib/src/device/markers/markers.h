@@ -23,7 +23,6 @@
 
 #include "base/pauses.h"
 #include "device/markers/stream_table.h"
-#include "device/yield_points.h"
 #include "driver_abi.h"
 
 namespace gpufence {
@@ -92,7 +91,6 @@ struct Markers {
   StreamTable streams;
   MarkerPool pool;
   LaunchLengths lengths;                    // where queues must be short
-  YieldPoints yields;
   std::atomic<uint32_t> begun;              // changes whenever a stream begins to run
   std::atomic<uint64_t> longest_ns;         // what the longest launch took, as far as seen
   std::atomic<uint64_t> spacing_ns;         // of work, between two markers

@@ -39,13 +39,11 @@ struct MarkedContext {
   GpuClock clock;
   uint64_t prompted_ns;          // when a marker was last recorded that is reached at once
   std::atomic<uint64_t> filled;  // memory for fills (GiveFilled); 0: none yet, 1: none to be had
-  std::atomic<uint64_t> yield_word;  // where the GPU reads it (yield_points.h); 0 and 1 as above
 
   // Its events are gone with it, and what they told.
   void ForgetEvents() {
     ++life;
     filled.store(0, std::memory_order_relaxed);
-    yield_word.store(0, std::memory_order_relaxed);
     base = 0;
     base_ns = 0;
     clock = {};

@@ -84,6 +84,17 @@ bool MustAsk(const CoreDevice& device, uint64_t now_ns) {
          device.seat.AheadNs(now_ns) > MostOwedNs(device, now_ns);
 }
 
+// Whoever looked before this, and waits only afterwards, finds the number changed and does not
+// sleep. Pairs with AwaitProgress.
+void Notify(CoreDevice* device) {
+  device->progress.fetch_add(1, std::memory_order_seq_cst);
+  if (device->queue_waiters.load(std::memory_order_seq_cst) == 0 &&
+      device->turn_waiters.load(std::memory_order_seq_cst) == 0) {
+    return;
+  }
+  FutexWakeAll(&device->progress);
+}
+
 // Not where the launch is held: where the container's file lies on a disk, the first change of a
 // page of it takes milliseconds.
 void CountHeld(CoreDevice* device) {
@@ -114,24 +125,17 @@ template <typename Is>
 bool Any(const Cores* cores, Is is) {
   const uint32_t devices = cores->count.load(std::memory_order_acquire);
   for (uint32_t i = 0; i < devices; ++i) {
-    if (is(cores->devices[i])) return true;
+    if (is(cores->devices[i].seat)) return true;
   }
   return false;
 }
 
 bool AnyOthers(const Cores* cores, uint64_t now_ns) {
-  return Any(cores, [=](const CoreDevice& device) {
-    return device.seat.TurnLeftNs(now_ns) != UINT64_MAX;
-  });
+  return Any(cores, [=](const CoreSeat& seat) { return seat.TurnLeftNs(now_ns) != UINT64_MAX; });
 }
 
-// Whether queues must be short there, for somebody of higher priority.
-bool MustBeShort(const CoreDevice& device, uint64_t now_ns) {
-  return device.stands.load(std::memory_order_relaxed) == 0 && device.seat.HasSuperior(now_ns);
-}
-
-bool AnyShortQueue(const Cores* cores, uint64_t now_ns) {
-  return Any(cores, [=](const CoreDevice& device) { return MustBeShort(device, now_ns); });
+bool AnySuperior(const Cores* cores, uint64_t now_ns) {
+  return Any(cores, [=](const CoreSeat& seat) { return seat.HasSuperior(now_ns); });
 }
 
 // A program that launches as fast as it can waits for the driver's locks at each look. A long
@@ -145,7 +149,7 @@ bool IsLookedAtRarely(Cores* cores, const CoreDevice& device, uint64_t share) {
 
 uint64_t SpacingNs(Cores* cores, uint64_t now_ns) {
   // Each costs the GPU 2.5 us (H200).
-  if (AnyShortQueue(cores, now_ns)) return 2 * kTuning.inferior_queue_ns / 3;
+  if (AnySuperior(cores, now_ns)) return 2 * kTuning.inferior_queue_ns / 3;
   if (AnyOthers(cores, now_ns)) return 2 * kTuning.spacing_ns;
   const uint32_t devices = cores->count.load(std::memory_order_acquire);
   for (uint32_t i = 0; i < devices; ++i) {
@@ -238,8 +242,7 @@ HoldFor HoldOf(Cores* cores, CoreDevice* device, const MarkedStream* stream, uin
   const uint32_t share = device->seat.ShareNow(now_ns);
   const auto cost_ns = static_cast<int64_t>(CostOf(queued_ns, share));
   const Window window = device->seat.WindowNow(now_ns);
-  const bool is_short = device->seat.HasSuperior(now_ns) && !YieldsOnGpu(*cores, *device, stream);
-  int64_t beyond_ns = is_short ? BeyondShortNs(*cores, stream, now_ns) : 0;
+  int64_t beyond_ns = device->seat.HasSuperior(now_ns) ? BeyondShortNs(*cores, stream, now_ns) : 0;
   if (window.left_ns != UINT64_MAX) {
     beyond_ns = std::max(beyond_ns, TooLongNs(*device, stream, queued_ns, window.left_ns));
   }
@@ -253,17 +256,6 @@ HoldFor HoldOf(Cores* cores, CoreDevice* device, const MarkedStream* stream, uin
   const int64_t even_ns = is_alone && ahead_ns > kTuning.even_ns ? ahead_ns : 0;
   return {wait_ns(std::max(paying_ns, even_ns)), wait_ns(beyond_ns), ahead_ns, cost_ns,
           window.wait_ns};
-}
-
-// Whoever looked before this, and waits only afterwards, finds the number changed and does not
-// sleep. Pairs with AwaitProgress.
-void Notify(CoreDevice* device) {
-  device->progress.fetch_add(1, std::memory_order_seq_cst);
-  if (device->queue_waiters.load(std::memory_order_seq_cst) == 0 &&
-      device->turn_waiters.load(std::memory_order_seq_cst) == 0) {
-    return;
-  }
-  FutexWakeAll(&device->progress);
 }
 
 // Whether other streams of the process ran when this one did. They are told that it did.
@@ -314,9 +306,7 @@ void TickCores(Cores* cores, uint64_t now_ns) {
     if (waits) device->seat.WantTurn(now_ns);
     const bool yielded = device->seat.Yields(now_ns);
     device->seat.MoveTurn(now_ns);
-    const bool has_superior = device->seat.HasSuperior(now_ns);
-    if (has_superior) cores->yielder.Begin(cores);
-    device->logs.store(has_superior ? 1 : 0, std::memory_order_relaxed);
+    device->logs.store(device->seat.HasSuperior(now_ns) ? 1 : 0, std::memory_order_relaxed);
     markers->calm_until_ns[device->ordinal].store(device->seat.CalmUntilNs(now_ns),
                                                   std::memory_order_relaxed);
     SayKeptOut(*device, now_ns);
@@ -340,7 +330,7 @@ uint64_t NextTickNs(Cores* cores, uint64_t now_ns) {
     const CoreDevice& device = cores->devices[i];
     const bool active = cores->markers.streams.IsActive(device.ordinal);
     next_ns = std::min(next_ns, TurnTickNs(cores, device, active, now_ns));
-    if (MustBeShort(device, now_ns)) {
+    if (device.seat.HasSuperior(now_ns)) {
       const bool is_here = active || device.turn_waiters.load(std::memory_order_seq_cst) != 0;
       if (is_here) next_ns = std::min(next_ns, 2 * kTuning.close_look_ns);
     }
@@ -375,9 +365,7 @@ constinit std::atomic<bool> exit_registered{false};
 
 void StopAtExit() {
   Cores* cores = ActiveCores();
-  if (cores == nullptr) return;
-  cores->yielder.Stop();
-  cores->watcher.Stop();
+  if (cores != nullptr) cores->watcher.Stop();
 }
 
 }  // namespace

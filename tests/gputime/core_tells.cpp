@@ -1,0 +1,112 @@
+// link: state
+// Whoever is of lower priority hears of work at once, whatever else its superior's threads do.
+//
+//   core_tells CASE
+#include <pthread.h>
+
+#include <atomic>
+
+#include "base/tuning.h"
+#include "core_world.h"
+#include "policy/turn.h"
+
+namespace {
+
+using namespace coretest;  // NOLINT(google-build-using-namespace): a test program's own helpers
+
+constexpr uint64_t kUs = 1'000;
+constexpr uint64_t kPause = 300 * kUs;  // behind it work is told at once
+
+// A container of high priority, one of low, and the time at which both were seen last.
+class Pair {
+ public:
+  Pair() : world_(1) {
+    for (const uint32_t rank : {kHighestRank, 0u}) {
+      const uint32_t tenant = world_.AddTenant(50);
+      world_.AddProcess(tenant, {.kernel_ns = kMs});
+      world_.process(tenant).seat.Follow({rank, 0, 0, 0});
+    }
+    now_ns_ = world_.now_ns() + kSecond;
+    for (int i = 0; i < 60; ++i) Rest();
+    CHECK(high().HasInferior(now_ns_));
+  }
+
+  CoreSeat& high() { return world_.process(0).seat; }
+  CoreSeat& low() { return world_.process(1).seat; }
+  uint64_t now_ns() const { return now_ns_; }
+
+  // A look of both, while the one of high priority has no work.
+  void Rest() {
+    now_ns_ += kMs;
+    high().Beat(now_ns_, false);
+    high().MoveTurn(now_ns_);
+    low().MoveTurn(now_ns_);
+  }
+  bool LowYields(uint64_t at_ns) {
+    low().MoveTurn(at_ns);
+    return low().Yields(at_ns);
+  }
+
+ private:
+  World world_;
+  uint64_t now_ns_ = 0;
+};
+
+// A look that began before a launch told of itself comes to an end behind it, and saw nothing.
+void LateLook() {
+  Pair pair;
+  pair.Rest();
+  const uint64_t look_ns = pair.now_ns() + kPause;
+  pair.high().TellInferiors(look_ns + 10 * kUs);
+  pair.high().Beat(look_ns, false);
+  pair.high().MoveTurn(look_ns);
+  CHECK(pair.LowYields(look_ns + kPause));
+  // The next one sees that it is over.
+  pair.high().Beat(look_ns + kMs, false);
+  pair.high().MoveTurn(look_ns + kMs);
+  CHECK(!pair.LowYields(look_ns + 2 * kMs));
+}
+
+struct Looker {
+  Pair* pair;
+  std::atomic<uint64_t> wanted{0};  // looks
+  std::atomic<uint64_t> done{0};
+};
+
+void* Look(void* given) {
+  auto* looker = static_cast<Looker*>(given);
+  for (uint64_t looks = 1;; ++looks) {
+    while (looker->wanted.load() < looks) {
+    }
+    if (looker->wanted.load() == UINT64_MAX) return nullptr;
+    looker->pair->high().MoveTurn(looker->pair->now_ns() + kPause - kUs);
+    looker->done.store(looks);
+  }
+}
+
+// The watcher writes the notice just then, and has read that there is no work.
+void WhileAnotherThreadLooks() {
+  constexpr uint64_t kRounds = 3'000;
+  Pair pair;
+  Looker looker = {&pair};
+  pthread_t thread;
+  CHECK_EQ(pthread_create(&thread, nullptr, Look, &looker), 0);
+  for (uint64_t round = 1; round <= kRounds; ++round) {
+    pair.Rest();
+    looker.wanted.store(round);
+    for (uint64_t i = 0; i < round % 256; ++i) Relax();
+    pair.high().TellInferiors(pair.now_ns() + kPause);
+    while (looker.done.load() < round) {
+    }
+    CHECK(pair.LowYields(pair.now_ns() + kPause + kUs));
+  }
+  looker.wanted.store(UINT64_MAX);
+  CHECK_EQ(pthread_join(thread, nullptr), 0);
+}
+
+constexpr Case kCases[] = {{"late_look", LateLook},
+                           {"while_another_thread_looks", WhileAnotherThreadLooks}};
+
+}  // namespace
+
+int main(int argc, char** argv) { return argc == 2 ? RunCase(kCases, argv[1]) : 2; }

@@ -6,9 +6,8 @@
 
 #include <atomic>
 
-#include "base/tuning.h"
+#include "base/locks.h"
 #include "core_world.h"
-#include "policy/turn.h"
 
 namespace {
 
@@ -52,7 +51,7 @@ class Pair {
   uint64_t now_ns_ = 0;
 };
 
-// A look that began before a launch told of itself comes to an end behind it, and saw nothing.
+// A look that began before a launch told of its work ends behind that, and saw no work.
 void LateLook() {
   Pair pair;
   pair.Rest();

@@ -205,7 +205,8 @@ void CoreSeat::AwaitTurn(uint64_t most_ns) const {
 void CoreSeat::Beat(uint64_t now_ns, bool outstanding, uint64_t ends_ns) {
   if (!shares_device()) return;
   CoreMember& own = member();
-  const bool was_outstanding = IsOutstanding(own.beat.load(std::memory_order_relaxed));
+  const uint64_t before = own.beat.load(std::memory_order_relaxed);
+  const bool was_outstanding = IsOutstanding(before);
   if (outstanding) {
     Arrive(now_ns);
     if (!was_outstanding) {
@@ -217,7 +218,7 @@ void CoreSeat::Beat(uint64_t now_ns, bool outstanding, uint64_t ends_ns) {
     }
   } else if (was_outstanding) {
     // A look that began before somebody launched does not know of it.
-    if (BeatNs(own.beat.load(std::memory_order_relaxed)) > now_ns) return;
+    if (BeatNs(before) > now_ns) return;
     own.idle_ns.store(now_ns, std::memory_order_relaxed);
   }
   own.ends_ns.store(ends_ns, std::memory_order_relaxed);

@@ -1,5 +1,6 @@
 // link: state
-// Whoever is of lower priority hears of work at once, whatever else its superior's threads do.
+// What neighbours tell each other, whatever else a container's threads do meanwhile: whoever is of
+// lower priority hears of work at once, and time that was shared is given back once.
 //
 //   core_tells CASE
 #include <pthread.h>
@@ -103,7 +104,26 @@ void WhileAnotherThreadLooks() {
   CHECK_EQ(pthread_join(thread, nullptr), 0);
 }
 
+// Of two threads that look, or two processes, the one that read the clock first may come last.
+void SharedOnce() {
+  Pair pair;
+  const uint64_t begin_ns = pair.now_ns() + kMs;
+  const uint64_t end_ns = begin_ns + 40 * kMs;
+  for (CoreSeat* seat : {&pair.low(), &pair.high()}) {
+    seat->Charge({begin_ns, begin_ns, end_ns, false}, end_ns);
+    seat->MoveTurn(end_ns);
+  }
+  const uint64_t look_ns = end_ns + 20 * kMs;
+  const int64_t before_ns = pair.high().AheadNs(look_ns);
+  pair.high().MoveTurn(look_ns);
+  const int64_t shared_ns = pair.high().AheadNs(look_ns);
+  CHECK(shared_ns < before_ns);
+  pair.high().MoveTurn(look_ns - 10 * kUs);
+  CHECK(pair.high().AheadNs(look_ns) == shared_ns);
+}
+
 constexpr Case kCases[] = {{"late_look", LateLook},
+                           {"shared_once", SharedOnce},
                            {"while_another_thread_looks", WhileAnotherThreadLooks}};
 
 }  // namespace

@@ -104,8 +104,8 @@ def test_who_rests_takes_no_turns(build: Path, case: str) -> None:
     run(build / "tests" / "core_rests", case)
 
 
-@pytest.mark.parametrize("case", ["late_look", "while_another_thread_looks"])
-def test_work_of_high_priority_is_told_whatever_other_threads_do(build: Path, case: str) -> None:
+@pytest.mark.parametrize("case", ["late_look", "while_another_thread_looks", "shared_once"])
+def test_neighbours_hear_what_is_so_whatever_other_threads_do(build: Path, case: str) -> None:
     run(build / "tests" / "core_tells", case)
 
 

@@ -51,6 +51,9 @@ void CoreSeat::ShareWithNeighbours(uint64_t now_ns) {
   const uint64_t to_ns = now_ns - 4 * kTuning.look_ns;
   uint64_t from_ns = row().compared_ns.load(std::memory_order_relaxed);
   if (from_ns < to_ns && to_ns - from_ns < kTuning.look_ns) return;
+  // Another thread or process read the clock later, and was here sooner. More is a word that went
+  // wrong.
+  if (from_ns >= to_ns && from_ns - to_ns < kTuning.lately_ns) return;
   if (!row().compared_ns.compare_exchange_strong(from_ns, to_ns, std::memory_order_relaxed)) return;
   if (from_ns > to_ns || to_ns - from_ns > kTuning.lately_ns) from_ns = to_ns - kTuning.lately_ns;
   Meeting meeting(from_ns, to_ns, together_);

@@ -30,6 +30,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/uio.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -137,9 +138,18 @@ uint64_t KeyOf(const void* word, int operation) {
   return address ^ uint64_t{place + 1} << 48;
 }
 
+// As the kernel reads it: another thread may have unmapped it meanwhile.
+bool ReadWord(const uint32_t* word, uint32_t* value) {
+  const iovec to = {value, sizeof *value};
+  const iovec from = {const_cast<uint32_t*>(word), sizeof *value};
+  return process_vm_readv(getpid(), &to, 1, &from, 1, 0) == sizeof *value;
+}
+
 long FutexWait(const uint32_t* word, uint32_t seen, uint64_t until_ns, uint64_t key,
                uint32_t bits) {
-  if (__atomic_load_n(word, __ATOMIC_ACQUIRE) != seen) return errno = EAGAIN, -1;
+  uint32_t value = 0;
+  if (!ReadWord(word, &value)) return errno = EFAULT, -1;
+  if (value != seen) return errno = EAGAIN, -1;
   mine->waits_on = key;
   mine->bits = bits;
   mine->at_ns = until_ns == kNever ? kNever : std::max(until_ns, mine->at_ns) + slack_ns + late_ns;

@@ -2,7 +2,7 @@
 
 tests/gputime/marker_cases.cpp, marker_places.cpp and marker_forecast.cpp, over a driver of a few
 lines; and marker_samples.cpp, marker_gaps.cpp, marker_waits.cpp, marker_spans.cpp,
-marker_clock.cpp and marker_lengths.cpp, which are arithmetic alone.
+marker_clock.cpp, marker_lengths.cpp and stood_times.cpp, which are arithmetic alone.
 """
 
 from __future__ import annotations
@@ -70,6 +70,7 @@ WAITS = [
 SPANS = ["told", "short", "surprised", "late", "teaches", "usual"]
 LENGTHS = ["unknown", "alone", "told_apart", "disturbed", "changed", "forgotten"]
 LENGTHS += ["same_place", "kinds"]
+STOOD = ["never", "cut", "open", "forgotten"]
 CLOCK = ["prompt", "queued", "narrowed", "forgotten", "drifts"]
 FORECAST = ["runs", "shortest", "expected", "left", "ends"]
 PROGRAMS = {
@@ -81,6 +82,7 @@ PROGRAMS = {
     "marker_spans": SPANS,
     "marker_clock": CLOCK,
     "marker_lengths": LENGTHS,
+    "stood_times": STOOD,
     "marker_forecast": FORECAST,
 }
 

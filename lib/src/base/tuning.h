@@ -111,8 +111,8 @@ struct Tuning {
   uint64_t turn_queue_ns = 3'000'000;
   // ... where they had the GPU for long (short_quantum_ns), since they want as much.
   uint64_t deep_turn_queue_ns = 10'000'000;
-  // Queued where somebody who goes first may come. With 400 us captured requests have a p99 that is
-  // longer by 6 to 13 %, and training has up to two points more (H200).
+  // Queued where somebody who goes first may come, and between two places where a longer queue can
+  // stop; such a place takes the GPU 3 us (H200).
   uint64_t inferior_queue_ns = 300'000;
   // What runs so long without an end may wait for what we hold: one launch goes, and the next ones
   // after twice the time each, up to 16 times.

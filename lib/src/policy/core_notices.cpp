@@ -249,7 +249,9 @@ void CoreSeat::PostNotice(uint64_t now_ns) {
   }
   notice.beat_ns = now_ns;
   board_->Post(notice);
+  const bool is_news = (notice.idle_ns == 0) != (posted_.idle_ns == 0);
   posted_ = notice;
+  if (is_news && HasInferior(now_ns)) board_->Wake(kOwnTenant, NoticeBoard::kEverybody);
 }
 
 // Once more for who came meanwhile and did not wait: or what it told would be known a look later.

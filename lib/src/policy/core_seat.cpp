@@ -223,27 +223,46 @@ void CoreSeat::UpdateSoftShare(uint64_t now_ns) {
   tenant().soft_ns.store(now_ns, std::memory_order_relaxed);
 }
 
-void CoreSeat::UpdateRank(uint64_t now_ns) {
-  NoteRate(&tenant(), 0, now_ns);
+namespace {
+
+// Whether it tells of runs that it used a part of: its GPU waits for its host.
+bool IsHostBound(const CoreTenant& tenant, uint64_t now_ns) {
+  for (const Word& word : tenant.runs) {
+    Run run;
+    if (UnpackRun(word.load(std::memory_order_relaxed), now_ns, &run) && run.part != 0) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+template <typename Visit>
+void CoreSeat::ForEachSuperior(Visit visit) const {
   const uint32_t rank = UnpackTerms(tenant().terms.load(std::memory_order_relaxed)).rank;
-  const CoreTenant* tenants = file_.region->tenants[place_.row];
-  uint64_t superior_ns = 0;
-  bool yields = false;
   for (uint32_t i = 0; i < kMaxCoreTenants; ++i) {
-    const CoreTenant& other = tenants[i];
-    const uint64_t beat_ns = other.beat_ns.load(std::memory_order_relaxed);
-    if (i == kOwnTenant || beat_ns == 0 ||
+    const CoreTenant& other = file_.region->tenants[place_.row][i];
+    if (i == kOwnTenant || other.beat_ns.load(std::memory_order_relaxed) == 0 ||
         UnpackTerms(other.terms.load(std::memory_order_relaxed)).rank <= rank) {
       continue;
     }
+    visit(i, other);
+  }
+}
+
+void CoreSeat::UpdateRank(uint64_t now_ns) {
+  NoteRate(&tenant(), 0, now_ns);
+  uint64_t superior_ns = 0;
+  bool yields = false;
+  ForEachSuperior([&](uint32_t, const CoreTenant& other) {
     const uint64_t active_ns = other.active_ns.load(std::memory_order_relaxed);
     if (IsRecent(active_ns, now_ns, kTuning.remembered_ns)) {
       superior_ns = std::max(superior_ns, active_ns);
     }
+    const uint64_t beat_ns = other.beat_ns.load(std::memory_order_relaxed);
     const uint64_t idle_ns = other.idle_ns.load(std::memory_order_relaxed);
     yields |= IsRecent(beat_ns, now_ns, kTuning.silent_ns) &&
               (idle_ns == 0 || IsRecent(idle_ns, now_ns, kSwitchNs));
-  }
+  });
   tenant().superior_ns.store(superior_ns, std::memory_order_relaxed);
   tenant().yields_ns.store(yields ? now_ns : 0, std::memory_order_relaxed);
 }
@@ -257,6 +276,25 @@ bool CoreSeat::Yields(uint64_t now_ns) const {
   return shares_device() &&
          IsRecent(tenant().yields_ns.load(std::memory_order_relaxed), now_ns, kTuning.silent_ns) &&
          TermsNow(now_ns).rank < kHighestRank;
+}
+
+bool CoreSeat::HasHostBoundSuperior(uint64_t now_ns) const {
+  bool has_one = false;
+  ForEachSuperior(
+      [&](uint32_t, const CoreTenant& other) { has_one |= IsHostBound(other, now_ns); });
+  return has_one;
+}
+
+void CoreSeat::AwaitSuperior(uint64_t most_ns) const {
+  uint32_t latest = kOwnTenant;
+  uint64_t latest_ns = 0;
+  ForEachSuperior([&](uint32_t place, const CoreTenant& other) {
+    const uint64_t active_ns = other.active_ns.load(std::memory_order_relaxed);
+    if (active_ns <= latest_ns) return;
+    latest = place;
+    latest_ns = active_ns;
+  });
+  board_->AwaitNews(latest, most_ns);
 }
 
 bool CoreSeat::HasInferior(uint64_t now_ns) const {

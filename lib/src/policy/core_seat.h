@@ -103,6 +103,12 @@ class CoreSeat {
   bool Yields(uint64_t now_ns) const;
   // Whether a neighbour of lower priority is there, which waits for the end of our work.
   bool HasInferior(uint64_t now_ns) const;
+  // Whether one waits for its host while it has work, so that the GPU is there for both in turns of
+  // less than a slice.
+  bool HasHostBoundSuperior(uint64_t now_ns) const;
+  // Sleeps until the neighbour of higher priority that was active last says that its work begins or
+  // ends, at most `most_ns`; may return early.
+  void AwaitSuperior(uint64_t most_ns) const;
   // Whether our work came lately behind a pause, in which it launches: requests, no endless work.
   bool CameBack(uint64_t now_ns) const;
   // It launches until it hears of our work, which is outstanding from now on: tells it if we came
@@ -200,6 +206,8 @@ class CoreSeat {
   void UpdateDepth(uint64_t now_ns);
   void UpdateSoftShare(uint64_t now_ns);
   void UpdateRank(uint64_t now_ns);
+  template <typename Visit>
+  void ForEachSuperior(Visit visit) const;
   SeatTerms TermsNow(uint64_t now_ns) const;
   uint64_t CreditNs(uint32_t share) const;
   TimeRow& row() const { return file_.region->rows[place_.row]; }

@@ -377,6 +377,11 @@ void NoticeBoard::AwaitChange(uint32_t place, uint64_t began_us, uint64_t most_n
   }
 }
 
+void NoticeBoard::AwaitNews(uint32_t place, uint64_t most_ns) const {
+  const Neighbour& neighbour = place == 0 ? own_ : neighbours_[place];
+  AwaitChange(place, neighbour.began_us.load(std::memory_order_relaxed), most_ns, kEverybody);
+}
+
 void NoticeBoard::Wake(uint32_t place, uint32_t bits) const {
   const Neighbour& file = place == 0 ? own_ : neighbours_[place];
   const void* page = file.page.load(std::memory_order_acquire);

@@ -80,7 +80,10 @@ class NoticeBoard {
   // Any thread. Sleeps until the author at a place writes of another turn than the one that began
   // then, at most so long; naps where that cannot be told.
   void AwaitChange(uint32_t place, uint64_t began_us, uint64_t most_ns, uint32_t bits) const;
+  // The same until it wakes everybody who sleeps on its notice.
+  void AwaitNews(uint32_t place, uint64_t most_ns) const;
   // Wakes who sleeps on the notice at a place.
+  static constexpr uint32_t kEverybody = UINT32_MAX;
   void Wake(uint32_t place, uint32_t bits) const;
 
  private:

@@ -136,7 +136,8 @@ void TimelineLock::Let() {
     const bool idle = worker_wakes_real_ns == kNever;
     const bool sooner = next_ns != kNever && !IsVirtual() &&
                         worker_wakes_real_ns - kNapNs > RealDeadlineNs(next_ns);
-    wake = sooner || scheduler.host_due() || (idle && (next_ns != kNever || scheduler.polling()));
+    wake = sooner || scheduler.host_due() ||
+           (idle && (next_ns != kNever || scheduler.polls_pending()));
     if (wake) worker_wakes_real_ns = 0;
   }
   lock_.reset();
@@ -166,7 +167,7 @@ void TimelineLock::Sleep(uint64_t real_deadline_ns) {
 void TimelineLock::SleepTowardsNextEvent() {
   const uint64_t next_ns = scheduler.NextEventNs();
   const bool host_first = scheduler.host_due() || scheduler.host_running();
-  if (scheduler.polling() || (IsVirtual() && (host_first || next_ns == kNever))) {
+  if (scheduler.polls_pending() || (IsVirtual() && (host_first || next_ns == kNever))) {
     Sleep(MonotonicNs() + kNapNs);
   } else if (IsVirtual()) {
     MoveVirtualClock(next_ns);
@@ -232,9 +233,9 @@ void TimelineLock::WorkOneRound() {
   const uint64_t next_ns = scheduler.NextEventNs();
   const uint64_t real_nap_ns = MonotonicNs() + (IsVirtual() ? kGraceNs : kNapNs);
   uint64_t real_deadline_ns = real_nap_ns;
-  if (next_ns == kNever && !scheduler.polling()) {
+  if (next_ns == kNever && !scheduler.polls_pending()) {
     real_deadline_ns = kNever;
-  } else if (!IsVirtual() && !scheduler.polling() && RealDeadlineNs(next_ns) > real_nap_ns) {
+  } else if (!IsVirtual() && !scheduler.polls_pending() && RealDeadlineNs(next_ns) > real_nap_ns) {
     real_deadline_ns = RealDeadlineNs(next_ns);
   }
   worker_wakes_real_ns = real_deadline_ns;

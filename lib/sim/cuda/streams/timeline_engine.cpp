@@ -121,6 +121,7 @@ void Scheduler::Submit(Work* work) {
   }
   if (IsComputing(*work)) devices_[work->device_index].Announce(*work);
   if (work->engine == Engine::kHost) ++hosts_pending_;
+  if (work->engine == Engine::kPoll) ++polls_pending_;
   if (work->writes_late) ++writes_pending_;
   if (work->waits_for != 0) {
     // Or the process would seem to run dry before it, and lose the GPU.
@@ -164,7 +165,8 @@ void Scheduler::BecomeReady(Work* work, uint64_t at_ns, bool is_behind) {
       hosts_.PushBack(work);
       break;
     case Engine::kPoll:
-      polls_.PushBack(work);
+      // What holds when somebody looks held when the work came to it, as far as anybody can tell.
+      (work->condition(*work) ? instants_ : polls_).PushBack(work);
       break;
   }
 }
@@ -190,6 +192,7 @@ void Scheduler::Finish(Work* work, uint64_t at_ns) {
     }
   }
   --pending_;
+  if (work->engine == Engine::kPoll) --polls_pending_;
   if (work->writes_late) --writes_pending_;
   ReleaseWork(work);
 }

@@ -178,6 +178,7 @@ class Scheduler {
   bool host_running() const { return hosts_running_ != 0; }
   bool host_pending() const { return hosts_pending_ != 0; }  // due, running or still to come
   bool polling() const { return !polls_.empty(); }
+  bool polls_pending() const { return polls_pending_ != 0; }    // under way or still to come
   bool writes_pending() const { return writes_pending_ != 0; }  // by work that writes late
 
  private:
@@ -198,6 +199,7 @@ class Scheduler {
   uint64_t next_sequence_ = 0;
   uint64_t pending_ = 0;
   uint64_t hosts_pending_ = 0;
+  uint64_t polls_pending_ = 0;
   uint64_t hosts_running_ = 0;
   uint64_t writes_pending_ = 0;
 };

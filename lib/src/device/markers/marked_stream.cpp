@@ -36,7 +36,7 @@ void MarkedStream::BeginLife(uint32_t seed) {
   closed_runs = {};
   gaps = {};
   samples = {};
-  logged = log.count();
+  logged = yields_at = log.count();
 }
 
 void MarkedStream::Uncount(uint32_t counted_in) {

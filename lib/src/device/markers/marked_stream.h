@@ -236,8 +236,10 @@ struct alignas(64) MarkedStream {
   ClosedRuns closed_runs;
   LaunchGaps gaps;
   LaunchSamples samples;
-  LaunchLog log;    // where the queue must be short
-  uint32_t logged;  // launches of it when the last marker was recorded
+  LaunchLog log;       // where the queue must be short
+  uint32_t logged;     // launches of it when the last marker was recorded
+  uint32_t yields_at;  // ... and when the last yield point was put there
+  uint32_t yields_of;  // what YieldPoints::ChangesOf told then
 
   // A stream that nothing is known of; all but its names and where it is.
   void BeginLife(uint32_t seed);

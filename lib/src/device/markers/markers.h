@@ -23,6 +23,8 @@
 
 #include "base/pauses.h"
 #include "device/markers/stream_table.h"
+#include "device/stood_times.h"
+#include "device/yield_points.h"
 #include "driver_abi.h"
 
 namespace gpufence {
@@ -90,7 +92,9 @@ inline constexpr uint32_t kMostMarkedDevices = 64;
 struct Markers {
   StreamTable streams;
   MarkerPool pool;
-  LaunchLengths lengths;                    // where queues must be short
+  LaunchLengths lengths;  // where queues must be short
+  YieldPoints yields;
+  StoodTimes stood[kMostMarkedDevices];     // where all streams of a device did
   std::atomic<uint32_t> begun;              // changes whenever a stream begins to run
   std::atomic<uint64_t> longest_ns;         // what the longest launch took, as far as seen
   std::atomic<uint64_t> spacing_ns;         // of work, between two markers
@@ -107,6 +111,8 @@ struct Markers {
     const GpuPauses* known = pauses[ordinal % kMostMarkedDevices].load(std::memory_order_acquire);
     return known != nullptr ? *known : kUnknownPauses;
   }
+  StoodTimes& StoodOf(uint32_t ordinal) { return stood[ordinal % kMostMarkedDevices]; }
+  const StoodTimes& StoodOf(uint32_t ordinal) const { return stood[ordinal % kMostMarkedDevices]; }
   // Markers of the device that were ever seen reached.
   uint32_t reached(uint32_t ordinal) const {
     return seen_reached[ordinal % kMostMarkedDevices].load(std::memory_order_relaxed);

@@ -112,16 +112,27 @@ struct NotOwn {
   bool is_own;          // all else is surely this stream's
 };
 
-// All up to `end_ns` but that, as far as neither was told before.
-void Tell(MarkedStream* stream, const NotOwn& rest, uint64_t end_ns, const StreamLook& look) {
-  const uint64_t since_ns = std::max(stream->charged_ns, stream->run_begin_ns);
-  if (end_ns <= since_ns) return;
-  const uint64_t more_ns =
-      std::min(rest.ns - std::min(rest.ns, stream->deducted_ns), end_ns - since_ns);
-  look.busy->Add({since_ns + more_ns, end_ns, stream->ordinal, since_ns, rest.is_own,
-                  std::min(rest.between_ns, more_ns)});
+// Since the run began, without the time in which it stood for others.
+uint64_t RanNsUntil(const Markers& markers, const MarkedStream& stream, uint64_t end_ns) {
+  return end_ns - stream.run_begin_ns -
+         markers.StoodOf(stream.ordinal).WithinNs(stream.run_begin_ns, end_ns);
+}
+
+// All up to `end_ns` but that, and in which it did not stand, as far as neither was told before.
+void Tell(const Markers& markers, MarkedStream* stream, const NotOwn& rest, uint64_t end_ns,
+          const StreamLook& look) {
+  const uint64_t told_ns = std::max(stream->charged_ns, stream->run_begin_ns);
+  if (end_ns <= told_ns) return;
+  uint64_t left_ns = rest.ns - std::min(rest.ns, stream->deducted_ns);
+  markers.StoodOf(stream->ordinal)
+      .ForEachOutside(told_ns, end_ns, [&](uint64_t since_ns, uint64_t until_ns) {
+        const uint64_t more_ns = std::min(left_ns, until_ns - since_ns);
+        left_ns -= more_ns;
+        look.busy->Add({since_ns + more_ns, until_ns, stream->ordinal, since_ns, rest.is_own,
+                        std::min(rest.between_ns, more_ns)});
+        stream->deducted_ns += more_ns;
+      });
   stream->charged_ns = end_ns;
-  stream->deducted_ns += more_ns;
 }
 
 NotOwn NotOwnOf(const Markers& markers, const MarkedStream& stream, const IntervalContent& content,
@@ -168,7 +179,7 @@ void LearnRun(Markers* markers, MarkedStream* stream, const Marker& marker, uint
 // The stream ran from the marker before until this one was reached.
 void TellRun(Markers* markers, MarkedStream* stream, const Marker& marker, uint64_t at_ns,
              bool is_at_once, const StreamLook& look) {
-  const uint64_t ran_ns = at_ns - stream->run_begin_ns;
+  const uint64_t ran_ns = RanNsUntil(*markers, *stream, at_ns);
   const uint64_t since_ns = marker.host_ns + (stream->is_fresh ? 0 : marker.record_ns);
   const uint64_t host_ns = CaughtUpNs(*stream, since_ns, marker.recorded_ns);
   stream->gaps.may_idle = look.alone && host_ns > since_ns / 8;
@@ -184,7 +195,7 @@ void TellRun(Markers* markers, MarkedStream* stream, const Marker& marker, uint6
     LearnSample(markers->PausesOf(stream->ordinal), stream, ran_ns, lead_ns, look.now_ns);
   }
   const NotOwn rest = NotOwnOf(*markers, *stream, content, ran_ns, look.now_ns);
-  Tell(stream, rest, ChargedUntilNs(*stream, marker.meets, at_ns), look);
+  Tell(*markers, stream, rest, ChargedUntilNs(*stream, marker.meets, at_ns), look);
   if (stream->closed_runs.is_sample) stream->closed_runs.sample_ns = ran_ns - rest.ns;
   stream->closed_runs.is_sample = false;
   stream->ran_ns = ran_ns;
@@ -224,9 +235,10 @@ void TakeReached(Markers* markers, MarkedStream* stream, const Marker& marker, u
   const bool is_at_once = is_sharp && at_ns < marker.recorded_ns + kTuning.behind_ns;
   const bool is_of_probe = marker.begins || stream->gaps.open.gap_ns != 0;
   if (!is_of_probe) CountLastGap(stream, is_at_once);
-  if (marker.probes) BeginProbe(*markers, stream, marker, at_ns, look.gpu_ns);
+  const bool stood = markers->StoodOf(stream->ordinal).WithinNs(stream->run_begin_ns, at_ns) != 0;
+  if (marker.probes && !stood) BeginProbe(*markers, stream, marker, at_ns, look.gpu_ns);
   if (!marker.begins && stream->is_timed && at_ns > stream->run_begin_ns) {
-    EndProbe(*markers, stream, marker, at_ns - stream->run_begin_ns);
+    EndProbe(*markers, stream, marker, RanNsUntil(*markers, *stream, at_ns));
     TellRun(markers, stream, marker, at_ns, is_at_once, look);
   }
   stream->closed_runs.is_unread = false;
@@ -309,9 +321,9 @@ void TakeOver(Markers* markers, MarkedStream* stream, size_t over, StreamLook* l
 void TellRunning(const Markers& markers, MarkedStream* stream, const IntervalContent& content,
                  uint64_t end_ns, const StreamLook& look) {
   if (end_ns <= stream->run_begin_ns) return;
-  const uint64_t ran_ns = end_ns - stream->run_begin_ns;
+  const uint64_t ran_ns = RanNsUntil(markers, *stream, end_ns);
   const NotOwn rest = NotOwnOf(markers, *stream, content, ran_ns, look.now_ns);
-  Tell(stream, rest, ChargedUntilNs(*stream, content.meets, end_ns), look);
+  Tell(markers, stream, rest, ChargedUntilNs(*stream, content.meets, end_ns), look);
 }
 
 // As one interval: they lie behind all that was told before, and took no longer than since then.

@@ -39,11 +39,13 @@ struct MarkedContext {
   GpuClock clock;
   uint64_t prompted_ns;          // when a marker was last recorded that is reached at once
   std::atomic<uint64_t> filled;  // memory for fills (GiveFilled); 0: none yet, 1: none to be had
+  std::atomic<uint64_t> yield_words;  // where the GPU has them (yield_points.h); 0 and 1 as above
 
   // Its events are gone with it, and what they told.
   void ForgetEvents() {
     ++life;
     filled.store(0, std::memory_order_relaxed);
+    yield_words.store(0, std::memory_order_relaxed);
     base = 0;
     base_ns = 0;
     clock = {};
@@ -103,6 +105,10 @@ class StreamTable {
   // ---- streams that run, or have markers to be seen: looks ask about them ----
 
   bool IsActive(const MarkedStream* stream) const;
+  // Its place, below kMostMarkedStreams.
+  uint32_t NumberOf(const MarkedStream* stream) const {
+    return static_cast<uint32_t>(stream - streams_);
+  }
   void SetActive(const MarkedStream* stream, bool active);
   uint32_t active_count() const { return active_count_.load(std::memory_order_relaxed); }
   bool any_active() const { return active_count_.load(std::memory_order_seq_cst) != 0; }

@@ -200,7 +200,7 @@ class Holding {
       const uint64_t wait_ns = WaitNs(now_ns);
       if (wait_ns != 0) {
         AwaitProgress(seen, wait_ns);
-      } else if (device_->seat.Yields(now_ns)) {
+      } else if (device_->seat.Yields(now_ns) && !YieldsOnGpu(*cores_, *device_, stream_)) {
         Yield(seen);
       } else if (HasTurn(now_ns)) {
         break;

@@ -37,6 +37,9 @@ HoldFor HoldOf(Cores* cores, CoreDevice* device, const MarkedStream* stream, uin
 // gate. Returns how long it waited.
 HeldNs Hold(Cores* cores, CoreDevice* device, MarkedStream* stream);
 
+// Waiting may be over, of launches that are held.
+void Notify(CoreDevice* device);
+
 // Looks, where no watcher does.
 void TickHere(Cores* cores);
 

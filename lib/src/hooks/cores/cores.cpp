@@ -94,6 +94,8 @@ uint64_t CoreLaunch::UnaskedNs() {
 [[gnu::noinline]] void CoreLaunch::EnterSlowly(bool may_go) {
   if (!SoughtPauses(*device_)) [[unlikely]]
     FindKeptPauses(cores_, device_);
+  if (stream_ != nullptr && device_->LogsLaunches() && cores_->yielder.runs()) [[unlikely]]
+    FindYieldWords(cores_, *stream_);
   const HeldNs unasked = {0, 0, may_go ? UnaskedNs() : 0};
   const HeldNs held = unasked.unasked_ns != 0 ? unasked : Hold(cores_, device_, stream_);
   if (stream_ != nullptr && device_->seat.has_slices() && LacksFilled(cores_->markers, *stream_))
@@ -114,6 +116,7 @@ bool CoreLaunch::Begin(HeldNs held, uint32_t launches, uint32_t uncounted) {
     word_ = MarkedStream::kRunning | life;
     if (begun == Begun::kYes) {
       cores_->watcher.Wake(cores_);
+      cores_->yielder.Wake();
       if (stream_->mean_ns.load(std::memory_order_relaxed) >= kTuning.brief_launch_ns) TellBegin();
       return true;
     }

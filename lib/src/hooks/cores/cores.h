@@ -23,6 +23,7 @@
 namespace gpufence {
 
 struct Cores;
+struct CoreDevice;
 
 // One thread per process looks at what is outstanding while anything is, and sleeps otherwise.
 // Zeroed memory is a watcher that was not begun.
@@ -74,6 +75,40 @@ class Watcher {
   std::atomic<uint32_t> gone_;
 };
 
+// One thread per process that meets a container of higher priority: it opens and closes the yield
+// points of the process's streams (device/yield_points.h). It calls no driver: whoever waits there
+// for the GPU may hold the driver's locks until a point is opened. Zeroed memory is one that was
+// not begun.
+class Yielder {
+ public:
+  // Begins it, if it was not.
+  void Begin(Cores* cores);
+
+  // Whether points may be put into streams.
+  bool runs() const { return state_.load(std::memory_order_relaxed) == kRuns; }
+
+  // Work begins, which may have to yield. One load while it is awake.
+  void Wake() {
+    if (asleep_.load(std::memory_order_seq_cst) != 0) WakeSlowly();
+  }
+
+  // Opens all points for good, and ends the thread.
+  void Stop();
+
+ private:
+  enum State : uint32_t { kNone = 0, kRuns, kEnds, kFailed };
+
+  void WakeSlowly();
+  bool Look(Cores* cores);
+  static void Close(Cores* cores, CoreDevice* device);
+  static void Open(Cores* cores, CoreDevice* device);
+  void Run(Cores* cores);
+  static void* Main(void* cores);
+
+  std::atomic<uint32_t> state_;
+  std::atomic<uint32_t> asleep_;
+};
+
 // What a process knows of the collectives that it launched on a device (hooks/cores/core_hold.cpp).
 struct CoreGang {
   std::atomic<uint64_t> met_ns;     // when the last one was; 0: never
@@ -89,6 +124,7 @@ struct alignas(64) CoreDevice {
   std::atomic<uint32_t> closed;  // the gate: not 0, ask before the next launch
   std::atomic<uint32_t> frozen;  // not 0: no launch goes, until an operator says so
   std::atomic<uint32_t> logs;    // not 0: its queues must be short, and launches are logged
+  std::atomic<uint32_t> stands;  // not 0: queues stop at yield points, and may be long
   CoreSeat seat;
   Activity* activity;
   NeighbourSight neighbours;
@@ -170,6 +206,7 @@ struct Cores {
   std::atomic<CoreDevice*> by_ordinal[kMostLimitedDevices];  // null: no core limit now
   CoreDevice devices[kMostLimitedDevices];
   Watcher watcher;
+  Yielder yielder;
   CoreLimits limits;
   Markers markers;
 };
@@ -242,14 +279,17 @@ class CoreLaunch {
 
  private:
   void Log(const void* launched, uint64_t blocks) {
-    if (stream_ != nullptr && device_->LogsLaunches()) [[unlikely]]
-      stream_->log.Add(LaunchKindOf(launched, blocks));
+    if (stream_ == nullptr || !device_->LogsLaunches()) [[likely]]
+      return;
+    stream_->log.Add(LaunchKindOf(launched, blocks));
+    PutYieldPoint();
   }
   const GpuPauses& Pauses() const { return cores_->markers.PausesOf(device_->ordinal); }
   void Enter(Cores* cores, CUstream handle);
   [[gnu::noinline]] void EnterAnew();
   uint64_t UnaskedNs();
   void EnterSlowly(bool may_go);
+  [[gnu::noinline]] void PutYieldPoint();
   bool Begin(HeldNs held, uint32_t launches = 0, uint32_t uncounted = 0);
   void TellBegin();
   void Launched();
@@ -396,6 +436,16 @@ void LeaveCores(Cores* cores, uint64_t now_ns);
 
 // How long the watcher may sleep after a tick; UINT64_MAX: until it is woken.
 uint64_t NextTickNs(Cores* cores, uint64_t now_ns);
+
+// ---- yield points (yielder.cpp) ----
+
+// Before a launch that may have to yield: words for the stream's context, if it has none yet. Holds
+// no lock.
+void FindYieldWords(Cores* cores, const MarkedStream& stream);
+
+// Whether what is launched into the stream now is held by the GPU itself, behind what the stream
+// has there. An empty stream is held by who launches.
+bool YieldsOnGpu(const Cores& cores, const CoreDevice& device, const MarkedStream* stream);
 
 // ---- pauses of the GPU (core_pauses.cpp) ----
 

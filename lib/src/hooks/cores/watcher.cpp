@@ -84,17 +84,6 @@ bool MustAsk(const CoreDevice& device, uint64_t now_ns) {
          device.seat.AheadNs(now_ns) > MostOwedNs(device, now_ns);
 }
 
-// Whoever looked before this, and waits only afterwards, finds the number changed and does not
-// sleep. Pairs with AwaitProgress.
-void Notify(CoreDevice* device) {
-  device->progress.fetch_add(1, std::memory_order_seq_cst);
-  if (device->queue_waiters.load(std::memory_order_seq_cst) == 0 &&
-      device->turn_waiters.load(std::memory_order_seq_cst) == 0) {
-    return;
-  }
-  FutexWakeAll(&device->progress);
-}
-
 // Not where the launch is held: where the container's file lies on a disk, the first change of a
 // page of it takes milliseconds.
 void CountHeld(CoreDevice* device) {
@@ -125,17 +114,24 @@ template <typename Is>
 bool Any(const Cores* cores, Is is) {
   const uint32_t devices = cores->count.load(std::memory_order_acquire);
   for (uint32_t i = 0; i < devices; ++i) {
-    if (is(cores->devices[i].seat)) return true;
+    if (is(cores->devices[i])) return true;
   }
   return false;
 }
 
 bool AnyOthers(const Cores* cores, uint64_t now_ns) {
-  return Any(cores, [=](const CoreSeat& seat) { return seat.TurnLeftNs(now_ns) != UINT64_MAX; });
+  return Any(cores, [=](const CoreDevice& device) {
+    return device.seat.TurnLeftNs(now_ns) != UINT64_MAX;
+  });
 }
 
-bool AnySuperior(const Cores* cores, uint64_t now_ns) {
-  return Any(cores, [=](const CoreSeat& seat) { return seat.HasSuperior(now_ns); });
+// Whether queues must be short there, for somebody of higher priority.
+bool MustBeShort(const CoreDevice& device, uint64_t now_ns) {
+  return device.stands.load(std::memory_order_relaxed) == 0 && device.seat.HasSuperior(now_ns);
+}
+
+bool AnyShortQueue(const Cores* cores, uint64_t now_ns) {
+  return Any(cores, [=](const CoreDevice& device) { return MustBeShort(device, now_ns); });
 }
 
 // A program that launches as fast as it can waits for the driver's locks at each look. A long
@@ -149,7 +145,7 @@ bool IsLookedAtRarely(Cores* cores, const CoreDevice& device, uint64_t share) {
 
 uint64_t SpacingNs(Cores* cores, uint64_t now_ns) {
   // Each costs the GPU 2.5 us (H200).
-  if (AnySuperior(cores, now_ns)) return 2 * kTuning.inferior_queue_ns / 3;
+  if (AnyShortQueue(cores, now_ns)) return 2 * kTuning.inferior_queue_ns / 3;
   if (AnyOthers(cores, now_ns)) return 2 * kTuning.spacing_ns;
   const uint32_t devices = cores->count.load(std::memory_order_acquire);
   for (uint32_t i = 0; i < devices; ++i) {
@@ -200,6 +196,12 @@ uint64_t QueueTickNs(Cores* cores, const CoreDevice& device, uint64_t now_ns) {
   return std::clamp(next_ns, kTuning.close_look_ns, kTuning.look_ns);
 }
 
+// Until what is queued is over, where launches are held: those of lower priority wait for that.
+uint64_t EndTickNs(Cores* cores, const CoreDevice& device, uint64_t now_ns) {
+  const uint64_t ends_ns = EndsNs(&cores->markers, device.ordinal, now_ns);
+  return std::max(ends_ns - std::min(ends_ns, now_ns), 2 * kTuning.close_look_ns);
+}
+
 // When all that runs on the device is done, or so little of it is left that the next container may
 // launch: of short kernels nothing, or both would run for a while. 0: not known.
 uint64_t PassesOnAtNs(Cores* cores, const CoreDevice& device, uint64_t now_ns) {
@@ -242,7 +244,8 @@ HoldFor HoldOf(Cores* cores, CoreDevice* device, const MarkedStream* stream, uin
   const uint32_t share = device->seat.ShareNow(now_ns);
   const auto cost_ns = static_cast<int64_t>(CostOf(queued_ns, share));
   const Window window = device->seat.WindowNow(now_ns);
-  int64_t beyond_ns = device->seat.HasSuperior(now_ns) ? BeyondShortNs(*cores, stream, now_ns) : 0;
+  const bool is_short = device->seat.HasSuperior(now_ns) && !YieldsOnGpu(*cores, *device, stream);
+  int64_t beyond_ns = is_short ? BeyondShortNs(*cores, stream, now_ns) : 0;
   if (window.left_ns != UINT64_MAX) {
     beyond_ns = std::max(beyond_ns, TooLongNs(*device, stream, queued_ns, window.left_ns));
   }
@@ -256,6 +259,17 @@ HoldFor HoldOf(Cores* cores, CoreDevice* device, const MarkedStream* stream, uin
   const int64_t even_ns = is_alone && ahead_ns > kTuning.even_ns ? ahead_ns : 0;
   return {wait_ns(std::max(paying_ns, even_ns)), wait_ns(beyond_ns), ahead_ns, cost_ns,
           window.wait_ns};
+}
+
+// Whoever looked before this, and waits only afterwards, finds the number changed and does not
+// sleep. Pairs with AwaitProgress.
+void Notify(CoreDevice* device) {
+  device->progress.fetch_add(1, std::memory_order_seq_cst);
+  if (device->queue_waiters.load(std::memory_order_seq_cst) == 0 &&
+      device->turn_waiters.load(std::memory_order_seq_cst) == 0) {
+    return;
+  }
+  FutexWakeAll(&device->progress);
 }
 
 // Whether other streams of the process ran when this one did. They are told that it did.
@@ -306,7 +320,9 @@ void TickCores(Cores* cores, uint64_t now_ns) {
     if (waits) device->seat.WantTurn(now_ns);
     const bool yielded = device->seat.Yields(now_ns);
     device->seat.MoveTurn(now_ns);
-    device->logs.store(device->seat.HasSuperior(now_ns) ? 1 : 0, std::memory_order_relaxed);
+    const bool has_superior = device->seat.HasSuperior(now_ns);
+    if (has_superior) cores->yielder.Begin(cores);
+    device->logs.store(has_superior ? 1 : 0, std::memory_order_relaxed);
     markers->calm_until_ns[device->ordinal].store(device->seat.CalmUntilNs(now_ns),
                                                   std::memory_order_relaxed);
     SayKeptOut(*device, now_ns);
@@ -330,9 +346,13 @@ uint64_t NextTickNs(Cores* cores, uint64_t now_ns) {
     const CoreDevice& device = cores->devices[i];
     const bool active = cores->markers.streams.IsActive(device.ordinal);
     next_ns = std::min(next_ns, TurnTickNs(cores, device, active, now_ns));
-    if (device.seat.HasSuperior(now_ns)) {
+    if (MustBeShort(device, now_ns)) {
       const bool is_here = active || device.turn_waiters.load(std::memory_order_seq_cst) != 0;
       if (is_here) next_ns = std::min(next_ns, 2 * kTuning.close_look_ns);
+    }
+    const bool is_held = device.closed.load(std::memory_order_relaxed) != 0;
+    if (active && is_held && device.seat.HasInferior(now_ns)) {
+      next_ns = std::min(next_ns, EndTickNs(cores, device, now_ns));
     }
     tick_ns = std::min(tick_ns, GateTickNs(cores, device, now_ns));
     if (device.queue_waiters.load(std::memory_order_relaxed) != 0) {
@@ -365,7 +385,9 @@ constinit std::atomic<bool> exit_registered{false};
 
 void StopAtExit() {
   Cores* cores = ActiveCores();
-  if (cores != nullptr) cores->watcher.Stop();
+  if (cores == nullptr) return;
+  cores->yielder.Stop();
+  cores->watcher.Stop();
 }
 
 }  // namespace

@@ -1,0 +1,72 @@
+// Yield points: places in a stream at which the GPU reads a word of the host's memory before it
+// goes on, so that what is queued behind stops for somebody of higher priority. Here those words,
+// one for each context, and one for each stream that the GPU writes when it comes to a point. Must
+// not know who is of higher priority, or CUDA.
+#pragma once
+
+#include <stdint.h>
+
+#include <atomic>
+
+namespace gpufence {
+
+// Zeroed memory is ready for use. One thread at a time opens and closes; any reads.
+class YieldPoints {
+ public:
+  static constexpr uint32_t kMostContexts = 64;
+  static constexpr uint32_t kMostDevices = 64;
+  static constexpr uint32_t kMostStreams = 2048;
+  static constexpr uint64_t kContextBytes = 3 * 4096;  // what a context can be given
+
+  // The GPU goes on while the context's word, as a signed number, is no less than this.
+  static constexpr uint32_t kGoesOn = 0;
+  // What it writes into a stream's word when it comes to a point.
+  static constexpr uint32_t kCame = 1;
+
+  // Gets memory for the words, which stays to the process's end: the GPU may read it until then. A
+  // forked child has none of it. False: there is none to be had.
+  bool Map();
+
+  // The words of a context, its own in front, which is read from now on; null before Map.
+  void* GiveWords(uint32_t context, uint32_t ordinal);
+  // Where a stream's word is behind that.
+  static constexpr uint64_t BytesTo(uint32_t stream) { return (1 + stream) * sizeof(uint32_t); }
+
+  // What comes to a point of the device stands there; or goes on. Both may be said again.
+  void Close(uint32_t ordinal);
+  void Open(uint32_t ordinal);
+
+  bool IsClosed(uint32_t ordinal) const { return ChangesOf(ordinal) % 2 != 0; }
+  // How often it was closed and opened.
+  uint32_t ChangesOf(uint32_t ordinal) const {
+    return changes_[ordinal % kMostDevices].load(std::memory_order_relaxed);
+  }
+
+  // Whether the stream came to a point since its device was closed. Where it came to one in that
+  // very moment this is not seen.
+  bool Stands(uint32_t context, uint32_t stream) const {
+    return pages_ != nullptr && WordsOf(context)[1 + stream].load(std::memory_order_acquire) != 0;
+  }
+
+ private:
+  static constexpr uint32_t kStands = 1u << 31;  // below kGoesOn
+
+  void Write(uint32_t ordinal, uint32_t word);
+  std::atomic<uint32_t>* WordsOf(uint32_t context) const {
+    return reinterpret_cast<std::atomic<uint32_t>*>(pages_ + context * kContextBytes);
+  }
+  template <typename Visit>
+  void ForEachOf(uint32_t ordinal, Visit visit) const {
+    for (uint32_t i = 0; i < kMostContexts; ++i) {
+      if (ordinals_[i].load(std::memory_order_acquire) == ordinal + 1) visit(WordsOf(i));
+    }
+  }
+
+  char* pages_;                                    // null: none
+  std::atomic<uint32_t> ordinals_[kMostContexts];  // and one; 0: it reads no word
+  std::atomic<uint32_t> changes_[kMostDevices];
+};
+
+static_assert(YieldPoints::BytesTo(YieldPoints::kMostStreams) <= YieldPoints::kContextBytes);
+
+}  // namespace gpufence

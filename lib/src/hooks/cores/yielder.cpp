@@ -1,0 +1,219 @@
+// Yield points in streams, and the thread that opens and closes them.
+#include <pthread.h>
+#include <signal.h>
+#include <sys/prctl.h>
+
+#include <algorithm>
+
+#include "base/futex.h"
+#include "base/tuning.h"
+#include "device/context_scope.h"
+#include "hooks/cores/core_pace.h"
+#include "hooks/cores/cores.h"
+#include "real.h"
+
+// See watcher.cpp.
+extern "C" {
+[[gnu::weak]] int pthread_create(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
+[[gnu::weak]] int pthread_detach(pthread_t);
+}
+
+namespace gpufence {
+
+// ---- points ----
+
+namespace {
+
+constexpr uint64_t kNoWords = 1;
+
+// The GPU writes that it came, and waits for leave to go on.
+bool PutPoint(const MarkedStream& stream, CUdeviceptr words, uint32_t number) {
+  CUstreamBatchMemOpParams ops[2] = {};
+  ops[0].writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
+  ops[0].writeValue.address = words + YieldPoints::BytesTo(number);
+  ops[0].writeValue.value = YieldPoints::kCame;
+  ops[1].waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
+  ops[1].waitValue.address = words;
+  ops[1].waitValue.value = YieldPoints::kGoesOn;
+  ops[1].waitValue.flags = CU_STREAM_WAIT_VALUE_GEQ;
+  const auto handle = reinterpret_cast<CUstream>(stream.handle.load(std::memory_order_relaxed));
+  return real::cuStreamBatchMemOp_v2(handle, 2, ops, 0) == CUDA_SUCCESS;
+}
+
+}  // namespace
+
+void FindYieldWords(Cores* cores, const MarkedStream& stream) {
+  MarkedContext& context = cores->markers.streams.ContextOf(stream);
+  if (context.yield_words.load(std::memory_order_relaxed) != 0) return;
+  uint64_t found = kNoWords;
+  {
+    const ContextScope scope(
+        reinterpret_cast<CUcontext>(context.handle.load(std::memory_order_relaxed)));
+    const CaptureRelaxed relaxed;  // another thread's capture may begin at any moment
+    void* words = cores->markers.yields.GiveWords(stream.context, stream.ordinal);
+    CUdeviceptr address = 0;
+    if (scope && words != nullptr &&
+        real::cuMemHostRegister_v2(words, YieldPoints::kContextBytes,
+                                   CU_MEMHOSTREGISTER_DEVICEMAP) == CUDA_SUCCESS &&
+        real::cuMemHostGetDevicePointer_v2(&address, words, 0) == CUDA_SUCCESS) {
+      found = address;
+    }
+  }
+  context.yield_words.store(found, std::memory_order_relaxed);
+}
+
+bool YieldsOnGpu(const Cores& cores, const CoreDevice& device, const MarkedStream* stream) {
+  return stream != nullptr && device.stands.load(std::memory_order_relaxed) != 0 &&
+         (stream->word.load(std::memory_order_relaxed) & MarkedStream::kRunning) != 0 &&
+         stream->QueuedLaunches() != 0 &&
+         cores.markers.streams.ContextOf(*stream).yield_words.load(std::memory_order_relaxed) >
+             kNoWords;
+}
+
+// Between the launch that was logged last and what is in front of it: where both are so much work,
+// and where the GPU yields now and has come to no point that it could stand at. A launch that asked
+// may stand between two markers, which would measure the point.
+void CoreLaunch::PutYieldPoint() {
+  if (begins_run_ || !YieldsOnGpu(*cores_, *device_, stream_)) return;
+  Markers* markers = &cores_->markers;
+  const uint32_t logged = stream_->log.count();
+  const uint32_t launches = logged - stream_->yields_at;
+  const uint32_t changes = markers->yields.ChangesOf(device_->ordinal);
+  const bool yields_now =
+      markers->yields.IsClosed(device_->ordinal) && stream_->yields_of != changes;
+  const uint64_t since_ns =
+      markers->lengths.OfNs(stream_->log, logged, launches, stream_->UsualNs());
+  if (!yields_now && (launches < 2 || since_ns < kTuning.inferior_queue_ns)) return;
+  stream_->yields_at = logged - 1;
+  stream_->yields_of = changes;
+  std::atomic<uint64_t>& words = markers->streams.ContextOf(*stream_).yield_words;
+  if (!PutPoint(*stream_, words.load(std::memory_order_relaxed),
+                markers->streams.NumberOf(stream_))) {
+    words.store(kNoWords, std::memory_order_relaxed);
+  }
+}
+
+// ---- the thread ----
+
+void Yielder::Begin(Cores* cores) {
+  uint32_t none = kNone;
+  if (state_.load(std::memory_order_relaxed) != kNone ||
+      !state_.compare_exchange_strong(none, kFailed, std::memory_order_acq_rel)) {
+    return;
+  }
+  if (pthread_create == nullptr || !cores->markers.yields.Map()) return;
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  sigprocmask(SIG_SETMASK, &all, &before);
+  state_.store(kRuns, std::memory_order_release);
+  pthread_t thread;
+  if (pthread_create(&thread, nullptr, Main, cores) != 0) {
+    state_.store(kFailed, std::memory_order_release);
+  } else if (pthread_detach != nullptr) {
+    pthread_detach(thread);
+  }
+  sigprocmask(SIG_SETMASK, &before, nullptr);
+}
+
+void* Yielder::Main(void* cores) {
+  prctl(PR_SET_NAME, "gpufence-yield");
+  prctl(PR_SET_TIMERSLACK, 1'000ul);
+  static_cast<Cores*>(cores)->yielder.Run(static_cast<Cores*>(cores));
+  return nullptr;
+}
+
+namespace {
+
+// Whether all that runs on the device came to a point that is closed.
+bool AllStand(Cores* cores, uint32_t ordinal) {
+  uint32_t standing = 0;
+  uint32_t others = 0;
+  StreamTable* streams = &cores->markers.streams;
+  streams->ForEachActive([&](const MarkedStream* stream) {
+    if (stream->ordinal != ordinal || stream->QueuedLaunches() == 0) return;
+    const uint32_t number = streams->NumberOf(stream);
+    (cores->markers.yields.Stands(stream->context, number) ? standing : others) += 1;
+  });
+  return standing != 0 && others == 0;
+}
+
+}  // namespace
+
+// Whether anything here may have to yield soon.
+bool Yielder::Look(Cores* cores) {
+  bool is_here = false;
+  const uint32_t devices = cores->count.load(std::memory_order_acquire);
+  for (uint32_t i = 0; i < devices; ++i) {
+    CoreDevice* device = &cores->devices[i];
+    const bool may_yield = device->seat.HasSuperior(NowNs());
+    if (may_yield) {
+      device->seat.MoveTurn(NowNs());
+      is_here |= cores->markers.streams.IsActive(device->ordinal) ||
+                 device->turn_waiters.load(std::memory_order_relaxed) != 0;
+    }
+    const uint64_t now_ns = NowNs();
+    const bool may_stand = may_yield && !device->seat.HasHostBoundSuperior(now_ns);
+    device->stands.store(may_stand ? 1 : 0, std::memory_order_relaxed);
+    if (may_yield && device->seat.Yields(now_ns)) {
+      Close(cores, device);
+    } else {
+      Open(cores, device);
+    }
+  }
+  return is_here;
+}
+
+// An empty stream is held by who launches.
+void Yielder::Close(Cores* cores, CoreDevice* device) {
+  cores->markers.yields.Close(device->ordinal);
+  device->closed.store(1, std::memory_order_release);
+  StoodTimes* stood = &cores->markers.StoodOf(device->ordinal);
+  if (AllStand(cores, device->ordinal)) {
+    stood->Begin(NowNs());
+  } else {
+    stood->End(NowNs());
+  }
+}
+
+void Yielder::Open(Cores* cores, CoreDevice* device) {
+  const bool was_closed = cores->markers.yields.IsClosed(device->ordinal);
+  cores->markers.StoodOf(device->ordinal).End(NowNs());
+  cores->markers.yields.Open(device->ordinal);
+  if (was_closed) Notify(device);
+}
+
+void Yielder::Run(Cores* cores) {
+  constexpr uint64_t kIdleNs = kTuning.nap_ns;
+  while (state_.load(std::memory_order_acquire) == kRuns) {
+    asleep_.store(0, std::memory_order_seq_cst);
+    if (Look(cores)) {
+      const uint32_t devices = cores->count.load(std::memory_order_acquire);
+      const CoreDevice& device = cores->devices[0];
+      const bool is_closed = cores->markers.yields.IsClosed(device.ordinal);
+      if (devices == 1) {
+        device.seat.AwaitSuperior(is_closed ? kTuning.close_look_ns : kTuning.soon_ns);
+      } else {
+        Nap(2 * kTuning.close_look_ns);
+      }
+      continue;
+    }
+    asleep_.store(1, std::memory_order_seq_cst);
+    // Whoever began something before that store saw it awake.
+    if (!Look(cores)) FutexWait(&asleep_, 1, kIdleNs);
+  }
+  const uint32_t devices = cores->count.load(std::memory_order_acquire);
+  for (uint32_t i = 0; i < devices; ++i) Open(cores, &cores->devices[i]);
+}
+
+void Yielder::WakeSlowly() {
+  if (asleep_.exchange(0, std::memory_order_acq_rel) != 0) FutexWakeAll(&asleep_);
+}
+
+void Yielder::Stop() {
+  uint32_t runs = kRuns;
+  if (!state_.compare_exchange_strong(runs, kEnds, std::memory_order_acq_rel)) return;
+  WakeSlowly();
+}
+
+}  // namespace gpufence

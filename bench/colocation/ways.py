@@ -24,6 +24,7 @@ class Way:
     build: Path | None = None
     mps: bool = False
     threads: bool = False  # MPS holds each tenant to its limit in percent of the threads
+    priority: bool = False  # MPS has those of low priority behind the others
     settings: tuple[tuple[str, str], ...] = ()  # variables that every tenant has besides
     library: Path | None = None  # another limiter's; {cores} and {state} in settings are filled in
 
@@ -39,6 +40,7 @@ class Way:
 
 BARE = Way("bare")
 THREADS = Way("mps-threads", mps=True, threads=True)
+PRIORITY = Way("mps-priority", mps=True, priority=True)
 
 
 def build_of(text: str) -> Way:
@@ -59,23 +61,23 @@ def build_of(text: str) -> Way:
 def ways(builds: Sequence[Way], wanted: Sequence[str]) -> list[Way]:
     """All ways in the order in which they are measured, or the wanted ones, by name or kind.
 
-    MPS with a part of the threads for each is measured only where it is wanted.
+    MPS with a part of the threads for each, or with priorities, is measured where it is wanted.
 
     Raises:
         ValueError: a wanted name is none.
     """
     every = [BARE, *builds, Way("mps", mps=True)]
     every += [replace(build, name=f"{build.name}+mps", mps=True) for build in builds]
-    by_threads = [THREADS]
-    by_threads += [
+    rare = [THREADS, PRIORITY]
+    rare += [
         replace(build, name=f"{build.name}+mps-threads", mps=True, threads=True) for build in builds
     ]
     for name in wanted:
-        if not any(name in (way.name, way.kind) for way in (*every, *by_threads)):
+        if not any(name in (way.name, way.kind) for way in (*every, *rare)):
             raise ValueError(f"no way is called '{name}'")
     if not wanted:
         return every
-    return [way for way in (*every, *by_threads) if {way.name, way.kind} & {*wanted}]
+    return [way for way in (*every, *rare) if {way.name, way.kind} & {*wanted}]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,8 @@ def environment(
         env[MPS_PIPES] = str(machine.mps_pipes)
     if way.threads:
         env["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = str(tenant.limit)
+    if way.priority and tenant.priority == "low":
+        env["CUDA_MPS_CLIENT_PRIORITY"] = "1"  # below normal
     if way.library is not None:
         env["LD_PRELOAD"] = str(way.library)
         state = scene / f"state{place}"

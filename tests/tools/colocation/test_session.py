@@ -192,6 +192,16 @@ def test_mps_with_threads_holds_each_tenant_to_its_limit(machine: Machine) -> No
     assert threads not in environment(machine, whole, machine.folder, 0, Tenant("train", 30))
 
 
+def test_mps_with_priorities_has_the_low_one_behind_the_others(machine: Machine) -> None:
+    (way,) = ways([], ["mps-priority"])
+    low, high = (Tenant("train", 30, priority=priority) for priority in ("low", "high"))
+    variable = "CUDA_MPS_CLIENT_PRIORITY"
+
+    assert environment(machine, way, machine.folder, 0, low)[variable] == "1"
+    assert variable not in environment(machine, way, machine.folder, 1, high)
+    assert "mps-priority" not in [each.name for each in ways([], [])]
+
+
 def test_our_library_in_mode_mps_leaves_the_limit_to_mps(machine: Machine, build: Path) -> None:
     ours = build_of(f"new={build},GPUFENCE_LOG_LEVEL=info")
     (way,) = ways([ours], ["ours+mps-threads"])

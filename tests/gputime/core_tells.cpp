@@ -69,6 +69,7 @@ void LateLook() {
 
 struct Looker {
   Pair* pair;
+  void (*look)(Pair* pair, uint64_t now_ns);
   std::atomic<uint64_t> wanted{0};  // looks
   std::atomic<uint64_t> done{0};
 };
@@ -79,16 +80,16 @@ void* Look(void* given) {
     while (looker->wanted.load() < looks) {
     }
     if (looker->wanted.load() == UINT64_MAX) return nullptr;
-    looker->pair->high().MoveTurn(looker->pair->now_ns() + kPause - kUs);
+    looker->look(looker->pair, looker->pair->now_ns() + kPause - kUs);
     looker->done.store(looks);
   }
 }
 
-// The watcher writes the notice just then, and has read that there is no work.
-void WhileAnotherThreadLooks() {
+// Another thread's look meets work that begins, at whatever moment.
+void Meet(void (*look)(Pair* pair, uint64_t now_ns)) {
   constexpr uint64_t kRounds = 3'000;
   Pair pair;
-  Looker looker = {&pair};
+  Looker looker = {&pair, look};
   pthread_t thread;
   CHECK_EQ(pthread_create(&thread, nullptr, Look, &looker), 0);
   for (uint64_t round = 1; round <= kRounds; ++round) {
@@ -99,9 +100,21 @@ void WhileAnotherThreadLooks() {
     while (looker.done.load() < round) {
     }
     CHECK(pair.LowYields(pair.now_ns() + kPause + kUs));
+    pair.high().MoveTurn(pair.now_ns() + kPause + 2 * kUs);
+    CHECK(pair.LowYields(pair.now_ns() + kPause + 3 * kUs));
   }
   looker.wanted.store(UINT64_MAX);
   CHECK_EQ(pthread_join(thread, nullptr), 0);
+}
+
+// The watcher writes the notice just then, and has read that there is no work.
+void WhileAnotherThreadLooks() {
+  Meet([](Pair* pair, uint64_t now_ns) { pair->high().MoveTurn(now_ns); });
+}
+
+// The watcher says just then that no work is left.
+void WhileAnotherThreadEnds() {
+  Meet([](Pair* pair, uint64_t now_ns) { pair->high().Beat(now_ns, false); });
 }
 
 // Of two threads that look, or two processes, the one that read the clock first may come last.
@@ -124,7 +137,8 @@ void SharedOnce() {
 
 constexpr Case kCases[] = {{"late_look", LateLook},
                            {"shared_once", SharedOnce},
-                           {"while_another_thread_looks", WhileAnotherThreadLooks}};
+                           {"while_another_thread_looks", WhileAnotherThreadLooks},
+                           {"while_another_thread_ends", WhileAnotherThreadEnds}};
 
 }  // namespace
 

@@ -223,8 +223,14 @@ void CoreSeat::Beat(uint64_t now_ns, bool outstanding, uint64_t ends_ns) {
   }
   own.ends_ns.store(ends_ns, std::memory_order_relaxed);
   // Pairs with OwnView: either a sibling that hands the turn over sees that we launch, or we see
-  // that it is closing.
-  own.beat.store(PackBeat(now_ns, outstanding), std::memory_order_seq_cst);
+  // that it is closing. A look leaves what a launch told meanwhile.
+  const uint64_t after = PackBeat(now_ns, outstanding);
+  if (outstanding) {
+    own.beat.store(after, std::memory_order_seq_cst);
+  } else {
+    uint64_t seen = before;
+    own.beat.compare_exchange_strong(seen, after, std::memory_order_seq_cst);
+  }
 }
 
 void CoreSeat::NoteArrival(uint64_t now_ns, bool waited) {

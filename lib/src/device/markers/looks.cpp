@@ -87,7 +87,8 @@ void CollectTail(Markers* markers, MarkedStream* stream, const StreamLook& look)
   if (is_idle && stream->ns_per_launch != 0) end_ns = std::min(end_ns, estimate_ns);
   if (stream->is_timed) {
     if (!is_idle) end_ns -= kTuning.clock_doubt_ns;
-    const uint64_t host_ns = look.alone ? end_ns - std::min(end_ns, stream->run_begin_ns) : 0;
+    const uint64_t host_ns =
+        look.alone ? end_ns - std::min(end_ns, stream->run_begin_ns.load()) : 0;
     TellRunning(*markers, stream,
                 {launches, inner_ns, stream->LeadNs(), 0, host_ns, meets, MarkerReached::kUnknown},
                 end_ns, look);
@@ -169,7 +170,7 @@ void CollectStream(Markers* markers, MarkedStream* stream, StreamLook* look) {
   const Marker& next = markers->pool[stream->first];
   if (next.begins || !stream->is_timed) return;
   // It runs: paid for up to now.
-  const uint64_t ran_ns = look->now_ns - std::min(look->now_ns, stream->run_begin_ns);
+  const uint64_t ran_ns = look->now_ns - std::min(look->now_ns, stream->run_begin_ns.load());
   const uint64_t host_ns = look->alone ? CaughtUpNs(*stream, next.host_ns, next.recorded_ns) : 0;
   TellRunning(*markers, stream,
               {next.launches, next.inner_ns, stream->LeadNs(), 0, host_ns, next.meets,

@@ -55,7 +55,8 @@ bool MarkedStream::HasRoom() const {
 }
 
 bool MarkedStream::IsStuck() const {
-  return QueuedLaunches() >= kTuning.full_queue && NowNs() > run_begin_ns + kTuning.lately_ns;
+  return QueuedLaunches() >= kTuning.full_queue &&
+         NowNs() > run_begin_ns.load(std::memory_order_relaxed) + kTuning.lately_ns;
 }
 
 uint64_t MarkedStream::QueuedLaunches() const {
@@ -78,7 +79,8 @@ uint64_t MarkedStream::ShortQueueNs(const LaunchLengths& lengths, uint64_t now_n
   const uint64_t all_ns = lengths.OfNs(log, log.count(), QueuedLaunches(), UsualNs());
   // What runs since the last marker that was seen is on its way, unless somebody else has the GPU.
   const uint64_t ran_ns =
-      std::min(now_ns - std::min(now_ns, run_begin_ns), kTuning.inferior_queue_ns);
+      std::min(now_ns - std::min(now_ns, run_begin_ns.load(std::memory_order_relaxed)),
+               kTuning.inferior_queue_ns);
   return all_ns - std::min(all_ns, ran_ns);
 }
 

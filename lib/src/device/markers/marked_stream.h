@@ -202,10 +202,11 @@ struct alignas(64) MarkedStream {
   // Changed at looks under the lock, and read without it by whoever asks how much is queued.
   alignas(64) std::atomic<uint64_t> ns_per_launch;  // lately; 0: unknown
   std::atomic<uint64_t> mean_ns;                    // the same over the last mean_of launches or so
-  std::atomic<uint32_t> queued;      // launches before the markers from first to last
-  std::atomic<bool> is_trusted;      // ns_per_launch is of this run
-  std::atomic<bool> goes_on;         // nothing that is no kernel is behind its last marker
-  std::atomic<uint32_t> others_put;  // what is no kernel and was put into it ...
+  std::atomic<uint64_t> run_begin_ns;  // when the last marker seen was reached, monotonic
+  std::atomic<uint32_t> queued;        // launches before the markers from first to last
+  std::atomic<bool> is_trusted;        // ns_per_launch is of this run
+  std::atomic<bool> goes_on;           // nothing that is no kernel is behind its last marker
+  std::atomic<uint32_t> others_put;    // what is no kernel and was put into it ...
 
   uint64_t spaced_ns;  // when those came that were marked last, about
   uint32_t every;      // launches between two markers, about
@@ -216,16 +217,15 @@ struct alignas(64) MarkedStream {
   Recorder recorder;                  // in the middle of it, without the lock ...
   bool is_left;                       // ... and somebody left the stream meanwhile
   bool is_blocking;                   // it waits for the legacy stream of its context ...
-  uint32_t others_seen;   // ... which had so much that is no kernel when its last run began
-  bool is_timed;          // run_begin_ns is known
-  bool is_fresh;          // no marker of this run was reached but the one that begins it
-  uint8_t failures;       // driver calls about it that failed in a row
-  bool awaits_launch;     // its last marker begins a run, and nobody looked since
-  uint32_t tail_seen;     // per-thread: launches that the last look found behind the last marker
-  uint64_t run_begin_ns;  // when the last marker that was seen was reached, monotonic
-  int64_t begin_gpu_ns;   // the same by the GPU's clock; 0: unknown
-  uint64_t charged_ns;    // told as busy up to here
-  uint64_t deducted_ns;   // of what was told since run_begin_ns: it lay between kernels
+  uint32_t others_seen;  // ... which had so much that is no kernel when its last run began
+  bool is_timed;         // run_begin_ns is known
+  bool is_fresh;         // no marker of this run was reached but the one that begins it
+  uint8_t failures;      // driver calls about it that failed in a row
+  bool awaits_launch;    // its last marker begins a run, and nobody looked since
+  uint32_t tail_seen;    // per-thread: launches that the last look found behind the last marker
+  int64_t begin_gpu_ns;  // the same by the GPU's clock; 0: unknown
+  uint64_t charged_ns;   // told as busy up to here
+  uint64_t deducted_ns;  // of what was told since run_begin_ns: it lay between kernels
   uint64_t idle_since_ns;
   uint32_t mean_of;
   uint32_t steady;  // so many intervals in a row took about as long as expected
@@ -283,7 +283,8 @@ struct alignas(64) MarkedStream {
 
   // A run that no marker begins runs from here on.
   void BeginAt(uint64_t at_ns) {
-    run_begin_ns = charged_ns = at_ns;
+    run_begin_ns = at_ns;
+    charged_ns = at_ns;
     deducted_ns = 0;
     is_timed = is_fresh = true;
   }

@@ -121,7 +121,7 @@ uint64_t RanNsUntil(const Markers& markers, const MarkedStream& stream, uint64_t
 // All up to `end_ns` but that, and in which it did not stand, as far as neither was told before.
 void Tell(const Markers& markers, MarkedStream* stream, const NotOwn& rest, uint64_t end_ns,
           const StreamLook& look) {
-  const uint64_t told_ns = std::max(stream->charged_ns, stream->run_begin_ns);
+  const uint64_t told_ns = std::max(stream->charged_ns, stream->run_begin_ns.load());
   if (end_ns <= told_ns) return;
   uint64_t left_ns = rest.ns - std::min(rest.ns, stream->deducted_ns);
   markers.StoodOf(stream->ordinal)

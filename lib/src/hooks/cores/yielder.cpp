@@ -42,24 +42,24 @@ bool PutPoint(const MarkedStream& stream, CUdeviceptr words, uint32_t number) {
 
 }  // namespace
 
+// Of two threads one finds the memory registered by the other.
 void FindYieldWords(Cores* cores, const MarkedStream& stream) {
   MarkedContext& context = cores->markers.streams.ContextOf(stream);
   if (context.yield_words.load(std::memory_order_relaxed) != 0) return;
-  uint64_t found = kNoWords;
-  {
-    const ContextScope scope(
-        reinterpret_cast<CUcontext>(context.handle.load(std::memory_order_relaxed)));
-    const CaptureRelaxed relaxed;  // another thread's capture may begin at any moment
-    void* words = cores->markers.yields.GiveWords(stream.context, stream.ordinal);
-    CUdeviceptr address = 0;
-    if (scope && words != nullptr &&
-        real::cuMemHostRegister_v2(words, YieldPoints::kContextBytes,
-                                   CU_MEMHOSTREGISTER_DEVICEMAP) == CUDA_SUCCESS &&
-        real::cuMemHostGetDevicePointer_v2(&address, words, 0) == CUDA_SUCCESS) {
-      found = address;
-    }
+  const ContextScope scope(
+      reinterpret_cast<CUcontext>(context.handle.load(std::memory_order_relaxed)));
+  const CaptureRelaxed relaxed;  // another thread's capture may begin at any moment
+  void* words = cores->markers.yields.GiveWords(stream.context, stream.ordinal);
+  CUdeviceptr address = 0;
+  if (scope && words != nullptr &&
+      real::cuMemHostRegister_v2(words, YieldPoints::kContextBytes, CU_MEMHOSTREGISTER_DEVICEMAP) ==
+          CUDA_SUCCESS &&
+      real::cuMemHostGetDevicePointer_v2(&address, words, 0) == CUDA_SUCCESS) {
+    context.yield_words.store(address, std::memory_order_relaxed);
+    return;
   }
-  context.yield_words.store(found, std::memory_order_relaxed);
+  uint64_t unknown = 0;
+  context.yield_words.compare_exchange_strong(unknown, kNoWords, std::memory_order_relaxed);
 }
 
 bool YieldsOnGpu(const Cores& cores, const CoreDevice& device, const MarkedStream* stream) {

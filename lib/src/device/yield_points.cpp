@@ -30,9 +30,9 @@ void YieldPoints::Write(uint32_t ordinal, uint32_t word) {
             [=](std::atomic<uint32_t>* words) { words->store(word, std::memory_order_release); });
 }
 
-// Said again too, as another context may have got words meanwhile. What came to a point before goes
-// on, so its word is forgotten: not before the GPU can see that points are closed, or what came in
-// between and went on would count as standing.
+// Said again, too, as another context may have got words meanwhile. What came to a point before
+// goes on, so its word is forgotten: not before the GPU can see that points are closed, or what
+// came in between and went on would count as standing.
 void YieldPoints::Close(uint32_t ordinal) {
   Write(ordinal, kStands);
   if (IsClosed(ordinal)) return;
@@ -45,7 +45,7 @@ void YieldPoints::Close(uint32_t ordinal) {
 
 void YieldPoints::Open(uint32_t ordinal) {
   Write(ordinal, kGoesOn);
-  if (IsClosed(ordinal)) changes_[ordinal % kMostDevices].fetch_add(1, std::memory_order_relaxed);
+  changes_[ordinal % kMostDevices].fetch_add(1, std::memory_order_relaxed);
 }
 
 }  // namespace gpufence

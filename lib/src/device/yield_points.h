@@ -32,7 +32,8 @@ class YieldPoints {
   // Where a stream's word is behind that.
   static constexpr uint64_t BytesTo(uint32_t stream) { return (1 + stream) * sizeof(uint32_t); }
 
-  // What comes to a point of the device stands there; or goes on. Both may be said again.
+  // What comes to a point of the device stands there, which may be said again. Or, where it was
+  // closed, it goes on.
   void Close(uint32_t ordinal);
   void Open(uint32_t ordinal);
 

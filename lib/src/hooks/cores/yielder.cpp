@@ -177,10 +177,10 @@ void Yielder::Close(Cores* cores, CoreDevice* device) {
 }
 
 void Yielder::Open(Cores* cores, CoreDevice* device) {
-  const bool was_closed = cores->markers.yields.IsClosed(device->ordinal);
+  if (!cores->markers.yields.IsClosed(device->ordinal)) return;
   cores->markers.StoodOf(device->ordinal).End(NowNs());
   cores->markers.yields.Open(device->ordinal);
-  if (was_closed) Notify(device);
+  Notify(device);
 }
 
 void Yielder::Run(Cores* cores) {

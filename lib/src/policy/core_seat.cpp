@@ -192,9 +192,30 @@ SeatTerms CoreSeat::TermsNow(uint64_t now_ns) const {
   SeatTerms terms = UnpackTerms(tenant().terms.load(std::memory_order_relaxed));
   const bool waits =
       IsRecent(tenant().yields_ns.load(std::memory_order_relaxed), now_ns, kTuning.silent_ns);
-  const CoreShares shares = UnpackShares(tenant().shares.load(std::memory_order_relaxed));
-  if (waits && RateSoFar(tenant()) < std::min(terms.floor, shares.hard)) terms.rank = kHighestRank;
+  const bool has_had_it = __atomic_load_n(&floor_.due_ns, __ATOMIC_RELAXED) > now_ns;
+  if (waits && FloorNow(terms) != 0 && !has_had_it) terms.rank = kHighestRank;
   return terms;
+}
+
+uint32_t CoreSeat::FloorNow(SeatTerms terms) const {
+  return std::min(terms.floor, UnpackShares(tenant().shares.load(std::memory_order_relaxed)).hard);
+}
+
+// As what is owed for a share, for the floor: what it has had lies so far ahead. What was had long
+// ago is forgotten.
+void CoreSeat::UpdateFloor(uint64_t now_ns) {
+  const uint32_t floor = FloorNow(UnpackTerms(tenant().terms.load(std::memory_order_relaxed)));
+  const uint64_t charged_ns = ChargedNs();
+  const uint64_t before_ns = __atomic_exchange_n(&floor_.charged_ns, charged_ns, __ATOMIC_RELAXED);
+  const uint64_t more_ns = charged_ns - std::min(charged_ns, before_ns);
+  if (floor == 0 || more_ns == 0) return;
+  uint64_t due_ns = __atomic_load_n(&floor_.due_ns, __ATOMIC_RELAXED);
+  uint64_t after_ns = 0;
+  do {
+    after_ns = std::min(DueAfter(due_ns, now_ns, more_ns, floor, kTuning.lately_ns),
+                        now_ns + 2 * kTuning.lately_ns);
+  } while (!__atomic_compare_exchange_n(&floor_.due_ns, &due_ns, after_ns, /*weak=*/true,
+                                        __ATOMIC_RELAXED, __ATOMIC_RELAXED));
 }
 
 void CoreSeat::UpdateSoftShare(uint64_t now_ns) {
@@ -251,6 +272,7 @@ void CoreSeat::ForEachSuperior(Visit visit) const {
 
 void CoreSeat::UpdateRank(uint64_t now_ns) {
   NoteRate(&tenant(), 0, now_ns);
+  UpdateFloor(now_ns);
   uint64_t superior_ns = 0;
   bool yields = false;
   ForEachSuperior([&](uint32_t, const CoreTenant& other) {

@@ -209,6 +209,8 @@ class CoreSeat {
   template <typename Visit>
   void ForEachSuperior(Visit visit) const;
   SeatTerms TermsNow(uint64_t now_ns) const;
+  uint32_t FloorNow(SeatTerms terms) const;
+  void UpdateFloor(uint64_t now_ns);
   uint64_t CreditNs(uint32_t share) const;
   TimeRow& row() const { return file_.region->rows[place_.row]; }
   CoreTenant& tenant() const { return file_.region->tenants[place_.row][kOwnTenant]; }
@@ -248,6 +250,11 @@ class CoreSeat {
     uint64_t charged_ns = 0;  // ... so much was charged,
     uint64_t worked_ns = 0;   // and from one such moment to the next so much in the mean
   } arrived_;
+  // Until when it has had its floor, as of when so much was charged.
+  struct {
+    uint64_t due_ns = 0;
+    uint64_t charged_ns = 0;
+  } floor_;
   Together together_ = Together::kBySlices;
   Notice posted_ = {};  // of whoever entered the board
 };

@@ -128,14 +128,6 @@ void NoteRate(CoreTenant* tenant, uint32_t at_least, uint64_t now_ns) {
   tenant->rate.store(std::max<uint64_t>(rate, at_least), std::memory_order_relaxed);
 }
 
-uint32_t RateSoFar(const CoreTenant& tenant) {
-  const uint64_t charged_ns = tenant.charged_ns.load(std::memory_order_relaxed);
-  const uint64_t before_ns = tenant.rate_charged_ns.load(std::memory_order_relaxed);
-  const uint64_t more_ns =
-      std::min(charged_ns - std::min(charged_ns, before_ns), kTuning.lately_ns);
-  return std::max(RateOf(tenant), static_cast<uint32_t>(more_ns * kWholeShare / kTuning.lately_ns));
-}
-
 // ---- runs beside those of neighbours ----
 
 namespace {

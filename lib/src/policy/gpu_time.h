@@ -40,10 +40,6 @@ inline uint32_t RateOf(const CoreTenant& tenant) {
   return static_cast<uint32_t>(tenant.rate.load(std::memory_order_relaxed));
 }
 
-// The same, or what was charged since the last look would be of a tenth of a second, if that is
-// more: whoever uses it up stops in time.
-uint32_t RateSoFar(const CoreTenant& tenant);
-
 struct Run {
   uint64_t begin_ns;
   uint64_t end_ns;

@@ -25,6 +25,7 @@ PROGRAMS: Mapping[str, tuple[str | float, ...]] = {
     "serve": (170, 9, 16, "rate", 60),
     "train": (25, 150, 12, "spread", "ahead", 5),
     "eager training": (25, 15, 22, "long", 3, 380, "ahead", 8),
+    "event by event": (1, 300, 10, "ahead", 4),
     "pieces": (11, 5, 20, "long", 11, 1_000),
     "pieces ahead": (55, 5, 20, "long", 11, 1_000, "ahead", 4),
     "generate": (250, 3.2, 14),

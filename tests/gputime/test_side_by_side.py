@@ -197,9 +197,10 @@ def test_what_is_free_is_divided_up_to_the_soft_shares_and_given_back(
 @pytest.mark.parametrize(
     ("server", "limit", "training", "slower", "left"),
     [
-        ("foreground", 50, "train", 1.4, 0.7),
-        ("foreground", 30, "eager training", 1.4, 0.71),
-        ("eager foreground", 30, "eager training", 1.25, 0.46),
+        ("foreground", 50, "train", 1.4, 0.88),
+        ("foreground", 30, "eager training", 1.4, 0.76),
+        ("foreground", 30, "event by event", 1.4, 0.75),
+        ("eager foreground", 30, "eager training", 1.25, 0.55),
     ],
 )
 def test_a_higher_priority_goes_first_and_the_lower_one_has_the_rest(
@@ -207,6 +208,8 @@ def test_a_higher_priority_goes_first_and_the_lower_one_has_the_rest(
 ) -> None:
     """Captured requests are told at once. Told at looks they have 1.6 times their p99 alone.
 
+    Beside a program that waits for an event behind each launch they have 3.8 times that where such
+    launches have no yield points.
     A server that launches kernel by kernel waits for its host most of the time. Told at once,
     training would have 41 % of its rate beside it.
     """
@@ -255,13 +258,15 @@ def test_a_program_without_pauses_leaves_its_gaps_to_a_lower_priority(
     assert background["rate"] >= 0.5 * training["rate"]
 
 
-def test_a_lower_priority_does_not_starve(sim: Sim, tmp_path: Path) -> None:
+@pytest.mark.parametrize("floor", [5, 10, 20])
+def test_a_lower_priority_has_its_floor(sim: Sim, tmp_path: Path, floor: int) -> None:
+    """And no more: by its mean over some hundredths of a second it had 13 % with a floor of 20."""
     first = Tenant("saturate 0.5", 99, {"GPUFENCE_PRIORITY": "high"})
-    last = Tenant("saturate 0.5", 50, {"GPUFENCE_PRIORITY": "low", "GPUFENCE_CORE_FLOOR": "10"})
+    settings = {"GPUFENCE_PRIORITY": "low", "GPUFENCE_CORE_FLOOR": str(floor)}
 
-    _, background = meet(sim, tmp_path, [first, last], ms=4_000)
+    _, background = meet(sim, tmp_path, [first, Tenant("saturate 0.5", 50, settings)], ms=4_000)
 
-    assert background["busy"] == pytest.approx(10, abs=POINTS)
+    assert background["busy"] == pytest.approx(floor, abs=1)
 
 
 @pytest.mark.parametrize("limits", [(50, 50), (30, 70)])

@@ -102,6 +102,9 @@ uint64_t CoreLaunch::UnaskedNs() {
       [[unlikely]] {
     FindFilled(cores_, *stream_);
   }
+  // Not between the markers that this launch may have around it.
+  if (device_->LogsLaunches()) [[unlikely]]
+    PutYieldPoint(/*known=*/0);
   begins_run_ = Begin(held);
   if (!begins_run_) unmarked_since_ns_ = NowNs();
 }

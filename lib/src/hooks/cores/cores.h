@@ -282,14 +282,14 @@ class CoreLaunch {
     if (stream_ == nullptr || !device_->LogsLaunches()) [[likely]]
       return;
     stream_->log.Add(LaunchKindOf(launched, blocks));
-    PutYieldPoint();
+    if (!begins_run_) PutYieldPoint(/*known=*/1);
   }
   const GpuPauses& Pauses() const { return cores_->markers.PausesOf(device_->ordinal); }
   void Enter(Cores* cores, CUstream handle);
   [[gnu::noinline]] void EnterAnew();
   uint64_t UnaskedNs();
   void EnterSlowly(bool may_go);
-  [[gnu::noinline]] void PutYieldPoint();
+  [[gnu::noinline]] void PutYieldPoint(uint32_t known);
   bool Begin(HeldNs held, uint32_t launches = 0, uint32_t uncounted = 0);
   void TellBegin();
   void Launched();

@@ -27,7 +27,7 @@ namespace {
 constexpr uint64_t kNoWords = 1;
 
 // The GPU writes that it came, and waits for leave to go on.
-bool PutPoint(const MarkedStream& stream, CUdeviceptr words, uint32_t number) {
+bool PutPoint(CUstream stream, CUdeviceptr words, uint32_t number) {
   CUstreamBatchMemOpParams ops[2] = {};
   ops[0].writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
   ops[0].writeValue.address = words + YieldPoints::BytesTo(number);
@@ -36,8 +36,7 @@ bool PutPoint(const MarkedStream& stream, CUdeviceptr words, uint32_t number) {
   ops[1].waitValue.address = words;
   ops[1].waitValue.value = YieldPoints::kGoesOn;
   ops[1].waitValue.flags = CU_STREAM_WAIT_VALUE_GEQ;
-  const auto handle = reinterpret_cast<CUstream>(stream.handle.load(std::memory_order_relaxed));
-  return real::cuStreamBatchMemOp_v2(handle, 2, ops, 0) == CUDA_SUCCESS;
+  return real::cuStreamBatchMemOp_v2(stream, 2, ops, 0) == CUDA_SUCCESS;
 }
 
 }  // namespace
@@ -64,30 +63,30 @@ void FindYieldWords(Cores* cores, const MarkedStream& stream) {
 
 bool YieldsOnGpu(const Cores& cores, const CoreDevice& device, const MarkedStream* stream) {
   return stream != nullptr && device.stands.load(std::memory_order_relaxed) != 0 &&
-         (stream->word.load(std::memory_order_relaxed) & MarkedStream::kRunning) != 0 &&
          stream->QueuedLaunches() != 0 &&
          cores.markers.streams.ContextOf(*stream).yield_words.load(std::memory_order_relaxed) >
              kNoWords;
 }
 
-// Between the launch that was logged last and what is in front of it: where both are so much work,
-// and where the GPU yields now and has come to no point that it could stand at. A launch that asked
-// may stand between two markers, which would measure the point.
-void CoreLaunch::PutYieldPoint() {
-  if (begins_run_ || !YieldsOnGpu(*cores_, *device_, stream_)) return;
+// Between what was put into the stream and the launch that comes now: where both are so much work,
+// as far as its length is known, and where the GPU yields now and has come to no point that it
+// could stand at.
+void CoreLaunch::PutYieldPoint(uint32_t known) {
+  if (!YieldsOnGpu(*cores_, *device_, stream_)) return;
   Markers* markers = &cores_->markers;
   const uint32_t logged = stream_->log.count();
-  const uint32_t launches = logged - stream_->yields_at;
+  const uint32_t behind = logged - known;
   const uint32_t changes = markers->yields.ChangesOf(device_->ordinal);
   const bool yields_now =
       markers->yields.IsClosed(device_->ordinal) && stream_->yields_of != changes;
   const uint64_t since_ns =
-      markers->lengths.OfNs(stream_->log, logged, launches, stream_->UsualNs());
-  if (!yields_now && (launches < 2 || since_ns < kTuning.inferior_queue_ns)) return;
-  stream_->yields_at = logged - 1;
+      markers->lengths.OfNs(stream_->log, logged, logged - stream_->yields_at, stream_->UsualNs());
+  const bool is_far = behind != stream_->yields_at && since_ns >= kTuning.inferior_queue_ns;
+  if (!yields_now && !is_far) return;
+  stream_->yields_at = behind;
   stream_->yields_of = changes;
   std::atomic<uint64_t>& words = markers->streams.ContextOf(*stream_).yield_words;
-  if (!PutPoint(*stream_, words.load(std::memory_order_relaxed),
+  if (!PutPoint(handle_, words.load(std::memory_order_relaxed),
                 markers->streams.NumberOf(stream_))) {
     words.store(kNoWords, std::memory_order_relaxed);
   }

@@ -51,15 +51,21 @@ def test_only_whoever_is_below_a_priority_has_points(sim: Sim, tmp_path: Path) -
     assert beside[POINT] == 0
 
 
-def test_a_program_that_waits_for_events_stays_ahead_of_the_gpu(sim: Sim, tmp_path: Path) -> None:
-    """With a short queue behind each such wait it had 95 % of its rate beside next to nothing."""
-    seldom = Tenant((10, 153, 10, "graph", "rate", 3), 30, HIGH)
+@pytest.mark.parametrize(("rate", "least"), [(3, 0.985), (20, 0.955)])
+def test_a_program_keeps_its_rate_beside_seldom_requests(
+    sim: Sim, tmp_path: Path, rate: float, least: float
+) -> None:
+    """With a short queue behind each wait for an event it had 95 % beside three in a second.
+
+    Beside twenty it had 93.6 % where each of them claimed the server's whole share; bare 96.7.
+    """
+    seldom = Tenant((10, 153, 10, "graph", "rate", rate), 30, HIGH)
     training = Tenant("pieces ahead", 70, {**LOW, "GPUFENCE_CORE_SOFT_LIMIT": "100"})
 
     (alone,) = meet(sim, tmp_path, [training], preload=False)
     _, background = meet(sim, tmp_path, [seldom, training])
 
-    assert background["rate"] >= 0.98 * alone["rate"]
+    assert background["rate"] >= least * alone["rate"]
 
 
 @pytest.mark.parametrize(

@@ -113,9 +113,11 @@ void CoreSeat::CopyNotice(uint32_t place, const Notice& notice, uint64_t now_ns)
   put(&to->shares, PackShares({hard, std::clamp(shares.soft, hard, kWholeShare)}));
   put(&to->terms, notice.terms);
   put(&to->charged_ns, notice.charged_ns);
-  const bool is_back =
+  // Whoever comes back has its share at once; but one that goes first anyway need not claim it.
+  const bool claims_share =
+      UnpackTerms(notice.terms).rank <= OwnTerms().rank &&
       !IsRecent(to->active_ns.load(std::memory_order_relaxed), now_ns, kTuning.lately_ns);
-  NoteRate(to, is_back ? hard : 0, now_ns);
+  NoteRate(to, claims_share ? hard : 0, now_ns);
   put(&to->quantum_ns, notice.quantum_ns);
   for (uint32_t i = 0; i < kNoticeRuns; ++i) put(&to->runs[i], notice.runs[i]);
 }

@@ -189,7 +189,7 @@ void CoreSeat::Follow(SeatTerms terms) {
 
 // Whoever has had less than its floor goes first, until it has had that.
 SeatTerms CoreSeat::TermsNow(uint64_t now_ns) const {
-  SeatTerms terms = UnpackTerms(tenant().terms.load(std::memory_order_relaxed));
+  SeatTerms terms = OwnTerms();
   const bool waits =
       IsRecent(tenant().yields_ns.load(std::memory_order_relaxed), now_ns, kTuning.silent_ns);
   const bool has_had_it = __atomic_load_n(&floor_.due_ns, __ATOMIC_RELAXED) > now_ns;
@@ -204,7 +204,7 @@ uint32_t CoreSeat::FloorNow(SeatTerms terms) const {
 // As what is owed for a share, for the floor: what it has had lies so far ahead. What was had long
 // ago is forgotten.
 void CoreSeat::UpdateFloor(uint64_t now_ns) {
-  const uint32_t floor = FloorNow(UnpackTerms(tenant().terms.load(std::memory_order_relaxed)));
+  const uint32_t floor = FloorNow(OwnTerms());
   const uint64_t charged_ns = ChargedNs();
   const uint64_t before_ns = __atomic_exchange_n(&floor_.charged_ns, charged_ns, __ATOMIC_RELAXED);
   const uint64_t more_ns = charged_ns - std::min(charged_ns, before_ns);
@@ -221,7 +221,7 @@ void CoreSeat::UpdateFloor(uint64_t now_ns) {
 void CoreSeat::UpdateSoftShare(uint64_t now_ns) {
   const CoreShares shares = UnpackShares(tenant().shares.load(std::memory_order_relaxed));
   if (shares.soft <= shares.hard || shares.soft > kWholeShare) return;
-  const uint32_t weight = UnpackTerms(tenant().terms.load(std::memory_order_relaxed)).weight;
+  const uint32_t weight = OwnTerms().weight;
   const CoreTenant* tenants = file_.region->tenants[place_.row];
   SoftTenant others[kMostSoftTenants];
   size_t count = 0;
@@ -259,7 +259,7 @@ bool IsHostBound(const CoreTenant& tenant, uint64_t now_ns) {
 
 template <typename Visit>
 void CoreSeat::ForEachSuperior(Visit visit) const {
-  const uint32_t rank = UnpackTerms(tenant().terms.load(std::memory_order_relaxed)).rank;
+  const uint32_t rank = OwnTerms().rank;
   for (uint32_t i = 0; i < kMaxCoreTenants; ++i) {
     const CoreTenant& other = file_.region->tenants[place_.row][i];
     if (i == kOwnTenant || other.beat_ns.load(std::memory_order_relaxed) == 0 ||
@@ -321,7 +321,7 @@ void CoreSeat::AwaitSuperior(uint64_t most_ns) const {
 
 bool CoreSeat::HasInferior(uint64_t now_ns) const {
   if (!shares_device()) return false;
-  const uint32_t rank = UnpackTerms(tenant().terms.load(std::memory_order_relaxed)).rank;
+  const uint32_t rank = OwnTerms().rank;
   const CoreTenant* tenants = file_.region->tenants[place_.row];
   for (uint32_t i = 0; i < kMaxCoreTenants; ++i) {
     const CoreTenant& other = tenants[i];

@@ -208,6 +208,7 @@ class CoreSeat {
   void UpdateRank(uint64_t now_ns);
   template <typename Visit>
   void ForEachSuperior(Visit visit) const;
+  SeatTerms OwnTerms() const { return UnpackTerms(tenant().terms.load(std::memory_order_relaxed)); }
   SeatTerms TermsNow(uint64_t now_ns) const;
   uint32_t FloorNow(SeatTerms terms) const;
   void UpdateFloor(uint64_t now_ns);

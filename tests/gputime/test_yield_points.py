@@ -18,6 +18,7 @@ from .tenants import Tenant, meet
 
 POINTS = 2.5  # of a limit, and what may be used at once in so few seconds
 POINT = "cuStreamBatchMemOp_v2"
+MOST_POINTS = 4_000  # in a second, in which there are 6,000 launches
 NOT_SUPPORTED = 801
 NO_MEMORY = 2
 HIGH = {"GPUFENCE_PRIORITY": "high"}
@@ -47,17 +48,17 @@ def test_only_whoever_is_below_a_priority_has_points(sim: Sim, tmp_path: Path) -
     _, _, below = beside_requests(sim, tmp_path / "below", LOW)
     _, _, beside = beside_requests(sim, tmp_path / "beside", HIGH)
 
-    assert below[POINT] > 500
+    assert 500 < below[POINT] < MOST_POINTS
     assert beside[POINT] == 0
 
 
-@pytest.mark.parametrize(("rate", "least"), [(3, 0.985), (20, 0.955)])
+@pytest.mark.parametrize(("rate", "least"), [(3, 0.975), (20, 0.945)])
 def test_a_program_keeps_its_rate_beside_seldom_requests(
     sim: Sim, tmp_path: Path, rate: float, least: float
 ) -> None:
-    """With a short queue behind each wait for an event it had 95 % beside three in a second.
+    """With a short queue behind each wait for an event it had 93 % beside three in a second.
 
-    Beside twenty it had 93.6 % where each of them claimed the server's whole share; bare 96.7.
+    Beside twenty it had 92.6 % where each of them claimed the server's whole share; bare 96.7.
     """
     seldom = Tenant((10, 153, 10, "graph", "rate", rate), 30, HIGH)
     training = Tenant("pieces ahead", 70, {**LOW, "GPUFENCE_CORE_SOFT_LIMIT": "100"})

@@ -21,6 +21,7 @@ PACES = {
     "in a graph": 5_000,
     "later than before": 1,
     "over an event": 0,
+    "over a word": 0,
     "wide": 0,
     "less wide": 0,
     "behind a wide one": 0,
@@ -39,6 +40,7 @@ PACES = {
 PAUSES = {
     "EVENT_NS": 3_000,
     "EVENT_GAP_NS": 1_800,
+    "MEMOP_GAP_NS": 5_900,
     "LAUNCH_GAP_NS": 3_410,
     "STEP_GAP_NS": 1_910,
     "START_NS": 920,
@@ -47,6 +49,7 @@ PAUSES = {
 PAUSED = {
     "between": 3_410,
     "over an event": 3_000 + 1_800 + 3_410,
+    "over a word": 5_900 + 3_410,  # of two operations the last one's
     "wide": 3_410 + 2_000,
     "less wide": 3_410 + 500,
     "behind a wide one": 3_410,

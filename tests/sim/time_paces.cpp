@@ -123,8 +123,13 @@ void InStreams(const Gpu& gpu, const Pacer& pacer, Facts& facts) {
   pacer.Launch(stream, 2, kCycles, 65'536);
   pacer.Launch(stream, 3, kCycles, 16'384);
   pacer.Launch(stream, 4);
+  CUdeviceptr word = 0;
+  MUST(cuMemAlloc_v2(&word, sizeof(cuuint32_t)));
+  for (int i = 0; i < 2; ++i) MUST(cuStreamWriteValue32_v2(stream, word, 1, 0));
+  pacer.Launch(stream, 6);
   MUST(cuStreamSynchronize(stream));
   TellBetween(facts, "over an event", pacer, 0, 1);
+  TellBetween(facts, "over a word", pacer, 4, 6);
   TellBetween(facts, "wide", pacer, 1, 2);
   TellBetween(facts, "less wide", pacer, 2, 3);
   TellBetween(facts, "behind a wide one", pacer, 3, 4);

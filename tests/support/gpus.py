@@ -22,6 +22,7 @@ H200: Mapping[str, int] = {
     "START_NS": 460,
     "EVENT_NS": 1_540,
     "EVENT_GAP_NS": 960,
+    "MEMOP_GAP_NS": 2_950,
     "LAUNCH_NS": 2_500,
 }
 
@@ -37,13 +38,15 @@ def drawn(seed: int) -> dict[str, int]:
     steps of 32 ns to a microsecond; 10 to 200 multiprocessors.
     """
     draw = random.Random(seed)
-    pauses = {name: ns for name, ns in H200.items() if name != "LAUNCH_NS"} | H200_TURNS
+    late = ("LAUNCH_NS", "MEMOP_GAP_NS")  # are drawn, too, but behind what was drawn before them
+    pauses = {name: ns for name, ns in H200.items() if name not in late} | H200_TURNS
     world = {name: round(ns * 2 ** draw.uniform(-1, 1)) for name, ns in pauses.items()}
     slow = 2 ** draw.uniform(-1, 2)
     world["LAUNCH_NS"] = round(H200["LAUNCH_NS"] * slow)
     world["WAKE_NS"] = round(LATE_WAKE_NS * slow)
     world["EVENT_STEP_NS"] = round(1_000 * 2 ** draw.uniform(-4.97, 0))
     world["SMS"] = draw.randint(10, 200)
+    world["MEMOP_GAP_NS"] = round(H200["MEMOP_GAP_NS"] * 2 ** draw.uniform(-1, 1))
     return world
 
 

@@ -36,6 +36,7 @@ constinit Config g_config = {
     .event_ns = 0,
     .event_step_ns = 0,
     .event_gap_ns = 0,
+    .memop_gap_ns = 0,
     .launch_gap_ns = 0,
     .step_gap_ns = 0,
     .start_ns = 0,
@@ -187,6 +188,7 @@ void ReadAll() {
   ReadNs("GPUFENCE_SIM_EVENT_NS", &g_config.event_ns);
   ReadNs("GPUFENCE_SIM_EVENT_STEP_NS", &g_config.event_step_ns);
   ReadNs("GPUFENCE_SIM_EVENT_GAP_NS", &g_config.event_gap_ns);
+  ReadNs("GPUFENCE_SIM_MEMOP_GAP_NS", &g_config.memop_gap_ns);
   ReadNs("GPUFENCE_SIM_LAUNCH_GAP_NS", &g_config.launch_gap_ns);
   ReadNs("GPUFENCE_SIM_STEP_GAP_NS", &g_config.step_gap_ns);
   ReadNs("GPUFENCE_SIM_START_NS", &g_config.start_ns);

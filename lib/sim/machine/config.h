@@ -32,6 +32,7 @@ struct Config {
   uint64_t event_ns;          // EVENT_NS: what an event behind other work takes its stream
   uint64_t event_step_ns;     // EVENT_STEP_NS: resolution of the GPU's clock; 0 = a nanosecond
   uint64_t event_gap_ns;      // EVENT_GAP_NS: so much later yet begins a kernel behind an event
+  uint64_t memop_gap_ns;      // MEMOP_GAP_NS: the same behind an operation on a word of memory
   uint64_t launch_gap_ns;     // LAUNCH_GAP_NS: between two kernels of a stream
   uint64_t step_gap_ns;       // STEP_GAP_NS: between two nodes of a graph, one behind the other
   uint64_t start_ns;          // START_NS: from the GPU's having a launch to its kernel's begin

@@ -8,6 +8,7 @@
 #include "cuda/graphs/graph.h"
 #include "cuda/memory/memory.h"
 #include "cuda/streams/stream.h"
+#include "machine/config.h"
 
 namespace sim {
 
@@ -58,6 +59,8 @@ MemoryWork* MakeMemoryWork(const Operation& operation, const CUstreamBatchMemOpP
                       params.operation == CU_STREAM_MEM_OP_WRITE_VALUE_64;
   auto* work = NewWork<MemoryWork>(waits ? Engine::kPoll : Engine::kNone, operation.device, 0);
   if (work == nullptr) return nullptr;
+  work->hands_on = false;
+  work->trail_ns = GetConfig()->memop_gap_ns;
   work->is_wide = params.operation == CU_STREAM_MEM_OP_WAIT_VALUE_64 ||
                   params.operation == CU_STREAM_MEM_OP_WRITE_VALUE_64;
   if (waits) {

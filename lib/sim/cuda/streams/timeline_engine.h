@@ -53,7 +53,7 @@ struct Work {
   Meeting meets;      // kCompute: the counterparts that it waits for
   uint64_t gap_ns;    // kCompute: from the end of what it is behind to its begin
   uint64_t lag_ns;    // kCompute: from its submission to its begin, at least
-  uint64_t trail_ns;  // kRecord: so much later yet begins a kernel behind it
+  uint64_t trail_ns;  // so much later yet begins a kernel behind it
   bool hands_on;      // what is behind it is behind what it is behind itself: it takes nothing
   bool writes_late;   // `action` writes memory: later copies wait for it
   WorkState state;    // the timeline's from here on, except `action`, `condition`, `dispose`

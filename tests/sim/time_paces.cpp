@@ -125,7 +125,8 @@ void InStreams(const Gpu& gpu, const Pacer& pacer, Facts& facts) {
   pacer.Launch(stream, 4);
   CUdeviceptr word = 0;
   MUST(cuMemAlloc_v2(&word, sizeof(cuuint32_t)));
-  for (int i = 0; i < 2; ++i) MUST(cuStreamWriteValue32_v2(stream, word, 1, 0));
+  MUST(cuStreamWriteValue32_v2(stream, word, 1, 0));
+  MUST(cuStreamWaitValue32_v2(stream, word, 1, CU_STREAM_WAIT_VALUE_EQ));
   pacer.Launch(stream, 6);
   MUST(cuStreamSynchronize(stream));
   TellBetween(facts, "over an event", pacer, 0, 1);

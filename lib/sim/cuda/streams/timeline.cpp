@@ -167,7 +167,9 @@ void TimelineLock::Sleep(uint64_t real_deadline_ns) {
 void TimelineLock::SleepTowardsNextEvent() {
   const uint64_t next_ns = scheduler.NextEventNs();
   const bool host_first = scheduler.host_due() || scheduler.host_running();
-  if (scheduler.polls_pending() || (IsVirtual() && (host_first || next_ns == kNever))) {
+  const bool is_for_host =
+      IsVirtual() ? host_first || next_ns == kNever : scheduler.polls_pending();
+  if (is_for_host) {
     Sleep(MonotonicNs() + kNapNs);
   } else if (IsVirtual()) {
     MoveVirtualClock(next_ns);

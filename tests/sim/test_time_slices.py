@@ -92,6 +92,24 @@ def test_an_event_behind_a_copy_to_the_host_needs_no_slice(
     assert least_us <= facts["events_us"] <= most_us
 
 
+@pytest.mark.parametrize(
+    ("open_us", "least", "most"), [(30, 0, 5), (1_000, 30, 60), (2_300, 100, 100)]
+)
+def test_a_wait_for_a_word_ends_in_its_process_s_slice(
+    sim: Sim, tmp_path: Path, open_us: int, least: float, most: float
+) -> None:
+    """Beside a deep queue none of 40 ended there in 30 us, 21 in 1 ms, and all in 2 ms."""
+    facts, _ = run(sim, tmp_path, ("gate", 300, MS, open_us), DEEP)
+
+    assert least <= facts["passed"] <= most
+
+
+def test_a_wait_for_a_word_ends_at_once_on_an_idle_gpu(sim: Sim, tmp_path: Path) -> None:
+    (facts,) = run(sim, tmp_path, ("gate", 300, 100, 30))
+
+    assert facts["passed"] == 100
+
+
 @pytest.mark.parametrize(("kernel_us", "host_us"), [(10, 23), (1_300, 1_322)])
 def test_a_process_alone_waits_for_its_kernel_only(
     sim: Sim, tmp_path: Path, kernel_us: int, host_us: float

@@ -3,15 +3,18 @@
 //
 //   time_slices deep KERNEL_US MS
 //   time_slices waits KERNEL_US MS [COUNT PAUSE_US [copied | filled]]
+//   time_slices gate KERNEL_US MS OPEN_US
 //
 // For MS, deep keeps a queue full and prints {"on_us", "away_us": how long it had the GPU and then
 // did not, the medians; "percent": of the time that it had it}. waits records an event, launches
 // COUNT kernels, records another one and waits for it, then pauses. In front of the first event it
 // copied something to the host (copied), or did that and filled something (filled). It prints
 // {"host_us": from the first record to the end of the wait, "events_us": between the events, the
-// means}.
+// means}. gate has a stream wait for a word of memory in front of its kernel, some milliseconds
+// later makes the word true for OPEN_US, and prints {"passed": the percent of waits that ended}.
 #include <sys/prctl.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <vector>
@@ -144,6 +147,61 @@ struct Waits {
   }
 };
 
+class Gate {
+ public:
+  void RunUntil(const Gpu& gpu, unsigned long long kernel_ns, unsigned open_us, double end_us) {
+    MUST(cuMemHostAlloc(reinterpret_cast<void**>(&word_), 2 * sizeof(unsigned), 0));
+    CUstream stream = NewStream();
+    while (NowUs() < end_us) {
+      Write(0, kClosed);
+      Write(1, 0);
+      Put(stream);
+      MUST(gpu.Spin(stream, kernel_ns));
+      usleep(3'000 + 371 * static_cast<unsigned>(rounds_ % 11));
+      Write(0, kOpen);
+      cuStreamQuery(stream);  // the simulator looks at words when somebody calls it
+      usleep(open_us);
+      Write(0, kClosed);
+      usleep(kSliceUs);
+      passed_ += __atomic_load_n(&word_[1], __ATOMIC_ACQUIRE);
+      ++rounds_;
+      Write(0, kOpen);
+      MUST(cuStreamSynchronize(stream));
+    }
+  }
+
+  void Say() const {
+    Facts facts;
+    facts.Say("passed", 100.0 * passed_ / rounds_);
+  }
+
+ private:
+  static constexpr unsigned kOpen = 1;
+  static constexpr unsigned kClosed = 0;
+  static constexpr unsigned kSliceUs = 3'000;  // and what it takes to get it
+
+  void Write(int place, unsigned value) const {
+    __atomic_store_n(&word_[place], value, __ATOMIC_RELEASE);
+  }
+
+  // The GPU waits for the first word, and then writes the second.
+  void Put(CUstream stream) const {
+    CUstreamBatchMemOpParams ops[2] = {};
+    ops[0].waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
+    ops[0].waitValue.address = reinterpret_cast<CUdeviceptr>(&word_[0]);
+    ops[0].waitValue.value = kOpen;
+    ops[0].waitValue.flags = CU_STREAM_WAIT_VALUE_GEQ;
+    ops[1].writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
+    ops[1].writeValue.address = reinterpret_cast<CUdeviceptr>(&word_[1]);
+    ops[1].writeValue.value = 1;
+    MUST(cuStreamBatchMemOp_v2(stream, 2, ops, 0));
+  }
+
+  unsigned* word_ = nullptr;
+  unsigned passed_ = 0;
+  unsigned rounds_ = 0;
+};
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -156,6 +214,13 @@ int main(int argc, char** argv) {
     Deep deep(gpu, static_cast<unsigned long long>(kernel_us));
     deep.RunUntil(end_us);
     deep.Say();
+    return 0;
+  }
+  if (strcmp(argv[1], "gate") == 0 && argc > 4) {
+    Gate gate;
+    const auto kernel_ns = static_cast<unsigned long long>(kernel_us * kUs);
+    gate.RunUntil(gpu, kernel_ns, static_cast<unsigned>(atoi(argv[4])), end_us);
+    gate.Say();
     return 0;
   }
   Waits waits{static_cast<unsigned long long>(kernel_us * kUs), 1, 0};

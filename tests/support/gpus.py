@@ -22,7 +22,7 @@ H200: Mapping[str, int] = {
     "START_NS": 460,
     "EVENT_NS": 1_540,
     "EVENT_GAP_NS": 960,
-    "MEMOP_GAP_NS": 2_950,
+    "MEMOP_GAP_NS": 3_700,
     "LAUNCH_NS": 2_500,
 }
 

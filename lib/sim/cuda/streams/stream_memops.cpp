@@ -1,7 +1,8 @@
 // Stream memory operations: waiting for a value in memory, writing one. Must not know kernels.
 //
 // A wait is polled, since nobody tells when memory changes; it ends within a tenth of a millisecond
-// (real time) of the write.
+// (real time) of the write, or when its process has the device again, if what it waits for still
+// holds then.
 #include <string.h>
 
 #include "cuda/graphs/capture.h"
@@ -59,6 +60,7 @@ MemoryWork* MakeMemoryWork(const Operation& operation, const CUstreamBatchMemOpP
                       params.operation == CU_STREAM_MEM_OP_WRITE_VALUE_64;
   auto* work = NewWork<MemoryWork>(waits ? Engine::kPoll : Engine::kNone, operation.device, 0);
   if (work == nullptr) return nullptr;
+  work->in_turn = true;
   work->hands_on = false;
   work->trail_ns = GetConfig()->memop_gap_ns;
   work->is_wide = params.operation == CU_STREAM_MEM_OP_WAIT_VALUE_64 ||

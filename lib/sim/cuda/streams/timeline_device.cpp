@@ -30,7 +30,7 @@ void DeviceEngine::Announce(const Work& work) {
 }
 
 void DeviceEngine::MakeReady(Work* work) {
-  if (work->engine == Engine::kRecord || IsPausing(*work)) {
+  if (work->engine != Engine::kCompute || IsPausing(*work)) {
     unplaced_.PushBack(work);
   } else {
     ready_.PushReady(work);

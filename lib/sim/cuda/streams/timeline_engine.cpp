@@ -138,7 +138,7 @@ void Scheduler::BecomeReady(Work* work, uint64_t at_ns, bool is_behind) {
   work->state = WorkState::kReady;
   switch (work->engine) {
     case Engine::kNone:
-      instants_.PushBack(work);
+      Happen(work, is_behind);
       break;
     case Engine::kRecord:
       // Behind other work, the process had the GPU just now; in front of it, that is still to come.
@@ -166,8 +166,23 @@ void Scheduler::BecomeReady(Work* work, uint64_t at_ns, bool is_behind) {
       break;
     case Engine::kPoll:
       // What holds when somebody looks held when the work came to it, as far as anybody can tell.
-      (work->condition(*work) ? instants_ : polls_).PushBack(work);
+      if (work->condition(*work)) {
+        Happen(work, is_behind);
+      } else {
+        polls_.PushBack(work);
+      }
       break;
+  }
+}
+
+// What takes no time: at once, or when its process has the device. Behind other work it had that
+// just now.
+void Scheduler::Happen(Work* work, bool is_behind) {
+  DeviceEngine& device = devices_[work->device_index];
+  if (!work->in_turn || is_behind || device.IsFree(now_ns_)) {
+    instants_.PushBack(work);
+  } else {
+    device.MakeReady(work);
   }
 }
 
@@ -247,7 +262,15 @@ bool Scheduler::HappenNext(uint64_t limit_ns) {
     Finish(ending, at_ns);
   } else {
     stopping->ProgressTo(at_ns);
-    while (Work* work = stopping->TakeFinished()) Finish(work, at_ns);
+    while (Work* work = stopping->TakeFinished()) {
+      // What held when it asked for the device may hold no more.
+      if (work->engine == Engine::kPoll && !work->condition(*work)) {
+        work->state = WorkState::kReady;
+        polls_.PushBack(work);
+      } else {
+        Finish(work, at_ns);
+      }
+    }
   }
   SettleInstants();
   // A kernel that starts beside others changes who runs from here on, not before.
@@ -264,7 +287,8 @@ void Scheduler::CheckPolls() {
       continue;
     }
     *link = work->next;
-    Finish(work, now_ns_);
+    work->ready_ns = Later(work->ready_ns, now_ns_);
+    Happen(work, /*is_behind=*/false);
     SettleInstants();
     link = &polls_.first;  // what it released may be a poll as well
   }

@@ -54,6 +54,7 @@ struct Work {
   uint64_t gap_ns;    // kCompute: from the end of what it is behind to its begin
   uint64_t lag_ns;    // kCompute: from its submission to its begin, at least
   uint64_t trail_ns;  // so much later yet begins a kernel behind it
+  bool in_turn;       // kNone, kPoll: its process must have the device, which reads and writes
   bool hands_on;      // what is behind it is behind what it is behind itself: it takes nothing
   bool writes_late;   // `action` writes memory: later copies wait for it
   WorkState state;    // the timeline's from here on, except `action`, `condition`, `dispose`
@@ -147,7 +148,7 @@ class DeviceEngine {
   SmTaker sharer_{nullptr, kNoSeat, nullptr, nullptr};
   Work* asked_ = nullptr;
   SmAnswer room_{kNoPlace, false, kNever, kNever};
-  WorkList unplaced_;  // ready, and needing none of the SMs: records, and kernels that pause
+  WorkList unplaced_;  // ready, and needing none of the SMs: all but kernels, and those that pause
   WorkList ready_;
   WorkList running_;
 };
@@ -185,6 +186,7 @@ class Scheduler {
   void BecomeReady(Work* work, uint64_t at_ns, bool is_behind);  // ... other work, until now
   void Begin(Work* work, uint64_t at_ns);  // what ends after its duration, whatever else runs
   void Finish(Work* work, uint64_t at_ns);
+  void Happen(Work* work, bool is_behind);
   void StartEverywhere(uint64_t at_ns);
   void SettleInstants();
   void CheckPolls();

@@ -53,12 +53,15 @@ void Cut() {
 void Open() {
   stood.End(50);
   CHECK_EQ(stood.WithinNs(0, 1000), 0u);
+  CHECK(!stood.Stands());
   stood.Begin(100);
+  CHECK(stood.Stands());
   stood.Begin(150);
   CHECK_EQ(stood.WithinNs(0, 1000), 900u);
   CHECK(Outside(0, 1000) == (Parts{{0, 100}}));
   stood.End(200);
   stood.End(400);
+  CHECK(!stood.Stands());
   CHECK_EQ(stood.WithinNs(0, 1000), 100u);
 }
 

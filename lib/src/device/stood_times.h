@@ -15,14 +15,18 @@ class StoodTimes {
  public:
   // It stands since then, or goes on. Both may be said again.
   void Begin(uint64_t now_ns) {
-    if (IsOpen()) return;
+    if (Stands()) return;
     const uint32_t number = count_.load(std::memory_order_relaxed);
     begins_[number % kMost].store(now_ns, std::memory_order_relaxed);
     ends_[number % kMost].store(0, std::memory_order_relaxed);
     count_.store(number + 1, std::memory_order_release);
   }
   void End(uint64_t now_ns) {
-    if (IsOpen()) ends_[Last()].store(now_ns, std::memory_order_release);
+    if (Stands()) ends_[Last()].store(now_ns, std::memory_order_release);
+  }
+  bool Stands() const {
+    return count_.load(std::memory_order_relaxed) != 0 &&
+           ends_[Last()].load(std::memory_order_relaxed) == 0;
   }
 
   // For how long it stood in a stretch of time.
@@ -48,10 +52,6 @@ class StoodTimes {
   static constexpr uint32_t kMost = 16;  // one of them may be written anew while it is read
 
   uint32_t Last() const { return (count_.load(std::memory_order_relaxed) - 1) % kMost; }
-  bool IsOpen() const {
-    return count_.load(std::memory_order_relaxed) != 0 &&
-           ends_[Last()].load(std::memory_order_relaxed) == 0;
-  }
 
   // What of the stretch it stood, oldest first.
   template <typename Visit>

@@ -30,17 +30,10 @@ void YieldPoints::Write(uint32_t ordinal, uint32_t word) {
             [=](std::atomic<uint32_t>* words) { words->store(word, std::memory_order_release); });
 }
 
-// Said again, too, as another context may have got words meanwhile. What came to a point before
-// goes on, so its word is forgotten: not before the GPU can see that points are closed, or what
-// came in between and went on would count as standing.
+// Said again, too, as another context may have got words meanwhile.
 void YieldPoints::Close(uint32_t ordinal) {
   Write(ordinal, kStands);
-  if (IsClosed(ordinal)) return;
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  ForEachOf(ordinal, [](std::atomic<uint32_t>* words) {
-    for (uint32_t i = 1; i <= kMostStreams; ++i) words[i].store(0, std::memory_order_relaxed);
-  });
-  changes_[ordinal % kMostDevices].fetch_add(1, std::memory_order_relaxed);
+  if (!IsClosed(ordinal)) changes_[ordinal % kMostDevices].fetch_add(1, std::memory_order_relaxed);
 }
 
 void YieldPoints::Open(uint32_t ordinal) {

@@ -20,8 +20,9 @@ class YieldPoints {
 
   // The GPU goes on while the context's word, as a signed number, is no less than this.
   static constexpr uint32_t kGoesOn = 0;
-  // What it writes into a stream's word when it comes to a point.
+  // What it writes into a stream's word when it comes to a point, and when it goes on behind it.
   static constexpr uint32_t kCame = 1;
+  static constexpr uint32_t kWent = 0;
 
   // Gets memory for the words, which stays to the process's end: the GPU may read it until then. A
   // forked child has none of it. False: there is none to be had.
@@ -43,10 +44,11 @@ class YieldPoints {
     return changes_[ordinal % kMostDevices].load(std::memory_order_relaxed);
   }
 
-  // Whether the stream came to a point since its device was closed. Where it came to one in that
-  // very moment this is not seen.
-  bool Stands(uint32_t context, uint32_t stream) const {
-    return pages_ != nullptr && WordsOf(context)[1 + stream].load(std::memory_order_acquire) != 0;
+  // Whether the stream is at a point: for a moment on its way, or because that is closed, or was
+  // and the GPU has not come to it since.
+  bool IsAtPoint(uint32_t context, uint32_t stream) const {
+    return pages_ != nullptr &&
+           WordsOf(context)[1 + stream].load(std::memory_order_acquire) == kCame;
   }
 
  private:

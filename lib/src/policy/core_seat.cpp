@@ -187,11 +187,12 @@ void CoreSeat::Follow(SeatTerms terms) {
   tenant().terms.store(packed, std::memory_order_relaxed);
 }
 
-// Whoever has had less than its floor goes first, until it has had that.
+// Whoever has had less than its floor goes first, until it has had that. Meanwhile nobody of higher
+// priority seems to have work, since they wait.
 SeatTerms CoreSeat::TermsNow(uint64_t now_ns) const {
   SeatTerms terms = OwnTerms();
-  const bool waits =
-      IsRecent(tenant().yields_ns.load(std::memory_order_relaxed), now_ns, kTuning.silent_ns);
+  const uint64_t yielded_ns = __atomic_load_n(&floor_.yielded_ns, __ATOMIC_RELAXED);
+  const bool waits = IsRecent(yielded_ns, now_ns, kTuning.silent_ns);
   const bool has_had_it = __atomic_load_n(&floor_.due_ns, __ATOMIC_RELAXED) > now_ns;
   if (waits && FloorNow(terms) != 0 && !has_had_it) terms.rank = kHighestRank;
   return terms;
@@ -287,6 +288,7 @@ void CoreSeat::UpdateRank(uint64_t now_ns) {
   });
   tenant().superior_ns.store(superior_ns, std::memory_order_relaxed);
   tenant().yields_ns.store(yields ? now_ns : 0, std::memory_order_relaxed);
+  if (yields) __atomic_store_n(&floor_.yielded_ns, now_ns, __ATOMIC_RELAXED);
 }
 
 bool CoreSeat::HasSuperior(uint64_t now_ns) const {

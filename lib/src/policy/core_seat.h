@@ -255,6 +255,7 @@ class CoreSeat {
   struct {
     uint64_t due_ns = 0;
     uint64_t charged_ns = 0;
+    uint64_t yielded_ns = 0;  // when a neighbour of higher priority had work last
   } floor_;
   Together together_ = Together::kBySlices;
   Notice posted_ = {};  // of whoever entered the board

@@ -26,17 +26,25 @@ namespace {
 
 constexpr uint64_t kNoWords = 1;
 
-// The GPU writes that it came, and waits for leave to go on.
+CUstreamBatchMemOpParams Write(CUdeviceptr address, uint32_t value) {
+  CUstreamBatchMemOpParams op = {};
+  op.writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
+  op.writeValue.address = address;
+  op.writeValue.value = value;
+  return op;
+}
+
+// The GPU writes that it came, waits for leave to go on, and writes that it went.
 bool PutPoint(CUstream stream, CUdeviceptr words, uint32_t number) {
-  CUstreamBatchMemOpParams ops[2] = {};
-  ops[0].writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
-  ops[0].writeValue.address = words + YieldPoints::BytesTo(number);
-  ops[0].writeValue.value = YieldPoints::kCame;
-  ops[1].waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
-  ops[1].waitValue.address = words;
-  ops[1].waitValue.value = YieldPoints::kGoesOn;
-  ops[1].waitValue.flags = CU_STREAM_WAIT_VALUE_GEQ;
-  return real::cuStreamBatchMemOp_v2(stream, 2, ops, 0) == CUDA_SUCCESS;
+  const CUdeviceptr own = words + YieldPoints::BytesTo(number);
+  CUstreamBatchMemOpParams wait = {};
+  wait.waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
+  wait.waitValue.address = words;
+  wait.waitValue.value = YieldPoints::kGoesOn;
+  wait.waitValue.flags = CU_STREAM_WAIT_VALUE_GEQ;
+  CUstreamBatchMemOpParams ops[] = {Write(own, YieldPoints::kCame), wait,
+                                    Write(own, YieldPoints::kWent)};
+  return real::cuStreamBatchMemOp_v2(stream, 3, ops, 0) == CUDA_SUCCESS;
 }
 
 }  // namespace
@@ -124,7 +132,7 @@ void* Yielder::Main(void* cores) {
 
 namespace {
 
-// Whether all that runs on the device came to a point that is closed.
+// Whether all that runs on the device is at a point.
 bool AllStand(Cores* cores, uint32_t ordinal) {
   uint32_t standing = 0;
   uint32_t others = 0;
@@ -132,7 +140,7 @@ bool AllStand(Cores* cores, uint32_t ordinal) {
   streams->ForEachActive([&](const MarkedStream* stream) {
     if (stream->ordinal != ordinal || stream->QueuedLaunches() == 0) return;
     const uint32_t number = streams->NumberOf(stream);
-    (cores->markers.yields.Stands(stream->context, number) ? standing : others) += 1;
+    (cores->markers.yields.IsAtPoint(stream->context, number) ? standing : others) += 1;
   });
   return standing != 0 && others == 0;
 }
@@ -175,11 +183,14 @@ void Yielder::Close(Cores* cores, CoreDevice* device) {
   }
 }
 
+// What stood goes on when the GPU comes to it: beside others in its process's slice.
 void Yielder::Open(Cores* cores, CoreDevice* device) {
-  if (!cores->markers.yields.IsClosed(device->ordinal)) return;
-  cores->markers.StoodOf(device->ordinal).End(NowNs());
-  cores->markers.yields.Open(device->ordinal);
-  Notify(device);
+  if (cores->markers.yields.IsClosed(device->ordinal)) {
+    cores->markers.yields.Open(device->ordinal);
+    Notify(device);
+  }
+  StoodTimes* stood = &cores->markers.StoodOf(device->ordinal);
+  if (stood->Stands() && !AllStand(cores, device->ordinal)) stood->End(NowNs());
 }
 
 void Yielder::Run(Cores* cores) {
@@ -190,8 +201,9 @@ void Yielder::Run(Cores* cores) {
       const uint32_t devices = cores->count.load(std::memory_order_acquire);
       const CoreDevice& device = cores->devices[0];
       const bool is_closed = cores->markers.yields.IsClosed(device.ordinal);
+      const bool stands = cores->markers.StoodOf(device.ordinal).Stands();
       if (devices == 1) {
-        device.seat.AwaitSuperior(is_closed ? kTuning.close_look_ns : kTuning.soon_ns);
+        device.seat.AwaitSuperior(is_closed || stands ? kTuning.close_look_ns : kTuning.soon_ns);
       } else {
         Nap(2 * kTuning.close_look_ns);
       }
@@ -202,7 +214,10 @@ void Yielder::Run(Cores* cores) {
     if (!Look(cores)) FutexWait(&asleep_, 1, kIdleNs);
   }
   const uint32_t devices = cores->count.load(std::memory_order_acquire);
-  for (uint32_t i = 0; i < devices; ++i) Open(cores, &cores->devices[i]);
+  for (uint32_t i = 0; i < devices; ++i) {
+    Open(cores, &cores->devices[i]);
+    cores->markers.StoodOf(cores->devices[i].ordinal).End(NowNs());
+  }
 }
 
 void Yielder::WakeSlowly() {

@@ -226,6 +226,21 @@ def test_a_higher_priority_goes_first_and_the_lower_one_has_the_rest(
     assert background["rate"] >= left * whole["rate"]
 
 
+def test_pieces_that_follow_at_once_keep_the_gpu_for_a_higher_priority(
+    sim: Sim, tmp_path: Path
+) -> None:
+    """Where the end of one was told at once and the begin of the next at a look, they had 20 %."""
+    first = Tenant("copied pieces", 99, {"GPUFENCE_PRIORITY": "high"})
+    last = Tenant("saturate 0.5", 80, {"GPUFENCE_PRIORITY": "low"})
+    late = {"GPUFENCE_TEST_WAKE_NS": "50000"}
+
+    (alone,) = meet(sim, tmp_path, [first], preload=False, machine=late)
+    pieces, background = meet(sim, tmp_path, [first, last], machine=late)
+
+    assert pieces["rate"] >= 0.85 * alone["rate"]
+    assert background["busy"] >= 5
+
+
 @pytest.mark.parametrize("limit", [30, 60])
 def test_a_higher_priority_that_never_pauses_stays_within_its_limit(
     sim: Sim, tmp_path: Path, limit: int

@@ -252,6 +252,7 @@ void CoreSeat::PostNotice(uint64_t now_ns) {
   notice.beat_ns = now_ns;
   board_->Post(notice);
   const bool is_news = (notice.idle_ns == 0) != (posted_.idle_ns == 0);
+  __atomic_store_n(&tells_end_, notice.idle_ns != 0 ? 1u : 0u, __ATOMIC_RELAXED);
   posted_ = notice;
   if (is_news && HasInferior(now_ns)) board_->Wake(kOwnTenant, NoticeBoard::kEverybody);
 }
@@ -266,7 +267,9 @@ void CoreSeat::PostAndLeave(uint64_t now_ns) {
 
 void CoreSeat::TellInferiors(uint64_t now_ns) {
   Beat(now_ns, /*outstanding=*/true);
-  if (!CameBack(now_ns) || !board_->TryEnter()) return;  // or whoever is inside does it
+  const bool tells_end = __atomic_load_n(&tells_end_, __ATOMIC_RELAXED) != 0;
+  if (!CameBack(now_ns) && !tells_end) return;
+  if (!board_->TryEnter()) return;  // whoever is inside does it
   const CountedLock counted;
   PostAndLeave(now_ns);
 }

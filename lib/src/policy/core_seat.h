@@ -112,7 +112,7 @@ class CoreSeat {
   // Whether our work came lately behind a pause, in which it launches: requests, no endless work.
   bool CameBack(uint64_t now_ns) const;
   // It launches until it hears of our work, which is outstanding from now on: tells it if we came
-  // back. What goes on and on is told at looks.
+  // back, or told that our work had ended. What goes on and on is told at looks.
   void TellInferiors(uint64_t now_ns);
 
   // Whether the container takes turns with others whose queues are as deep.
@@ -243,6 +243,7 @@ class CoreSeat {
   uint64_t signed_ns_ = 0;    // when that was last written again
   uint64_t imposed_ = 0;      // packed
   uint64_t came_ns_ = 0;      // when work came last behind a pause in which others launch
+  uint32_t tells_end_ = 0;    // not 0: the notice tells that nothing is outstanding
   uint64_t burst_ns_ = 0;     // GPU time that may be saved up; 0: as much as is usual
   uint64_t unwaited_ns_ = 0;  // GPU time since the process waited until nothing was left
   uint64_t waited_ns_ = 0;    // when that was; 0: a launch was asked for since

@@ -7,8 +7,9 @@
 //                                folder is what they open for "/"
 //   GPUFENCE_TEST_WORLD_SIZE=N   it begins when so many are there
 //   GPUFENCE_TEST_WORLD_PLACE=I  which of them this is, from 0; ties go to the lower one
-//   GPUFENCE_TEST_WAKE_NS=N      from a wake-up, or the end of a sleep, to running: kWakeNs, or no
-//                                more than the thread's slack, if it is not set
+//   GPUFENCE_TEST_WAKE_NS=N      from the end of a wait to running: kWakeNs, or no more than the
+//                                thread's slack, if it is not set. Sleeps stand for what a program's
+//                                host does, and end in time
 //
 // A process that kills itself leaves the world as it is; one that stops itself goes on after
 // kStopNs.
@@ -220,7 +221,7 @@ int LockFile(int fd, struct flock* lock) {
 }
 
 int Sleep(uint64_t ns) {
-  Spend(ns + slack_ns + late_ns);
+  Spend(ns + slack_ns);
   return 0;
 }
 

@@ -8,8 +8,8 @@
 //   GPUFENCE_TEST_WORLD_SIZE=N   it begins when so many are there
 //   GPUFENCE_TEST_WORLD_PLACE=I  which of them this is, from 0; ties go to the lower one
 //   GPUFENCE_TEST_WAKE_NS=N      from the end of a wait to running: kWakeNs, or no more than the
-//                                thread's slack, if it is not set. Sleeps stand for what a program's
-//                                host does, and end in time
+//                                thread's slack, if it is not set. Sleeps, which stand for what a
+//                                program's host does, end in time
 //
 // A process that kills itself leaves the world as it is; one that stops itself goes on after
 // kStopNs.

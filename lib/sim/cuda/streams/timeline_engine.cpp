@@ -102,6 +102,9 @@ void Scheduler::After(Work* later, Work* earlier) {
   }
   earlier->successors[earlier->successor_count++] = later;
   ++later->waits_for;
+  if (later->engine == Engine::kCompute && !earlier->hands_on) {
+    later->pause_ns = Later(later->pause_ns, earlier->trail_ns);
+  }
 }
 
 void Scheduler::Submit(Work* work) {
@@ -112,8 +115,9 @@ void Scheduler::Submit(Work* work) {
   work->ready_ns = Later(work->ready_ns, now_ns_);
   work->submitted_ns = now_ns_;
   if (work->engine == Engine::kCompute && work->duration_ns == 0) work->duration_ns = 1;
-  // What it will be if its turn comes while others run; more is told when that is known.
-  if (work->engine == Engine::kCompute) work->pause_ns = work->gap_ns;
+  // What it will be if its turn comes while others run; more is told when that is known. Less would
+  // be a moment without work, in which the process loses the GPU.
+  if (work->engine == Engine::kCompute) work->pause_ns += work->gap_ns;
   // An event takes time only behind other work.
   if (work->engine == Engine::kRecord && work->waits_for == 0) {
     work->duration_ns = 0;

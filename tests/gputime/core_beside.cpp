@@ -482,11 +482,11 @@ void Depths() {
   CHECK(!without([](Depth* d) { d->was_deep = false; }));
 }
 
-// Less than a sixteenth of what it worked is no rest.
+// Less than a twentieth of what it worked is no rest.
 void LeastRests() {
   CHECK_EQ(LeastRestNs(0), kTuning.turn_idle_ns);
-  CHECK_EQ(LeastRestNs(16 * kTuning.turn_idle_ns), kTuning.turn_idle_ns);
-  CHECK_EQ(LeastRestNs(32 * kTuning.turn_idle_ns), 2 * kTuning.turn_idle_ns);
+  CHECK_EQ(LeastRestNs(20 * kTuning.turn_idle_ns), kTuning.turn_idle_ns);
+  CHECK_EQ(LeastRestNs(40 * kTuning.turn_idle_ns), 2 * kTuning.turn_idle_ns);
   CHECK_EQ(LeastRestNs(UINT64_MAX), kTuning.pause_ns);  // a word that went wrong
 }
 

@@ -3,12 +3,13 @@
 // link: cuda
 //
 //   cores_tenant MS KERNELS KERNEL_US LAUNCH_US [uneven] [ahead N] [graph] [rate R] [spread]
-//                [long EACH US] [burst WORK_MS PAUSE_MS] [copies] [delay MS] [seed S]
+//                [long EACH US] [burst WORK_MS PAUSE_MS] [copies] [lanes N] [delay MS] [seed S]
 //
 // A request is KERNELS kernels of KERNEL_US, launched LAUNCH_US apart, or as one graph, and a wait
 // for the last one; or (ahead) for the one N requests before. It follows the one before at once, or
 // comes R times a second, at random (rate). Lengths vary from 0.1 to 2 times that (spread); each
-// EACH-th kernel of a request takes US (long). Its result is copied to the host (copies). One in
+// EACH-th kernel of a request takes US (long). Its result is copied to the host (copies). Requests
+// go into N streams, one after the other (lanes). One in
 // five launches takes the host 4.2 times as long, and the others a fifth (uneven, as with Python).
 //
 // Prints {"rate": requests a second, "p50_ms", "p99_ms": of a request from when it came, "busy":
@@ -33,6 +34,7 @@ struct Options {
   double ms, kernel_us, launch_us;
   unsigned kernels;
   unsigned ahead = 0;
+  unsigned lanes = 1;
   bool graph = false;
   bool uneven = false;
   bool spread = false;
@@ -88,6 +90,8 @@ bool Read(int argc, char** argv, Options* to) {
       to->copies = true;
     } else if (is("ahead", 1)) {
       to->ahead = static_cast<unsigned>(atoi(argv[++i]));
+    } else if (is("lanes", 1)) {
+      to->lanes = static_cast<unsigned>(atoi(argv[++i]));
     } else if (is("rate", 1)) {
       to->rate = atof(argv[++i]);
     } else if (is("delay", 1)) {
@@ -111,6 +115,7 @@ class Tenant {
  public:
   explicit Tenant(const Options& options)
       : options_(options), stream_(NewStream()), work_{gpu_, 0, nullptr} {
+    for (lanes_.push_back(stream_); lanes_.size() < options.lanes;) lanes_.push_back(NewStream());
     for (unsigned i = 0; i < options.kernels; ++i) {
       const double times = options.spread ? 0.1 * std::pow(20, Unit(&options_.seed)) : 1;
       const bool is_long = options.long_each != 0 && (i + 1) % options.long_each == 0;
@@ -140,6 +145,7 @@ class Tenant {
         if (due_us >= until_us) break;
       }
       const double came_us = options_.rate != 0 ? due_us : NowUs();
+      stream_ = lanes_[ends_us_.size() % lanes_.size()];
       Launch();
       if (options_.copies) MUST(cuMemcpyDtoHAsync_v2(copied_, result_, kResultBytes, stream_));
       Wait();
@@ -228,6 +234,7 @@ class Tenant {
   Options options_;
   Gpu gpu_;
   CUstream stream_;
+  std::vector<CUstream> lanes_;
   Work work_;
   std::vector<unsigned long long> lengths_ns_;
   unsigned long long request_ns_ = 0;

@@ -167,7 +167,7 @@ bool IsDeep(const Depth& depth, uint64_t now_ns, const Tuning& tuning) {
 }
 
 uint64_t LeastRestNs(uint64_t worked_ns, const Tuning& tuning) {
-  return std::clamp(worked_ns / 16, tuning.turn_idle_ns, tuning.pause_ns);
+  return std::clamp(worked_ns / 20, tuning.turn_idle_ns, tuning.pause_ns);
 }
 
 uint64_t MeanRunNs(uint64_t mean_ns, uint64_t run_ns, uint64_t busy_ns, const Tuning& tuning) {

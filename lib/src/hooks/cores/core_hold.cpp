@@ -265,11 +265,11 @@ class Holding {
            stream_->ns_per_launch.load(std::memory_order_relaxed) >= kTuning.host_told_launch_ns;
   }
 
-  // A stream may seem to run behind a wait. Then launches into it go unasked.
+  // The stream that was waited for may seem to run behind that. Then launches into it go unasked.
   bool HasLaunchedNoneSinceWait() const {
-    return stream_ != nullptr &&
-           stream_ == device_->waited_stream.load(std::memory_order_relaxed) &&
-           stream_->QueuedLaunches() <= device_->waited_launches.load(std::memory_order_relaxed);
+    const MarkedStream* waited = device_->waited_stream.load(std::memory_order_relaxed);
+    return waited != nullptr &&
+           waited->QueuedLaunches() <= device_->waited_launches.load(std::memory_order_relaxed);
   }
 
   bool HasQueued() const { return stream_ != nullptr && stream_->QueuedNs() != 0; }

@@ -2,7 +2,8 @@
 
 tests/gputime/marker_cases.cpp, marker_places.cpp and marker_forecast.cpp, over a driver of a few
 lines; and marker_samples.cpp, marker_gaps.cpp, marker_waits.cpp, marker_spans.cpp,
-marker_clock.cpp, marker_lengths.cpp and stood_times.cpp, which are arithmetic alone.
+marker_clock.cpp, marker_lengths.cpp, stood_times.cpp and yield_words.cpp, which are arithmetic
+alone.
 """
 
 from __future__ import annotations
@@ -71,6 +72,7 @@ SPANS = ["told", "short", "surprised", "late", "teaches", "usual"]
 LENGTHS = ["unknown", "alone", "told_apart", "disturbed", "changed", "forgotten"]
 LENGTHS += ["same_place", "kinds"]
 STOOD = ["never", "cut", "open", "forgotten"]
+YIELDS = ["unmapped", "closed", "stands", "given_anew"]
 CLOCK = ["prompt", "queued", "narrowed", "forgotten", "drifts"]
 FORECAST = ["runs", "shortest", "expected", "left", "ends"]
 PROGRAMS = {
@@ -83,6 +85,7 @@ PROGRAMS = {
     "marker_clock": CLOCK,
     "marker_lengths": LENGTHS,
     "stood_times": STOOD,
+    "yield_words": YIELDS,
     "marker_forecast": FORECAST,
 }
 

@@ -20,9 +20,12 @@ bool YieldPoints::Map() {
 
 void* YieldPoints::GiveWords(uint32_t context, uint32_t ordinal) {
   if (pages_ == nullptr || context >= kMostContexts) return nullptr;
-  WordsOf(context)->store(kGoesOn, std::memory_order_relaxed);
+  // Another context may have had them, and have ended where it stood.
+  std::atomic<uint32_t>* words = WordsOf(context);
+  words[0].store(kGoesOn, std::memory_order_relaxed);
+  for (uint32_t i = 1; i <= kMostStreams; ++i) words[i].store(kWent, std::memory_order_relaxed);
   ordinals_[context].store(ordinal + 1, std::memory_order_release);
-  return WordsOf(context);
+  return words;
 }
 
 void YieldPoints::Write(uint32_t ordinal, uint32_t word) {

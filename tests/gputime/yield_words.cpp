@@ -5,7 +5,6 @@
 // sources: device/yield_points.cpp
 // link: state
 #include "device/yield_points.h"
-
 #include "support/state_program.h"
 
 namespace {

@@ -9,8 +9,8 @@
 // for the last one; or (ahead) for the one N requests before. It follows the one before at once, or
 // comes R times a second, at random (rate). Lengths vary from 0.1 to 2 times that (spread); each
 // EACH-th kernel of a request takes US (long). Its result is copied to the host (copies). Requests
-// go into N streams, one after the other (lanes). One in
-// five launches takes the host 4.2 times as long, and the others a fifth (uneven, as with Python).
+// go into N streams, one after the other (lanes). One in five launches takes the host 4.2 times as
+// long, and the others a fifth (uneven, as with Python).
 //
 // Prints {"rate": requests a second, "p50_ms", "p99_ms": of a request from when it came, "busy":
 // percent of the GPU's time that its kernels take, "seconds": [...], of each second}.

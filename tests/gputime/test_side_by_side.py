@@ -326,6 +326,20 @@ def test_long_kernels_among_short_ones_are_charged(
     assert 28 <= mixed["busy"] <= 40 + POINTS
 
 
+def test_pieces_in_markers_are_not_charged_for_slices_that_they_never_lost(
+    sim: Sim, tmp_path: Path
+) -> None:
+    """Pair 741, with threads that wake late: charged so, they had 2.6 % and the other one 80.5."""
+    pieces = Tenant((4, 31.2, 19.6), 40)
+    deep = Tenant((262, 55.1, 3.5, "ahead", 2, "spread"), 60)
+    late = {"GPUFENCE_TEST_WAKE_NS": "50000"}
+
+    first, second = meet(sim, tmp_path, [pieces, deep], machine=late)
+
+    assert first["busy"] >= 15
+    assert second["busy"] <= 60 + POINTS
+
+
 @pytest.mark.parametrize(
     "seed",
     [pytest.param(seed, marks=KNOWN if seed in KNOWN_SEEDS else ()) for seed in range(PAIRS)],

@@ -251,7 +251,7 @@ void UntimedIsNotTold() {
 void WaitersTell() {
   const auto markers = NewMarkers();
   MarkedStream* stream = LaunchedInto(markers.get(), 3, 100 * kLaunchNs);
-  stream->waited.is_waited_for = true;
+  stream->awaited = true;
   CHECK(!Look(markers.get()).told);
   CHECK(Runs(*stream) && LaunchesIn(*stream) == 3 && markers->streams.IsActive(stream));
 

@@ -33,11 +33,16 @@ uint64_t PackGap(Interval gap) {
   return (end & kGapEndMask) << kGapLengthBits | (end - begin);
 }
 
+// Steps since a gap ended; one that ends in the future is the oldest of all, as is none.
+uint64_t AgeOfGap(uint64_t word, uint64_t now_ns) {
+  return word != 0 ? (now_ns / kGapStepNs - (word >> kGapLengthBits)) & kGapEndMask : kGapEndMask;
+}
+
 // False when the word holds no gap, or one that is too old.
 bool UnpackGap(uint64_t word, uint64_t now_ns, Interval* gap) {
   const uint64_t steps = word & ((uint64_t{1} << kGapLengthBits) - 1);
   const uint64_t now = now_ns / kGapStepNs;
-  const uint64_t age = (now - (word >> kGapLengthBits)) & kGapEndMask;
+  const uint64_t age = AgeOfGap(word, now_ns);
   if (steps == 0 || age > kGapLifeNs / kGapStepNs || age + steps > now) return false;
   *gap = {(now - age - steps) * kGapStepNs, (now - age) * kGapStepNs};
   return true;
@@ -48,20 +53,17 @@ void PushGap(CoreTenant* tenant, Interval interval, uint64_t now_ns) {
   if (word == 0) return;
   Word* oldest = nullptr;
   uint64_t oldest_word = 0;
-  uint64_t oldest_end_ns = UINT64_MAX;
+  uint64_t oldest_age = 0;
   for (Word& place : tenant->gaps) {
-    uint64_t seen = place.load(std::memory_order_relaxed);
-    Interval there = {0, 0};
-    if (!UnpackGap(seen, now_ns, &there)) there.end_ns = 0;
-    if (there.end_ns >= oldest_end_ns) continue;
+    const uint64_t seen = place.load(std::memory_order_relaxed);
+    const uint64_t age = AgeOfGap(seen, now_ns);
+    if (age < oldest_age) continue;
     oldest = &place;
     oldest_word = seen;
-    oldest_end_ns = there.end_ns;
+    oldest_age = age;
   }
   // Somebody else was quicker: then a gap is lost, which is time that nobody pays for.
-  if (oldest != nullptr) {
-    oldest->compare_exchange_strong(oldest_word, word, std::memory_order_relaxed);
-  }
+  oldest->compare_exchange_strong(oldest_word, word, std::memory_order_relaxed);
 }
 
 // Takes what the interval covers out of one gap; returns how much that is.

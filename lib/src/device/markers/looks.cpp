@@ -82,7 +82,7 @@ void CollectTail(Markers* markers, MarkedStream* stream, const StreamLook& look)
   const uint32_t inner_ns = stream->inner_ns.load(std::memory_order_relaxed);
   const bool meets = stream->meets.load(std::memory_order_relaxed);
   const bool is_idle = AskTail(markers, stream, launches, estimate_ns, look);
-  if (is_idle && stream->waited.is_waited_for) return;
+  if (is_idle && stream->awaited.load(std::memory_order_relaxed)) return;
   uint64_t end_ns = look.now_ns;
   if (is_idle && stream->ns_per_launch != 0) end_ns = std::min(end_ns, estimate_ns);
   if (stream->is_timed) {

@@ -104,7 +104,6 @@ enum class Recorder : uint8_t { kNobody, kSelf, kBefore, kOther };
 
 // Runs that are waited for (runs.h).
 struct WaitedRuns {
-  bool is_waited_for;      // by a call that will tell what ran
   bool is_over;            // the last one was waited for, and nothing was launched since
   bool is_first;           // this one began so, and not because the GPU was idle between launches
   bool is_host_bound;      // as markers told last, the GPU may have waited between launches
@@ -195,6 +194,7 @@ struct alignas(64) MarkedStream {
   std::atomic<uint32_t> behind;   // so many more launches until the host may be ahead of the GPU
   std::atomic<bool> marks_each;   // kSparse: each of them has a marker of its own
   std::atomic<bool> by_host;      // no marker begins this run: the wait for it tells (runs.h)
+  std::atomic<bool> awaited;      // by a call that will tell what ran
   std::atomic<bool> meets;        // one of them waits for kernels on other GPUs
   std::atomic<uint64_t> scope;    // the context of a stream whose handle means one in each
   std::atomic<uint64_t> thread;   // the per-thread stream's
@@ -298,6 +298,13 @@ struct alignas(64) MarkedStream {
   // One of the launches has so long pauses in itself.
   void AddInner(uint32_t ns) {
     if (ns != 0) inner_ns.fetch_add(ns, std::memory_order_relaxed);
+  }
+
+  // What that came to since the last time. Few launches have any.
+  uint32_t TakeInner() {
+    return inner_ns.load(std::memory_order_relaxed) != 0
+               ? inner_ns.exchange(0, std::memory_order_relaxed)
+               : 0;
   }
 };
 

@@ -284,7 +284,7 @@ bool MarkLocked(Markers* markers, MarkedStream* stream, Recorder recorder) {
   const uint32_t logged = stream->log.count();
   marker->logged = logged - stream->logged >= launches ? logged : 0;
   stream->logged = logged;
-  marker->inner_ns = stream->inner_ns.exchange(0, std::memory_order_relaxed);
+  marker->inner_ns = stream->TakeInner();
   marker->meets = stream->meets.exchange(false, std::memory_order_relaxed);
   stream->CountDown(launches);
   stream->awaits_launch = false;

@@ -125,7 +125,8 @@ struct Markers {
     return calm_ns != 0 && calm_ns < now_ns;
   }
   void CountReached(const MarkedStream& stream) {
-    seen_reached[stream.ordinal % kMostMarkedDevices].fetch_add(1, std::memory_order_relaxed);
+    std::atomic<uint32_t>& seen = seen_reached[stream.ordinal % kMostMarkedDevices];
+    seen.store(seen.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
 };
 

@@ -182,7 +182,7 @@ Begun BeginRun(Markers* markers, MarkedStream* stream, CUstream handle, HeldNs h
   const StreamsGuard guard(&markers->streams);
   if (!guard) return Begun::kYes;
   if (!StreamTable::IsOf(*stream, handle)) return Begun::kOtherStream;
-  stream->word.fetch_add(uncounted, std::memory_order_relaxed);
+  if (uncounted != 0) stream->word.fetch_add(uncounted, std::memory_order_relaxed);
   if ((stream->word.load(std::memory_order_relaxed) & MarkedStream::kRunning) != 0) {
     stream->gaps.held_ns += held.at_all;
     PutProbe(markers, stream, held.at_all != 0);
@@ -227,7 +227,8 @@ Begun BeginRun(Markers* markers, MarkedStream* stream, CUstream handle, HeldNs h
   if (held.at_all != 0 && !stream->by_host) stream->FallBehind();
   stream->word.fetch_or(MarkedStream::kRunning, std::memory_order_release);
   stream->awaits_launch = true;
-  markers->begun.fetch_add(1, std::memory_order_relaxed);
+  markers->begun.store(markers->begun.load(std::memory_order_relaxed) + 1,
+                       std::memory_order_relaxed);
   if (was_idle) markers->streams.SetActive(stream, true);
   return Begun::kYes;
 }
@@ -269,7 +270,7 @@ bool TakeByHost(Markers* markers, MarkedStream* stream, uint32_t launches, uint6
   WaitedRuns* runs = &stream->waited;
   const uint64_t called_ns = std::min(runs->host_begin_ns + stream->LeadNs(), now_ns);
   uint64_t span_ns = now_ns - called_ns;
-  const uint64_t inner_ns = stream->inner_ns.exchange(0, std::memory_order_relaxed);
+  const uint64_t inner_ns = stream->TakeInner();
   const uint64_t busy_ns =
       BusyByHostNs(markers->PausesOf(stream->ordinal), runs, launches, inner_ns, &span_ns);
   runs->extra.CountTold(span_ns);
@@ -347,16 +348,16 @@ bool IsSampleDue(const MarkedStream& stream) {
 
 uint32_t BeforeWait(Markers* markers, MarkedStream* stream) {
   if (!stream->IsTouched()) return 0;
-  const StreamsGuard guard(&markers->streams);
-  if (!guard) return 0;
   const uint32_t word = stream->word.load(std::memory_order_relaxed);
   const uint32_t launches = word & MarkedStream::kLaunches;
   const bool is_running = (word & MarkedStream::kRunning) != 0;
-  if (stream->by_host && is_running && launches != 0 && stream->first == kNoMarker) {
-    stream->waited.is_waited_for = true;
+  // Without the lock: whether it is still so is asked after the wait.
+  if (stream->by_host.load(std::memory_order_relaxed) && is_running && launches != 0) {
+    stream->awaited.store(true, std::memory_order_relaxed);
     return launches;
   }
-  if (MayMarkLate(*stream)) LeaveLocked(markers, stream, Recorder::kBefore);
+  const StreamsGuard guard(&markers->streams);
+  if (guard && MayMarkLate(*stream)) LeaveLocked(markers, stream, Recorder::kBefore);
   return 0;
 }
 
@@ -366,7 +367,7 @@ void AfterWait(Markers* markers, MarkedStream* stream, CUstream handle, uint32_t
   if (!guard || !StreamTable::IsOf(*stream, handle)) return;
   stream->waited.is_over |= ended;
   if (launches != 0) {
-    stream->waited.is_waited_for = false;
+    stream->awaited.store(false, std::memory_order_relaxed);
     if (ended && TakeByHost(markers, stream, launches, now_ns, busy)) return;
     // The watcher marked it, or more was launched meanwhile.
     if (MayMarkLate(*stream)) LeaveLocked(markers, stream, Recorder::kOther);

@@ -218,12 +218,12 @@ void StreamTable::SetActive(const MarkedStream* stream, bool active) {
   const size_t index = static_cast<size_t>(stream - streams_);
   const uint64_t bit = uint64_t{1} << (index % 64);
   if (IsActive(stream) == active) return;
-  if (active) {
-    active_[index / 64].fetch_or(bit, std::memory_order_release);
-    active_count_.fetch_add(1, std::memory_order_seq_cst);  // before the watcher is asked
+  std::atomic<uint64_t>& bits = active_[index / 64];
+  bits.store(bits.load(std::memory_order_relaxed) ^ bit, std::memory_order_release);
+  if (active) {  // before the watcher is asked
+    active_count_.store(active_count() + 1, std::memory_order_seq_cst);
   } else {
-    active_[index / 64].fetch_and(~bit, std::memory_order_release);
-    active_count_.fetch_sub(1, std::memory_order_release);
+    active_count_.store(active_count() - 1, std::memory_order_release);
   }
 }
 

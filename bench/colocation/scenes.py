@@ -195,10 +195,10 @@ SCENES = (
     ),
     *(
         Scene(
-            f"{name} of high priority+train",
+            f"{name} of high priority+{background}",
             (
                 Tenant(program, 30, priority="high"),
-                Tenant("train", 70, soft=100, priority="low"),
+                Tenant(low, 70, soft=100, priority="low"),
             ),
             (
                 Promise("p99_ms", "most", "alone", ratio=1.1, tenant=0),
@@ -206,6 +206,7 @@ SCENES = (
             ),
             times=2,
         )
+        for background, low in (("train", "train"), ("saturate 0.5 ms", "saturate 500"))
         for name, program in (
             ("eager server", "serve --load 20"),
             ("captured server", "serve --load 20 --captured"),

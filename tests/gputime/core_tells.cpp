@@ -67,6 +67,34 @@ void LateLook() {
   CHECK(!pair.LowYields(look_ns + 2 * kMs));
 }
 
+// Of what the program waited for it knew the end before the look that it asked for.
+void WaitTellsTheEnd() {
+  Pair pair;
+  pair.Rest();
+  const uint64_t begin_ns = pair.now_ns() + kPause;
+  const uint64_t waited_ns = begin_ns + kMs;
+  pair.high().TellInferiors(begin_ns);
+  pair.high().NoteWait(waited_ns);
+  pair.high().Beat(waited_ns + 60 * kUs, false);
+  pair.high().MoveTurn(waited_ns + 60 * kUs);
+  CHECK(pair.LowYields(waited_ns + kSwitchNs - kUs));
+  CHECK(!pair.LowYields(waited_ns + kSwitchNs + kUs));
+}
+
+// One that was over before this work began tells nothing of it.
+void EarlierWait() {
+  Pair pair;
+  pair.Rest();
+  const uint64_t begin_ns = pair.now_ns() + kPause;
+  const uint64_t look_ns = begin_ns + kMs;
+  pair.high().NoteWait(begin_ns - kUs);
+  pair.high().TellInferiors(begin_ns);
+  pair.high().Beat(look_ns, false);
+  pair.high().MoveTurn(look_ns);
+  CHECK(pair.LowYields(look_ns + kSwitchNs - kUs));
+  CHECK(!pair.LowYields(look_ns + kSwitchNs + kUs));
+}
+
 struct Looker {
   Pair* pair;
   void (*look)(Pair* pair, uint64_t now_ns);
@@ -136,6 +164,8 @@ void SharedOnce() {
 }
 
 constexpr Case kCases[] = {{"late_look", LateLook},
+                           {"wait_tells_the_end", WaitTellsTheEnd},
+                           {"earlier_wait", EarlierWait},
                            {"shared_once", SharedOnce},
                            {"while_another_thread_looks", WhileAnotherThreadLooks},
                            {"while_another_thread_ends", WhileAnotherThreadEnds}};

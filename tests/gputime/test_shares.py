@@ -105,7 +105,15 @@ def test_who_rests_takes_no_turns(build: Path, case: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "case", ["late_look", "while_another_thread_looks", "while_another_thread_ends", "shared_once"]
+    "case",
+    [
+        "late_look",
+        "wait_tells_the_end",
+        "earlier_wait",
+        "while_another_thread_looks",
+        "while_another_thread_ends",
+        "shared_once",
+    ],
 )
 def test_neighbours_hear_what_is_so_whatever_other_threads_do(build: Path, case: str) -> None:
     run(build / "tests" / "core_tells", case)

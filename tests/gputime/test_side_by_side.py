@@ -230,6 +230,22 @@ def test_a_higher_priority_goes_first_and_the_lower_one_has_the_rest(
     assert background["rate"] >= left * whole["rate"]
 
 
+def test_kernels_go_on_as_soon_as_a_request_of_higher_priority_is_over(
+    sim: Sim, tmp_path: Path
+) -> None:
+    """Where that counted from a look, which threads that wake late make later, they had 75.1 %."""
+    first = Tenant("foreground", 30, {"GPUFENCE_PRIORITY": "high"})
+    last = Tenant("saturate 0.5", 80, {"GPUFENCE_PRIORITY": "low"})
+    late = {"GPUFENCE_TEST_WAKE_NS": "50000"}
+
+    (alone,) = meet(sim, tmp_path, [first], preload=False, machine=late)
+    (whole,) = meet(sim, tmp_path, [last], preload=False, machine=late)
+    foreground, background = meet(sim, tmp_path, [first, last], machine=late)
+
+    assert foreground["p99_ms"] <= 1.2 * alone["p99_ms"]
+    assert background["rate"] >= 0.757 * whole["rate"]
+
+
 def test_pieces_that_follow_at_once_keep_the_gpu_for_a_higher_priority(
     sim: Sim, tmp_path: Path
 ) -> None:

@@ -219,7 +219,10 @@ void CoreSeat::Beat(uint64_t now_ns, bool outstanding, uint64_t ends_ns) {
   } else if (was_outstanding) {
     // A look that began before somebody launched does not know of it.
     if (BeatNs(before) > now_ns) return;
-    own.idle_ns.store(now_ns, std::memory_order_relaxed);
+    // Whoever waited for its work knew of the end before this look, which may be late.
+    const uint64_t waited_ns = __atomic_load_n(&waited_ns_, __ATOMIC_RELAXED);
+    const bool knows_end = waited_ns > BeatNs(before) && waited_ns < now_ns;
+    own.idle_ns.store(knows_end ? waited_ns : now_ns, std::memory_order_relaxed);
   }
   own.ends_ns.store(ends_ns, std::memory_order_relaxed);
   // Pairs with OwnView: either a sibling that hands the turn over sees that we launch, or we see

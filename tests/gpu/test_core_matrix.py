@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
+
+import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
@@ -13,9 +16,13 @@ from core_matrix import (
     LIMITS,
     MOST_COOPERATIVE_BLOCKS,
     PATHS,
+    Cell,
     cells,
     waited_cells,
 )
+from part_cores import run_matrix
+from report import Report
+from setup import Setup
 
 MOST_S = 240.0
 
@@ -36,3 +43,64 @@ def test_no_run_asks_for_more_than_a_gpu_can_do() -> None:
 
 def test_the_runs_fit_into_their_time() -> None:
     assert sum(cell.seconds for cell in (*cells(), *waited_cells())) <= MOST_S
+
+
+# Answers as cores_spin does. The rate is the next one of its file, with a limit and without.
+SPIN = """#!{python}
+import json, os, sys
+limit = os.environ.get("GPUFENCE_CORE_LIMIT")
+name = "{folder}/" + ("held" if limit else "bare")
+rates = open(name).read().split()
+open(name, "w").write(" ".join(rates[1:]))
+print("ready", flush=True)
+for line in sys.stdin:
+    said = {{"rate": float(rates[0]), "share": {share}, "seconds": [{share}], "longest_ms": 0}}
+    print(json.dumps(said), flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("held", "verdict"),
+    [("97.6 99.5 98.1", "same"), ("97.6 99.5 97.9", "different"), ("98 98 60", "same")],
+)
+def test_what_needs_less_than_its_limit_is_judged_by_medians(
+    tmp_path: Path, held: str, verdict: str
+) -> None:
+    spin = tmp_path / "spin"
+    spin.write_text(SPIN.format(python=sys.executable, folder=tmp_path, share=60))
+    spin.chmod(0o755)
+    # The first one tells what it needs.
+    (tmp_path / "bare").write_text("90 100 96 104")
+    (tmp_path / "held").write_text(held)
+    report = Report(tmp_path)
+
+    run_matrix(
+        Setup(tmp_path, tmp_path, simulated=False, deadline=time.monotonic() + 100),
+        report,
+        spin,
+        [Cell(95, 20, "sync", 132)],
+    )
+
+    (judged,) = report.details["parts"]["cores"].values()
+    assert judged["verdict"] == verdict
+    assert "95        20    132 sync" in (tmp_path / "cores.txt").read_text()
+
+
+def test_what_reaches_its_limit_is_judged_by_its_share(tmp_path: Path) -> None:
+    spin = tmp_path / "spin"
+    spin.write_text(SPIN.format(python=sys.executable, folder=tmp_path, share=60))
+    spin.chmod(0o755)
+    (tmp_path / "bare").write_text("100")
+    (tmp_path / "held").write_text("99")
+    report = Report(tmp_path)
+
+    run_matrix(
+        Setup(tmp_path, tmp_path, simulated=False, deadline=time.monotonic() + 100),
+        report,
+        spin,
+        [Cell(50, 20, "sync", 132)],
+    )
+
+    (judged,) = report.details["parts"]["cores"].values()
+    assert judged["verdict"] == "different"
+    assert "off by +10.0 points" in judged["text"]

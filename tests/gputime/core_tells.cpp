@@ -95,6 +95,35 @@ void EarlierWait() {
   CHECK(!pair.LowYields(look_ns + kSwitchNs + kUs));
 }
 
+// Whether the other one may have run at some moment, from what it has told.
+void WhoRan() {
+  Pair pair;
+  const uint64_t begin_ns = pair.now_ns() + kMs;
+  const uint64_t end_ns = begin_ns + 300 * kUs;
+  const uint64_t told_ns = end_ns + 60 * kMs;
+  const auto ran = [&](uint64_t from_ns, uint64_t to_ns) {
+    return pair.high().OthersMayHaveRun(from_ns, to_ns, told_ns);
+  };
+  const auto tell = [&](uint64_t from_ns, uint64_t to_ns) {
+    pair.low().Charge({from_ns, from_ns, to_ns, false}, to_ns);
+    pair.low().Beat(told_ns - kMs, true);
+    pair.low().MoveTurn(told_ns - kMs);
+    pair.high().MoveTurn(told_ns);
+  };
+  CHECK(!ran(begin_ns, end_ns));
+  CHECK(ran(told_ns - kTuning.lately_ns, told_ns));  // nobody remembers
+  CHECK(!ran(told_ns - kTuning.lately_ns + kUs, told_ns));
+  tell(begin_ns, end_ns);
+  CHECK(ran(begin_ns, end_ns));
+  CHECK(ran(begin_ns - kMs, begin_ns + kUs) && ran(end_ns - kUs, end_ns + kMs));
+  CHECK(!ran(begin_ns - kMs, begin_ns - kUs) && !ran(end_ns + kUs, end_ns + kMs));
+  // Only the latest runs are kept: what lies before these is not known.
+  for (uint32_t i = 1; i <= kCoreRuns; ++i) {
+    tell(end_ns + i * kMs, end_ns + i * kMs + 20 * kUs);
+  }
+  CHECK(ran(begin_ns - kMs, begin_ns - kUs));
+}
+
 struct Looker {
   Pair* pair;
   void (*look)(Pair* pair, uint64_t now_ns);
@@ -166,6 +195,7 @@ void SharedOnce() {
 constexpr Case kCases[] = {{"late_look", LateLook},
                            {"wait_tells_the_end", WaitTellsTheEnd},
                            {"earlier_wait", EarlierWait},
+                           {"who_ran", WhoRan},
                            {"shared_once", SharedOnce},
                            {"while_another_thread_looks", WhileAnotherThreadLooks},
                            {"while_another_thread_ends", WhileAnotherThreadEnds}};

@@ -314,6 +314,31 @@ void GoneIsNotAsked() {
   }
 }
 
+// A sample in doubt is given out once all have told, and means nothing to the stream that has the
+// place by then.
+void DoubtIsSettledLater() {
+  const auto markers = NewMarkers();
+  MarkedStream* stream = LaunchedInto(markers.get(), 1, kLaunchNs);
+  const uint64_t end_ns = 1'000 * kLaunchNs;
+  const uint32_t life = stream->word.load() & MarkedStream::kLife;
+  const DoubtfulSample sample = {
+      end_ns - kLaunchNs, end_ns, kLaunchNs, 0, markers->streams.NumberOf(stream), life};
+  markers->doubtful[3] = sample;
+  DoubtfulSample taken[kMostDoubtful];
+  CHECK(TakeDoubtful(markers.get(), end_ns + kToldNs - 1, taken) == 0);
+  CHECK(TakeDoubtful(markers.get(), end_ns + kToldNs, taken) == 1);
+  CHECK(TakeDoubtful(markers.get(), end_ns + kToldNs, taken) == 0);
+  CHECK(taken[0].own_ns == kLaunchNs);
+
+  stream->samples.disturbed = 2;
+  SettleSample(markers.get(), taken[0]);
+  CHECK(stream->samples.disturbed == 1 && stream->samples.sum_ns == kLaunchNs);
+  stream->BeginLife(1);
+  stream->samples.disturbed = 2;
+  SettleSample(markers.get(), taken[0]);
+  CHECK(stream->samples.disturbed == 2 && stream->samples.sum_ns == 0);
+}
+
 constexpr Case kCases[] = {
     {"empty_first", EmptyFirst},
     {"busy_stay", BusyStay},
@@ -330,6 +355,7 @@ constexpr Case kCases[] = {
     {"recording_is_left_alone", RecordingIsLeftAlone},
     {"first_launch_is_awaited", FirstLaunchIsAwaited},
     {"gone_is_not_asked", GoneIsNotAsked},
+    {"doubt_is_settled_later", DoubtIsSettledLater},
 };
 
 }  // namespace

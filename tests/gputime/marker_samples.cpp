@@ -108,6 +108,28 @@ void Disturbed() {
   CHECK_EQ(queued(kSliceNs + 2 * away + kMs), kSliceNs + kMs);
 }
 
+// Once the others have told that none of them ran then, it was a long launch.
+void Doubtful() {
+  constexpr uint64_t kAroundNs = kLeadNs + kPauses.around_run_ns;
+  Begin(200 * kUs);
+  for (uint32_t i = 0; i < kLeast; ++i) {
+    CHECK_EQ(LearnSample(kPauses, &stream, 5 * kUs + kAroundNs, kLeadNs, kStart), 0);
+  }
+  CHECK_EQ(LearnSample(kPauses, &stream, 905 * kUs + kAroundNs, kLeadNs, kStart), 905 * kUs);
+  CHECK_EQ(Sampled(), 5 * kUs);
+  LearnUndisturbed(&stream, 905 * kUs);
+  CHECK_EQ(stream.samples.disturbed, 0);
+  CHECK_EQ(Sampled(), 105 * kUs);
+  LearnUndisturbed(&stream, 905 * kUs);  // what was forgotten meanwhile
+  CHECK_EQ(Sampled(), 105 * kUs);
+  // With many of them the host is no slower than the GPU.
+  for (uint32_t i = 0; i < 2; ++i) {
+    LearnUndisturbed(&stream,
+                     LearnSample(kPauses, &stream, 905 * kUs + kAroundNs, kLeadNs, kStart));
+  }
+  CHECK_EQ(Sampled(), UINT64_MAX);
+}
+
 void Old() {
   constexpr uint64_t kLasts = kTuning.remembered_ns;
   Begin();
@@ -190,9 +212,11 @@ void Due() {
   CHECK_EQ(due, 50);
 }
 
-constexpr Case kCases[] = {{"known", Known}, {"too_few", TooFew},      {"disturbed", Disturbed},
-                           {"old", Old},     {"fast_host", FastHost},  {"long_lead", LongLead},
-                           {"alone", Alone}, {"forgotten", Forgotten}, {"due", Due}};
+constexpr Case kCases[] = {
+    {"known", Known},      {"too_few", TooFew},      {"disturbed", Disturbed},
+    {"old", Old},          {"fast_host", FastHost},  {"long_lead", LongLead},
+    {"alone", Alone},      {"forgotten", Forgotten}, {"due", Due},
+    {"doubtful", Doubtful}};
 
 }  // namespace
 

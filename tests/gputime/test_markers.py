@@ -42,11 +42,13 @@ PLACES = [
     "recording_is_left_alone",
     "first_launch_is_awaited",
     "gone_is_not_asked",
+    "doubt_is_settled_later",
 ]
 SAMPLES = [
     "known",
     "too_few",
     "disturbed",
+    "doubtful",
     "old",
     "fast_host",
     "long_lead",

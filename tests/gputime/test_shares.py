@@ -110,6 +110,7 @@ def test_who_rests_takes_no_turns(build: Path, case: str) -> None:
         "late_look",
         "wait_tells_the_end",
         "earlier_wait",
+        "who_ran",
         "while_another_thread_looks",
         "while_another_thread_ends",
         "shared_once",

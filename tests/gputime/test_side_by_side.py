@@ -261,21 +261,25 @@ def test_pieces_that_follow_at_once_keep_the_gpu_for_a_higher_priority(
     assert background["busy"] >= 5
 
 
+@pytest.mark.parametrize("late_ns", [0, 50_000])
+@pytest.mark.parametrize("background", ["train", "saturate 0.5", "eager training"])
 @pytest.mark.parametrize("limit", [30, 60])
 def test_a_higher_priority_that_never_pauses_stays_within_its_limit(
-    sim: Sim, tmp_path: Path, limit: int
+    sim: Sim, tmp_path: Path, limit: int, background: str, late_ns: int
 ) -> None:
     """And has it: with queues that are short, and none that stand, it had 42 % at a limit of 60.
 
-    Told of each of its pieces at once, it had 76 %.
+    Told of each of its pieces at once, it had 76 %. So it had where its long launches, one in
+    eleven, were taken for neighbours that came between, since the others are short; or 35 %.
     """
     first = Tenant("pieces", limit, {"GPUFENCE_PRIORITY": "high"})
-    last = Tenant("train", 80, {"GPUFENCE_PRIORITY": "low"})
+    last = Tenant(background, 80, {"GPUFENCE_PRIORITY": "low"})
+    late = {"GPUFENCE_TEST_WAKE_NS": str(late_ns)}
 
-    foreground, background = meet(sim, tmp_path, [first, last])
+    foreground, rest = meet(sim, tmp_path, [first, last], machine=late)
 
     assert foreground["busy"] == pytest.approx(limit, abs=POINTS)
-    assert background["busy"] >= 20
+    assert rest["busy"] >= (15 if late_ns else 20)
 
 
 def test_a_program_without_pauses_leaves_its_gaps_to_a_lower_priority(

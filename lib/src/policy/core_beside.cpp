@@ -48,7 +48,7 @@ void CoreSeat::NoteWait(uint64_t now_ns) {
 // theirs yet. Now they have: what was theirs is given back. One process of the container does so
 // for each stretch of time.
 void CoreSeat::ShareWithNeighbours(uint64_t now_ns) {
-  const uint64_t to_ns = now_ns - 4 * kTuning.look_ns;
+  const uint64_t to_ns = now_ns - kToldNs;
   uint64_t from_ns = row().compared_ns.load(std::memory_order_relaxed);
   if (from_ns < to_ns && to_ns - from_ns < kTuning.look_ns) return;
   // Another thread or process read the clock later, and was here sooner. More is a word that went
@@ -115,6 +115,38 @@ uint64_t CoreSeat::CalmUntilNs(uint64_t now_ns) const {
     if (idle_ns == 0 || IsRecent(idle_ns, now_ns, kTuning.pause_ns)) return 1;
   }
   return now_ns + kTuning.pause_ns;
+}
+
+namespace {
+
+// From what it has told. Only its latest runs are kept: what lies before these is not known.
+bool MayHaveRun(const CoreTenant& tenant, uint64_t begin_ns, uint64_t end_ns, uint64_t now_ns) {
+  size_t told = 0;
+  uint64_t since_ns = UINT64_MAX;
+  for (const Word& word : tenant.runs) {
+    Run run;
+    if (!UnpackRun(word.load(std::memory_order_relaxed), now_ns, &run)) continue;
+    if (run.begin_ns < end_ns && run.end_ns > begin_ns) return true;
+    ++told;
+    since_ns = std::min(since_ns, run.begin_ns);
+  }
+  return told == kCoreRuns && since_ns > begin_ns;
+}
+
+}  // namespace
+
+bool CoreSeat::OthersMayHaveRun(uint64_t begin_ns, uint64_t end_ns, uint64_t now_ns) const {
+  const bool is_told = shares_device() && IsRecent(begin_ns, now_ns, kTuning.lately_ns);
+  if (!is_told || HasBusySiblings(now_ns)) return true;
+  const CoreTenant* tenants = file_.region->tenants[place_.row];
+  for (uint32_t i = 0; i < kMaxCoreTenants; ++i) {
+    const uint64_t beat_ns = tenants[i].beat_ns.load(std::memory_order_relaxed);
+    if (i != kOwnTenant && IsRecent(beat_ns, now_ns, kTuning.lately_ns) &&
+        MayHaveRun(tenants[i], begin_ns, end_ns, now_ns)) {
+      return true;
+    }
+  }
+  return false;
 }
 
 // Ranks of a job that spans GPUs wait for each other: turns would have them wait on each GPU.

@@ -79,6 +79,9 @@ class CoreSeat {
   // Until when surely no neighbour has work on the GPU, as far as their notices tell: 1 while one
   // does, 0 where there can be none. What begins to run later may wait for the GPU first.
   uint64_t CalmUntilNs(uint64_t now_ns) const;
+  // Whether work of another container, or of another process of this one, may have had the GPU
+  // between two moments of which all have told by now.
+  bool OthersMayHaveRun(uint64_t begin_ns, uint64_t end_ns, uint64_t now_ns) const;
 
   // How the driver lets this process and its neighbours have the GPU; by slices unless this says
   // otherwise. Where they have it together nobody takes turns.
@@ -217,6 +220,7 @@ class CoreSeat {
   CoreTenant& tenant() const { return file_.region->tenants[place_.row][kOwnTenant]; }
   CoreMember& member() const { return file_.region->members[place_.row][file_.member]; }
   uint64_t MissedNs(uint64_t now_ns) const;
+  bool HasBusySiblings(uint64_t now_ns) const;
   void SignAt(uint64_t now_ns);
   void UpdateSharesAt(uint64_t now_ns);
   void UpdateShares(uint64_t now_ns);

@@ -274,6 +274,21 @@ uint64_t CoreSeat::IdleSinceNs(uint64_t waited_ns, uint64_t now_ns) const {
   return view.idle_since_ns;
 }
 
+// Whether another process of the container had work lately.
+bool CoreSeat::HasBusySiblings(uint64_t now_ns) const {
+  const uint32_t high = HighMember(file_.region);
+  for (uint32_t i = 0; i < high; ++i) {
+    const CoreMember& each = file_.region->members[place_.row][i];
+    const bool is_sibling =
+        i != file_.member && each.tenant.load(std::memory_order_relaxed) == kOwnTenant + 1;
+    const uint64_t beat = each.beat.load(std::memory_order_relaxed);
+    const uint64_t busy_ns =
+        IsOutstanding(beat) ? BeatNs(beat) : each.idle_ns.load(std::memory_order_relaxed);
+    if (is_sibling && IsRecent(busy_ns, now_ns, kTuning.lately_ns)) return true;
+  }
+  return false;
+}
+
 void CoreSeat::NoteLaunches(uint64_t launch_ns) {
   if (!shares_device()) return;
   const uint64_t quantum_ns = QuantumFor(launch_ns);

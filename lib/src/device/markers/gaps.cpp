@@ -229,8 +229,8 @@ bool IsSampleDue(const Markers& markers, MarkedStream* stream, uint32_t launches
   return samples->count < tuning.many / 2 || ++samples->unsampled % 2 == 0;
 }
 
-void LearnSample(const GpuPauses& pauses, MarkedStream* stream, uint64_t ran_ns, uint64_t lead_ns,
-                 uint64_t now_ns, const Tuning& tuning) {
+uint64_t LearnSample(const GpuPauses& pauses, MarkedStream* stream, uint64_t ran_ns,
+                     uint64_t lead_ns, uint64_t now_ns, const Tuning& tuning) {
   LaunchSamples* samples = &stream->samples;
   if (now_ns - std::min(now_ns, samples->at_ns) > tuning.remembered_ns) {
     samples->count = samples->disturbed = 0;
@@ -244,11 +244,20 @@ void LearnSample(const GpuPauses& pauses, MarkedStream* stream, uint64_t ran_ns,
   }
   if (lead_ns != 0 && ran_ns > 2 * kSwitchNs - tuning.doubt_ns) {
     ++samples->disturbed;
-    return;
+    return OwnNs(pauses, ran_ns, lead_ns);
   }
   ++samples->count;
   samples->sum_ns += lead_ns == 0 ? QueuedOwnNs(pauses, WithoutSlicesNs(ran_ns, tuning))
                                   : OwnNs(pauses, ran_ns, lead_ns);
+  return 0;
+}
+
+void LearnUndisturbed(MarkedStream* stream, uint64_t own_ns) {
+  LaunchSamples* samples = &stream->samples;
+  if (samples->disturbed == 0) return;
+  --samples->disturbed;
+  ++samples->count;
+  samples->sum_ns += own_ns;
 }
 
 uint64_t SampledNs(const Markers& markers, const MarkedStream& stream, uint64_t launches,

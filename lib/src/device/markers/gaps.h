@@ -114,7 +114,8 @@ bool IsUsual(ClosedRuns* runs, uint64_t span_ns, const Tuning& tuning = kTuning)
 // put right around it: the GPU comes to all three at once, or others come between, which takes so
 // long that it shows (docs/side-by-side.md). What was queued as a whole may take as long by itself:
 // others come between only at the end of a slice. Of use where the host launches slower than the
-// GPU works.
+// GPU works. A launch that takes long itself looks as if others had come between, until they tell
+// that none of them ran then.
 
 // Whether the next launch is to be one; behind a marker for so many launches, for which the host
 // took `host_ns`.
@@ -123,8 +124,12 @@ bool IsSampleDue(const Markers& markers, MarkedStream* stream, uint32_t launches
 
 // A sample: `ran_ns` from one marker to the other, of which the launch itself took the host
 // `lead_ns` while the GPU waited for it; 0: all three were queued when the GPU came to them.
-void LearnSample(const GpuPauses& pauses, MarkedStream* stream, uint64_t ran_ns, uint64_t lead_ns,
-                 uint64_t now_ns, const Tuning& tuning = kTuning);
+// Returns what the launch took if nobody came between, where that is in doubt; else 0.
+uint64_t LearnSample(const GpuPauses& pauses, MarkedStream* stream, uint64_t ran_ns,
+                     uint64_t lead_ns, uint64_t now_ns, const Tuning& tuning = kTuning);
+
+// One of those, once the others have told of their runs: nobody came between, it is a long launch.
+void LearnUndisturbed(MarkedStream* stream, uint64_t own_ns);
 
 // So long such launches take the GPU; UINT64_MAX: nobody else uses it, or that is not known, or the
 // host is no slower.

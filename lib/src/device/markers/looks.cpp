@@ -194,6 +194,25 @@ void CollectAll(Markers* markers, uint64_t now_ns, bool captures, BusyList* busy
   }
 }
 
+size_t TakeDoubtful(Markers* markers, uint64_t now_ns, DoubtfulSample taken[kMostDoubtful]) {
+  size_t count = 0;
+  const StreamsGuard guard(&markers->streams);
+  if (!guard) return 0;
+  for (DoubtfulSample& sample : markers->doubtful) {
+    if (sample.end_ns == 0 || now_ns < sample.end_ns + kToldNs) continue;
+    taken[count++] = sample;
+    sample = {};
+  }
+  return count;
+}
+
+void SettleSample(Markers* markers, const DoubtfulSample& sample) {
+  const StreamsGuard guard(&markers->streams);
+  MarkedStream* stream = &markers->streams.At(sample.stream);
+  const uint32_t life = stream->word.load(std::memory_order_relaxed) & MarkedStream::kLife;
+  if (guard && life == sample.life) LearnUndisturbed(stream, sample.own_ns);
+}
+
 void CollectEnded(Markers* markers, MarkedStream* stream, BusyList* busy) {
   StreamLook look = {NowNs(), /*captures=*/false, busy};
   const CaptureRelaxed relaxed;  // another thread's capture may begin at any moment

@@ -162,7 +162,7 @@ struct LaunchGaps {
   bool may_idle;          // the last interval had time in which nothing was queued
 };
 
-// What a launch takes the GPU, by samples of one (samples.h).
+// What a launch takes the GPU, by samples of one (gaps.h).
 struct LaunchSamples {
   uint64_t sum_ns;     // of ...
   uint32_t count;      // ... so many

@@ -88,11 +88,23 @@ class MarkerPool {
 
 inline constexpr uint32_t kMostMarkedDevices = 64;
 
+// A sample of one launch that took so long that others may have come between (gaps.h).
+struct DoubtfulSample {
+  uint64_t begin_ns;
+  uint64_t end_ns;  // 0: none
+  uint64_t own_ns;  // what the launch took, if nobody did
+  uint32_t ordinal;
+  uint32_t stream;  // its number, and its life
+  uint32_t life;
+};
+inline constexpr size_t kMostDoubtful = 16;
+
 // Zeroed memory is ready for use. What is no atomic is used under the table's lock.
 struct Markers {
   StreamTable streams;
   MarkerPool pool;
   LaunchLengths lengths;  // where queues must be short
+  DoubtfulSample doubtful[kMostDoubtful];
   YieldPoints yields;
   StoodTimes stood[kMostMarkedDevices];     // where all streams of a device did
   std::atomic<uint32_t> begun;              // changes whenever a stream begins to run

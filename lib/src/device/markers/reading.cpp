@@ -176,6 +176,17 @@ void LearnRun(Markers* markers, MarkedStream* stream, const Marker& marker, uint
       static_cast<uint32_t>(std::clamp(spacing_ns / spaced_ns, uint64_t{1}, kTuning.full_queue)));
 }
 
+// Until the others have told of their runs. Where there is no room it stays disturbed.
+void KeepDoubtful(Markers* markers, const MarkedStream& stream, uint64_t begin_ns, uint64_t end_ns,
+                  uint64_t own_ns) {
+  for (DoubtfulSample& place : markers->doubtful) {
+    if (place.end_ns != 0) continue;
+    const uint32_t life = stream.word.load(std::memory_order_relaxed) & MarkedStream::kLife;
+    place = {begin_ns, end_ns, own_ns, stream.ordinal, markers->streams.NumberOf(&stream), life};
+    return;
+  }
+}
+
 // The stream ran from the marker before until this one was reached.
 void TellRun(Markers* markers, MarkedStream* stream, const Marker& marker, uint64_t at_ns,
              bool is_at_once, const StreamLook& look) {
@@ -192,7 +203,10 @@ void TellRun(Markers* markers, MarkedStream* stream, const Marker& marker, uint6
                                    is_at_once ? MarkerReached::kAtOnce : MarkerReached::kLater};
   if (marker.samples && stream->is_fresh && marker.inner_ns == 0) {
     const uint64_t lead_ns = CaughtUpNs(*stream, marker.lead_ns, marker.recorded_ns);
-    LearnSample(markers->PausesOf(stream->ordinal), stream, ran_ns, lead_ns, look.now_ns);
+    const uint64_t own_ns =
+        LearnSample(markers->PausesOf(stream->ordinal), stream, ran_ns, lead_ns, look.now_ns);
+    const bool may_be_long = own_ns != 0 && look.alone;
+    if (may_be_long) KeepDoubtful(markers, *stream, stream->run_begin_ns, at_ns, own_ns);
   }
   const NotOwn rest = NotOwnOf(*markers, *stream, content, ran_ns, look.now_ns);
   Tell(*markers, stream, rest, ChargedUntilNs(*stream, marker.meets, at_ns), look);

@@ -109,6 +109,7 @@ class StreamTable {
   uint32_t NumberOf(const MarkedStream* stream) const {
     return static_cast<uint32_t>(stream - streams_);
   }
+  MarkedStream& At(uint32_t number) { return streams_[number]; }
   void SetActive(const MarkedStream* stream, bool active);  // lock held
   uint32_t active_count() const { return active_count_.load(std::memory_order_relaxed); }
   bool any_active() const { return active_count_.load(std::memory_order_seq_cst) != 0; }

@@ -292,6 +292,22 @@ void ChargeAll(Cores* cores, BusyList* busy, uint64_t now_ns) {
   }
 }
 
+// Long launches are told from neighbours that came between once these have told of their runs.
+static void SettleSamples(Cores* cores, uint64_t now_ns) {
+  DoubtfulSample samples[kMostDoubtful];
+  const size_t count = TakeDoubtful(&cores->markers, now_ns, samples);
+  for (size_t i = 0; i < count; ++i) {
+    const DoubtfulSample& sample = samples[i];
+    const CoreDevice* device = DeviceAt(cores, sample.ordinal);
+    // Those directly before and behind it seem to overlap it by what clocks are in doubt.
+    if (device != nullptr &&
+        !device->seat.OthersMayHaveRun(sample.begin_ns + kTuning.doubt_ns,
+                                       sample.end_ns - kTuning.doubt_ns, now_ns)) {
+      SettleSample(&cores->markers, sample);
+    }
+  }
+}
+
 void TickCores(Cores* cores, uint64_t now_ns) {
   FollowLimits(cores);
   BusyIntervals<kMostIntervals> busy;
@@ -331,6 +347,7 @@ void TickCores(Cores* cores, uint64_t now_ns) {
     }
     if (!busy.empty() || (yielded && !device->seat.Yields(now_ns))) Notify(device);
   }
+  SettleSamples(cores, now_ns);  // by the notices that were read just now
 }
 
 void LeaveCores(Cores* cores, uint64_t now_ns) {

@@ -59,6 +59,18 @@ def test_generation_that_waits_for_the_host_keeps_its_rate(
     assert beside["busy"] <= 50 + 2 * POINTS
 
 
+def test_a_neighbour_that_came_between_two_launches_is_not_charged(
+    sim: Sim, tmp_path: Path
+) -> None:
+    """Taken for long launches of its own, such stays would leave it 2.1 % at a limit of 6."""
+    sparse = (250, 3.2, 30)
+    late = {"GPUFENCE_TEST_WAKE_NS": "50000"}
+
+    program, _ = meet(sim, tmp_path, [Tenant(sparse, 6), Tenant("saturate 5", 80)], machine=late)
+
+    assert program["busy"] >= 4.5
+
+
 @pytest.mark.parametrize("length", ["saturate 0.5", "saturate 5"])
 def test_pieces_whose_results_are_copied_are_not_charged_for_the_neighbours_time(
     sim: Sim, tmp_path: Path, length: str

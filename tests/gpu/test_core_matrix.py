@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,6 +60,22 @@ for line in sys.stdin:
 """
 
 
+def judged(folder: Path, cell: Cell, bare: str, held: str) -> dict[str, Any]:
+    """The matrix's one verdict, with these rates from one process to the next."""
+    spin = folder / "spin"
+    spin.write_text(SPIN.format(python=sys.executable, folder=folder, share=60))
+    spin.chmod(0o755)
+    (folder / "bare").write_text(bare)
+    (folder / "held").write_text(held)
+    report = Report(folder)
+    setup = Setup(folder, folder, simulated=False, deadline=time.monotonic() + 1000)
+
+    run_matrix(setup, report, spin, [cell])
+
+    (verdict,) = report.details["parts"]["cores"].values()
+    return dict(verdict)
+
+
 @pytest.mark.parametrize(
     ("held", "verdict"),
     [("97.6 99.5 98.1", "same"), ("97.6 99.5 97.9", "different"), ("98 98 60", "same")],
@@ -66,41 +83,15 @@ for line in sys.stdin:
 def test_what_needs_less_than_its_limit_is_judged_by_medians(
     tmp_path: Path, held: str, verdict: str
 ) -> None:
-    spin = tmp_path / "spin"
-    spin.write_text(SPIN.format(python=sys.executable, folder=tmp_path, share=60))
-    spin.chmod(0o755)
     # The first one tells what it needs.
-    (tmp_path / "bare").write_text("90 100 96 104")
-    (tmp_path / "held").write_text(held)
-    report = Report(tmp_path)
+    found = judged(tmp_path, Cell(95, 20, "sync", 132), "90 100 96 104", held)
 
-    run_matrix(
-        Setup(tmp_path, tmp_path, simulated=False, deadline=time.monotonic() + 100),
-        report,
-        spin,
-        [Cell(95, 20, "sync", 132)],
-    )
-
-    (judged,) = report.details["parts"]["cores"].values()
-    assert judged["verdict"] == verdict
+    assert found["verdict"] == verdict
     assert "95        20    132 sync" in (tmp_path / "cores.txt").read_text()
 
 
 def test_what_reaches_its_limit_is_judged_by_its_share(tmp_path: Path) -> None:
-    spin = tmp_path / "spin"
-    spin.write_text(SPIN.format(python=sys.executable, folder=tmp_path, share=60))
-    spin.chmod(0o755)
-    (tmp_path / "bare").write_text("100")
-    (tmp_path / "held").write_text("99")
-    report = Report(tmp_path)
+    found = judged(tmp_path, Cell(50, 20, "sync", 132), "100", "99")
 
-    run_matrix(
-        Setup(tmp_path, tmp_path, simulated=False, deadline=time.monotonic() + 100),
-        report,
-        spin,
-        [Cell(50, 20, "sync", 132)],
-    )
-
-    (judged,) = report.details["parts"]["cores"].values()
-    assert judged["verdict"] == "different"
-    assert "off by +10.0 points" in judged["text"]
+    assert found["verdict"] == "different"
+    assert "off by +10.0 points" in found["text"]

@@ -33,6 +33,11 @@ uint64_t UpTo(uint64_t moment_ns, uint64_t now_ns) { return std::min(moment_ns, 
 // Whom a hand-over wakes; a few others too, now and then.
 uint32_t WakeBits(uint64_t author) { return 1u << (author % 32); }
 
+// Until when a process surely had work: its last look, where that saw some.
+uint64_t BusyUntilNs(const CoreMember& member, uint64_t beat) {
+  return IsOutstanding(beat) ? BeatNs(beat) : member.idle_ns.load(std::memory_order_relaxed);
+}
+
 // What one process adds to the view of its container.
 void AddMember(const CoreMember& member, uint64_t backlog_ns, uint64_t now_ns, TenantView* view) {
   const uint64_t beat = member.beat.load(std::memory_order_seq_cst);
@@ -41,8 +46,7 @@ void AddMember(const CoreMember& member, uint64_t backlog_ns, uint64_t now_ns, T
     view->idle_since_ns = 0;
     view->ends_ns = std::max(view->ends_ns, ends_ns != 0 ? ends_ns : kUnknownEnd);
   } else if (view->idle_since_ns != 0) {
-    uint64_t idle_ns =
-        IsOutstanding(beat) ? BeatNs(beat) : member.idle_ns.load(std::memory_order_relaxed);
+    uint64_t idle_ns = BusyUntilNs(member, beat);
     if (idle_ns > now_ns) idle_ns = IsRecent(idle_ns, now_ns, 1) ? now_ns : 1;
     if (idle_ns > view->idle_since_ns) view->idle_since_ns = idle_ns;
   }
@@ -281,9 +285,7 @@ bool CoreSeat::HasBusySiblings(uint64_t now_ns) const {
     const CoreMember& each = file_.region->members[place_.row][i];
     const bool is_sibling =
         i != file_.member && each.tenant.load(std::memory_order_relaxed) == kOwnTenant + 1;
-    const uint64_t beat = each.beat.load(std::memory_order_relaxed);
-    const uint64_t busy_ns =
-        IsOutstanding(beat) ? BeatNs(beat) : each.idle_ns.load(std::memory_order_relaxed);
+    const uint64_t busy_ns = BusyUntilNs(each, each.beat.load(std::memory_order_relaxed));
     if (is_sibling && IsRecent(busy_ns, now_ns, kTuning.lately_ns)) return true;
   }
   return false;

@@ -194,6 +194,23 @@ void CollectAll(Markers* markers, uint64_t now_ns, bool captures, BusyList* busy
   }
 }
 
+void CollectEnded(Markers* markers, MarkedStream* stream, BusyList* busy) {
+  StreamLook look = {NowNs(), /*captures=*/false, busy};
+  const CaptureRelaxed relaxed;  // another thread's capture may begin at any moment
+  const StreamsGuard guard(&markers->streams);
+  if (!guard) return;
+  const MarkedContext& context = markers->streams.ContextOf(*stream);
+  const bool is_marked =
+      stream->first != kNoMarker &&
+      (stream->word.load(std::memory_order_relaxed) & MarkedStream::kLaunches) == 0;
+  if (context.away != 0 || context.blind || !is_marked || !markers->streams.IsHere(*stream) ||
+      !IsOver(markers, stream, markers->pool[stream->last])) {
+    return;
+  }
+  look.alone = markers->streams.IsOnlyActive(stream);
+  CollectStream(markers, stream, &look);
+}
+
 size_t TakeDoubtful(Markers* markers, uint64_t now_ns, DoubtfulSample taken[kMostDoubtful]) {
   size_t count = 0;
   const StreamsGuard guard(&markers->streams);
@@ -211,23 +228,6 @@ void SettleSample(Markers* markers, const DoubtfulSample& sample) {
   MarkedStream* stream = &markers->streams.At(sample.stream);
   const uint32_t life = stream->word.load(std::memory_order_relaxed) & MarkedStream::kLife;
   if (guard && life == sample.life) LearnUndisturbed(stream, sample.own_ns);
-}
-
-void CollectEnded(Markers* markers, MarkedStream* stream, BusyList* busy) {
-  StreamLook look = {NowNs(), /*captures=*/false, busy};
-  const CaptureRelaxed relaxed;  // another thread's capture may begin at any moment
-  const StreamsGuard guard(&markers->streams);
-  if (!guard) return;
-  const MarkedContext& context = markers->streams.ContextOf(*stream);
-  const bool is_marked =
-      stream->first != kNoMarker &&
-      (stream->word.load(std::memory_order_relaxed) & MarkedStream::kLaunches) == 0;
-  if (context.away != 0 || context.blind || !is_marked || !markers->streams.IsHere(*stream) ||
-      !IsOver(markers, stream, markers->pool[stream->last])) {
-    return;
-  }
-  look.alone = markers->streams.IsOnlyActive(stream);
-  CollectStream(markers, stream, &look);
 }
 
 // ---- forecasts ----

@@ -110,14 +110,14 @@ class BusyIntervals : public BusyList {
 // What ran since the last look, by stream in order. `captures`: a capture may be open.
 void CollectAll(Markers* markers, uint64_t now_ns, bool captures, BusyList* busy);
 
+// The same of one stream of this thread's context, if all is marked and over; no capture is open.
+void CollectEnded(Markers* markers, MarkedStream* stream, BusyList* busy);
+
 // Samples that are in doubt, of which the others have told by now; returns how many.
 size_t TakeDoubtful(Markers* markers, uint64_t now_ns, DoubtfulSample taken[kMostDoubtful]);
 
 // Nobody came between in one of them.
 void SettleSample(Markers* markers, const DoubtfulSample& sample);
-
-// The same of one stream of this thread's context, if all is marked and over; no capture is open.
-void CollectEnded(Markers* markers, MarkedStream* stream, BusyList* busy);
 
 // ---- what runs now, and for how long it will, by what runs took before ----
 

@@ -19,6 +19,11 @@ from tests.support.virtual_world import run_together
 # An H200; a context that costs no memory.
 GPU = {f"GPUFENCE_SIM_{name}": str(value) for name, value in {**H200, "CONTEXT_BYTES": 0}.items()}
 
+HIGH = {"GPUFENCE_PRIORITY": "high"}
+LOW = {"GPUFENCE_PRIORITY": "low"}
+# A machine on which threads wake as late as an H200's host has them.
+LATE = {"GPUFENCE_TEST_WAKE_NS": "50000"}
+
 # What people put side by side: kernels of a request, microseconds of each, and of the host's time
 # from launch to launch.
 PROGRAMS: Mapping[str, tuple[str | float, ...]] = {

@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.machine import Sim
 
-from .tenants import Tenant, drawn, meet
+from .tenants import HIGH, LATE, LOW, Tenant, drawn, meet
 
 STEP = 0.15  # of a run: two steps of a decoder, which end within it or behind
 POINTS = 2.5  # of a limit, and what may be used at once in so few seconds
@@ -64,9 +64,8 @@ def test_a_neighbour_that_came_between_two_launches_is_not_charged(
 ) -> None:
     """Taken for long launches of its own, such stays would leave it 2.1 % at a limit of 6."""
     sparse = (250, 3.2, 30)
-    late = {"GPUFENCE_TEST_WAKE_NS": "50000"}
 
-    program, _ = meet(sim, tmp_path, [Tenant(sparse, 6), Tenant("saturate 5", 80)], machine=late)
+    program, _ = meet(sim, tmp_path, [Tenant(sparse, 6), Tenant("saturate 5", 80)], machine=LATE)
 
     assert program["busy"] >= 4.5
 
@@ -229,8 +228,8 @@ def test_a_higher_priority_goes_first_and_the_lower_one_has_the_rest(
     A server that launches kernel by kernel waits for its host most of the time. Told at once,
     training would have 41 % of its rate beside it.
     """
-    first = Tenant(server, limit, {"GPUFENCE_PRIORITY": "high"})
-    last = Tenant(training, 80, {"GPUFENCE_PRIORITY": "low"})
+    first = Tenant(server, limit, HIGH)
+    last = Tenant(training, 80, LOW)
 
     (alone,) = meet(sim, tmp_path, [first], preload=False)
     bare, _ = meet(sim, tmp_path, [first, last], preload=False)
@@ -246,13 +245,12 @@ def test_kernels_go_on_as_soon_as_a_request_of_higher_priority_is_over(
     sim: Sim, tmp_path: Path
 ) -> None:
     """Where that counted from a look, which threads that wake late make later, they had 75.1 %."""
-    first = Tenant("foreground", 30, {"GPUFENCE_PRIORITY": "high"})
-    last = Tenant("saturate 0.5", 80, {"GPUFENCE_PRIORITY": "low"})
-    late = {"GPUFENCE_TEST_WAKE_NS": "50000"}
+    first = Tenant("foreground", 30, HIGH)
+    last = Tenant("saturate 0.5", 80, LOW)
 
-    (alone,) = meet(sim, tmp_path, [first], preload=False, machine=late)
-    (whole,) = meet(sim, tmp_path, [last], preload=False, machine=late)
-    foreground, background = meet(sim, tmp_path, [first, last], machine=late)
+    (alone,) = meet(sim, tmp_path, [first], preload=False, machine=LATE)
+    (whole,) = meet(sim, tmp_path, [last], preload=False, machine=LATE)
+    foreground, background = meet(sim, tmp_path, [first, last], machine=LATE)
 
     assert foreground["p99_ms"] <= 1.2 * alone["p99_ms"]
     assert background["rate"] >= 0.757 * whole["rate"]
@@ -262,12 +260,11 @@ def test_pieces_that_follow_at_once_keep_the_gpu_for_a_higher_priority(
     sim: Sim, tmp_path: Path
 ) -> None:
     """Where the end of one was told at once and the begin of the next at a look, they had 20 %."""
-    first = Tenant("copied pieces", 99, {"GPUFENCE_PRIORITY": "high"})
-    last = Tenant("saturate 0.5", 80, {"GPUFENCE_PRIORITY": "low"})
-    late = {"GPUFENCE_TEST_WAKE_NS": "50000"}
+    first = Tenant("copied pieces", 99, HIGH)
+    last = Tenant("saturate 0.5", 80, LOW)
 
-    (alone,) = meet(sim, tmp_path, [first], preload=False, machine=late)
-    pieces, background = meet(sim, tmp_path, [first, last], machine=late)
+    (alone,) = meet(sim, tmp_path, [first], preload=False, machine=LATE)
+    pieces, background = meet(sim, tmp_path, [first, last], machine=LATE)
 
     assert pieces["rate"] >= 0.85 * alone["rate"]
     assert background["busy"] >= 5
@@ -284,8 +281,8 @@ def test_a_higher_priority_that_never_pauses_stays_within_its_limit(
     Told of each of its pieces at once, it had 76 %. So it had where its long launches, one in
     eleven, were taken for neighbours that came between, since the others are short; or 35 %.
     """
-    first = Tenant("pieces", limit, {"GPUFENCE_PRIORITY": "high"})
-    last = Tenant(background, 80, {"GPUFENCE_PRIORITY": "low"})
+    first = Tenant("pieces", limit, HIGH)
+    last = Tenant(background, 80, LOW)
     late = {"GPUFENCE_TEST_WAKE_NS": str(late_ns)}
 
     foreground, rest = meet(sim, tmp_path, [first, last], machine=late)
@@ -298,8 +295,8 @@ def test_a_program_without_pauses_leaves_its_gaps_to_a_lower_priority(
     sim: Sim, tmp_path: Path
 ) -> None:
     """Told of each of its tokens at once, training would have a tenth of its rate."""
-    first = Tenant("generate", 60, {"GPUFENCE_PRIORITY": "high"})
-    last = Tenant("train", 80, {"GPUFENCE_PRIORITY": "low"})
+    first = Tenant("generate", 60, HIGH)
+    last = Tenant("train", 80, LOW)
 
     (alone,) = meet(sim, tmp_path, [first], preload=False)
     (training,) = meet(sim, tmp_path, [last], preload=False)
@@ -319,8 +316,8 @@ def test_a_lower_priority_has_its_floor(
     Charged for what it waits until the GPU comes to it again, it had none (an H200, too). Where it
     went behind again as soon as the other one waited for it, both had 95.5 % together.
     """
-    first = Tenant("saturate 0.5", 99, {"GPUFENCE_PRIORITY": "high"})
-    settings = {"GPUFENCE_PRIORITY": "low", "GPUFENCE_CORE_FLOOR": str(floor)}
+    first = Tenant("saturate 0.5", 99, HIGH)
+    settings = {**LOW, "GPUFENCE_CORE_FLOOR": str(floor)}
     late = {"GPUFENCE_TEST_WAKE_NS": str(late_ns)}
 
     foreground, background = meet(
@@ -364,9 +361,8 @@ def test_pieces_in_markers_are_not_charged_for_slices_that_they_never_lost(
     """Pair 741, with threads that wake late: charged so, they had 2.6 % and the other one 80.5."""
     pieces = Tenant((4, 31.2, 19.6), 40)
     deep = Tenant((262, 55.1, 3.5, "ahead", 2, "spread"), 60)
-    late = {"GPUFENCE_TEST_WAKE_NS": "50000"}
 
-    first, second = meet(sim, tmp_path, [pieces, deep], machine=late)
+    first, second = meet(sim, tmp_path, [pieces, deep], machine=LATE)
 
     assert first["busy"] >= 15
     assert second["busy"] <= 60 + POINTS

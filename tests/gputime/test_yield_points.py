@@ -14,15 +14,13 @@ import pytest
 
 from tests.support.machine import Sim
 
-from .tenants import Tenant, meet
+from .tenants import HIGH, LOW, Tenant, meet
 
 POINTS = 2.5  # of a limit, and what may be used at once in so few seconds
 POINT = "cuStreamBatchMemOp_v2"
 MOST_POINTS = 4_000  # in a second, in which there are 6,000 launches
 NOT_SUPPORTED = 801
 NO_MEMORY = 2
-HIGH = {"GPUFENCE_PRIORITY": "high"}
-LOW = {"GPUFENCE_PRIORITY": "low"}
 
 pytestmark = pytest.mark.skipif(
     "GPUFENCE_TEST_RUNTIME" in os.environ, reason="a sanitizer keeps its own account of threads"

@@ -59,7 +59,7 @@ class Spin:
         return answer
 
 
-PAUSES = Spin(1_000, path="gap", gap_us=2_000)
+PAUSES = Cell(50, 1_000, "gap", 132)
 BARE_S = 1.5
 Row = tuple[Cell, dict[str, Any], dict[str, Any] | None]  # what it said, and without a limit
 
@@ -201,15 +201,7 @@ def _judge(report: Report, cell: Cell, said: dict[str, Any], bare: dict[str, Any
 
 
 def _work_that_needs_less(setup: Setup, report: Report, program: Path) -> None:
-    rates = []
-    with driven([program], setup.environment(preload=False), "bare") as bare:
-        rates.append(PAUSES.ask(bare)["rate"])
-    with fenced(setup, 50) as env, driven([program], env, "50 %") as container:
-        rates.append(PAUSES.ask(container)["rate"])
-    ratio = rates[1] / rates[0]
-    verdict = "same" if ratio >= FREE_RATIO else "different"
-    text = f"{100 * ratio:.1f} % of the bare rate ({rates[0]:.1f} a second)"
-    report.judge("cores", f"needs less than 50 %: {PAUSES.name}", verdict, text, rates=rates)
+    _in_turns(setup, report, program, [PAUSES])
 
 
 def _green_contexts(setup: Setup, report: Report, program: Path) -> None:

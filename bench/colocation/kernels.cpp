@@ -3,7 +3,8 @@
 //   kernels calibrate                          steps of work in a nanosecond, as JSON
 //   kernels work ONE FULL FILE PLAN ...        ONE, FULL: from calibrate; FILE: for records
 //
-// Plans: saturate KERNEL_US | bursts KERNEL_US WORK_MS PAUSE_MS | random SEED.
+// Plans: saturate KERNEL_US | bursts KERNEL_US WORK_MS PAUSE_MS | pieces SHORT_US NUMBER LONG_US |
+// random SEED.
 // Speaks the protocol of workloads/protocol.py: "loaded", "prepare", "ready", "go SECONDS DELAY",
 // then one line of JSON. FILE gets three 64-bit numbers for each kernel, stream by stream: begin
 // and end by the GPU's clock, and nanoseconds of work. Plans are drawn in random_plan.h.

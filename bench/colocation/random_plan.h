@@ -54,6 +54,8 @@ struct Plan {
       Saturate(std::atof(words[1]));
     } else if (kind == "bursts" && count == 4) {
       Bursts(std::atof(words[1]), std::atof(words[2]), std::atof(words[3]));
+    } else if (kind == "pieces" && count == 4) {
+      Pieces(std::atof(words[1]), std::atof(words[2]), std::atof(words[3]));
     } else if (kind == "random" && count == 2) {
       Random(std::strtoull(words[1], nullptr, 10));
     } else {
@@ -100,6 +102,15 @@ struct Plan {
     one.wait = Wait::kBatch;
     one.at_once = static_cast<size_t>(std::fmax(1, std::round(work_ms * 1e3 / kernel_us)));
     one.pause_us = static_cast<unsigned>(pause_ms * 1e3);
+  }
+
+  // So many short kernels and a long one, over and over, each waited for.
+  void Pieces(double short_us, double number, double long_us) {
+    Saturate(short_us);
+    ThreadPlan& one = threads[0];
+    one.wait = Wait::kEach;
+    one.lengths_ns.resize(static_cast<size_t>(number), one.lengths_ns[0]);
+    one.lengths_ns.push_back(static_cast<uint64_t>(long_us * 1e3));
   }
 
   void Random(uint64_t seed) {

@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-KERNELS = ("saturate", "bursts", "random")  # plans of kernels.cpp; all else runs over PyTorch
+# Plans of kernels.cpp; all else runs over PyTorch.
+KERNELS = ("saturate", "bursts", "pieces", "random")
 OURS = "ours"  # any build of the library
 OVER_MPS = "ours+mps"
 BY_THREADS = "ours+mps-threads"  # in mode mps: the memory limit is ours, threads are MPS's
@@ -211,6 +212,17 @@ SCENES = (
             ("eager server", "serve --load 20"),
             ("captured server", "serve --load 20 --captured"),
         )
+    ),
+    *(
+        Scene(
+            f"long pieces among short ones of high priority+{background}",
+            (
+                Tenant("pieces 5 10 1000", 60, priority="high"),
+                Tenant(low, 40, soft=100, priority="low"),
+            ),
+            (Promise("share", "near", "fair", plus=2.0, tenant=0),),
+        )
+        for background, low in (("train", "train"), ("saturate 0.5 ms", "saturate 500"))
     ),
     Scene("generate at 15", (Tenant("generate", 15),), FAIR),
     Scene("generate+generate 15/15", (Tenant("generate", 15), Tenant("generate", 15)), FAIR),

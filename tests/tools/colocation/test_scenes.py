@@ -7,7 +7,7 @@ from colocation.scenes import SCENES, WHOLE, Scene, Tenant, find, random_pair, r
 from colocation.workloads.arrivals import BURST_S, arrivals
 from colocation.workloads.programs import options_of
 
-WORDS_OF_PLANS = {"saturate": 2, "bursts": 4, "random": 2}
+WORDS_OF_PLANS = {"saturate": 2, "bursts": 4, "pieces": 4, "random": 2}
 EVERY = [*SCENES, *(random_pair(seed) for seed in range(5)), *map(random_single, range(5))]
 
 

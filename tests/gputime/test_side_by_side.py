@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import random
 from pathlib import Path
+from statistics import mean
 
 import pytest
 
@@ -148,6 +149,19 @@ def test_turns_of_long_kernels_pass_on_when_their_work_ends(sim: Sim, tmp_path: 
     assert sum(each["busy"] for each in ours) >= 98.5
 
 
+@pytest.mark.parametrize("limit", [30, 50])
+def test_turns_pass_on_where_nobody_knows_when_their_work_ends(
+    sim: Sim, tmp_path: Path, limit: int
+) -> None:
+    """Kernels of 1 to 24 ms: 97.3 and 97.9 where half of the mean time left was slept."""
+    uneven = (2, 12_000, 5, "spread")
+    tenants = [Tenant("saturate 0.5", 100 - limit), Tenant(uneven, limit)]
+
+    ours = meet(sim, tmp_path, tenants, ms=4_000, machine=LATE)
+
+    assert sum(each["busy"] for each in ours) >= 98.3
+
+
 @pytest.mark.parametrize(
     ("work_launches", "pause_ms", "lanes"),
     [(25, 1, 1), (40, 1, 1), (55, 1, 1), (40, 0.5, 1), (21, 0.22, 1), (21, 0.22, 4)],
@@ -200,13 +214,14 @@ def test_what_is_free_is_divided_up_to_the_soft_shares_and_given_back(
     soft = Tenant("saturate 0.5", 30, {"GPUFENCE_CORE_SOFT_LIMIT": "80"})
     third = Tenant("saturate 0.5", 40, delay_ms=2_000)
 
-    one, other, late = meet(sim, tmp_path, [soft, soft, third], ms=5_000)
+    one, other, late = meet(sim, tmp_path, [soft, soft, third], ms=7_000)
 
+    # A turn more or less is 3.5 % of a second.
     for each in (one, other):
         assert each["seconds"][1] == pytest.approx(50, abs=POINTS)
-        assert each["seconds"][4] == pytest.approx(30, abs=POINTS)
+        assert mean(each["seconds"][4:]) == pytest.approx(30, abs=POINTS)
     assert late["seconds"][0] >= 40 - POINTS
-    assert late["seconds"][2] == pytest.approx(40, abs=POINTS)
+    assert mean(late["seconds"][2:]) == pytest.approx(40, abs=POINTS)
 
 
 @pytest.mark.parametrize(

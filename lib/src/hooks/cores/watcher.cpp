@@ -220,10 +220,12 @@ uint64_t TurnTickNs(Cores* cores, const CoreDevice& device, bool active, uint64_
   const bool draining = device.seat.IsDraining();
   if (left_ns == UINT64_MAX && !draining) return UINT64_MAX;
   // Somebody waits: whatever ends is looked at when it does.
-  // Where nobody knows when, half of what is left on average is safe to sleep.
+  // Where nobody knows when, half of what is left on average is safe to sleep, but not while the
+  // next container waits for nothing else.
   const uint64_t ends_ns = PassesOnAtNs(cores, device, now_ns);
-  const uint64_t guess_ns = std::max(LeftNs(&cores->markers, device.ordinal, now_ns) / 2,
-                                     (draining ? 1 : 2) * kTuning.close_look_ns);
+  const uint64_t half_ns = LeftNs(&cores->markers, device.ordinal, now_ns) / 2;
+  const uint64_t guess_ns = draining ? std::min(half_ns, kTuning.turn_idle_ns)
+                                     : std::max(half_ns, 2 * kTuning.close_look_ns);
   const uint64_t next_ns =
       left_ns > kTuning.short_turn_ns ? kTuning.look_ns : std::min(left_ns, kTuning.tick_ns);
   return std::max(std::min(next_ns, ends_ns > now_ns ? ends_ns - now_ns : guess_ns),

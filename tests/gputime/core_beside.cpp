@@ -524,6 +524,18 @@ void MeanRuns() {
   CHECK(mean < 6 * kSliceNs / 5);
 }
 
+// From a queue that was never empty for long: ten of them in a row end its turns, one does not.
+void MeanRunsBehindPieces() {
+  uint64_t mean = kTuning.mean_over_ns;
+  mean = MeanRunBehindPieceNs(mean);
+  CHECK(mean > 6 * kSliceNs / 5);
+  for (int i = 1; i < 10; ++i) mean = MeanRunBehindPieceNs(mean);
+  CHECK(mean < 3 * kSliceNs / 4);
+  for (int i = 0; i < 100; ++i) mean = MeanRunBehindPieceNs(mean);
+  CHECK_EQ(mean, 0);
+  CHECK(MeanRunBehindPieceNs(UINT64_MAX) < kTuning.mean_over_ns);  // a word that went wrong
+}
+
 constexpr Case kCases[] = {{"packed", Packed},
                            {"packed_odd", PackedOdd},
                            {"packed_garbage", PackedGarbage},
@@ -543,7 +555,8 @@ constexpr Case kCases[] = {{"packed", Packed},
                            {"depths", Depths},
                            {"least_rests", LeastRests},
                            {"mean_densities", MeanDensities},
-                           {"mean_runs", MeanRuns}};
+                           {"mean_runs", MeanRuns},
+                           {"mean_runs_behind_pieces", MeanRunsBehindPieces}};
 
 }  // namespace
 

@@ -3,14 +3,16 @@
 // link: cuda
 //
 //   cores_tenant MS KERNELS KERNEL_US LAUNCH_US [uneven] [ahead N] [graph] [rate R] [spread]
-//                [long EACH US] [burst WORK_MS PAUSE_MS] [copies] [lanes N] [delay MS] [seed S]
+//                [long EACH US] [burst WORK_MS PAUSE_MS] [sparse US PAUSE_US] [copies] [lanes N]
+//                [delay MS] [seed S]
 //
 // A request is KERNELS kernels of KERNEL_US, launched LAUNCH_US apart, or as one graph, and a wait
 // for the last one; or (ahead) for the one N requests before. It follows the one before at once, or
 // comes R times a second, at random (rate). Lengths vary from 0.1 to 2 times that (spread); each
-// EACH-th kernel of a request takes US (long). Its result is copied to the host (copies). Requests
-// go into N streams, one after the other (lanes). One in five launches takes the host 4.2 times as
-// long, and the others a fifth (uneven, as with Python).
+// EACH-th kernel of a request takes US (long). Behind so much work is a pause (burst), in which it
+// may launch kernels of US, rest before each and wait for it (sparse). A request's result is copied
+// to the host (copies). Requests go into N streams, one after the other (lanes). One in five
+// launches takes the host 4.2 times as long, and the others a fifth (uneven, as with Python).
 //
 // Prints {"rate": requests a second, "p50_ms", "p99_ms": of a request from when it came, "busy":
 // percent of the GPU's time that its kernels take, "seconds": [...], of each second}.
@@ -43,6 +45,7 @@ struct Options {
   double long_us = 0;
   double rate = 0;
   double work_ms = 0, pause_ms = 0;
+  double sparse_us = 0, sparse_pause_us = 0;
   double delay_ms = 0;
   unsigned long long seed = 1;
 };
@@ -104,6 +107,9 @@ bool Read(int argc, char** argv, Options* to) {
     } else if (is("burst", 2)) {
       to->work_ms = atof(argv[++i]);
       to->pause_ms = atof(argv[++i]);
+    } else if (is("sparse", 2)) {
+      to->sparse_us = atof(argv[++i]);
+      to->sparse_pause_us = atof(argv[++i]);
     } else {
       return false;
     }
@@ -155,7 +161,7 @@ class Tenant {
       if (options_.work_ms != 0 &&
           static_cast<double>(++of_burst_ * request_ns_) >= options_.work_ms * 1e6) {
         MUST(cuStreamSynchronize(stream_));
-        usleep(static_cast<useconds_t>(options_.pause_ms * 1e3));
+        Pause();
         of_burst_ = 0;
       }
     }
@@ -167,6 +173,7 @@ class Tenant {
     const double us = end_us_ - begin_us_;
     const auto count = static_cast<double>(ends_us_.size());
     const double of_one = static_cast<double>(request_ns_) / 10;
+    const double sparse = static_cast<double>(sparse_) * options_.sparse_us * 100 / us;
     std::sort(latencies_us_.begin(), latencies_us_.end());
     const auto part = [&](double of) {
       if (latencies_us_.empty()) return -1.0;
@@ -174,7 +181,7 @@ class Tenant {
       return latencies_us_[static_cast<size_t>(std::lround(of * last))] / 1e3;
     };
     printf("{\"rate\": %.3f, \"p50_ms\": %.3f, \"p99_ms\": %.3f, \"busy\": %.3f, \"seconds\": [",
-           count * 1e6 / us, part(0.5), part(0.99), count * of_one / us);
+           count * 1e6 / us, part(0.5), part(0.99), count * of_one / us + sparse);
     const char* separator = "";
     for (double at_us = begin_us_; at_us + 1e6 <= end_us_; at_us += 1e6) {
       const auto ended = std::count_if(ends_us_.begin(), ends_us_.end(), [&](double end_us) {
@@ -215,6 +222,18 @@ class Tenant {
     }
   }
 
+  void Pause() {
+    const double until_us = NowUs() + options_.pause_ms * 1e3;
+    work_.ns = static_cast<unsigned long long>(options_.sparse_us * 1e3);
+    while (work_.ns != 0 && NowUs() + options_.sparse_pause_us < until_us) {
+      SleepUntil(NowUs() + options_.sparse_pause_us);
+      MUST(Kernel(work_, stream_));
+      MUST(cuStreamSynchronize(stream_));
+      ++sparse_;
+    }
+    SleepUntil(until_us);
+  }
+
   // How many times LAUNCH_US the host takes to the next launch; 1 in the mean.
   double Times() {
     if (!options_.uneven) return 1;
@@ -243,6 +262,7 @@ class Tenant {
   std::vector<CUevent> ends_;
   std::vector<double> latencies_us_, ends_us_;
   unsigned long long of_burst_ = 0;
+  unsigned long long sparse_ = 0;
   double begin_us_ = 0, end_us_ = 0;
 };
 

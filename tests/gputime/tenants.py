@@ -38,6 +38,8 @@ PROGRAMS: Mapping[str, tuple[str | float, ...]] = {
     "copied pieces": (1, 100, 10, "copies"),
     "foreground": (10, 153, 10, "graph", "rate", 131),
     "eager foreground": (170, 9, 26, "rate", 131),
+    "three long kernels": (3, 7_100, 10, "graph"),
+    "deep, then sparse": (20, 313, 3, "ahead", 4, "burst", 40, 116, "sparse", 211, 150),
     "saturate 0.5": (1, 500, 3, "ahead", 120),
     "saturate 5": (1, 5_000, 3, "ahead", 12),
     "saturate 25": (1, 25_000, 3, "ahead", 4),

@@ -38,7 +38,16 @@ MEETINGS = (
 
 
 @pytest.mark.parametrize(
-    "case", [*RUNS, *MEETINGS, "depths", "least_rests", "mean_densities", "mean_runs"]
+    "case",
+    [
+        *RUNS,
+        *MEETINGS,
+        "depths",
+        "least_rests",
+        "mean_densities",
+        "mean_runs",
+        "mean_runs_behind_pieces",
+    ],
 )
 def test_the_time_of_the_gpu_is_somebodys(build: Path, case: str) -> None:
     for seed in range(1, 2 + ROUNDS // 20):

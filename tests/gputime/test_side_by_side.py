@@ -180,6 +180,24 @@ def test_work_with_pauses_waits_for_no_turns(
     assert ours["busy"] >= ENOUGH * min(40, bare["busy"])
 
 
+@pytest.mark.parametrize("neighbour", ["three long kernels", "train", "saturate 5"])
+@pytest.mark.parametrize("machine", [{}, LATE])
+def test_work_that_turns_sparse_gives_its_turn_away(
+    sim: Sim, tmp_path: Path, neighbour: str, machine: dict[str, str]
+) -> None:
+    """Its turns left most of the GPU unused until its queue no longer counted as deep.
+
+    The neighbours had 47 to 59 of 60, and 48 of 58 on an H200.
+    """
+    tenants = [Tenant(neighbour, 60), Tenant("deep, then sparse", 40)]
+
+    bare = meet(sim, tmp_path, tenants, preload=False)
+    ours = meet(sim, tmp_path, tenants, machine=machine)
+
+    assert ours[0]["busy"] >= ENOUGH * min(60, bare[0]["busy"])
+    assert ours[1]["busy"] >= ENOUGH * min(40, bare[1]["busy"])
+
+
 def test_trainings_that_read_their_loss_behind_each_step_take_turns(
     sim: Sim, tmp_path: Path
 ) -> None:

@@ -16,8 +16,9 @@ namespace {
 constexpr uint64_t kMostReturnedNs = 10'000'000'000;
 
 // Whoever waits for its work after less GPU time wants that soon: beside others it would have to
-// wait for their turn in between.
-constexpr uint64_t kPieceNs = 2 * kSliceNs;
+// wait for their turn in between. Without turns neighbours' slices are in what was charged until
+// they have told of theirs: as long again beside one.
+uint64_t PieceNs(bool takes_turns) { return (takes_turns ? 2 : 4) * kSliceNs; }
 
 }  // namespace
 
@@ -30,7 +31,8 @@ void CoreSeat::NoteRan(const RanNs& ran, uint64_t busy_ns, uint64_t now_ns) {
   const Run run = {ran.since_ns, end_ns, ran.is_own ? static_cast<uint32_t>(part) : 0};
   NoteRun(tenant().runs, kCoreRuns, run, now_ns);
   const Stretch stretch = NoteStretch(&tenant().stretch, run, now_ns);
-  const bool is_piece = __atomic_add_fetch(&unwaited_ns_, busy_ns, __ATOMIC_RELAXED) < kPieceNs;
+  const uint64_t piece_ns = __atomic_add_fetch(&unwaited_ns_, busy_ns, __ATOMIC_RELAXED);
+  const bool is_piece = piece_ns < PieceNs(TakesTurns());
   Word& mean = row().run_ns;
   mean.store(MeanRunNs(mean.load(std::memory_order_relaxed), is_piece ? 0 : stretch.ns, busy_ns),
              std::memory_order_relaxed);
@@ -40,7 +42,13 @@ void CoreSeat::NoteRan(const RanNs& ran, uint64_t busy_ns, uint64_t now_ns) {
 }
 
 void CoreSeat::NoteWait(uint64_t now_ns) {
+  const uint64_t piece_ns = __atomic_load_n(&unwaited_ns_, __ATOMIC_RELAXED);
   __atomic_store_n(&unwaited_ns_, 0, __ATOMIC_RELAXED);
+  if (piece_ns != 0 && piece_ns < PieceNs(TakesTurns())) {
+    Word& mean = row().run_ns;
+    mean.store(MeanRunBehindPieceNs(mean.load(std::memory_order_relaxed)),
+               std::memory_order_relaxed);
+  }
   __atomic_store_n(&waited_ns_, now_ns, __ATOMIC_RELAXED);
 }
 

@@ -177,6 +177,10 @@ uint64_t MeanRunNs(uint64_t mean_ns, uint64_t run_ns, uint64_t busy_ns, const Tu
   return (mean_ns * (tuning.mean_over_ns - part_ns) + towards_ns * part_ns) / tuning.mean_over_ns;
 }
 
+uint64_t MeanRunBehindPieceNs(uint64_t mean_ns, const Tuning& tuning) {
+  return std::min(mean_ns, tuning.mean_over_ns) * 3 / 4;
+}
+
 uint64_t MeanDensity(uint64_t mean, uint64_t busy_ns, uint64_t ran_ns, const Tuning& tuning) {
   mean = std::min(mean, kWholeDensity);  // a word that went wrong
   const uint64_t part_ns = std::min(ran_ns, tuning.mean_over_ns);

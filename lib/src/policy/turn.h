@@ -130,6 +130,10 @@ uint64_t LeastRestNs(uint64_t worked_ns, const Tuning& tuning = kTuning);
 uint64_t MeanRunNs(uint64_t mean_ns, uint64_t run_ns, uint64_t busy_ns,
                    const Tuning& tuning = kTuning);
 
+// ... and after the program waited for a short piece of its work. Behind a few of them it takes no
+// turns, however deep its queue was before: it would leave most of its turn unused.
+uint64_t MeanRunBehindPieceNs(uint64_t mean_ns, const Tuning& tuning = kTuning);
+
 // The mean density after `ran_ns` more of which `busy_ns` were kernels.
 uint64_t MeanDensity(uint64_t mean, uint64_t busy_ns, uint64_t ran_ns,
                      const Tuning& tuning = kTuning);

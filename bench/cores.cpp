@@ -1,9 +1,10 @@
 // What a core limit costs a program: the rate of launches, how long a launch was held against the
 // debt that explains it, and what the watcher takes.
 //
-//   cores rate ROUNDS             empty kernels by the driver's own function and by the one that
-//                                 programs find, in turns: how long one takes of many in a row,
-//                                 and p50, p99 and the longest of those that are timed one by one
+//   cores rate ROUNDS KERNEL_US   kernels by the driver's own functions and by those that programs
+//                                 find, in turns: how long one takes of many in a row, and p50, p99
+//                                 and the longest of those that are timed one by one; empty ones
+//                                 (0), or such as are waited for
 //   cores hold KERNEL_US COUNT    one kernel after the other, each waited for: how long launches
 //                                 were held, and how late after the moment at which all was paid;
 //                                 without the first one, for which the driver loads the kernel
@@ -35,7 +36,8 @@ namespace bench {
 namespace {
 
 constexpr double kHeldNs = 100'000;     // a launch that takes longer was held
-constexpr int kBlock = 20'000;          // launches of one form in a row: some 60 ms
+constexpr int kBlock = 20'000;          // empty launches of one form in a row: some 60 ms
+constexpr int kWaitedBlock = 1'000;     // of those that are waited for
 constexpr useconds_t kLullUs = 10'000;  // behind a block: whoever watches has stopped
 constexpr int kRound = 4;               // launches before each wait
 
@@ -79,46 +81,63 @@ double At(const std::vector<double>& sorted, double part) {
   return sorted[static_cast<size_t>(part * static_cast<double>(sorted.size() - 1))];
 }
 
-using Launching = decltype(cuLaunchKernel);
+// The functions of the driver, or those that programs find.
+struct Form {
+  decltype(cuLaunchKernel)* launch;
+  decltype(cuStreamSynchronize)* wait;
+};
 
-void LaunchEmpty(const Gpu& gpu, Launching* launch) {
-  Check(launch(gpu.empty, 1, 1, 1, 1, 1, 1, 0, gpu.stream, nullptr, nullptr), "launch");
-}
+// A kernel, over and over: an empty one, or one that is waited for.
+struct Work {
+  const Gpu& gpu;
+  uint64_t kernel_ns;  // 0: empty
+  int block;           // so many in a row
 
-void Settle(const Gpu& gpu) {
-  gpu.Wait();
-  usleep(kLullUs);
-}
-
-double RowNs(const Gpu& gpu, Launching* launch) {
-  const double begin_ns = NowNs();
-  for (int i = 0; i < kBlock; ++i) LaunchEmpty(gpu, launch);
-  const double each_ns = (NowNs() - begin_ns) / kBlock;
-  Settle(gpu);
-  return each_ns;
-}
-
-// Each for itself: reading the clock between them would slow those in a row.
-void TimeEach(const Gpu& gpu, Launching* launch, std::vector<double>* calls) {
-  for (int i = 0; i < kBlock; ++i) {
-    const double before_ns = NowNs();
-    LaunchEmpty(gpu, launch);
-    calls->push_back(NowNs() - before_ns);
+  void Do(const Form& form) {
+    void* params[] = {&kernel_ns};
+    CUfunction kernel = kernel_ns != 0 ? gpu.spin : gpu.empty;
+    Check(form.launch(kernel, 1, 1, 1, 1, 1, 1, 0, gpu.stream, params, nullptr), "launch");
+    if (kernel_ns != 0) Check(form.wait(gpu.stream), "wait");
   }
-  Settle(gpu);
+  void Settle() const {
+    gpu.Wait();
+    usleep(kLullUs);
+  }
+  double RowNs(const Form& form) {
+    const double begin_ns = NowNs();
+    for (int i = 0; i < block; ++i) Do(form);
+    const double each_ns = (NowNs() - begin_ns) / block;
+    Settle();
+    return each_ns;
+  }
+  // Each for itself: reading the clock between them would slow those in a row.
+  void TimeEach(const Form& form, std::vector<double>* calls) {
+    for (int i = 0; i < block; ++i) {
+      const double before_ns = NowNs();
+      Do(form);
+      calls->push_back(NowNs() - before_ns);
+    }
+    Settle();
+  }
+};
+
+template <typename Function>
+Function* Raw(Function*, const char* name) {
+  return reinterpret_cast<Function*>(RawSymbol("libcuda.so", name));
 }
 
 // In one process and in turns, since processes differ by more than a limit costs.
-void Rate(const Gpu& gpu, int rounds) {
-  Launching* raw = reinterpret_cast<Launching*>(RawSymbol("libcuda.so", "cuLaunchKernel"));
-  Launching* const forms[] = {raw, &cuLaunchKernel};
+void Rate(Work work, int rounds) {
+  const Form forms[] = {{Raw(&cuLaunchKernel, "cuLaunchKernel"),
+                         Raw(&cuStreamSynchronize, "cuStreamSynchronize")},
+                        {&cuLaunchKernel, &cuStreamSynchronize}};
   std::vector<double> rows[2], calls[2], ratios;
   for (int round = -1; round < rounds; ++round) {  // the first fills caches
     double each_ns[2];
     for (int turn = 0; turn < 2; ++turn) {
       const int form = (turn + round + 2) % 2;
-      each_ns[form] = RowNs(gpu, forms[form]);
-      TimeEach(gpu, forms[form], &calls[form]);
+      each_ns[form] = work.RowNs(forms[form]);
+      work.TimeEach(forms[form], &calls[form]);
     }
     if (round < 0) continue;
     ratios.push_back(each_ns[0] / each_ns[1]);
@@ -281,8 +300,9 @@ int Main(int argc, char** argv) {
   const std::string what = argc > 1 ? argv[1] : "";
   const auto number = [&](int index) { return std::atof(argv[index]); };
   const auto kernel_ns = [&](int index) { return static_cast<uint64_t>(number(index) * 1e3); };
-  if (what == "rate" && argc == 3) {
-    Rate(Gpu(), std::atoi(argv[2]));
+  if (what == "rate" && argc == 4) {
+    const Gpu gpu;
+    Rate({gpu, kernel_ns(3), kernel_ns(3) != 0 ? kWaitedBlock : kBlock}, std::atoi(argv[2]));
   } else if (what == "hold" && argc == 4) {
     Hold(Gpu(), kernel_ns(2), std::atoi(argv[3]));
   } else if (what == "watch" && argc == 6) {

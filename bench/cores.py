@@ -1,10 +1,11 @@
 """What a core limit costs: `python3 bench/cores.py [--build DIR] [--real] [-o FILE]`.
 
 Compiles cores.cpp and runs it bare, with the library and no limit, and at 99 %, over the simulated
-driver or, with --real, the machine's own: the rate of launches and how long one takes, what each
-thread takes busy and idle (ours is "gpufence"), bare and at 50 %, and how late a held launch goes
-after all was paid for. What the first launch of a process takes is told apart: the driver loads
-the kernel then, for some milliseconds, which is no hold.
+driver or, with --real, the machine's own: the rate of launches and how long one takes, the same of
+kernels that are waited for at a limit that they do not reach, what each thread takes busy and idle
+(ours is "gpufence"), bare and at 50 %, and how late a held launch goes after all was paid for. What
+the first launch of a process takes is told apart: the driver loads the kernel then, for some
+milliseconds, which is no hold.
 
 Exit status: 0 measured (and with --real within the targets), 1 a target was missed, 2 wrong usage,
 3 nothing could be measured. Targets are judged on a real driver only.
@@ -27,6 +28,9 @@ from typing import Any
 from measuring import HERE, REPO, BenchError, arguments, compiler, conclude
 
 ROUNDS = 24  # of the driver's own function and ours in turn, in one process
+WAITED_ROUNDS = 12
+WAITED_US = (10, 30, 60)
+WAITED_LIMIT = 95  # which they do not reach
 PROCESSES = 3  # the median of their medians counts
 RATE_COLUMNS = (
     ("driver", "each_ns"),
@@ -43,6 +47,8 @@ WATCHER, PROGRAM = "gpufence", "program"  # names of threads
 RUN_TIMEOUT_S = 120.0
 
 LEAST_RATE = 0.97  # of bare, empty kernels at 99 %
+LEAST_WAITED_RATE = 0.98  # of bare, of kernels from here on
+LEAST_WAITED_US = 30
 MOST_BUSY_PERCENT = 2.0  # of a core
 MOST_IDLE_PERCENT = 0.1
 # A held launch sleeps to the moment; what comes on top is its waking up, and a tick of the watcher
@@ -127,9 +133,16 @@ def launch_rate(bench: Bench) -> dict[str, Any]:
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in ways}
     for _ in range(PROCESSES):
         for name, how in ways.items():
-            runs[name].append(bench.ask("rate", ROUNDS, **how))
+            runs[name].append(bench.ask("rate", ROUNDS, 0, **how))
     ratios = {name: median(run["ratio"] for run in runs[name]) for name in ways}
     return {"runs": runs, "ratios": ratios}
+
+
+def waited_rate(bench: Bench) -> dict[str, Any]:
+    """Kernels that are each waited for, at a limit that they do not reach, as launch_rate."""
+    return {
+        f"{us} us": bench.ask("rate", WAITED_ROUNDS, us, limit=WAITED_LIMIT) for us in WAITED_US
+    }
 
 
 def thread_shares(bench: Bench) -> dict[str, dict[str, Any]]:
@@ -160,6 +173,7 @@ def measure(build: Path, real: bool) -> dict[str, Any]:
             "schema": 1,
             "simulated": not real,
             "rate": launch_rate(bench),
+            "waited": waited_rate(bench),
             "threads": thread_shares(bench),
             "holds": holds,
         }
@@ -171,6 +185,10 @@ def missed(figures: dict[str, Any]) -> list[str]:
     ratio = figures["rate"]["ratios"]["99 %"]
     if ratio < LEAST_RATE:
         found.append(f"launch rate at 99 %: {100 * ratio:.1f} % of bare")
+    for us in WAITED_US:
+        ratio = figures["waited"][f"{us} us"]["ratio"]
+        if us >= LEAST_WAITED_US and ratio < LEAST_WAITED_RATE:
+            found.append(f"kernels of {us} us, waited for: {100 * ratio:.1f} % of bare")
     for name, spent in figures["threads"].items():
         for when, most in (("busy", MOST_BUSY_PERCENT), ("idle", MOST_IDLE_PERCENT)):
             percent = spent[when].get(WATCHER, 0)
@@ -201,6 +219,10 @@ def table(figures: dict[str, Any]) -> str:
             f"{median(run[form][key] for run in runs):8.0f}" for form, key in RATE_COLUMNS
         )
         lines.append(f"{name:44}{line}{100 * figures['rate']['ratios'][name]:7.1f}%")
+    for name, run in figures["waited"].items():
+        line = "".join(f"{run[form][key]:8.0f}" for form, key in RATE_COLUMNS)
+        told = f"{name}, waited for, {WAITED_LIMIT} %"
+        lines.append(f"{told:44}{line}{100 * run['ratio']:7.1f}%")
     title = f"{'% of a core, busy / idle':44}{'program':>16}{'gpufence':>16}{'others':>16}"
     lines.append(f"{title}{'launches/s':>12}")
     for name, spent in figures["threads"].items():

@@ -235,6 +235,8 @@ class CoreSeat {
   uint32_t PlaceOf(uint64_t author, bool makes, uint64_t now_ns);
   uint64_t AuthorOf(uint32_t place) const;
   void CountWait(uint64_t now_ns);
+  void NoteTurn(Turn turn);
+  uint64_t UsedInTurn(Turn turn) const;
   void Decide(uint64_t now_ns);
   void PostNotice(uint64_t now_ns);
   void PostAndLeave(uint64_t now_ns);
@@ -263,7 +265,12 @@ class CoreSeat {
     uint64_t yielded_ns = 0;  // when a neighbour of higher priority had work last
   } floor_;
   Together together_ = Together::kBySlices;
-  Notice posted_ = {};  // of whoever entered the board
+  // Of whoever entered the board.
+  Notice posted_ = {};
+  struct {
+    uint64_t began_us = 0;    // the container's own turn, as of when
+    uint64_t charged_ns = 0;  // so much was charged
+  } turn_;
 };
 
 }  // namespace gpufence

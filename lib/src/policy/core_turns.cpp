@@ -82,14 +82,19 @@ uint32_t TurnShareOf(const CoreTenant& tenant, CoreShares shares) {
   return weight != 0 ? std::min(weight * kWeightOne, kWholeShare) : shares.hard;
 }
 
-// What a turn costs until some moment.
-uint64_t CostOfTurn(Turn turn, const TenantView* views, uint64_t now_ns) {
+// What a turn costs until some moment, of which its holder used so much.
+uint64_t CostOfTurn(Turn turn, const TenantView* views, uint64_t used_ns, uint64_t now_ns) {
   uint64_t others_wait_ns = UINT64_MAX;
+  uint32_t takers = 1;
   for (uint32_t i = 0; i < kMaxCoreTenants; ++i) {
-    if (i != turn.tenant) others_wait_ns = std::min(others_wait_ns, WaitsSince(views[i], now_ns));
+    if (i == turn.tenant || views[i].wants_ns == 0) continue;
+    others_wait_ns = std::min(others_wait_ns, WaitsSince(views[i], now_ns));
+    ++takers;
   }
-  const uint64_t cost_ns =
-      ServedInTurn(TurnBegan(turn, now_ns), others_wait_ns, now_ns, views[turn.tenant].share);
+  const uint64_t began_ns = TurnBegan(turn, now_ns);
+  const uint64_t turn_ns = now_ns - std::min(began_ns, now_ns);
+  const uint32_t share = TurnShareFor(views[turn.tenant].share, used_ns, turn_ns, takers);
+  const uint64_t cost_ns = ServedInTurn(began_ns, others_wait_ns, now_ns, share);
   return std::min(cost_ns, static_cast<uint64_t>(kMostLeadNs));
 }
 
@@ -155,7 +160,8 @@ void CoreSeat::View(Turn turn, uint64_t now_ns, TenantView* views) const {
     views[i].lead_ns -= views[i].saved_ns;
   }
   if (turn.tenant < kMaxCoreTenants) {
-    views[turn.tenant].lead_ns += static_cast<int64_t>(CostOfTurn(turn, views, now_ns));
+    views[turn.tenant].lead_ns +=
+        static_cast<int64_t>(CostOfTurn(turn, views, UsedInTurn(turn), now_ns));
   }
 }
 
@@ -299,6 +305,20 @@ void CoreSeat::NoteLaunches(uint64_t launch_ns) {
   told.store(quantum_ns, std::memory_order_relaxed);
 }
 
+// Once for each turn of the container, as soon as this process knows of it.
+void CoreSeat::NoteTurn(Turn turn) {
+  if (turn.tenant != kOwnTenant || turn.began_us == turn_.began_us) return;
+  turn_ = {turn.began_us, ChargedNs()};
+}
+
+// What was charged in a turn of the container's own; UINT64_MAX: not known.
+uint64_t CoreSeat::UsedInTurn(Turn turn) const {
+  const bool is_known = turn.tenant == kOwnTenant && turn.began_us == turn_.began_us;
+  if (!is_known || OwnTerms().weight != 0) return UINT64_MAX;
+  const uint64_t charged_ns = ChargedNs();
+  return charged_ns - std::min(charged_ns, turn_.charged_ns);
+}
+
 // Who had the turn until now pays for it; who waited for it looks for the next holder.
 bool CoreSeat::Change(uint64_t* word, Turn to, const TenantView* views, uint64_t now_ns) {
   const Turn from = UnpackTurn(*word);
@@ -308,7 +328,8 @@ bool CoreSeat::Change(uint64_t* word, Turn to, const TenantView* views, uint64_t
   CoreTenant* tenants = file_.region->tenants[place_.row];
   if (from.tenant == kOwnTenant) {
     const uint64_t end_ns = UpTo(to.began_us * kNsInUs, now_ns);
-    tenant().served_ns.fetch_add(CostOfTurn(from, views, end_ns), std::memory_order_relaxed);
+    tenant().served_ns.fetch_add(CostOfTurn(from, views, UsedInTurn(from), end_ns),
+                                 std::memory_order_relaxed);
   } else if (from.tenant < kMaxCoreTenants) {
     board_->Wake(from.tenant, WakeBits(board_->author()));
   }
@@ -325,6 +346,7 @@ void CoreSeat::Decide(uint64_t now_ns) {
   TenantView views[kMaxCoreTenants];
   uint64_t word = row().turn.load(std::memory_order_seq_cst);
   Turn turn = UnpackTurn(word);
+  NoteTurn(turn);
   View(turn, now_ns, views);
   if (turn.tenant == kOwnTenant && !turn.closing) {
     TenantView holder = views[kOwnTenant];

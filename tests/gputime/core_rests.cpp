@@ -1,6 +1,6 @@
 // link: state
 // Who has no work of its own for a while takes no turns for a tenth of a second, however deep its
-// queue is.
+// queue is; nor does who waits for each short piece of it.
 //
 //   core_rests CASE
 #include "base/tuning.h"
@@ -49,6 +49,17 @@ class Container {
   }
   // ... and does not wait, or launched since it did: only looks say that it has nothing left.
   bool TakesTurnsAfterLook(uint64_t idle_ns) { return Arrives(idle_ns, /*waited=*/false); }
+  // It has waited for so many pieces of a fifth of a millisecond, one after the other.
+  bool TakesTurnsBehindPieces(int count) {
+    for (int i = 0; i < count; ++i) {
+      Pass(kMs / 5);
+      Charge(kMs / 5);
+      seat().NoteWait(now_ns_);
+    }
+    seat().Beat(now_ns_, true);
+    seat().MoveTurn(now_ns_);
+    return seat().TakesTurns();
+  }
 
  private:
   bool Arrives(uint64_t idle_ns, bool waited) {
@@ -123,8 +134,27 @@ void Beside() {
   CHECK(!one.TakesTurnsAfter(kRest));
 }
 
-constexpr Case kCases[] = {
-    {"waited", Waited}, {"seen", Seen}, {"behind", Behind}, {"held", Held}, {"beside", Beside}};
+void Pieces() {
+  Container one;
+  CHECK(one.TakesTurnsBehindPieces(2));
+  CHECK(!one.TakesTurnsBehindPieces(10));
+  CHECK(one.TakesTurnsAfter(0));
+}
+
+// While another process of the container has work, pieces of this one say nothing about it.
+void PiecesBeside() {
+  Container one;
+  one.sibling().Beat(one.now_ns(), true);
+  CHECK(one.TakesTurnsBehindPieces(20));
+}
+
+constexpr Case kCases[] = {{"waited", Waited},
+                           {"seen", Seen},
+                           {"behind", Behind},
+                           {"held", Held},
+                           {"beside", Beside},
+                           {"pieces", Pieces},
+                           {"pieces_beside", PiecesBeside}};
 
 }  // namespace
 

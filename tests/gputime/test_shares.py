@@ -99,7 +99,9 @@ def test_who_did_not_run_keeps_its_claim_and_who_paused_does_not(build: Path, ca
     run(build / "tests" / "core_stalls", case)
 
 
-@pytest.mark.parametrize("case", ["waited", "seen", "behind", "held", "beside"])
+@pytest.mark.parametrize(
+    "case", ["waited", "seen", "behind", "held", "beside", "pieces", "pieces_beside"]
+)
 def test_who_rests_takes_no_turns(build: Path, case: str) -> None:
     run(build / "tests" / "core_rests", case)
 

@@ -44,12 +44,13 @@ void CoreSeat::NoteRan(const RanNs& ran, uint64_t busy_ns, uint64_t now_ns) {
 void CoreSeat::NoteWait(uint64_t now_ns) {
   const uint64_t piece_ns = __atomic_load_n(&unwaited_ns_, __ATOMIC_RELAXED);
   __atomic_store_n(&unwaited_ns_, 0, __ATOMIC_RELAXED);
-  if (piece_ns != 0 && piece_ns < PieceNs(TakesTurns())) {
-    Word& mean = row().run_ns;
-    mean.store(MeanRunBehindPieceNs(mean.load(std::memory_order_relaxed)),
-               std::memory_order_relaxed);
-  }
   __atomic_store_n(&waited_ns_, now_ns, __ATOMIC_RELAXED);
+  Word& mean = row().run_ns;
+  const uint64_t mean_ns = mean.load(std::memory_order_relaxed);
+  if (mean_ns == 0 || piece_ns == 0 || piece_ns >= PieceNs(TakesTurns())) return;
+  // The queue of another process may be as deep as before.
+  if (HasBusySiblings(now_ns)) return;
+  mean.store(MeanRunBehindPieceNs(mean_ns), std::memory_order_relaxed);
 }
 
 // What ran while neighbours' work did was charged as if it had run alone, since nobody had told of

@@ -21,6 +21,7 @@ void MarkedStream::BeginLife(uint32_t seed) {
   first = last = 0;
   is_timed = is_trusted = is_fresh = goes_on = is_left = false;
   recorder = Recorder::kNobody;
+  next_tells = Tells::kNothing;
   others_put = kUnknownOthers;
   others_over = 0;
   failures = 0;

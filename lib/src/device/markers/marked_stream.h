@@ -145,12 +145,14 @@ struct GapShare {
   uint64_t host_ns;
 };
 
+// What a launch tells that has a marker right before and right behind it.
+enum class Tells : uint8_t { kNothing, kProbe, kSample };
+
 // How long the GPU waits for the host between launches (gaps.h).
 struct LaunchGaps {
   uint64_t host_mark_ns;  // when the GPU had the last marker
   uint64_t record_ns;     // what recording it took until then
   uint64_t held_ns;       // of launches, since
-  bool is_open;           // the marker that is put next ends a probe
   Probe open;             // whose launch was not told yet; without a gap: none
   GapShare at_once;       // of gaps next to a marker that was reached when it was recorded ...
   GapShare later;         // ... or later, as the GPU had work left or nobody knows
@@ -170,7 +172,6 @@ struct LaunchSamples {
   uint64_t at_ns;      // when the last one was taken
   uint64_t apart_ns;   // from launch to launch of the host's time, in the mean
   uint32_t unsampled;  // markers since
-  bool is_open;        // the next launch has a marker before it, and gets one behind
 };
 
 // `first` to `last` are its markers that were not seen reached yet, oldest first.
@@ -222,6 +223,7 @@ struct alignas(64) MarkedStream {
   bool is_fresh;         // no marker of this run was reached but the one that begins it
   uint8_t failures;      // driver calls about it that failed in a row
   bool awaits_launch;    // its last marker begins a run, and nobody looked since
+  Tells next_tells;      // what the next launch is to tell
   uint32_t tail_seen;    // per-thread: launches that the last look found behind the last marker
   int64_t begin_gpu_ns;  // the same by the GPU's clock; 0: unknown
   uint64_t charged_ns;   // told as busy up to here

@@ -309,21 +309,21 @@ void MarkInTurn(Markers* markers, MarkedStream* stream) {
   const StreamsGuard guard(&markers->streams);
   if (!guard || !MarkLocked(markers, stream, Recorder::kSelf)) return;
   Marker* marker = &markers->pool[stream->last];
-  marker->samples = stream->samples.is_open && marker->launches == 1;
-  stream->samples.is_open = false;
+  const Tells told = stream->next_tells;
+  stream->next_tells = Tells::kNothing;
+  marker->samples = told == Tells::kSample && marker->launches == 1;
   const uint32_t every = stream->every;
   const uint32_t drawn = std::max(every / 2 + stream->Random() % (every + 1), 1u);
   const bool is_sampled = !marker->samples && IsSampleDue(*markers, stream, marker->launches,
                                                           marker->host_ns, marker->recorded_ns);
-  const bool is_probed = !is_sampled && !stream->gaps.is_open && IsProbed(*stream);
-  stream->gaps.is_open = false;
+  const bool is_probed = !is_sampled && told != Tells::kProbe && IsProbed(*stream);
   stream->mark_at.store(is_probed || is_sampled || marker->samples ? drawn : every,
                         std::memory_order_relaxed);
   // Behind a hold the host is slower than usual: no place to learn from, unless nothing is known.
   const bool is_behind = stream->behind.load(std::memory_order_relaxed) != 0;
   const bool is_known = is_sampled || stream->gaps.probes >= kTuning.least_probes;
   if ((is_behind && is_known) || !(is_sampled || (is_probed && IsProbeDue(stream)))) return;
-  stream->samples.is_open = is_sampled;
+  if (is_sampled) stream->next_tells = Tells::kSample;
   stream->word.fetch_or(MarkedStream::kProbe, std::memory_order_relaxed);
 }
 

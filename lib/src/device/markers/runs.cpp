@@ -159,7 +159,8 @@ void ProbeRun(MarkedStream* stream) {
 // Puts a marker before a launch where the one before it asked for that. Of a launch that was held
 // it tells nothing; but the pause is not charged.
 void PutProbe(Markers* markers, MarkedStream* stream, bool was_held) {
-  if (was_held && stream->samples.is_open) return;
+  const bool is_sample = stream->next_tells == Tells::kSample;
+  if (was_held && is_sample) return;
   const uint32_t word = stream->word.fetch_and(~MarkedStream::kProbe, std::memory_order_relaxed);
   const MarkedContext& context = markers->streams.ContextOf(*stream);
   if ((word & MarkedStream::kProbe) == 0 || (word & MarkedStream::kLaunches) != 0 ||
@@ -167,8 +168,8 @@ void PutProbe(Markers* markers, MarkedStream* stream, bool was_held) {
       !RecordMarker(markers, stream, Recorder::kSelf, 0, /*begins=*/true)) {
     return;
   }
-  stream->gaps.is_open = !was_held && !stream->samples.is_open;
-  markers->pool[stream->last].probes = stream->gaps.is_open;
+  if (!is_sample) stream->next_tells = was_held ? Tells::kNothing : Tells::kProbe;
+  markers->pool[stream->last].probes = stream->next_tells == Tells::kProbe;
   if (!was_held) MarkWithin(stream, 1);
   stream->waited.marked_ns = stream->gaps.host_mark_ns;
   stream->launched_ns.store(0, std::memory_order_relaxed);

@@ -501,16 +501,16 @@ void CostOfATurn() {
   CHECK_EQ(ServedInTurn(kStart, now - kMs, now, 50000), 2 * (kMs + 2 * kSwitchNs));
   CHECK_EQ(ServedInTurn(kStart, UINT64_MAX, now, 50000), 0);
   // Whoever uses four fifths of its turns needs a fourth more of them, but no more than its part.
-  CHECK_EQ(TurnShareFor(30000, 10 * kMs, 10 * kMs, 2), 30000);
-  CHECK_EQ(TurnShareFor(30000, 8 * kMs, 10 * kMs, 2), 37500);
-  CHECK_EQ(TurnShareFor(45000, 8 * kMs, 10 * kMs, 2), 50000);
-  CHECK_EQ(TurnShareFor(60000, 8 * kMs, 10 * kMs, 2), 60000);
-  CHECK_EQ(TurnShareFor(25000, 8 * kMs, 10 * kMs, 4), 25000);
+  CHECK_EQ(ShareWithPauses(30000, 10 * kMs, 10 * kMs, 2), 30000);
+  CHECK_EQ(ShareWithPauses(30000, 8 * kMs, 10 * kMs, 2), 37500);
+  CHECK_EQ(ShareWithPauses(45000, 8 * kMs, 10 * kMs, 2), 50000);
+  CHECK_EQ(ShareWithPauses(60000, 8 * kMs, 10 * kMs, 2), 60000);
+  CHECK_EQ(ShareWithPauses(25000, 8 * kMs, 10 * kMs, 4), 25000);
   // Two thirds are used, or count as used; and words go wrong.
-  CHECK(TurnShareFor(30000, 0, 10 * kMs, 2) < 45000);
-  CHECK_EQ(TurnShareFor(30000, UINT64_MAX, 10 * kMs, 2), 30000);
-  CHECK_EQ(TurnShareFor(30000, UINT64_MAX, 0, 0), 30000);
-  CHECK(TurnShareFor(kWholeShare, 0, UINT64_MAX, 1) == kWholeShare);
+  CHECK(ShareWithPauses(30000, 0, 10 * kMs, 2) < 45000);
+  CHECK_EQ(ShareWithPauses(30000, UINT64_MAX, 10 * kMs, 2), 30000);
+  CHECK_EQ(ShareWithPauses(30000, UINT64_MAX, 0, 0), 30000);
+  CHECK(ShareWithPauses(kWholeShare, 0, UINT64_MAX, 1) == kWholeShare);
 
   // Two turns within a microsecond are told apart; one that begins in the future never did.
   const Turn turn = {1, true, now / 1000};

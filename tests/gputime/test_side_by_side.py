@@ -22,7 +22,7 @@ POINTS = 2.5  # of a limit, and what may be used at once in so few seconds
 ENOUGH = 0.97  # of what the bare driver or the limit allows
 OF_ONE = 98.0  # percent of one bare process that saturates, in sum
 PAIRS = int(os.environ.get("GPUFENCE_TEST_PAIRS", "50"))  # 1,000 in a night
-# Of 1,000 those that do not (docs/results/2026-11-29-h200-afternoon.md).
+# Of 1,000 those that do not (docs/results/2026-11-29-h200-afternoon.md, and -night.md).
 KNOWN = pytest.mark.xfail(reason="a host-bound program beside others is charged wrongly")
 KNOWN_SEEDS = {200, 316, 343, 438, 866}
 LIMITS = (40, 60)

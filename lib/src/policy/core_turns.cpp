@@ -93,7 +93,7 @@ uint64_t CostOfTurn(Turn turn, const TenantView* views, uint64_t used_ns, uint64
   }
   const uint64_t began_ns = TurnBegan(turn, now_ns);
   const uint64_t turn_ns = now_ns - std::min(began_ns, now_ns);
-  const uint32_t share = TurnShareFor(views[turn.tenant].share, used_ns, turn_ns, takers);
+  const uint32_t share = ShareWithPauses(views[turn.tenant].share, used_ns, turn_ns, takers);
   const uint64_t cost_ns = ServedInTurn(began_ns, others_wait_ns, now_ns, share);
   return std::min(cost_ns, static_cast<uint64_t>(kMostLeadNs));
 }

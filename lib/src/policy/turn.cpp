@@ -143,7 +143,7 @@ uint64_t ServedInTurn(uint64_t began_ns, uint64_t others_wait_ns, uint64_t now_n
   return now_ns > from_ns ? CostOf(now_ns - from_ns + 2 * kSwitchNs, share) : 0;
 }
 
-uint32_t TurnShareFor(uint32_t share, uint64_t used_ns, uint64_t turn_ns, uint32_t takers) {
+uint32_t ShareWithPauses(uint32_t share, uint64_t used_ns, uint64_t turn_ns, uint32_t takers) {
   constexpr uint64_t kLongestNs = uint64_t{1} << 40;  // more is a word that went wrong
   turn_ns = std::clamp(turn_ns, uint64_t{1}, kLongestNs);
   used_ns = std::clamp(used_ns, 2 * turn_ns / 3 + 1, turn_ns);

@@ -97,7 +97,7 @@ uint64_t ServedInTurn(uint64_t began_ns, uint64_t others_wait_ns, uint64_t now_n
 // pauses, for which nobody is charged. It used so much of a turn of `turn_ns`; to leave more than a
 // third gains nothing. It gets no more than its part if all `takers` had turns of one length, which
 // is what the driver's slices would give it; but never less than its share.
-uint32_t TurnShareFor(uint32_t share, uint64_t used_ns, uint64_t turn_ns, uint32_t takers);
+uint32_t ShareWithPauses(uint32_t share, uint64_t used_ns, uint64_t turn_ns, uint32_t takers);
 
 // How far `served_ns` is ahead of the device's virtual time. Both may wrap; leads are bounded, so
 // that neither a wrong word nor a very long kernel keeps anybody away for longer than kMostLeadNs.

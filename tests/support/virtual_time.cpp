@@ -24,6 +24,7 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -69,6 +70,7 @@ struct Seat {
 
 struct World {
   std::atomic<uint32_t> arrived;
+  std::atomic<int> processor;  // where all of it runs, counted from 1
   Seat seats[kSeats];
 };
 
@@ -246,6 +248,20 @@ int Sleep(uint64_t ns) {
   return 0;
 }
 
+// Only one thread runs at a time, and the next one starts sooner where the last one ran: on two
+// processors a run of many turns takes up to four times as long. Where it cannot be had nothing is
+// lost.
+void StayTogether() {
+  int chosen = 0;
+  const int here = sched_getcpu() + 1;
+  if (here == 0) return;
+  if (world->processor.compare_exchange_strong(chosen, here)) chosen = here;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(chosen - 1, &set);
+  sched_setaffinity(0, sizeof set, &set);
+}
+
 [[gnu::constructor]] void Enter() {
   const char* file = getenv("GPUFENCE_TEST_WORLD");
   const char* size = getenv("GPUFENCE_TEST_WORLD_SIZE");
@@ -261,6 +277,7 @@ int Sleep(uint64_t ns) {
   if (memory == MAP_FAILED || place >= kProcesses) _exit(99);
   world = static_cast<World*>(memory);
   snprintf(root, sizeof root, "%.*s", static_cast<int>(strrchr(file, '/') - file), file);
+  StayTogether();
   Seat* seat = &world->seats[place * kThreads];
   seat->at_ns = kBeginNs;
   seat->is_taken = 1;

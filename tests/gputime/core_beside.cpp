@@ -508,6 +508,22 @@ void MeanDensities() {
   CHECK_EQ(MeanDensity(kWholeDensity, 10 * kMs, kTuning.mean_over_ns), kWholeDensity / 2);
 }
 
+void Densities() {
+  for (const Density density : {Density{0, 0}, Density{0, kWholeDensity}, Density{kWholeDensity, 0},
+                                Density{600'000, 997'000}}) {
+    const Density found = UnpackDensity(PackDensity(density));
+    CHECK_EQ(found.kernels, density.kernels);
+    CHECK_EQ(found.charged, density.charged);
+  }
+  // A library of 1.0.0 wrote one number.
+  CHECK_EQ(UnpackDensity(600'000).kernels, 600'000);
+  CHECK_EQ(UnpackDensity(600'000).charged, 600'000);
+  // Words that went wrong.
+  CHECK_EQ(UnpackDensity(UINT64_MAX).kernels, kWholeDensity);
+  CHECK_EQ(UnpackDensity(UINT64_MAX).charged, kWholeDensity);
+  CHECK_EQ(PackDensity({UINT64_MAX, UINT64_MAX}), PackDensity({kWholeDensity, kWholeDensity}));
+}
+
 void MeanRuns() {
   CHECK_EQ(MeanRunNs(0, kMs, kTuning.mean_over_ns), kMs);
   CHECK_EQ(MeanRunNs(8 * kMs, 4 * kMs, kTuning.mean_over_ns / 2), 6 * kMs);
@@ -555,6 +571,7 @@ constexpr Case kCases[] = {{"packed", Packed},
                            {"depths", Depths},
                            {"least_rests", LeastRests},
                            {"mean_densities", MeanDensities},
+                           {"densities", Densities},
                            {"mean_runs", MeanRuns},
                            {"mean_runs_behind_pieces", MeanRunsBehindPieces}};
 

@@ -11,24 +11,17 @@
 
 #include "base/pauses.h"
 #include "base/tuning.h"
+#include "core_containers.h"
 #include "policy/core_seat.h"
 #include "policy/gpu_time.h"
 #include "policy/share.h"
 #include "policy/turn.h"
-#include "support/state_program.h"
 
 namespace {
 
-using namespace statetest;  // NOLINT(google-build-using-namespace): a test program's own helpers
-
-constexpr uint64_t kMs = 1'000'000;
-constexpr uint64_t kSecond = 1000 * kMs;
-constexpr uint64_t kStart = 1'000'000 * kMs;
-const char* folder = nullptr;
+using namespace coretest;  // NOLINT(google-build-using-namespace): a test program's own helpers
 
 // ---- soft shares ----
-
-constexpr uint32_t kPoint = 1000;
 
 uint32_t Of(SoftTenant own, uint32_t free, const std::vector<SoftTenant>& others) {
   return SoftShareOf(own, free, others.data(), others.size());
@@ -154,59 +147,6 @@ void Rates() {
 }
 
 // ---- seats ----
-
-// A container whose file is this program's own memory.
-struct Container {
-  Container(const char* name, uint32_t percent, uint32_t soft_percent = 0) {
-    file.region = static_cast<TimeBytes*>(MapWipedOnFork(sizeof(TimeBytes)));
-    file.region->header.high_member.store(1);
-    TimePlace place;
-    char why[400] = "";
-    const CoreShares shares = {percent * kPoint, std::max(percent, soft_percent) * kPoint};
-    CHECK(JoinTimeRow(file, name, kUuid, shares, kStart, &place, why, sizeof why));
-    seat.Sit(file, place);
-    CHECK(seat.Meet(folder, why, sizeof why));
-  }
-  ~Container() {
-    seat.Part();
-    UnmapWipedOnFork(file.region, sizeof(TimeBytes));
-  }
-  Container(const Container&) = delete;
-  Container& operator=(const Container&) = delete;
-
-  // What its watcher does at a tick.
-  void Tick(uint64_t now_ns, bool outstanding) {
-    seat.Beat(now_ns, outstanding);
-    seat.MoveTurn(now_ns);
-  }
-  void Rank(uint32_t rank, uint32_t floor = 0, uint32_t weight = 0) {
-    seat.Follow({rank, weight, floor, 0});
-  }
-  CoreTenant& own() { return file.region->tenants[0][kOwnTenant]; }
-  // As it is known here.
-  CoreTenant* Known(const Container& other) {
-    for (CoreTenant& tenant : file.region->tenants[0]) {
-      if (&tenant != &own() && tenant.key.load() == other.file.region->rows[0].author.load()) {
-        return &tenant;
-      }
-    }
-    return nullptr;
-  }
-
-  TimeFile file;
-  CoreSeat seat;
-};
-
-// Both tick until each has read the other's notice.
-uint64_t Meet(Container* one, Container* other, uint64_t now_ns) {
-  for (int i = 0; i < 60; ++i) {
-    now_ns += kMs;
-    one->Tick(now_ns, false);
-    other->Tick(now_ns, false);
-  }
-  CHECK(one->Known(*other) != nullptr && other->Known(*one) != nullptr);
-  return now_ns;
-}
 
 // While one of higher priority has work, nobody below it launches; nor in its pauses, if they are
 // short.
@@ -528,44 +468,6 @@ void Calm() {
   CHECK_EQ(one.seat.CalmUntilNs(now + 10 * kMs), now + 10 * kMs + kTuning.pause_ns);
 }
 
-// What neighbours had of one's own runs is given back once all have told of theirs, and just once.
-void GivenBack() {
-  Container one("one", 50);
-  Container other("other", 50);
-  uint64_t now = Meet(&one, &other, kStart + 10 * kSecond);
-  // Their work is all kernels, as is known of each for some time.
-  for (Container* each : {&one, &other}) each->file.region->rows[0].density = kWholeDensity;
-  const uint64_t begin = now;
-  constexpr uint64_t kWork = 40 * kMs;
-  while (now < begin + kWork) {
-    now += kMs;
-    for (Container* each : {&one, &other}) {
-      each->seat.Charge({begin, now - kMs, now, false}, now);
-      each->Tick(now, true);
-    }
-  }
-  // The sum never sinks: what is known to be others' is taken off what comes next.
-  const auto charged_ns = [](Container& each) {
-    return each.seat.ChargedNs() - each.own().returned_ns.load();
-  };
-  uint64_t least = charged_ns(one);
-  CHECK(least < kWork);
-  for (int i = 0; i < 40; ++i) {
-    now += kMs;
-    for (Container* each : {&one, &other}) each->Tick(now, false);
-    CHECK(charged_ns(one) <= least);
-    least = charged_ns(one);
-  }
-  // A slice of each round is one's own; the way to the other one and back is nobody's.
-  for (Container* each : {&one, &other}) {
-    CHECK(charged_ns(*each) >= 17 * kMs && charged_ns(*each) <= 21 * kMs);
-  }
-  const uint64_t due = one.own().due_ns.load();
-  for (int i = 0; i < 300; ++i) one.Tick(now += kMs, false);
-  CHECK_EQ(charged_ns(one), least);
-  CHECK_EQ(one.own().due_ns.load(), due);
-}
-
 constexpr Case kCases[] = {{"claims", Claims},
                            {"soft_alone", SoftAlone},
                            {"soft_by_weight", SoftByWeight},
@@ -584,8 +486,7 @@ constexpr Case kCases[] = {{"claims", Claims},
                            {"soft_seats", SoftSeats},
                            {"hard_beside_soft", HardBesideSoft},
                            {"bursts", Bursts},
-                           {"calm", Calm},
-                           {"given_back", GivenBack}};
+                           {"calm", Calm}};
 
 }  // namespace
 

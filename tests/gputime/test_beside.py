@@ -45,6 +45,7 @@ MEETINGS = (
         "depths",
         "least_rests",
         "mean_densities",
+        "densities",
         "mean_runs",
         "mean_runs_behind_pieces",
     ],

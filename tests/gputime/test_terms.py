@@ -31,10 +31,14 @@ CASES = (
     "hard_beside_soft",
     "bursts",
     "calm",
-    "given_back",
 )
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_containers_keep_their_terms(build: Path, folder: Path, case: str) -> None:  # noqa: F811
     run(build / "tests" / "core_terms", case, folder)
+
+
+@pytest.mark.parametrize("case", ["once", "beside_pauses", "beside_idle_time"])
+def test_what_neighbours_had_is_given_back(build: Path, folder: Path, case: str) -> None:  # noqa: F811
+    run(build / "tests" / "core_given_back", case, folder)

@@ -20,6 +20,17 @@ constexpr uint64_t kMostReturnedNs = 10'000'000'000;
 // they have told of theirs: as long again beside one.
 uint64_t PieceNs(bool takes_turns) { return (takes_turns ? 2 : 4) * kSliceNs; }
 
+// `busy_ns` of a run were charged, and the pauses between its kernels belong to that: all but idle
+// time. A sibling may have told of the rest.
+uint64_t WithPausesNs(const RanNs& ran, uint64_t busy_ns) {
+  if (ran.end_ns <= ran.begin_ns) return 0;
+  const uint64_t pauses_ns = ran.begin_ns - std::min(ran.since_ns, ran.begin_ns);
+  const uint64_t kept_ns = pauses_ns - std::min(ran.idle_ns, pauses_ns);
+  const double times =
+      static_cast<double>(kept_ns) / static_cast<double>(ran.end_ns - ran.begin_ns);
+  return busy_ns + static_cast<uint64_t>(static_cast<double>(busy_ns) * times);
+}
+
 }  // namespace
 
 // `busy_ns` of it were charged, and not by a sibling before.
@@ -36,9 +47,18 @@ void CoreSeat::NoteRan(const RanNs& ran, uint64_t busy_ns, uint64_t now_ns) {
   Word& mean = row().run_ns;
   mean.store(MeanRunNs(mean.load(std::memory_order_relaxed), is_piece ? 0 : stretch.ns, busy_ns),
              std::memory_order_relaxed);
-  Word& density = row().density;
-  density.store(MeanDensity(density.load(std::memory_order_relaxed), busy_ns, stretch.new_ns),
-                std::memory_order_relaxed);
+  NoteDensity(ran, busy_ns, stretch.new_ns);
+}
+
+// What is surely one's own says nothing about neighbours' time: none of that was charged.
+void CoreSeat::NoteDensity(const RanNs& ran, uint64_t busy_ns, uint64_t new_ns) {
+  Word& word = row().density;
+  Density density = UnpackDensity(word.load(std::memory_order_relaxed));
+  density.kernels = MeanDensity(density.kernels, busy_ns, new_ns);
+  if (!ran.is_own) {
+    density.charged = MeanDensity(density.charged, WithPausesNs(ran, busy_ns), new_ns);
+  }
+  word.store(PackDensity(density), std::memory_order_relaxed);
 }
 
 void CoreSeat::NoteWait(uint64_t now_ns) {
@@ -83,8 +103,10 @@ void CoreSeat::ShareWithNeighbours(uint64_t now_ns) {
     meeting.AddNeighbour();
     add(tenants[i], [&](Run run) { meeting.AddTheirs(run); });
   }
-  const uint64_t density = std::min(row().density.load(std::memory_order_relaxed), kWholeDensity);
-  GiveBack(meeting.OthersNs() * density / kWholeDensity, now_ns);
+  const Density density = UnpackDensity(row().density.load(std::memory_order_relaxed));
+  // Side by side neighbours take a part of each kernel, and nothing comes between two of them.
+  const uint64_t charged = together_ == Together::kBySlices ? density.charged : density.kernels;
+  GiveBack(meeting.OthersNs() * charged / kWholeDensity, now_ns);
 }
 
 void CoreSeat::GiveBack(uint64_t busy_ns, uint64_t now_ns) {
@@ -163,8 +185,9 @@ void CoreSeat::UpdateDepth(uint64_t now_ns) {
   Word& deep = row().is_deep;
   const uint64_t before = deep.load(std::memory_order_relaxed);
   const uint64_t active_ns = tenant().active_ns.load(std::memory_order_relaxed);
+  const Density density = UnpackDensity(row().density.load(std::memory_order_relaxed));
   const Depth depth = {.was_deep = before != 0,
-                       .density = row().density.load(std::memory_order_relaxed),
+                       .density = density.kernels,
                        .run_ns = row().run_ns.load(std::memory_order_relaxed),
                        .is_active = IsRecent(active_ns, now_ns, kTuning.lately_ns),
                        .rested_ns = row().rested_ns.load(std::memory_order_relaxed)};

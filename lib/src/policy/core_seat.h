@@ -23,7 +23,8 @@ struct RanNs {
   uint64_t since_ns;
   uint64_t begin_ns;
   uint64_t end_ns;
-  bool is_own;  // none of it can be neighbours'
+  bool is_own;       // none of it can be neighbours'
+  uint64_t idle_ns;  // of the pauses: the GPU waited for the host
 };
 
 // A process's place on one device. Opened once, wiped on fork; cheap to copy. After Join any
@@ -59,7 +60,7 @@ class CoreSeat {
   // processes of the container that died, at a system call each.
   uint64_t Charge(const RanNs& ran, uint64_t now_ns);
   uint64_t Charge(uint64_t begin_ns, uint64_t end_ns, uint64_t now_ns) {
-    return Charge({begin_ns, begin_ns, end_ns, false}, now_ns);
+    return Charge({begin_ns, begin_ns, end_ns, false, 0}, now_ns);
   }
 
   // All GPU time that the container was ever charged.
@@ -203,6 +204,7 @@ class CoreSeat {
   bool HasCollectives(uint64_t now_ns) const;
   uint64_t JobOf() const;
   void NoteRan(const RanNs& ran, uint64_t busy_ns, uint64_t now_ns);
+  void NoteDensity(const RanNs& ran, uint64_t busy_ns, uint64_t new_ns);
   void ShareWithNeighbours(uint64_t now_ns);
   void GiveBack(uint64_t busy_ns, uint64_t now_ns);
   void CountCharged(uint64_t busy_ns);

@@ -190,6 +190,24 @@ uint64_t MeanRunBehindPieceNs(uint64_t mean_ns, const Tuning& tuning) {
   return std::min(mean_ns, tuning.mean_over_ns) * 3 / 4;
 }
 
+namespace {
+
+constexpr int kDensityBits = 32;
+constexpr uint64_t kLowDensity = (uint64_t{1} << kDensityBits) - 1;
+
+}  // namespace
+
+uint64_t PackDensity(Density density) {
+  return (std::min(density.charged, kWholeDensity) + 1) << kDensityBits |
+         std::min(density.kernels, kWholeDensity);
+}
+
+Density UnpackDensity(uint64_t word) {
+  const uint64_t kernels = std::min(word & kLowDensity, kWholeDensity);
+  const uint64_t charged = word >> kDensityBits;  // and one
+  return {kernels, charged == 0 ? kernels : std::min(charged - 1, kWholeDensity)};
+}
+
 uint64_t MeanDensity(uint64_t mean, uint64_t busy_ns, uint64_t ran_ns, const Tuning& tuning) {
   mean = std::min(mean, kWholeDensity);  // a word that went wrong
   const uint64_t part_ns = std::min(ran_ns, tuning.mean_over_ns);

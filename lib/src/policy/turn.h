@@ -115,8 +115,18 @@ uint64_t CatchUp(uint64_t served_ns, uint64_t virtual_ns, uint32_t share,
 // changes of hands if the driver alternated between them; everybody else lets it, and waits for
 // nobody.
 
-// Of the time of runs, what was kernels.
+// Of a container's runs, in millionths: what kernels ran, and how much of neighbours' time in them
+// was charged. Pauses between kernels are taken off by their number, whatever lies there; idle time
+// is taken off as a part of the run, and so of neighbours' time as well.
+struct Density {
+  uint64_t kernels;
+  uint64_t charged;
+};
 inline constexpr uint64_t kWholeDensity = 1'000'000;
+
+// In one word. Of a word that a library of 1.0.0 wrote, what kernels ran stands for both.
+uint64_t PackDensity(Density density);
+Density UnpackDensity(uint64_t word);
 
 struct Depth {
   bool was_deep;

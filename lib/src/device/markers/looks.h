@@ -22,6 +22,7 @@ struct BusyInterval {
   uint64_t since_ns;
   bool is_own;          // none of it can be other containers'
   uint64_t between_ns;  // of those pauses: in them kernels of other streams may have run
+  uint64_t idle_ns;     // ... and in them the GPU waited for the host, or was others'
 };
 
 // Where such intervals go.
@@ -37,7 +38,7 @@ class BusyList {
   // Out of room the device's last interval takes it in: as a pause in front of both where it lies
   // behind, else with what lies between, which charges too much.
   void Add(uint32_t ordinal, uint64_t begin_ns, uint64_t end_ns) {
-    Add({begin_ns, end_ns, ordinal, begin_ns, false, 0});
+    Add({begin_ns, end_ns, ordinal, begin_ns, false, 0, 0});
   }
   void Add(const BusyInterval& more) {
     if (more.end_ns <= more.begin_ns) return;
@@ -70,7 +71,8 @@ class BusyList {
              last->ordinal,
              last->since_ns,
              last->is_own && more.is_own,
-             last->between_ns + more.between_ns};
+             last->between_ns + more.between_ns,
+             last->idle_ns + more.idle_ns};
   }
 
   static void Cover(BusyInterval* grown, const BusyInterval& other) {
@@ -79,6 +81,7 @@ class BusyList {
     grown->since_ns = std::min(grown->since_ns, other.since_ns);
     grown->is_own &= other.is_own;
     grown->between_ns = 0;
+    grown->idle_ns = 0;
   }
 
   // The place of one that another one of its device covers. There is one: a list of several devices

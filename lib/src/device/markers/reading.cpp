@@ -112,6 +112,13 @@ struct NotOwn {
   bool is_own;          // all else is surely this stream's
 };
 
+// How much of a part of that is idle time; both may be seconds, whose product is none of 64 bits.
+uint64_t IdleOf(const NotOwn& rest, uint64_t ns) {
+  if (rest.ns == 0) return 0;
+  const double part = static_cast<double>(rest.idle_ns) / static_cast<double>(rest.ns);
+  return static_cast<uint64_t>(static_cast<double>(ns) * std::min(part, 1.0));
+}
+
 // Since the run began, without the time in which it stood for others.
 uint64_t RanNsUntil(const Markers& markers, const MarkedStream& stream, uint64_t end_ns) {
   return end_ns - stream.run_begin_ns -
@@ -129,7 +136,7 @@ void Tell(const Markers& markers, MarkedStream* stream, const NotOwn& rest, uint
         const uint64_t more_ns = std::min(left_ns, until_ns - since_ns);
         left_ns -= more_ns;
         look.busy->Add({since_ns + more_ns, until_ns, stream->ordinal, since_ns, rest.is_own,
-                        std::min(rest.between_ns, more_ns)});
+                        std::min(rest.between_ns, more_ns), IdleOf(rest, more_ns)});
         stream->deducted_ns += more_ns;
       });
   stream->charged_ns = end_ns;

@@ -146,6 +146,14 @@ void MarkBeyondRun(MarkedStream* stream) {
   MarkWithin(stream, 2 * std::max(stream->waited.launches, 1u));
 }
 
+// The next launch was to be a sample, but the run ended. The first one of this run has a marker in
+// front of it as well, and takes its place. Else the first launch behind an event would never be a
+// sample, however long it takes.
+void SampleFirst(const Markers& markers, MarkedStream* stream) {
+  const bool is_marked = stream->last != kNoMarker && markers.pool[stream->last].begins;
+  if (stream->next_tells == Tells::kSample && is_marked) MarkWithin(stream, 1);
+}
+
 // A run whose kernels the host is slower than has a probe: as short as it is, none of the markers
 // that are put now and then may fall into it. Once enough of them are known, fewer have.
 void ProbeRun(MarkedStream* stream) {
@@ -224,6 +232,7 @@ Begun BeginRun(Markers* markers, MarkedStream* stream, CUstream handle, HeldNs h
     const Doing doing = waits ? Doing::kWaits : DoingOf(*markers, *stream, captures);
     if (doing == Doing::kIdle) CloseLast(markers, stream, last_begin_ns);
     if (!BeginNow(markers, stream, was_idle, doing, is_sample)) return Begun::kNotMarked;
+    if (held.at_all == 0) SampleFirst(*markers, stream);
   }
   if (held.at_all != 0 && !stream->by_host) stream->FallBehind();
   stream->word.fetch_or(MarkedStream::kRunning, std::memory_order_release);

@@ -290,7 +290,7 @@ void ChargeAll(Cores* cores, BusyList* busy, uint64_t now_ns) {
     if (device == nullptr) continue;
     const uint64_t filled_ns = RanBesideOthers(device, ran) ? ran.between_ns : 0;
     const uint64_t begin_ns = ran.begin_ns - filled_ns;
-    device->seat.Charge({ran.since_ns, begin_ns, ran.end_ns, ran.is_own}, now_ns);
+    device->seat.Charge({ran.since_ns, begin_ns, ran.end_ns, ran.is_own, ran.idle_ns}, now_ns);
   }
 }
 

@@ -402,6 +402,17 @@ def test_under_mps_nobody_takes_turns_and_limits_hold(
         assert each["p99_ms"] <= 3 * bare[0]["p99_ms"]
 
 
+def test_under_mps_short_kernels_get_back_no_more_than_was_charged(
+    sim: Sim, tmp_path: Path
+) -> None:
+    """Neighbours take a part of each kernel there, and of no pause: else 36 to 37 % at 30."""
+    short = Tenant((16, 10, 2.6, "ahead", 50), 30)
+
+    both = meet(sim, tmp_path, [short, short], ms=2_000, machine={"GPUFENCE_SIM_MPS": "1"})
+
+    assert max(each["busy"] for each in both) <= 30 + 2 * POINTS
+
+
 @pytest.mark.parametrize("other", ["serve", "train"])
 @pytest.mark.parametrize("program", ["eager training", "pieces", "pieces ahead"])
 def test_long_kernels_among_short_ones_are_charged(

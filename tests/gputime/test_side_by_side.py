@@ -306,9 +306,11 @@ def test_kernels_go_on_as_soon_as_a_request_of_higher_priority_is_over(
     first = Tenant("foreground", 30, HIGH)
     last = Tenant("saturate 0.5", 80, LOW)
 
-    (alone,) = meet(sim, tmp_path, [first], preload=False, machine=LATE)
     (whole,) = meet(sim, tmp_path, [last], preload=False, machine=LATE)
-    foreground, background = meet(sim, tmp_path, [first, last], machine=LATE)
+    _, background = meet(sim, tmp_path, [first, last], machine=LATE)
+    # Of the 390 requests of three seconds four are slower than p99: it says 1.1 to 1.3 times.
+    (alone,) = meet(sim, tmp_path, [first], preload=False, ms=10_000, machine=LATE)
+    foreground, _ = meet(sim, tmp_path, [first, last], ms=10_000, machine=LATE)
 
     assert foreground["p99_ms"] <= 1.2 * alone["p99_ms"]
     assert background["rate"] >= 0.757 * whole["rate"]

@@ -29,6 +29,13 @@ void InThreads(int count, Body body) {
   for (std::thread& thread : threads) thread.join();
 }
 
+// What is counted when every process is at rest. A rebuild of the total may have counted what was
+// being granted, which then came to it as well; the next one ends that.
+uint64_t UsedAtRest(Member* member) {
+  member->account.Reclaim(Effort::kThorough);
+  return member->account.UsedBytes();
+}
+
 void DoRandom(const char* folder, int threads, uint64_t operations) {
   Member* member = NewMember(folder, kLimitBytes);
   std::atomic<uint64_t> held_bytes{0};
@@ -55,9 +62,7 @@ void DoRandom(const char* folder, int threads, uint64_t operations) {
       member->account.Release(Whole(bytes));
     }
   });
-  // A rebuild of the total may have counted what was being granted, which then came to it as well.
-  member->account.Reclaim(Effort::kThorough);
-  CHECK_EQ(member->account.UsedBytes(), 0);
+  CHECK_EQ(UsedAtRest(member), 0);
 }
 
 // `unit`: asked by each thread; `places`: how many fit.
@@ -86,7 +91,7 @@ void DoLast(const char* folder, int threads, uint64_t rounds) {
     for (uint64_t i = 0; i < taken + granted.load(); ++i) {
       member->account.Release(Whole(now.unit_bytes));
     }
-    CHECK_EQ(member->account.UsedBytes(), 0);
+    CHECK_EQ(UsedAtRest(member), 0);
   }
 }
 

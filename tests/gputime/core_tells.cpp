@@ -105,7 +105,7 @@ void WhoRan() {
     return pair.high().OthersMayHaveRun(from_ns, to_ns, told_ns);
   };
   const auto tell = [&](uint64_t from_ns, uint64_t to_ns) {
-    pair.low().Charge({from_ns, from_ns, to_ns, false}, to_ns);
+    pair.low().Charge({from_ns, from_ns, to_ns, false, 0}, to_ns);
     pair.low().Beat(told_ns - kMs, true);
     pair.low().MoveTurn(told_ns - kMs);
     pair.high().MoveTurn(told_ns);
@@ -180,7 +180,7 @@ void SharedOnce() {
   const uint64_t begin_ns = pair.now_ns() + kMs;
   const uint64_t end_ns = begin_ns + 40 * kMs;
   for (CoreSeat* seat : {&pair.low(), &pair.high()}) {
-    seat->Charge({begin_ns, begin_ns, end_ns, false}, end_ns);
+    seat->Charge({begin_ns, begin_ns, end_ns, false, 0}, end_ns);
     seat->MoveTurn(end_ns);
   }
   const uint64_t look_ns = end_ns + 20 * kMs;

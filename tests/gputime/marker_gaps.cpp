@@ -66,11 +66,11 @@ void Pauses() {
 // Of `host_ns` from launch to launch the GPU waited so long.
 Probe Waited(uint64_t idle_ns, uint64_t host_ns) {
   const uint64_t own_ns = host_ns - idle_ns - kPauses.launch_gap_ns;
-  return {host_ns, host_ns, own_ns + kPauses.around_run_ns, 0, 0, 0};
+  return {host_ns, host_ns, own_ns + kPauses.around_run_ns, 0, 0, 0, false};
 }
 
 // What is before it takes the GPU longer than the host takes to the next launch.
-constexpr Probe Queued(uint64_t host_ns) { return {0, host_ns, 0, 0, 2 * host_ns, 0}; }
+constexpr Probe Queued(uint64_t host_ns) { return {0, host_ns, 0, 0, 2 * host_ns, 0, false}; }
 
 // It and the next marker, which counts its gap as well.
 void Learn(const Probe& probe, bool is_at_once = false, const Tuning& tuning = kTuning) {
@@ -78,32 +78,33 @@ void Learn(const Probe& probe, bool is_at_once = false, const Tuning& tuning = k
   CountLastGap(&stream, is_at_once);
 }
 
-// A probe tells how long the GPU had nothing: of the host's time, with the launch's call, all but
-// the launch itself; nothing while it was queued, and no more than lay between the markers.
+// A probe tells how long the GPU had nothing: of the host's time until the next launch all but the
+// launch itself, and nothing while it was queued.
 void Probes() {
   const auto idle = [](const Probe& probe) {
     Begin();
     LearnGap(kPauses, &stream, probe);
     CHECK_EQ(stream.gaps.probes, 1);
-    CHECK_EQ(stream.gaps.later.host_ns, probe.host_ns + probe.call_ns);
+    CHECK_EQ(stream.gaps.later.host_ns, probe.host_ns);
     return stream.gaps.later.idle_ns;
   };
   const uint64_t around = kPauses.around_run_ns;
   const uint64_t apart = kPauses.launch_gap_ns;
-  CHECK_EQ(idle({20 * kUs, 20 * kUs, 8 * kUs + around, 0, 0, 0}), 12 * kUs - apart);
+  const auto waited = [&](uint64_t ran_ns, uint64_t call_ns) {
+    return idle({kQueuedNs + 1, 20 * kUs, ran_ns, call_ns, kMs, 0, false});
+  };
+  CHECK_EQ(waited(8 * kUs + around, 0), 12 * kUs - apart);
   // The call of the launch is the host's time too, and not the kernel's.
-  CHECK_EQ(idle({20 * kUs, 20 * kUs, 14 * kUs + around, 6 * kUs, 0, 0}), 18 * kUs - apart);
+  CHECK_EQ(waited(14 * kUs + around, 6 * kUs), 12 * kUs - apart);
   // What lies around a launch is no more than three quarters of what it took.
-  CHECK_EQ(idle({20 * kUs, 20 * kUs, 4 * kUs, 6 * kUs, 0, 0}), 25 * kUs - apart);
-  CHECK_EQ(idle({20 * kUs, 20 * kUs, 30 * kUs, 0, 0, 0}), 0);
-  // The one before ran for the rest.
-  CHECK_EQ(idle({kQueuedNs + 1, 50 * kUs, 4 * kUs, 0, 0, 0}), kQueuedNs + 1 + kStartNs);
-  CHECK_EQ(idle({kQueuedNs + 1, 50 * kUs, 4 * kUs, 6 * kUs, 0, 0}), kQueuedNs + 1 + 6 * kUs);
+  CHECK_EQ(waited(4 * kUs, 6 * kUs), 19 * kUs - apart);
+  CHECK_EQ(waited(30 * kUs, 0), 0);
   // Queued, it waits for what is before it as well, but for the markers there, which the host had
   // to record.
   constexpr uint64_t kMarks = 2 * kPauses.marker_gap_ns;
   const auto queued = [&](uint64_t behind_ns, uint64_t call_ns, uint64_t record_ns) {
-    return idle({kQueuedNs, 20 * kUs, 8 * kUs + around, call_ns, behind_ns, record_ns});
+    const uint64_t ran_ns = 8 * kUs + around;
+    return idle({kQueuedNs, 20 * kUs, ran_ns, call_ns, behind_ns, record_ns, false});
   };
   CHECK_EQ(queued(0, 0, 0), 12 * kUs - apart);
   CHECK_EQ(queued(kMarks, 0, 0), 12 * kUs - apart);
@@ -113,9 +114,9 @@ void Probes() {
   CHECK_EQ(queued(kMarks + 12 * kUs, 0, 0), 0);
   CHECK_EQ(queued(kTuning.most_wait_ns, 0, 0), 0);
   // What of the call the GPU was busy with that is no part of the launch's own time.
-  CHECK_EQ(queued(0, 2 * kUs, 0), 16 * kUs - apart);
-  CHECK_EQ(queued(kUs, 2 * kUs, 0), 15 * kUs - apart);
-  CHECK_EQ(queued(kMarks, 2 * kUs, 0), 14 * kUs - apart);
+  CHECK_EQ(queued(0, 2 * kUs, 0), 14 * kUs - apart);
+  CHECK_EQ(queued(kUs, 2 * kUs, 0), 13 * kUs - apart);
+  CHECK_EQ(queued(kMarks, 2 * kUs, 0), 12 * kUs - apart);
   // As many as are remembered: what comes later counts more.
   Begin();
   for (uint32_t i = 0; i < kProbes; ++i) LearnGap(kPauses, &stream, Queued(20 * kUs));
@@ -126,6 +127,17 @@ void Probes() {
   CHECK(stream.gaps.later.idle_ns * 100 >= stream.gaps.later.host_ns * 89);
   for (uint32_t i = 0; i < 10 * kProbes; ++i) LearnGap(kPauses, &stream, Queued(20 * kUs));
   CHECK(stream.gaps.later.idle_ns * 100 <= stream.gaps.later.host_ns);
+}
+
+// The next launch may come before the markers are read, or after: its time is added, once.
+void Ended() {
+  Begin();
+  stream.gaps.open = Waited(10 * kUs, 20 * kUs);
+  stream.gaps.open.host_ns -= 15 * kUs;
+  EndGap(kPauses, &stream, 15 * kUs);
+  CHECK_EQ(stream.gaps.later.idle_ns, 10 * kUs);
+  CHECK_EQ(stream.gaps.later.host_ns, 20 * kUs);
+  CHECK_EQ(stream.gaps.open.gap_ns, 0);
 }
 
 // The part of the host's time that probes found, once there are enough of them.
@@ -144,7 +156,7 @@ void Idle() {
   // The host's time is no longer than the interval.
   const uint64_t most = 100 * kUs - PausesNs(kPauses, stream, Launches(10), 100 * kUs);
   CHECK_EQ(idle(kMs, 100 * kUs), 50 * kUs);
-  for (uint32_t i = 0; i < 20 * kProbes; ++i) Learn({kMs, 20 * kUs, 0, 0, 0, 0});
+  for (uint32_t i = 0; i < 20 * kProbes; ++i) Learn({kMs, 20 * kUs, 0, 0, 0, 0, false});
   CHECK_EQ(idle(kMs, 100 * kUs), most);
   // The host's time up to a run's first launch is a pause already.
   stream.is_fresh = true;
@@ -240,26 +252,62 @@ void HostBound() {
 
 // Probes cost markers: only where the host may be slower, and fewer where they find nothing.
 void Due() {
-  for (const uint64_t launch_ns : {kUs, 79 * kUs}) {
-    Begin(launch_ns);
-    CHECK(!IsProbed(stream));
-    stream.gaps.may_idle = true;
+  Begin();
+  CHECK(!IsProbed(stream));
+  NoteMayIdle(&stream, /*is_alone=*/true, /*may_idle=*/true);
+  // Those that follow are as well, though the GPU may not have waited in them.
+  for (uint32_t i = 0; i < kTuning.probed_behind; ++i) {
     CHECK(IsProbed(stream));
+    NoteMayIdle(&stream, /*is_alone=*/true, /*may_idle=*/false);
   }
-  Begin(80 * kUs);
-  stream.gaps.may_idle = true;
+  CHECK(!IsProbed(stream));
+  NoteMayIdle(&stream, /*is_alone=*/true, /*may_idle=*/false);
+  CHECK(!IsProbed(stream));
+  // Long launches are marked one by one.
+  NoteMayIdle(&stream, /*is_alone=*/true, /*may_idle=*/true);
+  stream.mean_ns = 80 * kUs - 1;
+  CHECK(IsProbed(stream));
+  stream.mean_ns = 80 * kUs;
+  CHECK(!IsProbed(stream));
+  stream.mean_ns = 0;
+  // Beside other streams nothing tells whose time it is.
+  NoteMayIdle(&stream, /*is_alone=*/true, /*may_idle=*/true);
+  NoteMayIdle(&stream, /*is_alone=*/false, /*may_idle=*/false);
   CHECK(!IsProbed(stream));
   Begin();
-  const auto count = [] {
+  const auto count = [](bool is_behind = false) {
     int due = 0;
-    for (int i = 0; i < 100; ++i) due += IsProbeDue(&stream) ? 1 : 0;
+    for (int i = 0; i < 100; ++i) due += IsProbeDue(&stream, is_behind) ? 1 : 0;
     return due;
   };
-  CHECK_EQ(count(), 100);
+  // At first each one, until so many told nothing that there may be none.
+  CHECK_EQ(count(), kProbes + (100 - kProbes) / 4);
   for (uint32_t i = 0; i < kProbes; ++i) Learn(Queued(20 * kUs));
   CHECK_EQ(count(), 25);
   for (uint32_t i = 0; i < kProbes; ++i) Learn(Waited(18 * kUs, 20 * kUs));
   CHECK_EQ(count(), 100);
+  // Behind a hold each launch may have a marker, and be a probe.
+  stream.marks_each = true;
+  CHECK_EQ(count(/*is_behind=*/true), 0);
+  CHECK_EQ(count(/*is_behind=*/false), 100);
+  stream.marks_each = false;
+  CHECK_EQ(count(/*is_behind=*/true), 100);
+  Begin();
+  stream.marks_each = true;
+  CHECK_EQ(count(/*is_behind=*/true), kProbes);  // nothing is known yet
+  stream.marks_each = false;
+  // The first ones come soon, but where each launch is waited for.
+  Begin();
+  stream.every = 80;
+  CHECK_EQ(EveryProbed(stream), 80 / kLeast);
+  stream.waited.is_first = true;
+  CHECK_EQ(EveryProbed(stream), 80);
+  stream.waited.is_first = false;
+  for (uint32_t i = 0; i < kLeast; ++i) Learn(Queued(20 * kUs));
+  CHECK_EQ(EveryProbed(stream), 80);
+  stream.every = 1;
+  Begin();
+  CHECK_EQ(EveryProbed(stream), 1);
 }
 
 // The mean is over some hundred launches; what is foretold so often in a row is steady.
@@ -301,11 +349,14 @@ void OtherNumbers() {
   Tuning tuning;
   tuning.least_probes = 2;
   tuning.probes = 2;
+  tuning.probed_behind = 1;
   tuning.most_probed_launch_ns = 10 * kUs;
   tuning.many = 1;
   Begin(15 * kUs);
-  stream.gaps.may_idle = true;
+  NoteMayIdle(&stream, true, true, tuning);
+  stream.mean_ns = 15 * kUs;
   CHECK(IsProbed(stream) && !IsProbed(stream, tuning));
+  stream.mean_ns = 0;
   stream.ns_per_launch = 5 * kUs;
   for (int i = 0; i < 3; ++i) Learn(Waited(10 * kUs, 40 * kUs), false, tuning);
   CHECK_EQ(stream.gaps.probes, 2);
@@ -318,6 +369,7 @@ void OtherNumbers() {
 
 constexpr Case kCases[] = {{"pauses", Pauses},
                            {"probes", Probes},
+                           {"ended", Ended},
                            {"at_once_or_later", AtOnceOrLater},
                            {"idle", Idle},
                            {"dense", Dense},

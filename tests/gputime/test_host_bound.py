@@ -48,6 +48,16 @@ NEARLY_LIMIT = 40
 NEARLY_LEAST = 0.86
 UNEVENLY = 0.72  # as much as 64 probes tell of gaps of which one in five is long
 OVER_POINTS = 0.25
+# An event behind a few launches, which the program waits for much later; or a wait for each. The
+# first launch of a piece and the last may differ much from the others.
+PIECES = (
+    ((16, 7, 12, "ahead", 4, "spread"), 25),
+    ((5, 7, 12, "ahead", 4, "spread"), 10),
+    ((5, 3, 6, "ahead", 300), 25),
+    ((16, 15, 12, "ahead", 4, "spread"), 25),
+    ((2, 3, 6, "spread"), 10),
+)
+PIECES_LEAST = 0.86
 # PyTorch on an H100: the driver's calls take so long, in addition to the times above.
 SLOW_CALLS = {"GPUFENCE_SIM_LAUNCH_NS": "6000", "GPUFENCE_SIM_RECORD_NS": "2500"}
 SLOWLY = (
@@ -99,6 +109,14 @@ def test_nor_what_it_waits_behind_short_kernels_among_long_ones(
 ) -> None:
     """A marker keeps it busy as long as it would wait: they had 27 to 32 of 40."""
     assert_only_kernels_count(sim, tmp_path, words, NEARLY_LIMIT, NEARLY_LEAST)
+
+
+@pytest.mark.parametrize(("words", "limit"), PIECES)
+def test_nor_is_the_gap_between_pieces(
+    sim: Sim, tmp_path: Path, words: tuple[str | float, ...], limit: int
+) -> None:
+    """Where only launches within a piece were probed they had 5.6 of 10, and 18.5 of 25."""
+    assert_only_kernels_count(sim, tmp_path, words, limit, PIECES_LEAST)
 
 
 @pytest.mark.parametrize("limit", [8, 25])

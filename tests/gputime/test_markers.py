@@ -56,7 +56,17 @@ SAMPLES = [
     "forgotten",
     "due",
 ]
-GAPS = ["pauses", "probes", "idle", "at_once_or_later", "dense", "apart", "host_bound", "due"]
+GAPS = [
+    "pauses",
+    "probes",
+    "ended",
+    "idle",
+    "at_once_or_later",
+    "dense",
+    "apart",
+    "host_bound",
+    "due",
+]
 GAPS += ["means", "caught_up", "other_numbers"]
 WAITS = [
     "first",

@@ -65,6 +65,9 @@ inline constexpr uint64_t MarkerPassedNs(uint64_t begin_ns, uint64_t end_ns) {
   return end_ns - (end_ns - begin_ns) / 4;
 }
 
+// That quarter, where the rest took so long.
+inline constexpr uint64_t LeftOfRecordNs(uint64_t passed_ns) { return passed_ns / 3; }
+
 // What the driver gives to one process while others wait, and what it takes the GPU to change hands
 // (H200, driver 580; tests/sim holds the simulated driver to it). That time is nobody's.
 inline constexpr uint64_t kSliceNs = 2'091'000;

@@ -54,6 +54,12 @@ uint64_t PartOf(uint64_t host_ns, GapShare share) {
   return static_cast<uint64_t>(static_cast<double>(host_ns) * part);
 }
 
+// Whether enough probes are yet to be had. Of launches that are all held, or waited for one by one,
+// there are none.
+bool IsNew(const LaunchGaps& gaps, const Tuning& tuning) {
+  return gaps.probes < tuning.least_probes && gaps.asked < tuning.probes;
+}
+
 void CountAt(LaunchGaps* gaps, bool is_at_once) {
   Count(is_at_once ? &gaps->at_once : &gaps->later, gaps->last);
 }
@@ -62,39 +68,50 @@ void CountAt(LaunchGaps* gaps, bool is_at_once) {
 
 // ---- pauses ----
 
-bool IsProbed(const MarkedStream& stream, const Tuning& tuning) {
-  return stream.gaps.may_idle && stream.ns_per_launch < tuning.most_probed_launch_ns;
+void NoteMayIdle(MarkedStream* stream, bool is_alone, bool may_idle, const Tuning& tuning) {
+  const uint32_t left = stream->gaps.may_idle;
+  stream->gaps.may_idle = may_idle ? tuning.probed_behind : left - std::min(left, 1u);
+  if (!is_alone) stream->gaps.may_idle = 0;
 }
 
-bool IsProbeDue(MarkedStream* stream, const Tuning& tuning) {
+bool IsProbed(const MarkedStream& stream, const Tuning& tuning) {
+  return stream.gaps.may_idle != 0 && stream.mean_ns < tuning.most_probed_launch_ns;
+}
+
+bool IsProbeDue(MarkedStream* stream, bool is_behind, const Tuning& tuning) {
   LaunchGaps* gaps = &stream->gaps;
+  const bool is_new = IsNew(*gaps, tuning);
+  // Where each launch has a marker few probes would be of others.
+  if (is_behind && !is_new && stream->marks_each.load(std::memory_order_relaxed)) return false;
   const GapShare every = EveryGap(*gaps);
-  const bool finds = gaps->probes < tuning.least_probes || every.idle_ns > every.host_ns / 64;
+  const bool finds = is_new || every.idle_ns > every.host_ns / 64;
   if (!finds && ++gaps->unprobed < tuning.probes_seldom) return false;
   gaps->unprobed = 0;
+  gaps->asked += gaps->asked < tuning.probes ? 1 : 0;
   return true;
 }
 
+uint32_t EveryProbed(const MarkedStream& stream, const Tuning& tuning) {
+  const bool is_soon = IsNew(stream.gaps, tuning) && !stream.waited.is_first;
+  return is_soon ? std::max(stream.every / tuning.least_probes, 1u) : stream.every;
+}
+
 uint64_t IdleBehindNs(const GpuPauses& pauses, const Probe& probe) {
-  const uint64_t host_ns = probe.host_ns + probe.call_ns;
-  if (probe.gap_ns > pauses.queued_gap_ns) {
-    const uint64_t busy_ns = OwnNs(pauses, probe.ran_ns, probe.call_ns) + pauses.launch_gap_ns;
-    return std::min(host_ns - std::min(host_ns, busy_ns),
-                    probe.gap_ns + std::max<uint64_t>(probe.call_ns, pauses.start_ns));
-  }
+  const bool is_queued = probe.gap_ns <= pauses.queued_gap_ns;
   // The GPU had both markers to reach as well, and the host to record them.
-  const uint64_t marked_ns = 2 * pauses.marker_gap_ns;
+  const uint64_t marked_ns = 2 * uint64_t{pauses.marker_gap_ns};
   const uint64_t later_ns = marked_ns - std::min(marked_ns, probe.record_ns);
-  const uint64_t behind_ns = probe.behind_ns - std::min(probe.behind_ns, later_ns);
-  const uint64_t lead_ns = probe.call_ns - std::min(probe.call_ns, probe.behind_ns);
+  const uint64_t late_ns = is_queued ? probe.behind_ns : 0;
+  const uint64_t behind_ns = late_ns - std::min(late_ns, later_ns);
+  const uint64_t lead_ns = probe.call_ns - std::min(probe.call_ns, late_ns);
   const uint64_t busy_ns = OwnNs(pauses, probe.ran_ns, lead_ns) + pauses.launch_gap_ns;
-  return host_ns - std::min(host_ns, busy_ns + std::min(behind_ns, host_ns));
+  return probe.host_ns - std::min(probe.host_ns, busy_ns + std::min(behind_ns, probe.host_ns));
 }
 
 void LearnGap(const GpuPauses& pauses, MarkedStream* stream, const Probe& probe,
               const Tuning& tuning) {
   LaunchGaps* gaps = &stream->gaps;
-  const uint64_t host_ns = probe.host_ns + probe.call_ns;
+  const uint64_t host_ns = probe.host_ns;
   const uint64_t idle_ns = IdleBehindNs(pauses, probe);
   if (gaps->probes == tuning.probes) {
     for (GapShare* share : {&gaps->at_once, &gaps->later, &gaps->brief}) {
@@ -107,6 +124,13 @@ void LearnGap(const GpuPauses& pauses, MarkedStream* stream, const Probe& probe,
   gaps->last = {idle_ns, host_ns};
   CountAt(gaps, gaps->is_at_once);
   if (probe.host_ns < tuning.behind_ns) Count(&gaps->brief, gaps->last);
+}
+
+void EndGap(const GpuPauses& pauses, MarkedStream* stream, uint64_t next_ns) {
+  Probe* probe = &stream->gaps.open;
+  probe->host_ns += next_ns;
+  LearnGap(pauses, stream, *probe);
+  *probe = {};
 }
 
 void CountLastGap(MarkedStream* stream, bool is_at_once) {

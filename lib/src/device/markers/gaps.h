@@ -14,22 +14,33 @@
 
 namespace gpufence {
 
+// An interval was read, of the only stream that runs or not, in which the GPU may have waited for
+// the host or not. Some intervals in which it did not are probed as well: the part of the host's
+// time that probes tell of is taken off all of them.
+void NoteMayIdle(MarkedStream* stream, bool is_alone, bool may_idle,
+                 const Tuning& tuning = kTuning);
+
 // Whether the host may be slower than the GPU there, so that probes would tell something.
 bool IsProbed(const MarkedStream& stream, const Tuning& tuning = kTuning);
 
 // Whether the marker that was put into such a stream is to be one: fewer are where they find
 // nothing.
-bool IsProbeDue(MarkedStream* stream, const Tuning& tuning = kTuning);
+bool IsProbeDue(MarkedStream* stream, bool is_behind, const Tuning& tuning = kTuning);
 
-// How long the GPU waits for the host between two launches, of the host's time from one to the
-// next: all but what the launch itself takes and, where it is queued, what is before it. What the
-// launch before took would tell it as well, but the first marker is not reached before it is
-// recorded, which takes as long as a short kernel.
+// Launches between two markers there, about: fewer until enough probes are known, since all is
+// charged until then. Not behind a wait: what is waited for one by one has no gaps.
+uint32_t EveryProbed(const MarkedStream& stream, const Tuning& tuning = kTuning);
+
+// How long the GPU waits for the host behind a launch, of the host's time from that one to the
+// next: all but what the launch itself takes and, where it is queued, what is before it.
 uint64_t IdleBehindNs(const GpuPauses& pauses, const Probe& probe);
 
 // Learns how much of its time that is, in the mean.
 void LearnGap(const GpuPauses& pauses, MarkedStream* stream, const Probe& probe,
               const Tuning& tuning = kTuning);
+
+// The same of the open probe: the next launch came so long behind its last marker.
+void EndGap(const GpuPauses& pauses, MarkedStream* stream, uint64_t next_ns);
 
 // At the next marker but a probe's own: whether the GPU was there as soon as it was recorded. Such
 // an interval is one in which the host was the slower one all along, probably. The last gap counts

@@ -132,11 +132,12 @@ struct ClosedRuns {
 // Of three markers the first is behind a launch, the others are right around the next one (gaps.h).
 struct Probe {
   uint64_t gap_ns;     // of the GPU, from the first to the second
-  uint64_t host_ns;    // of the host, without recording either
+  uint64_t host_ns;    // of the host, from this launch to the next one, without recording markers
   uint64_t ran_ns;     // of the GPU, from the second to the third
   uint64_t call_ns;    // of the host, until the launch returned
   uint64_t behind_ns;  // the second was recorded so long before the GPU came to it ...
   uint64_t record_ns;  // ... and recording it and the first took the host so long
+  bool lacks_next;     // all markers are read, and the next launch has not come
 };
 
 // Of the host's time from launch to launch, where that was probed: how long the GPU waited.
@@ -145,8 +146,9 @@ struct GapShare {
   uint64_t host_ns;
 };
 
-// What a launch tells that has a marker right before and right behind it.
-enum class Tells : uint8_t { kNothing, kProbe, kSample };
+// What the next launch tells. kProbe, kSample: it has a marker right before and right behind it.
+// kGap: it is the one behind a probe, whose gap it ends.
+enum class Tells : uint8_t { kNothing, kProbe, kSample, kGap };
 
 // How long the GPU waits for the host between launches (gaps.h).
 struct LaunchGaps {
@@ -160,8 +162,11 @@ struct LaunchGaps {
   GapShare last;          // the last one: the next marker counts it as well
   bool is_at_once;        // so was the last marker that was reached
   uint32_t probes;        // so many
+  uint32_t asked;         // so many were begun
   uint32_t unprobed;      // markers since the last one
-  bool may_idle;          // the last interval had time in which nothing was queued
+  bool caught_up;         // the GPU was at the last interval before its last launch was made
+  uint32_t may_idle;      // intervals until there are no probes any more: of the last ones one had
+                          // time in which nothing was queued
 };
 
 // What a launch takes the GPU, by samples of one (gaps.h).
@@ -177,8 +182,9 @@ struct LaunchSamples {
 // `first` to `last` are its markers that were not seen reached yet, oldest first.
 struct alignas(64) MarkedStream {
   static constexpr uint32_t kRunning = 1u << 31;
-  static constexpr uint32_t kHeld = 1u << 30;    // enough is queued: ask before the next launch
-  static constexpr uint32_t kProbe = 1u << 29;   // the next launch puts a marker before itself
+  static constexpr uint32_t kHeld = 1u << 30;  // enough is queued: ask before the next launch
+  static constexpr uint32_t kProbe = 1u
+                                     << 29;  // the next launch is a probe, a sample or behind one
   static constexpr uint32_t kSparse = 1u << 28;  // between launches it may be idle: CameToIdle
   static constexpr uint32_t kLifeOne = 1u << 22;
   static constexpr uint32_t kLife = kSparse - kLifeOne;  // whose place this is: changes with that

@@ -76,6 +76,7 @@ void Describe(Marker* marker, const MarkedStream& stream, uint32_t launches, boo
   marker->prompt = prompt;
   marker->probes = marker->samples = false;
   marker->meets = false;
+  marker->next_ns = 0;
   const uint64_t host_ns =
       marker->recorded_ns - std::min(stream.gaps.host_mark_ns, marker->recorded_ns);
   marker->host_ns = host_ns - std::min(host_ns, stream.gaps.held_ns);
@@ -123,8 +124,10 @@ constexpr uint64_t kNoFilled = 1;
 void NoteSpacing(MarkedStream* stream, uint32_t launches, uint64_t now_ns) {
   const bool is_sparse = now_ns - stream->spaced_ns >= launches * kTuning.sparse_launch_ns;
   const uint64_t came_ns = stream->came_ns.load(std::memory_order_relaxed);
-  const bool is_late =
-      now_ns >= came_ns + kTuning.sparse_launch_ns;  // another thread's launch may be the newer
+  // came_ns is of the last launch only then; and another thread's may be the newer.
+  const bool was_sparse =
+      (stream->word.load(std::memory_order_relaxed) & MarkedStream::kSparse) != 0;
+  const bool is_late = was_sparse && now_ns >= came_ns + kTuning.sparse_launch_ns;
   stream->spaced_ns = is_late ? came_ns : now_ns;
   const uint32_t behind = stream->behind.load(std::memory_order_relaxed);
   stream->behind.store(behind - std::min(behind, launches), std::memory_order_relaxed);
@@ -263,8 +266,7 @@ CUresult QueryStream(Markers* markers, MarkedStream* stream, CUstream asked, boo
 }
 
 void StopRunning(MarkedStream* stream) {
-  stream->word.fetch_and(~(MarkedStream::kRunning | MarkedStream::kProbe),
-                         std::memory_order_relaxed);
+  stream->word.fetch_and(~MarkedStream::kRunning, std::memory_order_relaxed);
 }
 
 // ---- marking ----
@@ -312,24 +314,29 @@ void MarkInTurn(Markers* markers, MarkedStream* stream) {
   const Tells told = stream->next_tells;
   stream->next_tells = Tells::kNothing;
   marker->samples = told == Tells::kSample && marker->launches == 1;
-  const uint32_t every = stream->every;
-  const uint32_t drawn = std::max(every / 2 + stream->Random() % (every + 1), 1u);
   const bool is_sampled = !marker->samples && IsSampleDue(*markers, stream, marker->launches,
                                                           marker->host_ns, marker->recorded_ns);
-  const bool is_probed = !is_sampled && told != Tells::kProbe && IsProbed(*stream);
-  stream->mark_at.store(is_probed || is_sampled || marker->samples ? drawn : every,
-                        std::memory_order_relaxed);
-  // Behind a hold the host is slower than usual: no place to learn from, unless nothing is known.
+  const bool is_probe = told == Tells::kProbe && marker->launches == 1;
+  const bool is_probed = !is_sampled && !is_probe && IsProbed(*stream);
+  const bool is_drawn = is_probe || is_probed || is_sampled || marker->samples;
+  const uint32_t every = is_probe || is_probed ? EveryProbed(*stream) : stream->every;
+  const uint32_t drawn = std::max(every / 2 + stream->Random() % (every + 1), 1u);
+  stream->mark_at.store(is_drawn ? drawn : every, std::memory_order_relaxed);
   const bool is_behind = stream->behind.load(std::memory_order_relaxed) != 0;
-  const bool is_known = is_sampled || stream->gaps.probes >= kTuning.least_probes;
-  if ((is_behind && is_known) || !(is_sampled || (is_probed && IsProbeDue(stream)))) return;
-  if (is_sampled) stream->next_tells = Tells::kSample;
+  const bool is_due = is_sampled ? !is_behind : is_probed && IsProbeDue(stream, is_behind);
+  if (is_probe) {
+    stream->next_tells = Tells::kGap;
+  } else if (!is_due) {
+    return;
+  } else if (is_sampled) {
+    stream->next_tells = Tells::kSample;
+  }
   stream->word.fetch_or(MarkedStream::kProbe, std::memory_order_relaxed);
 }
 
 bool MayIdle(Markers* markers, const MarkedStream* stream) {
   const StreamsGuard guard(&markers->streams);
-  return !guard || stream->gaps.may_idle;
+  return !guard || stream->gaps.may_idle != 0;
 }
 
 void LeaveStream(Markers* markers, MarkedStream* stream) {

@@ -55,6 +55,7 @@ struct Marker {
   bool meets;          // a launch before it waits for kernels on other GPUs
   uint64_t host_ns;    // of the host, since the one before; without holds
   uint64_t record_ns;  // what recording the one before took
+  uint64_t next_ns;    // of the host, until the next launch, where that was asked for; 0: unknown
 };
 
 // Under the table's lock; zeroed memory is a pool without markers.

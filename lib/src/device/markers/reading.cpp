@@ -200,7 +200,8 @@ void TellRun(Markers* markers, MarkedStream* stream, const Marker& marker, uint6
   const uint64_t ran_ns = RanNsUntil(*markers, *stream, at_ns);
   const uint64_t since_ns = marker.host_ns + (stream->is_fresh ? 0 : marker.record_ns);
   const uint64_t host_ns = CaughtUpNs(*stream, since_ns, marker.recorded_ns);
-  stream->gaps.may_idle = look.alone && host_ns > since_ns / 8;
+  stream->gaps.caught_up = host_ns != 0;
+  NoteMayIdle(stream, look.alone, look.alone && host_ns > since_ns / 8);
   const IntervalContent content = {marker.launches,
                                    marker.inner_ns,
                                    marker.lead_ns,
@@ -223,31 +224,42 @@ void TellRun(Markers* markers, MarkedStream* stream, const Marker& marker, uint6
   LearnRun(markers, stream, marker, ran_ns, rest);
 }
 
-// The marker before the launch that a probe is about, reached then.
+// The marker before the launch that a probe is about, reached then. Where nothing is deducted, as
+// the GPU was not yet done with what was queued before, a probe tells nothing.
 void BeginProbe(const Markers& markers, MarkedStream* stream, const Marker& marker, uint64_t at_ns,
                 int64_t gpu_ns) {
-  if (!stream->is_timed || gpu_ns == 0 || stream->begin_gpu_ns == 0) return;
+  const bool is_timed = stream->is_timed && gpu_ns != 0 && stream->begin_gpu_ns != 0;
+  if (!marker.prompt && !(is_timed && stream->gaps.caught_up)) return;
   const bool is_sharp = markers.streams.ContextOf(*stream).clock.IsSharp();
-  const int64_t gap_ns = std::max(gpu_ns - stream->begin_gpu_ns, int64_t{1});
+  const int64_t gap_ns =
+      marker.prompt ? INT64_MAX : std::max(gpu_ns - stream->begin_gpu_ns, int64_t{1});
   stream->gaps.open = {
       .gap_ns = static_cast<uint64_t>(gap_ns),
-      .host_ns = marker.host_ns,
+      .host_ns = 0,
       .ran_ns = 0,
       .call_ns = 0,
       .behind_ns = is_sharp ? at_ns - std::min(at_ns, marker.recorded_ns) : kTuning.most_wait_ns,
-      .record_ns = marker.record_ns};
+      .record_ns = marker.record_ns,
+      .lacks_next = false};
 }
 
-// The marker behind it.
+// The marker behind it. The launch behind that may be still to come.
 void EndProbe(const Markers& markers, MarkedStream* stream, const Marker& marker, uint64_t ran_ns) {
   Probe* probe = &stream->gaps.open;
-  if (probe->gap_ns != 0 && marker.launches == 1 && marker.inner_ns == 0) {
-    probe->ran_ns = ran_ns;
-    probe->call_ns = marker.lead_ns;
-    probe->record_ns += marker.record_ns;
-    LearnGap(markers.PausesOf(stream->ordinal), stream, *probe);
+  const bool is_next_to_come = stream->next_tells == Tells::kGap;
+  if (probe->gap_ns == 0 || probe->lacks_next || marker.launches != 1 || marker.inner_ns != 0 ||
+      (marker.next_ns == 0 && !is_next_to_come)) {
+    *probe = {};
+    return;
   }
-  *probe = {};
+  probe->ran_ns = ran_ns;
+  probe->call_ns = marker.lead_ns;
+  probe->host_ns = marker.host_ns - std::min(marker.host_ns, LeftOfRecordNs(marker.record_ns));
+  probe->record_ns += marker.record_ns;
+  probe->lacks_next = marker.next_ns == 0;
+  if (!probe->lacks_next) {
+    EndGap(markers.PausesOf(stream->ordinal), stream, marker.next_ns);
+  }
 }
 
 void TakeReached(Markers* markers, MarkedStream* stream, const Marker& marker, uint64_t at_ns,

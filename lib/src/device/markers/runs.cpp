@@ -110,10 +110,8 @@ bool HostCanBegin(const Markers& markers, const MarkedStream& stream) {
          stream.waited.host_begin_ns - context.prompted_ns < 2 * kTuning.look_ns;
 }
 
-// What is under way goes on without a marker. What is a sample has one, or waits would learn
-// nothing. False: there is none to be had.
+// What is a sample has a marker, or waits would learn nothing. False: there is none to be had.
 bool BeginNow(Markers* markers, MarkedStream* stream, bool was_idle, Doing doing, bool is_sample) {
-  if (doing == Doing::kKernels) return true;
   if (doing == Doing::kIdle && !is_sample && HostCanBegin(*markers, *stream)) {
     stream->closed_runs.is_unread = stream->ns_per_launch < kTuning.brief_launch_ns;
     stream->waited.begin_ns = stream->waited.host_begin_ns;
@@ -146,22 +144,57 @@ void MarkBeyondRun(MarkedStream* stream) {
   MarkWithin(stream, 2 * std::max(stream->waited.launches, 1u));
 }
 
-// The next launch was to be a sample, but the run ended. The first one of this run has a marker in
-// front of it as well, and takes its place. Else the first launch behind an event would never be a
-// sample, however long it takes.
-void SampleFirst(const Markers& markers, MarkedStream* stream) {
-  const bool is_marked = stream->last != kNoMarker && markers.pool[stream->last].begins;
-  if (stream->next_tells == Tells::kSample && is_marked) MarkWithin(stream, 1);
+// Nothing will tell how long the gap of the last probe was.
+void DropGap(MarkedStream* stream) {
+  stream->next_tells = Tells::kNothing;
+  if (stream->gaps.open.lacks_next) stream->gaps.open = {};
+}
+
+// The next launch was to tell something, but the run ended. The first one of this run has a marker
+// in front of it as well, and takes its place. Else the first launch behind an event would never be
+// a sample or a probe, however long it takes. What is behind a probe tells nothing any more: the
+// pause before it is no part of a run.
+void TellByFirst(Markers* markers, MarkedStream* stream, bool was_held) {
+  const uint32_t word = stream->word.fetch_and(~MarkedStream::kProbe, std::memory_order_relaxed);
+  const bool is_asked = (word & MarkedStream::kProbe) != 0;
+  if (stream->next_tells == Tells::kGap) {
+    DropGap(stream);
+    return;
+  }
+  const bool is_marked = stream->last != kNoMarker && markers->pool[stream->last].begins;
+  if (was_held || !is_marked) return;
+  if (stream->next_tells != Tells::kSample) {
+    if (!is_asked) return;
+    stream->next_tells = Tells::kProbe;
+    markers->pool[stream->last].probes = true;
+  }
+  MarkWithin(stream, 1);
 }
 
 // A run whose kernels the host is slower than has a probe: as short as it is, none of the markers
-// that are put now and then may fall into it. Once enough of them are known, fewer have.
+// that are put now and then may fall into it. Once enough of them are known, fewer have. The last
+// launch has no gap behind it.
 void ProbeRun(MarkedStream* stream) {
   const WaitedRuns& runs = stream->waited;
   if (!runs.is_first || !runs.is_host_bound) return;
   const bool is_known = stream->gaps.probes >= kTuning.least_probes;
   if (is_known && stream->Random() % kTuning.probes_seldom != 0) return;
-  MarkWithin(stream, 1 + stream->Random() % std::max(runs.launches, 2u));
+  const uint32_t before = stream->Random() % (std::max(runs.launches, 2u) - 1);
+  if (before != 0) return MarkWithin(stream, before);
+  stream->word.fetch_or(MarkedStream::kProbe, std::memory_order_relaxed);
+}
+
+// The launch behind a probe is here.
+void TellGap(Markers* markers, MarkedStream* stream) {
+  const LaunchGaps& gaps = stream->gaps;
+  const uint64_t came_ns = gaps.host_mark_ns + LeftOfRecordNs(gaps.record_ns);
+  const uint64_t now_ns = std::max(NowNs(), came_ns + 1);
+  stream->next_tells = Tells::kNothing;
+  if (stream->last != kNoMarker) {
+    markers->pool[stream->last].next_ns = now_ns - came_ns;
+  } else if (gaps.open.lacks_next) {
+    EndGap(markers->PausesOf(stream->ordinal), stream, now_ns - came_ns);
+  }
 }
 
 // Puts a marker before a launch where the one before it asked for that. Of a launch that was held
@@ -170,9 +203,13 @@ void PutProbe(Markers* markers, MarkedStream* stream, bool was_held) {
   const bool is_sample = stream->next_tells == Tells::kSample;
   if (was_held && is_sample) return;
   const uint32_t word = stream->word.fetch_and(~MarkedStream::kProbe, std::memory_order_relaxed);
+  if ((word & MarkedStream::kProbe) == 0) return;
+  if (stream->next_tells == Tells::kGap) {
+    const bool is_other = was_held || (word & MarkedStream::kLaunches) != 0;
+    return is_other ? DropGap(stream) : TellGap(markers, stream);
+  }
   const MarkedContext& context = markers->streams.ContextOf(*stream);
-  if ((word & MarkedStream::kProbe) == 0 || (word & MarkedStream::kLaunches) != 0 ||
-      context.away != 0 || context.blind ||
+  if ((word & MarkedStream::kLaunches) != 0 || context.away != 0 || context.blind ||
       !RecordMarker(markers, stream, Recorder::kSelf, 0, /*begins=*/true)) {
     return;
   }
@@ -182,6 +219,32 @@ void PutProbe(Markers* markers, MarkedStream* stream, bool was_held) {
   stream->waited.marked_ns = stream->gaps.host_mark_ns;
   stream->launched_ns.store(0, std::memory_order_relaxed);
   stream->awaits_launch = true;
+}
+
+// What was known of a run when the next one began, by the host's clock.
+struct LastRun {
+  uint64_t begin_ns;
+  uint64_t marked_ns;  // when the GPU had its last marker ...
+  uint64_t held_ns;    // ... and how long launches were held since
+};
+
+// A run that the host's clock begins, or a marker; or the last one goes on behind a wait, since the
+// GPU is still at it: then all of the host's time since its last marker is in its next interval.
+bool BeginOrGoOn(Markers* markers, MarkedStream* stream, bool was_idle, Doing doing, bool was_held,
+                 const LastRun& last) {
+  const bool is_sample = doing != Doing::kWaits && IsSampleOfWaits(*markers, *stream);
+  if (is_sample) MarkBehindRun(stream);
+  ProbeRun(stream);
+  if (doing == Doing::kKernels) {
+    stream->gaps.host_mark_ns = last.marked_ns;
+    stream->gaps.held_ns = last.held_ns;
+    PutProbe(markers, stream, was_held);
+    return true;
+  }
+  if (doing == Doing::kIdle) CloseLast(markers, stream, last.begin_ns);
+  if (!BeginNow(markers, stream, was_idle, doing, is_sample)) return false;
+  TellByFirst(markers, stream, was_held);
+  return true;
 }
 
 }  // namespace
@@ -212,7 +275,8 @@ Begun BeginRun(Markers* markers, MarkedStream* stream, CUstream handle, HeldNs h
   }
   stream->waited.is_first = stream->waited.is_over;
   stream->waited.is_over = false;
-  const uint64_t last_begin_ns = stream->waited.host_begin_ns;
+  const LastRun last = {stream->waited.host_begin_ns, stream->gaps.host_mark_ns,
+                        stream->gaps.held_ns + held.at_all};
   stream->waited.host_begin_ns = stream->waited.marked_ns = stream->gaps.host_mark_ns = now_ns;
   stream->gaps.held_ns = 0;
   stream->launched_ns.store(0, std::memory_order_relaxed);
@@ -221,18 +285,17 @@ Begun BeginRun(Markers* markers, MarkedStream* stream, CUstream handle, HeldNs h
   stream->by_host = !waits && HostIsEnough(*markers, *stream);
   if (context.away != 0 ||
       (stream->word.load(std::memory_order_relaxed) & MarkedStream::kLaunches) != 0) {
+    TellByFirst(markers, stream, /*was_held=*/true);
     BeginLate(markers, stream, was_idle);
   } else if (stream->by_host) {
     stream->BeginAt(stream->waited.host_begin_ns);
     MarkBeyondRun(stream);
+    TellByFirst(markers, stream, held.at_all != 0);
   } else {
-    const bool is_sample = !waits && IsSampleOfWaits(*markers, *stream);
-    if (is_sample) MarkBehindRun(stream);
-    ProbeRun(stream);
     const Doing doing = waits ? Doing::kWaits : DoingOf(*markers, *stream, captures);
-    if (doing == Doing::kIdle) CloseLast(markers, stream, last_begin_ns);
-    if (!BeginNow(markers, stream, was_idle, doing, is_sample)) return Begun::kNotMarked;
-    if (held.at_all == 0) SampleFirst(*markers, stream);
+    if (!BeginOrGoOn(markers, stream, was_idle, doing, held.at_all != 0, last)) {
+      return Begun::kNotMarked;
+    }
   }
   if (held.at_all != 0 && !stream->by_host) stream->FallBehind();
   stream->word.fetch_or(MarkedStream::kRunning, std::memory_order_release);
@@ -256,7 +319,8 @@ bool CameToIdle(Markers* markers, MarkedStream* stream, CUstream handle, bool ca
   const CaptureRelaxed relaxed;  // another thread's capture may begin at any moment
   const bool is_idle = real::cuStreamQuery(handle) == CUDA_SUCCESS;
   stream->marks_each.store(is_idle, std::memory_order_relaxed);
-  if (!is_idle) return false;
+  // What has no marker yet would have one only here, at the end of the pause.
+  if (!is_idle || (word & MarkedStream::kLaunches) != 0) return false;
   const StreamsGuard guard(&markers->streams);
   if (guard) LeaveLocked(markers, stream, Recorder::kSelf);
   return true;

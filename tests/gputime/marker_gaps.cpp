@@ -243,10 +243,10 @@ void Apart() {
   CHECK_EQ(ApartNs(stream), 70 * kUs);
 }
 
-// Between the launches of a run the GPU may have waited where the host took three quarters of it.
+// Between the launches of a run the GPU may have waited where the host took two thirds of it.
 void HostBound() {
-  CHECK(!MayWaitForHost(4, 75 * kUs, 100 * kUs));
-  CHECK(MayWaitForHost(4, 75 * kUs + 1, 100 * kUs));
+  CHECK(!MayWaitForHost(4, 60 * kUs, 90 * kUs));
+  CHECK(MayWaitForHost(4, 60 * kUs + 1, 90 * kUs));
   CHECK(!MayWaitForHost(1, 200 * kUs, 100 * kUs));  // one launch has nothing between
 }
 

@@ -220,7 +220,7 @@ uint64_t BusyByHostNs(const GpuPauses& pauses, WaitedRuns* runs, uint32_t launch
 }
 
 bool MayWaitForHost(uint64_t launches, uint64_t host_ns, uint64_t ran_ns) {
-  return launches > 1 && host_ns > ran_ns - ran_ns / 4;
+  return launches > 1 && host_ns > ran_ns - ran_ns / 3;
 }
 
 uint64_t ExtraOf(const GpuPauses& pauses, const WaitedRuns& runs, const MarkedRun& run,

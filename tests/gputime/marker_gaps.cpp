@@ -24,7 +24,6 @@ constexpr GpuPauses kPauses = {.launch_gap_ns = 1'100,
                                .end_marker_ns = 0,
                                .wide_gap_ns = 0};
 constexpr uint64_t kQueuedNs = kPauses.queued_gap_ns;
-constexpr uint64_t kStartNs = kPauses.start_ns;
 constexpr uint32_t kLeast = 8;
 constexpr uint32_t kProbes = 64;
 
@@ -129,7 +128,7 @@ void Probes() {
   CHECK(stream.gaps.later.idle_ns * 100 <= stream.gaps.later.host_ns);
 }
 
-// The next launch may come before the markers are read, or after: its time is added, once.
+// When the next launch has come its time is added, and the probe is over.
 void Ended() {
   Begin();
   stream.gaps.open = Waited(10 * kUs, 20 * kUs);

@@ -151,7 +151,7 @@ void MarkStream(Markers* markers, MarkedStream* stream);
 // The same when `mark_at` was reached.
 void MarkInTurn(Markers* markers, MarkedStream* stream);
 
-// Whether the GPU may have waited for the host when the stream was last told of.
+// Whether the GPU may have waited for the host in one of the stream's last intervals.
 bool MayIdle(Markers* markers, const MarkedStream* stream);
 
 // Before something that is no kernel: marks, and the next launch begins a new run.

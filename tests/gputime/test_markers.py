@@ -85,7 +85,7 @@ LENGTHS = ["unknown", "alone", "told_apart", "disturbed", "changed", "forgotten"
 LENGTHS += ["same_place", "kinds"]
 STOOD = ["never", "cut", "open", "forgotten"]
 YIELDS = ["unmapped", "closed", "stands", "given_anew"]
-CLOCK = ["prompt", "queued", "narrowed", "forgotten", "drifts"]
+CLOCK = ["prompt", "queued", "narrowed", "forgotten", "drifts", "slewed"]
 FORECAST = ["runs", "shortest", "expected", "left", "ends"]
 PROGRAMS = {
     "marker_cases": CASES,

@@ -31,6 +31,13 @@ inline uint64_t CoarseNowNs() {
          1;
 }
 
+// A clock that NTP does not slew, in nanoseconds from some moment.
+inline uint64_t RawNowNs() {
+  timespec now = {};
+  clock_gettime(CLOCK_MONOTONIC_RAW, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(now.tv_nsec);
+}
+
 // Sleeps while `word` is `seen`, at most `timeout_ns`; may return early. Keeps errno.
 inline void FutexWait(const std::atomic<uint32_t>* word, uint32_t seen, uint64_t timeout_ns) {
   timespec timeout = {static_cast<time_t>(timeout_ns / 1'000'000'000u),

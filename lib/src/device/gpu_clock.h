@@ -19,6 +19,11 @@ class GpuClock {
   void Observe(int64_t gpu_ns, uint64_t recorded_ns, uint64_t observed_ns, bool prompt,
                const Tuning& tuning = kTuning);
 
+  // The monotonic clock was read before and behind one that nobody slews (`raw_ns`). By as much as
+  // it was slewed since the last time, all that is known moves.
+  void NoteSlew(uint64_t before_ns, uint64_t raw_ns, uint64_t behind_ns,
+                const Tuning& tuning = kTuning);
+
   // The moment of the monotonic clock at which the GPU's clock said `gpu_ns`.
   uint64_t ToMonotonic(int64_t gpu_ns) const;
 
@@ -35,12 +40,18 @@ class GpuClock {
       low_ns -= by_ns;
       high_ns += by_ns;
     }
+    void Move(int64_t by_ns) {
+      low_ns += by_ns;
+      high_ns += by_ns;
+    }
   };
   Bounds current_;
   Bounds previous_;
   uint64_t window_began_ns_;  // 0: nothing was observed
   uint64_t observed_ns_;      // the last time
   int64_t offset_ns_;
+  int64_t slew_ns_;  // of the monotonic clock against the unslewed one
+  bool knows_slew_;
 };
 
 inline void GpuClock::Observe(int64_t gpu_ns, uint64_t recorded_ns, uint64_t observed_ns,
@@ -71,6 +82,20 @@ inline void GpuClock::Observe(int64_t gpu_ns, uint64_t recorded_ns, uint64_t obs
   } else {
     offset_ns_ = std::max(low_ns, high_ns - static_cast<int64_t>(2 * tuning.close_look_ns));
   }
+}
+
+inline void GpuClock::NoteSlew(uint64_t before_ns, uint64_t raw_ns, uint64_t behind_ns,
+                               const Tuning& tuning) {
+  if (behind_ns - before_ns > tuning.most_record_ns) return;  // the thread had to wait between
+  const uint64_t middle_ns = before_ns + (behind_ns - before_ns) / 2;
+  const auto slew_ns = static_cast<int64_t>(middle_ns - raw_ns);
+  if (knows_slew_) {
+    current_.Move(slew_ns - slew_ns_);
+    previous_.Move(slew_ns - slew_ns_);
+    offset_ns_ += slew_ns - slew_ns_;
+  }
+  slew_ns_ = slew_ns;
+  knows_slew_ = true;
 }
 
 inline uint64_t GpuClock::ToMonotonic(int64_t gpu_ns) const {

@@ -1,6 +1,7 @@
 // What the times of markers tell about when a stream ran (looks.h). Must not know who looks.
 #include <algorithm>
 
+#include "base/futex.h"
 #include "base/tuning.h"
 #include "device/markers/gaps.h"
 #include "device/markers/looks.h"
@@ -98,6 +99,9 @@ bool Reached(Markers* markers, MarkedStream* stream, const Marker& marker, Strea
     context->base = index;
     context->base_ns = gpu_ns;
   }
+  const uint64_t before_ns = NowNs();
+  const uint64_t raw_ns = RawNowNs();
+  context->clock.NoteSlew(before_ns, raw_ns, NowNs());
   context->clock.Observe(gpu_ns, since_ns, look->now_ns, marker.prompt);
   *at_ns = std::min(context->clock.ToMonotonic(gpu_ns), look->now_ns);
   look->gpu_ns = gpu_ns;

@@ -95,27 +95,34 @@ void Probes() {
   CHECK_EQ(waited(8 * kUs + around, 0), 12 * kUs - apart);
   // The call of the launch is the host's time too, and not the kernel's.
   CHECK_EQ(waited(14 * kUs + around, 6 * kUs), 12 * kUs - apart);
-  // What lies around a launch is no more than three quarters of what it took.
-  CHECK_EQ(waited(4 * kUs, 6 * kUs), 19 * kUs - apart);
+  // What lies around a launch is no more than seven eighths of what it took.
+  CHECK_EQ(waited(8 * kUs, 6 * kUs), 19 * kUs - apart);
   CHECK_EQ(waited(30 * kUs, 0), 0);
   // Queued, it waits for what is before it as well, but for the markers there, which the host had
   // to record.
   constexpr uint64_t kMarks = 2 * kPauses.marker_gap_ns;
-  const auto queued = [&](uint64_t behind_ns, uint64_t call_ns, uint64_t record_ns) {
-    const uint64_t ran_ns = 8 * kUs + around;
+  const uint64_t marked = kPauses.marker_gap_ns + kPauses.launch_gap_ns;
+  const auto called = [&](uint64_t behind_ns, uint64_t call_ns, uint64_t record_ns,
+                          uint64_t ran_ns) {
     return idle({kQueuedNs, 20 * kUs, ran_ns, call_ns, behind_ns, record_ns, false});
   };
-  CHECK_EQ(queued(0, 0, 0), 12 * kUs - apart);
-  CHECK_EQ(queued(kMarks, 0, 0), 12 * kUs - apart);
-  CHECK_EQ(queued(kMarks + 3 * kUs, 0, 0), 9 * kUs - apart);
-  CHECK_EQ(queued(kMarks + 3 * kUs, 0, kUs), 8 * kUs - apart);
-  CHECK_EQ(queued(3 * kUs, 0, 9 * kUs), 9 * kUs - apart);
-  CHECK_EQ(queued(kMarks + 12 * kUs, 0, 0), 0);
-  CHECK_EQ(queued(kTuning.most_wait_ns, 0, 0), 0);
-  // What of the call the GPU was busy with that is no part of the launch's own time.
-  CHECK_EQ(queued(0, 2 * kUs, 0), 14 * kUs - apart);
-  CHECK_EQ(queued(kUs, 2 * kUs, 0), 13 * kUs - apart);
-  CHECK_EQ(queued(kMarks, 2 * kUs, 0), 12 * kUs - apart);
+  const auto queued = [&](uint64_t behind_ns, uint64_t record_ns) {
+    return called(behind_ns, 0, record_ns, 8 * kUs + marked);
+  };
+  CHECK_EQ(queued(0, 0), 12 * kUs - apart);
+  CHECK_EQ(queued(kMarks, 0), 12 * kUs - apart);
+  CHECK_EQ(queued(kMarks + 3 * kUs, 0), 9 * kUs - apart);
+  CHECK_EQ(queued(kMarks + 3 * kUs, kUs), 8 * kUs - apart);
+  CHECK_EQ(queued(3 * kUs, 9 * kUs), 9 * kUs - apart);
+  CHECK_EQ(queued(kMarks + 12 * kUs, 0), 0);
+  CHECK_EQ(queued(kTuning.most_wait_ns, 0), 0);
+  // While the GPU had nothing else it waited for the call, which is no part of the launch's time;
+  // never less than where the launch was there behind its marker.
+  const uint64_t ran = 14 * kUs + around;
+  CHECK_EQ(called(0, 6 * kUs, 0, ran), 12 * kUs - apart);
+  CHECK_EQ(called(kUs, 6 * kUs, 0, ran), 11 * kUs - apart);
+  CHECK_EQ(called(6 * kUs, 6 * kUs, 0, ran), 6 * kUs - around + marked - apart);
+  CHECK_EQ(called(kMarks, 6 * kUs, 0, ran), 6 * kUs - around + marked - apart);
   // As many as are remembered: what comes later counts more.
   Begin();
   for (uint32_t i = 0; i < kProbes; ++i) LearnGap(kPauses, &stream, Queued(20 * kUs));
@@ -126,6 +133,18 @@ void Probes() {
   CHECK(stream.gaps.later.idle_ns * 100 >= stream.gaps.later.host_ns * 89);
   for (uint32_t i = 0; i < 10 * kProbes; ++i) LearnGap(kPauses, &stream, Queued(20 * kUs));
   CHECK(stream.gaps.later.idle_ns * 100 <= stream.gaps.later.host_ns);
+}
+
+// A call that took long, and the GPU was done with its launch by then: nobody knows what that took.
+void LongCalls() {
+  const auto tells = [](uint64_t ran_ns, uint64_t called_ns) {
+    return TellsLaunch({0, 0, ran_ns, 0, 0, 0, false}, called_ns);
+  };
+  CHECK(tells(50 * kUs, 40 * kUs));
+  CHECK(!tells(50 * kUs, 40 * kUs + 1));
+  CHECK(!tells(1'000 * kUs, 990 * kUs));
+  CHECK(!tells(1'010 * kUs, 990 * kUs));
+  CHECK(tells(1'010 * kUs + 1, 990 * kUs));  // it ran yet
 }
 
 // When the next launch has come its time is added, and the probe is over.
@@ -262,13 +281,6 @@ void Due() {
   CHECK(!IsProbed(stream));
   NoteMayIdle(&stream, /*is_alone=*/true, /*may_idle=*/false);
   CHECK(!IsProbed(stream));
-  // Long launches are marked one by one.
-  NoteMayIdle(&stream, /*is_alone=*/true, /*may_idle=*/true);
-  stream.mean_ns = 80 * kUs - 1;
-  CHECK(IsProbed(stream));
-  stream.mean_ns = 80 * kUs;
-  CHECK(!IsProbed(stream));
-  stream.mean_ns = 0;
   // Beside other streams nothing tells whose time it is.
   NoteMayIdle(&stream, /*is_alone=*/true, /*may_idle=*/true);
   NoteMayIdle(&stream, /*is_alone=*/false, /*may_idle=*/false);
@@ -285,6 +297,15 @@ void Due() {
   CHECK_EQ(count(), 25);
   for (uint32_t i = 0; i < kProbes; ++i) Learn(Waited(18 * kUs, 20 * kUs));
   CHECK_EQ(count(), 100);
+  // Long launches are marked one by one: fewer of those markers are probes, but never none.
+  stream.mean_ns = kTuning.long_launch_ns - 1;
+  CHECK_EQ(count(), 100);
+  stream.mean_ns = kTuning.long_launch_ns;
+  CHECK_EQ(count(), 25);
+  for (uint32_t i = 0; i < 10 * kProbes; ++i) Learn(Queued(20 * kUs));
+  CHECK_EQ(count(), 1);
+  for (uint32_t i = 0; i < 10 * kProbes; ++i) Learn(Waited(18 * kUs, 20 * kUs));
+  stream.mean_ns = 0;
   // Behind a hold each launch may have a marker, and be a probe.
   stream.marks_each = true;
   CHECK_EQ(count(/*is_behind=*/true), 0);
@@ -349,13 +370,12 @@ void OtherNumbers() {
   tuning.least_probes = 2;
   tuning.probes = 2;
   tuning.probed_behind = 1;
-  tuning.most_probed_launch_ns = 10 * kUs;
   tuning.many = 1;
   Begin(15 * kUs);
   NoteMayIdle(&stream, true, true, tuning);
-  stream.mean_ns = 15 * kUs;
-  CHECK(IsProbed(stream) && !IsProbed(stream, tuning));
-  stream.mean_ns = 0;
+  CHECK(IsProbed(stream));
+  NoteMayIdle(&stream, true, false, tuning);
+  CHECK(!IsProbed(stream));
   stream.ns_per_launch = 5 * kUs;
   for (int i = 0; i < 3; ++i) Learn(Waited(10 * kUs, 40 * kUs), false, tuning);
   CHECK_EQ(stream.gaps.probes, 2);
@@ -368,6 +388,7 @@ void OtherNumbers() {
 
 constexpr Case kCases[] = {{"pauses", Pauses},
                            {"probes", Probes},
+                           {"long_calls", LongCalls},
                            {"ended", Ended},
                            {"at_once_or_later", AtOnceOrLater},
                            {"idle", Idle},

@@ -58,6 +58,10 @@ PIECES = (
     ((2, 3, 6, "spread"), 10),
 )
 PIECES_LEAST = 0.86
+# Longer kernels, and pauses that are longer yet: charged, they made launches look so long that none
+# was probed.
+PAUSES_LEAST = 0.86
+PAUSES = ((20, 40, 200, "uneven", "ahead", 4), (20, 100, 300, "uneven", "ahead", 2))
 # PyTorch on an H100: the driver's calls take so long, in addition to the times above.
 SLOW_CALLS = {"GPUFENCE_SIM_LAUNCH_NS": "6000", "GPUFENCE_SIM_RECORD_NS": "2500"}
 SLOWLY = (
@@ -117,6 +121,15 @@ def test_nor_is_the_gap_between_pieces(
 ) -> None:
     """Where only launches within a piece were probed they had 5.6 of 10, and 18.5 of 25."""
     assert_only_kernels_count(sim, tmp_path, words, limit, PIECES_LEAST)
+
+
+@pytest.mark.parametrize("limit", [8, 25])
+@pytest.mark.parametrize("words", PAUSES)
+def test_nor_are_pauses_behind_long_kernels(
+    sim: Sim, tmp_path: Path, words: tuple[str | float, ...], limit: int
+) -> None:
+    """They had 2.9 of 8, and 8.8 and 14.9 of 25."""
+    assert_only_kernels_count(sim, tmp_path, words, limit, PAUSES_LEAST)
 
 
 @pytest.mark.parametrize("limit", [8, 25])

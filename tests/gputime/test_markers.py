@@ -59,6 +59,7 @@ SAMPLES = [
 GAPS = [
     "pauses",
     "probes",
+    "long_calls",
     "ended",
     "idle",
     "at_once_or_later",

@@ -87,8 +87,9 @@ struct Tuning {
   uint32_t probes = 64;
   // One marker in so many is a probe where probes find nothing; ablation: 0.4 points.
   uint32_t probes_seldom = 4;
-  // Launches that are longer in the mean are not probed: they are marked one by one.
-  uint64_t most_probed_launch_ns = 80'000;
+  // From here on, in the mean, one marker in probes_seldom is one where they find something, else
+  // one in `probes`: such launches are marked one by one.
+  uint64_t long_launch_ns = 80'000;
   // Intervals that are probed behind one in which the GPU may have waited. With none a recorded
   // training (PEFT) had 27.4 at 25 in virtual time; with these 25.5.
   uint32_t probed_behind = 16;

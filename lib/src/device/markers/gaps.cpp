@@ -8,15 +8,16 @@
 namespace gpufence {
 namespace {
 
-// What a launch took of the time between two markers right around it; its call took `lead_ns`.
+// What a launch took of the time between two markers right around it; its call took `lead_ns`. At
+// least an eighth of that: kernels of a microsecond are no more.
 uint64_t OwnNs(const GpuPauses& pauses, uint64_t ran_ns, uint64_t lead_ns) {
-  return ran_ns - std::min(lead_ns + pauses.around_run_ns, ran_ns * 3 / 4);
+  return ran_ns - std::min(lead_ns + pauses.around_run_ns, ran_ns * 7 / 8);
 }
 
 // The same where all three were queued when the GPU came to them.
 uint64_t QueuedOwnNs(const GpuPauses& pauses, uint64_t ran_ns) {
   const uint64_t pause_ns = uint64_t{pauses.marker_gap_ns} + pauses.launch_gap_ns;
-  return ran_ns - std::min(pause_ns, ran_ns * 3 / 4);
+  return ran_ns - std::min(pause_ns, ran_ns * 7 / 8);
 }
 
 // Where a launch and both markers were queued, others come between only at the end of a slice: they
@@ -74,9 +75,7 @@ void NoteMayIdle(MarkedStream* stream, bool is_alone, bool may_idle, const Tunin
   if (!is_alone) stream->gaps.may_idle = 0;
 }
 
-bool IsProbed(const MarkedStream& stream, const Tuning& tuning) {
-  return stream.gaps.may_idle != 0 && stream.mean_ns < tuning.most_probed_launch_ns;
-}
+bool IsProbed(const MarkedStream& stream) { return stream.gaps.may_idle != 0; }
 
 bool IsProbeDue(MarkedStream* stream, bool is_behind, const Tuning& tuning) {
   LaunchGaps* gaps = &stream->gaps;
@@ -84,8 +83,11 @@ bool IsProbeDue(MarkedStream* stream, bool is_behind, const Tuning& tuning) {
   // Where each launch has a marker few probes would be of others.
   if (is_behind && !is_new && stream->marks_each.load(std::memory_order_relaxed)) return false;
   const GapShare every = EveryGap(*gaps);
-  const bool finds = is_new || every.idle_ns > every.host_ns / 64;
-  if (!finds && ++gaps->unprobed < tuning.probes_seldom) return false;
+  const bool finds = every.idle_ns > every.host_ns / 64;
+  const bool is_long = stream->mean_ns >= tuning.long_launch_ns;
+  const uint32_t often = is_long ? tuning.probes_seldom : 1;
+  const uint32_t seldom = is_long ? tuning.probes : tuning.probes_seldom;
+  if (!is_new && ++gaps->unprobed < (finds ? often : seldom)) return false;
   gaps->unprobed = 0;
   gaps->asked += gaps->asked < tuning.probes ? 1 : 0;
   return true;
@@ -96,6 +98,11 @@ uint32_t EveryProbed(const MarkedStream& stream, const Tuning& tuning) {
   return is_soon ? std::max(stream.every / tuning.least_probes, 1u) : stream.every;
 }
 
+bool TellsLaunch(const Probe& probe, uint64_t called_ns, const Tuning& tuning) {
+  const bool is_long = called_ns > 4 * tuning.most_lead_ns;
+  return !is_long || probe.ran_ns > called_ns + tuning.behind_ns;
+}
+
 uint64_t IdleBehindNs(const GpuPauses& pauses, const Probe& probe) {
   const bool is_queued = probe.gap_ns <= pauses.queued_gap_ns;
   // The GPU had both markers to reach as well, and the host to record them.
@@ -104,7 +111,10 @@ uint64_t IdleBehindNs(const GpuPauses& pauses, const Probe& probe) {
   const uint64_t late_ns = is_queued ? probe.behind_ns : 0;
   const uint64_t behind_ns = late_ns - std::min(late_ns, later_ns);
   const uint64_t lead_ns = probe.call_ns - std::min(probe.call_ns, late_ns);
-  const uint64_t busy_ns = OwnNs(pauses, probe.ran_ns, lead_ns) + pauses.launch_gap_ns;
+  // Where the launch was there soon behind its marker, that kept the GPU busy until then.
+  const uint64_t queued_ns = is_queued ? QueuedOwnNs(pauses, probe.ran_ns) : probe.ran_ns;
+  const uint64_t own_ns = std::min(OwnNs(pauses, probe.ran_ns, lead_ns), queued_ns);
+  const uint64_t busy_ns = own_ns + pauses.launch_gap_ns;
   return probe.host_ns - std::min(probe.host_ns, busy_ns + std::min(behind_ns, probe.host_ns));
 }
 

@@ -21,7 +21,7 @@ void NoteMayIdle(MarkedStream* stream, bool is_alone, bool may_idle,
                  const Tuning& tuning = kTuning);
 
 // Whether the host may be slower than the GPU there, so that probes would tell something.
-bool IsProbed(const MarkedStream& stream, const Tuning& tuning = kTuning);
+bool IsProbed(const MarkedStream& stream);
 
 // Whether the marker that was put into such a stream is to be one: fewer are where they find
 // nothing.
@@ -30,6 +30,11 @@ bool IsProbeDue(MarkedStream* stream, bool is_behind, const Tuning& tuning = kTu
 // Launches between two markers there, about: fewer until enough probes are known, since all is
 // charged until then. Not behind a wait: what is waited for one by one has no gaps.
 uint32_t EveryProbed(const MarkedStream& stream, const Tuning& tuning = kTuning);
+
+// Whether a probe tells what its launch took. `called_ns`: from its marker until the launch had
+// returned. Where that is long and the GPU was done by then, either the call took so long or it
+// waited for the kernel.
+bool TellsLaunch(const Probe& probe, uint64_t called_ns, const Tuning& tuning = kTuning);
 
 // How long the GPU waits for the host behind a launch, of the host's time from that one to the
 // next: all but what the launch itself takes and, where it is queued, what is before it.

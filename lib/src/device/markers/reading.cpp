@@ -257,6 +257,10 @@ void EndProbe(const Markers& markers, MarkedStream* stream, const Marker& marker
     return;
   }
   probe->ran_ns = ran_ns;
+  if (!TellsLaunch(*probe, marker.host_ns)) {
+    *probe = {};
+    return;
+  }
   probe->call_ns = marker.lead_ns;
   probe->host_ns = marker.host_ns - std::min(marker.host_ns, LeftOfRecordNs(marker.record_ns));
   probe->record_ns += marker.record_ns;

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-# A marker each 10 ms, reached 1 us after it was recorded: by 100 millionths the clocks part 1 us
+# A marker each 10 ms, reached 1 us after it was recorded: by 70 millionths the clocks part 0.7 us
 # until the next one, and by 500 they are slewed 5 us.
-DRIFTS_PPM = (-100, -20, 0, 20, 100)
+DRIFTS_PPM = (-70, -20, 0, 20, 70)
 SLEWS_PPM = (-500, -20, 0, 20, 500)
 MOST_NS = 3_000
 MOST_SLEWED_NS = 12_000

@@ -66,6 +66,7 @@ GAPS = [
     "dense",
     "apart",
     "host_bound",
+    "long_launches",
     "due",
 ]
 GAPS += ["means", "caught_up", "other_numbers"]

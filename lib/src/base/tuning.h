@@ -87,8 +87,8 @@ struct Tuning {
   uint32_t probes = 64;
   // One marker in so many is a probe where probes find nothing; ablation: 0.4 points.
   uint32_t probes_seldom = 4;
-  // From here on, in the mean, one marker in probes_seldom is one where they find something, else
-  // one in `probes`: such launches are marked one by one.
+  // Longer launches, in the mean, are probed until half of these are known: another marker for each
+  // would be many, since they are marked nearly one by one.
   uint64_t long_launch_ns = 80'000;
   // Intervals that are probed behind one in which the GPU may have waited. With none a recorded
   // training (PEFT) had 27.4 at 25 in virtual time; with these 25.5.
@@ -97,8 +97,8 @@ struct Tuning {
   uint64_t clock_doubt_ns = 150'000;
   // The GPU's clock and an unslewed one of the host's part by at most so much, as crystals do: by 7
   // us a second on an H200. With 526 millionths, as for a slewed clock, 64 kernels of 3 us that are
-  // as fast as their host had 28.3 at 25 in virtual time; with these 100 they have 26.4.
-  int64_t drift_part = 10'000;
+  // as fast as their host had 28.3 at 25 in virtual time; with these 71 they have 26.4.
+  int64_t drift_part = 14'000;
   // Bounds of the GPU's clock are forgotten after two windows.
   uint64_t clock_window_ns = 1'000'000'000;
 

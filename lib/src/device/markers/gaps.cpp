@@ -75,7 +75,11 @@ void NoteMayIdle(MarkedStream* stream, bool is_alone, bool may_idle, const Tunin
   if (!is_alone) stream->gaps.may_idle = 0;
 }
 
-bool IsProbed(const MarkedStream& stream) { return stream.gaps.may_idle != 0; }
+bool IsProbed(const MarkedStream& stream, const Tuning& tuning) {
+  const bool is_known = stream.gaps.probes >= tuning.probes / 2;
+  const bool is_short = stream.mean_ns < tuning.long_launch_ns;
+  return stream.gaps.may_idle != 0 && (is_short || !is_known);
+}
 
 bool IsProbeDue(MarkedStream* stream, bool is_behind, const Tuning& tuning) {
   LaunchGaps* gaps = &stream->gaps;
@@ -83,18 +87,16 @@ bool IsProbeDue(MarkedStream* stream, bool is_behind, const Tuning& tuning) {
   // Where each launch has a marker few probes would be of others.
   if (is_behind && !is_new && stream->marks_each.load(std::memory_order_relaxed)) return false;
   const GapShare every = EveryGap(*gaps);
-  const bool finds = every.idle_ns > every.host_ns / 64;
-  const bool is_long = stream->mean_ns >= tuning.long_launch_ns;
-  const uint32_t often = is_long ? tuning.probes_seldom : 1;
-  const uint32_t seldom = is_long ? tuning.probes : tuning.probes_seldom;
-  if (!is_new && ++gaps->unprobed < (finds ? often : seldom)) return false;
+  const bool finds = is_new || every.idle_ns > every.host_ns / 64;
+  if (!finds && ++gaps->unprobed < tuning.probes_seldom) return false;
   gaps->unprobed = 0;
   gaps->asked += gaps->asked < tuning.probes ? 1 : 0;
   return true;
 }
 
 uint32_t EveryProbed(const MarkedStream& stream, const Tuning& tuning) {
-  const bool is_soon = IsNew(stream.gaps, tuning) && !stream.waited.is_first;
+  const bool is_short = stream.mean_ns < tuning.long_launch_ns;
+  const bool is_soon = is_short && IsNew(stream.gaps, tuning) && !stream.waited.is_first;
   return is_soon ? std::max(stream.every / tuning.least_probes, 1u) : stream.every;
 }
 

@@ -21,14 +21,15 @@ void NoteMayIdle(MarkedStream* stream, bool is_alone, bool may_idle,
                  const Tuning& tuning = kTuning);
 
 // Whether the host may be slower than the GPU there, so that probes would tell something.
-bool IsProbed(const MarkedStream& stream);
+bool IsProbed(const MarkedStream& stream, const Tuning& tuning = kTuning);
 
 // Whether the marker that was put into such a stream is to be one: fewer are where they find
 // nothing.
 bool IsProbeDue(MarkedStream* stream, bool is_behind, const Tuning& tuning = kTuning);
 
 // Launches between two markers there, about: fewer until enough probes are known, since all is
-// charged until then. Not behind a wait: what is waited for one by one has no gaps.
+// charged until then. Not behind a wait: what is waited for one by one has no gaps. Nor of long
+// launches, which are marked nearly one by one.
 uint32_t EveryProbed(const MarkedStream& stream, const Tuning& tuning = kTuning);
 
 // Whether a probe tells what its launch took. `called_ns`: from its marker until the launch had

@@ -137,14 +137,11 @@ void Probes() {
 
 // A call that took long, and the GPU was done with its launch by then: nobody knows what that took.
 void LongCalls() {
-  const auto tells = [](uint64_t ran_ns, uint64_t called_ns) {
-    return TellsLaunch({0, 0, ran_ns, 0, 0, 0, false}, called_ns);
-  };
-  CHECK(tells(50 * kUs, 40 * kUs));
-  CHECK(!tells(50 * kUs, 40 * kUs + 1));
-  CHECK(!tells(1'000 * kUs, 990 * kUs));
-  CHECK(!tells(1'010 * kUs, 990 * kUs));
-  CHECK(tells(1'010 * kUs + 1, 990 * kUs));  // it ran yet
+  CHECK(TellsLaunch(50 * kUs, 40 * kUs));
+  CHECK(!TellsLaunch(50 * kUs, 40 * kUs + 1));
+  CHECK(!TellsLaunch(1'000 * kUs, 990 * kUs));
+  CHECK(!TellsLaunch(1'010 * kUs, 990 * kUs));
+  CHECK(TellsLaunch(1'010 * kUs + 1, 990 * kUs));  // it ran yet
 }
 
 // When the next launch has come its time is added, and the probe is over.

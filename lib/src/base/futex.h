@@ -15,28 +15,22 @@
 
 namespace gpufence {
 
-// The monotonic clock, in nanoseconds.
-inline uint64_t NowNs() {
+// What a clock says, in nanoseconds.
+inline uint64_t ClockNs(clockid_t clock) {
   timespec now = {};
-  clock_gettime(CLOCK_MONOTONIC, &now);
+  clock_gettime(clock, &now);
   return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(now.tv_nsec);
 }
+
+// The monotonic clock, in nanoseconds.
+inline uint64_t NowNs() { return ClockNs(CLOCK_MONOTONIC); }
 
 // The same, for what must not be done too often: costs a few nanoseconds, and moves every few
 // milliseconds. Never 0.
-inline uint64_t CoarseNowNs() {
-  timespec now = {};
-  clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(now.tv_nsec) +
-         1;
-}
+inline uint64_t CoarseNowNs() { return ClockNs(CLOCK_MONOTONIC_COARSE) + 1; }
 
 // A clock that NTP does not slew, in nanoseconds from some moment.
-inline uint64_t RawNowNs() {
-  timespec now = {};
-  clock_gettime(CLOCK_MONOTONIC_RAW, &now);
-  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(now.tv_nsec);
-}
+inline uint64_t RawNowNs() { return ClockNs(CLOCK_MONOTONIC_RAW); }
 
 // Sleeps while `word` is `seen`, at most `timeout_ns`; may return early. Keeps errno.
 inline void FutexWait(const std::atomic<uint32_t>* word, uint32_t seen, uint64_t timeout_ns) {

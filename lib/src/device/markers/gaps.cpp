@@ -61,6 +61,11 @@ bool IsNew(const LaunchGaps& gaps, const Tuning& tuning) {
   return gaps.probes < tuning.least_probes && gaps.asked < tuning.probes;
 }
 
+// By the mean, in which what is charged of pauses is as well.
+bool AreShort(const MarkedStream& stream, const Tuning& tuning) {
+  return stream.mean_ns < tuning.long_launch_ns;
+}
+
 void CountAt(LaunchGaps* gaps, bool is_at_once) {
   Count(is_at_once ? &gaps->at_once : &gaps->later, gaps->last);
 }
@@ -77,8 +82,7 @@ void NoteMayIdle(MarkedStream* stream, bool is_alone, bool may_idle, const Tunin
 
 bool IsProbed(const MarkedStream& stream, const Tuning& tuning) {
   const bool is_known = stream.gaps.probes >= tuning.probes / 2;
-  const bool is_short = stream.mean_ns < tuning.long_launch_ns;
-  return stream.gaps.may_idle != 0 && (is_short || !is_known);
+  return stream.gaps.may_idle != 0 && (AreShort(stream, tuning) || !is_known);
 }
 
 bool IsProbeDue(MarkedStream* stream, bool is_behind, const Tuning& tuning) {
@@ -95,14 +99,14 @@ bool IsProbeDue(MarkedStream* stream, bool is_behind, const Tuning& tuning) {
 }
 
 uint32_t EveryProbed(const MarkedStream& stream, const Tuning& tuning) {
-  const bool is_short = stream.mean_ns < tuning.long_launch_ns;
-  const bool is_soon = is_short && IsNew(stream.gaps, tuning) && !stream.waited.is_first;
+  const bool is_soon =
+      AreShort(stream, tuning) && IsNew(stream.gaps, tuning) && !stream.waited.is_first;
   return is_soon ? std::max(stream.every / tuning.least_probes, 1u) : stream.every;
 }
 
-bool TellsLaunch(const Probe& probe, uint64_t called_ns, const Tuning& tuning) {
+bool TellsLaunch(uint64_t ran_ns, uint64_t called_ns, const Tuning& tuning) {
   const bool is_long = called_ns > 4 * tuning.most_lead_ns;
-  return !is_long || probe.ran_ns > called_ns + tuning.behind_ns;
+  return !is_long || ran_ns > called_ns + tuning.behind_ns;
 }
 
 uint64_t IdleBehindNs(const GpuPauses& pauses, const Probe& probe) {

@@ -32,10 +32,10 @@ bool IsProbeDue(MarkedStream* stream, bool is_behind, const Tuning& tuning = kTu
 // launches, which are marked nearly one by one.
 uint32_t EveryProbed(const MarkedStream& stream, const Tuning& tuning = kTuning);
 
-// Whether a probe tells what its launch took. `called_ns`: from its marker until the launch had
-// returned. Where that is long and the GPU was done by then, either the call took so long or it
-// waited for the kernel.
-bool TellsLaunch(const Probe& probe, uint64_t called_ns, const Tuning& tuning = kTuning);
+// Whether a probe tells what its launch took. `ran_ns`: between both markers; `called_ns`: from the
+// first until the launch had returned. Where that is long and the GPU was done by then, either the
+// call took so long or it waited for the kernel.
+bool TellsLaunch(uint64_t ran_ns, uint64_t called_ns, const Tuning& tuning = kTuning);
 
 // How long the GPU waits for the host behind a launch, of the host's time from that one to the
 // next: all but what the launch itself takes and, where it is queued, what is before it.

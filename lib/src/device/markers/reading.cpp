@@ -252,15 +252,11 @@ void EndProbe(const Markers& markers, MarkedStream* stream, const Marker& marker
   Probe* probe = &stream->gaps.open;
   const bool is_next_to_come = stream->next_tells == Tells::kGap;
   if (probe->gap_ns == 0 || probe->lacks_next || marker.launches != 1 || marker.inner_ns != 0 ||
-      (marker.next_ns == 0 && !is_next_to_come)) {
+      (marker.next_ns == 0 && !is_next_to_come) || !TellsLaunch(ran_ns, marker.host_ns)) {
     *probe = {};
     return;
   }
   probe->ran_ns = ran_ns;
-  if (!TellsLaunch(*probe, marker.host_ns)) {
-    *probe = {};
-    return;
-  }
   probe->call_ns = marker.lead_ns;
   probe->host_ns = marker.host_ns - std::min(marker.host_ns, LeftOfRecordNs(marker.record_ns));
   probe->record_ns += marker.record_ns;

@@ -1,9 +1,9 @@
 """The parts of markers alone, each case a promise.
 
-tests/gputime/marker_cases.cpp, marker_places.cpp and marker_forecast.cpp, over a driver of a few
-lines; and marker_samples.cpp, marker_gaps.cpp, marker_waits.cpp, marker_spans.cpp,
-marker_clock.cpp, marker_lengths.cpp, stood_times.cpp and yield_words.cpp, which are arithmetic
-alone.
+tests/gputime/marker_cases.cpp, marker_places.cpp, marker_readings.cpp and marker_forecast.cpp, over
+a driver of a few lines; and marker_samples.cpp, marker_gaps.cpp, marker_waits.cpp,
+marker_spans.cpp, marker_clock.cpp, marker_lengths.cpp, stood_times.cpp and yield_words.cpp, which
+are arithmetic alone.
 """
 
 from __future__ import annotations
@@ -88,10 +88,12 @@ LENGTHS += ["same_place", "kinds"]
 STOOD = ["never", "cut", "open", "forgotten"]
 YIELDS = ["unmapped", "closed", "stands", "given_anew"]
 CLOCK = ["prompt", "queued", "narrowed", "forgotten", "drifts", "slewed"]
+READINGS = ["long_calls", "slewed"]
 FORECAST = ["runs", "shortest", "expected", "left", "ends"]
 PROGRAMS = {
     "marker_cases": CASES,
     "marker_places": PLACES,
+    "marker_readings": READINGS,
     "marker_samples": SAMPLES,
     "marker_gaps": GAPS,
     "marker_waits": WAITS,

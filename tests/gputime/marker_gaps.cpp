@@ -270,7 +270,11 @@ void HostBound() {
 void LongLaunches() {
   Begin();
   NoteMayIdle(&stream, /*is_alone=*/true, /*may_idle=*/true);
+  // Those that are marked nearly one by one follow each other no sooner.
+  stream.every = 80;
+  CHECK_EQ(EveryProbed(stream), 80 / kLeast);
   stream.mean_ns = kTuning.long_launch_ns;
+  CHECK_EQ(EveryProbed(stream), 80);
   for (uint32_t i = 0; i < kProbes / 2; ++i) {
     CHECK(IsProbed(stream));
     Learn(Waited(18 * kUs, 20 * kUs));

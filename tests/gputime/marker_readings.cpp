@@ -92,7 +92,29 @@ void Slewed() {
   }
 }
 
-constexpr Case kCases[] = {{"long_calls", LongCalls}, {"slewed", Slewed}};
+// What the GPU waited for the host is told apart from the pauses between kernels, which belong to
+// them: neighbours may have had the GPU in the one and not in the other.
+void IdleIsTold() {
+  const auto markers = MarkersOfClock();
+  MarkedStream* stream = markers->streams.For(Handle(1));
+  later_ns = 0;
+  CHECK(BeginRun(markers.get(), stream, Handle(1), {}, false) == Begun::kYes);
+  stream->gaps.probes = kTuning.probes;
+  stream->gaps.at_once = stream->gaps.later = {3 * kUs, 4 * kUs};
+  stream->word.fetch_add(4);
+  raw_ns += kMs;
+  MarkInTurn(markers.get(), stream);
+  BusyIntervals<8> busy;
+  CollectAll(markers.get(), NowNs(), /*captures=*/false, &busy);
+  CHECK(busy.begin() + 1 == busy.end());
+  const BusyInterval& ran = *busy.begin();
+  CHECK(ran.idle_ns > 740 * kUs && ran.idle_ns < 760 * kUs);
+  CHECK(ran.begin_ns - ran.since_ns > ran.idle_ns);
+  CHECK(ran.begin_ns - ran.since_ns < ran.idle_ns + 40 * kUs);
+}
+
+constexpr Case kCases[] = {
+    {"idle_is_told", IdleIsTold}, {"long_calls", LongCalls}, {"slewed", Slewed}};
 
 }  // namespace
 

@@ -88,7 +88,7 @@ LENGTHS += ["same_place", "kinds"]
 STOOD = ["never", "cut", "open", "forgotten"]
 YIELDS = ["unmapped", "closed", "stands", "given_anew"]
 CLOCK = ["prompt", "queued", "narrowed", "forgotten", "drifts", "slewed"]
-READINGS = ["long_calls", "slewed"]
+READINGS = ["idle_is_told", "long_calls", "slewed"]
 FORECAST = ["runs", "shortest", "expected", "left", "ends"]
 PROGRAMS = {
     "marker_cases": CASES,

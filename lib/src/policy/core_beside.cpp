@@ -2,6 +2,7 @@
 // takes turns.
 #include <algorithm>
 
+#include "base/part.h"
 #include "base/pauses.h"
 #include "base/tuning.h"
 #include "policy/core_seat.h"
@@ -26,9 +27,7 @@ uint64_t WithPausesNs(const RanNs& ran, uint64_t busy_ns) {
   if (ran.end_ns <= ran.begin_ns) return 0;
   const uint64_t pauses_ns = ran.begin_ns - std::min(ran.since_ns, ran.begin_ns);
   const uint64_t kept_ns = pauses_ns - std::min(ran.idle_ns, pauses_ns);
-  const double times =
-      static_cast<double>(kept_ns) / static_cast<double>(ran.end_ns - ran.begin_ns);
-  return busy_ns + static_cast<uint64_t>(static_cast<double>(busy_ns) * times);
+  return busy_ns + PartOf(busy_ns, kept_ns, ran.end_ns - ran.begin_ns);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/part.h"
 #include "base/pauses.h"
 #include "base/tuning.h"
 
@@ -47,12 +48,6 @@ GapShare EveryGap(const LaunchGaps& gaps) {
 GapShare ShareOf(const LaunchGaps& gaps, MarkerReached reached) {
   if (reached == MarkerReached::kUnknown) return EveryGap(gaps);
   return reached == MarkerReached::kAtOnce ? gaps.at_once : gaps.later;
-}
-
-// Both may be seconds, whose product is none of 64 bits.
-uint64_t PartOf(uint64_t host_ns, GapShare share) {
-  const double part = static_cast<double>(share.idle_ns) / static_cast<double>(share.host_ns);
-  return static_cast<uint64_t>(static_cast<double>(host_ns) * part);
 }
 
 // Whether enough probes are yet to be had. Of launches that are all held, or waited for one by one,
@@ -195,7 +190,7 @@ uint64_t IdleNs(const GpuPauses& pauses, const MarkedStream& stream, const Inter
   const uint64_t host_ns = std::min(content.host_ns - lead_ns, interval_ns);
   const uint64_t most_ns = interval_ns - PausesNs(pauses, stream, content, interval_ns);
   // Markers between the launches, which are pauses already, lie in what the GPU waited.
-  const uint64_t idle_ns = PartOf(host_ns, share);
+  const uint64_t idle_ns = PartOf(host_ns, share.idle_ns, share.host_ns);
   const uint64_t marked_ns = content.markers * pauses.marker_gap_ns;
   return std::min(idle_ns - std::min(idle_ns, marked_ns), most_ns);
 }

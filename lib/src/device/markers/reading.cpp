@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/futex.h"
+#include "base/part.h"
 #include "base/tuning.h"
 #include "device/markers/gaps.h"
 #include "device/markers/looks.h"
@@ -116,11 +117,9 @@ struct NotOwn {
   bool is_own;          // all else is surely this stream's
 };
 
-// How much of a part of that is idle time; both may be seconds, whose product is none of 64 bits.
+// How much of a part of that is idle time.
 uint64_t IdleOf(const NotOwn& rest, uint64_t ns) {
-  if (rest.ns == 0) return 0;
-  const double part = static_cast<double>(rest.idle_ns) / static_cast<double>(rest.ns);
-  return static_cast<uint64_t>(static_cast<double>(ns) * std::min(part, 1.0));
+  return rest.ns == 0 ? 0 : PartOf(ns, std::min(rest.idle_ns, rest.ns), rest.ns);
 }
 
 // Since the run began, without the time in which it stood for others.

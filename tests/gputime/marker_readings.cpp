@@ -39,19 +39,24 @@ std::unique_ptr<Markers, Free> MarkersOfClock() {
   return NewMarkers();
 }
 
-void Look(Markers* markers) {
-  BusyIntervals<8> busy;
-  CollectAll(markers, NowNs(), /*captures=*/false, &busy);
+// A stream whose run begins with a marker, which is reached at once.
+MarkedStream* BegunStream(Markers* markers) {
+  MarkedStream* stream = markers->streams.For(Handle(1));
+  later_ns = 0;
+  CHECK(BeginRun(markers, stream, Handle(1), {}, false) == Begun::kYes);
+  CHECK(stream->first != kNoMarker);
+  return stream;
+}
+
+void Look(Markers* markers, BusyList* busy) {
+  CollectAll(markers, NowNs(), /*captures=*/false, busy);
 }
 
 // A launch with a marker before it and one behind. Its call takes so long, and so long behind that
 // the GPU is done with it. The next launch has come. Returns how many probes are known.
 uint32_t ProbesOf(uint64_t call_ns, uint64_t behind_ns) {
   const auto markers = MarkersOfClock();
-  MarkedStream* stream = markers->streams.For(Handle(1));
-  later_ns = 0;
-  CHECK(BeginRun(markers.get(), stream, Handle(1), {}, false) == Begun::kYes);
-  CHECK(stream->first != kNoMarker);
+  MarkedStream* stream = BegunStream(markers.get());
   markers->pool[stream->first].probes = true;
   raw_ns += call_ns;
   stream->word.fetch_add(1);
@@ -60,7 +65,8 @@ uint32_t ProbesOf(uint64_t call_ns, uint64_t behind_ns) {
   CHECK(stream->last != stream->first);
   markers->pool[stream->last].next_ns = kUs;
   raw_ns += behind_ns + kMs;
-  Look(markers.get());
+  BusyIntervals<8> busy;
+  Look(markers.get(), &busy);
   CHECK(stream->first == kNoMarker);
   return stream->gaps.probes;
 }
@@ -78,14 +84,13 @@ void LongCalls() {
 // it for a clock that went wrong, and the second marker for one that was reached a second ago.
 void Slewed() {
   const auto markers = MarkersOfClock();
-  MarkedStream* stream = markers->streams.For(Handle(1));
   for (const uint64_t by_ns : {0 * kSecond, kSecond}) {
     slewed_ns += by_ns;
     const uint64_t before_ns = NowNs();
-    CHECK(BeginRun(markers.get(), stream, Handle(1), {}, false) == Begun::kYes);
-    CHECK(stream->first != kNoMarker);
+    MarkedStream* stream = BegunStream(markers.get());
     raw_ns += 5 * kMs;
-    Look(markers.get());
+    BusyIntervals<8> busy;
+    Look(markers.get(), &busy);
     CHECK(stream->run_begin_ns >= before_ns && stream->run_begin_ns < before_ns + 10 * kUs);
     stream->word.fetch_and(~MarkedStream::kRunning);
     markers->streams.SetActive(stream, false);
@@ -96,16 +101,14 @@ void Slewed() {
 // them: neighbours may have had the GPU in the one and not in the other.
 void IdleIsTold() {
   const auto markers = MarkersOfClock();
-  MarkedStream* stream = markers->streams.For(Handle(1));
-  later_ns = 0;
-  CHECK(BeginRun(markers.get(), stream, Handle(1), {}, false) == Begun::kYes);
+  MarkedStream* stream = BegunStream(markers.get());
   stream->gaps.probes = kTuning.probes;
   stream->gaps.at_once = stream->gaps.later = {3 * kUs, 4 * kUs};
   stream->word.fetch_add(4);
   raw_ns += kMs;
   MarkInTurn(markers.get(), stream);
   BusyIntervals<8> busy;
-  CollectAll(markers.get(), NowNs(), /*captures=*/false, &busy);
+  Look(markers.get(), &busy);
   CHECK(busy.begin() + 1 == busy.end());
   const BusyInterval& ran = *busy.begin();
   CHECK(ran.idle_ns > 740 * kUs && ran.idle_ns < 760 * kUs);

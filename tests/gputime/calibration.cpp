@@ -8,7 +8,8 @@
 // PROCESSORS: as if the GPU had so many; 0 or nothing: as it has. sleeps: waits in the context give
 // the processor away.
 //
-// Prints {"measured": 1 or 0, "us": what it took, and each pause by its name}.
+// Prints {"measured": 0 (nothing), 1 (partly) or 2 (all), "us": what it took, and each pause by its
+// name}. Status 1 where nothing was measured.
 #include "device/calibration.h"
 
 #include <stdlib.h>
@@ -69,15 +70,16 @@ int main(int argc, char** argv) {
   gpufence::GpuPauses pauses = {};
   const char* why = "";
   const uint64_t from_ns = gpufence::NowNs();
-  const bool measured = gpufence::Calibrate(static_cast<uint32_t>(processors), &pauses, &why);
+  const auto measured = gpufence::Calibrate(static_cast<uint32_t>(processors), &pauses, &why);
   const uint64_t took_us = (gpufence::NowNs() - from_ns) / 1'000;
-  if (!measured) fprintf(stderr, "%s\n", why);
+  const bool is_whole = measured == gpufence::Calibration::kWhole;
+  if (!is_whole) fprintf(stderr, "%s\n", why);
   printf(
       "{\"measured\": %d, \"us\": %llu, \"launch_gap_ns\": %u, \"step_gap_ns\": %u, "
       "\"marker_gap_ns\": %u, \"around_run_ns\": %u, \"queued_gap_ns\": %u, \"start_ns\": %u, "
       "\"end_marker_ns\": %u, \"wide_gap_ns\": %u}\n",
-      measured ? 1 : 0, static_cast<unsigned long long>(took_us), pauses.launch_gap_ns,
+      static_cast<int>(measured), static_cast<unsigned long long>(took_us), pauses.launch_gap_ns,
       pauses.step_gap_ns, pauses.marker_gap_ns, pauses.around_run_ns, pauses.queued_gap_ns,
       pauses.start_ns, pauses.end_marker_ns, pauses.wide_gap_ns);
-  return measured ? 0 : 1;
+  return measured == gpufence::Calibration::kNothing ? 1 : 0;
 }

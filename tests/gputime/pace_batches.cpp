@@ -13,11 +13,13 @@ using namespace statetest;  // NOLINT(google-build-using-namespace): a test prog
 
 constexpr uint32_t kNothing = 77;
 
-uint32_t Agreed(std::initializer_list<int64_t> means_ns) {
+constexpr size_t kLeast = 5;
+
+uint32_t Agreed(std::initializer_list<int64_t> means_ns, size_t least = kLeast) {
   Batches batches;
   for (const int64_t mean_ns : means_ns) batches.Add(mean_ns);
   uint32_t agreed_ns = kNothing;
-  if (!batches.Agree(&agreed_ns)) CHECK_EQ(agreed_ns, kNothing);
+  if (!batches.Agree(least, &agreed_ns)) CHECK_EQ(agreed_ns, kNothing);
   return agreed_ns;
 }
 
@@ -43,16 +45,42 @@ void TooFew() {
 // A clock of microseconds rounds what is shorter than a step of it.
 void Rounded() { CHECK_EQ(Agreed({600, 900, 700, 800, 700, 800, 750, 750}), 750); }
 
-// There is room for so many.
-void First() {
-  CHECK_EQ(Agreed({1'400, 1'400, 1'400, 1'400, 1'400, 1'400, 1'400, 1'400, 1'500, 1'500}), 1'400);
+// Where few are to be had, fewer must agree.
+void Least() {
+  CHECK_EQ(Agreed({1'300, 1'400, 1'500}, 3), 1'400);
+  CHECK_EQ(Agreed({1'400, 1'400, 4'000'000}, 3), kNothing);
 }
 
-constexpr Case kCases[] = {{"mean", Mean},
-                           {"disturbed", Disturbed},
-                           {"too_few", TooFew},
-                           {"rounded", Rounded},
-                           {"first", First}};
+// A host that is late for most of them.
+void Late() {
+  Batches batches;
+  uint32_t agreed_ns = 0;
+  for (int64_t i = 0; i < 16; ++i) batches.Add(i % 3 == 0 ? 1'400 : 40'000 + i * 3'000);
+  CHECK(batches.Agree(kLeast, &agreed_ns));
+  CHECK_EQ(agreed_ns, 1'400);
+}
+
+void Enough() {
+  Batches batches;
+  for (size_t i = 0; i < Batches::kEnough; ++i) {
+    CHECK(!batches.HasEnough());
+    batches.Add(1'400);
+  }
+  CHECK(batches.HasEnough());
+}
+
+// There is room for so many.
+void First() {
+  Batches batches;
+  uint32_t agreed_ns = 0;
+  for (size_t i = 0; i < 2 * Batches::kMost; ++i) batches.Add(i < Batches::kMost ? 1'400 : 1'500);
+  CHECK(batches.Agree(kLeast, &agreed_ns));
+  CHECK_EQ(agreed_ns, 1'400);
+}
+
+constexpr Case kCases[] = {{"mean", Mean},       {"disturbed", Disturbed}, {"too_few", TooFew},
+                           {"rounded", Rounded}, {"least", Least},         {"late", Late},
+                           {"enough", Enough},   {"first", First}};
 
 }  // namespace
 

@@ -266,6 +266,46 @@ def test_processes_that_come_at_once_keep_one_file(gpu: Sim, tmp_path: Path) -> 
     assert len(kept(tmp_path / "state")) <= 1  # somebody else used the GPU, perhaps all the time
 
 
+def test_what_is_measured_in_part_is_not_kept(gpu: Sim, tmp_path: Path) -> None:
+    """It is used, and whoever comes when the GPU is free measures all."""
+    names = {"GPUFENCE_STATE_DIR": str(tmp_path / "state"), "GPUFENCE_LOG_LEVEL": "info"}
+    limited = {"GPUFENCE_CORE_LIMIT": "50", "GPUFENCE_CONTAINER": "limited", CALIBRATES: "1"}
+    busy = {"GPUFENCE_CONTAINER": "busy"}
+    commands = [("cores_paces", "launch"), ("cores_tenant", 600, 1, 500, 3, "ahead", 120)]
+
+    done, _ = run_together(
+        gpu.with_env(CONTEXT_BYTES=0), tmp_path, commands, env=names, own=[limited, busy]
+    )
+
+    assert done.returncode == 0
+    assert done.stderr.count("pauses around kernels are not known") == 1
+    assert kept(tmp_path / "state") == []
+    _, again = launch(gpu, tmp_path)
+    assert again == 1
+    assert len(kept(tmp_path / "state")) == 1
+
+
+def test_who_starts_beside_a_busy_container_has_its_share_all_the_same(
+    gpu: Sim, tmp_path: Path
+) -> None:
+    """By bounds kernels of 10 us had 44 % at 50, also when the neighbour was gone."""
+    limited = {
+        "GPUFENCE_CORE_LIMIT": "50",
+        "GPUFENCE_STATE_DIR": str(tmp_path / "state"),
+        "GPUFENCE_CONTAINER": "limited",
+        CALIBRATES: "1",
+    }
+    busy = {"GPUFENCE_STATE_DIR": str(tmp_path / "other"), "GPUFENCE_CONTAINER": "busy"}
+    commands = [
+        ("cores_tenant", 3_000, 50, 10, 3, "ahead", 4),
+        ("cores_tenant", 200, 1, 500, 3, "ahead", 120),
+    ]
+
+    done, _ = run_together(gpu.with_env(CONTEXT_BYTES=0), tmp_path, commands, own=[limited, busy])
+
+    assert done.facts["seconds"][1:] == pytest.approx([50, 50], abs=1.5)
+
+
 def test_nobody_measures_while_a_capture_is_open(gpu: Sim, tmp_path: Path) -> None:
     """The first launches go on with bounds, and what is captured is left alone."""
     done, measured = launch(gpu, tmp_path, "captures")

@@ -1,6 +1,7 @@
 #include "device/calibration.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "base/forked.h"
 #include "base/futex.h"
@@ -63,12 +64,20 @@ constexpr uint64_t kPaceCycles = 8'000;
 // Each of a batch takes so much more than the one before, so that what a coarse clock rounds is
 // another part of its step each time.
 constexpr uint64_t kMoreCycles = 331;
-constexpr uint64_t kLongestNs = 20'000'000;  // all batches
+constexpr uint64_t kLongestNs = 100'000'000;  // all batches
 // In front of a batch the GPU is busy until all of it is queued, for so long in between.
 constexpr uint64_t kLeastAheadNs = 50'000;
 constexpr uint64_t kMostAheadNs = 1'000'000;
 constexpr int64_t kLeastGapNs = 100;  // from kernel to kernel, of anything that is a GPU
 constexpr uint64_t kMostPolledNs = 5'000'000;
+// The wait for a kernel in an idle stream is longer only if somebody else has the GPU or the
+// processor.
+constexpr int64_t kMostAloneNs = 500'000;
+constexpr int64_t kStrayNs = 4'000;  // two clocks of microseconds round off less
+constexpr uint32_t kMostLost = 3;    // such batches in a row: it is the GPU
+// So many batches must agree. Beside others few are to be had, and what disturbs them is a slice.
+constexpr size_t kLeast = 5;
+constexpr size_t kLeastBeside = 3;
 constexpr uint64_t kMostLeadNs = 10'000;  // as MarkedStream::LeadNs
 
 // What a marker between queued kernels takes at most, beyond its mean: a probe that took longer was
@@ -245,30 +254,44 @@ class Measuring {
  public:
   explicit Measuring(Pacer* pacer) : pacer_(*pacer) {}
 
-  // Until there are batches enough, or the time is over. False: a call failed, or what runs there
-  // is no GPU's.
+  // Until batches enough agree, or the time is over. False: a call failed, or what runs there is no
+  // GPU's.
   bool Run() {
     const uint64_t until_ns = NowNs() + kLongestNs;
     if (!WarmUp() || !Queue() || !HasPauses()) return false;
-    while (!measured_.launch_gap.IsFull() || !measured_.two_markers.IsFull()) {
-      if (!QueueMarked() || !QueueGraph() || !RunAlone() || !Queue()) return false;
-      if (NowNs() >= until_ns) break;
+    while (!HasEnough() && NowNs() < until_ns) {
+      if (!(IsBeside() ? QueueEach() : RunFree())) return false;
     }
     return true;
   }
 
   const Measured& measured() const { return measured_; }
+  size_t least() const { return IsBeside() ? kLeastBeside : kLeast; }
 
  private:
+  // Somebody else keeps the GPU busy.
+  bool IsBeside() const { return lost_ >= kMostLost; }
+
+  bool HasEnough() const {
+    const auto are = [&](const Batches& batches) {
+      uint32_t ns = 0;
+      return (IsBeside() || batches.HasEnough()) && batches.Agree(least(), &ns);
+    };
+    const bool is_queue_known = are(measured_.launch_gap) && are(measured_.two_markers);
+    return is_queue_known &&
+           (IsBeside() || (are(measured_.around_run) && are(measured_.with_host)));
+  }
+
   // Nothing is as it will be the first time: code and memory are put into place.
   bool WarmUp() {
+    if (pacer_.has_graph() && !pacer_.LaunchGraph()) return false;
     for (uint32_t i = 0; i < 3; ++i) {
       const uint64_t from_ns = NowNs();
       if (!pacer_.Mark(0) || !pacer_.Launch(0)) return false;
       host_ns_ = static_cast<uint64_t>(Since(from_ns));
-      if (!pacer_.Mark(1) || !pacer_.Read(1, kernels_)) return false;
+      if (!pacer_.Mark(1)) return false;
     }
-    if (pacer_.has_graph() && (!pacer_.LaunchGraph() || !pacer_.Wait())) return false;
+    if (!pacer_.Read(1, kernels_)) return false;
     if (kernels_[0].begin_ns == 0 || LengthOf(kernels_[0]) <= 0) return false;
     pace_ns_ = static_cast<uint64_t>(LengthOf(kernels_[0]));
     ahead_ns_ = std::clamp(2 * kQueued * host_ns_, kLeastAheadNs, kMostAheadNs);
@@ -338,39 +361,78 @@ class Measuring {
     return true;
   }
 
-  // Each kernel in an idle stream behind a marker, and waited for: with another behind it, and
-  // without.
+  bool QueueEach() { return Queue() && QueueMarked() && QueueGraph(); }
+
+  // A round where the GPU is free, unless kernels in an idle stream say that it is not.
+  bool RunFree() { return RunAlone() && (lost_ == 0 || RunAlone()) && QueueEach(); }
+
+  // A kernel in an idle stream, behind a marker and with another behind it.
+  struct Single {
+    int64_t record_ns;  // the host took it for the first marker ...
+    int64_t lead_ns;    // ... and from there to the launch's return
+    int64_t longer_ns;  // so much longer the wait takes than without the second one
+  };
+
+  // Kernel `i`, waited for; an even one with both markers. False: a call failed.
+  bool RunSingle(uint32_t i, Single* single, int64_t* wait_ns) {
+    const bool is_marked = i % 2 == 0;
+    const uint64_t begin_ns = NowNs();
+    if (!pacer_.Mark(is_marked ? i : kAside)) return false;
+    const uint64_t marked_ns = NowNs();
+    if (!pacer_.Launch(i, CyclesOf(i / 2))) return false;
+    const uint64_t launched_ns = NowNs();
+    if ((is_marked && !pacer_.Mark(i + 1)) || !pacer_.WaitSharply()) return false;
+    *wait_ns = Since(launched_ns);
+    single->longer_ns += is_marked ? *wait_ns : -*wait_ns;
+    if (!is_marked) return true;
+    const uint64_t passed_ns = MarkerPassedNs(begin_ns, marked_ns);
+    single->record_ns = static_cast<int64_t>(marked_ns - begin_ns);
+    single->lead_ns = static_cast<int64_t>(std::min(launched_ns - passed_ns, kMostLeadNs));
+    return true;
+  }
+
+  // Each kernel in an idle stream, with a marker behind it and without. Not to the end where
+  // somebody else has the GPU: each wait takes a slice then.
   bool RunAlone() {
-    int64_t lead_ns[kSingle];
-    int64_t longer_ns = 0;
-    int64_t record_ns = 0;
+    Single singles[kSingle] = {};
     for (uint32_t i = 0; i < 2 * kSingle; ++i) {
-      const bool is_marked = i % 2 == 0;
-      const uint64_t begin_ns = NowNs();
-      if (!pacer_.Mark(is_marked ? i : kAside)) return false;
-      const uint64_t marked_ns = NowNs();
-      if (!pacer_.Launch(i, CyclesOf(i / 2))) return false;
-      const uint64_t launched_ns = NowNs();
-      if ((is_marked && !pacer_.Mark(i + 1)) || !pacer_.WaitSharply()) return false;
-      const int64_t wait_ns = Since(launched_ns);
-      longer_ns += is_marked ? wait_ns : -wait_ns;
-      if (!is_marked) continue;
-      const uint64_t passed_ns = MarkerPassedNs(begin_ns, marked_ns);
-      record_ns += static_cast<int64_t>(marked_ns - begin_ns);
-      lead_ns[i / 2] = static_cast<int64_t>(std::min(launched_ns - passed_ns, kMostLeadNs));
+      int64_t wait_ns = 0;
+      if (!RunSingle(i, &singles[i / 2], &wait_ns)) return false;
+      if (wait_ns > kMostAloneNs) {
+        ++lost_;
+        return true;
+      }
     }
-    if (!pacer_.Read(2 * kSingle, kernels_)) return false;
-    int64_t around_ns = 0;
-    int64_t with_host_ns = 0;
+    lost_ = 0;
+    return pacer_.Read(2 * kSingle, kernels_) && AddSingles(singles);
+  }
+
+  // But those before or into which somebody else's work fell: one would make a batch what no GPU
+  // has.
+  bool AddSingles(const Single* singles) {
+    int64_t around_ns[kSingle];
     for (uint32_t i = 0; i < kSingle; ++i) {
-      int64_t interval_ns = 0;
-      if (!pacer_.Between(2 * i, 2 * i + 1, &interval_ns)) return false;
-      with_host_ns += interval_ns - LengthOf(kernels_[2 * i]);
-      around_ns += interval_ns - LengthOf(kernels_[2 * i]) - lead_ns[i];
+      if (!pacer_.Between(2 * i, 2 * i + 1, &around_ns[i])) return false;
+      around_ns[i] -= LengthOf(kernels_[2 * i]) + singles[i].lead_ns;
     }
-    measured_.around_run.Add(around_ns / kSingle);
-    measured_.with_host.Add((with_host_ns - record_ns) / kSingle);
-    measured_.end_marker.Add(longer_ns / kSingle);
+    int64_t sorted_ns[kSingle];
+    std::copy(around_ns, around_ns + kSingle, sorted_ns);
+    std::sort(sorted_ns, sorted_ns + kSingle);
+    int64_t sum_ns = 0;
+    int64_t host_ns = 0;
+    int64_t longer_ns = 0;
+    int64_t count = 0;
+    for (uint32_t i = 0; i < kSingle; ++i) {
+      if (std::abs(around_ns[i] - sorted_ns[kSingle / 2]) > kStrayNs) continue;
+      ++count;
+      sum_ns += around_ns[i];
+      host_ns += singles[i].lead_ns - singles[i].record_ns;
+      longer_ns += singles[i].longer_ns;
+    }
+    if (count < kSingle / 2) return true;
+    measured_.around_run.Add(sum_ns / count);
+    measured_.with_host.Add((sum_ns + host_ns) / count);
+    measured_.end_marker.Add(longer_ns / count);
     return true;
   }
 
@@ -379,6 +441,7 @@ class Measuring {
   uint64_t host_ns_ = 0;   // a marker and a launch take it
   uint64_t pace_ns_ = 1;   // of a kernel of kPaceCycles
   uint64_t ahead_ns_ = 0;  // so long the GPU is busy in front of a batch
+  uint32_t lost_ = 0;      // batches in a row for which the GPU or the host was late
   Pace kernels_[kQueued];
 };
 
@@ -386,27 +449,40 @@ uint32_t Beyond(uint32_t whole_ns, uint32_t part_ns) {
   return whole_ns - std::min(whole_ns, part_ns);
 }
 
-// False: batches do not agree on what nothing else tells.
-bool PausesOf(const Measured& measured, bool has_graph, GpuPauses* pauses) {
+// Pauses within a queue, as far as batches agree on them. False: on some they do not.
+bool QueuedPausesOf(const Measured& measured, size_t least, bool has_graph, GpuPauses* pauses) {
   uint32_t marked_gap_ns = 0;
   uint32_t two_markers_ns = 0;
+  if (!measured.launch_gap.Agree(least, &pauses->launch_gap_ns)) return false;
+  const bool has_steps = has_graph && measured.step_gap.Agree(least, &pauses->step_gap_ns);
+  // As long as between two steps: 10 us of 65,536 blocks had 47.3 % at 50 without it (H200).
+  if (has_steps) pauses->wide_gap_ns = pauses->step_gap_ns;
+  if (!measured.marked_gap.Agree(least, &marked_gap_ns)) return false;
+  pauses->marker_gap_ns = Beyond(marked_gap_ns, pauses->launch_gap_ns);
+  if (!measured.two_markers.Agree(least, &two_markers_ns)) return false;
+  pauses->queued_gap_ns = two_markers_ns * kQueuedMore / kQueuedLess;
+  // A marker behind a kernel takes no less than one behind a marker (H200: 1.6 to 1.9 us around a
+  // kernel, 1.3 to 1.5 between two markers).
+  pauses->around_run_ns = std::max(pauses->around_run_ns, two_markers_ns);
+  return has_steps || !has_graph;
+}
+
+// What lies around a kernel in an idle stream. False: batches do not agree on it.
+bool LonePausesOf(const Measured& measured, size_t least, GpuPauses* pauses) {
+  uint32_t around_ns = 0;
   uint32_t with_host_ns = 0;
-  *pauses = kUnknownPauses;
-  if (!measured.launch_gap.Agree(&pauses->launch_gap_ns) ||
-      !measured.marked_gap.Agree(&marked_gap_ns) || !measured.two_markers.Agree(&two_markers_ns) ||
-      !measured.around_run.Agree(&pauses->around_run_ns) ||
-      !measured.with_host.Agree(&with_host_ns) ||
-      (has_graph && !measured.step_gap.Agree(&pauses->step_gap_ns))) {
+  if (!measured.around_run.Agree(least, &around_ns) ||
+      !measured.with_host.Agree(least, &with_host_ns)) {
     return false;
   }
-  pauses->marker_gap_ns = Beyond(marked_gap_ns, pauses->launch_gap_ns);
-  // As long as between two steps: 10 us of 65,536 blocks had 47.3 % at 50 without it (H200).
-  pauses->wide_gap_ns = pauses->step_gap_ns;
-  pauses->queued_gap_ns = two_markers_ns * kQueuedMore / kQueuedLess;
+  // What others' work keeps from the marker in front is no pause.
+  if (around_ns < pauses->around_run_ns - pauses->around_run_ns / 4) return false;
+  pauses->around_run_ns = around_ns;
   pauses->start_ns = Beyond(with_host_ns, pauses->launch_gap_ns);
   // Waits that sleep do not tell: whatever is behind the kernel, they end when they are woken.
   uint32_t end_marker_ns = 0;
-  if (measured.end_marker.Agree(&end_marker_ns) && end_marker_ns >= pauses->marker_gap_ns / 2) {
+  if (measured.end_marker.Agree(least, &end_marker_ns) &&
+      end_marker_ns >= pauses->marker_gap_ns / 2) {
     pauses->end_marker_ns = end_marker_ns;
   }
   return true;
@@ -414,15 +490,21 @@ bool PausesOf(const Measured& measured, bool has_graph, GpuPauses* pauses) {
 
 }  // namespace
 
-bool Calibrate(uint32_t processors, GpuPauses* pauses, const char** why) {
+Calibration Calibrate(uint32_t processors, GpuPauses* pauses, const char** why) {
   const CaptureRelaxed relaxed;  // another thread's capture may begin at any moment
   Pacer pacer(kBlocksEach * processors);
-  if (!pacer.Open(why)) return false;
+  *pauses = kUnknownPauses;
+  if (!pacer.Open(why)) return Calibration::kNothing;
   Measuring measuring(&pacer);
   *why = "the driver refuses a call that measuring needs, or simulates a GPU without pauses";
-  if (!measuring.Run()) return false;
+  if (!measuring.Run()) return Calibration::kNothing;
   *why = "the measurements disagree: another program uses the GPU, or the host is busy";
-  return PausesOf(measuring.measured(), pacer.has_graph(), pauses);
+  const Measured& measured = measuring.measured();
+  const size_t least = measuring.least();
+  const bool is_queue_known = QueuedPausesOf(measured, least, pacer.has_graph(), pauses);
+  if (is_queue_known && LonePausesOf(measured, least, pauses)) return Calibration::kWhole;
+  const bool is_anything_known = pauses->launch_gap_ns != kUnknownPauses.launch_gap_ns;
+  return is_anything_known ? Calibration::kPartly : Calibration::kNothing;
 }
 
 }  // namespace gpufence

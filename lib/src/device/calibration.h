@@ -10,10 +10,15 @@
 
 namespace gpufence {
 
+// kPartly: the pause between two kernels is as measured, and bounds hold for some of the others.
+// Where others keep the GPU busy each wait takes longer than a slice of theirs, so that there are
+// few batches, and none of kernels in an idle stream.
+enum class Calibration : uint8_t { kNothing, kPartly, kWhole };
+
 // In the calling thread's context, whose GPU has so many multiprocessors. Takes some milliseconds,
-// and whatever it takes the driver to compile a kernel the first time. No lock is held, and no
-// capture is open. False, with one clause in `why`: nothing is known. Nothing of it stays in the
-// context.
-bool Calibrate(uint32_t processors, GpuPauses* pauses, const char** why);
+// about a tenth of a second at most where others disturb it, and whatever it takes the driver to
+// compile a kernel the first time. No lock is held, and no capture is open. One clause in `why`,
+// unless all is known. Nothing of it stays in the context.
+Calibration Calibrate(uint32_t processors, GpuPauses* pauses, const char** why);
 
 }  // namespace gpufence

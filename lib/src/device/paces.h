@@ -12,18 +12,18 @@ namespace gpufence {
 // The means of some batches, in nanoseconds.
 class Batches {
  public:
-  static constexpr size_t kMost = 8;
-  static constexpr size_t kLeast = 5;  // that must agree
+  static constexpr size_t kMost = 64;
+  static constexpr size_t kEnough = 8;  // where nothing disturbs
   // By so much a batch may be off the lower quartile, beside what a clock of microseconds rounds in
   // the mean of some ten.
   static constexpr int64_t kOffParts = 100 / 15;
   static constexpr int64_t kRoundedNs = 400;
 
   void Add(int64_t mean_ns);
-  bool IsFull() const { return count_ == kMost; }
+  bool HasEnough() const { return count_ >= kEnough; }
 
-  // Their mean, of those that are not disturbed; never below 0. False: too few agree.
-  bool Agree(uint32_t* mean_ns) const;
+  // Their mean, of those that are not disturbed; never below 0. False: fewer than `least` agree.
+  bool Agree(size_t least, uint32_t* mean_ns) const;
 
  private:
   int64_t means_ns_[kMost];  // in order
@@ -37,19 +37,20 @@ inline void Batches::Add(int64_t mean_ns) {
   means_ns_[at] = mean_ns;
 }
 
-inline bool Batches::Agree(uint32_t* mean_ns) const {
-  if (count_ < kLeast) return false;
+inline bool Batches::Agree(size_t least, uint32_t* mean_ns) const {
+  if (count_ < least) return false;
   const int64_t quartile_ns = means_ns_[count_ / 4];
   const int64_t off_ns = std::max<int64_t>(quartile_ns, 0) / kOffParts + kRoundedNs;
   int64_t sum_ns = 0;
-  int64_t agreeing = 0;
+  size_t agreeing = 0;
   for (size_t i = 0; i < count_; ++i) {
     if (means_ns_[i] < quartile_ns - off_ns || means_ns_[i] > quartile_ns + off_ns) continue;
     sum_ns += means_ns_[i];
     ++agreeing;
   }
-  if (agreeing < static_cast<int64_t>(kLeast)) return false;
-  *mean_ns = static_cast<uint32_t>(std::clamp<int64_t>(sum_ns / agreeing, 0, UINT32_MAX));
+  if (agreeing < least) return false;
+  const int64_t agreed_ns = sum_ns / static_cast<int64_t>(agreeing);
+  *mean_ns = static_cast<uint32_t>(std::clamp<int64_t>(agreed_ns, 0, UINT32_MAX));
   return true;
 }
 

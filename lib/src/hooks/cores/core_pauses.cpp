@@ -21,7 +21,7 @@ namespace {
 constexpr uint64_t kMeasuringBytes = 8u << 20;
 // So long others wait, so that their kernels are not in what is measured, and none of them waits
 // for this thread while the driver waits for it. More than compiling the kernel takes.
-constexpr uint64_t kMostAwaitedNs = 200'000'000;
+constexpr uint64_t kMostAwaitedNs = 300'000'000;
 
 // The driver may call the program back meanwhile, and that launch.
 constinit thread_local bool finds_here = false;
@@ -57,11 +57,12 @@ void Use(Cores* cores, CoreDevice* device, const GpuPauses& pauses) {
                                                                     std::memory_order_release);
 }
 
-void SayBounds(const CoreDevice& device, const char* why) {
+void SayBounds(const CoreDevice& device, bool is_partly_known, const char* why) {
   GPUFENCE_LOG(kInfo,
-               "device %u: its pauses between kernels are not known (%s), so kernels of a few "
-               "microseconds get less than their share. Run `gpufence calibrate`",
-               device.ordinal, why);
+               "device %u: its pauses %s kernels are not known (%s), so kernels of a few "
+               "microseconds%s get less than their share. Run `gpufence calibrate`",
+               device.ordinal, is_partly_known ? "around" : "between", why,
+               is_partly_known ? " that are waited for" : "");
 }
 
 FencedDevice* FencedOf(uint32_t ordinal) {
@@ -72,24 +73,22 @@ FencedDevice* FencedOf(uint32_t ordinal) {
   return nullptr;
 }
 
-// Within the memory limit. False: with one clause in `why`.
-bool Measure(const CoreDevice& device, GpuPauses* pauses, const char** why) {
+// Within the memory limit. One clause in `why`, unless all is known.
+Calibration Measure(const CoreDevice& device, GpuPauses* pauses, const char** why) {
   int processors = 0;
   *why = "the driver does not describe the device";
   if (real::cuDeviceGetAttribute(&processors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
                                  static_cast<CUdevice>(device.ordinal)) != CUDA_SUCCESS) {
-    return false;
+    return Calibration::kNothing;
   }
   *why = "measuring them takes memory, and the limit leaves none";
   Growth growth(FencedOf(device.ordinal), kMeasuringBytes);
-  if (!growth) return false;
-  bool measured = Calibrate(static_cast<uint32_t>(processors), pauses, why);
+  if (!growth) return Calibration::kNothing;
+  const Calibration measured = Calibrate(static_cast<uint32_t>(processors), pauses, why);
   growth.Settle();
-  if (measured && !ArePlausible(*pauses)) {
-    *why = "what was measured cannot be true of a GPU";
-    measured = false;
-  }
-  return measured;
+  if (measured == Calibration::kNothing || ArePlausible(*pauses)) return measured;
+  *why = "what was measured cannot be true of a GPU";
+  return Calibration::kNothing;
 }
 
 // Nothing of the process is known to run on the device, nor held.
@@ -109,11 +108,12 @@ uint32_t Find(Cores* cores, CoreDevice* device, uint32_t before, bool may_measur
   }
   if (!may_measure) return CoreDevice::kNotKept;
   const char* why = "";
-  if (!Measure(*device, &pauses, &why)) {
-    SayBounds(*device, why);
+  const Calibration measured = Measure(*device, &pauses, &why);
+  if (measured != Calibration::kNothing) Use(cores, device, pauses);
+  if (measured != Calibration::kWhole) {
+    SayBounds(*device, measured == Calibration::kPartly, why);
     return CoreDevice::kFound;
   }
-  Use(cores, device, pauses);
   KeepPauses(folders.at, gpu, pauses, static_cast<uint64_t>(time(nullptr)));
   GPUFENCE_LOG(
       kInfo,

@@ -3,6 +3,7 @@
 // flags: -pthread
 //
 //   cores_paces launch          kernels, each waited for
+//   cores_paces late            ... three seconds later
 //   cores_paces captures        ... while another thread captures, and once more when it has ended
 //   cores_paces threads         ... by four threads at once
 //   cores_paces cancelled       ... by a thread that is asked to end before, and by another one
@@ -23,6 +24,7 @@ using namespace timing;
 namespace {
 
 constexpr unsigned kLaunches = 20;
+constexpr unsigned kLateUs = 3'000'000;
 
 std::atomic<unsigned> ran{0};
 
@@ -135,7 +137,8 @@ int main(int argc, char** argv) {
     LaunchByThreads(context);
   } else if (way == "cancelled") {
     LaunchCancelled(context, &gpu);
-  } else if (way == "launch" || way == "full") {
+  } else if (way == "launch" || way == "late" || way == "full") {
+    if (way == "late") usleep(kLateUs);
     if (way == "full") TakeAll();
     LoadAndLaunch(&gpu);
   } else {

@@ -306,6 +306,36 @@ def test_who_starts_beside_a_busy_container_has_its_share_all_the_same(
     assert done.facts["seconds"][1:] == pytest.approx([50, 50], abs=1.5)
 
 
+def test_what_others_measure_later_is_reckoned_with(gpu: Sim, tmp_path: Path) -> None:
+    """Within some seconds, where a program has bounds since it started beside a busy one."""
+    node = tmp_path / "node"
+    node.mkdir()
+    names = {CALIBRATES: "1", "GPUFENCE_LOG_LEVEL": "info", "GPUFENCE_NODE_DIR": str(node)}
+    own = [
+        {
+            "GPUFENCE_CORE_LIMIT": limit,
+            "GPUFENCE_CONTAINER": name,
+            "GPUFENCE_STATE_DIR": str(tmp_path / name),
+        }
+        for name, limit in (("first", "10"), ("busy", "0"), ("later", "50"))
+    ]
+    commands = [
+        ("cores_tenant", 11_000, 250, 3.2, 14),
+        ("cores_tenant", 200, 1, 500, 3, "ahead", 120),
+        ("cores_paces", "late"),
+    ]
+
+    first, _, later = run_together(
+        gpu.with_env(CONTEXT_BYTES=0), tmp_path, commands, env=names, own=own
+    )
+
+    assert "as measured" in later.stderr
+    assert first.stderr.count("pauses around kernels are not known") == 1
+    assert first.stderr.count("as somebody measured them") == 1
+    assert max(first.facts["seconds"][1:4]) < 9.2
+    assert first.facts["seconds"][-1] == pytest.approx(10, abs=0.4)
+
+
 def test_nobody_measures_while_a_capture_is_open(gpu: Sim, tmp_path: Path) -> None:
     """The first launches go on with bounds, and what is captured is left alone."""
     done, measured = launch(gpu, tmp_path, "captures")

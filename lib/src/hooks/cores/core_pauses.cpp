@@ -22,21 +22,23 @@ constexpr uint64_t kMeasuringBytes = 8u << 20;
 // So long others wait, so that their kernels are not in what is measured, and none of them waits
 // for this thread while the driver waits for it. More than compiling the kernel takes.
 constexpr uint64_t kMostAwaitedNs = 300'000'000;
+// So often it is asked whether somebody keeps what is not known here.
+constexpr uint64_t kSeekNs = 5'000'000'000;
 
 // The driver may call the program back meanwhile, and that launch.
 constinit thread_local bool finds_here = false;
 
-PausingGpu GpuOf(const CoreDevice& device) {
-  PausingGpu gpu = {};
-  memcpy(gpu.uuid, device.uuid, sizeof gpu.uuid);
+void NameGpu(CoreDevice* device) {
+  PausingGpu* gpu = &device->gpu;
+  if (gpu->driver[0] != '\0') return;
+  memcpy(gpu->uuid, device->uuid, sizeof gpu->uuid);
   char driver[128] = "";
   if (!NvmlReady() || real::nvmlSystemGetDriverVersion(driver, sizeof driver) != NVML_SUCCESS) {
     int version = 0;
-    if (real::cuDriverGetVersion(&version) != CUDA_SUCCESS) return gpu;
+    if (real::cuDriverGetVersion(&version) != CUDA_SUCCESS) return;
     snprintf(driver, sizeof driver, "cuda-%d", version);
   }
-  if (strlen(driver) < sizeof gpu.driver) strcpy(gpu.driver, driver);
-  return gpu;
+  if (strlen(driver) < sizeof gpu->driver) strcpy(gpu->driver, driver);
 }
 
 // The node folder, then the container's; null at the end.
@@ -51,10 +53,18 @@ struct Folders {
 };
 
 void Use(Cores* cores, CoreDevice* device, const GpuPauses& pauses) {
-  device->pauses = pauses;
+  if (device->finds == CoreDevice::kMostFinds) return;
+  GpuPauses* found = &device->pauses[device->finds++];
+  *found = pauses;
   // Pairs with PausesOf.
-  cores->markers.pauses[device->ordinal % kMostMarkedDevices].store(&device->pauses,
+  cores->markers.pauses[device->ordinal % kMostMarkedDevices].store(found,
                                                                     std::memory_order_release);
+}
+
+void SayPauses(const CoreDevice& device, const GpuPauses& pauses, const char* whence) {
+  GPUFENCE_LOG(
+      kInfo, "device %u: pauses of %u ns between kernels and %u ns between steps of a graph, as %s",
+      device.ordinal, pauses.launch_gap_ns, pauses.step_gap_ns, whence);
 }
 
 void SayBounds(const CoreDevice& device, bool is_partly_known, const char* why) {
@@ -97,46 +107,59 @@ bool MayMeasure(Cores* cores, const CoreDevice& device) {
          !cores->markers.streams.IsActive(device.ordinal);
 }
 
-// What the state is from then on.
-uint32_t Find(Cores* cores, CoreDevice* device, uint32_t before, bool may_measure) {
+// False: nobody keeps them.
+bool UseKept(Cores* cores, CoreDevice* device) {
   const Folders folders(cores->limits);
-  const PausingGpu gpu = GpuOf(*device);
   GpuPauses pauses = {};
-  if (before == CoreDevice::kUnfound && ReadKeptPauses(folders.at, gpu, &pauses)) {
-    Use(cores, device, pauses);
-    return CoreDevice::kFound;
+  if (!ReadKeptPauses(folders.at, device->gpu, &pauses)) {
+    device->seek_ns.store(NowNs() + kSeekNs, std::memory_order_relaxed);
+    return false;
   }
-  if (!may_measure) return CoreDevice::kNotKept;
+  Use(cores, device, pauses);
+  SayPauses(*device, pauses, "somebody measured them");
+  return true;
+}
+
+// What the state is from then on.
+uint32_t MeasureAndKeep(Cores* cores, CoreDevice* device) {
+  GpuPauses pauses = {};
   const char* why = "";
   const Calibration measured = Measure(*device, &pauses, &why);
   if (measured != Calibration::kNothing) Use(cores, device, pauses);
   if (measured != Calibration::kWhole) {
     SayBounds(*device, measured == Calibration::kPartly, why);
-    return CoreDevice::kFound;
+    return CoreDevice::kBounds;
   }
-  KeepPauses(folders.at, gpu, pauses, static_cast<uint64_t>(time(nullptr)));
-  GPUFENCE_LOG(
-      kInfo,
-      "device %u: pauses of %u ns between kernels and %u ns between steps of a graph, as measured",
-      device->ordinal, pauses.launch_gap_ns, pauses.step_gap_ns);
+  const Folders folders(cores->limits);
+  KeepPauses(folders.at, device->gpu, pauses, static_cast<uint64_t>(time(nullptr)));
+  SayPauses(*device, pauses, "measured");
   return CoreDevice::kFound;
+}
+
+uint32_t Find(Cores* cores, CoreDevice* device, bool may_measure) {
+  NameGpu(device);
+  if (UseKept(cores, device)) return CoreDevice::kFound;
+  return may_measure ? MeasureAndKeep(cores, device) : CoreDevice::kNotKept;
+}
+
+// Becomes who finds. False: somebody else is at it.
+bool BeginFinding(CoreDevice* device, uint32_t state) {
+  return device->finding.compare_exchange_strong(state, CoreDevice::kFinding,
+                                                 std::memory_order_acq_rel);
 }
 
 void FindOnce(Cores* cores, CoreDevice* device, bool may_measure) {
   if (finds_here) return;
-  uint32_t state = device->finding.load(std::memory_order_acquire);
+  const uint32_t state = device->finding.load(std::memory_order_acquire);
   if (state == CoreDevice::kFinding) {
     FutexWait(&device->finding, state, kMostAwaitedNs);
     return;
   }
-  if (state == CoreDevice::kFound || (state == CoreDevice::kNotKept && !may_measure) ||
-      !device->finding.compare_exchange_strong(state, CoreDevice::kFinding,
-                                               std::memory_order_acq_rel)) {
-    return;
-  }
+  const uint32_t most = may_measure ? CoreDevice::kNotKept : CoreDevice::kUnfound;
+  if (state > most || !BeginFinding(device, state)) return;
   const Uncancelled uncancelled;
   finds_here = true;
-  const uint32_t found = Find(cores, device, state, may_measure);
+  const uint32_t found = Find(cores, device, may_measure);
   finds_here = false;
   device->finding.store(found, std::memory_order_release);
   FutexWakeAll(&device->finding);
@@ -147,7 +170,7 @@ void FindOnce(Cores* cores, CoreDevice* device, bool may_measure) {
 void FindPausesBeforeCode() {
   Cores* cores = ActiveCores();
   CoreDevice* device = cores != nullptr ? DeviceAt(cores, CurrentDevice()) : nullptr;
-  if (device == nullptr || device->finding.load(std::memory_order_acquire) == CoreDevice::kFound) {
+  if (device == nullptr || device->finding.load(std::memory_order_acquire) >= CoreDevice::kBounds) {
     return;
   }
   FindOnce(cores, device, MayMeasure(cores, *device));
@@ -155,6 +178,20 @@ void FindPausesBeforeCode() {
 
 void FindKeptPauses(Cores* cores, CoreDevice* device) {
   FindOnce(cores, device, /*may_measure=*/false);
+}
+
+void FollowKeptPauses(Cores* cores, uint64_t now_ns) {
+  const uint32_t devices = cores->count.load(std::memory_order_acquire);
+  for (uint32_t i = 0; i < devices; ++i) {
+    CoreDevice* device = &cores->devices[i];
+    const uint32_t state = device->finding.load(std::memory_order_acquire);
+    const bool is_sought = state == CoreDevice::kNotKept || state == CoreDevice::kBounds;
+    const uint64_t seek_ns = device->seek_ns.load(std::memory_order_relaxed);
+    if (!is_sought || now_ns < seek_ns || !BeginFinding(device, state)) continue;
+    const bool is_kept = UseKept(cores, device);
+    device->finding.store(is_kept ? CoreDevice::kFound : state, std::memory_order_release);
+    FutexWakeAll(&device->finding);
+  }
 }
 
 }  // namespace gpufence

@@ -16,6 +16,7 @@
 #include "driver_abi.h"
 #include "policy/core_seat.h"
 #include "policy/share.h"
+#include "shared_layouts.h"
 #include "state/identity.h"
 #include "state/limits_file.h"
 #include "state/region.h"
@@ -152,13 +153,19 @@ struct alignas(64) CoreDevice {
 
   bool LogsLaunches() const { return logs.load(std::memory_order_relaxed) != 0; }
 
-  // What is known of its pauses (FindPausesBeforeCode).
+  // What is known of its pauses (FindPausesBeforeCode): a part, and then all.
+  static constexpr uint32_t kMostFinds = 2;
   static constexpr uint32_t kUnfound = 0;
   static constexpr uint32_t kFinding = 1;  // a thread is at it
   static constexpr uint32_t kNotKept = 2;  // to be measured when nothing runs
-  static constexpr uint32_t kFound = 3;    // or bounds hold
+  static constexpr uint32_t kBounds = 3;   // for some at least, unless somebody keeps all
+  static constexpr uint32_t kFound = 4;
   std::atomic<uint32_t> finding;
-  GpuPauses pauses;  // changed before the markers hear of them, and never again
+  std::atomic<uint64_t> seek_ns;  // when to look again whether somebody keeps them
+  // Changed by who finds.
+  PausingGpu gpu;                // by which they are kept
+  uint32_t finds;                // so many of these were told of
+  GpuPauses pauses[kMostFinds];  // each changed before the markers hear of it, and never again
 };
 
 // What a device's core limit is made of.
@@ -460,6 +467,9 @@ void FindPausesBeforeCode();
 
 // Before a launch that is the first one of its run: what somebody kept, if nobody looked yet.
 [[gnu::cold, gnu::noinline]] void FindKeptPauses(Cores* cores, CoreDevice* device);
+
+// At a look of the watcher: where bounds hold it asks now and then whether others measured since.
+void FollowKeptPauses(Cores* cores, uint64_t now_ns);
 
 // Whether that would find out nothing more.
 inline bool SoughtPauses(const CoreDevice& device) {

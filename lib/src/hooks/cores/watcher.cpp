@@ -465,6 +465,7 @@ void Watcher::Run(Cores* cores) {
     const uint64_t now_ns = NowNs();
     looked_ns_.store(now_ns, std::memory_order_relaxed);
     const uint32_t asked = asked_.load(std::memory_order_acquire);
+    FollowKeptPauses(cores, now_ns);
     TickCores(cores, now_ns);
     uint64_t pause_ns = NextTickNs(cores, NowNs());
     if (pause_ns <= kNapNs) {

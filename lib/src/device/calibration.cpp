@@ -449,22 +449,23 @@ uint32_t Beyond(uint32_t whole_ns, uint32_t part_ns) {
   return whole_ns - std::min(whole_ns, part_ns);
 }
 
-// Pauses within a queue, as far as batches agree on them. False: on some they do not.
-bool QueuedPausesOf(const Measured& measured, size_t least, bool has_graph, GpuPauses* pauses) {
+// Pauses within a queue, as far as batches agree on them.
+Calibration QueuedPausesOf(const Measured& measured, size_t least, bool has_graph,
+                           GpuPauses* pauses) {
   uint32_t marked_gap_ns = 0;
   uint32_t two_markers_ns = 0;
-  if (!measured.launch_gap.Agree(least, &pauses->launch_gap_ns)) return false;
+  if (!measured.launch_gap.Agree(least, &pauses->launch_gap_ns)) return Calibration::kNothing;
   const bool has_steps = has_graph && measured.step_gap.Agree(least, &pauses->step_gap_ns);
   // As long as between two steps: 10 us of 65,536 blocks had 47.3 % at 50 without it (H200).
   if (has_steps) pauses->wide_gap_ns = pauses->step_gap_ns;
-  if (!measured.marked_gap.Agree(least, &marked_gap_ns)) return false;
+  if (!measured.marked_gap.Agree(least, &marked_gap_ns)) return Calibration::kPartly;
   pauses->marker_gap_ns = Beyond(marked_gap_ns, pauses->launch_gap_ns);
-  if (!measured.two_markers.Agree(least, &two_markers_ns)) return false;
+  if (!measured.two_markers.Agree(least, &two_markers_ns)) return Calibration::kPartly;
   pauses->queued_gap_ns = two_markers_ns * kQueuedMore / kQueuedLess;
   // A marker behind a kernel takes no less than one behind a marker (H200: 1.6 to 1.9 us around a
   // kernel, 1.3 to 1.5 between two markers).
   pauses->around_run_ns = std::max(pauses->around_run_ns, two_markers_ns);
-  return has_steps || !has_graph;
+  return has_steps || !has_graph ? Calibration::kWhole : Calibration::kPartly;
 }
 
 // What lies around a kernel in an idle stream. False: batches do not agree on it.
@@ -501,10 +502,9 @@ Calibration Calibrate(uint32_t processors, GpuPauses* pauses, const char** why) 
   *why = "the measurements disagree: another program uses the GPU, or the host is busy";
   const Measured& measured = measuring.measured();
   const size_t least = measuring.least();
-  const bool is_queue_known = QueuedPausesOf(measured, least, pacer.has_graph(), pauses);
-  if (is_queue_known && LonePausesOf(measured, least, pauses)) return Calibration::kWhole;
-  const bool is_anything_known = pauses->launch_gap_ns != kUnknownPauses.launch_gap_ns;
-  return is_anything_known ? Calibration::kPartly : Calibration::kNothing;
+  const Calibration queue = QueuedPausesOf(measured, least, pacer.has_graph(), pauses);
+  if (queue != Calibration::kWhole) return queue;
+  return LonePausesOf(measured, least, pauses) ? Calibration::kWhole : Calibration::kPartly;
 }
 
 }  // namespace gpufence

@@ -26,6 +26,8 @@ from .test_matrix import pytestmark  # noqa: F401  (skips under sanitizers)
 GAP_NS = H200["LAUNCH_GAP_NS"]
 STRANGER = 12_345
 PROBE = 7_000  # nanoseconds that no other test has
+# A program that keeps the GPU busy, behind how long it does so.
+BUSY = (1, 500, 3, "ahead", 120)
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file away")
 
 
@@ -271,7 +273,7 @@ def test_what_is_measured_in_part_is_not_kept(gpu: Sim, tmp_path: Path) -> None:
     names = {"GPUFENCE_STATE_DIR": str(tmp_path / "state"), "GPUFENCE_LOG_LEVEL": "info"}
     limited = {"GPUFENCE_CORE_LIMIT": "50", "GPUFENCE_CONTAINER": "limited", CALIBRATES: "1"}
     busy = {"GPUFENCE_CONTAINER": "busy"}
-    commands = [("cores_paces", "launch"), ("cores_tenant", 600, 1, 500, 3, "ahead", 120)]
+    commands = [("cores_paces", "launch"), ("cores_tenant", 600, *BUSY)]
 
     done, _ = run_together(
         gpu.with_env(CONTEXT_BYTES=0), tmp_path, commands, env=names, own=[limited, busy]
@@ -298,7 +300,7 @@ def test_who_starts_beside_a_busy_container_has_its_share_all_the_same(
     busy = {"GPUFENCE_STATE_DIR": str(tmp_path / "other"), "GPUFENCE_CONTAINER": "busy"}
     commands = [
         ("cores_tenant", 3_000, 50, 10, 3, "ahead", 4),
-        ("cores_tenant", 200, 1, 500, 3, "ahead", 120),
+        ("cores_tenant", 200, *BUSY),
     ]
 
     done, _ = run_together(gpu.with_env(CONTEXT_BYTES=0), tmp_path, commands, own=[limited, busy])
@@ -321,7 +323,7 @@ def test_what_others_measure_later_is_reckoned_with(gpu: Sim, tmp_path: Path) ->
     ]
     commands = [
         ("cores_tenant", 11_000, 250, 3.2, 14),
-        ("cores_tenant", 200, 1, 500, 3, "ahead", 120),
+        ("cores_tenant", 200, *BUSY),
         ("cores_paces", "late"),
     ]
 

@@ -407,8 +407,8 @@ class Measuring {
     return pacer_.Read(2 * kSingle, kernels_) && AddSingles(singles);
   }
 
-  // But those before or into which somebody else's work fell: one would make a batch what no GPU
-  // has.
+  // A batch of them, without those before or into which somebody else's work fell: one would make
+  // it what no GPU has.
   bool AddSingles(const Single* singles) {
     int64_t around_ns[kSingle];
     for (uint32_t i = 0; i < kSingle; ++i) {

@@ -28,9 +28,9 @@ constexpr uint64_t kSeekNs = 5'000'000'000;
 // The driver may call the program back meanwhile, and that launch.
 constinit thread_local bool finds_here = false;
 
+// Once, before anybody reads it.
 void NameGpu(CoreDevice* device) {
   PausingGpu* gpu = &device->gpu;
-  if (gpu->driver[0] != '\0') return;
   memcpy(gpu->uuid, device->uuid, sizeof gpu->uuid);
   char driver[128] = "";
   if (!NvmlReady() || real::nvmlSystemGetDriverVersion(driver, sizeof driver) != NVML_SUCCESS) {
@@ -107,20 +107,22 @@ bool MayMeasure(Cores* cores, const CoreDevice& device) {
          !cores->markers.streams.IsActive(device.ordinal);
 }
 
-// False: nobody keeps them.
-bool UseKept(Cores* cores, CoreDevice* device) {
-  const Folders folders(cores->limits);
-  GpuPauses pauses = {};
-  if (!ReadKeptPauses(folders.at, device->gpu, &pauses)) {
-    device->seek_ns.store(NowNs() + kSeekNs, std::memory_order_relaxed);
-    return false;
-  }
-  Use(cores, device, pauses);
-  SayPauses(*device, pauses, "somebody measured them");
-  return true;
+// False: nobody keeps them, and it is asked again later.
+bool ReadKept(const Cores& cores, CoreDevice* device, GpuPauses* pauses) {
+  const Folders folders(cores.limits);
+  if (ReadKeptPauses(folders.at, device->gpu, pauses)) return true;
+  device->seek_ns.store(NowNs() + kSeekNs, std::memory_order_relaxed);
+  return false;
 }
 
 // What the state is from then on.
+uint32_t UseKept(Cores* cores, CoreDevice* device, const GpuPauses& pauses) {
+  Use(cores, device, pauses);
+  SayPauses(*device, pauses, "somebody measured them");
+  return CoreDevice::kFound;
+}
+
+// The same.
 uint32_t MeasureAndKeep(Cores* cores, CoreDevice* device) {
   GpuPauses pauses = {};
   const char* why = "";
@@ -137,8 +139,8 @@ uint32_t MeasureAndKeep(Cores* cores, CoreDevice* device) {
 }
 
 uint32_t Find(Cores* cores, CoreDevice* device, bool may_measure) {
-  NameGpu(device);
-  if (UseKept(cores, device)) return CoreDevice::kFound;
+  GpuPauses pauses = {};
+  if (ReadKept(*cores, device, &pauses)) return UseKept(cores, device, pauses);
   return may_measure ? MeasureAndKeep(cores, device) : CoreDevice::kNotKept;
 }
 
@@ -146,6 +148,11 @@ uint32_t Find(Cores* cores, CoreDevice* device, bool may_measure) {
 bool BeginFinding(CoreDevice* device, uint32_t state) {
   return device->finding.compare_exchange_strong(state, CoreDevice::kFinding,
                                                  std::memory_order_acq_rel);
+}
+
+void EndFinding(CoreDevice* device, uint32_t state) {
+  device->finding.store(state, std::memory_order_release);
+  FutexWakeAll(&device->finding);
 }
 
 void FindOnce(Cores* cores, CoreDevice* device, bool may_measure) {
@@ -159,10 +166,10 @@ void FindOnce(Cores* cores, CoreDevice* device, bool may_measure) {
   if (state > most || !BeginFinding(device, state)) return;
   const Uncancelled uncancelled;
   finds_here = true;
+  if (state == CoreDevice::kUnfound) NameGpu(device);
   const uint32_t found = Find(cores, device, may_measure);
   finds_here = false;
-  device->finding.store(found, std::memory_order_release);
-  FutexWakeAll(&device->finding);
+  EndFinding(device, found);
 }
 
 }  // namespace
@@ -186,11 +193,11 @@ void FollowKeptPauses(Cores* cores, uint64_t now_ns) {
     CoreDevice* device = &cores->devices[i];
     const uint32_t state = device->finding.load(std::memory_order_acquire);
     const bool is_sought = state == CoreDevice::kNotKept || state == CoreDevice::kBounds;
-    const uint64_t seek_ns = device->seek_ns.load(std::memory_order_relaxed);
-    if (!is_sought || now_ns < seek_ns || !BeginFinding(device, state)) continue;
-    const bool is_kept = UseKept(cores, device);
-    device->finding.store(is_kept ? CoreDevice::kFound : state, std::memory_order_release);
-    FutexWakeAll(&device->finding);
+    if (!is_sought || now_ns < device->seek_ns.load(std::memory_order_relaxed)) continue;
+    // Launches wait for who finds: a folder that is slow to read must not keep them.
+    GpuPauses pauses = {};
+    if (!ReadKept(*cores, device, &pauses) || !BeginFinding(device, state)) continue;
+    EndFinding(device, UseKept(cores, device, pauses));
   }
 }
 

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +18,11 @@ from tests.support.machine import Sim
 
 MIB = 1 << 20
 CONTEXT = 526 * MIB
+SEVEN_CALLS = """
+import ctypes
+cuda = ctypes.CDLL("libcuda.so.1")
+print(*(cuda.cuDriverGetVersion(ctypes.byref(ctypes.c_int())) for _ in range(7)))
+"""
 NO_DEVICE, UNKNOWN, OUT_OF_MEMORY = 100, 999, 2
 
 
@@ -210,6 +216,12 @@ def test_a_state_folder_that_is_missing_fails_cuinit_with_one_line(sim: Sim) -> 
         ("MIG", "8"),
         ("FAULTS", "cuMemAlloc_v2"),
         ("FAULTS", "cuMemAlloc_v2@0=2"),
+        ("FAULTS", "cuMemAlloc_v2@0/2=2"),
+        ("FAULTS", "cuMemAlloc_v2@2/0=2"),
+        ("FAULTS", "cuMemAlloc_v2@2/=2"),
+        ("FAULTS", "cuMemAlloc_v2@/2=2"),
+        ("FAULTS", "cuMemAlloc_v2@2/3/4=2"),
+        ("FAULTS", "cuMemAlloc_v2@*/2=2"),
         ("FAULTS", "cuMemAlloc_v9@1=2"),
         ("FAULTS", "cuMemAlloc_v2@1=stop"),
         ("FAULTS", "cuMemAlloc_v2@1=block:"),
@@ -303,6 +315,27 @@ def test_a_planned_fault_hits_the_call_it_names(sim: Sim) -> None:
     assert faulty.run("sim_families", "hold", "linear", MIB).stderr.startswith("cuCtxCreate_v2")
     faulty = sim.with_env(FAULTS="cuMemGetInfo_v2@2=999")
     assert "&free_bytes" in faulty.run("sim_families", "cycle", "linear", MIB).stderr
+
+
+@pytest.mark.parametrize(
+    ("calls", "failed"),
+    [
+        ("*", [1, 2, 3, 4, 5, 6, 7]),
+        ("3", [3]),
+        ("2/3", [2, 5]),
+        ("7/2", [7]),
+        ("1/1", [*range(1, 8)]),
+    ],
+)
+def test_a_planned_fault_hits_each_call_that_it_names(
+    sim: Sim, calls: str, failed: list[int]
+) -> None:
+    faulty = sim.with_env(FAULTS=f"cuDriverGetVersion@{calls}=999")
+
+    codes = faulty.run(sys.executable, "-c", SEVEN_CALLS).stdout.split()
+
+    assert [place for place, code in enumerate(codes, 1) if code == "999"] == failed
+    assert set(codes) <= {"0", "999"}
 
 
 def test_a_planned_kill_kills(sim: Sim) -> None:

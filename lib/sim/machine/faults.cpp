@@ -74,14 +74,24 @@ bool ToAction(Piece piece, Fault* fault) {
   return ToNumber(piece, 1, INT32_MAX, &fault->value);
 }
 
+// Reads which calls suffer: "N", "N/M" or "*".
+bool ToCalls(Piece piece, Fault* fault) {
+  fault->call = fault->every = 1;
+  if (Equals(piece, "*")) return true;
+  const bool is_once = memchr(piece.at, '/', piece.bytes) == nullptr;
+  const Piece first = CutAt(&piece, '/');
+  if (is_once) fault->every = 0;
+  return ToNumber(first, 1, INT64_MAX, &fault->call) &&
+         (is_once || ToNumber(piece, 1, INT64_MAX, &fault->every));
+}
+
 // Reads "NAME@N=ACTION"; null when it is one, else what is wrong with it.
 const char* ParseEntry(Piece entry, Fault* fault) {
   const Piece name = CutAt(&entry, '@');
   const Piece call = CutAt(&entry, '=');
   if (!ToSymbol(name, &fault->sym)) return "a name before '@' is no function of the driver";
-  fault->call = 0;
-  if (!Equals(call, "*") && !ToNumber(call, 1, INT64_MAX, &fault->call)) {
-    return "between '@' and '=' belongs the number of a call, from 1, or '*'";
+  if (!ToCalls(call, fault)) {
+    return "between '@' and '=' belongs the number of a call, from 1, or N/M, or '*'";
   }
   return ToAction(entry, fault) ? nullptr
                                 : "after '=' belongs a result code, block:MS, late:MS or kill";
@@ -108,7 +118,9 @@ bool Parse(const char* text, const char** why) {
 const Fault* Planned(uint16_t sym, uint64_t count) {
   for (size_t index = 0; index < g_count; ++index) {
     const Fault& fault = g_plan[index];
-    if (fault.sym == sym && (fault.call == 0 || fault.call == count)) return &fault;
+    if (fault.sym != sym || count < fault.call) continue;
+    const uint64_t behind = count - fault.call;
+    if (behind == 0 || (fault.every != 0 && behind % fault.every == 0)) return &fault;
   }
   return nullptr;
 }

@@ -1,7 +1,8 @@
 // The fault plan: GPUFENCE_SIM_FAULTS="NAME@N=CODE;NAME@N=block:MS;NAME@N=late:MS;NAME@N=kill".
 //
 // Owns the grammar.  Must not know how a fault is carried out (calls.cpp).  N counts the calls of
-// one symbol in one process from 1; '*' means every call.  The first matching entry wins.
+// one symbol in one process from 1; '*' means every call, N/M the N-th and each M-th behind it.
+// The first matching entry wins.
 #pragma once
 
 #include <stdint.h>
@@ -11,7 +12,8 @@ namespace sim {
 enum class FaultAction : uint8_t { kNone, kCode, kBlock, kLate, kKill };
 
 struct Fault {
-  uint64_t call;   // 0 = every call
+  uint64_t call;   // the first
+  uint64_t every;  // and each so many-th behind it; 0 = none
   uint64_t value;  // result code, or milliseconds
   uint16_t sym;
   FaultAction action;

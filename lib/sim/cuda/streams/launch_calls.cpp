@@ -1,4 +1,5 @@
 // The doors through which kernels enter streams. Must not know what a kernel is made of.
+#include <stdlib.h>
 #include <string.h>
 
 #include "cuda/streams/launch.h"
@@ -13,6 +14,11 @@ namespace {
 using launch::ParameterRoom;
 using launch::Request;
 
+bool LaunchesBlock() {
+  const char* value = getenv("CUDA_LAUNCH_BLOCKING");
+  return value != nullptr && strcmp(value, "0") != 0;
+}
+
 CUresult Enter(bool per_thread, const Request& request, CUstream stream) {
   launch::SpendOnLaunch();
   TimelineLock lock;
@@ -24,9 +30,15 @@ CUresult Enter(bool per_thread, const Request& request, CUstream stream) {
   result = launch::Prepare(request, &room, &operation);
   if (result != CUDA_SUCCESS) return result;
   if (into->context != operation.context) return CUDA_ERROR_INVALID_HANDLE;
-  if (into->capture == nullptr) result = launch::Provide(operation);
-  if (result != CUDA_SUCCESS) return result;
-  return stream::Issue(lock, stream, per_thread, operation);
+  const bool is_captured = into->capture != nullptr;
+  if (!is_captured) result = launch::Provide(operation);
+  if (result == CUDA_SUCCESS) result = stream::Issue(lock, stream, per_thread, operation);
+  if (result == CUDA_SUCCESS && !is_captured && LaunchesBlock()) {
+    Work* end = stream::AskedEndOf(lock, *into);
+    lock.Wait(end);
+    ReleaseWork(end);
+  }
+  return result;
 }
 
 CUresult LaunchKernel(bool per_thread, CUfunction f, unsigned grid_x, unsigned grid_y,

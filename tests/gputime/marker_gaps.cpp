@@ -38,7 +38,7 @@ void Begin(uint64_t launch_ns = 20 * kUs) {
 }
 
 IntervalContent Launches(uint64_t launches, uint64_t host_ns = 0) {
-  return {launches, 0, 0, 0, host_ns, false, MarkerReached::kLater};
+  return {launches, 0, 0, 0, host_ns, false, 0, false, MarkerReached::kLater};
 }
 
 // Between the markers of an interval there is a pause around each kernel and each marker, and no
@@ -65,11 +65,13 @@ void Pauses() {
 // Of `host_ns` from launch to launch the GPU waited so long.
 Probe Waited(uint64_t idle_ns, uint64_t host_ns) {
   const uint64_t own_ns = host_ns - idle_ns - kPauses.launch_gap_ns;
-  return {host_ns, host_ns, own_ns + kPauses.around_run_ns, 0, 0, 0, false};
+  return {host_ns, host_ns, own_ns + kPauses.around_run_ns, 0, 0, 0, false, false};
 }
 
 // What is before it takes the GPU longer than the host takes to the next launch.
-constexpr Probe Queued(uint64_t host_ns) { return {0, host_ns, 0, 0, 2 * host_ns, 0, false}; }
+constexpr Probe Queued(uint64_t host_ns) {
+  return {0, host_ns, 0, 0, 2 * host_ns, 0, false, false};
+}
 
 // It and the next marker, which counts its gap as well.
 void Learn(const Probe& probe, bool is_at_once = false, const Tuning& tuning = kTuning) {
@@ -90,7 +92,7 @@ void Probes() {
   const uint64_t around = kPauses.around_run_ns;
   const uint64_t apart = kPauses.launch_gap_ns;
   const auto waited = [&](uint64_t ran_ns, uint64_t call_ns) {
-    return idle({kQueuedNs + 1, 20 * kUs, ran_ns, call_ns, kMs, 0, false});
+    return idle({kQueuedNs + 1, 20 * kUs, ran_ns, call_ns, kMs, 0, false, false});
   };
   CHECK_EQ(waited(8 * kUs + around, 0), 12 * kUs - apart);
   // The call of the launch is the host's time too, and not the kernel's.
@@ -104,7 +106,7 @@ void Probes() {
   const uint64_t marked = kPauses.marker_gap_ns + kPauses.launch_gap_ns;
   const auto called = [&](uint64_t behind_ns, uint64_t call_ns, uint64_t record_ns,
                           uint64_t ran_ns) {
-    return idle({kQueuedNs, 20 * kUs, ran_ns, call_ns, behind_ns, record_ns, false});
+    return idle({kQueuedNs, 20 * kUs, ran_ns, call_ns, behind_ns, record_ns, false, false});
   };
   const auto queued = [&](uint64_t behind_ns, uint64_t record_ns) {
     return called(behind_ns, 0, record_ns, 8 * kUs + marked);
@@ -144,6 +146,55 @@ void LongCalls() {
   CHECK(TellsLaunch(1'010 * kUs + 1, 990 * kUs));  // it ran yet
 }
 
+// The host was late with a call: all of its time but what launches take in the mean the GPU waited.
+void LateCalls() {
+  Begin();
+  CHECK_EQ(LateNs(stream, kTuning.behind_ns), 0);
+  CHECK_EQ(LateNs(stream, kTuning.unknown_launch_ns), 0);  // nothing is known of the launch
+  CHECK_EQ(LateNs(stream, 60 * kMs), 60 * kMs - kTuning.unknown_launch_ns);
+  stream.mean_ns = 7 * kUs;
+  CHECK_EQ(LateNs(stream, kTuning.behind_ns), 0);
+  CHECK_EQ(LateNs(stream, kMs), 993 * kUs);
+  stream.mean_ns = 2 * kMs;
+  CHECK_EQ(LateNs(stream, kMs), 0);
+  // Of an interval that is known with its calls, whatever probes tell.
+  IntervalContent content = Launches(1, 400 * kUs);
+  content.tells_late = true;
+  content.late_ns = 300 * kUs;
+  CHECK_EQ(IdleNs(kPauses, stream, content, kMs), 300 * kUs);
+  content.late_ns = 500 * kUs;
+  CHECK_EQ(IdleNs(kPauses, stream, content, kMs), 400 * kUs);
+  for (uint32_t i = 0; i < kLeast; ++i) Learn(Waited(5 * kUs, 20 * kUs));
+  content.late_ns = 300 * kUs;
+  CHECK_EQ(IdleNs(kPauses, stream, content, kMs), 325 * kUs);
+}
+
+// Probes whose call was late tell of intervals of which nobody knows which calls were.
+void LateProbes() {
+  Begin();
+  Probe probe = Waited(10 * kUs, kMs);
+  probe.is_late = true;
+  CHECK_EQ(IdleBehindNs(kPauses, probe, 7 * kUs), 993 * kUs);
+  CHECK_EQ(IdleBehindNs(kPauses, probe, 2 * kMs), 0);
+  for (uint32_t i = 1; i < kLeast; ++i) Learn(Waited(5 * kUs, 20 * kUs));
+  stream.mean_ns = 7 * kUs;
+  Learn(probe);
+  CHECK_EQ(stream.gaps.late.idle_ns, 993 * kUs);
+  CHECK_EQ(stream.gaps.late.host_ns, kMs);
+  const auto idle = [](MarkerReached reached, bool tells_late) {
+    IntervalContent content = Launches(3, 400 * kUs);
+    content.reached = reached;
+    content.tells_late = tells_late;
+    return IdleNs(kPauses, stream, content, kMs);
+  };
+  CHECK_EQ(idle(MarkerReached::kLater, true), 100 * kUs);
+  CHECK_EQ(idle(MarkerReached::kLater, false), 400 * kUs * (993 + 70) / (1'000 + 280));
+  CHECK_EQ(idle(MarkerReached::kUnknown, true), 100 * kUs);
+  CHECK_EQ(idle(MarkerReached::kUnknown, false), 400 * kUs * (2 * 993 + 70) / (2'000 + 280));
+  for (uint32_t i = 0; i < 10 * kProbes; ++i) Learn(Waited(5 * kUs, 20 * kUs));
+  CHECK(stream.gaps.late.host_ns < kUs);  // forgotten
+}
+
 // When the next launch has come its time is added, and the probe is over.
 void Ended() {
   Begin();
@@ -171,7 +222,7 @@ void Idle() {
   // The host's time is no longer than the interval.
   const uint64_t most = 100 * kUs - PausesNs(kPauses, stream, Launches(10), 100 * kUs);
   CHECK_EQ(idle(kMs, 100 * kUs), 50 * kUs);
-  for (uint32_t i = 0; i < 20 * kProbes; ++i) Learn({kMs, 20 * kUs, 0, 0, 0, 0, false});
+  for (uint32_t i = 0; i < 20 * kProbes; ++i) Learn({kMs, 20 * kUs, 0, 0, 0, 0, false, false});
   CHECK_EQ(idle(kMs, 100 * kUs), most);
   // The host's time up to a run's first launch is a pause already.
   stream.is_fresh = true;
@@ -218,8 +269,8 @@ void AtOnceOrLater() {
   CHECK_EQ(stream.gaps.later.host_ns, host_ns);
 }
 
-// Where each launch has a marker, none came far behind the one before: only short gaps count.
-// Markers lie in what the GPU waits.
+// Where each launch has a marker, none came far behind the one before: only short gaps count, but
+// for calls that took long. Markers lie in what the GPU waits.
 void Dense() {
   Begin();
   for (uint32_t i = 0; i < kLeast; ++i) {
@@ -234,6 +285,11 @@ void Dense() {
            100 * kUs * (6 + 6 + 86) / (10 + 20 + 90) - 2 * kPauses.marker_gap_ns);
   content.markers = 3;
   CHECK_EQ(IdleNs(kPauses, stream, content, kMs), 60 * kUs - 3 * kPauses.marker_gap_ns);
+  content.late_ns = 40 * kUs;
+  CHECK_EQ(IdleNs(kPauses, stream, content, kMs), 40 * kUs + 36 * kUs - 3 * kPauses.marker_gap_ns);
+  content.late_ns = kMs;  // no more than all
+  CHECK_EQ(IdleNs(kPauses, stream, content, kMs), 100 * kUs - 3 * kPauses.marker_gap_ns);
+  content.late_ns = 0;
   content.host_ns = 10 * kUs;
   CHECK_EQ(IdleNs(kPauses, stream, content, kMs), 0);
   content.host_ns = 100 * kUs;
@@ -396,6 +452,8 @@ void OtherNumbers() {
 constexpr Case kCases[] = {{"pauses", Pauses},
                            {"probes", Probes},
                            {"long_calls", LongCalls},
+                           {"late_calls", LateCalls},
+                           {"late_probes", LateProbes},
                            {"ended", Ended},
                            {"at_once_or_later", AtOnceOrLater},
                            {"idle", Idle},

@@ -10,6 +10,7 @@
 
 #include <map>
 
+#include "device/markers/gaps.h"
 #include "marker_world.h"
 
 namespace {
@@ -53,8 +54,8 @@ void Look(Markers* markers, BusyList* busy) {
 }
 
 // A launch with a marker before it and one behind. Its call takes so long, and so long behind that
-// the GPU is done with it. The next launch has come. Returns how many probes are known.
-uint32_t ProbesOf(uint64_t call_ns, uint64_t behind_ns) {
+// the GPU is done with it. The next launch has come. Returns what is known then.
+LaunchGaps GapsOf(uint64_t call_ns, uint64_t behind_ns) {
   const auto markers = MarkersOfClock();
   MarkedStream* stream = BegunStream(markers.get());
   markers->pool[stream->first].probes = true;
@@ -68,16 +69,147 @@ uint32_t ProbesOf(uint64_t call_ns, uint64_t behind_ns) {
   BusyIntervals<8> busy;
   Look(markers.get(), &busy);
   CHECK(stream->first == kNoMarker);
-  return stream->gaps.probes;
+  return stream->gaps;
 }
 
-// Nobody knows whether a call took long by itself or waited for its kernel, which was done by then;
-// a kernel that ran for longer tells.
+bool IsAbout(uint64_t ns, uint64_t told_ns) {
+  return ns + 2 * kUs > told_ns && ns < told_ns + 2 * kUs;
+}
+
+// A call that took long, and whose kernel was done by then: the GPU waited for it. A kernel that
+// ran for longer tells.
 void LongCalls() {
-  CHECK(ProbesOf(39 * kUs, 0) == 1);
-  CHECK(ProbesOf(200 * kUs, 0) == 0);
-  CHECK(ProbesOf(200 * kUs, 15 * kUs) == 0);
-  CHECK(ProbesOf(200 * kUs, 25 * kUs) == 1);
+  CHECK(GapsOf(39 * kUs, 0).probes == 1);
+  const LaunchGaps late = GapsOf(200 * kUs, 15 * kUs);
+  CHECK(late.probes == 1 && IsAbout(late.late.idle_ns, 200 * kUs) && late.later.host_ns == 0);
+  const LaunchGaps ran = GapsOf(200 * kUs, 25 * kUs);
+  CHECK(ran.probes == 1 && ran.later.idle_ns < 190 * kUs);
+}
+
+// A launch into a stream in which each has a marker, of which probes have told.
+struct Sparse {
+  std::unique_ptr<Markers, Free> markers = MarkersOfClock();
+  MarkedStream* stream = BegunStream(markers.get());
+
+  Sparse() {
+    stream->word.fetch_or(MarkedStream::kSparse);
+    stream->gaps.probes = kTuning.probes;
+    stream->gaps.at_once = stream->gaps.later = {3 * kUs, 4 * kUs};
+    stream->gaps.brief = {kUs, 4 * kUs};
+    stream->ns_per_launch = 5 * kUs;
+    stream->mean_ns = 10 * kUs;
+    stream->mean_of = kTuning.many;
+    stream->is_trusted = true;
+  }
+
+  // Its call took so long. Returns its marker.
+  const Marker& Launch(uint64_t call_ns) {
+    stream->came_ns = NowNs();
+    raw_ns += call_ns;
+    stream->word.fetch_add(1);
+    MarkInTurn(markers.get(), stream);
+    stream->word.fetch_or(MarkedStream::kSparse);
+    return markers->pool[stream->last];
+  }
+};
+
+// Of all that the next look tells the GPU waited so long.
+uint64_t IdleAtLook(Markers* markers) {
+  BusyIntervals<8> busy;
+  Look(markers, &busy);
+  uint64_t idle_ns = 0;
+  for (const BusyInterval& ran : busy) idle_ns += ran.idle_ns;
+  return idle_ns;
+}
+
+// Where each launch has a marker, calls that took long are told apart, without holds.
+void LateCalls() {
+  Sparse sparse;
+  CHECK(sparse.Launch(15 * kUs).late_ns == 0);
+  CHECK(IsAbout(sparse.Launch(500 * kUs).late_ns, 490 * kUs));
+  sparse.stream->gaps.held_ns = 300 * kUs;
+  CHECK(IsAbout(sparse.Launch(500 * kUs).late_ns, 190 * kUs));
+  sparse.stream->gaps.held_ns = 490 * kUs;
+  const Marker& last = sparse.Launch(500 * kUs);
+  CHECK(last.late_ns == 0 && last.tells_late);
+  // Of what is not late the GPU waited for three fourths, as probes tell.
+  CHECK(IsAbout(IdleAtLook(sparse.markers.get()), (490 + 190 + (15 + 10 + 10 + 10) * 3 / 4) * kUs));
+}
+
+// Where launches wait for their kernels the GPU waits in none of a call, and between any two.
+void CallsThatBlock() {
+  Sparse sparse;
+  sparse.markers->calls_block = true;
+  const Marker& blocked = sparse.Launch(500 * kUs);
+  CHECK(blocked.host_ns == 0 && blocked.late_ns == 0 && !blocked.tells_late);
+  CHECK(IdleAtLook(sparse.markers.get()) == 0);
+  for (const bool blocks : {false, true}) {
+    Sparse next;
+    next.stream->came_ns = NowNs();
+    next.markers->calls_block = blocks;
+    CHECK(CameToIdle(next.markers.get(), next.stream, Handle(1), false) == blocks);
+    next.stream->spaced_ns = NowNs();
+    next.stream->word.fetch_add(1);
+    MarkInTurn(next.markers.get(), next.stream);
+    CHECK(((next.stream->word & MarkedStream::kSparse) != 0) == blocks);
+  }
+}
+
+// A launch that is over long behind its call may have run in it, while its thread stood still: no
+// more is idle than probes tell. Until that is known nothing is told.
+void RanOn() {
+  Sparse sparse;
+  Set<CUresult(CUevent)>(kSym_cuEventQuery, [](CUevent event) {
+    return reached[event] <= raw_ns ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+  });
+  later_ns = 200 * kUs;
+  sparse.Launch(500 * kUs);
+  raw_ns += 30 * kUs;
+  BusyIntervals<8> early;
+  Look(sparse.markers.get(), &early);
+  CHECK(early.begin() == early.end());
+  raw_ns += 140 * kUs;
+  BusyIntervals<8> running;
+  Look(sparse.markers.get(), &running);
+  CHECK(running.begin() != running.end());
+  raw_ns += 60 * kUs;
+  const uint64_t idle_ns = running.begin()->idle_ns + IdleAtLook(sparse.markers.get());
+  CHECK(IsAbout(idle_ns, 500 * kUs * 3 / 4));
+}
+
+// Others put a marker when they look, which is not behind a call.
+void LooksAreLate() {
+  Sparse sparse;
+  Set<CUresult(CUstream)>(kSym_cuStreamQuery, [](CUstream) { return CUDA_ERROR_NOT_READY; });
+  sparse.stream->came_ns = NowNs();
+  raw_ns += 500 * kUs;
+  sparse.stream->word.fetch_add(1);
+  BusyIntervals<8> busy;
+  Look(sparse.markers.get(), &busy);
+  const Marker& marker = sparse.markers->pool[sparse.stream->last];
+  CHECK(marker.launches == 1 && marker.host_ns > 490 * kUs);
+  CHECK(marker.late_ns == 0 && !marker.tells_late);
+}
+
+// The watcher saw the stream idle while a launch was under way: all since then is the host's time.
+void IdleInACall() {
+  for (const uint64_t call_ns : {15 * kUs, 800 * kUs}) {
+    const auto markers = MarkersOfClock();
+    MarkedStream* stream = BegunStream(markers.get());
+    BusyIntervals<8> busy;
+    for (int i = 0; i < 3; ++i) Look(markers.get(), &busy);
+    CHECK((stream->word & MarkedStream::kRunning) == 0);
+    stream->mean_ns = 10 * kUs;
+    raw_ns += call_ns;
+    stream->word.fetch_add(1);
+    CHECK(BeginRun(markers.get(), stream, Handle(1), {}, false) == Begun::kYes);
+    const Marker& marker = markers->pool[stream->last];
+    CHECK(marker.launches == 1 && IsAbout(marker.host_ns, call_ns));
+    CHECK(marker.tells_late);
+    CHECK(marker.late_ns == LateNs(*stream, marker.host_ns));
+    CHECK((marker.late_ns != 0) == (call_ns > kTuning.behind_ns));
+    CHECK(stream->run_begin_ns == stream->idle_since_ns);
+  }
 }
 
 // The monotonic clock was slewed by a second between two markers. Bounds by themselves would take
@@ -116,8 +248,14 @@ void IdleIsTold() {
   CHECK(ran.begin_ns - ran.since_ns < ran.idle_ns + 40 * kUs);
 }
 
-constexpr Case kCases[] = {
-    {"idle_is_told", IdleIsTold}, {"long_calls", LongCalls}, {"slewed", Slewed}};
+constexpr Case kCases[] = {{"calls_that_block", CallsThatBlock},
+                           {"idle_in_a_call", IdleInACall},
+                           {"idle_is_told", IdleIsTold},
+                           {"late_calls", LateCalls},
+                           {"long_calls", LongCalls},
+                           {"looks_are_late", LooksAreLate},
+                           {"ran_on", RanOn},
+                           {"slewed", Slewed}};
 
 }  // namespace
 

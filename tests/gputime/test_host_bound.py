@@ -62,6 +62,19 @@ PIECES_LEAST = 0.86
 # was probed.
 PAUSES_LEAST = 0.86
 PAUSES = ((20, 40, 200, "uneven", "ahead", 4), (20, 100, 300, "uneven", "ahead", 2))
+# A driver, or a host, that stands still now and then.
+LATE = ((50, 5, 20, "ahead", 4), (250, 3.2, 14), (16, 7, 12, "ahead", 4))
+LATE_LIMIT = 8
+LATE_LEAST = 0.65
+# Where each launch waits for its kernel.
+BLOCKING = (
+    (50, 5, 20, "ahead", 4),
+    (100, 20, 100),
+    (20, 5, 20, "long", 11, 300, "ahead", 4),
+    (20, 100, 30, "spread", "ahead", 4),
+    (10, 40, 20, "spread", "uneven"),
+)
+BLOCKING_LEAST = 0.75  # what a call takes without its kernel is charged
 # PyTorch on an H100: the driver's calls take so long, in addition to the times above.
 SLOW_CALLS = {"GPUFENCE_SIM_LAUNCH_NS": "6000", "GPUFENCE_SIM_RECORD_NS": "2500"}
 SLOWLY = (
@@ -138,3 +151,45 @@ def test_nor_is_what_the_hosts_calls_take(
     sim: Sim, tmp_path: Path, words: tuple[str | float, ...], least: float, limit: int
 ) -> None:
     assert_only_kernels_count(sim, tmp_path, words, limit, least, SLOW_CALLS)
+
+
+def test_nor_are_first_calls_that_load_code(sim: Sim, tmp_path: Path) -> None:
+    """They take 60 to 100 ms each in PyTorch. Charged, the ten had seven seconds of waiting."""
+    loads = ";".join(f"cuLaunchKernel@{call}=block:60" for call in range(2, 12))
+
+    assert_only_kernels_count(
+        sim, tmp_path, LATE[0], LATE_LIMIT, EVENLY, {"GPUFENCE_SIM_FAULTS": loads}
+    )
+
+
+@pytest.mark.parametrize("how", ["block", "late"])
+@pytest.mark.parametrize("words", LATE)
+def test_nor_is_a_call_that_takes_a_millisecond(
+    sim: Sim, tmp_path: Path, words: tuple[str | float, ...], how: str
+) -> None:
+    """One in 37, before it launches or behind: they had 1.8 to 3.1 of 7.3 or 8."""
+    late = {"GPUFENCE_SIM_FAULTS": f"cuLaunchKernel@17/37={how}:1"}
+
+    assert_only_kernels_count(sim, tmp_path, words, LATE_LIMIT, LATE_LEAST, late)
+
+
+@pytest.mark.parametrize("words", BLOCKING)
+def test_launches_that_wait_for_their_kernels_are_held(
+    sim: Sim, tmp_path: Path, words: tuple[str | float, ...]
+) -> None:
+    """Calls were taken for a slow host, in which the GPU waits: nobody was held at all."""
+    blocking = {"CUDA_LAUNCH_BLOCKING": "1"}
+
+    assert_only_kernels_count(sim, tmp_path, words, LATE_LIMIT, BLOCKING_LEAST, blocking)
+
+
+def test_the_simulated_driver_can_wait_in_launches(sim: Sim, tmp_path: Path) -> None:
+    tenant = Tenant((20, 100, 30, "ahead", 4), 100)
+
+    rates = [
+        meet(sim, tmp_path, [tenant], preload=False, ms=200, machine=machine)[0]["rate"]
+        for machine in ({}, {"CUDA_LAUNCH_BLOCKING": "0"}, {"CUDA_LAUNCH_BLOCKING": "1"})
+    ]
+
+    assert rates[0] == rates[1]
+    assert rates[2] < 0.9 * rates[0]

@@ -60,6 +60,8 @@ GAPS = [
     "pauses",
     "probes",
     "long_calls",
+    "late_calls",
+    "late_probes",
     "ended",
     "idle",
     "at_once_or_later",
@@ -88,7 +90,15 @@ LENGTHS += ["same_place", "kinds"]
 STOOD = ["never", "cut", "open", "forgotten"]
 YIELDS = ["unmapped", "closed", "stands", "given_anew"]
 CLOCK = ["prompt", "queued", "narrowed", "forgotten", "drifts", "slewed"]
-READINGS = ["idle_is_told", "long_calls", "slewed"]
+READINGS = [
+    "calls_that_block",
+    "idle_in_a_call",
+    "idle_is_told",
+    "late_calls",
+    "long_calls",
+    "looks_are_late",
+]
+READINGS += ["ran_on", "slewed"]
 FORECAST = ["runs", "shortest", "expected", "left", "ends"]
 PROGRAMS = {
     "marker_cases": CASES,

@@ -38,16 +38,19 @@ void Count(GapShare* share, GapShare gap) {
   share->host_ns += gap.host_ns;
 }
 
-// Of all gaps, each counted twice.
-GapShare EveryGap(const LaunchGaps& gaps) {
+// Of all gaps behind launches that were not late, each counted twice.
+GapShare EveryTimely(const LaunchGaps& gaps) {
   GapShare every = gaps.at_once;
   Count(&every, gaps.later);
   return every;
 }
 
-GapShare ShareOf(const LaunchGaps& gaps, MarkerReached reached) {
-  if (reached == MarkerReached::kUnknown) return EveryGap(gaps);
-  return reached == MarkerReached::kAtOnce ? gaps.at_once : gaps.later;
+// Of all gaps, each counted twice.
+GapShare EveryGap(const LaunchGaps& gaps) {
+  GapShare every = EveryTimely(gaps);
+  Count(&every, gaps.late);
+  Count(&every, gaps.late);
+  return every;
 }
 
 // Whether enough probes are yet to be had. Of launches that are all held, or waited for one by one,
@@ -59,6 +62,26 @@ bool IsNew(const LaunchGaps& gaps, const Tuning& tuning) {
 // By the mean, in which what is charged of pauses is as well.
 bool AreShort(const MarkedStream& stream, const Tuning& tuning) {
   return stream.mean_ns < tuning.long_launch_ns;
+}
+
+uint64_t IdleOf(GapShare share, uint64_t host_ns) {
+  return share.host_ns == 0 ? 0 : PartOf(host_ns, share.idle_ns, share.host_ns);
+}
+
+GapShare ShareAt(const LaunchGaps& gaps, const IntervalContent& content) {
+  const bool is_known = content.reached != MarkerReached::kUnknown;
+  if (!is_known) return content.tells_late ? EveryTimely(gaps) : EveryGap(gaps);
+  GapShare share = content.reached == MarkerReached::kAtOnce ? gaps.at_once : gaps.later;
+  if (!content.tells_late) Count(&share, gaps.late);
+  return share;
+}
+
+// Where each launch has a marker, those that came far apart have ended the run before, or the GPU
+// was busy: only short gaps are left, but for calls that took long.
+GapShare ShareOf(const LaunchGaps& gaps, const IntervalContent& content, const Tuning& tuning) {
+  if (gaps.probes < tuning.least_probes) return {};
+  const bool is_dense = content.launches > 1 && content.markers + 1 >= content.launches;
+  return is_dense ? gaps.brief : ShareAt(gaps, content);
 }
 
 void CountAt(LaunchGaps* gaps, bool is_at_once) {
@@ -104,7 +127,8 @@ bool TellsLaunch(uint64_t ran_ns, uint64_t called_ns, const Tuning& tuning) {
   return !is_long || ran_ns > called_ns + tuning.behind_ns;
 }
 
-uint64_t IdleBehindNs(const GpuPauses& pauses, const Probe& probe) {
+uint64_t IdleBehindNs(const GpuPauses& pauses, const Probe& probe, uint64_t mean_ns) {
+  if (probe.is_late) return probe.host_ns - std::min(probe.host_ns, mean_ns);
   const bool is_queued = probe.gap_ns <= pauses.queued_gap_ns;
   // The GPU had both markers to reach as well, and the host to record them.
   const uint64_t marked_ns = 2 * uint64_t{pauses.marker_gap_ns};
@@ -119,18 +143,33 @@ uint64_t IdleBehindNs(const GpuPauses& pauses, const Probe& probe) {
   return probe.host_ns - std::min(probe.host_ns, busy_ns + std::min(behind_ns, probe.host_ns));
 }
 
+uint64_t LateNs(const MarkedStream& stream, uint64_t call_ns, const Tuning& tuning) {
+  if (call_ns <= tuning.behind_ns) return 0;
+  const uint64_t mean_ns = stream.mean_ns;
+  return call_ns - std::min(call_ns, mean_ns != 0 ? mean_ns : tuning.unknown_launch_ns);
+}
+
+bool WaitedForCall(const MarkedStream& stream, uint64_t behind_ns, const Tuning& tuning) {
+  return behind_ns <= std::max(tuning.behind_ns, 4 * stream.mean_ns);
+}
+
 void LearnGap(const GpuPauses& pauses, MarkedStream* stream, const Probe& probe,
               const Tuning& tuning) {
   LaunchGaps* gaps = &stream->gaps;
   const uint64_t host_ns = probe.host_ns;
-  const uint64_t idle_ns = IdleBehindNs(pauses, probe);
+  const uint64_t idle_ns = IdleBehindNs(pauses, probe, stream->mean_ns);
   if (gaps->probes == tuning.probes) {
-    for (GapShare* share : {&gaps->at_once, &gaps->later, &gaps->brief}) {
+    for (GapShare* share : {&gaps->at_once, &gaps->later, &gaps->brief, &gaps->late}) {
       share->idle_ns -= share->idle_ns / tuning.probes;
       share->host_ns -= share->host_ns / tuning.probes;
     }
   } else {
     ++gaps->probes;
+  }
+  if (probe.is_late) {
+    Count(&gaps->late, {idle_ns, host_ns});
+    gaps->last = {};
+    return;
   }
   gaps->last = {idle_ns, host_ns};
   CountAt(gaps, gaps->is_at_once);
@@ -179,18 +218,14 @@ uint64_t ApartNs(const MarkedStream& stream, const Tuning& tuning) {
 
 uint64_t IdleNs(const GpuPauses& pauses, const MarkedStream& stream, const IntervalContent& content,
                 uint64_t interval_ns, const Tuning& tuning) {
-  const LaunchGaps& gaps = stream.gaps;
-  if (gaps.probes < tuning.least_probes) return 0;
-  // Where each launch has a marker, those that came far apart have ended the run before.
-  const bool is_dense = content.launches > 1 && content.markers + 1 >= content.launches;
-  const GapShare share = is_dense ? gaps.brief : ShareOf(gaps, content.reached);
-  if (share.host_ns == 0) return 0;
   // The host's time up to the first launch of a run is one of the pauses already.
   const uint64_t lead_ns = stream.is_fresh ? std::min(content.lead_ns, content.host_ns) : 0;
   const uint64_t host_ns = std::min(content.host_ns - lead_ns, interval_ns);
   const uint64_t most_ns = interval_ns - PausesNs(pauses, stream, content, interval_ns);
   // Markers between the launches, which are pauses already, lie in what the GPU waited.
-  const uint64_t idle_ns = PartOf(host_ns, share.idle_ns, share.host_ns);
+  const uint64_t late_ns = std::min(content.late_ns, host_ns);
+  const GapShare share = ShareOf(stream.gaps, content, tuning);
+  const uint64_t idle_ns = late_ns + IdleOf(share, host_ns - late_ns);
   const uint64_t marked_ns = content.markers * pauses.marker_gap_ns;
   return std::min(idle_ns - std::min(idle_ns, marked_ns), most_ns);
 }

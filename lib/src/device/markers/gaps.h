@@ -38,8 +38,17 @@ uint32_t EveryProbed(const MarkedStream& stream, const Tuning& tuning = kTuning)
 bool TellsLaunch(uint64_t ran_ns, uint64_t called_ns, const Tuning& tuning = kTuning);
 
 // How long the GPU waits for the host behind a launch, of the host's time from that one to the
-// next: all but what the launch itself takes and, where it is queued, what is before it.
-uint64_t IdleBehindNs(const GpuPauses& pauses, const Probe& probe);
+// next: all but what the launch itself takes and, where it is queued, what is before it. Of a late
+// one it is all but `mean_ns`, which launches take in the mean.
+uint64_t IdleBehindNs(const GpuPauses& pauses, const Probe& probe, uint64_t mean_ns);
+
+// In so much of a call that took `call_ns` the GPU waited for it: all but what a launch takes in
+// the mean, if it took far longer than calls do. For launches that do not wait for their kernels.
+uint64_t LateNs(const MarkedStream& stream, uint64_t call_ns, const Tuning& tuning = kTuning);
+
+// Whether it did, where the launch was over so long behind its call: a launch that runs for far
+// longer than others may have run while its thread stood still in the call.
+bool WaitedForCall(const MarkedStream& stream, uint64_t behind_ns, const Tuning& tuning = kTuning);
 
 // Learns how much of its time that is, in the mean.
 void LearnGap(const GpuPauses& pauses, MarkedStream* stream, const Probe& probe,
@@ -64,6 +73,8 @@ struct IntervalContent {
   uint64_t lead_ns;   // of the run that it begins
   uint64_t markers;   // between the launches
   uint64_t host_ns;   // in which the host launched and the GPU may have waited; 0: unknown
+  bool tells_late;    // which calls of launches took long is known, ...
+  uint64_t late_ns;   // ... and for so long the GPU waited for them (LateNs)
   bool meets;         // one of the launches waits for kernels on other GPUs
   MarkerReached reached;
 };

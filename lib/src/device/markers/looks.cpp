@@ -90,7 +90,8 @@ void CollectTail(Markers* markers, MarkedStream* stream, const StreamLook& look)
     const uint64_t host_ns =
         look.alone ? end_ns - std::min(end_ns, stream->run_begin_ns.load()) : 0;
     TellRunning(*markers, stream,
-                {launches, inner_ns, stream->LeadNs(), 0, host_ns, meets, MarkerReached::kUnknown},
+                {launches, inner_ns, stream->LeadNs(), 0, host_ns, false, 0, meets,
+                 MarkerReached::kUnknown},
                 end_ns, look);
   }
   if (is_idle) GoIdle(markers, stream, word, look.now_ns);
@@ -169,12 +170,14 @@ void CollectStream(Markers* markers, MarkedStream* stream, StreamLook* look) {
   if (stream->first == kNoMarker) return CollectTail(markers, stream, *look);
   const Marker& next = markers->pool[stream->first];
   if (next.begins || !stream->is_timed) return;
+  const uint64_t behind_ns = look->now_ns - std::min(look->now_ns, next.recorded_ns);
+  if (next.late_ns != 0 && WaitedForCall(*stream, behind_ns)) return;  // that is known soon
   // It runs: paid for up to now.
   const uint64_t ran_ns = look->now_ns - std::min(look->now_ns, stream->run_begin_ns.load());
   const uint64_t host_ns = look->alone ? CaughtUpNs(*stream, next.host_ns, next.recorded_ns) : 0;
   TellRunning(*markers, stream,
-              {next.launches, next.inner_ns, stream->LeadNs(), 0, host_ns, next.meets,
-               MarkerReached::kUnknown},
+              {next.launches, next.inner_ns, stream->LeadNs(), 0, host_ns, next.tells_late, 0,
+               next.meets, MarkerReached::kUnknown},
               look->now_ns - kTuning.clock_doubt_ns, *look);
   if (!next.meets && ran_ns > 2 * next.launches * stream->ns_per_launch + kTuning.spacing_ns) {
     // Far longer than before: what is queued behind it may be as long.

@@ -138,6 +138,7 @@ struct Probe {
   uint64_t behind_ns;  // the second was recorded so long before the GPU came to it ...
   uint64_t record_ns;  // ... and recording it and the first took the host so long
   bool lacks_next;     // all markers are read, and the next launch has not come
+  bool is_late;        // its call took long, and does not tell what the launch took
 };
 
 // Of the host's time from launch to launch, where that was probed: how long the GPU waited.
@@ -159,6 +160,7 @@ struct LaunchGaps {
   GapShare at_once;       // of gaps next to a marker that was reached when it was recorded ...
   GapShare later;         // ... or later, as the GPU had work left or nobody knows
   GapShare brief;         // of all in which the host took less than behind_ns
+  GapShare late;          // of those whose call took long, which are in none of the others
   GapShare last;          // the last one: the next marker counts it as well
   bool is_at_once;        // so was the last marker that was reached
   uint32_t probes;        // so many

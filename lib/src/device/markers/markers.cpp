@@ -63,6 +63,19 @@ void MakeMarkers(Markers* markers, uint16_t index, const Recording& recording) {
   for (uint32_t i = 0; i < left; ++i) real::cuEventDestroy_v2(events[i]);
 }
 
+// Whether the call of the stream's last launch is known, and was over just now. Others put their
+// markers there at any time.
+bool IsBehindCall(const MarkedStream& stream) {
+  const uint32_t word = stream.word.load(std::memory_order_relaxed);
+  return (word & MarkedStream::kSparse) != 0 && stream.recorder == Recorder::kSelf;
+}
+
+// What it took, without holds.
+uint64_t CallNs(const MarkedStream& stream, uint64_t now_ns) {
+  const uint64_t came_ns = stream.came_ns.load(std::memory_order_relaxed) + stream.gaps.held_ns;
+  return now_ns - std::min(now_ns, came_ns);
+}
+
 void Describe(Marker* marker, const MarkedStream& stream, uint32_t launches, bool begins,
               bool prompt) {
   marker->recorded_ns = NowNs();
@@ -80,6 +93,8 @@ void Describe(Marker* marker, const MarkedStream& stream, uint32_t launches, boo
   const uint64_t host_ns =
       marker->recorded_ns - std::min(stream.gaps.host_mark_ns, marker->recorded_ns);
   marker->host_ns = host_ns - std::min(host_ns, stream.gaps.held_ns);
+  marker->late_ns = 0;
+  marker->tells_late = false;
   marker->record_ns = stream.gaps.record_ns;
   marker->next = kNoMarker;
 }
@@ -121,8 +136,9 @@ constexpr uint64_t kNoFilled = 1;
 
 // So many launches were marked last. Where that was not directly behind one of them, which a look
 // does to what it finds running, each of the next is marked.
-void NoteSpacing(MarkedStream* stream, uint32_t launches, uint64_t now_ns) {
-  const bool is_sparse = now_ns - stream->spaced_ns >= launches * kTuning.sparse_launch_ns;
+void NoteSpacing(MarkedStream* stream, uint32_t launches, uint64_t now_ns, bool calls_block) {
+  const bool is_sparse =
+      calls_block || now_ns - stream->spaced_ns >= launches * kTuning.sparse_launch_ns;
   const uint64_t came_ns = stream->came_ns.load(std::memory_order_relaxed);
   // came_ns is of the last launch only then; and another thread's may be the newer.
   const bool was_sparse =
@@ -216,6 +232,11 @@ bool MightWait(Markers* markers, const MarkedStream& stream, Recorder recorder) 
          markers->streams.IsHeldUp(stream.context);
 }
 
+void TellLate(const MarkedStream& stream, uint64_t call_ns, Marker* marker) {
+  marker->tells_late = true;
+  marker->late_ns = LateNs(stream, call_ns);
+}
+
 bool RecordMarker(Markers* markers, MarkedStream* stream, Recorder recorder, uint32_t launches,
                   bool begins, bool prompt) {
   if (stream->recorder != Recorder::kNobody || MightWait(markers, *stream, recorder)) return false;
@@ -226,7 +247,13 @@ bool RecordMarker(Markers* markers, MarkedStream* stream, Recorder recorder, uin
     taken = recording.is_alive() ? markers->pool.Take(stream->context) : kNoMarker;
   }
   if (taken == kNoMarker) return false;
-  Describe(&markers->pool[taken], *stream, launches, begins, prompt);
+  Marker* marker = &markers->pool[taken];
+  Describe(marker, *stream, launches, begins, prompt);
+  if (markers->CallsBlock()) {
+    marker->host_ns = 0;
+  } else if (launches == 1 && IsBehindCall(*stream)) {
+    TellLate(*stream, CallNs(*stream, marker->recorded_ns), marker);
+  }
   const CUevent event = markers->pool[taken].event;
   const auto handle = reinterpret_cast<CUstream>(stream->handle.load(std::memory_order_relaxed));
   const bool fills = begins && recorder == Recorder::kSelf && BeginsBehindCopies(*markers, *stream);
@@ -282,7 +309,7 @@ bool MarkLocked(Markers* markers, MarkedStream* stream, Recorder recorder) {
   }
   stream->word.fetch_sub(launches, std::memory_order_relaxed);
   Marker* marker = &markers->pool[stream->last];
-  NoteSpacing(stream, launches, marker->recorded_ns);
+  NoteSpacing(stream, launches, marker->recorded_ns, markers->CallsBlock());
   const uint32_t logged = stream->log.count();
   marker->logged = logged - stream->logged >= launches ? logged : 0;
   stream->logged = logged;

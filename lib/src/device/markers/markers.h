@@ -52,8 +52,10 @@ struct Marker {
   bool prompt;         // nothing was before it on the GPU
   bool probes;         // nothing was put into the stream between it and the one before
   bool samples;        // one launch was put right between it and the one before
+  bool tells_late;     // what the call of each launch took is known
   bool meets;          // a launch before it waits for kernels on other GPUs
   uint64_t host_ns;    // of the host, since the one before; without holds
+  uint64_t late_ns;    // in which the GPU waited for a call; tells_late: if it did
   uint64_t record_ns;  // what recording the one before took
   uint64_t next_ns;    // of the host, until the next launch, where that was asked for; 0: unknown
 };
@@ -113,6 +115,9 @@ struct Markers {
   std::atomic<uint64_t> spacing_ns;         // of work, between two markers
   std::atomic<uint64_t> waited_spacing_ns;  // the same of runs that are waited for
   std::atomic<uint32_t> seen_reached[kMostMarkedDevices];
+  // Launches return when their kernels are done (CUDA_LAUNCH_BLOCKING): the GPU runs during all of
+  // a call, and waits between any two.
+  std::atomic<bool> calls_block;
   // Until when nobody else has work there; 0: there is nobody else.
   std::atomic<uint64_t> calm_until_ns[kMostMarkedDevices];
 
@@ -124,6 +129,7 @@ struct Markers {
     const GpuPauses* known = pauses[ordinal % kMostMarkedDevices].load(std::memory_order_acquire);
     return known != nullptr ? *known : kUnknownPauses;
   }
+  bool CallsBlock() const { return calls_block.load(std::memory_order_relaxed); }
   StoodTimes& StoodOf(uint32_t ordinal) { return stood[ordinal % kMostMarkedDevices]; }
   const StoodTimes& StoodOf(uint32_t ordinal) const { return stood[ordinal % kMostMarkedDevices]; }
   // Markers of the device that were ever seen reached.
@@ -180,6 +186,9 @@ void GiveFilled(Markers* markers, const MarkedStream& stream, CUdeviceptr filled
 // and it might have to wait.
 bool RecordMarker(Markers* markers, MarkedStream* stream, Recorder recorder, uint32_t launches,
                   bool begins, bool prompt = false);
+
+// The call of the marker's one launch took so long: whether it was late.
+void TellLate(const MarkedStream& stream, uint64_t call_ns, Marker* marker);
 
 // Whether recording a marker might wait where the call in which it is recorded does not.
 bool MightWait(Markers* markers, const MarkedStream& stream, Recorder recorder);

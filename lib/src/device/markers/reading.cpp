@@ -26,17 +26,19 @@ constexpr uint64_t kJoinedNs = kTuning.rare_look_ns;
 bool Join(MarkerPool* pool, MarkedStream* stream) {
   const uint16_t index = stream->first;
   const Marker& marker = (*pool)[index];
-  const bool stands_alone = marker.begins || marker.samples || stream->gaps.open.gap_ns != 0;
+  const bool stands_alone =
+      marker.begins || marker.samples || marker.late_ns != 0 || stream->gaps.open.gap_ns != 0;
   if (!stream->is_timed || !stream->is_trusted || stands_alone || marker.next == kNoMarker) {
     return false;
   }
   Marker* next = &(*pool)[marker.next];
   const uint64_t launches = marker.launches + next->launches;
-  const bool follows = !next->begins && next->begin_ns == 0;
+  const bool follows = !next->begins && next->begin_ns == 0 && next->late_ns == 0;
   if (!follows || launches * stream->ns_per_launch > kJoinedNs) return false;
   next->launches += marker.launches;
   next->inner_ns += marker.inner_ns;
   next->host_ns += marker.host_ns + next->record_ns;
+  next->tells_late &= marker.tells_late;
   next->record_ns = marker.record_ns;
   next->meets |= marker.meets;
   next->joined = static_cast<uint16_t>(next->joined + marker.joined + 1);
@@ -204,12 +206,16 @@ void TellRun(Markers* markers, MarkedStream* stream, const Marker& marker, uint6
   const uint64_t since_ns = marker.host_ns + (stream->is_fresh ? 0 : marker.record_ns);
   const uint64_t host_ns = CaughtUpNs(*stream, since_ns, marker.recorded_ns);
   stream->gaps.caught_up = host_ns != 0;
+  const uint64_t behind_ns = at_ns - std::min(at_ns, marker.recorded_ns);
+  const bool waited = WaitedForCall(*stream, behind_ns);
   NoteMayIdle(stream, look.alone, look.alone && host_ns > since_ns / 8);
   const IntervalContent content = {marker.launches,
                                    marker.inner_ns,
                                    marker.lead_ns,
                                    marker.joined,
                                    look.alone ? host_ns : 0,
+                                   marker.tells_late,
+                                   waited ? marker.late_ns : 0,
                                    marker.meets,
                                    is_at_once ? MarkerReached::kAtOnce : MarkerReached::kLater};
   if (marker.samples && stream->is_fresh && marker.inner_ns == 0) {
@@ -243,18 +249,22 @@ void BeginProbe(const Markers& markers, MarkedStream* stream, const Marker& mark
       .call_ns = 0,
       .behind_ns = is_sharp ? at_ns - std::min(at_ns, marker.recorded_ns) : kTuning.most_wait_ns,
       .record_ns = marker.record_ns,
-      .lacks_next = false};
+      .lacks_next = false,
+      .is_late = false};
 }
 
-// The marker behind it. The launch behind that may be still to come.
+// The marker behind it. The launch behind that may be still to come. Without those whose call took
+// long a host that is late now and then would be charged for it.
 void EndProbe(const Markers& markers, MarkedStream* stream, const Marker& marker, uint64_t ran_ns) {
   Probe* probe = &stream->gaps.open;
   const bool is_next_to_come = stream->next_tells == Tells::kGap;
+  const bool is_late = !TellsLaunch(ran_ns, marker.host_ns);
   if (probe->gap_ns == 0 || probe->lacks_next || marker.launches != 1 || marker.inner_ns != 0 ||
-      (marker.next_ns == 0 && !is_next_to_come) || !TellsLaunch(ran_ns, marker.host_ns)) {
+      (marker.next_ns == 0 && !is_next_to_come)) {
     *probe = {};
     return;
   }
+  probe->is_late = is_late;
   probe->ran_ns = ran_ns;
   probe->call_ns = marker.lead_ns;
   probe->host_ns = marker.host_ns - std::min(marker.host_ns, LeftOfRecordNs(marker.record_ns));

@@ -78,14 +78,19 @@ enum class Doing : uint8_t { kUnknown, kKernels, kIdle, kWaits };
 void BeginLate(Markers* markers, MarkedStream* stream, bool was_idle) {
   const bool is_launched =
       (stream->word.load(std::memory_order_relaxed) & MarkedStream::kLaunches) != 0;
+  const bool is_late = is_launched && was_idle && stream->first == kNoMarker;
   stream->by_host = false;
   stream->waited.began_away |= markers->streams.ContextOf(*stream).away != 0;
   if (stream->first == kNoMarker) {
-    // The thread that launched had to wait for a processor, or the stream would not have been idle.
-    stream->BeginAt(is_launched && was_idle ? stream->idle_since_ns : stream->waited.host_begin_ns);
+    // The call took long, or the stream would not have been idle: since then it is the host's time.
+    if (is_late) stream->gaps.host_mark_ns = stream->idle_since_ns;
+    stream->BeginAt(stream->gaps.host_mark_ns);
   }
   stream->word.fetch_or(MarkedStream::kRunning, std::memory_order_release);
-  MarkLocked(markers, stream, Recorder::kSelf);
+  const bool is_marked = MarkLocked(markers, stream, Recorder::kSelf);
+  if (!is_late || !is_marked || stream->last == kNoMarker) return;
+  Marker* marker = &markers->pool[stream->last];
+  TellLate(*stream, marker->host_ns, marker);
 }
 
 // What a stream that is not running does, where nothing but kernels was put into it.
@@ -282,7 +287,7 @@ Begun BeginRun(Markers* markers, MarkedStream* stream, CUstream handle, HeldNs h
   stream->launched_ns.store(0, std::memory_order_relaxed);
   stream->came_ns.store(stream->waited.host_begin_ns, std::memory_order_relaxed);
   const bool waits = WaitsForLegacy(markers, stream) || held.by_others != 0 || is_beside;
-  stream->by_host = !waits && HostIsEnough(*markers, *stream);
+  stream->by_host = !waits && !markers->CallsBlock() && HostIsEnough(*markers, *stream);
   if (context.away != 0 ||
       (stream->word.load(std::memory_order_relaxed) & MarkedStream::kLaunches) != 0) {
     TellByFirst(markers, stream, /*was_held=*/true);
@@ -314,7 +319,8 @@ bool CameToIdle(Markers* markers, MarkedStream* stream, CUstream handle, bool ca
   const bool runs =
       (word & (MarkedStream::kRunning | MarkedStream::kProbe)) == MarkedStream::kRunning;
   const bool is_behind = stream->behind.load(std::memory_order_relaxed) != 0;
-  const uint64_t apart_ns = is_behind ? kTuning.behind_ns : kTuning.sparse_launch_ns;
+  const uint64_t pause_ns = is_behind ? kTuning.behind_ns : kTuning.sparse_launch_ns;
+  const uint64_t apart_ns = markers->CallsBlock() ? 0 : pause_ns;
   if (!runs || now_ns < last_ns + apart_ns || captures || stream->by_host) return false;
   const CaptureRelaxed relaxed;  // another thread's capture may begin at any moment
   const bool is_idle = real::cuStreamQuery(handle) == CUDA_SUCCESS;

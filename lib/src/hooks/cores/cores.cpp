@@ -164,7 +164,8 @@ bool CoreLaunch::TellFirst() {
     if (unmarked_since_ns_ != 0) MeasureByWaiting(device_, handle_, unmarked_since_ns_);
     return false;
   }
-  if (begins_run_ && stream_->launched_ns.load(std::memory_order_relaxed) == 0) {
+  if (begins_run_ && !cores_->markers.CallsBlock() &&
+      stream_->launched_ns.load(std::memory_order_relaxed) == 0) {
     stream_->launched_ns.store(NowNs(), std::memory_order_relaxed);
   }
   return true;

@@ -3,10 +3,12 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/prctl.h>
 
 #include <algorithm>
 
+#include "base/env.h"
 #include "base/futex.h"
 #include "base/log.h"
 #include "base/tuning.h"
@@ -402,6 +404,12 @@ constexpr uint64_t kStopPatienceNs = 200'000'000;
 
 constinit std::atomic<bool> exit_registered{false};
 
+// By CUDA's own variable.
+bool CallsBlock() {
+  const char* value = EnvText("CUDA_LAUNCH_BLOCKING");
+  return value != nullptr && strcmp(value, "0") != 0;
+}
+
 void StopAtExit() {
   Cores* cores = ActiveCores();
   if (cores == nullptr) return;
@@ -433,6 +441,7 @@ void Watcher::LookNow() {
 
 // The program's signals are for its own threads.
 bool Watcher::Start(Cores* cores) {
+  cores->markers.calls_block.store(CallsBlock(), std::memory_order_relaxed);
   if (pthread_create == nullptr) return false;
   looked_ns_.store(NowNs(), std::memory_order_relaxed);
   awake_.store(1, std::memory_order_release);

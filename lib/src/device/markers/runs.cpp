@@ -287,7 +287,7 @@ Begun BeginRun(Markers* markers, MarkedStream* stream, CUstream handle, HeldNs h
   stream->launched_ns.store(0, std::memory_order_relaxed);
   stream->came_ns.store(stream->waited.host_begin_ns, std::memory_order_relaxed);
   const bool waits = WaitsForLegacy(markers, stream) || held.by_others != 0 || is_beside;
-  stream->by_host = !waits && !markers->CallsBlock() && HostIsEnough(*markers, *stream);
+  stream->by_host = !waits && HostIsEnough(*markers, *stream);
   if (context.away != 0 ||
       (stream->word.load(std::memory_order_relaxed) & MarkedStream::kLaunches) != 0) {
     TellByFirst(markers, stream, /*was_held=*/true);

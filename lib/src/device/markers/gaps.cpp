@@ -222,10 +222,10 @@ uint64_t IdleNs(const GpuPauses& pauses, const MarkedStream& stream, const Inter
   const uint64_t lead_ns = stream.is_fresh ? std::min(content.lead_ns, content.host_ns) : 0;
   const uint64_t host_ns = std::min(content.host_ns - lead_ns, interval_ns);
   const uint64_t most_ns = interval_ns - PausesNs(pauses, stream, content, interval_ns);
-  // Markers between the launches, which are pauses already, lie in what the GPU waited.
   const uint64_t late_ns = std::min(content.late_ns, host_ns);
   const GapShare share = ShareOf(stream.gaps, content, tuning);
   const uint64_t idle_ns = late_ns + IdleOf(share, host_ns - late_ns);
+  // Markers between the launches, which are pauses already, lie in what the GPU waited.
   const uint64_t marked_ns = content.markers * pauses.marker_gap_ns;
   return std::min(idle_ns - std::min(idle_ns, marked_ns), most_ns);
 }

@@ -207,7 +207,7 @@ void TellRun(Markers* markers, MarkedStream* stream, const Marker& marker, uint6
   const uint64_t host_ns = CaughtUpNs(*stream, since_ns, marker.recorded_ns);
   stream->gaps.caught_up = host_ns != 0;
   const uint64_t behind_ns = at_ns - std::min(at_ns, marker.recorded_ns);
-  const bool waited = WaitedForCall(*stream, behind_ns);
+  const uint64_t late_ns = WaitedForCall(*stream, behind_ns) ? marker.late_ns : 0;
   NoteMayIdle(stream, look.alone, look.alone && host_ns > since_ns / 8);
   const IntervalContent content = {marker.launches,
                                    marker.inner_ns,
@@ -215,7 +215,7 @@ void TellRun(Markers* markers, MarkedStream* stream, const Marker& marker, uint6
                                    marker.joined,
                                    look.alone ? host_ns : 0,
                                    marker.tells_late,
-                                   waited ? marker.late_ns : 0,
+                                   late_ns,
                                    marker.meets,
                                    is_at_once ? MarkerReached::kAtOnce : MarkerReached::kLater};
   if (marker.samples && stream->is_fresh && marker.inner_ns == 0) {
@@ -253,8 +253,8 @@ void BeginProbe(const Markers& markers, MarkedStream* stream, const Marker& mark
       .is_late = false};
 }
 
-// The marker behind it. The launch behind that may be still to come. Without those whose call took
-// long a host that is late now and then would be charged for it.
+// The marker behind it. The launch behind that may be still to come. Probes whose call took long
+// count as well, or a host that is late now and then would be charged for it.
 void EndProbe(const Markers& markers, MarkedStream* stream, const Marker& marker, uint64_t ran_ns) {
   Probe* probe = &stream->gaps.open;
   const bool is_next_to_come = stream->next_tells == Tells::kGap;

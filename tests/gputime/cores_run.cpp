@@ -13,7 +13,8 @@
 // kernels, then eight eighty times as long), hastens (steady, and after half of the time as fast as
 // it can), quickens (steady, and from then on launches take half as long), pauses (twice a kernel's
 // length behind each), bursts (sixty, waited for, and a pause of seven thirds of their time),
-// copies (between the kernels, as long as they) and wide (of 65,536 blocks).
+// copies (to the host, between the kernels, as long as they), fills and moves (a small fill, or a
+// copy within the GPU, behind each) and wide (of 65,536 blocks).
 //
 // Prints {"share": percent, "between": the same from one held launch to the last one, behind a
 // quarter of the time, or of all where none was held; "least", "most": of a single second,
@@ -39,6 +40,7 @@ constexpr unsigned kBatch = 4;
 constexpr unsigned kManyBlocks = 65'536;
 constexpr unsigned kBurst = 60;
 constexpr unsigned kHandedOff = 8;
+constexpr size_t kSmallBytes = 64;
 constexpr unsigned long long kBusBytesPerNs = 50;  // what the simulated GPU copies to the host
 
 double NowUs() {
@@ -142,6 +144,8 @@ struct Run {
     if (Is("copies")) {
       MUST(cuMemcpyDtoHAsync_v2(host, memory, kernel_ns * kBusBytesPerNs, stream));
     }
+    if (Is("fills")) MUST(cuMemsetD8Async(memory, 0, kSmallBytes, stream));
+    if (Is("moves")) MUST(cuMemcpyDtoDAsync_v2(memory, memory + kSmallBytes, kSmallBytes, stream));
   }
 };
 
@@ -159,11 +163,11 @@ void Open(Run* run) {
     if (run->AwaitsBatches() || run->Is("handoff"))
       MUST(cuEventCreate(&end, CU_EVENT_DISABLE_TIMING));
   }
-  if (run->Is("copies")) {
-    const size_t bytes = run->kernel_ns * kBusBytesPerNs;
+  const size_t bytes = run->kernel_ns * kBusBytesPerNs;
+  if (run->Is("copies") || run->Is("fills") || run->Is("moves")) {
     MUST(cuMemAlloc_v2(&run->memory, bytes));
-    MUST(cuMemAllocHost_v2(&run->host, bytes));
   }
+  if (run->Is("copies")) MUST(cuMemAllocHost_v2(&run->host, bytes));
 }
 
 void Synchronize(const Run& run) {

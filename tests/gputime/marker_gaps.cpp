@@ -358,9 +358,9 @@ void Due() {
   NoteMayIdle(&stream, /*is_alone=*/false, /*may_idle=*/false);
   CHECK(!IsProbed(stream));
   Begin();
-  const auto count = [](bool is_behind = false) {
+  const auto count = [](bool is_behind = false, bool is_far = false) {
     int due = 0;
-    for (int i = 0; i < 100; ++i) due += IsProbeDue(&stream, is_behind) ? 1 : 0;
+    for (int i = 0; i < 100; ++i) due += IsProbeDue(&stream, is_behind, is_far) ? 1 : 0;
     return due;
   };
   // At first each one, until so many told nothing that there may be none.
@@ -369,6 +369,8 @@ void Due() {
   CHECK_EQ(count(), 25);
   for (uint32_t i = 0; i < kProbes; ++i) Learn(Waited(18 * kUs, 20 * kUs));
   CHECK_EQ(count(), 100);
+  // Far from the limit it matters less what they find.
+  CHECK_EQ(count(/*is_behind=*/false, /*is_far=*/true), 25);
   // Behind a hold each launch may have a marker, and be a probe.
   stream.marks_each = true;
   CHECK_EQ(count(/*is_behind=*/true), 0);

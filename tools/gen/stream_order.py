@@ -16,7 +16,8 @@ from .rules import Rule
 FILE = "stream-order.txt"
 RENDERED = "stream_order.cpp"
 _BY_HAND = "by hand, "
-_FILLS = "cuMemset"
+# The GPU's own work, as kernels are: what begins so, and what is said before it.
+_LIKE_KERNELS = {"cuMemset": "LeaveKernelsToFill", "cuMemcpyDtoD": "LeaveKernelsToCopy"}
 
 
 def is_by_hand(exempt: Rule) -> bool:
@@ -42,7 +43,9 @@ def leaves(name: str, function: Function, table: Sequence[Rule]) -> tuple[str, .
     ]
     if not streams:
         return ("LeaveAllKernels()",)
-    leave = "LeaveKernelsToFill" if name.startswith(_FILLS) else "LeaveKernels"
+    leave = next(
+        (said for prefix, said in _LIKE_KERNELS.items() if name.startswith(prefix)), "LeaveKernels"
+    )
     return (*(f"{leave}({stream})" for stream in streams), f"const CorePut put({streams[0]})")
 
 

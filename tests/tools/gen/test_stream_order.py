@@ -75,12 +75,14 @@ def test_every_line_of_the_table_is_needed_and_none_contradicts_another(
     assert sorted(twice) == sorted(set(twice))
 
 
-def test_fills_are_told_from_copies(committed: model.Model) -> None:
+def test_what_the_gpu_does_like_kernels_is_told_from_other_copies(committed: model.Model) -> None:
     leaves = {symbol.name: symbol.leaves for symbol in committed.symbols if symbol.leaves}
 
     assert leaves["cuMemsetD8Async"][0] == "LeaveKernelsToFill(hStream)"
     assert leaves["cuMemsetD2D32Async_ptsz"][0] == "LeaveKernelsToFill(PerThread(hStream))"
+    assert leaves["cuMemcpyDtoDAsync_v2"][0] == "LeaveKernelsToCopy(hStream)"
     assert leaves["cuMemcpyAsync"][0] == "LeaveKernels(hStream)"
+    assert leaves["cuMemcpyDtoHAsync_v2"][0] == "LeaveKernels(hStream)"
 
 
 def test_the_built_library_exports_every_rendered_hook_as_one(committed: model.Model) -> None:

@@ -103,13 +103,13 @@ bool IsProbed(const MarkedStream& stream, const Tuning& tuning) {
   return stream.gaps.may_idle != 0 && (AreShort(stream, tuning) || !is_known);
 }
 
-bool IsProbeDue(MarkedStream* stream, bool is_behind, const Tuning& tuning) {
+bool IsProbeDue(MarkedStream* stream, bool is_behind, bool is_far, const Tuning& tuning) {
   LaunchGaps* gaps = &stream->gaps;
   const bool is_new = IsNew(*gaps, tuning);
   // Where each launch has a marker few probes would be of others.
   if (is_behind && !is_new && stream->marks_each.load(std::memory_order_relaxed)) return false;
   const GapShare every = EveryGap(*gaps);
-  const bool finds = is_new || every.idle_ns > every.host_ns / 64;
+  const bool finds = is_new || (!is_far && every.idle_ns > every.host_ns / 64);
   if (!finds && ++gaps->unprobed < tuning.probes_seldom) return false;
   gaps->unprobed = 0;
   gaps->asked += gaps->asked < tuning.probes ? 1 : 0;

@@ -24,8 +24,8 @@ void NoteMayIdle(MarkedStream* stream, bool is_alone, bool may_idle,
 bool IsProbed(const MarkedStream& stream, const Tuning& tuning = kTuning);
 
 // Whether the marker that was put into such a stream is to be one: fewer are where they find
-// nothing.
-bool IsProbeDue(MarkedStream* stream, bool is_behind, const Tuning& tuning = kTuning);
+// nothing, or what they find matters little, far from the limit.
+bool IsProbeDue(MarkedStream* stream, bool is_behind, bool is_far, const Tuning& tuning = kTuning);
 
 // Launches between two markers there, about: fewer until enough probes are known, since all is
 // charged until then. Not behind a wait: what is waited for one by one has no gaps. Nor of long

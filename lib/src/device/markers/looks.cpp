@@ -22,6 +22,7 @@ void GoIdle(Markers* markers, MarkedStream* stream, uint32_t word, uint64_t now_
   stream->tail_seen = 0;
   stream->inner_ns.store(0, std::memory_order_relaxed);
   stream->meets.store(false, std::memory_order_relaxed);
+  stream->mixes.store(false, std::memory_order_relaxed);
   markers->streams.SetActive(stream, false);
 }
 
@@ -83,12 +84,14 @@ void CollectTail(Markers* markers, MarkedStream* stream, const StreamLook& look)
   const bool meets = stream->meets.load(std::memory_order_relaxed);
   const bool is_idle = AskTail(markers, stream, launches, estimate_ns, look);
   if (is_idle && stream->awaited.load(std::memory_order_relaxed)) return;
+  // Where the run went on behind a wait or a copy nobody knows when they were done.
+  const bool mixes = stream->mixes.load(std::memory_order_relaxed);
   uint64_t end_ns = look.now_ns;
-  if (is_idle && stream->ns_per_launch != 0) end_ns = std::min(end_ns, estimate_ns);
+  if (is_idle && !mixes && stream->ns_per_launch != 0) end_ns = std::min(end_ns, estimate_ns);
   if (stream->is_timed) {
     if (!is_idle) end_ns -= kTuning.clock_doubt_ns;
     const uint64_t host_ns =
-        look.alone ? end_ns - std::min(end_ns, stream->run_begin_ns.load()) : 0;
+        look.alone && !mixes ? end_ns - std::min(end_ns, stream->run_begin_ns.load()) : 0;
     TellRunning(*markers, stream,
                 {launches, inner_ns, stream->LeadNs(), 0, host_ns, false, 0, meets,
                  MarkerReached::kUnknown},

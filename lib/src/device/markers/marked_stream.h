@@ -215,7 +215,8 @@ struct alignas(64) MarkedStream {
   std::atomic<uint32_t> queued;        // launches before the markers from first to last
   std::atomic<bool> is_trusted;        // ns_per_launch is of this run
   std::atomic<bool> goes_on;           // nothing that is no kernel is behind its last marker
-  std::atomic<uint32_t> others_put;    // what is no kernel and was put into it ...
+  std::atomic<bool> mixes;  // fills, copies or waits are among the launches since: all is charged
+  std::atomic<uint32_t> others_put;  // what is no kernel and was put into it ...
 
   uint64_t spaced_ns;  // when those came that were marked last, about
   uint32_t every;      // launches between two markers, about

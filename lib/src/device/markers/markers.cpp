@@ -88,7 +88,7 @@ void Describe(Marker* marker, const MarkedStream& stream, uint32_t launches, boo
   marker->begins = begins;
   marker->prompt = prompt;
   marker->probes = marker->samples = false;
-  marker->meets = false;
+  marker->meets = marker->mixes = false;
   marker->next_ns = 0;
   const uint64_t host_ns =
       marker->recorded_ns - std::min(stream.gaps.host_mark_ns, marker->recorded_ns);
@@ -315,6 +315,7 @@ bool MarkLocked(Markers* markers, MarkedStream* stream, Recorder recorder) {
   stream->logged = logged;
   marker->inner_ns = stream->TakeInner();
   marker->meets = stream->meets.exchange(false, std::memory_order_relaxed);
+  marker->mixes = stream->mixes.exchange(false, std::memory_order_relaxed);
   stream->CountDown(launches);
   stream->awaits_launch = false;
   return true;
@@ -350,7 +351,8 @@ void MarkInTurn(Markers* markers, MarkedStream* stream) {
   const uint32_t drawn = std::max(every / 2 + stream->Random() % (every + 1), 1u);
   stream->mark_at.store(is_drawn ? drawn : every, std::memory_order_relaxed);
   const bool is_behind = stream->behind.load(std::memory_order_relaxed) != 0;
-  const bool is_due = is_sampled ? !is_behind : is_probed && IsProbeDue(stream, is_behind);
+  const bool is_far = markers->IsFar();
+  const bool is_due = is_sampled ? !is_behind : is_probed && IsProbeDue(stream, is_behind, is_far);
   if (is_probe) {
     stream->next_tells = Tells::kGap;
   } else if (!is_due) {
@@ -375,6 +377,25 @@ void LeaveStream(Markers* markers, MarkedStream* stream) {
   stream->goes_on.store(false, std::memory_order_relaxed);
 }
 
+bool GoesOn(Markers* markers, MarkedStream* stream) {
+  constexpr uint32_t kBits = MarkedStream::kRunning | MarkedStream::kSparse;
+  const uint32_t word = stream->word.load(std::memory_order_relaxed);
+  // Calls that are far apart may be late, which is known of single launches.
+  if ((word & kBits) != MarkedStream::kRunning || !markers->IsFar()) return false;
+  stream->mixes.store(true, std::memory_order_relaxed);
+  return true;
+}
+
+bool GoesOnWith(Markers* markers, MarkedStream* stream, bool is_kernel) {
+  const uint32_t word = stream->word.load(std::memory_order_relaxed);
+  const bool runs = (word & MarkedStream::kRunning) != 0;
+  if (!runs || (!GoesOn(markers, stream) && MayIdle(markers, stream))) return false;
+  stream->mixes.store(true, std::memory_order_relaxed);
+  if (is_kernel) stream->AddInner(markers->PausesOf(stream->ordinal).launch_gap_ns);
+  stream->others_put.fetch_add(1, std::memory_order_relaxed);
+  return true;
+}
+
 bool LeaveContext(Markers* markers, bool waits) {
   StreamTable* streams = &markers->streams;
   if (!streams->any_active()) return false;
@@ -385,7 +406,8 @@ bool LeaveContext(Markers* markers, bool waits) {
   streams->ForEachActive([&](MarkedStream* stream) {
     const uint64_t owner = streams->ContextOf(*stream).handle.load(std::memory_order_relaxed);
     if (!StreamTable::IsReachable(*stream) || owner != context) return;
-    const bool is_left = stream->IsTouched() && (!waits || MayMarkLate(*stream));
+    const bool is_left =
+        stream->IsTouched() && (!waits || (MayMarkLate(*stream) && !GoesOn(markers, stream)));
     if (is_left) has_marked |= LeaveLocked(markers, stream, Recorder::kOther);
     if (!waits) stream->goes_on.store(false, std::memory_order_relaxed);
   });

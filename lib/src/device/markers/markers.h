@@ -54,6 +54,7 @@ struct Marker {
   bool samples;        // one launch was put right between it and the one before
   bool tells_late;     // what the call of each launch took is known
   bool meets;          // a launch before it waits for kernels on other GPUs
+  bool mixes;          // fills, copies or waits are among them: all is charged
   uint64_t host_ns;    // of the host, since the one before; without holds
   uint64_t late_ns;    // in which the GPU waited for a call; tells_late: if it did
   uint64_t record_ns;  // what recording the one before took
@@ -114,6 +115,9 @@ struct Markers {
   std::atomic<uint64_t> longest_ns;         // what the longest launch took, as far as seen
   std::atomic<uint64_t> spacing_ns;         // of work, between two markers
   std::atomic<uint64_t> waited_spacing_ns;  // the same of runs that are waited for
+  // As of the last look each device is far from its limit, and nobody else has work there: more may
+  // be charged than was used, so that it is measured less.
+  std::atomic<bool> is_far;
   std::atomic<uint32_t> seen_reached[kMostMarkedDevices];
   // Launches return when their kernels are done (CUDA_LAUNCH_BLOCKING): the GPU runs during all of
   // a call, and waits between any two.
@@ -129,6 +133,7 @@ struct Markers {
     const GpuPauses* known = pauses[ordinal % kMostMarkedDevices].load(std::memory_order_acquire);
     return known != nullptr ? *known : kUnknownPauses;
   }
+  bool IsFar() const { return is_far.load(std::memory_order_relaxed); }
   bool CallsBlock() const { return calls_block.load(std::memory_order_relaxed); }
   StoodTimes& StoodOf(uint32_t ordinal) { return stood[ordinal % kMostMarkedDevices]; }
   const StoodTimes& StoodOf(uint32_t ordinal) const { return stood[ordinal % kMostMarkedDevices]; }
@@ -162,6 +167,16 @@ bool MayIdle(Markers* markers, const MarkedStream* stream);
 
 // Before something that is no kernel: marks, and the next launch begins a new run.
 void LeaveStream(Markers* markers, MarkedStream* stream);
+
+// Before or behind a wait. True: the stream's run goes on behind it, since that is far from the
+// limit; what the program does meanwhile is charged.
+bool GoesOn(Markers* markers, MarkedStream* stream);
+
+// Before a fill or a copy within the device, which the GPU does as it does kernels. True: the run
+// goes on with it, and is charged for it. It ends where the GPU may wait for the host around it, as
+// that would be charged, unless that is far from the limit. `is_kernel`: the GPU pauses behind it,
+// as behind kernels.
+bool GoesOnWith(Markers* markers, MarkedStream* stream, bool is_kernel);
 
 // The same for every stream of the calling thread's context. `waits`: before something that only
 // waits. True when a marker was put into one.

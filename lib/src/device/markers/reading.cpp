@@ -41,6 +41,7 @@ bool Join(MarkerPool* pool, MarkedStream* stream) {
   next->tells_late &= marker.tells_late;
   next->record_ns = marker.record_ns;
   next->meets |= marker.meets;
+  next->mixes |= marker.mixes;
   next->joined = static_cast<uint16_t>(next->joined + marker.joined + 1);
   stream->first = marker.next;
   pool->Return(index);
@@ -58,6 +59,7 @@ void Unmark(MarkedStream* stream, const Marker& marker) {
   stream->word.fetch_add(marker.launches, std::memory_order_relaxed);
   stream->inner_ns.fetch_add(marker.inner_ns, std::memory_order_relaxed);
   if (marker.meets) stream->meets.store(true, std::memory_order_relaxed);
+  if (marker.mixes) stream->mixes.store(true, std::memory_order_relaxed);
   stream->word.fetch_or(MarkedStream::kRunning, std::memory_order_release);
 }
 
@@ -118,6 +120,11 @@ struct NotOwn {
   uint64_t between_ns;  // of it other streams of the process may have had the GPU
   bool is_own;          // all else is surely this stream's
 };
+
+// As if the GPU had waited for nobody.
+NotOwn WithoutIdle(const NotOwn& rest) {
+  return {rest.ns - rest.idle_ns, 0, rest.between_ns, false};
+}
 
 // How much of a part of that is idle time.
 uint64_t IdleOf(const NotOwn& rest, uint64_t ns) {
@@ -226,7 +233,8 @@ void TellRun(Markers* markers, MarkedStream* stream, const Marker& marker, uint6
     if (may_be_long) KeepDoubtful(markers, *stream, stream->run_begin_ns, at_ns, own_ns);
   }
   const NotOwn rest = NotOwnOf(*markers, *stream, content, ran_ns, look.now_ns);
-  Tell(*markers, stream, rest, ChargedUntilNs(*stream, marker.meets, at_ns), look);
+  const NotOwn told = marker.mixes && !rest.is_own ? WithoutIdle(rest) : rest;
+  Tell(*markers, stream, told, ChargedUntilNs(*stream, marker.meets, at_ns), look);
   if (stream->closed_runs.is_sample) stream->closed_runs.sample_ns = ran_ns - rest.ns;
   stream->closed_runs.is_sample = false;
   stream->ran_ns = ran_ns;

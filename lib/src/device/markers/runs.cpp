@@ -210,7 +210,8 @@ void PutProbe(Markers* markers, MarkedStream* stream, bool was_held) {
   const uint32_t word = stream->word.fetch_and(~MarkedStream::kProbe, std::memory_order_relaxed);
   if ((word & MarkedStream::kProbe) == 0) return;
   if (stream->next_tells == Tells::kGap) {
-    const bool is_other = was_held || (word & MarkedStream::kLaunches) != 0;
+    const bool is_other = was_held || (word & MarkedStream::kLaunches) != 0 ||
+                          stream->mixes.load(std::memory_order_relaxed);
     return is_other ? DropGap(stream) : TellGap(markers, stream);
   }
   const MarkedContext& context = markers->streams.ContextOf(*stream);
@@ -357,6 +358,7 @@ bool TakeByHost(Markers* markers, MarkedStream* stream, uint32_t launches, uint6
   runs->launches = launches;
   stream->is_timed = false;
   stream->meets.store(false, std::memory_order_relaxed);
+  stream->mixes.store(false, std::memory_order_relaxed);
   markers->CountReached(*stream);
   const uint64_t begin_ns = std::max(stream->charged_ns, called_ns + (span_ns - busy_ns) / 2);
   busy->Add(stream->ordinal, begin_ns, std::min(begin_ns + busy_ns, now_ns));
@@ -436,6 +438,7 @@ uint32_t BeforeWait(Markers* markers, MarkedStream* stream) {
     stream->awaited.store(true, std::memory_order_relaxed);
     return launches;
   }
+  if (GoesOn(markers, stream)) return 0;
   const StreamsGuard guard(&markers->streams);
   if (guard && MayMarkLate(*stream)) LeaveLocked(markers, stream, Recorder::kBefore);
   return 0;
@@ -443,6 +446,7 @@ uint32_t BeforeWait(Markers* markers, MarkedStream* stream) {
 
 void AfterWait(Markers* markers, MarkedStream* stream, CUstream handle, uint32_t launches,
                bool ended, uint64_t now_ns, BusyList* busy) {
+  if (launches == 0 && GoesOn(markers, stream)) return;
   const StreamsGuard guard(&markers->streams);
   if (!guard || !StreamTable::IsOf(*stream, handle)) return;
   stream->waited.is_over |= ended;
@@ -463,6 +467,7 @@ void AfterWait(Markers* markers, MarkedStream* stream, CUstream handle, uint32_t
 void AfterAnswer(Markers* markers, MarkedStream* stream, bool ended, BusyList* busy) {
   const uint32_t launches = stream->word.load(std::memory_order_relaxed) & MarkedStream::kLaunches;
   if (launches == 0 && !markers->streams.IsActive(stream)) return;
+  if (!stream->by_host.load(std::memory_order_relaxed) && GoesOn(markers, stream)) return;
   const uint64_t now_ns = NowNs();
   const StreamsGuard guard(&markers->streams);
   if (!guard) return;

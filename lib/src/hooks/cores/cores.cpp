@@ -12,6 +12,7 @@
 #include "device/markers/looks.h"
 #include "device/markers/markers.h"
 #include "hooks/cores/core_pace.h"
+#include "hooks/fence.h"
 #include "hooks/graphs/capture.h"
 #include "real.h"
 
@@ -217,12 +218,22 @@ void CoreLaunch::Follow(uint32_t before) {
 
 // ---- what is no launch ----
 
-void LeaveKernelsToFill(CUstream stream) {
+static void LeaveUnlessAmongThem(CUstream stream, bool is_kernel) {
   Cores* cores = ActiveCores();
   if (cores == nullptr) return;
   MarkedStream* known = cores->markers.streams.Find(stream);
   const CoreDevice* device = known != nullptr ? DeviceAt(cores, known->ordinal) : nullptr;
-  if (device == nullptr || !device->LogsLaunches()) LeaveKernels(cores, known, stream);
+  const bool goes_on = device != nullptr &&
+                       (device->LogsLaunches() || GoesOnWith(&cores->markers, known, is_kernel));
+  if (!goes_on) LeaveKernels(cores, known, stream);
+}
+
+void LeaveKernelsToFill(CUstream stream) { LeaveUnlessAmongThem(stream, /*is_kernel=*/true); }
+
+void LeaveKernelsToCopy(CUstream stream) {
+  const Fence* fence = DecidedFence();
+  const bool is_within = fence != nullptr && fence->device_count == 1;
+  return is_within ? LeaveUnlessAmongThem(stream, /*is_kernel=*/false) : LeaveKernels(stream);
 }
 
 // ---- waits ----

@@ -348,10 +348,14 @@ inline void LeaveKernels(CUstream stream) {
   if (cores != nullptr) LeaveKernels(cores, cores->markers.streams.Find(stream), stream);
 }
 
-// The same before a fill, which runs as kernels do. Where launches are logged it is charged with
-// them: training has a fill before every third kernel, and a marker before each takes a hundredth
-// of the GPU.
+// Before a fill, which runs as kernels do: behind kernels that run it is charged with them, and
+// ends no run. Training has a fill before every sixth kernel; the markers around each take two
+// hundredths of the GPU.
 void LeaveKernelsToFill(CUstream stream);
+
+// The same before a copy within a device. Where there are several it may go from one to another,
+// which is no kernel's work.
+void LeaveKernelsToCopy(CUstream stream);
 
 // Around a call that puts something other than a launch into a stream, and waits where that is
 // full: others see it, and put no markers into its context that would wait as well.

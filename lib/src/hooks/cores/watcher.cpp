@@ -148,7 +148,7 @@ bool IsLookedAtRarely(Cores* cores, const CoreDevice& device, uint64_t share) {
 uint64_t SpacingNs(Cores* cores, uint64_t now_ns) {
   // Each costs the GPU 2.5 us (H200).
   if (AnyShortQueue(cores, now_ns)) return 2 * kTuning.inferior_queue_ns / 3;
-  if (AnyOthers(cores, now_ns)) return 2 * kTuning.spacing_ns;
+  if (AnyOthers(cores, now_ns) || cores->markers.IsFar()) return 2 * kTuning.spacing_ns;
   const uint32_t devices = cores->count.load(std::memory_order_acquire);
   for (uint32_t i = 0; i < devices; ++i) {
     const CoreDevice& device = cores->devices[i];
@@ -157,15 +157,23 @@ uint64_t SpacingNs(Cores* cores, uint64_t now_ns) {
   return 2 * kTuning.spacing_ns;
 }
 
-// Whether all devices are far from their limits, and nobody else waits for them.
-bool IsCareless(const Cores* cores, uint64_t now_ns) {
-  const uint32_t devices = cores->count.load(std::memory_order_acquire);
-  for (uint32_t i = 0; i < devices; ++i) {
-    const CoreSeat& seat = cores->devices[i].seat;
-    const int64_t credit_ns = static_cast<int64_t>(CreditOf(seat.ShareNow(now_ns)));
-    if (seat.AheadNs(now_ns) > -credit_ns * 3 / 4) return false;
-  }
-  return !AnyOthers(cores, now_ns);
+// Whether each device has three fourths of what may be saved there, and nobody else waits for them.
+bool HasSaved(const Cores* cores, uint64_t now_ns) {
+  const bool lacks = Any(cores, [=](const CoreDevice& device) {
+    const auto credit_ns = static_cast<int64_t>(CreditOf(device.seat.ShareNow(now_ns)));
+    return device.seat.AheadNs(now_ns) > -credit_ns * 3 / 4;
+  });
+  return !lacks && !AnyOthers(cores, now_ns);
+}
+
+// Whether more may be charged than was used. What was saved pays for that, of a small share for a
+// moment only; and beside neighbours these would be charged too little.
+bool IsFar(const Cores* cores, uint64_t now_ns) {
+  const bool is_near = Any(cores, [=](const CoreDevice& device) {
+    return device.seat.ShareNow(now_ns) < kWholeShare / 2 ||
+           cores->markers.IsBeside(device.ordinal, now_ns);
+  });
+  return !is_near && HasSaved(cores, now_ns);
 }
 
 // Until the device's gate may have to be closed: kernels without a pause take so long to use up
@@ -316,9 +324,10 @@ void TickCores(Cores* cores, uint64_t now_ns) {
   FollowLimits(cores);
   BusyIntervals<kMostIntervals> busy;
   Markers* markers = &cores->markers;
+  markers->is_far.store(IsFar(cores, now_ns), std::memory_order_relaxed);
   markers->spacing_ns.store(SpacingNs(cores, now_ns), std::memory_order_relaxed);
   markers->waited_spacing_ns.store(
-      IsCareless(cores, now_ns) ? kTuning.rare_look_ns : kTuning.spacing_ns,
+      HasSaved(cores, now_ns) ? kTuning.rare_look_ns : kTuning.spacing_ns,
       std::memory_order_relaxed);
   CollectAll(markers, now_ns, MayCapture(), &busy);
   ChargeAll(cores, &busy, NowNs());

@@ -1,0 +1,110 @@
+"""How little a program is measured where little depends on it, in virtual time.
+
+Each marker takes the program's thread 1 to 3 us, and the GPU as much.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.gpus import H200
+from tests.support.machine import Sim
+from tests.support.virtual_world import run_together
+
+from .tenants import Tenant, meet
+from .test_matrix import POINTS, limited, pytestmark  # noqa: F401  (skips under sanitizers)
+
+KERNEL_US, RUN_MS = 100, 2_000
+MOST_MARKED = 0.15  # of launches: a marker stands for a millisecond
+FREE, FAR = 99, 95
+MS = 2_000
+# What a marker takes the thread, with an H200's driver.
+CALLS = {"RECORD_NS": 1_000}
+MACHINE = {f"GPUFENCE_SIM_{name}": str(value) for name, value in CALLS.items()}
+# What markers and questions to the driver cost most: an event or a wait behind each few kernels.
+PIECES = ((2, 3, 6, "ahead", 4), (2, 3, 6), (8, 10, 10), (100, 8, 12, "copies"))
+LEAST_RATE = 0.98  # of the bare one
+# Work of which a host's clock, and markers around all of it, would tell too little or too much.
+ABOVE = (
+    ((2, 20, 6, "ahead", 4), 60),
+    ((8, 10, 10), 60),
+    ((20, 30, 12, "uneven", "ahead", 4), 60),
+    ((40, 30, 20, "burst", 20, 5), 60),
+)
+SAVED = 100 * 50 / MS  # may be used at once
+UNDER_POINTS, OVER_POINTS = 2.5, 0.5
+
+
+def markers(log: Path) -> int:
+    """So many a simulated driver saw."""
+    return log.read_text(encoding="utf-8").count("cuEventRecord ")
+
+
+def run(sim: Sim, folder: Path, manner: str, percent: int) -> tuple[float, float]:
+    """The share, and markers for each launch."""
+    log = folder / "calls"
+    command = ("cores_run", "cuLaunchKernel", manner, KERNEL_US, RUN_MS)
+
+    machine = sim.with_env(**H200, **CALLS, LOG=log)
+
+    (done,) = run_together(machine, folder, [command], env=limited(folder, percent))
+
+    return done.facts["between"], markers(log) / done.facts["launches"]
+
+
+@pytest.mark.parametrize("manner", ["fills", "moves"])
+def test_fills_and_copies_within_a_gpu_are_charged_with_the_kernels(
+    sim: Sim, tmp_path: Path, manner: str
+) -> None:
+    """Two markers around each took two hundredths of the GPU from a training."""
+    share, marked = run(sim, tmp_path, manner, FREE)
+
+    assert share >= FREE - 2 * POINTS
+    assert marked <= MOST_MARKED
+
+
+@pytest.mark.parametrize("manner", ["fills", "moves"])
+@pytest.mark.parametrize("percent", [30, 75])
+def test_they_take_nothing_from_the_share(
+    sim: Sim, tmp_path: Path, manner: str, percent: int
+) -> None:
+    share, _ = run(sim, tmp_path, manner, percent)
+
+    assert share == pytest.approx(percent, abs=POINTS)
+
+
+def test_where_there_are_two_gpus_a_copy_may_go_from_one_to_the_other(
+    sim: Sim, tmp_path: Path
+) -> None:
+    """Which is no kernel's work, and not charged."""
+    _, marked = run(sim.with_env(GPUS=2), tmp_path, "moves", FREE)
+
+    assert marked >= 1
+
+
+@pytest.mark.parametrize("words", PIECES)
+def test_far_from_its_limit_a_program_is_hardly_slowed(
+    sim: Sim, tmp_path: Path, words: tuple[str | float, ...]
+) -> None:
+    """With a marker at each wait they had 85 to 97 % of their rate."""
+    tenant = Tenant(words, FAR)
+
+    (bare,) = meet(sim, tmp_path, [tenant], preload=False, ms=MS, machine=MACHINE)
+    (ours,) = meet(sim, tmp_path, [tenant], ms=MS, machine=MACHINE)
+
+    assert ours["rate"] >= LEAST_RATE * bare["rate"]
+
+
+@pytest.mark.parametrize(("words", "limit"), ABOVE)
+def test_who_needs_more_than_its_limit_is_measured_all_the_same(
+    sim: Sim, tmp_path: Path, words: tuple[str | float, ...], limit: int
+) -> None:
+    tenant = Tenant(words, limit)
+
+    (bare,) = meet(sim, tmp_path, [tenant], preload=False, ms=MS, machine=MACHINE)
+    (ours,) = meet(sim, tmp_path, [tenant], ms=MS, machine=MACHINE)
+
+    assert bare["busy"] > limit + 2
+    assert limit - UNDER_POINTS <= ours["busy"] <= limit + SAVED + OVER_POINTS

@@ -285,6 +285,7 @@ Begun BeginRun(Markers* markers, MarkedStream* stream, CUstream handle, HeldNs h
                         stream->gaps.held_ns + held.at_all};
   stream->waited.host_begin_ns = stream->waited.marked_ns = stream->gaps.host_mark_ns = now_ns;
   stream->gaps.held_ns = 0;
+  stream->mixes.store(false, std::memory_order_relaxed);
   stream->launched_ns.store(0, std::memory_order_relaxed);
   stream->came_ns.store(stream->waited.host_begin_ns, std::memory_order_relaxed);
   const bool waits = WaitsForLegacy(markers, stream) || held.by_others != 0 || is_beside;

@@ -6,6 +6,7 @@ Each marker takes the program's thread 1 to 3 us, and the GPU as much.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -63,6 +64,13 @@ def run(sim: Sim, folder: Path, manner: str, percent: int) -> tuple[float, float
     return done.facts["between"], markers(log) / done.facts["launches"]
 
 
+def bare_and_ours(sim: Sim, folder: Path, tenant: Tenant) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What it says without a limit, and with its own."""
+    (bare,) = meet(sim, folder, [tenant], preload=False, ms=MS, machine=MACHINE)
+    (ours,) = meet(sim, folder, [tenant], ms=MS, machine=MACHINE)
+    return bare, ours
+
+
 @pytest.mark.parametrize("manner", ["fills", "moves"])
 def test_fills_and_copies_within_a_gpu_are_charged_with_the_kernels(
     sim: Sim, tmp_path: Path, manner: str
@@ -97,10 +105,7 @@ def test_where_there_are_two_gpus_a_copy_may_go_from_one_to_the_other(
 def test_far_from_its_limit_a_program_is_hardly_slowed(
     sim: Sim, tmp_path: Path, words: tuple[str | float, ...], least: float
 ) -> None:
-    tenant = Tenant(words, FAR)
-
-    (bare,) = meet(sim, tmp_path, [tenant], preload=False, ms=MS, machine=MACHINE)
-    (ours,) = meet(sim, tmp_path, [tenant], ms=MS, machine=MACHINE)
+    bare, ours = bare_and_ours(sim, tmp_path, Tenant(words, FAR))
 
     assert ours["rate"] >= least * bare["rate"]
 
@@ -109,10 +114,7 @@ def test_far_from_its_limit_a_program_is_hardly_slowed(
 def test_who_needs_more_than_its_limit_is_measured_all_the_same(
     sim: Sim, tmp_path: Path, words: tuple[str | float, ...], limit: int
 ) -> None:
-    tenant = Tenant(words, limit)
-
-    (bare,) = meet(sim, tmp_path, [tenant], preload=False, ms=MS, machine=MACHINE)
-    (ours,) = meet(sim, tmp_path, [tenant], ms=MS, machine=MACHINE)
+    bare, ours = bare_and_ours(sim, tmp_path, Tenant(words, limit))
 
     assert bare["busy"] > limit + 2
     assert limit - UNDER_POINTS <= ours["busy"] <= limit + SAVED + OVER_POINTS

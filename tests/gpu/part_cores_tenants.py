@@ -57,8 +57,8 @@ def beside(own: Intervals, other: Intervals, begin: int, end: int) -> float:
 
     A kernel lasts while the driver's slices are the other one's, too.
     """
-    both = share(own, begin, end) + share(other, begin, end)
-    return share(own, begin, end) - (both - share(united([own, other]), begin, end)) / 2
+    whole = share(united([own, other]), begin, end)
+    return (whole + share(own, begin, end) - share(other, begin, end)) / 2
 
 
 def longest_pause_ms(busy: Intervals, begin: int, end: int) -> float:

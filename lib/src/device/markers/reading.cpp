@@ -142,8 +142,8 @@ uint64_t RanNsUntil(const Markers& markers, const MarkedStream& stream, uint64_t
 void TellLeftOut(const Markers& markers, MarkedStream* stream, const NotOwn& rest, uint64_t told_ns,
                  const StreamLook& look) {
   uint64_t kept_ns = rest.ns;
-  uint64_t more_ns = stream->deducted_ns - std::min(stream->deducted_ns, rest.ns);
-  stream->deducted_ns -= more_ns;
+  uint64_t more_ns = stream->deducted_ns - rest.ns;
+  stream->deducted_ns = rest.ns;
   markers.StoodOf(stream->ordinal)
       .ForEachOutside(stream->run_begin_ns, told_ns, [&](uint64_t since_ns, uint64_t until_ns) {
         const uint64_t begin_ns = since_ns + std::min(kept_ns, until_ns - since_ns);

@@ -60,6 +60,10 @@ void Pauses() {
   CHECK_EQ(PausesNs(kPauses, stream, content, kMs),
            4 * kUs + kPauses.around_run_ns + 3 * kPauses.marker_gap_ns + 7 * kPauses.step_gap_ns);
   CHECK_EQ(PausesNs(kPauses, stream, Launches(100), 10 * kUs), 7'500);
+  // A run that was queued before the GPU came to it had its first launch there.
+  content.is_queued = true;
+  CHECK_EQ(PausesNs(kPauses, stream, content, kMs),
+           behind_marker + 3 * kPauses.marker_gap_ns + 7 * kPauses.step_gap_ns);
 }
 
 // Of `host_ns` from launch to launch the GPU waited so long.
@@ -269,6 +273,22 @@ void AtOnceOrLater() {
   CHECK_EQ(stream.gaps.later.host_ns, host_ns);
 }
 
+// What the GPU waited for a launch by itself is known, if that runs when its marker is recorded.
+void Single() {
+  Begin();
+  IntervalContent unknown = Launches(1, 30 * kUs);
+  unknown.is_single = true;
+  CHECK_EQ(IdleNs(kPauses, stream, unknown, kMs), 0);  // as of any, without probes
+  for (uint32_t i = 0; i < kLeast; ++i) Learn(Waited(10 * kUs, 20 * kUs));
+  const auto idle = [](IntervalContent content) { return IdleNs(kPauses, stream, content, kMs); };
+  IntervalContent content = Launches(1, 30 * kUs);
+  CHECK_EQ(idle(content), 15 * kUs);
+  content.is_single = true;
+  CHECK_EQ(idle(content), 30 * kUs);
+  content.reached = MarkerReached::kUnknown;
+  CHECK_EQ(idle(content), 15 * kUs);
+}
+
 // Where each launch has a marker, none came far behind the one before: only short gaps count, but
 // for calls that took long. Markers lie in what the GPU waits.
 void Dense() {
@@ -459,6 +479,7 @@ constexpr Case kCases[] = {{"pauses", Pauses},
                            {"ended", Ended},
                            {"at_once_or_later", AtOnceOrLater},
                            {"idle", Idle},
+                           {"single", Single},
                            {"dense", Dense},
                            {"apart", Apart},
                            {"host_bound", HostBound},

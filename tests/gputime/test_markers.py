@@ -71,7 +71,7 @@ GAPS = [
     "long_launches",
     "due",
 ]
-GAPS += ["means", "caught_up", "other_numbers"]
+GAPS += ["means", "caught_up", "other_numbers", "single"]
 WAITS = [
     "first",
     "spaced",
@@ -89,6 +89,8 @@ LENGTHS = ["unknown", "alone", "told_apart", "disturbed", "changed", "forgotten"
 LENGTHS += ["same_place", "kinds"]
 STOOD = ["never", "cut", "open", "forgotten"]
 YIELDS = ["unmapped", "closed", "stands", "given_anew"]
+YIELDS += [f"holds{of}" for of in ("", "_of_later_contexts", "_for_good", "_for_long")]
+YIELDS += ["holds_of_many_threads"]
 CLOCK = ["prompt", "queued", "narrowed", "forgotten", "drifts", "slewed"]
 READINGS = [
     "calls_that_block",

@@ -1,7 +1,8 @@
 // Yield points: places in a stream at which the GPU reads a word of the host's memory before it
-// goes on, so that what is queued behind stops for somebody of higher priority. Here those words,
-// one for each context, and one for each stream that the GPU writes when it comes to a point. Must
-// not know who is of higher priority, or CUDA.
+// goes on, so that what is queued behind stops for somebody of higher priority. Hold points: the
+// same until what is owed is paid. Here those words, two for each context, and one for each stream
+// that the GPU writes when it comes to a yield point. Must not know who is of higher priority, what
+// is owed, or CUDA.
 #pragma once
 
 #include <stdint.h>
@@ -33,6 +34,9 @@ class YieldPoints {
   // Where a stream's word is behind that.
   static constexpr uint64_t BytesTo(uint32_t stream) { return (1 + stream) * sizeof(uint32_t); }
 
+  // Where the word for hold points is.
+  static constexpr uint64_t kBytesToHold = (1 + kMostStreams) * sizeof(uint32_t);
+
   // What comes to a point of the device stands there, which may be said again. Or, where it was
   // closed, it goes on.
   void Close(uint32_t ordinal);
@@ -51,8 +55,37 @@ class YieldPoints {
            WordsOf(context)[1 + stream].load(std::memory_order_acquire) == kCame;
   }
 
+  // ---- hold points ----
+  //
+  // They have numbers, and the GPU goes on at one when the word is no less, as numbers that wrap
+  // around. One at most is closed, all others are open. Any thread closes and opens them.
+
+  // Closes the next one, unless one is closed. Its number.
+  uint32_t CloseHold(uint32_t ordinal);
+  // Opens the one that is closed, if any.
+  void OpenHold(uint32_t ordinal);
+  // What is put into streams from now on, or was just now, is open.
+  void OpenHoldsForGood(uint32_t ordinal);
+
+  bool IsHoldClosed(uint32_t ordinal) const { return HoldOf(ordinal).IsClosed(); }
+  // Whether the point of that number is the closed one.
+  bool IsHoldClosed(uint32_t ordinal, uint32_t number) const {
+    return HoldOf(ordinal).IsClosed() && HoldOf(ordinal).last.load() == number;
+  }
+
  private:
   static constexpr uint32_t kStands = 1u << 31;  // below kGoesOn
+
+  struct Hold {
+    std::atomic<uint32_t> last;  // the newest one's number ...
+    std::atomic<uint32_t> open;  // ... which is closed unless this is as much
+
+    bool IsClosed() const { return last.load() != open.load(); }
+  };
+
+  Hold& HoldOf(uint32_t ordinal) { return holds_[ordinal % kMostDevices]; }
+  const Hold& HoldOf(uint32_t ordinal) const { return holds_[ordinal % kMostDevices]; }
+  void OpenHoldsUpTo(uint32_t ordinal, uint32_t number);
 
   void Write(uint32_t ordinal, uint32_t word);
   std::atomic<uint32_t>* WordsOf(uint32_t context) const {
@@ -61,15 +94,16 @@ class YieldPoints {
   template <typename Visit>
   void ForEachOf(uint32_t ordinal, Visit visit) const {
     for (uint32_t i = 0; i < kMostContexts; ++i) {
-      if (ordinals_[i].load(std::memory_order_acquire) == ordinal + 1) visit(WordsOf(i));
+      if (ordinals_[i].load() == ordinal + 1) visit(WordsOf(i));
     }
   }
 
   char* pages_;                                    // null: none
   std::atomic<uint32_t> ordinals_[kMostContexts];  // and one; 0: it reads no word
   std::atomic<uint32_t> changes_[kMostDevices];
+  Hold holds_[kMostDevices];
 };
 
-static_assert(YieldPoints::BytesTo(YieldPoints::kMostStreams) <= YieldPoints::kContextBytes);
+static_assert(YieldPoints::kBytesToHold + sizeof(uint32_t) <= YieldPoints::kContextBytes);
 
 }  // namespace gpufence

@@ -103,13 +103,17 @@ bool IsProbed(const MarkedStream& stream, const Tuning& tuning) {
   return stream.gaps.may_idle != 0 && (AreShort(stream, tuning) || !is_known);
 }
 
+bool FindsGaps(const MarkedStream& stream) {
+  const GapShare every = EveryGap(stream.gaps);
+  return every.idle_ns > every.host_ns / 64;
+}
+
 bool IsProbeDue(MarkedStream* stream, bool is_behind, bool is_far, const Tuning& tuning) {
   LaunchGaps* gaps = &stream->gaps;
   const bool is_new = IsNew(*gaps, tuning);
   // Where each launch has a marker few probes would be of others.
   if (is_behind && !is_new && stream->marks_each.load(std::memory_order_relaxed)) return false;
-  const GapShare every = EveryGap(*gaps);
-  const bool finds = is_new || (!is_far && every.idle_ns > every.host_ns / 64);
+  const bool finds = is_new || (!is_far && FindsGaps(*stream));
   if (!finds && ++gaps->unprobed < tuning.probes_seldom) return false;
   gaps->unprobed = 0;
   gaps->asked += gaps->asked < tuning.probes ? 1 : 0;
@@ -201,8 +205,9 @@ uint64_t BetweenNs(const GpuPauses& pauses, const IntervalContent& content) {
 
 uint64_t PausesNs(const GpuPauses& pauses, const MarkedStream& stream,
                   const IntervalContent& content, uint64_t interval_ns) {
-  const uint64_t first_ns = stream.is_fresh ? content.lead_ns + pauses.around_run_ns
-                                            : pauses.marker_gap_ns + pauses.launch_gap_ns;
+  const bool begins_idle = stream.is_fresh && !content.is_queued;
+  const uint64_t first_ns = begins_idle ? content.lead_ns + pauses.around_run_ns
+                                        : pauses.marker_gap_ns + pauses.launch_gap_ns;
   const uint64_t joined_ns = content.markers * pauses.marker_gap_ns;
   // What the host took up to the first launch is known.
   const uint64_t most_ns = stream.is_fresh ? interval_ns * 3 / 4 : interval_ns / 2;
@@ -224,7 +229,10 @@ uint64_t IdleNs(const GpuPauses& pauses, const MarkedStream& stream, const Inter
   const uint64_t most_ns = interval_ns - PausesNs(pauses, stream, content, interval_ns);
   const uint64_t late_ns = std::min(content.late_ns, host_ns);
   const GapShare share = ShareOf(stream.gaps, content, tuning);
-  const uint64_t idle_ns = late_ns + IdleOf(share, host_ns - late_ns);
+  // A launch by itself that runs when the marker behind it is recorded: the GPU waited until then.
+  const bool is_known =
+      content.is_single && content.reached == MarkerReached::kLater && share.host_ns != 0;
+  const uint64_t idle_ns = is_known ? host_ns : late_ns + IdleOf(share, host_ns - late_ns);
   // Markers between the launches, which are pauses already, lie in what the GPU waited.
   const uint64_t marked_ns = content.markers * pauses.marker_gap_ns;
   return std::min(idle_ns - std::min(idle_ns, marked_ns), most_ns);

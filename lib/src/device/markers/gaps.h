@@ -23,6 +23,9 @@ void NoteMayIdle(MarkedStream* stream, bool is_alone, bool may_idle,
 // Whether the host may be slower than the GPU there, so that probes would tell something.
 bool IsProbed(const MarkedStream& stream, const Tuning& tuning = kTuning);
 
+// Whether probes have found that the GPU waits for the host there.
+bool FindsGaps(const MarkedStream& stream);
+
 // Whether the marker that was put into such a stream is to be one: fewer are where they find
 // nothing, or what they find matters little, far from the limit.
 bool IsProbeDue(MarkedStream* stream, bool is_behind, bool is_far, const Tuning& tuning = kTuning);
@@ -77,6 +80,8 @@ struct IntervalContent {
   uint64_t late_ns;   // ... and for so long the GPU waited for them (LateNs)
   bool meets;         // one of the launches waits for kernels on other GPUs
   MarkerReached reached;
+  bool is_queued = false;  // a run that it begins was queued before the GPU came to it
+  bool is_single = false;  // one launch, whose call was short, and nothing else
 };
 
 // Of an interval what lies between two of its kernels, ...

@@ -93,7 +93,7 @@ void CollectTail(Markers* markers, MarkedStream* stream, const StreamLook& look)
         look.alone && !mixes ? end_ns - std::min(end_ns, stream->run_begin_ns.load()) : 0;
     TellRunning(*markers, stream,
                 {launches, inner_ns, stream->LeadNs(), 0, host_ns, false, 0, meets,
-                 MarkerReached::kUnknown},
+                 MarkerReached::kUnknown, stream->IsQueued()},
                 end_ns, look);
   }
   if (is_idle) GoIdle(markers, stream, word, look.now_ns);
@@ -176,10 +176,11 @@ void CollectStream(Markers* markers, MarkedStream* stream, StreamLook* look) {
   const bool is_later = behind_ns >= kTuning.behind_ns;
   const uint64_t ran_ns = look->now_ns - std::min(look->now_ns, stream->run_begin_ns.load());
   const uint64_t host_ns = look->alone ? CaughtUpNs(*stream, next.host_ns, next.recorded_ns) : 0;
-  TellRunning(*markers, stream,
-              {next.launches, next.inner_ns, stream->LeadNs(), 0, host_ns, next.tells_late, 0,
-               next.meets, is_later ? MarkerReached::kLater : MarkerReached::kUnknown},
-              look->now_ns - kTuning.clock_doubt_ns, *look);
+  TellRunning(
+      *markers, stream,
+      {next.launches, next.inner_ns, stream->LeadNs(), 0, host_ns, next.tells_late, 0, next.meets,
+       is_later ? MarkerReached::kLater : MarkerReached::kUnknown, next.queued, next.IsSingle()},
+      look->now_ns - kTuning.clock_doubt_ns, *look);
   if (!next.meets && ran_ns > 2 * next.launches * stream->ns_per_launch + kTuning.spacing_ns) {
     // Far longer than before: what is queued behind it may be as long.
     stream->ns_per_launch = ran_ns / std::max(next.launches, 1u);
@@ -235,6 +236,18 @@ void SettleSample(Markers* markers, const DoubtfulSample& sample) {
 }
 
 // ---- forecasts ----
+
+bool AllStandAtHold(Markers* markers, uint32_t ordinal) {
+  const StreamsGuard guard(&markers->streams);
+  if (!guard) return false;
+  bool all = true;
+  markers->streams.ForEachActive([&](const MarkedStream* stream) {
+    if (stream->ordinal != ordinal) return;
+    if (!markers->yields.IsHoldClosed(ordinal, stream->holds_at)) return;
+    all &= stream->first == kNoMarker || markers->pool[stream->first].begins;
+  });
+  return all;
+}
 
 bool KernelsRun(Markers* markers, uint32_t ordinal) {
   const StreamsGuard guard(&markers->streams);

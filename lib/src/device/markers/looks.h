@@ -128,6 +128,10 @@ void SettleSample(Markers* markers, const DoubtfulSample& sample);
 // waiting.
 bool KernelsRun(Markers* markers, uint32_t ordinal);
 
+// Whether all streams with work on the device have nothing left before the hold point that is
+// closed: all else was told.
+bool AllStandAtHold(Markers* markers, uint32_t ordinal);
+
 // What launches into the streams that run take, in the mean of some hundred: the shortest of these
 // means; 0: not known.
 uint64_t LaunchNs(Markers* markers, uint32_t ordinal);

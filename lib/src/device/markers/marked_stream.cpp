@@ -28,7 +28,7 @@ void MarkedStream::BeginLife(uint32_t seed) {
   queued = tail_seen = inner_ns = 0;
   idle_since_ns = deducted_ns = ns_per_launch = mean_ns = ran_ns = 0;
   steady = mean_of = 0;
-  by_host = awaited = marks_each = meets = mixes = false;
+  by_host = awaited = marks_each = meets = mixes = whole = false;
   came_ns = spaced_ns = 0;
   behind = 0;
   begin_gpu_ns = 0;
@@ -38,6 +38,7 @@ void MarkedStream::BeginLife(uint32_t seed) {
   gaps = {};
   samples = {};
   logged = yields_at = log.count();
+  holds_at = 0;
 }
 
 void MarkedStream::Uncount(uint32_t counted_in) {

@@ -198,7 +198,7 @@ struct alignas(64) MarkedStream {
   std::atomic<uint32_t> mark_at;  // launches until the next marker, drawn around `every`
   uint32_t ordinal;
   std::atomic<uint32_t> inner_ns;     // of these launches: pauses within each
-  std::atomic<uint64_t> launched_ns;  // when this run's first launch returned; 0: unknown
+  std::atomic<uint64_t> launched_ns;  // when this run's first launch returned; 0: unknown, or ...
   std::atomic<uint64_t> came_ns;  // kSparse: when the last one did, or the one that began the run
   std::atomic<uint32_t> behind;   // so many more launches until the host may be ahead of the GPU
   std::atomic<bool> marks_each;   // kSparse: each of them has a marker of its own
@@ -215,8 +215,9 @@ struct alignas(64) MarkedStream {
   std::atomic<uint32_t> queued;        // launches before the markers from first to last
   std::atomic<bool> is_trusted;        // ns_per_launch is of this run
   std::atomic<bool> goes_on;           // nothing that is no kernel is behind its last marker
-  std::atomic<bool> mixes;  // fills, copies or waits are among the launches since: all is charged
-  std::atomic<uint32_t> others_put;  // what is no kernel and was put into it ...
+  std::atomic<bool> mixes;             // fills, copies or waits are among the launches since ...
+  std::atomic<bool> whole;             // ... and all is charged
+  std::atomic<uint32_t> others_put;    // what is no kernel and was put into it ...
 
   uint64_t spaced_ns;  // when those came that were marked last, about
   uint32_t every;      // launches between two markers, about
@@ -247,10 +248,11 @@ struct alignas(64) MarkedStream {
   ClosedRuns closed_runs;
   LaunchGaps gaps;
   LaunchSamples samples;
-  LaunchLog log;       // where the queue must be short
-  uint32_t logged;     // launches of it when the last marker was recorded
-  uint32_t yields_at;  // ... and when the last yield point was put there
-  uint32_t yields_of;  // what YieldPoints::ChangesOf told then
+  LaunchLog log;                   // where the queue must be short
+  uint32_t logged;                 // launches of it when the last marker was recorded
+  uint32_t yields_at;              // ... and when the last yield point was put there
+  uint32_t yields_of;              // what YieldPoints::ChangesOf told then
+  std::atomic<uint32_t> holds_at;  // the last hold point's number
 
   // A stream that nothing is known of; all but its names and where it is.
   void BeginLife(uint32_t seed);
@@ -277,8 +279,14 @@ struct alignas(64) MarkedStream {
   uint64_t QueuedLaunches() const;
   uint64_t UsualNs() const;  // of a launch
 
+  // ... this: the GPU had it before it came to the run.
+  static constexpr uint64_t kBeforehand = 1;
+
   // From `marked_ns` until the run's first launch was with the GPU, for which it waited.
   uint64_t LeadNs() const;
+
+  // Whether the run was queued before the GPU came to it.
+  bool IsQueued() const { return launched_ns.load(std::memory_order_relaxed) == kBeforehand; }
 
   // It ran dry while a launch was held: each of the next has a marker, and finds out.
   void FallBehind();

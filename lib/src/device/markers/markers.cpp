@@ -88,13 +88,14 @@ void Describe(Marker* marker, const MarkedStream& stream, uint32_t launches, boo
   marker->begins = begins;
   marker->prompt = prompt;
   marker->probes = marker->samples = false;
-  marker->meets = marker->mixes = false;
+  marker->meets = marker->mixes = marker->whole = false;
+  marker->queued = stream.IsQueued();
   marker->next_ns = 0;
   const uint64_t host_ns =
       marker->recorded_ns - std::min(stream.gaps.host_mark_ns, marker->recorded_ns);
   marker->host_ns = host_ns - std::min(host_ns, stream.gaps.held_ns);
   marker->late_ns = 0;
-  marker->tells_late = false;
+  marker->tells_late = marker->calls_briefly = false;
   marker->record_ns = stream.gaps.record_ns;
   marker->next = kNoMarker;
 }
@@ -234,6 +235,7 @@ bool MightWait(Markers* markers, const MarkedStream& stream, Recorder recorder) 
 
 void TellLate(const MarkedStream& stream, uint64_t call_ns, Marker* marker) {
   marker->tells_late = true;
+  marker->calls_briefly = call_ns <= kTuning.behind_ns;
   marker->late_ns = LateNs(stream, call_ns);
 }
 
@@ -316,6 +318,7 @@ bool MarkLocked(Markers* markers, MarkedStream* stream, Recorder recorder) {
   marker->inner_ns = stream->TakeInner();
   marker->meets = stream->meets.exchange(false, std::memory_order_relaxed);
   marker->mixes = stream->mixes.exchange(false, std::memory_order_relaxed);
+  marker->whole = stream->whole.exchange(false, std::memory_order_relaxed);
   stream->CountDown(launches);
   stream->awaits_launch = false;
   return true;
@@ -363,6 +366,11 @@ void MarkInTurn(Markers* markers, MarkedStream* stream) {
   stream->word.fetch_or(MarkedStream::kProbe, std::memory_order_relaxed);
 }
 
+bool WaitsForHost(Markers* markers, const MarkedStream* stream) {
+  const StreamsGuard guard(&markers->streams);
+  return guard && FindsGaps(*stream);
+}
+
 bool MayIdle(Markers* markers, const MarkedStream* stream) {
   const StreamsGuard guard(&markers->streams);
   return !guard || stream->gaps.may_idle != 0;
@@ -384,6 +392,7 @@ bool GoesOn(Markers* markers, MarkedStream* stream) {
   // is told by the wait. (A hundredth of the rate of kernels of 20 us, each 150.)
   if ((word & kBits) != MarkedStream::kRunning || !markers->IsFar()) return false;
   stream->mixes.store(true, std::memory_order_relaxed);
+  stream->whole.store(true, std::memory_order_relaxed);
   return true;
 }
 

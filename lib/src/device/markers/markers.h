@@ -53,12 +53,18 @@ struct Marker {
   bool probes;         // nothing was put into the stream between it and the one before
   bool samples;        // one launch was put right between it and the one before
   bool tells_late;     // what the call of each launch took is known
+  bool calls_briefly;  // that was little
   bool meets;          // a launch before it waits for kernels on other GPUs
-  bool mixes;          // fills, copies or waits are among them: all is charged
+  bool mixes;          // fills, copies or waits are among them ...
+  bool whole;          // ... and all is charged
+  bool queued;         // the run that the marker before begins was, before the GPU came to it
   uint64_t host_ns;    // of the host, since the one before; without holds
   uint64_t late_ns;    // in which the GPU waited for a call; tells_late: if it did
   uint64_t record_ns;  // what recording the one before took
   uint64_t next_ns;    // of the host, until the next launch, where that was asked for; 0: unknown
+
+  // Whether there is one launch before it, whose call was short, and nothing else.
+  bool IsSingle() const { return launches == 1 && calls_briefly && !mixes && !queued; }
 };
 
 // Under the table's lock; zeroed memory is a pool without markers.
@@ -162,7 +168,10 @@ void MarkStream(Markers* markers, MarkedStream* stream);
 // The same when `mark_at` was reached.
 void MarkInTurn(Markers* markers, MarkedStream* stream);
 
-// Whether the GPU may have waited for the host in one of the stream's last intervals.
+// Whether the GPU waits for the stream's host, as probes tell.
+bool WaitsForHost(Markers* markers, const MarkedStream* stream);
+
+// Whether it may have done so in one of the stream's last intervals.
 bool MayIdle(Markers* markers, const MarkedStream* stream);
 
 // Before something that is no kernel: marks, and the next launch begins a new run.

@@ -42,6 +42,7 @@ bool Join(MarkerPool* pool, MarkedStream* stream) {
   next->record_ns = marker.record_ns;
   next->meets |= marker.meets;
   next->mixes |= marker.mixes;
+  next->whole |= marker.whole;
   next->joined = static_cast<uint16_t>(next->joined + marker.joined + 1);
   stream->first = marker.next;
   pool->Return(index);
@@ -60,6 +61,7 @@ void Unmark(MarkedStream* stream, const Marker& marker) {
   stream->inner_ns.fetch_add(marker.inner_ns, std::memory_order_relaxed);
   if (marker.meets) stream->meets.store(true, std::memory_order_relaxed);
   if (marker.mixes) stream->mixes.store(true, std::memory_order_relaxed);
+  if (marker.whole) stream->whole.store(true, std::memory_order_relaxed);
   stream->word.fetch_or(MarkedStream::kRunning, std::memory_order_release);
 }
 
@@ -242,7 +244,9 @@ void TellRun(Markers* markers, MarkedStream* stream, const Marker& marker, uint6
                                    marker.tells_late,
                                    late_ns,
                                    marker.meets,
-                                   is_at_once ? MarkerReached::kAtOnce : MarkerReached::kLater};
+                                   is_at_once ? MarkerReached::kAtOnce : MarkerReached::kLater,
+                                   marker.queued,
+                                   marker.IsSingle()};
   if (marker.samples && stream->is_fresh && marker.inner_ns == 0) {
     const uint64_t lead_ns = CaughtUpNs(*stream, marker.lead_ns, marker.recorded_ns);
     const uint64_t own_ns =
@@ -251,7 +255,7 @@ void TellRun(Markers* markers, MarkedStream* stream, const Marker& marker, uint6
     if (may_be_long) KeepDoubtful(markers, *stream, stream->run_begin_ns, at_ns, own_ns);
   }
   const NotOwn rest = NotOwnOf(*markers, *stream, content, ran_ns, look.now_ns);
-  const NotOwn told = marker.mixes && !rest.is_own ? WithoutIdle(rest) : rest;
+  const NotOwn told = marker.whole && !rest.is_own ? WithoutIdle(rest) : rest;
   Tell(*markers, stream, told, ChargedUntilNs(*stream, marker.meets, at_ns), look);
   if (stream->closed_runs.is_sample) stream->closed_runs.sample_ns = ran_ns - rest.ns;
   stream->closed_runs.is_sample = false;

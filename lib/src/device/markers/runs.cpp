@@ -286,9 +286,11 @@ Begun BeginRun(Markers* markers, MarkedStream* stream, CUstream handle, HeldNs h
   stream->waited.host_begin_ns = stream->waited.marked_ns = stream->gaps.host_mark_ns = now_ns;
   stream->gaps.held_ns = 0;
   stream->mixes.store(false, std::memory_order_relaxed);
-  stream->launched_ns.store(0, std::memory_order_relaxed);
+  stream->whole.store(false, std::memory_order_relaxed);
+  stream->launched_ns.store(held.on_gpu ? MarkedStream::kBeforehand : 0, std::memory_order_relaxed);
   stream->came_ns.store(stream->waited.host_begin_ns, std::memory_order_relaxed);
-  const bool waits = WaitsForLegacy(markers, stream) || held.by_others != 0 || is_beside;
+  const bool waits =
+      WaitsForLegacy(markers, stream) || held.by_others != 0 || held.on_gpu || is_beside;
   stream->by_host = !waits && HostIsEnough(*markers, *stream);
   if (context.away != 0 ||
       (stream->word.load(std::memory_order_relaxed) & MarkedStream::kLaunches) != 0) {
@@ -304,7 +306,7 @@ Begun BeginRun(Markers* markers, MarkedStream* stream, CUstream handle, HeldNs h
       return Begun::kNotMarked;
     }
   }
-  if (held.at_all != 0 && !stream->by_host) stream->FallBehind();
+  if (held.at_all != 0 && !held.on_gpu && !stream->by_host) stream->FallBehind();
   stream->word.fetch_or(MarkedStream::kRunning, std::memory_order_release);
   stream->awaits_launch = true;
   markers->begun.store(markers->begun.load(std::memory_order_relaxed) + 1,

@@ -29,6 +29,7 @@ struct HeldNs {
   uint64_t at_all;
   uint64_t by_others;
   uint64_t unasked_ns;  // then the gate was open for a stream that is looked at; 0: it was asked
+  bool on_gpu;          // it waits there as well, behind a hold point
 };
 
 // kOtherStream: it is none of the handle any more. kMustAsk: nobody asked, and the stream is not

@@ -198,6 +198,7 @@ class Holding {
       const uint32_t seen = device_->progress.load(std::memory_order_acquire);
       const uint64_t now_ns = NowNs();
       const uint64_t wait_ns = WaitNs(now_ns);
+      if (GoesAhead(now_ns)) break;
       if (wait_ns != 0) {
         AwaitProgress(seen, wait_ns);
       } else if (device_->seat.Yields(now_ns) && !YieldsOnGpu(*cores_, *device_, stream_)) {
@@ -226,7 +227,11 @@ class Holding {
       held.at_all = NowNs() - begin_ns_;
       CountHeldLaunch(device_, held.at_all);
     }
-    if (cores_->watcher.runs()) device_->closed.store(0, std::memory_order_release);
+    held.on_gpu = on_gpu_;
+    const bool asks = device_->UsesHolds() && OwedNs() > -kTuning.even_ns;
+    if (asks || cores_->watcher.runs()) {
+      device_->closed.store(asks ? 1 : 0, std::memory_order_release);
+    }
     if (stream_ != nullptr) {
       stream_->word.fetch_and(~MarkedStream::kHeld, std::memory_order_relaxed);
     }
@@ -251,11 +256,30 @@ class Holding {
 
   // For budget, ranks of its gang and room in the queue; 0 also when it was patient long enough.
   uint64_t WaitNs(uint64_t now_ns) {
-    const HoldFor hold = HoldOf(cores_, device_, stream_, now_ns);
-    const uint64_t wait_ns = std::max(gang_.Ask(cores_, device_, hold, now_ns), hold.queue_ns);
+    hold_ = HoldOf(cores_, device_, stream_, now_ns);
+    const uint64_t budget_ns = gang_.Ask(cores_, device_, hold_, now_ns);
+    const uint64_t wait_ns = std::max({budget_ns, hold_.queue_ns, StandsForNs(now_ns)});
     if (wait_ns == 0 || impatient_) return 0;
     impatient_ = IsOutOfPatience(cores_, device_, begin_ns_, now_ns);
     return impatient_ ? 0 : wait_ns;
+  }
+
+  int64_t OwedNs() const { return hold_.owed_ns + hold_.queued_ns; }
+
+  // Whether it goes and waits for budget on the GPU, as it waits for nothing else.
+  bool GoesAhead(uint64_t now_ns) {
+    const bool is_else = gang_.is_asked() || hold_.queue_ns != 0 || hold_.window_ns != 0;
+    if (is_else || OwedNs() <= kTuning.even_ns || hold_.queued_ns > hold_.burst_ns / 2) {
+      return false;
+    }
+    on_gpu_ = HoldOnGpu(cores_, device_, stream_, static_cast<uint64_t>(OwedNs()), now_ns);
+    return on_gpu_;
+  }
+
+  // Until its stream goes on where that stands, and what is queued is not nearly paid for.
+  uint64_t StandsForNs(uint64_t now_ns) const {
+    if (stream_ == nullptr || OwedNs() <= kTuning.even_ns) return 0;
+    return LeftAtHoldNs(*cores_, *device_, *stream_, now_ns);
   }
 
   // Whether what the program waited for is not charged yet. Short runs tell by the wait itself.
@@ -338,6 +362,8 @@ class Holding {
   uint64_t begin_ns_;
   uint64_t by_others_ns_ = 0;
   GangHold gang_;
+  HoldFor hold_ = {};
+  bool on_gpu_ = false;
   bool waited_ = false;
   bool has_looked_ = false;  // for itself
   bool impatient_ = false;

@@ -26,6 +26,7 @@ struct HoldFor {
   int64_t owed_ns;     // by the container; negative: credit
   int64_t queued_ns;   // what the stream has queued costs
   uint64_t window_ns;  // until the container's own, beside others that meet in collectives
+  int64_t burst_ns;    // what a burst costs; 0: turns decide
 
   uint64_t most_ns() const { return budget_ns > queue_ns ? budget_ns : queue_ns; }
 };
@@ -36,6 +37,25 @@ HoldFor HoldOf(Cores* cores, CoreDevice* device, const MarkedStream* stream, uin
 // Holds one launch: waits for budget, room in the queue and the turn, in this order, and opens the
 // gate. Returns how long it waited.
 HeldNs Hold(Cores* cores, CoreDevice* device, MarkedStream* stream);
+
+// A launch is held for budget, of which so much is lacking with all that is queued. True: it goes,
+// and waits for it on the GPU, behind the hold point that is closed (hold_points.cpp).
+bool HoldOnGpu(Cores* cores, CoreDevice* device, MarkedStream* stream, uint64_t owed_ns,
+               uint64_t now_ns);
+
+// Until the hold point opens that the stream stands at, or will; 0: none.
+uint64_t LeftAtHoldNs(const Cores& cores, const CoreDevice& device, const MarkedStream& stream,
+                      uint64_t now_ns);
+
+// At a look: all in front of the hold point may have been told of, so that what is owed is known;
+// and others may have come.
+void FollowHold(Cores* cores, CoreDevice* device, uint64_t now_ns);
+
+// Opens the hold point that is closed.
+void OpenHold(Cores* cores, CoreDevice* device, uint64_t now_ns);
+
+// Opens hold points whose time has come; nanoseconds until the next one's, UINT64_MAX: none.
+uint64_t OpenHolds(Cores* cores, uint64_t now_ns);
 
 // Waiting may be over, of launches that are held.
 void Notify(CoreDevice* device);
@@ -48,6 +68,8 @@ class GangHold {
  public:
   // Until it asks again, for the container's budgets; 0: it goes on.
   uint64_t Ask(Cores* cores, CoreDevice* device, HoldFor hold, uint64_t now_ns);
+  // Whether it may have to.
+  bool is_asked() const { return is_asked_; }
   // Whether others wait for what it launches, so that it had better see at once when it may.
   bool is_awaited() const { return is_awaited_; }
   // Whether it waits for the container's window, which neighbours may leave to it.

@@ -97,7 +97,7 @@ uint64_t CoreLaunch::UnaskedNs() {
     FindKeptPauses(cores_, device_);
   if (stream_ != nullptr && device_->LogsLaunches() && cores_->yielder.runs()) [[unlikely]]
     FindYieldWords(cores_, *stream_);
-  const HeldNs unasked = {0, 0, may_go ? UnaskedNs() : 0};
+  const HeldNs unasked = {0, 0, may_go ? UnaskedNs() : 0, false};
   const HeldNs held = unasked.unasked_ns != 0 ? unasked : Hold(cores_, device_, stream_);
   if (stream_ != nullptr && device_->seat.has_slices() && LacksFilled(cores_->markers, *stream_))
       [[unlikely]] {
@@ -107,7 +107,10 @@ uint64_t CoreLaunch::UnaskedNs() {
   if (device_->LogsLaunches()) [[unlikely]]
     PutYieldPoint(/*known=*/0);
   begins_run_ = Begin(held);
-  if (!begins_run_) unmarked_since_ns_ = NowNs();
+  if (begins_run_) return;
+  // Nobody tells when the GPU goes on there, and standing would be charged.
+  if (held.on_gpu) OpenHold(cores_, device_, NowNs());
+  unmarked_since_ns_ = NowNs();
 }
 
 // Of the stream that the handle is of now. False when it cannot be marked; then it is null.
@@ -120,7 +123,7 @@ bool CoreLaunch::Begin(HeldNs held, uint32_t launches, uint32_t uncounted) {
     word_ = MarkedStream::kRunning | life;
     if (begun == Begun::kYes) {
       cores_->watcher.Wake(cores_);
-      cores_->yielder.Wake();
+      if (device_->LogsLaunches()) cores_->yielder.Wake();
       if (stream_->mean_ns.load(std::memory_order_relaxed) >= kTuning.brief_launch_ns) TellBegin();
       return true;
     }

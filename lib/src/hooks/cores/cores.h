@@ -76,19 +76,20 @@ class Watcher {
   std::atomic<uint32_t> gone_;
 };
 
-// One thread per process that meets a container of higher priority: it opens and closes the yield
-// points of the process's streams (device/yield_points.h). It calls no driver: whoever waits there
-// for the GPU may hold the driver's locks until a point is opened. Zeroed memory is one that was
-// not begun.
+// One thread per process that meets a container of higher priority, or is held on the GPU: it opens
+// and closes the yield points of the process's streams, and opens hold points
+// (device/yield_points.h). It calls no driver: whoever waits there for the GPU may hold the
+// driver's locks until a point is opened. Zeroed memory is one that was not begun.
 class Yielder {
  public:
-  // Begins it, if it was not.
+  // Begins it, if it was not, or wakes it.
   void Begin(Cores* cores);
 
   // Whether points may be put into streams.
   bool runs() const { return state_.load(std::memory_order_relaxed) == kRuns; }
 
-  // Work begins, which may have to yield. One load while it is awake.
+  // Work begins, which may have to yield, or a hold point opens sooner than it was told. One load
+  // while it is awake.
   void Wake() {
     if (asleep_.load(std::memory_order_seq_cst) != 0) WakeSlowly();
   }
@@ -103,6 +104,7 @@ class Yielder {
   bool Look(Cores* cores);
   static void Close(Cores* cores, CoreDevice* device);
   static void Open(Cores* cores, CoreDevice* device);
+  static uint64_t IdleNs(const Cores& cores);
   void Run(Cores* cores);
   static void* Main(void* cores);
 
@@ -118,6 +120,13 @@ struct CoreGang {
   std::atomic<uint32_t> uncounted;  // not 0: the next one was counted by others before
   std::atomic<uint32_t> awaited;    // not 0: somebody waited for that one, and has not ended since
   std::atomic<int64_t> owed_before_ns;  // when others began to seem to wait for it; 0: they do not
+};
+
+// The hold point of a device that was closed last.
+struct CoreHold {
+  std::atomic<uint64_t> since_ns;  // 0: there was none
+  std::atomic<uint64_t> until_ns;  // as far as it is known what is owed
+  std::atomic<uint32_t> beside;    // not 0: others have or had work lately, so that none is used
 };
 
 // A device with a core limit, as this process sees it. What every launch asks comes first.
@@ -150,7 +159,12 @@ struct alignas(64) CoreDevice {
   std::atomic<uint64_t> patience_ns;     // until the next one may
 
   CoreGang gang;
+  CoreHold hold;
 
+  bool UsesHolds() const {
+    return hold.since_ns.load(std::memory_order_relaxed) != 0 &&
+           hold.beside.load(std::memory_order_relaxed) == 0;
+  }
   bool LogsLaunches() const { return logs.load(std::memory_order_relaxed) != 0; }
 
   // What is known of its pauses (FindPausesBeforeCode): a part, and then all.
@@ -450,9 +464,15 @@ uint64_t NextTickNs(Cores* cores, uint64_t now_ns);
 
 // ---- yield points (yielder.cpp) ----
 
-// Before a launch that may have to yield: words for the stream's context, if it has none yet. Holds
-// no lock.
+// Before a launch that may have to yield, or stand at a hold point: words for the stream's context,
+// if it has none yet. Holds no lock.
 void FindYieldWords(Cores* cores, const MarkedStream& stream);
+
+// Where the GPU finds them; 0: nowhere.
+CUdeviceptr YieldWordsOf(const Cores& cores, const MarkedStream& stream);
+
+// The driver refuses them there.
+void LoseYieldWords(Cores* cores, const MarkedStream& stream);
 
 // Whether what is launched into the stream now is held by the GPU itself, behind what the stream
 // has there. An empty stream is held by who launches.

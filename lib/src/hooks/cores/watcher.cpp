@@ -76,8 +76,8 @@ int64_t PayingNs(CoreDevice* device, int64_t queued_ns, uint32_t share, uint32_t
 int64_t MostOwedNs(const CoreDevice& device, uint64_t now_ns) {
   if (device.seat.TurnLeftNs(now_ns) != UINT64_MAX) return 0;
   const bool paying = device.paying.load(std::memory_order_relaxed) != 0;
-  return paying ? -2 * static_cast<int64_t>(kTuning.most_credit_ns)
-                : BurstNs(device.seat.ShareNow(now_ns));
+  if (paying) return -2 * static_cast<int64_t>(kTuning.most_credit_ns);
+  return device.UsesHolds() ? -kTuning.even_ns : BurstNs(device.seat.ShareNow(now_ns));
 }
 
 // Whether the next launch must look for itself.
@@ -262,14 +262,18 @@ HoldFor HoldOf(Cores* cores, CoreDevice* device, const MarkedStream* stream, uin
   }
   if (left_ns != UINT64_MAX) {
     const int64_t too_long_ns = TooLongNs(*device, stream, queued_ns, left_ns);
-    return {wait_ns(ahead_ns), wait_ns(std::max(too_long_ns, beyond_ns)), ahead_ns, cost_ns, 0};
+    return {wait_ns(ahead_ns), wait_ns(std::max(too_long_ns, beyond_ns)), ahead_ns, cost_ns, 0, 0};
   }
   const uint32_t streams = cores->markers.streams.CountActive(device->ordinal);
   const bool is_alone = queued_ns == 0 && (streams == 0 || (streams == 1 && is_active));
   const int64_t paying_ns = PayingNs(device, cost_ns, share, streams, ahead_ns);
   const int64_t even_ns = is_alone && ahead_ns > kTuning.even_ns ? ahead_ns : 0;
-  return {wait_ns(std::max(paying_ns, even_ns)), wait_ns(beyond_ns), ahead_ns, cost_ns,
-          window.wait_ns};
+  return {wait_ns(std::max(paying_ns, even_ns)),
+          wait_ns(beyond_ns),
+          ahead_ns,
+          cost_ns,
+          window.wait_ns,
+          BurstNs(share)};
 }
 
 // Whoever looked before this, and waits only afterwards, finds the number changed and does not
@@ -349,10 +353,11 @@ void TickCores(Cores* cores, uint64_t now_ns) {
     const bool yielded = device->seat.Yields(now_ns);
     device->seat.MoveTurn(now_ns);
     const bool has_superior = device->seat.HasSuperior(now_ns);
-    if (has_superior) cores->yielder.Begin(cores);
+    if (has_superior && !device->LogsLaunches()) cores->yielder.Begin(cores);
     device->logs.store(has_superior ? 1 : 0, std::memory_order_relaxed);
     markers->calm_until_ns[device->ordinal].store(device->seat.CalmUntilNs(now_ns),
                                                   std::memory_order_relaxed);
+    FollowHold(cores, device, now_ns);
     SayKeptOut(*device, now_ns);
     if (MustAsk(*device, now_ns)) {
       device->closed.store(1, std::memory_order_release);

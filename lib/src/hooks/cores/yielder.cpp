@@ -69,11 +69,19 @@ void FindYieldWords(Cores* cores, const MarkedStream& stream) {
   context.yield_words.compare_exchange_strong(unknown, kNoWords, std::memory_order_relaxed);
 }
 
+CUdeviceptr YieldWordsOf(const Cores& cores, const MarkedStream& stream) {
+  const uint64_t words =
+      cores.markers.streams.ContextOf(stream).yield_words.load(std::memory_order_relaxed);
+  return words > kNoWords ? words : 0;
+}
+
+void LoseYieldWords(Cores* cores, const MarkedStream& stream) {
+  cores->markers.streams.ContextOf(stream).yield_words.store(kNoWords, std::memory_order_relaxed);
+}
+
 bool YieldsOnGpu(const Cores& cores, const CoreDevice& device, const MarkedStream* stream) {
   return stream != nullptr && device.stands.load(std::memory_order_relaxed) != 0 &&
-         stream->QueuedLaunches() != 0 &&
-         cores.markers.streams.ContextOf(*stream).yield_words.load(std::memory_order_relaxed) >
-             kNoWords;
+         stream->QueuedLaunches() != 0 && YieldWordsOf(cores, *stream) != 0;
 }
 
 // Between what was put into the stream and the launch that comes now: where both are so much work,
@@ -93,10 +101,8 @@ void CoreLaunch::PutYieldPoint(uint32_t known) {
   if (!yields_now && !is_far) return;
   stream_->yields_at = behind;
   stream_->yields_of = changes;
-  std::atomic<uint64_t>& words = markers->streams.ContextOf(*stream_).yield_words;
-  if (!PutPoint(handle_, words.load(std::memory_order_relaxed),
-                markers->streams.NumberOf(stream_))) {
-    words.store(kNoWords, std::memory_order_relaxed);
+  if (!PutPoint(handle_, YieldWordsOf(*cores_, *stream_), markers->streams.NumberOf(stream_))) {
+    LoseYieldWords(cores_, *stream_);
   }
 }
 
@@ -104,6 +110,7 @@ void CoreLaunch::PutYieldPoint(uint32_t known) {
 
 void Yielder::Begin(Cores* cores) {
   uint32_t none = kNone;
+  if (runs()) return Wake();
   if (state_.load(std::memory_order_relaxed) != kNone ||
       !state_.compare_exchange_strong(none, kFailed, std::memory_order_acq_rel)) {
     return;
@@ -193,10 +200,19 @@ void Yielder::Open(Cores* cores, CoreDevice* device) {
   if (stood->Stands() && !AllStand(cores, device->ordinal)) stood->End(NowNs());
 }
 
+// Those of higher priority begin to work without a word to this thread.
+uint64_t Yielder::IdleNs(const Cores& cores) {
+  const uint32_t devices = cores.count.load(std::memory_order_acquire);
+  for (uint32_t i = 0; i < devices; ++i) {
+    if (cores.devices[i].LogsLaunches()) return kTuning.nap_ns;
+  }
+  return kTuning.most_wait_ns;
+}
+
 void Yielder::Run(Cores* cores) {
-  constexpr uint64_t kIdleNs = kTuning.nap_ns;
   while (state_.load(std::memory_order_acquire) == kRuns) {
     asleep_.store(0, std::memory_order_seq_cst);
+    OpenHolds(cores, NowNs());
     if (Look(cores)) {
       const uint32_t devices = cores->count.load(std::memory_order_acquire);
       const CoreDevice& device = cores->devices[0];
@@ -211,10 +227,13 @@ void Yielder::Run(Cores* cores) {
     }
     asleep_.store(1, std::memory_order_seq_cst);
     // Whoever began something before that store saw it awake.
-    if (!Look(cores)) FutexWait(&asleep_, 1, kIdleNs);
+    const uint64_t hold_ns = OpenHolds(cores, NowNs());
+    if (!Look(cores)) FutexWait(&asleep_, 1, std::min(hold_ns, IdleNs(*cores)));
   }
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // pairs with who closes a hold point
   const uint32_t devices = cores->count.load(std::memory_order_acquire);
   for (uint32_t i = 0; i < devices; ++i) {
+    cores->markers.yields.OpenHoldsForGood(cores->devices[i].ordinal);
     Open(cores, &cores->devices[i]);
     cores->markers.StoodOf(cores->devices[i].ordinal).End(NowNs());
   }

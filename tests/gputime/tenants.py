@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -96,6 +97,17 @@ def meet(
     own = own if preload else []
     done = run_together(sim, folder, commands, env=env, own=own, preload=preload, timeout=300)
     return [each.facts for each in done]
+
+
+def meet_counted(
+    sim: Sim, folder: Path, tenants: Sequence[Tenant], faults: str = "", ms: int = 1_000
+) -> tuple[list[dict[str, Any]], Counter[str]]:
+    """As meet, over a driver with such faults: also how often each of its functions was called."""
+    log = folder / "calls"
+    machine = {"GPUFENCE_SIM_LOG": str(log), "GPUFENCE_SIM_FAULTS": faults}
+    said = meet(sim, folder, tenants, ms=ms, machine=machine)
+    lines = log.read_text(encoding="utf-8").splitlines()
+    return said, Counter(line.split()[0] for line in lines)
 
 
 def drawn(dice: random.Random) -> tuple[str | float, ...]:

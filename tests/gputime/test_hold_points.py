@@ -7,9 +7,7 @@ what it took.
 from __future__ import annotations
 
 import os
-from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,7 +15,7 @@ from tests.support.gpus import H200
 from tests.support.machine import Sim
 from tests.support.virtual_world import run_together
 
-from .tenants import Tenant, meet
+from .tenants import Tenant, meet_counted
 
 STEPS = Path(__file__).parent / "steps"
 RUN_MS = 3_000
@@ -41,17 +39,6 @@ pytestmark = pytest.mark.skipif(
 def limited(folder: Path, limit: int) -> dict[str, str]:
     """The variables of a container with that core limit."""
     return {"GPUFENCE_CORE_LIMIT": str(limit), "GPUFENCE_STATE_DIR": str(folder / "state")}
-
-
-def works(
-    sim: Sim, folder: Path, tenants: list[Tenant], faults: str = "", ms: int = 1_000
-) -> tuple[list[dict[str, Any]], Counter[str]]:
-    """What tenants say, and what they called how often."""
-    log = folder / "calls"
-    machine = {"GPUFENCE_SIM_LOG": str(log), "GPUFENCE_SIM_FAULTS": faults}
-    said = meet(sim, folder, tenants, ms=ms, machine=machine)
-    lines = log.read_text(encoding="utf-8").splitlines()
-    return said, Counter(line.split()[0] for line in lines)
 
 
 def stands(sim: Sim, folder: Path, way: str) -> dict[str, float]:
@@ -87,7 +74,7 @@ def test_points_are_only_where_the_gpu_waits_for_a_host_that_is_held(
     calls = {}
     for name, tenants in programs.items():
         (tmp_path / name).mkdir()
-        _, calls[name] = works(sim, tmp_path / name, tenants)
+        _, calls[name] = meet_counted(sim, tmp_path / name, tenants)
 
     points = {name: count[POINT] for name, count in calls.items()}
     assert points["held"] > 20
@@ -103,7 +90,7 @@ def test_a_driver_that_refuses_points_is_asked_once(
     sim: Sim, tmp_path: Path, faults: str, most: int
 ) -> None:
     """Then the program's thread waits, as that of any other program."""
-    (said,), calls = works(sim, tmp_path, [Tenant(HOST_BOUND, 10)], faults, ms=2_000)
+    (said,), calls = meet_counted(sim, tmp_path, [Tenant(HOST_BOUND, 10)], faults, ms=2_000)
 
     assert calls[POINT] <= most
     assert calls[WORDS] == 1

@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.machine import Sim
 
-from .tenants import HIGH, LOW, Tenant, meet
+from .tenants import HIGH, LOW, Tenant, meet, meet_counted
 
 POINTS = 2.5  # of a limit, and what may be used at once in so few seconds
 POINT = "cuStreamBatchMemOp_v2"
@@ -31,12 +31,9 @@ def beside_requests(
     sim: Sim, folder: Path, settings: dict[str, str], faults: str = ""
 ) -> tuple[Any, Any, Counter[str]]:
     """A server and training with such settings: what both say, and what they called how often."""
-    log = folder / "calls"
-    machine = {"GPUFENCE_SIM_LOG": str(log), "GPUFENCE_SIM_FAULTS": faults}
     tenants = [Tenant("foreground", 30, HIGH), Tenant("eager training", 80, settings)]
-    first, last = meet(sim, folder, tenants, ms=1_000, machine=machine)
-    lines = log.read_text(encoding="utf-8").splitlines()
-    return first, last, Counter(line.split()[0] for line in lines)
+    (first, last), calls = meet_counted(sim, folder, tenants, faults)
+    return first, last, calls
 
 
 def test_only_whoever_is_below_a_priority_has_points(sim: Sim, tmp_path: Path) -> None:

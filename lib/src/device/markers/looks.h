@@ -128,8 +128,8 @@ void SettleSample(Markers* markers, const DoubtfulSample& sample);
 // waiting.
 bool KernelsRun(Markers* markers, uint32_t ordinal);
 
-// Whether all streams with work on the device have nothing left before the hold point that is
-// closed: all else was told.
+// Whether no stream that stands at the device's closed hold point, or will, has anything left in
+// front of it that was not told.
 bool AllStandAtHold(Markers* markers, uint32_t ordinal);
 
 // What launches into the streams that run take, in the mean of some hundred: the shortest of these

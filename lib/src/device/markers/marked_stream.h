@@ -197,8 +197,9 @@ struct alignas(64) MarkedStream {
   std::atomic<uint32_t> word;     // the bits above and the launches since the last marker
   std::atomic<uint32_t> mark_at;  // launches until the next marker, drawn around `every`
   uint32_t ordinal;
-  std::atomic<uint32_t> inner_ns;     // of these launches: pauses within each
-  std::atomic<uint64_t> launched_ns;  // when this run's first launch returned; 0: unknown, or ...
+  std::atomic<uint32_t> inner_ns;  // of these launches: pauses within each
+  std::atomic<uint64_t>
+      launched_ns;  // when this run's first launch returned; 0: unknown; or kBeforehand
   std::atomic<uint64_t> came_ns;  // kSparse: when the last one did, or the one that began the run
   std::atomic<uint32_t> behind;   // so many more launches until the host may be ahead of the GPU
   std::atomic<bool> marks_each;   // kSparse: each of them has a marker of its own
@@ -279,7 +280,7 @@ struct alignas(64) MarkedStream {
   uint64_t QueuedLaunches() const;
   uint64_t UsualNs() const;  // of a launch
 
-  // ... this: the GPU had it before it came to the run.
+  // The GPU had this run's first launch before it came to the run.
   static constexpr uint64_t kBeforehand = 1;
 
   // From `marked_ns` until the run's first launch was with the GPU, for which it waited.

@@ -161,6 +161,7 @@ struct alignas(64) CoreDevice {
   CoreGang gang;
   CoreHold hold;
 
+  // Whether its launches may wait at hold points, and ask for that one by one.
   bool UsesHolds() const {
     return hold.since_ns.load(std::memory_order_relaxed) != 0 &&
            hold.beside.load(std::memory_order_relaxed) == 0;

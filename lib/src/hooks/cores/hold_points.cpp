@@ -41,7 +41,7 @@ bool Leaves(Cores* cores, MarkedStream* stream) {
   return (stream->word.load(std::memory_order_relaxed) & kBits) == 0;
 }
 
-// Until it opens, whatever is charged meanwhile.
+// Until it opens. What is charged meanwhile keeps it closed for a while only.
 uint64_t LeftNs(const CoreDevice& device, uint64_t now_ns) {
   const auto from_now = [=](uint64_t at_ns) { return at_ns - std::min(at_ns, now_ns); };
   const uint64_t until_ns = device.hold.until_ns.load(std::memory_order_relaxed);

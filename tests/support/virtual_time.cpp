@@ -66,6 +66,8 @@ struct Seat {
   uint64_t at_ns;     // its clock, or when it goes on
   uint64_t waits_on;  // the futex; 0: none, or woken
   uint32_t bits;      // which wakes it is for
+  // Since then it reads its clock over and over, until a wake or until `at_ns`; 0: it does not.
+  uint64_t spins_from_ns;
 };
 
 struct World {
@@ -183,13 +185,23 @@ long FutexWait(const uint32_t* word, uint32_t seen, uint64_t until_ns, uint64_t 
   return woken ? 0 : (errno = ETIMEDOUT, -1);
 }
 
+// When a thread that spins reads its clock next, behind the one who runs.
+uint64_t NextReadingNs(const Seat& seat) {
+  const uint64_t since_ns = mine->at_ns - std::min(mine->at_ns, seat.spins_from_ns);
+  const uint64_t readings = std::max<uint64_t>((since_ns + kReadNs - 1) / kReadNs, 1);
+  const uint64_t reads_ns = seat.spins_from_ns + readings * kReadNs;
+  const bool was_first = reads_ns == mine->at_ns && &seat < mine;
+  return was_first ? reads_ns + kReadNs : reads_ns;
+}
+
 long FutexWake(long most, uint64_t key, uint32_t bits) {
   long count = 0;
   for (Seat& seat : world->seats) {
     if (count == most || seat.is_taken == 0 || seat.waits_on != key) continue;
     if ((seat.bits & bits) == 0) continue;
     seat.waits_on = 0;
-    GoesOnAt(&seat, mine->at_ns + wake_ns);
+    const bool spins = seat.spins_from_ns != 0;
+    GoesOnAt(&seat, spins ? std::min(NextReadingNs(seat), seat.at_ns) : mine->at_ns + wake_ns);
     ++count;
   }
   return count;
@@ -294,6 +306,7 @@ void Stop() {
     Seat& seat = world->seats[place * kThreads + i];
     if (seat.is_taken != 0 && seat.at_ns != kNever) {
       seat.at_ns = std::max(seat.at_ns, mine->at_ns + kStopNs);
+      if (seat.spins_from_ns != 0) seat.waits_on = 0;
     }
   }
   Switch();
@@ -311,6 +324,30 @@ void Stop() {
 }  // namespace
 
 extern "C" {
+
+// Two ways of the simulator to read the clock over and over, and what they take. A thread that did
+// so beside another one would take turns with it at each reading: most of what a world costs.
+[[gnu::visibility("default")]] void gpufence_sim_be_busy(uint64_t ns) {
+  if (mine == nullptr) return;
+  const uint64_t until_ns = mine->at_ns + kReadNs + ns;
+  uint64_t now_ns = mine->at_ns + 2 * kReadNs;
+  while (now_ns < until_ns) now_ns += kReadNs + (until_ns - now_ns > kYieldNs ? kYieldNs : 0);
+  Spend(now_ns - mine->at_ns);
+}
+
+[[gnu::visibility("default")]] void gpufence_sim_spin(const std::atomic<uint32_t>* word,
+                                                      uint32_t seen, uint64_t until_ns) {
+  if (mine == nullptr) return;
+  Spend(kReadNs);
+  while (mine->at_ns < until_ns && word->load(std::memory_order_acquire) == seen) {
+    mine->waits_on = KeyOf(word, FUTEX_WAKE);
+    mine->bits = FUTEX_BITSET_MATCH_ANY;
+    mine->spins_from_ns = mine->at_ns;
+    mine->at_ns += (until_ns - mine->at_ns + kReadNs - 1) / kReadNs * kReadNs;
+    Switch();
+    mine->waits_on = mine->spins_from_ns = 0;
+  }
+}
 
 [[gnu::visibility("default")]] int clock_gettime(clockid_t, timespec* time) {
   uint64_t now_ns = kBeginNs;

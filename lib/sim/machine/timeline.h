@@ -50,12 +50,25 @@ inline uint64_t MonotonicNs() {
   return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(now.tv_nsec);
 }
 
+// Where a test makes time virtual: its ways to do what the two functions below do.
+extern "C" [[gnu::weak]] void gpufence_sim_be_busy(uint64_t ns);
+extern "C" [[gnu::weak]] void gpufence_sim_spin(const std::atomic<uint32_t>* word, uint32_t seen,
+                                                uint64_t until_ns);
+
 // Passes so much of the calling thread's real time. All but the last microsecond it may be put
-// aside meanwhile: where tests make time virtual, that is far cheaper than reading the clock.
+// aside meanwhile.
 inline void BeBusy(uint64_t ns) {
+  if (gpufence_sim_be_busy != nullptr) return gpufence_sim_be_busy(ns);
   const uint64_t until_ns = MonotonicNs() + ns;
   for (uint64_t now_ns = MonotonicNs(); now_ns < until_ns; now_ns = MonotonicNs()) {
     if (until_ns - now_ns > 1'000) sched_yield();
+  }
+}
+
+// Reads the clock until then, or until the word, a futex whose sleepers are woken, is another one.
+inline void Spin(const std::atomic<uint32_t>* word, uint32_t seen, uint64_t until_ns) {
+  if (gpufence_sim_spin != nullptr) return gpufence_sim_spin(word, seen, until_ns);
+  while (MonotonicNs() < until_ns && word->load(std::memory_order_acquire) == seen) {
   }
 }
 

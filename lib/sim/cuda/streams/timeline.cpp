@@ -158,8 +158,7 @@ void TimelineLock::Sleep(uint64_t real_deadline_ns) {
   if (real_deadline_ns > MonotonicNs() + kSpinNs) {
     FutexWait(seen, real_deadline_ns);
   } else {
-    while (MonotonicNs() < real_deadline_ns && surprise->load(std::memory_order_acquire) == seen) {
-    }
+    Spin(surprise, seen, real_deadline_ns);
   }
   Acquire();
 }
@@ -228,30 +227,35 @@ void TimelineLock::CallHostFunctions() {
   }
 }
 
-// One round of the worker: what is due, then sleep until it may be needed again.
-void TimelineLock::WorkOneRound() {
+// One round of the worker: what is due, then sleep until it may be needed again. Nobody has to wake
+// it for what comes within a nap, so it takes one before it sleeps for good. Returns whether there
+// was nothing to do.
+bool TimelineLock::WorkOneRound(bool was_idle) {
   CallHostFunctions();
   const uint64_t before_ns = now_ns();
   const uint64_t next_ns = scheduler.NextEventNs();
   const uint64_t real_nap_ns = MonotonicNs() + (IsVirtual() ? kGraceNs : kNapNs);
   uint64_t real_deadline_ns = real_nap_ns;
-  if (next_ns == kNever && !scheduler.polls_pending()) {
-    real_deadline_ns = kNever;
+  const bool is_idle = next_ns == kNever && !scheduler.polls_pending();
+  if (is_idle) {
+    if (was_idle) real_deadline_ns = kNever;
   } else if (!IsVirtual() && !scheduler.polls_pending() && RealDeadlineNs(next_ns) > real_nap_ns) {
     real_deadline_ns = RealDeadlineNs(next_ns);
   }
   worker_wakes_real_ns = real_deadline_ns;
   Sleep(real_deadline_ns);
+  const bool is_woken = worker_wakes_real_ns == 0;
   worker_wakes_real_ns = 0;
   const bool stands_still = IsVirtual() && now_ns() == before_ns && next_ns != kNever;
   if (stands_still && scheduler.host_pending() && !scheduler.host_due()) MoveVirtualClock(next_ns);
+  return is_idle && !is_woken;
 }
 
 void* RunTimelineWorker(void*) {
   prctl(PR_SET_NAME, "gpufence-sim");
   prctl(PR_SET_TIMERSLACK, 1'000ul);
   TimelineLock lock;
-  for (;;) lock.WorkOneRound();
+  for (bool is_idle = false;;) is_idle = lock.WorkOneRound(is_idle);
 }
 
 }  // namespace sim

@@ -60,7 +60,7 @@ class TimelineLock {
   void SleepTowardsNextEvent();
   void WakeLate();
   void MoveVirtualClock(uint64_t to_ns);
-  void WorkOneRound();
+  bool WorkOneRound(bool was_idle);
   void CallHostFunctions();
 
   std::optional<DriverLock> lock_;

@@ -109,6 +109,7 @@ struct WaitedRuns {
   bool is_host_bound;      // as markers told last, the GPU may have waited between launches
   bool began_away;         // while a call was under way that may have ended its context
   uint32_t marked_due;     // so many more have to be marked, to see whether runs became long
+  uint32_t others_over;    // what is no kernel and had been put into the stream by then
   uint32_t launches;       // of the last one
   uint64_t host_begin_ns;  // before the first launch of this one
   uint64_t marked_ns;      // when the GPU had the marker that begins it, or the same

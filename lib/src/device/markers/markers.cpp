@@ -157,6 +157,12 @@ void NoteSpacing(MarkedStream* stream, uint32_t launches, uint64_t now_ns, bool 
   if (is_late || !is_sparse) stream->marks_each.store(is_sparse, std::memory_order_relaxed);
 }
 
+// Whether the GPU may have waited for the stream's host in one of its last intervals.
+bool MayIdle(Markers* markers, const MarkedStream& stream) {
+  const StreamsGuard guard(&markers->streams);
+  return !guard || stream.gaps.may_idle != 0;
+}
+
 }  // namespace
 
 // ---- events ----
@@ -371,11 +377,6 @@ bool WaitsForHost(Markers* markers, const MarkedStream* stream) {
   return guard && FindsGaps(*stream);
 }
 
-bool MayIdle(Markers* markers, const MarkedStream* stream) {
-  const StreamsGuard guard(&markers->streams);
-  return !guard || stream->gaps.may_idle != 0;
-}
-
 void LeaveStream(Markers* markers, MarkedStream* stream) {
   if (stream->IsTouched()) {
     const StreamsGuard guard(&markers->streams);
@@ -399,7 +400,7 @@ bool GoesOn(Markers* markers, MarkedStream* stream) {
 bool GoesOnWith(Markers* markers, MarkedStream* stream, bool is_kernel) {
   const uint32_t word = stream->word.load(std::memory_order_relaxed);
   const bool runs = (word & MarkedStream::kRunning) != 0;
-  if (!runs || (!GoesOn(markers, stream) && MayIdle(markers, stream))) return false;
+  if (!runs || (!GoesOn(markers, stream) && MayIdle(markers, *stream))) return false;
   stream->mixes.store(true, std::memory_order_relaxed);
   if (is_kernel) stream->AddInner(markers->PausesOf(stream->ordinal).launch_gap_ns);
   stream->others_put.fetch_add(1, std::memory_order_relaxed);

@@ -171,9 +171,6 @@ void MarkInTurn(Markers* markers, MarkedStream* stream);
 // Whether the GPU waits for the stream's host, as probes tell.
 bool WaitsForHost(Markers* markers, const MarkedStream* stream);
 
-// Whether it may have done so in one of the stream's last intervals.
-bool MayIdle(Markers* markers, const MarkedStream* stream);
-
 // Before something that is no kernel: marks, and the next launch begins a new run.
 void LeaveStream(Markers* markers, MarkedStream* stream);
 

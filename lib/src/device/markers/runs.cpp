@@ -227,6 +227,19 @@ void PutProbe(Markers* markers, MarkedStream* stream, bool was_held) {
   stream->awaits_launch = true;
 }
 
+// All that is in the stream is over, and who waited for it knows.
+void NoteOver(MarkedStream* stream) {
+  stream->waited.is_over = true;
+  stream->waited.others_over = stream->others_put.load(std::memory_order_relaxed);
+}
+
+// Whether nothing is in the stream but the launch that comes. Behind a copy, which nobody waited
+// for, the host's clock would tell the copy's time with the kernels'.
+bool IsFirst(const MarkedStream& stream) {
+  return stream.waited.is_over &&
+         stream.waited.others_over == stream.others_put.load(std::memory_order_relaxed);
+}
+
 // What was known of a run when the next one began, by the host's clock.
 struct LastRun {
   uint64_t begin_ns;
@@ -279,7 +292,7 @@ Begun BeginRun(Markers* markers, MarkedStream* stream, CUstream handle, HeldNs h
     stream->Space(1);
     stream->is_trusted = false;
   }
-  stream->waited.is_first = stream->waited.is_over;
+  stream->waited.is_first = IsFirst(*stream);
   stream->waited.is_over = false;
   const LastRun last = {stream->waited.host_begin_ns, stream->gaps.host_mark_ns,
                         stream->gaps.held_ns + held.at_all};
@@ -451,7 +464,7 @@ void AfterWait(Markers* markers, MarkedStream* stream, CUstream handle, uint32_t
   if (launches == 0 && GoesOn(markers, stream)) return;
   const StreamsGuard guard(&markers->streams);
   if (!guard || !StreamTable::IsOf(*stream, handle)) return;
-  stream->waited.is_over |= ended;
+  if (ended) NoteOver(stream);
   if (launches != 0) {
     stream->awaited.store(false, std::memory_order_relaxed);
     if (ended && TakeByHost(markers, stream, launches, now_ns, busy)) return;
@@ -477,7 +490,7 @@ void AfterAnswer(Markers* markers, MarkedStream* stream, bool ended, BusyList* b
     if (MayMarkLate(*stream)) LeaveLocked(markers, stream, Recorder::kOther);
     return;
   }
-  stream->waited.is_over = true;
+  NoteOver(stream);
   if (launches != 0 && TakeByHost(markers, stream, launches, now_ns, busy)) return;
   TakeMarked(markers, stream, now_ns, busy);
   TakeEnded(markers, stream, now_ns, busy);

@@ -210,9 +210,8 @@ class Holding {
       }
     }
     gang_.End(device_);
-    // Its stream may have run dry meanwhile, and nobody looked: then it begins a run. Where the GPU
-    // waits for the host anyway, probes tell what of such a run it waited.
-    if (waited_ && HasQueued() && !MayIdle(&cores_->markers, stream_)) SawItsEnd(cores_, stream_);
+    // Its stream may have run dry meanwhile, and nobody looked: then it begins a run.
+    if (waited_ && HasQueued()) SawItsEnd(cores_, stream_);
   }
 
   // It goes.

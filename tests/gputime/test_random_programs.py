@@ -20,9 +20,17 @@ from tests.support.virtual_world import run_together
 # A host whose waits return late, as those do that give their processor away.
 GPU = {
     f"GPUFENCE_SIM_{name}": str(value)
-    for name, value in {**H200, **H200_TURNS, "CONTEXT_BYTES": 0, "WAKE_NS": 20_000}.items()
+    for name, value in {
+        **H200,
+        **H200_TURNS,
+        "CONTEXT_BYTES": 0,
+        "WAKE_NS": 20_000,
+        "BUS_MB_PER_S": 50_000 // 512,  # cores_random copies as much less, since that takes time
+    }.items()
 }
 COUNT = int(os.environ.get("GPUFENCE_TEST_RANDOM", "12"))
+# Programs that had less than their limit once:
+CAUGHT = (1_002_227,)  # two streams whose kernels come while the copies in front of them run
 ALONE_LIMITS = (25, 30, 60)
 PAIR_LIMITS = (40, 60)
 MS = 3_000
@@ -55,7 +63,7 @@ def shares(sim: Sim, folder: Path, seeds: list[int], limits: list[int] | None) -
     return [each.facts for each in done]
 
 
-@pytest.mark.parametrize("seed", range(COUNT))
+@pytest.mark.parametrize("seed", [*range(COUNT), *CAUGHT])
 def test_a_random_program_has_its_limit_or_what_it_needs(
     sim: Sim, tmp_path: Path, seed: int
 ) -> None:

@@ -206,6 +206,7 @@ def test_a_state_folder_that_is_missing_fails_cuinit_with_one_line(sim: Sim) -> 
         ("SPEED", "fast"),
         ("SPEED", "1."),
         ("SPEED", "1e9"),
+        ("BUS_MB_PER_S", "0"),
         ("KERNEL_NS", "1us"),
         ("EVENT_NS", "-1"),
         ("LAUNCH_NS", "1e3"),

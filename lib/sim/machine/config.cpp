@@ -32,6 +32,7 @@ constinit Config g_config = {
     .memory_bytes = 143155 * kMiB,
     .context_bytes = 526 * kMiB,
     .stream_bytes = 512 << 10,
+    .bus_mb_per_s = 50'000,
     .kernel_ns = 2'000,
     .event_ns = 0,
     .event_step_ns = 0,
@@ -184,6 +185,8 @@ void ReadAll() {
   g_config.memory_bytes -= g_config.memory_bytes % kMiB;
   g_config.context_bytes += (kGranule - g_config.context_bytes % kGranule) % kGranule;
   ReadSpeed();
+  ReadInteger("GPUFENCE_SIM_BUS_MB_PER_S", 1, 1'000'000, "write a whole number from 1 to 1000000",
+              &g_config.bus_mb_per_s);
   ReadNs("GPUFENCE_SIM_KERNEL_NS", &g_config.kernel_ns);
   ReadNs("GPUFENCE_SIM_EVENT_NS", &g_config.event_ns);
   ReadNs("GPUFENCE_SIM_EVENT_STEP_NS", &g_config.event_step_ns);

@@ -28,6 +28,7 @@ struct Config {
   uint64_t memory_bytes;      // MEMORY per GPU, a multiple of 1 MiB
   uint64_t context_bytes;     // CONTEXT_BYTES: what an empty context takes
   uint64_t stream_bytes;      // STREAM_BYTES: what a context takes for each stream that lives in it
+  int bus_mb_per_s;           // BUS_MB_PER_S: how fast copies between host and device are
   uint64_t kernel_ns;         // KERNEL_NS: duration of a kernel that declares none
   uint64_t event_ns;          // EVENT_NS: what an event behind other work takes its stream
   uint64_t event_step_ns;     // EVENT_STEP_NS: resolution of the GPU's clock; 0 = a nanosecond

@@ -13,10 +13,9 @@ namespace sim {
 
 namespace {
 
-// Plausible for a large GPU: bytes per nanosecond over the bus and inside device memory, and what
-// any transfer takes at least.
-constexpr uint64_t kBusBytesPerNs = 50;
-constexpr uint64_t kLocalBytesPerNs = 2'000;
+// Plausible for a large GPU: 10^6 bytes per second inside device memory, and what any transfer
+// takes at least.
+constexpr uint64_t kLocalMbPerS = 2'000'000;
 constexpr uint64_t kTransferFloorNs = 1'000;
 constexpr uint64_t kWideBlocks = 65'536;  // of a grid in front of which the GPU pauses longest
 
@@ -24,8 +23,8 @@ struct OperationWork : Work {
   Operation operation;
 };
 
-uint64_t TransferNs(uint64_t bytes, uint64_t bytes_per_ns) {
-  const uint64_t ns = bytes / bytes_per_ns;
+uint64_t TransferNs(uint64_t bytes, uint64_t mb_per_s) {
+  const uint64_t ns = bytes * 1'000 / mb_per_s;
   return ns > kTransferFloorNs ? ns : kTransferFloorNs;
 }
 
@@ -40,7 +39,8 @@ Work* MakeCopy(const Operation& operation) {
   Engine engine = Engine::kNone;  // host to host: the processor's business
   if (from_device) engine = to_device ? Engine::kCopyLocal : Engine::kCopyOut;
   if (!from_device && to_device) engine = Engine::kCopyIn;
-  const uint64_t speed = engine == Engine::kCopyLocal ? kLocalBytesPerNs : kBusBytesPerNs;
+  const auto bus = static_cast<uint64_t>(GetConfig()->bus_mb_per_s);
+  const uint64_t speed = engine == Engine::kCopyLocal ? kLocalMbPerS : bus;
   return NewWork<OperationWork>(engine, operation.device, TransferNs(CopiedBytes(copy), speed));
 }
 
@@ -48,8 +48,8 @@ Work* MakeFill(const Operation& operation) {
   const CUDA_MEMSET_NODE_PARAMS_v2& fill = operation.fill;
   const uint64_t bytes =
       uint64_t{fill.width} * fill.elementSize * (fill.height > 0 ? fill.height : 1);
-  Work* work = NewWork<OperationWork>(Engine::kCompute, operation.device,
-                                      TransferNs(bytes, kLocalBytesPerNs));
+  Work* work =
+      NewWork<OperationWork>(Engine::kCompute, operation.device, TransferNs(bytes, kLocalMbPerS));
   if (work != nullptr) work->sms = static_cast<uint16_t>(operation.sm_count);
   return work;
 }

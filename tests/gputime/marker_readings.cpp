@@ -301,7 +301,24 @@ void SurelyLater() {
   CHECK(idle_ns > 400 * kUs && idle_ns < 450 * kUs);
 }
 
+// Launches without a marker that a look finds done: the host was the slower one.
+void FoundDone() {
+  const auto markers = MarkersOfClock();
+  MarkedStream* stream = BegunStream(markers.get());
+  BusyIntervals<8> busy;
+  Look(markers.get(), &busy);
+  stream->gaps.probes = kTuning.probes;
+  stream->gaps.at_once = {3 * kUs, 4 * kUs};
+  stream->gaps.later = {0, 4 * kUs};
+  stream->ns_per_launch = kMs;
+  stream->word.fetch_add(4);
+  raw_ns += kMs;
+  CHECK(IsAbout(IdleAtLook(markers.get()), kMs * 3 / 4));
+  CHECK((stream->word & MarkedStream::kRunning) == 0);
+}
+
 constexpr Case kCases[] = {{"calls_that_block", CallsThatBlock},
+                           {"found_done", FoundDone},
                            {"idle_in_a_call", IdleInACall},
                            {"idle_is_told", IdleIsTold},
                            {"late_calls", LateCalls},

@@ -100,7 +100,7 @@ READINGS = [
     "long_calls",
     "looks_are_late",
 ]
-READINGS += ["ran_on", "seemed_idle", "slewed", "surely_later"]
+READINGS += ["found_done", "ran_on", "seemed_idle", "slewed", "surely_later"]
 FORECAST = ["runs", "shortest", "expected", "left", "ends"]
 PROGRAMS = {
     "marker_cases": CASES,

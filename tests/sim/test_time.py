@@ -212,6 +212,16 @@ def test_a_marker_takes_its_stream_as_long_as_it_is_told(build: Path, tmp_path: 
     assert facts["undeclared"] == pytest.approx(27.5, abs=FLOAT_US)
 
 
+def test_the_bus_is_as_fast_as_it_is_told(build: Path, tmp_path: Path) -> None:
+    """For copies between host and device; within a device and in kernels nothing changes."""
+    slow = {"SPEED": "virtual", "BUS_MB_PER_S": "25000"}
+    facts = Sim(build, tmp_path / "machine").with_env(**slow).run("time_copies").facts
+
+    assert facts["in"] == pytest.approx(2 * COPY_US, abs=FLOAT_US)
+    assert facts["out"] == pytest.approx(2 * COPY_US, abs=FLOAT_US)
+    assert facts["local"] == pytest.approx(LOCAL_US, abs=FLOAT_US)
+
+
 WAITING = ("query", "launch", "record", "free")
 
 

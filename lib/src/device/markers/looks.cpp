@@ -91,9 +91,11 @@ void CollectTail(Markers* markers, MarkedStream* stream, const StreamLook& look)
     if (!is_idle) end_ns -= kTuning.clock_doubt_ns;
     const uint64_t host_ns =
         look.alone && !mixes ? end_ns - std::min(end_ns, stream->run_begin_ns.load()) : 0;
+    // A marker behind them would have been reached at once.
+    const MarkerReached reached = is_idle ? MarkerReached::kAtOnce : MarkerReached::kUnknown;
     TellRunning(*markers, stream,
-                {launches, inner_ns, stream->LeadNs(), 0, host_ns, false, 0, meets,
-                 MarkerReached::kUnknown, stream->IsQueued()},
+                {launches, inner_ns, stream->LeadNs(), 0, host_ns, false, 0, meets, reached,
+                 stream->IsQueued()},
                 end_ns, look);
   }
   if (is_idle) GoIdle(markers, stream, word, look.now_ns);

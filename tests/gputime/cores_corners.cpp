@@ -18,6 +18,8 @@
 //                                        (event) or for nothing (none)
 //   cores_corners other_context          waits for a context that does nothing, while a long kernel
 //                                        runs in the thread's own
+//   cores_corners within                 a long kernel, and while it runs short ones in another
+//                                        stream, each waited for
 //   cores_corners rarely_long COUNT      short kernels, each waited for; one in COUNT is long
 //   cores_corners uneven COUNT KERNEL_US short kernels, in fours that an event ends and whose wait
 //                                        returns late; those of one four in COUNT are longer
@@ -269,6 +271,22 @@ void OtherContext(const Gpu& gpu) {
   run.Tell();
 }
 
+void Within(const Gpu& gpu) {
+  CUstream stream = NewStream();
+  CUstream other = NewStream();
+  Run run(gpu);
+  while (!run.IsOver(2'000)) {
+    MUST(gpu.Spin(stream, 3 * kMs));
+    run.busy_us += 3e3;
+    for (int i = 0; i < 60; ++i) {
+      MUST(gpu.Spin(other, 20 * kUs));
+      MUST(cuStreamSynchronize(other));
+    }
+    MUST(cuStreamSynchronize(stream));
+  }
+  run.Tell();
+}
+
 void RarelyLong(const Gpu& gpu, unsigned count) {
   CUstream stream = NewStream();
   Run run(gpu);
@@ -360,6 +378,8 @@ int main(int argc, char** argv) {
     OtherContext(gpu);
   } else if (Is(what, "forgotten")) {
     Forgotten(gpu);
+  } else if (Is(what, "within")) {
+    Within(gpu);
   } else if (Is(what, "behind") && argc == 3) {
     Behind(gpu, argv[2]);
   } else if (Is(what, "ready") && argc == 3) {

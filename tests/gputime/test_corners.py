@@ -141,6 +141,15 @@ def test_a_wait_that_begins_late_is_not_charged(sim: Sim, tmp_path: Path) -> Non
     assert launches >= 0.98 * bare.facts["launches"]
 
 
+def test_a_long_kernel_is_paid_for_while_short_ones_of_another_stream_are_waited_for(
+    sim: Sim, tmp_path: Path
+) -> None:
+    """All of what the short ones take lies within it: each passes over what it had so far."""
+    share = corner(sim.with_env(**H200), tmp_path, 30, "within")
+
+    assert share == pytest.approx(30, abs=POINTS)
+
+
 @pytest.mark.parametrize("count", [37, 100])
 def test_long_kernels_among_short_ones_that_are_waited_for_are_paid_for(
     sim: Sim, tmp_path: Path, count: int

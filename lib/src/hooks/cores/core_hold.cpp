@@ -154,7 +154,7 @@ bool SawItsEnd(Cores* cores, MarkedStream* stream) {
   if (MayCapture()) return false;
   BusyIntervals<kMostWaitedIntervals> busy;
   CollectEnded(&cores->markers, stream, &busy);
-  ChargeAll(cores, &busy, NowNs());
+  ChargeTold(cores, stream, &busy, NowNs());
   return !busy.empty();
 }
 

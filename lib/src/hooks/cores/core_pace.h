@@ -91,6 +91,9 @@ class GangHold {
 // Charges intervals to the devices that they are of; puts them in order.
 void ChargeAll(Cores* cores, BusyList* busy, uint64_t now_ns);
 
+// Charges what a wait, or an answer, told of a stream.
+void ChargeTold(Cores* cores, const MarkedStream* stream, BusyList* busy, uint64_t now_ns);
+
 // Every fifth of a second, where it matters: whether somebody else uses the device.
 void LookForNeighbours(CoreDevice* device, uint64_t now_ns);
 

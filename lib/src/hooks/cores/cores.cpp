@@ -262,7 +262,7 @@ void CoreWait::Waited(bool ended) {
   BusyIntervals<kMostWaitedIntervals> busy;
   const uint64_t now_ns = NowNs();
   AfterWait(&cores_->markers, stream_, handle_, launches_, ended, now_ns, &busy);
-  if (!busy.empty()) ChargeAll(cores_, &busy, now_ns);
+  ChargeTold(cores_, stream_, &busy, now_ns);
   TellWait(cores_, stream_, ended, now_ns);
 }
 
@@ -272,7 +272,7 @@ void TellAnswer(CUstream stream, bool ended) {
   if (known == nullptr) return;
   BusyIntervals<kMostWaitedIntervals> busy;
   AfterAnswer(&cores->markers, known, ended, &busy);
-  if (!busy.empty()) ChargeAll(cores, &busy, NowNs());
+  if (!busy.empty()) ChargeTold(cores, known, &busy, NowNs());
 }
 
 // ---- streams and contexts ----

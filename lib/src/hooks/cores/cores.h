@@ -147,6 +147,7 @@ struct alignas(64) CoreDevice {
   std::atomic<uint32_t> turn_waiters;   // launches held by the turn
   std::atomic<uint32_t> held_launches;  // and gone since the last look ...
   std::atomic<uint64_t> held_ns;        // ... after so long, together
+  std::atomic<uint32_t> told_early;     // charges since the last look, while other streams ran
   std::atomic<uint64_t> told_until_ns;  // until when streams of the process ran that were charged
 
   // The stream that was waited for when no other one had work, and what it seemed to have then.

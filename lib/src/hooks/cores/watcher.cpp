@@ -307,6 +307,18 @@ void ChargeAll(Cores* cores, BusyList* busy, uint64_t now_ns) {
   }
 }
 
+// Where other streams run, of which looks tell, such a charge passes over what they had so far, and
+// few of these gaps are remembered.
+void ChargeTold(Cores* cores, const MarkedStream* stream, BusyList* busy, uint64_t now_ns) {
+  if (busy->empty()) return;
+  ChargeAll(cores, busy, now_ns);
+  CoreDevice* device = DeviceAt(cores, stream->ordinal);
+  if (device == nullptr || cores->markers.streams.IsOnlyActive(stream)) return;
+  if (device->told_early.fetch_add(1, std::memory_order_relaxed) + 1 == kCoreGaps / 2) {
+    cores->watcher.LookNow();
+  }
+}
+
 // Long launches are told from neighbours that came between once these have told of their runs.
 static void SettleSamples(Cores* cores, uint64_t now_ns) {
   DoubtfulSample samples[kMostDoubtful];
@@ -337,6 +349,7 @@ void TickCores(Cores* cores, uint64_t now_ns) {
   const uint32_t devices = cores->count.load(std::memory_order_acquire);
   for (uint32_t i = 0; i < devices; ++i) {
     CoreDevice* device = &cores->devices[i];
+    device->told_early.store(0, std::memory_order_relaxed);
     LookForNeighbours(device, now_ns);
     CountHeld(device);
     const bool waits = device->turn_waiters.load(std::memory_order_relaxed) != 0;

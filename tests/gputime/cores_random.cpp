@@ -1,11 +1,11 @@
 // A program drawn at random (bench/colocation/random_plan.h) on a simulated GPU, in virtual time.
-// Every kernel fills the GPU, whatever the plan says, so that what ran is what was launched.
 // link: cuda
 // flags: -pthread
 //
-//   cores_random MS SEED
+//   cores_random MS SEED [full]
 //
-// Prints {"share": of a hundred nanoseconds, those in which its kernels ran; "plan": what it is}.
+// full: every kernel fills the GPU, whatever the plan says, so that what ran is what was launched.
+// Prints {"share": of a hundred nanoseconds, those that its kernels took; "plan": what it is}.
 #include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
@@ -46,7 +46,8 @@ struct Lane {
 
 class Worker {
  public:
-  Worker(const Gpu& gpu, const ThreadPlan& plan) : gpu_(gpu), plan_(plan) {
+  Worker(const Gpu& gpu, const ThreadPlan& plan, bool is_full)
+      : gpu_(gpu), plan_(plan), blocks_(is_full || plan.blocks == 0 ? kWholeGpu : plan.blocks) {
     for (unsigned i = 0; i < plan.streams; ++i) lanes_.push_back(Opened());
     for (CUevent& end : ends_) end = NewEvent(CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC);
   }
@@ -75,7 +76,7 @@ class Worker {
 
  private:
   void Launch(const Lane& lane, uint64_t ns) {
-    MUST(gpu_.Spin(lane.stream, ns, kWholeGpu));
+    MUST(gpu_.Spin(lane.stream, ns, blocks_));
     work_ns_ += static_cast<double>(ns);
   }
 
@@ -153,6 +154,7 @@ class Worker {
 
   const Gpu& gpu_;
   const ThreadPlan& plan_;
+  const unsigned blocks_;
   std::vector<Lane> lanes_;
   CUevent ends_[2] = {};
   size_t next_ = 0;
@@ -164,13 +166,14 @@ class Worker {
 
 int main(int argc, char** argv) {
   char kind[] = "random";
-  char* words[] = {kind, argc == 3 ? argv[2] : nullptr};
+  const bool is_full = argc == 4 && strcmp(argv[3], "full") == 0;
+  char* words[] = {kind, argc >= 3 ? argv[2] : nullptr};
   Plan plan;
-  if (argc != 3 || !plan.Read(words, 2)) return 2;
+  if ((argc != 3 && !is_full) || !plan.Read(words, 2)) return 2;
   const Gpu gpu;
   std::vector<std::unique_ptr<Worker>> workers;
   for (const ThreadPlan& thread : plan.threads) {
-    workers.push_back(std::make_unique<Worker>(gpu, thread));
+    workers.push_back(std::make_unique<Worker>(gpu, thread, is_full));
   }
   std::vector<std::thread> threads;
   std::atomic<size_t> ended{0};

@@ -222,6 +222,21 @@ def test_the_bus_is_as_fast_as_it_is_told(build: Path, tmp_path: Path) -> None:
     assert facts["local"] == pytest.approx(LOCAL_US, abs=FLOAT_US)
 
 
+def test_kernels_that_ran_are_told(build: Path, tmp_path: Path) -> None:
+    """A line each: its begin, its end, its blocks."""
+    told = tmp_path / "kernels"
+    sim = Sim(build, tmp_path / "machine").with_env(SPEED="virtual", KERNELS=str(told))
+
+    sim.run("event_behind_kernel", 20_000, 0)
+
+    first, second = (
+        list(map(int, line.split())) for line in told.read_text(encoding="utf-8").splitlines()
+    )
+    assert first[1] - first[0] == second[1] - second[0] == 20_000
+    assert second[0] >= first[1]
+    assert first[2] == second[2] > 0
+
+
 WAITING = ("query", "launch", "record", "free")
 
 

@@ -51,23 +51,14 @@ char* AppendHex(char* at, const char* end, uint64_t value) {
   return at;
 }
 
-// "NAME 0xARG ... #PID\n" in one write to a descriptor opened in append mode: lines of racing
-// processes stay whole.  Opened each time, because programs close descriptors they do not know.
+// "NAME 0xARG ... #PID\n"
 void Log(const char* path, uint16_t sym, const uint64_t* args, size_t arg_count) {
-  const int saved_errno = errno;
   char line[512];
   const char* end = line + sizeof(line) - 32;
   char* at = AppendText(line, end, gpufence::kSymInfo[sym].name);
   for (size_t index = 0; index < arg_count; ++index) at = AppendHex(at, end, args[index]);
   at += snprintf(at, 24, " #%d\n", static_cast<int>(getpid()));
-  const int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-  if (fd >= 0) {
-    if (write(fd, line, static_cast<size_t>(at - line)) < 0) {
-      // A full disk loses lines of a test's log; the call itself must not suffer.
-    }
-    close(fd);
-  }
-  errno = saved_errno;
+  AppendLine(path, line, static_cast<size_t>(at - line));
 }
 
 // What is planned for this call, by which it shall return a code or late.
@@ -80,6 +71,18 @@ Fault Suffer(uint16_t sym, uint64_t count) {
 }
 
 }  // namespace
+
+void AppendLine(const char* path, const char* line, size_t bytes) {
+  const int saved_errno = errno;
+  const int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+  if (fd >= 0) {
+    if (write(fd, line, bytes) < 0) {
+      // A full disk loses lines of a test's log; the call itself must not suffer.
+    }
+    close(fd);
+  }
+  errno = saved_errno;
+}
 
 void Block(uint64_t milliseconds) {
   timespec left = {.tv_sec = static_cast<time_t>(milliseconds / 1000),

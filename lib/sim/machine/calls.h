@@ -37,6 +37,10 @@ struct Answer {
 // and answers whether it may go on.  Thread-safe; takes no lock.
 Answer Enter(Door door, uint16_t sym, const uint64_t* args, size_t arg_count);
 
+// In one write to a descriptor opened in append mode: lines of racing processes stay whole.  Opened
+// each time, because programs close descriptors they do not know.
+void AppendLine(const char* path, const char* line, size_t bytes);
+
 // Sleeps, whatever signals come.
 void Block(uint64_t milliseconds);
 

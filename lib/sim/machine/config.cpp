@@ -21,6 +21,7 @@ constexpr int64_t kLeastSliceNs = 1'000;
 // An H200, as driver 580 shows it: 143155 MiB in all, 526 MiB taken by an empty context; slices and
 // switches as kernels of two and three processes saw them that record when they are interrupted.
 constinit Config g_config = {
+    .kernels = {},
     .state = {},
     .log = {},
     .gpu_count = 1,
@@ -164,6 +165,7 @@ void ReadAll() {
   ReadDriver();
   ReadState();
   ReadText("GPUFENCE_SIM_LOG", g_config.log, sizeof(g_config.log));
+  ReadText("GPUFENCE_SIM_KERNELS", g_config.kernels, sizeof(g_config.kernels));
   ReadFaults();
   ReadInteger("GPUFENCE_SIM_GPUS", 0, kMaxDevices, "write a whole number from 0 to 16",
               &g_config.gpu_count);

@@ -17,6 +17,8 @@ inline constexpr int kMaxInstances = 7;  // of a GPU that is split
 inline constexpr size_t kMaxPathBytes = 512;
 
 struct Config {
+  // KERNELS: one line per kernel that ran is appended here; "" = none
+  char kernels[kMaxPathBytes];
   char state[kMaxPathBytes];  // STATE: stem of the machine file's name
   char log[kMaxPathBytes];    // LOG: one line per call is appended here; "" = no log
   int gpu_count;              // GPUS: 0 to kMaxDevices; 0 = a driver without a device

@@ -1,12 +1,14 @@
 // Operations as work. Must not know: streams, graphs, captures, who asked.
 #include "cuda/streams/launch_operation.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cuda/graphs/graph.h"
 #include "cuda/memory/memory.h"
 #include "cuda/streams/event.h"
+#include "machine/calls.h"
 #include "machine/config.h"
 
 namespace sim {
@@ -68,6 +70,21 @@ void WritePaces(Work& work) {
   MoveBytes(PlainCopy(paces, reinterpret_cast<uint64_t>(seen), sizeof seen));
 }
 
+// "BEGIN END BLOCKS\n": when it ran, by the machine's clock.
+void TellRan(const Work& work) {
+  const uint64_t blocks = BlocksOf(static_cast<const OperationWork&>(work).operation.kernel);
+  char line[72];
+  const int bytes = snprintf(
+      line, sizeof line, "%llu %llu %llu\n", static_cast<unsigned long long>(work.start_ns),
+      static_cast<unsigned long long>(work.end_ns), static_cast<unsigned long long>(blocks));
+  AppendLine(GetConfig()->kernels, line, static_cast<size_t>(bytes));
+}
+
+void EndKernel(Work& work) {
+  if (GetConfig()->kernels[0] != '\0') TellRan(work);
+  if (static_cast<OperationWork&>(work).operation.kernel.paces != 0) WritePaces(work);
+}
+
 Work* MakeKernel(const Operation& operation) {
   const KernelLaunch& kernel = operation.kernel;
   Work* work = NewWork<OperationWork>(Engine::kCompute, operation.device, kernel.duration_ns);
@@ -76,10 +93,8 @@ Work* MakeKernel(const Operation& operation) {
   const auto room = static_cast<uint64_t>(operation.sm_count);
   work->sms = static_cast<uint16_t>(blocks < room ? blocks : room);
   work->meets = kernel.meets;
-  if (kernel.paces != 0) {
-    work->writes_late = true;
-    work->action = WritePaces;
-  }
+  work->writes_late = kernel.paces != 0;
+  work->action = EndKernel;
   return work;
 }
 

@@ -201,7 +201,7 @@ void Paced(const Gpu& gpu, const char* way, unsigned long long kernel_ns, usecon
 
 // A fifth of the time in kernels.
 void Behind(const Gpu& gpu, const char* way) {
-  constexpr unsigned long long kBytes = 50 * kMs;  // a copy of a millisecond
+  constexpr unsigned long long kBytes = 500'000;  // GPUFENCE_SIM_BUS_MB_PER_S=500: a millisecond
   const bool is_running = Is(way, "running");
   CUstream stream = NewStream(0);
   CUdeviceptr memory = 0;

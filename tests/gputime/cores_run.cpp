@@ -41,7 +41,7 @@ constexpr unsigned kManyBlocks = 65'536;
 constexpr unsigned kBurst = 60;
 constexpr unsigned kHandedOff = 8;
 constexpr size_t kSmallBytes = 64;
-constexpr unsigned long long kBusBytesPerNs = 50;  // what the simulated GPU copies to the host
+constexpr unsigned long long kBusNsPerByte = 2;  // with GPUFENCE_SIM_BUS_MB_PER_S=500
 
 double NowUs() {
   timespec now = {};
@@ -142,7 +142,7 @@ struct Run {
       usleep(static_cast<useconds_t>(kernel_ns * kBurst * 7 / 3 / kUs));
     }
     if (Is("copies")) {
-      MUST(cuMemcpyDtoHAsync_v2(host, memory, kernel_ns * kBusBytesPerNs, stream));
+      MUST(cuMemcpyDtoHAsync_v2(host, memory, kernel_ns / kBusNsPerByte, stream));
     }
     if (Is("fills")) MUST(cuMemsetD8Async(memory, 0, kSmallBytes, stream));
     if (Is("moves")) MUST(cuMemcpyDtoDAsync_v2(memory, memory + kSmallBytes, kSmallBytes, stream));
@@ -163,7 +163,7 @@ void Open(Run* run) {
     if (run->AwaitsBatches() || run->Is("handoff"))
       MUST(cuEventCreate(&end, CU_EVENT_DISABLE_TIMING));
   }
-  const size_t bytes = run->kernel_ns * kBusBytesPerNs;
+  const size_t bytes = run->kernel_ns / kBusNsPerByte;
   if (run->Is("copies") || run->Is("fills") || run->Is("moves")) {
     MUST(cuMemAlloc_v2(&run->memory, bytes));
   }

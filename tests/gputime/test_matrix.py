@@ -26,6 +26,7 @@ MANNERS = ("two", "legacy", "per_thread", "contexts", "devices", "sync", "copies
 KERNEL_US = 500
 SLICE_US = 2_091  # for which a simulated GPU belongs to one process
 RUN_MS = 2_000
+SLOW_BUS = 500  # a copy takes as long as one of a hundred times its size over a real one
 POINTS = 1.0  # what is queued ahead in two seconds, and the end of the last kernel
 MOST_LOOKS = 650  # a second: one each 2 ms, and some where something ends
 MOST_READ = 1_600  # times of markers a second
@@ -125,7 +126,7 @@ def test_streams_contexts_and_devices_are_held(
     sim: Sim, tmp_path: Path, manner: str, percent: int
 ) -> None:
     wanted = 50 if manner == "copies" and percent > 50 else percent  # they take the other half
-    machine = sim.with_env(GPUS=2)
+    machine = sim.with_env(GPUS=2, BUS_MB_PER_S=SLOW_BUS)
 
     facts = one(machine, tmp_path, percent, "cuLaunchKernel", manner).facts
 

@@ -72,7 +72,7 @@ def test_a_container_with_threads_alone_can_be_found_and_changed(mps: Sim, tmp_p
     env = {"GPUFENCE_CORE_LIMIT": "30", "GPUFENCE_STATE_DIR": str(tmp_path / "state")}
     env |= {"GPUFENCE_CONTAINER": "threads", **by_threads(30)}
 
-    mps.run("memory_room", preload=True, env=env)
+    mps.run("limit_probe", preload=True, env=env)
 
     assert len(list((tmp_path / "state").glob("gpufence-threads.v*"))) == 1
 
